@@ -1,0 +1,2 @@
+//! Quorate's command line.
+fn main() {}
