@@ -1,1 +1,25 @@
-//! TBD
+//! Commands, replies, versions, expiry and the in-memory table: the deterministic state machine.
+//!
+//! Everything here is a pure function of its inputs. The table is told the time and the version of each
+//! write; it reads no clock and draws no random number. Two tables that were given the same records hold
+//! the same keys, values, versions and deadlines.
+//!
+//! Reading order: [`Command`] (what can be asked), [`Reply`] (what is answered), [`Table`] (what is kept).
+
+pub mod codec;
+pub mod command;
+pub mod glob;
+pub mod limits;
+pub mod number;
+pub mod reply;
+pub mod table;
+
+pub use command::{Command, Condition, Deadline, Expiry, List, SetAnswer};
+pub use reply::{Reply, ReplyBuffer};
+pub use table::{SnapshotId, Statistics, Table};
+
+/// Orders the writes of a key: a replication offset, a log index, or an ABD tag's counter.
+pub type Version = u64;
+
+/// Milliseconds since the Unix epoch, as the group's leader saw them.
+pub type UnixMs = u64;

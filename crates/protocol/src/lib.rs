@@ -1,1 +1,11 @@
-//! TBD
+//! How a group's replicas agree: the replica contract, and one folder per protocol.
+//!
+//! A protocol is a pure function of its inputs: no clock, socket, thread, file or randomness. Start with
+//! [`contract`], which says what goes into a replica and what comes out, then read a protocol's `mod.rs`.
+
+pub mod contract;
+pub mod leader_follower;
+
+pub use contract::{
+    Configuration, Effects, Input, NodeId, Now, Outcome, Replica, Request, Result, Ticket, Trace,
+};

@@ -1,1 +1,26 @@
-//! TBD
+//! The real world around one node: sockets, clock, files, signals, HTTP.
+//!
+//! The node itself ([`node::Node`]) is a state machine without input or output. Here one thread, the
+//! worker, drives it: it reads requests and peers' frames off sockets, steps the node, and writes what the
+//! node has to say. HTTP runs in a thread of its own and hands its calls to the worker.
+//!
+//! Reading order: [`config`] (what a node is told), [`files`] (its folder), [`start`](run) (how it comes up),
+//! `worker` (one turn of the event loop), `clients` and `peers` (the two kinds of connections), `bridge` and
+//! `http` (the way in over HTTP), `metrics` (what is counted).
+
+pub mod config;
+pub mod files;
+
+mod bridge;
+mod clients;
+mod http;
+mod listen;
+mod log;
+mod metrics;
+mod peers;
+mod resolver;
+mod start;
+mod worker;
+
+pub use config::Config;
+pub use start::run;

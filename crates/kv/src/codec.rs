@@ -1,0 +1,148 @@
+//! Integers and byte strings to and from bytes, little-endian, bounds-checked.
+//!
+//! Commands, replies and peer messages share these. A [`Reader`] never panics and never allocates: what a
+//! peer or a file sends may end anywhere.
+
+/// The bytes ended early or held a value that the format does not allow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("malformed bytes: {0}")]
+pub struct Malformed(pub &'static str);
+
+/// Reads values off the front of a byte slice.
+#[derive(Clone, Copy, Debug)]
+pub struct Reader<'a> {
+    rest: &'a [u8],
+}
+
+impl<'a> Reader<'a> {
+    /// Reads from the start of `bytes`.
+    pub fn new(bytes: &'a [u8]) -> Self {
+        Reader { rest: bytes }
+    }
+
+    /// What has not been read yet.
+    pub fn rest(&self) -> &'a [u8] {
+        self.rest
+    }
+
+    /// True when everything was read.
+    pub fn is_empty(&self) -> bool {
+        self.rest.is_empty()
+    }
+
+    /// Takes exactly `count` bytes.
+    #[inline]
+    pub fn take(&mut self, count: usize) -> Result<&'a [u8], Malformed> {
+        let (taken, rest) = self.rest.split_at_checked(count).ok_or(Malformed("ends early"))?;
+        self.rest = rest;
+        Ok(taken)
+    }
+
+    #[inline]
+    fn array<const N: usize>(&mut self) -> Result<[u8; N], Malformed> {
+        let (taken, rest) = self
+            .rest
+            .split_first_chunk::<N>()
+            .ok_or(Malformed("ends early"))?;
+        self.rest = rest;
+        Ok(*taken)
+    }
+
+    /// Takes one byte.
+    #[inline]
+    pub fn u8(&mut self) -> Result<u8, Malformed> {
+        Ok(self.array::<1>()?[0])
+    }
+
+    /// Takes a 16-bit integer.
+    #[inline]
+    pub fn u16(&mut self) -> Result<u16, Malformed> {
+        Ok(u16::from_le_bytes(self.array()?))
+    }
+
+    /// Takes a 32-bit integer.
+    #[inline]
+    pub fn u32(&mut self) -> Result<u32, Malformed> {
+        Ok(u32::from_le_bytes(self.array()?))
+    }
+
+    /// Takes a 64-bit integer.
+    #[inline]
+    pub fn u64(&mut self) -> Result<u64, Malformed> {
+        Ok(u64::from_le_bytes(self.array()?))
+    }
+
+    /// Takes a signed 64-bit integer.
+    #[inline]
+    pub fn i64(&mut self) -> Result<i64, Malformed> {
+        Ok(i64::from_le_bytes(self.array()?))
+    }
+
+    /// Takes a byte that must be 0 or 1.
+    #[inline]
+    pub fn bool(&mut self) -> Result<bool, Malformed> {
+        match self.u8()? {
+            0 => Ok(false),
+            1 => Ok(true),
+            _ => Err(Malformed("a flag is neither 0 nor 1")),
+        }
+    }
+
+    /// Takes a byte string: a 32-bit length, then the bytes.
+    #[inline]
+    pub fn bytes(&mut self) -> Result<&'a [u8], Malformed> {
+        let length = self.u32()? as usize;
+        self.take(length)
+    }
+}
+
+/// Appends values to a byte buffer.
+pub trait Writer {
+    /// Appends one byte.
+    fn put_u8(&mut self, value: u8);
+    /// Appends a 16-bit integer.
+    fn put_u16(&mut self, value: u16);
+    /// Appends a 32-bit integer.
+    fn put_u32(&mut self, value: u32);
+    /// Appends a 64-bit integer.
+    fn put_u64(&mut self, value: u64);
+    /// Appends a signed 64-bit integer.
+    fn put_i64(&mut self, value: i64);
+    /// Appends 0 or 1.
+    fn put_bool(&mut self, value: bool);
+    /// Appends a 32-bit length and the bytes. Longer strings than 4 GiB cannot be built: every input is limited.
+    fn put_bytes(&mut self, bytes: &[u8]);
+}
+
+impl Writer for Vec<u8> {
+    #[inline]
+    fn put_u8(&mut self, value: u8) {
+        self.push(value);
+    }
+    #[inline]
+    fn put_u16(&mut self, value: u16) {
+        self.extend_from_slice(&value.to_le_bytes());
+    }
+    #[inline]
+    fn put_u32(&mut self, value: u32) {
+        self.extend_from_slice(&value.to_le_bytes());
+    }
+    #[inline]
+    fn put_u64(&mut self, value: u64) {
+        self.extend_from_slice(&value.to_le_bytes());
+    }
+    #[inline]
+    fn put_i64(&mut self, value: i64) {
+        self.extend_from_slice(&value.to_le_bytes());
+    }
+    #[inline]
+    fn put_bool(&mut self, value: bool) {
+        self.push(value as u8);
+    }
+    #[inline]
+    fn put_bytes(&mut self, bytes: &[u8]) {
+        debug_assert!(bytes.len() <= u32::MAX as usize);
+        self.put_u32(bytes.len() as u32);
+        self.extend_from_slice(bytes);
+    }
+}

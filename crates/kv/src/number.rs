@@ -1,0 +1,242 @@
+//! Numbers kept as text: what counts as one, how sums are made and written.
+//!
+//! Integers follow Redis's strict rule: the one way to write an `i64`, so no plus, space or leading zero.
+//! Sums of decimals are exact wherever the digits allow, which is what people expect of `0.1 + 0.2`; the
+//! result has at most 17 digits after the point, as in Redis. Beyond that, arithmetic is `f64`, which rounds
+//! the same on every machine, so replicas agree.
+
+/// Digits after the point in a sum.
+const FRACTION_DIGITS_MAX: u32 = 17;
+
+/// Longest text that is looked at as a decimal number, in bytes.
+const FLOAT_TEXT_BYTES_MAX: usize = 5 * 1024;
+
+/// Room for any `i64` as text.
+pub const INTEGER_TEXT_BYTES_MAX: usize = 20;
+
+/// The integer that `text` is the canonical writing of.
+///
+/// ```
+/// use kv::number::parse_integer;
+/// assert_eq!(parse_integer(b"-42"), Some(-42));
+/// assert_eq!(parse_integer(b"+42"), None);
+/// assert_eq!(parse_integer(b"042"), None);
+/// ```
+#[inline]
+pub fn parse_integer(text: &[u8]) -> Option<i64> {
+    let (negative, digits) = match text {
+        [b'-', digits @ ..] => (true, digits),
+        digits => (false, digits),
+    };
+    match digits {
+        [b'0'] if !negative => return Some(0),
+        [b'1'..=b'9', ..] if digits.len() < INTEGER_TEXT_BYTES_MAX => {}
+        _ => return None,
+    }
+    // At most 19 digits, which fit a u64.
+    let mut magnitude: u64 = 0;
+    for digit in digits {
+        if !digit.is_ascii_digit() {
+            return None;
+        }
+        magnitude = magnitude * 10 + u64::from(digit - b'0');
+    }
+    if negative {
+        0i64.checked_sub_unsigned(magnitude)
+    } else {
+        i64::try_from(magnitude).ok()
+    }
+}
+
+/// Writes `value` into `buffer` and returns the part that was used.
+#[inline]
+pub fn format_integer(value: i64, buffer: &mut [u8; INTEGER_TEXT_BYTES_MAX]) -> &[u8] {
+    let mut rest = value.unsigned_abs();
+    let mut start = buffer.len();
+    loop {
+        start -= 1;
+        buffer[start] = b'0' + (rest % 10) as u8;
+        rest /= 10;
+        if rest == 0 {
+            break;
+        }
+    }
+    if value < 0 {
+        start -= 1;
+        buffer[start] = b'-';
+    }
+    &buffer[start..]
+}
+
+/// The number that `text` stands for, by the rules of `INCRBYFLOAT`.
+///
+/// A sign, digits with or without a point, an exponent; `inf` and `infinity` in any case. No spaces, no
+/// `nan`, and nothing that is too large for a double or so small that it would become zero.
+///
+/// ```
+/// use kv::number::parse_float;
+/// assert_eq!(parse_float(b"3.0e3"), Some(3000.0));
+/// assert_eq!(parse_float(b"-inf"), Some(f64::NEG_INFINITY));
+/// assert_eq!(parse_float(b" 1"), None);
+/// assert_eq!(parse_float(b"nan"), None);
+/// ```
+pub fn parse_float(text: &[u8]) -> Option<f64> {
+    if text.len() >= FLOAT_TEXT_BYTES_MAX {
+        return None;
+    }
+    let value: f64 = std::str::from_utf8(text).ok()?.parse().ok()?;
+    let written_as_infinity = text.iter().any(|byte| matches!(byte, b'i' | b'I'));
+    if value.is_nan() || (value.is_infinite() && !written_as_infinity) {
+        return None;
+    }
+    let significand = text
+        .split(|byte| matches!(byte, b'e' | b'E'))
+        .next()
+        .unwrap_or_default();
+    if value == 0.0 && significand.iter().any(|byte| matches!(byte, b'1'..=b'9')) {
+        return None;
+    }
+    Some(value)
+}
+
+/// Why two decimal numbers were not added.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FloatError {
+    /// One of them is not a number.
+    NotANumber,
+    /// The sum is not finite.
+    NotFinite,
+}
+
+/// Adds two numbers given as text and writes the sum as `INCRBYFLOAT` does: no exponent, at most 17 digits
+/// after the point, no zeros at the end, no negative zero.
+///
+/// ```
+/// use kv::number::add_floats;
+/// assert_eq!(add_floats(b"0.1", b"0.2").unwrap(), "0.3");
+/// assert_eq!(add_floats(b"3.0e3", b"200").unwrap(), "3200");
+/// ```
+///
+/// # Errors
+/// [`FloatError`] when one is no number, or the sum is infinite.
+pub fn add_floats(first: &[u8], second: &[u8]) -> Result<String, FloatError> {
+    let first_float = parse_float(first).ok_or(FloatError::NotANumber)?;
+    let second_float = parse_float(second).ok_or(FloatError::NotANumber)?;
+    let exact = Decimal::parse(first)
+        .zip(Decimal::parse(second))
+        .and_then(|(first, second)| first.add(second));
+    let text = match exact {
+        Some(sum) => sum.write(),
+        None => {
+            let sum = first_float + second_float;
+            if !sum.is_finite() {
+                return Err(FloatError::NotFinite);
+            }
+            format!("{sum:.17}",)
+        }
+    };
+    Ok(trim(text))
+}
+
+/// Removes zeros after the point, a point with nothing behind it, and the sign of a zero.
+fn trim(mut text: String) -> String {
+    if text.contains('.') {
+        text.truncate(text.trim_end_matches('0').trim_end_matches('.').len());
+    }
+    if text == "-0" { "0".to_owned() } else { text }
+}
+
+/// `units` divided by ten to the power of `scale`.
+#[derive(Clone, Copy)]
+struct Decimal {
+    units: i128,
+    scale: u32,
+}
+
+impl Decimal {
+    /// Reads text that [`parse_float`] has accepted; none when an `i128` cannot hold its digits.
+    fn parse(text: &[u8]) -> Option<Decimal> {
+        let (negative, text) = match text {
+            [b'-', rest @ ..] => (true, rest),
+            [b'+', rest @ ..] => (false, rest),
+            rest => (false, rest),
+        };
+        let mut halves = text.split(|byte| matches!(byte, b'e' | b'E'));
+        let significand = halves.next()?;
+        let exponent: i32 = match halves.next() {
+            Some(digits) => std::str::from_utf8(digits).ok()?.parse().ok()?,
+            None => 0,
+        };
+        let mut units: i128 = 0;
+        let mut scale: i32 = 0;
+        let mut after_point = false;
+        // Zeros are held back until a digit follows, so that those at the end cost no room.
+        let mut zeros: u32 = 0;
+        for byte in significand {
+            match byte {
+                b'.' => after_point = true,
+                b'0' => {
+                    zeros += 1;
+                    scale += i32::from(after_point);
+                }
+                b'1'..=b'9' => {
+                    let shift = if units == 0 {
+                        1
+                    } else {
+                        10i128.checked_pow(zeros + 1)?
+                    };
+                    units = units.checked_mul(shift)?.checked_add(i128::from(byte - b'0'))?;
+                    zeros = 0;
+                    scale += i32::from(after_point);
+                }
+                _ => return None,
+            }
+        }
+        if units == 0 {
+            return Some(Decimal { units: 0, scale: 0 });
+        }
+        scale = scale.checked_sub_unsigned(zeros)?.checked_sub(exponent)?;
+        if scale < 0 {
+            units = units.checked_mul(10i128.checked_pow(scale.unsigned_abs())?)?;
+            scale = 0;
+        }
+        Some(Decimal {
+            units: if negative { -units } else { units },
+            scale: scale.unsigned_abs(),
+        })
+    }
+
+    fn add(self, other: Decimal) -> Option<Decimal> {
+        let scale = self.scale.max(other.scale);
+        let lift = |number: Decimal| {
+            number
+                .units
+                .checked_mul(10i128.checked_pow(scale - number.scale)?)
+        };
+        Some(Decimal {
+            units: lift(self)?.checked_add(lift(other)?)?,
+            scale,
+        })
+    }
+
+    /// With [`FRACTION_DIGITS_MAX`] digits after the point, a half rounded to even.
+    fn write(self) -> String {
+        let mut units = self.units.unsigned_abs();
+        let mut scale = self.scale;
+        if scale > FRACTION_DIGITS_MAX {
+            // `add` made this power already, so it fits.
+            let divisor = 10u128.pow(scale - FRACTION_DIGITS_MAX);
+            let (quotient, rest) = (units / divisor, units % divisor);
+            let up = rest * 2 > divisor || (rest * 2 == divisor && quotient % 2 == 1);
+            units = quotient + u128::from(up);
+            scale = FRACTION_DIGITS_MAX;
+        }
+        let divisor = 10u128.pow(scale);
+        let sign = if self.units < 0 { "-" } else { "" };
+        let (whole, fraction) = (units / divisor, units % divisor);
+        if scale == 0 {
+            return format!("{sign}{whole}");
+        }
+        format!("{sign}{whole}.{fraction:0width$}", width = scale as usize)
+    }
+}

@@ -1,0 +1,262 @@
+//! What a command is answered with, in an encoding of our own.
+//!
+//! The table writes replies once, in this protocol-neutral form. A RESP2 or RESP3 session, an HTTP handler
+//! and a node that forwarded the command for its client all read the same bytes. Aggregates are flat: an
+//! [`Reply::Array`] of n is followed by its n elements.
+
+use crate::codec::{Malformed, Reader, Writer};
+
+/// One element of a reply.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Reply<'a> {
+    /// The status `OK`.
+    Ok,
+    /// No value.
+    Null,
+    /// No array (RESP2 tells this apart from [`Reply::Null`]).
+    NullArray,
+    /// An integer.
+    Integer(i64),
+    /// A byte string.
+    Bulk(&'a [u8]),
+    /// A short status without line breaks.
+    Status(&'a [u8]),
+    /// An error: its first word is the code that clients match on.
+    Error(&'a [u8]),
+    /// Text for people, such as `INFO`: a verbatim string in RESP3.
+    Text(&'a [u8]),
+    /// A floating-point number.
+    Double(f64),
+    /// A truth value: an integer in RESP2.
+    Boolean(bool),
+    /// The next n elements.
+    Array(u32),
+    /// The next n elements, unordered and distinct.
+    Set(u32),
+    /// The next n pairs of elements.
+    Map(u32),
+}
+
+/// Replies, one behind the other, in one growing buffer.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ReplyBuffer {
+    bytes: Vec<u8>,
+}
+
+const OK: u8 = 0;
+const NULL: u8 = 1;
+const NULL_ARRAY: u8 = 2;
+const INTEGER: u8 = 3;
+const BULK: u8 = 4;
+const STATUS: u8 = 5;
+const ERROR: u8 = 6;
+const TEXT: u8 = 7;
+const DOUBLE: u8 = 8;
+const BOOLEAN: u8 = 9;
+const ARRAY: u8 = 10;
+const SET: u8 = 11;
+const MAP: u8 = 12;
+
+impl ReplyBuffer {
+    /// An empty buffer.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The encoded replies.
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// Encoded length in bytes.
+    pub fn len(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// True when nothing was written.
+    pub fn is_empty(&self) -> bool {
+        self.bytes.is_empty()
+    }
+
+    /// Forgets everything, keeps a moderate capacity for reuse.
+    pub fn clear(&mut self) {
+        self.bytes.clear();
+        const RETAINED_BYTES_MAX: usize = 1 << 20;
+        if self.bytes.capacity() > RETAINED_BYTES_MAX {
+            self.bytes.shrink_to(RETAINED_BYTES_MAX);
+        }
+    }
+
+    /// Cuts back to `length` bytes, to replace a reply that was begun.
+    pub fn truncate(&mut self, length: usize) {
+        self.bytes.truncate(length);
+    }
+
+    /// Appends replies that are encoded already.
+    pub fn extend_encoded(&mut self, encoded: &[u8]) {
+        self.bytes.extend_from_slice(encoded);
+    }
+
+    /// Appends one element.
+    #[inline]
+    pub fn push(&mut self, reply: Reply<'_>) {
+        let out = &mut self.bytes;
+        match reply {
+            Reply::Ok => out.put_u8(OK),
+            Reply::Null => out.put_u8(NULL),
+            Reply::NullArray => out.put_u8(NULL_ARRAY),
+            Reply::Integer(value) => {
+                out.put_u8(INTEGER);
+                out.put_i64(value);
+            }
+            Reply::Bulk(bytes) => {
+                out.put_u8(BULK);
+                out.put_bytes(bytes);
+            }
+            Reply::Status(bytes) => {
+                out.put_u8(STATUS);
+                out.put_bytes(bytes);
+            }
+            Reply::Error(bytes) => {
+                out.put_u8(ERROR);
+                out.put_bytes(bytes);
+            }
+            Reply::Text(bytes) => {
+                out.put_u8(TEXT);
+                out.put_bytes(bytes);
+            }
+            Reply::Double(value) => {
+                out.put_u8(DOUBLE);
+                out.put_u64(value.to_bits());
+            }
+            Reply::Boolean(value) => {
+                out.put_u8(BOOLEAN);
+                out.put_bool(value);
+            }
+            Reply::Array(count) => {
+                out.put_u8(ARRAY);
+                out.put_u32(count);
+            }
+            Reply::Set(count) => {
+                out.put_u8(SET);
+                out.put_u32(count);
+            }
+            Reply::Map(count) => {
+                out.put_u8(MAP);
+                out.put_u32(count);
+            }
+        }
+    }
+
+    /// Appends the status `OK`.
+    #[inline]
+    pub fn ok(&mut self) {
+        self.push(Reply::Ok);
+    }
+
+    /// Appends "no value".
+    #[inline]
+    pub fn null(&mut self) {
+        self.push(Reply::Null);
+    }
+
+    /// Appends an integer.
+    #[inline]
+    pub fn integer(&mut self, value: i64) {
+        self.push(Reply::Integer(value));
+    }
+
+    /// Appends a byte string.
+    #[inline]
+    pub fn bulk(&mut self, bytes: &[u8]) {
+        self.push(Reply::Bulk(bytes));
+    }
+
+    /// Appends an error. `text` begins with its code, such as `ERR syntax error`.
+    pub fn error(&mut self, text: &str) {
+        self.push(Reply::Error(text.as_bytes()));
+    }
+
+    /// Appends the head of an array of `count` elements.
+    pub fn array(&mut self, count: usize) {
+        self.push(Reply::Array(count as u32));
+    }
+
+    /// Appends the head of a map of `count` pairs.
+    pub fn map(&mut self, count: usize) {
+        self.push(Reply::Map(count as u32));
+    }
+}
+
+impl<'a> Reply<'a> {
+    /// Takes the next element off an encoded reply.
+    ///
+    /// # Errors
+    /// [`Malformed`] when the bytes end early or hold an unknown tag.
+    #[inline]
+    pub fn decode(reader: &mut Reader<'a>) -> Result<Reply<'a>, Malformed> {
+        Ok(match reader.u8()? {
+            OK => Reply::Ok,
+            NULL => Reply::Null,
+            NULL_ARRAY => Reply::NullArray,
+            INTEGER => Reply::Integer(reader.i64()?),
+            BULK => Reply::Bulk(reader.bytes()?),
+            STATUS => Reply::Status(reader.bytes()?),
+            ERROR => Reply::Error(reader.bytes()?),
+            TEXT => Reply::Text(reader.bytes()?),
+            DOUBLE => Reply::Double(f64::from_bits(reader.u64()?)),
+            BOOLEAN => Reply::Boolean(reader.bool()?),
+            ARRAY => Reply::Array(reader.u32()?),
+            SET => Reply::Set(reader.u32()?),
+            MAP => Reply::Map(reader.u32()?),
+            _ => return Err(Malformed("unknown kind of reply")),
+        })
+    }
+
+    /// The first element of an encoded reply; an empty or malformed one reads as an error.
+    pub fn first(encoded: &'a [u8]) -> Reply<'a> {
+        Reply::decode(&mut Reader::new(encoded)).unwrap_or(Reply::Error(b"ERR malformed reply"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_kind_of_reply_reads_back_as_it_was_written() {
+        let replies = [
+            Reply::Ok,
+            Reply::Null,
+            Reply::NullArray,
+            Reply::Integer(i64::MIN),
+            Reply::Bulk(b"\0\r\n"),
+            Reply::Status(b"PONG"),
+            Reply::Error(b"ERR no"),
+            Reply::Text(b"# Server"),
+            Reply::Double(-0.5),
+            Reply::Boolean(true),
+            Reply::Array(3),
+            Reply::Set(0),
+            Reply::Map(7),
+        ];
+        let mut buffer = ReplyBuffer::new();
+        replies.iter().for_each(|reply| buffer.push(*reply));
+        let mut reader = Reader::new(buffer.as_bytes());
+        for reply in replies {
+            assert_eq!(Reply::decode(&mut reader), Ok(reply));
+        }
+        assert!(reader.is_empty());
+    }
+
+    #[test]
+    fn a_reply_that_ends_early_or_has_an_unknown_tag_is_malformed() {
+        let mut buffer = ReplyBuffer::new();
+        buffer.bulk(b"value");
+        let bytes = buffer.as_bytes();
+        for end in 0..bytes.len() {
+            assert!(Reply::decode(&mut Reader::new(&bytes[..end])).is_err());
+        }
+        assert!(Reply::decode(&mut Reader::new(&[250])).is_err());
+    }
+}

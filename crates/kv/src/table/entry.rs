@@ -1,0 +1,200 @@
+//! One key with its value: a single allocation.
+//!
+//! ```text
+//! version u64 | deadline u64 | key length and kind u32 | value length u32 | key | value | slack
+//! ```
+//!
+//! One allocation means one cache miss to compare the key, read the deadline and copy the value, and it
+//! costs less memory than separate strings. Slack appears when a value shrinks or grows by appending; it is
+//! bounded by [`Entry::fits`] and [`Entry::room_for`].
+
+use crate::{UnixMs, Version};
+
+const HEADER_BYTES: usize = 24;
+/// The top two bits of the key's length say how the value is kept.
+const KIND_SHIFT: u32 = 30;
+const KEY_LENGTH_MASK: u32 = (1 << KIND_SHIFT) - 1;
+
+/// How Redis would keep the value; only `OBJECT ENCODING` tells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// As it came: an integer if it reads as one.
+    Plain = 0,
+    /// A string, even if it reads as an integer: a sum of `INCRBYFLOAT`.
+    Text = 1,
+    /// A string that was changed in place.
+    Raw = 2,
+}
+
+impl Kind {
+    pub(super) fn from_tag(tag: u8) -> Option<Kind> {
+        [Kind::Plain, Kind::Text, Kind::Raw].get(tag as usize).copied()
+    }
+}
+
+/// What an entry says beside its key and its value.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Stamp {
+    pub(super) version: Version,
+    /// [`super::NO_DEADLINE`] when the key does not expire.
+    pub(super) deadline: UnixMs,
+    pub(super) kind: Kind,
+}
+
+/// A key with its value, version and deadline.
+#[derive(Clone, Debug)]
+pub(super) struct Entry {
+    bytes: Box<[u8]>,
+}
+
+impl Entry {
+    #[inline]
+    pub(super) fn new(key: &[u8], value: &[u8], stamp: Stamp) -> Entry {
+        Self::with_capacity(HEADER_BYTES + key.len() + value.len(), key, &[value], stamp)
+    }
+
+    /// An entry whose value is `parts`, one behind the other, in an allocation of `capacity` bytes.
+    fn with_capacity(capacity: usize, key: &[u8], parts: &[&[u8]], stamp: Stamp) -> Entry {
+        let value_length = parts.iter().map(|part| part.len()).sum();
+        let mut bytes = Vec::with_capacity(capacity);
+        bytes.extend_from_slice(&header(key.len(), value_length, stamp));
+        bytes.extend_from_slice(key);
+        parts.iter().for_each(|part| bytes.extend_from_slice(part));
+        bytes.resize(capacity, 0);
+        Entry {
+            bytes: bytes.into_boxed_slice(),
+        }
+    }
+
+    #[inline]
+    fn field<const N: usize>(&self, at: usize) -> [u8; N] {
+        let mut field = [0; N];
+        field.copy_from_slice(&self.bytes[at..at + N]);
+        field
+    }
+
+    #[inline]
+    pub(super) fn version(&self) -> Version {
+        u64::from_le_bytes(self.field(0))
+    }
+
+    #[inline]
+    pub(super) fn deadline(&self) -> UnixMs {
+        u64::from_le_bytes(self.field(8))
+    }
+
+    #[inline]
+    pub(super) fn expired(&self, now: UnixMs) -> bool {
+        self.deadline() <= now
+    }
+
+    #[inline]
+    fn key_length(&self) -> usize {
+        (u32::from_le_bytes(self.field(16)) & KEY_LENGTH_MASK) as usize
+    }
+
+    #[inline]
+    fn value_length(&self) -> usize {
+        u32::from_le_bytes(self.field(20)) as usize
+    }
+
+    pub(super) fn kind(&self) -> Kind {
+        let tag = (u32::from_le_bytes(self.field(16)) >> KIND_SHIFT) as u8;
+        Kind::from_tag(tag).unwrap_or(Kind::Plain)
+    }
+
+    pub(super) fn stamp(&self) -> Stamp {
+        Stamp {
+            version: self.version(),
+            deadline: self.deadline(),
+            kind: self.kind(),
+        }
+    }
+
+    #[inline]
+    pub(super) fn key(&self) -> &[u8] {
+        &self.bytes[HEADER_BYTES..HEADER_BYTES + self.key_length()]
+    }
+
+    #[inline]
+    pub(super) fn value(&self) -> &[u8] {
+        let start = HEADER_BYTES + self.key_length();
+        &self.bytes[start..start + self.value_length()]
+    }
+
+    /// Key and value, one behind the other.
+    pub(super) fn key_and_value(&self) -> &[u8] {
+        &self.bytes[HEADER_BYTES..HEADER_BYTES + self.key_length() + self.value_length()]
+    }
+
+    /// Bytes allocated, slack included.
+    #[inline]
+    pub(super) fn capacity(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// True when an entry of `needed` bytes belongs into `capacity` bytes: it has room and wastes at most a third.
+    #[inline]
+    fn fits(needed: usize, capacity: usize) -> bool {
+        needed <= capacity && capacity - needed <= capacity / 3
+    }
+
+    /// The allocation for a value that is growing: half as much again, so that appending is cheap on average.
+    fn room_for(needed: usize) -> usize {
+        needed + needed / 2
+    }
+
+    /// Replaces everything but the key; in place when the size allows.
+    #[inline]
+    pub(super) fn overwrite(&mut self, value: &[u8], stamp: Stamp) {
+        let start = HEADER_BYTES + self.key_length();
+        let needed = start + value.len();
+        if Self::fits(needed, self.capacity()) {
+            let header = header(start - HEADER_BYTES, value.len(), stamp);
+            self.bytes[..HEADER_BYTES].copy_from_slice(&header);
+            self.bytes[start..needed].copy_from_slice(value);
+        } else {
+            *self = Self::new(self.key(), value, stamp);
+        }
+    }
+
+    /// Replaces version, deadline and kind.
+    pub(super) fn restamp(&mut self, stamp: Stamp) {
+        let header = header(self.key_length(), self.value_length(), stamp);
+        self.bytes[..HEADER_BYTES].copy_from_slice(&header);
+    }
+
+    /// Overwrites the value from `offset` on; a gap is filled with zero bytes.
+    pub(super) fn write_at(&mut self, offset: usize, part: &[u8], stamp: Stamp) {
+        let start = HEADER_BYTES + self.key_length();
+        let length = self.value_length();
+        let grown = length.max(offset + part.len());
+        let header = header(self.key_length(), grown, stamp);
+        if start + grown > self.capacity() {
+            let mut bytes = std::mem::take(&mut self.bytes).into_vec();
+            let room = Self::room_for(start + grown);
+            bytes.reserve_exact(room - bytes.len());
+            bytes.resize(room, 0);
+            self.bytes = bytes.into_boxed_slice();
+        }
+        self.bytes[..HEADER_BYTES].copy_from_slice(&header);
+        if offset > length {
+            // What lies behind the value is left over from an earlier, longer one.
+            self.bytes[start + length..start + offset].fill(0);
+        }
+        self.bytes[start + offset..start + offset + part.len()].copy_from_slice(part);
+    }
+}
+
+/// Keys and values are far below what the fields can hold: what clients and peers send is limited on arrival.
+#[inline]
+fn header(key_length: usize, value_length: usize, stamp: Stamp) -> [u8; HEADER_BYTES] {
+    debug_assert!(key_length <= KEY_LENGTH_MASK as usize && value_length <= u32::MAX as usize);
+    let mut header = [0; HEADER_BYTES];
+    header[..8].copy_from_slice(&stamp.version.to_le_bytes());
+    header[8..16].copy_from_slice(&stamp.deadline.to_le_bytes());
+    let key_field = key_length as u32 | (stamp.kind as u32) << KIND_SHIFT;
+    header[16..20].copy_from_slice(&key_field.to_le_bytes());
+    header[20..].copy_from_slice(&(value_length as u32).to_le_bytes());
+    header
+}

@@ -1,0 +1,89 @@
+//! Expiry: `EXPIRE` and its kin, `PERSIST`, and the leader's `Purge`.
+//!
+//! A key whose deadline has come is missing from that moment on, for reads by the reader's clock and for
+//! writes by the record's time. It is removed by the next write that meets it or by a purge, and both are
+//! records, so replicas agree on what is there.
+
+use super::{NO_DEADLINE, Record, Table};
+use crate::UnixMs;
+use crate::command::{Deadline, ExpireCondition};
+use crate::reply::ReplyBuffer;
+
+impl Table {
+    pub(super) fn expire(
+        &mut self,
+        key: &[u8],
+        deadline: Deadline,
+        condition: ExpireCondition,
+        record: Record,
+        out: &mut ReplyBuffer,
+    ) {
+        let hash = self.index.hash(key);
+        let Some(slot) = self.find_live(hash, key, record) else {
+            return out.integer(0);
+        };
+        let deadline = record.deadline(deadline);
+        if !allows(condition, self.slab.entry(slot).deadline(), deadline) {
+            return out.integer(0);
+        }
+        if deadline <= record.time {
+            self.remove(hash, slot, record);
+        } else {
+            self.set_deadline(slot, deadline, record);
+        }
+        out.integer(1);
+    }
+
+    pub(super) fn persist(&mut self, key: &[u8], record: Record, out: &mut ReplyBuffer) {
+        let hash = self.index.hash(key);
+        let found = self.find_live(hash, key, record);
+        match found.filter(|slot| self.slab.entry(*slot).deadline() != NO_DEADLINE) {
+            Some(slot) => {
+                self.set_deadline(slot, NO_DEADLINE, record);
+                out.integer(1);
+            }
+            None => out.integer(0),
+        }
+    }
+
+    pub(super) fn purge(&mut self, until: UnixMs, record: Record, out: &mut ReplyBuffer) {
+        let mut count = 0;
+        while let Some((deadline, slot)) = self.expiries.first().copied()
+            && deadline <= until
+        {
+            let hash = self.index.hash(self.slab.entry(slot).key());
+            self.remove(hash, slot, record);
+            count += 1;
+        }
+        self.statistics.expired += count;
+        out.integer(count as i64);
+    }
+
+    /// Up to which deadline a leader should propose [`crate::Command::Purge`] now; none when nothing is due.
+    ///
+    /// Chosen so that the purge removes about `keys_max` keys at most: more only when several keys share that
+    /// deadline.
+    pub fn purge_until(&self, now: UnixMs, keys_max: usize) -> Option<UnixMs> {
+        let deadlines = self.expiries.iter().map(|(deadline, _)| *deadline);
+        deadlines
+            .take(keys_max.max(1))
+            .take_while(|deadline| *deadline <= now)
+            .last()
+    }
+}
+
+/// Whether a key that expires at `present` may be made to expire at `new` instead.
+fn allows(condition: ExpireCondition, present: UnixMs, new: UnixMs) -> bool {
+    use ExpireCondition::*;
+    let (some, later, earlier) = (present != NO_DEADLINE, new > present, new < present);
+    match condition {
+        Always => true,
+        IfNone => !some,
+        IfSome => some,
+        // No expiry is infinitely late, and NO_DEADLINE is later than any deadline.
+        IfLater => later,
+        IfEarlier => earlier,
+        IfSomeAndLater => some && later,
+        IfSomeAndEarlier => some && earlier,
+    }
+}

@@ -1,0 +1,107 @@
+//! Writes of whole keys: `DEL`, `RENAME`, `COPY`, `FLUSHALL`, and values versioned elsewhere.
+
+use super::entry::{Entry, Kind};
+use super::{NO_DEADLINE, REPLICATED_VERSION_MAX, Record, Table};
+use crate::Version;
+use crate::command::List;
+use crate::reply::ReplyBuffer;
+
+impl Table {
+    pub(super) fn delete(&mut self, keys: List<'_>, record: Record, out: &mut ReplyBuffer) {
+        let mut count = 0;
+        for key in keys.iter() {
+            let hash = self.index.hash(key);
+            if let Some(slot) = self.find_live(hash, key, record) {
+                self.remove(hash, slot, record);
+                count += 1;
+            }
+        }
+        out.integer(count);
+    }
+
+    pub(super) fn rename(
+        &mut self,
+        from: &[u8],
+        to: &[u8],
+        if_absent: bool,
+        record: Record,
+        out: &mut ReplyBuffer,
+    ) {
+        let from_hash = self.index.hash(from);
+        let Some(slot) = self.find_live(from_hash, from, record) else {
+            return out.error("ERR no such key");
+        };
+        let to_itself = from == to;
+        if if_absent && (to_itself || self.peek(to, record.time).is_some()) {
+            return out.integer(0);
+        }
+        if !to_itself {
+            let entry = self.remove(from_hash, slot, record);
+            self.put(to, entry.value(), entry.deadline(), entry.kind(), record);
+        }
+        if if_absent { out.integer(1) } else { out.ok() }
+    }
+
+    pub(super) fn copy(
+        &mut self,
+        from: &[u8],
+        to: &[u8],
+        replace: bool,
+        record: Record,
+        out: &mut ReplyBuffer,
+    ) {
+        let from_hash = self.index.hash(from);
+        let Some(slot) = self.find_live(from_hash, from, record) else {
+            return out.integer(0);
+        };
+        if !replace && self.peek(to, record.time).is_some() {
+            return out.integer(0);
+        }
+        let entry = self.slab.entry(slot).clone();
+        self.put(to, entry.value(), entry.deadline(), entry.kind(), record);
+        out.integer(1);
+    }
+
+    pub(super) fn clear(&mut self, record: Record, out: &mut ReplyBuffer) {
+        if !self.is_empty() {
+            self.remove_all(record);
+        }
+        out.ok();
+    }
+
+    /// Stores the value if its version is newer than the key's; the table's versions then grow from there.
+    /// Returns the key's version afterwards.
+    pub(super) fn replicate(
+        &mut self,
+        key: &[u8],
+        value: &[u8],
+        version: Version,
+        record: Record,
+        out: &mut ReplyBuffer,
+    ) -> Version {
+        if version > REPLICATED_VERSION_MAX {
+            out.error("ERR version is out of range");
+            return record.version;
+        }
+        let hash = self.index.hash(key);
+        let found = self.find_live(hash, key, record);
+        let present = found.map_or(0, |slot| self.slab.entry(slot).version());
+        let newer = version > present;
+        let given = Record { version, ..record };
+        match found {
+            Some(slot) if newer => self.overwrite(slot, value, NO_DEADLINE, Kind::Plain, given),
+            None if newer => {
+                self.insert(
+                    hash,
+                    Entry::new(key, value, given.stamp(NO_DEADLINE, Kind::Plain)),
+                    given,
+                );
+            }
+            _ => {}
+        }
+        out.array(2);
+        out.integer(i64::from(newer));
+        out.integer(version.max(present) as i64);
+        version.max(present)
+    }
+}

@@ -1,0 +1,266 @@
+//! The in-memory table: the state machine that every protocol drives.
+//!
+//! [`Table::apply`] takes one record of the group's history; [`Table::read`] answers without one. A record's
+//! time and number come with it, so that every replica that applies the same records holds the same keys,
+//! values, versions and deadlines. Where a key stands in memory may differ between replicas (one of them may
+//! have been installed from a snapshot), and with it the order in which `KEYS` and `SCAN` tell keys.
+//!
+//! Reading order: [`entry`] (one key in memory), [`slab`] (where entries stand), [`index`] (how a key is
+//! found), [`store`] (the few ways in which the table changes), then the commands: [`reads`], [`scan`],
+//! [`strings`], [`numbers`], [`expire`], [`keys`]; last [`snapshot`].
+
+mod entry;
+mod expire;
+mod index;
+mod keys;
+mod numbers;
+mod reads;
+mod scan;
+mod slab;
+mod snapshot;
+mod store;
+mod strings;
+#[cfg(test)]
+mod tests;
+
+use crate::command::{Command, Condition, Expiry, SetAnswer};
+use crate::reply::ReplyBuffer;
+use crate::{UnixMs, Version};
+use entry::Kind;
+use index::Index;
+use slab::{Slab, SlotNumber};
+use snapshot::Snapshot;
+use std::collections::BTreeSet;
+
+pub use snapshot::SnapshotId;
+
+/// Later than any deadline: the key does not expire.
+const NO_DEADLINE: UnixMs = UnixMs::MAX;
+
+/// Highest version that [`Command::Replicate`] may bring: far enough from the end that versions can go on growing.
+pub const REPLICATED_VERSION_MAX: Version = 1 << 62;
+
+/// What a table has counted since it was made. Each replica counts for itself.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Statistics {
+    /// Keys that were asked for and were there.
+    pub hits: u64,
+    /// Keys that were asked for and were not there.
+    pub misses: u64,
+    /// Keys that were removed because their deadline had passed.
+    pub expired: u64,
+}
+
+/// The keys of one group, with their values, versions and deadlines.
+#[derive(Debug)]
+pub struct Table {
+    slab: Slab,
+    index: Index,
+    /// Keys with a deadline, the next one to expire first.
+    expiries: BTreeSet<(UnixMs, SlotNumber)>,
+    /// Snapshots that are being taken.
+    snapshots: Vec<Snapshot>,
+    snapshots_begun: u64,
+    /// The highest version ever given.
+    floor: Version,
+    /// Bytes of all entries, with what the allocator adds.
+    entry_bytes: usize,
+    statistics: Statistics,
+    /// For replies whose head is known only at their end.
+    scratch: ReplyBuffer,
+}
+
+/// The record that is being applied: what it gives to the keys that it writes, and its time.
+#[derive(Clone, Copy, Debug)]
+struct Record {
+    version: Version,
+    time: UnixMs,
+}
+
+impl Table {
+    /// An empty table. `seed` is mixed into the hash of every key, so that nobody can choose keys that collide;
+    /// it has no influence on what the table holds or answers, the order of `KEYS` and `SCAN` included.
+    pub fn new(seed: u64) -> Table {
+        Table {
+            slab: Slab::default(),
+            index: Index::new(seed),
+            expiries: BTreeSet::new(),
+            snapshots: Vec::new(),
+            snapshots_begun: 0,
+            floor: 0,
+            entry_bytes: 0,
+            statistics: Statistics::default(),
+            scratch: ReplyBuffer::new(),
+        }
+    }
+
+    /// Carries out one record of the group's history and appends one reply to `out`.
+    ///
+    /// `offset` is the record's number in that history and `time` its time, as its leader saw it. The record's
+    /// version is `offset`, or one more than the highest version in use if that is more; the keys that it
+    /// writes get that version, which is returned. Only a record that changes something uses its version up.
+    ///
+    /// A read is served as by [`Table::read`].
+    #[inline]
+    pub fn apply(
+        &mut self,
+        command: &Command<'_>,
+        offset: Version,
+        time: UnixMs,
+        out: &mut ReplyBuffer,
+    ) -> Version {
+        let record = Record {
+            version: offset.max(self.floor.saturating_add(1)),
+            time: latest(time),
+        };
+        if let Command::Set {
+            key,
+            value,
+            expiry: Expiry::Clear,
+            condition: Condition::Always,
+            answer: SetAnswer::Status,
+        } = *command
+        {
+            self.put(key, value, NO_DEADLINE, Kind::Plain, record);
+            out.ok();
+            return record.version;
+        }
+        self.apply_any(command, record, out)
+    }
+
+    fn apply_any(&mut self, command: &Command<'_>, record: Record, out: &mut ReplyBuffer) -> Version {
+        use Command::*;
+        match *command {
+            Set {
+                key,
+                value,
+                expiry,
+                condition,
+                answer,
+            } => {
+                self.set(key, value, expiry, condition, answer, record, out);
+            }
+            GetDelete { key } => self.get_delete(key, record, out),
+            GetExpire { key, expiry } => self.get_expire(key, expiry, record, out),
+            MultiSet { pairs, if_absent } => self.multi_set(pairs, if_absent, record, out),
+            Delete { keys } => self.delete(keys, record, out),
+            Append {
+                key,
+                value,
+                bytes_max,
+            } => self.append(key, value, bytes_max, record, out),
+            SetRange { key, offset, value } => self.set_range(key, offset, value, record, out),
+            IncrementBy { key, delta } => self.increment_by(key, delta, record, out),
+            IncrementByFloat { key, delta } => self.increment_by_float(key, delta, record, out),
+            Expire {
+                key,
+                deadline,
+                condition,
+            } => self.expire(key, deadline, condition, record, out),
+            Persist { key } => self.persist(key, record, out),
+            Rename { from, to, if_absent } => self.rename(from, to, if_absent, record, out),
+            Copy { from, to, replace } => self.copy(from, to, replace, record, out),
+            Clear => self.clear(record, out),
+            Purge { until } => self.purge(until, record, out),
+            Replicate { key, value, version } => return self.replicate(key, value, version, record, out),
+            _ => return self.read(command, record.time, out),
+        }
+        record.version
+    }
+
+    /// Answers a read at the time `now` and appends one reply to `out`. Returns the version of the key that
+    /// was read; 0 when there is none, or when the command names none or several.
+    ///
+    /// A write is refused: it has to be ordered first.
+    #[inline]
+    pub fn read(&mut self, command: &Command<'_>, now: UnixMs, out: &mut ReplyBuffer) -> Version {
+        let now = latest(now);
+        match *command {
+            Command::Get { key } => self.get(key, now, out),
+            _ => self.read_any(command, now, out),
+        }
+    }
+
+    fn read_any(&mut self, command: &Command<'_>, now: UnixMs, out: &mut ReplyBuffer) -> Version {
+        use Command::*;
+        match *command {
+            Get { key } => return self.get(key, now, out),
+            Fetch { key } => return self.fetch(key, now, out),
+            Type { key } => return self.kind_of_value(key, now, out),
+            Length { key } => return self.length(key, now, out),
+            GetRange { key, start, end } => return self.get_range(key, start, end, now, out),
+            TimeToLive { key, unit } => return self.time_to_live(key, unit, now, out),
+            Encoding { key } => return self.encoding(key, now, out),
+            MemoryUsage { key } => return self.memory_usage(key, now, out),
+            MultiGet { keys } => self.multi_get(keys, now, out),
+            Exists { keys } => self.exists(keys, now, out),
+            Keys { pattern } => self.keys(pattern, now, out),
+            Scan {
+                position,
+                count,
+                pattern,
+                kind,
+                part,
+                parts,
+            } => {
+                let filter = scan::Filter { pattern, kind };
+                self.scan(
+                    position / u64::from(parts.max(1)),
+                    count,
+                    filter,
+                    (part, parts.max(1)),
+                    now,
+                    out,
+                );
+            }
+            RandomKey { draw } => self.random_key(draw, now, out),
+            Size => out.integer(self.len() as i64),
+            _ => out.error("ERR a write has to be ordered before it is applied"),
+        }
+        0
+    }
+
+    /// Number of keys, those included whose deadline has passed and that were not removed yet.
+    pub fn len(&self) -> usize {
+        self.slab.len()
+    }
+
+    /// True when there is no key.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Number of keys with a deadline.
+    pub fn expires(&self) -> usize {
+        self.expiries.len()
+    }
+
+    /// Bytes that keys, values and the index take; an estimate. Open snapshots are not counted.
+    pub fn memory_bytes(&self) -> usize {
+        const EXPIRY_BYTES: usize = 24;
+        let slots = self.slab.len() * Slab::slot_bytes();
+        self.entry_bytes + slots + self.index.bytes() + self.expiries.len() * EXPIRY_BYTES
+    }
+
+    /// What was counted so far.
+    pub fn statistics(&self) -> Statistics {
+        self.statistics
+    }
+
+    /// The highest version ever given in this table.
+    pub fn version_floor(&self) -> Version {
+        self.floor
+    }
+
+    /// Sets the highest version ever given: with [`Table::install`], the part of a snapshot that is no entry.
+    /// Never goes below the version of a key.
+    pub fn set_version_floor(&mut self, floor: Version) {
+        self.floor = self.floor.max(floor);
+    }
+}
+
+/// Keeps a time below [`NO_DEADLINE`].
+#[inline]
+fn latest(time: UnixMs) -> UnixMs {
+    time.min(NO_DEADLINE - 1)
+}

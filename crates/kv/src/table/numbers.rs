@@ -1,0 +1,71 @@
+//! Counters: `INCR` and its kin, `INCRBYFLOAT`. Text stands for the numbers; see [`crate::number`].
+
+use super::entry::{Entry, Kind};
+use super::slab::SlotNumber;
+use super::{NO_DEADLINE, Record, Table};
+use crate::number::{self, FloatError};
+use crate::reply::ReplyBuffer;
+
+const NOT_AN_INTEGER: &str = "ERR value is not an integer or out of range";
+const OVERFLOW: &str = "ERR increment or decrement would overflow";
+const NOT_A_FLOAT: &str = "ERR value is not a valid float";
+const NOT_FINITE: &str = "ERR increment would produce NaN or Infinity";
+
+impl Table {
+    pub(super) fn increment_by(&mut self, key: &[u8], delta: i64, record: Record, out: &mut ReplyBuffer) {
+        let hash = self.index.hash(key);
+        let found = self.find_live(hash, key, record);
+        let before = match found.map(|slot| number::parse_integer(self.slab.entry(slot).value())) {
+            Some(None) => return out.error(NOT_AN_INTEGER),
+            Some(Some(before)) => before,
+            None => 0,
+        };
+        let Some(sum) = before.checked_add(delta) else {
+            return out.error(OVERFLOW);
+        };
+        let mut buffer = [0; number::INTEGER_TEXT_BYTES_MAX];
+        let text = number::format_integer(sum, &mut buffer);
+        match found {
+            Some(slot) => self.replace_value(slot, text, Kind::Plain, record),
+            None => self.insert(
+                hash,
+                Entry::new(key, text, record.stamp(NO_DEADLINE, Kind::Plain)),
+                record,
+            ),
+        }
+        out.integer(sum);
+    }
+
+    pub(super) fn increment_by_float(
+        &mut self,
+        key: &[u8],
+        delta: &[u8],
+        record: Record,
+        out: &mut ReplyBuffer,
+    ) {
+        let hash = self.index.hash(key);
+        let found = self.find_live(hash, key, record);
+        let before = found.map_or(&b"0"[..], |slot| self.slab.entry(slot).value());
+        let sum = match number::add_floats(before, delta) {
+            Ok(sum) => sum,
+            Err(FloatError::NotANumber) => return out.error(NOT_A_FLOAT),
+            Err(FloatError::NotFinite) => return out.error(NOT_FINITE),
+        };
+        let text = sum.as_bytes();
+        match found {
+            Some(slot) => self.replace_value(slot, text, Kind::Text, record),
+            None => self.insert(
+                hash,
+                Entry::new(key, text, record.stamp(NO_DEADLINE, Kind::Text)),
+                record,
+            ),
+        }
+        out.bulk(text);
+    }
+
+    /// Another value for the key in a slot; its deadline stays.
+    fn replace_value(&mut self, slot: SlotNumber, value: &[u8], kind: Kind, record: Record) {
+        let deadline = self.slab.entry(slot).deadline();
+        self.overwrite(slot, value, deadline, kind, record);
+    }
+}

@@ -1,0 +1,223 @@
+//! Reads of single keys, and of several keys by name.
+
+use super::entry::{Entry, Kind};
+use super::slab::Slab;
+use super::{NO_DEADLINE, Table};
+use crate::command::{ExpiryUnit, List};
+use crate::limits::REPLY_BYTES_MAX;
+use crate::number::parse_integer;
+use crate::reply::{Reply, ReplyBuffer};
+use crate::{UnixMs, Version};
+
+/// Longest value that Redis keeps in one piece with its header, in bytes.
+const EMBEDDED_BYTES_MAX: usize = 44;
+
+/// What an element of a reply takes beside its bytes.
+const ELEMENT_BYTES: usize = 5;
+
+impl Table {
+    /// Looks a key up for a read, counts the hit or miss, and answers with what `tell` makes of the entry.
+    #[inline]
+    fn tell(&mut self, key: &[u8], now: UnixMs, tell: impl FnOnce(Option<&Entry>)) -> Version {
+        let entry = self.peek(key, now);
+        let version = entry.map_or(0, Entry::version);
+        let hit = entry.is_some();
+        tell(entry);
+        self.count_lookup(hit);
+        version
+    }
+
+    #[inline]
+    pub(super) fn count_lookup(&mut self, hit: bool) {
+        self.statistics.hits += u64::from(hit);
+        self.statistics.misses += u64::from(!hit);
+    }
+
+    #[inline]
+    pub(super) fn get(&mut self, key: &[u8], now: UnixMs, out: &mut ReplyBuffer) -> Version {
+        self.tell(key, now, |entry| match entry {
+            Some(entry) => out.bulk(entry.value()),
+            None => out.null(),
+        })
+    }
+
+    pub(super) fn fetch(&mut self, key: &[u8], now: UnixMs, out: &mut ReplyBuffer) -> Version {
+        self.tell(key, now, |entry| {
+            let Some(entry) = entry else { return out.null() };
+            out.array(3);
+            out.bulk(entry.value());
+            out.integer(entry.version() as i64);
+            match entry.deadline() {
+                NO_DEADLINE => out.null(),
+                deadline => out.integer(deadline as i64),
+            }
+        })
+    }
+
+    pub(super) fn multi_get(&mut self, keys: List<'_>, now: UnixMs, out: &mut ReplyBuffer) {
+        let start = out.len();
+        out.array(keys.len());
+        for key in keys.iter() {
+            let entry = self.peek(key, now);
+            let hit = entry.is_some();
+            match entry {
+                Some(entry) => {
+                    if out.len() - start + ELEMENT_BYTES + entry.value().len() > REPLY_BYTES_MAX {
+                        return refuse_large_reply(start, out);
+                    }
+                    out.bulk(entry.value());
+                }
+                None => out.null(),
+            }
+            self.count_lookup(hit);
+        }
+    }
+
+    pub(super) fn exists(&mut self, keys: List<'_>, now: UnixMs, out: &mut ReplyBuffer) {
+        let mut count = 0;
+        for key in keys.iter() {
+            let hit = self.peek(key, now).is_some();
+            self.count_lookup(hit);
+            count += i64::from(hit);
+        }
+        out.integer(count);
+    }
+
+    pub(super) fn kind_of_value(&mut self, key: &[u8], now: UnixMs, out: &mut ReplyBuffer) -> Version {
+        self.tell(key, now, |entry| {
+            out.push(Reply::Status(if entry.is_some() { b"string" } else { b"none" }))
+        })
+    }
+
+    pub(super) fn length(&mut self, key: &[u8], now: UnixMs, out: &mut ReplyBuffer) -> Version {
+        self.tell(key, now, |entry| {
+            out.integer(entry.map_or(0, |entry| entry.value().len() as i64))
+        })
+    }
+
+    pub(super) fn get_range(
+        &mut self,
+        key: &[u8],
+        start: i64,
+        end: i64,
+        now: UnixMs,
+        out: &mut ReplyBuffer,
+    ) -> Version {
+        self.tell(key, now, |entry| {
+            let value = entry.map_or(&b""[..], |entry| entry.value());
+            out.bulk(part_of(value, start, end));
+        })
+    }
+
+    pub(super) fn time_to_live(
+        &mut self,
+        key: &[u8],
+        unit: ExpiryUnit,
+        now: UnixMs,
+        out: &mut ReplyBuffer,
+    ) -> Version {
+        self.tell(key, now, |entry| {
+            let Some(entry) = entry else {
+                return out.integer(-2);
+            };
+            let deadline = entry.deadline();
+            if deadline == NO_DEADLINE {
+                return out.integer(-1);
+            }
+            let seconds = |milliseconds: u64| milliseconds.saturating_add(500) / 1000;
+            let answer = match unit {
+                ExpiryUnit::SecondsLeft => seconds(deadline - now),
+                ExpiryUnit::MillisecondsLeft => deadline - now,
+                ExpiryUnit::UnixSeconds => seconds(deadline),
+                ExpiryUnit::UnixMilliseconds => deadline,
+            };
+            out.integer(answer as i64);
+        })
+    }
+
+    /// Does not count as asking for the key, as in Redis.
+    pub(super) fn encoding(&mut self, key: &[u8], now: UnixMs, out: &mut ReplyBuffer) -> Version {
+        let Some(entry) = self.peek(key, now) else {
+            out.null();
+            return 0;
+        };
+        out.bulk(match entry.kind() {
+            Kind::Raw => b"raw",
+            Kind::Plain if parse_integer(entry.value()).is_some() => b"int",
+            _ if entry.value().len() <= EMBEDDED_BYTES_MAX => b"embstr",
+            _ => b"raw",
+        });
+        entry.version()
+    }
+
+    /// Does not count as asking for the key, as in Redis.
+    pub(super) fn memory_usage(&mut self, key: &[u8], now: UnixMs, out: &mut ReplyBuffer) -> Version {
+        // Two tables' worth of index are shared by all keys; a key's own part is about this.
+        const INDEX_BYTES: usize = 14;
+        let Some(entry) = self.peek(key, now) else {
+            out.null();
+            return 0;
+        };
+        out.integer((entry.memory_bytes() + Slab::slot_bytes() + INDEX_BYTES) as i64);
+        entry.version()
+    }
+}
+
+/// From `start` to `end` inclusive; negative positions count from the end of the value.
+fn part_of(value: &[u8], start: i64, end: i64) -> &[u8] {
+    if start < 0 && end < 0 && start > end {
+        return b"";
+    }
+    let length = value.len() as i64;
+    let position = |at: i64| {
+        if at < 0 {
+            at.saturating_add(length).max(0)
+        } else {
+            at
+        }
+    };
+    let (start, end) = (position(start), position(end).min(length - 1));
+    if start > end {
+        b""
+    } else {
+        &value[start as usize..=end as usize]
+    }
+}
+
+/// Replaces a reply that was begun at `start`.
+pub(super) fn refuse_large_reply(start: usize, out: &mut ReplyBuffer) {
+    out.truncate(start);
+    out.error(&format!(
+        "ERR the reply would hold more than {REPLY_BYTES_MAX} bytes"
+    ));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::part_of;
+
+    #[test]
+    fn parts_are_cut_by_the_rules_of_getrange() {
+        let cases: &[(i64, i64, &[u8])] = &[
+            (0, 3, b"This"),
+            (0, -1, b"This is a string"),
+            (-3, -1, b"ing"),
+            (10, 100, b"string"),
+            (5, 3, b""),
+            (-5000, 10_000, b"This is a string"),
+            (-1, -3, b""),
+            (-1, -5000, b""),
+            (0, -5000, b"T"),
+            (16, 20, b""),
+            (i64::MIN, i64::MAX, b"This is a string"),
+        ];
+        for (start, end, expected) in cases {
+            assert_eq!(
+                part_of(b"This is a string", *start, *end),
+                *expected,
+                "{start}..{end}"
+            );
+        }
+        assert_eq!(part_of(b"", 0, -1), b"");
+    }
+}

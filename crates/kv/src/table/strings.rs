@@ -1,0 +1,184 @@
+//! Writes of values: `SET` in all its forms, `GETDEL`, `GETEX`, `MSET`, `APPEND`, `SETRANGE`.
+
+use super::entry::{Entry, Kind};
+use super::{NO_DEADLINE, Record, Table};
+use crate::command::{Condition, Deadline, Expiry, List, SetAnswer};
+use crate::limits::VALUE_BYTES_MAX_CEILING;
+use crate::reply::ReplyBuffer;
+
+const TOO_LONG: &str = "ERR string exceeds maximum allowed size (proto-max-bulk-len)";
+
+impl Table {
+    #[allow(clippy::too_many_arguments)] // They are the fields of the command.
+    pub(super) fn set(
+        &mut self,
+        key: &[u8],
+        value: &[u8],
+        expiry: Expiry,
+        condition: Condition,
+        answer: SetAnswer,
+        record: Record,
+        out: &mut ReplyBuffer,
+    ) {
+        let hash = self.index.hash(key);
+        let found = self.find_live(hash, key, record);
+        if answer == SetAnswer::Before {
+            self.tell_before(found, out);
+        }
+        let wanted = match condition {
+            Condition::Always => true,
+            Condition::IfAbsent => found.is_none(),
+            Condition::IfPresent => found.is_some(),
+        };
+        match answer {
+            SetAnswer::Before => {}
+            SetAnswer::Integer => out.integer(i64::from(wanted)),
+            SetAnswer::Status if wanted => out.ok(),
+            SetAnswer::Status => out.null(),
+        }
+        if !wanted {
+            return;
+        }
+        let deadline = match expiry {
+            Expiry::Clear => NO_DEADLINE,
+            Expiry::Keep => found.map_or(NO_DEADLINE, |slot| self.slab.entry(slot).deadline()),
+            Expiry::Set(deadline) => record.deadline(deadline),
+        };
+        match found {
+            // A value that has expired already is not stored, and the one that it replaces goes.
+            Some(slot) if deadline <= record.time => drop(self.remove(hash, slot, record)),
+            None if deadline <= record.time => {}
+            Some(slot) => self.overwrite(slot, value, deadline, Kind::Plain, record),
+            None => self.insert(
+                hash,
+                Entry::new(key, value, record.stamp(deadline, Kind::Plain)),
+                record,
+            ),
+        }
+    }
+
+    /// Answers with the value in a slot before it changes, and counts the lookup.
+    fn tell_before(&mut self, found: Option<u32>, out: &mut ReplyBuffer) {
+        match found {
+            Some(slot) => out.bulk(self.slab.entry(slot).value()),
+            None => out.null(),
+        }
+        self.count_lookup(found.is_some());
+    }
+
+    pub(super) fn get_delete(&mut self, key: &[u8], record: Record, out: &mut ReplyBuffer) {
+        let hash = self.index.hash(key);
+        let found = self.find_live(hash, key, record);
+        self.tell_before(found, out);
+        if let Some(slot) = found {
+            self.remove(hash, slot, record);
+        }
+    }
+
+    pub(super) fn get_expire(&mut self, key: &[u8], expiry: Expiry, record: Record, out: &mut ReplyBuffer) {
+        let hash = self.index.hash(key);
+        let found = self.find_live(hash, key, record);
+        self.tell_before(found, out);
+        let Some(slot) = found else { return };
+        match expiry {
+            Expiry::Keep => {}
+            Expiry::Clear if self.slab.entry(slot).deadline() == NO_DEADLINE => {}
+            Expiry::Clear => self.set_deadline(slot, NO_DEADLINE, record),
+            Expiry::Set(deadline) => match record.deadline(deadline) {
+                past if past <= record.time => drop(self.remove(hash, slot, record)),
+                deadline => self.set_deadline(slot, deadline, record),
+            },
+        }
+    }
+
+    pub(super) fn multi_set(
+        &mut self,
+        pairs: List<'_>,
+        if_absent: bool,
+        record: Record,
+        out: &mut ReplyBuffer,
+    ) {
+        if if_absent
+            && pairs
+                .pairs()
+                .any(|(key, _)| self.peek(key, record.time).is_some())
+        {
+            return out.integer(0);
+        }
+        for (key, value) in pairs.pairs() {
+            self.put(key, value, NO_DEADLINE, Kind::Plain, record);
+        }
+        if if_absent { out.integer(1) } else { out.ok() }
+    }
+
+    pub(super) fn append(
+        &mut self,
+        key: &[u8],
+        value: &[u8],
+        bytes_max: u64,
+        record: Record,
+        out: &mut ReplyBuffer,
+    ) {
+        let hash = self.index.hash(key);
+        let found = self.find_live(hash, key, record);
+        let length = found.map_or(0, |slot| self.slab.entry(slot).value().len());
+        let sum = length + value.len();
+        if sum as u64 > bytes_max.min(VALUE_BYTES_MAX_CEILING as u64) {
+            return out.error(TOO_LONG);
+        }
+        match found {
+            Some(slot) => self.write_at(slot, length, value, record),
+            None => self.insert(
+                hash,
+                Entry::new(key, value, record.stamp(NO_DEADLINE, Kind::Plain)),
+                record,
+            ),
+        }
+        out.integer(sum as i64);
+    }
+
+    /// The caller has compared the length with its own limit; here only what cannot be held is refused.
+    pub(super) fn set_range(
+        &mut self,
+        key: &[u8],
+        offset: u64,
+        value: &[u8],
+        record: Record,
+        out: &mut ReplyBuffer,
+    ) {
+        let hash = self.index.hash(key);
+        let found = self.find_live(hash, key, record);
+        let length = found.map_or(0, |slot| self.slab.entry(slot).value().len());
+        if value.is_empty() {
+            return out.integer(length as i64);
+        }
+        let end = offset.saturating_add(value.len() as u64);
+        if end > VALUE_BYTES_MAX_CEILING as u64 {
+            return out.error(TOO_LONG);
+        }
+        match found {
+            Some(slot) => self.write_at(slot, offset as usize, value, record),
+            None => {
+                let mut padded = vec![0; offset as usize];
+                padded.extend_from_slice(value);
+                self.insert(
+                    hash,
+                    Entry::new(key, &padded, record.stamp(NO_DEADLINE, Kind::Raw)),
+                    record,
+                );
+            }
+        }
+        out.integer(end.max(length as u64) as i64);
+    }
+}
+
+impl Record {
+    /// When a key expires that is given this deadline now. At or before the record's time: at once.
+    pub(super) fn deadline(self, deadline: Deadline) -> crate::UnixMs {
+        let latest = NO_DEADLINE - 1;
+        match deadline {
+            Deadline::In(milliseconds) => self.time.saturating_add_signed(milliseconds).min(latest),
+            Deadline::At(time) => u64::try_from(time).unwrap_or(0),
+        }
+    }
+}

@@ -1,0 +1,133 @@
+//! What was asked and how it ended.
+
+use std::fmt;
+
+/// A kind of request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Operation {
+    /// Reads a value and checks it.
+    Get,
+    /// Writes a value; with WAIT, until enough replicas have it.
+    Set,
+    /// Adds one to a counter. Counters have keys of their own.
+    Incr,
+    /// Asks for nothing: what a round trip costs.
+    Ping,
+}
+
+impl Operation {
+    /// Every kind, in the order of reports.
+    pub const ALL: [Self; 4] = [Self::Get, Self::Set, Self::Incr, Self::Ping];
+
+    /// The command's name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Get => "GET",
+            Self::Set => "SET",
+            Self::Incr => "INCR",
+            Self::Ping => "PING",
+        }
+    }
+}
+
+/// How one operation ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// As it should.
+    Ok,
+    /// A GET found no value.
+    Miss,
+    /// The value is none that this generator could have written to that key.
+    WrongValue,
+    /// The server answered with an error; its first word.
+    Error(ErrorWord),
+    /// WAIT counted fewer replicas than asked for.
+    TooFewReplicas,
+    /// The reply was malformed, or of a kind that this request is never answered with.
+    Protocol,
+    /// The connection was lost before the reply came: the operation may have happened.
+    Lost,
+    /// No reply came in time: the operation may have happened.
+    Timeout,
+}
+
+impl Outcome {
+    /// Whether nobody can tell if the operation happened.
+    pub fn is_unknown(self) -> bool {
+        match self {
+            Self::Lost | Self::Timeout | Self::Protocol => true,
+            Self::Error(word) => word.as_str() == "UNKNOWN",
+            _ => false,
+        }
+    }
+}
+
+impl fmt::Display for Outcome {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Ok => formatter.pad("ok"),
+            Self::Miss => formatter.pad("miss"),
+            Self::WrongValue => formatter.pad("wrong_value"),
+            Self::Error(word) => formatter.pad(&format!("error:{}", word.as_str())),
+            Self::TooFewReplicas => formatter.pad("too_few_replicas"),
+            Self::Protocol => formatter.pad("protocol"),
+            Self::Lost => formatter.pad("lost"),
+            Self::Timeout => formatter.pad("timeout"),
+        }
+    }
+}
+
+const WORD_BYTES_MAX: usize = 16;
+
+/// The first word of an error reply (`MOVED`, `NOQUORUM`), cut at 16 bytes; small enough to be copied about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ErrorWord {
+    length: u8,
+    bytes: [u8; WORD_BYTES_MAX],
+}
+
+impl ErrorWord {
+    /// The first word of an error reply's text. What is not a plain character is shown as `?`.
+    pub fn of(reply: &[u8]) -> Self {
+        let word = reply.split(|byte| *byte == b' ').next().unwrap_or_default();
+        let length = word.len().min(WORD_BYTES_MAX);
+        let mut bytes = [0; WORD_BYTES_MAX];
+        for (to, from) in bytes.iter_mut().zip(&word[..length]) {
+            // A comma or a quote would break a row of the CSV report.
+            let is_plain = from.is_ascii_alphanumeric() || matches!(from, b'_' | b'-' | b'.');
+            *to = if is_plain { *from } else { b'?' };
+        }
+        Self {
+            length: length as u8,
+            bytes,
+        }
+    }
+
+    /// The word as text.
+    pub fn as_str(&self) -> &str {
+        std::str::from_utf8(&self.bytes[..usize::from(self.length)]).unwrap_or("?")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_is_named_by_its_first_word() {
+        assert_eq!(ErrorWord::of(b"NOQUORUM try later").as_str(), "NOQUORUM");
+        assert_eq!(ErrorWord::of(b"").as_str(), "");
+        assert_eq!(ErrorWord::of(b"A,\"\xff b").as_str(), "A???");
+        assert_eq!(
+            ErrorWord::of(b"ABCDEFGHIJKLMNOPQRST").as_str(),
+            "ABCDEFGHIJKLMNOP"
+        );
+    }
+
+    #[test]
+    fn an_error_that_says_unknown_is_unknown() {
+        assert!(Outcome::Error(ErrorWord::of(b"UNKNOWN leader lost")).is_unknown());
+        assert!(!Outcome::Error(ErrorWord::of(b"ERR no")).is_unknown());
+        assert!(Outcome::Lost.is_unknown());
+    }
+}

@@ -1,0 +1,474 @@
+//! What a run found: for people (`Display`), for programs (JSON), and for spreadsheets (CSV).
+
+use std::fmt;
+use std::time::Duration;
+
+use hdrhistogram::Histogram;
+use serde_json::{Map, Value, json};
+
+use super::options::{Options, Stop};
+use super::outcome::{Operation, Outcome};
+use super::tally::Tally;
+
+/// Above this share of its threads' time the generator may have been what limited the rate.
+const LOADER_BUSY_SHARE: f64 = 0.9;
+
+/// What a run found.
+pub struct Report {
+    options: Options,
+    elapsed: Duration,
+    loader_cpu: Option<Duration>,
+    tally: Tally,
+}
+
+/// The operations of one kind that ended in one way.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Row {
+    /// The kind, or `None` for all kinds together.
+    pub operation: Option<Operation>,
+    /// How they ended.
+    pub outcome: Outcome,
+    /// How many there were.
+    pub count: u64,
+    /// How many there were per second.
+    pub per_second: f64,
+    /// The mean latency in microseconds.
+    pub mean_us: f64,
+    /// The latency in microseconds that half of them stayed below.
+    pub p50_us: u64,
+    /// The same for 90 %.
+    pub p90_us: u64,
+    /// The same for 95 %.
+    pub p95_us: u64,
+    /// The same for 99 %.
+    pub p99_us: u64,
+    /// The same for 99.9 %.
+    pub p99_9_us: u64,
+    /// The longest.
+    pub max_us: u64,
+}
+
+impl Row {
+    fn new(
+        operation: Option<Operation>,
+        outcome: Outcome,
+        latencies: &Histogram<u64>,
+        elapsed: Duration,
+    ) -> Self {
+        Self {
+            operation,
+            outcome,
+            count: latencies.len(),
+            per_second: per_second(latencies.len(), elapsed),
+            mean_us: latencies.mean(),
+            p50_us: latencies.value_at_quantile(0.5),
+            p90_us: latencies.value_at_quantile(0.9),
+            p95_us: latencies.value_at_quantile(0.95),
+            p99_us: latencies.value_at_quantile(0.99),
+            p99_9_us: latencies.value_at_quantile(0.999),
+            max_us: latencies.max(),
+        }
+    }
+
+    /// The operation's name, `all` for all together.
+    pub fn operation_name(&self) -> &'static str {
+        self.operation.map_or("all", Operation::name)
+    }
+
+    fn to_json(&self) -> Value {
+        json!({
+            "operation": self.operation_name(),
+            "outcome": self.outcome.to_string(),
+            "count": self.count,
+            "per_s": rounded(self.per_second),
+            "mean_us": rounded(self.mean_us),
+            "p50_us": self.p50_us,
+            "p90_us": self.p90_us,
+            "p95_us": self.p95_us,
+            "p99_us": self.p99_us,
+            "p99_9_us": self.p99_9_us,
+            "max_us": self.max_us,
+        })
+    }
+}
+
+impl Report {
+    pub(crate) fn new(
+        options: Options,
+        elapsed: Duration,
+        loader_cpu: Option<Duration>,
+        tally: Tally,
+    ) -> Self {
+        Self {
+            options,
+            elapsed,
+            loader_cpu,
+            tally,
+        }
+    }
+
+    /// What was asked for.
+    pub fn options(&self) -> &Options {
+        &self.options
+    }
+
+    /// How long was measured.
+    pub fn elapsed(&self) -> Duration {
+        self.elapsed
+    }
+
+    /// The processor time that the generator itself used while measuring, where the system tells it.
+    pub fn loader_cpu(&self) -> Option<Duration> {
+        self.loader_cpu
+    }
+
+    /// How many operations succeeded.
+    pub fn operations(&self) -> u64 {
+        self.tally.success_count()
+    }
+
+    /// How many succeeded per second.
+    pub fn operations_per_second(&self) -> f64 {
+        per_second(self.operations(), self.elapsed)
+    }
+
+    /// How many failed for certain.
+    pub fn failures(&self) -> u64 {
+        self.tally.failed_count()
+    }
+
+    /// How many may or may not have happened.
+    pub fn unknown(&self) -> u64 {
+        self.tally.unknown_count()
+    }
+
+    /// How many times a connection that had worked was lost.
+    pub fn connections_lost(&self) -> u64 {
+        self.tally.connections_lost
+    }
+
+    /// How many operations ended in this way, whatever their kind.
+    pub fn count(&self, outcome: Outcome) -> u64 {
+        match outcome {
+            Outcome::Ok => self.operations(),
+            _ => self
+                .tally
+                .failures()
+                .filter(|entry| entry.1 == outcome)
+                .map(|entry| entry.2.len())
+                .sum(),
+        }
+    }
+
+    /// Whether the server gave an answer that no correct server gives.
+    pub fn has_wrong_answers(&self) -> bool {
+        self.count(Outcome::WrongValue) + self.count(Outcome::Protocol) > 0
+    }
+
+    /// The successes of each operation, of all together, then each kind of failure.
+    pub fn rows(&self) -> Vec<Row> {
+        let successes = Operation::ALL
+            .into_iter()
+            .filter(|operation| !self.tally.successes_of(*operation).is_empty())
+            .map(|operation| self.row(Some(operation), Outcome::Ok, self.tally.successes_of(operation)));
+        let all = self.row(None, Outcome::Ok, &self.tally.all_successes());
+        let failures = self
+            .tally
+            .failures()
+            .map(|entry| self.row(Some(entry.0), entry.1, &entry.2));
+        successes.chain([all]).chain(failures).collect()
+    }
+
+    fn row(&self, operation: Option<Operation>, outcome: Outcome, latencies: &Histogram<u64>) -> Row {
+        Row::new(operation, outcome, latencies, self.elapsed)
+    }
+
+    /// The generator's share of the time of its threads.
+    fn loader_busy(&self) -> Option<f64> {
+        let seconds = self.elapsed.as_secs_f64() * self.options.threads as f64;
+        self.loader_cpu
+            .filter(|_| seconds > 0.0)
+            .map(|cpu| cpu.as_secs_f64() / seconds)
+    }
+
+    /// The processor time that a million of its operations cost the generator, in seconds.
+    pub fn loader_cpu_s_per_million(&self) -> Option<f64> {
+        let ended = self.operations() + self.failures() + self.unknown();
+        self.loader_cpu
+            .filter(|_| ended > 0)
+            .map(|cpu| cpu.as_secs_f64() * 1e6 / ended as f64)
+    }
+
+    /// One object with everything. Names are stable and end in their unit.
+    pub fn to_json(&self) -> Value {
+        let options = &self.options;
+        let mix: Map<String, Value> = Operation::ALL
+            .into_iter()
+            .map(|operation| {
+                (
+                    operation.name().to_lowercase(),
+                    json!(options.mix.weight(operation)),
+                )
+            })
+            .collect();
+        let (stop_count, stop_s) = match options.stop {
+            Stop::Count(count) => (Some(count), None),
+            Stop::Duration(duration) => (None, Some(duration.as_secs_f64())),
+        };
+        json!({
+            "options": {
+                "addresses": options.addresses.iter().map(ToString::to_string).collect::<Vec<_>>(),
+                "connections": options.connections,
+                "pipeline": options.pipeline,
+                "mix": mix,
+                "keys": options.keys,
+                "key_prefix": options.key_prefix,
+                "value_bytes": options.value_bytes,
+                "warmup_s": options.warmup.as_secs_f64(),
+                "stop_count": stop_count,
+                "stop_s": stop_s,
+                "seed": options.seed,
+                "wait_replicas": options.wait.map(|wait| wait.replicas),
+                "wait_timeout_ms": options.wait.map(|wait| wait.timeout_ms),
+                "load": options.load,
+                "threads": options.threads,
+                "reply_timeout_s": options.reply_timeout.as_secs_f64(),
+            },
+            "elapsed_s": self.elapsed.as_secs_f64(),
+            "operations": self.operations(),
+            "operations_per_s": rounded(self.operations_per_second()),
+            "failures": self.failures(),
+            "unknown": self.unknown(),
+            "connections_lost": self.connections_lost(),
+            "loader_cpu_s": self.loader_cpu.map(|cpu| cpu.as_secs_f64()),
+            "loader_cpu_s_per_million": self.loader_cpu_s_per_million().map(rounded),
+            "results": self.rows().iter().map(Row::to_json).collect::<Vec<_>>(),
+        })
+    }
+
+    /// The names of the columns of [`Report::to_csv`], without a line end.
+    pub const CSV_HEADER: &'static str =
+        "operation,outcome,count,per_s,mean_us,p50_us,p90_us,p95_us,p99_us,p99_9_us,max_us";
+
+    /// One line per row, without the header. Each line starts with `prefix`, for columns of the caller's own.
+    pub fn to_csv(&self, prefix: &str) -> String {
+        let line = |row: &Row| {
+            let Row {
+                outcome,
+                count,
+                per_second,
+                mean_us,
+                p50_us,
+                p90_us,
+                p95_us,
+                p99_us,
+                p99_9_us,
+                max_us,
+                ..
+            } = row;
+            let operation = row.operation_name();
+            format!(
+                "{prefix}{operation},{outcome},{count},{per_second:.2},{mean_us:.2},\
+                 {p50_us},{p90_us},{p95_us},{p99_us},{p99_9_us},{max_us}\n"
+            )
+        };
+        self.rows().iter().map(line).collect()
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(formatter, "{}", describe(&self.options))?;
+        writeln!(
+            formatter,
+            "{} op/s over {:.2} s: {} ok, {} failed, {} unknown, {} connections lost",
+            grouped(self.operations_per_second().round() as u64),
+            self.elapsed.as_secs_f64(),
+            grouped(self.operations()),
+            grouped(self.failures()),
+            grouped(self.unknown()),
+            grouped(self.connections_lost()),
+        )?;
+        writeln!(formatter)?;
+        writeln!(
+            formatter,
+            "{:<9} {:<20} {:>12} {:>11} {:>10} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9}",
+            "operation", "outcome", "count", "per s", "mean us", "p50", "p90", "p95", "p99", "p99.9", "max"
+        )?;
+        for row in self.rows() {
+            writeln!(
+                formatter,
+                "{:<9} {:<20} {:>12} {:>11} {:>10.1} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9}",
+                row.operation_name(),
+                row.outcome,
+                grouped(row.count),
+                grouped(row.per_second.round() as u64),
+                row.mean_us,
+                grouped(row.p50_us),
+                grouped(row.p90_us),
+                grouped(row.p95_us),
+                grouped(row.p99_us),
+                grouped(row.p99_9_us),
+                grouped(row.max_us),
+            )?;
+        }
+        let (Some(busy), Some(per_million)) = (self.loader_busy(), self.loader_cpu_s_per_million()) else {
+            return Ok(());
+        };
+        writeln!(
+            formatter,
+            "\nthe load generator used {per_million:.2} s of processor time per million operations, {:.0} % of its {}",
+            busy * 100.0,
+            plural(self.options.threads as u64, "thread")
+        )?;
+        if busy > LOADER_BUSY_SHARE {
+            writeln!(
+                formatter,
+                "it may have been the limit itself: more --threads would tell"
+            )?;
+        }
+        Ok(())
+    }
+}
+
+/// The options that a reader of the figures needs, in one line.
+pub(crate) fn describe(options: &Options) -> String {
+    let addresses: Vec<String> = options.addresses.iter().map(ToString::to_string).collect();
+    let mut mix = Vec::new();
+    for operation in Operation::ALL {
+        let weight = options.mix.weight(operation);
+        if weight > 0 {
+            let percent = f64::from(weight) * 100.0 / options.mix.total() as f64;
+            mix.push(format!(
+                "{} {}%",
+                operation.name(),
+                (percent * 100.0).round() / 100.0
+            ));
+        }
+    }
+    let wait = options
+        .wait
+        .map_or(String::new(), |wait| format!(", WAIT {}", wait.replicas));
+    format!(
+        "{}: {} with a pipeline of {}, {}, {}, values of {}{wait}",
+        addresses.join(" "),
+        plural(options.connections as u64, "connection"),
+        options.pipeline,
+        mix.join(" "),
+        plural(options.keys, "key"),
+        plural(options.value_bytes as u64, "byte"),
+    )
+}
+
+fn per_second(count: u64, elapsed: Duration) -> f64 {
+    if elapsed.is_zero() {
+        0.0
+    } else {
+        count as f64 / elapsed.as_secs_f64()
+    }
+}
+
+/// Two digits behind the point: more would only look precise.
+pub(crate) fn rounded(number: f64) -> f64 {
+    (number * 100.0).round() / 100.0
+}
+
+/// A number with a comma between each three digits.
+pub(crate) fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let mut out = String::with_capacity(digits.len() + digits.len() / 3);
+    for (position, digit) in digits.chars().enumerate() {
+        if position > 0 && (digits.len() - position).is_multiple_of(3) {
+            out.push(',');
+        }
+        out.push(digit);
+    }
+    out
+}
+
+fn plural(count: u64, noun: &str) -> String {
+    format!("{} {noun}{}", grouped(count), if count == 1 { "" } else { "s" })
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use crate::load::outcome::ErrorWord;
+
+    /// A report of one second: one success of `latency_us` per operation, and some failures.
+    pub(crate) fn sample(successes: u64, latency_us: u64) -> Report {
+        let mut tally = Tally::new();
+        for _ in 0..successes {
+            tally.record(Operation::Get, Outcome::Ok, latency_us);
+            tally.record(Operation::Set, Outcome::Ok, 2 * latency_us);
+        }
+        tally.record(
+            Operation::Set,
+            Outcome::Error(ErrorWord::of(b"NOQUORUM x")),
+            9_000,
+        );
+        tally.record(Operation::Set, Outcome::Lost, 9_000);
+        tally.connections_lost = 1;
+        Report::new(
+            Options::default(),
+            Duration::from_secs(1),
+            Some(Duration::from_millis(950)),
+            tally,
+        )
+    }
+
+    #[test]
+    fn json_has_stable_names_and_counts_failures_apart() {
+        let json = sample(1000, 100).to_json();
+        assert_eq!(json["operations"], 2000);
+        assert_eq!(json["operations_per_s"], 2000.0);
+        assert_eq!((&json["failures"], &json["unknown"]), (&json!(1), &json!(1)));
+        assert_eq!(json["connections_lost"], 1);
+        assert_eq!(json["loader_cpu_s_per_million"], 474.53);
+        assert_eq!(
+            json["options"]["mix"],
+            json!({"get": 1, "set": 1, "incr": 0, "ping": 0})
+        );
+        assert_eq!(json["results"][0]["operation"], "GET");
+        assert_eq!(json["results"][0]["p99_us"], 100);
+        assert_eq!(json["results"][2]["operation"], "all");
+        assert_eq!(json["results"][2]["max_us"], 200);
+        assert_eq!(json["results"][3]["outcome"], "error:NOQUORUM");
+        assert_eq!(json["results"][4]["outcome"], "lost");
+    }
+
+    #[test]
+    fn csv_rows_have_as_many_columns_as_the_header() {
+        let csv = sample(10, 100).to_csv("");
+        let columns = Report::CSV_HEADER.split(',').count();
+        assert_eq!(csv.lines().count(), 5);
+        assert!(
+            csv.lines().all(|line| line.split(',').count() == columns),
+            "{csv}"
+        );
+        assert!(
+            csv.starts_with("GET,ok,10,10.00,100.00,100,100,100,100,100,100\n"),
+            "{csv}"
+        );
+    }
+
+    #[test]
+    fn the_table_names_each_outcome_and_warns_of_a_busy_generator() {
+        let text = sample(1000, 100).to_string();
+        assert!(
+            text.contains("2,000 op/s over 1.00 s: 2,000 ok, 1 failed, 1 unknown, 1 connections lost"),
+            "{text}"
+        );
+        assert!(text.contains("error:NOQUORUM"), "{text}");
+        assert!(text.contains("95 % of its 1 thread"), "{text}");
+        assert!(text.contains("may have been the limit"), "{text}");
+    }
+
+    #[test]
+    fn numbers_are_grouped() {
+        assert_eq!(
+            [0, 999, 1000, 1_234_567].map(grouped),
+            ["0", "999", "1,000", "1,234,567"]
+        );
+    }
+}

@@ -1,0 +1,497 @@
+//! One thread that drives many connections.
+//!
+//! In the steady state a batch costs one write and one read, and the wait for events is shared by all
+//! connections that are ready together. Time is read twice per batch, before its write and after its read.
+
+use std::io;
+use std::sync::mpsc::Sender;
+use std::time::{Duration, Instant};
+
+use mio::event::Event;
+use mio::{Events, Poll, Token};
+
+use super::Error;
+use super::connection::{Connection, State};
+use super::options::Options;
+use super::outcome::{Operation, Outcome};
+use super::random::Random;
+use super::reply::{Reply, scan};
+use super::schedule::Schedule;
+use super::tally::Tally;
+use super::workload::{Expected, Workload};
+
+/// How often timeouts and idle connections are looked after.
+const SWEEP_EVERY: Duration = Duration::from_millis(100);
+
+/// The same while a connection is down, so that backoff is kept to.
+const SWEEP_EVERY_WHILE_DOWN: Duration = Duration::from_millis(5);
+
+/// How often what was counted is handed over.
+const REPORT_EVERY: Duration = Duration::from_secs(1);
+
+/// How long a connection may take until it is ready.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// How much larger than our values a reply may be before it is refused instead of judged.
+const REPLY_BYTES_EXTRA: usize = 1 << 20;
+
+/// The events that one poll returns at most.
+const EVENTS_MAX: usize = 1024;
+
+pub(crate) struct Worker<'options> {
+    options: &'options Options,
+    poll: Poll,
+    connections: Vec<Connection>,
+    work: Work,
+    random: Random,
+    /// The time of the last read, write or poll: precise enough for everything but latencies.
+    now: Instant,
+    next_sweep: Instant,
+    /// How many connections have a batch in flight.
+    busy: usize,
+    /// How many connections cannot be used.
+    down: usize,
+    connect_failure: Option<Error>,
+}
+
+/// What is being done and what came of it.
+struct Work {
+    workload: Workload,
+    /// `None` while nothing is to be sent.
+    schedule: Option<Schedule>,
+    is_loading: bool,
+    tally: Tally,
+    last_end: Instant,
+    last_progress: Instant,
+    last_failure: Option<(Operation, Outcome)>,
+}
+
+/// What a worker says when its work has ended.
+pub(crate) struct Finish {
+    /// When the last operation ended.
+    pub(crate) last_end: Instant,
+    /// What the measured part cost this thread, where the system can tell.
+    pub(crate) cpu: Option<Duration>,
+}
+
+impl<'options> Worker<'options> {
+    /// Worker number `thread` has every `threads`-th connection.
+    pub(crate) fn new(options: &'options Options, thread: usize, pipeline_max: usize) -> Result<Self, Error> {
+        let now = Instant::now();
+        let connections: Vec<Connection> = (thread..options.connections)
+            .step_by(options.threads)
+            .map(|number| options.addresses[number % options.addresses.len()])
+            .map(|address| Connection::new(address, pipeline_max, options.value_bytes, now))
+            .collect();
+        Ok(Self {
+            options,
+            poll: Poll::new().map_err(Error::Poll)?,
+            down: connections.len(),
+            connections,
+            work: Work {
+                workload: Workload::new(options, thread),
+                schedule: None,
+                is_loading: false,
+                tally: Tally::new(),
+                last_end: now,
+                last_progress: now,
+                last_failure: None,
+            },
+            random: Random::new(options.seed ^ thread as u64),
+            now,
+            next_sweep: now,
+            busy: 0,
+            connect_failure: None,
+        })
+    }
+
+    /// Connects all; the first connection that fails fails the run.
+    pub(crate) fn connect(&mut self) -> Result<(), Error> {
+        let mut events = self.new_events();
+        while self.down > 0 {
+            self.turn(&mut events)?;
+            if let Some(failure) = self.connect_failure.take() {
+                return Err(failure);
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes the keys from `first` on, as many as the schedule counts.
+    pub(crate) fn load(
+        &mut self,
+        first: u64,
+        schedule: Schedule,
+        tallies: &Sender<Tally>,
+    ) -> Result<Finish, Error> {
+        self.work.workload.start_loading(first);
+        self.work.is_loading = true;
+        let finish = self.run(schedule, tallies);
+        self.work.is_loading = false;
+        self.work.workload.stop_loading();
+        finish
+    }
+
+    /// Drives the connections until the schedule is over and every batch has ended.
+    pub(crate) fn run(&mut self, schedule: Schedule, tallies: &Sender<Tally>) -> Result<Finish, Error> {
+        self.now = Instant::now();
+        self.work.last_progress = self.now;
+        self.work.last_end = self.now;
+        let measure_from = schedule.measure_from();
+        let mut next_report = measure_from + REPORT_EVERY;
+        let mut cpu_before = None;
+        self.work.schedule = Some(schedule);
+        self.send_idle();
+
+        let mut events = self.new_events();
+        while self.busy > 0 || !self.is_over() {
+            self.turn(&mut events)?;
+            if cpu_before.is_none() && self.now >= measure_from {
+                cpu_before = Some(thread_cpu());
+            }
+            if self.now >= next_report {
+                next_report += REPORT_EVERY;
+                // The receiver outlives the workers; if it does not, nobody wants the counts.
+                let _ = tallies.send(std::mem::replace(&mut self.work.tally, Tally::new()));
+            }
+        }
+        let cpu = cpu_before
+            .flatten()
+            .zip(thread_cpu())
+            .map(|(before, after)| after.saturating_sub(before));
+        self.work.schedule = None;
+        let _ = tallies.send(std::mem::replace(&mut self.work.tally, Tally::new()));
+        Ok(Finish {
+            last_end: self.work.last_end,
+            cpu,
+        })
+    }
+
+    fn new_events(&self) -> Events {
+        Events::with_capacity(self.connections.len().min(EVENTS_MAX))
+    }
+
+    fn is_over(&self) -> bool {
+        self.work
+            .schedule
+            .as_ref()
+            .is_none_or(|schedule| schedule.is_over(self.now))
+    }
+
+    /// Waits for events and handles them.
+    fn turn(&mut self, events: &mut Events) -> Result<(), Error> {
+        let timeout = self.next_sweep.saturating_duration_since(self.now);
+        match self.poll.poll(events, Some(timeout)) {
+            Err(error) if error.kind() != io::ErrorKind::Interrupted => return Err(Error::Poll(error)),
+            _ => {}
+        }
+        if events.is_empty() {
+            self.now = Instant::now();
+        }
+        for event in events.iter() {
+            self.handle(event);
+        }
+        if self.now >= self.next_sweep {
+            self.sweep()?;
+        }
+        Ok(())
+    }
+
+    fn handle(&mut self, event: &Event) {
+        let index = event.token().0;
+        let result = match self.connections[index].state {
+            // The event belongs to a socket that was closed while the batch of events was handled.
+            State::Down { .. } => Ok(()),
+            State::Connecting { .. } => self.finish_connect(index),
+            State::Greeting { .. } | State::Ready => self.transfer(index, event),
+        };
+        if let Err((cause, error)) = result {
+            self.lose(index, cause, error);
+        }
+    }
+
+    fn finish_connect(&mut self, index: usize) -> Result<(), Loss> {
+        let connection = &mut self.connections[index];
+        if connection.is_connected().map_err(lost)? {
+            connection
+                .greet(self.options.password.as_deref(), self.now)
+                .map_err(lost)?;
+        }
+        Ok(())
+    }
+
+    /// Moves bytes both ways and handles the replies that came.
+    fn transfer(&mut self, index: usize, event: &Event) -> Result<(), Loss> {
+        if event.is_writable() {
+            self.connections[index].flush().map_err(lost)?;
+        }
+        if event.is_readable() || event.is_read_closed() || event.is_error() {
+            // A closed socket is read to its end: no further edge will tell.
+            let is_closed = event.is_read_closed() || event.is_error();
+            loop {
+                let is_drained = self.connections[index].fill().map_err(lost)?;
+                self.now = Instant::now();
+                self.receive(index)?;
+                if is_drained && !is_closed {
+                    break;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn receive(&mut self, index: usize) -> Result<(), Loss> {
+        match self.connections[index].state {
+            State::Greeting { since, replies_left } => self.receive_greeting(index, since, replies_left),
+            _ => self.receive_replies(index),
+        }
+    }
+
+    fn receive_greeting(
+        &mut self,
+        index: usize,
+        since: Instant,
+        mut replies_left: usize,
+    ) -> Result<(), Loss> {
+        let connection = &mut self.connections[index];
+        while let Some((reply, bytes)) = scan(connection.input.unread(), 0).map_err(|_| out_of_step())? {
+            match reply {
+                Reply::Status(_) => {}
+                Reply::Error(text) => {
+                    let text = String::from_utf8_lossy(text).into_owned();
+                    return Err((Outcome::Lost, io::Error::other(text)));
+                }
+                _ => return Err(out_of_step()),
+            }
+            connection.input.consume(bytes);
+            replies_left = replies_left.checked_sub(1).ok_or_else(out_of_step)?;
+        }
+        connection.state = State::Greeting { since, replies_left };
+        if replies_left == 0 {
+            connection.ready();
+            self.down -= 1;
+            self.send(index)?;
+        }
+        Ok(())
+    }
+
+    /// The hot path: judges every reply that has come and sends the next batch when this one is complete.
+    fn receive_replies(&mut self, index: usize) -> Result<(), Loss> {
+        let Connection { input, batch, .. } = &mut self.connections[index];
+        let bulk_bytes_max = self.options.value_bytes + REPLY_BYTES_EXTRA;
+        let latency_us = micros_between(batch.sent_at, self.now);
+        let was_in_flight = batch.is_in_flight();
+        while batch.is_in_flight() {
+            let Some((reply, bytes)) = scan(input.unread(), bulk_bytes_max).map_err(|_| out_of_step())?
+            else {
+                return Ok(());
+            };
+            let expected = batch.expected[batch.answered];
+            let (outcome, has_ended) = match batch.write.take() {
+                Some(write) => (self.work.workload.judge_wait(write, &reply), true),
+                None => {
+                    let outcome = self.work.workload.judge(expected, &reply);
+                    (outcome, !self.work.workload.has_wait(expected.operation))
+                }
+            };
+            input.consume(bytes);
+            let is_last = has_ended && batch.answered + 1 == batch.expected.len();
+            // More replies than requests: nobody knows which reply belongs to which request.
+            if outcome == Outcome::Protocol || is_last && !input.unread().is_empty() {
+                return Err(out_of_step());
+            }
+            if has_ended {
+                batch.answered += 1;
+                self.work
+                    .conclude(expected, outcome, latency_us, batch.is_measured, self.now);
+            } else {
+                batch.write = Some(outcome);
+            }
+        }
+        if !input.unread().is_empty() {
+            return Err(out_of_step());
+        }
+        if was_in_flight {
+            self.busy -= 1;
+            self.send(index)?;
+        }
+        Ok(())
+    }
+}
+
+impl Worker<'_> {
+    /// Sends a connection's next batch, if the schedule has one.
+    fn send(&mut self, index: usize) -> Result<(), Loss> {
+        let admitted = self
+            .work
+            .schedule
+            .as_mut()
+            .and_then(|schedule| schedule.admit(self.now));
+        let Some(admitted) = admitted else { return Ok(()) };
+        let connection = &mut self.connections[index];
+        connection.begin_batch(admitted.is_measured);
+        for _ in 0..admitted.operations {
+            let expected = self.work.workload.append(&mut connection.output);
+            connection.batch.expected.push(expected);
+        }
+        self.busy += 1;
+        self.now = Instant::now();
+        connection.batch.sent_at = self.now;
+        connection.flush().map_err(lost)
+    }
+
+    /// Gives every connection that has nothing to do its next batch.
+    fn send_idle(&mut self) {
+        for index in 0..self.connections.len() {
+            let connection = &self.connections[index];
+            let is_idle = connection.state == State::Ready && !connection.batch.is_in_flight();
+            if is_idle && let Err((cause, error)) = self.send(index) {
+                self.lose(index, cause, error);
+            }
+        }
+    }
+
+    /// Looks after what no event tells: reconnections, replies that do not come, operations given back.
+    fn sweep(&mut self) -> Result<(), Error> {
+        for index in 0..self.connections.len() {
+            let connection = &mut self.connections[index];
+            let result = match connection.state {
+                State::Down { retry_at } if self.now >= retry_at => connection
+                    .open(self.poll.registry(), Token(index), self.now)
+                    .map_err(lost),
+                State::Connecting { since } | State::Greeting { since, .. }
+                    if self.now.saturating_duration_since(since) > CONNECT_TIMEOUT =>
+                {
+                    Err((Outcome::Timeout, io::ErrorKind::TimedOut.into()))
+                }
+                State::Ready if connection.is_overdue(self.now, self.options.reply_timeout) => {
+                    Err((Outcome::Timeout, io::ErrorKind::TimedOut.into()))
+                }
+                _ => Ok(()),
+            };
+            if let Err((cause, error)) = result {
+                self.lose(index, cause, error);
+            }
+        }
+        self.send_idle();
+        self.next_sweep = self.now
+            + if self.down > 0 {
+                SWEEP_EVERY_WHILE_DOWN
+            } else {
+                SWEEP_EVERY
+            };
+        self.check_progress()
+    }
+
+    /// A run that ends by count would never end when nothing does.
+    fn check_progress(&self) -> Result<(), Error> {
+        let ends_by_count = self.work.schedule.as_ref().is_some_and(Schedule::ends_by_count);
+        let silence = self.now.saturating_duration_since(self.work.last_progress);
+        if !ends_by_count || silence <= self.options.reply_timeout {
+            return Ok(());
+        }
+        let last_failure = match &self.work.last_failure {
+            Some((operation, outcome)) => format!("; the last failure was {} {outcome}", operation.name()),
+            None => String::new(),
+        };
+        Err(Error::Stalled {
+            silence,
+            is_loading: self.work.is_loading,
+            last_failure,
+        })
+    }
+
+    /// Gives a connection up: what it had in flight may or may not have happened.
+    #[cold]
+    fn lose(&mut self, index: usize, cause: Outcome, error: io::Error) {
+        let Connection {
+            address,
+            state,
+            batch,
+            ..
+        } = &mut self.connections[index];
+        if batch.is_in_flight() {
+            self.busy -= 1;
+        }
+        let latency_us = micros_between(batch.sent_at, self.now);
+        let mut outcome = cause;
+        for expected in &batch.expected[batch.answered..] {
+            self.work
+                .conclude(*expected, outcome, latency_us, batch.is_measured, self.now);
+            // One reply was malformed; those behind it were never seen.
+            if outcome == Outcome::Protocol {
+                outcome = Outcome::Lost;
+            }
+        }
+        if *state == State::Ready {
+            self.down += 1;
+            self.work.tally.connections_lost += 1;
+        } else {
+            self.connect_failure = Some(Error::Connect {
+                address: *address,
+                source: error,
+            });
+        }
+        let jitter = self.random.below(1000) as u32;
+        self.connections[index].close(self.now, jitter);
+        self.next_sweep = self.next_sweep.min(self.now + SWEEP_EVERY_WHILE_DOWN);
+    }
+}
+
+impl Work {
+    /// An operation has ended.
+    fn conclude(
+        &mut self,
+        expected: Expected,
+        outcome: Outcome,
+        latency_us: u64,
+        is_measured: bool,
+        now: Instant,
+    ) {
+        if is_measured {
+            self.tally.record(expected.operation, outcome, latency_us);
+        }
+        self.last_end = now;
+        if outcome == Outcome::Ok || !self.is_loading {
+            self.last_progress = now;
+        }
+        if outcome != Outcome::Ok {
+            self.last_failure = Some((expected.operation, outcome));
+            if self.is_loading {
+                self.workload.load_again(expected.key);
+                if let Some(schedule) = &mut self.schedule {
+                    schedule.give_back();
+                }
+            }
+        }
+    }
+}
+
+/// Why a connection cannot be used any further: what that means for its operations, and what the system said.
+type Loss = (Outcome, io::Error);
+
+fn lost(error: io::Error) -> Loss {
+    (Outcome::Lost, error)
+}
+
+fn out_of_step() -> Loss {
+    (
+        Outcome::Protocol,
+        io::Error::other("it does not answer as a Redis server does"),
+    )
+}
+
+fn micros_between(earlier: Instant, later: Instant) -> u64 {
+    later.saturating_duration_since(earlier).as_micros() as u64
+}
+
+/// The processor time that this thread has used; only Linux tells it without a system call of its own.
+fn thread_cpu() -> Option<Duration> {
+    let schedstat = std::fs::read_to_string("/proc/thread-self/schedstat").ok()?;
+    schedstat
+        .split(' ')
+        .next()?
+        .parse()
+        .ok()
+        .map(Duration::from_nanos)
+}

@@ -1,0 +1,87 @@
+//! What a node is told at its start.
+
+use crate::keyspace::Keyspace;
+use kv::codec::Writer;
+use protocol::NodeId;
+use serde::{Deserialize, Serialize};
+
+/// Where a node is reached.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NodeAddress {
+    /// Its number, from 1.
+    pub id: NodeId,
+    /// Host name or address.
+    pub host: String,
+    /// Port for Redis clients.
+    pub client_port: u16,
+    /// Port for HTTP.
+    pub http_port: u16,
+    /// Port for the other nodes.
+    pub peer_port: u16,
+}
+
+/// Facts about the process, for `INFO`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ProcessFacts {
+    /// The process's number.
+    pub process_id: u32,
+    /// 40 hexadecimal digits drawn at the start.
+    pub run_id: String,
+    /// The program's path.
+    pub executable: String,
+    /// The configuration file's path.
+    pub config_file: String,
+    /// The operating system.
+    pub os: String,
+}
+
+/// What a node is told at its start.
+#[derive(Clone, Debug)]
+pub struct Configuration {
+    /// This node.
+    pub node: NodeId,
+    /// The cluster's name.
+    pub cluster: String,
+    /// All nodes, this one among them, numbered 1 to N.
+    pub nodes: Vec<NodeAddress>,
+    /// The keyspaces, in any order; the default one is added if it is missing.
+    pub keyspaces: Vec<Keyspace>,
+    /// Longest value, in bytes.
+    pub value_bytes_max: usize,
+    /// Most clients at a time.
+    pub connections_max: usize,
+    /// Replies waiting for one client, in bytes: beyond it the client is closed.
+    pub output_bytes_max: usize,
+    /// A command has its outcome after so long, be it `UNKNOWN`.
+    pub command_timeout_ms: u64,
+    /// What clients must say before anything else.
+    pub password: Option<String>,
+    /// The epoch in which this node leads what it leads: higher than at any earlier start.
+    pub epoch: u64,
+    /// Drawn at the start; seeds the tables' hashes and the node's own random numbers.
+    pub seed: u64,
+    /// Facts about the process.
+    pub process: ProcessFacts,
+}
+
+impl Configuration {
+    /// A name for the cluster together with its nodes and keyspaces, at most 64 bytes. Nodes that are
+    /// configured differently have different ones, and so refuse each other: they would not agree on which
+    /// group is which.
+    pub fn fingerprint(&self) -> String {
+        let mut bytes = Vec::new();
+        bytes.put_u64(self.nodes.len() as u64);
+        let mut keyspaces: Vec<&Keyspace> = self.keyspaces.iter().collect();
+        keyspaces.sort_by(|a, b| a.prefix.cmp(&b.prefix));
+        for keyspace in keyspaces {
+            bytes.put_bytes(format!("{keyspace:?}").as_bytes());
+        }
+        // FNV-1a: this guards against mistakes, not against attackers, who lack the cluster's secret.
+        let digest = bytes.iter().fold(0xcbf2_9ce4_8422_2325_u64, |digest, byte| {
+            (digest ^ *byte as u64).wrapping_mul(0x0000_0100_0000_01b3)
+        });
+        let name: String = self.cluster.chars().take(40).filter(char::is_ascii).collect();
+        format!("{name}/{digest:016x}")
+    }
+}

@@ -1,0 +1,211 @@
+//! What nodes say to each other: the messages of their groups, and commands forwarded for their clients.
+//!
+//! A frame's payload is one envelope. Forwarded requests and their outcomes are gathered: all that a turn has
+//! for a peer travel in one envelope.
+
+use kv::codec::{Malformed, Reader, Writer};
+use kv::reply::Reply;
+use kv::{Command, Version};
+use protocol::{NodeId, Request, Result as Outcome};
+
+const GROUP: u8 = 1;
+const REQUESTS: u8 = 2;
+const OUTCOMES: u8 = 3;
+
+/// Without a deadline.
+pub(crate) const NO_DEADLINE_MS: u32 = u32::MAX;
+
+/// One envelope.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Envelope<'a> {
+    /// A message between replicas of a group.
+    Group { group: u16, message: &'a [u8] },
+    /// Requests of the sender's clients.
+    Requests(&'a [u8]),
+    /// Outcomes of the receiver's requests.
+    Outcomes(&'a [u8]),
+}
+
+impl<'a> Envelope<'a> {
+    pub(crate) fn decode(payload: &'a [u8]) -> Result<Envelope<'a>, Malformed> {
+        let mut reader = Reader::new(payload);
+        Ok(match reader.u8()? {
+            GROUP => Envelope::Group { group: reader.u16()?, message: reader.rest() },
+            REQUESTS => Envelope::Requests(reader.rest()),
+            OUTCOMES => Envelope::Outcomes(reader.rest()),
+            _ => return Err(Malformed("unknown kind of envelope")),
+        })
+    }
+
+    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
+        match self {
+            Envelope::Group { group, message } => {
+                out.put_u8(GROUP);
+                out.put_u16(*group);
+                out.extend_from_slice(message);
+            }
+            Envelope::Requests(items) => {
+                out.put_u8(REQUESTS);
+                out.extend_from_slice(items);
+            }
+            Envelope::Outcomes(items) => {
+                out.put_u8(OUTCOMES);
+                out.extend_from_slice(items);
+            }
+        }
+    }
+}
+
+/// A request that a node passes on for its client.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct ForwardedRequest<'a> {
+    /// The sender's name for it.
+    pub(crate) id: u64,
+    pub(crate) group: u16,
+    pub(crate) follows: bool,
+    pub(crate) seen: Version,
+    /// How long the client still waits.
+    pub(crate) remaining_ms: u32,
+    pub(crate) request: Request<'a>,
+}
+
+impl<'a> ForwardedRequest<'a> {
+    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
+        out.put_u64(self.id);
+        out.put_u16(self.group);
+        out.put_bool(self.follows);
+        out.put_u64(self.seen);
+        out.put_u32(self.remaining_ms);
+        match self.request {
+            Request::Command(command) => {
+                out.put_bool(true);
+                command.encode(out);
+            }
+            Request::Wait { offset, count } => {
+                out.put_bool(false);
+                out.put_u64(offset);
+                out.put_u32(count);
+            }
+        }
+    }
+
+    pub(crate) fn decode(reader: &mut Reader<'a>) -> Result<ForwardedRequest<'a>, Malformed> {
+        Ok(ForwardedRequest {
+            id: reader.u64()?,
+            group: reader.u16()?,
+            follows: reader.bool()?,
+            seen: reader.u64()?,
+            remaining_ms: reader.u32()?,
+            request: match reader.bool()? {
+                true => Request::Command(Command::decode(reader)?),
+                false => Request::Wait { offset: reader.u64()?, count: reader.u32()? },
+            },
+        })
+    }
+}
+
+/// What came of a forwarded request.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct ForwardedOutcome<'a> {
+    pub(crate) id: u64,
+    pub(crate) result: Outcome,
+    /// The reply: whole and readable.
+    pub(crate) reply: &'a [u8],
+}
+
+impl<'a> ForwardedOutcome<'a> {
+    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
+        out.put_u64(self.id);
+        match self.result {
+            Outcome::Done { version, offset } => {
+                out.put_u8(0);
+                out.put_u64(version);
+                out.put_u64(offset);
+            }
+            Outcome::Refused => out.put_u8(1),
+            Outcome::Redirect { to } => {
+                out.put_u8(2);
+                out.put_u16(to);
+            }
+            Outcome::Unknown => out.put_u8(3),
+        }
+        out.put_bytes(self.reply);
+    }
+
+    pub(crate) fn decode(reader: &mut Reader<'a>) -> Result<ForwardedOutcome<'a>, Malformed> {
+        let id = reader.u64()?;
+        let result = match reader.u8()? {
+            0 => Outcome::Done { version: reader.u64()?, offset: reader.u64()? },
+            1 => Outcome::Refused,
+            2 => Outcome::Redirect { to: reader.u16()? as NodeId },
+            3 => Outcome::Unknown,
+            _ => return Err(Malformed("unknown kind of outcome")),
+        };
+        let reply = reader.bytes()?;
+        if !matches!(result, Outcome::Redirect { .. }) {
+            check_reply(reply)?;
+        }
+        Ok(ForwardedOutcome { id, result, reply })
+    }
+}
+
+/// Checks that `encoded` is exactly one reply with all its elements.
+fn check_reply(encoded: &[u8]) -> Result<(), Malformed> {
+    let mut reader = Reader::new(encoded);
+    let mut missing: u64 = 1;
+    while missing > 0 {
+        missing -= 1;
+        missing += match Reply::decode(&mut reader)? {
+            Reply::Array(count) | Reply::Set(count) => count as u64,
+            Reply::Map(count) => 2 * count as u64,
+            _ => 0,
+        };
+    }
+    if reader.is_empty() { Ok(()) } else { Err(Malformed("bytes behind a reply")) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_and_outcomes_read_back_as_they_were_written() {
+        let requests = [
+            Request::Command(Command::Get { key: b"k" }),
+            Request::Wait { offset: 9, count: 2 },
+            Request::Command(Command::IncrementBy { key: b"k", delta: -1 }),
+        ]
+        .map(|request| ForwardedRequest { id: 7, group: 1, follows: true, seen: 3, remaining_ms: 9, request });
+        let mut bytes = Vec::new();
+        requests.iter().for_each(|request| request.encode(&mut bytes));
+        let mut reader = Reader::new(&bytes);
+        for request in requests {
+            assert_eq!(ForwardedRequest::decode(&mut reader), Ok(request));
+        }
+        assert!(reader.is_empty());
+
+        let mut replies = kv::ReplyBuffer::new();
+        replies.array(2);
+        replies.ok();
+        replies.null();
+        let outcome = ForwardedOutcome {
+            id: 7,
+            result: Outcome::Done { version: 4, offset: 5 },
+            reply: replies.as_bytes(),
+        };
+        let mut bytes = Vec::new();
+        outcome.encode(&mut bytes);
+        assert_eq!(ForwardedOutcome::decode(&mut Reader::new(&bytes)), Ok(outcome));
+    }
+
+    #[test]
+    fn a_reply_with_a_missing_element_is_not_taken_from_a_peer() {
+        let mut replies = kv::ReplyBuffer::new();
+        replies.array(2);
+        replies.ok();
+        let outcome = ForwardedOutcome { id: 7, result: Outcome::Refused, reply: replies.as_bytes() };
+        let mut bytes = Vec::new();
+        outcome.encode(&mut bytes);
+        assert!(ForwardedOutcome::decode(&mut Reader::new(&bytes)).is_err());
+    }
+}

@@ -1,0 +1,267 @@
+//! A keyspace: all keys with a prefix, and what is promised for them.
+
+use protocol::NodeId;
+use protocol::leader_follower::{Acks, Options};
+use serde::{Deserialize, Serialize};
+
+/// How many keyspaces a cluster may have.
+pub const KEYSPACES_MAX: usize = 64;
+
+/// Bytes of applied history kept for followers that come back, unless configured otherwise.
+pub const BACKLOG_BYTES_DEFAULT: usize = 64 << 20;
+
+/// One `[[keyspace]]` of the configuration.
+///
+/// Every field of the design is known here, so that a configuration for a later version is refused by name
+/// and not by "unknown field"; what this version does not do is refused by [`Keyspace::check`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Keyspace {
+    /// The keys that it holds; the longest matching prefix wins. Empty: the default keyspace.
+    pub prefix: String,
+    /// The protocol: `leader-follower` in this version.
+    pub replication: String,
+    /// Followers that must hold a write before it is acknowledged: `none`, a number, `majority` or `all`.
+    pub acks: String,
+    /// Replicas, the leader among them. 0: one on each node.
+    pub replicas: u16,
+    /// Parts that the keys are split into: 1 in this version.
+    pub shards: u16,
+    /// What a write outlives: `none` in this version, that is memory only.
+    pub durability: String,
+    /// `linearizable`, or `any` (any replica, may be stale).
+    pub reads: String,
+    /// Where values are kept: `memory` in this version.
+    pub storage: String,
+    /// The node that leads. Fixed in this version.
+    pub leader: NodeId,
+    /// Bytes of history kept for followers that come back.
+    pub backlog_bytes: usize,
+}
+
+impl Default for Keyspace {
+    fn default() -> Self {
+        Keyspace {
+            prefix: String::new(),
+            replication: "leader-follower".into(),
+            acks: "majority".into(),
+            replicas: 0,
+            shards: 1,
+            durability: "none".into(),
+            reads: "linearizable".into(),
+            storage: "memory".into(),
+            leader: 1,
+            backlog_bytes: BACKLOG_BYTES_DEFAULT,
+        }
+    }
+}
+
+impl Keyspace {
+    /// Its name for people: the prefix, or `default`.
+    pub fn name(&self) -> &str {
+        if self.prefix.is_empty() { "default" } else { &self.prefix }
+    }
+
+    /// Reads `prefix=cache: replication=leader-follower acks=none`, as given on a command line. What is left
+    /// out has its default.
+    ///
+    /// # Errors
+    /// A sentence that names the setting and what it may be.
+    pub fn parse(text: &str) -> Result<Keyspace, String> {
+        let mut table = toml::Table::new();
+        for word in text.split_whitespace() {
+            let (key, value) = word
+                .split_once('=')
+                .ok_or_else(|| format!("keyspace '{text}': '{word}' is not of the form setting=value"))?;
+            let number = matches!(key, "replicas" | "shards" | "leader" | "backlog_bytes");
+            let value = match value.parse::<i64>() {
+                Ok(integer) if number => toml::Value::Integer(integer),
+                _ => toml::Value::String(value.to_string()),
+            };
+            if table.insert(key.to_string(), value).is_some() {
+                return Err(format!("keyspace '{text}': '{key}' is given twice"));
+            }
+        }
+        if !table.contains_key("prefix") {
+            return Err(format!("keyspace '{text}': it has no prefix (prefix= is the default keyspace)"));
+        }
+        table.try_into().map_err(|error: toml::de::Error| format!("keyspace '{text}': {}", error.message().trim()))
+    }
+
+    /// Checks that this version can keep what the keyspace promises on `nodes` nodes.
+    ///
+    /// # Errors
+    /// A sentence that names the keyspace, the setting and what it may be.
+    pub fn check(&self, nodes: usize) -> Result<(), String> {
+        let refuse = |why: String| Err(format!("keyspace '{}': {why}", self.name()));
+        match self.replication.as_str() {
+            "leader-follower" => {}
+            "abd" | "blocking" | "consensus" => {
+                let protocol = &self.replication;
+                return refuse(format!("replication = \"{protocol}\" is not built yet; use \"leader-follower\""));
+            }
+            other => return refuse(format!("unknown replication \"{other}\"; use \"leader-follower\"")),
+        }
+        if self.durability != "none" {
+            let durability = &self.durability;
+            return refuse(format!("durability = \"{durability}\" is not built yet; use \"none\" (memory only)"));
+        }
+        if self.storage != "memory" {
+            return refuse(format!("storage = \"{}\" is not built yet; use \"memory\"", self.storage));
+        }
+        if self.shards != 1 {
+            return refuse(format!("shards = {} is not built yet; use 1", self.shards));
+        }
+        if !matches!(self.reads.as_str(), "linearizable" | "any") {
+            return refuse(format!("unknown reads \"{}\"; use \"linearizable\" or \"any\"", self.reads));
+        }
+        if self.replicas as usize > nodes {
+            return refuse(format!("replicas = {} needs more than the {nodes} nodes there are", self.replicas));
+        }
+        if self.leader == 0 || self.leader as usize > nodes {
+            return refuse(format!("leader = {} is not one of the nodes 1 to {nodes}", self.leader));
+        }
+        let followers = self.members(nodes).len() - 1;
+        match self.acks()? {
+            Acks::Count(count) if count as usize > followers => {
+                refuse(format!("acks = {count} can never be: there are {followers} followers"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn acks(&self) -> Result<Acks, String> {
+        Ok(match self.acks.as_str() {
+            "none" | "0" => Acks::None,
+            "majority" => Acks::Majority,
+            "all" => Acks::All,
+            number => Acks::Count(number.parse().map_err(|_| {
+                let name = self.name();
+                format!("keyspace '{name}': unknown acks \"{number}\"; use none, a number, majority or all")
+            })?),
+        })
+    }
+
+    /// What the protocol needs to know.
+    ///
+    /// # Errors
+    /// As [`Keyspace::check`].
+    pub fn options(&self) -> Result<Options, String> {
+        Ok(Options {
+            acks: self.acks()?,
+            reads_any: self.reads == "any",
+            backlog_bytes: self.backlog_bytes,
+        })
+    }
+
+    /// The nodes that hold a replica, in ascending order: the leader, and those after it in a ring.
+    pub fn members(&self, nodes: usize) -> Vec<NodeId> {
+        let replicas = if self.replicas == 0 { nodes } else { self.replicas as usize };
+        let place = |step: usize| ((self.leader as usize - 1 + step) % nodes + 1) as NodeId;
+        let mut members: Vec<NodeId> = (0..replicas.min(nodes)).map(place).collect();
+        members.sort_unstable();
+        members
+    }
+}
+
+/// Which keyspace a key belongs to.
+#[derive(Debug)]
+pub struct Router {
+    /// Prefixes with their group, the longest first; the empty one is last.
+    prefixes: Vec<(Vec<u8>, usize)>,
+}
+
+impl Router {
+    /// For keyspaces in the order of their groups, one of which has the empty prefix.
+    pub fn new(keyspaces: &[Keyspace]) -> Router {
+        let mut prefixes: Vec<(Vec<u8>, usize)> =
+            keyspaces.iter().enumerate().map(|(group, space)| (space.prefix.clone().into(), group)).collect();
+        prefixes.sort_by_key(|(prefix, _)| std::cmp::Reverse(prefix.len()));
+        Router { prefixes }
+    }
+
+    /// The group of a key. O(keyspaces); nothing to do when there is only one.
+    #[inline]
+    pub fn group_of(&self, key: &[u8]) -> usize {
+        match self.prefixes.as_slice() {
+            [(_, only)] => *only,
+            prefixes => prefixes.iter().find(|(prefix, _)| key.starts_with(prefix)).map_or(0, |(_, group)| *group),
+        }
+    }
+}
+
+/// Puts keyspaces in the order of their groups, the same on every node, and adds the default one if it is
+/// not there.
+///
+/// # Errors
+/// A sentence when two have the same prefix, there are too many, or one cannot be kept.
+pub fn arrange(mut keyspaces: Vec<Keyspace>, nodes: usize) -> Result<Vec<Keyspace>, String> {
+    if !keyspaces.iter().any(|keyspace| keyspace.prefix.is_empty()) {
+        keyspaces.push(Keyspace::default());
+    }
+    keyspaces.sort_by(|a, b| a.prefix.cmp(&b.prefix));
+    if let Some(pair) = keyspaces.windows(2).find(|pair| pair[0].prefix == pair[1].prefix) {
+        return Err(format!("keyspace '{}' is configured twice", pair[0].name()));
+    }
+    if keyspaces.len() > KEYSPACES_MAX {
+        return Err(format!("{} keyspaces are configured; at most {KEYSPACES_MAX} can be", keyspaces.len()));
+    }
+    keyspaces.iter().try_for_each(|keyspace| keyspace.check(nodes))?;
+    Ok(keyspaces)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_keyspace_is_read_from_a_command_line() {
+        let keyspace = Keyspace::parse("prefix=cache: replication=leader-follower acks=none").unwrap();
+        assert_eq!((keyspace.name(), keyspace.acks().unwrap()), ("cache:", Acks::None));
+        assert_eq!(keyspace.reads, "linearizable", "what is left out has its default");
+        assert_eq!(Keyspace::parse("prefix=c: acks=2").unwrap().acks().unwrap(), Acks::Count(2));
+    }
+
+    #[test]
+    fn what_cannot_be_kept_is_refused_by_name() {
+        let refusal = |text: &str, nodes| {
+            Keyspace::parse(text).and_then(|keyspace| keyspace.check(nodes)).expect_err("refused")
+        };
+        let cases = [
+            ("prefix=s: replication=abd", "replication = \"abd\" is not built yet"),
+            ("prefix=s: replication=gossip", "unknown replication \"gossip\""),
+            ("prefix=s: durability=fsync", "durability = \"fsync\" is not built yet"),
+            ("prefix=s: acks=3", "acks = 3 can never be: there are 2 followers"),
+            ("prefix=s: acks=some", "unknown acks \"some\""),
+            ("prefix=s: leader=4", "leader = 4 is not one of the nodes 1 to 3"),
+            ("prefix=s: replicas=5", "replicas = 5 needs more than the 3 nodes"),
+            ("prefix=s: reads=dirty", "unknown reads \"dirty\""),
+            ("acks=all", "it has no prefix"),
+            ("prefix=s: acks", "'acks' is not of the form setting=value"),
+            ("prefix=s: colour=red", "unknown field `colour`"),
+            ("prefix=s: acks=1 acks=2", "'acks' is given twice"),
+        ];
+        for (text, expected) in cases {
+            let error = refusal(text, 3);
+            assert!(error.contains(expected), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn the_longest_prefix_wins_and_everything_has_a_keyspace() {
+        let spaces = ["user:", "user:admin:"].map(|prefix| Keyspace { prefix: prefix.into(), ..Keyspace::default() });
+        let spaces = arrange(spaces.to_vec(), 3).unwrap();
+        let router = Router::new(&spaces);
+        let name = |key: &str| spaces[router.group_of(key.as_bytes())].name();
+        assert_eq!(name("user:admin:7"), "user:admin:");
+        assert_eq!(name("user:7"), "user:");
+        assert_eq!(name("use"), "default");
+    }
+
+    #[test]
+    fn replicas_stand_on_the_leader_and_the_nodes_after_it() {
+        let keyspace = Keyspace { replicas: 3, leader: 4, ..Keyspace::default() };
+        assert_eq!(keyspace.members(5), [1, 4, 5]);
+        assert_eq!(Keyspace::default().members(3), [1, 2, 3]);
+    }
+}

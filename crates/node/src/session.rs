@@ -1,0 +1,195 @@
+//! A client's session: what it was told about itself, and its replies in the order of its requests.
+
+use crate::slab::Handle;
+use kv::Version;
+use protocol::Ticket;
+use std::collections::VecDeque;
+use wire::resp::reply::{Protocol, write_reply};
+
+/// A client, for as long as it is connected.
+pub type ClientId = Handle;
+
+/// Requests of one client that may be waiting for their outcome.
+const PENDING_MAX: usize = 10_000;
+
+/// Replies that may be waiting for one client before its next requests are read, in bytes.
+const OUTPUT_BYTES_SOFT: usize = 1 << 20;
+
+/// Who is at the other end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ClientKind {
+    /// A client that speaks RESP.
+    Resp {
+        /// Its address and port.
+        address: String,
+        /// The address and port that it connected to.
+        local_address: String,
+        /// The socket's descriptor, as `CLIENT LIST` tells it.
+        fd: i32,
+    },
+    /// A part of the server, such as HTTP: it gets replies in `kv`'s encoding.
+    Internal,
+}
+
+/// What is to be written to a client.
+#[derive(Debug, Default)]
+pub struct Output {
+    /// The bytes, in order. Whoever writes them takes them away.
+    pub bytes: Vec<u8>,
+    /// Close the connection once they are written.
+    pub close: bool,
+}
+
+/// The reply of one request.
+#[derive(Debug)]
+enum Slot {
+    Waiting,
+    /// As [`Slot::Waiting`], and what is wanted is the version written, not the reply.
+    WaitingForVersion,
+    Ready(Vec<u8>),
+}
+
+/// A client's session.
+#[derive(Debug)]
+pub struct Session {
+    pub(crate) id: ClientId,
+    pub(crate) kind: ClientKind,
+    pub(crate) name: Vec<u8>,
+    pub(crate) library_name: Vec<u8>,
+    pub(crate) library_version: Vec<u8>,
+    pub(crate) protocol: Protocol,
+    pub(crate) authenticated: bool,
+    pub(crate) created_us: u64,
+    pub(crate) active_us: u64,
+    pub(crate) requests: u64,
+    /// Index of its last command in the command table.
+    pub(crate) last_command: Option<usize>,
+    pub(crate) no_evict: bool,
+    pub(crate) no_touch: bool,
+    pub(crate) output: Output,
+    /// For each group, the newest write of this client that was acknowledged. Empty before the first.
+    seen: Vec<Version>,
+    /// Groups that this client has written to, acknowledged or not: one bit each.
+    pub(crate) written: u64,
+    slots: VecDeque<Slot>,
+    /// The request that `slots` begins with.
+    first: u64,
+    /// True while it stands in the node's list of clients with something new.
+    pub(crate) listed: bool,
+}
+
+impl Session {
+    pub(crate) fn new(id: ClientId, kind: ClientKind, authenticated: bool, now_us: u64) -> Session {
+        Session {
+            id,
+            kind,
+            name: Vec::new(),
+            library_name: Vec::new(),
+            library_version: Vec::new(),
+            protocol: Protocol::Resp2,
+            authenticated,
+            created_us: now_us,
+            active_us: now_us,
+            requests: 0,
+            last_command: None,
+            no_evict: false,
+            no_touch: false,
+            output: Output::default(),
+            seen: Vec::new(),
+            written: 0,
+            slots: VecDeque::new(),
+            first: 0,
+            listed: false,
+        }
+    }
+
+    /// Back to how a new connection begins (`RESET`); what it has written and seen stays true.
+    pub(crate) fn reset(&mut self, authenticated: bool) {
+        self.name.clear();
+        self.protocol = Protocol::Resp2;
+        self.authenticated = authenticated;
+        self.no_evict = false;
+        self.no_touch = false;
+    }
+
+    pub(crate) fn is_internal(&self) -> bool {
+        self.kind == ClientKind::Internal
+    }
+
+    /// True when earlier requests have no outcome yet.
+    #[inline]
+    pub(crate) fn is_waiting(&self) -> bool {
+        !self.slots.is_empty()
+    }
+
+    /// True when more of its input may be read.
+    pub(crate) fn wants_input(&self) -> bool {
+        !self.output.close && self.slots.len() < PENDING_MAX && self.output.bytes.len() < OUTPUT_BYTES_SOFT
+    }
+
+    /// A place for the reply of a request that begins now.
+    #[inline]
+    pub(crate) fn begin(&mut self, wants_version: bool) -> Ticket {
+        let ticket = Ticket { client: self.id.to_bits(), sequence: self.first + self.slots.len() as u64 };
+        self.slots.push_back(if wants_version { Slot::WaitingForVersion } else { Slot::Waiting });
+        ticket
+    }
+
+    /// The reply of a request: written out if it is the next in order, else kept until it is.
+    #[inline]
+    pub(crate) fn complete(&mut self, sequence: u64, version: Option<Version>, encoded: &[u8]) {
+        let place = (sequence - self.first) as usize;
+        let wants_version = matches!(self.slots[place], Slot::WaitingForVersion);
+        let mut integer = kv::ReplyBuffer::default();
+        let encoded = match version {
+            Some(version) if wants_version => {
+                integer.integer(version as i64);
+                integer.as_bytes()
+            }
+            _ => encoded,
+        };
+        if place > 0 {
+            self.slots[place] = Slot::Ready(encoded.to_vec());
+            return;
+        }
+        self.slots.pop_front();
+        self.first += 1;
+        self.write(encoded);
+        while let Some(Slot::Ready(_)) = self.slots.front() {
+            if let Some(Slot::Ready(encoded)) = self.slots.pop_front() {
+                self.first += 1;
+                self.write(&encoded);
+            }
+        }
+    }
+
+    #[inline]
+    fn write(&mut self, encoded: &[u8]) {
+        if self.is_internal() {
+            self.output.bytes.extend_from_slice(encoded);
+        } else {
+            write_reply(encoded, self.protocol, &mut self.output.bytes)
+                .expect("the node wrote this reply, or checked it when a peer sent it");
+        }
+    }
+
+    /// The newest write of this client that was acknowledged in a group.
+    #[inline]
+    pub(crate) fn seen(&self, group: usize) -> Version {
+        self.seen.get(group).copied().unwrap_or(0)
+    }
+
+    /// A write of this client was acknowledged.
+    #[inline]
+    pub(crate) fn saw(&mut self, group: usize, groups: usize, offset: Version) {
+        if self.seen.len() <= group {
+            self.seen.resize(groups, 0);
+        }
+        self.seen[group] = self.seen[group].max(offset);
+    }
+
+    /// Bytes that this session holds.
+    pub(crate) fn output_bytes(&self) -> usize {
+        self.output.bytes.len()
+    }
+}

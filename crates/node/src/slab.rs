@@ -1,0 +1,111 @@
+//! A vector whose places are reused, with names that are not.
+
+/// Names a place for as long as what stands in it lives. A later tenant of the same place has another name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Handle {
+    index: u32,
+    generation: u32,
+}
+
+impl Handle {
+    /// The place's index: dense, small, reused.
+    pub fn index(self) -> usize {
+        self.index as usize
+    }
+
+    /// As one number that fits in 62 bits for the first 2^30 tenants of a place.
+    pub fn to_bits(self) -> u64 {
+        (self.generation as u64) << 32 | self.index as u64
+    }
+
+    /// The reverse of [`Handle::to_bits`].
+    pub fn from_bits(bits: u64) -> Handle {
+        Handle { index: bits as u32, generation: (bits >> 32) as u32 }
+    }
+}
+
+/// Places for `T`, found by [`Handle`] in O(1).
+#[derive(Debug)]
+pub struct Slab<T> {
+    places: Vec<(u32, Option<T>)>,
+    free: Vec<u32>,
+}
+
+const GENERATIONS: u32 = 1 << 30;
+
+impl<T> Default for Slab<T> {
+    fn default() -> Self {
+        Slab { places: Vec::new(), free: Vec::new() }
+    }
+}
+
+impl<T> Slab<T> {
+    /// How many places are taken.
+    pub fn len(&self) -> usize {
+        self.places.len() - self.free.len()
+    }
+
+    /// Puts a value into a free place.
+    pub fn insert(&mut self, make: impl FnOnce(Handle) -> T) -> Handle {
+        let index = self.free.pop().unwrap_or_else(|| {
+            self.places.push((0, None));
+            self.places.len() as u32 - 1
+        });
+        let place = &mut self.places[index as usize];
+        let handle = Handle { index, generation: place.0 };
+        place.1 = Some(make(handle));
+        handle
+    }
+
+    /// Takes a value out; its handle names nothing from now on.
+    pub fn remove(&mut self, handle: Handle) -> Option<T> {
+        let place = self.places.get_mut(handle.index())?;
+        if place.0 != handle.generation {
+            return None;
+        }
+        let value = place.1.take()?;
+        place.0 = (place.0 + 1) % GENERATIONS;
+        self.free.push(handle.index);
+        Some(value)
+    }
+
+    /// The value, unless it was removed.
+    #[inline]
+    pub fn get(&self, handle: Handle) -> Option<&T> {
+        let place = self.places.get(handle.index())?;
+        place.1.as_ref().filter(|_| place.0 == handle.generation)
+    }
+
+    /// The value, unless it was removed.
+    #[inline]
+    pub fn get_mut(&mut self, handle: Handle) -> Option<&mut T> {
+        let place = self.places.get_mut(handle.index())?;
+        place.1.as_mut().filter(|_| place.0 == handle.generation)
+    }
+
+    /// Every value with its handle, in the order of their places.
+    pub fn iter(&self) -> impl Iterator<Item = (Handle, &T)> {
+        self.places.iter().enumerate().filter_map(|(index, (generation, value))| {
+            let handle = Handle { index: index as u32, generation: *generation };
+            value.as_ref().map(|value| (handle, value))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_is_reused_and_its_old_name_is_not() {
+        let mut slab = Slab::default();
+        let first = slab.insert(|_| "first");
+        assert_eq!(slab.remove(first), Some("first"));
+        let second = slab.insert(|_| "second");
+        assert_eq!(second.index(), first.index());
+        assert_eq!((slab.get(first), slab.get(second)), (None, Some(&"second")));
+        assert_eq!(slab.remove(first), None);
+        assert_eq!(Handle::from_bits(second.to_bits()), second);
+        assert_eq!(slab.len(), 1);
+    }
+}

@@ -1,0 +1,311 @@
+//! The replica contract: one door in, one way out.
+//!
+//! [`Replica::step`] takes one [`Input`] and appends what follows from it to [`Effects`]. It never blocks,
+//! fails, sleeps, reads a clock, opens or spawns anything. The same inputs give the same effects, byte for
+//! byte. What a peer, a client or a clock does is an operating error and becomes an outcome or a trace
+//! event; a broken invariant is a bug and panics.
+
+use kv::{Command, Reply, ReplyBuffer, UnixMs, Version};
+use std::ops::Range;
+
+/// A node's number, from 1.
+pub type NodeId = u16;
+
+/// The time, read once per turn by whoever drives the replica.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Now {
+    /// Microseconds on a monotonic clock. Timeouts and leases are measured on this one.
+    pub monotonic_us: u64,
+    /// Milliseconds since the Unix epoch. Expiry is measured on this one.
+    pub unix_ms: UnixMs,
+}
+
+impl Now {
+    /// Whole milliseconds since an earlier moment of the monotonic clock.
+    pub fn ms_since(&self, earlier_us: u64) -> u64 {
+        self.monotonic_us.saturating_sub(earlier_us) / 1000
+    }
+}
+
+/// Names a request: who asked, and which of its requests. Whoever steps the replica chooses both.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Ticket {
+    /// Who asked.
+    pub client: u64,
+    /// Which of its requests, in the order they were asked.
+    pub sequence: u64,
+}
+
+/// What a client asks of a group.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Request<'a> {
+    /// Run a command on the group's table.
+    Command(Command<'a>),
+    /// Answer, as an integer, how many replicas besides the leader hold everything up to `offset`, once
+    /// they are at least `count` or the request's deadline has passed (`WAIT`).
+    Wait {
+        /// The write to wait for. [`Version::MAX`] stands for the newest one when the request arrives.
+        offset: Version,
+        /// How many replicas to wait for.
+        count: u32,
+    },
+}
+
+/// What goes into a replica.
+#[derive(Clone, Copy, Debug)]
+pub enum Input<'a, Message> {
+    /// A client's request.
+    Request {
+        /// Under which its outcome is told.
+        ticket: Ticket,
+        /// What is asked.
+        request: Request<'a>,
+        /// True when earlier requests of the same client have no outcome yet: this one takes effect after them.
+        follows: bool,
+        /// The newest write that this client has seen acknowledged here: a stale read must not be older.
+        seen: Version,
+        /// When, on the monotonic clock, the client must have its outcome.
+        deadline_us: u64,
+    },
+    /// A message from a peer, parsed and checked.
+    Message {
+        /// Who sent it.
+        from: NodeId,
+        /// The message.
+        message: Message,
+    },
+    /// Time has passed.
+    Tick,
+    /// The link to a peer came up or went down. A hint, never a truth.
+    Link {
+        /// The peer.
+        peer: NodeId,
+        /// Up or down.
+        up: bool,
+    },
+    /// The group has a new epoch, leader or membership.
+    Configure(&'a Configuration),
+    /// The turn ends: everything gathered leaves as one batch.
+    Flush,
+}
+
+/// Who makes up a group, as the cluster map says.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Configuration {
+    /// Which leadership this is. Never used twice for different leaderships, and only grows.
+    pub epoch: u64,
+    /// The leader in this epoch.
+    pub leader: NodeId,
+    /// All replicas of the group, the leader among them, in ascending order.
+    pub members: Vec<NodeId>,
+    /// The replicas that hold every acknowledged write (`acks = all` waits for these), the leader among them.
+    pub in_sync: Vec<NodeId>,
+}
+
+/// What came of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Result {
+    /// It took effect, with the reply told.
+    Done {
+        /// The version of the key that was read or written, 0 where there is none.
+        version: Version,
+        /// For a write: its place in the group's history. 0 for a read.
+        offset: Version,
+    },
+    /// Nothing happened; the reply is an error that says why.
+    Refused,
+    /// Nothing happened here; ask that node.
+    Redirect {
+        /// The leader as far as this replica knows.
+        to: NodeId,
+    },
+    /// It may have taken effect or may still do so; the reply is an error that says so.
+    Unknown,
+}
+
+/// A request's end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Outcome {
+    /// Which request.
+    pub ticket: Ticket,
+    /// What came of it.
+    pub result: Result,
+    /// Its reply's place in [`Effects::replies`]; empty for a redirect.
+    pub reply: Range<usize>,
+}
+
+/// A message to a peer. Several may share the same bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Outgoing {
+    /// The receiver.
+    pub to: NodeId,
+    /// The encoded message's place in [`Effects::bytes`].
+    pub bytes: Range<usize>,
+}
+
+/// A change worth telling: golden scripts, the log and the simulator share these.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Trace {
+    /// The replica took a role in an epoch.
+    Role {
+        /// `leader`, `follower` or `recovering`.
+        role: &'static str,
+        /// The epoch.
+        epoch: u64,
+        /// The last position it holds.
+        offset: Version,
+    },
+    /// Everything up to this offset is committed and applied.
+    Committed {
+        /// The offset.
+        offset: Version,
+    },
+    /// A follower got or sends what it lacks out of the backlog.
+    PartialResync {
+        /// The follower.
+        follower: NodeId,
+        /// The last offset that it had.
+        after: Version,
+    },
+    /// A follower gets a whole snapshot.
+    FullResync {
+        /// The follower.
+        follower: NodeId,
+        /// The snapshot's offset.
+        offset: Version,
+        /// Why a partial resync would not do.
+        why: &'static str,
+    },
+    /// A snapshot was installed whole.
+    Installed {
+        /// Its offset.
+        offset: Version,
+        /// How many keys it held.
+        keys: u64,
+    },
+    /// Records that a deposed leader had spread, and that nobody was promised, were cut off.
+    Truncated {
+        /// The last offset kept.
+        after: Version,
+        /// How many were cut.
+        records: u64,
+    },
+    /// A follower is heard and streams, or fell silent.
+    Follower {
+        /// The follower.
+        follower: NodeId,
+        /// Live or silent.
+        live: bool,
+    },
+    /// A peer knows of a higher epoch than this replica's: it needs a new one before it may lead.
+    EpochPassed {
+        /// The higher epoch.
+        epoch: u64,
+    },
+    /// A peer sent what its own state makes impossible, or a snapshot that cannot be read.
+    Rejected {
+        /// The peer.
+        peer: NodeId,
+        /// What was wrong.
+        why: &'static str,
+    },
+    /// A snapshot transfer was given up.
+    ResyncAbandoned {
+        /// The follower.
+        follower: NodeId,
+        /// Why.
+        why: &'static str,
+    },
+}
+
+/// What comes out of a replica, in order, in buffers that are reused.
+#[derive(Debug, Default)]
+pub struct Effects {
+    /// Ends of requests.
+    pub outcomes: Vec<Outcome>,
+    /// Their replies.
+    pub replies: ReplyBuffer,
+    /// Messages to peers.
+    pub messages: Vec<Outgoing>,
+    /// Their bytes.
+    pub bytes: Vec<u8>,
+    /// Changes worth telling.
+    pub trace: Vec<Trace>,
+}
+
+impl Effects {
+    /// Forgets everything and keeps the buffers.
+    pub fn clear(&mut self) {
+        self.outcomes.clear();
+        self.replies.clear();
+        self.messages.clear();
+        self.bytes.clear();
+        const RETAINED_BYTES_MAX: usize = 4 << 20;
+        self.bytes.shrink_to(RETAINED_BYTES_MAX);
+        self.trace.clear();
+    }
+
+    /// Ends a request whose reply has just been written behind position `start` of the replies.
+    #[inline]
+    pub fn done(&mut self, ticket: Ticket, start: usize, version: Version, offset: Version) {
+        let reply = start..self.replies.len();
+        self.outcomes.push(Outcome {
+            ticket,
+            result: Result::Done { version, offset },
+            reply,
+        });
+    }
+
+    /// Ends a request with an error: nothing happened.
+    pub fn refuse(&mut self, ticket: Ticket, error: &str) {
+        self.end_with_error(ticket, Result::Refused, error);
+    }
+
+    /// Ends a request with an error: it may have taken effect.
+    pub fn unknown(&mut self, ticket: Ticket, error: &str) {
+        self.end_with_error(ticket, Result::Unknown, error);
+    }
+
+    fn end_with_error(&mut self, ticket: Ticket, result: Result, error: &str) {
+        let start = self.replies.len();
+        self.replies.push(Reply::Error(error.as_bytes()));
+        self.outcomes.push(Outcome {
+            ticket,
+            result,
+            reply: start..self.replies.len(),
+        });
+    }
+
+    /// Ends a request here: another node is the one to ask.
+    pub fn redirect(&mut self, ticket: Ticket, to: NodeId) {
+        let end = self.replies.len();
+        self.outcomes.push(Outcome {
+            ticket,
+            result: Result::Redirect { to },
+            reply: end..end,
+        });
+    }
+
+    /// Encodes a message once and sends it to every receiver.
+    pub fn send(&mut self, to: impl IntoIterator<Item = NodeId>, encode: impl FnOnce(&mut Vec<u8>)) {
+        let start = self.bytes.len();
+        encode(&mut self.bytes);
+        let bytes = start..self.bytes.len();
+        self.messages.extend(to.into_iter().map(|to| Outgoing {
+            to,
+            bytes: bytes.clone(),
+        }));
+    }
+}
+
+/// One group's state machine on one node.
+pub trait Replica {
+    /// What this protocol's replicas say to each other.
+    type Message<'a>;
+
+    /// Takes one input and appends what follows from it to `effects`.
+    fn step(&mut self, now: Now, input: Input<'_, Self::Message<'_>>, effects: &mut Effects);
+
+    /// When, on the monotonic clock, the replica wants its next [`Input::Tick`].
+    fn wakeup_us(&self, now: Now) -> u64;
+}

@@ -1,0 +1,256 @@
+//! The newest part of a group's history, kept in memory so that a follower can get what it lacks.
+
+use super::message::Position;
+use kv::codec::Reader;
+use kv::{Command, UnixMs, Version};
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+/// What one turn of a leader wrote: the unit that is sent, kept, acknowledged and cut off.
+#[derive(Clone, Debug)]
+pub(super) struct Batch {
+    /// The epoch in which it was written.
+    pub(super) epoch: u64,
+    /// The offset of its first record.
+    pub(super) first: Version,
+    /// How many records it holds.
+    pub(super) count: u32,
+    /// The leader's time when it was written.
+    pub(super) time: UnixMs,
+    /// When this replica got it, on its own monotonic clock.
+    pub(super) received_us: u64,
+    /// The records, shared with whoever sends them.
+    pub(super) records: Arc<[u8]>,
+    /// Bytes of all batches up to and with this one, since the backlog began. Set by [`Backlog::push`].
+    pub(super) stream_end: u64,
+}
+
+impl Batch {
+    /// The position of its last record.
+    pub(super) fn end(&self) -> Position {
+        Position {
+            epoch: self.epoch,
+            offset: self.first + self.count as u64 - 1,
+        }
+    }
+
+    /// The records as commands, each with its offset. Records were checked when they were received.
+    pub(super) fn commands(&self) -> impl Iterator<Item = (Version, Command<'_>)> {
+        let mut reader = Reader::new(&self.records);
+        (self.first..).map_while(move |offset| {
+            if reader.is_empty() {
+                return None;
+            }
+            Some((
+                offset,
+                Command::decode(&mut reader).expect("records are checked before they are kept"),
+            ))
+        })
+    }
+
+    fn bytes(&self) -> usize {
+        self.records.len() + std::mem::size_of::<Batch>()
+    }
+}
+
+/// Batches without gaps, from just behind `base` to the replica's last position.
+///
+/// Invariant: positions that replicas tell each other lie on batch ends, and all replicas that hold a batch
+/// hold it with the same bounds. So a follower never has to be sent a part of one.
+#[derive(Debug, Default)]
+pub(super) struct Backlog {
+    base: Position,
+    batches: VecDeque<Batch>,
+    bytes: usize,
+    stream_end: u64,
+}
+
+impl Backlog {
+    /// The position just before the oldest batch kept.
+    pub(super) fn base(&self) -> Position {
+        self.base
+    }
+
+    /// The position of the newest record, kept or not.
+    pub(super) fn last(&self) -> Position {
+        self.batches.back().map_or(self.base, Batch::end)
+    }
+
+    /// Bytes held.
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Adds a batch behind the last one.
+    ///
+    /// # Panics
+    /// If it does not follow the last one: that would be a hole in the history.
+    pub(super) fn push(&mut self, mut batch: Batch) {
+        assert_eq!(
+            batch.first,
+            self.last().offset + 1,
+            "a batch leaves a hole in the history"
+        );
+        assert!(
+            batch.epoch >= self.last().epoch,
+            "a batch of an older epoch behind a newer one"
+        );
+        self.bytes += batch.bytes();
+        self.stream_end += batch.records.len() as u64;
+        batch.stream_end = self.stream_end;
+        self.batches.push_back(batch);
+    }
+
+    /// Bytes of the records behind `after`, up to `until`, as far as they are kept. O(log n).
+    pub(super) fn bytes_between(&self, after: Version, until: Version) -> u64 {
+        let end_at = |offset: Version| {
+            let index = self.batches.partition_point(|batch| batch.end().offset <= offset);
+            match index.checked_sub(1).and_then(|before| self.batches.get(before)) {
+                Some(batch) => batch.stream_end,
+                None => self.batches.front().map_or(self.stream_end, |batch| {
+                    batch.stream_end - batch.records.len() as u64
+                }),
+            }
+        };
+        end_at(until).saturating_sub(end_at(after))
+    }
+
+    /// The batch that begins just behind `offset`, if it is kept. O(log n).
+    pub(super) fn following(&self, offset: Version) -> Option<&Batch> {
+        let index = self.batches.partition_point(|batch| batch.first <= offset);
+        self.batches.get(index).filter(|batch| batch.first == offset + 1)
+    }
+
+    /// The position at `offset`, if it is the end of a batch kept, or the base.
+    pub(super) fn position_at(&self, offset: Version) -> Option<Position> {
+        if offset == self.base.offset {
+            return Some(self.base);
+        }
+        let index = self.batches.partition_point(|batch| batch.end().offset < offset);
+        self.batches
+            .get(index)
+            .map(Batch::end)
+            .filter(|end| end.offset == offset)
+    }
+
+    /// The last position up to which a replica whose history ends at `other` is sure to agree with this one.
+    ///
+    /// One leader writes an epoch, so whoever holds a record of epoch e at or behind ours of the same epoch
+    /// holds ours too. Of other epochs nothing can be said without asking: then there is no answer.
+    pub(super) fn common_with(&self, other: Position) -> Option<Position> {
+        let fits = |end: &Position| end.epoch == other.epoch && end.offset <= other.offset;
+        self.batches
+            .iter()
+            .rev()
+            .map(Batch::end)
+            .chain([self.base])
+            .find(fits)
+    }
+
+    /// Cuts off everything behind `offset`, which must be the end of a batch kept or the base. Returns how
+    /// many records were cut.
+    pub(super) fn truncate_after(&mut self, offset: Version) -> u64 {
+        let before = self.last().offset;
+        while let Some(batch) = self.batches.back().filter(|batch| batch.end().offset > offset) {
+            self.bytes -= batch.bytes();
+            self.batches.pop_back();
+        }
+        assert_eq!(
+            self.last().offset,
+            offset,
+            "a history can only be cut between batches"
+        );
+        before - offset
+    }
+
+    /// Drops the oldest batches while more than `bytes_max` are held, but none behind `keep_after`.
+    pub(super) fn trim(&mut self, bytes_max: usize, keep_after: Version) {
+        while self.bytes > bytes_max {
+            let Some(batch) = self
+                .batches
+                .front()
+                .filter(|batch| batch.end().offset <= keep_after)
+            else {
+                return;
+            };
+            self.base = batch.end();
+            self.bytes -= batch.bytes();
+            self.batches.pop_front();
+        }
+    }
+
+    /// Forgets every batch: the history is known to end at `base`.
+    pub(super) fn reset(&mut self, base: Position) {
+        self.batches.clear();
+        self.bytes = 0;
+        self.base = base;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn batch(epoch: u64, first: Version, count: u32) -> Batch {
+        let mut records = Vec::new();
+        (0..count).for_each(|_| Command::Clear.encode(&mut records));
+        Batch {
+            epoch,
+            first,
+            count,
+            time: 0,
+            received_us: 0,
+            records: records.into(),
+            stream_end: 0,
+        }
+    }
+
+    /// Epoch 1 wrote 1..=5, epoch 3 wrote 6..=9.
+    fn backlog() -> Backlog {
+        let mut backlog = Backlog::default();
+        [batch(1, 1, 2), batch(1, 3, 3), batch(3, 6, 4)]
+            .into_iter()
+            .for_each(|batch| backlog.push(batch));
+        backlog
+    }
+
+    #[test]
+    fn a_batch_is_found_by_the_offset_it_follows() {
+        let backlog = backlog();
+        assert_eq!(backlog.following(2).map(|batch| batch.first), Some(3));
+        assert!(backlog.following(3).is_none(), "3 lies within a batch");
+        assert!(backlog.following(9).is_none(), "nothing is behind the last");
+    }
+
+    #[test]
+    fn histories_agree_up_to_the_last_batch_of_the_same_epoch() {
+        let backlog = backlog();
+        let common = |epoch, offset| {
+            backlog
+                .common_with(Position { epoch, offset })
+                .map(|end| end.offset)
+        };
+        assert_eq!(common(1, 5), Some(5));
+        assert_eq!(
+            common(1, 8),
+            Some(5),
+            "a deposed leader's 6..=8 of epoch 1 are not ours"
+        );
+        assert_eq!(common(3, 9), Some(9));
+        assert_eq!(common(2, 7), None, "nothing is known of epoch 2");
+        assert_eq!(common(0, 0), Some(0), "whoever has nothing agrees with everybody");
+    }
+
+    #[test]
+    fn trimming_keeps_what_is_not_applied_and_moves_the_base() {
+        let mut backlog = backlog();
+        backlog.trim(0, 5);
+        assert_eq!((backlog.base().offset, backlog.last().offset), (5, 9));
+        assert_eq!(
+            backlog.common_with(Position { epoch: 1, offset: 5 }),
+            Some(Position { epoch: 1, offset: 5 })
+        );
+        assert_eq!(backlog.truncate_after(5), 4);
+        assert_eq!(backlog.bytes(), 0);
+    }
+}

@@ -1,0 +1,360 @@
+//! A follower: takes what the leader sends in order, acknowledges it, and applies what is committed.
+
+use super::backlog::Batch;
+use super::message::{Message, Position};
+use super::resync::{Received, Receiver, Sender};
+use super::state::State;
+use crate::contract::{Effects, NodeId, Now, Request, Ticket, Trace};
+use kv::Version;
+
+/// How the follower gets what the leader writes.
+#[derive(Debug)]
+enum Mode {
+    /// It has asked to join, or is about to.
+    Joining { join: u64 },
+    /// It is being filled by a snapshot.
+    Filling(Box<Receiver>),
+    /// It gets batches.
+    Streaming,
+}
+
+/// The follower's role.
+#[derive(Debug)]
+pub(super) struct Follower {
+    mode: Mode,
+    asked_us: u64,
+    heard_us: u64,
+    /// What the leader said is committed; may be ahead of what is held.
+    commit: Version,
+    /// The leader's last offset, by its last word.
+    leader_offset: Version,
+    /// When everything that the leader had was applied.
+    caught_up_us: u64,
+    /// The leader waits for an acknowledgement.
+    acknowledge: bool,
+    acked: Version,
+    acked_us: u64,
+    /// The newest snapshot transfer seen in this epoch: an older one that comes late must not be installed.
+    transfer: u64,
+    /// A snapshot for a leader that lost its memory.
+    sender: Option<Sender>,
+}
+
+impl Follower {
+    pub(super) fn new(state: &State, now: Now, effects: &mut Effects) -> Follower {
+        let (epoch, offset) = (state.epoch, state.last().offset);
+        effects.trace.push(Trace::Role {
+            role: "follower",
+            epoch,
+            offset,
+        });
+        Follower {
+            mode: Mode::Joining { join: 0 },
+            asked_us: 0,
+            heard_us: now.monotonic_us,
+            commit: state.applied,
+            leader_offset: offset,
+            caught_up_us: now.monotonic_us,
+            acknowledge: false,
+            acked: 0,
+            acked_us: 0,
+            transfer: 0,
+            sender: None,
+        }
+    }
+
+    /// A follower answers reads only where stale ones are allowed, never one older than what the client has
+    /// seen, and never before it was filled. Everything else is the leader's.
+    pub(super) fn request(
+        &mut self,
+        state: &mut State,
+        now: Now,
+        (ticket, follows, seen): (Ticket, bool, Version),
+        request: Request<'_>,
+        effects: &mut Effects,
+    ) {
+        if let Request::Command(command) = request
+            && !command.is_write()
+            && state.options.reads_any
+            && state.intact
+            && !follows
+            && state.applied >= seen
+        {
+            let start = effects.replies.len();
+            let version = state.table.read(&command, state.clock(now), &mut effects.replies);
+            return effects.done(ticket, start, version, 0);
+        }
+        effects.redirect(ticket, state.configuration.leader);
+    }
+
+    pub(super) fn link(&mut self, state: &State, now: Now, peer: NodeId, up: bool, effects: &mut Effects) {
+        if peer == state.configuration.leader && up {
+            self.join(state, now, effects);
+        }
+    }
+
+    /// Tells the leader what is held and asks for the rest.
+    fn join(&mut self, state: &State, now: Now, effects: &mut Effects) {
+        let join = now.monotonic_us;
+        let message = Message::Join {
+            epoch: state.epoch,
+            last: state.last(),
+            applied: state.applied,
+            join,
+        };
+        effects.send([state.configuration.leader], |out| message.encode(out));
+        self.mode = Mode::Joining { join };
+        self.asked_us = now.monotonic_us;
+        self.acknowledge = false;
+    }
+
+    /// A newer epoch has begun: older leaders are not followed any more, and the new one is asked what it has.
+    pub(super) fn enter_epoch(&mut self, state: &mut State, effects: &mut Effects) {
+        self.transfer = 0;
+        self.mode = Mode::Joining { join: 0 };
+        self.asked_us = 0;
+        if let Some(sender) = self.sender.take() {
+            sender.abandon(state, "a newer epoch began", effects);
+        }
+    }
+
+    pub(super) fn message(
+        &mut self,
+        state: &mut State,
+        now: Now,
+        from: NodeId,
+        message: Message<'_>,
+        effects: &mut Effects,
+    ) {
+        match message {
+            Message::Append {
+                previous,
+                batch_epoch,
+                count,
+                time,
+                commit,
+                leader_offset,
+                ..
+            } => {
+                self.heard_us = now.monotonic_us;
+                let Message::Append {
+                    acknowledge, records, ..
+                } = message
+                else {
+                    return;
+                };
+                self.leader_offset = leader_offset;
+                if !matches!(self.mode, Mode::Streaming) {
+                    return;
+                }
+                let last = state.last();
+                if previous == last && count > 0 {
+                    state.backlog.push(Batch {
+                        epoch: batch_epoch,
+                        first: previous.offset + 1,
+                        count,
+                        time,
+                        received_us: now.monotonic_us,
+                        records: records.into(),
+                        stream_end: 0,
+                    });
+                } else if previous != last && previous.offset + count as u64 > last.offset {
+                    return self.join(state, now, effects); // A gap: something was lost on the way.
+                }
+                self.acknowledge |= acknowledge;
+                self.commit = self.commit.max(commit);
+                self.apply(state, now, effects);
+            }
+            Message::Resume { join, after, .. } => self.resume(state, now, (join, after), effects),
+            Message::SnapshotBegin {
+                transfer,
+                position,
+                floor,
+                time,
+                ..
+            } => {
+                if transfer > self.transfer && !matches!(self.mode, Mode::Streaming) {
+                    self.transfer = transfer;
+                    let receiver = Receiver::begin(from, now, state.seed, transfer, (position, floor, time));
+                    self.mode = Mode::Filling(Box::new(receiver));
+                }
+            }
+            Message::SnapshotChunk {
+                transfer,
+                index,
+                entries,
+                ..
+            } => {
+                if let Mode::Filling(receiver) = &mut self.mode
+                    && let Received::Broken(why) =
+                        receiver.chunk(state, now, (transfer, index), entries, effects)
+                {
+                    self.start_over(state, now, from, why, effects);
+                }
+            }
+            Message::SnapshotEnd { transfer, chunks, .. } => {
+                let Mode::Filling(receiver) = &self.mode else {
+                    return;
+                };
+                match receiver.end(transfer, chunks) {
+                    Received::Part => {}
+                    Received::Broken(why) => self.start_over(state, now, from, why, effects),
+                    Received::Whole => self.install(state, now, effects),
+                }
+            }
+            Message::SnapshotProgress { transfer, next, .. } => {
+                if let Some(sender) = &mut self.sender {
+                    sender.progress(now, transfer, next);
+                }
+            }
+            Message::Probe { epoch } => {
+                let holding = Message::Holding {
+                    epoch,
+                    last: state.last(),
+                    intact: state.intact,
+                };
+                effects.send([from], |out| holding.encode(out));
+            }
+            Message::Fetch { .. } => {
+                // The new leader takes over all that is held here, so all of it counts as committed.
+                state.apply_until(state.last().offset, effects);
+                if let Some(sender) = self.sender.take() {
+                    sender.abandon(state, "it was asked for again", effects);
+                }
+                effects.trace.push(Trace::FullResync {
+                    follower: from,
+                    offset: state.applied,
+                    why: "the leader lost its memory",
+                });
+                self.transfer += 1;
+                self.sender = Some(Sender::begin(state, now, from, self.transfer, effects));
+            }
+            _ => {}
+        }
+    }
+
+    /// The leader agrees up to `after`; what is held beyond it was never committed.
+    fn resume(&mut self, state: &mut State, now: Now, (join, after): (u64, Position), effects: &mut Effects) {
+        if !matches!(self.mode, Mode::Joining { join: asked } if asked == join) {
+            return; // A late answer to an earlier question: what is held may have been acknowledged since.
+        }
+        if after.offset < state.applied || state.backlog.position_at(after.offset) != Some(after) {
+            let peer = state.configuration.leader;
+            let why = "it resumes at a position that is not held here";
+            return effects.trace.push(Trace::Rejected { peer, why });
+        }
+        let records = state.backlog.truncate_after(after.offset);
+        if records > 0 {
+            state.counters.truncated_records += records;
+            effects.trace.push(Trace::Truncated {
+                after: after.offset,
+                records,
+            });
+        }
+        state.counters.partial_resyncs += 1;
+        self.begin_streaming(state, now);
+    }
+
+    fn install(&mut self, state: &mut State, now: Now, effects: &mut Effects) {
+        let Mode::Filling(receiver) = std::mem::replace(&mut self.mode, Mode::Streaming) else {
+            return;
+        };
+        receiver.install(state, effects);
+        state.counters.full_resyncs += 1;
+        self.begin_streaming(state, now);
+    }
+
+    fn begin_streaming(&mut self, state: &mut State, now: Now) {
+        state.intact = true;
+        self.mode = Mode::Streaming;
+        self.acked = 0;
+        self.acknowledge = true;
+        self.heard_us = now.monotonic_us;
+    }
+
+    fn start_over(
+        &mut self,
+        state: &State,
+        now: Now,
+        peer: NodeId,
+        why: &'static str,
+        effects: &mut Effects,
+    ) {
+        effects.trace.push(Trace::Rejected { peer, why });
+        self.join(state, now, effects);
+    }
+
+    fn apply(&mut self, state: &mut State, now: Now, effects: &mut Effects) {
+        state.apply_until(self.commit.min(state.last().offset), effects);
+        state.backlog.trim(state.options.backlog_bytes, state.applied);
+        if state.applied >= self.leader_offset {
+            self.caught_up_us = now.monotonic_us;
+        }
+        state.check();
+    }
+
+    pub(super) fn flush(&mut self, state: &mut State, now: Now, effects: &mut Effects) {
+        if let Some(mut sender) = self.sender.take()
+            && !sender.advance(state, effects)
+        {
+            self.sender = Some(sender);
+        }
+        if !matches!(self.mode, Mode::Streaming) {
+            return;
+        }
+        let offset = state.last().offset;
+        let lazily = offset > self.acked && now.ms_since(self.acked_us) >= state.timing.lazy_acknowledge_ms;
+        if self.acknowledge || lazily {
+            let message = Message::Acknowledge {
+                epoch: state.epoch,
+                offset,
+                applied: state.applied,
+            };
+            effects.send([state.configuration.leader], |out| message.encode(out));
+            self.acknowledge = false;
+            self.acked = offset;
+            self.acked_us = now.monotonic_us;
+        }
+    }
+
+    pub(super) fn tick(&mut self, state: &mut State, now: Now, effects: &mut Effects) {
+        if self
+            .sender
+            .as_ref()
+            .is_some_and(|sender| sender.is_stuck(state, now))
+            && let Some(sender) = self.sender.take()
+        {
+            sender.abandon(state, "the receiver does not get on", effects);
+        }
+        let retry = now.ms_since(self.asked_us) >= state.timing.retry_ms;
+        let ask = match &self.mode {
+            Mode::Joining { .. } => retry,
+            Mode::Filling(receiver) => receiver.is_stuck(state, now),
+            Mode::Streaming => now.ms_since(self.heard_us) > state.timing.silence_ms && retry,
+        };
+        if ask {
+            self.join(state, now, effects);
+        }
+    }
+
+    pub(super) fn wakeup_us(&self, state: &State, now: Now) -> u64 {
+        let unacked = matches!(self.mode, Mode::Streaming) && state.last().offset > self.acked;
+        let delay_ms = match () {
+            () if unacked || self.sender.is_some() => state.timing.lazy_acknowledge_ms,
+            () => state.timing.heartbeat_ms,
+        };
+        now.monotonic_us + delay_ms * 1000
+    }
+
+    pub(super) fn is_streaming(&self, state: &State, now: Now) -> bool {
+        matches!(self.mode, Mode::Streaming) && now.ms_since(self.heard_us) <= state.timing.silence_ms
+    }
+
+    /// How many records of the leader are not applied here, and for how many milliseconds that has been so.
+    pub(super) fn lag(&self, state: &State, now: Now) -> (u64, u64) {
+        match self.leader_offset.saturating_sub(state.applied) {
+            0 => (0, 0),
+            behind => (behind, now.ms_since(self.caught_up_us)),
+        }
+    }
+}

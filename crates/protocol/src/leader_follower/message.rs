@@ -1,0 +1,416 @@
+//! What leader and followers say to each other.
+
+use kv::codec::{Malformed, Reader, Writer};
+use kv::{Command, UnixMs, Version};
+
+/// A place in a group's history: an offset, and the epoch whose leader wrote the record there.
+///
+/// Two replicas that hold the same position hold the same records up to it: an epoch has one leader, and a
+/// leader writes an offset once.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Position {
+    /// The epoch in which the record was written.
+    pub epoch: u64,
+    /// The record's number, counted from 1 over the whole life of the group. 0: before the first.
+    pub offset: Version,
+}
+
+impl std::fmt::Display for Position {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(formatter, "{}@{}", self.offset, self.epoch)
+    }
+}
+
+/// A message. The `epoch` of each is the sender's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Message<'a> {
+    /// Leader to follower: one batch of records, or none (a heartbeat).
+    Append {
+        /// The leader's epoch.
+        epoch: u64,
+        /// The position that the batch follows.
+        previous: Position,
+        /// The epoch in which the batch was first written.
+        batch_epoch: u64,
+        /// How many records.
+        count: u32,
+        /// The leader's time when it wrote them: what their expiry is measured by.
+        time: UnixMs,
+        /// Everything up to this offset is committed.
+        commit: Version,
+        /// The leader's last offset, so that a follower knows how far it is behind.
+        leader_offset: Version,
+        /// The leader waits for the acknowledgement: it is to be sent at the end of this turn.
+        acknowledge: bool,
+        /// The records.
+        records: &'a [u8],
+    },
+    /// Follower to leader: I hold everything up to `offset`.
+    Acknowledge {
+        /// The epoch it acknowledges.
+        epoch: u64,
+        /// The last offset held.
+        offset: Version,
+        /// The last offset applied.
+        applied: Version,
+    },
+    /// Follower to leader: this is what I have; send me the rest.
+    Join {
+        /// The highest epoch it has seen.
+        epoch: u64,
+        /// The last position it holds.
+        last: Position,
+        /// The last offset it has applied: it cannot go back behind that.
+        applied: Version,
+        /// Names this question, so that a late answer to an earlier one is not mistaken for its answer.
+        join: u64,
+    },
+    /// Leader to follower: what you have is good up to `after`; cut off the rest, records follow.
+    Resume {
+        /// The leader's epoch.
+        epoch: u64,
+        /// The question that this answers.
+        join: u64,
+        /// The last position in common.
+        after: Position,
+    },
+    /// Start of a snapshot of the whole table at one position.
+    SnapshotBegin {
+        /// The sender's epoch.
+        epoch: u64,
+        /// Names this transfer; a later one in the same epoch has a higher number.
+        transfer: u64,
+        /// The position it was taken at.
+        position: Position,
+        /// The highest version ever given in the table.
+        floor: Version,
+        /// The time of the newest record in it.
+        time: UnixMs,
+    },
+    /// A part of a snapshot.
+    SnapshotChunk {
+        /// The sender's epoch.
+        epoch: u64,
+        /// The transfer it belongs to.
+        transfer: u64,
+        /// Its number, from 0.
+        index: u32,
+        /// Entries of the table.
+        entries: &'a [u8],
+    },
+    /// The snapshot is complete.
+    SnapshotEnd {
+        /// The sender's epoch.
+        epoch: u64,
+        /// The transfer it belongs to.
+        transfer: u64,
+        /// How many chunks it had.
+        chunks: u32,
+    },
+    /// Receiver of a snapshot to its sender: I have all chunks before `next`. Lets the sender go on.
+    SnapshotProgress {
+        /// The sender's epoch, given back.
+        epoch: u64,
+        /// The transfer.
+        transfer: u64,
+        /// The first chunk that is missing.
+        next: u32,
+    },
+    /// A leader without memory to everybody: what do you hold? Whoever answers follows no older epoch any more.
+    Probe {
+        /// The epoch that it is about to lead.
+        epoch: u64,
+    },
+    /// The answer to a probe.
+    Holding {
+        /// The probe's epoch.
+        epoch: u64,
+        /// The last position held.
+        last: Position,
+        /// False when this replica has lost its memory, or never had any, and has not been filled since.
+        intact: bool,
+    },
+    /// A leader without memory to the replica that it chose: send me everything.
+    Fetch {
+        /// The epoch that it is about to lead.
+        epoch: u64,
+    },
+    /// Your epoch is over.
+    Stale {
+        /// The highest epoch that the sender has seen.
+        epoch: u64,
+    },
+}
+
+const APPEND: u8 = 1;
+const ACKNOWLEDGE: u8 = 2;
+const JOIN: u8 = 3;
+const RESUME: u8 = 4;
+const SNAPSHOT_BEGIN: u8 = 5;
+const SNAPSHOT_CHUNK: u8 = 6;
+const SNAPSHOT_END: u8 = 7;
+const SNAPSHOT_PROGRESS: u8 = 8;
+const PROBE: u8 = 9;
+const HOLDING: u8 = 10;
+const FETCH: u8 = 11;
+const STALE: u8 = 12;
+
+impl<'a> Message<'a> {
+    /// Appends the message's encoding.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        match *self {
+            Message::Append {
+                epoch,
+                previous,
+                batch_epoch,
+                count,
+                time,
+                commit,
+                leader_offset,
+                acknowledge,
+                records,
+            } => {
+                out.reserve(80 + records.len());
+                out.put_u8(APPEND);
+                out.put_u64(epoch);
+                put_position(out, previous);
+                out.put_u64(batch_epoch);
+                out.put_u32(count);
+                out.put_u64(time);
+                out.put_u64(commit);
+                out.put_u64(leader_offset);
+                out.put_bool(acknowledge);
+                out.put_bytes(records);
+            }
+            Message::Acknowledge {
+                epoch,
+                offset,
+                applied,
+            } => {
+                put_head(out, ACKNOWLEDGE, epoch);
+                out.put_u64(offset);
+                out.put_u64(applied);
+            }
+            Message::Join {
+                epoch,
+                last,
+                applied,
+                join,
+            } => {
+                put_head(out, JOIN, epoch);
+                put_position(out, last);
+                out.put_u64(applied);
+                out.put_u64(join);
+            }
+            Message::Resume { epoch, join, after } => {
+                put_head(out, RESUME, epoch);
+                out.put_u64(join);
+                put_position(out, after);
+            }
+            Message::SnapshotBegin {
+                epoch,
+                transfer,
+                position,
+                floor,
+                time,
+            } => {
+                put_head(out, SNAPSHOT_BEGIN, epoch);
+                out.put_u64(transfer);
+                put_position(out, position);
+                out.put_u64(floor);
+                out.put_u64(time);
+            }
+            Message::SnapshotChunk {
+                epoch,
+                transfer,
+                index,
+                entries,
+            } => {
+                put_head(out, SNAPSHOT_CHUNK, epoch);
+                out.put_u64(transfer);
+                out.put_u32(index);
+                out.put_bytes(entries);
+            }
+            Message::SnapshotEnd {
+                epoch,
+                transfer,
+                chunks,
+            } => {
+                put_head(out, SNAPSHOT_END, epoch);
+                out.put_u64(transfer);
+                out.put_u32(chunks);
+            }
+            Message::SnapshotProgress {
+                epoch,
+                transfer,
+                next,
+            } => {
+                put_head(out, SNAPSHOT_PROGRESS, epoch);
+                out.put_u64(transfer);
+                out.put_u32(next);
+            }
+            Message::Probe { epoch } => put_head(out, PROBE, epoch),
+            Message::Holding { epoch, last, intact } => {
+                put_head(out, HOLDING, epoch);
+                put_position(out, last);
+                out.put_bool(intact);
+            }
+            Message::Fetch { epoch } => put_head(out, FETCH, epoch),
+            Message::Stale { epoch } => put_head(out, STALE, epoch),
+        }
+    }
+
+    /// The sender's epoch.
+    pub fn epoch(&self) -> u64 {
+        match *self {
+            Message::Append { epoch, .. }
+            | Message::Acknowledge { epoch, .. }
+            | Message::Join { epoch, .. }
+            | Message::Resume { epoch, .. }
+            | Message::SnapshotBegin { epoch, .. }
+            | Message::SnapshotChunk { epoch, .. }
+            | Message::SnapshotEnd { epoch, .. }
+            | Message::SnapshotProgress { epoch, .. }
+            | Message::Probe { epoch }
+            | Message::Holding { epoch, .. }
+            | Message::Fetch { epoch }
+            | Message::Stale { epoch } => epoch,
+        }
+    }
+
+    /// True for what only the leader of an epoch sends, or is answered to a follower that serves it.
+    pub(super) fn is_from_leader(&self) -> bool {
+        !matches!(
+            self,
+            Message::Acknowledge { .. } | Message::Join { .. } | Message::Holding { .. }
+        )
+    }
+
+    /// Reads a whole message and checks that every record in it can be read, so that a replica never meets
+    /// one that cannot.
+    ///
+    /// # Errors
+    /// [`Malformed`] when the bytes are not exactly one message.
+    pub fn decode(bytes: &'a [u8]) -> Result<Message<'a>, Malformed> {
+        let mut reader = Reader::new(bytes);
+        let message = Self::take(&mut reader)?;
+        if !reader.is_empty() {
+            return Err(Malformed("bytes behind a message"));
+        }
+        Ok(message)
+    }
+
+    fn take(reader: &mut Reader<'a>) -> Result<Message<'a>, Malformed> {
+        let tag = reader.u8()?;
+        let epoch = reader.u64()?;
+        Ok(match tag {
+            APPEND => {
+                let previous = take_position(reader)?;
+                let batch_epoch = reader.u64()?;
+                let count = reader.u32()?;
+                let time = reader.u64()?;
+                let commit = reader.u64()?;
+                let leader_offset = reader.u64()?;
+                let acknowledge = reader.bool()?;
+                let records = reader.bytes()?;
+                check_records(records, count)?;
+                if previous.offset.checked_add(count as u64).is_none() || batch_epoch > epoch {
+                    return Err(Malformed("an append that no leader sends"));
+                }
+                Message::Append {
+                    epoch,
+                    previous,
+                    batch_epoch,
+                    count,
+                    time,
+                    commit,
+                    leader_offset,
+                    acknowledge,
+                    records,
+                }
+            }
+            ACKNOWLEDGE => Message::Acknowledge {
+                epoch,
+                offset: reader.u64()?,
+                applied: reader.u64()?,
+            },
+            JOIN => {
+                let last = take_position(reader)?;
+                Message::Join {
+                    epoch,
+                    last,
+                    applied: reader.u64()?,
+                    join: reader.u64()?,
+                }
+            }
+            RESUME => Message::Resume {
+                epoch,
+                join: reader.u64()?,
+                after: take_position(reader)?,
+            },
+            SNAPSHOT_BEGIN => Message::SnapshotBegin {
+                epoch,
+                transfer: reader.u64()?,
+                position: take_position(reader)?,
+                floor: reader.u64()?,
+                time: reader.u64()?,
+            },
+            SNAPSHOT_CHUNK => Message::SnapshotChunk {
+                epoch,
+                transfer: reader.u64()?,
+                index: reader.u32()?,
+                entries: reader.bytes()?,
+            },
+            SNAPSHOT_END => Message::SnapshotEnd {
+                epoch,
+                transfer: reader.u64()?,
+                chunks: reader.u32()?,
+            },
+            SNAPSHOT_PROGRESS => Message::SnapshotProgress {
+                epoch,
+                transfer: reader.u64()?,
+                next: reader.u32()?,
+            },
+            PROBE => Message::Probe { epoch },
+            HOLDING => Message::Holding {
+                epoch,
+                last: take_position(reader)?,
+                intact: reader.bool()?,
+            },
+            FETCH => Message::Fetch { epoch },
+            STALE => Message::Stale { epoch },
+            _ => return Err(Malformed("unknown kind of message")),
+        })
+    }
+}
+
+fn check_records(records: &[u8], count: u32) -> Result<(), Malformed> {
+    let mut reader = Reader::new(records);
+    for _ in 0..count {
+        if !Command::decode(&mut reader)?.is_write() {
+            return Err(Malformed("a record that is not a write"));
+        }
+    }
+    if reader.is_empty() {
+        Ok(())
+    } else {
+        Err(Malformed("bytes behind the last record"))
+    }
+}
+
+fn put_head(out: &mut Vec<u8>, tag: u8, epoch: u64) {
+    out.put_u8(tag);
+    out.put_u64(epoch);
+}
+
+fn put_position(out: &mut Vec<u8>, position: Position) {
+    out.put_u64(position.epoch);
+    out.put_u64(position.offset);
+}
+
+fn take_position(reader: &mut Reader<'_>) -> Result<Position, Malformed> {
+    Ok(Position {
+        epoch: reader.u64()?,
+        offset: reader.u64()?,
+    })
+}

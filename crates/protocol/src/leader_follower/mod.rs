@@ -1,0 +1,348 @@
+//! Leader-follower replication: one leader orders writes and streams them; followers hold, acknowledge and
+//! apply them.
+//!
+//! ```text
+//!  client      leader               follower 2           follower 3
+//!    | SET       |                      |                    |
+//!    |---------->| record 7             |                    |
+//!    |           |-- Append 7 --------->|                    |
+//!    |           |-- Append 7 ------------------------------>|
+//!    |           |<- Acknowledge 7 -----|  held, not applied |
+//!    |           |<- Acknowledge 7 --------------------------|
+//!    |           | committed: applied, seen                  |
+//!    |<-- OK ----|                      |                    |
+//!    |           |-- Append 8, commit 7 ->  applied, seen    |
+//! ```
+//!
+//! # Promise
+//!
+//! * Writes take effect in one order, the leader's. A write is seen, by anybody, only once it is committed:
+//!   held by as many followers as `acks` says. With `acks = none` that is at once.
+//! * A read at the leader sees every write acknowledged before it began, and a client's pipelined read sees
+//!   the client's writes before it. A read at a follower (`reads = any`) sees a prefix of the leader's order,
+//!   and never less than its own client has seen acknowledged.
+//! * A write that too few live followers could acknowledge is refused after a while, written nowhere
+//!   (`NOREPLICAS`). One that was sent and not acknowledged in time ends as unknown: it may still happen.
+//! * A leader that restarts without memory first gets back everything it acknowledged ([`recovery`]).
+//!
+//! # Why it holds
+//!
+//! Records carry their offset; an epoch has one leader, which gives each offset once. So (epoch, offset) names
+//! one history up to it ([`message::Position`]), and a follower takes a batch only behind the very position
+//! that the leader says it follows. Hence acknowledging an offset acknowledges all before it, and what n
+//! followers acknowledged is a prefix that each of them holds. Whoever leads next takes over the longest
+//! history among replicas that must include one of them; the follower's resync cuts off or replaces whatever
+//! is not part of it, and it can cut because it applies nothing that is not committed.
+//!
+//! # Caveats
+//!
+//! * The configuration (epoch, leader, in-sync set) is an input. Whoever gives it must give an epoch to one
+//!   leader only, and a new leader only when the old one serves no more.
+//! * With `acks = none` a write that the leader had not sent when it crashed is lost.
+//! * A leader that is deposed learns it from its peers; reads that it serves until then may be stale.
+//!
+//! Sources: the primary-backup scheme with a configuration kept elsewhere is that of PacificA (Lin et al.,
+//! MSR-TR-2008-25); partial resync by (history, offset) out of a bounded backlog is Redis's PSYNC2; cutting an
+//! uncommitted suffix by epochs is Raft's (Ongaro and Ousterhout 2014, section 5.3).
+
+mod backlog;
+mod follower;
+mod leader;
+pub mod message;
+mod options;
+mod queue;
+pub mod recovery;
+mod resync;
+mod state;
+
+use crate::contract::{Configuration, Effects, Input, NodeId, Now, Request, Ticket, Trace};
+use follower::Follower;
+use kv::{Table, Version};
+pub use leader::FollowerStatus;
+use leader::Leader;
+pub use message::{Message, Position};
+pub use options::{Acks, Options, Timing};
+use recovery::Recovery;
+pub use state::Counters;
+use state::State;
+
+#[derive(Debug)]
+enum Role {
+    /// No configuration yet.
+    Idle,
+    Leader(Leader),
+    Recovery(Recovery),
+    Follower(Follower),
+}
+
+/// How a replica stands, for `INFO`, `/health` and tests.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Status {
+    /// `leader`, `follower`, `recovering` or `idle`.
+    pub role: &'static str,
+    /// The highest epoch seen.
+    pub epoch: u64,
+    /// The leader's node.
+    pub leader: NodeId,
+    /// The last offset held.
+    pub offset: Version,
+    /// The last offset applied: everything up to it is committed.
+    pub applied: Version,
+    /// The oldest offset that a partial resync can begin behind.
+    pub backlog_start: Version,
+    /// Bytes of history held.
+    pub backlog_bytes: usize,
+    /// Leader: it leads. Follower: it streams. Both: requests can be served, here or by the leader.
+    pub ready: bool,
+    /// Leader: enough followers are live to acknowledge writes.
+    pub writable: bool,
+    /// Follower: records of the leader that are not applied here.
+    pub lag: u64,
+    /// Follower: for how long that has been so, in milliseconds.
+    pub lag_ms: u64,
+    /// Leader: how each follower stands.
+    pub followers: Vec<FollowerStatus>,
+    /// What has happened so far.
+    pub counters: Counters,
+    /// Why it is not ready, for people; else empty.
+    pub explanation: String,
+}
+
+/// One group's leader-follower state machine on one node.
+#[derive(Debug)]
+pub struct Replica {
+    state: State,
+    role: Role,
+}
+
+impl Replica {
+    /// An empty replica, which does nothing until it is configured. `seed` keeps its table from flooding.
+    pub fn new(id: NodeId, options: Options, timing: Timing, seed: u64) -> Replica {
+        Replica {
+            state: State::new(id, options, timing, seed),
+            role: Role::Idle,
+        }
+    }
+
+    /// The keys and values: exactly what is committed and applied here.
+    pub fn table(&self) -> &Table {
+        &self.state.table
+    }
+
+    /// True when this replica leads and serves.
+    #[inline]
+    pub fn is_leader(&self) -> bool {
+        matches!(self.role, Role::Leader(_))
+    }
+
+    /// How it stands. O(members).
+    pub fn status(&self, now: Now) -> Status {
+        let state = &self.state;
+        let (lag, lag_ms) = match &self.role {
+            Role::Follower(follower) => follower.lag(state, now),
+            _ => (0, 0),
+        };
+        let (role, ready, explanation) = match &self.role {
+            Role::Idle => ("idle", false, "it has no configuration".to_string()),
+            Role::Leader(_) => ("leader", true, String::new()),
+            Role::Recovery(recovery) => ("recovering", false, recovery.explain(state)),
+            Role::Follower(follower) if follower.is_streaming(state, now) => {
+                ("follower", true, String::new())
+            }
+            Role::Follower(_) => {
+                let leader = state.configuration.leader;
+                (
+                    "follower",
+                    false,
+                    format!("it is not in step with its leader, node {leader}"),
+                )
+            }
+        };
+        Status {
+            role,
+            epoch: state.epoch,
+            leader: state.configuration.leader,
+            offset: match &self.role {
+                Role::Leader(leader) => leader.head(),
+                _ => state.last().offset,
+            },
+            applied: state.applied,
+            backlog_start: state.backlog.base().offset,
+            backlog_bytes: state.backlog.bytes(),
+            ready,
+            writable: matches!(&self.role, Role::Leader(leader) if leader.is_writable(state, now)),
+            lag,
+            lag_ms,
+            followers: match &self.role {
+                Role::Leader(leader) => leader.follower_status(state, now),
+                _ => Vec::new(),
+            },
+            counters: state.counters,
+            explanation,
+        }
+    }
+
+    #[inline]
+    fn request(
+        &mut self,
+        now: Now,
+        (ticket, follows, seen, deadline_us): (Ticket, bool, Version, u64),
+        request: Request<'_>,
+        effects: &mut Effects,
+    ) {
+        let state = &mut self.state;
+        match &mut self.role {
+            Role::Leader(leader) => {
+                leader.request(state, now, (ticket, follows, deadline_us), request, effects);
+            }
+            Role::Follower(follower) => {
+                follower.request(state, now, (ticket, follows, seen), request, effects);
+            }
+            Role::Recovery(recovery) => {
+                let why = recovery.explain(state);
+                effects.refuse(
+                    ticket,
+                    &format!("LOADING the leader has no memory of its data yet: {why}"),
+                );
+            }
+            Role::Idle => effects.refuse(ticket, "NOLEADER this replica has no configuration yet"),
+        }
+    }
+
+    fn message(&mut self, now: Now, from: NodeId, message: Message<'_>, effects: &mut Effects) {
+        let state = &mut self.state;
+        if !state.configuration.members.contains(&from) {
+            return;
+        }
+        let epoch = message.epoch();
+        if let Message::Stale { epoch } = message {
+            return self.epoch_passed(now, epoch, effects);
+        }
+        match &mut self.role {
+            Role::Idle => {}
+            Role::Follower(follower) => {
+                if !message.is_from_leader() {
+                    return;
+                }
+                if epoch < state.epoch {
+                    let stale = Message::Stale { epoch: state.epoch };
+                    return effects.send([from], |out| stale.encode(out));
+                }
+                if epoch > state.epoch {
+                    state.epoch = epoch;
+                    state.configuration.leader = from;
+                    follower.enter_epoch(state, effects);
+                } else if from != state.configuration.leader {
+                    let why = "it is not the leader of this epoch";
+                    return effects.trace.push(Trace::Rejected { peer: from, why });
+                }
+                follower.message(state, now, from, message, effects);
+            }
+            Role::Leader(_) if epoch > state.epoch => self.epoch_passed(now, epoch, effects),
+            Role::Leader(leader) => leader.message(state, now, from, message, effects),
+            Role::Recovery(recovery) => {
+                if epoch > state.epoch {
+                    return self.epoch_passed(now, epoch, effects);
+                }
+                if epoch == state.epoch && recovery.message(state, now, from, message, effects) {
+                    self.lead(now, effects);
+                }
+            }
+        }
+    }
+
+    /// A peer knows a higher epoch than ours. We lead no more, and not before we are given a new one.
+    fn epoch_passed(&mut self, now: Now, epoch: u64, effects: &mut Effects) {
+        if epoch <= self.state.epoch || matches!(self.role, Role::Follower(_) | Role::Idle) {
+            return;
+        }
+        self.state.epoch = epoch;
+        effects.trace.push(Trace::EpochPassed { epoch });
+        if let Role::Leader(leader) = std::mem::replace(&mut self.role, Role::Idle) {
+            leader.resign(&mut self.state, now, effects);
+        }
+        let mut recovery = Recovery::new(&self.state, now, effects);
+        recovery.passed = true;
+        self.role = Role::Recovery(recovery);
+    }
+
+    fn configure(&mut self, now: Now, configuration: &Configuration, effects: &mut Effects) {
+        let passed = configuration.epoch < self.state.epoch;
+        self.state.epoch = self.state.epoch.max(configuration.epoch);
+        self.state.configuration = configuration.clone();
+        if let Role::Leader(leader) = std::mem::replace(&mut self.role, Role::Idle) {
+            leader.resign(&mut self.state, now, effects);
+        }
+        if configuration.leader != self.state.id {
+            self.role = Role::Follower(Follower::new(&self.state, now, effects));
+        } else if passed {
+            let mut recovery = Recovery::new(&self.state, now, effects);
+            recovery.passed = true;
+            self.role = Role::Recovery(recovery);
+            effects.trace.push(Trace::EpochPassed {
+                epoch: self.state.epoch,
+            });
+        } else if configuration.members.len() == 1 {
+            self.state.apply_until(self.state.last().offset, effects);
+            self.lead(now, effects);
+        } else {
+            self.role = Role::Recovery(Recovery::new(&self.state, now, effects));
+        }
+    }
+
+    fn lead(&mut self, now: Now, effects: &mut Effects) {
+        self.state.intact = true;
+        self.role = Role::Leader(Leader::new(&self.state, now, effects));
+    }
+}
+
+impl crate::contract::Replica for Replica {
+    type Message<'a> = Message<'a>;
+
+    #[inline]
+    fn step(&mut self, now: Now, input: Input<'_, Message<'_>>, effects: &mut Effects) {
+        let state = &mut self.state;
+        match input {
+            Input::Request {
+                ticket,
+                request,
+                follows,
+                seen,
+                deadline_us,
+            } => {
+                self.request(now, (ticket, follows, seen, deadline_us), request, effects);
+            }
+            Input::Message { from, message } => self.message(now, from, message, effects),
+            Input::Configure(configuration) => self.configure(now, configuration, effects),
+            Input::Link { peer, up } => match &mut self.role {
+                Role::Leader(leader) => leader.link(state, peer, up, effects),
+                Role::Follower(follower) => follower.link(state, now, peer, up, effects),
+                Role::Recovery(recovery) => recovery.link(state, now, up, effects),
+                Role::Idle => {}
+            },
+            Input::Flush => match &mut self.role {
+                Role::Leader(leader) => leader.flush(state, now, effects),
+                Role::Follower(follower) => follower.flush(state, now, effects),
+                Role::Recovery(_) | Role::Idle => {}
+            },
+            Input::Tick => match &mut self.role {
+                Role::Leader(leader) => leader.tick(state, now, effects),
+                Role::Follower(follower) => follower.tick(state, now, effects),
+                Role::Recovery(recovery) => {
+                    if recovery.tick(state, now, effects) {
+                        self.lead(now, effects);
+                    }
+                }
+                Role::Idle => {}
+            },
+        }
+    }
+
+    fn wakeup_us(&self, now: Now) -> u64 {
+        match &self.role {
+            Role::Leader(leader) => leader.wakeup_us(&self.state, now),
+            Role::Follower(follower) => follower.wakeup_us(&self.state, now),
+            _ => now.monotonic_us + self.state.timing.heartbeat_ms * 1000,
+        }
+    }
+}

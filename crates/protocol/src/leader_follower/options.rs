@@ -1,0 +1,90 @@
+//! What a keyspace promises, and how long things may take.
+
+use crate::contract::Configuration;
+
+/// How many followers must hold a write before it is acknowledged, and so before anybody sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Acks {
+    /// None: a write is acknowledged at once. What a crashed leader had not sent is lost.
+    None,
+    /// This many.
+    Count(u16),
+    /// As many as make a majority of the group together with the leader.
+    Majority,
+    /// Every replica of the in-sync set.
+    All,
+}
+
+impl Acks {
+    /// How many followers that is in a group.
+    pub fn needed(&self, configuration: &Configuration) -> usize {
+        match self {
+            Acks::None => 0,
+            Acks::Count(count) => *count as usize,
+            Acks::Majority => configuration.members.len() / 2,
+            Acks::All => configuration.in_sync.len().saturating_sub(1),
+        }
+    }
+}
+
+/// What the keyspace promises.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// When a write is acknowledged.
+    pub acks: Acks,
+    /// True when followers may answer reads, which may then be stale (`reads = any`).
+    pub reads_any: bool,
+    /// How many bytes of applied history a replica keeps for followers that come back.
+    pub backlog_bytes: usize,
+}
+
+/// How long things may take, and how much may be under way. Times in milliseconds, sizes in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Timing {
+    /// A follower hears from its leader at least this often.
+    pub heartbeat_ms: u64,
+    /// Whoever was not heard for so long is silent.
+    pub silence_ms: u64,
+    /// Followers that nobody waits for acknowledge this often under load.
+    pub lazy_acknowledge_ms: u64,
+    /// A commit that no batch carries to the followers goes alone after so long.
+    pub commit_notice_ms: u64,
+    /// A write that too few live followers could acknowledge waits so long for them, then it is refused.
+    pub hold_ms: u64,
+    /// A question without an answer is asked again after so long.
+    pub retry_ms: u64,
+    /// With `acks = none`, a leader without memory gives all followers so long to answer.
+    pub recovery_grace_ms: u64,
+    /// A batch is closed when it has grown to this, even within a turn.
+    pub batch_bytes: usize,
+    /// Bytes sent to one follower and not acknowledged: beyond it the leader waits for the follower.
+    pub window_bytes: usize,
+    /// Bytes of writes that are not committed: beyond it new writes are refused.
+    pub uncommitted_bytes_max: usize,
+    /// One chunk of a snapshot.
+    pub chunk_bytes: usize,
+    /// Chunks sent and not acknowledged.
+    pub chunk_window: u32,
+    /// History kept beyond `backlog_bytes` so that a snapshot under way can be joined to it.
+    pub resync_backlog_bytes_max: usize,
+}
+
+impl Default for Timing {
+    fn default() -> Self {
+        Timing {
+            heartbeat_ms: 100,
+            silence_ms: 1000,
+            lazy_acknowledge_ms: 10,
+            commit_notice_ms: 5,
+            hold_ms: 1000,
+            retry_ms: 200,
+            recovery_grace_ms: 2000,
+            batch_bytes: 1 << 20,
+            window_bytes: 64 << 20,
+            uncommitted_bytes_max: 256 << 20,
+            chunk_bytes: 256 << 10,
+            chunk_window: 8,
+            resync_backlog_bytes_max: 1 << 30,
+        }
+    }
+}

@@ -1,0 +1,141 @@
+//! What a leader has accepted and not answered yet: the order in which it will take effect.
+
+use crate::contract::Ticket;
+use kv::Version;
+use std::collections::VecDeque;
+
+/// What waits in the queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Waiting {
+    /// A record that is not committed yet. One for each, in the order of their offsets.
+    Write,
+    /// A read that takes effect behind the writes before it; its command is in the queue's bytes.
+    Read {
+        /// Position in the queue's bytes.
+        start: u64,
+        /// Length of the encoded command.
+        length: u32,
+    },
+    /// A `WAIT` that begins when the writes before it are committed.
+    Wait { offset: Version, count: u32 },
+}
+
+/// One place in the queue. Without a ticket nobody waits for it any more, or nobody ever did.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Entry {
+    pub(super) ticket: Option<Ticket>,
+    pub(super) deadline_us: u64,
+    pub(super) waiting: Waiting,
+}
+
+/// Entries in order, and the bytes of the reads among them in one buffer.
+#[derive(Debug, Default)]
+pub(super) struct Queue {
+    entries: VecDeque<Entry>,
+    bytes: Vec<u8>,
+    /// Position of the first byte of `bytes` since the queue began.
+    bytes_start: u64,
+    /// How many entries at the front are known to have been answered at their deadline.
+    overdue: usize,
+}
+
+impl Queue {
+    pub(super) fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    #[inline]
+    pub(super) fn push_write(&mut self, ticket: Option<Ticket>, deadline_us: u64) {
+        self.entries.push_back(Entry {
+            ticket,
+            deadline_us,
+            waiting: Waiting::Write,
+        });
+    }
+
+    pub(super) fn push_read(&mut self, ticket: Ticket, deadline_us: u64, encode: impl FnOnce(&mut Vec<u8>)) {
+        let before = self.bytes.len();
+        encode(&mut self.bytes);
+        let waiting = Waiting::Read {
+            start: self.bytes_start + before as u64,
+            length: (self.bytes.len() - before) as u32,
+        };
+        self.entries.push_back(Entry {
+            ticket: Some(ticket),
+            deadline_us,
+            waiting,
+        });
+    }
+
+    pub(super) fn push_wait(&mut self, ticket: Ticket, deadline_us: u64, offset: Version, count: u32) {
+        let waiting = Waiting::Wait { offset, count };
+        self.entries.push_back(Entry {
+            ticket: Some(ticket),
+            deadline_us,
+            waiting,
+        });
+    }
+
+    /// Takes the first entry if it is a write.
+    #[inline]
+    pub(super) fn pop_write(&mut self) -> Option<Entry> {
+        self.pop_if(|waiting| matches!(waiting, Waiting::Write))
+    }
+
+    /// Takes the first entry if it is not a write: everything before it has taken effect.
+    #[inline]
+    pub(super) fn pop_due(&mut self) -> Option<Entry> {
+        self.pop_if(|waiting| !matches!(waiting, Waiting::Write))
+    }
+
+    fn pop_if(&mut self, fits: impl Fn(&Waiting) -> bool) -> Option<Entry> {
+        let entry = self.entries.pop_front_if(|entry| fits(&entry.waiting))?;
+        self.overdue = self.overdue.saturating_sub(1);
+        Some(entry)
+    }
+
+    /// The encoded command of a read.
+    pub(super) fn read_bytes(&self, start: u64, length: u32) -> &[u8] {
+        let from = (start - self.bytes_start) as usize;
+        &self.bytes[from..from + length as usize]
+    }
+
+    /// Forgets the bytes of reads that were taken off the queue, up to the read that began at `start`.
+    pub(super) fn release_bytes(&mut self, start: u64, length: u32) {
+        const KEPT_BYTES: usize = 64 << 10;
+        let end = (start - self.bytes_start) as usize + length as usize;
+        if end == self.bytes.len() {
+            self.bytes.clear();
+            self.bytes.shrink_to(KEPT_BYTES);
+            self.bytes_start += end as u64;
+        } else if end > KEPT_BYTES && end > self.bytes.len() / 2 {
+            self.bytes.drain(..end);
+            self.bytes_start += end as u64;
+        }
+    }
+
+    /// Takes the ticket of the first entry whose deadline has passed and that still has one. Deadlines grow
+    /// with the queue, or nearly so: the search ends at the first that has not passed.
+    pub(super) fn take_overdue(&mut self, now_us: u64) -> Option<(Ticket, Waiting)> {
+        while let Some(entry) = self.entries.get_mut(self.overdue) {
+            if entry.ticket.is_some() && entry.deadline_us > now_us {
+                return None;
+            }
+            self.overdue += 1;
+            if let Some(ticket) = entry.ticket.take() {
+                return Some((ticket, entry.waiting));
+            }
+        }
+        None
+    }
+
+    /// Takes every entry that somebody still waits for, in order.
+    pub(super) fn drain_tickets(&mut self) -> impl Iterator<Item = (Ticket, Waiting)> {
+        self.overdue = 0;
+        let entries = std::mem::take(&mut self.entries);
+        self.bytes_start += std::mem::take(&mut self.bytes).len() as u64;
+        entries
+            .into_iter()
+            .filter_map(|entry| Some((entry.ticket?, entry.waiting)))
+    }
+}

@@ -1,0 +1,211 @@
+//! Full resync: a snapshot of the whole table at one position, sent in chunks while writes go on, and
+//! swapped in whole by the receiver.
+
+use super::message::{Message, Position};
+use super::state::State;
+use crate::contract::{Effects, NodeId, Now, Trace};
+use kv::table::SnapshotId;
+use kv::{Table, UnixMs, Version};
+
+/// The sending side. The table keeps a copy-on-write view open for it, so chunks taken at different times
+/// belong to one offset.
+#[derive(Debug)]
+pub(super) struct Sender {
+    to: NodeId,
+    transfer: u64,
+    snapshot: SnapshotId,
+    /// The position the snapshot was taken at: records behind it follow it.
+    pub(super) position: Position,
+    next_index: u32,
+    received: u32,
+    /// When the receiver last got on.
+    progress_us: u64,
+    chunk: Vec<u8>,
+}
+
+impl Sender {
+    /// Opens a snapshot at the last applied offset and announces it. Everything applied must be the end of a
+    /// batch, so that the records behind it can follow.
+    pub(super) fn begin(
+        state: &mut State,
+        now: Now,
+        to: NodeId,
+        transfer: u64,
+        effects: &mut Effects,
+    ) -> Sender {
+        let position = state
+            .backlog
+            .position_at(state.applied)
+            .expect("the applied offset is a batch's end");
+        let snapshot = state.table.begin_snapshot();
+        let message = Message::SnapshotBegin {
+            epoch: state.epoch,
+            transfer,
+            position,
+            floor: state.table.version_floor(),
+            time: state.time,
+        };
+        effects.send([to], |out| message.encode(out));
+        state.counters.full_resyncs += 1;
+        Sender {
+            to,
+            transfer,
+            snapshot,
+            position,
+            next_index: 0,
+            received: 0,
+            progress_us: now.monotonic_us,
+            chunk: Vec::new(),
+        }
+    }
+
+    /// Sends as many chunks as the receiver can take. True when the snapshot is sent whole.
+    pub(super) fn advance(&mut self, state: &mut State, effects: &mut Effects) -> bool {
+        while self.next_index - self.received < state.timing.chunk_window {
+            self.chunk.clear();
+            let more = state
+                .table
+                .snapshot_chunk(self.snapshot, state.timing.chunk_bytes, &mut self.chunk);
+            if !self.chunk.is_empty() {
+                let (epoch, transfer, index) = (state.epoch, self.transfer, self.next_index);
+                let message = Message::SnapshotChunk {
+                    epoch,
+                    transfer,
+                    index,
+                    entries: &self.chunk,
+                };
+                effects.send([self.to], |out| message.encode(out));
+                self.next_index += 1;
+            }
+            if !more {
+                let end = Message::SnapshotEnd {
+                    epoch: state.epoch,
+                    transfer: self.transfer,
+                    chunks: self.next_index,
+                };
+                effects.send([self.to], |out| end.encode(out));
+                state.table.end_snapshot(self.snapshot);
+                return true;
+            }
+        }
+        false
+    }
+
+    /// The receiver has every chunk before `next`.
+    pub(super) fn progress(&mut self, now: Now, transfer: u64, next: u32) {
+        if transfer == self.transfer && next > self.received && next <= self.next_index {
+            self.received = next;
+            self.progress_us = now.monotonic_us;
+        }
+    }
+
+    /// True when the receiver has not got on for so long that it must be gone.
+    pub(super) fn is_stuck(&self, state: &State, now: Now) -> bool {
+        now.ms_since(self.progress_us) > 10 * state.timing.silence_ms
+    }
+
+    /// Gives the snapshot up.
+    pub(super) fn abandon(self, state: &mut State, why: &'static str, effects: &mut Effects) {
+        state.table.end_snapshot(self.snapshot);
+        effects.trace.push(Trace::ResyncAbandoned {
+            follower: self.to,
+            why,
+        });
+    }
+}
+
+/// The receiving side: a table of its own, filled beside the one that is in use.
+#[derive(Debug)]
+pub(super) struct Receiver {
+    from: NodeId,
+    transfer: u64,
+    position: Position,
+    floor: Version,
+    time: UnixMs,
+    next_index: u32,
+    table: Table,
+    progress_us: u64,
+}
+
+/// How a receiver stands after a message.
+pub(super) enum Received {
+    /// More is to come.
+    Part,
+    /// The snapshot is complete.
+    Whole,
+    /// Something is missing or unreadable: ask again from the start.
+    Broken(&'static str),
+}
+
+impl Receiver {
+    pub(super) fn begin(
+        from: NodeId,
+        now: Now,
+        seed: u64,
+        transfer: u64,
+        (position, floor, time): (Position, Version, UnixMs),
+    ) -> Receiver {
+        Receiver {
+            from,
+            transfer,
+            position,
+            floor,
+            time,
+            next_index: 0,
+            table: Table::new(seed),
+            progress_us: now.monotonic_us,
+        }
+    }
+
+    pub(super) fn chunk(
+        &mut self,
+        state: &State,
+        now: Now,
+        (transfer, index): (u64, u32),
+        entries: &[u8],
+        effects: &mut Effects,
+    ) -> Received {
+        if transfer != self.transfer || index < self.next_index {
+            return Received::Part; // Of an older transfer, or a duplicate.
+        }
+        if index > self.next_index {
+            return Received::Broken("a chunk is missing");
+        }
+        if self.table.install(entries).is_err() {
+            return Received::Broken("a chunk cannot be read");
+        }
+        self.next_index += 1;
+        self.progress_us = now.monotonic_us;
+        let message = Message::SnapshotProgress {
+            epoch: state.epoch,
+            transfer,
+            next: self.next_index,
+        };
+        effects.send([self.from], |out| message.encode(out));
+        Received::Part
+    }
+
+    pub(super) fn end(&self, transfer: u64, chunks: u32) -> Received {
+        match () {
+            () if transfer != self.transfer => Received::Part,
+            () if chunks != self.next_index => Received::Broken("a chunk is missing"),
+            () => Received::Whole,
+        }
+    }
+
+    /// Swaps the snapshot in whole: no key of before survives.
+    pub(super) fn install(mut self, state: &mut State, effects: &mut Effects) {
+        self.table.set_version_floor(self.floor);
+        let keys = self.table.len() as u64;
+        state.install(self.table, self.position, self.time);
+        effects.trace.push(Trace::Installed {
+            offset: self.position.offset,
+            keys,
+        });
+    }
+
+    /// True when the sender has not sent for so long that it must be asked again.
+    pub(super) fn is_stuck(&self, state: &State, now: Now) -> bool {
+        now.ms_since(self.progress_us) > state.timing.silence_ms
+    }
+}

@@ -1,0 +1,148 @@
+//! What a replica keeps whatever its role is: the table, the newest history, and how far each has come.
+
+use super::backlog::{Backlog, Batch};
+use super::message::Position;
+use super::options::{Options, Timing};
+use crate::contract::{Configuration, Effects, NodeId, Now, Trace};
+use kv::{ReplyBuffer, Table, UnixMs, Version};
+
+/// Counts of what has happened, for `INFO` and the metrics.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Followers that were served, or that were, out of a backlog.
+    pub partial_resyncs: u64,
+    /// Followers that were served, or that were, by a snapshot.
+    pub full_resyncs: u64,
+    /// Records cut off because a leader was deposed before they were committed.
+    pub truncated_records: u64,
+    /// Writes refused because too few replicas were live.
+    pub refused_writes: u64,
+    /// Writes whose outcome was told as unknown.
+    pub unknown_writes: u64,
+}
+
+/// The part of a replica that outlives its role.
+#[derive(Debug)]
+pub(super) struct State {
+    /// This replica's node.
+    pub(super) id: NodeId,
+    /// What the keyspace promises.
+    pub(super) options: Options,
+    /// How long things may take.
+    pub(super) timing: Timing,
+    /// Who makes up the group. `configuration.epoch` may lag behind `epoch`.
+    pub(super) configuration: Configuration,
+    /// Seeds the hash of every table made here.
+    pub(super) seed: u64,
+    /// The highest epoch seen. Messages of older ones are refused.
+    pub(super) epoch: u64,
+    /// The keys and values: exactly the history up to `applied`.
+    pub(super) table: Table,
+    /// The newest history; may reach beyond `applied`.
+    pub(super) backlog: Backlog,
+    /// Everything up to here is in the table. Invariant: `applied <= backlog.last().offset`.
+    pub(super) applied: Version,
+    /// The time of the newest record: the next one's is not earlier.
+    pub(super) time: UnixMs,
+    /// True when this replica's memory reaches back to the group's beginning, by itself or by a snapshot.
+    /// One that started empty does not know whether it lost anything, and does not vouch for it.
+    pub(super) intact: bool,
+    /// What has happened so far.
+    pub(super) counters: Counters,
+    /// Replies nobody reads, of records applied for other nodes' clients.
+    discarded: ReplyBuffer,
+}
+
+impl State {
+    pub(super) fn new(id: NodeId, options: Options, timing: Timing, seed: u64) -> State {
+        State {
+            id,
+            options,
+            timing,
+            configuration: Configuration::default(),
+            seed,
+            epoch: 0,
+            table: Table::new(seed),
+            backlog: Backlog::default(),
+            applied: 0,
+            time: 0,
+            intact: false,
+            counters: Counters::default(),
+            discarded: ReplyBuffer::new(),
+        }
+    }
+
+    /// The last position held, applied or not.
+    pub(super) fn last(&self) -> Position {
+        self.backlog.last()
+    }
+
+    /// The time that records and reads see: the wall clock, but never before the newest record.
+    pub(super) fn clock(&self, now: Now) -> UnixMs {
+        now.unix_ms.max(self.time)
+    }
+
+    /// The other members of the group.
+    pub(super) fn peers(&self) -> impl Iterator<Item = NodeId> {
+        self.configuration
+            .members
+            .iter()
+            .copied()
+            .filter(|member| *member != self.id)
+    }
+
+    /// How many followers must hold a write before it is committed.
+    pub(super) fn acks_needed(&self) -> usize {
+        self.options.acks.needed(&self.configuration)
+    }
+
+    /// Applies what nobody here waits for, up to `commit`, as far as it is held.
+    pub(super) fn apply_until(&mut self, commit: Version, effects: &mut Effects) {
+        let before = self.applied;
+        while self.applied < commit {
+            let Some(batch) = self.backlog.following(self.applied).cloned() else {
+                break;
+            };
+            if batch.end().offset > commit {
+                break;
+            }
+            for (offset, command) in batch.commands() {
+                self.discarded.clear();
+                self.table
+                    .apply(&command, offset, batch.time, &mut self.discarded);
+            }
+            self.applied_batch(&batch);
+        }
+        if self.applied > before {
+            effects.trace.push(Trace::Committed { offset: self.applied });
+        }
+    }
+
+    /// Notes that a whole batch is in the table.
+    pub(super) fn applied_batch(&mut self, batch: &Batch) {
+        self.applied = batch.end().offset;
+        self.time = self.time.max(batch.time);
+    }
+
+    /// Replaces everything by an installed snapshot.
+    pub(super) fn install(&mut self, table: Table, position: Position, time: UnixMs) {
+        self.table = table;
+        self.backlog.reset(position);
+        self.applied = position.offset;
+        self.time = time;
+        self.intact = true;
+    }
+
+    /// Stops the replica when an invariant is broken: going on would spread the damage.
+    ///
+    /// # Panics
+    /// When the table is ahead of the history.
+    pub(super) fn check(&self) {
+        assert!(
+            self.applied <= self.last().offset,
+            "applied {} beyond {}",
+            self.applied,
+            self.last()
+        );
+    }
+}

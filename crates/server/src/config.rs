@@ -1,0 +1,366 @@
+//! What a node is told at its start: the file that `quorate server --config FILE` reads.
+//!
+//! Every key is known or refused, every refusal names the file, the place and what to do. The file holds the
+//! cluster's secret, so it is written for its owner alone.
+
+use std::fmt::Write as _;
+use std::io::Write as _;
+use std::net::{IpAddr, Ipv4Addr};
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail, ensure};
+use node::{Keyspace, NodeId};
+use serde::{Deserialize, Serialize};
+
+/// Shortest secret: guessing fewer bytes than this is within reach.
+pub const SECRET_BYTES_MIN: usize = 16;
+
+/// Most nodes of one cluster.
+pub const NODES_MAX: usize = 9;
+
+/// Longest request that a client may take its time for, and so on: one node's limits.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Limits {
+    /// Longest value that a client may store.
+    pub value_bytes_max: usize,
+    /// Most clients at the same time.
+    pub connections_max: usize,
+    /// Most HTTP connections at the same time.
+    pub http_connections_max: usize,
+    /// Most bytes of replies that a client may leave unread before it is closed.
+    pub output_bytes_max: usize,
+    /// Most bytes of requests that have not arrived whole, over all clients.
+    pub input_bytes_max: usize,
+    /// How long a command may take before it is answered with an error.
+    pub command_timeout_ms: u64,
+    /// How long a request may take to arrive; large ones get more, at 100 bytes per millisecond.
+    pub request_timeout_ms: u64,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Limits {
+            value_bytes_max: kv::limits::VALUE_BYTES_MAX_DEFAULT,
+            connections_max: 10_000,
+            http_connections_max: 1_000,
+            output_bytes_max: 256 << 20,
+            input_bytes_max: 1 << 30,
+            command_timeout_ms: 5_000,
+            request_timeout_ms: 30_000,
+        }
+    }
+}
+
+/// Where one node of the cluster is reached.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NodeTable {
+    /// The node's number, from 1.
+    pub id: NodeId,
+    /// Host name or address, as the other nodes and the clients see it.
+    pub host: String,
+    /// Port of the Redis protocol.
+    pub client_port: u16,
+    /// Port of HTTP.
+    pub http_port: u16,
+    /// Port for the other nodes.
+    pub peer_port: u16,
+}
+
+/// One node's configuration.
+#[derive(Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Config {
+    /// Which of the nodes this is.
+    pub node: NodeId,
+    /// The cluster's name: nodes of another cluster are turned away.
+    pub cluster: String,
+    /// What the nodes prove to each other that they know.
+    pub secret: String,
+    /// The node's folder; a relative one is relative to the folder of this file.
+    #[serde(default = "this_folder")]
+    pub data: PathBuf,
+    /// The address to listen on.
+    #[serde(default = "loopback")]
+    pub bind: IpAddr,
+    /// What clients authenticate with. Required when `bind` is reachable from other machines.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub password: Option<String>,
+    /// Limits on what clients may take.
+    #[serde(default)]
+    pub limits: Limits,
+    /// The keyspaces at the first start.
+    #[serde(default, rename = "keyspace")]
+    pub keyspaces: Vec<Keyspace>,
+    /// All nodes of the cluster.
+    pub nodes: Vec<NodeTable>,
+    /// The file that this was read from; told in errors.
+    #[serde(skip)]
+    pub file: PathBuf,
+}
+
+fn this_folder() -> PathBuf {
+    PathBuf::from(".")
+}
+
+fn loopback() -> IpAddr {
+    IpAddr::V4(Ipv4Addr::LOCALHOST)
+}
+
+impl Config {
+    /// Reads and checks a configuration file.
+    ///
+    /// # Errors
+    /// A sentence that names the file, the place in it and what is wrong.
+    pub fn read(file: &Path) -> Result<Config> {
+        let text = std::fs::read_to_string(file)
+            .with_context(|| format!("cannot read the configuration file {}", file.display()))?;
+        let mut config = Config::parse(&text)
+            .with_context(|| format!("the configuration file {} cannot be used", file.display()))?;
+        config.file = std::path::absolute(file)?;
+        let folder = config.file.parent().unwrap_or(Path::new("/"));
+        config.data = folder.join(&config.data);
+        Ok(config)
+    }
+
+    /// Reads and checks a configuration.
+    ///
+    /// # Errors
+    /// A sentence that names the place and what is wrong.
+    pub fn parse(text: &str) -> Result<Config> {
+        let config: Config = toml::from_str(text).map_err(|error| located(text, &error))?;
+        config.check()?;
+        Ok(config)
+    }
+
+    /// Writes the file, readable by its owner alone.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub fn write(&self, file: &Path) -> Result<()> {
+        let text = toml::to_string(self).context("the configuration cannot be written as TOML")?;
+        let write = || {
+            let mut options = std::fs::OpenOptions::new();
+            let mut target = options.write(true).create(true).truncate(true).mode(0o600).open(file)?;
+            target.set_permissions(std::fs::Permissions::from_mode(0o600))?;
+            target.write_all(text.as_bytes())?;
+            target.sync_all()
+        };
+        write().with_context(|| format!("cannot write the configuration file {}", file.display()))
+    }
+
+    /// This node's own entry.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn own(&self) -> Result<&NodeTable> {
+        self.nodes.iter().find(|entry| entry.id == self.node).with_context(|| {
+            format!("node = {}, but no [[nodes]] entry has id = {}: add it, or correct one of them", self.node, self.node)
+        })
+    }
+
+    /// True when other users of the machine can read the file and the secret in it.
+    pub fn is_file_exposed(&self) -> bool {
+        std::fs::metadata(&self.file).is_ok_and(|metadata| metadata.permissions().mode() & 0o077 != 0)
+    }
+
+    fn check(&self) -> Result<()> {
+        self.check_nodes()?;
+        ensure!(
+            !self.cluster.is_empty() && self.cluster.len() <= 64,
+            "cluster: the cluster's name must have 1 to 64 bytes"
+        );
+        ensure!(
+            self.secret.len() >= SECRET_BYTES_MIN,
+            "secret: it must have at least {SECRET_BYTES_MIN} bytes; `openssl rand -hex 32` makes a good one"
+        );
+        match &self.password {
+            Some(password) => ensure!(
+                !password.is_empty(),
+                "password: an empty password protects nothing; leave the key out to have none"
+            ),
+            None => ensure!(
+                self.bind.to_canonical().is_loopback(),
+                "bind: {} can be reached from other machines, and there is no password: set `password`, or bind to 127.0.0.1",
+                self.bind
+            ),
+        }
+        self.check_keyspaces()?;
+        self.limits.check()
+    }
+
+    fn check_nodes(&self) -> Result<()> {
+        let count = self.nodes.len();
+        ensure!((1..=NODES_MAX).contains(&count), "nodes: there must be 1 to {NODES_MAX} [[nodes]], not {count}");
+        self.own()?;
+        for id in 1..=count as NodeId {
+            let same = self.nodes.iter().filter(|entry| entry.id == id).count();
+            ensure!(
+                same == 1,
+                "nodes: the ids of {count} nodes must be 1 to {count}, each once, but {same} have id = {id}"
+            );
+        }
+        let mut taken: Vec<(&str, u16, String)> = Vec::new();
+        for entry in &self.nodes {
+            ensure!(!entry.host.is_empty(), "nodes: host of node {} is empty", entry.id);
+            let ports =
+                [("client_port", entry.client_port), ("http_port", entry.http_port), ("peer_port", entry.peer_port)];
+            for (name, port) in ports {
+                let user = format!("{name} of node {}", entry.id);
+                ensure!(port != 0, "nodes: {user} is 0");
+                if let Some((.., other)) = taken.iter().find(|(host, number, _)| (*host, *number) == (&entry.host, port)) {
+                    bail!("nodes: {user} and {other} are both {port} on {}", entry.host);
+                }
+                taken.push((&entry.host, port, user));
+            }
+        }
+        Ok(())
+    }
+
+    fn check_keyspaces(&self) -> Result<()> {
+        for (index, keyspace) in self.keyspaces.iter().enumerate() {
+            let twice = self.keyspaces[..index].iter().any(|earlier| earlier.prefix == keyspace.prefix);
+            ensure!(!twice, "keyspace: the prefix '{}' is there twice", keyspace.prefix);
+        }
+        Ok(())
+    }
+}
+
+impl Limits {
+    fn check(&self) -> Result<()> {
+        const HOUR_MS: u64 = 3_600_000;
+        let ranges = [
+            ("value_bytes_max", self.value_bytes_max as u64, 1, kv::limits::VALUE_BYTES_MAX_CEILING as u64),
+            ("connections_max", self.connections_max as u64, 1, 1_000_000),
+            ("http_connections_max", self.http_connections_max as u64, 1, 1_000_000),
+            ("output_bytes_max", self.output_bytes_max as u64, 1 << 20, 1 << 40),
+            ("input_bytes_max", self.input_bytes_max as u64, 1 << 20, 1 << 40),
+            ("command_timeout_ms", self.command_timeout_ms, 1, HOUR_MS),
+            ("request_timeout_ms", self.request_timeout_ms, 1, HOUR_MS),
+        ];
+        for (name, value, least, most) in ranges {
+            ensure!((least..=most).contains(&value), "limits: {name} = {value} is not within {least} to {most}");
+        }
+        Ok(())
+    }
+}
+
+/// A reader's error as one line with its place. The text of the line is not told, only its key: it may hold the
+/// secret, and errors end up in logs.
+fn located(text: &str, error: &toml::de::Error) -> anyhow::Error {
+    let mut place = String::new();
+    if let Some(before) = error.span().and_then(|span| text.get(..span.start)) {
+        let number = before.matches('\n').count() + 1;
+        let _ = write!(place, "line {number}");
+        let line = text.lines().nth(number - 1).unwrap_or_default();
+        if let Some((key, _)) = line.split_once('=') {
+            let _ = write!(place, ", key {}", key.trim());
+        }
+        place.push_str(": ");
+    }
+    anyhow::anyhow!("{place}{}", error.message().replace('\n', " "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GOOD: &str = r#"
+node = 1
+cluster = "test"
+secret = "0123456789abcdef0123456789abcdef"
+
+[limits]
+connections_max = 5
+
+[[keyspace]]
+prefix = "cache:"
+replication = "leader-follower"
+acks = "none"
+
+[[nodes]]
+id = 1
+host = "127.0.0.1"
+client_port = 7000
+http_port = 8000
+peer_port = 9000
+"#;
+
+    fn refusal(text: &str) -> String {
+        match Config::parse(text) {
+            Ok(_) => panic!("accepted"),
+            Err(error) => format!("{error:#}"),
+        }
+    }
+
+    #[test]
+    fn a_file_says_what_it_says_and_the_rest_has_its_defaults() {
+        let config = Config::parse(GOOD).unwrap();
+        assert_eq!(config.own().unwrap().client_port, 7000);
+        assert_eq!(config.limits.connections_max, 5);
+        assert_eq!(config.limits.request_timeout_ms, 30_000);
+        assert!(config.bind.is_loopback());
+        assert_eq!(config.keyspaces.len(), 1);
+    }
+
+    #[test]
+    fn what_is_written_reads_back_and_is_for_its_owner_alone() {
+        let folder = std::env::temp_dir().join(format!("quorate-config-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let file = folder.join("quorate.toml");
+        std::fs::write(&file, "old").unwrap();
+        Config::parse(GOOD).unwrap().write(&file).unwrap();
+        let config = Config::read(&file).unwrap();
+        assert!(!config.is_file_exposed());
+        assert_eq!(config.data.canonicalize().unwrap(), folder.canonicalize().unwrap());
+        assert_eq!(config.secret, "0123456789abcdef0123456789abcdef");
+        std::fs::remove_dir_all(&folder).unwrap();
+    }
+
+    #[test]
+    fn an_unknown_key_is_refused_with_its_line() {
+        let told = refusal(&GOOD.replace("connections_max", "conections_max"));
+        assert!(told.contains("line 7, key conections_max: unknown field"), "{told}");
+    }
+
+    #[test]
+    fn a_wrong_kind_of_value_is_refused_without_telling_the_secret() {
+        let told = refusal(&GOOD.replace("node = 1", "node = \"one\""));
+        assert!(told.contains("line 2, key node"), "{told}");
+        let told = refusal(&GOOD.replace("cdef\"", "cdef\" x"));
+        assert!(told.contains("line 4, key secret") && !told.contains("0123"), "{told}");
+    }
+
+    #[test]
+    fn a_public_address_needs_a_password() {
+        for address in ["0.0.0.0", "192.168.1.7", "::"] {
+            let open = GOOD.replace("node = 1\n", &format!("node = 1\nbind = \"{address}\"\n"));
+            assert!(refusal(&open).contains("there is no password"));
+            assert!(Config::parse(&open.replace("node = 1\n", "node = 1\npassword = \"p\"\n")).is_ok());
+            assert!(refusal(&open.replace("node = 1\n", "node = 1\npassword = \"\"\n")).contains("empty password"));
+        }
+        for address in ["127.0.0.1", "127.9.9.9", "::1"] {
+            let closed = GOOD.replace("node = 1\n", &format!("node = 1\nbind = \"{address}\"\n"));
+            assert!(Config::parse(&closed).is_ok(), "{address}");
+        }
+    }
+
+    #[test]
+    fn nodes_that_cannot_be_are_refused() {
+        assert!(refusal(&GOOD.replace("node = 1\n", "node = 2\n")).contains("no [[nodes]] entry has id = 2"));
+        assert!(refusal(&GOOD.replace("http_port = 8000", "http_port = 7000")).contains("are both 7000"));
+        assert!(refusal(&GOOD.replace("peer_port = 9000", "peer_port = 0")).contains("peer_port of node 1 is 0"));
+        assert!(refusal(&GOOD.replace("0123456789abcdef", "")).contains("secret"));
+        let twice = format!("{GOOD}{}", &GOOD[GOOD.find("[[nodes]]").unwrap()..]);
+        assert!(refusal(&twice).contains("2 have id = 1"));
+    }
+
+    #[test]
+    fn limits_and_keyspaces_that_cannot_be_are_refused() {
+        assert!(refusal(&GOOD.replace("connections_max = 5", "connections_max = 0")).contains("connections_max = 0"));
+        let keyspace = &GOOD[GOOD.find("[[keyspace]]").unwrap()..GOOD.find("[[nodes]]").unwrap()];
+        assert!(refusal(&format!("{GOOD}{keyspace}")).contains("'cache:' is there twice"));
+    }
+}

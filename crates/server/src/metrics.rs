@@ -1,0 +1,116 @@
+//! What the worker counts about the real world, as Prometheus text. The node counts its own.
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+/// Upper ends of the turn duration's histogram, in microseconds.
+const TURN_BUCKETS_US: [u64; 11] = [10, 25, 50, 100, 250, 500, 1_000, 5_000, 25_000, 100_000, 1_000_000];
+
+/// Counters of one worker. Plain numbers: only the worker's thread touches them.
+#[derive(Debug, Default)]
+pub(crate) struct Counters {
+    /// Clients let in.
+    pub(crate) clients_accepted: u64,
+    /// Clients turned away because there were too many.
+    pub(crate) clients_refused: u64,
+    /// Bytes read from clients.
+    pub(crate) client_bytes_in: u64,
+    /// Bytes written to clients.
+    pub(crate) client_bytes_out: u64,
+    /// Clients closed because a request took too long to arrive.
+    pub(crate) clients_too_slow: u64,
+    /// Clients closed because they had nothing to say for too long.
+    pub(crate) clients_idle: u64,
+    /// Clients closed because requests in part took too much memory.
+    pub(crate) clients_too_large: u64,
+    /// Bytes read from peers.
+    pub(crate) peer_bytes_in: u64,
+    /// Bytes written to peers.
+    pub(crate) peer_bytes_out: u64,
+    /// Connections on the peer port that did not prove to be a peer's.
+    pub(crate) strangers: u64,
+    /// Calls from HTTP.
+    pub(crate) http_calls: u64,
+    /// Turns of the event loop.
+    pub(crate) turns: u64,
+    turn_us_sum: u64,
+    turn_us_buckets: [u64; TURN_BUCKETS_US.len()],
+}
+
+impl Counters {
+    /// Counts a turn that took so long, waiting for events left out.
+    pub(crate) fn turn(&mut self, duration: Duration) {
+        let us = duration.as_micros() as u64;
+        self.turns += 1;
+        self.turn_us_sum += us;
+        if let Some(bucket) = TURN_BUCKETS_US.iter().position(|end| us <= *end) {
+            self.turn_us_buckets[bucket] += 1;
+        }
+    }
+
+    /// Appends everything as Prometheus text.
+    pub(crate) fn render(&self, clients: usize, input_bytes: usize, links: usize, out: &mut String) {
+        let counters = [
+            ("clients_accepted_total", "Clients let in.", self.clients_accepted),
+            ("clients_refused_total", "Clients turned away: connections_max was reached.", self.clients_refused),
+            ("client_bytes_in_total", "Bytes read from clients.", self.client_bytes_in),
+            ("client_bytes_out_total", "Bytes written to clients.", self.client_bytes_out),
+            ("clients_too_slow_total", "Clients closed by request_timeout_ms.", self.clients_too_slow),
+            ("clients_idle_total", "Clients closed by the idle timeout.", self.clients_idle),
+            ("clients_too_large_total", "Clients closed by input_bytes_max.", self.clients_too_large),
+            ("peer_bytes_in_total", "Bytes read from peers.", self.peer_bytes_in),
+            ("peer_bytes_out_total", "Bytes written to peers.", self.peer_bytes_out),
+            ("strangers_total", "Connections on the peer port that were turned away.", self.strangers),
+            ("http_calls_total", "Calls that HTTP handed to the worker.", self.http_calls),
+        ];
+        for (name, help, value) in counters {
+            let _ = writeln!(out, "# HELP quorate_{name} {help}\n# TYPE quorate_{name} counter\nquorate_{name} {value}");
+        }
+        let gauges = [
+            ("clients", "Clients connected now.", clients),
+            ("input_bytes", "Bytes of requests that have not been taken yet.", input_bytes),
+            ("peer_links", "Peers with a link that is up.", links),
+        ];
+        for (name, help, value) in gauges {
+            let _ = writeln!(out, "# HELP quorate_{name} {help}\n# TYPE quorate_{name} gauge\nquorate_{name} {value}");
+        }
+        self.render_turns(out);
+    }
+
+    fn render_turns(&self, out: &mut String) {
+        let name = "quorate_turn_seconds";
+        let _ = writeln!(out, "# HELP {name} Time that one turn of the worker took.\n# TYPE {name} histogram");
+        let mut up_to_here = 0;
+        for (end_us, count) in TURN_BUCKETS_US.iter().zip(self.turn_us_buckets) {
+            up_to_here += count;
+            let _ = writeln!(out, "{name}_bucket{{le=\"{}\"}} {up_to_here}", *end_us as f64 / 1e6);
+        }
+        let _ = writeln!(out, "{name}_bucket{{le=\"+Inf\"}} {}", self.turns);
+        let _ = writeln!(out, "{name}_sum {}\n{name}_count {}", self.turn_us_sum as f64 / 1e6, self.turns);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_histogram_adds_up() {
+        let mut counters = Counters::default();
+        for us in [1, 10, 11, 2_000_000] {
+            counters.turn(Duration::from_micros(us));
+        }
+        let mut text = String::new();
+        counters.render(3, 4, 2, &mut text);
+        for line in [
+            "quorate_turn_seconds_bucket{le=\"0.00001\"} 2",
+            "quorate_turn_seconds_bucket{le=\"0.000025\"} 3",
+            "quorate_turn_seconds_bucket{le=\"1\"} 3",
+            "quorate_turn_seconds_bucket{le=\"+Inf\"} 4",
+            "quorate_turn_seconds_count 4",
+            "quorate_clients 3",
+        ] {
+            assert!(text.lines().any(|written| written == line), "{line} is not in\n{text}");
+        }
+    }
+}

@@ -1,0 +1,51 @@
+//! Host names to addresses, off the worker's thread: asking the name service may take seconds.
+//!
+//! A name is looked up anew for each dial, so that a node may come back under another address.
+
+use std::io;
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread;
+
+use mio::Waker;
+use node::NodeId;
+
+/// What came of a lookup.
+pub(crate) type Resolved = (NodeId, io::Result<SocketAddr>);
+
+/// Looks names up and wakes the worker with the answers.
+pub(crate) struct Resolver {
+    answers: Receiver<Resolved>,
+    sender: Sender<Resolved>,
+    waker: Arc<Waker>,
+}
+
+impl Resolver {
+    /// A resolver that wakes this waker's poll.
+    pub(crate) fn new(waker: Arc<Waker>) -> Resolver {
+        let (sender, answers) = channel();
+        Resolver { answers, sender, waker }
+    }
+
+    /// Begins to look up a peer's address; [`Resolver::next`] tells it some time later.
+    pub(crate) fn ask(&self, peer: NodeId, host: &str, port: u16) {
+        let (host, sender, waker) = (host.to_owned(), self.sender.clone(), Arc::clone(&self.waker));
+        let look_up = move || {
+            let found = (host.as_str(), port).to_socket_addrs().and_then(|mut addresses| {
+                addresses.next().ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "the name has no address"))
+            });
+            let _ = sender.send((peer, found));
+            let _ = waker.wake();
+        };
+        if let Err(error) = thread::Builder::new().name("resolver".into()).spawn(look_up) {
+            let _ = self.sender.send((peer, Err(error)));
+            let _ = self.waker.wake();
+        }
+    }
+
+    /// The next answer that has come.
+    pub(crate) fn next(&self) -> Option<Resolved> {
+        self.answers.try_recv().ok()
+    }
+}

@@ -1,0 +1,313 @@
+//! How two nodes prove to each other that they belong to one cluster, before anything else is said.
+//!
+//! ```text
+//! dialer                                                acceptor
+//!    | Hello: version, cluster, own node, nonce             |
+//!    |----------------------------------------------------->|
+//!    | Challenge: version, own node, nonce, mac of all this |
+//!    |<-----------------------------------------------------|
+//!    | Proof: mac of all of the above                       |
+//!    |----------------------------------------------------->|
+//! ```
+//!
+//! A mac is HMAC-SHA-256 under the cluster's secret over the prover's role and every byte that both sides
+//! have sent so far. The secret never travels. Each side has put a fresh nonce into those bytes, so an old
+//! conversation proves nothing; the roles differ, so a proof cannot be sent back to whoever made it; both
+//! nodes are named, so that nobody can pass one off as another.
+//!
+//! What it does not do: it does not encrypt, and does not protect what follows from someone who can change
+//! the packets in between. Mutual TLS does. Whoever dials a node, or is dialled by one, gets a mac to try
+//! secrets against at leisure: the secret must be long and random, not a word.
+//!
+//! The messages are payloads of [`crate::frame`]s of at most [`PAYLOAD_BYTES_MAX`].
+
+use std::fmt;
+
+use hmac::{Hmac, KeyInit, Mac};
+use kv::codec::{Malformed, Reader, Writer};
+use sha2::Sha256;
+
+/// The version of what peers say to each other, this handshake included.
+pub const VERSION: u16 = 1;
+
+/// Longest handshake message, in bytes. Limits what a stranger can make a node hold.
+pub const PAYLOAD_BYTES_MAX: usize = 1024;
+
+/// Longest cluster name, in bytes.
+pub const CLUSTER_BYTES_MAX: usize = 64;
+
+/// Bytes drawn at random for one handshake and never used again.
+pub type Nonce = [u8; 16];
+
+const MAGIC: [u8; 8] = *b"quorate\n";
+const MAC_BYTES: usize = 32;
+const HELLO: u8 = 1;
+const CHALLENGE: u8 = 2;
+const PROOF: u8 = 3;
+const DIALER: &[u8] = b"quorate dialer";
+const ACCEPTOR: &[u8] = b"quorate acceptor";
+
+/// Why a peer is refused.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum HandshakeError {
+    /// The cluster's own name or secret cannot be used.
+    #[error("{0}")]
+    Unusable(&'static str),
+    /// What arrived is no handshake message.
+    #[error("the peer does not speak Quorate's peer protocol: {0}")]
+    NotAPeer(&'static str),
+    /// The peer runs an incompatible release.
+    #[error("the peer speaks version {theirs} of the peer protocol; this node speaks version {ours}")]
+    AnotherVersion {
+        /// The peer's version.
+        theirs: u16,
+        /// This node's version.
+        ours: u16,
+    },
+    /// The peer belongs elsewhere.
+    #[error("the peer belongs to cluster '{theirs}'; this node belongs to cluster '{ours}'")]
+    AnotherCluster {
+        /// The peer's cluster, printable.
+        theirs: String,
+        /// This node's cluster.
+        ours: String,
+    },
+    /// The peer could not prove that it knows the secret.
+    #[error("the peer, as node {node}, does not have this cluster's secret")]
+    WrongSecret {
+        /// What the peer says it is.
+        node: u16,
+    },
+    /// Two nodes have one id, or a node dials itself.
+    #[error("the peer says that it is node {node}, which is this node")]
+    OwnId {
+        /// This node.
+        node: u16,
+    },
+    /// The peer is not one that may connect, or not the one that was dialled.
+    #[error("the peer says that it is node {node}, which is not expected here")]
+    UnknownNode {
+        /// What the peer says it is.
+        node: u16,
+    },
+    /// A message came before the one that it answers.
+    #[error("the peer's handshake messages are out of order")]
+    OutOfOrder,
+}
+
+impl From<Malformed> for HandshakeError {
+    fn from(error: Malformed) -> Self {
+        HandshakeError::NotAPeer(error.0)
+    }
+}
+
+/// Who this node is, and the secret by which it knows its peers.
+#[derive(Clone)]
+pub struct Identity {
+    cluster: String,
+    node: u16,
+    secret: Vec<u8>,
+}
+
+impl Identity {
+    /// The identity of `node` in `cluster`.
+    ///
+    /// # Errors
+    /// [`HandshakeError::Unusable`] when the cluster's name is longer than [`CLUSTER_BYTES_MAX`], or the
+    /// secret is empty, which everybody knows.
+    pub fn new(cluster: &str, node: u16, secret: &[u8]) -> Result<Self, HandshakeError> {
+        if cluster.len() > CLUSTER_BYTES_MAX {
+            return Err(HandshakeError::Unusable("the cluster's name is longer than 64 bytes"));
+        }
+        if secret.is_empty() {
+            return Err(HandshakeError::Unusable("the cluster's secret is empty"));
+        }
+        Ok(Identity { cluster: cluster.to_owned(), node, secret: secret.to_vec() })
+    }
+
+    fn mac(&self, role: &[u8], transcript: &[u8]) -> Hmac<Sha256> {
+        let mut mac = hmac(&self.secret);
+        mac.update(role);
+        mac.update(transcript);
+        mac
+    }
+
+    fn check_version(&self, theirs: u16) -> Result<(), HandshakeError> {
+        if theirs == VERSION { Ok(()) } else { Err(HandshakeError::AnotherVersion { theirs, ours: VERSION }) }
+    }
+
+    fn check_peer(&self, node: u16, is_expected: impl FnOnce(u16) -> bool) -> Result<(), HandshakeError> {
+        if node == self.node {
+            return Err(HandshakeError::OwnId { node });
+        }
+        if is_expected(node) { Ok(()) } else { Err(HandshakeError::UnknownNode { node }) }
+    }
+}
+
+impl fmt::Debug for Identity {
+    /// Without the secret: identities end up in logs.
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Identity { cluster, node, secret: _ } = self;
+        formatter.debug_struct("Identity").field("cluster", cluster).field("node", node).finish_non_exhaustive()
+    }
+}
+
+/// The side that opened the connection.
+#[derive(Debug)]
+pub struct Dialer {
+    identity: Identity,
+    /// Every byte of both sides so far.
+    transcript: Vec<u8>,
+}
+
+impl Dialer {
+    /// Begins a handshake with a fresh `nonce`; the second value is the Hello to send.
+    pub fn new(identity: Identity, nonce: Nonce) -> (Self, Vec<u8>) {
+        let mut hello = vec![HELLO];
+        hello.extend_from_slice(&MAGIC);
+        hello.put_u16(VERSION);
+        hello.put_bytes(identity.cluster.as_bytes());
+        hello.put_u16(identity.node);
+        hello.extend_from_slice(&nonce);
+        (Dialer { identity, transcript: hello.clone() }, hello)
+    }
+
+    /// Checks the acceptor's Challenge. Gives back the Proof to send and who the acceptor is: it has proved
+    /// that it knows the secret. `is_expected` says whether the node that it claims to be was dialled.
+    ///
+    /// # Errors
+    /// [`HandshakeError`] says why the peer is refused; close the connection.
+    pub fn on_challenge(
+        self,
+        payload: &[u8],
+        is_expected: impl FnOnce(u16) -> bool,
+    ) -> Result<(Vec<u8>, u16), HandshakeError> {
+        let Dialer { identity, mut transcript } = self;
+        let mut reader = Reader::new(payload);
+        if reader.u8()? != CHALLENGE {
+            return Err(HandshakeError::OutOfOrder);
+        }
+        identity.check_version(reader.u16()?)?;
+        let node = reader.u16()?;
+        let _nonce = reader.take(size_of::<Nonce>())?;
+        let mac = reader.take(MAC_BYTES)?;
+        check_end(&reader)?;
+
+        let signed = &payload[..payload.len() - MAC_BYTES];
+        transcript.extend_from_slice(signed);
+        // The secret first: whatever a stranger says about itself is not worth a more precise answer.
+        if identity.mac(ACCEPTOR, &transcript).verify_slice(mac).is_err() {
+            return Err(HandshakeError::WrongSecret { node });
+        }
+        identity.check_peer(node, is_expected)?;
+        transcript.extend_from_slice(mac);
+
+        let mut proof = vec![PROOF];
+        proof.extend_from_slice(&identity.mac(DIALER, &transcript).finalize().into_bytes());
+        Ok((proof, node))
+    }
+}
+
+/// The side that was connected to.
+#[derive(Debug)]
+pub struct Acceptor {
+    identity: Identity,
+    nonce: Nonce,
+    /// Who the dialer says it is, and every byte of both sides so far; none before the Hello.
+    greeted: Option<(u16, Vec<u8>)>,
+}
+
+impl Acceptor {
+    /// Awaits a Hello, to be challenged with a fresh `nonce`.
+    pub fn new(identity: Identity, nonce: Nonce) -> Self {
+        Acceptor { identity, nonce, greeted: None }
+    }
+
+    /// Checks the dialer's Hello and gives back the Challenge to send. `is_expected` says whether the node
+    /// that the dialer claims to be may connect; nothing of the claim is proved yet.
+    ///
+    /// # Errors
+    /// [`HandshakeError`] says why the peer is refused; close the connection.
+    pub fn on_hello(
+        &mut self,
+        payload: &[u8],
+        is_expected: impl FnOnce(u16) -> bool,
+    ) -> Result<Vec<u8>, HandshakeError> {
+        // A nonce serves once: a second Hello would get a second mac under the same.
+        if self.greeted.is_some() {
+            return Err(HandshakeError::OutOfOrder);
+        }
+        let mut reader = Reader::new(payload);
+        if reader.u8()? != HELLO {
+            return Err(HandshakeError::OutOfOrder);
+        }
+        if reader.take(MAGIC.len())? != MAGIC {
+            return Err(HandshakeError::NotAPeer("it does not begin with the magic bytes"));
+        }
+        // What follows may look different in another version.
+        self.identity.check_version(reader.u16()?)?;
+        let cluster = reader.bytes()?;
+        if cluster.len() > CLUSTER_BYTES_MAX {
+            return Err(HandshakeError::NotAPeer("its cluster's name is too long"));
+        }
+        let node = reader.u16()?;
+        let _nonce = reader.take(size_of::<Nonce>())?;
+        check_end(&reader)?;
+        if cluster != self.identity.cluster.as_bytes() {
+            let theirs = cluster.escape_ascii().to_string();
+            return Err(HandshakeError::AnotherCluster { theirs, ours: self.identity.cluster.clone() });
+        }
+        self.identity.check_peer(node, is_expected)?;
+
+        let mut challenge = vec![CHALLENGE];
+        challenge.put_u16(VERSION);
+        challenge.put_u16(self.identity.node);
+        challenge.extend_from_slice(&self.nonce);
+        let mut transcript = [payload, &challenge].concat();
+        let mac = self.identity.mac(ACCEPTOR, &transcript).finalize().into_bytes();
+        challenge.extend_from_slice(&mac);
+        transcript.extend_from_slice(&mac);
+        self.greeted = Some((node, transcript));
+        Ok(challenge)
+    }
+
+    /// Checks the dialer's Proof. Gives back who the dialer is: now it has proved that it knows the secret.
+    ///
+    /// # Errors
+    /// [`HandshakeError`] says why the peer is refused; close the connection.
+    pub fn on_proof(self, payload: &[u8]) -> Result<u16, HandshakeError> {
+        let Some((node, transcript)) = self.greeted else {
+            return Err(HandshakeError::OutOfOrder);
+        };
+        let mut reader = Reader::new(payload);
+        if reader.u8()? != PROOF {
+            return Err(HandshakeError::OutOfOrder);
+        }
+        let mac = reader.take(MAC_BYTES)?;
+        check_end(&reader)?;
+        match self.identity.mac(DIALER, &transcript).verify_slice(mac) {
+            Ok(()) => Ok(node),
+            Err(_) => Err(HandshakeError::WrongSecret { node }),
+        }
+    }
+}
+
+/// True when two secrets are equal. Takes the same time wherever they differ, so that a caller who measures
+/// learns nothing about the right one but perhaps its length.
+pub fn secret_matches(a: &[u8], b: &[u8]) -> bool {
+    // Comparing macs rather than the secrets makes unequal lengths harmless too.
+    let of = |secret: &[u8]| {
+        let mut mac = hmac(b"quorate secret");
+        mac.update(secret);
+        mac
+    };
+    of(a).verify_slice(&of(b).finalize().into_bytes()).is_ok()
+}
+
+fn hmac(key: &[u8]) -> Hmac<Sha256> {
+    Hmac::<Sha256>::new_from_slice(key).expect("HMAC takes keys of any length")
+}
+
+fn check_end(reader: &Reader<'_>) -> Result<(), HandshakeError> {
+    if reader.is_empty() { Ok(()) } else { Err(HandshakeError::NotAPeer("a message goes on after its end")) }
+}

@@ -1,0 +1,166 @@
+//! The words of a request: ranges in the bytes that they came in, so that nothing is copied.
+
+use std::fmt;
+use std::ops::Index;
+
+/// Where an argument starts and ends in its bytes.
+pub type ArgumentRange = (u32, u32);
+
+/// The arguments of one request, the command's name first. Two pointers: copy it freely.
+#[derive(Clone, Copy)]
+pub struct Arguments<'a> {
+    bytes: &'a [u8],
+    ranges: &'a [ArgumentRange],
+}
+
+impl<'a> Arguments<'a> {
+    /// The parts of `bytes` that `ranges` name, in the ranges' order.
+    ///
+    /// A range that lies outside of `bytes` is the caller's fault: reading that argument panics.
+    pub fn new(bytes: &'a [u8], ranges: &'a [ArgumentRange]) -> Self {
+        debug_assert!(ranges.iter().all(|&(start, end)| start <= end && end as usize <= bytes.len()));
+        Arguments { bytes, ranges }
+    }
+
+    /// Number of arguments.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.ranges.len()
+    }
+
+    /// True when there are none: an empty line, or an array of no elements.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.ranges.is_empty()
+    }
+
+    /// The argument at `index`, counted from 0.
+    #[inline]
+    pub fn get(&self, index: usize) -> Option<&'a [u8]> {
+        self.ranges.get(index).map(|&range| part(self.bytes, range))
+    }
+
+    /// The arguments in order.
+    #[inline]
+    pub fn iter(&self) -> impl DoubleEndedIterator<Item = &'a [u8]> + ExactSizeIterator + Clone + use<'a> {
+        let bytes = self.bytes;
+        self.ranges.iter().map(move |&range| part(bytes, range))
+    }
+
+    /// The arguments without the first `count`; none when there are not that many.
+    #[inline]
+    pub fn skip(&self, count: usize) -> Arguments<'a> {
+        Arguments { bytes: self.bytes, ranges: self.ranges.get(count..).unwrap_or(&[]) }
+    }
+}
+
+#[inline]
+fn part(bytes: &[u8], (start, end): ArgumentRange) -> &[u8] {
+    &bytes[start as usize..end as usize]
+}
+
+impl Index<usize> for Arguments<'_> {
+    type Output = [u8];
+
+    /// The argument at `index`, which must be below [`Arguments::len`].
+    #[inline]
+    fn index(&self, index: usize) -> &[u8] {
+        part(self.bytes, self.ranges[index])
+    }
+}
+
+impl fmt::Debug for Arguments<'_> {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_list().entries(self.iter().map(|argument| argument.escape_ascii().to_string())).finish()
+    }
+}
+
+/// Arguments that own their bytes: a command that did not come in as RESP.
+#[derive(Clone, Debug, Default)]
+pub struct ArgumentsBuffer {
+    bytes: Vec<u8>,
+    ranges: Vec<ArgumentRange>,
+}
+
+impl ArgumentsBuffer {
+    /// A buffer without arguments.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Appends one argument.
+    pub fn push(&mut self, argument: &[u8]) {
+        self.push_with(|bytes| bytes.extend_from_slice(argument));
+    }
+
+    /// Appends one argument: what `write` appends to the bytes, which it must not touch otherwise.
+    ///
+    /// # Panics
+    /// When all arguments together pass 4 GiB. Every input is limited far below.
+    pub fn push_with(&mut self, write: impl FnOnce(&mut Vec<u8>)) {
+        let start = self.bytes.len();
+        write(&mut self.bytes);
+        let end = self.bytes.len();
+        assert!(start <= end && end <= u32::MAX as usize, "arguments from {start} to {end}");
+        self.ranges.push((start as u32, end as u32));
+    }
+
+    /// Removes all arguments and keeps the room that they took.
+    pub fn clear(&mut self) {
+        self.bytes.clear();
+        self.ranges.clear();
+    }
+
+    /// Removes all arguments and keeps room for `bytes` bytes, and for as many arguments, at most.
+    pub(super) fn clear_to(&mut self, bytes: usize) {
+        self.clear();
+        self.bytes.shrink_to(bytes);
+        self.ranges.shrink_to(bytes);
+    }
+
+    /// The arguments so far.
+    #[inline]
+    pub fn as_arguments(&self) -> Arguments<'_> {
+        Arguments { bytes: &self.bytes, ranges: &self.ranges }
+    }
+}
+
+impl<'i> FromIterator<&'i [u8]> for ArgumentsBuffer {
+    fn from_iter<I: IntoIterator<Item = &'i [u8]>>(arguments: I) -> Self {
+        let mut buffer = ArgumentsBuffer::new();
+        arguments.into_iter().for_each(|argument| buffer.push(argument));
+        buffer
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arguments_are_the_named_parts_of_their_bytes() {
+        let arguments = Arguments::new(b"GET key", &[(0, 3), (4, 7)]);
+        assert_eq!(arguments.len(), 2);
+        assert_eq!(&arguments[0], b"GET");
+        assert_eq!(arguments.get(1), Some(&b"key"[..]));
+        assert_eq!(arguments.get(2), None);
+        assert_eq!(arguments.iter().rev().collect::<Vec<_>>(), [b"key", b"GET"]);
+        assert_eq!(format!("{arguments:?}"), r#"["GET", "key"]"#);
+    }
+
+    #[test]
+    fn skipping_more_arguments_than_there_are_leaves_none() {
+        let arguments = Arguments::new(b"ab", &[(0, 1), (1, 2)]);
+        assert_eq!(arguments.skip(1).iter().collect::<Vec<_>>(), [b"b"]);
+        assert!(arguments.skip(2).is_empty());
+        assert!(arguments.skip(3).is_empty());
+    }
+
+    #[test]
+    fn a_buffer_keeps_what_was_pushed_until_it_is_cleared() {
+        let mut buffer: ArgumentsBuffer = [&b"SET"[..], b"", b"v"].into_iter().collect();
+        assert_eq!(buffer.as_arguments().iter().collect::<Vec<_>>(), [&b"SET"[..], b"", b"v"]);
+        buffer.clear();
+        assert!(buffer.as_arguments().is_empty());
+    }
+}

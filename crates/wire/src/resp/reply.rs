@@ -1,0 +1,172 @@
+//! Replies on their way to a client: from the table's own encoding to RESP2 or RESP3.
+//!
+//! RESP2 has fewer types. What it lacks becomes what Redis sends instead: a map is an array of twice as many
+//! elements, a set an array, a number with a fraction and a text are strings, a truth value is 1 or 0.
+
+use kv::Reply;
+use kv::codec::{Malformed, Reader};
+
+/// The version of the protocol that a client speaks; it begins with 2 and asks for 3 with `HELLO`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Protocol {
+    /// RESP2.
+    #[default]
+    Resp2,
+    /// RESP3.
+    Resp3,
+}
+
+/// Appends `encoded`, which holds any number of whole replies, to `out` as the client reads them.
+///
+/// # Errors
+/// [`Malformed`] when the encoding is broken or ends within an aggregate. `out` is as it was before: half a
+/// reply would make the client take the next one for the other half.
+pub fn write_reply(encoded: &[u8], protocol: Protocol, out: &mut Vec<u8>) -> Result<(), Malformed> {
+    let before = out.len();
+    let outcome = write_elements(encoded, protocol, out);
+    if outcome.is_err() {
+        out.truncate(before);
+    }
+    outcome
+}
+
+/// Length in bytes of the first whole reply in `encoded`, the elements of aggregates included.
+///
+/// # Errors
+/// [`Malformed`] when there is no whole reply.
+pub fn element_end(encoded: &[u8]) -> Result<usize, Malformed> {
+    let mut reader = Reader::new(encoded);
+    let mut owed = 1;
+    while owed > 0 {
+        owed = owed - 1 + elements_after(&Reply::decode(&mut reader)?);
+    }
+    Ok(encoded.len() - reader.rest().len())
+}
+
+/// How many elements the head of an aggregate announces. As many elements as are announced must follow, and
+/// since every head comes before its elements, their number is all there is to check: no stack, no depth.
+fn elements_after(reply: &Reply<'_>) -> u64 {
+    match *reply {
+        Reply::Array(count) | Reply::Set(count) => u64::from(count),
+        Reply::Map(pairs) => 2 * u64::from(pairs),
+        _ => 0,
+    }
+}
+
+fn write_elements(encoded: &[u8], protocol: Protocol, out: &mut Vec<u8>) -> Result<(), Malformed> {
+    let mut reader = Reader::new(encoded);
+    let mut owed = 0_u64;
+    while !reader.is_empty() {
+        let reply = Reply::decode(&mut reader)?;
+        owed = owed.saturating_sub(1) + elements_after(&reply);
+        write_element(reply, protocol, out);
+    }
+    if owed > 0 {
+        return Err(Malformed("an aggregate lacks elements"));
+    }
+    Ok(())
+}
+
+#[inline]
+fn write_element(reply: Reply<'_>, protocol: Protocol, out: &mut Vec<u8>) {
+    let is_resp3 = protocol == Protocol::Resp3;
+    match reply {
+        Reply::Ok => out.extend_from_slice(b"+OK\r\n"),
+        Reply::Integer(value) => write_head(b':', value, out),
+        Reply::Bulk(bytes) => write_bulk(bytes, out),
+        Reply::Null | Reply::NullArray if is_resp3 => out.extend_from_slice(b"_\r\n"),
+        Reply::Null => out.extend_from_slice(b"$-1\r\n"),
+        Reply::NullArray => out.extend_from_slice(b"*-1\r\n"),
+        Reply::Status(text) => write_line(b'+', text, out),
+        Reply::Error(text) => write_line(b'-', text, out),
+        Reply::Text(text) if is_resp3 => {
+            const FORMAT: &[u8] = b"txt:";
+            write_head(b'=', (FORMAT.len() + text.len()) as i64, out);
+            out.extend_from_slice(FORMAT);
+            out.extend_from_slice(text);
+            out.extend_from_slice(b"\r\n");
+        }
+        Reply::Text(text) => write_bulk(text, out),
+        Reply::Double(value) if is_resp3 => write_line(b',', format_double(value).as_bytes(), out),
+        Reply::Double(value) => write_bulk(format_double(value).as_bytes(), out),
+        Reply::Boolean(value) if is_resp3 => out.extend_from_slice(if value { b"#t\r\n" } else { b"#f\r\n" }),
+        Reply::Boolean(value) => write_head(b':', i64::from(value), out),
+        Reply::Array(count) => write_head(b'*', i64::from(count), out),
+        Reply::Set(count) => write_head(if is_resp3 { b'~' } else { b'*' }, i64::from(count), out),
+        Reply::Map(pairs) if is_resp3 => write_head(b'%', i64::from(pairs), out),
+        Reply::Map(pairs) => write_head(b'*', 2 * i64::from(pairs), out),
+    }
+}
+
+/// Appends a type byte, a number and a line end.
+#[inline]
+fn write_head(kind: u8, number: i64, out: &mut Vec<u8>) {
+    // One append instead of three: each looks at the capacity anew.
+    let mut line = [0; 1 + 20 + 2];
+    let mut digits = itoa::Buffer::new();
+    let digits = digits.format(number).as_bytes();
+    let end = 1 + digits.len();
+    line[0] = kind;
+    line[1..end].copy_from_slice(digits);
+    line[end..end + 2].copy_from_slice(b"\r\n");
+    out.extend_from_slice(&line[..end + 2]);
+}
+
+#[inline]
+fn write_bulk(bytes: &[u8], out: &mut Vec<u8>) {
+    write_head(b'$', bytes.len() as i64, out);
+    out.extend_from_slice(bytes);
+    out.extend_from_slice(b"\r\n");
+}
+
+/// Appends a type byte, a text and a line end. The text may quote what a client sent: a line end in it would
+/// end the reply and make a second one of the rest, so it becomes a space.
+fn write_line(kind: u8, text: &[u8], out: &mut Vec<u8>) {
+    out.reserve(text.len() + 3);
+    out.push(kind);
+    out.extend(text.iter().map(|byte| if matches!(byte, b'\r' | b'\n') { b' ' } else { *byte }));
+    out.extend_from_slice(b"\r\n");
+}
+
+/// A number as Redis writes it: the fewest digits that read back as the same number, whole numbers without
+/// a point, and an exponent for those that would need many zeros.
+fn format_double(value: f64) -> String {
+    // Up to here every whole number is a double of its own, and Redis writes it as an integer.
+    const WHOLE_MAX: f64 = (1_i64 << 52) as f64;
+    if value.is_nan() {
+        return "nan".to_owned();
+    }
+    if value.is_infinite() || (value != 0.0 && value.abs() < WHOLE_MAX && value.trunc() == value) {
+        // Rust writes `inf`, `-inf` and whole numbers in the same way.
+        return value.to_string();
+    }
+    if value == 0.0 {
+        return if value.is_sign_negative() { "-0" } else { "0" }.to_owned();
+    }
+    let scientific = format!("{value:e}");
+    let (mantissa, exponent) = scientific.split_once('e').unwrap_or((&scientific, "0"));
+    let exponent: i32 = exponent.parse().unwrap_or(0);
+    let (sign, mantissa) = mantissa.strip_prefix('-').map_or(("", mantissa), |rest| ("-", rest));
+    let digits = mantissa.replace('.', "");
+    place_point(sign, &digits, exponent)
+}
+
+/// Writes `d.ddd * 10^exponent` by the rules of fpconv, the library that Redis formats numbers with.
+fn place_point(sign: &str, digits: &str, exponent: i32) -> String {
+    let count = digits.len() as i32;
+    // The number is `digits * 10^power`.
+    let power = exponent - (count - 1);
+    if power >= 0 && exponent < count + 7 {
+        return format!("{sign}{digits}{}", "0".repeat(power as usize));
+    }
+    if power < 0 && (power > -7 || exponent.abs() < 4) {
+        if exponent < 0 {
+            return format!("{sign}0.{}{digits}", "0".repeat((-exponent - 1) as usize));
+        }
+        let (whole, fraction) = digits.split_at(exponent as usize + 1);
+        return format!("{sign}{whole}.{fraction}");
+    }
+    let (first, rest) = digits.split_at(1);
+    let point = if rest.is_empty() { "" } else { "." };
+    format!("{sign}{first}{point}{rest}e{exponent:+}")
+}

@@ -1,0 +1,207 @@
+//! Who gets in and who does not.
+
+use wire::handshake::{
+    Acceptor, CLUSTER_BYTES_MAX, Dialer, HandshakeError, Identity, PAYLOAD_BYTES_MAX, VERSION, secret_matches,
+};
+
+const DIALER_NONCE: [u8; 16] = [1; 16];
+const ACCEPTOR_NONCE: [u8; 16] = [2; 16];
+
+fn identity(cluster: &str, node: u16, secret: &str) -> Identity {
+    Identity::new(cluster, node, secret.as_bytes()).expect("a usable identity")
+}
+
+fn anyone(_: u16) -> bool {
+    true
+}
+
+/// A whole handshake; the ids that each side learns of the other, dialer first.
+fn shake(dialer: Identity, acceptor: Identity) -> Result<(u16, u16), HandshakeError> {
+    let (dialer, hello) = Dialer::new(dialer, DIALER_NONCE);
+    let mut acceptor = Acceptor::new(acceptor, ACCEPTOR_NONCE);
+    let challenge = acceptor.on_hello(&hello, anyone)?;
+    let (proof, acceptor_node) = dialer.on_challenge(&challenge, anyone)?;
+    let dialer_node = acceptor.on_proof(&proof)?;
+    for message in [hello, challenge, proof] {
+        assert!(message.len() <= PAYLOAD_BYTES_MAX);
+    }
+    Ok((acceptor_node, dialer_node))
+}
+
+#[test]
+fn two_nodes_of_one_cluster_learn_each_others_ids() {
+    let longest = "c".repeat(CLUSTER_BYTES_MAX);
+    for cluster in ["main", "", &longest] {
+        assert_eq!(shake(identity(cluster, 1, "secret"), identity(cluster, 2, "secret")), Ok((2, 1)));
+    }
+}
+
+#[test]
+fn a_peer_without_the_secret_is_refused_by_both_sides() {
+    let (dialer, hello) = Dialer::new(identity("main", 1, "guess"), DIALER_NONCE);
+    let mut acceptor = Acceptor::new(identity("main", 2, "secret"), ACCEPTOR_NONCE);
+    let challenge = acceptor.on_hello(&hello, anyone).expect("a hello proves nothing yet");
+    let error = dialer.on_challenge(&challenge, anyone).unwrap_err();
+    assert_eq!(error, HandshakeError::WrongSecret { node: 2 });
+    assert_eq!(error.to_string(), "the peer, as node 2, does not have this cluster's secret");
+
+    let forged = [&[3][..], &[0; 32]].concat();
+    assert_eq!(acceptor.on_proof(&forged), Err(HandshakeError::WrongSecret { node: 1 }));
+}
+
+#[test]
+fn a_peer_of_another_cluster_is_refused_even_with_the_same_secret() {
+    let error = shake(identity("test\n", 1, "secret"), identity("main", 2, "secret")).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        r"the peer belongs to cluster 'test\n'; this node belongs to cluster 'main'"
+    );
+}
+
+#[test]
+fn a_peer_of_another_version_is_refused_whatever_else_it_says() {
+    let (_, mut hello) = Dialer::new(identity("main", 1, "secret"), DIALER_NONCE);
+    hello[9..11].copy_from_slice(&(VERSION + 1).to_le_bytes());
+    hello.truncate(11);
+    let error = Acceptor::new(identity("main", 2, "secret"), ACCEPTOR_NONCE).on_hello(&hello, anyone).unwrap_err();
+    assert_eq!(error, HandshakeError::AnotherVersion { theirs: VERSION + 1, ours: VERSION });
+    assert_eq!(
+        error.to_string(),
+        "the peer speaks version 2 of the peer protocol; this node speaks version 1"
+    );
+}
+
+#[test]
+fn a_node_refuses_a_peer_with_its_own_id() {
+    let error = shake(identity("main", 1, "secret"), identity("main", 1, "secret")).unwrap_err();
+    assert_eq!(error.to_string(), "the peer says that it is node 1, which is this node");
+}
+
+#[test]
+fn a_node_that_is_not_in_the_cluster_is_refused() {
+    let (_, hello) = Dialer::new(identity("main", 9, "secret"), DIALER_NONCE);
+    let mut acceptor = Acceptor::new(identity("main", 2, "secret"), ACCEPTOR_NONCE);
+    let error = acceptor.on_hello(&hello, |node| (1..=3).contains(&node)).unwrap_err();
+    assert_eq!(error.to_string(), "the peer says that it is node 9, which is not expected here");
+}
+
+#[test]
+fn a_dialer_refuses_another_node_than_it_dialled() {
+    let (dialer, hello) = Dialer::new(identity("main", 1, "secret"), DIALER_NONCE);
+    let challenge =
+        Acceptor::new(identity("main", 2, "secret"), ACCEPTOR_NONCE).on_hello(&hello, anyone).expect("a peer");
+    let error = dialer.on_challenge(&challenge, |node| node == 3).unwrap_err();
+    assert_eq!(error, HandshakeError::UnknownNode { node: 2 });
+}
+
+#[test]
+fn an_old_conversation_proves_nothing() {
+    let (dialer, hello) = Dialer::new(identity("main", 1, "secret"), DIALER_NONCE);
+    let mut acceptor = Acceptor::new(identity("main", 2, "secret"), ACCEPTOR_NONCE);
+    let challenge = acceptor.on_hello(&hello, anyone).expect("a peer");
+    let (proof, _) = dialer.on_challenge(&challenge, anyone).expect("a peer");
+
+    // To the acceptor, by someone who listened to the dialer.
+    let mut again = Acceptor::new(identity("main", 2, "secret"), [3; 16]);
+    again.on_hello(&hello, anyone).expect("a hello proves nothing yet");
+    assert_eq!(again.on_proof(&proof), Err(HandshakeError::WrongSecret { node: 1 }));
+
+    // To the dialer, by someone who listened to the acceptor.
+    let (again, _) = Dialer::new(identity("main", 1, "secret"), [4; 16]);
+    assert_eq!(again.on_challenge(&challenge, anyone), Err(HandshakeError::WrongSecret { node: 2 }));
+}
+
+#[test]
+fn an_acceptors_own_mac_is_no_proof() {
+    let (_, hello) = Dialer::new(identity("main", 1, "secret"), DIALER_NONCE);
+    let mut acceptor = Acceptor::new(identity("main", 2, "secret"), ACCEPTOR_NONCE);
+    let challenge = acceptor.on_hello(&hello, anyone).expect("a peer");
+    let reflected = [&[3][..], &challenge[challenge.len() - 32..]].concat();
+    assert_eq!(acceptor.on_proof(&reflected), Err(HandshakeError::WrongSecret { node: 1 }));
+}
+
+#[test]
+fn any_changed_bit_on_the_way_ends_the_handshake() {
+    let messages = |changed: usize, bit: usize| -> Result<u16, HandshakeError> {
+        let change = |index: usize, mut message: Vec<u8>| {
+            if index == changed {
+                let bit = bit % (message.len() * 8);
+                message[bit / 8] ^= 1 << (bit % 8);
+            }
+            message
+        };
+        let (dialer, hello) = Dialer::new(identity("main", 1, "secret"), DIALER_NONCE);
+        let mut acceptor = Acceptor::new(identity("main", 2, "secret"), ACCEPTOR_NONCE);
+        let challenge = acceptor.on_hello(&change(0, hello), anyone)?;
+        let (proof, _) = dialer.on_challenge(&change(1, challenge), anyone)?;
+        acceptor.on_proof(&change(2, proof))
+    };
+    assert_eq!(messages(3, 0), Ok(1));
+    for changed in 0..3 {
+        for bit in 0..64 * 8 {
+            assert!(messages(changed, bit).is_err(), "message {changed}, bit {bit}");
+        }
+    }
+}
+
+#[test]
+fn a_message_that_is_cut_or_goes_on_is_refused() {
+    let (dialer, hello) = Dialer::new(identity("main", 1, "secret"), DIALER_NONCE);
+    let acceptor = || Acceptor::new(identity("main", 2, "secret"), ACCEPTOR_NONCE);
+    for end in 0..hello.len() {
+        assert!(acceptor().on_hello(&hello[..end], anyone).is_err(), "cut at {end}");
+    }
+    assert!(acceptor().on_hello(&[&hello[..], &[0]].concat(), anyone).is_err());
+
+    let mut acceptor = acceptor();
+    let challenge = acceptor.on_hello(&hello, anyone).expect("a peer");
+    for end in 0..challenge.len() {
+        let (dialer, _) = Dialer::new(identity("main", 1, "secret"), DIALER_NONCE);
+        assert!(dialer.on_challenge(&challenge[..end], anyone).is_err(), "cut at {end}");
+    }
+    let (proof, _) = dialer.on_challenge(&challenge, anyone).expect("a peer");
+    assert!(acceptor.on_proof(&proof[..proof.len() - 1]).is_err());
+}
+
+#[test]
+fn messages_must_come_in_order() {
+    let acceptor = || Acceptor::new(identity("main", 2, "secret"), ACCEPTOR_NONCE);
+    assert_eq!(acceptor().on_proof(&[3; 33]), Err(HandshakeError::OutOfOrder));
+
+    let (_, hello) = Dialer::new(identity("main", 1, "secret"), DIALER_NONCE);
+    let mut acceptor = acceptor();
+    acceptor.on_hello(&hello, anyone).expect("a peer");
+    assert_eq!(acceptor.on_hello(&hello, anyone), Err(HandshakeError::OutOfOrder));
+}
+
+#[test]
+fn something_else_than_a_node_is_told_so() {
+    let mut acceptor = Acceptor::new(identity("main", 2, "secret"), ACCEPTOR_NONCE);
+    let error = acceptor.on_hello(b"\x01GET / HTTP/1.1\r\n", anyone).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "the peer does not speak Quorate's peer protocol: it does not begin with the magic bytes"
+    );
+}
+
+#[test]
+fn an_identity_needs_a_secret_and_a_short_name() {
+    assert!(matches!(Identity::new("main", 1, b""), Err(HandshakeError::Unusable(_))));
+    assert!(matches!(Identity::new(&"c".repeat(65), 1, b"s"), Err(HandshakeError::Unusable(_))));
+}
+
+#[test]
+fn a_secret_is_never_shown() {
+    let shown = format!("{:?}", Acceptor::new(identity("main", 2, "hidden"), ACCEPTOR_NONCE));
+    assert!(!shown.contains("hidden") && !shown.contains(&format!("{:?}", b"hidden")), "{shown}");
+}
+
+#[test]
+fn secrets_match_only_themselves() {
+    assert!(secret_matches(b"secret", b"secret"));
+    assert!(secret_matches(b"", b""));
+    for other in [&b""[..], b"secre", b"secret\0", b"Secret", &[b's'; 100]] {
+        assert!(!secret_matches(b"secret", other));
+        assert!(!secret_matches(other, b"secret"));
+    }
+}

@@ -1,0 +1,7 @@
+//! What the wire promises, seen from outside.
+
+mod bodies;
+mod handshakes;
+mod properties;
+mod replies;
+mod requests;
