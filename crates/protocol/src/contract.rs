@@ -249,11 +249,7 @@ impl Effects {
     #[inline]
     pub fn done(&mut self, ticket: Ticket, start: usize, version: Version, offset: Version) {
         let reply = start..self.replies.len();
-        self.outcomes.push(Outcome {
-            ticket,
-            result: Result::Done { version, offset },
-            reply,
-        });
+        self.outcomes.push(Outcome { ticket, result: Result::Done { version, offset }, reply });
     }
 
     /// Ends a request with an error: nothing happened.
@@ -269,21 +265,13 @@ impl Effects {
     fn end_with_error(&mut self, ticket: Ticket, result: Result, error: &str) {
         let start = self.replies.len();
         self.replies.push(Reply::Error(error.as_bytes()));
-        self.outcomes.push(Outcome {
-            ticket,
-            result,
-            reply: start..self.replies.len(),
-        });
+        self.outcomes.push(Outcome { ticket, result, reply: start..self.replies.len() });
     }
 
     /// Ends a request here: another node is the one to ask.
     pub fn redirect(&mut self, ticket: Ticket, to: NodeId) {
         let end = self.replies.len();
-        self.outcomes.push(Outcome {
-            ticket,
-            result: Result::Redirect { to },
-            reply: end..end,
-        });
+        self.outcomes.push(Outcome { ticket, result: Result::Redirect { to }, reply: end..end });
     }
 
     /// Encodes a message once and sends it to every receiver.
@@ -291,10 +279,7 @@ impl Effects {
         let start = self.bytes.len();
         encode(&mut self.bytes);
         let bytes = start..self.bytes.len();
-        self.messages.extend(to.into_iter().map(|to| Outgoing {
-            to,
-            bytes: bytes.clone(),
-        }));
+        self.messages.extend(to.into_iter().map(|to| Outgoing { to, bytes: bytes.clone() }));
     }
 }
 

@@ -28,10 +28,7 @@ pub(super) struct Batch {
 impl Batch {
     /// The position of its last record.
     pub(super) fn end(&self) -> Position {
-        Position {
-            epoch: self.epoch,
-            offset: self.first + self.count as u64 - 1,
-        }
+        Position { epoch: self.epoch, offset: self.first + self.count as u64 - 1 }
     }
 
     /// The records as commands, each with its offset. Records were checked when they were received.
@@ -41,10 +38,7 @@ impl Batch {
             if reader.is_empty() {
                 return None;
             }
-            Some((
-                offset,
-                Command::decode(&mut reader).expect("records are checked before they are kept"),
-            ))
+            Some((offset, Command::decode(&mut reader).expect("records are checked before they are kept")))
         })
     }
 
@@ -86,15 +80,8 @@ impl Backlog {
     /// # Panics
     /// If it does not follow the last one: that would be a hole in the history.
     pub(super) fn push(&mut self, mut batch: Batch) {
-        assert_eq!(
-            batch.first,
-            self.last().offset + 1,
-            "a batch leaves a hole in the history"
-        );
-        assert!(
-            batch.epoch >= self.last().epoch,
-            "a batch of an older epoch behind a newer one"
-        );
+        assert_eq!(batch.first, self.last().offset + 1, "a batch leaves a hole in the history");
+        assert!(batch.epoch >= self.last().epoch, "a batch of an older epoch behind a newer one");
         self.bytes += batch.bytes();
         self.stream_end += batch.records.len() as u64;
         batch.stream_end = self.stream_end;
@@ -107,9 +94,10 @@ impl Backlog {
             let index = self.batches.partition_point(|batch| batch.end().offset <= offset);
             match index.checked_sub(1).and_then(|before| self.batches.get(before)) {
                 Some(batch) => batch.stream_end,
-                None => self.batches.front().map_or(self.stream_end, |batch| {
-                    batch.stream_end - batch.records.len() as u64
-                }),
+                None => self
+                    .batches
+                    .front()
+                    .map_or(self.stream_end, |batch| batch.stream_end - batch.records.len() as u64),
             }
         };
         end_at(until).saturating_sub(end_at(after))
@@ -127,10 +115,7 @@ impl Backlog {
             return Some(self.base);
         }
         let index = self.batches.partition_point(|batch| batch.end().offset < offset);
-        self.batches
-            .get(index)
-            .map(Batch::end)
-            .filter(|end| end.offset == offset)
+        self.batches.get(index).map(Batch::end).filter(|end| end.offset == offset)
     }
 
     /// The last position up to which a replica whose history ends at `other` is sure to agree with this one.
@@ -139,12 +124,7 @@ impl Backlog {
     /// holds ours too. Of other epochs nothing can be said without asking: then there is no answer.
     pub(super) fn common_with(&self, other: Position) -> Option<Position> {
         let fits = |end: &Position| end.epoch == other.epoch && end.offset <= other.offset;
-        self.batches
-            .iter()
-            .rev()
-            .map(Batch::end)
-            .chain([self.base])
-            .find(fits)
+        self.batches.iter().rev().map(Batch::end).chain([self.base]).find(fits)
     }
 
     /// Cuts off everything behind `offset`, which must be the end of a batch kept or the base. Returns how
@@ -155,22 +135,14 @@ impl Backlog {
             self.bytes -= batch.bytes();
             self.batches.pop_back();
         }
-        assert_eq!(
-            self.last().offset,
-            offset,
-            "a history can only be cut between batches"
-        );
+        assert_eq!(self.last().offset, offset, "a history can only be cut between batches");
         before - offset
     }
 
     /// Drops the oldest batches while more than `bytes_max` are held, but none behind `keep_after`.
     pub(super) fn trim(&mut self, bytes_max: usize, keep_after: Version) {
         while self.bytes > bytes_max {
-            let Some(batch) = self
-                .batches
-                .front()
-                .filter(|batch| batch.end().offset <= keep_after)
-            else {
+            let Some(batch) = self.batches.front().filter(|batch| batch.end().offset <= keep_after) else {
                 return;
             };
             self.base = batch.end();
@@ -194,23 +166,13 @@ mod tests {
     fn batch(epoch: u64, first: Version, count: u32) -> Batch {
         let mut records = Vec::new();
         (0..count).for_each(|_| Command::Clear.encode(&mut records));
-        Batch {
-            epoch,
-            first,
-            count,
-            time: 0,
-            received_us: 0,
-            records: records.into(),
-            stream_end: 0,
-        }
+        Batch { epoch, first, count, time: 0, received_us: 0, records: records.into(), stream_end: 0 }
     }
 
     /// Epoch 1 wrote 1..=5, epoch 3 wrote 6..=9.
     fn backlog() -> Backlog {
         let mut backlog = Backlog::default();
-        [batch(1, 1, 2), batch(1, 3, 3), batch(3, 6, 4)]
-            .into_iter()
-            .for_each(|batch| backlog.push(batch));
+        [batch(1, 1, 2), batch(1, 3, 3), batch(3, 6, 4)].into_iter().for_each(|batch| backlog.push(batch));
         backlog
     }
 
@@ -225,17 +187,9 @@ mod tests {
     #[test]
     fn histories_agree_up_to_the_last_batch_of_the_same_epoch() {
         let backlog = backlog();
-        let common = |epoch, offset| {
-            backlog
-                .common_with(Position { epoch, offset })
-                .map(|end| end.offset)
-        };
+        let common = |epoch, offset| backlog.common_with(Position { epoch, offset }).map(|end| end.offset);
         assert_eq!(common(1, 5), Some(5));
-        assert_eq!(
-            common(1, 8),
-            Some(5),
-            "a deposed leader's 6..=8 of epoch 1 are not ours"
-        );
+        assert_eq!(common(1, 8), Some(5), "a deposed leader's 6..=8 of epoch 1 are not ours");
         assert_eq!(common(3, 9), Some(9));
         assert_eq!(common(2, 7), None, "nothing is known of epoch 2");
         assert_eq!(common(0, 0), Some(0), "whoever has nothing agrees with everybody");

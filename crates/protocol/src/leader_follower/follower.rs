@@ -43,11 +43,7 @@ pub(super) struct Follower {
 impl Follower {
     pub(super) fn new(state: &State, now: Now, effects: &mut Effects) -> Follower {
         let (epoch, offset) = (state.epoch, state.last().offset);
-        effects.trace.push(Trace::Role {
-            role: "follower",
-            epoch,
-            offset,
-        });
+        effects.trace.push(Trace::Role { role: "follower", epoch, offset });
         Follower {
             mode: Mode::Joining { join: 0 },
             asked_us: 0,
@@ -96,12 +92,7 @@ impl Follower {
     /// Tells the leader what is held and asks for the rest.
     fn join(&mut self, state: &State, now: Now, effects: &mut Effects) {
         let join = now.monotonic_us;
-        let message = Message::Join {
-            epoch: state.epoch,
-            last: state.last(),
-            applied: state.applied,
-            join,
-        };
+        let message = Message::Join { epoch: state.epoch, last: state.last(), applied: state.applied, join };
         effects.send([state.configuration.leader], |out| message.encode(out));
         self.mode = Mode::Joining { join };
         self.asked_us = now.monotonic_us;
@@ -127,20 +118,9 @@ impl Follower {
         effects: &mut Effects,
     ) {
         match message {
-            Message::Append {
-                previous,
-                batch_epoch,
-                count,
-                time,
-                commit,
-                leader_offset,
-                ..
-            } => {
+            Message::Append { previous, batch_epoch, count, time, commit, leader_offset, .. } => {
                 self.heard_us = now.monotonic_us;
-                let Message::Append {
-                    acknowledge, records, ..
-                } = message
-                else {
+                let Message::Append { acknowledge, records, .. } = message else {
                     return;
                 };
                 self.leader_offset = leader_offset;
@@ -166,25 +146,14 @@ impl Follower {
                 self.apply(state, now, effects);
             }
             Message::Resume { join, after, .. } => self.resume(state, now, (join, after), effects),
-            Message::SnapshotBegin {
-                transfer,
-                position,
-                floor,
-                time,
-                ..
-            } => {
+            Message::SnapshotBegin { transfer, position, floor, time, .. } => {
                 if transfer > self.transfer && !matches!(self.mode, Mode::Streaming) {
                     self.transfer = transfer;
                     let receiver = Receiver::begin(from, now, state.seed, transfer, (position, floor, time));
                     self.mode = Mode::Filling(Box::new(receiver));
                 }
             }
-            Message::SnapshotChunk {
-                transfer,
-                index,
-                entries,
-                ..
-            } => {
+            Message::SnapshotChunk { transfer, index, entries, .. } => {
                 if let Mode::Filling(receiver) = &mut self.mode
                     && let Received::Broken(why) =
                         receiver.chunk(state, now, (transfer, index), entries, effects)
@@ -208,11 +177,7 @@ impl Follower {
                 }
             }
             Message::Probe { epoch } => {
-                let holding = Message::Holding {
-                    epoch,
-                    last: state.last(),
-                    intact: state.intact,
-                };
+                let holding = Message::Holding { epoch, last: state.last(), intact: state.intact };
                 effects.send([from], |out| holding.encode(out));
             }
             Message::Fetch { .. } => {
@@ -246,10 +211,7 @@ impl Follower {
         let records = state.backlog.truncate_after(after.offset);
         if records > 0 {
             state.counters.truncated_records += records;
-            effects.trace.push(Trace::Truncated {
-                after: after.offset,
-                records,
-            });
+            effects.trace.push(Trace::Truncated { after: after.offset, records });
         }
         state.counters.partial_resyncs += 1;
         self.begin_streaming(state, now);
@@ -305,11 +267,7 @@ impl Follower {
         let offset = state.last().offset;
         let lazily = offset > self.acked && now.ms_since(self.acked_us) >= state.timing.lazy_acknowledge_ms;
         if self.acknowledge || lazily {
-            let message = Message::Acknowledge {
-                epoch: state.epoch,
-                offset,
-                applied: state.applied,
-            };
+            let message = Message::Acknowledge { epoch: state.epoch, offset, applied: state.applied };
             effects.send([state.configuration.leader], |out| message.encode(out));
             self.acknowledge = false;
             self.acked = offset;
@@ -318,10 +276,7 @@ impl Follower {
     }
 
     pub(super) fn tick(&mut self, state: &mut State, now: Now, effects: &mut Effects) {
-        if self
-            .sender
-            .as_ref()
-            .is_some_and(|sender| sender.is_stuck(state, now))
+        if self.sender.as_ref().is_some_and(|sender| sender.is_stuck(state, now))
             && let Some(sender) = self.sender.take()
         {
             sender.abandon(state, "the receiver does not get on", effects);

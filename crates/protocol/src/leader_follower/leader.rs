@@ -109,17 +109,9 @@ pub(super) struct Leader {
 impl Leader {
     /// Takes over: everything held is applied already.
     pub(super) fn new(state: &State, now: Now, effects: &mut Effects) -> Leader {
-        assert_eq!(
-            state.applied,
-            state.last().offset,
-            "a leader begins with everything applied"
-        );
+        assert_eq!(state.applied, state.last().offset, "a leader begins with everything applied");
         let (epoch, offset) = (state.epoch, state.applied);
-        effects.trace.push(Trace::Role {
-            role: "leader",
-            epoch,
-            offset,
-        });
+        effects.trace.push(Trace::Role { role: "leader", epoch, offset });
         let follower = |id| Follower {
             id,
             service: Service::Absent,
@@ -162,8 +154,7 @@ impl Leader {
         match request {
             Request::Command(command) if !command.is_write() => {
                 if follows && !self.queue.is_empty() {
-                    self.queue
-                        .push_read(ticket, deadline_us, |out| command.encode(out));
+                    self.queue.push_read(ticket, deadline_us, |out| command.encode(out));
                 } else {
                     answer_read(state, now, ticket, &command, effects);
                 }
@@ -180,17 +171,7 @@ impl Leader {
             Request::Wait { offset, count } => {
                 let offset = offset.min(self.head);
                 if self.queue.is_empty() {
-                    self.begin_wait(
-                        state,
-                        now,
-                        Wait {
-                            ticket,
-                            offset,
-                            count,
-                            deadline_us,
-                        },
-                        effects,
-                    );
+                    self.begin_wait(state, now, Wait { ticket, offset, count, deadline_us }, effects);
                 } else {
                     self.queue.push_wait(ticket, deadline_us, offset, count);
                 }
@@ -283,11 +264,7 @@ impl Leader {
             }
             Request::Wait { offset, count } => HeldRequest::Wait { offset, count },
         };
-        self.held.push_back(Held {
-            ticket,
-            deadline_us,
-            request,
-        });
+        self.held.push_back(Held { ticket, deadline_us, request });
     }
 
     /// Takes up what was held, in order, if it can go on now.
@@ -319,10 +296,7 @@ impl Leader {
         match state.options.acks {
             Acks::All => {
                 let in_sync = &state.configuration.in_sync;
-                self.followers
-                    .iter()
-                    .filter(|follower| in_sync.contains(&follower.id))
-                    .all(|f| is_live(&f))
+                self.followers.iter().filter(|follower| in_sync.contains(&follower.id)).all(|f| is_live(&f))
             }
             _ => self.followers.iter().filter(is_live).count() >= state.acks_needed(),
         }
@@ -338,27 +312,13 @@ impl Leader {
             return self.head;
         }
         if state.options.acks == Acks::All {
-            let followers = self
-                .followers
-                .iter()
-                .filter(|follower| in_sync.contains(&follower.id));
-            return followers
-                .map(|follower| follower.acked)
-                .min()
-                .unwrap_or(self.head);
+            let followers = self.followers.iter().filter(|follower| in_sync.contains(&follower.id));
+            return followers.map(|follower| follower.acked).min().unwrap_or(self.head);
         }
         // The needed-th largest, without sorting: groups have at most a handful of members.
-        let held_by = |offset| {
-            self.followers
-                .iter()
-                .filter(|follower| follower.acked >= offset)
-                .count()
-        };
+        let held_by = |offset| self.followers.iter().filter(|follower| follower.acked >= offset).count();
         let acked = self.followers.iter().map(|follower| follower.acked);
-        acked
-            .filter(|offset| held_by(*offset) >= needed)
-            .max()
-            .unwrap_or(0)
+        acked.filter(|offset| held_by(*offset) >= needed).max().unwrap_or(0)
     }
 
     /// Applies and answers everything that is committed by now.
@@ -366,25 +326,14 @@ impl Leader {
         let before = state.applied;
         let committed = self.committed(state).min(state.last().offset);
         while state.applied < committed {
-            let batch = state
-                .backlog
-                .following(state.applied)
-                .cloned()
-                .expect("uncommitted batches are kept");
-            assert!(
-                batch.end().offset <= committed,
-                "followers acknowledge whole batches"
-            );
+            let batch =
+                state.backlog.following(state.applied).cloned().expect("uncommitted batches are kept");
+            assert!(batch.end().offset <= committed, "followers acknowledge whole batches");
             for (offset, command) in batch.commands() {
                 self.answer_due(state, now, effects);
-                let entry = self
-                    .queue
-                    .pop_write()
-                    .expect("each uncommitted record has its entry");
+                let entry = self.queue.pop_write().expect("each uncommitted record has its entry");
                 let start = effects.replies.len();
-                let version = state
-                    .table
-                    .apply(&command, offset, batch.time, &mut effects.replies);
+                let version = state.table.apply(&command, offset, batch.time, &mut effects.replies);
                 match entry.ticket {
                     Some(ticket) => effects.done(ticket, start, version, offset),
                     None => effects.replies.truncate(start),
@@ -394,9 +343,7 @@ impl Leader {
         }
         if state.applied > before {
             self.answer_due(state, now, effects);
-            effects.trace.push(Trace::Committed {
-                offset: state.applied,
-            });
+            effects.trace.push(Trace::Committed { offset: state.applied });
         }
     }
 
@@ -413,12 +360,7 @@ impl Leader {
                     self.queue.release_bytes(start, length);
                 }
                 (Waiting::Wait { offset, count }, Some(ticket)) => {
-                    let wait = Wait {
-                        ticket,
-                        offset,
-                        count,
-                        deadline_us: entry.deadline_us,
-                    };
+                    let wait = Wait { ticket, offset, count, deadline_us: entry.deadline_us };
                     self.begin_wait(state, now, wait, effects);
                 }
                 _ => {}
@@ -429,10 +371,7 @@ impl Leader {
     // WAIT.
 
     fn held_by(&self, offset: Version) -> usize {
-        self.followers
-            .iter()
-            .filter(|follower| follower.acked >= offset)
-            .count()
+        self.followers.iter().filter(|follower| follower.acked >= offset).count()
     }
 
     fn begin_wait(&mut self, state: &State, now: Now, wait: Wait, effects: &mut Effects) {
@@ -487,16 +426,10 @@ impl Leader {
         self.followers[index].heard_us = now.monotonic_us;
         self.followers[index].link_up = true;
         match message {
-            Message::Join {
-                last, applied, join, ..
-            } => {
+            Message::Join { last, applied, join, .. } => {
                 self.join(state, now, index, (last, applied, join), effects);
             }
-            Message::Acknowledge {
-                epoch,
-                offset,
-                applied,
-            } if epoch == state.epoch => {
+            Message::Acknowledge { epoch, offset, applied } if epoch == state.epoch => {
                 if offset > self.head {
                     let why = "it acknowledges what was never written";
                     return effects.trace.push(Trace::Rejected { peer: from, why });
@@ -510,11 +443,7 @@ impl Leader {
                 }
                 self.release_held(state, now, effects);
             }
-            Message::SnapshotProgress {
-                epoch,
-                transfer,
-                next,
-            } if epoch == state.epoch => {
+            Message::SnapshotProgress { epoch, transfer, next } if epoch == state.epoch => {
                 if let Service::Snapshot(sender) = &mut self.followers[index].service {
                     sender.progress(now, transfer, next);
                 }
@@ -547,15 +476,8 @@ impl Leader {
         let (acked, service) = match after {
             Some(after) => {
                 state.counters.partial_resyncs += 1;
-                effects.trace.push(Trace::PartialResync {
-                    follower: id,
-                    after: after.offset,
-                });
-                let resume = Message::Resume {
-                    epoch: state.epoch,
-                    join,
-                    after,
-                };
+                effects.trace.push(Trace::PartialResync { follower: id, after: after.offset });
+                let resume = Message::Resume { epoch: state.epoch, join, after };
                 effects.send([id], |out| resume.encode(out));
                 (after.offset, Service::Streaming { sent: after })
             }
@@ -565,11 +487,7 @@ impl Leader {
                     None => "what it lacks is no longer in the backlog",
                     Some(_) => "it has applied what is not in this history",
                 };
-                effects.trace.push(Trace::FullResync {
-                    follower: id,
-                    offset: state.applied,
-                    why,
-                });
+                effects.trace.push(Trace::FullResync { follower: id, offset: state.applied, why });
                 self.transfers += 1;
                 let sender = Sender::begin(state, now, id, self.transfers, effects);
                 (0, Service::Snapshot(sender))
@@ -603,10 +521,7 @@ impl Leader {
     pub(super) fn flush(&mut self, state: &mut State, now: Now, effects: &mut Effects) {
         if self.followers.is_empty() {
             // Nobody will ask for the history.
-            state.backlog.reset(Position {
-                epoch: state.epoch,
-                offset: self.head,
-            });
+            state.backlog.reset(Position { epoch: state.epoch, offset: self.head });
             return;
         }
         self.seal(state, now);
@@ -649,10 +564,9 @@ impl Leader {
             }
             match encoded {
                 Some((previous, bytes)) if previous == sent => {
-                    effects.messages.push(crate::contract::Outgoing {
-                        to: follower.id,
-                        bytes: bytes.clone(),
-                    });
+                    effects
+                        .messages
+                        .push(crate::contract::Outgoing { to: follower.id, bytes: bytes.clone() });
                 }
                 _ => {
                     let message = append(state, *sent, Some(batch), self.head, acknowledge);
@@ -667,10 +581,7 @@ impl Leader {
         if sent.offset < self.head && state.backlog.following(sent.offset).is_none() {
             // It fell out of the backlog: it will find the gap by the next heartbeat and join again.
             let why = "it fell behind the backlog";
-            effects.trace.push(Trace::ResyncAbandoned {
-                follower: follower.id,
-                why,
-            });
+            effects.trace.push(Trace::ResyncAbandoned { follower: follower.id, why });
             sent.offset = self.head;
         }
         let quiet_ms = now.ms_since(follower.sent_us);
@@ -699,14 +610,11 @@ impl Leader {
                 }
             }
         }
-        let positions = self
-            .followers
-            .iter()
-            .filter_map(|follower| match &follower.service {
-                Service::Snapshot(sender) => Some(sender.position.offset),
-                Service::Streaming { sent } if follower.acked == 0 => Some(sent.offset),
-                _ => None,
-            });
+        let positions = self.followers.iter().filter_map(|follower| match &follower.service {
+            Service::Snapshot(sender) => Some(sender.position.offset),
+            Service::Streaming { sent } if follower.acked == 0 => Some(sent.offset),
+            _ => None,
+        });
         let keep_after = positions.fold(state.applied, Version::min);
         state.backlog.trim(state.options.backlog_bytes, keep_after);
     }
@@ -743,10 +651,7 @@ impl Leader {
                 }
             }
         }
-        while let Some(held) = self
-            .held
-            .pop_front_if(|held| held.deadline_us <= now.monotonic_us)
-        {
+        while let Some(held) = self.held.pop_front_if(|held| held.deadline_us <= now.monotonic_us) {
             let is_write = match &held.request {
                 HeldRequest::Command(bytes) => {
                     Command::decode(&mut Reader::new(bytes)).is_ok_and(|command| command.is_write())
@@ -776,10 +681,7 @@ impl Leader {
             let live = follower.is_live(now, state.timing.silence_ms);
             if live != follower.was_live {
                 follower.was_live = live;
-                effects.trace.push(Trace::Follower {
-                    follower: follower.id,
-                    live,
-                });
+                effects.trace.push(Trace::Follower { follower: follower.id, live });
             }
             if let Service::Snapshot(sender) = &follower.service
                 && sender.is_stuck(state, now)
@@ -801,12 +703,8 @@ impl Leader {
                 _ => effects.refuse(ticket, DEPOSED),
             }
         }
-        std::mem::take(&mut self.held)
-            .into_iter()
-            .for_each(|held| effects.refuse(held.ticket, DEPOSED));
-        std::mem::take(&mut self.waits)
-            .into_iter()
-            .for_each(|wait| effects.refuse(wait.ticket, DEPOSED));
+        std::mem::take(&mut self.held).into_iter().for_each(|held| effects.refuse(held.ticket, DEPOSED));
+        std::mem::take(&mut self.waits).into_iter().for_each(|wait| effects.refuse(wait.ticket, DEPOSED));
         for follower in std::mem::take(&mut self.followers) {
             if let Service::Snapshot(sender) = follower.service {
                 sender.abandon(state, "the leader was deposed", effects);
@@ -818,10 +716,7 @@ impl Leader {
     pub(super) fn wakeup_us(&self, state: &State, now: Now) -> u64 {
         const WAITING_MS: u64 = 10;
         let waits = !self.queue.is_empty() || !self.held.is_empty() || !self.waits.is_empty();
-        let snapshot = self
-            .followers
-            .iter()
-            .any(|follower| matches!(follower.service, Service::Snapshot(_)));
+        let snapshot = self.followers.iter().any(|follower| matches!(follower.service, Service::Snapshot(_)));
         let untold = |follower: &Follower| {
             follower.sent_commit < state.applied && matches!(follower.service, Service::Streaming { .. })
         };
@@ -834,10 +729,7 @@ impl Leader {
     }
 
     fn live(&self, state: &State, now: Now) -> usize {
-        self.followers
-            .iter()
-            .filter(|follower| follower.is_live(now, state.timing.silence_ms))
-            .count()
+        self.followers.iter().filter(|follower| follower.is_live(now, state.timing.silence_ms)).count()
     }
 
     pub(super) fn head(&self) -> Version {

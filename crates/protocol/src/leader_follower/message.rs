@@ -182,21 +182,12 @@ impl<'a> Message<'a> {
                 out.put_bool(acknowledge);
                 out.put_bytes(records);
             }
-            Message::Acknowledge {
-                epoch,
-                offset,
-                applied,
-            } => {
+            Message::Acknowledge { epoch, offset, applied } => {
                 put_head(out, ACKNOWLEDGE, epoch);
                 out.put_u64(offset);
                 out.put_u64(applied);
             }
-            Message::Join {
-                epoch,
-                last,
-                applied,
-                join,
-            } => {
+            Message::Join { epoch, last, applied, join } => {
                 put_head(out, JOIN, epoch);
                 put_position(out, last);
                 out.put_u64(applied);
@@ -207,44 +198,25 @@ impl<'a> Message<'a> {
                 out.put_u64(join);
                 put_position(out, after);
             }
-            Message::SnapshotBegin {
-                epoch,
-                transfer,
-                position,
-                floor,
-                time,
-            } => {
+            Message::SnapshotBegin { epoch, transfer, position, floor, time } => {
                 put_head(out, SNAPSHOT_BEGIN, epoch);
                 out.put_u64(transfer);
                 put_position(out, position);
                 out.put_u64(floor);
                 out.put_u64(time);
             }
-            Message::SnapshotChunk {
-                epoch,
-                transfer,
-                index,
-                entries,
-            } => {
+            Message::SnapshotChunk { epoch, transfer, index, entries } => {
                 put_head(out, SNAPSHOT_CHUNK, epoch);
                 out.put_u64(transfer);
                 out.put_u32(index);
                 out.put_bytes(entries);
             }
-            Message::SnapshotEnd {
-                epoch,
-                transfer,
-                chunks,
-            } => {
+            Message::SnapshotEnd { epoch, transfer, chunks } => {
                 put_head(out, SNAPSHOT_END, epoch);
                 out.put_u64(transfer);
                 out.put_u32(chunks);
             }
-            Message::SnapshotProgress {
-                epoch,
-                transfer,
-                next,
-            } => {
+            Message::SnapshotProgress { epoch, transfer, next } => {
                 put_head(out, SNAPSHOT_PROGRESS, epoch);
                 out.put_u64(transfer);
                 out.put_u32(next);
@@ -280,10 +252,7 @@ impl<'a> Message<'a> {
 
     /// True for what only the leader of an epoch sends, or is answered to a follower that serves it.
     pub(super) fn is_from_leader(&self) -> bool {
-        !matches!(
-            self,
-            Message::Acknowledge { .. } | Message::Join { .. } | Message::Holding { .. }
-        )
+        !matches!(self, Message::Acknowledge { .. } | Message::Join { .. } | Message::Holding { .. })
     }
 
     /// Reads a whole message and checks that every record in it can be read, so that a replica never meets
@@ -329,25 +298,12 @@ impl<'a> Message<'a> {
                     records,
                 }
             }
-            ACKNOWLEDGE => Message::Acknowledge {
-                epoch,
-                offset: reader.u64()?,
-                applied: reader.u64()?,
-            },
+            ACKNOWLEDGE => Message::Acknowledge { epoch, offset: reader.u64()?, applied: reader.u64()? },
             JOIN => {
                 let last = take_position(reader)?;
-                Message::Join {
-                    epoch,
-                    last,
-                    applied: reader.u64()?,
-                    join: reader.u64()?,
-                }
+                Message::Join { epoch, last, applied: reader.u64()?, join: reader.u64()? }
             }
-            RESUME => Message::Resume {
-                epoch,
-                join: reader.u64()?,
-                after: take_position(reader)?,
-            },
+            RESUME => Message::Resume { epoch, join: reader.u64()?, after: take_position(reader)? },
             SNAPSHOT_BEGIN => Message::SnapshotBegin {
                 epoch,
                 transfer: reader.u64()?,
@@ -361,22 +317,12 @@ impl<'a> Message<'a> {
                 index: reader.u32()?,
                 entries: reader.bytes()?,
             },
-            SNAPSHOT_END => Message::SnapshotEnd {
-                epoch,
-                transfer: reader.u64()?,
-                chunks: reader.u32()?,
-            },
-            SNAPSHOT_PROGRESS => Message::SnapshotProgress {
-                epoch,
-                transfer: reader.u64()?,
-                next: reader.u32()?,
-            },
+            SNAPSHOT_END => Message::SnapshotEnd { epoch, transfer: reader.u64()?, chunks: reader.u32()? },
+            SNAPSHOT_PROGRESS => {
+                Message::SnapshotProgress { epoch, transfer: reader.u64()?, next: reader.u32()? }
+            }
             PROBE => Message::Probe { epoch },
-            HOLDING => Message::Holding {
-                epoch,
-                last: take_position(reader)?,
-                intact: reader.bool()?,
-            },
+            HOLDING => Message::Holding { epoch, last: take_position(reader)?, intact: reader.bool()? },
             FETCH => Message::Fetch { epoch },
             STALE => Message::Stale { epoch },
             _ => return Err(Malformed("unknown kind of message")),
@@ -391,11 +337,7 @@ fn check_records(records: &[u8], count: u32) -> Result<(), Malformed> {
             return Err(Malformed("a record that is not a write"));
         }
     }
-    if reader.is_empty() {
-        Ok(())
-    } else {
-        Err(Malformed("bytes behind the last record"))
-    }
+    if reader.is_empty() { Ok(()) } else { Err(Malformed("bytes behind the last record")) }
 }
 
 fn put_head(out: &mut Vec<u8>, tag: u8, epoch: u64) {
@@ -409,8 +351,5 @@ fn put_position(out: &mut Vec<u8>, position: Position) {
 }
 
 fn take_position(reader: &mut Reader<'_>) -> Result<Position, Malformed> {
-    Ok(Position {
-        epoch: reader.u64()?,
-        offset: reader.u64()?,
-    })
+    Ok(Position { epoch: reader.u64()?, offset: reader.u64()? })
 }

@@ -118,10 +118,7 @@ pub struct Replica {
 impl Replica {
     /// An empty replica, which does nothing until it is configured. `seed` keeps its table from flooding.
     pub fn new(id: NodeId, options: Options, timing: Timing, seed: u64) -> Replica {
-        Replica {
-            state: State::new(id, options, timing, seed),
-            role: Role::Idle,
-        }
+        Replica { state: State::new(id, options, timing, seed), role: Role::Idle }
     }
 
     /// The keys and values: exactly what is committed and applied here.
@@ -151,11 +148,7 @@ impl Replica {
             }
             Role::Follower(_) => {
                 let leader = state.configuration.leader;
-                (
-                    "follower",
-                    false,
-                    format!("it is not in step with its leader, node {leader}"),
-                )
+                ("follower", false, format!("it is not in step with its leader, node {leader}"))
             }
         };
         Status {
@@ -200,10 +193,7 @@ impl Replica {
             }
             Role::Recovery(recovery) => {
                 let why = recovery.explain(state);
-                effects.refuse(
-                    ticket,
-                    &format!("LOADING the leader has no memory of its data yet: {why}"),
-                );
+                effects.refuse(ticket, &format!("LOADING the leader has no memory of its data yet: {why}"));
             }
             Role::Idle => effects.refuse(ticket, "NOLEADER this replica has no configuration yet"),
         }
@@ -279,9 +269,7 @@ impl Replica {
             let mut recovery = Recovery::new(&self.state, now, effects);
             recovery.passed = true;
             self.role = Role::Recovery(recovery);
-            effects.trace.push(Trace::EpochPassed {
-                epoch: self.state.epoch,
-            });
+            effects.trace.push(Trace::EpochPassed { epoch: self.state.epoch });
         } else if configuration.members.len() == 1 {
             self.state.apply_until(self.state.last().offset, effects);
             self.lead(now, effects);
@@ -303,13 +291,7 @@ impl crate::contract::Replica for Replica {
     fn step(&mut self, now: Now, input: Input<'_, Message<'_>>, effects: &mut Effects) {
         let state = &mut self.state;
         match input {
-            Input::Request {
-                ticket,
-                request,
-                follows,
-                seen,
-                deadline_us,
-            } => {
+            Input::Request { ticket, request, follows, seen, deadline_us } => {
                 self.request(now, (ticket, follows, seen, deadline_us), request, effects);
             }
             Input::Message { from, message } => self.message(now, from, message, effects),

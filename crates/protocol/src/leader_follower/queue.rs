@@ -46,11 +46,7 @@ impl Queue {
 
     #[inline]
     pub(super) fn push_write(&mut self, ticket: Option<Ticket>, deadline_us: u64) {
-        self.entries.push_back(Entry {
-            ticket,
-            deadline_us,
-            waiting: Waiting::Write,
-        });
+        self.entries.push_back(Entry { ticket, deadline_us, waiting: Waiting::Write });
     }
 
     pub(super) fn push_read(&mut self, ticket: Ticket, deadline_us: u64, encode: impl FnOnce(&mut Vec<u8>)) {
@@ -60,20 +56,12 @@ impl Queue {
             start: self.bytes_start + before as u64,
             length: (self.bytes.len() - before) as u32,
         };
-        self.entries.push_back(Entry {
-            ticket: Some(ticket),
-            deadline_us,
-            waiting,
-        });
+        self.entries.push_back(Entry { ticket: Some(ticket), deadline_us, waiting });
     }
 
     pub(super) fn push_wait(&mut self, ticket: Ticket, deadline_us: u64, offset: Version, count: u32) {
         let waiting = Waiting::Wait { offset, count };
-        self.entries.push_back(Entry {
-            ticket: Some(ticket),
-            deadline_us,
-            waiting,
-        });
+        self.entries.push_back(Entry { ticket: Some(ticket), deadline_us, waiting });
     }
 
     /// Takes the first entry if it is a write.
@@ -134,8 +122,6 @@ impl Queue {
         self.overdue = 0;
         let entries = std::mem::take(&mut self.entries);
         self.bytes_start += std::mem::take(&mut self.bytes).len() as u64;
-        entries
-            .into_iter()
-            .filter_map(|entry| Some((entry.ticket?, entry.waiting)))
+        entries.into_iter().filter_map(|entry| Some((entry.ticket?, entry.waiting)))
     }
 }

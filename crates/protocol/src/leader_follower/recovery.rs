@@ -42,11 +42,7 @@ pub(super) struct Recovery {
 impl Recovery {
     pub(super) fn new(state: &State, now: Now, effects: &mut Effects) -> Recovery {
         let (epoch, offset) = (state.epoch, state.last().offset);
-        effects.trace.push(Trace::Role {
-            role: "recovering",
-            epoch,
-            offset,
-        });
+        effects.trace.push(Trace::Role { role: "recovering", epoch, offset });
         let mut recovery = Recovery {
             answers: BTreeMap::new(),
             started_us: now.monotonic_us,
@@ -60,9 +56,7 @@ impl Recovery {
     }
 
     fn ask(&mut self, state: &State, now: Now, effects: &mut Effects) {
-        let probe = Message::Probe {
-            epoch: state.configuration.epoch,
-        };
+        let probe = Message::Probe { epoch: state.configuration.epoch };
         let silent = state.peers().filter(|peer| !self.answers.contains_key(peer));
         effects.send(silent, |out| probe.encode(out));
         self.asked_us = now.monotonic_us;
@@ -89,13 +83,7 @@ impl Recovery {
                 self.answers.insert(from, Answer { last, intact });
                 self.choose(state, now, effects)
             }
-            Message::SnapshotBegin {
-                transfer,
-                position,
-                floor,
-                time,
-                ..
-            } => {
+            Message::SnapshotBegin { transfer, position, floor, time, .. } => {
                 if let Some(copying) = self.copying.as_mut().filter(|copying| copying.from == from)
                     && transfer > self.transfer
                 {
@@ -105,16 +93,8 @@ impl Recovery {
                 }
                 false
             }
-            Message::SnapshotChunk {
-                transfer,
-                index,
-                entries,
-                ..
-            } => {
-                if let Some(Copying {
-                    receiver: Some(receiver),
-                    ..
-                }) = &mut self.copying
+            Message::SnapshotChunk { transfer, index, entries, .. } => {
+                if let Some(Copying { receiver: Some(receiver), .. }) = &mut self.copying
                     && let Received::Broken(why) =
                         receiver.chunk(state, now, (transfer, index), entries, effects)
                 {
@@ -124,11 +104,7 @@ impl Recovery {
                 false
             }
             Message::SnapshotEnd { transfer, chunks, .. } => {
-                let Some(Copying {
-                    receiver: Some(receiver),
-                    ..
-                }) = &self.copying
-                else {
+                let Some(Copying { receiver: Some(receiver), .. }) = &self.copying else {
                     return false;
                 };
                 match receiver.end(transfer, chunks) {
@@ -185,15 +161,9 @@ impl Recovery {
         let most_advanced = self.answers.iter().map(|(id, answer)| (answer.last, *id)).max();
         match most_advanced {
             Some((last, id)) if last > state.last() => {
-                let fetch = Message::Fetch {
-                    epoch: state.configuration.epoch,
-                };
+                let fetch = Message::Fetch { epoch: state.configuration.epoch };
                 effects.send([id], |out| fetch.encode(out));
-                self.copying = Some(Copying {
-                    from: id,
-                    asked_us: now.monotonic_us,
-                    receiver: None,
-                });
+                self.copying = Some(Copying { from: id, asked_us: now.monotonic_us, receiver: None });
                 false
             }
             _ => {
@@ -209,13 +179,10 @@ impl Recovery {
         if self.passed {
             return false;
         }
-        let stuck = self
-            .copying
-            .as_ref()
-            .is_some_and(|copying| match &copying.receiver {
-                Some(receiver) => receiver.is_stuck(state, now),
-                None => now.ms_since(copying.asked_us) > state.timing.silence_ms,
-            });
+        let stuck = self.copying.as_ref().is_some_and(|copying| match &copying.receiver {
+            Some(receiver) => receiver.is_stuck(state, now),
+            None => now.ms_since(copying.asked_us) > state.timing.silence_ms,
+        });
         if stuck {
             self.start_over(state, now, effects);
         } else if now.ms_since(self.asked_us) >= state.timing.retry_ms {
@@ -237,9 +204,6 @@ impl Recovery {
             .filter(|peer| !self.answers.contains_key(peer))
             .map(|peer| format!("node {peer}"))
             .collect();
-        format!(
-            "it must know what its followers hold, and has no answer of {}",
-            silent.join(" and ")
-        )
+        format!("it must know what its followers hold, and has no answer of {}", silent.join(" and "))
     }
 }

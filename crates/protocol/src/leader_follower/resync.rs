@@ -33,10 +33,7 @@ impl Sender {
         transfer: u64,
         effects: &mut Effects,
     ) -> Sender {
-        let position = state
-            .backlog
-            .position_at(state.applied)
-            .expect("the applied offset is a batch's end");
+        let position = state.backlog.position_at(state.applied).expect("the applied offset is a batch's end");
         let snapshot = state.table.begin_snapshot();
         let message = Message::SnapshotBegin {
             epoch: state.epoch,
@@ -63,17 +60,10 @@ impl Sender {
     pub(super) fn advance(&mut self, state: &mut State, effects: &mut Effects) -> bool {
         while self.next_index - self.received < state.timing.chunk_window {
             self.chunk.clear();
-            let more = state
-                .table
-                .snapshot_chunk(self.snapshot, state.timing.chunk_bytes, &mut self.chunk);
+            let more = state.table.snapshot_chunk(self.snapshot, state.timing.chunk_bytes, &mut self.chunk);
             if !self.chunk.is_empty() {
                 let (epoch, transfer, index) = (state.epoch, self.transfer, self.next_index);
-                let message = Message::SnapshotChunk {
-                    epoch,
-                    transfer,
-                    index,
-                    entries: &self.chunk,
-                };
+                let message = Message::SnapshotChunk { epoch, transfer, index, entries: &self.chunk };
                 effects.send([self.to], |out| message.encode(out));
                 self.next_index += 1;
             }
@@ -107,10 +97,7 @@ impl Sender {
     /// Gives the snapshot up.
     pub(super) fn abandon(self, state: &mut State, why: &'static str, effects: &mut Effects) {
         state.table.end_snapshot(self.snapshot);
-        effects.trace.push(Trace::ResyncAbandoned {
-            follower: self.to,
-            why,
-        });
+        effects.trace.push(Trace::ResyncAbandoned { follower: self.to, why });
     }
 }
 
@@ -176,11 +163,7 @@ impl Receiver {
         }
         self.next_index += 1;
         self.progress_us = now.monotonic_us;
-        let message = Message::SnapshotProgress {
-            epoch: state.epoch,
-            transfer,
-            next: self.next_index,
-        };
+        let message = Message::SnapshotProgress { epoch: state.epoch, transfer, next: self.next_index };
         effects.send([self.from], |out| message.encode(out));
         Received::Part
     }
@@ -198,10 +181,7 @@ impl Receiver {
         self.table.set_version_floor(self.floor);
         let keys = self.table.len() as u64;
         state.install(self.table, self.position, self.time);
-        effects.trace.push(Trace::Installed {
-            offset: self.position.offset,
-            keys,
-        });
+        effects.trace.push(Trace::Installed { offset: self.position.offset, keys });
     }
 
     /// True when the sender has not sent for so long that it must be asked again.

@@ -84,11 +84,7 @@ impl State {
 
     /// The other members of the group.
     pub(super) fn peers(&self) -> impl Iterator<Item = NodeId> {
-        self.configuration
-            .members
-            .iter()
-            .copied()
-            .filter(|member| *member != self.id)
+        self.configuration.members.iter().copied().filter(|member| *member != self.id)
     }
 
     /// How many followers must hold a write before it is committed.
@@ -108,8 +104,7 @@ impl State {
             }
             for (offset, command) in batch.commands() {
                 self.discarded.clear();
-                self.table
-                    .apply(&command, offset, batch.time, &mut self.discarded);
+                self.table.apply(&command, offset, batch.time, &mut self.discarded);
             }
             self.applied_batch(&batch);
         }
@@ -138,11 +133,6 @@ impl State {
     /// # Panics
     /// When the table is ahead of the history.
     pub(super) fn check(&self) {
-        assert!(
-            self.applied <= self.last().offset,
-            "applied {} beyond {}",
-            self.applied,
-            self.last()
-        );
+        assert!(self.applied <= self.last().offset, "applied {} beyond {}", self.applied, self.last());
     }
 }
