@@ -6,9 +6,11 @@
 
 #![allow(clippy::disallowed_types, missing_docs)]
 
-use criterion::{BenchmarkGroup, Criterion, Throughput, criterion_group, criterion_main, measurement::WallTime};
+use criterion::{
+    BenchmarkGroup, Criterion, Throughput, criterion_group, criterion_main, measurement::WallTime,
+};
 use kv::{Command, Condition, Expiry, ReplyBuffer, SetAnswer, Table};
-use rapidhash::v3::{RapidSecrets, rapidhash_v3_nano_inline};
+use rapidhash::v3::{RapidSecrets, rapidhash_v3_inline};
 use std::hash::{BuildHasher, Hasher};
 use std::hint::black_box;
 use std::time::Duration;
@@ -24,7 +26,7 @@ struct SameHasher<'a>(&'a RapidSecrets, u64);
 
 impl Hasher for SameHasher<'_> {
     fn write(&mut self, bytes: &[u8]) {
-        self.1 = rapidhash_v3_nano_inline::<true, false>(bytes, self.0);
+        self.1 = rapidhash_v3_inline::<true, false, false>(bytes, self.0);
     }
     fn write_usize(&mut self, _length: usize) {}
     fn finish(&self) -> u64 {
@@ -47,7 +49,7 @@ type Bare = hashbrown::HashMap<Box<[u8]>, Box<[u8]>, BuildSameHash>;
 type Std = std::collections::HashMap<Box<[u8]>, Box<[u8]>>;
 
 fn keys(count: usize) -> Vec<[u8; 16]> {
-    (0..count).map(|number| format!("key:{number:012}").into_bytes().try_into().unwrap()).collect()
+    (0..count).map(|number| format!("key:{number:012}").into_bytes().try_into().expect("16 bytes")).collect()
 }
 
 fn set<'a>(key: &'a [u8], value: &'a [u8]) -> Command<'a> {

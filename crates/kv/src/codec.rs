@@ -40,10 +40,7 @@ impl<'a> Reader<'a> {
 
     #[inline]
     fn array<const N: usize>(&mut self) -> Result<[u8; N], Malformed> {
-        let (taken, rest) = self
-            .rest
-            .split_first_chunk::<N>()
-            .ok_or(Malformed("ends early"))?;
+        let (taken, rest) = self.rest.split_first_chunk::<N>().ok_or(Malformed("ends early"))?;
         self.rest = rest;
         Ok(*taken)
     }

@@ -91,10 +91,7 @@ pub struct List<'a> {
 
 impl std::fmt::Debug for List<'_> {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter
-            .debug_list()
-            .entries(self.iter().map(|item| item.escape_ascii().to_string()))
-            .finish()
+        formatter.debug_list().entries(self.iter().map(|item| item.escape_ascii().to_string())).finish()
     }
 }
 
@@ -107,10 +104,7 @@ impl<'a> List<'a> {
             scratch.put_bytes(item);
             count += 1;
         }
-        List {
-            encoded: scratch,
-            count,
-        }
+        List { encoded: scratch, count }
     }
 
     fn decode(reader: &mut Reader<'a>) -> Result<List<'a>, Malformed> {
@@ -198,13 +192,7 @@ pub enum Command<'a> {
 
     // Writes.
     /// Stores a value (`SET`, `SETNX`, `SETEX`, `PSETEX`, `GETSET`).
-    Set {
-        key: &'a [u8],
-        value: &'a [u8],
-        expiry: Expiry,
-        condition: Condition,
-        answer: SetAnswer,
-    },
+    Set { key: &'a [u8], value: &'a [u8], expiry: Expiry, condition: Condition, answer: SetAnswer },
     /// Answers the value and removes the key (`GETDEL`).
     GetDelete { key: &'a [u8] },
     /// Answers the value and changes its expiry (`GETEX`).
@@ -214,52 +202,28 @@ pub enum Command<'a> {
     /// Removes keys and answers how many there were (`DEL`, `UNLINK`).
     Delete { keys: List<'a> },
     /// Appends to the value and answers its length (`APPEND`). `bytes_max` limits the value's length.
-    Append {
-        key: &'a [u8],
-        value: &'a [u8],
-        bytes_max: u64,
-    },
+    Append { key: &'a [u8], value: &'a [u8], bytes_max: u64 },
     /// Overwrites a part of the value, padded with zero bytes, and answers its length (`SETRANGE`).
-    SetRange {
-        key: &'a [u8],
-        offset: u64,
-        value: &'a [u8],
-    },
+    SetRange { key: &'a [u8], offset: u64, value: &'a [u8] },
     /// Adds to an integer and answers the sum (`INCR`, `DECR`, `INCRBY`, `DECRBY`).
     IncrementBy { key: &'a [u8], delta: i64 },
     /// Adds to a decimal number, given as text that was checked, and answers the sum (`INCRBYFLOAT`).
     IncrementByFloat { key: &'a [u8], delta: &'a [u8] },
     /// Sets the key's deadline, removes it if that is past; answers 1 or 0 (`EXPIRE` and its kin).
-    Expire {
-        key: &'a [u8],
-        deadline: Deadline,
-        condition: ExpireCondition,
-    },
+    Expire { key: &'a [u8], deadline: Deadline, condition: ExpireCondition },
     /// Removes the key's expiry; answers 1 or 0 (`PERSIST`).
     Persist { key: &'a [u8] },
     /// Renames a key, expiry and all; with `if_absent` answers 1 or 0, else `OK` (`RENAME`, `RENAMENX`).
-    Rename {
-        from: &'a [u8],
-        to: &'a [u8],
-        if_absent: bool,
-    },
+    Rename { from: &'a [u8], to: &'a [u8], if_absent: bool },
     /// Copies a key, expiry and all; answers 1 or 0 (`COPY`).
-    Copy {
-        from: &'a [u8],
-        to: &'a [u8],
-        replace: bool,
-    },
+    Copy { from: &'a [u8], to: &'a [u8], replace: bool },
     /// Removes every key (`FLUSHDB`, `FLUSHALL`).
     Clear,
     /// Removes every key whose deadline is at or before `until`; answers how many. Proposed by the leader.
     Purge { until: UnixMs },
     /// Stores a value that was versioned elsewhere, if its version is newer than the key's; answers an array
     /// of 1 or 0 and the key's version afterwards (`POST /replicate`).
-    Replicate {
-        key: &'a [u8],
-        value: &'a [u8],
-        version: Version,
-    },
+    Replicate { key: &'a [u8], value: &'a [u8], version: Version },
 }
 
 // Tags of the encoding. Reads are below 64. A tag is never given to another command.
@@ -393,14 +357,7 @@ impl<'a> Command<'a> {
                 out.put_u8(unit as u8);
             }
             Keys { pattern } => keyed(out, KEYS, pattern),
-            Scan {
-                position,
-                count,
-                pattern,
-                kind,
-                part,
-                parts,
-            } => {
+            Scan { position, count, pattern, kind, part, parts } => {
                 out.put_u8(SCAN);
                 out.put_u64(position);
                 out.put_u64(count);
@@ -416,13 +373,7 @@ impl<'a> Command<'a> {
             Size => out.put_u8(SIZE),
             Encoding { key } => keyed(out, ENCODING, key),
             MemoryUsage { key } => keyed(out, MEMORY_USAGE, key),
-            Set {
-                key,
-                value,
-                expiry,
-                condition,
-                answer,
-            } => {
+            Set { key, value, expiry, condition, answer } => {
                 keyed(out, SET, key);
                 out.put_bytes(value);
                 put_expiry(out, expiry);
@@ -443,11 +394,7 @@ impl<'a> Command<'a> {
                 out.put_u8(DELETE);
                 keys.encode(out);
             }
-            Append {
-                key,
-                value,
-                bytes_max,
-            } => {
+            Append { key, value, bytes_max } => {
                 keyed(out, APPEND, key);
                 out.put_bytes(value);
                 out.put_u64(bytes_max);
@@ -465,11 +412,7 @@ impl<'a> Command<'a> {
                 keyed(out, INCREMENT_BY_FLOAT, key);
                 out.put_bytes(delta);
             }
-            Expire {
-                key,
-                deadline,
-                condition,
-            } => {
+            Expire { key, deadline, condition } => {
                 keyed(out, EXPIRE, key);
                 put_expiry(out, Expiry::Set(deadline));
                 out.put_u8(condition as u8);
@@ -521,26 +464,13 @@ impl<'a> Command<'a> {
         Ok(match tag {
             GET => Get { key: reader.bytes()? },
             FETCH => Fetch { key: reader.bytes()? },
-            MULTI_GET => MultiGet {
-                keys: List::decode(reader)?,
-            },
-            EXISTS => Exists {
-                keys: List::decode(reader)?,
-            },
+            MULTI_GET => MultiGet { keys: List::decode(reader)? },
+            EXISTS => Exists { keys: List::decode(reader)? },
             TYPE => Type { key: reader.bytes()? },
             LENGTH => Length { key: reader.bytes()? },
-            GET_RANGE => GetRange {
-                key: reader.bytes()?,
-                start: reader.i64()?,
-                end: reader.i64()?,
-            },
-            TIME_TO_LIVE => TimeToLive {
-                key: reader.bytes()?,
-                unit: expiry_unit(reader.u8()?)?,
-            },
-            KEYS => Keys {
-                pattern: reader.bytes()?,
-            },
+            GET_RANGE => GetRange { key: reader.bytes()?, start: reader.i64()?, end: reader.i64()? },
+            TIME_TO_LIVE => TimeToLive { key: reader.bytes()?, unit: expiry_unit(reader.u8()?)? },
+            KEYS => Keys { pattern: reader.bytes()? },
             SCAN => Scan {
                 position: reader.u64()?,
                 count: reader.u64()?,
@@ -561,64 +491,26 @@ impl<'a> Command<'a> {
                 answer: set_answer(reader.u8()?)?,
             },
             GET_DELETE => GetDelete { key: reader.bytes()? },
-            GET_EXPIRE => GetExpire {
-                key: reader.bytes()?,
-                expiry: take_expiry(reader)?,
-            },
-            MULTI_SET => MultiSet {
-                pairs: List::decode(reader)?,
-                if_absent: reader.bool()?,
-            },
-            DELETE => Delete {
-                keys: List::decode(reader)?,
-            },
-            APPEND => Append {
-                key: reader.bytes()?,
-                value: reader.bytes()?,
-                bytes_max: reader.u64()?,
-            },
-            SET_RANGE => SetRange {
-                key: reader.bytes()?,
-                offset: reader.u64()?,
-                value: reader.bytes()?,
-            },
-            INCREMENT_BY => IncrementBy {
-                key: reader.bytes()?,
-                delta: reader.i64()?,
-            },
-            INCREMENT_BY_FLOAT => IncrementByFloat {
-                key: reader.bytes()?,
-                delta: reader.bytes()?,
-            },
+            GET_EXPIRE => GetExpire { key: reader.bytes()?, expiry: take_expiry(reader)? },
+            MULTI_SET => MultiSet { pairs: List::decode(reader)?, if_absent: reader.bool()? },
+            DELETE => Delete { keys: List::decode(reader)? },
+            APPEND => Append { key: reader.bytes()?, value: reader.bytes()?, bytes_max: reader.u64()? },
+            SET_RANGE => SetRange { key: reader.bytes()?, offset: reader.u64()?, value: reader.bytes()? },
+            INCREMENT_BY => IncrementBy { key: reader.bytes()?, delta: reader.i64()? },
+            INCREMENT_BY_FLOAT => IncrementByFloat { key: reader.bytes()?, delta: reader.bytes()? },
             EXPIRE => {
                 let key = reader.bytes()?;
                 let Expiry::Set(deadline) = take_expiry(reader)? else {
                     return Err(Malformed("an expire record without a deadline"));
                 };
-                Expire {
-                    key,
-                    deadline,
-                    condition: expire_condition(reader.u8()?)?,
-                }
+                Expire { key, deadline, condition: expire_condition(reader.u8()?)? }
             }
             PERSIST => Persist { key: reader.bytes()? },
-            RENAME => Rename {
-                from: reader.bytes()?,
-                to: reader.bytes()?,
-                if_absent: reader.bool()?,
-            },
-            COPY => Copy {
-                from: reader.bytes()?,
-                to: reader.bytes()?,
-                replace: reader.bool()?,
-            },
+            RENAME => Rename { from: reader.bytes()?, to: reader.bytes()?, if_absent: reader.bool()? },
+            COPY => Copy { from: reader.bytes()?, to: reader.bytes()?, replace: reader.bool()? },
             CLEAR => Clear,
             PURGE => Purge { until: reader.u64()? },
-            REPLICATE => Replicate {
-                key: reader.bytes()?,
-                value: reader.bytes()?,
-                version: reader.u64()?,
-            },
+            REPLICATE => Replicate { key: reader.bytes()?, value: reader.bytes()?, version: reader.u64()? },
             _ => return Err(Malformed("unknown command tag")),
         })
     }
@@ -632,11 +524,7 @@ fn put_optional(out: &mut Vec<u8>, bytes: Option<&[u8]>) {
 }
 
 fn take_optional<'a>(reader: &mut Reader<'a>) -> Result<Option<&'a [u8]>, Malformed> {
-    Ok(if reader.bool()? {
-        Some(reader.bytes()?)
-    } else {
-        None
-    })
+    Ok(if reader.bool()? { Some(reader.bytes()?) } else { None })
 }
 
 fn put_expiry(out: &mut Vec<u8>, expiry: Expiry) {
@@ -666,44 +554,24 @@ fn take_expiry(reader: &mut Reader<'_>) -> Result<Expiry, Malformed> {
 
 fn condition(tag: u8) -> Result<Condition, Malformed> {
     use Condition::*;
-    [Always, IfAbsent, IfPresent]
-        .get(tag as usize)
-        .copied()
-        .ok_or(Malformed("unknown condition"))
+    [Always, IfAbsent, IfPresent].get(tag as usize).copied().ok_or(Malformed("unknown condition"))
 }
 
 fn set_answer(tag: u8) -> Result<SetAnswer, Malformed> {
     use SetAnswer::*;
-    [Status, Integer, Before]
-        .get(tag as usize)
-        .copied()
-        .ok_or(Malformed("unknown kind of answer"))
+    [Status, Integer, Before].get(tag as usize).copied().ok_or(Malformed("unknown kind of answer"))
 }
 
 fn expiry_unit(tag: u8) -> Result<ExpiryUnit, Malformed> {
     use ExpiryUnit::*;
     let units = [SecondsLeft, MillisecondsLeft, UnixSeconds, UnixMilliseconds];
-    units
-        .get(tag as usize)
-        .copied()
-        .ok_or(Malformed("unknown unit of expiry"))
+    units.get(tag as usize).copied().ok_or(Malformed("unknown unit of expiry"))
 }
 
 fn expire_condition(tag: u8) -> Result<ExpireCondition, Malformed> {
     use ExpireCondition::*;
-    let conditions = [
-        Always,
-        IfNone,
-        IfSome,
-        IfLater,
-        IfEarlier,
-        IfSomeAndLater,
-        IfSomeAndEarlier,
-    ];
-    conditions
-        .get(tag as usize)
-        .copied()
-        .ok_or(Malformed("unknown expire condition"))
+    let conditions = [Always, IfNone, IfSome, IfLater, IfEarlier, IfSomeAndLater, IfSomeAndEarlier];
+    conditions.get(tag as usize).copied().ok_or(Malformed("unknown expire condition"))
 }
 
 #[cfg(test)]
@@ -713,13 +581,7 @@ mod tests {
     fn every_command<'a>(list: List<'a>, pairs: List<'a>) -> Vec<Command<'a>> {
         use Command::*;
         let (key, value) = (&b"key"[..], &b"value\0\r\n"[..]);
-        let set = |expiry, condition, answer| Set {
-            key,
-            value,
-            expiry,
-            condition,
-            answer,
-        };
+        let set = |expiry, condition, answer| Set { key, value, expiry, condition, answer };
         vec![
             Get { key },
             Fetch { key },
@@ -727,85 +589,33 @@ mod tests {
             Exists { keys: list },
             Type { key },
             Length { key },
-            GetRange {
-                key,
-                start: -3,
-                end: i64::MAX,
-            },
-            TimeToLive {
-                key,
-                unit: ExpiryUnit::UnixSeconds,
-            },
+            GetRange { key, start: -3, end: i64::MAX },
+            TimeToLive { key, unit: ExpiryUnit::UnixSeconds },
             Keys { pattern: b"*" },
-            Scan {
-                position: 7,
-                count: 10,
-                pattern: Some(b"a*"),
-                kind: None,
-                part: 1,
-                parts: 3,
-            },
+            Scan { position: 7, count: 10, pattern: Some(b"a*"), kind: None, part: 1, parts: 3 },
             RandomKey { draw: 9 },
             Size,
             Encoding { key },
             MemoryUsage { key },
             set(Expiry::Clear, Condition::Always, SetAnswer::Status),
             set(Expiry::Keep, Condition::IfPresent, SetAnswer::Before),
-            set(
-                Expiry::Set(Deadline::In(5)),
-                Condition::IfAbsent,
-                SetAnswer::Integer,
-            ),
-            set(
-                Expiry::Set(Deadline::At(-5)),
-                Condition::Always,
-                SetAnswer::Status,
-            ),
+            set(Expiry::Set(Deadline::In(5)), Condition::IfAbsent, SetAnswer::Integer),
+            set(Expiry::Set(Deadline::At(-5)), Condition::Always, SetAnswer::Status),
             GetDelete { key },
-            GetExpire {
-                key,
-                expiry: Expiry::Clear,
-            },
-            MultiSet {
-                pairs,
-                if_absent: true,
-            },
+            GetExpire { key, expiry: Expiry::Clear },
+            MultiSet { pairs, if_absent: true },
             Delete { keys: list },
-            Append {
-                key,
-                value,
-                bytes_max: 10,
-            },
-            SetRange {
-                key,
-                offset: 4,
-                value,
-            },
+            Append { key, value, bytes_max: 10 },
+            SetRange { key, offset: 4, value },
             IncrementBy { key, delta: i64::MIN },
             IncrementByFloat { key, delta: b"1.5" },
-            Expire {
-                key,
-                deadline: Deadline::In(1),
-                condition: ExpireCondition::IfSomeAndEarlier,
-            },
+            Expire { key, deadline: Deadline::In(1), condition: ExpireCondition::IfSomeAndEarlier },
             Persist { key },
-            Rename {
-                from: key,
-                to: value,
-                if_absent: false,
-            },
-            Copy {
-                from: key,
-                to: value,
-                replace: true,
-            },
+            Rename { from: key, to: value, if_absent: false },
+            Copy { from: key, to: value, replace: true },
             Clear,
             Purge { until: 1 },
-            Replicate {
-                key,
-                value,
-                version: 8,
-            },
+            Replicate { key, value, version: 8 },
         ]
     }
 
@@ -834,11 +644,7 @@ mod tests {
         let mut scratch = Vec::new();
         let pairs = List::build(&mut scratch, [&b"k"[..], b"v", b"l", b"w"]);
         let mut keys = Vec::new();
-        Command::MultiSet {
-            pairs,
-            if_absent: false,
-        }
-        .for_each_key(|key| keys.push(key));
+        Command::MultiSet { pairs, if_absent: false }.for_each_key(|key| keys.push(key));
         assert_eq!(keys, [b"k", b"l"]);
     }
 }

@@ -118,11 +118,7 @@ mod tests {
             ("user:[0-9][0-9]*", "user:4x:name", false),
         ];
         for (pattern, text, expected) in cases {
-            assert_eq!(
-                matches(pattern.as_bytes(), text.as_bytes()),
-                *expected,
-                "{pattern:?} on {text:?}"
-            );
+            assert_eq!(matches(pattern.as_bytes(), text.as_bytes()), *expected, "{pattern:?} on {text:?}");
         }
     }
 

@@ -41,11 +41,7 @@ pub fn parse_integer(text: &[u8]) -> Option<i64> {
         }
         magnitude = magnitude * 10 + u64::from(digit - b'0');
     }
-    if negative {
-        0i64.checked_sub_unsigned(magnitude)
-    } else {
-        i64::try_from(magnitude).ok()
-    }
+    if negative { 0i64.checked_sub_unsigned(magnitude) } else { i64::try_from(magnitude).ok() }
 }
 
 /// Writes `value` into `buffer` and returns the part that was used.
@@ -89,10 +85,7 @@ pub fn parse_float(text: &[u8]) -> Option<f64> {
     if value.is_nan() || (value.is_infinite() && !written_as_infinity) {
         return None;
     }
-    let significand = text
-        .split(|byte| matches!(byte, b'e' | b'E'))
-        .next()
-        .unwrap_or_default();
+    let significand = text.split(|byte| matches!(byte, b'e' | b'E')).next().unwrap_or_default();
     if value == 0.0 && significand.iter().any(|byte| matches!(byte, b'1'..=b'9')) {
         return None;
     }
@@ -122,9 +115,8 @@ pub enum FloatError {
 pub fn add_floats(first: &[u8], second: &[u8]) -> Result<String, FloatError> {
     let first_float = parse_float(first).ok_or(FloatError::NotANumber)?;
     let second_float = parse_float(second).ok_or(FloatError::NotANumber)?;
-    let exact = Decimal::parse(first)
-        .zip(Decimal::parse(second))
-        .and_then(|(first, second)| first.add(second));
+    let exact =
+        Decimal::parse(first).zip(Decimal::parse(second)).and_then(|(first, second)| first.add(second));
     let text = match exact {
         Some(sum) => sum.write(),
         None => {
@@ -180,11 +172,7 @@ impl Decimal {
                     scale += i32::from(after_point);
                 }
                 b'1'..=b'9' => {
-                    let shift = if units == 0 {
-                        1
-                    } else {
-                        10i128.checked_pow(zeros + 1)?
-                    };
+                    let shift = if units == 0 { 1 } else { 10i128.checked_pow(zeros + 1)? };
                     units = units.checked_mul(shift)?.checked_add(i128::from(byte - b'0'))?;
                     zeros = 0;
                     scale += i32::from(after_point);
@@ -200,23 +188,13 @@ impl Decimal {
             units = units.checked_mul(10i128.checked_pow(scale.unsigned_abs())?)?;
             scale = 0;
         }
-        Some(Decimal {
-            units: if negative { -units } else { units },
-            scale: scale.unsigned_abs(),
-        })
+        Some(Decimal { units: if negative { -units } else { units }, scale: scale.unsigned_abs() })
     }
 
     fn add(self, other: Decimal) -> Option<Decimal> {
         let scale = self.scale.max(other.scale);
-        let lift = |number: Decimal| {
-            number
-                .units
-                .checked_mul(10i128.checked_pow(scale - number.scale)?)
-        };
-        Some(Decimal {
-            units: lift(self)?.checked_add(lift(other)?)?,
-            scale,
-        })
+        let lift = |number: Decimal| number.units.checked_mul(10i128.checked_pow(scale - number.scale)?);
+        Some(Decimal { units: lift(self)?.checked_add(lift(other)?)?, scale })
     }
 
     /// With [`FRACTION_DIGITS_MAX`] digits after the point, a half rounded to even.

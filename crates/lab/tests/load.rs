@@ -33,26 +33,14 @@ fn run_quietly(options: &Options) -> Report {
 
 /// Every operation that was asked for ended in exactly one way.
 fn assert_all_counted(report: &Report, count: u64) {
-    assert_eq!(
-        report.operations() + report.failures() + report.unknown(),
-        count,
-        "{report}"
-    );
+    assert_eq!(report.operations() + report.failures() + report.unknown(), count, "{report}");
 }
 
 #[test]
 fn a_sound_server_answers_everything() {
     let mock = start(Behaviour::Sound);
-    let mix = Mix {
-        get: 3,
-        set: 2,
-        incr: 1,
-        ping: 1,
-    };
-    let report = run_quietly(&Options {
-        mix,
-        ..options(mock.address)
-    });
+    let mix = Mix { get: 3, set: 2, incr: 1, ping: 1 };
+    let report = run_quietly(&Options { mix, ..options(mock.address) });
     assert_eq!(report.operations(), 1000, "{report}");
     assert_all_counted(&report, 1000);
     assert!(!report.has_wrong_answers());
@@ -81,11 +69,7 @@ fn a_run_by_time_ends_and_tells_progress() {
     let mock = start(Behaviour::Sound);
     let stop = Stop::Duration(Duration::from_millis(1200));
     let mut told = 0;
-    let options = Options {
-        stop,
-        warmup: Duration::from_millis(100),
-        ..options(mock.address)
-    };
+    let options = Options { stop, warmup: Duration::from_millis(100), ..options(mock.address) };
     let report = run(&options, |progress| told += u32::from(progress.operations > 0)).unwrap();
     assert!(report.operations() > 0 && report.failures() == 0, "{report}");
     assert_eq!(report.elapsed(), Duration::from_millis(1200));
@@ -95,21 +79,14 @@ fn a_run_by_time_ends_and_tells_progress() {
 #[test]
 fn threads_share_the_work() {
     let mock = start(Behaviour::Sound);
-    let report = run_quietly(&Options {
-        threads: 3,
-        stop: Stop::Count(1001),
-        ..options(mock.address)
-    });
+    let report = run_quietly(&Options { threads: 3, stop: Stop::Count(1001), ..options(mock.address) });
     assert_eq!(report.operations(), 1001, "{report}");
 }
 
 #[test]
 fn wrong_values_are_failures() {
     let mock = start(Behaviour::WrongValues);
-    let report = run_quietly(&Options {
-        mix: Mix::only(Operation::Get),
-        ..options(mock.address)
-    });
+    let report = run_quietly(&Options { mix: Mix::only(Operation::Get), ..options(mock.address) });
     assert_eq!(report.count(Outcome::WrongValue), 1000, "{report}");
     assert_eq!(report.operations(), 0);
     assert!(report.has_wrong_answers());
@@ -119,51 +96,25 @@ fn wrong_values_are_failures() {
 fn keys_that_were_never_written_are_misses() {
     let mock = start(Behaviour::Sound);
     let mix = Mix::only(Operation::Get);
-    let report = run_quietly(&Options {
-        mix,
-        load: false,
-        ..options(mock.address)
-    });
+    let report = run_quietly(&Options { mix, load: false, ..options(mock.address) });
     assert_eq!(report.count(Outcome::Miss), 1000, "{report}");
 }
 
 #[test]
 fn errors_are_counted_by_their_first_word() {
     let mock = start(Behaviour::Errors);
-    let report = run_quietly(&Options {
-        load: false,
-        ..options(mock.address)
-    });
-    assert_eq!(
-        report.count(Outcome::Error(ErrorWord::of(b"NOQUORUM"))),
-        1000,
-        "{report}"
-    );
-    assert_eq!(
-        (report.operations(), report.failures(), report.unknown()),
-        (0, 1000, 0)
-    );
-    assert!(
-        report
-            .rows()
-            .iter()
-            .all(|row| row.outcome != Outcome::Ok || row.count == 0)
-    );
+    let report = run_quietly(&Options { load: false, ..options(mock.address) });
+    assert_eq!(report.count(Outcome::Error(ErrorWord::of(b"NOQUORUM"))), 1000, "{report}");
+    assert_eq!((report.operations(), report.failures(), report.unknown()), (0, 1000, 0));
+    assert!(report.rows().iter().all(|row| row.outcome != Outcome::Ok || row.count == 0));
 }
 
 #[test]
 fn a_load_that_never_succeeds_is_given_up() {
     let mock = start(Behaviour::Errors);
-    let options = Options {
-        reply_timeout: Duration::from_millis(300),
-        wait: None,
-        ..options(mock.address)
-    };
+    let options = Options { reply_timeout: Duration::from_millis(300), wait: None, ..options(mock.address) };
     let error = run(&options, |_| {}).err().unwrap();
-    assert!(
-        matches!(error, Error::Stalled { is_loading: true, .. }),
-        "{error}"
-    );
+    assert!(matches!(error, Error::Stalled { is_loading: true, .. }), "{error}");
     assert!(error.to_string().contains("SET error:NOQUORUM"), "{error}");
 }
 
@@ -171,15 +122,9 @@ fn a_load_that_never_succeeds_is_given_up() {
 fn connections_dropped_in_mid_batch_are_unknown_and_reconnect() {
     // 13 is no multiple of the pipeline of 8: every second batch is cut in its middle.
     let mock = start(Behaviour::DropAfter(13));
-    let report = run_quietly(&Options {
-        load: false,
-        mix: Mix::only(Operation::Set),
-        ..options(mock.address)
-    });
-    assert!(
-        report.operations() > 0 && report.connections_lost() > 1,
-        "{report}"
-    );
+    let report =
+        run_quietly(&Options { load: false, mix: Mix::only(Operation::Set), ..options(mock.address) });
+    assert!(report.operations() > 0 && report.connections_lost() > 1, "{report}");
     assert_eq!(report.count(Outcome::Lost), report.unknown());
     assert_eq!(report.failures(), 0);
     assert!(report.unknown() >= report.connections_lost(), "{report}");
@@ -189,42 +134,25 @@ fn connections_dropped_in_mid_batch_are_unknown_and_reconnect() {
 #[test]
 fn keys_are_all_loaded_over_connections_that_drop() {
     let mock = start(Behaviour::DropAfter(13));
-    run_quietly(&Options {
-        stop: Stop::Count(1),
-        ..options(mock.address)
-    });
+    run_quietly(&Options { stop: Stop::Count(1), ..options(mock.address) });
     assert!(mock.key_count() >= 100);
 }
 
 #[test]
 fn garbage_closes_the_connection_and_counts_as_protocol() {
     let mock = start(Behaviour::GarbageAfter(13));
-    let report = run_quietly(&Options {
-        load: false,
-        mix: Mix::only(Operation::Ping),
-        ..options(mock.address)
-    });
-    assert_eq!(
-        report.count(Outcome::Protocol),
-        report.connections_lost(),
-        "{report}"
-    );
-    assert!(
-        report.count(Outcome::Protocol) > 1 && report.has_wrong_answers(),
-        "{report}"
-    );
+    let report =
+        run_quietly(&Options { load: false, mix: Mix::only(Operation::Ping), ..options(mock.address) });
+    assert_eq!(report.count(Outcome::Protocol), report.connections_lost(), "{report}");
+    assert!(report.count(Outcome::Protocol) > 1 && report.has_wrong_answers(), "{report}");
     assert_all_counted(&report, 1000);
 }
 
 #[test]
 fn more_replies_than_requests_are_a_protocol_failure() {
     let mock = start(Behaviour::Twice);
-    let options = Options {
-        pipeline: 1,
-        load: false,
-        mix: Mix::only(Operation::Set),
-        ..options(mock.address)
-    };
+    let options =
+        Options { pipeline: 1, load: false, mix: Mix::only(Operation::Set), ..options(mock.address) };
     let report = run_quietly(&options);
     assert!(report.has_wrong_answers(), "{report}");
     assert_all_counted(&report, 1000);
@@ -243,36 +171,19 @@ fn a_server_that_falls_silent_is_unknown_after_the_timeout() {
         ..options(mock.address)
     };
     let report = run_quietly(&options);
-    assert_eq!(
-        (report.operations(), report.count(Outcome::Timeout)),
-        (4, 4),
-        "{report}"
-    );
+    assert_eq!((report.operations(), report.count(Outcome::Timeout)), (4, 4), "{report}");
     assert_eq!(report.connections_lost(), 1);
 }
 
 #[test]
 fn wait_must_count_enough_replicas() {
     let mock = start(Behaviour::Sound);
-    let wait = |replicas| {
-        Some(Wait {
-            replicas,
-            timeout_ms: 100,
-        })
-    };
-    let enough = run_quietly(&Options {
-        wait: wait(mock::REPLICAS),
-        ..options(mock.address)
-    });
+    let wait = |replicas| Some(Wait { replicas, timeout_ms: 100 });
+    let enough = run_quietly(&Options { wait: wait(mock::REPLICAS), ..options(mock.address) });
     assert_eq!(enough.operations(), 1000, "{enough}");
 
     let mix = Mix::only(Operation::Set);
-    let too_few = Options {
-        wait: wait(mock::REPLICAS + 1),
-        mix,
-        load: false,
-        ..options(mock.address)
-    };
+    let too_few = Options { wait: wait(mock::REPLICAS + 1), mix, load: false, ..options(mock.address) };
     let too_few = run_quietly(&too_few);
     assert_eq!(too_few.count(Outcome::TooFewReplicas), 1000, "{too_few}");
 }
@@ -281,25 +192,16 @@ fn wait_must_count_enough_replicas() {
 fn a_server_that_is_not_there_is_named() {
     let address = free_address();
     let error = run(&options(address), |_| {}).err().unwrap();
-    assert!(
-        error.to_string().starts_with(&format!("cannot use {address}: ")),
-        "{error}"
-    );
+    assert!(error.to_string().starts_with(&format!("cannot use {address}: ")), "{error}");
 }
 
 #[test]
 fn a_refused_password_is_told_at_once() {
     let mock = start(Behaviour::Sound);
-    let refused = Options {
-        password: Some("wrong".to_owned()),
-        ..options(mock.address)
-    };
+    let refused = Options { password: Some("wrong".to_owned()), ..options(mock.address) };
     let error = run(&refused, |_| {}).err().unwrap();
     assert!(error.to_string().contains("WRONGPASS"), "{error}");
-    let accepted = Options {
-        password: Some(mock::PASSWORD.to_owned()),
-        ..options(mock.address)
-    };
+    let accepted = Options { password: Some(mock::PASSWORD.to_owned()), ..options(mock.address) };
     assert_eq!(run_quietly(&accepted).operations(), 1000);
 }
 
@@ -322,13 +224,7 @@ fn two_servers_are_compared_in_turns() {
     let sides = [&options(first.address), &options(second.address)];
     let comparison = compare(sides, 2, |_, _| {}).unwrap();
     assert_eq!(comparison.rounds().len(), 2);
-    assert!(
-        comparison
-            .rounds()
-            .iter()
-            .flatten()
-            .all(|report| report.operations() == 1000)
-    );
+    assert!(comparison.rounds().iter().flatten().all(|report| report.operations() == 1000));
     assert!(comparison.rate_ratio() > 0.0);
 }
 
@@ -338,36 +234,17 @@ fn redis_answers_everything() {
         eprintln!("skipped: redis-server is not installed (apt install redis-server)");
         return;
     };
-    let mix = Mix {
-        get: 2,
-        set: 2,
-        incr: 1,
-        ping: 1,
-    };
+    let mix = Mix { get: 2, set: 2, incr: 1, ping: 1 };
     for pipeline in [1, 16, 64] {
-        let options = Options {
-            pipeline,
-            mix,
-            stop: Stop::Count(20_000),
-            ..options(redis.address)
-        };
+        let options = Options { pipeline, mix, stop: Stop::Count(20_000), ..options(redis.address) };
         let report = run_quietly(&options);
         assert_eq!(report.operations(), 20_000, "{report}");
     }
     // A Redis without replicas counts none of them.
-    let wait = Some(Wait {
-        replicas: 1,
-        timeout_ms: 1,
-    });
+    let wait = Some(Wait { replicas: 1, timeout_ms: 1 });
     let mix = Mix::only(Operation::Set);
-    let options = Options {
-        wait,
-        mix,
-        load: false,
-        pipeline: 1,
-        stop: Stop::Count(20),
-        ..options(redis.address)
-    };
+    let options =
+        Options { wait, mix, load: false, pipeline: 1, stop: Stop::Count(20), ..options(redis.address) };
     assert_eq!(run_quietly(&options).count(Outcome::TooFewReplicas), 20);
 }
 
@@ -393,9 +270,7 @@ impl Redis {
             .spawn()
             .ok()?;
         let lines = BufReader::new(process.stdout.take()?).lines();
-        let is_ready = lines
-            .map_while(Result::ok)
-            .any(|line| line.contains("Ready to accept connections"));
+        let is_ready = lines.map_while(Result::ok).any(|line| line.contains("Ready to accept connections"));
         let redis = Self { process, address };
         assert!(is_ready, "redis-server ended before it was ready");
         Some(redis)

@@ -4,9 +4,9 @@
 //! for a peer travel in one envelope.
 
 use kv::codec::{Malformed, Reader, Writer};
-use kv::reply::Reply;
 use kv::{Command, Version};
 use protocol::{NodeId, Request, Result as Outcome};
+use wire::resp::reply::element_end;
 
 const GROUP: u8 = 1;
 const REQUESTS: u8 = 2;
@@ -143,25 +143,12 @@ impl<'a> ForwardedOutcome<'a> {
         };
         let reply = reader.bytes()?;
         if !matches!(result, Outcome::Redirect { .. }) {
-            check_reply(reply)?;
+            if element_end(reply)? != reply.len() {
+                return Err(Malformed("bytes behind a reply"));
+            }
         }
         Ok(ForwardedOutcome { id, result, reply })
     }
-}
-
-/// Checks that `encoded` is exactly one reply with all its elements.
-fn check_reply(encoded: &[u8]) -> Result<(), Malformed> {
-    let mut reader = Reader::new(encoded);
-    let mut missing: u64 = 1;
-    while missing > 0 {
-        missing -= 1;
-        missing += match Reply::decode(&mut reader)? {
-            Reply::Array(count) | Reply::Set(count) => count as u64,
-            Reply::Map(count) => 2 * count as u64,
-            _ => 0,
-        };
-    }
-    if reader.is_empty() { Ok(()) } else { Err(Malformed("bytes behind a reply")) }
 }
 
 #[cfg(test)]

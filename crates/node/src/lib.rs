@@ -1,1 +1,38 @@
-//! TBD
+//! One node, sans-I/O: keyspaces, groups, routing and forwarding, and clients' sessions.
+//!
+//! A [`Node`] takes requests of clients, frames of peers and the time, and leaves replies and frames in
+//! buffers. Whoever drives it owns the sockets, the clock and the files: the server in production, a
+//! simulator in tests.
+//!
+//! Reading order: [`node`] (turns, requests on their way and outcomes on their way back), [`requests`] (what
+//! a request is and who runs it), [`keyspace`] (prefixes and promises), [`session`] (replies in order).
+
+mod clients;
+pub mod command;
+mod configuration;
+mod envelope;
+mod gather;
+pub mod info;
+mod keyspace;
+mod log;
+mod node;
+mod parameters;
+mod report;
+mod requests;
+mod session;
+mod slab;
+
+pub use configuration::{Configuration, NodeAddress, ProcessFacts};
+pub use keyspace::Keyspace;
+pub use log::{Level, Line};
+pub use node::Node;
+pub use parameters::Parameters;
+pub use protocol::NodeId;
+pub use report::{Health, KeyspaceHealth};
+pub use session::{ClientId, ClientKind, Output};
+
+/// The version of Redis whose commands, texts and formats this node follows.
+pub const REDIS_VERSION: &str = "7.0.15";
+
+/// The version of Quorate.
+pub const VERSION: &str = env!("CARGO_PKG_VERSION");

@@ -62,7 +62,7 @@ pub struct Session {
     pub(crate) created_us: u64,
     pub(crate) active_us: u64,
     pub(crate) requests: u64,
-    /// Index of its last command in the command table.
+    /// The number of its last command.
     pub(crate) last_command: Option<usize>,
     pub(crate) no_evict: bool,
     pub(crate) no_touch: bool,
@@ -76,6 +76,7 @@ pub struct Session {
     first: u64,
     /// True while it stands in the node's list of clients with something new.
     pub(crate) listed: bool,
+    pub(crate) closing: bool,
 }
 
 impl Session {
@@ -100,6 +101,7 @@ impl Session {
             slots: VecDeque::new(),
             first: 0,
             listed: false,
+            closing: false,
         }
     }
 
@@ -116,6 +118,12 @@ impl Session {
         self.kind == ClientKind::Internal
     }
 
+    /// No further request is taken; the connection is closed once the replies so far are written.
+    pub(crate) fn close_after_replies(&mut self) {
+        self.closing = true;
+        self.output.close = self.slots.is_empty();
+    }
+
     /// True when earlier requests have no outcome yet.
     #[inline]
     pub(crate) fn is_waiting(&self) -> bool {
@@ -124,7 +132,7 @@ impl Session {
 
     /// True when more of its input may be read.
     pub(crate) fn wants_input(&self) -> bool {
-        !self.output.close && self.slots.len() < PENDING_MAX && self.output.bytes.len() < OUTPUT_BYTES_SOFT
+        !self.closing && self.slots.len() < PENDING_MAX && self.output.bytes.len() < OUTPUT_BYTES_SOFT
     }
 
     /// A place for the reply of a request that begins now.
@@ -161,6 +169,7 @@ impl Session {
                 self.write(&encoded);
             }
         }
+        self.output.close = self.closing && self.slots.is_empty();
     }
 
     #[inline]

@@ -162,6 +162,6 @@ mod tests {
 
     #[test]
     fn the_format_is_fixed() {
-        assert_eq!(framed(b"quorate"), b"\x07\0\0\0\xc6\x6c\x39\xb5quorate");
+        assert_eq!(framed(b"quorate"), b"\x07\0\0\0\x3b\xe3\x86\xb6quorate");
     }
 }

@@ -61,9 +61,7 @@ impl Entry {
         bytes.extend_from_slice(key);
         parts.iter().for_each(|part| bytes.extend_from_slice(part));
         bytes.resize(capacity, 0);
-        Entry {
-            bytes: bytes.into_boxed_slice(),
-        }
+        Entry { bytes: bytes.into_boxed_slice() }
     }
 
     #[inline]
@@ -104,11 +102,7 @@ impl Entry {
     }
 
     pub(super) fn stamp(&self) -> Stamp {
-        Stamp {
-            version: self.version(),
-            deadline: self.deadline(),
-            kind: self.kind(),
-        }
+        Stamp { version: self.version(), deadline: self.deadline(), kind: self.kind() }
     }
 
     #[inline]

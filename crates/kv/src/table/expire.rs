@@ -65,10 +65,7 @@ impl Table {
     /// deadline.
     pub fn purge_until(&self, now: UnixMs, keys_max: usize) -> Option<UnixMs> {
         let deadlines = self.expiries.iter().map(|(deadline, _)| *deadline);
-        deadlines
-            .take(keys_max.max(1))
-            .take_while(|deadline| *deadline <= now)
-            .last()
+        deadlines.take(keys_max.max(1)).take_while(|deadline| *deadline <= now).last()
     }
 }
 

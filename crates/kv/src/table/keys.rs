@@ -89,13 +89,11 @@ impl Table {
         let newer = version > present;
         let given = Record { version, ..record };
         match found {
-            Some(slot) if newer => self.overwrite(slot, value, NO_DEADLINE, Kind::Plain, given),
+            Some(slot) if newer => {
+                self.overwrite(slot, value, NO_DEADLINE, Kind::Plain, given);
+            }
             None if newer => {
-                self.insert(
-                    hash,
-                    Entry::new(key, value, given.stamp(NO_DEADLINE, Kind::Plain)),
-                    given,
-                );
+                self.insert(hash, Entry::new(key, value, given.stamp(NO_DEADLINE, Kind::Plain)), given);
             }
             _ => {}
         }

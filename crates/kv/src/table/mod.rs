@@ -109,10 +109,7 @@ impl Table {
         time: UnixMs,
         out: &mut ReplyBuffer,
     ) -> Version {
-        let record = Record {
-            version: offset.max(self.floor.saturating_add(1)),
-            time: latest(time),
-        };
+        let record = Record { version: offset.max(self.floor.saturating_add(1)), time: latest(time) };
         if let Command::Set {
             key,
             value,
@@ -131,32 +128,18 @@ impl Table {
     fn apply_any(&mut self, command: &Command<'_>, record: Record, out: &mut ReplyBuffer) -> Version {
         use Command::*;
         match *command {
-            Set {
-                key,
-                value,
-                expiry,
-                condition,
-                answer,
-            } => {
+            Set { key, value, expiry, condition, answer } => {
                 self.set(key, value, expiry, condition, answer, record, out);
             }
             GetDelete { key } => self.get_delete(key, record, out),
             GetExpire { key, expiry } => self.get_expire(key, expiry, record, out),
             MultiSet { pairs, if_absent } => self.multi_set(pairs, if_absent, record, out),
             Delete { keys } => self.delete(keys, record, out),
-            Append {
-                key,
-                value,
-                bytes_max,
-            } => self.append(key, value, bytes_max, record, out),
+            Append { key, value, bytes_max } => self.append(key, value, bytes_max, record, out),
             SetRange { key, offset, value } => self.set_range(key, offset, value, record, out),
             IncrementBy { key, delta } => self.increment_by(key, delta, record, out),
             IncrementByFloat { key, delta } => self.increment_by_float(key, delta, record, out),
-            Expire {
-                key,
-                deadline,
-                condition,
-            } => self.expire(key, deadline, condition, record, out),
+            Expire { key, deadline, condition } => self.expire(key, deadline, condition, record, out),
             Persist { key } => self.persist(key, record, out),
             Rename { from, to, if_absent } => self.rename(from, to, if_absent, record, out),
             Copy { from, to, replace } => self.copy(from, to, replace, record, out),
@@ -195,23 +178,9 @@ impl Table {
             MultiGet { keys } => self.multi_get(keys, now, out),
             Exists { keys } => self.exists(keys, now, out),
             Keys { pattern } => self.keys(pattern, now, out),
-            Scan {
-                position,
-                count,
-                pattern,
-                kind,
-                part,
-                parts,
-            } => {
+            Scan { position, count, pattern, kind, part, parts } => {
                 let filter = scan::Filter { pattern, kind };
-                self.scan(
-                    position / u64::from(parts.max(1)),
-                    count,
-                    filter,
-                    (part, parts.max(1)),
-                    now,
-                    out,
-                );
+                self.scan(position / u64::from(parts.max(1)), count, filter, (part, parts.max(1)), now, out);
             }
             RandomKey { draw } => self.random_key(draw, now, out),
             Size => out.integer(self.len() as i64),

@@ -27,11 +27,7 @@ impl Table {
         let text = number::format_integer(sum, &mut buffer);
         match found {
             Some(slot) => self.replace_value(slot, text, Kind::Plain, record),
-            None => self.insert(
-                hash,
-                Entry::new(key, text, record.stamp(NO_DEADLINE, Kind::Plain)),
-                record,
-            ),
+            None => self.insert(hash, Entry::new(key, text, record.stamp(NO_DEADLINE, Kind::Plain)), record),
         }
         out.integer(sum);
     }
@@ -54,11 +50,7 @@ impl Table {
         let text = sum.as_bytes();
         match found {
             Some(slot) => self.replace_value(slot, text, Kind::Text, record),
-            None => self.insert(
-                hash,
-                Entry::new(key, text, record.stamp(NO_DEADLINE, Kind::Text)),
-                record,
-            ),
+            None => self.insert(hash, Entry::new(key, text, record.stamp(NO_DEADLINE, Kind::Text)), record),
         }
         out.bulk(text);
     }

@@ -90,9 +90,7 @@ impl Table {
     }
 
     pub(super) fn length(&mut self, key: &[u8], now: UnixMs, out: &mut ReplyBuffer) -> Version {
-        self.tell(key, now, |entry| {
-            out.integer(entry.map_or(0, |entry| entry.value().len() as i64))
-        })
+        self.tell(key, now, |entry| out.integer(entry.map_or(0, |entry| entry.value().len() as i64)))
     }
 
     pub(super) fn get_range(
@@ -170,26 +168,16 @@ fn part_of(value: &[u8], start: i64, end: i64) -> &[u8] {
     }
     let length = value.len() as i64;
     let position = |at: i64| {
-        if at < 0 {
-            at.saturating_add(length).max(0)
-        } else {
-            at
-        }
+        if at < 0 { at.saturating_add(length).max(0) } else { at }
     };
     let (start, end) = (position(start), position(end).min(length - 1));
-    if start > end {
-        b""
-    } else {
-        &value[start as usize..=end as usize]
-    }
+    if start > end { b"" } else { &value[start as usize..=end as usize] }
 }
 
 /// Replaces a reply that was begun at `start`.
 pub(super) fn refuse_large_reply(start: usize, out: &mut ReplyBuffer) {
     out.truncate(start);
-    out.error(&format!(
-        "ERR the reply would hold more than {REPLY_BYTES_MAX} bytes"
-    ));
+    out.error(&format!("ERR the reply would hold more than {REPLY_BYTES_MAX} bytes"));
 }
 
 #[cfg(test)]
@@ -212,11 +200,7 @@ mod tests {
             (i64::MIN, i64::MAX, b"This is a string"),
         ];
         for (start, end, expected) in cases {
-            assert_eq!(
-                part_of(b"This is a string", *start, *end),
-                *expected,
-                "{start}..{end}"
-            );
+            assert_eq!(part_of(b"This is a string", *start, *end), *expected, "{start}..{end}");
         }
         assert_eq!(part_of(b"", 0, -1), b"");
     }

@@ -40,10 +40,8 @@ impl Table {
         let mut told = std::mem::take(&mut self.scratch);
         told.clear();
         let mut count = 0;
-        for entry in self
-            .slab
-            .iter()
-            .filter(|entry| !entry.expired(now) && glob::matches(pattern, entry.key()))
+        for entry in
+            self.slab.iter().filter(|entry| !entry.expired(now) && glob::matches(pattern, entry.key()))
         {
             told.bulk(entry.key());
             count += 1;

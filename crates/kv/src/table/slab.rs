@@ -115,13 +115,10 @@ impl Slab {
 
     /// All entries in slot order.
     pub(super) fn iter(&self) -> impl Iterator<Item = &Entry> {
-        self.chunks
-            .iter()
-            .flat_map(|chunk| &chunk.slots)
-            .filter_map(|slot| match slot {
-                Slot::Full(entry) => Some(entry),
-                Slot::Hole { .. } => None,
-            })
+        self.chunks.iter().flat_map(|chunk| &chunk.slots).filter_map(|slot| match slot {
+            Slot::Full(entry) => Some(entry),
+            Slot::Hole { .. } => None,
+        })
     }
 
     /// Puts an entry into a slot of the slab's choice: the last one emptied in the chunk last opened.
@@ -130,12 +127,7 @@ impl Slab {
             Some(number) => *number as usize,
             None => {
                 self.open.push(self.chunks.len() as u32);
-                self.chunks.push(Chunk {
-                    slots: Vec::new(),
-                    hole: NO_HOLE,
-                    live: 0,
-                    open: true,
-                });
+                self.chunks.push(Chunk { slots: Vec::new(), hole: NO_HOLE, live: 0, open: true });
                 self.chunks.len() - 1
             }
         };
@@ -190,15 +182,7 @@ mod tests {
     use super::*;
 
     fn entry(number: u32) -> Entry {
-        Entry::new(
-            &number.to_le_bytes(),
-            b"",
-            Stamp {
-                version: 1,
-                deadline: NO_DEADLINE,
-                kind: Kind::Plain,
-            },
-        )
+        Entry::new(&number.to_le_bytes(), b"", Stamp { version: 1, deadline: NO_DEADLINE, kind: Kind::Plain })
     }
 
     #[test]
@@ -212,7 +196,9 @@ mod tests {
         let slots: Vec<_> = (0..10_000).map(|number| slab.insert(entry(number))).collect();
         let end = slab.end();
         slots.iter().step_by(3).for_each(|slot| drop(slab.remove(*slot)));
-        (0..slots.len().div_ceil(3) as u32).for_each(|number| drop(slab.insert(entry(number))));
+        for number in 0..slots.len().div_ceil(3) as u32 {
+            slab.insert(entry(number));
+        }
         assert_eq!((slab.len(), slab.end()), (10_000, end));
     }
 
@@ -220,9 +206,7 @@ mod tests {
     fn walking_meets_every_entry_once_and_passes_over_empty_chunks() {
         let mut slab = Slab::default();
         let slots: Vec<_> = (0..20_000).map(|number| slab.insert(entry(number))).collect();
-        slots[4000..16_000]
-            .iter()
-            .for_each(|slot| drop(slab.remove(*slot)));
+        slots[4000..16_000].iter().for_each(|slot| drop(slab.remove(*slot)));
         let (mut met, mut steps, mut from) = (0, 0, 0);
         while let Some(slot) = slab.next_slot(from) {
             met += usize::from(slab.get(slot).is_some());

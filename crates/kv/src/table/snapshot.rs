@@ -80,15 +80,8 @@ impl Snapshot {
         }
         let kept = self.kept.clone();
         let slab = kept.as_deref().unwrap_or(table);
-        while let Some(slot) = slab
-            .next_slot(self.next)
-            .filter(|slot| (*slot as usize) < self.end)
-        {
-            let entry = if self.awaits_at(slot) {
-                slab.get(slot)
-            } else {
-                None
-            };
+        while let Some(slot) = slab.next_slot(self.next).filter(|slot| (*slot as usize) < self.end) {
+            let entry = if self.awaits_at(slot) { slab.get(slot) } else { None };
             self.next = slot as usize + 1;
             if let Some(entry) = entry {
                 encode(entry, out);
@@ -121,14 +114,7 @@ impl Table {
         let id = SnapshotId(self.snapshots_begun);
         let end = self.slab.end();
         let done = vec![0; end.div_ceil(64)];
-        self.snapshots.push(Snapshot {
-            id,
-            next: 0,
-            end,
-            done,
-            saved: Vec::new(),
-            kept: None,
-        });
+        self.snapshots.push(Snapshot { id, next: 0, end, done, saved: Vec::new(), kept: None });
         id
     }
 
@@ -178,9 +164,7 @@ impl Table {
         let hash = |bytes: &[u8]| rapidhash_v3_seeded(bytes, &SECRETS);
         let mut sum = hash(&self.floor.to_le_bytes());
         for entry in self.slab.iter() {
-            let Stamp {
-                version, deadline, ..
-            } = entry.stamp();
+            let Stamp { version, deadline, .. } = entry.stamp();
             let text = hash(entry.key_and_value());
             let mut fields = [0; 32];
             let parts = [text, version, deadline, entry.key().len() as u64];
@@ -194,7 +178,4 @@ impl Table {
     }
 }
 
-const _: () = assert!(
-    NO_DEADLINE == u64::MAX,
-    "a deadline of a snapshot's entry is written as it is"
-);
+const _: () = assert!(NO_DEADLINE == u64::MAX, "a deadline of a snapshot's entry is written as it is");

@@ -22,25 +22,27 @@ impl Entry {
 }
 
 impl Table {
-    /// The slot of a key, expired or not.
+    /// The slot of a key and its entry, expired or not.
     #[inline]
-    pub(super) fn find(&self, hash: KeyHash, key: &[u8]) -> Option<SlotNumber> {
-        self.index.find(hash, |slot| self.slab.entry(slot).key() == key)
+    fn find(&self, hash: KeyHash, key: &[u8]) -> Option<(SlotNumber, &Entry)> {
+        self.index.find(hash, |slot| {
+            let entry = self.slab.entry(slot);
+            (entry.key() == key).then_some((slot, entry))
+        })
     }
 
     /// The entry of a key that has not expired.
     #[inline]
     pub(super) fn peek(&self, key: &[u8], now: UnixMs) -> Option<&Entry> {
-        let slot = self.find(self.index.hash(key), key)?;
-        let entry = self.slab.entry(slot);
+        let (_, entry) = self.find(self.index.hash(key), key)?;
         (!entry.expired(now)).then_some(entry)
     }
 
     /// The slot of a key for a write: a key that has expired is removed here, and is missing.
     #[inline]
     pub(super) fn find_live(&mut self, hash: KeyHash, key: &[u8], record: Record) -> Option<SlotNumber> {
-        let slot = self.find(hash, key)?;
-        if self.slab.entry(slot).expired(record.time) {
+        let (slot, entry) = self.find(hash, key)?;
+        if entry.expired(record.time) {
             self.remove(hash, slot, record);
             self.statistics.expired += 1;
             return None;
@@ -53,11 +55,9 @@ impl Table {
     pub(super) fn put(&mut self, key: &[u8], value: &[u8], deadline: UnixMs, kind: Kind, record: Record) {
         let hash = self.index.hash(key);
         match self.find(hash, key) {
-            Some(slot) => {
-                if self.slab.entry(slot).expired(record.time) {
-                    self.statistics.expired += 1;
-                }
-                self.overwrite(slot, value, deadline, kind, record);
+            Some((slot, _)) => {
+                let deadline_before = self.overwrite(slot, value, deadline, kind, record);
+                self.statistics.expired += u64::from(deadline_before <= record.time);
             }
             None => self.insert(hash, Entry::new(key, value, record.stamp(deadline, kind)), record),
         }
@@ -72,13 +72,11 @@ impl Table {
         if deadline != NO_DEADLINE {
             self.expiries.insert((deadline, slot));
         }
-        self.snapshots
-            .iter_mut()
-            .for_each(|snapshot| snapshot.leave_out(slot));
+        self.snapshots.iter_mut().for_each(|snapshot| snapshot.leave_out(slot));
         self.raise_floor(record);
     }
 
-    /// Replaces value, deadline and kind of the key in a slot.
+    /// Replaces value, deadline and kind of the key in a slot. Returns the deadline before.
     #[inline]
     pub(super) fn overwrite(
         &mut self,
@@ -87,29 +85,23 @@ impl Table {
         deadline: UnixMs,
         kind: Kind,
         record: Record,
-    ) {
-        self.change(slot, deadline, record, |entry| {
-            entry.overwrite(value, record.stamp(deadline, kind))
-        });
+    ) -> UnixMs {
+        self.change(slot, deadline, record, |entry| entry.overwrite(value, record.stamp(deadline, kind)))
     }
 
     /// Writes into the value in a slot from `offset` on. Deadline as before.
     pub(super) fn write_at(&mut self, slot: SlotNumber, offset: usize, part: &[u8], record: Record) {
         let deadline = self.slab.entry(slot).deadline();
         let stamp = record.stamp(deadline, Kind::Raw);
-        self.change(slot, deadline, record, |entry| {
-            entry.write_at(offset, part, stamp)
-        });
+        self.change(slot, deadline, record, |entry| entry.write_at(offset, part, stamp));
     }
 
     /// Gives the key in a slot another deadline.
     pub(super) fn set_deadline(&mut self, slot: SlotNumber, deadline: UnixMs, record: Record) {
-        self.change(slot, deadline, record, |entry| {
-            entry.restamp(record.stamp(deadline, entry.kind()))
-        });
+        self.change(slot, deadline, record, |entry| entry.restamp(record.stamp(deadline, entry.kind())));
     }
 
-    /// Every change of an entry that stays in its slot goes through here.
+    /// Every change of an entry that stays in its slot goes through here. Returns the deadline before.
     #[inline]
     fn change(
         &mut self,
@@ -117,7 +109,7 @@ impl Table {
         deadline: UnixMs,
         record: Record,
         change: impl FnOnce(&mut Entry),
-    ) {
+    ) -> UnixMs {
         if !self.snapshots.is_empty() {
             self.save_for_snapshots(slot);
         }
@@ -133,6 +125,7 @@ impl Table {
             self.move_deadline(slot, deadline_before, deadline);
         }
         self.raise_floor(record);
+        deadline_before
     }
 
     #[cold]
@@ -148,9 +141,7 @@ impl Table {
     #[cold]
     fn save_for_snapshots(&mut self, slot: SlotNumber) {
         let entry = self.slab.entry(slot);
-        self.snapshots
-            .iter_mut()
-            .for_each(|snapshot| snapshot.save(slot, entry));
+        self.snapshots.iter_mut().for_each(|snapshot| snapshot.save(slot, entry));
     }
 
     /// Removes the key in a slot and returns what it was.
@@ -173,9 +164,7 @@ impl Table {
         let slab = std::mem::take(&mut self.slab);
         if !self.snapshots.is_empty() {
             let slab = std::sync::Arc::new(slab);
-            self.snapshots
-                .iter_mut()
-                .for_each(|snapshot| snapshot.keep(&slab));
+            self.snapshots.iter_mut().for_each(|snapshot| snapshot.keep(&slab));
         }
         self.index.clear();
         self.expiries.clear();
@@ -193,10 +182,6 @@ impl Record {
     /// What an entry says that this record writes.
     #[inline]
     pub(super) fn stamp(self, deadline: UnixMs, kind: Kind) -> Stamp {
-        Stamp {
-            version: self.version,
-            deadline,
-            kind,
-        }
+        Stamp { version: self.version, deadline, kind }
     }
 }

@@ -48,12 +48,10 @@ impl Table {
             // A value that has expired already is not stored, and the one that it replaces goes.
             Some(slot) if deadline <= record.time => drop(self.remove(hash, slot, record)),
             None if deadline <= record.time => {}
-            Some(slot) => self.overwrite(slot, value, deadline, Kind::Plain, record),
-            None => self.insert(
-                hash,
-                Entry::new(key, value, record.stamp(deadline, Kind::Plain)),
-                record,
-            ),
+            Some(slot) => {
+                self.overwrite(slot, value, deadline, Kind::Plain, record);
+            }
+            None => self.insert(hash, Entry::new(key, value, record.stamp(deadline, Kind::Plain)), record),
         }
     }
 
@@ -98,11 +96,7 @@ impl Table {
         record: Record,
         out: &mut ReplyBuffer,
     ) {
-        if if_absent
-            && pairs
-                .pairs()
-                .any(|(key, _)| self.peek(key, record.time).is_some())
-        {
+        if if_absent && pairs.pairs().any(|(key, _)| self.peek(key, record.time).is_some()) {
             return out.integer(0);
         }
         for (key, value) in pairs.pairs() {
@@ -128,11 +122,7 @@ impl Table {
         }
         match found {
             Some(slot) => self.write_at(slot, length, value, record),
-            None => self.insert(
-                hash,
-                Entry::new(key, value, record.stamp(NO_DEADLINE, Kind::Plain)),
-                record,
-            ),
+            None => self.insert(hash, Entry::new(key, value, record.stamp(NO_DEADLINE, Kind::Plain)), record),
         }
         out.integer(sum as i64);
     }
@@ -161,11 +151,7 @@ impl Table {
             None => {
                 let mut padded = vec![0; offset as usize];
                 padded.extend_from_slice(value);
-                self.insert(
-                    hash,
-                    Entry::new(key, &padded, record.stamp(NO_DEADLINE, Kind::Raw)),
-                    record,
-                );
+                self.insert(hash, Entry::new(key, &padded, record.stamp(NO_DEADLINE, Kind::Raw)), record);
             }
         }
         out.integer(end.max(length as u64) as i64);

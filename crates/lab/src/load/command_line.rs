@@ -137,11 +137,7 @@ pub fn bench(args: BenchArgs) -> ExitCode {
         Ok(false) => ExitCode::from(EXIT_FAILED),
         Err(error) => {
             eprintln!("quorate bench: {error}");
-            ExitCode::from(if matches!(error, Error::Usage(_)) {
-                EXIT_USAGE
-            } else {
-                EXIT_FAILED
-            })
+            ExitCode::from(if matches!(error, Error::Usage(_)) { EXIT_USAGE } else { EXIT_FAILED })
         }
     }
 }
@@ -162,9 +158,7 @@ fn measure(args: &BenchArgs) -> Result<bool, Error> {
         return Ok(print(&text) && is_sound(&report));
     }
     let other = args.options(&args.vs);
-    let result = compare([&options, &other], args.rounds, |label, progress| {
-        live.show(label, progress)
-    });
+    let result = compare([&options, &other], args.rounds, |label, progress| live.show(label, progress));
     live.clear();
     let comparison = result?;
     let text = match (args.json, args.csv) {
@@ -193,11 +187,7 @@ impl BenchArgs {
             CommandName::Get => Mix::only(Operation::Get),
             CommandName::Incr => Mix::only(Operation::Incr),
             CommandName::Ping => Mix::only(Operation::Ping),
-            CommandName::Mixed => Mix {
-                get: gets,
-                set: RATIO_PARTS - gets,
-                ..Mix::default()
-            },
+            CommandName::Mixed => Mix { get: gets, set: RATIO_PARTS - gets, ..Mix::default() },
         };
         Options {
             addresses: addresses.to_vec(),
@@ -210,10 +200,7 @@ impl BenchArgs {
             warmup: self.warmup,
             stop: self.count.map_or(Stop::Duration(self.duration), Stop::Count),
             seed: self.seed,
-            wait: self.wait.map(|replicas| Wait {
-                replicas,
-                timeout_ms: self.wait_timeout,
-            }),
+            wait: self.wait.map(|replicas| Wait { replicas, timeout_ms: self.wait_timeout }),
             // Only GET reads what loading writes; the others make what they need.
             load: !self.no_load && mix.get > 0,
             threads: self.threads,
@@ -231,10 +218,7 @@ struct LiveLine {
 
 impl LiveLine {
     fn new() -> Self {
-        Self {
-            is_terminal: io::stderr().is_terminal(),
-            is_shown: false,
-        }
+        Self { is_terminal: io::stderr().is_terminal(), is_shown: false }
     }
 
     fn show(&mut self, label: &str, progress: &Progress) {
@@ -267,24 +251,14 @@ impl LiveLine {
 /// A host and a port; of a host with several addresses the first IPv4 one, because that is what servers listen on
 /// by default.
 fn parse_address(text: &str) -> Result<SocketAddr, String> {
-    let addresses: Vec<SocketAddr> = text
-        .to_socket_addrs()
-        .map_err(|error| error.to_string())?
-        .collect();
-    let first = addresses
-        .iter()
-        .find(|address| address.is_ipv4())
-        .or(addresses.first());
+    let addresses: Vec<SocketAddr> = text.to_socket_addrs().map_err(|error| error.to_string())?.collect();
+    let first = addresses.iter().find(|address| address.is_ipv4()).or(addresses.first());
     first.copied().ok_or_else(|| "the host has no address".to_owned())
 }
 
 fn parse_share(text: &str) -> Result<f64, String> {
     let share: f64 = text.parse().map_err(|_| "not a number")?;
-    if (0.0..=1.0).contains(&share) {
-        Ok(share)
-    } else {
-        Err("it must be from 0 to 1".to_owned())
-    }
+    if (0.0..=1.0).contains(&share) { Ok(share) } else { Err("it must be from 0 to 1".to_owned()) }
 }
 
 /// A number with `ms`, `s` or `m`; without a unit it is seconds.
@@ -298,10 +272,7 @@ fn parse_duration(text: &str) -> Result<Duration, String> {
     } else {
         (text, 1.0)
     };
-    let seconds = number
-        .parse::<f64>()
-        .map_err(|_| "expected a duration such as 500ms, 10s or 2m")?
-        * unit_s;
+    let seconds = number.parse::<f64>().map_err(|_| "expected a duration such as 500ms, 10s or 2m")? * unit_s;
     Duration::try_from_secs_f64(seconds).map_err(|error| error.to_string())
 }
 
@@ -333,19 +304,10 @@ mod tests {
              --value-size 9 --warmup 250ms --timeout 3",
         );
         assert_eq!(options.addresses.len(), 2);
-        assert_eq!(
-            (options.connections, options.pipeline, options.value_bytes),
-            (7, 8, 9)
-        );
+        assert_eq!((options.connections, options.pipeline, options.value_bytes), (7, 8, 9));
         assert_eq!((options.mix.get, options.mix.set), (900_000, 100_000));
         assert_eq!(options.stop, Stop::Count(5));
-        assert_eq!(
-            options.wait,
-            Some(Wait {
-                replicas: 2,
-                timeout_ms: 50
-            })
-        );
+        assert_eq!(options.wait, Some(Wait { replicas: 2, timeout_ms: 50 }));
         assert_eq!(options.warmup, Duration::from_millis(250));
         assert_eq!(options.reply_timeout, Duration::from_secs(3));
         assert!(options.load && options.validate().is_ok());
@@ -379,9 +341,6 @@ mod tests {
     #[test]
     fn durations_have_units() {
         let seconds = |text| parse_duration(text).unwrap().as_secs_f64();
-        assert_eq!(
-            (seconds("500ms"), seconds("10s"), seconds("2m"), seconds("3")),
-            (0.5, 10.0, 120.0, 3.0)
-        );
+        assert_eq!((seconds("500ms"), seconds("10s"), seconds("2m"), seconds("3")), (0.5, 10.0, 120.0, 3.0));
     }
 }

@@ -50,6 +50,18 @@ impl Batch {
     }
 }
 
+/// What one read has found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Filled {
+    /// As much as there was room for: there may be more.
+    Full,
+    /// Less than there was room for, so that was all. What comes later raises another edge, and the read
+    /// that would find nothing is spared.
+    Drained,
+    /// Nothing.
+    Nothing,
+}
+
 /// The receive buffer: replies stand in `unread..filled`.
 pub(crate) struct Input {
     bytes: Vec<u8>,
@@ -151,10 +163,7 @@ impl Connection {
             self.output.extend_from_slice(&command(&["AUTH", password]));
         }
         self.output.extend_from_slice(&command(&["PING"]));
-        self.state = State::Greeting {
-            since: now,
-            replies_left: 1 + usize::from(password.is_some()),
-        };
+        self.state = State::Greeting { since: now, replies_left: 1 + usize::from(password.is_some()) };
         self.flush()
     }
 
@@ -195,22 +204,19 @@ impl Connection {
         Ok(())
     }
 
-    /// Reads once and says whether the socket is drained. A read that leaves room in the buffer has
-    /// drained it: what comes later raises another edge, so the read that would find nothing is spared.
-    pub(crate) fn fill(&mut self) -> io::Result<bool> {
-        let Some(stream) = &mut self.stream else {
-            return Ok(true);
-        };
+    /// Reads once.
+    pub(crate) fn fill(&mut self) -> io::Result<Filled> {
+        let Some(stream) = &mut self.stream else { return Ok(Filled::Nothing) };
         let room = self.input.room();
         loop {
             match stream.read(room) {
                 Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
                 Ok(bytes) => {
-                    let is_drained = bytes < room.len();
+                    let filled = if bytes < room.len() { Filled::Drained } else { Filled::Full };
                     self.input.filled += bytes;
-                    return Ok(is_drained);
+                    return Ok(filled);
                 }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(true),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(Filled::Nothing),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),
             }
@@ -223,12 +229,8 @@ impl Connection {
         self.begin_batch(false);
         self.input.unread = 0;
         self.input.filled = 0;
-        let backoff = BACKOFF_MIN
-            .saturating_mul(1 << self.failures_in_a_row.min(16))
-            .min(BACKOFF_MAX);
+        let backoff = BACKOFF_MIN.saturating_mul(1 << self.failures_in_a_row.min(16)).min(BACKOFF_MAX);
         self.failures_in_a_row = self.failures_in_a_row.saturating_add(1);
-        self.state = State::Down {
-            retry_at: now + backoff / 2 + backoff * jitter / 2000,
-        };
+        self.state = State::Down { retry_at: now + backoff / 2 + backoff * jitter / 2000 };
     }
 }

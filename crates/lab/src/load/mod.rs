@@ -111,9 +111,8 @@ pub struct Progress {
 /// Runs what the options say and tells `progress` about it every second.
 pub fn run(options: &Options, mut progress: impl FnMut(&Progress)) -> Result<Report, Error> {
     options.validate()?;
-    let load_pipeline = LOAD_PIPELINE
-        .min(LOAD_BATCH_BYTES / options.value_bytes.max(1))
-        .max(options.pipeline);
+    let load_pipeline =
+        LOAD_PIPELINE.min(LOAD_BATCH_BYTES / options.value_bytes.max(1)).max(options.pipeline);
     let mut workers = (0..options.threads)
         .map(|thread| Worker::new(options, thread, load_pipeline))
         .collect::<Result<Vec<_>, _>>()?;
@@ -142,21 +141,14 @@ pub fn run(options: &Options, mut progress: impl FnMut(&Progress)) -> Result<Rep
             Stop::Count(count) => Stop::Count(share(count, thread).1),
             duration => duration,
         };
-        worker.run(
-            Schedule::new(start, options.warmup, stop, options.pipeline),
-            tallies,
-        )
+        worker.run(Schedule::new(start, options.warmup, stop, options.pipeline), tallies)
     };
     let (tally, finishes) = drive(&mut workers, Stage::Measure, measure, &mut progress)?;
 
     let elapsed = match options.stop {
         Stop::Duration(duration) => duration,
         Stop::Count(_) => {
-            let last_end = finishes
-                .iter()
-                .map(|finish| finish.last_end)
-                .max()
-                .unwrap_or(start);
+            let last_end = finishes.iter().map(|finish| finish.last_end).max().unwrap_or(start);
             last_end.saturating_duration_since(start + options.warmup)
         }
     };
@@ -188,11 +180,7 @@ where
         let tally = collect(&receiver, threads, stage, progress);
         let finishes = handles
             .into_iter()
-            .map(|handle| {
-                handle
-                    .join()
-                    .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-            })
+            .map(|handle| handle.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
             .collect::<Result<Vec<_>, _>>()?;
         Ok((tally, finishes))
     })

@@ -94,10 +94,7 @@ impl Mix {
 
     /// The sum of all weights.
     pub fn total(&self) -> u64 {
-        Operation::ALL
-            .iter()
-            .map(|operation| u64::from(self.weight(*operation)))
-            .sum()
+        Operation::ALL.iter().map(|operation| u64::from(self.weight(*operation))).sum()
     }
 }
 
@@ -126,11 +123,7 @@ impl Default for Options {
             addresses: vec![SocketAddr::from(([127, 0, 0, 1], 7000))],
             connections: 50,
             pipeline: 1,
-            mix: Mix {
-                get: 1,
-                set: 1,
-                ..Mix::default()
-            },
+            mix: Mix { get: 1, set: 1, ..Mix::default() },
             keys: 100_000,
             key_prefix: "key:".to_owned(),
             value_bytes: 64,
@@ -155,43 +148,22 @@ impl Options {
         let wait_ms = self.wait.map_or(0, |wait| u64::from(wait.timeout_ms));
         let refusals = [
             (self.addresses.is_empty(), "there is no address"),
-            (
-                self.connections == 0 || self.connections > CONNECTIONS_MAX,
-                "connections must be 1 to 50000",
-            ),
+            (self.connections == 0 || self.connections > CONNECTIONS_MAX, "connections must be 1 to 50000"),
             (self.threads == 0, "threads must be at least 1"),
-            (
-                self.threads > self.connections,
-                "there are more threads than connections",
-            ),
+            (self.threads > self.connections, "there are more threads than connections"),
             (self.pipeline == 0, "pipeline must be at least 1"),
             (self.keys == 0, "keys must be at least 1"),
             (self.mix.total() == 0, "the mix has no operation"),
-            (
-                self.value_bytes > VALUE_BYTES_MAX,
-                "value size must be at most 512 MiB",
-            ),
-            (
-                in_flight_bytes > IN_FLIGHT_BYTES_MAX,
-                "connections x pipeline x value size exceeds 1 GiB",
-            ),
+            (self.value_bytes > VALUE_BYTES_MAX, "value size must be at most 512 MiB"),
+            (in_flight_bytes > IN_FLIGHT_BYTES_MAX, "connections x pipeline x value size exceeds 1 GiB"),
             (self.stop == Stop::Count(0), "count must be at least 1"),
-            (
-                self.stop == Stop::Duration(Duration::ZERO),
-                "duration must be more than 0",
-            ),
+            (self.stop == Stop::Duration(Duration::ZERO), "duration must be more than 0"),
             (
                 self.warmup > RUN_MAX || matches!(self.stop, Stop::Duration(duration) if duration > RUN_MAX),
                 "warm-up and duration must each be at most 1 year",
             ),
-            (
-                self.reply_timeout.is_zero(),
-                "the reply timeout must be more than 0",
-            ),
-            (
-                self.reply_timeout > REPLY_TIMEOUT_MAX,
-                "the reply timeout must be at most 1 hour",
-            ),
+            (self.reply_timeout.is_zero(), "the reply timeout must be more than 0"),
+            (self.reply_timeout > REPLY_TIMEOUT_MAX, "the reply timeout must be at most 1 hour"),
             (
                 Duration::from_millis(wait_ms) >= self.reply_timeout,
                 "WAIT's timeout must be shorter than the reply timeout",
@@ -228,9 +200,6 @@ mod tests {
         assert!(refused(|options| options.mix = Mix::default()));
         assert!(refused(|options| options.value_bytes = 100 << 20));
         assert!(refused(|options| options.stop = Stop::Count(0)));
-        assert!(refused(|options| options.wait = Some(Wait {
-            replicas: 1,
-            timeout_ms: 10_000
-        })));
+        assert!(refused(|options| options.wait = Some(Wait { replicas: 1, timeout_ms: 10_000 })));
     }
 }

@@ -97,10 +97,7 @@ impl ErrorWord {
             let is_plain = from.is_ascii_alphanumeric() || matches!(from, b'_' | b'-' | b'.');
             *to = if is_plain { *from } else { b'?' };
         }
-        Self {
-            length: length as u8,
-            bytes,
-        }
+        Self { length: length as u8, bytes }
     }
 
     /// The word as text.
@@ -118,10 +115,7 @@ mod tests {
         assert_eq!(ErrorWord::of(b"NOQUORUM try later").as_str(), "NOQUORUM");
         assert_eq!(ErrorWord::of(b"").as_str(), "");
         assert_eq!(ErrorWord::of(b"A,\"\xff b").as_str(), "A???");
-        assert_eq!(
-            ErrorWord::of(b"ABCDEFGHIJKLMNOPQRST").as_str(),
-            "ABCDEFGHIJKLMNOP"
-        );
+        assert_eq!(ErrorWord::of(b"ABCDEFGHIJKLMNOPQRST").as_str(), "ABCDEFGHIJKLMNOP");
     }
 
     #[test]

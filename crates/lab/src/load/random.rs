@@ -42,10 +42,7 @@ mod tests {
         for _ in 0..70_000 {
             counts[random.below(7) as usize] += 1;
         }
-        assert!(
-            counts.iter().all(|count| (9_500..10_500).contains(count)),
-            "{counts:?}"
-        );
+        assert!(counts.iter().all(|count| (9_500..10_500).contains(count)), "{counts:?}");
         assert_eq!(random.below(0), 0);
     }
 }

@@ -55,9 +55,7 @@ fn scan_bulk(
     length: Option<i64>,
     bulk_bytes_max: usize,
 ) -> Result<Option<(Reply<'_>, usize)>, Malformed> {
-    let length = length
-        .and_then(|length| usize::try_from(length).ok())
-        .ok_or(Malformed)?;
+    let length = length.and_then(|length| usize::try_from(length).ok()).ok_or(Malformed)?;
     if length > bulk_bytes_max {
         return Err(Malformed);
     }
@@ -92,9 +90,7 @@ fn parse_integer(digits: &[u8]) -> Option<i64> {
     for &digit in digits {
         let digit = i64::from(digit.checked_sub(b'0').filter(|digit| *digit <= 9)?);
         // Counted towards the sign, because the smallest number has no positive counterpart.
-        value = value
-            .checked_mul(10)?
-            .checked_add(if negative { -digit } else { digit })?;
+        value = value.checked_mul(10)?.checked_add(if negative { -digit } else { digit })?;
     }
     Some(value)
 }
@@ -113,15 +109,9 @@ mod tests {
     #[test]
     fn every_kind_of_reply_is_read() {
         assert_eq!(whole(b"+OK\r\n"), Ok(Some((Reply::Status(b"OK"), 5))));
-        assert_eq!(
-            whole(b"-ERR no\r\n:1\r\n"),
-            Ok(Some((Reply::Error(b"ERR no"), 9)))
-        );
+        assert_eq!(whole(b"-ERR no\r\n:1\r\n"), Ok(Some((Reply::Error(b"ERR no"), 9))));
         assert_eq!(whole(b":-42\r\n"), Ok(Some((Reply::Integer(-42), 6))));
-        assert_eq!(
-            whole(b":-9223372036854775808\r\n"),
-            Ok(Some((Reply::Integer(i64::MIN), 23)))
-        );
+        assert_eq!(whole(b":-9223372036854775808\r\n"), Ok(Some((Reply::Integer(i64::MIN), 23))));
         assert_eq!(whole(b"$3\r\na\r\n\r\n"), Ok(Some((Reply::Bulk(b"a\r\n"), 9))));
         assert_eq!(whole(b"$0\r\n\r\n"), Ok(Some((Reply::Bulk(b""), 6))));
         assert_eq!(whole(b"$-1\r\n"), Ok(Some((Reply::Null, 5))));
@@ -130,14 +120,7 @@ mod tests {
 
     #[test]
     fn a_reply_that_is_cut_anywhere_is_waited_for() {
-        for reply in [
-            &b"+OK\r\n"[..],
-            b"-ERR x\r\n",
-            b":12\r\n",
-            b"$5\r\nhello\r\n",
-            b"$-1\r\n",
-            b"_\r\n",
-        ] {
+        for reply in [&b"+OK\r\n"[..], b"-ERR x\r\n", b":12\r\n", b"$5\r\nhello\r\n", b"$-1\r\n", b"_\r\n"] {
             for cut in 0..reply.len() {
                 assert_eq!(whole(&reply[..cut]), Ok(None), "{:?}", &reply[..cut]);
             }
@@ -161,12 +144,7 @@ mod tests {
             b"$1\r\nabc",
             b"_x\r\n",
         ] {
-            assert_eq!(
-                whole(input),
-                Err(Malformed),
-                "{:?}",
-                String::from_utf8_lossy(input)
-            );
+            assert_eq!(whole(input), Err(Malformed), "{:?}", String::from_utf8_lossy(input));
         }
     }
 
@@ -184,9 +162,8 @@ mod tests {
         let mut random = Random::new(7);
         for _ in 0..100_000 {
             let length = random.below(24);
-            let input: Vec<u8> = (0..length)
-                .map(|_| alphabet[random.below(alphabet.len() as u64) as usize])
-                .collect();
+            let input: Vec<u8> =
+                (0..length).map(|_| alphabet[random.below(alphabet.len() as u64) as usize]).collect();
             if let Ok(Some((_, consumed))) = whole(&input) {
                 assert!(consumed > 0 && consumed <= input.len());
             }

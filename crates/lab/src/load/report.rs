@@ -99,12 +99,7 @@ impl Report {
         loader_cpu: Option<Duration>,
         tally: Tally,
     ) -> Self {
-        Self {
-            options,
-            elapsed,
-            loader_cpu,
-            tally,
-        }
+        Self { options, elapsed, loader_cpu, tally }
     }
 
     /// What was asked for.
@@ -151,12 +146,7 @@ impl Report {
     pub fn count(&self, outcome: Outcome) -> u64 {
         match outcome {
             Outcome::Ok => self.operations(),
-            _ => self
-                .tally
-                .failures()
-                .filter(|entry| entry.1 == outcome)
-                .map(|entry| entry.2.len())
-                .sum(),
+            _ => self.tally.failures().filter(|entry| entry.1 == outcome).map(|entry| entry.2.len()).sum(),
         }
     }
 
@@ -172,10 +162,7 @@ impl Report {
             .filter(|operation| !self.tally.successes_of(*operation).is_empty())
             .map(|operation| self.row(Some(operation), Outcome::Ok, self.tally.successes_of(operation)));
         let all = self.row(None, Outcome::Ok, &self.tally.all_successes());
-        let failures = self
-            .tally
-            .failures()
-            .map(|entry| self.row(Some(entry.0), entry.1, &entry.2));
+        let failures = self.tally.failures().map(|entry| self.row(Some(entry.0), entry.1, &entry.2));
         successes.chain([all]).chain(failures).collect()
     }
 
@@ -186,17 +173,13 @@ impl Report {
     /// The generator's share of the time of its threads.
     fn loader_busy(&self) -> Option<f64> {
         let seconds = self.elapsed.as_secs_f64() * self.options.threads as f64;
-        self.loader_cpu
-            .filter(|_| seconds > 0.0)
-            .map(|cpu| cpu.as_secs_f64() / seconds)
+        self.loader_cpu.filter(|_| seconds > 0.0).map(|cpu| cpu.as_secs_f64() / seconds)
     }
 
     /// The processor time that a million of its operations cost the generator, in seconds.
     pub fn loader_cpu_s_per_million(&self) -> Option<f64> {
         let ended = self.operations() + self.failures() + self.unknown();
-        self.loader_cpu
-            .filter(|_| ended > 0)
-            .map(|cpu| cpu.as_secs_f64() * 1e6 / ended as f64)
+        self.loader_cpu.filter(|_| ended > 0).map(|cpu| cpu.as_secs_f64() * 1e6 / ended as f64)
     }
 
     /// One object with everything. Names are stable and end in their unit.
@@ -204,12 +187,7 @@ impl Report {
         let options = &self.options;
         let mix: Map<String, Value> = Operation::ALL
             .into_iter()
-            .map(|operation| {
-                (
-                    operation.name().to_lowercase(),
-                    json!(options.mix.weight(operation)),
-                )
-            })
+            .map(|operation| (operation.name().to_lowercase(), json!(options.mix.weight(operation))))
             .collect();
         let (stop_count, stop_s) = match options.stop {
             Stop::Count(count) => (Some(count), None),
@@ -322,10 +300,7 @@ impl fmt::Display for Report {
             plural(self.options.threads as u64, "thread")
         )?;
         if busy > LOADER_BUSY_SHARE {
-            writeln!(
-                formatter,
-                "it may have been the limit itself: more --threads would tell"
-            )?;
+            writeln!(formatter, "it may have been the limit itself: more --threads would tell")?;
         }
         Ok(())
     }
@@ -339,16 +314,10 @@ pub(crate) fn describe(options: &Options) -> String {
         let weight = options.mix.weight(operation);
         if weight > 0 {
             let percent = f64::from(weight) * 100.0 / options.mix.total() as f64;
-            mix.push(format!(
-                "{} {}%",
-                operation.name(),
-                (percent * 100.0).round() / 100.0
-            ));
+            mix.push(format!("{} {}%", operation.name(), (percent * 100.0).round() / 100.0));
         }
     }
-    let wait = options
-        .wait
-        .map_or(String::new(), |wait| format!(", WAIT {}", wait.replicas));
+    let wait = options.wait.map_or(String::new(), |wait| format!(", WAIT {}", wait.replicas));
     format!(
         "{}: {} with a pipeline of {}, {}, {}, values of {}{wait}",
         addresses.join(" "),
@@ -361,11 +330,7 @@ pub(crate) fn describe(options: &Options) -> String {
 }
 
 fn per_second(count: u64, elapsed: Duration) -> f64 {
-    if elapsed.is_zero() {
-        0.0
-    } else {
-        count as f64 / elapsed.as_secs_f64()
-    }
+    if elapsed.is_zero() { 0.0 } else { count as f64 / elapsed.as_secs_f64() }
 }
 
 /// Two digits behind the point: more would only look precise.
@@ -402,19 +367,10 @@ pub(crate) mod tests {
             tally.record(Operation::Get, Outcome::Ok, latency_us);
             tally.record(Operation::Set, Outcome::Ok, 2 * latency_us);
         }
-        tally.record(
-            Operation::Set,
-            Outcome::Error(ErrorWord::of(b"NOQUORUM x")),
-            9_000,
-        );
+        tally.record(Operation::Set, Outcome::Error(ErrorWord::of(b"NOQUORUM x")), 9_000);
         tally.record(Operation::Set, Outcome::Lost, 9_000);
         tally.connections_lost = 1;
-        Report::new(
-            Options::default(),
-            Duration::from_secs(1),
-            Some(Duration::from_millis(950)),
-            tally,
-        )
+        Report::new(Options::default(), Duration::from_secs(1), Some(Duration::from_millis(950)), tally)
     }
 
     #[test]
@@ -425,10 +381,7 @@ pub(crate) mod tests {
         assert_eq!((&json["failures"], &json["unknown"]), (&json!(1), &json!(1)));
         assert_eq!(json["connections_lost"], 1);
         assert_eq!(json["loader_cpu_s_per_million"], 474.53);
-        assert_eq!(
-            json["options"]["mix"],
-            json!({"get": 1, "set": 1, "incr": 0, "ping": 0})
-        );
+        assert_eq!(json["options"]["mix"], json!({"get": 1, "set": 1, "incr": 0, "ping": 0}));
         assert_eq!(json["results"][0]["operation"], "GET");
         assert_eq!(json["results"][0]["p99_us"], 100);
         assert_eq!(json["results"][2]["operation"], "all");
@@ -442,14 +395,8 @@ pub(crate) mod tests {
         let csv = sample(10, 100).to_csv("");
         let columns = Report::CSV_HEADER.split(',').count();
         assert_eq!(csv.lines().count(), 5);
-        assert!(
-            csv.lines().all(|line| line.split(',').count() == columns),
-            "{csv}"
-        );
-        assert!(
-            csv.starts_with("GET,ok,10,10.00,100.00,100,100,100,100,100,100\n"),
-            "{csv}"
-        );
+        assert!(csv.lines().all(|line| line.split(',').count() == columns), "{csv}");
+        assert!(csv.starts_with("GET,ok,10,10.00,100.00,100,100,100,100,100,100\n"), "{csv}");
     }
 
     #[test]
@@ -466,9 +413,6 @@ pub(crate) mod tests {
 
     #[test]
     fn numbers_are_grouped() {
-        assert_eq!(
-            [0, 999, 1000, 1_234_567].map(grouped),
-            ["0", "999", "1,000", "1,234,567"]
-        );
+        assert_eq!([0, 999, 1000, 1_234_567].map(grouped), ["0", "999", "1,000", "1,234,567"]);
     }
 }

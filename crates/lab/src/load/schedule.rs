@@ -34,19 +34,12 @@ impl Schedule {
             Stop::Duration(duration) => Until::Time(measure_from + duration),
             Stop::Count(operations) => Until::Operations(operations),
         };
-        Self {
-            measure_from,
-            until,
-            pipeline,
-        }
+        Self { measure_from, until, pipeline }
     }
 
     pub(crate) fn admit(&mut self, now: Instant) -> Option<Admitted> {
         if now < self.measure_from {
-            return Some(Admitted {
-                operations: self.pipeline,
-                is_measured: false,
-            });
+            return Some(Admitted { operations: self.pipeline, is_measured: false });
         }
         let operations = match &mut self.until {
             Until::Time(end) if now < *end => self.pipeline,
@@ -57,10 +50,7 @@ impl Schedule {
                 operations as usize
             }
         };
-        (operations > 0).then_some(Admitted {
-            operations,
-            is_measured: true,
-        })
+        (operations > 0).then_some(Admitted { operations, is_measured: true })
     }
 
     /// An operation has to be done once more.
@@ -98,25 +88,15 @@ mod tests {
     fn a_count_is_met_exactly_and_warming_up_does_not_count() {
         let start = Instant::now();
         let mut schedule = Schedule::new(start, SECOND, Stop::Count(20), 16);
-        let warming = Admitted {
-            operations: 16,
-            is_measured: false,
-        };
+        let warming = Admitted { operations: 16, is_measured: false };
         assert_eq!(schedule.admit(start), Some(warming));
         let now = start + SECOND;
-        let sizes: Vec<_> = std::iter::from_fn(|| schedule.admit(now))
-            .map(|batch| batch.operations)
-            .collect();
+        let sizes: Vec<_> =
+            std::iter::from_fn(|| schedule.admit(now)).map(|batch| batch.operations).collect();
         assert_eq!(sizes, [16, 4]);
         assert!(schedule.is_over(now));
         schedule.give_back();
-        assert_eq!(
-            schedule.admit(now),
-            Some(Admitted {
-                operations: 1,
-                is_measured: true
-            })
-        );
+        assert_eq!(schedule.admit(now), Some(Admitted { operations: 1, is_measured: true }));
     }
 
     #[test]

@@ -43,9 +43,7 @@ impl Tally {
     #[cold]
     fn failure(&mut self, operation: Operation, outcome: Outcome) -> &mut Histogram<u64> {
         let find = |failures: &[(Operation, Outcome, _)], outcome| {
-            failures
-                .iter()
-                .position(|entry| entry.0 == operation && entry.1 == outcome)
+            failures.iter().position(|entry| entry.0 == operation && entry.1 == outcome)
         };
         let mut outcome = outcome;
         let mut position = find(&self.failures, outcome);
@@ -95,20 +93,12 @@ impl Tally {
 
     /// How many operations failed for certain.
     pub(crate) fn failed_count(&self) -> u64 {
-        self.failures
-            .iter()
-            .filter(|entry| !entry.1.is_unknown())
-            .map(|entry| entry.2.len())
-            .sum()
+        self.failures.iter().filter(|entry| !entry.1.is_unknown()).map(|entry| entry.2.len()).sum()
     }
 
     /// How many operations may or may not have happened.
     pub(crate) fn unknown_count(&self) -> u64 {
-        self.failures
-            .iter()
-            .filter(|entry| entry.1.is_unknown())
-            .map(|entry| entry.2.len())
-            .sum()
+        self.failures.iter().filter(|entry| entry.1.is_unknown()).map(|entry| entry.2.len()).sum()
     }
 }
 
@@ -123,10 +113,7 @@ mod tests {
         tally.record(Operation::Get, Outcome::Miss, 1_000_000);
         tally.record(Operation::Get, Outcome::Lost, 1_000_000);
         assert_eq!(tally.all_successes().max(), 100);
-        assert_eq!(
-            (tally.success_count(), tally.failed_count(), tally.unknown_count()),
-            (1, 1, 1)
-        );
+        assert_eq!((tally.success_count(), tally.failed_count(), tally.unknown_count()), (1, 1, 1));
     }
 
     #[test]

@@ -25,9 +25,7 @@ impl Values {
         let letters = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ_-abcdefghijklmnopqrstuvwxyz";
         let mut random = Random::new(FILLER_SEED);
         let length = bytes.saturating_sub(HEADER_BYTES) + FILLER_STARTS;
-        let filler = (0..length)
-            .map(|_| letters[(random.next() >> 58) as usize])
-            .collect();
+        let filler = (0..length).map(|_| letters[(random.next() >> 58) as usize]).collect();
         Self { bytes, filler }
     }
 

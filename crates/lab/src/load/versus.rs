@@ -24,26 +24,11 @@ struct Figure {
 }
 
 const FIGURES: [Figure; 5] = [
-    Figure {
-        name: "per_s",
-        of: |row| row.per_second,
-    },
-    Figure {
-        name: "p50_us",
-        of: |row| row.p50_us as f64,
-    },
-    Figure {
-        name: "p95_us",
-        of: |row| row.p95_us as f64,
-    },
-    Figure {
-        name: "p99_us",
-        of: |row| row.p99_us as f64,
-    },
-    Figure {
-        name: "p99_9_us",
-        of: |row| row.p99_9_us as f64,
-    },
+    Figure { name: "per_s", of: |row| row.per_second },
+    Figure { name: "p50_us", of: |row| row.p50_us as f64 },
+    Figure { name: "p95_us", of: |row| row.p95_us as f64 },
+    Figure { name: "p99_us", of: |row| row.p99_us as f64 },
+    Figure { name: "p99_9_us", of: |row| row.p99_9_us as f64 },
 ];
 
 /// One figure of one operation on both sides.
@@ -95,12 +80,8 @@ impl Comparison {
         let Some([first, _]) = self.rounds.first() else {
             return Vec::new();
         };
-        let mut names: Vec<&str> = first
-            .rows()
-            .iter()
-            .filter(|row| row.outcome == Outcome::Ok)
-            .map(Row::operation_name)
-            .collect();
+        let mut names: Vec<&str> =
+            first.rows().iter().filter(|row| row.outcome == Outcome::Ok).map(Row::operation_name).collect();
         names.rotate_right(1);
         // With one operation only, its figures are those of all.
         if names.len() == 2 {
@@ -132,11 +113,8 @@ impl Comparison {
                 "ratio_max": rounded(line.ratio_max),
             });
         }
-        let rounds: Vec<Value> = self
-            .rounds
-            .iter()
-            .map(|[a, b]| json!({ "a": a.to_json(), "b": b.to_json() }))
-            .collect();
+        let rounds: Vec<Value> =
+            self.rounds.iter().map(|[a, b]| json!({ "a": a.to_json(), "b": b.to_json() })).collect();
         json!({ "medians": figures, "rounds": rounds })
     }
 
@@ -232,9 +210,7 @@ mod tests {
 
     fn comparison() -> Comparison {
         let rounds = [(300, 100), (100, 50), (200, 100)];
-        Comparison {
-            rounds: rounds.map(|(a, b)| [sample(a, 10), sample(b, 20)]).into(),
-        }
+        Comparison { rounds: rounds.map(|(a, b)| [sample(a, 10), sample(b, 20)]).into() }
     }
 
     #[test]

@@ -3,22 +3,26 @@
 //! In the steady state a batch costs one write and one read, and the wait for events is shared by all
 //! connections that are ready together. Time is read twice per batch, before its write and after its read.
 
+mod upkeep;
+mod work;
+
 use std::io;
 use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 
 use mio::event::Event;
-use mio::{Events, Poll, Token};
+use mio::{Events, Poll};
 
 use super::Error;
-use super::connection::{Connection, State};
+use super::connection::{Connection, Filled, State};
 use super::options::Options;
-use super::outcome::{Operation, Outcome};
+use super::outcome::Outcome;
 use super::random::Random;
 use super::reply::{Reply, scan};
 use super::schedule::Schedule;
 use super::tally::Tally;
-use super::workload::{Expected, Workload};
+use super::workload::Workload;
+use work::Work;
 
 /// How often timeouts and idle connections are looked after.
 const SWEEP_EVERY: Duration = Duration::from_millis(100);
@@ -52,18 +56,6 @@ pub(crate) struct Worker<'options> {
     /// How many connections cannot be used.
     down: usize,
     connect_failure: Option<Error>,
-}
-
-/// What is being done and what came of it.
-struct Work {
-    workload: Workload,
-    /// `None` while nothing is to be sent.
-    schedule: Option<Schedule>,
-    is_loading: bool,
-    tally: Tally,
-    last_end: Instant,
-    last_progress: Instant,
-    last_failure: Option<(Operation, Outcome)>,
 }
 
 /// What a worker says when its work has ended.
@@ -155,16 +147,10 @@ impl<'options> Worker<'options> {
                 let _ = tallies.send(std::mem::replace(&mut self.work.tally, Tally::new()));
             }
         }
-        let cpu = cpu_before
-            .flatten()
-            .zip(thread_cpu())
-            .map(|(before, after)| after.saturating_sub(before));
+        let cpu = cpu_before.flatten().zip(thread_cpu()).map(|(before, after)| after.saturating_sub(before));
         self.work.schedule = None;
         let _ = tallies.send(std::mem::replace(&mut self.work.tally, Tally::new()));
-        Ok(Finish {
-            last_end: self.work.last_end,
-            cpu,
-        })
+        Ok(Finish { last_end: self.work.last_end, cpu })
     }
 
     fn new_events(&self) -> Events {
@@ -172,10 +158,7 @@ impl<'options> Worker<'options> {
     }
 
     fn is_over(&self) -> bool {
-        self.work
-            .schedule
-            .as_ref()
-            .is_none_or(|schedule| schedule.is_over(self.now))
+        self.work.schedule.as_ref().is_none_or(|schedule| schedule.is_over(self.now))
     }
 
     /// Waits for events and handles them.
@@ -213,9 +196,7 @@ impl<'options> Worker<'options> {
     fn finish_connect(&mut self, index: usize) -> Result<(), Loss> {
         let connection = &mut self.connections[index];
         if connection.is_connected().map_err(lost)? {
-            connection
-                .greet(self.options.password.as_deref(), self.now)
-                .map_err(lost)?;
+            connection.greet(self.options.password.as_deref(), self.now).map_err(lost)?;
         }
         Ok(())
     }
@@ -229,10 +210,10 @@ impl<'options> Worker<'options> {
             // A closed socket is read to its end: no further edge will tell.
             let is_closed = event.is_read_closed() || event.is_error();
             loop {
-                let is_drained = self.connections[index].fill().map_err(lost)?;
+                let filled = self.connections[index].fill().map_err(lost)?;
                 self.now = Instant::now();
                 self.receive(index)?;
-                if is_drained && !is_closed {
+                if filled == Filled::Nothing || filled == Filled::Drained && !is_closed {
                     break;
                 }
             }
@@ -302,8 +283,7 @@ impl<'options> Worker<'options> {
             }
             if has_ended {
                 batch.answered += 1;
-                self.work
-                    .conclude(expected, outcome, latency_us, batch.is_measured, self.now);
+                self.work.conclude(expected, outcome, latency_us, batch.is_measured, self.now);
             } else {
                 batch.write = Some(outcome);
             }
@@ -317,16 +297,10 @@ impl<'options> Worker<'options> {
         }
         Ok(())
     }
-}
 
-impl Worker<'_> {
     /// Sends a connection's next batch, if the schedule has one.
     fn send(&mut self, index: usize) -> Result<(), Loss> {
-        let admitted = self
-            .work
-            .schedule
-            .as_mut()
-            .and_then(|schedule| schedule.admit(self.now));
+        let admitted = self.work.schedule.as_mut().and_then(|schedule| schedule.admit(self.now));
         let Some(admitted) = admitted else { return Ok(()) };
         let connection = &mut self.connections[index];
         connection.begin_batch(admitted.is_measured);
@@ -339,132 +313,6 @@ impl Worker<'_> {
         connection.batch.sent_at = self.now;
         connection.flush().map_err(lost)
     }
-
-    /// Gives every connection that has nothing to do its next batch.
-    fn send_idle(&mut self) {
-        for index in 0..self.connections.len() {
-            let connection = &self.connections[index];
-            let is_idle = connection.state == State::Ready && !connection.batch.is_in_flight();
-            if is_idle && let Err((cause, error)) = self.send(index) {
-                self.lose(index, cause, error);
-            }
-        }
-    }
-
-    /// Looks after what no event tells: reconnections, replies that do not come, operations given back.
-    fn sweep(&mut self) -> Result<(), Error> {
-        for index in 0..self.connections.len() {
-            let connection = &mut self.connections[index];
-            let result = match connection.state {
-                State::Down { retry_at } if self.now >= retry_at => connection
-                    .open(self.poll.registry(), Token(index), self.now)
-                    .map_err(lost),
-                State::Connecting { since } | State::Greeting { since, .. }
-                    if self.now.saturating_duration_since(since) > CONNECT_TIMEOUT =>
-                {
-                    Err((Outcome::Timeout, io::ErrorKind::TimedOut.into()))
-                }
-                State::Ready if connection.is_overdue(self.now, self.options.reply_timeout) => {
-                    Err((Outcome::Timeout, io::ErrorKind::TimedOut.into()))
-                }
-                _ => Ok(()),
-            };
-            if let Err((cause, error)) = result {
-                self.lose(index, cause, error);
-            }
-        }
-        self.send_idle();
-        self.next_sweep = self.now
-            + if self.down > 0 {
-                SWEEP_EVERY_WHILE_DOWN
-            } else {
-                SWEEP_EVERY
-            };
-        self.check_progress()
-    }
-
-    /// A run that ends by count would never end when nothing does.
-    fn check_progress(&self) -> Result<(), Error> {
-        let ends_by_count = self.work.schedule.as_ref().is_some_and(Schedule::ends_by_count);
-        let silence = self.now.saturating_duration_since(self.work.last_progress);
-        if !ends_by_count || silence <= self.options.reply_timeout {
-            return Ok(());
-        }
-        let last_failure = match &self.work.last_failure {
-            Some((operation, outcome)) => format!("; the last failure was {} {outcome}", operation.name()),
-            None => String::new(),
-        };
-        Err(Error::Stalled {
-            silence,
-            is_loading: self.work.is_loading,
-            last_failure,
-        })
-    }
-
-    /// Gives a connection up: what it had in flight may or may not have happened.
-    #[cold]
-    fn lose(&mut self, index: usize, cause: Outcome, error: io::Error) {
-        let Connection {
-            address,
-            state,
-            batch,
-            ..
-        } = &mut self.connections[index];
-        if batch.is_in_flight() {
-            self.busy -= 1;
-        }
-        let latency_us = micros_between(batch.sent_at, self.now);
-        let mut outcome = cause;
-        for expected in &batch.expected[batch.answered..] {
-            self.work
-                .conclude(*expected, outcome, latency_us, batch.is_measured, self.now);
-            // One reply was malformed; those behind it were never seen.
-            if outcome == Outcome::Protocol {
-                outcome = Outcome::Lost;
-            }
-        }
-        if *state == State::Ready {
-            self.down += 1;
-            self.work.tally.connections_lost += 1;
-        } else {
-            self.connect_failure = Some(Error::Connect {
-                address: *address,
-                source: error,
-            });
-        }
-        let jitter = self.random.below(1000) as u32;
-        self.connections[index].close(self.now, jitter);
-        self.next_sweep = self.next_sweep.min(self.now + SWEEP_EVERY_WHILE_DOWN);
-    }
-}
-
-impl Work {
-    /// An operation has ended.
-    fn conclude(
-        &mut self,
-        expected: Expected,
-        outcome: Outcome,
-        latency_us: u64,
-        is_measured: bool,
-        now: Instant,
-    ) {
-        if is_measured {
-            self.tally.record(expected.operation, outcome, latency_us);
-        }
-        self.last_end = now;
-        if outcome == Outcome::Ok || !self.is_loading {
-            self.last_progress = now;
-        }
-        if outcome != Outcome::Ok {
-            self.last_failure = Some((expected.operation, outcome));
-            if self.is_loading {
-                self.workload.load_again(expected.key);
-                if let Some(schedule) = &mut self.schedule {
-                    schedule.give_back();
-                }
-            }
-        }
-    }
 }
 
 /// Why a connection cannot be used any further: what that means for its operations, and what the system said.
@@ -475,10 +323,7 @@ fn lost(error: io::Error) -> Loss {
 }
 
 fn out_of_step() -> Loss {
-    (
-        Outcome::Protocol,
-        io::Error::other("it does not answer as a Redis server does"),
-    )
+    (Outcome::Protocol, io::Error::other("it does not answer as a Redis server does"))
 }
 
 fn micros_between(earlier: Instant, later: Instant) -> u64 {
@@ -488,10 +333,5 @@ fn micros_between(earlier: Instant, later: Instant) -> u64 {
 /// The processor time that this thread has used; only Linux tells it without a system call of its own.
 fn thread_cpu() -> Option<Duration> {
     let schedstat = std::fs::read_to_string("/proc/thread-self/schedstat").ok()?;
-    schedstat
-        .split(' ')
-        .next()?
-        .parse()
-        .ok()
-        .map(Duration::from_nanos)
+    schedstat.split(' ').next()?.parse().ok().map(Duration::from_nanos)
 }

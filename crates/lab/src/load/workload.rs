@@ -85,10 +85,7 @@ impl Workload {
 
     /// From now on write the keys from `first` on, in order.
     pub(crate) fn start_loading(&mut self, first: u64) {
-        self.loading = Some(Loading {
-            next: first,
-            again: Vec::new(),
-        });
+        self.loading = Some(Loading { next: first, again: Vec::new() });
     }
 
     /// From now on draw from the mix.
@@ -132,10 +129,7 @@ impl Workload {
             [(_, only)] => only,
             _ => {
                 let draw = self.random.below(self.shares_total);
-                self.shares
-                    .iter()
-                    .find(|(end, _)| draw < *end)
-                    .map_or(Operation::Ping, |share| share.1)
+                self.shares.iter().find(|(end, _)| draw < *end).map_or(Operation::Ping, |share| share.1)
             }
         };
         (operation, self.random.below(self.keys))
@@ -203,10 +197,7 @@ impl Template {
     fn new(command: &str, prefix: &str, digits: usize, tail: &str) -> Self {
         let key_bytes = prefix.len() + digits;
         let head = format!("{command}${key_bytes}\r\n{prefix}{:0digits$}", 0);
-        Self {
-            digits_end: head.len(),
-            bytes: format!("{head}\r\n{tail}").into_bytes(),
-        }
+        Self { digits_end: head.len(), bytes: format!("{head}\r\n{tail}").into_bytes() }
     }
 
     fn append(&self, key: u64, out: &mut Vec<u8>) {
@@ -230,10 +221,7 @@ mod tests {
     use crate::load::options::Mix;
 
     fn workload(change: impl FnOnce(&mut Options)) -> Workload {
-        let mut options = Options {
-            keys: 1000,
-            ..Options::default()
-        };
+        let mut options = Options { keys: 1000, ..Options::default() };
         change(&mut options);
         Workload::new(&options, 0)
     }
@@ -248,17 +236,11 @@ mod tests {
     fn requests_are_well_formed() {
         let mut get = workload(|options| options.mix = Mix::only(Operation::Get));
         let (expected, request) = next(&mut get);
-        assert_eq!(
-            request,
-            format!("*2\r\n$3\r\nGET\r\n$16\r\nkey:{:012}\r\n", expected.key)
-        );
+        assert_eq!(request, format!("*2\r\n$3\r\nGET\r\n$16\r\nkey:{:012}\r\n", expected.key));
 
         let mut incr = workload(|options| options.mix = Mix::only(Operation::Incr));
         let (expected, request) = next(&mut incr);
-        assert_eq!(
-            request,
-            format!("*2\r\n$4\r\nINCR\r\n$24\r\nkey:counter:{:012}\r\n", expected.key)
-        );
+        assert_eq!(request, format!("*2\r\n$4\r\nINCR\r\n$24\r\nkey:counter:{:012}\r\n", expected.key));
 
         let mut ping = workload(|options| options.mix = Mix::only(Operation::Ping));
         assert_eq!(next(&mut ping).1, "*1\r\n$4\r\nPING\r\n");
@@ -268,28 +250,16 @@ mod tests {
     fn what_a_set_writes_is_what_a_get_expects() {
         let mut workload = workload(|options| {
             options.mix = Mix::only(Operation::Set);
-            options.wait = Some(Wait {
-                replicas: 2,
-                timeout_ms: 100,
-            });
+            options.wait = Some(Wait { replicas: 2, timeout_ms: 100 });
         });
         let (expected, request) = next(&mut workload);
         let head = format!("*3\r\n$3\r\nSET\r\n$16\r\nkey:{:012}\r\n$64\r\n", expected.key);
         let tail = "\r\n*3\r\n$4\r\nWAIT\r\n$1\r\n2\r\n$3\r\n100\r\n";
         let value = request.strip_prefix(&head).unwrap().strip_suffix(tail).unwrap();
-        let read = Expected {
-            operation: Operation::Get,
-            key: expected.key,
-        };
+        let read = Expected { operation: Operation::Get, key: expected.key };
         assert_eq!(workload.judge(read, &Reply::Bulk(value.as_bytes())), Outcome::Ok);
-        let other = Expected {
-            operation: Operation::Get,
-            key: expected.key + 1,
-        };
-        assert_eq!(
-            workload.judge(other, &Reply::Bulk(value.as_bytes())),
-            Outcome::WrongValue
-        );
+        let other = Expected { operation: Operation::Get, key: expected.key + 1 };
+        assert_eq!(workload.judge(other, &Reply::Bulk(value.as_bytes())), Outcome::WrongValue);
     }
 
     #[test]
@@ -301,24 +271,14 @@ mod tests {
 
     #[test]
     fn the_mix_is_kept_and_a_seed_repeats_it() {
-        let mix = Mix {
-            get: 8,
-            set: 1,
-            incr: 1,
-            ping: 0,
-        };
+        let mix = Mix { get: 8, set: 1, incr: 1, ping: 0 };
         let draw = || {
             let mut workload = workload(|options| options.mix = mix);
             (0..10_000).map(|_| next(&mut workload).0).collect::<Vec<_>>()
         };
         let first = draw();
         assert_eq!(first, draw());
-        let count = |operation| {
-            first
-                .iter()
-                .filter(|expected| expected.operation == operation)
-                .count()
-        };
+        let count = |operation| first.iter().filter(|expected| expected.operation == operation).count();
         assert!((7_800..8_200).contains(&count(Operation::Get)));
         assert!((850..1_150).contains(&count(Operation::Set)));
         assert_eq!(count(Operation::Ping), 0);
@@ -337,12 +297,7 @@ mod tests {
 
     #[test]
     fn replies_are_judged() {
-        let workload = workload(|options| {
-            options.wait = Some(Wait {
-                replicas: 2,
-                timeout_ms: 100,
-            })
-        });
+        let workload = workload(|options| options.wait = Some(Wait { replicas: 2, timeout_ms: 100 }));
         let judge = |operation, reply| workload.judge(Expected { operation, key: 1 }, &reply);
         let no = Outcome::Error(ErrorWord::of(b"NO"));
         assert_eq!(judge(Operation::Get, Reply::Null), Outcome::Miss);

@@ -151,10 +151,5 @@ fn read_number(reader: &mut BufReader<TcpStream>) -> io::Result<Option<usize>> {
     if reader.read_line(&mut line)? == 0 {
         return Ok(None);
     }
-    Ok(Some(
-        line[1..]
-            .trim_end()
-            .parse()
-            .expect("the generator sends well-formed requests"),
-    ))
+    Ok(Some(line[1..].trim_end().parse().expect("the generator sends well-formed requests")))
 }

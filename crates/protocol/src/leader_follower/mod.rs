@@ -76,7 +76,7 @@ enum Role {
 }
 
 /// How a replica stands, for `INFO`, `/health` and tests.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Status {
     /// `leader`, `follower`, `recovering` or `idle`.
     pub role: &'static str,

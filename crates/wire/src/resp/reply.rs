@@ -101,15 +101,25 @@ fn write_element(reply: Reply<'_>, protocol: Protocol, out: &mut Vec<u8>) {
 /// Appends a type byte, a number and a line end.
 #[inline]
 fn write_head(kind: u8, number: i64, out: &mut Vec<u8>) {
-    // One append instead of three: each looks at the capacity anew.
-    let mut line = [0; 1 + 20 + 2];
-    let mut digits = itoa::Buffer::new();
-    let digits = digits.format(number).as_bytes();
-    let end = 1 + digits.len();
-    line[0] = kind;
-    line[1..end].copy_from_slice(digits);
-    line[end..end + 2].copy_from_slice(b"\r\n");
-    out.extend_from_slice(&line[..end + 2]);
+    // From the last byte to the first, so that a single copy appends it: copies cost more than digits here.
+    let mut line = *b"?-9223372036854775808\r\n";
+    let mut start = line.len() - 2;
+    let mut rest = number.unsigned_abs();
+    loop {
+        start -= 1;
+        line[start] = b'0' + (rest % 10) as u8;
+        rest /= 10;
+        if rest == 0 {
+            break;
+        }
+    }
+    if number < 0 {
+        start -= 1;
+        line[start] = b'-';
+    }
+    start -= 1;
+    line[start] = kind;
+    out.extend_from_slice(&line[start..]);
 }
 
 #[inline]

@@ -283,6 +283,7 @@ impl RequestParser {
                 return Ok(Progress::Incomplete { needed: end + 2 - buffer.len() });
             };
             if line_end != b"\r\n" {
+                self.stage = Stage::Bulk { length };
                 return Err(ProtocolError::ExpectedLineEnd);
             }
             // The whole request is shorter than 4 GiB: `parse_bulk_length` saw to it.

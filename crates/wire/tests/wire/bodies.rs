@@ -8,12 +8,12 @@ use wire::handshake::{Acceptor, Dialer, Identity};
 use wire::resp::{Limits, Progress, ProtocolError, RequestParser};
 
 /// Limits that short inputs can reach.
-pub fn small_limits(authenticated: bool) -> Limits {
+pub(crate) fn small_limits(authenticated: bool) -> Limits {
     Limits { bulk_bytes_max: 40, arguments_max: 12, inline_bytes_max: 30, request_bytes_max: 160, authenticated }
 }
 
 /// Requests, and the error that ended them. The limits and the pieces come out of the first bytes.
-pub fn resp(data: &[u8]) {
+pub(crate) fn resp(data: &[u8]) {
     let Some(([kind, pieces @ ..], stream)) = data.split_first_chunk::<5>() else { return };
     let limits = match kind % 4 {
         0 => small_limits(true),
@@ -70,7 +70,7 @@ fn requests(stream: &[u8], limits: &Limits, mut piece: impl FnMut(usize) -> usiz
 }
 
 /// Frames out of any bytes, and handshakes with any messages.
-pub fn frame(data: &[u8]) {
+pub(crate) fn frame(data: &[u8]) {
     const PAYLOAD_BYTES_MAX: usize = 64;
     let mut rest = data;
     while let Ok(next) = frame::next(rest, PAYLOAD_BYTES_MAX) {
@@ -107,7 +107,7 @@ pub fn frame(data: &[u8]) {
 }
 
 /// Records of the log, which are commands, out of any bytes.
-pub fn record(data: &[u8]) {
+pub(crate) fn record(data: &[u8]) {
     let Ok(command) = Command::decode(&mut Reader::new(data)) else { return };
     let mut encoded = Vec::new();
     command.encode(&mut encoded);

@@ -1,1 +1,89 @@
-//! Tests of the table.
+//! What the table promises, by subject. Scripts read like a session: a command, an arrow, the reply.
+
+mod expiry;
+mod keys;
+mod memory;
+mod model;
+mod numbers;
+mod records;
+mod replicas;
+mod scan;
+mod script;
+mod snapshot;
+mod strings;
+
+use super::Table;
+use crate::codec::Reader;
+use crate::command::{Command, Condition, Expiry, List, SetAnswer};
+use crate::reply::{Reply, ReplyBuffer};
+use crate::{UnixMs, Version};
+
+/// A table with its reply buffer: one call per record.
+struct Store {
+    table: Table,
+    offset: Version,
+    time: UnixMs,
+}
+
+impl Store {
+    fn new() -> Store {
+        Store { table: Table::new(1), offset: 0, time: 1_000_000 }
+    }
+
+    /// Applies a command as the next record and tells the reply as text.
+    fn apply(&mut self, command: &Command<'_>) -> String {
+        self.offset += 1;
+        let mut out = ReplyBuffer::new();
+        self.table.apply(command, self.offset, self.time, &mut out);
+        text_of(&out)
+    }
+
+    fn read(&mut self, command: &Command<'_>) -> String {
+        let mut out = ReplyBuffer::new();
+        self.table.read(command, self.time, &mut out);
+        text_of(&out)
+    }
+
+    fn set(&mut self, key: &str, value: &str) {
+        assert_eq!(self.apply(&plain_set(key.as_bytes(), value.as_bytes())), "OK");
+    }
+
+    fn delete(&mut self, key: &str) -> String {
+        let mut scratch = Vec::new();
+        self.apply(&Command::Delete { keys: List::build(&mut scratch, [key.as_bytes()]) })
+    }
+
+    /// The version that reading the key answers.
+    fn version(&mut self, key: &str) -> Version {
+        self.table.read(&Command::Get { key: key.as_bytes() }, self.time, &mut ReplyBuffer::new())
+    }
+}
+
+fn plain_set<'a>(key: &'a [u8], value: &'a [u8]) -> Command<'a> {
+    let (expiry, condition, answer) = (Expiry::Clear, Condition::Always, SetAnswer::Status);
+    Command::Set { key, value, expiry, condition, answer }
+}
+
+/// One reply as text: `OK`, `nil`, `"bytes"`, `7`, `[a b]`, `status`, `!error`.
+fn text_of(out: &ReplyBuffer) -> String {
+    let mut reader = Reader::new(out.as_bytes());
+    let text = element(&mut reader);
+    assert!(reader.is_empty(), "exactly one reply is written");
+    text
+}
+
+fn element(reader: &mut Reader<'_>) -> String {
+    match Reply::decode(reader).unwrap() {
+        Reply::Ok => "OK".to_owned(),
+        Reply::Null => "nil".to_owned(),
+        Reply::Integer(number) => number.to_string(),
+        Reply::Bulk(bytes) => format!("\"{}\"", bytes.escape_ascii()),
+        Reply::Status(bytes) => bytes.escape_ascii().to_string(),
+        Reply::Error(bytes) => format!("!{}", bytes.escape_ascii()),
+        Reply::Array(count) => {
+            let elements: Vec<_> = (0..count).map(|_| element(reader)).collect();
+            format!("[{}]", elements.join(" "))
+        }
+        other => panic!("a table does not answer with {other:?}"),
+    }
+}

@@ -1,0 +1,56 @@
+//! How much memory values take as they come, grow, shrink and go.
+
+use super::*;
+
+fn usage(store: &mut Store, key: &str) -> usize {
+    store.read(&Command::MemoryUsage { key: key.as_bytes() }).parse().unwrap()
+}
+
+#[test]
+fn a_small_key_takes_little_beside_its_bytes() {
+    let mut store = Store::new();
+    assert_eq!(store.read(&Command::MemoryUsage { key: b"k" }), "nil");
+    store.set("a-key-of-16-byte", &"v".repeat(64));
+    assert!(usage(&mut store, "a-key-of-16-byte") <= 80 + 70);
+}
+
+#[test]
+fn a_value_that_shrinks_gives_memory_back() {
+    let mut store = Store::new();
+    store.set("k", &"v".repeat(10_000));
+    store.set("k", &"v".repeat(1000));
+    assert!(usage(&mut store, "k") < 1500);
+}
+
+#[test]
+fn appending_moves_a_value_rarely_and_wastes_no_more_than_half_of_it() {
+    let mut store = Store::new();
+    let (mut moves, mut bytes) = (0, 0);
+    for _ in 0..20_000 {
+        store.apply(&Command::Append { key: b"k", value: b"0123456789", bytes_max: 1 << 20 });
+        let now = usage(&mut store, "k");
+        moves += usize::from(now != bytes);
+        bytes = now;
+    }
+    assert!(moves < 40, "moved {moves} times");
+    assert!(bytes < 200_000 * 3 / 2 + 200);
+}
+
+#[test]
+fn an_emptied_table_holds_little() {
+    let mut store = Store::new();
+    let empty = store.table.memory_bytes();
+    for number in 0..20_000 {
+        store.set(&format!("key:{number}"), "value");
+    }
+    let full = store.table.memory_bytes();
+    assert!(full > 20_000 * 60, "{full}");
+    for number in 0..20_000 {
+        assert_eq!(store.delete(&format!("key:{number}")), "1");
+    }
+    let emptied = store.table.memory_bytes();
+    assert!(emptied < empty + 40_000, "{empty}, {full}, {emptied}");
+    store.set("k", "v");
+    store.apply(&Command::Clear);
+    assert!(store.table.memory_bytes() <= empty);
+}

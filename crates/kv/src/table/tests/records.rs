@@ -1,0 +1,100 @@
+//! Versions, and what a record gives to the keys that it writes.
+
+use super::*;
+
+#[test]
+fn a_record_gives_its_number_as_the_version() {
+    let mut table = Table::new(1);
+    let mut out = ReplyBuffer::new();
+    assert_eq!(table.apply(&plain_set(b"k", b"v"), 10, 0, &mut out), 10);
+    assert_eq!(table.read(&Command::Get { key: b"k" }, 0, &mut out), 10);
+    assert_eq!(table.read(&Command::Get { key: b"missing" }, 0, &mut out), 0);
+    assert_eq!(table.version_floor(), 10);
+}
+
+#[test]
+fn versions_grow_even_after_a_higher_one_came_from_elsewhere() {
+    let mut table = Table::new(1);
+    let mut out = ReplyBuffer::new();
+    let replicate = Command::Replicate { key: b"k", value: b"v", version: 1000 };
+    assert_eq!(table.apply(&replicate, 1, 0, &mut out), 1000);
+    assert_eq!(table.apply(&plain_set(b"k", b"w"), 2, 0, &mut out), 1001);
+    assert_eq!(table.apply(&plain_set(b"l", b"w"), 3, 0, &mut out), 1002);
+    assert_eq!(table.apply(&plain_set(b"l", b"w"), 5000, 0, &mut out), 5000);
+}
+
+#[test]
+fn a_record_that_changes_nothing_uses_no_version_up() {
+    let mut store = Store::new();
+    store.play("SET k v -> OK");
+    let floor = store.table.version_floor();
+    store.play(
+        r#"
+        SET k w NX              -> nil
+        DEL missing             -> 0
+        PERSIST k               -> 0
+        GETEX k                 -> "v"
+        INCRBY k 1              -> !ERR value is not an integer or out of range
+        RENAMENX k k            -> 0
+        PURGE 5                 -> 0
+        SETRANGE k 0 ""         -> 1
+    "#,
+    );
+    assert_eq!(store.table.version_floor(), floor);
+}
+
+#[test]
+fn whatever_changes_a_key_gives_it_a_new_version() {
+    let mut store = Store::new();
+    let mut before = 0;
+    for line in [
+        "SET k 1 -> OK",
+        "INCRBY k 1 -> 2",
+        "APPEND k 3 -> 2",
+        "SETRANGE k 0 4 -> 2",
+        "INCRBYFLOAT k 1 -> \"44\"",
+        "EXPIRE k EX 10 -> 1",
+        "PERSIST k -> 1",
+        "GETEX k EX 10 -> \"44\"",
+        "MSET k 5 l 6 -> OK",
+        "RENAME l k -> OK",
+        "MSET l 7 -> OK",
+        "COPY l k REPLACE -> 1",
+        "GETSET k 8 -> \"7\"",
+    ] {
+        store.play(line);
+        let now = store.version("k");
+        assert!(line.starts_with("MSET l") || now > before, "{line}: {before}, then {now}");
+        assert!(now <= store.table.version_floor());
+        before = now;
+    }
+}
+
+#[test]
+fn a_read_that_was_ordered_is_answered_and_a_write_that_was_not_is_refused() {
+    let mut store = Store::new();
+    store.set("k", "v");
+    assert_eq!(store.apply(&Command::Get { key: b"k" }), "\"v\"");
+    assert_eq!(store.apply(&Command::Size), "1");
+    assert!(store.read(&plain_set(b"k", b"w")).starts_with("!ERR"));
+    assert_eq!(store.read(&Command::Get { key: b"k" }), "\"v\"");
+}
+
+#[test]
+fn lookups_are_counted() {
+    let mut store = Store::new();
+    store.play(
+        r#"
+        SET k v                 -> OK
+        GET k                   -> "v"
+        GET missing             -> nil
+        MGET k missing          -> ["v" nil]
+        EXISTS k missing        -> 1
+        ENCODING k              -> "embstr"
+        GETDEL k                -> "v"
+        GETDEL k                -> nil
+    "#,
+    );
+    let statistics = store.table.statistics();
+    assert_eq!((statistics.hits, statistics.misses), (4, 4));
+}

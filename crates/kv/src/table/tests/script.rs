@@ -1,0 +1,149 @@
+//! Plays a script: each line is a command, an arrow and the reply that is expected.
+//!
+//! Lines of their own: `wait 100` lets 100 ms pass. Words are separated by spaces; `""` is the empty word and
+//! `\0` a zero byte. Only what the tests need of Redis's syntax is read here; the real parser lives elsewhere.
+
+use super::Store;
+use crate::command::{
+    Command, Condition, Deadline, ExpireCondition, Expiry, ExpiryUnit, List, SetAnswer,
+};
+
+impl Store {
+    #[track_caller]
+    pub(super) fn play(&mut self, script: &str) {
+        for line in script.lines().map(str::trim).filter(|line| !line.is_empty()) {
+            if let Some(milliseconds) = line.strip_prefix("wait ") {
+                self.time += milliseconds.parse::<u64>().unwrap();
+                continue;
+            }
+            let (words, expected) = line.split_once("->").unwrap();
+            let words: Vec<Vec<u8>> = words.split_whitespace().map(word).collect();
+            let words: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();
+            let mut scratch = Vec::new();
+            let command = parse(&words, &mut scratch);
+            let reply = if command.is_write() { self.apply(&command) } else { self.read(&command) };
+            assert_eq!(reply, expected.trim(), "in the line: {line}");
+        }
+    }
+}
+
+/// Plays a script on an empty table at the time 1,000,000 ms.
+#[track_caller]
+pub(super) fn play(script: &str) {
+    Store::new().play(script);
+}
+
+fn word(text: &str) -> Vec<u8> {
+    if text == "\"\"" { Vec::new() } else { text.replace("\\0", "\0").into_bytes() }
+}
+
+fn number(word: &[u8]) -> i64 {
+    std::str::from_utf8(word).unwrap().parse().unwrap()
+}
+
+fn deadline(unit: &[u8], amount: &[u8]) -> Deadline {
+    match unit {
+        b"EX" => Deadline::In(number(amount) * 1000),
+        b"PX" => Deadline::In(number(amount)),
+        b"EXAT" => Deadline::At(number(amount) * 1000),
+        b"PXAT" => Deadline::At(number(amount)),
+        _ => panic!("no unit of expiry: {}", unit.escape_ascii()),
+    }
+}
+
+fn expiry(options: &[&[u8]], otherwise: Expiry) -> Expiry {
+    match options {
+        [b"KEEPTTL", ..] => Expiry::Keep,
+        [b"PERSIST", ..] => Expiry::Clear,
+        [unit @ (b"EX" | b"PX" | b"EXAT" | b"PXAT"), amount, ..] => Expiry::Set(deadline(unit, amount)),
+        [_, rest @ ..] => expiry(rest, otherwise),
+        [] => otherwise,
+    }
+}
+
+fn set<'a>(key: &'a [u8], value: &'a [u8], options: &[&[u8]]) -> Command<'a> {
+    let has = |option: &[u8]| options.contains(&option);
+    let condition = match (has(b"NX"), has(b"XX")) {
+        (true, _) => Condition::IfAbsent,
+        (_, true) => Condition::IfPresent,
+        _ => Condition::Always,
+    };
+    let answer = if has(b"GET") { SetAnswer::Before } else { SetAnswer::Status };
+    Command::Set { key, value, expiry: expiry(options, Expiry::Clear), condition, answer }
+}
+
+fn expire_condition(options: &[&[u8]]) -> ExpireCondition {
+    match options {
+        [] => ExpireCondition::Always,
+        [b"NX"] => ExpireCondition::IfNone,
+        [b"XX"] => ExpireCondition::IfSome,
+        [b"GT"] => ExpireCondition::IfLater,
+        [b"LT"] => ExpireCondition::IfEarlier,
+        [b"XX", b"GT"] => ExpireCondition::IfSomeAndLater,
+        [b"XX", b"LT"] => ExpireCondition::IfSomeAndEarlier,
+        _ => panic!("no condition for EXPIRE"),
+    }
+}
+
+fn parse<'a>(words: &[&'a [u8]], scratch: &'a mut Vec<u8>) -> Command<'a> {
+    let (expiry_clear, always) = (Expiry::Clear, Condition::Always);
+    match *words {
+        [b"GET", key] => Command::Get { key },
+        [b"FETCH", key] => Command::Fetch { key },
+        [b"MGET", ref keys @ ..] => Command::MultiGet { keys: List::build(scratch, keys.iter().copied()) },
+        [b"EXISTS", ref keys @ ..] => Command::Exists { keys: List::build(scratch, keys.iter().copied()) },
+        [b"TYPE", key] => Command::Type { key },
+        [b"STRLEN", key] => Command::Length { key },
+        [b"GETRANGE", key, start, end] => {
+            Command::GetRange { key, start: number(start), end: number(end) }
+        }
+        [b"TTL", key] => Command::TimeToLive { key, unit: ExpiryUnit::SecondsLeft },
+        [b"PTTL", key] => Command::TimeToLive { key, unit: ExpiryUnit::MillisecondsLeft },
+        [b"EXPIRETIME", key] => Command::TimeToLive { key, unit: ExpiryUnit::UnixSeconds },
+        [b"PEXPIRETIME", key] => Command::TimeToLive { key, unit: ExpiryUnit::UnixMilliseconds },
+        [b"KEYS", pattern] => Command::Keys { pattern },
+        [b"RANDOMKEY"] => Command::RandomKey { draw: 1 },
+        [b"DBSIZE"] => Command::Size,
+        [b"ENCODING", key] => Command::Encoding { key },
+        [b"SET", key, value, ref options @ ..] => set(key, value, options),
+        [b"SETNX", key, value] => {
+            let (condition, answer) = (Condition::IfAbsent, SetAnswer::Integer);
+            Command::Set { key, value, expiry: expiry_clear, condition, answer }
+        }
+        [b"GETSET", key, value] => {
+            Command::Set { key, value, expiry: expiry_clear, condition: always, answer: SetAnswer::Before }
+        }
+        [b"GETDEL", key] => Command::GetDelete { key },
+        [b"GETEX", key, ref options @ ..] => {
+            Command::GetExpire { key, expiry: expiry(options, Expiry::Keep) }
+        }
+        [b"MSET", ref pairs @ ..] => {
+            Command::MultiSet { pairs: List::build(scratch, pairs.iter().copied()), if_absent: false }
+        }
+        [b"MSETNX", ref pairs @ ..] => {
+            Command::MultiSet { pairs: List::build(scratch, pairs.iter().copied()), if_absent: true }
+        }
+        [b"DEL", ref keys @ ..] => Command::Delete { keys: List::build(scratch, keys.iter().copied()) },
+        [b"APPEND", key, value] => Command::Append { key, value, bytes_max: 100 },
+        [b"SETRANGE", key, offset, value] => {
+            Command::SetRange { key, offset: number(offset) as u64, value }
+        }
+        [b"INCRBY", key, delta] => Command::IncrementBy { key, delta: number(delta) },
+        [b"INCRBYFLOAT", key, delta] => Command::IncrementByFloat { key, delta },
+        [b"EXPIRE", key, unit, amount, ref options @ ..] => {
+            let condition = expire_condition(options);
+            Command::Expire { key, deadline: deadline(unit, amount), condition }
+        }
+        [b"PERSIST", key] => Command::Persist { key },
+        [b"RENAME", from, to] => Command::Rename { from, to, if_absent: false },
+        [b"RENAMENX", from, to] => Command::Rename { from, to, if_absent: true },
+        [b"COPY", from, to] => Command::Copy { from, to, replace: false },
+        [b"COPY", from, to, b"REPLACE"] => Command::Copy { from, to, replace: true },
+        [b"FLUSHALL"] => Command::Clear,
+        [b"PURGE", until] => Command::Purge { until: number(until) as u64 },
+        [b"REPLICATE", key, value, version] => {
+            Command::Replicate { key, value, version: number(version) as u64 }
+        }
+        _ => panic!("not in this script's language: {}", words.join(&b' ').escape_ascii()),
+    }
+}

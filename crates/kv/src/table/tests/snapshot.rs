@@ -1,0 +1,140 @@
+//! Snapshots: the table as it was when the snapshot began, whatever is written meanwhile.
+
+use super::model::{records, replay};
+use super::*;
+use crate::SnapshotId;
+use proptest::collection::vec;
+use proptest::prelude::*;
+
+/// All that is left of a snapshot.
+fn rest(table: &mut Table, id: SnapshotId, bytes_max: usize) -> Vec<Vec<u8>> {
+    let mut chunks = Vec::new();
+    loop {
+        let mut chunk = Vec::new();
+        let more = table.snapshot_chunk(id, bytes_max, &mut chunk);
+        chunks.push(chunk);
+        if !more {
+            return chunks;
+        }
+    }
+}
+
+fn installed(chunks: &[Vec<u8>], floor: Version) -> Table {
+    let mut table = Table::new(99);
+    chunks.iter().for_each(|chunk| drop(table.install(chunk).unwrap()));
+    table.set_version_floor(floor);
+    table
+}
+
+#[test]
+fn a_snapshot_of_a_quiet_table_is_the_table() {
+    let mut store = Store::new();
+    for number in 0..10_000 {
+        store.play(&format!("SET k{number} v{number} EX {} -> OK", 10 + number));
+    }
+    store.play("SET raw 1 -> OK\nAPPEND raw 2 -> 2\nDEL k5 k50 k500 -> 3");
+    let id = store.table.begin_snapshot();
+    let chunks = rest(&mut store.table, id, 4096);
+    assert!(chunks.len() > 50);
+    assert!(chunks.iter().all(|chunk| chunk.len() < 4096 + 50));
+    let copy = installed(&chunks, store.table.version_floor());
+    assert_eq!(copy.digest(), store.table.digest());
+    assert_eq!((copy.len(), copy.expires()), (9998, 9997));
+    let mut copy = Store { table: copy, ..store };
+    copy.play("ENCODING raw -> \"raw\"\nGET k7 -> \"v7\"\nTTL k7 -> 17");
+}
+
+#[test]
+fn a_chunk_holds_one_entry_at_least_and_an_ended_snapshot_nothing() {
+    let mut store = Store::new();
+    let id = store.table.begin_snapshot();
+    assert_eq!(rest(&mut store.table, id, 100), [b""], "an empty table");
+    store.play("MSET a 1 b 2 c 3 -> OK");
+    let id = store.table.begin_snapshot();
+    assert_eq!(rest(&mut store.table, id, 0).iter().filter(|chunk| !chunk.is_empty()).count(), 3);
+    store.table.end_snapshot(id);
+    assert!(!store.table.snapshot_chunk(id, 100, &mut Vec::new()));
+}
+
+#[test]
+fn a_table_that_is_cleared_meanwhile_is_still_in_its_snapshots() {
+    let mut store = Store::new();
+    for number in 0..100 {
+        store.set(&format!("k{number}"), "v");
+    }
+    let (digest, floor) = (store.table.digest(), store.table.version_floor());
+    let first = store.table.begin_snapshot();
+    let second = store.table.begin_snapshot();
+    let mut begun = vec![Vec::new()];
+    assert!(store.table.snapshot_chunk(first, 500, &mut begun[0]));
+    store.play("SET k50 changed -> OK\nDEL k60 -> 1\nFLUSHALL -> OK");
+    store.play("SET k70 new -> OK\nSET k71 new -> OK\nFLUSHALL -> OK\nSET k72 new -> OK");
+    let third = store.table.begin_snapshot();
+    begun.extend(rest(&mut store.table, first, 500));
+    assert_eq!(installed(&begun, floor).digest(), digest);
+    let chunks = rest(&mut store.table, second, 500);
+    assert_eq!(installed(&chunks, floor).digest(), digest);
+    let chunks = rest(&mut store.table, third, 500);
+    assert_eq!(installed(&chunks, store.table.version_floor()).digest(), store.table.digest());
+}
+
+#[test]
+fn bytes_that_are_no_chunk_are_an_error() {
+    let mut store = Store::new();
+    store.play("MSET key value other more -> OK");
+    let id = store.table.begin_snapshot();
+    let chunk = rest(&mut store.table, id, 1000).concat();
+    assert_eq!(Table::new(1).install(&chunk), Ok(2));
+    let length = chunk.len();
+    for end in (1..length).filter(|end| *end != length - (8 + 8 + 1 + 4 + 5 + 4 + 4) && *end != length - 33) {
+        let whole = Table::new(1).install(&chunk[..end]);
+        assert!(whole.is_err(), "cut at {end} of {length}: {whole:?}");
+    }
+    let mut wrong_kind = chunk.clone();
+    wrong_kind[16] = 3;
+    assert!(Table::new(1).install(&wrong_kind).is_err());
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(300))]
+
+    #[test]
+    fn any_bytes_can_be_offered(chunk in vec(any::<u8>(), 0..200)) {
+        let _ = Table::new(1).install(&chunk);
+    }
+
+    /// Random records go on while chunks are taken of several snapshots, begun at different times. Each of
+    /// them, installed elsewhere, equals the table at its beginning.
+    #[test]
+    fn a_snapshot_is_the_table_as_it_was_when_it_began(
+        before in records(0..150),
+        meanwhile in vec((records(0..12), 0..200usize), 1..20),
+        second_after in 0..10usize,
+    ) {
+        let mut table = Table::new(1);
+        let mut offset = 0;
+        replay(&mut table, &before, &mut offset);
+        let begin = |table: &mut Table| {
+            (table.digest(), table.version_floor(), table.len(), table.begin_snapshot(), Vec::new())
+        };
+        let mut snapshots = vec![begin(&mut table)];
+        for (step, (records, bytes_max)) in meanwhile.iter().enumerate() {
+            replay(&mut table, records, &mut offset);
+            if step == second_after {
+                snapshots.push(begin(&mut table));
+            }
+            for (_, _, _, id, chunks) in &mut snapshots {
+                let mut chunk = Vec::new();
+                table.snapshot_chunk(*id, *bytes_max, &mut chunk);
+                chunks.push(chunk);
+            }
+        }
+        for (digest, floor, keys, id, mut chunks) in snapshots {
+            chunks.extend(rest(&mut table, id, 100));
+            table.end_snapshot(id);
+            let told: usize = chunks.iter().map(|chunk| Table::new(1).install(chunk).unwrap()).sum();
+            prop_assert_eq!(told, keys, "no entry is told twice");
+            prop_assert_eq!(installed(&chunks, floor).digest(), digest);
+        }
+    }
+}

@@ -1,0 +1,223 @@
+//! `SET` in all its forms, `GET` and its kin, `APPEND`, ranges.
+
+use super::script::play;
+use super::*;
+use crate::limits::VALUE_BYTES_MAX_CEILING;
+
+#[test]
+fn a_value_is_stored_replaced_and_removed() {
+    play(
+        r#"
+        GET k                   -> nil
+        SET k one               -> OK
+        GET k                   -> "one"
+        SET k a-longer-value    -> OK
+        GET k                   -> "a-longer-value"
+        SET k ""                -> OK
+        GET k                   -> ""
+        STRLEN k                -> 0
+        EXISTS k k missing      -> 2
+        TYPE k                  -> string
+        DBSIZE                  -> 1
+        DEL k missing k         -> 1
+        TYPE k                  -> none
+        STRLEN k                -> 0
+        DBSIZE                  -> 0
+    "#,
+    );
+}
+
+#[test]
+fn keys_and_values_are_any_bytes() {
+    play(
+        r#"
+        SET "" empty            -> OK
+        SET \0 zero             -> OK
+        SET \0\0 two\0zeros     -> OK
+        GET ""                  -> "empty"
+        GET \0                  -> "zero"
+        GET \0\0                -> "two\x00zeros"
+        KEYS *                  -> ["" "\x00" "\x00\x00"]
+    "#,
+    );
+}
+
+#[test]
+fn set_with_a_condition() {
+    play(
+        r#"
+        SET k v XX              -> nil
+        SET k v NX              -> OK
+        SET k w NX              -> nil
+        SET k w XX              -> OK
+        GET k                   -> "w"
+        SETNX k x               -> 0
+        SETNX l x               -> 1
+        MGET k l missing        -> ["w" "x" nil]
+    "#,
+    );
+}
+
+#[test]
+fn set_that_answers_the_value_before() {
+    play(
+        r#"
+        SET k one GET           -> nil
+        SET k two GET           -> "one"
+        GETSET k three          -> "two"
+        SET k four NX GET       -> "three"
+        GET k                   -> "three"
+        SET l one NX GET        -> nil
+        GET l                   -> "one"
+        SET m one XX GET        -> nil
+        EXISTS m                -> 0
+    "#,
+    );
+}
+
+#[test]
+fn several_values_at_once() {
+    play(
+        r#"
+        MSET a 1 b 2 a 3        -> OK
+        MGET a b                -> ["3" "2"]
+        MSETNX c 1 b 9          -> 0
+        EXISTS c                -> 0
+        MSETNX c 1 d 2 c 3      -> 1
+        MGET c d                -> ["3" "2"]
+    "#,
+    );
+}
+
+#[test]
+fn the_value_is_answered_and_removed_or_its_expiry_changed() {
+    play(
+        r#"
+        GETDEL k                -> nil
+        SET k v                 -> OK
+        GETEX missing EX 10     -> nil
+        GETEX k                 -> "v"
+        TTL k                   -> -1
+        GETEX k EX 10           -> "v"
+        TTL k                   -> 10
+        GETEX k                 -> "v"
+        TTL k                   -> 10
+        GETEX k PERSIST         -> "v"
+        TTL k                   -> -1
+        GETEX k PXAT 5          -> "v"
+        EXISTS k                -> 0
+        SET k v                 -> OK
+        GETDEL k                -> "v"
+        EXISTS k                -> 0
+    "#,
+    );
+}
+
+#[test]
+fn append_makes_the_value_longer_up_to_the_limit() {
+    play(
+        r#"
+        APPEND k abc            -> 3
+        APPEND k def            -> 6
+        GET k                   -> "abcdef"
+        EXPIRE k EX 10          -> 1
+        APPEND k ""             -> 6
+        APPEND k g              -> 7
+        TTL k                   -> 10
+        SETRANGE k 98 xx        -> 100
+        APPEND k x              -> !ERR string exceeds maximum allowed size (proto-max-bulk-len)
+        STRLEN k                -> 100
+    "#,
+    );
+}
+
+#[test]
+fn a_part_of_the_value_is_overwritten() {
+    play(
+        r#"
+        SETRANGE k 3 ""         -> 0
+        EXISTS k                -> 0
+        SETRANGE k 3 abc        -> 6
+        GET k                   -> "\x00\x00\x00abc"
+        SETRANGE k 0 xy         -> 6
+        GET k                   -> "xy\x00abc"
+        SETRANGE k 5 1234       -> 9
+        GET k                   -> "xy\x00ab1234"
+        SETRANGE k 2 ""         -> 9
+        GETRANGE k 3 4          -> "ab"
+        GETRANGE k -4 -1        -> "1234"
+        GETRANGE missing 0 -1   -> ""
+    "#,
+    );
+}
+
+#[test]
+fn a_gap_is_filled_with_zeros_even_where_a_longer_value_stood() {
+    play(
+        r#"
+        SET k abcdefghijklmnopqrstuvwxyz    -> OK
+        SET k abcdefghijklmnopqrst          -> OK
+        SETRANGE k 23 X                     -> 24
+        GETRANGE k 19 -1                    -> "t\x00\x00\x00X"
+    "#,
+    );
+}
+
+#[test]
+fn a_position_that_no_value_can_have_is_refused() {
+    let mut store = Store::new();
+    let key = b"k";
+    for offset in [u64::MAX, VALUE_BYTES_MAX_CEILING as u64] {
+        let reply = store.apply(&Command::SetRange { key, offset, value: b"x" });
+        assert_eq!(reply, "!ERR string exceeds maximum allowed size (proto-max-bulk-len)");
+    }
+    let reply = store.apply(&Command::Append { key, value: b"abc", bytes_max: 2 });
+    assert_eq!(reply, "!ERR string exceeds maximum allowed size (proto-max-bulk-len)");
+    assert!(store.table.is_empty());
+}
+
+#[test]
+fn the_encoding_is_told_in_words_of_redis() {
+    play(
+        r#"
+        ENCODING k              -> nil
+        SET k 12345             -> OK
+        ENCODING k              -> "int"
+        SET k 9223372036854775807 -> OK
+        ENCODING k              -> "int"
+        SET k 9223372036854775808 -> OK
+        ENCODING k              -> "embstr"
+        SET k 012               -> OK
+        ENCODING k              -> "embstr"
+        SET k 12345678901234567890123456789012345678901234 -> OK
+        ENCODING k              -> "embstr"
+        SET k 123456789012345678901234567890123456789012345 -> OK
+        ENCODING k              -> "raw"
+        SET k 1                 -> OK
+        APPEND k 2              -> 2
+        ENCODING k              -> "raw"
+        INCRBY k 1              -> 13
+        ENCODING k              -> "int"
+        INCRBYFLOAT k 1         -> "14"
+        ENCODING k              -> "embstr"
+        SETRANGE k 0 2          -> 2
+        COPY k l                -> 1
+        ENCODING l              -> "raw"
+        SETRANGE m 0 1          -> 1
+        ENCODING m              -> "raw"
+        APPEND n 1              -> 1
+        ENCODING n              -> "int"
+    "#,
+    );
+}
+
+#[test]
+fn a_reply_that_would_be_too_large_is_an_error() {
+    let mut store = Store::new();
+    let value = "v".repeat(64 << 20);
+    store.set("big", &value);
+    let mut scratch = Vec::new();
+    let keys = List::build(&mut scratch, [&b"big"[..]; 8]);
+    let reply = store.read(&Command::MultiGet { keys });
+    assert_eq!(reply, "!ERR the reply would hold more than 536870912 bytes");
+}

@@ -1,0 +1,92 @@
+//! What no event tells a worker: reconnections, replies that do not come, operations that were given back.
+
+use std::io;
+
+use mio::Token;
+
+use super::super::Error;
+use super::super::connection::{Connection, State};
+use super::super::outcome::Outcome;
+use super::super::schedule::Schedule;
+use super::{CONNECT_TIMEOUT, SWEEP_EVERY, SWEEP_EVERY_WHILE_DOWN, Worker, lost, micros_between};
+
+impl Worker<'_> {
+    /// Gives every connection that has nothing to do its next batch.
+    pub(super) fn send_idle(&mut self) {
+        for index in 0..self.connections.len() {
+            let connection = &self.connections[index];
+            let is_idle = connection.state == State::Ready && !connection.batch.is_in_flight();
+            if is_idle && let Err((cause, error)) = self.send(index) {
+                self.lose(index, cause, error);
+            }
+        }
+    }
+
+    /// Looks after every connection; called a few times a second.
+    pub(super) fn sweep(&mut self) -> Result<(), Error> {
+        for index in 0..self.connections.len() {
+            let connection = &mut self.connections[index];
+            let result = match connection.state {
+                State::Down { retry_at } if self.now >= retry_at => {
+                    connection.open(self.poll.registry(), Token(index), self.now).map_err(lost)
+                }
+                State::Connecting { since } | State::Greeting { since, .. }
+                    if self.now.saturating_duration_since(since) > CONNECT_TIMEOUT =>
+                {
+                    Err((Outcome::Timeout, io::ErrorKind::TimedOut.into()))
+                }
+                State::Ready if connection.is_overdue(self.now, self.options.reply_timeout) => {
+                    Err((Outcome::Timeout, io::ErrorKind::TimedOut.into()))
+                }
+                _ => Ok(()),
+            };
+            if let Err((cause, error)) = result {
+                self.lose(index, cause, error);
+            }
+        }
+        self.send_idle();
+        self.next_sweep = self.now + if self.down > 0 { SWEEP_EVERY_WHILE_DOWN } else { SWEEP_EVERY };
+        self.check_progress()
+    }
+
+    /// A run that ends by count would never end when nothing does.
+    fn check_progress(&self) -> Result<(), Error> {
+        let ends_by_count = self.work.schedule.as_ref().is_some_and(Schedule::ends_by_count);
+        let silence = self.now.saturating_duration_since(self.work.last_progress);
+        if !ends_by_count || silence <= self.options.reply_timeout {
+            return Ok(());
+        }
+        let last_failure = match &self.work.last_failure {
+            Some((operation, outcome)) => format!("; the last failure was {} {outcome}", operation.name()),
+            None => String::new(),
+        };
+        Err(Error::Stalled { silence, is_loading: self.work.is_loading, last_failure })
+    }
+
+    /// Gives a connection up: what it had in flight may or may not have happened.
+    #[cold]
+    pub(super) fn lose(&mut self, index: usize, cause: Outcome, error: io::Error) {
+        let Connection { address, state, batch, .. } = &mut self.connections[index];
+        if batch.is_in_flight() {
+            self.busy -= 1;
+        }
+        let latency_us = micros_between(batch.sent_at, self.now);
+        let mut outcome = cause;
+        for expected in &batch.expected[batch.answered..] {
+            self.work.conclude(*expected, outcome, latency_us, batch.is_measured, self.now);
+            // One reply was malformed; those behind it were never seen.
+            if outcome == Outcome::Protocol {
+                outcome = Outcome::Lost;
+            }
+        }
+        if *state == State::Ready {
+            self.down += 1;
+            self.work.tally.connections_lost += 1;
+        } else {
+            self.connect_failure = Some(Error::Connect { address: *address, source: error });
+        }
+        let jitter = self.random.below(1000) as u32;
+        self.connections[index].close(self.now, jitter);
+        self.next_sweep = self.next_sweep.min(self.now + SWEEP_EVERY_WHILE_DOWN);
+    }
+}

@@ -1,0 +1,123 @@
+//! Why a command was not carried out: the texts that clients see, without the leading `-`.
+
+use kv::limits::KEY_BYTES_MAX;
+use wire::resp::Arguments;
+
+/// A command that was refused before anything was done. Its text is Redis's own where Redis has one.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CommandError {
+    /// No command has this name.
+    #[error("ERR unknown command '{name}', with args beginning with: {arguments}")]
+    UnknownCommand {
+        /// The name as sent, cut and made printable.
+        name: String,
+        /// The first arguments, each in quotes and followed by a space.
+        arguments: String,
+    },
+    /// The container has no such subcommand.
+    #[error("ERR unknown subcommand '{given}'. Try {} HELP.", .container.to_ascii_uppercase())]
+    UnknownSubcommand {
+        /// The container's name, such as `config`.
+        container: &'static str,
+        /// The subcommand's name as sent.
+        given: String,
+    },
+    /// Too few or too many arguments for the command of this full name, such as `config|get`.
+    #[error("ERR wrong number of arguments for '{0}' command")]
+    WrongArity(&'static str),
+    /// An option that is unknown, incomplete, or at odds with another one.
+    #[error("ERR syntax error")]
+    Syntax,
+    /// Not a decimal 64-bit integer.
+    #[error("ERR value is not an integer or out of range")]
+    NotAnInteger,
+    /// An integer, but not one of 32 bits where those are meant.
+    #[error("ERR value is out of range, value must between -2147483648 and 2147483647")]
+    NotAnInteger32,
+    /// Not a decimal number.
+    #[error("ERR value is not a valid float")]
+    NotAFloat,
+    /// `DECRBY` of the one integer that has no opposite.
+    #[error("ERR decrement would overflow")]
+    DecrementOverflow,
+    /// `INCRBYFLOAT` by infinity.
+    #[error("ERR increment would produce NaN or Infinity")]
+    NotFinite,
+    /// An expiry that is not positive where it must be, or beyond what 64 bits of milliseconds hold.
+    #[error("ERR invalid expire time in '{0}' command")]
+    InvalidExpireTime(&'static str),
+    /// `EXPIRE … NX` together with another condition.
+    #[error("ERR NX and XX, GT or LT options at the same time are not compatible")]
+    ExpireNxWithOther,
+    /// `EXPIRE … GT LT`.
+    #[error("ERR GT and LT options at the same time are not compatible")]
+    ExpireGtWithLt,
+    /// `EXPIRE` with an option that it does not have.
+    #[error("ERR Unsupported option {0}")]
+    UnsupportedOption(String),
+    /// `SETRANGE` at a negative position.
+    #[error("ERR offset is out of range")]
+    OffsetOutOfRange,
+    /// `SETRANGE` beyond the longest value.
+    #[error("ERR string exceeds maximum allowed size (proto-max-bulk-len)")]
+    StringTooLong,
+    /// `COPY` of a key onto itself.
+    #[error("ERR source and destination objects are the same")]
+    SameKey,
+    /// A database other than 0: there is one.
+    #[error("ERR DB index is out of range")]
+    NoSuchDatabase,
+    /// `SCAN` from what is not a cursor.
+    #[error("ERR invalid cursor")]
+    InvalidCursor,
+    /// `COMMAND GETKEYS` of a command that does not exist.
+    #[error("ERR Invalid command specified")]
+    GetKeysUnknownCommand,
+    /// `COMMAND GETKEYS` of a command that takes no keys.
+    #[error("ERR The command has no key arguments")]
+    GetKeysWithoutKeys,
+    /// `COMMAND GETKEYS` of a command with too few or too many arguments.
+    #[error("ERR Invalid number of arguments specified for command")]
+    GetKeysWrongArity,
+    /// A key longer than [`KEY_BYTES_MAX`].
+    #[error("ERR key is {0} bytes long; at most {KEY_BYTES_MAX} are allowed")]
+    KeyTooLong(usize),
+    /// A value longer than is configured.
+    #[error("ERR value is {bytes} bytes long; at most {most} are allowed")]
+    ValueTooLong {
+        /// The value's length.
+        bytes: usize,
+        /// The longest that is allowed.
+        most: usize,
+    },
+}
+
+/// How much of what a client sent is repeated to it, as in Redis.
+const ECHOED_BYTES_MAX: usize = 128;
+
+/// What a client sent, fit for an error line: cut, on one line, and valid text.
+pub(crate) fn printable(sent: &[u8]) -> String {
+    echo(sent, ECHOED_BYTES_MAX)
+}
+
+fn echo(sent: &[u8], bytes_max: usize) -> String {
+    // Redis prints with C's %s, which ends at a zero byte.
+    let sent = sent.split(|byte| *byte == 0).next().unwrap_or_default();
+    let sent = &sent[..sent.len().min(bytes_max)];
+    String::from_utf8_lossy(sent).replace(['\r', '\n'], " ")
+}
+
+impl CommandError {
+    pub(super) fn unknown_command(request: Arguments<'_>) -> CommandError {
+        let mut arguments = String::new();
+        for argument in request.iter().skip(1) {
+            let Some(left @ 1..) = ECHOED_BYTES_MAX.checked_sub(arguments.len()) else { break };
+            arguments += &format!("'{}' ", echo(argument, left));
+        }
+        CommandError::UnknownCommand { name: printable(&request[0]), arguments }
+    }
+
+    pub(super) fn unknown_subcommand(container: &'static str, given: &[u8]) -> CommandError {
+        CommandError::UnknownSubcommand { container, given: printable(given) }
+    }
+}

@@ -1,0 +1,127 @@
+//! Parsing of the commands on keys of any kind, and on the keyspace as a whole.
+
+use kv::Command;
+use wire::resp::Arguments;
+
+use super::arguments::{at, integer, is, key};
+use super::strings::all_keys;
+use super::{CommandError, Context};
+
+type Parsed<'a> = Result<Command<'a>, CommandError>;
+
+pub(super) fn delete<'a>(arguments: Arguments<'a>, scratch: &'a mut Vec<u8>, _: &Context) -> Parsed<'a> {
+    Ok(Command::Delete { keys: all_keys(arguments, scratch)? })
+}
+
+pub(super) fn exists<'a>(arguments: Arguments<'a>, scratch: &'a mut Vec<u8>, _: &Context) -> Parsed<'a> {
+    Ok(Command::Exists { keys: all_keys(arguments, scratch)? })
+}
+
+pub(super) fn kind<'a>(arguments: Arguments<'a>, _: &'a mut Vec<u8>, _: &Context) -> Parsed<'a> {
+    Ok(Command::Type { key: key(arguments, 1)? })
+}
+
+pub(super) fn rename<'a>(arguments: Arguments<'a>, _: &'a mut Vec<u8>, _: &Context) -> Parsed<'a> {
+    Ok(Command::Rename { from: key(arguments, 1)?, to: key(arguments, 2)?, if_absent: false })
+}
+
+pub(super) fn renamenx<'a>(arguments: Arguments<'a>, _: &'a mut Vec<u8>, _: &Context) -> Parsed<'a> {
+    Ok(Command::Rename { from: key(arguments, 1)?, to: key(arguments, 2)?, if_absent: true })
+}
+
+pub(super) fn copy<'a>(arguments: Arguments<'a>, _: &'a mut Vec<u8>, _: &Context) -> Parsed<'a> {
+    let (from, to) = (key(arguments, 1)?, key(arguments, 2)?);
+    let mut replace = false;
+    let mut index = 3;
+    while let Some(option) = arguments.get(index) {
+        if is(option, "REPLACE") {
+            replace = true;
+        } else if is(option, "DB") && index + 1 < arguments.len() {
+            index += 1;
+            let database = integer(arguments, index)?;
+            i32::try_from(database).map_err(|_| CommandError::NotAnInteger32)?;
+            if database != 0 {
+                return Err(CommandError::NoSuchDatabase);
+            }
+        } else {
+            return Err(CommandError::Syntax);
+        }
+        index += 1;
+    }
+    if from == to {
+        return Err(CommandError::SameKey);
+    }
+    Ok(Command::Copy { from, to, replace })
+}
+
+pub(super) fn keys<'a>(arguments: Arguments<'a>, _: &'a mut Vec<u8>, _: &Context) -> Parsed<'a> {
+    Ok(Command::Keys { pattern: at(arguments, 1) })
+}
+
+/// How many keys a `SCAN` looks at unless it says otherwise, as in Redis.
+const SCAN_COUNT_DEFAULT: u64 = 10;
+
+pub(super) fn scan<'a>(arguments: Arguments<'a>, _: &'a mut Vec<u8>, _: &Context) -> Parsed<'a> {
+    let position = cursor(at(arguments, 1))?;
+    let (mut count, mut pattern, mut kind) = (SCAN_COUNT_DEFAULT, None, None);
+    for index in (2..arguments.len()).step_by(2) {
+        let option = at(arguments, index);
+        let argument = arguments.get(index + 1).ok_or(CommandError::Syntax)?;
+        if is(option, "COUNT") {
+            let given = u64::try_from(integer(arguments, index + 1)?).unwrap_or(0);
+            count = if given == 0 { return Err(CommandError::Syntax) } else { given };
+        } else if is(option, "MATCH") {
+            pattern = Some(argument);
+        } else if is(option, "TYPE") {
+            kind = Some(argument);
+        } else {
+            return Err(CommandError::Syntax);
+        }
+    }
+    // Whoever routes the scan says which of the groups is asked; a single group is the first of one.
+    Ok(Command::Scan { position, count, pattern, kind, part: 0, parts: 1 })
+}
+
+/// An unsigned number in decimal. Redis, which reads it with C's `strtoul`, takes no digits at all for 0.
+fn cursor(text: &[u8]) -> Result<u64, CommandError> {
+    text.iter()
+        .try_fold(0u64, |sum, byte| {
+            let digit = byte.is_ascii_digit().then(|| u64::from(byte - b'0'))?;
+            sum.checked_mul(10)?.checked_add(digit)
+        })
+        .ok_or(CommandError::InvalidCursor)
+}
+
+pub(super) fn randomkey<'a>(_: Arguments<'a>, _: &'a mut Vec<u8>, _: &Context) -> Parsed<'a> {
+    // Whoever routes it draws the number: nothing here is random.
+    Ok(Command::RandomKey { draw: 0 })
+}
+
+pub(super) fn dbsize<'a>(_: Arguments<'a>, _: &'a mut Vec<u8>, _: &Context) -> Parsed<'a> {
+    Ok(Command::Size)
+}
+
+pub(super) fn flush<'a>(arguments: Arguments<'a>, _: &'a mut Vec<u8>, _: &Context) -> Parsed<'a> {
+    match arguments.get(1) {
+        None => Ok(Command::Clear),
+        Some(mode) if arguments.len() == 2 && (is(mode, "ASYNC") || is(mode, "SYNC")) => Ok(Command::Clear),
+        Some(_) => Err(CommandError::Syntax),
+    }
+}
+
+pub(super) fn encoding<'a>(arguments: Arguments<'a>, _: &'a mut Vec<u8>, _: &Context) -> Parsed<'a> {
+    Ok(Command::Encoding { key: key(arguments, 2)? })
+}
+
+pub(super) fn memory_usage<'a>(arguments: Arguments<'a>, _: &'a mut Vec<u8>, _: &Context) -> Parsed<'a> {
+    for index in (3..arguments.len()).step_by(2) {
+        if !is(at(arguments, index), "SAMPLES") || index + 1 >= arguments.len() {
+            return Err(CommandError::Syntax);
+        }
+        // A string is never sampled, so the number only has to be one.
+        if integer(arguments, index + 1)? < 0 {
+            return Err(CommandError::Syntax);
+        }
+    }
+    Ok(Command::MemoryUsage { key: key(arguments, 2)? })
+}

@@ -1,0 +1,140 @@
+//! From a command's name, in any case of letters, to its row of the table, in a few nanoseconds.
+//!
+//! A name of up to 15 bytes is one 128-bit number: its bytes, folded to lower case, and its length. The
+//! numbers of all commands sit in a small open-addressing table that is built when the program is compiled.
+
+use super::CommandSpec;
+use super::table::COMMANDS;
+
+/// Longest name that can be found. The highest of a folded name's 16 bytes holds the length.
+const NAME_BYTES_MAX: usize = 15;
+
+const EMPTY: u8 = u8::MAX;
+const SLOT_BITS: u32 = 8;
+const SLOTS: usize = 1 << SLOT_BITS;
+
+struct Index {
+    /// The folded names in the table's order.
+    folded: [u128; COMMANDS.len()],
+    /// Positions in the table, where a name's hash points to or behind, or [`EMPTY`].
+    slots: [u8; SLOTS],
+}
+
+static INDEX: Index = build(&COMMANDS);
+
+/// The position of the command of this name in [`COMMANDS`].
+#[inline]
+pub(super) fn position(name: &[u8]) -> Option<usize> {
+    let folded = fold(name)?;
+    let mut slot = hash(folded);
+    loop {
+        let position = INDEX.slots[slot];
+        if position == EMPTY {
+            return None;
+        }
+        if INDEX.folded[position as usize] == folded {
+            return Some(position as usize);
+        }
+        slot = (slot + 1) % SLOTS;
+    }
+}
+
+const fn build(commands: &[CommandSpec; COMMANDS.len()]) -> Index {
+    // At most half full, so that a search for what is not there ends soon.
+    assert!(COMMANDS.len() <= SLOTS / 2 && COMMANDS.len() < EMPTY as usize);
+    let mut index = Index { folded: [0; COMMANDS.len()], slots: [EMPTY; SLOTS] };
+    let mut position = 0;
+    while position < commands.len() {
+        let Some(folded) = fold(commands[position].name.as_bytes()) else {
+            panic!("a command's name is empty or longer than can be found")
+        };
+        index.folded[position] = folded;
+        let mut slot = hash(folded);
+        while index.slots[slot] != EMPTY {
+            assert!(index.folded[index.slots[slot] as usize] != folded, "two commands have the same name");
+            slot = (slot + 1) % SLOTS;
+        }
+        index.slots[slot] = position as u8;
+        position += 1;
+    }
+    index
+}
+
+/// The name as a number: equal for two names if and only if they differ in the case of letters at most.
+#[inline]
+const fn fold(name: &[u8]) -> Option<u128> {
+    let length = name.len();
+    if length == 0 || length > NAME_BYTES_MAX {
+        return None;
+    }
+    // Two reads that may overlap cover every length without a loop. Where they overlap they agree.
+    let bytes = if let (Some(first), Some(last)) = (name.first_chunk::<8>(), name.last_chunk::<8>()) {
+        u64::from_le_bytes(*first) as u128 | (u64::from_le_bytes(*last) as u128) << (8 * (length - 8))
+    } else if let (Some(first), Some(last)) = (name.first_chunk::<4>(), name.last_chunk::<4>()) {
+        u32::from_le_bytes(*first) as u128 | (u32::from_le_bytes(*last) as u128) << (8 * (length - 4))
+    } else {
+        let middle = length / 2;
+        name[0] as u128
+            | (name[middle] as u128) << (8 * middle)
+            | (name[length - 1] as u128) << (8 * (length - 1))
+    };
+    Some(to_lower_case(bytes) | (length as u128) << 120)
+}
+
+/// Sets bit 0x20 of each byte that is `A` to `Z`, all bytes at once.
+#[inline]
+const fn to_lower_case(bytes: u128) -> u128 {
+    const EACH: u128 = u128::MAX / 0xff;
+    const HIGH: u128 = EACH * 0x80;
+    let low_bits = bytes & !HIGH;
+    // The sums' high bits say which bytes are at least `A`, and which are beyond `Z`.
+    let from_a = low_bits + EACH * (0x80 - b'A' as u128);
+    let beyond_z = low_bits + EACH * (0x80 - b'Z' as u128 - 1);
+    let capital = from_a & !beyond_z & !bytes & HIGH;
+    bytes | capital >> 2
+}
+
+#[inline]
+const fn hash(folded: u128) -> usize {
+    let mixed = (folded as u64 ^ ((folded >> 64) as u64).rotate_left(29)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    (mixed >> (64 - SLOT_BITS)) as usize
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_command_is_found_by_its_name_in_any_case() {
+        for (position, spec) in COMMANDS.iter().enumerate() {
+            let mixed: String = spec.name.char_indices().map(mixed_case).collect();
+            for name in [spec.name, &spec.name.to_ascii_uppercase(), &mixed] {
+                assert_eq!(super::position(name.as_bytes()), Some(position), "{name}");
+            }
+        }
+    }
+
+    fn mixed_case((at, letter): (usize, char)) -> char {
+        if at % 2 == 0 { letter.to_ascii_uppercase() } else { letter }
+    }
+
+    #[test]
+    fn a_name_that_only_resembles_a_command_is_not_found() {
+        let long = [b'g'; 64];
+        for name in [&b""[..], b"g", b"ge", b"get\0", b"gets", b"g\x05t", b"\xc7et", b"ge\x14", &long] {
+            assert_eq!(super::position(name), None, "{}", name.escape_ascii());
+        }
+    }
+
+    #[test]
+    fn folding_tells_apart_what_differs_in_more_than_case() {
+        for byte in 0..=u8::MAX {
+            for position in 0..15 {
+                let mut name = *b"abcdefghijklmno";
+                name[position] = byte;
+                let same = name.eq_ignore_ascii_case(b"ABCDEFGHIJKLMNO");
+                assert_eq!(fold(&name) == fold(b"abcdefghijklmno"), same, "{}", name.escape_ascii());
+            }
+        }
+    }
+}

@@ -1,0 +1,119 @@
+//! Commands as clients name them: what there is, how it is parsed, and how it is described.
+//!
+//! Everything derives from one table. Reading order: [`spec`] (the words of the table), [`table`] (the
+//! table), this file (from a request to its row), then the parse functions by family and [`introspection`].
+
+mod arguments;
+mod error;
+mod expiry;
+pub mod introspection;
+mod keyspace;
+mod lookup;
+pub mod spec;
+pub mod statistics;
+mod strings;
+pub mod table;
+#[cfg(test)]
+mod tests;
+
+pub use error::CommandError;
+pub use spec::{
+    ClientCommand, CommandCommand, CommandSpec, ConfigCommand, Context, Flag, Handler, NodeCommand, ParseFn,
+};
+pub use table::COMMANDS;
+
+use wire::resp::Arguments;
+
+/// Number of commands, subcommands included. Each has a number below this one.
+pub const COMMAND_COUNT: usize = FIRST_NUMBERS[COMMANDS.len()];
+
+/// For each row of the table the number of its command, and at the end the number of all. The subcommands of
+/// a row have the numbers that follow its own.
+static FIRST_NUMBERS: [usize; COMMANDS.len() + 1] = {
+    let mut numbers = [0; COMMANDS.len() + 1];
+    let mut row = 0;
+    while row < COMMANDS.len() {
+        numbers[row + 1] = numbers[row] + 1 + COMMANDS[row].subcommands.len();
+        row += 1;
+    }
+    numbers
+};
+
+/// The command that a request names.
+#[derive(Clone, Copy, Debug)]
+pub struct Found {
+    /// The row that describes it; a subcommand's own.
+    pub spec: &'static CommandSpec,
+    /// The row of the container that a subcommand belongs to.
+    pub container: Option<&'static CommandSpec>,
+    /// Its number, below [`COMMAND_COUNT`].
+    pub number: usize,
+}
+
+/// Finds the command that a request names, and checks the number of its arguments.
+///
+/// # Errors
+/// [`CommandError`] when there is no such command or subcommand, or the number of arguments is wrong. See
+/// [`named`] for the command in the latter case.
+#[inline]
+pub fn find(request: Arguments<'_>) -> Result<Found, CommandError> {
+    let found = named(request)?;
+    if found.spec.takes(request.len()) { Ok(found) } else { Err(CommandError::WrongArity(found.spec.name)) }
+}
+
+/// Finds the command that a request names, whatever the number of its arguments.
+///
+/// A container without a subcommand is found as itself.
+///
+/// # Errors
+/// [`CommandError`] when there is no such command or subcommand.
+#[inline]
+pub fn named(request: Arguments<'_>) -> Result<Found, CommandError> {
+    let name = request.get(0).unwrap_or_default();
+    let Some(row) = lookup::position(name) else {
+        return Err(CommandError::unknown_command(request));
+    };
+    let spec = &COMMANDS[row];
+    match request.get(1) {
+        Some(subcommand) if !spec.subcommands.is_empty() => find_subcommand(row, subcommand),
+        _ => Ok(Found { spec, container: None, number: FIRST_NUMBERS[row] }),
+    }
+}
+
+fn find_subcommand(row: usize, name: &[u8]) -> Result<Found, CommandError> {
+    let container = &COMMANDS[row];
+    let is_named = |spec: &CommandSpec| spec.short_name().as_bytes().eq_ignore_ascii_case(name);
+    match container.subcommands.iter().position(is_named) {
+        Some(position) => Ok(Found {
+            spec: &container.subcommands[position],
+            container: Some(container),
+            number: FIRST_NUMBERS[row] + 1 + position,
+        }),
+        None => Err(CommandError::unknown_subcommand(container.name, name)),
+    }
+}
+
+/// The command of this full name, such as `get` or `config|get`, in any case of letters.
+pub fn by_full_name(name: &[u8]) -> Option<&'static CommandSpec> {
+    let mut parts = name.splitn(2, |byte| *byte == b'|');
+    let row = lookup::position(parts.next()?)?;
+    match parts.next() {
+        Some(subcommand) => find_subcommand(row, subcommand).ok().map(|found| found.spec),
+        None => Some(&COMMANDS[row]),
+    }
+}
+
+/// All commands in the order of their numbers, each container before its subcommands.
+pub fn all() -> impl Iterator<Item = &'static CommandSpec> {
+    COMMANDS.iter().flat_map(|spec| std::iter::once(spec).chain(spec.subcommands))
+}
+
+/// The command of this number, if it is below [`COMMAND_COUNT`].
+pub fn by_number(number: usize) -> Option<&'static CommandSpec> {
+    let row = FIRST_NUMBERS.partition_point(|first| *first <= number).checked_sub(1)?;
+    let spec = COMMANDS.get(row)?;
+    match number - FIRST_NUMBERS[row] {
+        0 => Some(spec),
+        subcommand => spec.subcommands.get(subcommand - 1),
+    }
+}

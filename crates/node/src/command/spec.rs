@@ -1,0 +1,352 @@
+//! The words in which the command table describes a command.
+//!
+//! The names of flags, key flags and categories are Redis's: clients read them from `COMMAND`.
+
+use kv::Command;
+use wire::resp::Arguments;
+
+use super::CommandError;
+
+/// What the parse functions are told besides the command itself.
+#[derive(Clone, Copy, Debug)]
+pub struct Context {
+    /// Milliseconds since the Unix epoch. Used only to refuse expiry times that would overflow.
+    pub now_ms: u64,
+    /// The longest value that a client may store.
+    pub value_bytes_max: usize,
+}
+
+/// Turns a request into a command on the data. `scratch` holds the lists that commands of several keys need.
+///
+/// It is called after the number of arguments was checked against [`CommandSpec::arity`].
+pub type ParseFn = for<'a> fn(Arguments<'a>, &'a mut Vec<u8>, &Context) -> Result<Command<'a>, CommandError>;
+
+/// Who carries a command out.
+#[derive(Clone, Copy, Debug)]
+pub enum Handler {
+    /// The groups that hold the keys: this parses it for them.
+    Data(ParseFn),
+    /// The node that the client is connected to.
+    Node(NodeCommand),
+    /// Nobody: it only holds subcommands.
+    Container,
+}
+
+/// What the node answers by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)] // Each is the command of that name.
+pub enum NodeCommand {
+    Ping,
+    Echo,
+    Quit,
+    Reset,
+    Hello,
+    Select,
+    Auth,
+    Client(ClientCommand),
+    Command(CommandCommand),
+    Config(ConfigCommand),
+    Info,
+    Time,
+    Wait,
+    DebugSleep,
+    /// `HELP` of a container: the answer is [`super::introspection::help`].
+    Help,
+}
+
+/// The subcommands of `CLIENT`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)] // Each is the subcommand of that name.
+pub enum ClientCommand {
+    Id,
+    Info,
+    List,
+    SetName,
+    GetName,
+    SetInfo,
+    Kill,
+    NoEvict,
+    NoTouch,
+}
+
+/// `COMMAND` and its subcommands: [`super::introspection::answer`] answers all of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)] // Each is the subcommand of that name.
+pub enum CommandCommand {
+    /// `COMMAND` alone.
+    All,
+    Count,
+    List,
+    Info,
+    Docs,
+    GetKeys,
+    GetKeysAndFlags,
+}
+
+/// The subcommands of `CONFIG`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)] // Each is the subcommand of that name.
+pub enum ConfigCommand {
+    Get,
+    Set,
+    ResetStat,
+}
+
+/// Declares an enum of at most 32 variants with their names in Redis, and a set of them.
+macro_rules! named_set {
+    ($(#[$one_doc:meta])* $one:ident, $(#[$set_doc:meta])* $set:ident, $($(#[$doc:meta])* $variant:ident = $name:literal),+ $(,)?) => {
+        $(#[$one_doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum $one { $($(#[$doc])* $variant),+ }
+
+        impl $one {
+            /// All of them, in the order in which Redis lists them.
+            pub const ALL: &'static [$one] = &[$($one::$variant),+];
+
+            /// Its name in Redis.
+            pub const fn name(self) -> &'static str {
+                match self { $($one::$variant => $name),+ }
+            }
+        }
+
+        $(#[$set_doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub struct $set(u32);
+
+        impl $set {
+            /// None of them.
+            pub const NONE: $set = $set(0);
+
+            /// The set of these.
+            pub const fn of(members: &[$one]) -> $set {
+                $set::NONE.with(members)
+            }
+
+            /// This set and these.
+            pub const fn with(self, members: &[$one]) -> $set {
+                let (mut bits, mut at) = (self.0, 0);
+                while at < members.len() {
+                    bits |= 1 << members[at] as u32;
+                    at += 1;
+                }
+                $set(bits)
+            }
+
+            /// True when `member` is in the set.
+            #[inline]
+            pub const fn has(self, member: $one) -> bool {
+                self.0 & (1 << member as u32) != 0
+            }
+
+            /// The members, in the order in which Redis lists them.
+            pub fn iter(self) -> impl Iterator<Item = $one> {
+                $one::ALL.iter().copied().filter(move |member| self.has(*member))
+            }
+
+            /// Number of members.
+            pub const fn len(self) -> usize {
+                self.0.count_ones() as usize
+            }
+
+            /// True when there are none.
+            pub const fn is_empty(self) -> bool {
+                self.0 == 0
+            }
+        }
+    };
+}
+
+named_set! {
+    /// What is special about a command.
+    Flag,
+    /// A set of [`Flag`]s.
+    Flags,
+    /// It may change data.
+    Write = "write",
+    /// It reads keys.
+    ReadOnly = "readonly",
+    /// It may make the data larger.
+    DenyOom = "denyoom",
+    /// It is for operators.
+    Admin = "admin",
+    /// Scripts may not call it.
+    NoScript = "noscript",
+    /// It may wait.
+    Blocking = "blocking",
+    /// It is served while data is being loaded.
+    Loading = "loading",
+    /// It is served by a replica that has lost touch.
+    Stale = "stale",
+    /// Its time does not grow with the data.
+    Fast = "fast",
+    /// It is served before a client has authenticated.
+    NoAuth = "no_auth",
+    /// Its keys are not at fixed positions.
+    MovableKeys = "movablekeys",
+    /// It is served while a script is running too long.
+    AllowBusy = "allow_busy",
+}
+
+named_set! {
+    /// What a command does to one of its keys.
+    KeyFlag,
+    /// A set of [`KeyFlag`]s.
+    KeyFlags,
+    /// Reads the value.
+    ReadOnly = "RO",
+    /// Reads and changes the value.
+    ReadWrite = "RW",
+    /// Replaces the value whatever it was.
+    Overwrite = "OW",
+    /// Removes the key.
+    Remove = "RM",
+    /// Tells, copies or uses what the value holds.
+    Access = "access",
+    /// Changes data that may be there.
+    Update = "update",
+    /// Adds data, changes none.
+    Insert = "insert",
+    /// Deletes what the value holds.
+    Delete = "delete",
+    /// Its options decide which of the others apply.
+    Variable = "variable_flags",
+}
+
+named_set! {
+    /// A category of commands, for access rules.
+    Category,
+    /// A set of [`Category`]s.
+    Categories,
+    /// Handles keys whatever their kind.
+    Keyspace = "keyspace",
+    /// Reads data.
+    Read = "read",
+    /// Writes data.
+    Write = "write",
+    /// Handles strings.
+    String = "string",
+    /// For operators.
+    Admin = "admin",
+    /// Its time does not grow with the data.
+    Fast = "fast",
+    /// Every other one.
+    Slow = "slow",
+    /// Can disturb a busy server.
+    Dangerous = "dangerous",
+    /// Concerns the connection.
+    Connection = "connection",
+}
+
+/// Where a command's keys are among its arguments, counted from 0, the command's own name.
+#[derive(Clone, Copy, Debug)]
+pub struct KeyPositions {
+    /// Position of the first key, or 0 when there are no keys.
+    pub first: usize,
+    /// Position of the last key; negative ones count from the end, -1 is the last argument.
+    pub last: isize,
+    /// Distance from one key to the next.
+    pub step: usize,
+    /// What is done to the keys: either one entry for all of them, or one per key.
+    pub access: &'static [KeyFlags],
+}
+
+impl KeyPositions {
+    /// No keys.
+    pub const NONE: KeyPositions = KeyPositions { first: 0, last: 0, step: 0, access: &[] };
+
+    /// The positions of the keys in a request of `argument_count` arguments, the command's name included.
+    pub fn positions(&self, argument_count: usize) -> impl Iterator<Item = usize> + use<> {
+        let last = if self.last < 0 { argument_count as isize + self.last } else { self.last };
+        let last = last.min(argument_count as isize - 1);
+        // An empty range when there are no keys.
+        let end = if self.first == 0 { 0 } else { (last + 1).max(0) as usize };
+        (self.first..end).step_by(self.step.max(1))
+    }
+
+    /// What is done to the key that is number `which` among the keys.
+    pub fn access_of(&self, which: usize) -> KeyFlags {
+        self.access.get(which).or(self.access.first()).copied().unwrap_or(KeyFlags::NONE)
+    }
+}
+
+/// Under which heading a command is documented.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)] // The names say it.
+pub enum Group {
+    Generic,
+    String,
+    Connection,
+    Server,
+}
+
+impl Group {
+    /// Its name in Redis.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Group::Generic => "generic",
+            Group::String => "string",
+            Group::Connection => "connection",
+            Group::Server => "server",
+        }
+    }
+}
+
+/// Everything there is to say about one command or subcommand.
+#[derive(Clone, Copy, Debug)]
+pub struct CommandSpec {
+    /// Its name in lower case; a subcommand's in full, such as `config|get`.
+    pub name: &'static str,
+    /// The number of arguments, its own name included; negative: at least that many.
+    pub arity: i16,
+    /// What is special about it.
+    pub flags: Flags,
+    /// Where its keys are.
+    pub keys: KeyPositions,
+    /// The categories that do not follow from its flags: see [`CommandSpec::categories`].
+    pub own_categories: Categories,
+    /// Hints for proxies and cluster clients.
+    pub tips: &'static [&'static str],
+    /// Under which heading it is documented.
+    pub group: Group,
+    /// The version of Redis that brought it.
+    pub since: &'static str,
+    /// How its time grows.
+    pub complexity: &'static str,
+    /// What it does, in one sentence without the full stop.
+    pub summary: &'static str,
+    /// Its arguments, for people.
+    pub syntax: &'static str,
+    /// Its subcommands; none unless it is a container.
+    pub subcommands: &'static [CommandSpec],
+    /// Who carries it out.
+    pub handler: Handler,
+}
+
+impl CommandSpec {
+    /// True when so many arguments, the name included, are what the command takes.
+    #[inline]
+    pub const fn takes(&self, argument_count: usize) -> bool {
+        if self.arity >= 0 {
+            argument_count == self.arity as usize
+        } else {
+            argument_count >= self.arity.unsigned_abs() as usize
+        }
+    }
+
+    /// A subcommand's name without its container's: `get` of `config|get`.
+    pub fn short_name(&self) -> &'static str {
+        self.name.split_once('|').map_or(self.name, |(_, subcommand)| subcommand)
+    }
+
+    /// The categories it belongs to: its own, and those that its flags imply, as in Redis.
+    pub fn categories(&self) -> Categories {
+        let implied = |flag: Flag, categories: &'static [Category]| {
+            if self.flags.has(flag) { categories } else { &[] }
+        };
+        self.own_categories
+            .with(implied(Flag::Write, &[Category::Write]))
+            .with(implied(Flag::ReadOnly, &[Category::Read]))
+            .with(implied(Flag::Admin, &[Category::Admin, Category::Dangerous]))
+            .with(if self.flags.has(Flag::Fast) { &[Category::Fast] } else { &[Category::Slow] })
+    }
+}

@@ -1,0 +1,190 @@
+//! Parsing of the commands on strings.
+
+use kv::number::parse_float;
+use kv::{Command, Condition, Expiry, List, SetAnswer};
+use wire::resp::Arguments;
+
+use super::arguments::{at, integer, is, key, value};
+use super::expiry::ExpiryOption;
+use super::{CommandError, Context};
+
+type Parsed<'a> = Result<Command<'a>, CommandError>;
+
+pub(super) fn get<'a>(arguments: Arguments<'a>, _: &'a mut Vec<u8>, _: &Context) -> Parsed<'a> {
+    Ok(Command::Get { key: key(arguments, 1)? })
+}
+
+pub(super) fn set<'a>(arguments: Arguments<'a>, _: &'a mut Vec<u8>, context: &Context) -> Parsed<'a> {
+    let (key, value) = (key(arguments, 1)?, value(arguments, 2, context)?);
+    if arguments.len() == 3 {
+        return Ok(plain_set(key, value));
+    }
+    let options = SetOptions::parse(arguments)?;
+    let expiry = match options.expiry {
+        Some((option, index)) => Expiry::Set(option.deadline("set", arguments, index, context)?),
+        None if options.keep => Expiry::Keep,
+        None => Expiry::Clear,
+    };
+    let answer = if options.get { SetAnswer::Before } else { SetAnswer::Status };
+    Ok(Command::Set { key, value, expiry, condition: options.condition, answer })
+}
+
+#[inline]
+fn plain_set<'a>(key: &'a [u8], value: &'a [u8]) -> Command<'a> {
+    let (expiry, condition, answer) = (Expiry::Clear, Condition::Always, SetAnswer::Status);
+    Command::Set { key, value, expiry, condition, answer }
+}
+
+struct SetOptions {
+    condition: Condition,
+    get: bool,
+    keep: bool,
+    /// The option, and where its argument is.
+    expiry: Option<(ExpiryOption, usize)>,
+}
+
+impl SetOptions {
+    /// Reads the options behind the value. As in Redis an option may be given twice, and the last one counts,
+    /// but two that exclude each other are a syntax error.
+    fn parse(arguments: Arguments<'_>) -> Result<SetOptions, CommandError> {
+        let mut options = SetOptions { condition: Condition::Always, get: false, keep: false, expiry: None };
+        let mut index = 3;
+        while let Some(option) = arguments.get(index) {
+            if is(option, "NX") && options.condition != Condition::IfPresent {
+                options.condition = Condition::IfAbsent;
+            } else if is(option, "XX") && options.condition != Condition::IfAbsent {
+                options.condition = Condition::IfPresent;
+            } else if is(option, "GET") {
+                options.get = true;
+            } else if is(option, "KEEPTTL") && options.expiry.is_none() {
+                options.keep = true;
+            } else if let Some(expiry) = ExpiryOption::named(option)
+                && !options.keep
+                && expiry.may_follow(options.expiry)
+                && index + 1 < arguments.len()
+            {
+                options.expiry = Some((expiry, index + 1));
+                index += 1;
+            } else {
+                return Err(CommandError::Syntax);
+            }
+            index += 1;
+        }
+        Ok(options)
+    }
+}
+
+pub(super) fn setnx<'a>(arguments: Arguments<'a>, _: &'a mut Vec<u8>, context: &Context) -> Parsed<'a> {
+    Ok(Command::Set {
+        key: key(arguments, 1)?,
+        value: value(arguments, 2, context)?,
+        expiry: Expiry::Clear,
+        condition: Condition::IfAbsent,
+        answer: SetAnswer::Integer,
+    })
+}
+
+pub(super) fn getset<'a>(arguments: Arguments<'a>, _: &'a mut Vec<u8>, context: &Context) -> Parsed<'a> {
+    Ok(Command::Set {
+        key: key(arguments, 1)?,
+        value: value(arguments, 2, context)?,
+        expiry: Expiry::Clear,
+        condition: Condition::Always,
+        answer: SetAnswer::Before,
+    })
+}
+
+pub(super) fn getdel<'a>(arguments: Arguments<'a>, _: &'a mut Vec<u8>, _: &Context) -> Parsed<'a> {
+    Ok(Command::GetDelete { key: key(arguments, 1)? })
+}
+
+pub(super) fn mget<'a>(arguments: Arguments<'a>, scratch: &'a mut Vec<u8>, _: &Context) -> Parsed<'a> {
+    Ok(Command::MultiGet { keys: all_keys(arguments, scratch)? })
+}
+
+/// The arguments behind the command's name, all of them keys, as a list in `scratch`.
+pub(super) fn all_keys<'a>(
+    arguments: Arguments<'a>,
+    scratch: &'a mut Vec<u8>,
+) -> Result<List<'a>, CommandError> {
+    for index in 1..arguments.len() {
+        key(arguments, index)?;
+    }
+    Ok(List::build(scratch, arguments.iter().skip(1)))
+}
+
+pub(super) fn mset<'a>(arguments: Arguments<'a>, scratch: &'a mut Vec<u8>, context: &Context) -> Parsed<'a> {
+    multi_set("mset", arguments, scratch, context)
+}
+
+pub(super) fn msetnx<'a>(arguments: Arguments<'a>, scratch: &'a mut Vec<u8>, context: &Context) -> Parsed<'a> {
+    multi_set("msetnx", arguments, scratch, context)
+}
+
+fn multi_set<'a>(
+    name: &'static str,
+    arguments: Arguments<'a>,
+    scratch: &'a mut Vec<u8>,
+    context: &Context,
+) -> Parsed<'a> {
+    if arguments.len() % 2 == 0 {
+        return Err(CommandError::WrongArity(name));
+    }
+    for index in (1..arguments.len()).step_by(2) {
+        key(arguments, index)?;
+        value(arguments, index + 1, context)?;
+    }
+    let pairs = List::build(scratch, arguments.iter().skip(1));
+    Ok(Command::MultiSet { pairs, if_absent: name == "msetnx" })
+}
+
+pub(super) fn append<'a>(arguments: Arguments<'a>, _: &'a mut Vec<u8>, context: &Context) -> Parsed<'a> {
+    let (key, value) = (key(arguments, 1)?, value(arguments, 2, context)?);
+    Ok(Command::Append { key, value, bytes_max: context.value_bytes_max as u64 })
+}
+
+pub(super) fn strlen<'a>(arguments: Arguments<'a>, _: &'a mut Vec<u8>, _: &Context) -> Parsed<'a> {
+    Ok(Command::Length { key: key(arguments, 1)? })
+}
+
+pub(super) fn getrange<'a>(arguments: Arguments<'a>, _: &'a mut Vec<u8>, _: &Context) -> Parsed<'a> {
+    let (start, end) = (integer(arguments, 2)?, integer(arguments, 3)?);
+    Ok(Command::GetRange { key: key(arguments, 1)?, start, end })
+}
+
+pub(super) fn setrange<'a>(arguments: Arguments<'a>, _: &'a mut Vec<u8>, context: &Context) -> Parsed<'a> {
+    let (key, value) = (key(arguments, 1)?, at(arguments, 3));
+    let offset = u64::try_from(integer(arguments, 2)?).map_err(|_| CommandError::OffsetOutOfRange)?;
+    if value.is_empty() {
+        // Nothing is written, not even zero bytes up to the offset: the answer is the length that there is.
+        return Ok(Command::Length { key });
+    }
+    if offset.saturating_add(value.len() as u64) > context.value_bytes_max as u64 {
+        return Err(CommandError::StringTooLong);
+    }
+    Ok(Command::SetRange { key, offset, value })
+}
+
+pub(super) fn incr<'a>(arguments: Arguments<'a>, _: &'a mut Vec<u8>, _: &Context) -> Parsed<'a> {
+    Ok(Command::IncrementBy { key: key(arguments, 1)?, delta: 1 })
+}
+
+pub(super) fn decr<'a>(arguments: Arguments<'a>, _: &'a mut Vec<u8>, _: &Context) -> Parsed<'a> {
+    Ok(Command::IncrementBy { key: key(arguments, 1)?, delta: -1 })
+}
+
+pub(super) fn incrby<'a>(arguments: Arguments<'a>, _: &'a mut Vec<u8>, _: &Context) -> Parsed<'a> {
+    Ok(Command::IncrementBy { key: key(arguments, 1)?, delta: integer(arguments, 2)? })
+}
+
+pub(super) fn decrby<'a>(arguments: Arguments<'a>, _: &'a mut Vec<u8>, _: &Context) -> Parsed<'a> {
+    let delta = integer(arguments, 2)?.checked_neg().ok_or(CommandError::DecrementOverflow)?;
+    Ok(Command::IncrementBy { key: key(arguments, 1)?, delta })
+}
+
+pub(super) fn incrbyfloat<'a>(arguments: Arguments<'a>, _: &'a mut Vec<u8>, _: &Context) -> Parsed<'a> {
+    let (key, delta) = (key(arguments, 1)?, at(arguments, 2));
+    // Infinity is a number to Redis, but no sum with it is. The table says so after it has looked at the value.
+    parse_float(delta).ok_or(CommandError::NotAFloat)?;
+    Ok(Command::IncrementByFloat { key, delta })
+}

@@ -1,0 +1,125 @@
+//! Commands on all keys, where the keys are in several groups: asked of each, answered as one.
+
+use kv::codec::Reader;
+use kv::{Reply, ReplyBuffer};
+use protocol::Ticket;
+
+/// How the parts become one reply.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Combine {
+    /// The sum of integers (`DBSIZE`).
+    Sum,
+    /// The smallest integer (`WAIT`).
+    Minimum,
+    /// One array of all elements (`KEYS`).
+    Concatenate,
+    /// `OK` (`FLUSHALL`).
+    AllOk,
+    /// One of those that are not null, picked by a number (`RANDOMKEY`).
+    AnyOf(u64),
+}
+
+/// A request that was asked of several groups.
+#[derive(Debug)]
+pub(crate) struct Gather {
+    /// Whom the reply is for.
+    pub(crate) ticket: Ticket,
+    combine: Combine,
+    /// The parts by group, each one reply with its elements.
+    parts: Vec<Option<Vec<u8>>>,
+}
+
+impl Gather {
+    pub(crate) fn new(ticket: Ticket, combine: Combine, parts: usize) -> Gather {
+        Gather { ticket, combine, parts: vec![None; parts] }
+    }
+
+    /// Takes a part; true when it was the last one missing.
+    pub(crate) fn take(&mut self, part: usize, encoded: &[u8]) -> bool {
+        if let Some(place) = self.parts.get_mut(part) {
+            *place = Some(encoded.to_vec());
+        }
+        self.parts.iter().all(Option::is_some)
+    }
+
+    /// The one reply. An error of any part is the reply: an answer from some groups would be a wrong one.
+    pub(crate) fn combine(&self, out: &mut ReplyBuffer) {
+        let parts = || self.parts.iter().flatten().map(Vec::as_slice);
+        if let Some(error) = parts().find(|part| matches!(Reply::first(part), Reply::Error(_))) {
+            return out.extend_encoded(error);
+        }
+        let integers = parts().filter_map(|part| match Reply::first(part) {
+            Reply::Integer(value) => Some(value),
+            _ => None,
+        });
+        match self.combine {
+            Combine::Sum => out.integer(integers.sum()),
+            Combine::Minimum => out.integer(integers.min().unwrap_or(0)),
+            Combine::AllOk => out.ok(),
+            Combine::Concatenate => {
+                let elements = parts().filter_map(|part| {
+                    let mut reader = Reader::new(part);
+                    match Reply::decode(&mut reader) {
+                        Ok(Reply::Array(count)) => Some((count as usize, reader.rest())),
+                        _ => None,
+                    }
+                });
+                out.array(elements.clone().map(|(count, _)| count).sum());
+                elements.for_each(|(_, encoded)| out.extend_encoded(encoded));
+            }
+            Combine::AnyOf(draw) => {
+                let keys: Vec<&[u8]> = parts().filter(|part| Reply::first(part) != Reply::Null).collect();
+                match keys.get(draw as usize % keys.len().max(1)) {
+                    Some(key) => out.extend_encoded(key),
+                    None => out.null(),
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn combined(combine: Combine, parts: &[&[Reply<'_>]]) -> ReplyBuffer {
+        let encode = |replies: &[Reply<'_>]| {
+            let mut buffer = ReplyBuffer::new();
+            replies.iter().for_each(|reply| buffer.push(*reply));
+            buffer
+        };
+        let mut gather = Gather::new(Ticket::default(), combine, parts.len());
+        for (index, part) in parts.iter().enumerate() {
+            assert_eq!(gather.take(index, encode(part).as_bytes()), index + 1 == parts.len());
+        }
+        let mut out = ReplyBuffer::new();
+        gather.combine(&mut out);
+        out
+    }
+
+    fn encoded(replies: &[Reply<'_>]) -> ReplyBuffer {
+        let mut buffer = ReplyBuffer::new();
+        replies.iter().for_each(|reply| buffer.push(*reply));
+        buffer
+    }
+
+    #[test]
+    fn parts_become_one_reply() {
+        use Reply::*;
+        assert_eq!(combined(Combine::Sum, &[&[Integer(2)], &[Integer(3)]]), encoded(&[Integer(5)]));
+        assert_eq!(combined(Combine::Minimum, &[&[Integer(2)], &[Integer(1)]]), encoded(&[Integer(1)]));
+        assert_eq!(
+            combined(Combine::Concatenate, &[&[Array(1), Bulk(b"a")], &[Array(0)], &[Array(1), Bulk(b"b")]]),
+            encoded(&[Array(2), Bulk(b"a"), Bulk(b"b")])
+        );
+        assert_eq!(combined(Combine::AnyOf(7), &[&[Null], &[Bulk(b"a")]]), encoded(&[Bulk(b"a")]));
+        assert_eq!(combined(Combine::AnyOf(7), &[&[Null], &[Null]]), encoded(&[Null]));
+    }
+
+    #[test]
+    fn one_error_is_the_whole_answer() {
+        use Reply::*;
+        let error = Error(b"NOLEADER");
+        assert_eq!(combined(Combine::Sum, &[&[Integer(2)], &[error]]), encoded(&[error]));
+    }
+}

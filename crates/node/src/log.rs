@@ -1,0 +1,51 @@
+//! What a node has to tell whoever runs it.
+
+use protocol::Trace;
+
+/// How much a line matters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Level {
+    /// Good to know.
+    Info,
+    /// Somebody should look.
+    Warning,
+}
+
+/// One line for the log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Line {
+    /// How much it matters.
+    pub level: Level,
+    /// The sentence.
+    pub text: String,
+}
+
+/// The line for a change in a group; `None` for what happens all the time.
+pub(crate) fn describe(keyspace: &str, event: &Trace) -> Option<Line> {
+    let (level, text) = match event {
+        Trace::Committed { .. } => return None,
+        Trace::Role { role, epoch, offset } => {
+            (Level::Info, format!("{role} in epoch {epoch}, at offset {offset}"))
+        }
+        Trace::PartialResync { follower, after } => {
+            (Level::Info, format!("node {follower} goes on behind offset {after} out of the backlog"))
+        }
+        Trace::FullResync { follower, offset, why } => {
+            (Level::Info, format!("node {follower} gets a snapshot at offset {offset}: {why}"))
+        }
+        Trace::Installed { offset, keys } => {
+            (Level::Info, format!("a snapshot of {keys} keys at offset {offset} is installed"))
+        }
+        Trace::Truncated { after, records } => {
+            (Level::Warning, format!("{records} records behind offset {after} were never committed and are cut off"))
+        }
+        Trace::Follower { follower, live: true } => (Level::Info, format!("node {follower} is in step")),
+        Trace::Follower { follower, live: false } => (Level::Warning, format!("node {follower} is silent")),
+        Trace::EpochPassed { epoch } => (Level::Warning, format!("epoch {epoch} has passed this node's own")),
+        Trace::Rejected { peer, why } => (Level::Warning, format!("a message of node {peer} is refused: {why}")),
+        Trace::ResyncAbandoned { follower, why } => {
+            (Level::Warning, format!("the resync of node {follower} is given up: {why}"))
+        }
+    };
+    Some(Line { level, text: format!("keyspace '{keyspace}': {text}") })
+}

@@ -1,0 +1,205 @@
+//! What a node tells of itself: health, metrics and `INFO`.
+
+use crate::info::{self, Facts};
+use crate::node::{Group, Node};
+use crate::session::ClientId;
+use kv::Reply;
+use protocol::NodeId;
+use protocol::leader_follower::Status;
+use serde::Serialize;
+use std::fmt::Write;
+use wire::resp::Arguments;
+
+/// How a node stands, for `GET /health`.
+#[derive(Clone, Debug, Serialize)]
+pub struct Health {
+    /// Every keyspace can be served here, by this node or the leader that it reaches.
+    pub ready: bool,
+    /// This node.
+    pub node: NodeId,
+    /// The cluster's name.
+    pub cluster: String,
+    /// Quorate's version.
+    pub version: &'static str,
+    /// The role in the default keyspace.
+    pub role: &'static str,
+    /// The epoch of the default keyspace.
+    pub epoch: u64,
+    /// The last offset of the default keyspace held here.
+    pub offset: u64,
+    /// Records of the default keyspace's leader not applied here, by the leader's last word.
+    pub lag: u64,
+    /// For how many milliseconds that has been so.
+    pub lag_ms: u64,
+    /// Each keyspace.
+    pub keyspaces: Vec<KeyspaceHealth>,
+}
+
+/// How a keyspace stands on a node.
+#[derive(Clone, Debug, Serialize)]
+#[allow(missing_docs)] // The fields are those of `Keyspace` and of the replica's `Status`.
+pub struct KeyspaceHealth {
+    pub prefix: String,
+    pub replication: String,
+    pub acks: String,
+    pub durability: String,
+    pub reads: String,
+    pub ready: bool,
+    pub writable: bool,
+    pub role: &'static str,
+    pub leader: NodeId,
+    pub epoch: u64,
+    pub offset: u64,
+    pub applied: u64,
+    pub lag: u64,
+    pub lag_ms: u64,
+    /// Why it is not ready; absent when it is.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub explanation: String,
+    /// At the leader: how the followers stand.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub followers: Vec<FollowerHealth>,
+}
+
+/// How a follower stands, as its leader sees it.
+#[derive(Clone, Debug, Serialize)]
+#[allow(missing_docs)] // The fields are those of the replica's `FollowerStatus`.
+pub struct FollowerHealth {
+    pub node: NodeId,
+    pub state: &'static str,
+    pub acked: u64,
+    pub lag: u64,
+    pub lag_ms: u64,
+}
+
+impl Node {
+    /// How this node stands.
+    pub fn health(&self) -> Health {
+        let keyspaces: Vec<KeyspaceHealth> = self.groups.iter().map(|group| self.keyspace_health(group)).collect();
+        let default = keyspaces.iter().find(|keyspace| keyspace.prefix.is_empty());
+        Health {
+            ready: keyspaces.iter().all(|keyspace| keyspace.ready),
+            node: self.configuration.node,
+            cluster: self.configuration.cluster.clone(),
+            version: crate::VERSION,
+            role: default.map_or("none", |keyspace| keyspace.role),
+            epoch: default.map_or(0, |keyspace| keyspace.epoch),
+            offset: default.map_or(0, |keyspace| keyspace.offset),
+            lag: default.map_or(0, |keyspace| keyspace.lag),
+            lag_ms: default.map_or(0, |keyspace| keyspace.lag_ms),
+            keyspaces,
+        }
+    }
+
+    fn keyspace_health(&self, group: &Group) -> KeyspaceHealth {
+        let status = self.group_status(group);
+        let followers = status.followers.into_iter().map(|follower| FollowerHealth {
+            node: follower.id,
+            state: follower.state,
+            acked: follower.acked,
+            lag: follower.lag,
+            lag_ms: follower.lag_ms,
+        });
+        KeyspaceHealth {
+            prefix: group.keyspace.prefix.clone(),
+            replication: group.keyspace.replication.clone(),
+            acks: group.keyspace.acks.clone(),
+            durability: group.keyspace.durability.clone(),
+            reads: group.keyspace.reads.clone(),
+            ready: status.ready,
+            writable: status.writable,
+            role: status.role,
+            leader: status.leader,
+            epoch: status.epoch,
+            offset: status.offset,
+            applied: status.applied,
+            lag: status.lag,
+            lag_ms: status.lag_ms,
+            explanation: status.explanation,
+            followers: followers.collect(),
+        }
+    }
+
+    /// How a group stands here; without a replica, whether its leader can be reached.
+    pub(crate) fn group_status(&self, group: &Group) -> Status {
+        if let Some(replica) = &group.replica {
+            return replica.status(self.now);
+        }
+        let leader = group.keyspace.leader;
+        let ready = self.peer_is_up(leader);
+        let explanation = if ready { String::new() } else { format!("node {leader}, its leader, cannot be reached") };
+        Status { role: "none", leader, ready, explanation, ..Status::default() }
+    }
+
+    /// True when this node leads the default keyspace.
+    pub(crate) fn leads_default(&self) -> bool {
+        let default = self.groups.iter().find(|group| group.keyspace.prefix.is_empty());
+        default.is_some_and(|group| group.keyspace.leader == self.configuration.node)
+    }
+
+    /// Appends the node's counters in Prometheus's text format.
+    pub fn metrics(&self, out: &mut String) {
+        let counters = &self.counters;
+        let clients = self.sessions.iter().filter(|(_, session)| !session.is_internal()).count();
+        let mut single = |name: &str, kind: &str, help: &str, value: u64| {
+            // Writing to a string does not fail.
+            let _ = write!(out, "# HELP quorate_{name} {help}\n# TYPE quorate_{name} {kind}\nquorate_{name} {value}\n");
+        };
+        single("clients", "gauge", "Clients connected over RESP.", clients as u64);
+        single("connections_total", "counter", "Connections taken over RESP.", counters.connections);
+        single("connections_rejected_total", "counter", "Connections refused, too many.", counters.rejected_connections);
+        single("commands_total", "counter", "Requests of clients.", counters.commands);
+        single("forwarded_total", "counter", "Requests passed on to a leader.", counters.forwarded);
+        single("errors_total", "counter", "Error replies.", counters.errors);
+        single("output_overflows_total", "counter", "Clients closed for not reading.", counters.output_overflows);
+        self.group_metrics(out);
+    }
+
+    fn group_metrics(&self, out: &mut String) {
+        type Value = fn(&Group, &Status) -> u64;
+        fn table(group: &Group, value: impl Fn(&kv::Table) -> u64) -> u64 {
+            group.replica.as_ref().map_or(0, |replica| value(replica.table()))
+        }
+        let series: [(&str, &str, &str, Value); 16] = [
+            ("ready", "gauge", "1 when requests can be served.", |_, status| status.ready.into()),
+            ("writable", "gauge", "Leader: 1 when enough followers are live.", |_, status| status.writable.into()),
+            ("leader", "gauge", "1 on the node that leads.", |_, status| (status.role == "leader").into()),
+            ("epoch", "gauge", "The highest epoch seen.", |_, status| status.epoch),
+            ("offset", "gauge", "The last offset held.", |_, status| status.offset),
+            ("applied", "gauge", "The last offset applied.", |_, status| status.applied),
+            ("lag_records", "gauge", "Follower: records not applied yet.", |_, status| status.lag),
+            ("lag_milliseconds", "gauge", "Follower: since when.", |_, status| status.lag_ms),
+            ("backlog_bytes", "gauge", "History kept.", |_, status| status.backlog_bytes as u64),
+            ("partial_resyncs_total", "counter", "Partial resyncs.", |_, status| status.counters.partial_resyncs),
+            ("full_resyncs_total", "counter", "Full resyncs.", |_, status| status.counters.full_resyncs),
+            ("truncated_records_total", "counter", "Uncommitted records cut off.", |_, status| {
+                status.counters.truncated_records
+            }),
+            ("refused_writes_total", "counter", "Writes refused.", |_, status| status.counters.refused_writes),
+            ("unknown_writes_total", "counter", "Writes with unknown outcome.", |_, status| {
+                status.counters.unknown_writes
+            }),
+            ("keys", "gauge", "Keys.", |group, _| table(group, |table| table.len() as u64)),
+            ("memory_bytes", "gauge", "Memory of keys and values.", |group, _| {
+                table(group, |table| table.memory_bytes() as u64)
+            }),
+        ];
+        let statuses: Vec<Status> = self.groups.iter().map(|group| self.group_status(group)).collect();
+        for (name, kind, help, value) in series {
+            let _ = write!(out, "# HELP quorate_keyspace_{name} {help}\n# TYPE quorate_keyspace_{name} {kind}\n");
+            for (group, status) in self.groups.iter().zip(&statuses) {
+                let label = group.keyspace.name().replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
+                let value = value(group, status);
+                let _ = writeln!(out, "quorate_keyspace_{name}{{keyspace=\"{label}\"}} {value}");
+            }
+        }
+        let name = "quorate_follower_lag";
+        let _ = write!(out, "# HELP {name}_records Leader: records that a follower has not acknowledged.\n# TYPE {name}_records gauge\n");
+        for (group, status) in self.groups.iter().zip(&statuses) {
+            for follower in &status.followers {
+                let (keyspace, id) = (group.keyspace.name(), follower.id);
+                let _ = writeln!(out, "{name}_records{{keyspace=\"{keyspace}\",node=\"{id}\"}} {}", follower.lag);
+            }
+        }
+    }
+}

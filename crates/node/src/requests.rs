@@ -1,0 +1,416 @@
+//! A client's request: which command it is, whether it may be run, and who runs it.
+
+use crate::command::{self, ClientCommand, ConfigCommand, Context, Handler, NodeCommand};
+use crate::gather::Combine;
+use crate::node::Node;
+use crate::session::ClientId;
+use kv::limits::KEY_BYTES_MAX;
+use kv::{Command, Condition, Deadline, Expiry, Reply, ReplyBuffer, SetAnswer, Version};
+use protocol::Request;
+use std::time::Duration;
+use wire::handshake::secret_matches;
+use wire::resp::Protocol;
+use wire::resp::Arguments;
+
+
+impl Node {
+    /// A client sent a whole request. Its reply appears in the client's output, now or in a later turn.
+    pub fn request(&mut self, client: ClientId, arguments: Arguments<'_>) {
+        let Some(session) = self.sessions.get_mut(client) else { return };
+        if arguments.is_empty() || session.closing {
+            return;
+        }
+        session.requests += 1;
+        session.active_us = self.now.monotonic_us;
+        self.counters.commands += 1;
+        if session.is_internal() && arguments[0].starts_with(b"QUORATE.") {
+            return self.internal_request(client, arguments);
+        }
+        let found = match command::find(arguments) {
+            Ok(found) => found,
+            Err(error) => {
+                let text = error.to_string();
+                return self.answer(client, |replies| replies.error(&text));
+            }
+        };
+        session.last_command = Some(found.number);
+        if !session.authenticated && !found.spec.flags.has(command::Flag::NoAuth) {
+            self.statistics.rejected(found.number);
+            return self.answer(client, |replies| replies.error("NOAUTH Authentication required."));
+        }
+        self.statistics.called(found.number);
+        match found.spec.handler {
+            Handler::Data(parse) => {
+                let context =
+                    Context { now_ms: self.now.unix_ms, value_bytes_max: self.parameters.value_bytes_max() };
+                let mut scratch = std::mem::take(&mut self.scratch);
+                match parse(arguments, &mut scratch, &context) {
+                    Ok(command) => self.data_request(client, command),
+                    Err(error) => {
+                        self.statistics.failed(found.number);
+                        let text = error.to_string();
+                        self.answer(client, |replies| replies.error(&text));
+                    }
+                }
+                self.scratch = scratch;
+            }
+            Handler::Node(command) => self.node_request(client, command, found, arguments),
+            Handler::Container => {
+                let text = command::CommandError::WrongArity(found.spec.name).to_string();
+                self.answer(client, |replies| replies.error(&text));
+            }
+        }
+    }
+
+    /// A command on keys goes to their group; one on all keys to every group.
+    #[inline]
+    fn data_request(&mut self, client: ClientId, command: Command<'_>) {
+        let groups = self.groups.len();
+        if groups == 1 {
+            let command = match command {
+                Command::RandomKey { .. } => Command::RandomKey { draw: self.draw() },
+                Command::Scan { position, count, pattern, kind, .. } => {
+                    Command::Scan { position, count, pattern, kind, part: 0, parts: 1 }
+                }
+                command => command,
+            };
+            return self.ask(client, 0, false, Request::Command(command));
+        }
+        let combine = match command {
+            Command::Size => Some(Combine::Sum),
+            Command::Clear => Some(Combine::AllOk),
+            Command::Keys { .. } => Some(Combine::Concatenate),
+            Command::RandomKey { .. } => Some(Combine::AnyOf(self.draw())),
+            _ => None,
+        };
+        if let Some(combine) = combine {
+            let command = match command {
+                Command::RandomKey { .. } => Command::RandomKey { draw: self.draw() },
+                command => command,
+            };
+            let all: Vec<usize> = (0..groups).collect();
+            let deadline_us = self.now.monotonic_us + self.configuration.command_timeout_ms * 1000;
+            return self.ask_all(client, &all, combine, deadline_us, |_, _| Request::Command(command));
+        }
+        match command {
+            Command::Scan { position, count, pattern, kind, .. } => {
+                let part = (position % groups as u64) as u32;
+                let command = Command::Scan { position, count, pattern, kind, part, parts: groups as u32 };
+                self.ask(client, part as usize, false, Request::Command(command));
+            }
+            command => match self.group_of(&command) {
+                Some(group) => self.ask(client, group, false, Request::Command(command)),
+                None => {
+                    let error = "CROSSSLOT Keys in request don't hash to the same slot (they are in several keyspaces)";
+                    self.answer(client, |replies| replies.error(error));
+                }
+            },
+        }
+    }
+
+    fn node_request(
+        &mut self,
+        client: ClientId,
+        command: NodeCommand,
+        found: command::Found,
+        arguments: Arguments<'_>,
+    ) {
+        match command {
+            NodeCommand::Ping => self.answer(client, |replies| match arguments.get(1) {
+                Some(text) => replies.bulk(text),
+                None => replies.push(Reply::Status(b"PONG")),
+            }),
+            NodeCommand::Echo => self.answer(client, |replies| replies.bulk(&arguments[1])),
+            NodeCommand::Quit => {
+                self.answer(client, ReplyBuffer::ok);
+                self.close_after_replies(client);
+            }
+            NodeCommand::Reset => {
+                let open = self.configuration.password.is_none();
+                if let Some(session) = self.sessions.get_mut(client) {
+                    session.reset(open);
+                }
+                self.answer(client, |replies| replies.push(Reply::Status(b"RESET")));
+            }
+            NodeCommand::Select => self.select(client, &arguments[1]),
+            NodeCommand::Auth => {
+                let (user, password) = match arguments.len() {
+                    2 => (&b"default"[..], &arguments[1]),
+                    3 => (&arguments[1], &arguments[2]),
+                    _ => return self.answer(client, |replies| replies.error("ERR syntax error")),
+                };
+                match self.authenticate(client, user, password, arguments.len() == 2) {
+                    Ok(()) => self.answer(client, ReplyBuffer::ok),
+                    Err(error) => self.answer(client, |replies| replies.error(error)),
+                }
+            }
+            NodeCommand::Hello => self.hello(client, arguments),
+            NodeCommand::Client(command) => match command {
+                ClientCommand::Id => self.client_id(client),
+                ClientCommand::Info => self.client_info(client),
+                ClientCommand::List => self.client_list(client, arguments),
+                ClientCommand::SetName => self.client_set_name(client, &arguments[2]),
+                ClientCommand::GetName => self.client_get_name(client),
+                ClientCommand::SetInfo => self.client_set_info(client, &arguments[2], &arguments[3]),
+                ClientCommand::Kill => self.client_kill(client, arguments),
+                ClientCommand::NoEvict => {
+                    self.client_switch(client, &arguments[2], |session| &mut session.no_evict);
+                }
+                ClientCommand::NoTouch => {
+                    self.client_switch(client, &arguments[2], |session| &mut session.no_touch);
+                }
+            },
+            NodeCommand::Command(command) => {
+                self.answer(client, |replies| command::introspection::answer(command, arguments, replies));
+            }
+            NodeCommand::Help => {
+                self.answer(client, |replies| command::introspection::help(found.spec, replies));
+            }
+            NodeCommand::Config(command) => self.config(client, command, arguments),
+            NodeCommand::Info => self.info(client, arguments),
+            NodeCommand::Time => {
+                let unix_ms = self.now.unix_ms;
+                self.answer(client, |replies| {
+                    replies.array(2);
+                    replies.bulk((unix_ms / 1000).to_string().as_bytes());
+                    replies.bulk((unix_ms % 1000 * 1000).to_string().as_bytes());
+                });
+            }
+            NodeCommand::Wait => self.wait(client, &arguments[1], &arguments[2]),
+            NodeCommand::DebugSleep => {
+                let seconds = std::str::from_utf8(&arguments[2]).ok().and_then(|text| text.parse::<f64>().ok());
+                match seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok()) {
+                    Some(duration) => {
+                        self.sleep = Some(duration);
+                        self.answer(client, ReplyBuffer::ok);
+                    }
+                    None => self.answer(client, |replies| replies.error("ERR value is not a valid float")),
+                }
+            }
+        }
+    }
+
+    fn select(&mut self, client: ClientId, database: &[u8]) {
+        let number = std::str::from_utf8(database).ok().and_then(|text| text.parse::<i64>().ok());
+        self.answer(client, |replies| match number {
+            Some(0) => replies.ok(),
+            Some(_) => replies.error("ERR DB index is out of range"),
+            None => replies.error("ERR value is not an integer or out of range"),
+        });
+    }
+
+    fn authenticate(
+        &mut self,
+        client: ClientId,
+        user: &[u8],
+        given: &[u8],
+        password_alone: bool,
+    ) -> Result<(), &'static str> {
+        let Some(password) = &self.configuration.password else {
+            return match password_alone {
+                true => Err("ERR AUTH <password> called without any password configured for the default user. \
+                            Are you sure your configuration is correct?"),
+                // Redis's default user has no password then, and takes any.
+                false if user == b"default" => Ok(()),
+                false => Err("WRONGPASS invalid username-password pair or user is disabled."),
+            };
+        };
+        if user != b"default" || !secret_matches(given, password.as_bytes()) {
+            return Err("WRONGPASS invalid username-password pair or user is disabled.");
+        }
+        if let Some(session) = self.sessions.get_mut(client) {
+            session.authenticated = true;
+        }
+        Ok(())
+    }
+
+    fn hello(&mut self, client: ClientId, arguments: Arguments<'_>) {
+        let mut protocol = None;
+        if let Some(version) = arguments.get(1) {
+            let number = std::str::from_utf8(version).ok().and_then(|text| text.parse::<i64>().ok());
+            protocol = match number {
+                Some(2) => Some(Protocol::Resp2),
+                Some(3) => Some(Protocol::Resp3),
+                Some(_) => {
+                    return self.answer(client, |replies| replies.error("NOPROTO unsupported protocol version"));
+                }
+                None => {
+                    let error = "ERR Protocol version is not an integer or out of range";
+                    return self.answer(client, |replies| replies.error(error));
+                }
+            };
+        }
+        let mut name = None;
+        let mut at = 2;
+        while let Some(option) = arguments.get(at) {
+            match (option.to_ascii_lowercase().as_slice(), arguments.get(at + 1), arguments.get(at + 2)) {
+                (b"auth", Some(user), Some(password)) => {
+                    if let Err(error) = self.authenticate(client, user, password, false) {
+                        return self.answer(client, |replies| replies.error(error));
+                    }
+                    at += 3;
+                }
+                (b"setname", Some(given), _) => {
+                    name = Some(given);
+                    at += 2;
+                }
+                _ => {
+                    let error =
+                        format!("ERR Syntax error in HELLO option '{}'", String::from_utf8_lossy(option));
+                    return self.answer(client, |replies| replies.error(&error));
+                }
+            }
+        }
+        let Some(session) = self.sessions.get_mut(client) else { return };
+        if !session.authenticated {
+            let error = "NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO <proto> \
+                         AUTH <user> <pass> option can be used to authenticate the client and select the RESP \
+                         protocol version at the same time";
+            return self.answer(client, |replies| replies.error(error));
+        }
+        if let Some(name) = name {
+            if !name.iter().all(|byte| (b'!'..=b'~').contains(byte)) {
+                let error = "ERR Client names cannot contain spaces, newlines or special characters.";
+                return self.answer(client, |replies| replies.error(error));
+            }
+            session.name = name.to_vec();
+        }
+        // Earlier replies that still wait were asked for in the old protocol; they are few and soon gone.
+        if let Some(protocol) = protocol {
+            session.protocol = protocol;
+        }
+        let version = if session.protocol == Protocol::Resp3 { 3 } else { 2 };
+        let number = session.number();
+        let role = if self.leads_default() { "master" } else { "replica" };
+        self.answer(client, |replies| {
+            replies.map(7);
+            let mut text = |field: &str, value: &str| {
+                replies.bulk(field.as_bytes());
+                replies.bulk(value.as_bytes());
+            };
+            text("server", "redis");
+            text("version", crate::REDIS_VERSION);
+            text("mode", "standalone");
+            text("role", role);
+            replies.bulk(b"proto");
+            replies.integer(version);
+            replies.bulk(b"id");
+            replies.integer(number as i64);
+            replies.bulk(b"modules");
+            replies.array(0);
+        });
+    }
+
+    fn config(&mut self, client: ClientId, command: ConfigCommand, arguments: Arguments<'_>) {
+        match command {
+            ConfigCommand::Get => {
+                self.replies.clear();
+                let mut replies = std::mem::take(&mut self.replies);
+                self.parameters.get(arguments, &mut replies);
+                self.answer(client, |out| out.extend_encoded(replies.as_bytes()));
+            }
+            ConfigCommand::Set => {
+                let outcome = self.parameters.set(arguments);
+                self.answer(client, |replies| match outcome {
+                    Ok(()) => replies.ok(),
+                    Err(error) => replies.error(&error.to_string()),
+                });
+            }
+            ConfigCommand::ResetStat => {
+                self.statistics.reset();
+                self.counters = Default::default();
+                self.answer(client, ReplyBuffer::ok);
+            }
+        }
+    }
+
+    /// `WAIT`: the true number of replicas that hold all that this client has written.
+    fn wait(&mut self, client: ClientId, replicas: &[u8], timeout: &[u8]) {
+        let integer = |bytes: &[u8]| std::str::from_utf8(bytes).ok().and_then(|text| text.parse::<i64>().ok());
+        let (replicas, timeout) = match (integer(replicas), integer(timeout)) {
+            (_, Some(timeout)) if timeout < 0 => {
+                return self.answer(client, |replies| replies.error("ERR timeout is negative"));
+            }
+            (Some(replicas), Some(timeout)) => (replicas, timeout as u64),
+            (_, None) => {
+                let error = "ERR timeout is not an integer or out of range";
+                return self.answer(client, |replies| replies.error(error));
+            }
+            (None, _) => {
+                let error = "ERR value is not an integer or out of range";
+                return self.answer(client, |replies| replies.error(error));
+            }
+        };
+        let deadline_us = match timeout {
+            0 => u64::MAX,
+            _ => self.now.monotonic_us.saturating_add(timeout.saturating_mul(1000)),
+        };
+        let count = replicas.clamp(0, u32::MAX as i64) as u32;
+        let Some(session) = self.sessions.get(client) else { return };
+        let is_waiting = session.is_waiting();
+        let mut groups: Vec<usize> = (0..self.groups.len()).filter(|group| session.written >> group & 1 == 1).collect();
+        if groups.is_empty() {
+            groups.push(0);
+        }
+        let offset = |seen: Version| if is_waiting { Version::MAX } else { seen };
+        if let [group] = groups[..] {
+            let offset = offset(session.seen(group));
+            return self.ask_until(client, group, false, Request::Wait { offset, count }, deadline_us);
+        }
+        self.ask_all(client, &groups, Combine::Minimum, deadline_us, |session, group| {
+            Request::Wait { offset: offset(session.seen(group)), count }
+        });
+    }
+
+    /// What only parts of the server may ask, in the place of a client: HTTP works through these.
+    fn internal_request(&mut self, client: ClientId, arguments: Arguments<'_>) {
+        let mut wants_version = false;
+        let command = match (&arguments[0], arguments.len()) {
+            (b"QUORATE.FETCH", 2) => Command::Fetch { key: &arguments[1] },
+            (b"QUORATE.PUT", 3 | 5) => {
+                wants_version = true;
+                let expiry = match arguments.get(4).map(number) {
+                    None => Expiry::Clear,
+                    Some(Some(ms)) if ms > 0 && ms < i64::MAX as u64 / 2 => Expiry::Set(Deadline::In(ms as i64)),
+                    Some(_) => {
+                        return self.answer(client, |replies| replies.error("ERR invalid expire time"));
+                    }
+                };
+                Command::Set {
+                    key: &arguments[1],
+                    value: &arguments[2],
+                    expiry,
+                    condition: Condition::Always,
+                    answer: SetAnswer::Status,
+                }
+            }
+            (b"QUORATE.REPLICATE", 4) => {
+                let version = match number(&arguments[3]) {
+                    Some(version) if (1..=kv::table::REPLICATED_VERSION_MAX).contains(&version) => version,
+                    _ => {
+                        let error = "ERR a version is a number from 1 to 2^62";
+                        return self.answer(client, |replies| replies.error(error));
+                    }
+                };
+                Command::Replicate { key: &arguments[1], value: &arguments[2], version }
+            }
+            _ => return self.answer(client, |replies| replies.error("ERR unknown internal command")),
+        };
+        let value_bytes_max = self.parameters.value_bytes_max();
+        if arguments[1].len() > KEY_BYTES_MAX {
+            let text = command::CommandError::KeyTooLong(arguments[1].len()).to_string();
+            return self.answer(client, |replies| replies.error(&text));
+        }
+        if let Some(value) = arguments.get(2).filter(|value| value.len() > value_bytes_max) {
+            let error = command::CommandError::ValueTooLong { bytes: value.len(), most: value_bytes_max };
+            let text = error.to_string();
+            return self.answer(client, |replies| replies.error(&text));
+        }
+        let group = self.group_of(&command).unwrap_or(0);
+        self.ask(client, group, wants_version, Request::Command(command));
+    }
+}
+
+fn number(text: &[u8]) -> Option<u64> {
+    std::str::from_utf8(text).ok()?.parse().ok()
+}

@@ -1,0 +1,213 @@
+//! One connection to or from another node: its socket, and how far it has proved whose it is.
+
+use std::io::{self, Write};
+use std::net::SocketAddr;
+
+use mio::net::TcpStream;
+use node::NodeId;
+use wire::frame;
+use wire::handshake::{Acceptor, Dialer, HandshakeError, Identity, Nonce};
+
+/// A peer that acknowledges nothing for so long, on the level of TCP, is cut off. Without this a link that a
+/// broken network has swallowed would stay for minutes after the network is whole again.
+const SILENCE_MS_MAX: u32 = 5_000;
+
+pub(super) struct Connection {
+    pub(super) socket: TcpStream,
+    pub(super) address: SocketAddr,
+    /// Whom this node has dialled; none if it was connected to.
+    pub(super) dialled: Option<NodeId>,
+    pub(super) stage: Stage,
+    /// The beginning of a frame.
+    pub(super) input: Vec<u8>,
+    /// How much of the node's output is written.
+    written: usize,
+    /// The socket may hold more.
+    pub(super) has_unread: bool,
+    /// The other side has closed: read on until the end is seen.
+    pub(super) is_hung_up: bool,
+    /// The socket had no room for output.
+    pub(super) is_blocked: bool,
+    /// By when it must have proved whose it is.
+    pub(super) deadline_us: u64,
+}
+
+pub(super) enum Stage {
+    /// Dialled; the system has not said yet whether it connected.
+    Connecting,
+    /// The Hello is sent.
+    AwaitsChallenge(Dialer),
+    /// Somebody has connected.
+    AwaitsHello(Acceptor),
+    /// The Challenge is sent.
+    AwaitsProof(Acceptor),
+    /// Authenticated.
+    Up(Link),
+    /// A handshake message was wrong.
+    Failed,
+}
+
+/// An authenticated connection.
+#[derive(Clone, Copy)]
+pub(super) struct Link {
+    pub(super) peer: NodeId,
+    /// At least one frame has come.
+    pub(super) has_spoken: bool,
+}
+
+/// Why a connection is closed.
+#[derive(Debug)]
+pub(super) enum Fault {
+    /// It ended, or broke.
+    Broken(io::Error),
+    /// It said what it must not say, or nothing for too long.
+    Refused(String),
+}
+
+impl From<io::Error> for Fault {
+    fn from(error: io::Error) -> Self {
+        Fault::Broken(error)
+    }
+}
+
+impl From<HandshakeError> for Fault {
+    fn from(error: HandshakeError) -> Self {
+        Fault::Refused(error.to_string())
+    }
+}
+
+impl std::fmt::Display for Fault {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Fault::Broken(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
+                formatter.write_str("the other side closed it")
+            }
+            Fault::Broken(error) => error.fmt(formatter),
+            Fault::Refused(text) => formatter.write_str(text),
+        }
+    }
+}
+
+impl Connection {
+    pub(super) fn new(
+        socket: TcpStream,
+        address: SocketAddr,
+        dialled: Option<NodeId>,
+        stage: Stage,
+        deadline_us: u64,
+    ) -> Connection {
+        Connection {
+            socket,
+            address,
+            dialled,
+            stage,
+            input: Vec::new(),
+            written: 0,
+            has_unread: false,
+            is_hung_up: false,
+            is_blocked: false,
+            deadline_us,
+        }
+    }
+
+    /// Whose link this is, once that is proved.
+    pub(super) fn link(&self) -> Option<Link> {
+        match self.stage {
+            Stage::Up(link) => Some(link),
+            _ => None,
+        }
+    }
+
+    /// Says Hello once a dialled connection stands. Until then there is nothing to read.
+    pub(super) fn greet(&mut self, identity: &Identity) -> Result<(), Fault> {
+        if !matches!(self.stage, Stage::Connecting) {
+            return Ok(());
+        }
+        if let Some(error) = self.socket.take_error()? {
+            return Err(error.into());
+        }
+        match self.socket.peer_addr() {
+            Ok(_) => {}
+            Err(error) if error.kind() == io::ErrorKind::NotConnected => {
+                self.has_unread = false;
+                return Ok(());
+            }
+            Err(error) => return Err(error.into()),
+        }
+        let (dialer, hello) = Dialer::new(identity.clone(), nonce()?);
+        self.stage = Stage::AwaitsChallenge(dialer);
+        self.send(&hello)
+    }
+
+    /// Takes one handshake message and answers it. Tells whose connection this is once that is proved.
+    pub(super) fn shake_hands(
+        &mut self,
+        payload: &[u8],
+        is_expected: impl Fn(NodeId) -> bool,
+    ) -> Result<Option<NodeId>, Fault> {
+        match std::mem::replace(&mut self.stage, Stage::Failed) {
+            Stage::AwaitsChallenge(dialer) => {
+                let (proof, peer) = dialer.on_challenge(payload, |id| self.dialled == Some(id))?;
+                self.send(&proof)?;
+                Ok(Some(peer))
+            }
+            Stage::AwaitsHello(mut acceptor) => {
+                let challenge = acceptor.on_hello(payload, is_expected)?;
+                self.send(&challenge)?;
+                self.stage = Stage::AwaitsProof(acceptor);
+                Ok(None)
+            }
+            Stage::AwaitsProof(acceptor) => Ok(Some(acceptor.on_proof(payload)?)),
+            Stage::Connecting | Stage::Up(_) | Stage::Failed => Err(HandshakeError::OutOfOrder.into()),
+        }
+    }
+
+    /// The connection is proved to be this peer's.
+    pub(super) fn establish(&mut self, peer: NodeId) {
+        self.stage = Stage::Up(Link { peer, has_spoken: false });
+        // Both only make the link better, and a socket that is broken shows when it is used.
+        let _ = self.socket.set_nodelay(true);
+        let _ = rustix::net::sockopt::set_tcp_user_timeout(&self.socket, SILENCE_MS_MAX);
+    }
+
+    /// Sends a handshake message. It is small and the socket is fresh: one that does not take it is broken.
+    fn send(&mut self, payload: &[u8]) -> Result<(), Fault> {
+        let mut bytes = Vec::with_capacity(frame::HEADER_BYTES + payload.len());
+        frame::append(&mut bytes, |out| out.extend_from_slice(payload));
+        Ok(self.socket.write_all(&bytes)?)
+    }
+
+    /// Writes as much of the output as the socket takes, and tells how much.
+    pub(super) fn write(&mut self, output: &mut Vec<u8>) -> io::Result<usize> {
+        let start = self.written;
+        while self.written < output.len() && !self.is_blocked {
+            let rest = &output[self.written..];
+            match self.socket.write(rest) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(count) => {
+                    self.written += count;
+                    self.is_blocked = count < rest.len();
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.is_blocked = true,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        let count = self.written - start;
+        if self.written == output.len() {
+            output.clear();
+            self.written = 0;
+        } else if self.written > output.len() / 2 {
+            output.drain(..self.written);
+            self.written = 0;
+        }
+        Ok(count)
+    }
+}
+
+/// Bytes for one handshake.
+pub(super) fn nonce() -> io::Result<Nonce> {
+    let mut nonce = Nonce::default();
+    getrandom::fill(&mut nonce).map_err(|error| io::Error::other(error.to_string()))?;
+    Ok(nonce)
+}

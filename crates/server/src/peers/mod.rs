@@ -1,0 +1,394 @@
+//! The links to the other nodes.
+//!
+//! There is one connection per pair: the node with the higher id dials the one with the lower, and again,
+//! after a growing pause, when the link breaks. Both sides prove that they know the cluster's secret
+//! ([`wire::handshake`]) before anything else is said. Until then a connection is a stranger: it may send one
+//! kibibyte, has three seconds, and if it fails it alone is closed.
+//!
+//! A newer link of the same peer replaces the older one: the peer has dialled again because it knows that the
+//! old one is dead, which this side may not have noticed.
+
+mod connection;
+
+use std::io::{self, Read};
+use std::net::{IpAddr, SocketAddr};
+
+use mio::net::{TcpListener, TcpStream};
+use mio::{Interest, Registry, Token};
+use node::NodeId;
+use wire::frame;
+use wire::handshake::{self, Acceptor, Identity};
+
+use self::connection::{Connection, Fault, Stage, nonce};
+use crate::config::NodeTable;
+use crate::log::Limiter;
+use crate::resolver::Resolver;
+use crate::worker::{PEER_TOKENS, Turn};
+
+/// How long dialling and the handshake may take together.
+const HANDSHAKE_US: u64 = 3_000_000;
+
+/// Pauses between two dials: the first, and the longest.
+const PAUSE_US: u64 = 20_000;
+const PAUSE_US_MAX: u64 = 1_000_000;
+
+/// Most strangers at the peer port at the same time.
+const STRANGERS_MAX: usize = 64;
+
+/// Most bytes read from one peer per turn.
+const TURN_BYTES_MAX: usize = 1 << 20;
+
+/// What a peer's message may be longer than the longest value: its other fields, and a batch's other commands.
+const FRAME_BYTES_BEYOND_VALUE: usize = 2 << 20;
+
+/// Buffers that have grown larger than this are given back when they are empty.
+const RETAINED_BYTES_MAX: usize = 1 << 20;
+
+/// All connections to and from other nodes.
+pub(crate) struct Peers {
+    identity: Identity,
+    payload_bytes_max: usize,
+    peers: Vec<Peer>,
+    /// Each connection's token is its place here.
+    connections: Vec<Option<Connection>>,
+    /// Which connections go on in the next turn without a new event.
+    unfinished: Vec<usize>,
+    resolver: Resolver,
+    limiter: Limiter,
+}
+
+/// Another node.
+struct Peer {
+    id: NodeId,
+    host: String,
+    port: u16,
+    /// This node is the one to dial.
+    is_dialled: bool,
+    /// The authenticated connection.
+    link: Option<usize>,
+    /// When to dial, unless a dial is under way or the link is up.
+    dial_at_us: Option<u64>,
+    pause_us: u64,
+    /// That it cannot be reached has been logged.
+    is_told: bool,
+}
+
+impl Peers {
+    /// No links yet; those that this node dials are due at once.
+    pub(crate) fn new(
+        identity: Identity,
+        own: NodeId,
+        nodes: &[NodeTable],
+        value_bytes_max: usize,
+        resolver: Resolver,
+    ) -> Peers {
+        let others = nodes.iter().filter(|entry| entry.id != own);
+        let peer = |entry: &NodeTable| Peer {
+            id: entry.id,
+            host: entry.host.clone(),
+            port: entry.peer_port,
+            is_dialled: own > entry.id,
+            link: None,
+            dial_at_us: (own > entry.id).then_some(0),
+            pause_us: PAUSE_US,
+            is_told: false,
+        };
+        Peers {
+            identity,
+            payload_bytes_max: value_bytes_max + FRAME_BYTES_BEYOND_VALUE,
+            peers: others.map(peer).collect(),
+            connections: Vec::new(),
+            unfinished: Vec::new(),
+            resolver,
+            limiter: Limiter::default(),
+        }
+    }
+
+    /// Number of links that are up.
+    pub(crate) fn links(&self) -> usize {
+        self.peers.iter().filter(|peer| peer.link.is_some()).count()
+    }
+
+    /// True when the next turn has work that no event will announce.
+    pub(crate) fn is_unfinished(&self) -> bool {
+        !self.unfinished.is_empty()
+    }
+
+    /// When [`Peers::on_time`] has something to do.
+    pub(crate) fn wakeup_us(&self) -> u64 {
+        let dials = self.peers.iter().filter_map(|peer| peer.dial_at_us);
+        let connections = self.connections.iter().flatten();
+        let deadlines = connections
+            .filter(|connection| connection.link().is_none())
+            .map(|connection| connection.deadline_us);
+        dials.chain(deadlines).min().unwrap_or(u64::MAX)
+    }
+
+    /// Dials who is due, closes who has not proved itself in time.
+    pub(crate) fn on_time(&mut self, registry: &Registry, turn: &mut Turn<'_>) {
+        let now_us = turn.now.monotonic_us;
+        for index in 0..self.connections.len() {
+            let stranger = self.connections[index].as_ref().filter(|connection| connection.link().is_none());
+            if stranger.is_some_and(|connection| connection.deadline_us <= now_us) {
+                self.close(index, Fault::Refused("the handshake took too long".into()), turn);
+            }
+        }
+        while let Some((id, found)) = self.resolver.next() {
+            match found {
+                Ok(address) => self.connect(id, address, registry, turn),
+                Err(error) => self.dial_later(id, &error.into(), now_us),
+            }
+        }
+        for position in 0..self.peers.len() {
+            let peer = &mut self.peers[position];
+            if peer.dial_at_us.is_none_or(|at| at > now_us) {
+                continue;
+            }
+            peer.dial_at_us = None;
+            match peer.host.parse::<IpAddr>() {
+                Ok(host) => {
+                    let (id, address) = (peer.id, SocketAddr::new(host, peer.port));
+                    self.connect(id, address, registry, turn);
+                }
+                Err(_) => self.resolver.ask(peer.id, &peer.host, peer.port),
+            }
+        }
+    }
+
+    fn connect(&mut self, id: NodeId, address: SocketAddr, registry: &Registry, turn: &mut Turn<'_>) {
+        let dialled = TcpStream::connect(address)
+            .and_then(|socket| self.watch(socket, address, Some(id), Stage::Connecting, registry, turn));
+        if let Err(error) = dialled {
+            self.dial_later(id, &error.into(), turn.now.monotonic_us);
+        }
+    }
+
+    /// Lets in who knocks at the peer port. True when more may wait.
+    ///
+    /// # Errors
+    /// The system refuses, as when it has no more file descriptors: try again later.
+    pub(crate) fn accept(
+        &mut self,
+        listener: &TcpListener,
+        registry: &Registry,
+        turn: &mut Turn<'_>,
+    ) -> io::Result<bool> {
+        for _ in 0..STRANGERS_MAX {
+            let (socket, address) = match listener.accept() {
+                Ok(accepted) => accepted,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => continue,
+                Err(error) => return Err(error),
+            };
+            let connections = self.connections.iter().flatten();
+            let strangers = connections.filter(|connection| connection.link().is_none()).count();
+            if strangers >= STRANGERS_MAX {
+                turn.counters.strangers += 1;
+                let told = || format!("{address} at the peer port was turned away: {strangers} others wait there");
+                self.limiter.warn(turn.now.monotonic_us, told);
+                continue;
+            }
+            let stage = Stage::AwaitsHello(Acceptor::new(self.identity.clone(), nonce()?));
+            self.watch(socket, address, None, stage, registry, turn)?;
+        }
+        Ok(true)
+    }
+
+    fn watch(
+        &mut self,
+        mut socket: TcpStream,
+        address: SocketAddr,
+        dialled: Option<NodeId>,
+        stage: Stage,
+        registry: &Registry,
+        turn: &Turn<'_>,
+    ) -> io::Result<()> {
+        let free = self.connections.iter().position(Option::is_none);
+        let index = free.unwrap_or(self.connections.len());
+        registry.register(&mut socket, Token(PEER_TOKENS + index), Interest::READABLE | Interest::WRITABLE)?;
+        let deadline_us = turn.now.monotonic_us + HANDSHAKE_US;
+        let connection = Connection::new(socket, address, dialled, stage, deadline_us);
+        match free {
+            Some(index) => self.connections[index] = Some(connection),
+            None => self.connections.push(Some(connection)),
+        }
+        Ok(())
+    }
+
+    /// Something happened at a connection's socket.
+    pub(crate) fn on_event(&mut self, index: usize, event: &mio::event::Event, turn: &mut Turn<'_>) {
+        let Some(connection) = self.connections.get_mut(index).and_then(Option::as_mut) else { return };
+        if event.is_readable() || event.is_read_closed() || event.is_error() {
+            connection.has_unread = true;
+        }
+        connection.is_hung_up |= event.is_read_closed() || event.is_error();
+        if event.is_writable() {
+            // What waits is written at the end of the turn.
+            connection.is_blocked = false;
+        }
+        self.serve(index, turn);
+    }
+
+    /// Goes on with those whose input was not finished in the last turn.
+    pub(crate) fn serve_unfinished(&mut self, turn: &mut Turn<'_>) {
+        for index in std::mem::take(&mut self.unfinished) {
+            self.serve(index, turn);
+        }
+    }
+
+    fn serve(&mut self, index: usize, turn: &mut Turn<'_>) {
+        match self.read(index, turn) {
+            Ok(true) => self.unfinished.push(index),
+            Ok(false) => {}
+            Err(fault) => self.close(index, fault, turn),
+        }
+    }
+
+    /// Reads a turn's share of what a connection sends. True when there may be more.
+    fn read(&mut self, index: usize, turn: &mut Turn<'_>) -> Result<bool, Fault> {
+        if let Some(connection) = self.connections.get_mut(index).and_then(Option::as_mut) {
+            connection.greet(&self.identity)?;
+        }
+        let mut share = TURN_BYTES_MAX;
+        while let Some(connection) = self.connections.get_mut(index).and_then(Option::as_mut) {
+            if !connection.has_unread {
+                return Ok(false);
+            }
+            if share == 0 {
+                return Ok(true);
+            }
+            match connection.socket.read(turn.buffer) {
+                Ok(0) => return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into()),
+                Ok(count) => {
+                    connection.has_unread = count == turn.buffer.len() || connection.is_hung_up;
+                    share = share.saturating_sub(count);
+                    turn.counters.peer_bytes_in += count as u64;
+                    self.take(index, count, turn)?;
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => connection.has_unread = false,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(false)
+    }
+
+    /// Takes the frames out of what has just been read into the worker's buffer.
+    fn take(&mut self, index: usize, count: usize, turn: &mut Turn<'_>) -> Result<(), Fault> {
+        let Some(connection) = self.connections.get_mut(index).and_then(Option::as_mut) else { return Ok(()) };
+        let mut kept = std::mem::take(&mut connection.input);
+        let buffer = std::mem::take(&mut turn.buffer);
+        let taken = if kept.is_empty() {
+            self.take_frames(index, &buffer[..count], turn).map(|taken| kept.extend_from_slice(&buffer[taken..count]))
+        } else {
+            kept.extend_from_slice(&buffer[..count]);
+            self.take_frames(index, &kept, turn).map(|taken| drop(kept.drain(..taken)))
+        };
+        turn.buffer = buffer;
+        if kept.is_empty() && kept.capacity() > RETAINED_BYTES_MAX {
+            kept = Vec::new();
+        }
+        if let Some(connection) = self.connections.get_mut(index).and_then(Option::as_mut) {
+            connection.input = kept;
+        }
+        taken
+    }
+
+    fn take_frames(&mut self, index: usize, bytes: &[u8], turn: &mut Turn<'_>) -> Result<usize, Fault> {
+        let mut taken = 0;
+        while let Some(connection) = self.connections.get_mut(index).and_then(Option::as_mut) {
+            let is_stranger = connection.link().is_none();
+            let bytes_max = if is_stranger { handshake::PAYLOAD_BYTES_MAX } else { self.payload_bytes_max };
+            let (payload, consumed) = match frame::next(&bytes[taken..], bytes_max) {
+                Ok(frame::Next::Frame { payload, consumed }) => (payload, consumed),
+                Ok(frame::Next::Incomplete { .. }) => break,
+                Err(error) => return Err(Fault::Refused(error.to_string())),
+            };
+            taken += consumed;
+            if let Stage::Up(link) = &mut connection.stage {
+                link.has_spoken = true;
+                let read = turn.node.peer_frame(link.peer, payload);
+                read.map_err(|error| Fault::Refused(format!("a message cannot be read: {error}")))?;
+                continue;
+            }
+            let is_expected = |id| self.peers.iter().any(|peer| peer.id == id && !peer.is_dialled);
+            if let Some(peer) = connection.shake_hands(payload, is_expected)? {
+                self.establish(index, peer, turn);
+            }
+        }
+        Ok(taken)
+    }
+
+    fn establish(&mut self, index: usize, id: NodeId, turn: &mut Turn<'_>) {
+        let Some(position) = self.peers.iter().position(|peer| peer.id == id) else { return };
+        if let Some(older) = self.peers[position].link.take() {
+            self.connections[older] = None;
+            turn.node.peer_link(id, false);
+        }
+        let peer = &mut self.peers[position];
+        peer.link = Some(index);
+        peer.dial_at_us = None;
+        peer.is_told = false;
+        if let Some(connection) = &mut self.connections[index] {
+            connection.establish(id);
+            tracing::info!("link to node {id} is up ({})", connection.address);
+        }
+        turn.node.peer_link(id, true);
+    }
+
+    /// Writes what the node has for its peers, as far as the sockets take it.
+    pub(crate) fn write(&mut self, turn: &mut Turn<'_>) {
+        for position in 0..self.peers.len() {
+            let (id, Some(index)) = (self.peers[position].id, self.peers[position].link) else { continue };
+            let Some(connection) = self.connections[index].as_mut() else { continue };
+            match connection.write(turn.node.peer_output(id)) {
+                Ok(count) => turn.counters.peer_bytes_out += count as u64,
+                Err(error) => self.close(index, error.into(), turn),
+            }
+        }
+    }
+
+    /// Closes one connection, and dials again if that is this node's part.
+    fn close(&mut self, index: usize, fault: Fault, turn: &mut Turn<'_>) {
+        let Some(connection) = self.connections.get_mut(index).and_then(Option::take) else { return };
+        let (now_us, address) = (turn.now.monotonic_us, connection.address);
+        if let Some(link) = connection.link() {
+            let id = link.peer;
+            tracing::info!("link to node {id} is down: {fault}");
+            turn.node.peer_link(id, false);
+            if let Some(peer) = self.peers.iter_mut().find(|peer| peer.id == id) {
+                peer.link = None;
+                peer.is_told = true;
+                if link.has_spoken {
+                    peer.pause_us = PAUSE_US;
+                }
+            }
+            self.dial_later(id, &fault, now_us);
+        } else if let Some(id) = connection.dialled {
+            if let Fault::Refused(text) = &fault {
+                self.limiter.warn(now_us, || format!("no link to node {id} at {address}: {text}"));
+            }
+            self.dial_later(id, &fault, now_us);
+        } else {
+            turn.counters.strangers += 1;
+            self.limiter.warn(now_us, || format!("{address} at the peer port was turned away: {fault}"));
+        }
+    }
+
+    /// Dials again after a pause, if this node is the one to dial.
+    fn dial_later(&mut self, id: NodeId, fault: &Fault, now_us: u64) {
+        let Some(peer) = self.peers.iter_mut().find(|peer| peer.id == id) else { return };
+        if !peer.is_dialled || peer.link.is_some() {
+            return;
+        }
+        if !peer.is_told {
+            peer.is_told = true;
+            tracing::info!("node {id} cannot be reached at {}:{}: {fault}; trying again", peer.host, peer.port);
+        }
+        // Between half the pause and all of it, so that nodes that broke off together do not return together.
+        let jitter = getrandom::u64().unwrap_or(0) % (peer.pause_us / 2);
+        peer.dial_at_us = Some(now_us + peer.pause_us - jitter);
+        peer.pause_us = (peer.pause_us * 2).min(PAUSE_US_MAX);
+    }
+}

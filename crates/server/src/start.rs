@@ -1,0 +1,156 @@
+//! How a node comes up and goes down.
+
+use std::fmt::Write as _;
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+
+use anyhow::{Context, Result, anyhow};
+use mio::Poll;
+use node::{Configuration, Node, NodeAddress, ProcessFacts};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::low_level::pipe;
+use wire::handshake::Identity;
+
+use crate::bridge::bridge;
+use crate::clients::Clients;
+use crate::config::Config;
+use crate::files::DataFolder;
+use crate::http::Http;
+use crate::listen::Listeners;
+use crate::log;
+use crate::peers::Peers;
+use crate::resolver::Resolver;
+use crate::worker::{self, Clock, Parts, Worker};
+
+/// File descriptors beside those of clients: ports, peers, strangers, files.
+const OTHER_DESCRIPTORS: u64 = 256;
+
+/// Runs one node until SIGTERM or SIGINT asks it to stop. Prints nothing but its log, to standard error.
+///
+/// # Errors
+/// A sentence that says why the node cannot start, or what has stopped it.
+pub fn run(config: Config) -> Result<()> {
+    log::start();
+    let signals = stop_signals()?;
+    let listeners = Listeners::bind(&config)?;
+    let folder = DataFolder::open(&config.data)?;
+    if config.is_file_exposed() {
+        tracing::warn!("{} holds the cluster's secret, and others may read it: chmod 600", config.file.display());
+    }
+    raise_descriptor_limit(&config);
+
+    let clock = Clock::start();
+    let node = Node::new(node_configuration(&config, folder.epoch())?, clock.now())
+        .map_err(|error| anyhow!("the node cannot start with {}: {error}", config.file.display()))?;
+    let poll = Poll::new().context("cannot watch sockets")?;
+    let waker = worker::waker(&poll)?;
+    let (caller, bridge) = bridge(Arc::clone(&waker));
+    let http = Http::start(listeners.http, &config, caller)?;
+
+    let limits = &config.limits;
+    let identity = Identity::new(&config.cluster, config.node, config.secret.as_bytes())?;
+    let resolver = Resolver::new(waker);
+    let worker = Worker::new(Parts {
+        poll,
+        client_listener: listeners.clients,
+        peer_listener: listeners.peers,
+        signals: mio::net::UnixStream::from_std(signals),
+        node,
+        clients: Clients::new(limits.input_bytes_max, limits.request_timeout_ms),
+        peers: Peers::new(identity, config.node, &config.nodes, limits.value_bytes_max, resolver),
+        bridge,
+        folder,
+        clock,
+    })?;
+    let own = config.own()?;
+    tracing::info!(
+        "node {} of cluster {} started, process {}: clients at {}:{}, HTTP at {}, peers at {}",
+        config.node,
+        config.cluster,
+        std::process::id(),
+        config.bind,
+        own.client_port,
+        own.http_port,
+        own.peer_port
+    );
+    let folder = worker.run()?;
+    http.stop();
+    folder.close();
+    tracing::info!("node {} stopped", config.node);
+    Ok(())
+}
+
+/// A stream that becomes readable when the process is asked to stop.
+fn stop_signals() -> Result<UnixStream> {
+    let (receiver, sender) = UnixStream::pair().context("cannot make a pipe for signals")?;
+    receiver.set_nonblocking(true).context("cannot make the pipe for signals non-blocking")?;
+    for signal in [SIGTERM, SIGINT] {
+        let sender = sender.try_clone().context("cannot make a pipe for signals")?;
+        pipe::register(signal, sender).with_context(|| format!("cannot handle signal {signal}"))?;
+    }
+    Ok(receiver)
+}
+
+/// Allows as many open files as there may be clients, as far as the system lets this process.
+fn raise_descriptor_limit(config: &Config) {
+    let limits = &config.limits;
+    let wanted = (limits.connections_max + limits.http_connections_max) as u64 + OTHER_DESCRIPTORS;
+    let present = getrlimit(Resource::Nofile);
+    if present.current.is_none_or(|current| current >= wanted) {
+        return;
+    }
+    let possible = present.maximum.map_or(wanted, |maximum| maximum.min(wanted));
+    let raised = setrlimit(Resource::Nofile, Rlimit { current: Some(possible), maximum: present.maximum });
+    if raised.is_err() || possible < wanted {
+        let have = if raised.is_ok() { Some(possible) } else { present.current };
+        tracing::warn!(
+            "this process may open {} files, and connections_max = {} would need {wanted}: some clients may not \
+             be let in; raise the limit with `ulimit -n`",
+            have.unwrap_or_default(),
+            limits.connections_max
+        );
+    }
+}
+
+fn node_configuration(config: &Config, epoch: u64) -> Result<Configuration> {
+    let address = |entry: &crate::config::NodeTable| NodeAddress {
+        id: entry.id,
+        host: entry.host.clone(),
+        client_port: entry.client_port,
+        http_port: entry.http_port,
+        peer_port: entry.peer_port,
+    };
+    Ok(Configuration {
+        node: config.node,
+        cluster: config.cluster.clone(),
+        nodes: config.nodes.iter().map(address).collect(),
+        keyspaces: config.keyspaces.clone(),
+        value_bytes_max: config.limits.value_bytes_max,
+        connections_max: config.limits.connections_max,
+        output_bytes_max: config.limits.output_bytes_max,
+        command_timeout_ms: config.limits.command_timeout_ms,
+        password: config.password.clone(),
+        epoch,
+        seed: getrandom::u64().map_err(|error| anyhow!("the system gives no random numbers: {error}"))?,
+        process: process_facts(config)?,
+    })
+}
+
+fn process_facts(config: &Config) -> Result<ProcessFacts> {
+    let mut random = [0; 20];
+    getrandom::fill(&mut random).map_err(|error| anyhow!("the system gives no random numbers: {error}"))?;
+    let run_id = random.iter().fold(String::new(), |mut hex, byte| {
+        let _ = write!(hex, "{byte:02x}");
+        hex
+    });
+    let system = rustix::system::uname();
+    let words = [system.sysname(), system.release(), system.machine()];
+    Ok(ProcessFacts {
+        process_id: std::process::id(),
+        run_id,
+        executable: std::env::current_exe().unwrap_or_default().display().to_string(),
+        config_file: config.file.display().to_string(),
+        os: words.map(|word| word.to_string_lossy()).join(" "),
+    })
+}

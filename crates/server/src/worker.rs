@@ -1,0 +1,315 @@
+//! The event loop: one thread that drives the node, one turn after the other.
+//!
+//! A turn is: wait for events; accept; read and parse everything that is ready and give it to the node; end the
+//! node's turn, which makes one batch of all that; write the batches to the peers, then the replies to the
+//! clients. Nothing in it blocks, takes a lock or starts a thread, and a request costs one read and one write.
+//! Batches come from load, not from waiting: what arrives during a turn is the next turn's batch.
+//!
+//! A node has one worker. Replicas are not shared between threads, so a group lives on exactly one worker; as
+//! long as a keyspace is one group, a second worker would only add a hop between threads to most requests.
+
+use std::io::Read;
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
+
+use anyhow::{Context, Result};
+use mio::net::{TcpListener, UnixStream};
+use mio::{Events, Interest, Poll, Token, Waker};
+use node::{ClientId, Node};
+use protocol::Now;
+
+use crate::bridge::{Bridge, Question};
+use crate::clients::Clients;
+use crate::files::DataFolder;
+use crate::log;
+use crate::metrics::Counters;
+use crate::peers::Peers;
+
+/// Tokens below this are the worker's own; from here on they are connections of peers.
+pub(crate) const PEER_TOKENS: usize = 16;
+
+/// From here on tokens are connections of clients.
+pub(crate) const CLIENT_TOKENS: usize = 1 << 16;
+
+const CLIENT_LISTENER: Token = Token(0);
+const PEER_LISTENER: Token = Token(1);
+const WAKER: Token = Token(2);
+const SIGNALS: Token = Token(3);
+
+/// Most events taken per turn; the rest come in the next.
+const TURN_EVENTS_MAX: usize = 1024;
+
+/// The buffer that everything is read into. Large enough for a deep pipeline, small enough to stay in the cache.
+const READ_BUFFER_BYTES: usize = 64 << 10;
+
+/// How often idle connections are looked through.
+const SWEEP_US: u64 = 1_000_000;
+
+/// When the system has let nobody in (it may be out of file descriptors), how long to wait before the next try.
+const ACCEPT_PAUSE_US: u64 = 100_000;
+
+/// How long the last replies may take when the server stops.
+const STOP_US_MAX: u64 = 1_000_000;
+
+/// What one turn works with.
+pub(crate) struct Turn<'a> {
+    /// The node.
+    pub(crate) node: &'a mut Node,
+    /// What is counted.
+    pub(crate) counters: &'a mut Counters,
+    /// What sockets are read into. Its contents mean nothing between two reads.
+    pub(crate) buffer: &'a mut [u8],
+    /// The time, read once.
+    pub(crate) now: Now,
+}
+
+/// Everything that the worker's thread owns.
+pub(crate) struct Worker {
+    poll: Poll,
+    client_door: Door,
+    peer_door: Door,
+    signals: UnixStream,
+    node: Node,
+    clients: Clients,
+    peers: Peers,
+    bridge: Bridge,
+    folder: DataFolder,
+    clock: Clock,
+    counters: Counters,
+    buffer: Vec<u8>,
+    sweep_at_us: u64,
+    lines: Vec<(tracing::Level, String)>,
+    others: Vec<ClientId>,
+    is_stopping: bool,
+}
+
+/// A port where connections come in.
+struct Door {
+    listener: TcpListener,
+    /// When to look; none if nobody waits.
+    look_at_us: Option<u64>,
+}
+
+/// The clock of this process. Its monotonic time starts near zero.
+#[derive(Clone, Copy)]
+pub(crate) struct Clock {
+    start: Instant,
+}
+
+impl Clock {
+    /// Starts the clock.
+    pub(crate) fn start() -> Clock {
+        Clock { start: Instant::now() }
+    }
+
+    /// The time.
+    pub(crate) fn now(&self) -> Now {
+        let unix = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        Now { monotonic_us: self.start.elapsed().as_micros() as u64, unix_ms: unix.as_millis() as u64 }
+    }
+}
+
+/// What a worker is made of.
+pub(crate) struct Parts {
+    pub(crate) poll: Poll,
+    pub(crate) client_listener: TcpListener,
+    pub(crate) peer_listener: TcpListener,
+    /// Becomes readable when the process is asked to stop.
+    pub(crate) signals: UnixStream,
+    pub(crate) node: Node,
+    pub(crate) clients: Clients,
+    pub(crate) peers: Peers,
+    pub(crate) bridge: Bridge,
+    pub(crate) folder: DataFolder,
+    pub(crate) clock: Clock,
+}
+
+/// The waker of a worker's poll.
+///
+/// # Errors
+/// The system refuses.
+pub(crate) fn waker(poll: &Poll) -> Result<Arc<Waker>> {
+    Ok(Arc::new(Waker::new(poll.registry(), WAKER).context("cannot make a waker")?))
+}
+
+impl Worker {
+    /// Puts a worker together.
+    ///
+    /// # Errors
+    /// The system refuses to watch a socket.
+    pub(crate) fn new(mut parts: Parts) -> Result<Worker> {
+        let watch = |source: &mut dyn mio::event::Source, token| {
+            parts.poll.registry().register(source, token, Interest::READABLE)
+        };
+        watch(&mut parts.client_listener, CLIENT_LISTENER).context("cannot watch the client port")?;
+        watch(&mut parts.peer_listener, PEER_LISTENER).context("cannot watch the peer port")?;
+        watch(&mut parts.signals, SIGNALS).context("cannot watch for signals")?;
+        Ok(Worker {
+            poll: parts.poll,
+            client_door: Door { listener: parts.client_listener, look_at_us: Some(0) },
+            peer_door: Door { listener: parts.peer_listener, look_at_us: Some(0) },
+            signals: parts.signals,
+            node: parts.node,
+            clients: parts.clients,
+            peers: parts.peers,
+            bridge: parts.bridge,
+            folder: parts.folder,
+            clock: parts.clock,
+            counters: Counters::default(),
+            buffer: vec![0; READ_BUFFER_BYTES],
+            sweep_at_us: 0,
+            lines: Vec::new(),
+            others: Vec::new(),
+            is_stopping: false,
+        })
+    }
+
+    /// Takes turns until the process is asked to stop. Gives back the folder, to be closed.
+    ///
+    /// # Errors
+    /// The system no longer tells of events.
+    pub(crate) fn run(mut self) -> Result<DataFolder> {
+        let mut events = Events::with_capacity(TURN_EVENTS_MAX);
+        while !self.is_stopping {
+            self.turn(&mut events)?;
+        }
+        let stop_by_us = self.clock.now().monotonic_us + STOP_US_MAX;
+        while self.clients.has_unwritten() && self.clock.now().monotonic_us < stop_by_us {
+            self.turn(&mut events)?;
+        }
+        Ok(self.folder)
+    }
+
+    fn turn(&mut self, events: &mut Events) -> Result<()> {
+        let pause = self.pause();
+        match self.poll.poll(events, Some(pause)) {
+            Ok(()) => {}
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error).context("the system no longer tells of events"),
+        }
+        let begin = Instant::now();
+        let now = self.clock.now();
+        self.node.begin_turn(now);
+        self.take_input(events, now);
+        self.node.end_turn();
+        self.give_output(now);
+        self.keep_house(now);
+        self.counters.turn(begin.elapsed());
+        if let Some(sleep) = self.node.take_sleep() {
+            std::thread::sleep(sleep);
+        }
+        Ok(())
+    }
+
+    /// How long to wait for events at most.
+    fn pause(&self) -> Duration {
+        if self.clients.is_unfinished() || self.peers.is_unfinished() || self.bridge.is_unfinished() {
+            return Duration::ZERO;
+        }
+        let doors = [self.client_door.look_at_us, self.peer_door.look_at_us];
+        let own = doors.into_iter().flatten().fold(self.sweep_at_us, u64::min);
+        let wakeup_us = own.min(self.peers.wakeup_us()).min(self.node.next_wakeup_us());
+        Duration::from_micros(wakeup_us.saturating_sub(self.clock.now().monotonic_us))
+    }
+
+    fn take_input(&mut self, events: &Events, now: Now) {
+        let Worker { node, counters, buffer, clients, peers, bridge, .. } = self;
+        let turn = &mut Turn { node, counters, buffer, now };
+        let mut is_called = bridge.is_unfinished();
+        for event in events {
+            match event.token() {
+                CLIENT_LISTENER => self.client_door.look_at_us = Some(0),
+                PEER_LISTENER => self.peer_door.look_at_us = Some(0),
+                WAKER => is_called = true,
+                SIGNALS => {
+                    let _ = self.signals.read(turn.buffer);
+                    self.is_stopping = true;
+                }
+                Token(token) if token >= CLIENT_TOKENS => clients.on_event(token - CLIENT_TOKENS, event, turn),
+                Token(token) => peers.on_event(token - PEER_TOKENS, event, turn),
+            }
+        }
+        if clients.is_unfinished() {
+            clients.serve_unfinished(turn);
+        }
+        if peers.is_unfinished() {
+            peers.serve_unfinished(turn);
+        }
+        if is_called {
+            bridge.take_calls(turn, |question, turn| answer(question, clients, peers, turn));
+        }
+        let registry = self.poll.registry();
+        if is_called || peers.wakeup_us() <= now.monotonic_us {
+            peers.on_time(registry, turn);
+        }
+        if !self.is_stopping {
+            let look = |listener: &TcpListener| clients.accept(listener, registry, turn);
+            self.client_door.look("client", now, look);
+            let look = |listener: &TcpListener| peers.accept(listener, registry, turn);
+            self.peer_door.look("peer", now, look);
+        }
+    }
+
+    fn give_output(&mut self, now: Now) {
+        let Worker { node, counters, buffer, clients, peers, bridge, others, .. } = self;
+        let turn = &mut Turn { node, counters, buffer, now };
+        peers.write(turn);
+        clients.write_replies(others, turn);
+        for id in others.drain(..) {
+            bridge.on_ready(id, turn);
+        }
+    }
+
+    /// What has to be done now and then.
+    fn keep_house(&mut self, now: Now) {
+        self.node.take_log(&mut self.lines);
+        for (level, text) in self.lines.drain(..) {
+            log::line(level, &text);
+        }
+        if let Some(epoch) = self.node.epoch_wanted() {
+            // An epoch is used only once it is on the disk: after a restart it must not be used again.
+            match self.folder.raise_epoch(epoch) {
+                Ok(()) => self.node.raise_epoch(self.folder.epoch()),
+                Err(error) => tracing::error!("epoch {epoch} cannot be entered: {error:#}"),
+            }
+        }
+        if now.monotonic_us >= self.sweep_at_us {
+            self.sweep_at_us = now.monotonic_us + SWEEP_US;
+            let idle_timeout_seconds = self.node.parameters().idle_timeout_seconds();
+            let Worker { node, counters, buffer, clients, .. } = self;
+            clients.sweep(idle_timeout_seconds, &mut Turn { node, counters, buffer, now });
+        }
+    }
+}
+
+impl Door {
+    /// Lets in who waits, if it is time to look.
+    fn look(&mut self, name: &str, now: Now, accept: impl FnOnce(&TcpListener) -> std::io::Result<bool>) {
+        if self.look_at_us.is_none_or(|at| at > now.monotonic_us) {
+            return;
+        }
+        self.look_at_us = match accept(&self.listener) {
+            Ok(true) => Some(now.monotonic_us),
+            Ok(false) => None,
+            Err(error) => {
+                tracing::warn!("nobody can be let in at the {name} port for now: {error}");
+                Some(now.monotonic_us + ACCEPT_PAUSE_US)
+            }
+        };
+    }
+}
+
+/// Answers what HTTP asks about the node. Whoever asked may have given up.
+fn answer(question: Question, clients: &Clients, peers: &Peers, turn: &mut Turn<'_>) {
+    match question {
+        Question::Health(sender) => {
+            let _ = sender.send(serde_json::to_value(turn.node.health()).unwrap_or_default());
+        }
+        Question::Metrics(sender) => {
+            let mut text = String::new();
+            turn.node.metrics(&mut text);
+            turn.counters.render(clients.count(), clients.input_bytes(), peers.links(), &mut text);
+            let _ = sender.send(text);
+        }
+    }
+}
