@@ -218,3 +218,120 @@ impl Decimal {
         format!("{sign}{whole}.{fraction:0width$}", width = scale as usize)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn an_integer_is_written_in_one_way_only() {
+        let integers: &[(&str, i64)] = &[
+            ("0", 0),
+            ("-1", -1),
+            ("10", 10),
+            ("9223372036854775807", i64::MAX),
+            ("-9223372036854775808", i64::MIN),
+        ];
+        for (text, value) in integers {
+            assert_eq!(parse_integer(text.as_bytes()), Some(*value));
+        }
+        let others = ["", "-", "+1", " 1", "1 ", "01", "-0", "-01", "1.0", "1e3", "0x1", "1\0"];
+        let too_large =
+            ["9223372036854775808", "-9223372036854775809", "10000000000000000000", "99999999999999999999"];
+        for text in others.iter().chain(&too_large) {
+            assert_eq!(parse_integer(text.as_bytes()), None, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn a_float_is_what_redis_takes_for_one() {
+        for text in
+            ["1", "+1", "-1", ".5", "5.", "1e5", "1E+5", "1e-5", "inf", "-INF", "+Infinity", "0e-9999"]
+        {
+            assert!(parse_float(text.as_bytes()).is_some(), "{text:?}");
+        }
+        let refused =
+            ["", ".", "-", "e5", "1e", "1e+", " 1", "1 ", "1\0", "nan", "-nan", "1_0", "1,5", "1.2.3", "in"];
+        for text in refused.iter().chain(&["1e5000", "-1e5000", "1e-5000"]) {
+            assert_eq!(parse_float(text.as_bytes()), None, "{text:?}");
+        }
+        assert_eq!(parse_float(&b"1".repeat(FLOAT_TEXT_BYTES_MAX)), None);
+        assert_eq!(parse_float(b"\xff"), None);
+    }
+
+    #[test]
+    fn sums_are_exact_where_the_digits_allow() {
+        let sums = [
+            ("0.1", "0.2", "0.3"),
+            ("3.0e3", "200", "3200"),
+            ("5.0e3", "0", "5000"),
+            ("-1", "1", "0"),
+            ("-0", "0", "0"),
+            ("0.5", "-0.5", "0"),
+            ("1", "-1.1", "-0.1"),
+            ("+5", ".5", "5.5"),
+            ("5.", "1e-3", "5.001"),
+            ("9007199254740993", "0", "9007199254740993"),
+            ("1e18", "0.1", "1000000000000000000.1"),
+            ("99999999999999999.9", "0.05", "99999999999999999.95"),
+            ("123456789012345678901234567890", "1", "123456789012345678901234567891"),
+            // At most 17 digits after the point; a half goes to the even neighbour.
+            ("0.1", "1e-17", "0.10000000000000001"),
+            ("0", "6e-18", "0.00000000000000001"),
+            ("0", "5e-18", "0"),
+            ("0", "15e-18", "0.00000000000000002"),
+            ("0", "1e-18", "0"),
+            ("0", "-1e-18", "0"),
+            ("3.14159265358979323846", "0", "3.14159265358979324"),
+            ("1.999999999999999999", "0", "2"),
+        ];
+        for (first, second, sum) in sums {
+            assert_eq!(
+                add_floats(first.as_bytes(), second.as_bytes()).as_deref(),
+                Ok(sum),
+                "{first} + {second}"
+            );
+        }
+    }
+
+    #[test]
+    fn other_sums_are_rounded_to_doubles() {
+        // As Redis does, a double is written with all its digits.
+        assert_eq!(add_floats(b"1e40", b"1").unwrap(), "10000000000000000303786028427003666890752");
+        let tiny = format!("0.{}1", "0".repeat(60));
+        assert_eq!(add_floats(b"0.5", tiny.as_bytes()).unwrap(), "0.5");
+        assert_eq!(add_floats(b"1e308", b"1e308"), Err(FloatError::NotFinite));
+        assert_eq!(add_floats(b"inf", b"1"), Err(FloatError::NotFinite));
+        assert_eq!(add_floats(b"inf", b"-inf"), Err(FloatError::NotFinite));
+        assert_eq!(add_floats(b"1", b"x"), Err(FloatError::NotANumber));
+    }
+
+    proptest! {
+        #[test]
+        fn integers_read_back(value in any::<i64>()) {
+            let mut buffer = [0; INTEGER_TEXT_BYTES_MAX];
+            let text = format_integer(value, &mut buffer);
+            prop_assert_eq!(std::str::from_utf8(text).unwrap(), value.to_string());
+            prop_assert_eq!(parse_integer(text), Some(value));
+        }
+
+        #[test]
+        fn any_text_can_be_offered(first in "[-+0-9.eEinf ]{0,40}", second in "[-+0-9.eE]{0,40}") {
+            let _ = parse_integer(first.as_bytes());
+            if let Ok(sum) = add_floats(first.as_bytes(), second.as_bytes()) {
+                prop_assert!(parse_float(sum.as_bytes()).is_some(), "{} is no number", sum);
+            }
+        }
+
+        #[test]
+        fn cents_add_up(first in -1_000_000_000i64..1_000_000_000, second in -1_000_000_000i64..1_000_000_000) {
+            let text = |cents: i64| {
+                let sign = if cents < 0 { "-" } else { "" };
+                format!("{sign}{}.{:02}", cents.abs() / 100, cents.abs() % 100)
+            };
+            let sum = add_floats(text(first).as_bytes(), text(second).as_bytes()).unwrap();
+            prop_assert_eq!(sum, trim(text(first + second)));
+        }
+    }
+}

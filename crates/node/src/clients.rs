@@ -6,8 +6,8 @@ use crate::session::{ClientId, ClientKind, Session};
 use crate::slab::Handle;
 use kv::{Reply, ReplyBuffer};
 use std::fmt::Write;
-use wire::resp::Protocol;
 use wire::resp::Arguments;
+use wire::resp::Protocol;
 
 const SYNTAX: &str = "ERR syntax error";
 

@@ -142,10 +142,8 @@ impl<'a> ForwardedOutcome<'a> {
             _ => return Err(Malformed("unknown kind of outcome")),
         };
         let reply = reader.bytes()?;
-        if !matches!(result, Outcome::Redirect { .. }) {
-            if element_end(reply)? != reply.len() {
-                return Err(Malformed("bytes behind a reply"));
-            }
+        if !matches!(result, Outcome::Redirect { .. }) && element_end(reply)? != reply.len() {
+            return Err(Malformed("bytes behind a reply"));
         }
         Ok(ForwardedOutcome { id, result, reply })
     }
@@ -162,7 +160,14 @@ mod tests {
             Request::Wait { offset: 9, count: 2 },
             Request::Command(Command::IncrementBy { key: b"k", delta: -1 }),
         ]
-        .map(|request| ForwardedRequest { id: 7, group: 1, follows: true, seen: 3, remaining_ms: 9, request });
+        .map(|request| ForwardedRequest {
+            id: 7,
+            group: 1,
+            follows: true,
+            seen: 3,
+            remaining_ms: 9,
+            request,
+        });
         let mut bytes = Vec::new();
         requests.iter().for_each(|request| request.encode(&mut bytes));
         let mut reader = Reader::new(&bytes);

@@ -5,10 +5,10 @@ use protocol::leader_follower::{Acks, Options};
 use serde::{Deserialize, Serialize};
 
 /// How many keyspaces a cluster may have.
-pub const KEYSPACES_MAX: usize = 64;
+pub(crate) const KEYSPACES_MAX: usize = 64;
 
 /// Bytes of applied history kept for followers that come back, unless configured otherwise.
-pub const BACKLOG_BYTES_DEFAULT: usize = 64 << 20;
+pub(crate) const BACKLOG_BYTES_DEFAULT: usize = 64 << 20;
 
 /// One `[[keyspace]]` of the configuration.
 ///
@@ -85,7 +85,9 @@ impl Keyspace {
         if !table.contains_key("prefix") {
             return Err(format!("keyspace '{text}': it has no prefix (prefix= is the default keyspace)"));
         }
-        table.try_into().map_err(|error: toml::de::Error| format!("keyspace '{text}': {}", error.message().trim()))
+        table
+            .try_into()
+            .map_err(|error: toml::de::Error| format!("keyspace '{text}': {}", error.message().trim()))
     }
 
     /// Checks that this version can keep what the keyspace promises on `nodes` nodes.
@@ -98,13 +100,17 @@ impl Keyspace {
             "leader-follower" => {}
             "abd" | "blocking" | "consensus" => {
                 let protocol = &self.replication;
-                return refuse(format!("replication = \"{protocol}\" is not built yet; use \"leader-follower\""));
+                return refuse(format!(
+                    "replication = \"{protocol}\" is not built yet; use \"leader-follower\""
+                ));
             }
             other => return refuse(format!("unknown replication \"{other}\"; use \"leader-follower\"")),
         }
         if self.durability != "none" {
             let durability = &self.durability;
-            return refuse(format!("durability = \"{durability}\" is not built yet; use \"none\" (memory only)"));
+            return refuse(format!(
+                "durability = \"{durability}\" is not built yet; use \"none\" (memory only)"
+            ));
         }
         if self.storage != "memory" {
             return refuse(format!("storage = \"{}\" is not built yet; use \"memory\"", self.storage));
@@ -116,7 +122,10 @@ impl Keyspace {
             return refuse(format!("unknown reads \"{}\"; use \"linearizable\" or \"any\"", self.reads));
         }
         if self.replicas as usize > nodes {
-            return refuse(format!("replicas = {} needs more than the {nodes} nodes there are", self.replicas));
+            return refuse(format!(
+                "replicas = {} needs more than the {nodes} nodes there are",
+                self.replicas
+            ));
         }
         if self.leader == 0 || self.leader as usize > nodes {
             return refuse(format!("leader = {} is not one of the nodes 1 to {nodes}", self.leader));
@@ -147,11 +156,7 @@ impl Keyspace {
     /// # Errors
     /// As [`Keyspace::check`].
     pub fn options(&self) -> Result<Options, String> {
-        Ok(Options {
-            acks: self.acks()?,
-            reads_any: self.reads == "any",
-            backlog_bytes: self.backlog_bytes,
-        })
+        Ok(Options { acks: self.acks()?, reads_any: self.reads == "any", backlog_bytes: self.backlog_bytes })
     }
 
     /// The nodes that hold a replica, in ascending order: the leader, and those after it in a ring.
@@ -166,14 +171,14 @@ impl Keyspace {
 
 /// Which keyspace a key belongs to.
 #[derive(Debug)]
-pub struct Router {
+pub(crate) struct Router {
     /// Prefixes with their group, the longest first; the empty one is last.
     prefixes: Vec<(Vec<u8>, usize)>,
 }
 
 impl Router {
     /// For keyspaces in the order of their groups, one of which has the empty prefix.
-    pub fn new(keyspaces: &[Keyspace]) -> Router {
+    pub(crate) fn new(keyspaces: &[Keyspace]) -> Router {
         let mut prefixes: Vec<(Vec<u8>, usize)> =
             keyspaces.iter().enumerate().map(|(group, space)| (space.prefix.clone().into(), group)).collect();
         prefixes.sort_by_key(|(prefix, _)| std::cmp::Reverse(prefix.len()));
@@ -182,10 +187,12 @@ impl Router {
 
     /// The group of a key. O(keyspaces); nothing to do when there is only one.
     #[inline]
-    pub fn group_of(&self, key: &[u8]) -> usize {
+    pub(crate) fn group_of(&self, key: &[u8]) -> usize {
         match self.prefixes.as_slice() {
             [(_, only)] => *only,
-            prefixes => prefixes.iter().find(|(prefix, _)| key.starts_with(prefix)).map_or(0, |(_, group)| *group),
+            prefixes => {
+                prefixes.iter().find(|(prefix, _)| key.starts_with(prefix)).map_or(0, |(_, group)| *group)
+            }
         }
     }
 }
@@ -195,7 +202,7 @@ impl Router {
 ///
 /// # Errors
 /// A sentence when two have the same prefix, there are too many, or one cannot be kept.
-pub fn arrange(mut keyspaces: Vec<Keyspace>, nodes: usize) -> Result<Vec<Keyspace>, String> {
+pub(crate) fn arrange(mut keyspaces: Vec<Keyspace>, nodes: usize) -> Result<Vec<Keyspace>, String> {
     if !keyspaces.iter().any(|keyspace| keyspace.prefix.is_empty()) {
         keyspaces.push(Keyspace::default());
     }
@@ -249,7 +256,8 @@ mod tests {
 
     #[test]
     fn the_longest_prefix_wins_and_everything_has_a_keyspace() {
-        let spaces = ["user:", "user:admin:"].map(|prefix| Keyspace { prefix: prefix.into(), ..Keyspace::default() });
+        let spaces =
+            ["user:", "user:admin:"].map(|prefix| Keyspace { prefix: prefix.into(), ..Keyspace::default() });
         let spaces = arrange(spaces.to_vec(), 3).unwrap();
         let router = Router::new(&spaces);
         let name = |key: &str| spaces[router.group_of(key.as_bytes())].name();

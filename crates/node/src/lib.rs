@@ -12,7 +12,6 @@ pub mod command;
 mod configuration;
 mod envelope;
 mod gather;
-pub mod info;
 mod keyspace;
 mod log;
 mod node;

@@ -36,13 +36,16 @@ pub(crate) fn describe(keyspace: &str, event: &Trace) -> Option<Line> {
         Trace::Installed { offset, keys } => {
             (Level::Info, format!("a snapshot of {keys} keys at offset {offset} is installed"))
         }
-        Trace::Truncated { after, records } => {
-            (Level::Warning, format!("{records} records behind offset {after} were never committed and are cut off"))
-        }
+        Trace::Truncated { after, records } => (
+            Level::Warning,
+            format!("{records} records behind offset {after} were never committed and are cut off"),
+        ),
         Trace::Follower { follower, live: true } => (Level::Info, format!("node {follower} is in step")),
         Trace::Follower { follower, live: false } => (Level::Warning, format!("node {follower} is silent")),
         Trace::EpochPassed { epoch } => (Level::Warning, format!("epoch {epoch} has passed this node's own")),
-        Trace::Rejected { peer, why } => (Level::Warning, format!("a message of node {peer} is refused: {why}")),
+        Trace::Rejected { peer, why } => {
+            (Level::Warning, format!("a message of node {peer} is refused: {why}"))
+        }
         Trace::ResyncAbandoned { follower, why } => {
             (Level::Warning, format!("the resync of node {follower} is given up: {why}"))
         }

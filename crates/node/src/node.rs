@@ -1,5 +1,6 @@
 //! One node: its clients' sessions, its groups, and the links between them.
 
+use crate::command::statistics::CommandStatistics;
 use crate::configuration::Configuration;
 use crate::envelope::{Envelope, ForwardedOutcome, ForwardedRequest, NO_DEADLINE_MS};
 use crate::gather::{Combine, Gather};
@@ -8,7 +9,6 @@ use crate::log::{Level, Line};
 use crate::parameters::Parameters;
 use crate::session::{ClientId, ClientKind, Output, Session};
 use crate::slab::{Handle, Slab};
-use crate::command::statistics::CommandStatistics;
 use kv::codec::{Malformed, Reader};
 use kv::{Command, Reply, ReplyBuffer, Version};
 use protocol::leader_follower::{self, Message, Timing};
@@ -451,7 +451,8 @@ impl Node {
         let name = self.groups[group].keyspace.name();
         if matches!(Origin::of(asked.ticket), Origin::Peer(_)) {
             // Passing on what was passed on could go round in circles.
-            let error = format!("NOLEADER node {own} does not lead keyspace '{name}'; nothing was done, try again");
+            let error =
+                format!("NOLEADER node {own} does not lead keyspace '{name}'; nothing was done, try again");
             return self.complete_with_error(asked.ticket, group, Outcome::Refused, &error);
         }
         if !self.peers.get(to.wrapping_sub(1) as usize).is_some_and(|peer| peer.up) || to == own {
@@ -466,11 +467,18 @@ impl Node {
         let entry = self.forwards.insert(|_| Forwarded { ticket, group, to, is_write, deadline_us });
         let remaining_ms = match deadline_us {
             u64::MAX => NO_DEADLINE_MS,
-            _ => (deadline_us.saturating_sub(self.now.monotonic_us) / 1000).min(NO_DEADLINE_MS as u64 - 1) as u32,
+            _ => (deadline_us.saturating_sub(self.now.monotonic_us) / 1000).min(NO_DEADLINE_MS as u64 - 1)
+                as u32,
         };
         let peer = &mut self.peers[to as usize - 1];
-        let forwarded =
-            ForwardedRequest { id: entry.to_bits(), group: group as u16, follows, seen, remaining_ms, request };
+        let forwarded = ForwardedRequest {
+            id: entry.to_bits(),
+            group: group as u16,
+            follows,
+            seen,
+            remaining_ms,
+            request,
+        };
         forwarded.encode(&mut peer.requests);
         peer.flush_if_large();
     }
@@ -487,9 +495,12 @@ impl Node {
         let ended: Vec<Handle> =
             self.forwards.iter().filter(|(_, entry)| ends(entry)).map(|(handle, _)| handle).collect();
         for handle in ended {
-            let Some(Forwarded { ticket, group, to, is_write, .. }) = self.forwards.remove(handle) else { continue };
+            let Some(Forwarded { ticket, group, to, is_write, .. }) = self.forwards.remove(handle) else {
+                continue;
+            };
             if is_write {
-                let error = format!("UNKNOWN node {to} {what}; the write may have taken effect or may still do so");
+                let error =
+                    format!("UNKNOWN node {to} {what}; the write may have taken effect or may still do so");
                 self.complete_with_error(ticket, group, Outcome::Unknown, &error);
             } else {
                 let error = format!("NOLEADER node {to} {what}; nothing was changed");
@@ -511,7 +522,8 @@ impl Node {
         for message in &effects.messages {
             let peer = &mut self.peers[message.to as usize - 1];
             if peer.up {
-                let envelope = Envelope::Group { group: group as u16, message: &effects.bytes[message.bytes.clone()] };
+                let envelope =
+                    Envelope::Group { group: group as u16, message: &effects.bytes[message.bytes.clone()] };
                 frame::append(&mut peer.output, |out| envelope.encode(out));
             }
         }
@@ -667,7 +679,8 @@ impl Node {
 
     /// The longest payload that a peer sends: a request of the greatest length, or a batch with one.
     pub fn peer_payload_bytes_max(&self) -> usize {
-        request_bytes_max(kv::limits::VALUE_BYTES_MAX_CEILING.min(2 * self.parameters.value_bytes_max())) + (4 << 20)
+        request_bytes_max(kv::limits::VALUE_BYTES_MAX_CEILING.min(2 * self.parameters.value_bytes_max()))
+            + (4 << 20)
     }
 
     // The rest of the world.

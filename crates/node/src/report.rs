@@ -1,6 +1,5 @@
 //! What a node tells of itself: health, metrics and `INFO`.
 
-use crate::info::{self, Facts};
 use crate::node::{Group, Node};
 use crate::session::ClientId;
 use kv::Reply;
@@ -73,9 +72,15 @@ pub struct FollowerHealth {
 }
 
 impl Node {
+    /// `INFO`.
+    pub(crate) fn info(&mut self, client: ClientId, _arguments: Arguments<'_>) {
+        self.answer(client, |replies| replies.push(Reply::Text(b"")));
+    }
+
     /// How this node stands.
     pub fn health(&self) -> Health {
-        let keyspaces: Vec<KeyspaceHealth> = self.groups.iter().map(|group| self.keyspace_health(group)).collect();
+        let keyspaces: Vec<KeyspaceHealth> =
+            self.groups.iter().map(|group| self.keyspace_health(group)).collect();
         let default = keyspaces.iter().find(|keyspace| keyspace.prefix.is_empty());
         Health {
             ready: keyspaces.iter().all(|keyspace| keyspace.ready),
@@ -127,7 +132,8 @@ impl Node {
         }
         let leader = group.keyspace.leader;
         let ready = self.peer_is_up(leader);
-        let explanation = if ready { String::new() } else { format!("node {leader}, its leader, cannot be reached") };
+        let explanation =
+            if ready { String::new() } else { format!("node {leader}, its leader, cannot be reached") };
         Status { role: "none", leader, ready, explanation, ..Status::default() }
     }
 
@@ -143,15 +149,28 @@ impl Node {
         let clients = self.sessions.iter().filter(|(_, session)| !session.is_internal()).count();
         let mut single = |name: &str, kind: &str, help: &str, value: u64| {
             // Writing to a string does not fail.
-            let _ = write!(out, "# HELP quorate_{name} {help}\n# TYPE quorate_{name} {kind}\nquorate_{name} {value}\n");
+            let _ = write!(
+                out,
+                "# HELP quorate_{name} {help}\n# TYPE quorate_{name} {kind}\nquorate_{name} {value}\n"
+            );
         };
         single("clients", "gauge", "Clients connected over RESP.", clients as u64);
         single("connections_total", "counter", "Connections taken over RESP.", counters.connections);
-        single("connections_rejected_total", "counter", "Connections refused, too many.", counters.rejected_connections);
+        single(
+            "connections_rejected_total",
+            "counter",
+            "Connections refused, too many.",
+            counters.rejected_connections,
+        );
         single("commands_total", "counter", "Requests of clients.", counters.commands);
         single("forwarded_total", "counter", "Requests passed on to a leader.", counters.forwarded);
         single("errors_total", "counter", "Error replies.", counters.errors);
-        single("output_overflows_total", "counter", "Clients closed for not reading.", counters.output_overflows);
+        single(
+            "output_overflows_total",
+            "counter",
+            "Clients closed for not reading.",
+            counters.output_overflows,
+        );
         self.group_metrics(out);
     }
 
@@ -162,7 +181,9 @@ impl Node {
         }
         let series: [(&str, &str, &str, Value); 16] = [
             ("ready", "gauge", "1 when requests can be served.", |_, status| status.ready.into()),
-            ("writable", "gauge", "Leader: 1 when enough followers are live.", |_, status| status.writable.into()),
+            ("writable", "gauge", "Leader: 1 when enough followers are live.", |_, status| {
+                status.writable.into()
+            }),
             ("leader", "gauge", "1 on the node that leads.", |_, status| (status.role == "leader").into()),
             ("epoch", "gauge", "The highest epoch seen.", |_, status| status.epoch),
             ("offset", "gauge", "The last offset held.", |_, status| status.offset),
@@ -170,12 +191,16 @@ impl Node {
             ("lag_records", "gauge", "Follower: records not applied yet.", |_, status| status.lag),
             ("lag_milliseconds", "gauge", "Follower: since when.", |_, status| status.lag_ms),
             ("backlog_bytes", "gauge", "History kept.", |_, status| status.backlog_bytes as u64),
-            ("partial_resyncs_total", "counter", "Partial resyncs.", |_, status| status.counters.partial_resyncs),
+            ("partial_resyncs_total", "counter", "Partial resyncs.", |_, status| {
+                status.counters.partial_resyncs
+            }),
             ("full_resyncs_total", "counter", "Full resyncs.", |_, status| status.counters.full_resyncs),
             ("truncated_records_total", "counter", "Uncommitted records cut off.", |_, status| {
                 status.counters.truncated_records
             }),
-            ("refused_writes_total", "counter", "Writes refused.", |_, status| status.counters.refused_writes),
+            ("refused_writes_total", "counter", "Writes refused.", |_, status| {
+                status.counters.refused_writes
+            }),
             ("unknown_writes_total", "counter", "Writes with unknown outcome.", |_, status| {
                 status.counters.unknown_writes
             }),
@@ -186,19 +211,25 @@ impl Node {
         ];
         let statuses: Vec<Status> = self.groups.iter().map(|group| self.group_status(group)).collect();
         for (name, kind, help, value) in series {
-            let _ = write!(out, "# HELP quorate_keyspace_{name} {help}\n# TYPE quorate_keyspace_{name} {kind}\n");
+            let _ =
+                write!(out, "# HELP quorate_keyspace_{name} {help}\n# TYPE quorate_keyspace_{name} {kind}\n");
             for (group, status) in self.groups.iter().zip(&statuses) {
-                let label = group.keyspace.name().replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
+                let label =
+                    group.keyspace.name().replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
                 let value = value(group, status);
                 let _ = writeln!(out, "quorate_keyspace_{name}{{keyspace=\"{label}\"}} {value}");
             }
         }
         let name = "quorate_follower_lag";
-        let _ = write!(out, "# HELP {name}_records Leader: records that a follower has not acknowledged.\n# TYPE {name}_records gauge\n");
+        let _ = write!(
+            out,
+            "# HELP {name}_records Leader: records that a follower has not acknowledged.\n# TYPE {name}_records gauge\n"
+        );
         for (group, status) in self.groups.iter().zip(&statuses) {
             for follower in &status.followers {
                 let (keyspace, id) = (group.keyspace.name(), follower.id);
-                let _ = writeln!(out, "{name}_records{{keyspace=\"{keyspace}\",node=\"{id}\"}} {}", follower.lag);
+                let _ =
+                    writeln!(out, "{name}_records{{keyspace=\"{keyspace}\",node=\"{id}\"}} {}", follower.lag);
             }
         }
     }

@@ -9,9 +9,8 @@ use kv::{Command, Condition, Deadline, Expiry, Reply, ReplyBuffer, SetAnswer, Ve
 use protocol::Request;
 use std::time::Duration;
 use wire::handshake::secret_matches;
-use wire::resp::Protocol;
 use wire::resp::Arguments;
-
+use wire::resp::Protocol;
 
 impl Node {
     /// A client sent a whole request. Its reply appears in the client's output, now or in a later turn.
@@ -178,7 +177,8 @@ impl Node {
             }
             NodeCommand::Wait => self.wait(client, &arguments[1], &arguments[2]),
             NodeCommand::DebugSleep => {
-                let seconds = std::str::from_utf8(&arguments[2]).ok().and_then(|text| text.parse::<f64>().ok());
+                let seconds =
+                    std::str::from_utf8(&arguments[2]).ok().and_then(|text| text.parse::<f64>().ok());
                 match seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok()) {
                     Some(duration) => {
                         self.sleep = Some(duration);
@@ -208,8 +208,10 @@ impl Node {
     ) -> Result<(), &'static str> {
         let Some(password) = &self.configuration.password else {
             return match password_alone {
-                true => Err("ERR AUTH <password> called without any password configured for the default user. \
-                            Are you sure your configuration is correct?"),
+                true => {
+                    Err("ERR AUTH <password> called without any password configured for the default user. \
+                            Are you sure your configuration is correct?")
+                }
                 // Redis's default user has no password then, and takes any.
                 false if user == b"default" => Ok(()),
                 false => Err("WRONGPASS invalid username-password pair or user is disabled."),
@@ -232,7 +234,8 @@ impl Node {
                 Some(2) => Some(Protocol::Resp2),
                 Some(3) => Some(Protocol::Resp3),
                 Some(_) => {
-                    return self.answer(client, |replies| replies.error("NOPROTO unsupported protocol version"));
+                    return self
+                        .answer(client, |replies| replies.error("NOPROTO unsupported protocol version"));
                 }
                 None => {
                     let error = "ERR Protocol version is not an integer or out of range";
@@ -326,7 +329,8 @@ impl Node {
 
     /// `WAIT`: the true number of replicas that hold all that this client has written.
     fn wait(&mut self, client: ClientId, replicas: &[u8], timeout: &[u8]) {
-        let integer = |bytes: &[u8]| std::str::from_utf8(bytes).ok().and_then(|text| text.parse::<i64>().ok());
+        let integer =
+            |bytes: &[u8]| std::str::from_utf8(bytes).ok().and_then(|text| text.parse::<i64>().ok());
         let (replicas, timeout) = match (integer(replicas), integer(timeout)) {
             (_, Some(timeout)) if timeout < 0 => {
                 return self.answer(client, |replies| replies.error("ERR timeout is negative"));
@@ -348,7 +352,8 @@ impl Node {
         let count = replicas.clamp(0, u32::MAX as i64) as u32;
         let Some(session) = self.sessions.get(client) else { return };
         let is_waiting = session.is_waiting();
-        let mut groups: Vec<usize> = (0..self.groups.len()).filter(|group| session.written >> group & 1 == 1).collect();
+        let mut groups: Vec<usize> =
+            (0..self.groups.len()).filter(|group| session.written >> group & 1 == 1).collect();
         if groups.is_empty() {
             groups.push(0);
         }
@@ -357,8 +362,9 @@ impl Node {
             let offset = offset(session.seen(group));
             return self.ask_until(client, group, false, Request::Wait { offset, count }, deadline_us);
         }
-        self.ask_all(client, &groups, Combine::Minimum, deadline_us, |session, group| {
-            Request::Wait { offset: offset(session.seen(group)), count }
+        self.ask_all(client, &groups, Combine::Minimum, deadline_us, |session, group| Request::Wait {
+            offset: offset(session.seen(group)),
+            count,
         });
     }
 
@@ -371,7 +377,9 @@ impl Node {
                 wants_version = true;
                 let expiry = match arguments.get(4).map(number) {
                     None => Expiry::Clear,
-                    Some(Some(ms)) if ms > 0 && ms < i64::MAX as u64 / 2 => Expiry::Set(Deadline::In(ms as i64)),
+                    Some(Some(ms)) if ms > 0 && ms < i64::MAX as u64 / 2 => {
+                        Expiry::Set(Deadline::In(ms as i64))
+                    }
                     Some(_) => {
                         return self.answer(client, |replies| replies.error("ERR invalid expire time"));
                     }

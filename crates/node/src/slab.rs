@@ -26,7 +26,7 @@ impl Handle {
 
 /// Places for `T`, found by [`Handle`] in O(1).
 #[derive(Debug)]
-pub struct Slab<T> {
+pub(crate) struct Slab<T> {
     places: Vec<(u32, Option<T>)>,
     free: Vec<u32>,
 }
@@ -41,12 +41,12 @@ impl<T> Default for Slab<T> {
 
 impl<T> Slab<T> {
     /// How many places are taken.
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.places.len() - self.free.len()
     }
 
     /// Puts a value into a free place.
-    pub fn insert(&mut self, make: impl FnOnce(Handle) -> T) -> Handle {
+    pub(crate) fn insert(&mut self, make: impl FnOnce(Handle) -> T) -> Handle {
         let index = self.free.pop().unwrap_or_else(|| {
             self.places.push((0, None));
             self.places.len() as u32 - 1
@@ -58,7 +58,7 @@ impl<T> Slab<T> {
     }
 
     /// Takes a value out; its handle names nothing from now on.
-    pub fn remove(&mut self, handle: Handle) -> Option<T> {
+    pub(crate) fn remove(&mut self, handle: Handle) -> Option<T> {
         let place = self.places.get_mut(handle.index())?;
         if place.0 != handle.generation {
             return None;
@@ -71,20 +71,20 @@ impl<T> Slab<T> {
 
     /// The value, unless it was removed.
     #[inline]
-    pub fn get(&self, handle: Handle) -> Option<&T> {
+    pub(crate) fn get(&self, handle: Handle) -> Option<&T> {
         let place = self.places.get(handle.index())?;
         place.1.as_ref().filter(|_| place.0 == handle.generation)
     }
 
     /// The value, unless it was removed.
     #[inline]
-    pub fn get_mut(&mut self, handle: Handle) -> Option<&mut T> {
+    pub(crate) fn get_mut(&mut self, handle: Handle) -> Option<&mut T> {
         let place = self.places.get_mut(handle.index())?;
         place.1.as_mut().filter(|_| place.0 == handle.generation)
     }
 
     /// Every value with its handle, in the order of their places.
-    pub fn iter(&self) -> impl Iterator<Item = (Handle, &T)> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (Handle, &T)> {
         self.places.iter().enumerate().filter_map(|(index, (generation, value))| {
             let handle = Handle { index: index as u32, generation: *generation };
             value.as_ref().map(|value| (handle, value))

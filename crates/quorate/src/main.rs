@@ -1,2 +1,85 @@
-//! Quorate's command line.
-fn main() {}
+//! Quorate's command line: one binary for a node, a cluster on this machine, and the load generator.
+//!
+//! This crate parses words and prints lines; what it starts lives in the other crates. Exit codes: 0 done,
+//! 1 failed, 2 wrong usage.
+
+mod cluster;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::{Args, Parser, Subcommand};
+
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+const EXAMPLES: &str = "\
+Examples:
+  quorate cluster --nodes 3 --dir data           three nodes on this machine
+  redis-cli -p 7000 set hello world              talk to the first of them
+  quorate server --config data/node-1/quorate.toml   start one node again
+  quorate bench --addr 127.0.0.1:7000            measure it";
+
+/// A replicated key-value store that speaks the Redis protocol.
+#[derive(Parser)]
+#[command(name = "quorate", version, after_help = EXAMPLES)]
+struct CommandLine {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Run a cluster of real processes on this machine until Ctrl-C
+    Cluster(cluster::ClusterArgs),
+    /// Run one node
+    Server(ServerArgs),
+    /// Measure any server that speaks the Redis protocol
+    Bench(lab::load::BenchArgs),
+}
+
+const SERVER_EXAMPLES: &str = "\
+Examples:
+  quorate server --config data/node-1/quorate.toml
+  QUORATE_LOG=debug quorate server --config node.toml
+
+The log goes to standard error. SIGTERM and Ctrl-C stop the node in an orderly way.";
+
+/// Run one node.
+#[derive(Args)]
+#[command(after_help = SERVER_EXAMPLES)]
+struct ServerArgs {
+    /// The node's configuration; `quorate cluster` writes one for each node
+    #[arg(long, value_name = "FILE")]
+    config: PathBuf,
+
+    /// Stop when the process that started this one, which must be this one, ends
+    #[arg(long, value_name = "PID", hide = true)]
+    stop_with: Option<i32>,
+}
+
+fn main() -> ExitCode {
+    let command_line = CommandLine::parse();
+    let (name, done) = match command_line.command {
+        Command::Cluster(args) => ("cluster", cluster::run(&args)),
+        Command::Server(args) => ("server", serve(&args)),
+        Command::Bench(args) => return lab::load::bench(args),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("quorate {name}: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn serve(args: &ServerArgs) -> Result<()> {
+    if let Some(parent) = args.stop_with
+        && !cluster::stop_with_parent(parent)?
+    {
+        return Ok(());
+    }
+    server::run(server::Config::read(&args.config)?)
+}

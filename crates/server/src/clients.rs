@@ -26,6 +26,9 @@ const TURN_BYTES_MAX: usize = 256 << 10;
 /// Most clients that are let in per turn.
 const TURN_ACCEPTS_MAX: usize = 64;
 
+/// How long a client that has ended its input may wait for its last replies.
+const LAST_REPLIES_US_MAX: u64 = 10_000_000;
+
 /// Buffers that have grown larger than this are given back when they are not needed.
 const RETAINED_BYTES_MAX: usize = 16 << 10;
 
@@ -36,11 +39,8 @@ const REQUEST_BYTES_PER_MS: usize = 100;
 pub(crate) struct Clients {
     /// By the index that the node has given the client.
     connections: Vec<Option<Connection>>,
-    count: usize,
     /// Who goes on in the next turn without a new event: a turn's share was used up, or input was put off.
     unfinished: Vec<ClientId>,
-    /// Whose input has ended. Replies of this turn are written before they are closed.
-    ended: Vec<ClientId>,
     /// Buffers for lists of clients, kept for reuse.
     ready: Vec<ClientId>,
     serving: Vec<ClientId>,
@@ -61,6 +61,8 @@ struct Connection {
     /// When the request whose beginning is in `input` began, if one is.
     partial_since_us: Option<u64>,
     heard_us: u64,
+    /// When its input ended, if it has.
+    ended_us: Option<u64>,
     /// The socket may hold more.
     has_unread: bool,
     /// The client has closed its side: read on until the end is seen.
@@ -79,8 +81,8 @@ enum Standing {
     Waits,
     /// There is more to read.
     Unfinished,
-    /// The client has closed the connection, or it broke.
-    Ended,
+    /// The connection broke.
+    Broken,
 }
 
 impl Clients {
@@ -88,20 +90,13 @@ impl Clients {
     pub(crate) fn new(input_bytes_max: usize, request_timeout_ms: u64) -> Clients {
         Clients {
             connections: Vec::new(),
-            count: 0,
             unfinished: Vec::new(),
-            ended: Vec::new(),
             ready: Vec::new(),
             serving: Vec::new(),
             input_bytes: 0,
             input_bytes_max,
             request_timeout_ms,
         }
-    }
-
-    /// Number of clients connected.
-    pub(crate) fn count(&self) -> usize {
-        self.count
     }
 
     /// Bytes that have arrived and are not taken yet.
@@ -141,7 +136,6 @@ impl Clients {
         let local_address = socket.local_addr().map_or(String::new(), |local| local.to_string());
         let kind = ClientKind::Resp { address, local_address, fd: socket.as_raw_fd() };
         let Some(id) = turn.node.connect(kind) else {
-            turn.counters.clients_refused += 1;
             let _ = socket.write(b"-ERR max number of clients reached\r\n");
             return;
         };
@@ -151,8 +145,6 @@ impl Clients {
             turn.node.disconnect(id);
             return;
         }
-        turn.counters.clients_accepted += 1;
-        self.count += 1;
         if self.connections.len() <= id.index() {
             self.connections.resize_with(id.index() + 1, || None);
         }
@@ -164,6 +156,7 @@ impl Clients {
             written: 0,
             partial_since_us: None,
             heard_us: turn.now.monotonic_us,
+            ended_us: None,
             has_unread: false,
             is_hung_up: false,
             is_blocked: false,
@@ -209,7 +202,7 @@ impl Clients {
         match standing {
             Standing::Waits => {}
             Standing::Unfinished => self.list(id),
-            Standing::Ended => self.ended.push(id),
+            Standing::Broken => self.close(id, turn),
         }
         if self.input_bytes > self.input_bytes_max {
             self.close_largest(turn);
@@ -237,9 +230,6 @@ impl Clients {
             }
         }
         self.ready = ready;
-        while let Some(id) = self.ended.pop() {
-            self.close(id, turn);
-        }
     }
 
     /// Writes what the node has for a client, as far as the socket takes it, and does what comes after.
@@ -268,7 +258,6 @@ impl Clients {
             // Closing a socket with unread input resets it, and a reset overtakes the last reply.
             let _ = connection.socket.read(turn.buffer);
             self.input_bytes -= connection.input.len();
-            self.count -= 1;
             turn.node.disconnect(id);
         }
     }
@@ -315,6 +304,8 @@ impl Clients {
             } else if idle_timeout_seconds > 0 && silent_us > idle_timeout_seconds.saturating_mul(1_000_000) {
                 turn.counters.clients_idle += 1;
                 self.close(id, turn);
+            } else if connection.ended_us.is_some_and(|since| now_us.saturating_sub(since) > LAST_REPLIES_US_MAX) {
+                self.close(id, turn);
             }
         }
     }
@@ -356,7 +347,12 @@ impl Connection {
                 return Standing::Unfinished;
             }
             match self.socket.read(turn.buffer) {
-                Ok(0) => return Standing::Ended,
+                Ok(0) => {
+                    // It may only have closed its half, and still reads what it asked for.
+                    self.has_unread = false;
+                    self.ended_us = Some(turn.now.monotonic_us);
+                    turn.node.close_after_replies(self.id);
+                }
                 Ok(count) => {
                     self.has_unread = count == turn.buffer.len() || self.is_hung_up;
                     self.heard_us = turn.now.monotonic_us;
@@ -366,7 +362,7 @@ impl Connection {
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.has_unread = false,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(_) => return Standing::Ended,
+                Err(_) => return Standing::Broken,
             }
         }
         Standing::Waits

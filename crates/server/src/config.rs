@@ -10,7 +10,7 @@ use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
-use node::{Keyspace, NodeId};
+use node::{Keyspace, NodeAddress, NodeId};
 use serde::{Deserialize, Serialize};
 
 /// Shortest secret: guessing fewer bytes than this is within reach.
@@ -19,7 +19,7 @@ pub const SECRET_BYTES_MIN: usize = 16;
 /// Most nodes of one cluster.
 pub const NODES_MAX: usize = 9;
 
-/// Longest request that a client may take its time for, and so on: one node's limits.
+/// What clients may take of a node. Every limit has a name with a unit; who passes one is told or closed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Limits {
@@ -53,22 +53,6 @@ impl Default for Limits {
     }
 }
 
-/// Where one node of the cluster is reached.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct NodeTable {
-    /// The node's number, from 1.
-    pub id: NodeId,
-    /// Host name or address, as the other nodes and the clients see it.
-    pub host: String,
-    /// Port of the Redis protocol.
-    pub client_port: u16,
-    /// Port of HTTP.
-    pub http_port: u16,
-    /// Port for the other nodes.
-    pub peer_port: u16,
-}
-
 /// One node's configuration.
 #[derive(Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -95,7 +79,7 @@ pub struct Config {
     #[serde(default, rename = "keyspace")]
     pub keyspaces: Vec<Keyspace>,
     /// All nodes of the cluster.
-    pub nodes: Vec<NodeTable>,
+    pub nodes: Vec<NodeAddress>,
     /// The file that this was read from; told in errors.
     #[serde(skip)]
     pub file: PathBuf,
@@ -155,7 +139,7 @@ impl Config {
     ///
     /// # Errors
     /// There is none.
-    pub fn own(&self) -> Result<&NodeTable> {
+    pub fn own(&self) -> Result<&NodeAddress> {
         self.nodes.iter().find(|entry| entry.id == self.node).with_context(|| {
             format!("node = {}, but no [[nodes]] entry has id = {}: add it, or correct one of them", self.node, self.node)
         })
@@ -223,6 +207,7 @@ impl Config {
         for (index, keyspace) in self.keyspaces.iter().enumerate() {
             let twice = self.keyspaces[..index].iter().any(|earlier| earlier.prefix == keyspace.prefix);
             ensure!(!twice, "keyspace: the prefix '{}' is there twice", keyspace.prefix);
+            keyspace.check(self.nodes.len()).map_err(anyhow::Error::msg)?;
         }
         Ok(())
     }

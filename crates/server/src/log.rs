@@ -1,6 +1,6 @@
 //! The log: one line per event, to standard error. A quiet server logs its start and its stop.
 
-use tracing::Level;
+use node::{Level, Line};
 use tracing_subscriber::EnvFilter;
 
 /// Names the environment variable that says what is logged, as `info` or `debug`.
@@ -13,14 +13,11 @@ pub(crate) fn start() {
     let _ = log.with_writer(std::io::stderr).try_init();
 }
 
-/// Logs a line whose level is a value.
-pub(crate) fn line(level: Level, text: &str) {
-    match level {
-        Level::ERROR => tracing::error!("{text}"),
-        Level::WARN => tracing::warn!("{text}"),
-        Level::INFO => tracing::info!("{text}"),
-        Level::DEBUG => tracing::debug!("{text}"),
-        Level::TRACE => tracing::trace!("{text}"),
+/// Logs what the node has to tell.
+pub(crate) fn line(line: &Line) {
+    match line.level {
+        Level::Info => tracing::info!("{}", line.text),
+        Level::Warning => tracing::warn!("{}", line.text),
     }
 }
 

@@ -9,10 +9,6 @@ const TURN_BUCKETS_US: [u64; 11] = [10, 25, 50, 100, 250, 500, 1_000, 5_000, 25_
 /// Counters of one worker. Plain numbers: only the worker's thread touches them.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
-    /// Clients let in.
-    pub(crate) clients_accepted: u64,
-    /// Clients turned away because there were too many.
-    pub(crate) clients_refused: u64,
     /// Bytes read from clients.
     pub(crate) client_bytes_in: u64,
     /// Bytes written to clients.
@@ -49,10 +45,8 @@ impl Counters {
     }
 
     /// Appends everything as Prometheus text.
-    pub(crate) fn render(&self, clients: usize, input_bytes: usize, links: usize, out: &mut String) {
+    pub(crate) fn render(&self, input_bytes: usize, links: usize, out: &mut String) {
         let counters = [
-            ("clients_accepted_total", "Clients let in.", self.clients_accepted),
-            ("clients_refused_total", "Clients turned away: connections_max was reached.", self.clients_refused),
             ("client_bytes_in_total", "Bytes read from clients.", self.client_bytes_in),
             ("client_bytes_out_total", "Bytes written to clients.", self.client_bytes_out),
             ("clients_too_slow_total", "Clients closed by request_timeout_ms.", self.clients_too_slow),
@@ -67,7 +61,6 @@ impl Counters {
             let _ = writeln!(out, "# HELP quorate_{name} {help}\n# TYPE quorate_{name} counter\nquorate_{name} {value}");
         }
         let gauges = [
-            ("clients", "Clients connected now.", clients),
             ("input_bytes", "Bytes of requests that have not been taken yet.", input_bytes),
             ("peer_links", "Peers with a link that is up.", links),
         ];
@@ -101,14 +94,14 @@ mod tests {
             counters.turn(Duration::from_micros(us));
         }
         let mut text = String::new();
-        counters.render(3, 4, 2, &mut text);
+        counters.render(4, 2, &mut text);
         for line in [
             "quorate_turn_seconds_bucket{le=\"0.00001\"} 2",
             "quorate_turn_seconds_bucket{le=\"0.000025\"} 3",
             "quorate_turn_seconds_bucket{le=\"1\"} 3",
             "quorate_turn_seconds_bucket{le=\"+Inf\"} 4",
             "quorate_turn_seconds_count 4",
-            "quorate_clients 3",
+            "quorate_input_bytes 4",
         ] {
             assert!(text.lines().any(|written| written == line), "{line} is not in\n{text}");
         }

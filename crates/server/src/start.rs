@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, anyhow};
 use mio::Poll;
-use node::{Configuration, Node, NodeAddress, ProcessFacts};
+use node::{Configuration, Node, ProcessFacts};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::low_level::pipe;
@@ -49,7 +49,8 @@ pub fn run(config: Config) -> Result<()> {
     let http = Http::start(listeners.http, &config, caller)?;
 
     let limits = &config.limits;
-    let identity = Identity::new(&config.cluster, config.node, config.secret.as_bytes())?;
+    // Nodes that are configured differently would not agree on which group is which: they refuse each other.
+    let identity = Identity::new(&node.configuration().fingerprint(), config.node, config.secret.as_bytes())?;
     let resolver = Resolver::new(waker);
     let worker = Worker::new(Parts {
         poll,
@@ -58,7 +59,7 @@ pub fn run(config: Config) -> Result<()> {
         signals: mio::net::UnixStream::from_std(signals),
         node,
         clients: Clients::new(limits.input_bytes_max, limits.request_timeout_ms),
-        peers: Peers::new(identity, config.node, &config.nodes, limits.value_bytes_max, resolver),
+        peers: Peers::new(identity, config.node, &config.nodes, resolver),
         bridge,
         folder,
         clock,
@@ -114,17 +115,10 @@ fn raise_descriptor_limit(config: &Config) {
 }
 
 fn node_configuration(config: &Config, epoch: u64) -> Result<Configuration> {
-    let address = |entry: &crate::config::NodeTable| NodeAddress {
-        id: entry.id,
-        host: entry.host.clone(),
-        client_port: entry.client_port,
-        http_port: entry.http_port,
-        peer_port: entry.peer_port,
-    };
     Ok(Configuration {
         node: config.node,
         cluster: config.cluster.clone(),
-        nodes: config.nodes.iter().map(address).collect(),
+        nodes: config.nodes.clone(),
         keyspaces: config.keyspaces.clone(),
         value_bytes_max: config.limits.value_bytes_max,
         connections_max: config.limits.connections_max,

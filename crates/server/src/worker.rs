@@ -15,7 +15,7 @@ use std::time::{Duration, Instant, SystemTime};
 use anyhow::{Context, Result};
 use mio::net::{TcpListener, UnixStream};
 use mio::{Events, Interest, Poll, Token, Waker};
-use node::{ClientId, Node};
+use node::{ClientId, Line, Node};
 use protocol::Now;
 
 use crate::bridge::{Bridge, Question};
@@ -78,7 +78,7 @@ pub(crate) struct Worker {
     counters: Counters,
     buffer: Vec<u8>,
     sweep_at_us: u64,
-    lines: Vec<(tracing::Level, String)>,
+    lines: Vec<Line>,
     others: Vec<ClientId>,
     is_stopping: bool,
 }
@@ -226,7 +226,8 @@ impl Worker {
                     self.is_stopping = true;
                 }
                 Token(token) if token >= CLIENT_TOKENS => clients.on_event(token - CLIENT_TOKENS, event, turn),
-                Token(token) => peers.on_event(token - PEER_TOKENS, event, turn),
+                Token(token) if token >= PEER_TOKENS => peers.on_event(token - PEER_TOKENS, event, turn),
+                Token(_) => {}
             }
         }
         if clients.is_unfinished() {
@@ -263,8 +264,8 @@ impl Worker {
     /// What has to be done now and then.
     fn keep_house(&mut self, now: Now) {
         self.node.take_log(&mut self.lines);
-        for (level, text) in self.lines.drain(..) {
-            log::line(level, &text);
+        for line in self.lines.drain(..) {
+            log::line(&line);
         }
         if let Some(epoch) = self.node.epoch_wanted() {
             // An epoch is used only once it is on the disk: after a restart it must not be used again.
@@ -308,7 +309,7 @@ fn answer(question: Question, clients: &Clients, peers: &Peers, turn: &mut Turn<
         Question::Metrics(sender) => {
             let mut text = String::new();
             turn.node.metrics(&mut text);
-            turn.counters.render(clients.count(), clients.input_bytes(), peers.links(), &mut text);
+            turn.counters.render(clients.input_bytes(), peers.links(), &mut text);
             let _ = sender.send(text);
         }
     }

@@ -50,7 +50,8 @@ fn requests(criterion: &mut Criterion) {
 fn replies(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("reply");
     let value = [b'x'; 64];
-    let kinds = [("ok", Reply::Ok), ("integer", Reply::Integer(1234567)), ("bulk_64_bytes", Reply::Bulk(&value))];
+    let kinds =
+        [("ok", Reply::Ok), ("integer", Reply::Integer(1234567)), ("bulk_64_bytes", Reply::Bulk(&value))];
     for (name, reply) in kinds {
         let mut encoded = ReplyBuffer::new();
         (0..64).for_each(|_| encoded.push(reply));

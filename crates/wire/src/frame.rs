@@ -58,7 +58,9 @@ pub enum FrameError {
         bytes_max: usize,
     },
     /// The bytes are not those that were sent.
-    #[error("a frame of {bytes} bytes is damaged: its checksum is {expected:08x}, its bytes give {actual:08x}")]
+    #[error(
+        "a frame of {bytes} bytes is damaged: its checksum is {expected:08x}, its bytes give {actual:08x}"
+    )]
     Damaged {
         /// Length of the payload.
         bytes: usize,

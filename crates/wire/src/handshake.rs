@@ -148,7 +148,11 @@ impl fmt::Debug for Identity {
     /// Without the secret: identities end up in logs.
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Identity { cluster, node, secret: _ } = self;
-        formatter.debug_struct("Identity").field("cluster", cluster).field("node", node).finish_non_exhaustive()
+        formatter
+            .debug_struct("Identity")
+            .field("cluster", cluster)
+            .field("node", node)
+            .finish_non_exhaustive()
     }
 }
 

@@ -1,8 +1,8 @@
 //! Expiry: `EXPIRE` and its kin, `PERSIST`, and the leader's `Purge`.
 //!
 //! A key whose deadline has come is missing from that moment on, for reads by the reader's clock and for
-//! writes by the record's time. It is removed by the next write that meets it or by a purge, and both are
-//! records, so replicas agree on what is there.
+//! writes by the record's time. A write first removes those of its keys that have expired, a purge removes all
+//! that are due; both are records, so replicas agree on what is there.
 
 use super::{NO_DEADLINE, Record, Table};
 use crate::UnixMs;

@@ -8,8 +8,8 @@
 use super::slab::SlotNumber;
 use rapidhash::v3::{RapidSecrets, rapidhash_v3_inline};
 
-/// Number of small tables. At ten million keys each holds twenty thousand.
-const PARTITIONS: usize = 512;
+/// Number of small tables. At ten million keys each holds ten thousand.
+const PARTITIONS: usize = 1024;
 /// Places in the smallest table that is not empty.
 const PLACES_MIN: usize = 4;
 

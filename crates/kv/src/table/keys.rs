@@ -28,14 +28,14 @@ impl Table {
         out: &mut ReplyBuffer,
     ) {
         let from_hash = self.index.hash(from);
+        let to_exists = self.find_live(self.index.hash(to), to, record).is_some();
         let Some(slot) = self.find_live(from_hash, from, record) else {
             return out.error("ERR no such key");
         };
-        let to_itself = from == to;
-        if if_absent && (to_itself || self.peek(to, record.time).is_some()) {
+        if if_absent && to_exists {
             return out.integer(0);
         }
-        if !to_itself {
+        if from != to {
             let entry = self.remove(from_hash, slot, record);
             self.put(to, entry.value(), entry.deadline(), entry.kind(), record);
         }
@@ -50,11 +50,11 @@ impl Table {
         record: Record,
         out: &mut ReplyBuffer,
     ) {
-        let from_hash = self.index.hash(from);
-        let Some(slot) = self.find_live(from_hash, from, record) else {
+        let to_exists = self.find_live(self.index.hash(to), to, record).is_some();
+        let Some(slot) = self.find_live(self.index.hash(from), from, record) else {
             return out.integer(0);
         };
-        if !replace && self.peek(to, record.time).is_some() {
+        if !replace && to_exists {
             return out.integer(0);
         }
         let entry = self.slab.entry(slot).clone();

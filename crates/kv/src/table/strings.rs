@@ -96,8 +96,14 @@ impl Table {
         record: Record,
         out: &mut ReplyBuffer,
     ) {
-        if if_absent && pairs.pairs().any(|(key, _)| self.peek(key, record.time).is_some()) {
-            return out.integer(0);
+        if if_absent {
+            let mut present = 0;
+            for (key, _) in pairs.pairs() {
+                present += usize::from(self.find_live(self.index.hash(key), key, record).is_some());
+            }
+            if present > 0 {
+                return out.integer(0);
+            }
         }
         for (key, value) in pairs.pairs() {
             self.put(key, value, NO_DEADLINE, Kind::Plain, record);

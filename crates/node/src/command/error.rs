@@ -111,7 +111,9 @@ impl CommandError {
     pub(super) fn unknown_command(request: Arguments<'_>) -> CommandError {
         let mut arguments = String::new();
         for argument in request.iter().skip(1) {
-            let Some(left @ 1..) = ECHOED_BYTES_MAX.checked_sub(arguments.len()) else { break };
+            let Some(left @ 1..) = ECHOED_BYTES_MAX.checked_sub(arguments.len()) else {
+                break;
+            };
             arguments += &format!("'{}' ", echo(argument, left));
         }
         CommandError::UnknownCommand { name: printable(&request[0]), arguments }

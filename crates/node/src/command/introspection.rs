@@ -1,0 +1,306 @@
+//! What `COMMAND`, its subcommands and the `HELP` of containers answer, written from the command table.
+//!
+//! The forms are those of Redis 7, which client libraries and `redis-cli` read.
+
+use kv::{Reply, ReplyBuffer, glob};
+use wire::resp::Arguments;
+
+use super::arguments::{at, is};
+use super::spec::{Category, Flag, KeyFlag, KeyFlags, KeyPositions};
+use super::{COMMANDS, CommandCommand, CommandError, CommandSpec};
+use super::{all, by_full_name, named};
+
+/// Answers `COMMAND` or one of its subcommands, be it with an error. `request` is the whole request.
+pub fn answer(command: CommandCommand, request: Arguments<'_>, out: &mut ReplyBuffer) {
+    let answered = match command {
+        CommandCommand::List => list(request, out),
+        CommandCommand::GetKeys => keys(request.skip(2), false, out),
+        CommandCommand::GetKeysAndFlags => keys(request.skip(2), true, out),
+        CommandCommand::All | CommandCommand::Count | CommandCommand::Info | CommandCommand::Docs => {
+            describe(command, request, out);
+            Ok(())
+        }
+    };
+    // None of them writes anything before it refuses.
+    if let Err(error) = answered {
+        out.error(&error.to_string());
+    }
+}
+/// Answers `HELP`, given its row of the table or its container's: each subcommand with its arguments and,
+/// indented, what it does.
+pub fn help(spec: &CommandSpec, out: &mut ReplyBuffer) {
+    let name = spec.name.split('|').next().unwrap_or_default();
+    let container = by_full_name(name.as_bytes()).unwrap_or(spec);
+    let name = name.to_ascii_uppercase();
+    let mut lines = vec![format!("{name} <subcommand> [<arg> [value] [opt] ...]. Subcommands are:")];
+    for spec in container.subcommands {
+        let subcommand = spec.short_name().to_ascii_uppercase();
+        lines.push(format!("{subcommand} {}", spec.syntax).trim_end().to_string());
+        lines.push(format!("    {}.", spec.summary));
+    }
+    out.array(lines.len());
+    lines.iter().for_each(|line| out.push(Reply::Status(line.as_bytes())));
+}
+
+fn list(request: Arguments<'_>, out: &mut ReplyBuffer) -> Result<(), CommandError> {
+    let wanted: &dyn Fn(&CommandSpec) -> bool = match request.len() {
+        2 => &|_| true,
+        5 if is(at(request, 2), "FILTERBY") => {
+            let (filter, argument) = (at(request, 3), at(request, 4));
+            if is(filter, "MODULE") {
+                // There are no modules, so no command comes from one.
+                &|_| false
+            } else if is(filter, "ACLCAT") {
+                &move |spec| spec.categories().iter().any(|category| is(argument, category.name()))
+            } else if is(filter, "PATTERN") {
+                let pattern = argument.to_ascii_lowercase();
+                &move |spec| glob::matches(&pattern, spec.name.as_bytes())
+            } else {
+                return Err(CommandError::Syntax);
+            }
+        }
+        _ => return Err(CommandError::Syntax),
+    };
+    let names: Vec<_> = all().filter(|spec| wanted(spec)).map(|spec| spec.name).collect();
+    out.array(names.len());
+    names.iter().for_each(|name| out.bulk(name.as_bytes()));
+    Ok(())
+}
+
+fn describe(command: CommandCommand, request: Arguments<'_>, out: &mut ReplyBuffer) {
+    let named = request.skip(2);
+    match command {
+        CommandCommand::Count => out.integer(COMMANDS.len() as i64),
+        CommandCommand::Docs if named.is_empty() => docs(COMMANDS.iter(), out),
+        CommandCommand::Docs => docs(named.iter().filter_map(by_full_name), out),
+        CommandCommand::Info if !named.is_empty() => {
+            out.array(named.len());
+            for name in named.iter() {
+                match by_full_name(name) {
+                    Some(spec) => info(spec, out),
+                    None => out.null(),
+                }
+            }
+        }
+        _ => all_infos(out),
+    }
+}
+
+fn all_infos(out: &mut ReplyBuffer) {
+    out.array(COMMANDS.len());
+    COMMANDS.iter().for_each(|spec| info(spec, out));
+}
+
+/// Ten elements about a command: name, arity, flags, first and last key, step, categories, tips, keys,
+/// subcommands.
+fn info(spec: &CommandSpec, out: &mut ReplyBuffer) {
+    out.array(10);
+    out.bulk(spec.name.as_bytes());
+    out.integer(spec.arity.into());
+    words(spec.flags.iter().map(Flag::name), out);
+    out.integer(spec.keys.first as i64);
+    out.integer(spec.keys.last as i64);
+    out.integer(spec.keys.step as i64);
+    let categories: Vec<_> =
+        spec.categories().iter().map(|category: Category| format!("@{}", category.name())).collect();
+    words(categories.iter().map(String::as_str), out);
+    out.push(Reply::Set(spec.tips.len() as u32));
+    spec.tips.iter().for_each(|tip| out.bulk(tip.as_bytes()));
+    key_specs(&spec.keys, out);
+    out.array(spec.subcommands.len());
+    spec.subcommands.iter().for_each(|subcommand| info(subcommand, out));
+}
+
+fn words<'w>(words: impl Iterator<Item = &'w str>, out: &mut ReplyBuffer) {
+    let words: Vec<_> = words.collect();
+    out.push(Reply::Set(words.len() as u32));
+    words.iter().for_each(|word| out.push(Reply::Status(word.as_bytes())));
+}
+
+/// Where the keys are, in the newer form: one map for each kind of access.
+fn key_specs(keys: &KeyPositions, out: &mut ReplyBuffer) {
+    out.push(Reply::Set(keys.access.len() as u32));
+    for (which, access) in keys.access.iter().enumerate() {
+        out.map(3);
+        out.bulk(b"flags");
+        words(access.iter().map(KeyFlag::name), out);
+
+        out.bulk(b"begin_search");
+        out.map(2);
+        out.bulk(b"type");
+        out.bulk(b"index");
+        out.bulk(b"spec");
+        out.map(1);
+        out.bulk(b"index");
+        out.integer((keys.first + which * keys.step) as i64);
+
+        out.bulk(b"find_keys");
+        out.map(2);
+        out.bulk(b"type");
+        out.bulk(b"range");
+        out.bulk(b"spec");
+        out.map(3);
+        // Counted from the first key, or from the end.
+        out.bulk(b"lastkey");
+        out.integer(if keys.last < 0 { keys.last as i64 } else { 0 });
+        out.bulk(b"keystep");
+        out.integer(keys.step as i64);
+        out.bulk(b"limit");
+        out.integer(0);
+    }
+}
+
+fn docs<'s>(specs: impl Iterator<Item = &'s CommandSpec> + Clone, out: &mut ReplyBuffer) {
+    out.map(specs.clone().count());
+    for spec in specs {
+        out.bulk(spec.name.as_bytes());
+        let facts = [
+            ("summary", spec.summary),
+            ("since", spec.since),
+            ("group", spec.group.name()),
+            ("complexity", spec.complexity),
+        ];
+        let is_container = !spec.subcommands.is_empty();
+        out.map(facts.len() + is_container as usize);
+        for (name, fact) in facts {
+            out.bulk(name.as_bytes());
+            out.bulk(fact.as_bytes());
+        }
+        if is_container {
+            out.bulk(b"subcommands");
+            docs(spec.subcommands.iter(), out);
+        }
+    }
+}
+
+/// The keys of a whole command, with what is done to each if `with_flags`.
+fn keys(command: Arguments<'_>, with_flags: bool, out: &mut ReplyBuffer) -> Result<(), CommandError> {
+    let found = named(command).map_err(|_| CommandError::GetKeysUnknownCommand)?;
+    let spec = found.spec;
+    if spec.keys.first == 0 {
+        return Err(CommandError::GetKeysWithoutKeys);
+    }
+    if !spec.takes(command.len()) {
+        return Err(CommandError::GetKeysWrongArity);
+    }
+    let positions = spec.keys.positions(command.len());
+    out.array(positions.clone().count());
+    for (which, position) in positions.enumerate() {
+        if with_flags {
+            out.array(2);
+        }
+        out.bulk(at(command, position));
+        if with_flags {
+            let access = spec.keys.access_of(which);
+            let access = if access.has(KeyFlag::Variable) { access_of_set(command) } else { access };
+            words(access.iter().map(KeyFlag::name), out);
+        }
+    }
+    Ok(())
+}
+
+/// What this `SET` does to its key: of all commands the only one where that depends on an option.
+fn access_of_set(command: Arguments<'_>) -> KeyFlags {
+    if command.iter().skip(3).any(|option| is(option, "GET")) {
+        KeyFlags::of(&[KeyFlag::ReadWrite, KeyFlag::Access, KeyFlag::Update])
+    } else {
+        KeyFlags::of(&[KeyFlag::Overwrite, KeyFlag::Update])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::command::{Handler, NodeCommand, find};
+    use wire::resp::{ArgumentsBuffer, Protocol, write_reply};
+
+    /// The answer as a RESP3 client sees it, with its line ends as spaces.
+    fn asked(line: &str) -> String {
+        let request: ArgumentsBuffer = line.split(' ').map(str::as_bytes).collect();
+        let mut replies = ReplyBuffer::new();
+        match find(request.as_arguments()).map(|found| (found, found.spec.handler)) {
+            Ok((_, Handler::Node(NodeCommand::Command(command)))) => {
+                answer(command, request.as_arguments(), &mut replies);
+            }
+            Ok((found, Handler::Node(NodeCommand::Help))) => help(found.spec, &mut replies),
+            other => panic!("{line}: {other:?}"),
+        }
+        let mut bytes = Vec::new();
+        write_reply(replies.as_bytes(), Protocol::Resp3, &mut bytes).unwrap();
+        String::from_utf8(bytes).unwrap().replace("\r\n", " ").trim_end().to_string()
+    }
+
+    #[test]
+    fn info_has_the_ten_elements_of_redis_7() {
+        assert_eq!(
+            asked("COMMAND INFO get nosuch"),
+            "*2 *10 $3 get :2 ~2 +readonly +fast :1 :1 :1 ~3 +@read +@string +@fast ~0 ~1 %3 $5 flags ~2 +RO \
+             +access $12 begin_search %2 $4 type $5 index $4 spec %1 $5 index :1 $9 find_keys %2 $4 type $5 \
+             range $4 spec %3 $7 lastkey :0 $7 keystep :1 $5 limit :0 *0 _"
+        );
+        assert!(asked("COMMAND INFO config|get").starts_with("*1 *10 $10 config|get :-3 ~4 +admin"));
+        assert!(asked("COMMAND INFO object").contains("$15 object|encoding :3 ~1 +readonly :2 :2 :1"));
+        assert_eq!(asked("COMMAND"), asked("COMMAND INFO"));
+    }
+
+    #[test]
+    fn docs_are_a_map_of_maps() {
+        assert_eq!(
+            asked("COMMAND DOCS get nosuch"),
+            "%1 $3 get %4 $7 summary $26 Returns the value of a key $5 since $5 1.0.0 $5 group $6 string $10 \
+             complexity $4 O(1)"
+        );
+        let memory = asked("COMMAND DOCS memory");
+        assert!(memory.contains("$11 subcommands %2 $12 memory|usage %4 $7 summary"), "{memory}");
+        assert!(asked("COMMAND DOCS").starts_with(&format!("%{} $3 get", COMMANDS.len())));
+    }
+
+    #[test]
+    fn list_can_be_filtered() {
+        assert_eq!(asked("COMMAND COUNT"), format!(":{}", COMMANDS.len()));
+        assert!(asked("COMMAND LIST").starts_with(&format!("*{} $3 get $3 set", all().count())));
+        assert_eq!(asked("COMMAND LIST FILTERBY PATTERN MSET*"), "*2 $4 mset $6 msetnx");
+        assert_eq!(asked("COMMAND LIST FILTERBY PATTERN *|usage"), "*1 $12 memory|usage");
+        assert_eq!(asked("COMMAND LIST FILTERBY MODULE json"), "*0");
+        assert_eq!(asked("COMMAND LIST FILTERBY ACLCAT nosuch"), "*0");
+        assert!(asked("COMMAND LIST filterby aclcat DANGEROUS").contains("flushall"));
+        for line in ["COMMAND LIST x", "COMMAND LIST FILTERBY PATTERN", "COMMAND LIST FILTERBY X y"] {
+            assert_eq!(asked(line), "-ERR syntax error");
+        }
+    }
+
+    #[test]
+    fn getkeys_reads_keys_out_of_a_command() {
+        for (command, expected) in [
+            ("GET a", "*1 $1 a"),
+            ("MSET a 1 b 2", "*2 $1 a $1 b"),
+            ("MSET a 1 b", "*2 $1 a $1 b"),
+            ("COPY a b DB 0", "*2 $1 a $1 b"),
+            ("OBJECT ENCODING a", "*1 $1 a"),
+            ("nosuch a", "-ERR Invalid command specified"),
+            ("CONFIG nosuch", "-ERR Invalid command specified"),
+            ("CONFIG GET", "-ERR The command has no key arguments"),
+            ("GET a b", "-ERR Invalid number of arguments specified for command"),
+        ] {
+            assert_eq!(asked(&format!("COMMAND GETKEYS {command}")), expected, "{command}");
+        }
+        for (command, expected) in [
+            ("SET a 1", "*1 *2 $1 a ~2 +OW +update"),
+            ("SET a 1 get", "*1 *2 $1 a ~3 +RW +access +update"),
+            ("RENAME a b", "*2 *2 $1 a ~3 +RW +access +delete *2 $1 b ~2 +OW +update"),
+            ("DEL a b", "*2 *2 $1 a ~2 +RM +delete *2 $1 b ~2 +RM +delete"),
+        ] {
+            assert_eq!(asked(&format!("COMMAND GETKEYSANDFLAGS {command}")), expected, "{command}");
+        }
+    }
+
+    #[test]
+    fn help_lists_the_subcommands_of_the_table() {
+        assert_eq!(
+            asked("MEMORY HELP"),
+            "*5 +MEMORY <subcommand> [<arg> [value] [opt] ...]. Subcommands are: +USAGE key [SAMPLES count] \
+             +    Returns how many bytes a key and its value take. +HELP +    Prints this help."
+        );
+        assert!(asked("COMMAND HELP").contains("+COUNT +    Returns the number of commands."));
+    }
+}

@@ -69,7 +69,11 @@ pub(super) fn scan<'a>(arguments: Arguments<'a>, _: &'a mut Vec<u8>, _: &Context
         let argument = arguments.get(index + 1).ok_or(CommandError::Syntax)?;
         if is(option, "COUNT") {
             let given = u64::try_from(integer(arguments, index + 1)?).unwrap_or(0);
-            count = if given == 0 { return Err(CommandError::Syntax) } else { given };
+            count = if given == 0 {
+                return Err(CommandError::Syntax);
+            } else {
+                given
+            };
         } else if is(option, "MATCH") {
             pattern = Some(argument);
         } else if is(option, "TYPE") {

@@ -17,6 +17,7 @@ pub mod table;
 mod tests;
 
 pub use error::CommandError;
+pub(crate) use error::printable;
 pub use spec::{
     ClientCommand, CommandCommand, CommandSpec, ConfigCommand, Context, Flag, Handler, NodeCommand, ParseFn,
 };
@@ -44,8 +45,6 @@ static FIRST_NUMBERS: [usize; COMMANDS.len() + 1] = {
 pub struct Found {
     /// The row that describes it; a subcommand's own.
     pub spec: &'static CommandSpec,
-    /// The row of the container that a subcommand belongs to.
-    pub container: Option<&'static CommandSpec>,
     /// Its number, below [`COMMAND_COUNT`].
     pub number: usize,
 }
@@ -76,7 +75,7 @@ pub fn named(request: Arguments<'_>) -> Result<Found, CommandError> {
     let spec = &COMMANDS[row];
     match request.get(1) {
         Some(subcommand) if !spec.subcommands.is_empty() => find_subcommand(row, subcommand),
-        _ => Ok(Found { spec, container: None, number: FIRST_NUMBERS[row] }),
+        _ => Ok(Found { spec, number: FIRST_NUMBERS[row] }),
     }
 }
 
@@ -84,11 +83,9 @@ fn find_subcommand(row: usize, name: &[u8]) -> Result<Found, CommandError> {
     let container = &COMMANDS[row];
     let is_named = |spec: &CommandSpec| spec.short_name().as_bytes().eq_ignore_ascii_case(name);
     match container.subcommands.iter().position(is_named) {
-        Some(position) => Ok(Found {
-            spec: &container.subcommands[position],
-            container: Some(container),
-            number: FIRST_NUMBERS[row] + 1 + position,
-        }),
+        Some(position) => {
+            Ok(Found { spec: &container.subcommands[position], number: FIRST_NUMBERS[row] + 1 + position })
+        }
         None => Err(CommandError::unknown_subcommand(container.name, name)),
     }
 }

@@ -255,7 +255,7 @@ impl KeyPositions {
     pub const NONE: KeyPositions = KeyPositions { first: 0, last: 0, step: 0, access: &[] };
 
     /// The positions of the keys in a request of `argument_count` arguments, the command's name included.
-    pub fn positions(&self, argument_count: usize) -> impl Iterator<Item = usize> + use<> {
+    pub fn positions(&self, argument_count: usize) -> impl Iterator<Item = usize> + Clone + use<> {
         let last = if self.last < 0 { argument_count as isize + self.last } else { self.last };
         let last = last.min(argument_count as isize - 1);
         // An empty range when there are no keys.

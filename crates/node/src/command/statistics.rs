@@ -1,0 +1,243 @@
+//! What is counted about commands: calls, time, refusals and errors, by command and by error code.
+//!
+//! Each worker counts for itself; [`CommandStatistics::add`] sums the workers up when somebody asks.
+
+use std::collections::BTreeMap;
+
+use super::COMMAND_COUNT;
+
+/// Error codes that are told apart. Codes are our own words, so this is only a safeguard.
+const ERROR_CODES_MAX: usize = 128;
+
+/// The counters of one command.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Times that it was carried out, with success or not.
+    pub calls: u64,
+    /// Microseconds that this took altogether.
+    pub microseconds: u64,
+    /// Times that it was refused before anything was done.
+    pub rejected: u64,
+    /// Times that it was carried out and answered with an error.
+    pub failed: u64,
+    /// How long it took.
+    pub latency: Latencies,
+}
+
+/// The counters of all commands, by number (see [`super::Found::number`]), and of all errors, by code.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CommandStatistics {
+    commands: Box<[Counters; COMMAND_COUNT]>,
+    errors: BTreeMap<Box<str>, u64>,
+}
+
+impl Default for CommandStatistics {
+    fn default() -> Self {
+        CommandStatistics {
+            commands: Box::new(std::array::from_fn(|_| Counters::default())),
+            errors: BTreeMap::new(),
+        }
+    }
+}
+
+impl CommandStatistics {
+    /// Counts nothing yet.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Counts a command that is being carried out.
+    #[inline]
+    pub fn called(&mut self, number: usize) {
+        self.commands[number].calls += 1;
+    }
+
+    /// Counts the time that a command took.
+    #[inline]
+    pub fn took(&mut self, number: usize, microseconds: u64) {
+        let counters = &mut self.commands[number];
+        counters.microseconds += microseconds;
+        counters.latency.record(microseconds);
+    }
+
+    /// Counts that a command which was carried out is answered with an error.
+    pub fn failed(&mut self, number: usize) {
+        self.commands[number].failed += 1;
+    }
+
+    /// Counts a command that was refused before anything was done: for its arguments, or for who asked.
+    pub fn rejected(&mut self, number: usize) {
+        self.commands[number].rejected += 1;
+    }
+
+    /// Counts an error reply. Its first word is its code.
+    pub fn error(&mut self, text: &[u8]) {
+        let code = text.split(|byte| *byte == b' ').next().unwrap_or_default();
+        let code = String::from_utf8_lossy(code);
+        if let Some(count) = self.errors.get_mut(&*code) {
+            *count += 1;
+        } else if self.errors.len() < ERROR_CODES_MAX {
+            self.errors.insert(code.into(), 1);
+        }
+    }
+
+    /// Adds what another worker counted.
+    pub fn add(&mut self, other: &CommandStatistics) {
+        for (mine, theirs) in self.commands.iter_mut().zip(other.commands.iter()) {
+            mine.calls += theirs.calls;
+            mine.microseconds += theirs.microseconds;
+            mine.rejected += theirs.rejected;
+            mine.failed += theirs.failed;
+            mine.latency.add(&theirs.latency);
+        }
+        for (code, count) in &other.errors {
+            *self.errors.entry(code.clone()).or_default() += count;
+        }
+    }
+
+    /// Back to zero (`CONFIG RESETSTAT`).
+    pub fn reset(&mut self) {
+        *self = Self::default();
+    }
+
+    /// The counters of each command that was called or refused, with its number.
+    pub fn used(&self) -> impl Iterator<Item = (usize, &Counters)> {
+        self.commands.iter().enumerate().filter(|(_, counters)| counters.calls + counters.rejected > 0)
+    }
+
+    /// Error codes with their counts, in alphabetical order.
+    pub fn errors(&self) -> impl Iterator<Item = (&str, u64)> {
+        self.errors.iter().map(|(code, count)| (&**code, *count))
+    }
+
+    /// Commands that were carried out.
+    pub fn calls(&self) -> u64 {
+        self.commands.iter().map(|counters| counters.calls).sum()
+    }
+
+    /// Error replies.
+    pub fn error_replies(&self) -> u64 {
+        self.errors.values().sum()
+    }
+}
+
+/// Powers of two that latencies are told apart by: up to half an hour in microseconds.
+const OCTAVES: usize = 32;
+
+/// Steps within a power of two, so that a percentile is off by an eighth at most.
+const STEPS: usize = 8;
+
+/// How often which time in microseconds was measured. Empty until the first one, since most commands of the
+/// table are never called.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Latencies {
+    counts: Vec<u32>,
+}
+
+impl Latencies {
+    #[inline]
+    fn record(&mut self, microseconds: u64) {
+        if self.counts.is_empty() {
+            self.counts = vec![0; OCTAVES * STEPS];
+        }
+        let count = &mut self.counts[bucket(microseconds)];
+        *count = count.saturating_add(1);
+    }
+
+    fn add(&mut self, other: &Latencies) {
+        if self.counts.is_empty() {
+            self.counts.clone_from(&other.counts);
+            return;
+        }
+        for (mine, theirs) in self.counts.iter_mut().zip(&other.counts) {
+            *mine = mine.saturating_add(*theirs);
+        }
+    }
+
+    /// How many times were measured.
+    pub fn count(&self) -> u64 {
+        self.counts.iter().map(|count| u64::from(*count)).sum()
+    }
+
+    /// The time in microseconds that `percent` of all were not above, to within an eighth. 0 without any.
+    pub fn percentile(&self, percent: f64) -> u64 {
+        let wanted = (self.count() as f64 * percent / 100.0).ceil() as u64;
+        let mut seen = 0;
+        for (bucket, count) in self.counts.iter().enumerate() {
+            seen += u64::from(*count);
+            if *count > 0 && seen >= wanted {
+                return highest(bucket);
+            }
+        }
+        0
+    }
+}
+
+/// The bucket of a time: below [`STEPS`] one each, above it so many for each power of two.
+#[inline]
+fn bucket(microseconds: u64) -> usize {
+    let microseconds = microseconds.min(highest(OCTAVES * STEPS - 1));
+    if microseconds < STEPS as u64 {
+        return microseconds as usize;
+    }
+    let octave = microseconds.ilog2() - STEPS.ilog2();
+    ((octave as usize) * STEPS) + (microseconds >> octave) as usize
+}
+
+/// The longest time in a bucket.
+fn highest(bucket: usize) -> u64 {
+    if bucket < STEPS {
+        return bucket as u64;
+    }
+    let octave = bucket / STEPS - 1;
+    let first = ((STEPS + bucket % STEPS) as u64) << octave;
+    first + (1 << octave) - 1
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_time_is_in_the_bucket_that_ends_with_it_or_above() {
+        for bucket in 0..OCTAVES * STEPS {
+            let lowest = if bucket == 0 { 0 } else { highest(bucket - 1) + 1 };
+            assert_eq!((super::bucket(lowest), super::bucket(highest(bucket))), (bucket, bucket));
+        }
+        assert_eq!(bucket(u64::MAX), OCTAVES * STEPS - 1);
+    }
+
+    #[test]
+    fn percentiles_are_at_most_an_eighth_too_high() {
+        let mut latencies = Latencies::default();
+        assert_eq!(latencies.percentile(50.0), 0);
+        (1..=1000).for_each(|microseconds| latencies.record(microseconds));
+        for (percent, exact) in [(50.0, 500), (99.0, 990), (99.9, 999), (100.0, 1000)] {
+            let told = latencies.percentile(percent);
+            assert!((exact..=exact + exact / 8).contains(&told), "p{percent}: {told}");
+        }
+    }
+
+    #[test]
+    fn workers_are_summed_up() {
+        let (mut first, mut second) = (CommandStatistics::new(), CommandStatistics::new());
+        first.called(0);
+        first.took(0, 10);
+        second.called(0);
+        second.took(0, 30);
+        second.failed(0);
+        second.rejected(1);
+        second.error(b"ERR syntax error");
+        first.error(b"ERR no such key");
+        first.error(b"NOAUTH Authentication required.");
+        first.add(&second);
+        let used: Vec<_> = first.used().collect();
+        let [(0, get), (1, set)] = used[..] else { panic!("{used:?}") };
+        assert_eq!((get.calls, get.microseconds, get.failed, get.rejected), (2, 40, 1, 0));
+        assert_eq!((set.calls, set.rejected), (0, 1));
+        assert_eq!(first.errors().collect::<Vec<_>>(), [("ERR", 2), ("NOAUTH", 1)]);
+        assert_eq!((first.calls(), first.error_replies()), (2, 3));
+        first.reset();
+        assert_eq!(first, CommandStatistics::new());
+    }
+}

@@ -117,7 +117,11 @@ pub(super) fn mset<'a>(arguments: Arguments<'a>, scratch: &'a mut Vec<u8>, conte
     multi_set("mset", arguments, scratch, context)
 }
 
-pub(super) fn msetnx<'a>(arguments: Arguments<'a>, scratch: &'a mut Vec<u8>, context: &Context) -> Parsed<'a> {
+pub(super) fn msetnx<'a>(
+    arguments: Arguments<'a>,
+    scratch: &'a mut Vec<u8>,
+    context: &Context,
+) -> Parsed<'a> {
     multi_set("msetnx", arguments, scratch, context)
 }
 
@@ -127,7 +131,7 @@ fn multi_set<'a>(
     scratch: &'a mut Vec<u8>,
     context: &Context,
 ) -> Parsed<'a> {
-    if arguments.len() % 2 == 0 {
+    if arguments.len().is_multiple_of(2) {
         return Err(CommandError::WrongArity(name));
     }
     for index in (1..arguments.len()).step_by(2) {

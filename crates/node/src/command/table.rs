@@ -10,7 +10,7 @@ use super::spec::CommandCommand::{All, Count, Docs, GetKeys, GetKeysAndFlags, In
 use super::spec::ConfigCommand::{Get, ResetStat, Set};
 use super::spec::Flag::{Admin, AllowBusy, DenyOom, Fast, Loading, NoAuth, NoScript, ReadOnly, Stale, Write};
 use super::spec::KeyFlag::{Access, Delete, Insert, Overwrite, ReadWrite, Remove, Update, Variable};
-use super::spec::NodeCommand::{self, Auth, Client, Command, Config, DebugSleep, Echo, Help, Hello};
+use super::spec::NodeCommand::{self, Auth, Client, Command, Config, DebugSleep, Echo, Hello, Help};
 use super::spec::NodeCommand::{Info, Ping, Quit, Reset, Select, Time, Wait};
 use super::spec::{
     Categories, Category, ClientCommand, CommandSpec, Flags, Group, Handler, KeyFlag, KeyFlags, KeyPositions,
@@ -583,7 +583,9 @@ const fn container(name: &'static str, subcommands: &'static [CommandSpec]) -> C
 }
 
 const fn client(name: &'static str, arity: i16, command: ClientCommand) -> CommandSpec {
-    node(name, arity, Client(command)).flags(Flags::of(&[NoScript, Loading, Stale])).in_categories(&[Connection])
+    node(name, arity, Client(command))
+        .flags(Flags::of(&[NoScript, Loading, Stale]))
+        .in_categories(&[Connection])
 }
 
 const fn help_of(name: &'static str) -> CommandSpec {

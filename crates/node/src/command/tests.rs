@@ -277,7 +277,10 @@ fn renaming_and_copying() {
         ("COPY k k DB 1", "ERR DB index is out of range"),
         ("COPY k j DB -1", "ERR DB index is out of range"),
         ("COPY k j DB x", "ERR value is not an integer or out of range"),
-        ("COPY k j DB 9999999999", "ERR value is out of range, value must between -2147483648 and 2147483647"),
+        (
+            "COPY k j DB 9999999999",
+            "ERR value is out of range, value must between -2147483648 and 2147483647",
+        ),
         ("COPY k j DB", "ERR syntax error"),
         ("COPY k j BAD", "ERR syntax error"),
     ];
@@ -324,8 +327,8 @@ fn commands_on_the_whole_keyspace() {
 
 #[test]
 fn what_is_not_a_command_is_refused_in_the_words_of_redis() {
-    let many = format!("nosuch {}", ["0123456789"; 20].join(" "));
-    let shown = format!("{}'01234567' ", "'0123456789' ".repeat(9));
+    let many = format!("nosuch {}", ["0123456789abcdef"; 20].join(" "));
+    let shown = format!("{}'0123456789abcd' ", "'0123456789abcdef' ".repeat(6));
     let cases = [
         ("nosuch", "ERR unknown command 'nosuch', with args beginning with: ".to_string()),
         ("nosuch a b", "ERR unknown command 'nosuch', with args beginning with: 'a' 'b' ".to_string()),
@@ -384,7 +387,6 @@ fn commands_have_numbers_without_gaps() {
         let words: ArgumentsBuffer = spec.name.split('|').map(str::as_bytes).collect();
         let found = named(words.as_arguments()).unwrap();
         assert_eq!((found.number, found.spec.name), (number, spec.name));
-        assert_eq!(found.container.is_some(), spec.name.contains('|'));
         assert_eq!(by_full_name(spec.name.to_ascii_uppercase().as_bytes()).unwrap().name, spec.name);
     }
 }
@@ -406,14 +408,17 @@ fn the_table_agrees_with_itself() {
 #[test]
 fn key_positions_and_flags_agree_with_what_is_parsed() {
     for spec in all() {
-        let Handler::Data(parse) = spec.handler else { continue };
+        let Handler::Data(parse) = spec.handler else {
+            continue;
+        };
         let least = spec.arity.unsigned_abs() as usize;
         // "1" is good for a key, a number and a cursor; two keys must not be the same one.
         let words = spec.name.split('|').chain(["1", "2", "3", "4"]).take(least);
         let request: ArgumentsBuffer = words.map(str::as_bytes).collect();
         let arguments = request.as_arguments();
         let mut scratch = Vec::new();
-        let command = parse(arguments, &mut scratch, &CONTEXT).unwrap_or_else(|error| panic!("{}: {error}", spec.name));
+        let command =
+            parse(arguments, &mut scratch, &CONTEXT).unwrap_or_else(|error| panic!("{}: {error}", spec.name));
         let mut parsed = Vec::new();
         command.for_each_key(|key| parsed.push(key));
         let described: Vec<_> = spec.keys.positions(arguments.len()).map(|at| &arguments[at]).collect();

@@ -10,8 +10,8 @@ use kv::Version;
 /// How the follower gets what the leader writes.
 #[derive(Debug)]
 enum Mode {
-    /// It has asked to join, or is about to.
-    Joining { join: u64 },
+    /// It has asked to join, or is about to. It takes no batches, so what it asked stays true.
+    Joining,
     /// It is being filled by a snapshot.
     Filling(Box<Receiver>),
     /// It gets batches.
@@ -22,7 +22,11 @@ enum Mode {
 #[derive(Debug)]
 pub(super) struct Follower {
     mode: Mode,
+    /// The question that it last asked.
+    join: u64,
     asked_us: u64,
+    /// Having come so far, it holds again everything that it ever acknowledged.
+    whole_at: Version,
     heard_us: u64,
     /// What the leader said is committed; may be ahead of what is held.
     commit: Version,
@@ -34,19 +38,21 @@ pub(super) struct Follower {
     acknowledge: bool,
     acked: Version,
     acked_us: u64,
-    /// The newest snapshot transfer seen in this epoch: an older one that comes late must not be installed.
+    /// The newest snapshot transfer seen in this epoch: one that is older and comes late is of no use.
     transfer: u64,
     /// A snapshot for a leader that lost its memory.
     sender: Option<Sender>,
 }
 
 impl Follower {
-    pub(super) fn new(state: &State, now: Now, effects: &mut Effects) -> Follower {
+    pub(super) fn new(state: &mut State, now: Now, effects: &mut Effects) -> Follower {
         let (epoch, offset) = (state.epoch, state.last().offset);
         effects.trace.push(Trace::Role { role: "follower", epoch, offset });
         Follower {
-            mode: Mode::Joining { join: 0 },
+            mode: Mode::Joining,
+            join: state.next_question(now),
             asked_us: 0,
+            whole_at: 0,
             heard_us: now.monotonic_us,
             commit: state.applied,
             leader_offset: offset,
@@ -83,29 +89,44 @@ impl Follower {
         effects.redirect(ticket, state.configuration.leader);
     }
 
-    pub(super) fn link(&mut self, state: &State, now: Now, peer: NodeId, up: bool, effects: &mut Effects) {
+    pub(super) fn link(&mut self, state: &mut State, now: Now, peer: NodeId, up: bool, effects: &mut Effects) {
         if peer == state.configuration.leader && up {
             self.join(state, now, effects);
         }
     }
 
-    /// Tells the leader what is held and asks for the rest.
-    fn join(&mut self, state: &State, now: Now, effects: &mut Effects) {
-        let join = now.monotonic_us;
-        let message = Message::Join { epoch: state.epoch, last: state.last(), applied: state.applied, join };
-        effects.send([state.configuration.leader], |out| message.encode(out));
-        self.mode = Mode::Joining { join };
-        self.asked_us = now.monotonic_us;
+    /// Stops taking batches, tells the leader what is held and asks for the rest.
+    fn join(&mut self, state: &mut State, now: Now, effects: &mut Effects) {
+        self.mode = Mode::Joining;
+        self.join = state.next_question(now);
         self.acknowledge = false;
+        self.ask(state, now, effects);
+    }
+
+    /// Asks, or asks again: the answer may take longer than the time after which it is asked again.
+    fn ask(&mut self, state: &State, now: Now, effects: &mut Effects) {
+        let (epoch, last, applied, join) = (state.epoch, state.last(), state.applied, self.join);
+        let message = Message::Join { epoch, last, applied, join };
+        effects.send([state.configuration.leader], |out| message.encode(out));
+        self.asked_us = now.monotonic_us;
     }
 
     /// A newer epoch has begun: older leaders are not followed any more, and the new one is asked what it has.
-    pub(super) fn enter_epoch(&mut self, state: &mut State, effects: &mut Effects) {
+    pub(super) fn enter_epoch(&mut self, state: &mut State, now: Now, effects: &mut Effects) {
         self.transfer = 0;
-        self.mode = Mode::Joining { join: 0 };
+        self.mode = Mode::Joining;
+        self.join = state.next_question(now);
         self.asked_us = 0;
+        self.acknowledge = false;
+        self.commit = state.applied;
+        self.leader_offset = state.last().offset;
+        self.stop_sending(state, "a newer epoch began", effects);
+    }
+
+    /// Gives up the snapshot that it sends, if it does.
+    pub(super) fn stop_sending(&mut self, state: &mut State, why: &'static str, effects: &mut Effects) {
         if let Some(sender) = self.sender.take() {
-            sender.abandon(state, "a newer epoch began", effects);
+            sender.abandon(state, why, effects);
         }
     }
 
@@ -118,11 +139,18 @@ impl Follower {
         effects: &mut Effects,
     ) {
         match message {
-            Message::Append { previous, batch_epoch, count, time, commit, leader_offset, .. } => {
+            Message::Append {
+                previous,
+                batch_epoch,
+                count,
+                time,
+                commit,
+                leader_offset,
+                acknowledge,
+                records,
+                ..
+            } => {
                 self.heard_us = now.monotonic_us;
-                let Message::Append { acknowledge, records, .. } = message else {
-                    return;
-                };
                 self.leader_offset = leader_offset;
                 if !matches!(self.mode, Mode::Streaming) {
                     return;
@@ -141,14 +169,19 @@ impl Follower {
                 } else if previous != last && previous.offset + count as u64 > last.offset {
                     return self.join(state, now, effects); // A gap: something was lost on the way.
                 }
+                self.notice_whole(state);
                 self.acknowledge |= acknowledge;
                 self.commit = self.commit.max(commit);
                 self.apply(state, now, effects);
             }
-            Message::Resume { join, after, .. } => self.resume(state, now, (join, after), effects),
-            Message::SnapshotBegin { transfer, position, floor, time, .. } => {
-                if transfer > self.transfer && !matches!(self.mode, Mode::Streaming) {
+            Message::Resume { join, after, head, .. } if join == self.join => {
+                self.resume(state, now, (after, head), effects);
+            }
+            Message::SnapshotBegin { join, transfer, position, head, floor, time, .. } => {
+                let asked = join == self.join && !matches!(self.mode, Mode::Streaming);
+                if asked && transfer > self.transfer {
                     self.transfer = transfer;
+                    self.whole_at = head;
                     let receiver = Receiver::begin(from, now, state.seed, transfer, (position, floor, time));
                     self.mode = Mode::Filling(Box::new(receiver));
                 }
@@ -180,28 +213,29 @@ impl Follower {
                 let holding = Message::Holding { epoch, last: state.last(), intact: state.intact };
                 effects.send([from], |out| holding.encode(out));
             }
-            Message::Fetch { .. } => {
-                // The new leader takes over all that is held here, so all of it counts as committed.
-                state.apply_until(state.last().offset, effects);
-                if let Some(sender) = self.sender.take() {
-                    sender.abandon(state, "it was asked for again", effects);
-                }
+            Message::Fetch { join, .. } => {
+                self.stop_sending(state, "it was asked for again", effects);
                 effects.trace.push(Trace::FullResync {
                     follower: from,
                     offset: state.applied,
                     why: "the leader lost its memory",
                 });
-                self.transfer += 1;
-                self.sender = Some(Sender::begin(state, now, from, self.transfer, effects));
+                self.sender = Some(Sender::begin(state, now, from, (join, join), effects));
             }
             _ => {}
         }
     }
 
     /// The leader agrees up to `after`; what is held beyond it was never committed.
-    fn resume(&mut self, state: &mut State, now: Now, (join, after): (u64, Position), effects: &mut Effects) {
-        if !matches!(self.mode, Mode::Joining { join: asked } if asked == join) {
-            return; // A late answer to an earlier question: what is held may have been acknowledged since.
+    fn resume(
+        &mut self,
+        state: &mut State,
+        now: Now,
+        (after, head): (Position, Version),
+        effects: &mut Effects,
+    ) {
+        if !matches!(self.mode, Mode::Joining) {
+            return; // It came twice: what is held now may have been acknowledged since.
         }
         if after.offset < state.applied || state.backlog.position_at(after.offset) != Some(after) {
             let peer = state.configuration.leader;
@@ -214,6 +248,7 @@ impl Follower {
             effects.trace.push(Trace::Truncated { after: after.offset, records });
         }
         state.counters.partial_resyncs += 1;
+        self.whole_at = head;
         self.begin_streaming(state, now);
     }
 
@@ -227,16 +262,20 @@ impl Follower {
     }
 
     fn begin_streaming(&mut self, state: &mut State, now: Now) {
-        state.intact = true;
         self.mode = Mode::Streaming;
         self.acked = 0;
         self.acknowledge = true;
         self.heard_us = now.monotonic_us;
+        self.notice_whole(state);
+    }
+
+    fn notice_whole(&self, state: &mut State) {
+        state.intact |= state.last().offset >= self.whole_at;
     }
 
     fn start_over(
         &mut self,
-        state: &State,
+        state: &mut State,
         now: Now,
         peer: NodeId,
         why: &'static str,
@@ -256,10 +295,11 @@ impl Follower {
     }
 
     pub(super) fn flush(&mut self, state: &mut State, now: Now, effects: &mut Effects) {
-        if let Some(mut sender) = self.sender.take()
-            && !sender.advance(state, effects)
-        {
-            self.sender = Some(sender);
+        if let Some(mut sender) = self.sender.take() {
+            match sender.advance(state, effects) {
+                true => send_rest(state, &sender, effects),
+                false => self.sender = Some(sender),
+            }
         }
         if !matches!(self.mode, Mode::Streaming) {
             return;
@@ -267,7 +307,7 @@ impl Follower {
         let offset = state.last().offset;
         let lazily = offset > self.acked && now.ms_since(self.acked_us) >= state.timing.lazy_acknowledge_ms;
         if self.acknowledge || lazily {
-            let message = Message::Acknowledge { epoch: state.epoch, offset, applied: state.applied };
+            let message = Message::Acknowledge { epoch: state.epoch, join: self.join, offset };
             effects.send([state.configuration.leader], |out| message.encode(out));
             self.acknowledge = false;
             self.acked = offset;
@@ -276,19 +316,18 @@ impl Follower {
     }
 
     pub(super) fn tick(&mut self, state: &mut State, now: Now, effects: &mut Effects) {
-        if self.sender.as_ref().is_some_and(|sender| sender.is_stuck(state, now))
-            && let Some(sender) = self.sender.take()
-        {
-            sender.abandon(state, "the receiver does not get on", effects);
+        if self.sender.as_ref().is_some_and(|sender| sender.is_stuck(state, now)) {
+            self.stop_sending(state, "the receiver does not get on", effects);
         }
-        let retry = now.ms_since(self.asked_us) >= state.timing.retry_ms;
-        let ask = match &self.mode {
-            Mode::Joining { .. } => retry,
-            Mode::Filling(receiver) => receiver.is_stuck(state, now),
-            Mode::Streaming => now.ms_since(self.heard_us) > state.timing.silence_ms && retry,
-        };
-        if ask {
-            self.join(state, now, effects);
+        match &self.mode {
+            Mode::Joining if now.ms_since(self.asked_us) >= state.timing.retry_ms => {
+                self.ask(state, now, effects);
+            }
+            Mode::Filling(receiver) if receiver.is_stuck(state, now) => self.join(state, now, effects),
+            Mode::Streaming if now.ms_since(self.heard_us) > state.timing.silence_ms => {
+                self.join(state, now, effects);
+            }
+            _ => {}
         }
     }
 
@@ -311,5 +350,16 @@ impl Follower {
             0 => (0, 0),
             behind => (behind, now.ms_since(self.caught_up_us)),
         }
+    }
+}
+
+/// The batches behind a snapshot, for a leader that lost its memory: held here, perhaps never committed. Nothing
+/// changes them meanwhile, as no batch is taken before that leader leads.
+fn send_rest(state: &State, sender: &Sender, effects: &mut Effects) {
+    let mut previous = sender.position;
+    while let Some(batch) = state.backlog.following(previous.offset) {
+        let message = state.append(previous, Some(batch), state.last().offset, false);
+        effects.send([sender.to], |out| message.encode(out));
+        previous = batch.end();
     }
 }

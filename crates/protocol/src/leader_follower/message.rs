@@ -49,10 +49,10 @@ pub enum Message<'a> {
     Acknowledge {
         /// The epoch it acknowledges.
         epoch: u64,
+        /// The question by whose answer it streams: what it held before it asked says nothing about now.
+        join: u64,
         /// The last offset held.
         offset: Version,
-        /// The last offset applied.
-        applied: Version,
     },
     /// Follower to leader: this is what I have; send me the rest.
     Join {
@@ -62,7 +62,8 @@ pub enum Message<'a> {
         last: Position,
         /// The last offset it has applied: it cannot go back behind that.
         applied: Version,
-        /// Names this question, so that a late answer to an earlier one is not mistaken for its answer.
+        /// Names this question, so that a late answer to an earlier one is not mistaken for its answer. Asked
+        /// again, it keeps its name until an answer comes: what it says is still true then.
         join: u64,
     },
     /// Leader to follower: what you have is good up to `after`; cut off the rest, records follow.
@@ -73,15 +74,21 @@ pub enum Message<'a> {
         join: u64,
         /// The last position in common.
         after: Position,
+        /// The leader's last offset. Whoever has come so far holds again all that it ever acknowledged.
+        head: Version,
     },
     /// Start of a snapshot of the whole table at one position.
     SnapshotBegin {
         /// The sender's epoch.
         epoch: u64,
-        /// Names this transfer; a later one in the same epoch has a higher number.
+        /// The question that this answers.
+        join: u64,
+        /// Names this transfer; a later answer to the same question has a higher number.
         transfer: u64,
         /// The position it was taken at.
         position: Position,
+        /// The sender's last offset, as in [`Message::Resume`]; batches lead from the position up to it.
+        head: Version,
         /// The highest version ever given in the table.
         floor: Version,
         /// The time of the newest record in it.
@@ -130,10 +137,13 @@ pub enum Message<'a> {
         /// False when this replica has lost its memory, or never had any, and has not been filled since.
         intact: bool,
     },
-    /// A leader without memory to the replica that it chose: send me everything.
+    /// A leader without memory to the replica that it chose: send me everything, a snapshot of what you have
+    /// applied and then the batches behind it.
     Fetch {
         /// The epoch that it is about to lead.
         epoch: u64,
+        /// Names this question.
+        join: u64,
     },
     /// Your epoch is over.
     Stale {
@@ -182,10 +192,10 @@ impl<'a> Message<'a> {
                 out.put_bool(acknowledge);
                 out.put_bytes(records);
             }
-            Message::Acknowledge { epoch, offset, applied } => {
+            Message::Acknowledge { epoch, join, offset } => {
                 put_head(out, ACKNOWLEDGE, epoch);
+                out.put_u64(join);
                 out.put_u64(offset);
-                out.put_u64(applied);
             }
             Message::Join { epoch, last, applied, join } => {
                 put_head(out, JOIN, epoch);
@@ -193,15 +203,18 @@ impl<'a> Message<'a> {
                 out.put_u64(applied);
                 out.put_u64(join);
             }
-            Message::Resume { epoch, join, after } => {
+            Message::Resume { epoch, join, after, head } => {
                 put_head(out, RESUME, epoch);
                 out.put_u64(join);
                 put_position(out, after);
+                out.put_u64(head);
             }
-            Message::SnapshotBegin { epoch, transfer, position, floor, time } => {
+            Message::SnapshotBegin { epoch, join, transfer, position, head, floor, time } => {
                 put_head(out, SNAPSHOT_BEGIN, epoch);
+                out.put_u64(join);
                 out.put_u64(transfer);
                 put_position(out, position);
+                out.put_u64(head);
                 out.put_u64(floor);
                 out.put_u64(time);
             }
@@ -227,7 +240,10 @@ impl<'a> Message<'a> {
                 put_position(out, last);
                 out.put_bool(intact);
             }
-            Message::Fetch { epoch } => put_head(out, FETCH, epoch),
+            Message::Fetch { epoch, join } => {
+                put_head(out, FETCH, epoch);
+                out.put_u64(join);
+            }
             Message::Stale { epoch } => put_head(out, STALE, epoch),
         }
     }
@@ -245,7 +261,7 @@ impl<'a> Message<'a> {
             | Message::SnapshotProgress { epoch, .. }
             | Message::Probe { epoch }
             | Message::Holding { epoch, .. }
-            | Message::Fetch { epoch }
+            | Message::Fetch { epoch, .. }
             | Message::Stale { epoch } => epoch,
         }
     }
@@ -283,7 +299,8 @@ impl<'a> Message<'a> {
                 let acknowledge = reader.bool()?;
                 let records = reader.bytes()?;
                 check_records(records, count)?;
-                if previous.offset.checked_add(count as u64).is_none() || batch_epoch > epoch {
+                let ordered = previous.epoch <= batch_epoch && batch_epoch <= epoch;
+                if !ordered || previous.offset.checked_add(count as u64).is_none() {
                     return Err(Malformed("an append that no leader sends"));
                 }
                 Message::Append {
@@ -298,16 +315,23 @@ impl<'a> Message<'a> {
                     records,
                 }
             }
-            ACKNOWLEDGE => Message::Acknowledge { epoch, offset: reader.u64()?, applied: reader.u64()? },
+            ACKNOWLEDGE => Message::Acknowledge { epoch, join: reader.u64()?, offset: reader.u64()? },
             JOIN => {
                 let last = take_position(reader)?;
                 Message::Join { epoch, last, applied: reader.u64()?, join: reader.u64()? }
             }
-            RESUME => Message::Resume { epoch, join: reader.u64()?, after: take_position(reader)? },
+            RESUME => Message::Resume {
+                epoch,
+                join: reader.u64()?,
+                after: take_position(reader)?,
+                head: reader.u64()?,
+            },
             SNAPSHOT_BEGIN => Message::SnapshotBegin {
                 epoch,
+                join: reader.u64()?,
                 transfer: reader.u64()?,
                 position: take_position(reader)?,
+                head: reader.u64()?,
                 floor: reader.u64()?,
                 time: reader.u64()?,
             },
@@ -323,7 +347,7 @@ impl<'a> Message<'a> {
             }
             PROBE => Message::Probe { epoch },
             HOLDING => Message::Holding { epoch, last: take_position(reader)?, intact: reader.bool()? },
-            FETCH => Message::Fetch { epoch },
+            FETCH => Message::Fetch { epoch, join: reader.u64()? },
             STALE => Message::Stale { epoch },
             _ => return Err(Malformed("unknown kind of message")),
         })

@@ -57,7 +57,7 @@ mod state;
 
 use crate::contract::{Configuration, Effects, Input, NodeId, Now, Request, Ticket, Trace};
 use follower::Follower;
-use kv::{Table, Version};
+use kv::{Command, ReplyBuffer, Table, UnixMs, Version};
 pub use leader::FollowerStatus;
 use leader::Leader;
 pub use message::{Message, Position};
@@ -124,6 +124,12 @@ impl Replica {
     /// The keys and values: exactly what is committed and applied here.
     pub fn table(&self) -> &Table {
         &self.state.table
+    }
+
+    /// Answers a read from what is applied here, whatever the role: for people and tests that look at one
+    /// replica. It promises nothing about other replicas.
+    pub fn peek(&mut self, command: &Command<'_>, now: UnixMs, out: &mut ReplyBuffer) {
+        self.state.table.read(command, now, out);
     }
 
     /// True when this replica leads and serves.

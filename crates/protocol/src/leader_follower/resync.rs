@@ -11,7 +11,8 @@ use kv::{Table, UnixMs, Version};
 /// belong to one offset.
 #[derive(Debug)]
 pub(super) struct Sender {
-    to: NodeId,
+    /// The receiver.
+    pub(super) to: NodeId,
     transfer: u64,
     snapshot: SnapshotId,
     /// The position the snapshot was taken at: records behind it follow it.
@@ -30,15 +31,17 @@ impl Sender {
         state: &mut State,
         now: Now,
         to: NodeId,
-        transfer: u64,
+        (join, transfer): (u64, u64),
         effects: &mut Effects,
     ) -> Sender {
         let position = state.backlog.position_at(state.applied).expect("the applied offset is a batch's end");
         let snapshot = state.table.begin_snapshot();
         let message = Message::SnapshotBegin {
             epoch: state.epoch,
+            join,
             transfer,
             position,
+            head: state.last().offset,
             floor: state.table.version_floor(),
             time: state.time,
         };
@@ -106,7 +109,8 @@ impl Sender {
 pub(super) struct Receiver {
     from: NodeId,
     transfer: u64,
-    position: Position,
+    /// The position of the snapshot.
+    pub(super) position: Position,
     floor: Version,
     time: UnixMs,
     next_index: u32,

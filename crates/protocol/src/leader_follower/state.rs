@@ -1,7 +1,7 @@
 //! What a replica keeps whatever its role is: the table, the newest history, and how far each has come.
 
 use super::backlog::{Backlog, Batch};
-use super::message::Position;
+use super::message::{Message, Position};
 use super::options::{Options, Timing};
 use crate::contract::{Configuration, Effects, NodeId, Now, Trace};
 use kv::{ReplyBuffer, Table, UnixMs, Version};
@@ -44,9 +44,11 @@ pub(super) struct State {
     pub(super) applied: Version,
     /// The time of the newest record: the next one's is not earlier.
     pub(super) time: UnixMs,
-    /// True when this replica's memory reaches back to the group's beginning, by itself or by a snapshot.
-    /// One that started empty does not know whether it lost anything, and does not vouch for it.
+    /// True when this replica holds everything that it ever acknowledged. One that started empty does not
+    /// know what it lost, and does not vouch for anything before it has caught up with a leader.
     pub(super) intact: bool,
+    /// The last question asked: see [`State::next_question`].
+    question: u64,
     /// What has happened so far.
     pub(super) counters: Counters,
     /// Replies nobody reads, of records applied for other nodes' clients.
@@ -67,6 +69,7 @@ impl State {
             applied: 0,
             time: 0,
             intact: false,
+            question: 0,
             counters: Counters::default(),
             discarded: ReplyBuffer::new(),
         }
@@ -85,6 +88,34 @@ impl State {
     /// The other members of the group.
     pub(super) fn peers(&self) -> impl Iterator<Item = NodeId> {
         self.configuration.members.iter().copied().filter(|member| *member != self.id)
+    }
+
+    /// A name for a question to a peer that no earlier question of this node has, even before a restart: the
+    /// time, moved on where it stands still.
+    pub(super) fn next_question(&mut self, now: Now) -> u64 {
+        self.question = now.monotonic_us.max(self.question + 1);
+        self.question
+    }
+
+    /// The message that brings a batch, or none, to a replica whose history ends at `previous`.
+    pub(super) fn append<'a>(
+        &self,
+        previous: Position,
+        batch: Option<&'a Batch>,
+        leader_offset: Version,
+        acknowledge: bool,
+    ) -> Message<'a> {
+        Message::Append {
+            epoch: self.epoch,
+            previous,
+            batch_epoch: batch.map_or(self.epoch, |batch| batch.epoch),
+            count: batch.map_or(0, |batch| batch.count),
+            time: batch.map_or(self.time, |batch| batch.time),
+            commit: self.applied,
+            leader_offset,
+            acknowledge,
+            records: batch.map_or(&[], |batch| &batch.records),
+        }
     }
 
     /// How many followers must hold a write before it is committed.
@@ -125,7 +156,6 @@ impl State {
         self.backlog.reset(position);
         self.applied = position.offset;
         self.time = time;
-        self.intact = true;
     }
 
     /// Stops the replica when an invariant is broken: going on would spread the damage.

@@ -15,12 +15,11 @@ use std::net::{IpAddr, SocketAddr};
 
 use mio::net::{TcpListener, TcpStream};
 use mio::{Interest, Registry, Token};
-use node::NodeId;
+use node::{NodeAddress, NodeId};
 use wire::frame;
 use wire::handshake::{self, Acceptor, Identity};
 
 use self::connection::{Connection, Fault, Stage, nonce};
-use crate::config::NodeTable;
 use crate::log::Limiter;
 use crate::resolver::Resolver;
 use crate::worker::{PEER_TOKENS, Turn};
@@ -32,14 +31,14 @@ const HANDSHAKE_US: u64 = 3_000_000;
 const PAUSE_US: u64 = 20_000;
 const PAUSE_US_MAX: u64 = 1_000_000;
 
+/// When the pauses have grown to this, it is logged that the peer cannot be reached.
+const PAUSE_US_TOLD: u64 = 200_000;
+
 /// Most strangers at the peer port at the same time.
 const STRANGERS_MAX: usize = 64;
 
 /// Most bytes read from one peer per turn.
 const TURN_BYTES_MAX: usize = 1 << 20;
-
-/// What a peer's message may be longer than the longest value: its other fields, and a batch's other commands.
-const FRAME_BYTES_BEYOND_VALUE: usize = 2 << 20;
 
 /// Buffers that have grown larger than this are given back when they are empty.
 const RETAINED_BYTES_MAX: usize = 1 << 20;
@@ -47,7 +46,6 @@ const RETAINED_BYTES_MAX: usize = 1 << 20;
 /// All connections to and from other nodes.
 pub(crate) struct Peers {
     identity: Identity,
-    payload_bytes_max: usize,
     peers: Vec<Peer>,
     /// Each connection's token is its place here.
     connections: Vec<Option<Connection>>,
@@ -78,12 +76,11 @@ impl Peers {
     pub(crate) fn new(
         identity: Identity,
         own: NodeId,
-        nodes: &[NodeTable],
-        value_bytes_max: usize,
+        nodes: &[NodeAddress],
         resolver: Resolver,
     ) -> Peers {
         let others = nodes.iter().filter(|entry| entry.id != own);
-        let peer = |entry: &NodeTable| Peer {
+        let peer = |entry: &NodeAddress| Peer {
             id: entry.id,
             host: entry.host.clone(),
             port: entry.peer_port,
@@ -95,7 +92,6 @@ impl Peers {
         };
         Peers {
             identity,
-            payload_bytes_max: value_bytes_max + FRAME_BYTES_BEYOND_VALUE,
             peers: others.map(peer).collect(),
             connections: Vec::new(),
             unfinished: Vec::new(),
@@ -296,10 +292,11 @@ impl Peers {
     }
 
     fn take_frames(&mut self, index: usize, bytes: &[u8], turn: &mut Turn<'_>) -> Result<usize, Fault> {
+        let link_bytes_max = turn.node.peer_payload_bytes_max();
         let mut taken = 0;
         while let Some(connection) = self.connections.get_mut(index).and_then(Option::as_mut) {
             let is_stranger = connection.link().is_none();
-            let bytes_max = if is_stranger { handshake::PAYLOAD_BYTES_MAX } else { self.payload_bytes_max };
+            let bytes_max = if is_stranger { handshake::PAYLOAD_BYTES_MAX } else { link_bytes_max };
             let (payload, consumed) = match frame::next(&bytes[taken..], bytes_max) {
                 Ok(frame::Next::Frame { payload, consumed }) => (payload, consumed),
                 Ok(frame::Next::Incomplete { .. }) => break,
@@ -382,7 +379,8 @@ impl Peers {
         if !peer.is_dialled || peer.link.is_some() {
             return;
         }
-        if !peer.is_told {
+        // While the cluster starts, everybody is missed for a moment.
+        if !peer.is_told && peer.pause_us > PAUSE_US_TOLD {
             peer.is_told = true;
             tracing::info!("node {id} cannot be reached at {}:{}: {fault}; trying again", peer.host, peer.port);
         }

@@ -71,7 +71,10 @@ impl Index<usize> for Arguments<'_> {
 
 impl fmt::Debug for Arguments<'_> {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_list().entries(self.iter().map(|argument| argument.escape_ascii().to_string())).finish()
+        formatter
+            .debug_list()
+            .entries(self.iter().map(|argument| argument.escape_ascii().to_string()))
+            .finish()
     }
 }
 

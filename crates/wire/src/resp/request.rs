@@ -15,6 +15,8 @@
 //! that miscounts would otherwise have its values read as commands. And the limits here do not depend on how
 //! the network cut the request: a whole request and the same one in pieces give the same result.
 
+use kv::number::parse_integer;
+
 use super::arguments::{ArgumentRange, Arguments, ArgumentsBuffer};
 use super::inline;
 
@@ -101,7 +103,7 @@ pub enum ProtocolError {
     },
 }
 
-/// Shows a byte of the client's without breaking the line that it is shown in.
+/// Shows a byte of the client's, escaped if it is not printable: it must not break the line that it is in.
 fn printable(byte: u8) -> String {
     match byte {
         // As in every error of Redis, line ends become spaces.
@@ -344,7 +346,7 @@ impl RequestParser {
         };
         match buffer.get(carriage_return + 1) {
             None => Number::Unfinished,
-            Some(b'\n') => match strict_integer(&buffer[self.position + 1..carriage_return]) {
+            Some(b'\n') => match parse_integer(&buffer[self.position + 1..carriage_return]) {
                 Some(value) => Number::Is { value, end: carriage_return + 2 },
                 None => Number::Invalid,
             },
@@ -391,18 +393,4 @@ fn short_number(line: &[u8]) -> Option<(i64, usize)> {
         return (is_canonical && is_ended).then_some((value, index + 2));
     }
     None
-}
-
-/// An integer written in the one way that Redis accepts: no plus sign, no leading zeros, no minus zero.
-fn strict_integer(text: &[u8]) -> Option<i64> {
-    let digits = text.strip_prefix(b"-").unwrap_or(text);
-    let is_canonical = match digits {
-        [b'0'] => text.len() == 1,
-        [b'1'..=b'9', rest @ ..] => rest.iter().all(u8::is_ascii_digit),
-        _ => false,
-    };
-    if !is_canonical {
-        return None;
-    }
-    std::str::from_utf8(text).ok()?.parse().ok()
 }

@@ -9,7 +9,13 @@ use wire::resp::{Limits, Progress, ProtocolError, RequestParser};
 
 /// Limits that short inputs can reach.
 pub(crate) fn small_limits(authenticated: bool) -> Limits {
-    Limits { bulk_bytes_max: 40, arguments_max: 12, inline_bytes_max: 30, request_bytes_max: 160, authenticated }
+    Limits {
+        bulk_bytes_max: 40,
+        arguments_max: 12,
+        inline_bytes_max: 30,
+        request_bytes_max: 160,
+        authenticated,
+    }
 }
 
 /// Requests, and the error that ended them. The limits and the pieces come out of the first bytes.
@@ -44,7 +50,9 @@ fn requests(stream: &[u8], limits: &Limits, mut piece: impl FnMut(usize) -> usiz
         let buffer = &stream[start..end];
         match parser.parse(buffer, limits) {
             Ok(Progress::Complete { consumed }) => {
-                assert!(0 < consumed && consumed <= buffer.len() && consumed <= limits.request_bytes_max.max(32));
+                assert!(
+                    0 < consumed && consumed <= buffer.len() && consumed <= limits.request_bytes_max.max(32)
+                );
                 assert!(end >= end_expected, "complete before all bytes arrived that were said to be needed");
                 let arguments = parser.arguments(buffer);
                 assert!(arguments.len() <= limits.arguments_max.max(limits.inline_bytes_max));

@@ -63,7 +63,8 @@ fn a_peer_of_another_version_is_refused_whatever_else_it_says() {
     let (_, mut hello) = Dialer::new(identity("main", 1, "secret"), DIALER_NONCE);
     hello[9..11].copy_from_slice(&(VERSION + 1).to_le_bytes());
     hello.truncate(11);
-    let error = Acceptor::new(identity("main", 2, "secret"), ACCEPTOR_NONCE).on_hello(&hello, anyone).unwrap_err();
+    let error =
+        Acceptor::new(identity("main", 2, "secret"), ACCEPTOR_NONCE).on_hello(&hello, anyone).unwrap_err();
     assert_eq!(error, HandshakeError::AnotherVersion { theirs: VERSION + 1, ours: VERSION });
     assert_eq!(
         error.to_string(),
@@ -88,8 +89,9 @@ fn a_node_that_is_not_in_the_cluster_is_refused() {
 #[test]
 fn a_dialer_refuses_another_node_than_it_dialled() {
     let (dialer, hello) = Dialer::new(identity("main", 1, "secret"), DIALER_NONCE);
-    let challenge =
-        Acceptor::new(identity("main", 2, "secret"), ACCEPTOR_NONCE).on_hello(&hello, anyone).expect("a peer");
+    let challenge = Acceptor::new(identity("main", 2, "secret"), ACCEPTOR_NONCE)
+        .on_hello(&hello, anyone)
+        .expect("a peer");
     let error = dialer.on_challenge(&challenge, |node| node == 3).unwrap_err();
     assert_eq!(error, HandshakeError::UnknownNode { node: 2 });
 }

@@ -203,7 +203,8 @@ fn before_authentication_requests_must_be_small() {
     assert_error_within(b"*3000000000\r\n", &limits, "invalid multibulk length");
     assert_error_within(b"*1\r\n$2000000000\r\n", &limits, "invalid bulk length");
 
-    let largest = [&b"*10\r\n"[..], &[&b"$16384\r\n"[..], &[b'x'; 16384], b"\r\n"].concat().repeat(10)].concat();
+    let largest =
+        [&b"*10\r\n"[..], &[&b"$16384\r\n"[..], &[b'x'; 16384], b"\r\n"].concat().repeat(10)].concat();
     let complete = Ok(Progress::Complete { consumed: largest.len() });
     assert_eq!(RequestParser::new().parse(&largest, &limits), complete);
 }

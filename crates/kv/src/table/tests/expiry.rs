@@ -2,6 +2,7 @@
 
 use super::script::play;
 use super::*;
+use crate::command::{Deadline, ExpireCondition};
 
 #[test]
 fn a_key_is_missing_from_its_deadline_on() {
@@ -38,10 +39,10 @@ fn the_time_left_is_rounded_to_the_nearest_second() {
         PTTL k                  -> 1500
         PEXPIRETIME k           -> 1001500
         EXPIRETIME k            -> 1002
-        FETCH k                 -> ["v" 4 1001500]
+        FETCH k                 -> ["v" 3 1001500]
         PERSIST k               -> 1
         PERSIST k               -> 0
-        FETCH k                 -> ["v" 5 nil]
+        FETCH k                 -> ["v" 4 nil]
         FETCH missing           -> nil
     "#,
     );
@@ -182,5 +183,3 @@ fn the_leader_purges_what_is_due_a_part_at_a_time() {
     assert_eq!(store.table.purge_until(store.time, 30), None);
     assert_eq!((store.table.len(), store.table.expires(), store.table.statistics().expired), (61, 60, 40));
 }
-
-use crate::command::{Deadline, ExpireCondition};

@@ -50,7 +50,12 @@ fn a_scan_passes_from_group_to_group() {
     let mut tables: Vec<_> = (0..3).map(Table::new).collect();
     for (part, table) in tables.iter_mut().enumerate().filter(|(part, _)| *part != 1) {
         for number in 0..10 {
-            table.apply(&plain_set(format!("{part}:{number}").as_bytes(), b""), 1, 0, &mut ReplyBuffer::new());
+            table.apply(
+                &plain_set(format!("{part}:{number}").as_bytes(), b""),
+                1,
+                0,
+                &mut ReplyBuffer::new(),
+            );
         }
     }
     let (mut cursor, mut told) = (0, Vec::new());

@@ -4,9 +4,7 @@
 //! `\0` a zero byte. Only what the tests need of Redis's syntax is read here; the real parser lives elsewhere.
 
 use super::Store;
-use crate::command::{
-    Command, Condition, Deadline, ExpireCondition, Expiry, ExpiryUnit, List, SetAnswer,
-};
+use crate::command::{Command, Condition, Deadline, ExpireCondition, Expiry, ExpiryUnit, List, SetAnswer};
 
 impl Store {
     #[track_caller]
@@ -94,9 +92,7 @@ fn parse<'a>(words: &[&'a [u8]], scratch: &'a mut Vec<u8>) -> Command<'a> {
         [b"EXISTS", ref keys @ ..] => Command::Exists { keys: List::build(scratch, keys.iter().copied()) },
         [b"TYPE", key] => Command::Type { key },
         [b"STRLEN", key] => Command::Length { key },
-        [b"GETRANGE", key, start, end] => {
-            Command::GetRange { key, start: number(start), end: number(end) }
-        }
+        [b"GETRANGE", key, start, end] => Command::GetRange { key, start: number(start), end: number(end) },
         [b"TTL", key] => Command::TimeToLive { key, unit: ExpiryUnit::SecondsLeft },
         [b"PTTL", key] => Command::TimeToLive { key, unit: ExpiryUnit::MillisecondsLeft },
         [b"EXPIRETIME", key] => Command::TimeToLive { key, unit: ExpiryUnit::UnixSeconds },
@@ -125,9 +121,7 @@ fn parse<'a>(words: &[&'a [u8]], scratch: &'a mut Vec<u8>) -> Command<'a> {
         }
         [b"DEL", ref keys @ ..] => Command::Delete { keys: List::build(scratch, keys.iter().copied()) },
         [b"APPEND", key, value] => Command::Append { key, value, bytes_max: 100 },
-        [b"SETRANGE", key, offset, value] => {
-            Command::SetRange { key, offset: number(offset) as u64, value }
-        }
+        [b"SETRANGE", key, offset, value] => Command::SetRange { key, offset: number(offset) as u64, value },
         [b"INCRBY", key, delta] => Command::IncrementBy { key, delta: number(delta) },
         [b"INCRBYFLOAT", key, delta] => Command::IncrementByFloat { key, delta },
         [b"EXPIRE", key, unit, amount, ref options @ ..] => {

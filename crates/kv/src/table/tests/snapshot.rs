@@ -21,7 +21,9 @@ fn rest(table: &mut Table, id: SnapshotId, bytes_max: usize) -> Vec<Vec<u8>> {
 
 fn installed(chunks: &[Vec<u8>], floor: Version) -> Table {
     let mut table = Table::new(99);
-    chunks.iter().for_each(|chunk| drop(table.install(chunk).unwrap()));
+    for chunk in chunks {
+        table.install(chunk).unwrap();
+    }
     table.set_version_floor(floor);
     table
 }

@@ -1,0 +1,440 @@
+//! `INFO`: facts and figures in the text form that clients, tools and exporters of Redis read.
+//!
+//! Whoever answers `INFO` fills in [`Facts`] and calls [`render`]. The names of fields are Redis's where
+//! Redis has the field; the section `quorate` holds what only this server has.
+
+mod facts;
+#[cfg(test)]
+mod tests;
+
+pub use facts::{
+    ClientFacts, CpuFacts, Facts, KeyspaceFacts, MemoryFacts, ReplicaFacts, ReplicationFacts, ServerFacts, StatsFacts,
+};
+
+use std::fmt::{Display, Write};
+
+use crate::command::by_number;
+use crate::{REDIS_VERSION, VERSION};
+
+struct Section {
+    /// As it is asked for.
+    name: &'static str,
+    /// As it is headed.
+    title: &'static str,
+    /// It is told without being asked for.
+    by_default: bool,
+    write: fn(&Facts, &mut Fields<'_>),
+}
+
+/// All sections in the order in which they are told.
+static SECTIONS: [Section; 13] = [
+    Section {
+        name: "server",
+        title: "Server",
+        by_default: true,
+        write: server,
+    },
+    Section {
+        name: "clients",
+        title: "Clients",
+        by_default: true,
+        write: clients,
+    },
+    Section {
+        name: "memory",
+        title: "Memory",
+        by_default: true,
+        write: memory,
+    },
+    Section {
+        name: "persistence",
+        title: "Persistence",
+        by_default: true,
+        write: persistence,
+    },
+    Section {
+        name: "stats",
+        title: "Stats",
+        by_default: true,
+        write: stats,
+    },
+    Section {
+        name: "replication",
+        title: "Replication",
+        by_default: true,
+        write: replication,
+    },
+    Section {
+        name: "cpu",
+        title: "CPU",
+        by_default: true,
+        write: cpu,
+    },
+    Section {
+        name: "commandstats",
+        title: "Commandstats",
+        by_default: false,
+        write: command_statistics,
+    },
+    Section {
+        name: "errorstats",
+        title: "Errorstats",
+        by_default: true,
+        write: error_statistics,
+    },
+    Section {
+        name: "latencystats",
+        title: "Latencystats",
+        by_default: false,
+        write: latency_statistics,
+    },
+    Section {
+        name: "cluster",
+        title: "Cluster",
+        by_default: true,
+        write: cluster,
+    },
+    Section {
+        name: "keyspace",
+        title: "Keyspace",
+        by_default: true,
+        write: keyspace,
+    },
+    Section {
+        name: "quorate",
+        title: "Quorate",
+        by_default: true,
+        write: quorate,
+    },
+];
+
+/// Appends the sections of these names in any case of letters; `default`, `all` and `everything` stand for
+/// several, and none at all for `default`. Unknown names are ignored, as in Redis.
+pub fn render(facts: &Facts, sections: &[&[u8]], out: &mut String) {
+    let asked = |name: &str| {
+        sections
+            .iter()
+            .any(|section| section.eq_ignore_ascii_case(name.as_bytes()))
+    };
+    let all = asked("all") || asked("everything");
+    let default = sections.is_empty() || asked("default");
+    let begin = out.len();
+    for section in &SECTIONS {
+        if all || (default && section.by_default) || asked(section.name) {
+            if out.len() > begin {
+                out.push_str("\r\n");
+            }
+            // Writing to a string does not fail, here and below.
+            let _ = write!(out, "# {}\r\n", section.title);
+            (section.write)(facts, &mut Fields { out });
+        }
+    }
+}
+
+/// Writes one `name:value` line after another.
+struct Fields<'o> {
+    out: &'o mut String,
+}
+
+impl Fields<'_> {
+    fn put(&mut self, name: &str, value: impl Display) {
+        let _ = write!(self.out, "{name}:{value}\r\n");
+    }
+
+    /// Facts of Redis that hold here whatever happens.
+    fn constants(&mut self, fields: &[(&str, &str)]) {
+        fields.iter().for_each(|(name, value)| self.put(name, value));
+    }
+
+    /// A number of bytes, and the same for people.
+    fn bytes(&mut self, name: &str, bytes: u64) {
+        self.put(name, bytes);
+        let _ = write!(self.out, "{name}_human:{}\r\n", human(bytes));
+    }
+}
+
+/// Bytes as Redis shows them: `1.06M`.
+fn human(bytes: u64) -> String {
+    let units = [
+        ("P", 1 << 50),
+        ("T", 1 << 40),
+        ("G", 1 << 30),
+        ("M", 1 << 20),
+        ("K", 1u64 << 10),
+    ];
+    match units.iter().find(|(_, unit)| bytes >= *unit) {
+        Some((name, unit)) => format!("{:.2}{name}", bytes as f64 / *unit as f64),
+        None => format!("{bytes}B"),
+    }
+}
+
+/// Text that cannot end its line or look like another field of it.
+fn safe(text: &str) -> String {
+    text.chars()
+        .map(|c| {
+            if c.is_control() || matches!(c, ',' | '=' | '#') {
+                '_'
+            } else {
+                c
+            }
+        })
+        .collect()
+}
+
+fn server(facts: &Facts, fields: &mut Fields<'_>) {
+    let server = &facts.server;
+    fields.put("redis_version", REDIS_VERSION);
+    fields.put("quorate_version", VERSION);
+    fields.constants(&[("redis_mode", "standalone")]);
+    fields.put("os", safe(&server.os));
+    fields.put("arch_bits", usize::BITS);
+    fields.put("multiplexing_api", &server.multiplexing_api);
+    fields.put("process_id", server.process_id);
+    fields.put("run_id", &server.run_id);
+    fields.put("tcp_port", server.tcp_port);
+    fields.put("server_time_usec", server.unix_us);
+    fields.put("uptime_in_seconds", server.uptime_seconds);
+    fields.put("uptime_in_days", server.uptime_seconds / (24 * 60 * 60));
+    fields.put("executable", safe(&server.executable));
+    fields.put("config_file", safe(&server.config_file));
+}
+
+fn clients(facts: &Facts, fields: &mut Fields<'_>) {
+    let clients = &facts.clients;
+    fields.put("connected_clients", clients.connected);
+    fields.constants(&[("cluster_connections", "0")]);
+    fields.put("maxclients", clients.connections_max);
+    fields.put("blocked_clients", clients.blocked);
+    fields.constants(&[("tracking_clients", "0")]);
+}
+
+fn memory(facts: &Facts, fields: &mut Fields<'_>) {
+    let memory = &facts.memory;
+    fields.bytes("used_memory", memory.used);
+    fields.bytes("used_memory_rss", memory.resident);
+    fields.bytes("used_memory_peak", memory.used_peak.max(memory.used));
+    fields.put("used_memory_overhead", memory.used.saturating_sub(memory.dataset));
+    fields.put("used_memory_dataset", memory.dataset);
+    fields.bytes("total_system_memory", memory.machine);
+    fields.bytes("maxmemory", 0);
+    fields.constants(&[("maxmemory_policy", "noeviction")]);
+    let ratio = if memory.used == 0 {
+        0.0
+    } else {
+        memory.resident as f64 / memory.used as f64
+    };
+    fields.put("mem_fragmentation_ratio", format_args!("{ratio:.2}"));
+    fields.put("mem_replication_backlog", memory.backlog);
+}
+
+fn persistence(facts: &Facts, fields: &mut Fields<'_>) {
+    fields.put("loading", facts.loading as u8);
+    fields.constants(&[
+        ("async_loading", "0"),
+        ("rdb_changes_since_last_save", "0"),
+        ("rdb_bgsave_in_progress", "0"),
+        ("rdb_last_save_time", "0"),
+        ("rdb_last_bgsave_status", "ok"),
+        ("rdb_last_bgsave_time_sec", "-1"),
+        ("rdb_current_bgsave_time_sec", "-1"),
+        ("aof_enabled", "0"),
+        ("aof_rewrite_in_progress", "0"),
+        ("aof_rewrite_scheduled", "0"),
+        ("aof_last_rewrite_time_sec", "-1"),
+        ("aof_current_rewrite_time_sec", "-1"),
+        ("aof_last_bgrewrite_status", "ok"),
+        ("aof_last_write_status", "ok"),
+    ]);
+}
+
+fn stats(facts: &Facts, fields: &mut Fields<'_>) {
+    let stats = &facts.stats;
+    fields.put("total_connections_received", stats.connections);
+    fields.put("total_commands_processed", facts.commands.calls());
+    fields.put("instantaneous_ops_per_sec", stats.operations_per_second);
+    fields.put("total_net_input_bytes", stats.input_bytes);
+    fields.put("total_net_output_bytes", stats.output_bytes);
+    fields.put("total_net_repl_input_bytes", stats.replication_input_bytes);
+    fields.put("total_net_repl_output_bytes", stats.replication_output_bytes);
+    fields.put("rejected_connections", stats.rejected_connections);
+    fields.put("sync_full", stats.full_resyncs);
+    fields.put("sync_partial_ok", stats.partial_resyncs);
+    fields.put("sync_partial_err", stats.failed_partial_resyncs);
+    fields.put("expired_keys", stats.expired_keys);
+    fields.constants(&[("evicted_keys", "0"), ("evicted_clients", "0")]);
+    fields.put("keyspace_hits", stats.keyspace_hits);
+    fields.put("keyspace_misses", stats.keyspace_misses);
+    fields.constants(&[
+        ("pubsub_channels", "0"),
+        ("pubsub_patterns", "0"),
+        ("latest_fork_usec", "0"),
+    ]);
+    fields.put("total_error_replies", facts.commands.error_replies());
+    fields.put(
+        "client_output_buffer_limit_disconnections",
+        stats.output_overflows,
+    );
+    fields.put("forwarded_commands", stats.forwarded);
+}
+
+/// The id of a history that there is not, as Redis writes it.
+const NO_REPLICATION_ID: &str = "0000000000000000000000000000000000000000";
+
+fn replication(facts: &Facts, fields: &mut Fields<'_>) {
+    let replication = &facts.replication;
+    if replication.is_leader {
+        fields.put("role", "master");
+    } else {
+        fields.put("role", "slave");
+        fields.put("master_host", safe(&replication.leader_host));
+        fields.put("master_port", replication.leader_port);
+        fields.put(
+            "master_link_status",
+            if replication.leader_is_up { "up" } else { "down" },
+        );
+        let silent_seconds = replication.leader_silent_ms / 1000;
+        // Redis writes -1 for a leader that it does not hear from.
+        let last_heard = if replication.leader_is_up {
+            silent_seconds as i64
+        } else {
+            -1
+        };
+        fields.put("master_last_io_seconds_ago", last_heard);
+        fields.put("master_sync_in_progress", replication.is_resyncing as u8);
+        fields.put("slave_read_repl_offset", replication.offset);
+        fields.put("slave_repl_offset", replication.applied);
+        if !replication.leader_is_up {
+            fields.put("master_link_down_since_seconds", silent_seconds);
+        }
+        fields.constants(&[
+            ("slave_priority", "100"),
+            ("slave_read_only", "1"),
+            ("replica_announced", "1"),
+        ]);
+    }
+    fields.put(
+        "connected_slaves",
+        replication
+            .replicas
+            .iter()
+            .filter(|replica| replica.is_connected())
+            .count(),
+    );
+    for (number, replica) in replication.replicas.iter().enumerate() {
+        fields.put(
+            &format!("slave{number}"),
+            format_args!(
+                "ip={},port={},state={},offset={},lag={},lag_ms={},lag_records={},node={}",
+                safe(&replica.host),
+                replica.port,
+                replica.state,
+                replica.offset,
+                replica.lag_ms / 1000,
+                replica.lag_ms,
+                replica.lag_records,
+                replica.node
+            ),
+        );
+    }
+    fields.constants(&[("master_failover_state", "no-failover")]);
+    fields.put("master_replid", &replication.replication_id);
+    fields.put("master_replid2", NO_REPLICATION_ID);
+    fields.put("master_repl_offset", replication.offset);
+    fields.constants(&[("second_repl_offset", "-1"), ("repl_backlog_active", "1")]);
+    fields.put("repl_backlog_size", replication.backlog_bytes_max);
+    fields.put("repl_backlog_first_byte_offset", replication.backlog_start);
+    fields.put("repl_backlog_histlen", replication.backlog_bytes);
+}
+
+impl ReplicaFacts {
+    fn is_connected(&self) -> bool {
+        self.state != "offline"
+    }
+}
+
+fn cpu(facts: &Facts, fields: &mut Fields<'_>) {
+    fields.put("used_cpu_sys", format_args!("{:.6}", facts.cpu.system));
+    fields.put("used_cpu_user", format_args!("{:.6}", facts.cpu.user));
+    fields.constants(&[
+        ("used_cpu_sys_children", "0.000000"),
+        ("used_cpu_user_children", "0.000000"),
+    ]);
+}
+
+fn command_statistics(facts: &Facts, fields: &mut Fields<'_>) {
+    for (number, counters) in facts.commands.used() {
+        let Some(spec) = by_number(number) else { continue };
+        let per_call = counters.microseconds as f64 / counters.calls.max(1) as f64;
+        fields.put(
+            &format!("cmdstat_{}", spec.name),
+            format_args!(
+                "calls={},usec={},usec_per_call={per_call:.2},rejected_calls={},failed_calls={}",
+                counters.calls, counters.microseconds, counters.rejected, counters.failed
+            ),
+        );
+    }
+}
+
+fn error_statistics(facts: &Facts, fields: &mut Fields<'_>) {
+    for (code, count) in facts.commands.errors() {
+        fields.put(
+            &format!("errorstat_{}", safe(code)),
+            format_args!("count={count}"),
+        );
+    }
+}
+
+fn latency_statistics(facts: &Facts, fields: &mut Fields<'_>) {
+    for (number, counters) in facts.commands.used() {
+        let Some(spec) = by_number(number).filter(|_| counters.latency.count() > 0) else {
+            continue;
+        };
+        let [p50, p99, p999] = [50.0, 99.0, 99.9].map(|percent| counters.latency.percentile(percent));
+        fields.put(
+            &format!("latency_percentiles_usec_{}", spec.name),
+            format_args!("p50={p50}.000,p99={p99}.000,p99.9={p999}.000"),
+        );
+    }
+}
+
+fn cluster(_: &Facts, fields: &mut Fields<'_>) {
+    fields.put("cluster_enabled", 0);
+}
+
+fn keyspace(facts: &Facts, fields: &mut Fields<'_>) {
+    let sum = |count: fn(&KeyspaceFacts) -> u64| facts.keyspaces.iter().map(count).sum::<u64>();
+    let (keys, expires) = (sum(|keyspace| keyspace.keys), sum(|keyspace| keyspace.expires));
+    if keys > 0 {
+        fields.put("db0", format_args!("keys={keys},expires={expires},avg_ttl=0"));
+    }
+}
+
+fn quorate(facts: &Facts, fields: &mut Fields<'_>) {
+    fields.put("cluster_name", safe(&facts.server.cluster));
+    fields.put("node", facts.server.node);
+    fields.put("nodes", facts.server.nodes);
+    fields.put("keyspaces", facts.keyspaces.len());
+    for (number, keyspace) in facts.keyspaces.iter().enumerate() {
+        fields.put(
+            &format!("keyspace{number}"),
+            format_args!(
+                "prefix={},replication={},acks={},durability={},reads={},role={},leader={},epoch={},offset={},\
+                 lag={},lag_ms={},ready={},keys={},expires={}",
+                safe(&keyspace.prefix),
+                keyspace.replication,
+                keyspace.acks,
+                keyspace.durability,
+                keyspace.reads,
+                keyspace.role,
+                keyspace.leader,
+                keyspace.epoch,
+                keyspace.offset,
+                keyspace.lag,
+                keyspace.lag_ms,
+                keyspace.ready as u8,
+                keyspace.keys,
+                keyspace.expires
+            ),
+        );
+    }
+}

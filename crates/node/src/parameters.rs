@@ -1,0 +1,312 @@
+//! The parameters of `CONFIG GET` and `CONFIG SET`.
+//!
+//! Clients and tools of Redis ask for some of its parameters and set others. One table says for each whether
+//! it is live, merely kept, or a fact that nobody can change here. Our own settings are not among them: they
+//! are in the node's configuration file.
+
+#[cfg(test)]
+mod tests;
+
+use crate::command::printable;
+use crate::configuration::Configuration;
+use kv::limits::VALUE_BYTES_MAX_CEILING;
+use kv::number::parse_integer;
+use kv::{ReplyBuffer, glob};
+use wire::resp::Arguments;
+
+/// What a parameter's value may be.
+#[derive(Clone, Copy, Debug)]
+enum Kind {
+    /// Any text.
+    Text,
+    /// `yes` or `no`.
+    YesNo,
+    /// An integer from the first to the second.
+    Integer(i64, i64),
+    /// Bytes, as a number with or without a unit such as `mb`, from the first to the second.
+    Bytes(i64, i64),
+    /// One of these words.
+    OneOf(&'static [&'static str]),
+}
+
+/// What setting a parameter does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Effect {
+    /// It takes effect at once.
+    Live,
+    /// It is remembered and told, and nothing else.
+    Kept,
+    /// It is refused, unless the value is what it is anyway.
+    Fixed,
+}
+
+/// A row of the table.
+#[derive(Debug)]
+struct Parameter {
+    name: &'static str,
+    kind: Kind,
+    default: &'static str,
+    effect: Effect,
+    /// What it means here. For whoever reads this table; no command tells it.
+    #[allow(dead_code)]
+    doc: &'static str,
+}
+
+const fn row(
+    name: &'static str,
+    kind: Kind,
+    default: &'static str,
+    effect: Effect,
+    doc: &'static str,
+) -> Parameter {
+    Parameter { name, kind, default, effect, doc }
+}
+
+use Effect::{Fixed, Kept, Live};
+use Kind::{Bytes, Integer, OneOf, Text, YesNo};
+
+const ANY_INTEGER: Kind = Integer(i64::MIN, i64::MAX);
+const NOT_NEGATIVE: Kind = Integer(0, i64::MAX);
+const ANY_BYTES: Kind = Bytes(0, i64::MAX);
+const NO_EFFECT: &str = "Remembered, without effect.";
+
+#[rustfmt::skip] // One row, one line.
+static PARAMETERS: [Parameter; 36] = [
+    // Live.
+    row(MAXCLIENTS, Integer(1, u32::MAX as i64), "10000", Live, "Most clients at a time."),
+    row(TIMEOUT, Integer(0, i32::MAX as i64), "0", Live, "Seconds after which an idle client is closed; 0: never."),
+    row(PROTO_MAX_BULK_LEN, Bytes(1 << 20, VALUE_BYTES_MAX_CEILING as i64), "67108864", Live, "Longest value and longest argument."),
+    // Facts.
+    row("appendfsync", OneOf(&["everysec", "always", "no"]), "no", Fixed, "Durability is set per keyspace."),
+    row("appendonly", YesNo, "no", Fixed, "Durability is set per keyspace."),
+    row("cluster-enabled", YesNo, "no", Fixed, "Any node takes any command: clients need no cluster mode."),
+    row("databases", Integer(1, 1), "1", Fixed, "There is one database."),
+    row("maxmemory", ANY_BYTES, "0", Fixed, "Memory is not limited."),
+    row("maxmemory-policy", OneOf(&["noeviction"]), "noeviction", Fixed, "Keys are never evicted."),
+    row("min-replicas-to-write", NOT_NEGATIVE, "0", Fixed, "Acknowledgements are set per keyspace."),
+    row("notify-keyspace-events", Text, "", Fixed, "There are no notifications."),
+    row("port", Integer(0, 65535), "0", Fixed, "Set in the node's configuration."),
+    row("save", Text, "", Fixed, "No snapshots at intervals: durability is set per keyspace."),
+    // Kept: clients, tools and Redis's own tests set them, and nobody can tell that nothing follows.
+    row("active-expire-effort", Integer(1, 10), "1", Kept, NO_EFFECT),
+    row("activedefrag", YesNo, "no", Kept, NO_EFFECT),
+    row("busy-reply-threshold", ANY_INTEGER, "5000", Kept, "Without effect: there are no scripts."),
+    row("client-query-buffer-limit", Bytes(1 << 20, i64::MAX), "1073741824", Kept, "Input has limits of its own."),
+    row("dynamic-hz", YesNo, "yes", Kept, NO_EFFECT),
+    row("hash-max-listpack-entries", NOT_NEGATIVE, "512", Kept, "Without effect: there are no hashes."),
+    row("hz", Integer(1, 500), "10", Kept, NO_EFFECT),
+    row("latency-monitor-threshold", NOT_NEGATIVE, "0", Kept, "Without effect: there is no LATENCY command."),
+    row("latency-tracking", YesNo, "yes", Kept, "Without effect: latencies are always tracked."),
+    row("lazyfree-lazy-eviction", YesNo, "no", Kept, NO_EFFECT),
+    row("lazyfree-lazy-expire", YesNo, "no", Kept, NO_EFFECT),
+    row("lazyfree-lazy-server-del", YesNo, "no", Kept, NO_EFFECT),
+    row("lazyfree-lazy-user-del", YesNo, "no", Kept, NO_EFFECT),
+    row("lazyfree-lazy-user-flush", YesNo, "no", Kept, NO_EFFECT),
+    row("list-max-listpack-size", ANY_INTEGER, "-2", Kept, "Without effect: there are no lists."),
+    row("lua-time-limit", ANY_INTEGER, "5000", Kept, "Without effect: there are no scripts."),
+    row("rdb-key-save-delay", ANY_INTEGER, "0", Kept, NO_EFFECT),
+    row("set-max-intset-entries", NOT_NEGATIVE, "512", Kept, "Without effect: there are no sets."),
+    row("slowlog-log-slower-than", Integer(-1, i64::MAX), "10000", Kept, "Without effect: there is no SLOWLOG."),
+    row("slowlog-max-len", NOT_NEGATIVE, "128", Kept, "Without effect: there is no SLOWLOG."),
+    row("tracking-table-max-keys", NOT_NEGATIVE, "1000000", Kept, "Without effect: there is no tracking."),
+    row("zset-max-listpack-entries", NOT_NEGATIVE, "128", Kept, "Without effect: there are no sorted sets."),
+    row("zset-max-listpack-value", NOT_NEGATIVE, "64", Kept, "Without effect: there are no sorted sets."),
+];
+
+const MAXCLIENTS: &str = "maxclients";
+const TIMEOUT: &str = "timeout";
+const PROTO_MAX_BULK_LEN: &str = "proto-max-bulk-len";
+
+/// Why a `CONFIG SET` was refused. Its text is what the client sees, without the leading `-`.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum ParameterError {
+    /// A name without a value.
+    #[error("ERR syntax error")]
+    Syntax,
+    /// No parameter has this name.
+    #[error("ERR Unknown option or number of arguments for CONFIG SET - '{0}'")]
+    Unknown(String),
+    /// The parameter cannot have this value.
+    #[error("ERR CONFIG SET failed (possibly related to argument '{name}') - {why}")]
+    Failed {
+        /// The parameter.
+        name: &'static str,
+        /// What is wrong.
+        why: String,
+    },
+}
+
+/// The values of all parameters.
+#[derive(Clone, Debug)]
+pub struct Parameters {
+    /// As text, in the order of the table.
+    values: Vec<String>,
+    // The live ones once more, as numbers.
+    connections_max: usize,
+    idle_timeout_seconds: u64,
+    value_bytes_max: usize,
+}
+
+impl Parameters {
+    /// The values at a node's start.
+    pub(crate) fn new(configuration: &Configuration) -> Parameters {
+        let own = configuration.nodes.iter().find(|node| node.id == configuration.node);
+        Parameters::with(&[
+            (MAXCLIENTS, configuration.connections_max as u64),
+            (PROTO_MAX_BULK_LEN, configuration.value_bytes_max as u64),
+            ("port", own.map_or(0, |node| node.client_port.into())),
+        ])
+    }
+
+    /// The defaults with these changes. They hold even where `CONFIG SET` would not let them be made.
+    fn with(changes: &[(&str, u64)]) -> Parameters {
+        let mut values: Vec<_> = PARAMETERS.iter().map(|parameter| parameter.default.to_string()).collect();
+        for (name, value) in changes {
+            if let Some(row) = position(name.as_bytes()) {
+                values[row] = value.to_string();
+            }
+        }
+        let mut parameters =
+            Parameters { values, connections_max: 0, idle_timeout_seconds: 0, value_bytes_max: 0 };
+        parameters.refresh();
+        parameters
+    }
+
+    /// Most clients at a time (`maxclients`).
+    #[inline]
+    pub fn connections_max(&self) -> usize {
+        self.connections_max
+    }
+
+    /// Seconds after which an idle client is closed (`timeout`); 0 when it never is.
+    #[inline]
+    pub fn idle_timeout_seconds(&self) -> u64 {
+        self.idle_timeout_seconds
+    }
+
+    /// The longest value that a client may store, in bytes (`proto-max-bulk-len`).
+    #[inline]
+    pub fn value_bytes_max(&self) -> usize {
+        self.value_bytes_max
+    }
+
+    /// Answers `CONFIG GET`: the parameters that match any of the patterns, each once.
+    pub(crate) fn get(&self, request: Arguments<'_>, out: &mut ReplyBuffer) {
+        let patterns: Vec<_> = request.iter().skip(2).map(<[u8]>::to_ascii_lowercase).collect();
+        let matches = |name: &str| patterns.iter().any(|pattern| glob::matches(pattern, name.as_bytes()));
+        let matching: Vec<_> =
+            PARAMETERS.iter().zip(&self.values).filter(|(parameter, _)| matches(parameter.name)).collect();
+        out.map(matching.len());
+        for (parameter, value) in matching {
+            out.bulk(parameter.name.as_bytes());
+            out.bulk(value.as_bytes());
+        }
+    }
+
+    /// Carries out `CONFIG SET`: sets all the parameters that the request names, or none.
+    ///
+    /// # Errors
+    /// [`ParameterError`] when one of them is unknown, named twice, or cannot have its value.
+    pub(crate) fn set(&mut self, request: Arguments<'_>) -> Result<(), ParameterError> {
+        let pairs = request.skip(2);
+        if !pairs.len().is_multiple_of(2) {
+            return Err(ParameterError::Syntax);
+        }
+        let mut rows = Vec::new();
+        for name in pairs.iter().step_by(2) {
+            let row = position(name).ok_or_else(|| ParameterError::Unknown(printable(name)))?;
+            if rows.contains(&row) {
+                return Err(PARAMETERS[row].failed("duplicate parameter"));
+            }
+            rows.push(row);
+        }
+        let values = rows.iter().zip(pairs.iter().skip(1).step_by(2));
+        let values = values
+            .map(|(row, value)| PARAMETERS[*row].accept(value, &self.values[*row]))
+            .collect::<Result<Vec<_>, _>>()?;
+        for (row, value) in rows.into_iter().zip(values) {
+            self.values[row] = value;
+        }
+        self.refresh();
+        Ok(())
+    }
+
+    /// Reads the live parameters out of their texts.
+    fn refresh(&mut self) {
+        let number = |name: &str| {
+            let row = position(name.as_bytes());
+            row.and_then(|row| self.values[row].parse::<u64>().ok()).unwrap_or(0)
+        };
+        let (connections, idle, value) = (number(MAXCLIENTS), number(TIMEOUT), number(PROTO_MAX_BULK_LEN));
+        self.connections_max = connections as usize;
+        self.idle_timeout_seconds = idle;
+        self.value_bytes_max = value as usize;
+    }
+}
+
+fn position(name: &[u8]) -> Option<usize> {
+    PARAMETERS.iter().position(|parameter| parameter.name.as_bytes().eq_ignore_ascii_case(name))
+}
+
+impl Parameter {
+    fn failed(&self, why: impl Into<String>) -> ParameterError {
+        ParameterError::Failed { name: self.name, why: why.into() }
+    }
+
+    /// The value as it is to be kept, given what the parameter is now.
+    fn accept(&self, given: &[u8], present: &str) -> Result<String, ParameterError> {
+        let value = self.kind.normalize(given);
+        match self.effect {
+            Live | Kept => value.map_err(|why| self.failed(why)),
+            Fixed if value.is_ok_and(|value| value == present) => Ok(present.to_string()),
+            Fixed => Err(self.failed(format!("it is '{present}' and cannot be changed here"))),
+        }
+    }
+}
+
+impl Kind {
+    /// The value in its one way of writing, or why it is none. The reasons are in Redis's words.
+    fn normalize(&self, given: &[u8]) -> Result<String, String> {
+        let between = |value: i64, least: i64, most: i64| {
+            if (least..=most).contains(&value) {
+                Ok(value.to_string())
+            } else {
+                Err(format!("argument must be between {least} and {most} inclusive"))
+            }
+        };
+        let word = |words: &[&str]| {
+            words.iter().find(|word| word.as_bytes().eq_ignore_ascii_case(given)).map(|word| word.to_string())
+        };
+        match *self {
+            Kind::Text => Ok(String::from_utf8_lossy(given).into_owned()),
+            Kind::YesNo => word(&["yes", "no"]).ok_or_else(|| "argument must be 'yes' or 'no'".to_string()),
+            Kind::Integer(least, most) => {
+                let value = parse_integer(given).ok_or("argument couldn't be parsed into an integer")?;
+                between(value, least, most)
+            }
+            Kind::Bytes(least, most) => {
+                let value = parse_bytes(given).ok_or("argument must be a memory value")?;
+                between(value, least, most)
+            }
+            Kind::OneOf(words) => word(words)
+                .ok_or_else(|| format!("argument(s) must be one of the following: {}", words.join(", "))),
+        }
+    }
+}
+
+/// A number of bytes with or without a unit: `k` is 1000, `kb` is 1024, and so on.
+fn parse_bytes(text: &[u8]) -> Option<i64> {
+    let digits = text.iter().take_while(|byte| byte.is_ascii_digit()).count();
+    let (number, unit) = text.split_at(digits);
+    let unit: i64 = match unit.to_ascii_lowercase().as_slice() {
+        b"" | b"b" => 1,
+        b"k" => 1000,
+        b"kb" => 1 << 10,
+        b"m" => 1_000_000,
+        b"mb" => 1 << 20,
+        b"g" => 1_000_000_000,
+        b"gb" => 1 << 30,
+        _ => return None,
+    };
+    std::str::from_utf8(number).ok()?.parse::<i64>().ok()?.checked_mul(unit)
+}

@@ -1,0 +1,535 @@
+//! Golden scripts: each says in prose what it shows, and holds every message, outcome and change that follows.
+//!
+//! They live in `src/leader_follower/golden`, one file per behaviour, and are the protocol's documentation by
+//! example. To write the transcripts anew after a change (the diff is what there is to review):
+//!
+//! ```text
+//! UPDATE_GOLDENFILES=1 cargo test -p quorate-protocol --test golden
+//! ```
+//!
+//! How to read a transcript: `1 → 2 …` is a message leaving, `1 * …` a change at node 1, and `a: set k v: …`
+//! the outcome of a client's request. The verbs of the scripts are the variants of [`Verb`].
+
+mod world;
+
+use kv::codec::Reader;
+use kv::{Command, Condition, Deadline, Expiry, Reply, SetAnswer};
+use protocol::contract::{NodeId, Result as Outcome};
+use protocol::leader_follower::{Acks, Options, Timing};
+use protocol::{Request, Ticket};
+use std::collections::{BTreeMap, BTreeSet};
+use std::error::Error;
+use std::fmt::Write as _;
+use std::path::Path;
+use world::{Asked, Consequences, Letter, World, show};
+
+/// What a script can say. Nothing leaves a node before it is flushed: a turn is one or more inputs and a flush.
+#[derive(goldenscript::Command)]
+enum Verb {
+    /// Makes a group of `n` nodes, led by node 1 in epoch 1, and lets it settle, unless `fresh=true`.
+    Cluster {
+        #[arg(key)]
+        n: NodeId,
+        #[arg(key)]
+        acks: String,
+        #[arg(key)]
+        reads: Option<String>,
+        /// Bytes of history that each node keeps.
+        #[arg(key)]
+        backlog: Option<usize>,
+        /// Bytes of history kept beyond that for a snapshot under way.
+        #[arg(key)]
+        resync_backlog: Option<usize>,
+        /// Bytes under way to a follower.
+        #[arg(key)]
+        window: Option<usize>,
+        /// Bytes that wait for followers.
+        #[arg(key)]
+        uncommitted: Option<usize>,
+        /// Bytes of a snapshot's chunk.
+        #[arg(key)]
+        chunk: Option<usize>,
+        /// Chunks under way.
+        #[arg(key)]
+        chunks: Option<u32>,
+        #[arg(key, optional)]
+        fresh: bool,
+    },
+    /// A client asks a node to set a key, for so many milliseconds if told.
+    Set {
+        node: NodeId,
+        key: String,
+        value: String,
+        #[arg(key)]
+        client: Option<String>,
+        #[arg(key)]
+        expires: Option<i64>,
+        /// Milliseconds that the client waits.
+        #[arg(key)]
+        timeout: Option<u64>,
+    },
+    /// A client asks a node for a key's value.
+    Get {
+        node: NodeId,
+        key: String,
+        #[arg(key)]
+        client: Option<String>,
+        #[arg(key)]
+        timeout: Option<u64>,
+    },
+    /// A client adds 1 to a key.
+    Incr {
+        node: NodeId,
+        key: String,
+        #[arg(key)]
+        client: Option<String>,
+    },
+    /// A client waits until so many followers hold everything written until now.
+    Wait {
+        node: NodeId,
+        count: u32,
+        #[arg(key)]
+        client: Option<String>,
+        #[arg(key)]
+        timeout: Option<u64>,
+    },
+    /// Ends the turn of a node, or of all.
+    Flush { node: Option<NodeId> },
+    /// Delivers the letters under way that fit, each receiver in one turn. `order=reverse`: the last sent first.
+    Deliver {
+        #[arg(key)]
+        from: Option<NodeId>,
+        #[arg(key)]
+        to: Option<NodeId>,
+        #[arg(key)]
+        kind: Option<String>,
+        #[arg(key)]
+        order: Option<String>,
+    },
+    /// Loses the letters that fit.
+    Drop {
+        #[arg(key)]
+        from: Option<NodeId>,
+        #[arg(key)]
+        to: Option<NodeId>,
+        #[arg(key)]
+        kind: Option<String>,
+    },
+    /// Sends the letters that fit a second time.
+    Duplicate {
+        #[arg(key)]
+        from: Option<NodeId>,
+        #[arg(key)]
+        to: Option<NodeId>,
+        #[arg(key)]
+        kind: Option<String>,
+    },
+    /// Keeps the letters that fit back until `release`.
+    Hold {
+        #[arg(key)]
+        from: Option<NodeId>,
+        #[arg(key)]
+        to: Option<NodeId>,
+        #[arg(key)]
+        kind: Option<String>,
+    },
+    /// Puts held letters back on their way.
+    Release,
+    /// Time passes: both clocks move on, then every node has a turn.
+    Advance { duration: String },
+    /// A node, or each, has a turn in which nothing but time is new.
+    Tick { node: Option<NodeId> },
+    /// A link goes `down`, with all that is under way on it, or `up`. With `hint=false` nobody is told.
+    Link { ends: String, state: String, #[arg(key)] hint: Option<bool> },
+    /// A node stops and forgets everything. With `silent=true` its peers are not told.
+    Crash { node: NodeId, #[arg(key, optional)] silent: bool },
+    /// A crashed node starts with nothing; a leader needs a new epoch.
+    Restart { node: NodeId, #[arg(key)] epoch: Option<u64> },
+    /// The control group says something new, to all or to one node. What is not named stays as it is.
+    Configure {
+        #[arg(key)]
+        epoch: Option<u64>,
+        #[arg(key)]
+        leader: Option<NodeId>,
+        #[arg(key)]
+        in_sync: Option<String>,
+        #[arg(key)]
+        to: Option<NodeId>,
+    },
+    /// How a node, or each, stands.
+    Status { node: Option<NodeId> },
+    /// What each node's table holds, with versions and deadlines, and whether all tables are equal.
+    Table,
+    /// Flushes and delivers until nothing is under way.
+    Stabilize,
+}
+
+#[derive(Default)]
+struct Client {
+    number: u64,
+    asked: u64,
+    waiting: BTreeSet<u64>,
+    seen: u64,
+}
+
+#[derive(Default)]
+struct Script {
+    world: Option<World>,
+    clients: BTreeMap<String, Client>,
+    questions: BTreeMap<Ticket, String>,
+    transcript: String,
+}
+
+type Done = Result<(), Box<dyn Error>>;
+
+impl goldenscript::Runner for Script {
+    type Command = Verb;
+
+    fn run(&mut self, verb: &Verb, _context: &goldenscript::Context) -> Result<String, Box<dyn Error>> {
+        self.carry_out(verb)?;
+        Ok(std::mem::take(&mut self.transcript))
+    }
+}
+
+impl Script {
+    fn carry_out(&mut self, verb: &Verb) -> Done {
+        match verb {
+            Verb::Cluster { n, acks, fresh, .. } => {
+                let mut world = World::new(*n, options(verb, acks)?, timing(verb));
+                let consequences: Vec<_> = world.members().map(|id| (id, world.configure(id))).collect();
+                self.world = Some(world);
+                consequences.into_iter().for_each(|(id, consequence)| self.note(id, consequence));
+                if !fresh {
+                    for _ in 0..4 {
+                        self.advance(100)?;
+                        self.stabilize()?;
+                    }
+                    self.transcript.clear();
+                }
+            }
+            Verb::Set { node, key, value, client, expires, timeout } => {
+                let command = Command::Set {
+                    key: key.as_bytes(),
+                    value: value.as_bytes(),
+                    expiry: expires.map_or(Expiry::Clear, |ms| Expiry::Set(Deadline::In(ms))),
+                    condition: Condition::Always,
+                    answer: SetAnswer::Status,
+                };
+                self.ask(*node, client, *timeout, Request::Command(command))?;
+            }
+            Verb::Get { node, key, client, timeout } => {
+                self.ask(*node, client, *timeout, Request::Command(Command::Get { key: key.as_bytes() }))?;
+            }
+            Verb::Incr { node, key, client } => {
+                let command = Command::IncrementBy { key: key.as_bytes(), delta: 1 };
+                self.ask(*node, client, None, Request::Command(command))?;
+            }
+            Verb::Wait { node, count, client, timeout } => {
+                self.ask(*node, client, *timeout, Request::Wait { offset: u64::MAX, count: *count })?;
+            }
+            Verb::Flush { node } => self.each(*node, World::flush)?,
+            Verb::Tick { node } => {
+                self.each(*node, World::tick)?;
+                self.each(*node, World::flush)?;
+            }
+            Verb::Advance { duration } => self.advance(milliseconds(duration)?)?,
+            Verb::Deliver { from, to, kind, order } => {
+                let reverse = order.as_deref() == Some("reverse");
+                self.deliver(&Fits { from: *from, to: *to, kind: kind.clone() }, reverse)?;
+            }
+            Verb::Drop { from, to, kind } => {
+                let lost = self.take(&Fits { from: *from, to: *to, kind: kind.clone() })?;
+                self.tell("lost", &lost);
+            }
+            Verb::Duplicate { from, to, kind } => {
+                let fits = Fits { from: *from, to: *to, kind: kind.clone() };
+                let world = self.world()?;
+                let copies: Vec<Letter> =
+                    world.network.iter().filter(|letter| fits.fit(letter)).cloned().collect();
+                world.network.extend(copies.iter().cloned());
+                self.tell("twice", &copies);
+            }
+            Verb::Hold { from, to, kind } => {
+                let fits = Fits { from: *from, to: *to, kind: kind.clone() };
+                let mut held = Vec::new();
+                for letter in self.world()?.network.iter_mut().filter(|letter| fits.fit(letter)) {
+                    letter.held = true;
+                    held.push(letter.clone());
+                }
+                self.tell("held", &held);
+            }
+            Verb::Release => self.world()?.network.iter_mut().for_each(|letter| letter.held = false),
+            Verb::Link { ends, state, hint } => {
+                let (one, other) = ends.split_once('-').ok_or("a link is named like 1-2")?;
+                self.link(one.parse()?, other.parse()?, state == "up", hint.unwrap_or(true))?;
+            }
+            Verb::Crash { node, silent } => {
+                self.world()?.crash(*node);
+                if !silent {
+                    self.hint_all(*node, false)?;
+                }
+            }
+            Verb::Restart { node, epoch } => {
+                let world = self.world()?;
+                world.configuration.epoch = epoch.unwrap_or(world.configuration.epoch);
+                world.restart(*node);
+                self.each(Some(*node), World::configure)?;
+                self.hint_all(*node, true)?;
+            }
+            Verb::Configure { epoch, leader, in_sync, to } => {
+                let configuration = &mut self.world()?.configuration;
+                configuration.epoch = epoch.unwrap_or(configuration.epoch);
+                configuration.leader = leader.unwrap_or(configuration.leader);
+                if let Some(in_sync) = in_sync {
+                    configuration.in_sync =
+                        in_sync.split(',').map(|id| id.trim().parse()).collect::<Result<_, _>>()?;
+                }
+                self.each(*to, World::configure)?;
+            }
+            Verb::Status { node } => {
+                for id in self.which(*node)? {
+                    let shown = self.world()?.status(id).map(|status| show::status(&status));
+                    writeln!(self.transcript, "{id}: {}", shown.unwrap_or_else(|| "crashed".into()))?;
+                }
+            }
+            Verb::Table => self.tables()?,
+            Verb::Stabilize => self.stabilize()?,
+        }
+        Ok(())
+    }
+
+    fn world(&mut self) -> Result<&mut World, Box<dyn Error>> {
+        self.world.as_mut().ok_or_else(|| "a script begins with `cluster`".into())
+    }
+
+    fn which(&mut self, node: Option<NodeId>) -> Result<Vec<NodeId>, Box<dyn Error>> {
+        Ok(node.map_or(self.world()?.members().collect(), |id| vec![id]))
+    }
+
+    fn each(&mut self, node: Option<NodeId>, act: impl Fn(&mut World, NodeId) -> Consequences) -> Done {
+        for id in self.which(node)? {
+            let consequences = act(self.world()?, id);
+            self.note(id, consequences);
+        }
+        Ok(())
+    }
+
+    /// Writes down what followed, and puts the letters on their way.
+    fn note(&mut self, id: NodeId, consequences: Consequences) {
+        for trace in &consequences.traces {
+            self.transcript += &format!("{id} * {}\n", show::trace(trace));
+        }
+        for (outcome, reply) in &consequences.outcomes {
+            let question = self.questions.remove(&outcome.ticket).unwrap_or("?".into());
+            self.transcript += &format!("{question}: {}\n", show::outcome(&outcome.result, reply));
+            for client in self.clients.values_mut().filter(|client| client.number == outcome.ticket.client) {
+                client.waiting.remove(&outcome.ticket.sequence);
+                if let Outcome::Done { offset, .. } = outcome.result {
+                    client.seen = client.seen.max(offset);
+                }
+            }
+        }
+        for letter in &consequences.letters {
+            self.transcript += &format!("{}\n", show::letter(letter));
+        }
+        if let Some(world) = &mut self.world {
+            world.post(consequences.letters);
+        }
+    }
+
+    fn ask(
+        &mut self,
+        node: NodeId,
+        client: &Option<String>,
+        timeout: Option<u64>,
+        request: Request<'_>,
+    ) -> Done {
+        const TIMEOUT_MS: u64 = 5000;
+        let name = client.clone().unwrap_or("a".into());
+        let number = self.clients.len() as u64 + 1;
+        let client = self
+            .clients
+            .entry(name.clone())
+            .or_insert_with(|| Client { number, ..Client::default() });
+        client.asked += 1;
+        let ticket = Ticket { client: client.number, sequence: client.asked };
+        let (follows, seen) = (!client.waiting.is_empty(), client.seen);
+        client.waiting.insert(ticket.sequence);
+        let question = match &request {
+            Request::Command(command) => show::command(command),
+            Request::Wait { count, .. } => format!("wait {count}"),
+        };
+        self.questions.insert(ticket, format!("{name}: {question}"));
+        let world = self.world()?;
+        let deadline_us = world.now.monotonic_us + timeout.unwrap_or(TIMEOUT_MS) * 1000;
+        let consequences = world.request(node, Asked { ticket, follows, seen, deadline_us }, request);
+        self.note(node, consequences);
+        Ok(())
+    }
+
+    /// Takes the letters that fit out of the network.
+    fn take(&mut self, fits: &Fits) -> Result<Vec<Letter>, Box<dyn Error>> {
+        let network = &mut self.world()?.network;
+        let (taken, left) = std::mem::take(network).into_iter().partition(|letter| fits.fit(letter));
+        *network = left;
+        Ok(taken)
+    }
+
+    fn tell(&mut self, what: &str, letters: &[Letter]) {
+        for letter in letters {
+            self.transcript += &format!("{what}: {}\n", show::letter(letter));
+        }
+    }
+
+    fn deliver(&mut self, fits: &Fits, reverse: bool) -> Done {
+        let mut letters = self.take(fits)?;
+        if reverse {
+            letters.reverse();
+        }
+        let mut receivers = BTreeSet::new();
+        for letter in letters {
+            let consequences = self.world()?.deliver(&letter);
+            self.note(letter.to, consequences);
+            receivers.insert(letter.to);
+        }
+        for id in receivers {
+            self.each(Some(id), World::flush)?;
+        }
+        Ok(())
+    }
+
+    fn stabilize(&mut self) -> Done {
+        const ROUNDS_MAX: usize = 1000;
+        self.each(None, World::flush)?;
+        for _ in 0..ROUNDS_MAX {
+            if self.world()?.network.iter().all(|letter| letter.held) {
+                return Ok(());
+            }
+            self.deliver(&Fits::default(), false)?;
+        }
+        Err("the group never becomes quiet".into())
+    }
+
+    fn advance(&mut self, milliseconds: u64) -> Done {
+        self.world()?.advance(milliseconds);
+        self.each(None, World::tick)?;
+        self.each(None, World::flush)
+    }
+
+    fn link(&mut self, one: NodeId, other: NodeId, up: bool, hint: bool) -> Done {
+        self.world()?.set_link(one, other, up);
+        if hint {
+            self.each(Some(one), |world, id| world.hint(id, other, up))?;
+            self.each(Some(other), |world, id| world.hint(id, one, up))?;
+        }
+        Ok(())
+    }
+
+    /// Tells a node and its peers that the links between them came up or went down.
+    fn hint_all(&mut self, node: NodeId, up: bool) -> Done {
+        for peer in self.which(None)?.into_iter().filter(|peer| *peer != node) {
+            self.each(Some(node), |world, id| world.hint(id, peer, up))?;
+            self.each(Some(peer), |world, id| world.hint(id, node, up))?;
+        }
+        Ok(())
+    }
+
+    fn tables(&mut self) -> Done {
+        let world = self.world.as_mut().ok_or("a script begins with `cluster`")?;
+        let mut digests = BTreeSet::new();
+        for id in world.alive() {
+            digests.insert(world.replica(id).map(|replica| replica.table().digest()));
+            let keys = elements(&world.peek(id, &Command::Keys { pattern: b"*" }));
+            let keys: BTreeSet<String> = keys.into_iter().skip(1).collect();
+            let mut entries = Vec::new();
+            for key in keys {
+                // An array of three: value, version, deadline.
+                let entry = elements(&world.peek(id, &Command::Fetch { key: key.as_bytes() }));
+                let deadline = if entry[3] == "nothing" { "" } else { &format!(" until {}", entry[3]) };
+                entries.push(format!("{key}={} v{}{deadline}", entry[1], entry[2]));
+            }
+            let shown = if entries.is_empty() { "empty".into() } else { entries.join(", ") };
+            writeln!(self.transcript, "{id}: {shown}")?;
+        }
+        writeln!(self.transcript, "{}", if digests.len() == 1 { "all equal" } else { "not equal" })?;
+        Ok(())
+    }
+}
+
+/// Which letters a verb is about: all that are not held, when nothing is named.
+#[derive(Default)]
+struct Fits {
+    from: Option<NodeId>,
+    to: Option<NodeId>,
+    kind: Option<String>,
+}
+
+impl Fits {
+    fn fit(&self, letter: &Letter) -> bool {
+        !letter.held
+            && self.from.is_none_or(|from| letter.from == from)
+            && self.to.is_none_or(|to| letter.to == to)
+            && self.kind.as_ref().is_none_or(|kind| show::kind(&letter.message()) == kind)
+    }
+}
+
+/// The elements of a flat reply as text, its head included.
+fn elements(encoded: &[u8]) -> Vec<String> {
+    let mut reader = Reader::new(encoded);
+    let mut elements = Vec::new();
+    while let Ok(reply) = Reply::decode(&mut reader) {
+        elements.push(match reply {
+            Reply::Bulk(bytes) => String::from_utf8_lossy(bytes).into_owned(),
+            Reply::Integer(integer) => integer.to_string(),
+            Reply::Null => "nothing".into(),
+            other => format!("{other:?}"),
+        });
+    }
+    elements
+}
+
+fn milliseconds(duration: &str) -> Result<u64, Box<dyn Error>> {
+    match duration.strip_suffix("ms") {
+        Some(number) => Ok(number.parse()?),
+        None => Err("a duration is told like 100ms".into()),
+    }
+}
+
+fn options(verb: &Verb, acks: &str) -> Result<Options, Box<dyn Error>> {
+    let Verb::Cluster { reads, backlog, .. } = verb else { return Err("not a cluster".into()) };
+    Ok(Options {
+        acks: match acks {
+            "none" => Acks::None,
+            "majority" => Acks::Majority,
+            "all" => Acks::All,
+            count => Acks::Count(count.parse()?),
+        },
+        reads_any: reads.as_deref() == Some("any"),
+        backlog_bytes: backlog.unwrap_or(1 << 20),
+    })
+}
+
+fn timing(verb: &Verb) -> Timing {
+    let mut timing = Timing::default();
+    if let Verb::Cluster { window, uncommitted, chunk, chunks, resync_backlog, .. } = verb {
+        timing.window_bytes = window.unwrap_or(timing.window_bytes);
+        timing.uncommitted_bytes_max = uncommitted.unwrap_or(timing.uncommitted_bytes_max);
+        timing.chunk_bytes = chunk.unwrap_or(timing.chunk_bytes);
+        timing.chunk_window = chunks.unwrap_or(timing.chunk_window);
+        timing.resync_backlog_bytes_max = resync_backlog.unwrap_or(timing.resync_backlog_bytes_max);
+    }
+    timing
+}
+
+#[test]
+fn golden_scripts() -> std::io::Result<()> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/leader_follower/golden");
+    let mut scripts =
+        std::fs::read_dir(folder)?.map(|entry| Ok(entry?.path())).collect::<std::io::Result<Vec<_>>>()?;
+    scripts.sort();
+    for script in scripts {
+        println!("{}", script.display()); // The last one told is the one that failed.
+        goldenscript::run(&mut Script::default(), &script)?;
+    }
+    Ok(())
+}

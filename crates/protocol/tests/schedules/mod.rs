@@ -1,0 +1,563 @@
+//! One random schedule: clients, a bad network, crashes, a control group, and in the end everything heals.
+
+#![allow(unreachable_pub, reason = "a module of a test program")]
+
+pub mod oracle;
+pub mod plant;
+pub mod random;
+
+use crate::world::{Asked, Consequences, World, show};
+use kv::{Command, Condition, Deadline, Expiry, SetAnswer};
+use oracle::{COUNTER, Check, FLEETING, KEYS, Oracle, Question};
+use plant::Plant;
+use protocol::contract::{NodeId, Result as Outcome};
+use protocol::leader_follower::{Acks, Options, Timing};
+use protocol::{Request, Ticket};
+use random::Random;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// How likely each kind of trouble is in this schedule, in percent of steps. Many are 0: a search in which
+/// everything always happens at once finds less.
+struct Trouble {
+    lose: u64,
+    duplicate: u64,
+    reorder: u64,
+    cut: u64,
+    crash: u64,
+    depose: u64,
+    jump: u64,
+}
+
+struct Client {
+    asked: u64,
+    waiting: BTreeSet<u64>,
+    /// The newest write that it was told of.
+    seen: u64,
+}
+
+pub struct Schedule {
+    random: Random,
+    world: World,
+    oracle: Oracle,
+    trouble: Trouble,
+    clients: Vec<Client>,
+    /// Where each open request was put.
+    asked_at: BTreeMap<Ticket, NodeId>,
+    acks: Acks,
+    /// Nodes that lost their memory and are not known to have got it back.
+    damaged: BTreeSet<NodeId>,
+    /// Whether another node than the first has ever led.
+    failed_over: bool,
+    values: u64,
+    plant: Option<Plant>,
+    told: bool,
+}
+
+impl Schedule {
+    /// The schedule of a seed. With `told` it prints what happens.
+    pub fn new(seed: u64, plant: Option<Plant>, told: bool) -> Schedule {
+        let mut random = Random::new(seed);
+        let nodes = if random.percent(60) { 3 } else { 5 };
+        let acks = match random.below(5) {
+            0 => Acks::None,
+            1 => Acks::Count(1),
+            2 | 3 => Acks::Majority,
+            _ => Acks::All,
+        };
+        // Small enough for full resyncs, batches that are closed within a turn, and waiting for slow followers.
+        let options = Options {
+            acks,
+            reads_any: random.percent(50),
+            backlog_bytes: [200, 2_000, 1 << 20][random.below(3) as usize],
+        };
+        let timing = Timing {
+            batch_bytes: [1, 60, 1 << 20][random.below(3) as usize],
+            window_bytes: [100, 1 << 20][random.below(2) as usize],
+            uncommitted_bytes_max: [2_000, 1 << 20][random.below(2) as usize],
+            chunk_bytes: [1, 40, 1 << 20][random.below(3) as usize],
+            chunk_window: [1, 8][random.below(2) as usize],
+            resync_backlog_bytes_max: [500, 1 << 20][random.below(2) as usize],
+            ..Timing::default()
+        };
+        let mut some = |chance: u64, most: u64| {
+            if random.percent(chance) { 1 + random.below(most) } else { 0 }
+        };
+        let trouble = Trouble {
+            lose: some(50, 10),
+            duplicate: some(50, 10),
+            reorder: some(50, 50),
+            cut: some(50, 3),
+            crash: some(70, 4),
+            depose: some(50, 3),
+            jump: some(50, 3),
+        };
+        let world = World::new(nodes, options, timing);
+        let oracle = Oracle::new(acks, acks.needed(&world.configuration));
+        let client = || Client { asked: 0, waiting: BTreeSet::new(), seen: 0 };
+        let schedule = Schedule {
+            random,
+            world,
+            oracle,
+            trouble,
+            clients: (0..3).map(|_| client()).collect(),
+            asked_at: BTreeMap::new(),
+            acks,
+            damaged: BTreeSet::new(),
+            failed_over: false,
+            values: 0,
+            plant,
+            told,
+        };
+        schedule.tell(&format!("{nodes} nodes, {options:?}, {timing:?}"));
+        schedule
+    }
+
+    /// Runs it to its end.
+    pub fn run(mut self) -> Check {
+        for id in self.world.alive() {
+            self.configure(id)?;
+        }
+        if self.random.percent(80) {
+            self.settle(5)?; // Most schedules begin with a group in order, some with one that begins.
+        }
+        let steps = 30 + self.random.below(200);
+        for _ in 0..steps {
+            self.step()?;
+        }
+        self.tell("everything heals");
+        self.heal()
+    }
+
+    fn tell(&self, line: &str) {
+        if self.told {
+            println!("{:>12} {line}", self.world.now.monotonic_us);
+        }
+    }
+
+    // One step.
+
+    fn step(&mut self) -> Check {
+        self.world.now.monotonic_us += 1 + self.random.below(300);
+        let trouble = self.random.below(100);
+        let mut below = 0;
+        let mut is = |percent: u64| {
+            below += percent;
+            trouble < below
+        };
+        match () {
+            () if is(self.trouble.lose) => self.lose(),
+            () if is(self.trouble.duplicate) => self.duplicate(),
+            () if is(self.trouble.cut) => return self.cut_or_mend(),
+            () if is(self.trouble.crash) => return self.crash_or_restart(),
+            () if is(self.trouble.depose) => return self.control(),
+            () if is(self.trouble.jump) => {
+                let jump = self.random.below(3000);
+                self.world.advance(jump);
+            }
+            () => match self.random.below(10) {
+                0..=2 => return self.ask(),
+                3 | 4 => return self.turn(),
+                _ => return self.deliver_one(),
+            },
+        }
+        Ok(())
+    }
+
+    /// A node's turn ends, perhaps after time has passed.
+    fn turn(&mut self) -> Check {
+        let Some(id) = self.random.pick(&self.world.alive()) else { return Ok(()) };
+        if self.random.percent(50) {
+            let passed = self.random.below(60);
+            self.world.advance(passed);
+            let consequences = self.world.tick(id);
+            self.note(id, consequences)?;
+        }
+        self.flush(id)
+    }
+
+    fn deliver_one(&mut self) -> Check {
+        let count = self.world.network.len() as u64;
+        if count == 0 {
+            return Ok(());
+        }
+        // Mostly the first on its link, sometimes one that overtakes.
+        let mut index = self.random.below(count) as usize;
+        if !self.random.percent(self.trouble.reorder) {
+            let chosen = &self.world.network[index];
+            let ends = (chosen.from, chosen.to);
+            index = self.world.network.iter().position(|letter| (letter.from, letter.to) == ends).unwrap_or(index);
+        }
+        self.deliver(index)?;
+        Ok(())
+    }
+
+    fn deliver(&mut self, index: usize) -> Check {
+        let letter = self.world.network.remove(index);
+        self.tell(&format!("  deliver {}", show::letter(&letter)));
+        let consequences = self.world.deliver(&letter);
+        self.note(letter.to, consequences)?;
+        if self.random.percent(70) { self.flush(letter.to) } else { Ok(()) }
+    }
+
+    fn lose(&mut self) {
+        let count = self.world.network.len() as u64;
+        if count > 0 {
+            let letter = self.world.network.remove(self.random.below(count) as usize);
+            self.tell(&format!("  lose {}", show::letter(&letter)));
+        }
+    }
+
+    fn duplicate(&mut self) {
+        let count = self.world.network.len() as u64;
+        if count > 0 {
+            let letter = self.world.network[self.random.below(count) as usize].clone();
+            self.tell(&format!("  duplicate {}", show::letter(&letter)));
+            self.world.network.push(letter);
+        }
+    }
+
+    fn flush(&mut self, id: NodeId) -> Check {
+        let consequences = self.world.flush(id);
+        self.note(id, consequences)
+    }
+
+    /// Looks at everything that followed from an input, and puts the letters on their way.
+    fn note(&mut self, id: NodeId, mut consequences: Consequences) -> Check {
+        for trace in &consequences.traces {
+            self.tell(&format!("{id} * {}", show::trace(trace)));
+        }
+        if let Some(plant) = self.plant {
+            let statuses = self.world.alive().into_iter().filter_map(|id| self.world.status(id));
+            let leaders = statuses.filter(|status| status.role == "leader");
+            let head = leaders.map(|status| status.offset).max().unwrap_or(0);
+            consequences.letters.iter_mut().for_each(|letter| plant.spoil(letter, head));
+        }
+        // The tables first: an outcome may not tell what no replica may show yet.
+        self.oracle.look(&self.world, id, &consequences.traces)?;
+        for (outcome, reply) in &consequences.outcomes {
+            self.tell(&format!("{:?} {}", outcome.ticket, show::outcome(&outcome.result, reply)));
+            let at_leader = id == self.world.configuration.leader;
+            self.oracle.answer(outcome.ticket, &outcome.result, reply, at_leader)?;
+            self.asked_at.remove(&outcome.ticket);
+            let client = &mut self.clients[outcome.ticket.client as usize];
+            client.waiting.remove(&outcome.ticket.sequence);
+            if let Outcome::Done { offset, .. } = outcome.result {
+                client.seen = client.seen.max(offset);
+            }
+        }
+        for letter in &consequences.letters {
+            self.tell(&show::letter(letter));
+        }
+        self.world.post(consequences.letters);
+        self.notice_repair();
+        Ok(())
+    }
+
+    /// A damaged node is whole again when it holds what a leader that serves holds.
+    fn notice_repair(&mut self) {
+        if self.damaged.is_empty() {
+            return;
+        }
+        let Some(leader) = self.world.status(self.world.configuration.leader) else { return };
+        if leader.role != "leader" || !leader.ready || leader.epoch != self.world.configuration.epoch {
+            return;
+        }
+        let world = &self.world;
+        self.damaged.retain(|id| {
+            let in_step = |status: protocol::leader_follower::Status| {
+                status.ready && status.epoch == leader.epoch && status.offset >= leader.offset
+            };
+            !world.status(*id).is_some_and(in_step)
+        });
+    }
+
+    // Clients.
+
+    fn ask(&mut self) -> Check {
+        let client = self.random.below(self.clients.len() as u64);
+        let leader = self.world.configuration.leader;
+        let alive = self.world.alive();
+        let node = if self.random.percent(85) { Some(leader) } else { self.random.pick(&alive) };
+        let Some(node) = node.filter(|node| self.may_be_asked(*node)) else { return Ok(()) };
+        let value = format!("value{}", self.values);
+        let key = KEYS[self.random.below(KEYS.len() as u64) as usize];
+        let set = |key: &'static str, expiry: Expiry| Command::Set {
+            key: key.as_bytes(),
+            value: value.as_bytes(),
+            expiry,
+            condition: Condition::Always,
+            answer: SetAnswer::Status,
+        };
+        let (request, question) = match self.random.below(20) {
+            0..=8 => {
+                self.values += 1;
+                let question = Question::Set { key, value: value.clone() };
+                (Request::Command(set(key, Expiry::Clear)), question)
+            }
+            9..=11 => {
+                let command = Command::IncrementBy { key: COUNTER.as_bytes(), delta: 1 };
+                (Request::Command(command), Question::Add)
+            }
+            12 => {
+                let expiry = Expiry::Set(Deadline::In(1 + self.random.below(200) as i64));
+                (Request::Command(set(FLEETING, expiry)), Question::Other)
+            }
+            13 => {
+                let count = 1 + self.random.below(3) as u32;
+                (Request::Wait { offset: u64::MAX, count }, Question::Other)
+            }
+            _ => (Request::Command(Command::Get { key: key.as_bytes() }), Question::Get { key }),
+        };
+        let asker = &mut self.clients[client as usize];
+        asker.asked += 1;
+        let ticket = Ticket { client, sequence: asker.asked };
+        let timeout_ms = [20, 300, 3000][self.random.below(3) as usize];
+        let asked = Asked {
+            ticket,
+            follows: !asker.waiting.is_empty(),
+            seen: asker.seen,
+            deadline_us: self.world.now.monotonic_us + timeout_ms * 1000,
+        };
+        asker.waiting.insert(ticket.sequence);
+        self.asked_at.insert(ticket, node);
+        self.tell(&format!("{ticket:?} asks {node} {question:?}"));
+        self.oracle.ask(ticket, question);
+        let consequences = self.world.request(node, asked, request);
+        self.note(node, consequences)?;
+        if self.random.percent(50) { self.flush(node) } else { Ok(()) }
+    }
+
+    /// A deposed leader's lease has run out: it is not asked any more.
+    fn may_be_asked(&self, id: NodeId) -> bool {
+        let Some(status) = self.world.status(id) else { return false };
+        status.role != "leader" || status.epoch == self.world.configuration.epoch
+    }
+
+    // Trouble.
+
+    fn cut_or_mend(&mut self) -> Check {
+        let members: Vec<NodeId> = self.world.members().collect();
+        let (Some(one), Some(other)) = (self.random.pick(&members), self.random.pick(&members)) else {
+            return Ok(());
+        };
+        if one == other {
+            return Ok(());
+        }
+        let up = self.world.is_cut(one, other);
+        self.set_link(one, other, up)
+    }
+
+    fn set_link(&mut self, one: NodeId, other: NodeId, up: bool) -> Check {
+        self.tell(&format!("link {one}-{other} {}", if up { "up" } else { "down" }));
+        self.world.set_link(one, other, up);
+        // A broken link is not always noticed; a new one always is.
+        if up || self.random.percent(70) {
+            let consequences = self.world.hint(one, other, up);
+            self.note(one, consequences)?;
+            let consequences = self.world.hint(other, one, up);
+            self.note(other, consequences)?;
+        }
+        Ok(())
+    }
+
+    /// How many replicas may be without memory at once.
+    fn survives(&self) -> usize {
+        let others = self.world.members().count() - 1;
+        match self.acks {
+            Acks::None => others, // Loses what it must, and says so; the rest must hold all the same.
+            _ => self.acks.needed(&self.world.configuration),
+        }
+    }
+
+    fn may_crash(&self, id: NodeId) -> bool {
+        let matters = |id: &NodeId| {
+            self.acks != Acks::All || self.world.configuration.in_sync.contains(id)
+        };
+        let mut without = self.damaged.clone();
+        without.insert(id);
+        without.iter().filter(|id| matters(id)).count() <= self.survives()
+    }
+
+    fn crash_or_restart(&mut self) -> Check {
+        let members: Vec<NodeId> = self.world.members().collect();
+        let Some(id) = self.random.pick(&members) else { return Ok(()) };
+        if self.world.is_alive(id) {
+            if self.may_crash(id) { self.crash(id) } else { Ok(()) }
+        } else {
+            self.restart(id)
+        }
+    }
+
+    fn crash(&mut self, id: NodeId) -> Check {
+        self.tell(&format!("{id} crashes"));
+        self.world.crash(id);
+        self.damaged.insert(id);
+        let lost: Vec<Ticket> =
+            self.asked_at.iter().filter(|(_, node)| **node == id).map(|(ticket, _)| *ticket).collect();
+        for ticket in lost {
+            self.oracle.lose(ticket);
+            self.asked_at.remove(&ticket);
+            self.clients[ticket.client as usize].waiting.remove(&ticket.sequence);
+        }
+        if id == self.world.configuration.leader {
+            self.oracle.forget_promises();
+            self.clients.iter_mut().filter(|_| self.acks == Acks::None).for_each(|client| client.seen = 0);
+        }
+        for peer in self.world.alive() {
+            if self.random.percent(50) {
+                let consequences = self.world.hint(peer, id, false);
+                self.note(peer, consequences)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn restart(&mut self, id: NodeId) -> Check {
+        self.tell(&format!("{id} restarts"));
+        self.world.restart(id);
+        if id == self.world.configuration.leader {
+            self.world.configuration.epoch += 1;
+        }
+        self.configure(id)?;
+        for peer in self.world.alive().into_iter().filter(|peer| *peer != id) {
+            if !self.world.is_cut(id, peer) {
+                self.set_link(id, peer, true)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn configure(&mut self, id: NodeId) -> Check {
+        self.tell(&format!("{id} is told {:?}", self.world.configuration));
+        let consequences = self.world.configure(id);
+        self.note(id, consequences)
+    }
+
+    /// The control group decides something.
+    fn control(&mut self) -> Check {
+        if self.acks == Acks::All && self.random.percent(60) {
+            return self.change_in_sync();
+        }
+        let candidates: Vec<NodeId> = match self.acks {
+            Acks::All => self.world.configuration.in_sync.clone(),
+            _ => self.world.members().collect(),
+        };
+        let alive = candidates.into_iter().filter(|id| self.world.is_alive(*id)).collect::<Vec<_>>();
+        let Some(leader) = self.random.pick(&alive) else { return Ok(()) };
+        self.failed_over |= leader != self.world.configuration.leader;
+        self.world.configuration.epoch += 1;
+        self.world.configuration.leader = leader;
+        self.oracle.forget_promises();
+        self.clients.iter_mut().filter(|_| self.acks == Acks::None).for_each(|client| client.seen = 0);
+        for id in self.world.alive() {
+            if id == leader || self.random.percent(50) {
+                self.configure(id)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// A replica leaves the in-sync set, or one that holds all that its leader holds comes back into it.
+    fn change_in_sync(&mut self) -> Check {
+        let configuration = &self.world.configuration;
+        let Some(leader) = self.world.status(configuration.leader) else { return Ok(()) };
+        if leader.role != "leader" || leader.epoch != configuration.epoch {
+            return Ok(());
+        }
+        let others: Vec<NodeId> = self.world.members().filter(|id| *id != configuration.leader).collect();
+        let Some(id) = self.random.pick(&others) else { return Ok(()) };
+        let mut in_sync = configuration.in_sync.clone();
+        if in_sync.contains(&id) {
+            in_sync.retain(|member| *member != id);
+            let damaged = in_sync.iter().filter(|id| self.damaged.contains(id)).count();
+            if damaged == in_sync.len() {
+                return Ok(()); // Nobody would be left that holds everything.
+            }
+        } else {
+            let Some(status) = self.world.status(id) else { return Ok(()) };
+            let in_step = status.ready && status.epoch == leader.epoch && status.offset >= leader.offset;
+            if !in_step {
+                return Ok(());
+            }
+            in_sync.push(id);
+            in_sync.sort_unstable();
+        }
+        self.world.configuration.in_sync = in_sync;
+        self.oracle.needed = self.oracle.needed.min(self.acks.needed(&self.world.configuration));
+        self.configure(self.world.configuration.leader)
+    }
+
+    // The end.
+
+    /// So many rounds in which time passes and everything is delivered.
+    fn settle(&mut self, rounds: usize) -> Check {
+        for _ in 0..rounds {
+            self.world.advance(50);
+            for id in self.world.alive() {
+                let consequences = self.world.tick(id);
+                self.note(id, consequences)?;
+                self.flush(id)?;
+            }
+            // What is sent while this is delivered arrives in the next round.
+            for _ in 0..self.world.network.len() {
+                self.world.now.monotonic_us += 1;
+                let letter = self.world.network.remove(0);
+                self.tell(&format!("  deliver {}", show::letter(&letter)));
+                let consequences = self.world.deliver(&letter);
+                self.note(letter.to, consequences)?;
+            }
+            for id in self.world.alive() {
+                self.flush(id)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn heal(&mut self) -> Check {
+        const ROUNDS_MAX: usize = 1000;
+        let members: Vec<NodeId> = self.world.members().collect();
+        for one in &members {
+            for other in members.iter().filter(|other| *other > one) {
+                if self.world.is_cut(*one, *other) {
+                    self.set_link(*one, *other, true)?;
+                }
+            }
+        }
+        for id in &members {
+            if !self.world.is_alive(*id) {
+                self.restart(*id)?;
+            }
+        }
+        for id in &members {
+            if self.world.status(*id).is_some_and(|status| status.epoch < self.world.configuration.epoch) {
+                self.configure(*id)?;
+            }
+        }
+        let leader = self.world.configuration.leader;
+        for _ in 0..ROUNDS_MAX {
+            self.settle(1)?;
+            if self.is_whole() && self.oracle.unanswered() == 0 {
+                return self.oracle.settle(&mut self.world);
+            }
+        }
+        let statuses: Vec<String> = members
+            .iter()
+            .filter_map(|id| Some(format!("{id}: {}", show::status(&self.world.status(*id)?))))
+            .collect();
+        let open = self.oracle.unanswered();
+        Err(format!("led by {leader}, it does not heal, {open} unanswered\n{}", statuses.join("\n")))
+    }
+
+    fn is_whole(&self) -> bool {
+        let statuses: Vec<_> = self.world.members().filter_map(|id| self.world.status(id)).collect();
+        let digests: BTreeSet<u64> = self
+            .world
+            .members()
+            .filter_map(|id| self.world.replica(id))
+            .map(|replica| replica.table().digest())
+            .collect();
+        let offsets: BTreeSet<u64> =
+            statuses.iter().flat_map(|status| [status.offset, status.applied]).collect();
+        statuses.iter().all(|status| status.ready) && digests.len() == 1 && offsets.len() == 1
+    }
+}

@@ -1,0 +1,118 @@
+//! The node processes: started together, watched, stopped together.
+
+use std::fs::OpenOptions;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use rustix::process::{Pid, Signal, kill_process};
+use signal_hook::consts::SIGCHLD;
+use signal_hook::iterator::Signals;
+
+use super::settings::{Folder, Settings};
+
+/// How long nodes may take to stop before they are killed.
+const STOP_WITHIN: Duration = Duration::from_secs(5);
+
+/// How often it is looked whether they have.
+const LOOK_EVERY: Duration = Duration::from_millis(5);
+
+/// All nodes' processes, by id from 1.
+pub(super) struct Children {
+    nodes: Vec<Node>,
+}
+
+struct Node {
+    id: u16,
+    child: Child,
+    status: Option<ExitStatus>,
+}
+
+impl Children {
+    /// Starts every node.
+    ///
+    /// # Errors
+    /// A process cannot be started; those that were are stopped.
+    pub(super) fn start(folder: &Folder, settings: &Settings) -> Result<Children> {
+        let mut children = Children { nodes: Vec::new() };
+        for id in settings.ids() {
+            match spawn(folder, id) {
+                Ok(child) => children.nodes.push(Node { id, child, status: None }),
+                Err(error) => {
+                    children.kill();
+                    return Err(error).with_context(|| format!("cannot start node {id}"));
+                }
+            }
+        }
+        Ok(children)
+    }
+
+    /// A node's process id.
+    pub(super) fn process(&self, id: u16) -> u32 {
+        self.nodes[usize::from(id) - 1].child.id()
+    }
+
+    /// Who has ended since this was asked last.
+    pub(super) fn ended(&mut self) -> Vec<u16> {
+        let mut ended = Vec::new();
+        for node in self.nodes.iter_mut().filter(|node| node.status.is_none()) {
+            if let Ok(Some(status)) = node.child.try_wait() {
+                node.status = Some(status);
+                ended.push(node.id);
+            }
+        }
+        ended
+    }
+
+    /// How a node that has ended did so.
+    pub(super) fn fate(&self, id: u16) -> String {
+        let status = self.nodes[usize::from(id) - 1].status;
+        match status.map(|status| (status.code(), status.signal())) {
+            Some((Some(code), _)) => format!("exit code {code}"),
+            Some((_, Some(signal))) => format!("killed by signal {signal}"),
+            _ => String::from("unknown"),
+        }
+    }
+
+    /// Asks every node to stop and waits until it has. Who takes too long is killed, and everybody on a second
+    /// request to stop.
+    pub(super) fn stop(&mut self, signals: &mut Signals) {
+        for node in self.nodes.iter().filter(|node| node.status.is_none()) {
+            if let Some(process) = Pid::from_raw(node.child.id() as i32) {
+                // A stopped process handles nothing until it goes on.
+                let _ = kill_process(process, Signal::TERM);
+                let _ = kill_process(process, Signal::CONT);
+            }
+        }
+        let by = Instant::now() + STOP_WITHIN;
+        while self.nodes.iter().any(|node| node.status.is_none()) {
+            if Instant::now() > by || signals.pending().any(|signal| signal != SIGCHLD) {
+                return self.kill();
+            }
+            self.ended();
+            std::thread::sleep(LOOK_EVERY);
+        }
+    }
+
+    fn kill(&mut self) {
+        for node in self.nodes.iter_mut().filter(|node| node.status.is_none()) {
+            let _ = node.child.kill();
+            node.status = node.child.wait().ok();
+        }
+    }
+}
+
+fn spawn(folder: &Folder, id: u16) -> Result<Child> {
+    let program = std::env::current_exe().context("cannot find this program's own file")?;
+    let log = folder.log(id);
+    let log_file = OpenOptions::new().create(true).append(true).open(&log);
+    let log_file = log_file.with_context(|| format!("cannot open {}", log.display()))?;
+    let mut command = Command::new(program);
+    command.arg("server").arg("--config").arg(folder.configuration(id));
+    command.arg("--stop-with").arg(std::process::id().to_string());
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log_file);
+    // A group of its own: Ctrl-C reaches the nodes once, through this process.
+    command.process_group(0);
+    Ok(command.spawn()?)
+}

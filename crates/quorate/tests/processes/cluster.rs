@@ -1,0 +1,126 @@
+//! `quorate cluster`: real nodes, started and stopped together, and not otherwise tied to each other.
+
+use std::fs;
+use std::net::{Ipv4Addr, TcpListener};
+
+use rustix::process::Signal;
+
+use super::support::{Cluster, cluster_command, free_ports, is_running, quorate, until};
+
+/// Starts a cluster that is to be refused, and gives back what it says.
+fn refusal(folder: &std::path::Path, base: u16, nodes: u16, more: &[&str]) -> String {
+    let output = cluster_command(folder, base, nodes).args(more).output().unwrap();
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{error}");
+    error
+}
+
+#[test]
+fn a_cluster_starts_serves_and_stops() {
+    let folder = tempfile::tempdir().unwrap();
+    let base = free_ports(9);
+    let (mut cluster, lines) = Cluster::start(folder.path(), base, 3);
+    assert_eq!(lines.len(), 4, "{lines:?}");
+    assert!(lines[2].starts_with("node 3: "), "{lines:?}");
+    assert!(cluster.line().contains(&format!("redis-cli -p {base}")));
+
+    let processes: Vec<u32> = (1..=3).map(|id| cluster.process(id)).collect();
+    for id in 1..=3 {
+        assert_eq!(cluster.client(id).ask("PING"), "+PONG");
+        assert_eq!(cluster.health(id).0, 200);
+        assert!(cluster.node(id).join("quorate.log").exists());
+    }
+    assert_eq!(cluster.stop(Signal::TERM), 0);
+    for (id, process) in (1..).zip(processes) {
+        assert!(!is_running(process));
+        assert!(!cluster.node(id).join("quorate.pid").exists());
+    }
+}
+
+#[test]
+fn the_same_folder_starts_the_same_cluster_again_in_a_new_epoch() {
+    let folder = tempfile::tempdir().unwrap();
+    let base = free_ports(3);
+    let config = folder.path().join("node-1/quorate.toml");
+    let mut made = None;
+    for epoch in ["1", "2"] {
+        let (mut cluster, _) = Cluster::start(folder.path(), base, 1);
+        assert_eq!(fs::read_to_string(cluster.node(1).join("epoch")).unwrap().trim(), epoch);
+        assert_eq!(cluster.client(1).ask("PING"), "+PONG");
+        assert_eq!(cluster.stop(Signal::INT), 0);
+        let text = fs::read_to_string(&config).unwrap();
+        assert_eq!(made.get_or_insert(text.clone()), &text);
+    }
+}
+
+#[test]
+fn a_node_that_is_killed_is_told_once_and_can_be_started_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let (mut cluster, _) = Cluster::start(folder.path(), free_ports(9), 3);
+    cluster.line();
+    let killed = cluster.process(3);
+    super::support::signal(killed, Signal::KILL);
+    let told = cluster.line();
+    assert!(told.starts_with("node 3 ended (killed by signal 9)"), "{told}");
+    assert!(is_running(cluster.process(1)) && is_running(cluster.process(2)));
+    assert_eq!(cluster.client(1).ask("PING"), "+PONG");
+
+    let config = cluster.node(3).join("quorate.toml");
+    let mut again = quorate().arg("server").arg("--config").arg(config).stderr(std::process::Stdio::null()).spawn().unwrap();
+    until("node 3 runs again", || cluster.process(3) == again.id());
+    until("node 3 is ready again", || cluster.health(3).0 == 200);
+
+    // It is a node of this cluster, so it is stopped with it, though another has started it.
+    assert_eq!(cluster.stop(Signal::TERM), 0);
+    assert_eq!(super::support::wait(&mut again), 0);
+}
+
+#[test]
+fn nodes_end_when_the_cluster_is_killed() {
+    let folder = tempfile::tempdir().unwrap();
+    let (mut cluster, _) = Cluster::start(folder.path(), free_ports(6), 2);
+    let processes = [cluster.process(1), cluster.process(2)];
+    super::support::signal(cluster.own_process(), Signal::KILL);
+    cluster.stop(Signal::KILL);
+    until("both nodes end", || !processes.into_iter().any(is_running));
+}
+
+#[test]
+fn a_second_start_is_refused_and_says_why() {
+    let folder = tempfile::tempdir().unwrap();
+    let other = tempfile::tempdir().unwrap();
+    let base = free_ports(6);
+    let (cluster, _) = Cluster::start(folder.path(), base, 2);
+
+    let told = refusal(folder.path(), base, 2, &[]);
+    assert!(told.contains(&format!("already running (process {})", cluster.own_process())), "{told}");
+    let told = refusal(other.path(), base, 2, &[]);
+    assert!(told.contains(&format!("port {base}, the client port of node 1, is in use")), "{told}");
+    assert_eq!(cluster.client(2).ask("PING"), "+PONG", "the first goes on");
+}
+
+#[test]
+fn a_port_in_use_is_named_with_its_node() {
+    let folder = tempfile::tempdir().unwrap();
+    let base = free_ports(9);
+    let _holder = TcpListener::bind((Ipv4Addr::LOCALHOST, base + 7)).unwrap();
+    let told = refusal(folder.path(), base, 3, &[]);
+    assert!(told.contains(&format!("port {}, the peer port of node 2, is in use", base + 7)), "{told}");
+}
+
+#[test]
+fn a_folder_of_another_cluster_is_refused_and_the_difference_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let base = free_ports(9);
+    let (mut cluster, _) = Cluster::start(folder.path(), base, 1);
+    cluster.stop(Signal::TERM);
+
+    let told = refusal(folder.path(), base, 3, &[]);
+    assert!(told.contains("--nodes is 1 there, not 3"), "{told}");
+    let told = refusal(folder.path(), base + 1, 1, &[]);
+    assert!(told.contains(&format!("--client-port is {base} there, not {}", base + 1)), "{told}");
+    let keyspace = ["--keyspace", "prefix=cache: replication=leader-follower acks=none"];
+    let told = refusal(folder.path(), base, 1, &keyspace);
+    assert!(told.contains("--keyspace") && told.contains("cache:"), "{told}");
+    assert!(told.trim_end().lines().count() == 1, "{told}");
+}

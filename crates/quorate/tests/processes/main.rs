@@ -1,0 +1,13 @@
+//! Real processes, real sockets: what the binary promises to whoever starts it or connects to it.
+//!
+//! Every test has its own folder and ports, waits for conditions and never for a length of time, and leaves no
+//! process behind.
+
+#![allow(clippy::unwrap_used, missing_docs)]
+
+mod clients;
+mod cluster;
+mod http;
+mod peers;
+mod support;
+mod usage;

@@ -1,0 +1,317 @@
+//! Starting nodes and clusters, talking to them, and waiting for what is to happen.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::sync::atomic::{AtomicU16, Ordering};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use tempfile::TempDir;
+
+/// Nothing here should take so long. When it does, the test fails instead of hanging.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+
+pub(crate) const SECRET: &str = "0123456789abcdef0123456789abcdef";
+
+/// Waits until something holds.
+pub(crate) fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    let by = Instant::now() + PATIENCE;
+    while !holds() {
+        assert!(Instant::now() < by, "waited {} s in vain: {what}", PATIENCE.as_secs());
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// A port that is free, and so are the `count - 1` behind it. Below those that the system gives to clients.
+pub(crate) fn free_ports(count: u16) -> u16 {
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    loop {
+        let step = NEXT.fetch_add(count, Ordering::Relaxed);
+        let base = 10_000 + (std::process::id() as u16).wrapping_mul(97).wrapping_add(step) % 20_000;
+        let taken: Vec<_> =
+            (base..base + count).map_while(|port| TcpListener::bind((Ipv4Addr::LOCALHOST, port)).ok()).collect();
+        if taken.len() == usize::from(count) {
+            return base;
+        }
+    }
+}
+
+pub(crate) fn quorate() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_quorate"));
+    command.stdin(Stdio::null());
+    command
+}
+
+pub(crate) fn signal(process: u32, signal: Signal) {
+    kill_process(Pid::from_raw(process as i32).unwrap(), signal).unwrap();
+}
+
+/// True while a process runs: not ended, and not merely awaiting its parent.
+pub(crate) fn is_running(process: u32) -> bool {
+    let status = fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
+    let state = status.rsplit(") ").next().and_then(|rest| rest.chars().next());
+    !matches!(state, None | Some('Z' | 'X'))
+}
+
+/// One node of a cluster of one. Ends with the test.
+pub(crate) struct Server {
+    child: Child,
+    folder: TempDir,
+    pub(crate) client_port: u16,
+    pub(crate) http_port: u16,
+    pub(crate) peer_port: u16,
+}
+
+impl Server {
+    /// A node with these lines added to its configuration: top-level ones, then tables.
+    pub(crate) fn start(top: &str, tables: &str) -> Server {
+        let base = free_ports(3);
+        Server::start_in(tempfile::tempdir().unwrap(), base, 1, top, tables)
+    }
+
+    /// A node in a cluster of `nodes`, whose others have the ports that follow, three each.
+    pub(crate) fn start_in(folder: TempDir, base: u16, nodes: u16, top: &str, tables: &str) -> Server {
+        let config = configuration(base, nodes, top, tables);
+        let file = folder.path().join("quorate.toml");
+        fs::write(&file, config).unwrap();
+        let log = fs::File::create(folder.path().join("log")).unwrap();
+        let child = quorate().arg("server").arg("--config").arg(&file).stdout(Stdio::null()).stderr(log);
+        let child = child.spawn().unwrap();
+        let server =
+            Server { child, folder, client_port: base, http_port: base + 1, peer_port: base + 2 };
+        until("the node listens", || TcpStream::connect((Ipv4Addr::LOCALHOST, base + 1)).is_ok());
+        if nodes == 1 {
+            until("the node is ready", || server.http("GET /health HTTP/1.1", "").0 == 200);
+        }
+        server
+    }
+
+    pub(crate) fn process(&self) -> u32 {
+        self.child.id()
+    }
+
+    pub(crate) fn log(&self) -> String {
+        fs::read_to_string(self.folder.path().join("log")).unwrap()
+    }
+
+    pub(crate) fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// A Redis client.
+    pub(crate) fn client(&self) -> Client {
+        Client::connect(self.client_port)
+    }
+
+    /// One HTTP request: its status and body.
+    pub(crate) fn http(&self, head: &str, body: &str) -> (u16, String) {
+        http(self.http_port, head, body)
+    }
+
+    /// As [`Server::http`], the body read as JSON.
+    pub(crate) fn json(&self, head: &str, body: &str) -> (u16, serde_json::Value) {
+        let (status, body) = self.http(head, body);
+        (status, serde_json::from_str(&body).unwrap_or_else(|error| panic!("{error}: {body}")))
+    }
+
+    /// The value of a metric without labels.
+    pub(crate) fn metric(&self, name: &str) -> u64 {
+        let (_, text) = self.http("GET /metrics HTTP/1.1", "");
+        let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+        line.unwrap_or_else(|| panic!("no {name} in\n{text}")).parse().unwrap()
+    }
+
+    /// Stops the node in an orderly way and gives back its exit code.
+    pub(crate) fn stop(&mut self) -> i32 {
+        signal(self.child.id(), Signal::TERM);
+        wait(&mut self.child)
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        if std::thread::panicking() {
+            eprintln!("the node's log:\n{}", self.log());
+        }
+    }
+}
+
+pub(crate) fn configuration(base: u16, nodes: u16, top: &str, tables: &str) -> String {
+    let mut text = format!("node = 1\ncluster = \"test\"\nsecret = \"{SECRET}\"\n{top}\n{tables}\n");
+    for id in 1..=nodes {
+        let first = base + 3 * (id - 1);
+        let (http, peer) = (first + 1, first + 2);
+        text.push_str(&format!(
+            "[[nodes]]\nid = {id}\nhost = \"127.0.0.1\"\nclient_port = {first}\nhttp_port = {http}\npeer_port = {peer}\n"
+        ));
+    }
+    text
+}
+
+/// Waits for a process to end and gives back its exit code.
+pub(crate) fn wait(child: &mut Child) -> i32 {
+    let mut status = None;
+    until("the process ends", || {
+        status = child.try_wait().unwrap();
+        status.is_some()
+    });
+    status.unwrap().code().unwrap_or(-1)
+}
+
+/// Sends one HTTP request on a connection of its own. `head` is the first line and further headers.
+pub(crate) fn http(port: u16, head: &str, body: &str) -> (u16, String) {
+    let mut stream = connect(port);
+    let length = body.len();
+    let request = format!("{head}\r\nHost: 127.0.0.1\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n{body}");
+    // A server that refuses the body may close before it has all of it.
+    let _ = stream.write_all(request.as_bytes());
+    let mut answer = Vec::new();
+    let _ = stream.read_to_end(&mut answer);
+    let answer = String::from_utf8(answer).unwrap();
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap_or_else(|| panic!("no HTTP: {answer:?}"));
+    (head.split(' ').nth(1).unwrap().parse().unwrap(), body.to_owned())
+}
+
+pub(crate) fn connect(port: u16) -> TcpStream {
+    let stream = TcpStream::connect(SocketAddr::from((Ipv4Addr::LOCALHOST, port))).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.set_write_timeout(Some(PATIENCE)).unwrap();
+    stream
+}
+
+/// A connection on which bytes are sent and lines awaited.
+pub(crate) struct Client {
+    pub(crate) stream: TcpStream,
+    reader: BufReader<TcpStream>,
+}
+
+impl Client {
+    pub(crate) fn connect(port: u16) -> Client {
+        let stream = connect(port);
+        let reader = BufReader::new(stream.try_clone().unwrap());
+        Client { stream, reader }
+    }
+
+    pub(crate) fn send(&mut self, bytes: impl AsRef<[u8]>) {
+        self.stream.write_all(bytes.as_ref()).unwrap();
+    }
+
+    /// The next line without its end; empty at the end of the stream.
+    pub(crate) fn line(&mut self) -> String {
+        let mut line = Vec::new();
+        self.reader.read_until(b'\n', &mut line).unwrap();
+        String::from_utf8(line).unwrap().trim_end().to_owned()
+    }
+
+    /// So many bytes.
+    pub(crate) fn bytes(&mut self, count: usize) -> Vec<u8> {
+        let mut bytes = vec![0; count];
+        self.reader.read_exact(&mut bytes).unwrap();
+        bytes
+    }
+
+    /// Everything until the server closes.
+    pub(crate) fn rest(&mut self) -> Vec<u8> {
+        let mut rest = Vec::new();
+        // A reset closes as well.
+        let _ = self.reader.read_to_end(&mut rest);
+        rest
+    }
+
+    /// Sends an inline request and gives back the first line of its reply.
+    pub(crate) fn ask(&mut self, request: &str) -> String {
+        self.send(format!("{request}\r\n"));
+        self.line()
+    }
+}
+
+/// An array of bulk strings.
+pub(crate) fn request(words: &[&[u8]]) -> Vec<u8> {
+    let mut bytes = format!("*{}\r\n", words.len()).into_bytes();
+    for word in words {
+        bytes.extend_from_slice(format!("${}\r\n", word.len()).as_bytes());
+        bytes.extend_from_slice(word);
+        bytes.extend_from_slice(b"\r\n");
+    }
+    bytes
+}
+
+/// A `quorate cluster`. Ends with the test.
+pub(crate) struct Cluster {
+    child: Child,
+    output: BufReader<ChildStdout>,
+    pub(crate) folder: PathBuf,
+    pub(crate) base: u16,
+    nodes: u16,
+}
+
+impl Cluster {
+    /// Starts a cluster and waits until it says that it is ready. Gives back what it has printed until then.
+    pub(crate) fn start(folder: &Path, base: u16, nodes: u16) -> (Cluster, Vec<String>) {
+        let mut child = cluster_command(folder, base, nodes).stdout(Stdio::piped()).spawn().unwrap();
+        let output = BufReader::new(child.stdout.take().unwrap());
+        let mut cluster = Cluster { child, output, folder: folder.to_owned(), base, nodes };
+        let mut lines = Vec::new();
+        while lines.last().is_none_or(|line| line != "ready") {
+            lines.push(cluster.line());
+        }
+        (cluster, lines)
+    }
+
+    /// The next line that it prints.
+    pub(crate) fn line(&mut self) -> String {
+        let mut line = String::new();
+        assert!(self.output.read_line(&mut line).unwrap() > 0, "the cluster has ended");
+        line.trim_end().to_owned()
+    }
+
+    pub(crate) fn client(&self, id: u16) -> Client {
+        Client::connect(self.base + id - 1)
+    }
+
+    pub(crate) fn health(&self, id: u16) -> (u16, String) {
+        http(self.base + self.nodes + id - 1, "GET /health HTTP/1.1", "")
+    }
+
+    pub(crate) fn node(&self, id: u16) -> PathBuf {
+        self.folder.join(format!("node-{id}"))
+    }
+
+    /// The process that a node's folder names.
+    pub(crate) fn process(&self, id: u16) -> u32 {
+        fs::read_to_string(self.node(id).join("quorate.pid")).unwrap().trim().parse().unwrap()
+    }
+
+    pub(crate) fn own_process(&self) -> u32 {
+        self.child.id()
+    }
+
+    pub(crate) fn stop(&mut self, by: Signal) -> i32 {
+        signal(self.child.id(), by);
+        wait(&mut self.child)
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        // Its nodes end with it.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A cluster whose ports are, from `base`, those of all clients, then those of HTTP, then those of peers.
+pub(crate) fn cluster_command(folder: &Path, base: u16, nodes: u16) -> Command {
+    let mut command = quorate();
+    command.arg("cluster").arg("--dir").arg(folder).arg("--nodes").arg(nodes.to_string());
+    let bases = [("--client-port", base), ("--http-port", base + nodes), ("--peer-port", base + 2 * nodes)];
+    for (name, port) in bases {
+        command.arg(name).arg(port.to_string());
+    }
+    command
+}

@@ -1,0 +1,91 @@
+//! Exit codes, and sentences instead of guesses.
+
+use std::fs;
+use std::net::{Ipv4Addr, TcpListener};
+
+use super::support::{Server, configuration, free_ports, quorate};
+
+/// Runs the binary to its end: exit code, standard output, standard error.
+fn run(arguments: &[&str]) -> (i32, String, String) {
+    let output = quorate().args(arguments).output().unwrap();
+    let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
+    (output.status.code().unwrap(), text(&output.stdout), text(&output.stderr))
+}
+
+#[test]
+fn help_is_printed_with_examples() {
+    for command in [&["--help"][..], &["cluster", "--help"], &["server", "--help"], &["bench", "--help"]] {
+        let (code, out, _) = run(command);
+        assert_eq!(code, 0);
+        assert!(out.contains("Examples:"), "{command:?}: {out}");
+    }
+}
+
+#[test]
+fn wrong_usage_is_2() {
+    for command in [
+        &[][..],
+        &["serve"],
+        &["server"],
+        &["cluster", "--nodes", "0", "--dir", "x"],
+        &["cluster", "--nodes", "10", "--dir", "x"],
+        &["cluster", "--dir", "x", "--keyspace", "nonsense"],
+        &["cluster", "--dir", "x", "--client-port", "0"],
+    ] {
+        let (code, _, error) = run(command);
+        assert_eq!(code, 2, "{command:?}: {error}");
+    }
+}
+
+#[test]
+fn a_configuration_that_cannot_be_used_is_1_and_says_which_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("node.toml");
+    let name = file.to_str().unwrap();
+    let (code, _, error) = run(&["server", "--config", name]);
+    assert_eq!(code, 1);
+    assert!(error.contains("cannot read the configuration file") && error.contains(name), "{error}");
+
+    fs::write(&file, configuration(7000, 1, "bind = \"0.0.0.0\"", "")).unwrap();
+    let (code, out, error) = run(&["server", "--config", name]);
+    assert_eq!(code, 1);
+    assert!(error.contains("there is no password"), "{error}");
+    assert_eq!((error.lines().count(), out.as_str()), (1, ""));
+}
+
+#[test]
+fn a_port_in_use_is_named_with_its_key() {
+    let base = free_ports(3);
+    for (offset, key) in [(0, "client_port"), (1, "http_port"), (2, "peer_port")] {
+        let _holder = TcpListener::bind((Ipv4Addr::LOCALHOST, base + offset)).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("node.toml");
+        fs::write(&file, configuration(base, 1, "", "")).unwrap();
+        let (code, _, error) = run(&["server", "--config", file.to_str().unwrap()]);
+        assert_eq!(code, 1);
+        assert!(error.contains(&format!("127.0.0.1:{}, the {key} of node 1", base + offset)), "{error}");
+        assert!(!folder.path().join("epoch").exists(), "a start that fails must not use up an epoch");
+    }
+}
+
+#[test]
+fn a_second_server_on_one_folder_is_refused() {
+    let server = Server::start("", "");
+    let file = server.folder().join("other.toml");
+    let base = free_ports(3);
+    fs::write(&file, configuration(base, 1, "", "")).unwrap();
+    let (code, _, error) = run(&["server", "--config", file.to_str().unwrap()]);
+    assert_eq!(code, 1);
+    assert!(error.contains(&format!("in use by process {}", server.process())), "{error}");
+}
+
+#[test]
+fn a_server_that_is_asked_to_stop_does_and_removes_its_process_id() {
+    let mut server = Server::start("", "");
+    let file = server.folder().join("quorate.pid");
+    assert_eq!(fs::read_to_string(&file).unwrap().trim(), server.process().to_string());
+    assert_eq!(server.stop(), 0);
+    assert!(!file.exists());
+    let log = server.log();
+    assert!(log.contains("started") && log.contains("stopped"), "{log}");
+}
