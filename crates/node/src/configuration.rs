@@ -34,6 +34,8 @@ pub struct ProcessFacts {
     pub config_file: String,
     /// The operating system.
     pub os: String,
+    /// What the event loop waits with, such as `epoll`.
+    pub multiplexing_api: &'static str,
 }
 
 /// What a node is told at its start.

@@ -3,12 +3,14 @@
 //! Whoever answers `INFO` fills in [`Facts`] and calls [`render`]. The names of fields are Redis's where
 //! Redis has the field; the section `quorate` holds what only this server has.
 
+mod collect;
 mod facts;
 #[cfg(test)]
 mod tests;
 
-pub use facts::{
-    ClientFacts, CpuFacts, Facts, KeyspaceFacts, MemoryFacts, ReplicaFacts, ReplicationFacts, ServerFacts, StatsFacts,
+pub(crate) use facts::{
+    ClientFacts, CpuFacts, Facts, KeyspaceFacts, MemoryFacts, ReplicaFacts, ReplicationFacts, ServerFacts,
+    StatsFacts,
 };
 
 use std::fmt::{Display, Write};
@@ -28,94 +30,25 @@ struct Section {
 
 /// All sections in the order in which they are told.
 static SECTIONS: [Section; 13] = [
-    Section {
-        name: "server",
-        title: "Server",
-        by_default: true,
-        write: server,
-    },
-    Section {
-        name: "clients",
-        title: "Clients",
-        by_default: true,
-        write: clients,
-    },
-    Section {
-        name: "memory",
-        title: "Memory",
-        by_default: true,
-        write: memory,
-    },
-    Section {
-        name: "persistence",
-        title: "Persistence",
-        by_default: true,
-        write: persistence,
-    },
-    Section {
-        name: "stats",
-        title: "Stats",
-        by_default: true,
-        write: stats,
-    },
-    Section {
-        name: "replication",
-        title: "Replication",
-        by_default: true,
-        write: replication,
-    },
-    Section {
-        name: "cpu",
-        title: "CPU",
-        by_default: true,
-        write: cpu,
-    },
-    Section {
-        name: "commandstats",
-        title: "Commandstats",
-        by_default: false,
-        write: command_statistics,
-    },
-    Section {
-        name: "errorstats",
-        title: "Errorstats",
-        by_default: true,
-        write: error_statistics,
-    },
-    Section {
-        name: "latencystats",
-        title: "Latencystats",
-        by_default: false,
-        write: latency_statistics,
-    },
-    Section {
-        name: "cluster",
-        title: "Cluster",
-        by_default: true,
-        write: cluster,
-    },
-    Section {
-        name: "keyspace",
-        title: "Keyspace",
-        by_default: true,
-        write: keyspace,
-    },
-    Section {
-        name: "quorate",
-        title: "Quorate",
-        by_default: true,
-        write: quorate,
-    },
+    Section { name: "server", title: "Server", by_default: true, write: server },
+    Section { name: "clients", title: "Clients", by_default: true, write: clients },
+    Section { name: "memory", title: "Memory", by_default: true, write: memory },
+    Section { name: "persistence", title: "Persistence", by_default: true, write: persistence },
+    Section { name: "stats", title: "Stats", by_default: true, write: stats },
+    Section { name: "replication", title: "Replication", by_default: true, write: replication },
+    Section { name: "cpu", title: "CPU", by_default: true, write: cpu },
+    Section { name: "commandstats", title: "Commandstats", by_default: false, write: command_statistics },
+    Section { name: "errorstats", title: "Errorstats", by_default: true, write: error_statistics },
+    Section { name: "latencystats", title: "Latencystats", by_default: false, write: latency_statistics },
+    Section { name: "cluster", title: "Cluster", by_default: true, write: cluster },
+    Section { name: "keyspace", title: "Keyspace", by_default: true, write: keyspace },
+    Section { name: "quorate", title: "Quorate", by_default: true, write: quorate },
 ];
 
 /// Appends the sections of these names in any case of letters; `default`, `all` and `everything` stand for
 /// several, and none at all for `default`. Unknown names are ignored, as in Redis.
-pub fn render(facts: &Facts, sections: &[&[u8]], out: &mut String) {
-    let asked = |name: &str| {
-        sections
-            .iter()
-            .any(|section| section.eq_ignore_ascii_case(name.as_bytes()))
-    };
+pub(crate) fn render(facts: &Facts, sections: &[&[u8]], out: &mut String) {
+    let asked = |name: &str| sections.iter().any(|section| section.eq_ignore_ascii_case(name.as_bytes()));
     let all = asked("all") || asked("everything");
     let default = sections.is_empty() || asked("default");
     let begin = out.len();
@@ -155,13 +88,7 @@ impl Fields<'_> {
 
 /// Bytes as Redis shows them: `1.06M`.
 fn human(bytes: u64) -> String {
-    let units = [
-        ("P", 1 << 50),
-        ("T", 1 << 40),
-        ("G", 1 << 30),
-        ("M", 1 << 20),
-        ("K", 1u64 << 10),
-    ];
+    let units = [("P", 1 << 50), ("T", 1 << 40), ("G", 1 << 30), ("M", 1 << 20), ("K", 1u64 << 10)];
     match units.iter().find(|(_, unit)| bytes >= *unit) {
         Some((name, unit)) => format!("{:.2}{name}", bytes as f64 / *unit as f64),
         None => format!("{bytes}B"),
@@ -170,15 +97,7 @@ fn human(bytes: u64) -> String {
 
 /// Text that cannot end its line or look like another field of it.
 fn safe(text: &str) -> String {
-    text.chars()
-        .map(|c| {
-            if c.is_control() || matches!(c, ',' | '=' | '#') {
-                '_'
-            } else {
-                c
-            }
-        })
-        .collect()
+    text.chars().map(|c| if c.is_control() || matches!(c, ',' | '=' | '#') { '_' } else { c }).collect()
 }
 
 fn server(facts: &Facts, fields: &mut Fields<'_>) {
@@ -218,11 +137,7 @@ fn memory(facts: &Facts, fields: &mut Fields<'_>) {
     fields.bytes("total_system_memory", memory.machine);
     fields.bytes("maxmemory", 0);
     fields.constants(&[("maxmemory_policy", "noeviction")]);
-    let ratio = if memory.used == 0 {
-        0.0
-    } else {
-        memory.resident as f64 / memory.used as f64
-    };
+    let ratio = if memory.used == 0 { 0.0 } else { memory.resident as f64 / memory.used as f64 };
     fields.put("mem_fragmentation_ratio", format_args!("{ratio:.2}"));
     fields.put("mem_replication_backlog", memory.backlog);
 }
@@ -259,21 +174,13 @@ fn stats(facts: &Facts, fields: &mut Fields<'_>) {
     fields.put("rejected_connections", stats.rejected_connections);
     fields.put("sync_full", stats.full_resyncs);
     fields.put("sync_partial_ok", stats.partial_resyncs);
-    fields.put("sync_partial_err", stats.failed_partial_resyncs);
     fields.put("expired_keys", stats.expired_keys);
     fields.constants(&[("evicted_keys", "0"), ("evicted_clients", "0")]);
     fields.put("keyspace_hits", stats.keyspace_hits);
     fields.put("keyspace_misses", stats.keyspace_misses);
-    fields.constants(&[
-        ("pubsub_channels", "0"),
-        ("pubsub_patterns", "0"),
-        ("latest_fork_usec", "0"),
-    ]);
+    fields.constants(&[("pubsub_channels", "0"), ("pubsub_patterns", "0"), ("latest_fork_usec", "0")]);
     fields.put("total_error_replies", facts.commands.error_replies());
-    fields.put(
-        "client_output_buffer_limit_disconnections",
-        stats.output_overflows,
-    );
+    fields.put("client_output_buffer_limit_disconnections", stats.output_overflows);
     fields.put("forwarded_commands", stats.forwarded);
 }
 
@@ -288,17 +195,10 @@ fn replication(facts: &Facts, fields: &mut Fields<'_>) {
         fields.put("role", "slave");
         fields.put("master_host", safe(&replication.leader_host));
         fields.put("master_port", replication.leader_port);
-        fields.put(
-            "master_link_status",
-            if replication.leader_is_up { "up" } else { "down" },
-        );
+        fields.put("master_link_status", if replication.leader_is_up { "up" } else { "down" });
         let silent_seconds = replication.leader_silent_ms / 1000;
         // Redis writes -1 for a leader that it does not hear from.
-        let last_heard = if replication.leader_is_up {
-            silent_seconds as i64
-        } else {
-            -1
-        };
+        let last_heard = if replication.leader_is_up { silent_seconds as i64 } else { -1 };
         fields.put("master_last_io_seconds_ago", last_heard);
         fields.put("master_sync_in_progress", replication.is_resyncing as u8);
         fields.put("slave_read_repl_offset", replication.offset);
@@ -306,19 +206,11 @@ fn replication(facts: &Facts, fields: &mut Fields<'_>) {
         if !replication.leader_is_up {
             fields.put("master_link_down_since_seconds", silent_seconds);
         }
-        fields.constants(&[
-            ("slave_priority", "100"),
-            ("slave_read_only", "1"),
-            ("replica_announced", "1"),
-        ]);
+        fields.constants(&[("slave_priority", "100"), ("slave_read_only", "1"), ("replica_announced", "1")]);
     }
     fields.put(
         "connected_slaves",
-        replication
-            .replicas
-            .iter()
-            .filter(|replica| replica.is_connected())
-            .count(),
+        replication.replicas.iter().filter(|replica| replica.is_connected()).count(),
     );
     for (number, replica) in replication.replicas.iter().enumerate() {
         fields.put(
@@ -355,10 +247,7 @@ impl ReplicaFacts {
 fn cpu(facts: &Facts, fields: &mut Fields<'_>) {
     fields.put("used_cpu_sys", format_args!("{:.6}", facts.cpu.system));
     fields.put("used_cpu_user", format_args!("{:.6}", facts.cpu.user));
-    fields.constants(&[
-        ("used_cpu_sys_children", "0.000000"),
-        ("used_cpu_user_children", "0.000000"),
-    ]);
+    fields.constants(&[("used_cpu_sys_children", "0.000000"), ("used_cpu_user_children", "0.000000")]);
 }
 
 fn command_statistics(facts: &Facts, fields: &mut Fields<'_>) {
@@ -377,10 +266,7 @@ fn command_statistics(facts: &Facts, fields: &mut Fields<'_>) {
 
 fn error_statistics(facts: &Facts, fields: &mut Fields<'_>) {
     for (code, count) in facts.commands.errors() {
-        fields.put(
-            &format!("errorstat_{}", safe(code)),
-            format_args!("count={count}"),
-        );
+        fields.put(&format!("errorstat_{}", safe(code)), format_args!("count={count}"));
     }
 }
 

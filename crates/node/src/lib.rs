@@ -12,6 +12,7 @@ pub mod command;
 mod configuration;
 mod envelope;
 mod gather;
+mod info;
 mod keyspace;
 mod log;
 mod node;
@@ -20,6 +21,7 @@ mod report;
 mod requests;
 mod session;
 mod slab;
+mod usage;
 
 pub use configuration::{Configuration, NodeAddress, ProcessFacts};
 pub use keyspace::Keyspace;
@@ -29,6 +31,7 @@ pub use parameters::Parameters;
 pub use protocol::NodeId;
 pub use report::{Health, KeyspaceHealth};
 pub use session::{ClientId, ClientKind, Output};
+pub use usage::Usage;
 
 /// The version of Redis whose commands, texts and formats this node follows.
 pub const REDIS_VERSION: &str = "7.0.15";

@@ -9,6 +9,7 @@ use crate::log::{Level, Line};
 use crate::parameters::Parameters;
 use crate::session::{ClientId, ClientKind, Output, Session};
 use crate::slab::{Handle, Slab};
+use crate::usage::{Rate, Usage};
 use kv::codec::{Malformed, Reader};
 use kv::{Command, Reply, ReplyBuffer, Version};
 use protocol::leader_follower::{self, Message, Timing};
@@ -100,6 +101,8 @@ pub struct Node {
     pub(crate) parameters: Parameters,
     pub(crate) statistics: CommandStatistics,
     pub(crate) counters: Counters,
+    pub(crate) usage: Usage,
+    pub(crate) rate: Rate,
     pub(crate) now: Now,
     pub(crate) started: Now,
     pub(crate) groups: Vec<Group>,
@@ -140,6 +143,8 @@ impl Node {
             parameters: Parameters::new(&configuration),
             statistics: CommandStatistics::new(),
             counters: Counters::default(),
+            usage: Usage::default(),
+            rate: Rate::default(),
             now,
             started: now,
             groups: Vec::new(),
@@ -225,6 +230,7 @@ impl Node {
         const FORWARDS_CHECK_MS: u64 = 100;
         if now.ms_since(self.forwards_checked_us) >= FORWARDS_CHECK_MS {
             self.forwards_checked_us = now.monotonic_us;
+            self.rate.update(now, self.counters.commands);
             self.end_overdue_forwards();
         }
     }
@@ -320,7 +326,7 @@ impl Node {
     }
 
     /// Closes a client's connection once its replies are written.
-    pub(crate) fn close_after_replies(&mut self, client: ClientId) {
+    pub fn close_after_replies(&mut self, client: ClientId) {
         if let Some(session) = self.sessions.get_mut(client) {
             session.close_after_replies();
             self.list(client);
@@ -550,7 +556,10 @@ impl Node {
                         session.saw(group, self.groups.len(), offset);
                     }
                 }
-                session.complete(ticket.sequence, known, reply);
+                let (command, begun_us) = session.complete(ticket.sequence, known, reply);
+                if let Some(number) = command {
+                    self.statistics.took(number, self.now.monotonic_us.saturating_sub(begun_us));
+                }
                 if session.output_bytes() > self.configuration.output_bytes_max {
                     self.counters.output_overflows += 1;
                     let text = format!("client {} does not read its replies; it is closed", client.to_bits());
@@ -684,6 +693,11 @@ impl Node {
     }
 
     // The rest of the world.
+
+    /// Tells the node what its process uses, for `INFO`.
+    pub fn set_usage(&mut self, usage: Usage) {
+        self.usage = usage;
+    }
 
     /// The time for which the worker is to sleep (`DEBUG SLEEP`).
     pub fn take_sleep(&mut self) -> Option<Duration> {

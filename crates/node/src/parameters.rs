@@ -70,12 +70,23 @@ const NOT_NEGATIVE: Kind = Integer(0, i64::MAX);
 const ANY_BYTES: Kind = Bytes(0, i64::MAX);
 const NO_EFFECT: &str = "Remembered, without effect.";
 
-#[rustfmt::skip] // One row, one line.
 static PARAMETERS: [Parameter; 36] = [
     // Live.
     row(MAXCLIENTS, Integer(1, u32::MAX as i64), "10000", Live, "Most clients at a time."),
-    row(TIMEOUT, Integer(0, i32::MAX as i64), "0", Live, "Seconds after which an idle client is closed; 0: never."),
-    row(PROTO_MAX_BULK_LEN, Bytes(1 << 20, VALUE_BYTES_MAX_CEILING as i64), "67108864", Live, "Longest value and longest argument."),
+    row(
+        TIMEOUT,
+        Integer(0, i32::MAX as i64),
+        "0",
+        Live,
+        "Seconds after which an idle client is closed; 0: never.",
+    ),
+    row(
+        PROTO_MAX_BULK_LEN,
+        Bytes(1 << 20, VALUE_BYTES_MAX_CEILING as i64),
+        "67108864",
+        Live,
+        "Longest value and longest argument.",
+    ),
     // Facts.
     row("appendfsync", OneOf(&["everysec", "always", "no"]), "no", Fixed, "Durability is set per keyspace."),
     row("appendonly", YesNo, "no", Fixed, "Durability is set per keyspace."),
@@ -91,10 +102,16 @@ static PARAMETERS: [Parameter; 36] = [
     row("active-expire-effort", Integer(1, 10), "1", Kept, NO_EFFECT),
     row("activedefrag", YesNo, "no", Kept, NO_EFFECT),
     row("busy-reply-threshold", ANY_INTEGER, "5000", Kept, "Without effect: there are no scripts."),
-    row("client-query-buffer-limit", Bytes(1 << 20, i64::MAX), "1073741824", Kept, "Input has limits of its own."),
+    row(
+        "client-query-buffer-limit",
+        Bytes(1 << 20, i64::MAX),
+        "1073741824",
+        Kept,
+        "Input has limits of its own.",
+    ),
     row("dynamic-hz", YesNo, "yes", Kept, NO_EFFECT),
     row("hash-max-listpack-entries", NOT_NEGATIVE, "512", Kept, "Without effect: there are no hashes."),
-    row("hz", Integer(1, 500), "10", Kept, NO_EFFECT),
+    row("hz", Integer(0, i32::MAX as i64), "10", Kept, NO_EFFECT),
     row("latency-monitor-threshold", NOT_NEGATIVE, "0", Kept, "Without effect: there is no LATENCY command."),
     row("latency-tracking", YesNo, "yes", Kept, "Without effect: latencies are always tracked."),
     row("lazyfree-lazy-eviction", YesNo, "no", Kept, NO_EFFECT),
@@ -106,7 +123,13 @@ static PARAMETERS: [Parameter; 36] = [
     row("lua-time-limit", ANY_INTEGER, "5000", Kept, "Without effect: there are no scripts."),
     row("rdb-key-save-delay", ANY_INTEGER, "0", Kept, NO_EFFECT),
     row("set-max-intset-entries", NOT_NEGATIVE, "512", Kept, "Without effect: there are no sets."),
-    row("slowlog-log-slower-than", Integer(-1, i64::MAX), "10000", Kept, "Without effect: there is no SLOWLOG."),
+    row(
+        "slowlog-log-slower-than",
+        Integer(-1, i64::MAX),
+        "10000",
+        Kept,
+        "Without effect: there is no SLOWLOG.",
+    ),
     row("slowlog-max-len", NOT_NEGATIVE, "128", Kept, "Without effect: there is no SLOWLOG."),
     row("tracking-table-max-keys", NOT_NEGATIVE, "1000000", Kept, "Without effect: there is no tracking."),
     row("zset-max-listpack-entries", NOT_NEGATIVE, "128", Kept, "Without effect: there are no sorted sets."),

@@ -1,13 +1,10 @@
 //! What a node tells of itself: health, metrics and `INFO`.
 
 use crate::node::{Group, Node};
-use crate::session::ClientId;
-use kv::Reply;
 use protocol::NodeId;
 use protocol::leader_follower::Status;
 use serde::Serialize;
 use std::fmt::Write;
-use wire::resp::Arguments;
 
 /// How a node stands, for `GET /health`.
 #[derive(Clone, Debug, Serialize)]
@@ -72,11 +69,6 @@ pub struct FollowerHealth {
 }
 
 impl Node {
-    /// `INFO`.
-    pub(crate) fn info(&mut self, client: ClientId, _arguments: Arguments<'_>) {
-        self.answer(client, |replies| replies.push(Reply::Text(b"")));
-    }
-
     /// How this node stands.
     pub fn health(&self) -> Health {
         let keyspaces: Vec<KeyspaceHealth> =

@@ -40,18 +40,26 @@ pub struct Output {
     pub close: bool,
 }
 
-/// The reply of one request.
+/// The place of one request's reply.
 #[derive(Debug)]
-enum Slot {
+struct Slot {
+    state: SlotState,
+    /// The number of its command.
+    command: Option<usize>,
+    begun_us: u64,
+}
+
+#[derive(Debug)]
+enum SlotState {
     Waiting,
-    /// As [`Slot::Waiting`], and what is wanted is the version written, not the reply.
+    /// As [`SlotState::Waiting`], and what is wanted is the version written, not the reply.
     WaitingForVersion,
     Ready(Vec<u8>),
 }
 
 /// A client's session.
 #[derive(Debug)]
-pub struct Session {
+pub(crate) struct Session {
     pub(crate) id: ClientId,
     pub(crate) kind: ClientKind,
     pub(crate) name: Vec<u8>,
@@ -139,15 +147,24 @@ impl Session {
     #[inline]
     pub(crate) fn begin(&mut self, wants_version: bool) -> Ticket {
         let ticket = Ticket { client: self.id.to_bits(), sequence: self.first + self.slots.len() as u64 };
-        self.slots.push_back(if wants_version { Slot::WaitingForVersion } else { Slot::Waiting });
+        let state = if wants_version { SlotState::WaitingForVersion } else { SlotState::Waiting };
+        self.slots.push_back(Slot { state, command: self.last_command, begun_us: self.active_us });
         ticket
     }
 
-    /// The reply of a request: written out if it is the next in order, else kept until it is.
+    /// The reply of a request: written out if it is the next in order, else kept until it is. Tells which
+    /// command it was and when it began.
     #[inline]
-    pub(crate) fn complete(&mut self, sequence: u64, version: Option<Version>, encoded: &[u8]) {
+    pub(crate) fn complete(
+        &mut self,
+        sequence: u64,
+        version: Option<Version>,
+        encoded: &[u8],
+    ) -> (Option<usize>, u64) {
         let place = (sequence - self.first) as usize;
-        let wants_version = matches!(self.slots[place], Slot::WaitingForVersion);
+        let Slot { state, command, begun_us } = &mut self.slots[place];
+        let measured = (*command, *begun_us);
+        let wants_version = matches!(state, SlotState::WaitingForVersion);
         let mut integer = kv::ReplyBuffer::default();
         let encoded = match version {
             Some(version) if wants_version => {
@@ -157,19 +174,20 @@ impl Session {
             _ => encoded,
         };
         if place > 0 {
-            self.slots[place] = Slot::Ready(encoded.to_vec());
-            return;
+            *state = SlotState::Ready(encoded.to_vec());
+            return measured;
         }
         self.slots.pop_front();
         self.first += 1;
         self.write(encoded);
-        while let Some(Slot::Ready(_)) = self.slots.front() {
-            if let Some(Slot::Ready(encoded)) = self.slots.pop_front() {
+        while let Some(Slot { state: SlotState::Ready(_), .. }) = self.slots.front() {
+            if let Some(Slot { state: SlotState::Ready(encoded), .. }) = self.slots.pop_front() {
                 self.first += 1;
                 self.write(&encoded);
             }
         }
         self.output.close = self.closing && self.slots.is_empty();
+        measured
     }
 
     #[inline]

@@ -104,9 +104,11 @@ enum Verb {
         #[arg(key)]
         kind: Option<String>,
         #[arg(key)]
+        n: Option<usize>,
+        #[arg(key)]
         order: Option<String>,
     },
-    /// Loses the letters that fit.
+    /// Loses the letters that fit; with `n`, only so many of them.
     Drop {
         #[arg(key)]
         from: Option<NodeId>,
@@ -114,6 +116,8 @@ enum Verb {
         to: Option<NodeId>,
         #[arg(key)]
         kind: Option<String>,
+        #[arg(key)]
+        n: Option<usize>,
     },
     /// Sends the letters that fit a second time.
     Duplicate {
@@ -140,11 +144,24 @@ enum Verb {
     /// A node, or each, has a turn in which nothing but time is new.
     Tick { node: Option<NodeId> },
     /// A link goes `down`, with all that is under way on it, or `up`. With `hint=false` nobody is told.
-    Link { ends: String, state: String, #[arg(key)] hint: Option<bool> },
+    Link {
+        ends: String,
+        state: String,
+        #[arg(key)]
+        hint: Option<bool>,
+    },
     /// A node stops and forgets everything. With `silent=true` its peers are not told.
-    Crash { node: NodeId, #[arg(key, optional)] silent: bool },
+    Crash {
+        node: NodeId,
+        #[arg(key, optional)]
+        silent: bool,
+    },
     /// A crashed node starts with nothing; a leader needs a new epoch.
-    Restart { node: NodeId, #[arg(key)] epoch: Option<u64> },
+    Restart {
+        node: NodeId,
+        #[arg(key)]
+        epoch: Option<u64>,
+    },
     /// The control group says something new, to all or to one node. What is not named stays as it is.
     Configure {
         #[arg(key)]
@@ -233,12 +250,12 @@ impl Script {
                 self.each(*node, World::flush)?;
             }
             Verb::Advance { duration } => self.advance(milliseconds(duration)?)?,
-            Verb::Deliver { from, to, kind, order } => {
+            Verb::Deliver { from, to, kind, n, order } => {
                 let reverse = order.as_deref() == Some("reverse");
-                self.deliver(&Fits { from: *from, to: *to, kind: kind.clone() }, reverse)?;
+                self.deliver(&Fits { from: *from, to: *to, kind: kind.clone() }, *n, reverse)?;
             }
-            Verb::Drop { from, to, kind } => {
-                let lost = self.take(&Fits { from: *from, to: *to, kind: kind.clone() })?;
+            Verb::Drop { from, to, kind, n } => {
+                let lost = self.take(&Fits { from: *from, to: *to, kind: kind.clone() }, *n)?;
                 self.tell("lost", &lost);
             }
             Verb::Duplicate { from, to, kind } => {
@@ -347,10 +364,8 @@ impl Script {
         const TIMEOUT_MS: u64 = 5000;
         let name = client.clone().unwrap_or("a".into());
         let number = self.clients.len() as u64 + 1;
-        let client = self
-            .clients
-            .entry(name.clone())
-            .or_insert_with(|| Client { number, ..Client::default() });
+        let client =
+            self.clients.entry(name.clone()).or_insert_with(|| Client { number, ..Client::default() });
         client.asked += 1;
         let ticket = Ticket { client: client.number, sequence: client.asked };
         let (follows, seen) = (!client.waiting.is_empty(), client.seen);
@@ -367,10 +382,16 @@ impl Script {
         Ok(())
     }
 
-    /// Takes the letters that fit out of the network.
-    fn take(&mut self, fits: &Fits) -> Result<Vec<Letter>, Box<dyn Error>> {
+    /// Takes the letters that fit out of the network, at most `n`.
+    fn take(&mut self, fits: &Fits, n: Option<usize>) -> Result<Vec<Letter>, Box<dyn Error>> {
+        let mut left = n.unwrap_or(usize::MAX);
+        let mut fit = |letter: &Letter| {
+            let takes = left > 0 && fits.fit(letter);
+            left -= usize::from(takes);
+            takes
+        };
         let network = &mut self.world()?.network;
-        let (taken, left) = std::mem::take(network).into_iter().partition(|letter| fits.fit(letter));
+        let (taken, left) = std::mem::take(network).into_iter().partition(|letter| fit(letter));
         *network = left;
         Ok(taken)
     }
@@ -381,8 +402,8 @@ impl Script {
         }
     }
 
-    fn deliver(&mut self, fits: &Fits, reverse: bool) -> Done {
-        let mut letters = self.take(fits)?;
+    fn deliver(&mut self, fits: &Fits, n: Option<usize>, reverse: bool) -> Done {
+        let mut letters = self.take(fits, n)?;
         if reverse {
             letters.reverse();
         }
@@ -405,7 +426,7 @@ impl Script {
             if self.world()?.network.iter().all(|letter| letter.held) {
                 return Ok(());
             }
-            self.deliver(&Fits::default(), false)?;
+            self.deliver(&Fits::default(), None, false)?;
         }
         Err("the group never becomes quiet".into())
     }
@@ -427,7 +448,10 @@ impl Script {
 
     /// Tells a node and its peers that the links between them came up or went down.
     fn hint_all(&mut self, node: NodeId, up: bool) -> Done {
-        for peer in self.which(None)?.into_iter().filter(|peer| *peer != node) {
+        for peer in self.which(None)? {
+            if peer == node || self.world()?.is_cut(node, peer) {
+                continue;
+            }
             self.each(Some(node), |world, id| world.hint(id, peer, up))?;
             self.each(Some(peer), |world, id| world.hint(id, node, up))?;
         }

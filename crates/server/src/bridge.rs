@@ -83,7 +83,11 @@ impl Bridge {
     }
 
     /// Starts the calls that have come. Questions are the worker's to answer.
-    pub(crate) fn take_calls(&mut self, turn: &mut Turn<'_>, mut answer: impl FnMut(Question, &mut Turn<'_>)) {
+    pub(crate) fn take_calls(
+        &mut self,
+        turn: &mut Turn<'_>,
+        mut answer: impl FnMut(Question, &mut Turn<'_>),
+    ) {
         self.may_hold_more = false;
         for _ in 0..TURN_CALLS_MAX {
             let Ok(call) = self.calls.try_recv() else { return };

@@ -141,7 +141,10 @@ impl Config {
     /// There is none.
     pub fn own(&self) -> Result<&NodeAddress> {
         self.nodes.iter().find(|entry| entry.id == self.node).with_context(|| {
-            format!("node = {}, but no [[nodes]] entry has id = {}: add it, or correct one of them", self.node, self.node)
+            format!(
+                "node = {}, but no [[nodes]] entry has id = {}: add it, or correct one of them",
+                self.node, self.node
+            )
         })
     }
 
@@ -177,7 +180,10 @@ impl Config {
 
     fn check_nodes(&self) -> Result<()> {
         let count = self.nodes.len();
-        ensure!((1..=NODES_MAX).contains(&count), "nodes: there must be 1 to {NODES_MAX} [[nodes]], not {count}");
+        ensure!(
+            (1..=NODES_MAX).contains(&count),
+            "nodes: there must be 1 to {NODES_MAX} [[nodes]], not {count}"
+        );
         self.own()?;
         for id in 1..=count as NodeId {
             let same = self.nodes.iter().filter(|entry| entry.id == id).count();
@@ -189,12 +195,17 @@ impl Config {
         let mut taken: Vec<(&str, u16, String)> = Vec::new();
         for entry in &self.nodes {
             ensure!(!entry.host.is_empty(), "nodes: host of node {} is empty", entry.id);
-            let ports =
-                [("client_port", entry.client_port), ("http_port", entry.http_port), ("peer_port", entry.peer_port)];
+            let ports = [
+                ("client_port", entry.client_port),
+                ("http_port", entry.http_port),
+                ("peer_port", entry.peer_port),
+            ];
             for (name, port) in ports {
                 let user = format!("{name} of node {}", entry.id);
                 ensure!(port != 0, "nodes: {user} is 0");
-                if let Some((.., other)) = taken.iter().find(|(host, number, _)| (*host, *number) == (&entry.host, port)) {
+                if let Some((.., other)) =
+                    taken.iter().find(|(host, number, _)| (*host, *number) == (&entry.host, port))
+                {
                     bail!("nodes: {user} and {other} are both {port} on {}", entry.host);
                 }
                 taken.push((&entry.host, port, user));
@@ -226,7 +237,10 @@ impl Limits {
             ("request_timeout_ms", self.request_timeout_ms, 1, HOUR_MS),
         ];
         for (name, value, least, most) in ranges {
-            ensure!((least..=most).contains(&value), "limits: {name} = {value} is not within {least} to {most}");
+            ensure!(
+                (least..=most).contains(&value),
+                "limits: {name} = {value} is not within {least} to {most}"
+            );
         }
         Ok(())
     }
@@ -324,7 +338,10 @@ peer_port = 9000
             let open = GOOD.replace("node = 1\n", &format!("node = 1\nbind = \"{address}\"\n"));
             assert!(refusal(&open).contains("there is no password"));
             assert!(Config::parse(&open.replace("node = 1\n", "node = 1\npassword = \"p\"\n")).is_ok());
-            assert!(refusal(&open.replace("node = 1\n", "node = 1\npassword = \"\"\n")).contains("empty password"));
+            assert!(
+                refusal(&open.replace("node = 1\n", "node = 1\npassword = \"\"\n"))
+                    .contains("empty password")
+            );
         }
         for address in ["127.0.0.1", "127.9.9.9", "::1"] {
             let closed = GOOD.replace("node = 1\n", &format!("node = 1\nbind = \"{address}\"\n"));
@@ -336,7 +353,9 @@ peer_port = 9000
     fn nodes_that_cannot_be_are_refused() {
         assert!(refusal(&GOOD.replace("node = 1\n", "node = 2\n")).contains("no [[nodes]] entry has id = 2"));
         assert!(refusal(&GOOD.replace("http_port = 8000", "http_port = 7000")).contains("are both 7000"));
-        assert!(refusal(&GOOD.replace("peer_port = 9000", "peer_port = 0")).contains("peer_port of node 1 is 0"));
+        assert!(
+            refusal(&GOOD.replace("peer_port = 9000", "peer_port = 0")).contains("peer_port of node 1 is 0")
+        );
         assert!(refusal(&GOOD.replace("0123456789abcdef", "")).contains("secret"));
         let twice = format!("{GOOD}{}", &GOOD[GOOD.find("[[nodes]]").unwrap()..]);
         assert!(refusal(&twice).contains("2 have id = 1"));
@@ -344,7 +363,10 @@ peer_port = 9000
 
     #[test]
     fn limits_and_keyspaces_that_cannot_be_are_refused() {
-        assert!(refusal(&GOOD.replace("connections_max = 5", "connections_max = 0")).contains("connections_max = 0"));
+        assert!(
+            refusal(&GOOD.replace("connections_max = 5", "connections_max = 0"))
+                .contains("connections_max = 0")
+        );
         let keyspace = &GOOD[GOOD.find("[[keyspace]]").unwrap()..GOOD.find("[[nodes]]").unwrap()];
         assert!(refusal(&format!("{GOOD}{keyspace}")).contains("'cache:' is there twice"));
     }

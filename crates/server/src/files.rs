@@ -26,7 +26,8 @@ impl DataFolder {
     /// # Errors
     /// Another process uses it, or it cannot be written.
     pub fn open(path: &Path) -> Result<DataFolder> {
-        fs::create_dir_all(path).with_context(|| format!("cannot make the data folder {}", path.display()))?;
+        fs::create_dir_all(path)
+            .with_context(|| format!("cannot make the data folder {}", path.display()))?;
         let lock = lock_folder(path)?;
         let before = read_epoch(path)?;
         let mut folder = DataFolder { path: path.to_owned(), _lock: lock, epoch: before };
@@ -78,8 +79,12 @@ fn lock_folder(path: &Path) -> Result<File> {
     match lock.try_lock() {
         Ok(()) => Ok(lock),
         Err(TryLockError::WouldBlock) => {
-            let holder = read_process_id(path).map_or(String::from("another process"), |id| format!("process {id}"));
-            bail!("the data folder {} is in use by {holder}: stop it first, or use another folder", path.display())
+            let holder =
+                read_process_id(path).map_or(String::from("another process"), |id| format!("process {id}"));
+            bail!(
+                "the data folder {} is in use by {holder}: stop it first, or use another folder",
+                path.display()
+            )
         }
         Err(TryLockError::Error(error)) => {
             Err(error).with_context(|| format!("cannot lock {}", file.display()))

@@ -19,6 +19,7 @@ mod log;
 mod metrics;
 mod peers;
 mod resolver;
+mod socket;
 mod start;
 mod worker;
 

@@ -31,7 +31,8 @@ impl Listeners {
         let clients =
             TcpListener::bind(client_port).map_err(|error| refusal(error, "client_port", own.client_port))?;
         let peer_port = SocketAddr::new(config.bind, own.peer_port);
-        let peers = TcpListener::bind(peer_port).map_err(|error| refusal(error, "peer_port", own.peer_port))?;
+        let peers =
+            TcpListener::bind(peer_port).map_err(|error| refusal(error, "peer_port", own.peer_port))?;
         let http = std::net::TcpListener::bind(SocketAddr::new(config.bind, own.http_port))
             .map_err(|error| refusal(error, "http_port", own.http_port))?;
         http.set_nonblocking(true).context("cannot make the HTTP port non-blocking")?;

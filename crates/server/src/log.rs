@@ -43,7 +43,8 @@ impl Limiter {
         }
         if self.lines < Self::LINES_PER_WINDOW {
             self.lines += 1;
-            tracing::warn!("{}", text());
+            let text = text();
+            tracing::warn!("{text}");
         } else {
             self.left_out += 1;
         }

@@ -58,21 +58,28 @@ impl Counters {
             ("http_calls_total", "Calls that HTTP handed to the worker.", self.http_calls),
         ];
         for (name, help, value) in counters {
-            let _ = writeln!(out, "# HELP quorate_{name} {help}\n# TYPE quorate_{name} counter\nquorate_{name} {value}");
+            let _ = writeln!(
+                out,
+                "# HELP quorate_{name} {help}\n# TYPE quorate_{name} counter\nquorate_{name} {value}"
+            );
         }
         let gauges = [
             ("input_bytes", "Bytes of requests that have not been taken yet.", input_bytes),
             ("peer_links", "Peers with a link that is up.", links),
         ];
         for (name, help, value) in gauges {
-            let _ = writeln!(out, "# HELP quorate_{name} {help}\n# TYPE quorate_{name} gauge\nquorate_{name} {value}");
+            let _ = writeln!(
+                out,
+                "# HELP quorate_{name} {help}\n# TYPE quorate_{name} gauge\nquorate_{name} {value}"
+            );
         }
         self.render_turns(out);
     }
 
     fn render_turns(&self, out: &mut String) {
         let name = "quorate_turn_seconds";
-        let _ = writeln!(out, "# HELP {name} Time that one turn of the worker took.\n# TYPE {name} histogram");
+        let _ =
+            writeln!(out, "# HELP {name} Time that one turn of the worker took.\n# TYPE {name} histogram");
         let mut up_to_here = 0;
         for (end_us, count) in TURN_BUCKETS_US.iter().zip(self.turn_us_buckets) {
             up_to_here += count;

@@ -33,7 +33,9 @@ impl Resolver {
         let (host, sender, waker) = (host.to_owned(), self.sender.clone(), Arc::clone(&self.waker));
         let look_up = move || {
             let found = (host.as_str(), port).to_socket_addrs().and_then(|mut addresses| {
-                addresses.next().ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "the name has no address"))
+                addresses
+                    .next()
+                    .ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "the name has no address"))
             });
             let _ = sender.send((peer, found));
             let _ = waker.wake();

@@ -36,7 +36,10 @@ pub fn run(config: Config) -> Result<()> {
     let listeners = Listeners::bind(&config)?;
     let folder = DataFolder::open(&config.data)?;
     if config.is_file_exposed() {
-        tracing::warn!("{} holds the cluster's secret, and others may read it: chmod 600", config.file.display());
+        tracing::warn!(
+            "{} holds the cluster's secret, and others may read it: chmod 600",
+            config.file.display()
+        );
     }
     raise_descriptor_limit(&config);
 
@@ -146,5 +149,6 @@ fn process_facts(config: &Config) -> Result<ProcessFacts> {
         executable: std::env::current_exe().unwrap_or_default().display().to_string(),
         config_file: config.file.display().to_string(),
         os: words.map(|word| word.to_string_lossy()).join(" "),
+        multiplexing_api: if cfg!(target_os = "linux") { "epoll" } else { "kqueue" },
     })
 }

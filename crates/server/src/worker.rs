@@ -88,6 +88,7 @@ struct Door {
     listener: TcpListener,
     /// When to look; none if nobody waits.
     look_at_us: Option<u64>,
+    limiter: log::Limiter,
 }
 
 /// The clock of this process. Its monotonic time starts near zero.
@@ -146,8 +147,8 @@ impl Worker {
         watch(&mut parts.signals, SIGNALS).context("cannot watch for signals")?;
         Ok(Worker {
             poll: parts.poll,
-            client_door: Door { listener: parts.client_listener, look_at_us: Some(0) },
-            peer_door: Door { listener: parts.peer_listener, look_at_us: Some(0) },
+            client_door: Door::new(parts.client_listener),
+            peer_door: Door::new(parts.peer_listener),
             signals: parts.signals,
             node: parts.node,
             clients: parts.clients,
@@ -225,7 +226,9 @@ impl Worker {
                     let _ = self.signals.read(turn.buffer);
                     self.is_stopping = true;
                 }
-                Token(token) if token >= CLIENT_TOKENS => clients.on_event(token - CLIENT_TOKENS, event, turn),
+                Token(token) if token >= CLIENT_TOKENS => {
+                    clients.on_event(token - CLIENT_TOKENS, event, turn)
+                }
                 Token(token) if token >= PEER_TOKENS => peers.on_event(token - PEER_TOKENS, event, turn),
                 Token(_) => {}
             }
@@ -284,6 +287,10 @@ impl Worker {
 }
 
 impl Door {
+    fn new(listener: TcpListener) -> Door {
+        Door { listener, look_at_us: Some(0), limiter: log::Limiter::default() }
+    }
+
     /// Lets in who waits, if it is time to look.
     fn look(&mut self, name: &str, now: Now, accept: impl FnOnce(&TcpListener) -> std::io::Result<bool>) {
         if self.look_at_us.is_none_or(|at| at > now.monotonic_us) {
@@ -293,7 +300,8 @@ impl Door {
             Ok(true) => Some(now.monotonic_us),
             Ok(false) => None,
             Err(error) => {
-                tracing::warn!("nobody can be let in at the {name} port for now: {error}");
+                let told = || format!("nobody can be let in at the {name} port for now: {error}");
+                self.limiter.warn(now.monotonic_us, told);
                 Some(now.monotonic_us + ACCEPT_PAUSE_US)
             }
         };

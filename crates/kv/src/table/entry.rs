@@ -57,7 +57,8 @@ impl Entry {
     fn with_capacity(capacity: usize, key: &[u8], parts: &[&[u8]], stamp: Stamp) -> Entry {
         let value_length = parts.iter().map(|part| part.len()).sum();
         let mut bytes = Vec::with_capacity(capacity);
-        bytes.extend_from_slice(&header(key.len(), value_length, stamp));
+        bytes.resize(HEADER_BYTES, 0);
+        write_header(&mut bytes, key.len(), value_length, stamp);
         bytes.extend_from_slice(key);
         parts.iter().for_each(|part| bytes.extend_from_slice(part));
         bytes.resize(capacity, 0);
@@ -144,8 +145,7 @@ impl Entry {
         let start = HEADER_BYTES + self.key_length();
         let needed = start + value.len();
         if Self::fits(needed, self.capacity()) {
-            let header = header(start - HEADER_BYTES, value.len(), stamp);
-            self.bytes[..HEADER_BYTES].copy_from_slice(&header);
+            write_header(&mut self.bytes, start - HEADER_BYTES, value.len(), stamp);
             self.bytes[start..needed].copy_from_slice(value);
         } else {
             *self = Self::new(self.key(), value, stamp);
@@ -154,8 +154,8 @@ impl Entry {
 
     /// Replaces version, deadline and kind.
     pub(super) fn restamp(&mut self, stamp: Stamp) {
-        let header = header(self.key_length(), self.value_length(), stamp);
-        self.bytes[..HEADER_BYTES].copy_from_slice(&header);
+        let (key_length, value_length) = (self.key_length(), self.value_length());
+        write_header(&mut self.bytes, key_length, value_length, stamp);
     }
 
     /// Overwrites the value from `offset` on; a gap is filled with zero bytes.
@@ -163,7 +163,6 @@ impl Entry {
         let start = HEADER_BYTES + self.key_length();
         let length = self.value_length();
         let grown = length.max(offset + part.len());
-        let header = header(self.key_length(), grown, stamp);
         if start + grown > self.capacity() {
             let mut bytes = std::mem::take(&mut self.bytes).into_vec();
             let room = Self::room_for(start + grown);
@@ -171,7 +170,7 @@ impl Entry {
             bytes.resize(room, 0);
             self.bytes = bytes.into_boxed_slice();
         }
-        self.bytes[..HEADER_BYTES].copy_from_slice(&header);
+        write_header(&mut self.bytes, start - HEADER_BYTES, grown, stamp);
         if offset > length {
             // What lies behind the value is left over from an earlier, longer one.
             self.bytes[start + length..start + offset].fill(0);
@@ -180,15 +179,17 @@ impl Entry {
     }
 }
 
+/// Writes a header field by field, straight to its place: built elsewhere and copied, it would have to wait until
+/// earlier writes have reached memory.
+///
 /// Keys and values are far below what the fields can hold: what clients and peers send is limited on arrival.
 #[inline]
-fn header(key_length: usize, value_length: usize, stamp: Stamp) -> [u8; HEADER_BYTES] {
+fn write_header(bytes: &mut [u8], key_length: usize, value_length: usize, stamp: Stamp) {
     debug_assert!(key_length <= KEY_LENGTH_MASK as usize && value_length <= u32::MAX as usize);
-    let mut header = [0; HEADER_BYTES];
+    let key_field = key_length as u32 | (stamp.kind as u32) << KIND_SHIFT;
+    let header = &mut bytes[..HEADER_BYTES];
     header[..8].copy_from_slice(&stamp.version.to_le_bytes());
     header[8..16].copy_from_slice(&stamp.deadline.to_le_bytes());
-    let key_field = key_length as u32 | (stamp.kind as u32) << KIND_SHIFT;
     header[16..20].copy_from_slice(&key_field.to_le_bytes());
     header[20..].copy_from_slice(&(value_length as u32).to_le_bytes());
-    header
 }

@@ -189,6 +189,22 @@ impl Table {
         0
     }
 
+    /// Looks at what the keys of a command will need, so that it is in the processor's cache afterwards. Changes
+    /// nothing and answers nothing; the result is only there so that the work is not optimised away.
+    ///
+    /// In a large table nearly all of a command's time is spent waiting for memory, several times in a row. Over a
+    /// batch of commands these calls wait for all of them at once: warm eight to sixteen, then apply them.
+    #[inline]
+    pub fn warm(&self, command: &Command<'_>) -> u64 {
+        let mut seen = 0;
+        command.for_each_key(|key| {
+            seen ^= self
+                .index
+                .peek(self.index.hash(key), |slot| self.slab.get(slot).map_or(0, |entry| entry.version()))
+        });
+        seen
+    }
+
     /// Number of keys, those included whose deadline has passed and that were not removed yet.
     pub fn len(&self) -> usize {
         self.slab.len()

@@ -108,6 +108,7 @@ fn echo(sent: &[u8], bytes_max: usize) -> String {
 }
 
 impl CommandError {
+    #[cold]
     pub(super) fn unknown_command(request: Arguments<'_>) -> CommandError {
         let mut arguments = String::new();
         for argument in request.iter().skip(1) {
@@ -119,6 +120,7 @@ impl CommandError {
         CommandError::UnknownCommand { name: printable(&request[0]), arguments }
     }
 
+    #[cold]
     pub(super) fn unknown_subcommand(container: &'static str, given: &[u8]) -> CommandError {
         CommandError::UnknownSubcommand { container, given: printable(given) }
     }

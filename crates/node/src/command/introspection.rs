@@ -160,15 +160,43 @@ fn docs<'s>(specs: impl Iterator<Item = &'s CommandSpec> + Clone, out: &mut Repl
             ("group", spec.group.name()),
             ("complexity", spec.complexity),
         ];
-        let is_container = !spec.subcommands.is_empty();
-        out.map(facts.len() + is_container as usize);
+        let (has_arguments, is_container) = (!spec.syntax.is_empty(), !spec.subcommands.is_empty());
+        out.map(facts.len() + has_arguments as usize + is_container as usize);
         for (name, fact) in facts {
             out.bulk(name.as_bytes());
             out.bulk(fact.as_bytes());
         }
+        if has_arguments {
+            out.bulk(b"arguments");
+            arguments(spec.syntax, out);
+        }
         if is_container {
             out.bulk(b"subcommands");
             docs(spec.subcommands.iter(), out);
+        }
+    }
+}
+
+/// The arguments of a command, from which `redis-cli` makes its hints. Each is named as it is written: what is
+/// inside brackets is not taken apart.
+fn arguments(syntax: &str, out: &mut ReplyBuffer) {
+    let mut depth = 0;
+    let outside_brackets = |letter: char| {
+        depth += (letter == '[') as i32 - (letter == ']') as i32;
+        letter == ' ' && depth == 0
+    };
+    let items: Vec<&str> = syntax.split(outside_brackets).collect();
+    out.array(items.len());
+    for item in items {
+        let optional = item.strip_prefix('[').and_then(|item| item.strip_suffix(']'));
+        out.map(if optional.is_some() { 3 } else { 2 });
+        out.bulk(b"name");
+        out.bulk(optional.unwrap_or(item).as_bytes());
+        out.bulk(b"type");
+        out.bulk(b"string");
+        if optional.is_some() {
+            out.bulk(b"flags");
+            words(["optional"].into_iter(), out);
         }
     }
 }
@@ -246,12 +274,18 @@ mod tests {
     #[test]
     fn docs_are_a_map_of_maps() {
         assert_eq!(
-            asked("COMMAND DOCS get nosuch"),
-            "%1 $3 get %4 $7 summary $26 Returns the value of a key $5 since $5 1.0.0 $5 group $6 string $10 \
-             complexity $4 O(1)"
+            asked("COMMAND DOCS del nosuch"),
+            "%1 $3 del %5 $7 summary $44 Removes keys and returns how many there were $5 since $5 1.0.0 $5 group \
+             $7 generic $10 complexity $15 O(N) for N keys $9 arguments *2 %2 $4 name $3 key $4 type $6 string \
+             %3 $4 name $7 key ... $4 type $6 string $5 flags ~1 +optional"
         );
         let memory = asked("COMMAND DOCS memory");
-        assert!(memory.contains("$11 subcommands %2 $12 memory|usage %4 $7 summary"), "{memory}");
+        assert!(memory.contains("$11 subcommands %2 $12 memory|usage %5 $7 summary"), "{memory}");
+        let hello = asked("COMMAND DOCS hello");
+        assert!(
+            hello.contains("*1 %3 $4 name $54 protover [AUTH username password] [SETNAME clientname] "),
+            "{hello}"
+        );
         assert!(asked("COMMAND DOCS").starts_with(&format!("%{} $3 get", COMMANDS.len())));
     }
 

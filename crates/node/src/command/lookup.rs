@@ -68,28 +68,30 @@ const fn fold(name: &[u8]) -> Option<u128> {
         return None;
     }
     // Two reads that may overlap cover every length without a loop. Where they overlap they agree.
-    let bytes = if let (Some(first), Some(last)) = (name.first_chunk::<8>(), name.last_chunk::<8>()) {
-        u64::from_le_bytes(*first) as u128 | (u64::from_le_bytes(*last) as u128) << (8 * (length - 8))
+    let (low, high) = if let (Some(first), Some(last)) = (name.first_chunk::<8>(), name.last_chunk::<8>()) {
+        // Twice, because a shift by all 64 bits, which a name of 8 bytes asks for, is not allowed.
+        let unused = 4 * (16 - length);
+        (u64::from_le_bytes(*first), u64::from_le_bytes(*last) >> unused >> unused)
     } else if let (Some(first), Some(last)) = (name.first_chunk::<4>(), name.last_chunk::<4>()) {
-        u32::from_le_bytes(*first) as u128 | (u32::from_le_bytes(*last) as u128) << (8 * (length - 4))
+        (u32::from_le_bytes(*first) as u64 | (u32::from_le_bytes(*last) as u64) << (8 * (length - 4)), 0)
     } else {
         let middle = length / 2;
-        name[0] as u128
-            | (name[middle] as u128) << (8 * middle)
-            | (name[length - 1] as u128) << (8 * (length - 1))
+        let last = (name[length - 1] as u64) << (8 * (length - 1));
+        (name[0] as u64 | (name[middle] as u64) << (8 * middle) | last, 0)
     };
-    Some(to_lower_case(bytes) | (length as u128) << 120)
+    let high = if high == 0 { 0 } else { to_lower_case(high) };
+    Some(to_lower_case(low) as u128 | ((high | (length as u64) << 56) as u128) << 64)
 }
 
 /// Sets bit 0x20 of each byte that is `A` to `Z`, all bytes at once.
 #[inline]
-const fn to_lower_case(bytes: u128) -> u128 {
-    const EACH: u128 = u128::MAX / 0xff;
-    const HIGH: u128 = EACH * 0x80;
+const fn to_lower_case(bytes: u64) -> u64 {
+    const EACH: u64 = u64::MAX / 0xff;
+    const HIGH: u64 = EACH * 0x80;
     let low_bits = bytes & !HIGH;
     // The sums' high bits say which bytes are at least `A`, and which are beyond `Z`.
-    let from_a = low_bits + EACH * (0x80 - b'A' as u128);
-    let beyond_z = low_bits + EACH * (0x80 - b'Z' as u128 - 1);
+    let from_a = low_bits + EACH * (0x80 - b'A' as u64);
+    let beyond_z = low_bits + EACH * (0x80 - b'Z' as u64 - 1);
     let capital = from_a & !beyond_z & !bytes & HIGH;
     bytes | capital >> 2
 }

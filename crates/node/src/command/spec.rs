@@ -314,7 +314,7 @@ pub struct CommandSpec {
     pub complexity: &'static str,
     /// What it does, in one sentence without the full stop.
     pub summary: &'static str,
-    /// Its arguments, for people.
+    /// Its arguments, for people: divided by spaces, those that may be left out in brackets.
     pub syntax: &'static str,
     /// Its subcommands; none unless it is a container.
     pub subcommands: &'static [CommandSpec],

@@ -425,7 +425,7 @@ static CLIENT: [CommandSpec; 10] = [
         .flags(OPERATORS)
         .docs(Group::Connection, "2.4.0", "O(N) for N connections")
         .help(
-            "ip:port|[ID client-id] [TYPE normal|master|replica|pubsub] [USER username] [ADDR ip:port] \
+            "[ip:port] [ID client-id] [TYPE normal|master|replica|pubsub] [USER username] [ADDR ip:port] \
              [LADDR ip:port] [SKIPME yes|no]",
             "Closes connections",
         ),
@@ -437,7 +437,7 @@ static CLIENT: [CommandSpec; 10] = [
         .help("", "Returns the name of this connection"),
     client("client|setinfo", 4, SetInfo)
         .docs(Group::Connection, "7.2.0", "O(1)")
-        .help("LIB-NAME libname|LIB-VER libver", "Tells which client library this connection uses"),
+        .help("LIB-NAME|LIB-VER value", "Tells which client library this connection uses"),
     client("client|no-evict", 3, NoEvict)
         .flags(OPERATORS)
         .docs(Group::Connection, "7.0.0", "O(1)")

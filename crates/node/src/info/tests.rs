@@ -12,10 +12,7 @@ fn told(facts: &Facts, sections: &str) -> String {
 
 fn titles(sections: &str) -> Vec<String> {
     let told = told(&Facts::default(), sections);
-    told.lines()
-        .filter_map(|line| line.strip_prefix("# "))
-        .map(str::to_string)
-        .collect()
+    told.lines().filter_map(|line| line.strip_prefix("# ")).map(str::to_string).collect()
 }
 
 #[test]
@@ -36,17 +33,11 @@ fn sections_are_told_in_order_whatever_the_order_asked() {
 #[test]
 fn every_line_is_a_heading_a_field_or_empty() {
     let facts = Facts {
-        server: ServerFacts {
-            os: "two\r\nlines".into(),
-            ..Default::default()
-        },
+        server: ServerFacts { os: "two\r\nlines".into(), ..Default::default() },
         ..Default::default()
     };
     for line in told(&facts, "all").split("\r\n") {
-        assert!(
-            line.is_empty() || line.starts_with("# ") || line.contains(':'),
-            "{line}"
-        );
+        assert!(line.is_empty() || line.starts_with("# ") || line.contains(':'), "{line}");
         assert!(!line.contains(['\r', '\n']), "{line}");
     }
 }
@@ -76,31 +67,16 @@ fn a_leader_lists_its_followers() {
         lag_records: 10,
         lag_ms: 2500,
     };
-    let offline = ReplicaFacts {
-        node: 3,
-        port: 7002,
-        state: "offline".into(),
-        ..online.clone()
-    };
+    let offline = ReplicaFacts { node: 3, port: 7002, state: "offline".into(), ..online.clone() };
     let replication = ReplicationFacts {
         is_leader: true,
         replicas: vec![online, offline],
         offset: 100,
         ..Default::default()
     };
-    let told = told(
-        &Facts {
-            replication,
-            ..Default::default()
-        },
-        "replication",
-    );
-    assert!(
-        told.starts_with("# Replication\r\nrole:master\r\nconnected_slaves:1\r\nslave0:ip=127.0.0.1,")
-    );
-    assert!(
-        told.contains("port=7001,state=online,offset=90,lag=2,lag_ms=2500,lag_records=10,node=2\r\n")
-    );
+    let told = told(&Facts { replication, ..Default::default() }, "replication");
+    assert!(told.starts_with("# Replication\r\nrole:master\r\nconnected_slaves:1\r\nslave0:ip=127.0.0.1,"));
+    assert!(told.contains("port=7001,state=online,offset=90,lag=2,lag_ms=2500,lag_records=10,node=2\r\n"));
     assert!(told.contains("slave1:ip=127.0.0.1,port=7002,state=offline"));
     assert!(told.contains("\r\nmaster_repl_offset:100\r\n"));
     assert!(!told.contains("master_host"));
@@ -117,29 +93,12 @@ fn a_follower_tells_whom_it_follows() {
         leader_silent_ms: 1500,
         ..Default::default()
     };
-    let up = told(
-        &Facts {
-            replication: replication.clone(),
-            ..Default::default()
-        },
-        "replication",
-    );
-    assert!(
-        up.starts_with("# Replication\r\nrole:slave\r\nmaster_host:10.0.0.1\r\nmaster_port:7000\r\n")
-    );
+    let up = told(&Facts { replication: replication.clone(), ..Default::default() }, "replication");
+    assert!(up.starts_with("# Replication\r\nrole:slave\r\nmaster_host:10.0.0.1\r\nmaster_port:7000\r\n"));
     assert!(up.contains("master_link_status:up\r\nmaster_last_io_seconds_ago:1\r\n"));
     assert!(up.contains("slave_read_repl_offset:100\r\nslave_repl_offset:95\r\n"));
-    let replication = ReplicationFacts {
-        leader_is_up: false,
-        ..replication
-    };
-    let down = told(
-        &Facts {
-            replication,
-            ..Default::default()
-        },
-        "replication",
-    );
+    let replication = ReplicationFacts { leader_is_up: false, ..replication };
+    let down = told(&Facts { replication, ..Default::default() }, "replication");
     assert!(down.contains("master_link_status:down\r\nmaster_last_io_seconds_ago:-1\r\n"));
     assert!(down.contains("master_link_down_since_seconds:1\r\n"));
 }
@@ -161,18 +120,9 @@ fn keyspaces_are_summed_up_for_redis_and_told_one_by_one() {
         expires: 2,
         ..Default::default()
     };
-    let default = KeyspaceFacts {
-        keys: 1,
-        ..Default::default()
-    };
-    let facts = Facts {
-        keyspaces: vec![keyspace, default],
-        ..Default::default()
-    };
-    assert_eq!(
-        told(&facts, "keyspace"),
-        "# Keyspace\r\ndb0:keys=6,expires=2,avg_ttl=0\r\n"
-    );
+    let default = KeyspaceFacts { keys: 1, ..Default::default() };
+    let facts = Facts { keyspaces: vec![keyspace, default], ..Default::default() };
+    assert_eq!(told(&facts, "keyspace"), "# Keyspace\r\ndb0:keys=6,expires=2,avg_ttl=0\r\n");
     assert!(told(&facts, "quorate").contains(
         "\r\nkeyspaces:2\r\nkeyspace0:prefix=cache:,replication=leader-follower,acks=majority,durability=none,\
          reads=any,role=leader,leader=1,epoch=4,offset=17,lag=0,lag_ms=0,ready=1,keys=5,expires=2\r\n"
@@ -181,11 +131,7 @@ fn keyspaces_are_summed_up_for_redis_and_told_one_by_one() {
 
 #[test]
 fn statistics_of_commands_and_errors() {
-    let number = |name: &str| {
-        (0..)
-            .find(|number| by_number(*number).unwrap().name == name)
-            .unwrap()
-    };
+    let number = |name: &str| (0..).find(|number| by_number(*number).unwrap().name == name).unwrap();
     let (get, config_get) = (number("get"), number("config|get"));
     let mut commands = CommandStatistics::new();
     for microseconds in [1, 4] {
@@ -195,20 +141,14 @@ fn statistics_of_commands_and_errors() {
     commands.failed(get);
     commands.rejected(config_get);
     commands.error(b"WRONGTYPE Operation");
-    let facts = Facts {
-        commands,
-        ..Default::default()
-    };
+    let facts = Facts { commands, ..Default::default() };
     assert_eq!(
         told(&facts, "commandstats"),
         "# Commandstats\r\n\
          cmdstat_get:calls=2,usec=5,usec_per_call=2.50,rejected_calls=0,failed_calls=1\r\n\
          cmdstat_config|get:calls=0,usec=0,usec_per_call=0.00,rejected_calls=1,failed_calls=0\r\n"
     );
-    assert_eq!(
-        told(&facts, "errorstats"),
-        "# Errorstats\r\nerrorstat_WRONGTYPE:count=1\r\n"
-    );
+    assert_eq!(told(&facts, "errorstats"), "# Errorstats\r\nerrorstat_WRONGTYPE:count=1\r\n");
     assert_eq!(
         told(&facts, "latencystats"),
         "# Latencystats\r\nlatency_percentiles_usec_get:p50=1.000,p99=4.000,p99.9=4.000\r\n"
@@ -217,13 +157,9 @@ fn statistics_of_commands_and_errors() {
 
 #[test]
 fn bytes_are_told_for_people_too() {
-    for (bytes, expected) in [
-        (0, "0B"),
-        (1023, "1023B"),
-        (1536, "1.50K"),
-        (1_111_490, "1.06M"),
-        (3 << 40, "3.00T"),
-    ] {
+    for (bytes, expected) in
+        [(0, "0B"), (1023, "1023B"), (1536, "1.50K"), (1_111_490, "1.06M"), (3 << 40, "3.00T")]
+    {
         assert_eq!(human(bytes), expected);
     }
 }

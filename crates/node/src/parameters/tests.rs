@@ -102,10 +102,7 @@ fn set_changes_all_parameters_or_none() {
         ),
         ("hz 20 HZ 30", failed("hz", "duplicate parameter")),
         ("hz 20 timeout x", failed("timeout", not_an_integer)),
-        (
-            "hz 20 maxclients 0",
-            failed("maxclients", "argument must be between 1 and 4294967295 inclusive"),
-        ),
+        ("hz 20 maxclients 0", failed("maxclients", "argument must be between 1 and 4294967295 inclusive")),
         ("hz 20 timeout -1", failed("timeout", "argument must be between 0 and 2147483647 inclusive")),
         ("hz 20 latency-tracking x", failed("latency-tracking", "argument must be 'yes' or 'no'")),
         ("hz 20 proto-max-bulk-len x", failed(PROTO_MAX_BULK_LEN, "argument must be a memory value")),

@@ -89,7 +89,14 @@ impl Follower {
         effects.redirect(ticket, state.configuration.leader);
     }
 
-    pub(super) fn link(&mut self, state: &mut State, now: Now, peer: NodeId, up: bool, effects: &mut Effects) {
+    pub(super) fn link(
+        &mut self,
+        state: &mut State,
+        now: Now,
+        peer: NodeId,
+        up: bool,
+        effects: &mut Effects,
+    ) {
         if peer == state.configuration.leader && up {
             self.join(state, now, effects);
         }
@@ -218,7 +225,7 @@ impl Follower {
                 effects.trace.push(Trace::FullResync {
                     follower: from,
                     offset: state.applied,
-                    why: "the leader lost its memory",
+                    why: "it is to lead and holds less",
                 });
                 self.sender = Some(Sender::begin(state, now, from, (join, join), effects));
             }
@@ -258,6 +265,7 @@ impl Follower {
         };
         receiver.install(state, effects);
         state.counters.full_resyncs += 1;
+        state.intact = false; // It may be less than what was held before: until the batches behind it are here.
         self.begin_streaming(state, now);
     }
 
@@ -342,6 +350,14 @@ impl Follower {
 
     pub(super) fn is_streaming(&self, state: &State, now: Now) -> bool {
         matches!(self.mode, Mode::Streaming) && now.ms_since(self.heard_us) <= state.timing.silence_ms
+    }
+
+    pub(super) fn is_filling(&self) -> bool {
+        matches!(self.mode, Mode::Filling(_))
+    }
+
+    pub(super) fn silent_ms(&self, now: Now) -> u64 {
+        now.ms_since(self.heard_us)
     }
 
     /// How many records of the leader are not applied here, and for how many milliseconds that has been so.

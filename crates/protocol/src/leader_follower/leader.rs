@@ -1,4 +1,9 @@
 //! The leader: orders writes, streams them, commits what enough followers hold, and answers.
+//!
+//! A leader that takes over may hold records of which it does not know whether they are committed. It writes
+//! a record of its own behind them, and shows nothing to anybody before enough followers hold that one. Copies
+//! of an older epoch's record prove nothing by themselves: a replica with a newer, never committed record in
+//! its place would win the next recovery (figure 8 of the Raft paper).
 
 use super::backlog::Batch;
 use super::message::{Message, Position};
@@ -28,10 +33,10 @@ enum Service {
 struct Follower {
     id: NodeId,
     service: Service,
-    /// It holds everything up to here: by its own word, in this epoch.
+    /// The question that its service answers. What it acknowledges as an answer to another does not count.
+    join: u64,
+    /// It holds everything up to here: by its own word, since it joined. 0: it has not said yet.
     acked: Version,
-    /// The last offset that it has applied.
-    applied: Version,
     heard_us: u64,
     sent_us: u64,
     /// The commit offset that it was last told.
@@ -42,6 +47,22 @@ struct Follower {
 }
 
 impl Follower {
+    /// Serves it no more, until it asks again.
+    fn leave(&mut self, why: &'static str, state: &mut State, effects: &mut Effects) {
+        if let Service::Snapshot(sender) = std::mem::replace(&mut self.service, Service::Absent) {
+            sender.abandon(state, why, effects);
+        }
+    }
+
+    /// Behind which offset it needs the history: known while it is being joined to it.
+    fn needs_after(&self) -> Option<Version> {
+        match &self.service {
+            Service::Snapshot(sender) => Some(sender.position.offset),
+            Service::Streaming { sent } if self.acked == 0 => Some(sent.offset),
+            _ => None,
+        }
+    }
+
     fn is_live(&self, now: Now, silence_ms: u64) -> bool {
         self.link_up
             && matches!(self.service, Service::Streaming { .. })
@@ -93,6 +114,10 @@ pub struct FollowerStatus {
 pub(super) struct Leader {
     /// The last offset given, sealed into a batch or not.
     head: Version,
+    /// Nothing is served before this offset is committed: the first record written here, if any was inherited.
+    serves_from: Version,
+    /// The last purge ordered: no other before it is done.
+    purge: Version,
     /// This turn's records.
     builder: Vec<u8>,
     builder_count: u32,
@@ -107,24 +132,25 @@ pub(super) struct Leader {
 }
 
 impl Leader {
-    /// Takes over: everything held is applied already.
-    pub(super) fn new(state: &State, now: Now, effects: &mut Effects) -> Leader {
-        assert_eq!(state.applied, state.last().offset, "a leader begins with everything applied");
-        let (epoch, offset) = (state.epoch, state.applied);
+    /// Takes over everything that is held.
+    pub(super) fn new(state: &mut State, now: Now, effects: &mut Effects) -> Leader {
+        let (epoch, offset) = (state.epoch, state.last().offset);
         effects.trace.push(Trace::Role { role: "leader", epoch, offset });
         let follower = |id| Follower {
             id,
             service: Service::Absent,
+            join: 0,
             acked: 0,
-            applied: 0,
             heard_us: now.monotonic_us,
             sent_us: 0,
             sent_commit: 0,
             link_up: true,
             was_live: false,
         };
-        Leader {
+        let mut leader = Leader {
             head: offset,
+            serves_from: 0,
+            purge: 0,
             builder: Vec::new(),
             builder_count: 0,
             builder_time: 0,
@@ -134,7 +160,28 @@ impl Leader {
             followers: state.peers().map(follower).collect(),
             transfers: 0,
             ask: false,
+        };
+        if state.applied < offset {
+            (state.applied..offset).for_each(|_| leader.queue.push_write(None, u64::MAX));
+            // Its own first record changes nothing: it removes the keys that expired before all time.
+            leader.write(state, now, (None, u64::MAX), &Command::Purge { until: 0 }, effects);
+            leader.serves_from = leader.head;
+            leader.reconsider(state, now, effects);
         }
+        leader
+    }
+
+    /// The group's in-sync set has changed, or nobody is to be waited for.
+    pub(super) fn reconsider(&mut self, state: &mut State, now: Now, effects: &mut Effects) {
+        self.seal(state, now);
+        self.commit(state, now, effects);
+        self.end_waits(now, effects);
+        self.release_held(state, now, effects);
+    }
+
+    /// Whether what it shows is known to be committed.
+    pub(super) fn serves(&self, state: &State) -> bool {
+        state.applied >= self.serves_from
     }
 
     // Requests.
@@ -153,7 +200,7 @@ impl Leader {
         }
         match request {
             Request::Command(command) if !command.is_write() => {
-                if follows && !self.queue.is_empty() {
+                if !self.queue.is_empty() && (follows || !self.serves(state)) {
                     self.queue.push_read(ticket, deadline_us, |out| command.encode(out));
                 } else {
                     answer_read(state, now, ticket, &command, effects);
@@ -328,7 +375,9 @@ impl Leader {
         while state.applied < committed {
             let batch =
                 state.backlog.following(state.applied).cloned().expect("uncommitted batches are kept");
-            assert!(batch.end().offset <= committed, "followers acknowledge whole batches");
+            if batch.end().offset > committed {
+                break;
+            }
             for (offset, command) in batch.commands() {
                 self.answer_due(state, now, effects);
                 let entry = self.queue.pop_write().expect("each uncommitted record has its entry");
@@ -405,10 +454,7 @@ impl Leader {
         };
         follower.link_up = up;
         if !up {
-            let service = std::mem::replace(&mut follower.service, Service::Absent);
-            if let Service::Snapshot(sender) = service {
-                sender.abandon(state, "the link broke", effects);
-            }
+            follower.leave("the link broke", state, effects);
         }
     }
 
@@ -429,13 +475,19 @@ impl Leader {
             Message::Join { last, applied, join, .. } => {
                 self.join(state, now, index, (last, applied, join), effects);
             }
-            Message::Acknowledge { epoch, offset, applied } if epoch == state.epoch => {
+            Message::Acknowledge { epoch, join, offset } if epoch == state.epoch => {
                 if offset > self.head {
                     let why = "it acknowledges what was never written";
                     return effects.trace.push(Trace::Rejected { peer: from, why });
                 }
                 let follower = &mut self.followers[index];
-                follower.applied = applied;
+                if join != follower.join {
+                    if join > follower.join {
+                        // An older question came late and was answered last. Left alone, it asks again.
+                        follower.service = Service::Absent;
+                    }
+                    return;
+                }
                 if offset > follower.acked && matches!(follower.service, Service::Streaming { .. }) {
                     follower.acked = offset;
                     self.commit(state, now, effects);
@@ -464,22 +516,15 @@ impl Leader {
     ) {
         self.seal(state, now);
         let id = self.followers[index].id;
-        let service = std::mem::replace(&mut self.followers[index].service, Service::Absent);
-        if let Service::Snapshot(sender) = service {
-            sender.abandon(state, "the follower began anew", effects);
-        }
+        self.followers[index].leave("the follower began anew", state, effects);
         let common = state.backlog.common_with(last);
-        let after = common.filter(|common| {
-            common.offset >= applied
-                && (state.backlog.following(common.offset).is_some() || common.offset == self.head)
-        });
-        let (acked, service) = match after {
+        let service = match common.filter(|common| common.offset >= applied) {
             Some(after) => {
                 state.counters.partial_resyncs += 1;
                 effects.trace.push(Trace::PartialResync { follower: id, after: after.offset });
-                let resume = Message::Resume { epoch: state.epoch, join, after };
+                let resume = Message::Resume { epoch: state.epoch, join, after, head: self.head };
                 effects.send([id], |out| resume.encode(out));
-                (after.offset, Service::Streaming { sent: after })
+                Service::Streaming { sent: after }
             }
             None => {
                 let why = match common {
@@ -489,18 +534,21 @@ impl Leader {
                 };
                 effects.trace.push(Trace::FullResync { follower: id, offset: state.applied, why });
                 self.transfers += 1;
-                let sender = Sender::begin(state, now, id, self.transfers, effects);
-                (0, Service::Snapshot(sender))
+                Service::Snapshot(Sender::begin(state, now, id, (join, self.transfers), effects))
             }
         };
         let follower = &mut self.followers[index];
-        (follower.acked, follower.applied, follower.service) = (acked, applied, service);
+        (follower.join, follower.acked, follower.service) = (join, 0, service);
         follower.sent_us = 0; // It hears from us at the end of this turn, records or not.
     }
 
     // The end of a turn, and time.
 
     fn seal(&mut self, state: &mut State, now: Now) {
+        if self.followers.is_empty() {
+            // Nobody will ask for the history.
+            return state.backlog.reset(Position { epoch: state.epoch, offset: state.applied });
+        }
         if self.builder_count == 0 {
             return;
         }
@@ -519,11 +567,6 @@ impl Leader {
     }
 
     pub(super) fn flush(&mut self, state: &mut State, now: Now, effects: &mut Effects) {
-        if self.followers.is_empty() {
-            // Nobody will ask for the history.
-            state.backlog.reset(Position { epoch: state.epoch, offset: self.head });
-            return;
-        }
         self.seal(state, now);
         let mut followers = std::mem::take(&mut self.followers);
         let mut encoded = None;
@@ -569,7 +612,7 @@ impl Leader {
                         .push(crate::contract::Outgoing { to: follower.id, bytes: bytes.clone() });
                 }
                 _ => {
-                    let message = append(state, *sent, Some(batch), self.head, acknowledge);
+                    let message = state.append(*sent, Some(batch), self.head, acknowledge);
                     let start = effects.bytes.len();
                     effects.send([follower.id], |out| message.encode(out));
                     *encoded = Some((*sent, start..effects.bytes.len()));
@@ -589,7 +632,7 @@ impl Leader {
             || (follower.sent_commit < state.applied && quiet_ms >= state.timing.commit_notice_ms)
             || (self.ask && follower.acked < self.head);
         if due && !sent_any {
-            let message = append(state, *sent, None, self.head, true);
+            let message = state.append(*sent, None, self.head, true);
             effects.send([follower.id], |out| message.encode(out));
             sent_any = true;
         }
@@ -602,20 +645,15 @@ impl Leader {
     /// Drops history that is beyond the backlog's size, but nothing that a snapshot under way leads up to,
     /// unless that grows out of bounds.
     fn trim(&mut self, state: &mut State, effects: &mut Effects) {
-        let limit = state.options.backlog_bytes + state.timing.resync_backlog_bytes_max;
-        if state.backlog.bytes() > limit {
-            for follower in self.followers.iter_mut().filter(|follower| follower.acked == 0) {
-                if let Service::Snapshot(sender) = std::mem::replace(&mut follower.service, Service::Absent) {
-                    sender.abandon(state, "too much was written meanwhile", effects);
-                }
+        let limit = (state.options.backlog_bytes + state.timing.resync_backlog_bytes_max) as u64;
+        let applied_bytes = state.backlog.bytes_between(state.backlog.base().offset, state.applied);
+        for follower in &mut self.followers {
+            if applied_bytes > limit && follower.needs_after().is_some_and(|after| after < state.applied) {
+                follower.leave("too much was written meanwhile", state, effects);
             }
         }
-        let positions = self.followers.iter().filter_map(|follower| match &follower.service {
-            Service::Snapshot(sender) => Some(sender.position.offset),
-            Service::Streaming { sent } if follower.acked == 0 => Some(sent.offset),
-            _ => None,
-        });
-        let keep_after = positions.fold(state.applied, Version::min);
+        let needed = self.followers.iter().filter_map(Follower::needs_after);
+        let keep_after = needed.fold(state.applied, Version::min);
         state.backlog.trim(state.options.backlog_bytes, keep_after);
     }
 
@@ -625,6 +663,7 @@ impl Leader {
         self.watch_followers(state, now, effects);
         const PURGED_KEYS_MAX: usize = 1000;
         if self.held.is_empty()
+            && state.applied >= self.purge
             && self.can_commit(state, now)
             && let Some(until) = state.table.purge_until(state.clock(now), PURGED_KEYS_MAX)
         {
@@ -633,11 +672,12 @@ impl Leader {
                 true => self.write_at_once(state, now, None, &command, effects),
                 false => self.write(state, now, (None, u64::MAX), &command, effects),
             }
+            self.purge = self.head;
         }
     }
 
     fn end_overdue(&mut self, state: &mut State, now: Now, effects: &mut Effects) {
-        while let Some((ticket, waiting)) = self.queue.take_overdue(now.monotonic_us) {
+        for (ticket, waiting) in self.queue.take_overdue(now.monotonic_us) {
             match waiting {
                 Waiting::Write => {
                     state.counters.unknown_writes += 1;
@@ -685,9 +725,8 @@ impl Leader {
             }
             if let Service::Snapshot(sender) = &follower.service
                 && sender.is_stuck(state, now)
-                && let Service::Snapshot(sender) = std::mem::replace(&mut follower.service, Service::Absent)
             {
-                sender.abandon(state, "the follower does not get on", effects);
+                follower.leave("the follower does not get on", state, effects);
             }
         }
     }
@@ -705,12 +744,10 @@ impl Leader {
         }
         std::mem::take(&mut self.held).into_iter().for_each(|held| effects.refuse(held.ticket, DEPOSED));
         std::mem::take(&mut self.waits).into_iter().for_each(|wait| effects.refuse(wait.ticket, DEPOSED));
-        for follower in std::mem::take(&mut self.followers) {
-            if let Service::Snapshot(sender) = follower.service {
-                sender.abandon(state, "the leader was deposed", effects);
-            }
-        }
         self.seal(state, now);
+        for follower in &mut self.followers {
+            follower.leave("the leader was deposed", state, effects);
+        }
     }
 
     pub(super) fn wakeup_us(&self, state: &State, now: Now) -> u64 {
@@ -793,25 +830,4 @@ fn end_wait(wait: &Wait, held_by: usize, effects: &mut Effects) {
     let start = effects.replies.len();
     effects.replies.push(Reply::Integer(held_by as i64));
     effects.done(wait.ticket, start, 0, 0);
-}
-
-/// The message that brings a batch, or none, to a follower whose history ends at `previous`.
-fn append<'a>(
-    state: &State,
-    previous: Position,
-    batch: Option<&'a Batch>,
-    leader_offset: Version,
-    acknowledge: bool,
-) -> Message<'a> {
-    Message::Append {
-        epoch: state.epoch,
-        previous,
-        batch_epoch: batch.map_or(state.epoch, |batch| batch.epoch),
-        count: batch.map_or(0, |batch| batch.count),
-        time: batch.map_or(state.time, |batch| batch.time),
-        commit: state.applied,
-        leader_offset,
-        acknowledge,
-        records: batch.map_or(&[], |batch| &batch.records),
-    }
 }

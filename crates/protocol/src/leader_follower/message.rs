@@ -123,7 +123,7 @@ pub enum Message<'a> {
         /// The first chunk that is missing.
         next: u32,
     },
-    /// A leader without memory to everybody: what do you hold? Whoever answers follows no older epoch any more.
+    /// Who is about to lead, to everybody: what do you hold? Whoever answers follows no older epoch any more.
     Probe {
         /// The epoch that it is about to lead.
         epoch: u64,
@@ -134,10 +134,10 @@ pub enum Message<'a> {
         epoch: u64,
         /// The last position held.
         last: Position,
-        /// False when this replica has lost its memory, or never had any, and has not been filled since.
+        /// False when this replica may have lost something that it once acknowledged.
         intact: bool,
     },
-    /// A leader without memory to the replica that it chose: send me everything, a snapshot of what you have
+    /// Who is about to lead, to the replica that holds the most: send me everything, a snapshot of what you have
     /// applied and then the batches behind it.
     Fetch {
         /// The epoch that it is about to lead.
@@ -269,6 +269,12 @@ impl<'a> Message<'a> {
     /// True for what only the leader of an epoch sends, or is answered to a follower that serves it.
     pub(super) fn is_from_leader(&self) -> bool {
         !matches!(self, Message::Acknowledge { .. } | Message::Join { .. } | Message::Holding { .. })
+    }
+
+    /// True for what a copy of a replica consists of.
+    pub(super) fn is_of_copy(&self) -> bool {
+        use Message::*;
+        matches!(self, SnapshotBegin { .. } | SnapshotChunk { .. } | SnapshotEnd { .. } | Append { .. })
     }
 
     /// Reads a whole message and checks that every record in it can be read, so that a replica never meets

@@ -100,6 +100,10 @@ pub struct Status {
     pub lag: u64,
     /// Follower: for how long that has been so, in milliseconds.
     pub lag_ms: u64,
+    /// Follower: a snapshot is on its way to it.
+    pub resyncing: bool,
+    /// Follower: for how many milliseconds it has not heard from its leader.
+    pub leader_silent_ms: u64,
     /// Leader: how each follower stands.
     pub followers: Vec<FollowerStatus>,
     /// What has happened so far.
@@ -147,7 +151,10 @@ impl Replica {
         };
         let (role, ready, explanation) = match &self.role {
             Role::Idle => ("idle", false, "it has no configuration".to_string()),
-            Role::Leader(_) => ("leader", true, String::new()),
+            Role::Leader(leader) if leader.serves(state) => ("leader", true, String::new()),
+            Role::Leader(_) => {
+                ("leader", false, "too few followers hold what it took over: it may not be committed".into())
+            }
             Role::Recovery(recovery) => ("recovering", false, recovery.explain(state)),
             Role::Follower(follower) if follower.is_streaming(state, now) => {
                 ("follower", true, String::new())
@@ -172,6 +179,11 @@ impl Replica {
             writable: matches!(&self.role, Role::Leader(leader) if leader.is_writable(state, now)),
             lag,
             lag_ms,
+            resyncing: matches!(&self.role, Role::Follower(follower) if follower.is_filling()),
+            leader_silent_ms: match &self.role {
+                Role::Follower(follower) => follower.silent_ms(now),
+                _ => 0,
+            },
             followers: match &self.role {
                 Role::Leader(leader) => leader.follower_status(state, now),
                 _ => Vec::new(),
@@ -199,7 +211,7 @@ impl Replica {
             }
             Role::Recovery(recovery) => {
                 let why = recovery.explain(state);
-                effects.refuse(ticket, &format!("LOADING the leader has no memory of its data yet: {why}"));
+                effects.refuse(ticket, &format!("LOADING the leader does not hold all that was written before it led: {why}"));
             }
             Role::Idle => effects.refuse(ticket, "NOLEADER this replica has no configuration yet"),
         }
@@ -227,7 +239,7 @@ impl Replica {
                 if epoch > state.epoch {
                     state.epoch = epoch;
                     state.configuration.leader = from;
-                    follower.enter_epoch(state, effects);
+                    follower.enter_epoch(state, now, effects);
                 } else if from != state.configuration.leader {
                     let why = "it is not the leader of this epoch";
                     return effects.trace.push(Trace::Rejected { peer: from, why });
@@ -252,32 +264,61 @@ impl Replica {
         if epoch <= self.state.epoch || matches!(self.role, Role::Follower(_) | Role::Idle) {
             return;
         }
+        self.leave_role(now, effects); // First: what it wrote it wrote in its own epoch.
         self.state.epoch = epoch;
         effects.trace.push(Trace::EpochPassed { epoch });
-        if let Role::Leader(leader) = std::mem::replace(&mut self.role, Role::Idle) {
-            leader.resign(&mut self.state, now, effects);
-        }
         let mut recovery = Recovery::new(&self.state, now, effects);
         recovery.passed = true;
         self.role = Role::Recovery(recovery);
     }
 
+    fn leave_role(&mut self, now: Now, effects: &mut Effects) {
+        match std::mem::replace(&mut self.role, Role::Idle) {
+            Role::Leader(leader) => leader.resign(&mut self.state, now, effects),
+            Role::Follower(mut follower) => {
+                follower.stop_sending(&mut self.state, "it follows no more", effects);
+            }
+            Role::Recovery(_) | Role::Idle => {}
+        }
+    }
+
+    /// Whether a configuration leaves everybody in their roles.
+    fn keeps_roles(&self, new: &Configuration) -> bool {
+        let old = &self.state.configuration;
+        let leader_stays = new.leader == old.leader && new.members == old.members;
+        match self.role {
+            Role::Idle => false,
+            // It may have learnt of the epoch from its leader before.
+            Role::Follower(_) => leader_stays && new.epoch <= self.state.epoch,
+            Role::Leader(_) | Role::Recovery(_) => leader_stays && new.epoch == old.epoch,
+        }
+    }
+
     fn configure(&mut self, now: Now, configuration: &Configuration, effects: &mut Effects) {
+        if configuration.epoch < self.state.configuration.epoch {
+            return; // Old news.
+        }
+        let keeps_roles = self.keeps_roles(configuration);
+        if !keeps_roles {
+            self.leave_role(now, effects); // First: what it wrote it wrote in its own epoch.
+        }
         let passed = configuration.epoch < self.state.epoch;
         self.state.epoch = self.state.epoch.max(configuration.epoch);
         self.state.configuration = configuration.clone();
-        if let Role::Leader(leader) = std::mem::replace(&mut self.role, Role::Idle) {
-            leader.resign(&mut self.state, now, effects);
+        if keeps_roles {
+            if let Role::Leader(leader) = &mut self.role {
+                leader.reconsider(&mut self.state, now, effects);
+            }
+            return;
         }
         if configuration.leader != self.state.id {
-            self.role = Role::Follower(Follower::new(&self.state, now, effects));
+            self.role = Role::Follower(Follower::new(&mut self.state, now, effects));
         } else if passed {
             let mut recovery = Recovery::new(&self.state, now, effects);
             recovery.passed = true;
             self.role = Role::Recovery(recovery);
             effects.trace.push(Trace::EpochPassed { epoch: self.state.epoch });
         } else if configuration.members.len() == 1 {
-            self.state.apply_until(self.state.last().offset, effects);
             self.lead(now, effects);
         } else {
             self.role = Role::Recovery(Recovery::new(&self.state, now, effects));
@@ -286,7 +327,14 @@ impl Replica {
 
     fn lead(&mut self, now: Now, effects: &mut Effects) {
         self.state.intact = true;
-        self.role = Role::Leader(Leader::new(&self.state, now, effects));
+        let before = std::mem::replace(&mut self.role, Role::Idle);
+        let mut leader = Leader::new(&mut self.state, now, effects);
+        if let Role::Recovery(recovery) = before {
+            for (peer, join) in recovery.joins {
+                leader.message(&mut self.state, now, peer, join, effects);
+            }
+        }
+        self.role = Role::Leader(leader);
     }
 }
 
@@ -305,7 +353,7 @@ impl crate::contract::Replica for Replica {
             Input::Link { peer, up } => match &mut self.role {
                 Role::Leader(leader) => leader.link(state, peer, up, effects),
                 Role::Follower(follower) => follower.link(state, now, peer, up, effects),
-                Role::Recovery(recovery) => recovery.link(state, now, up, effects),
+                Role::Recovery(recovery) => recovery.link(state, peer, up, effects),
                 Role::Idle => {}
             },
             Input::Flush => match &mut self.role {

@@ -35,8 +35,8 @@ pub(super) struct Queue {
     bytes: Vec<u8>,
     /// Position of the first byte of `bytes` since the queue began.
     bytes_start: u64,
-    /// How many entries at the front are known to have been answered at their deadline.
-    overdue: usize,
+    /// No entry that somebody waits for has an earlier deadline.
+    earliest_us: u64,
 }
 
 impl Queue {
@@ -46,7 +46,13 @@ impl Queue {
 
     #[inline]
     pub(super) fn push_write(&mut self, ticket: Option<Ticket>, deadline_us: u64) {
-        self.entries.push_back(Entry { ticket, deadline_us, waiting: Waiting::Write });
+        self.push(Entry { ticket, deadline_us, waiting: Waiting::Write });
+    }
+
+    #[inline]
+    fn push(&mut self, entry: Entry) {
+        self.earliest_us = self.earliest_us.min(entry.deadline_us);
+        self.entries.push_back(entry);
     }
 
     pub(super) fn push_read(&mut self, ticket: Ticket, deadline_us: u64, encode: impl FnOnce(&mut Vec<u8>)) {
@@ -56,12 +62,12 @@ impl Queue {
             start: self.bytes_start + before as u64,
             length: (self.bytes.len() - before) as u32,
         };
-        self.entries.push_back(Entry { ticket: Some(ticket), deadline_us, waiting });
+        self.push(Entry { ticket: Some(ticket), deadline_us, waiting });
     }
 
     pub(super) fn push_wait(&mut self, ticket: Ticket, deadline_us: u64, offset: Version, count: u32) {
         let waiting = Waiting::Wait { offset, count };
-        self.entries.push_back(Entry { ticket: Some(ticket), deadline_us, waiting });
+        self.push(Entry { ticket: Some(ticket), deadline_us, waiting });
     }
 
     /// Takes the first entry if it is a write.
@@ -77,9 +83,7 @@ impl Queue {
     }
 
     fn pop_if(&mut self, fits: impl Fn(&Waiting) -> bool) -> Option<Entry> {
-        let entry = self.entries.pop_front_if(|entry| fits(&entry.waiting))?;
-        self.overdue = self.overdue.saturating_sub(1);
-        Some(entry)
+        self.entries.pop_front_if(|entry| fits(&entry.waiting))
     }
 
     /// The encoded command of a read.
@@ -102,24 +106,29 @@ impl Queue {
         }
     }
 
-    /// Takes the ticket of the first entry whose deadline has passed and that still has one. Deadlines grow
-    /// with the queue, or nearly so: the search ends at the first that has not passed.
-    pub(super) fn take_overdue(&mut self, now_us: u64) -> Option<(Ticket, Waiting)> {
-        while let Some(entry) = self.entries.get_mut(self.overdue) {
-            if entry.ticket.is_some() && entry.deadline_us > now_us {
-                return None;
-            }
-            self.overdue += 1;
-            if let Some(ticket) = entry.ticket.take() {
-                return Some((ticket, entry.waiting));
+    /// Takes the tickets of the entries whose deadline has passed, in order. O(entries), but only when one
+    /// may have passed since the last time.
+    pub(super) fn take_overdue(&mut self, now_us: u64) -> Vec<(Ticket, Waiting)> {
+        let mut overdue = Vec::new();
+        if now_us < self.earliest_us {
+            return overdue;
+        }
+        self.earliest_us = u64::MAX;
+        for entry in &mut self.entries {
+            match entry.ticket {
+                Some(ticket) if entry.deadline_us <= now_us => {
+                    entry.ticket = None;
+                    overdue.push((ticket, entry.waiting));
+                }
+                Some(_) => self.earliest_us = self.earliest_us.min(entry.deadline_us),
+                None => {}
             }
         }
-        None
+        overdue
     }
 
     /// Takes every entry that somebody still waits for, in order.
     pub(super) fn drain_tickets(&mut self) -> impl Iterator<Item = (Ticket, Waiting)> {
-        self.overdue = 0;
         let entries = std::mem::take(&mut self.entries);
         self.bytes_start += std::mem::take(&mut self.bytes).len() as u64;
         entries.into_iter().filter_map(|entry| Some((entry.ticket?, entry.waiting)))

@@ -1,9 +1,12 @@
-//! A leader that has lost its memory gets it back from its followers before it serves anybody.
+//! A new leader, or one that has lost its memory, gets together what was written before it serves anybody.
 //!
-//! An acknowledged write is held by the leader and by as many followers as `acks` says. A leader that
-//! restarts empty must not begin an empty history: its followers would throw theirs away. So it asks them,
-//! takes an answer set that must contain every acknowledged write, and copies the most advanced one.
+//! An acknowledged write is held by its leader and by as many followers as `acks` says. Whoever leads next may
+//! hold less, or, after a restart, nothing: it must not go on from there, or the others would throw theirs
+//! away. So it asks them, takes an answer set that must contain every acknowledged write, and copies the most advanced one: a
+//! snapshot of what is applied there, and behind it the batches of which nobody knows whether they are
+//! committed. The leader commits those as its own (see [`super::leader`]).
 
+use super::backlog::Batch;
 use super::message::{Message, Position};
 use super::options::Acks;
 use super::resync::{Received, Receiver};
@@ -18,12 +21,69 @@ struct Answer {
     intact: bool,
 }
 
-/// A copy under way.
+/// A copy under way. What this replica itself holds stays as it is until the copy is complete.
 #[derive(Debug)]
 struct Copying {
     from: NodeId,
-    asked_us: u64,
+    join: u64,
+    /// What was promised: a source that has lost its memory meanwhile does not come so far.
+    until: Position,
+    progress_us: u64,
     receiver: Option<Box<Receiver>>,
+    has_snapshot: bool,
+    /// The batches behind the snapshot.
+    rest: Vec<Batch>,
+}
+
+impl Copying {
+    /// The last position copied, once the snapshot has begun.
+    fn last(&self) -> Option<Position> {
+        let snapshot = self.receiver.as_ref().map(|receiver| receiver.position);
+        self.rest.last().map(Batch::end).or(snapshot)
+    }
+
+    fn is_complete(&self) -> bool {
+        self.has_snapshot && self.last() == Some(self.until)
+    }
+
+    fn message(&mut self, state: &State, now: Now, message: Message<'_>, effects: &mut Effects) -> Received {
+        let last = self.last();
+        if message.is_of_copy() {
+            self.progress_us = now.monotonic_us;
+        }
+        match (message, &mut self.receiver) {
+            (Message::SnapshotBegin { join, transfer, position, floor, time, .. }, None)
+                if join == self.join =>
+            {
+                let start = (position, floor, time);
+                self.receiver = Some(Box::new(Receiver::begin(self.from, now, state.seed, transfer, start)));
+                Received::Part
+            }
+            (Message::SnapshotChunk { transfer, index, entries, .. }, Some(receiver)) => {
+                receiver.chunk(state, now, (transfer, index), entries, effects)
+            }
+            (Message::SnapshotEnd { transfer, chunks, .. }, Some(receiver)) => {
+                let received = receiver.end(transfer, chunks);
+                self.has_snapshot |= matches!(received, Received::Whole);
+                received
+            }
+            (Message::Append { previous, batch_epoch, count, time, records, .. }, Some(_))
+                if count > 0 && last == Some(previous) =>
+            {
+                self.rest.push(Batch {
+                    epoch: batch_epoch,
+                    first: previous.offset + 1,
+                    count,
+                    time,
+                    received_us: now.monotonic_us,
+                    records: records.into(),
+                    stream_end: 0,
+                });
+                Received::Part
+            }
+            _ => Received::Part,
+        }
+    }
 }
 
 /// The role of a leader that may not serve yet.
@@ -33,8 +93,8 @@ pub(super) struct Recovery {
     started_us: u64,
     asked_us: u64,
     copying: Option<Copying>,
-    /// The newest transfer seen: a late one must not be installed.
-    transfer: u64,
+    /// Who has asked to be served meanwhile, and how: to be answered when this replica leads.
+    pub(super) joins: BTreeMap<NodeId, Message<'static>>,
     /// A peer knows a higher epoch: nothing can be done before this node gets a new one.
     pub(super) passed: bool,
 }
@@ -48,7 +108,7 @@ impl Recovery {
             started_us: now.monotonic_us,
             asked_us: 0,
             copying: None,
-            transfer: 0,
+            joins: BTreeMap::new(),
             passed: false,
         };
         recovery.ask(state, now, effects);
@@ -62,9 +122,10 @@ impl Recovery {
         self.asked_us = now.monotonic_us;
     }
 
-    pub(super) fn link(&mut self, state: &State, now: Now, up: bool, effects: &mut Effects) {
-        if up && !self.passed {
-            self.ask(state, now, effects);
+    pub(super) fn link(&mut self, state: &State, peer: NodeId, up: bool, effects: &mut Effects) {
+        if up && !self.passed && !self.answers.contains_key(&peer) {
+            let probe = Message::Probe { epoch: state.configuration.epoch };
+            effects.send([peer], |out| probe.encode(out));
         }
     }
 
@@ -83,50 +144,43 @@ impl Recovery {
                 self.answers.insert(from, Answer { last, intact });
                 self.choose(state, now, effects)
             }
-            Message::SnapshotBegin { transfer, position, floor, time, .. } => {
-                if let Some(copying) = self.copying.as_mut().filter(|copying| copying.from == from)
-                    && transfer > self.transfer
-                {
-                    self.transfer = transfer;
-                    let receiver = Receiver::begin(from, now, state.seed, transfer, (position, floor, time));
-                    copying.receiver = Some(Box::new(receiver));
-                }
+            Message::Join { epoch, last, applied, join } => {
+                self.joins.insert(from, Message::Join { epoch, last, applied, join });
                 false
             }
-            Message::SnapshotChunk { transfer, index, entries, .. } => {
-                if let Some(Copying { receiver: Some(receiver), .. }) = &mut self.copying
-                    && let Received::Broken(why) =
-                        receiver.chunk(state, now, (transfer, index), entries, effects)
-                {
-                    effects.trace.push(Trace::Rejected { peer: from, why });
-                    self.start_over(state, now, effects);
+            message => match self.copying.as_mut().filter(|copying| copying.from == from) {
+                Some(copying) => {
+                    let received = copying.message(state, now, message, effects);
+                    self.received(state, now, received, effects)
                 }
-                false
-            }
-            Message::SnapshotEnd { transfer, chunks, .. } => {
-                let Some(Copying { receiver: Some(receiver), .. }) = &self.copying else {
-                    return false;
-                };
-                match receiver.end(transfer, chunks) {
-                    Received::Part => false,
-                    Received::Broken(why) => {
-                        effects.trace.push(Trace::Rejected { peer: from, why });
-                        self.start_over(state, now, effects);
-                        false
-                    }
-                    Received::Whole => self.install(state, effects),
-                }
-            }
-            _ => false,
+                None => false,
+            },
         }
     }
 
-    fn install(&mut self, state: &mut State, effects: &mut Effects) -> bool {
-        let receiver = self.copying.take().and_then(|copying| copying.receiver);
-        let Some(receiver) = receiver else { return false };
+    fn received(&mut self, state: &mut State, now: Now, received: Received, effects: &mut Effects) -> bool {
+        let Some(copying) = &self.copying else { return false };
+        match received {
+            Received::Broken(why) => {
+                effects.trace.push(Trace::Rejected { peer: copying.from, why });
+                self.start_over(state, now, effects);
+                false
+            }
+            _ if !copying.is_complete() => false,
+            _ => {
+                self.install(state, effects);
+                true
+            }
+        }
+    }
+
+    fn install(&mut self, state: &mut State, effects: &mut Effects) {
+        let Some(Copying { receiver: Some(receiver), rest, .. }) = self.copying.take() else { return };
+        let known_committed = state.applied;
         receiver.install(state, effects);
+        rest.into_iter().for_each(|batch| state.backlog.push(batch));
+        state.apply_until(known_committed, effects);
         state.counters.full_resyncs += 1;
-        true
     }
 
     fn start_over(&mut self, state: &State, now: Now, effects: &mut Effects) {
@@ -139,18 +193,22 @@ impl Recovery {
     /// Whether the answers so far must contain every acknowledged write.
     ///
     /// A write is acknowledged when the leader and n followers hold it. Any N - n replicas with intact memory
-    /// have one of these n + 1 among them. Where no number is enough (`acks = none`), or too many have lost
-    /// their memory, everybody's answer is the best there is.
+    /// have one of these n + 1 among them; with `acks = all`, any one of the in-sync set holds them all. Where
+    /// no number is enough (`acks = none`), or too many have lost their memory, everybody's answer is the best
+    /// there is.
     fn is_enough(&self, state: &State, now: Now) -> bool {
         let others = state.configuration.members.len() - 1;
         if self.answers.len() >= others {
             return true;
         }
-        let own = usize::from(state.intact);
-        let intact = own + self.answers.values().filter(|answer| answer.intact).count();
+        let answers = self.answers.iter().filter(|(_, answer)| answer.intact).map(|(id, _)| *id);
+        let intact: Vec<NodeId> = answers.chain(state.intact.then_some(state.id)).collect();
         match state.options.acks {
-            Acks::None => intact > 0 && now.ms_since(self.started_us) >= state.timing.recovery_grace_ms,
-            _ => intact >= state.configuration.members.len() - state.acks_needed(),
+            Acks::None => {
+                !intact.is_empty() && now.ms_since(self.started_us) >= state.timing.recovery_grace_ms
+            }
+            Acks::All => intact.iter().any(|id| state.configuration.in_sync.contains(id)),
+            _ => intact.len() + state.acks_needed() >= state.configuration.members.len(),
         }
     }
 
@@ -161,15 +219,21 @@ impl Recovery {
         let most_advanced = self.answers.iter().map(|(id, answer)| (answer.last, *id)).max();
         match most_advanced {
             Some((last, id)) if last > state.last() => {
-                let fetch = Message::Fetch { epoch: state.configuration.epoch };
+                let join = state.next_question(now);
+                let fetch = Message::Fetch { epoch: state.configuration.epoch, join };
                 effects.send([id], |out| fetch.encode(out));
-                self.copying = Some(Copying { from: id, asked_us: now.monotonic_us, receiver: None });
+                self.copying = Some(Copying {
+                    from: id,
+                    join,
+                    until: last,
+                    progress_us: now.monotonic_us,
+                    receiver: None,
+                    has_snapshot: false,
+                    rest: Vec::new(),
+                });
                 false
             }
-            _ => {
-                state.apply_until(state.last().offset, effects);
-                true
-            }
+            _ => true,
         }
     }
 
@@ -179,11 +243,8 @@ impl Recovery {
         if self.passed {
             return false;
         }
-        let stuck = self.copying.as_ref().is_some_and(|copying| match &copying.receiver {
-            Some(receiver) => receiver.is_stuck(state, now),
-            None => now.ms_since(copying.asked_us) > state.timing.silence_ms,
-        });
-        if stuck {
+        let is_stuck = |copying: &Copying| now.ms_since(copying.progress_us) > state.timing.silence_ms;
+        if self.copying.as_ref().is_some_and(is_stuck) {
             self.start_over(state, now, effects);
         } else if now.ms_since(self.asked_us) >= state.timing.retry_ms {
             self.ask(state, now, effects);

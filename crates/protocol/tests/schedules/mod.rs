@@ -22,7 +22,9 @@ struct Trouble {
     lose: u64,
     duplicate: u64,
     reorder: u64,
+    delay: u64,
     cut: u64,
+    isolate: u64,
     crash: u64,
     depose: u64,
     jump: u64,
@@ -86,7 +88,9 @@ impl Schedule {
             lose: some(50, 10),
             duplicate: some(50, 10),
             reorder: some(50, 50),
+            delay: some(50, 10),
             cut: some(50, 3),
+            isolate: some(50, 4),
             crash: some(70, 4),
             depose: some(50, 3),
             jump: some(50, 3),
@@ -120,7 +124,7 @@ impl Schedule {
         if self.random.percent(80) {
             self.settle(5)?; // Most schedules begin with a group in order, some with one that begins.
         }
-        let steps = 30 + self.random.below(200);
+        let steps = 30 + self.random.below(300);
         for _ in 0..steps {
             self.step()?;
         }
@@ -147,7 +151,9 @@ impl Schedule {
         match () {
             () if is(self.trouble.lose) => self.lose(),
             () if is(self.trouble.duplicate) => self.duplicate(),
+            () if is(self.trouble.delay) => self.delay(),
             () if is(self.trouble.cut) => return self.cut_or_mend(),
+            () if is(self.trouble.isolate) => return self.isolate_or_rejoin(),
             () if is(self.trouble.crash) => return self.crash_or_restart(),
             () if is(self.trouble.depose) => return self.control(),
             () if is(self.trouble.jump) => {
@@ -176,19 +182,26 @@ impl Schedule {
     }
 
     fn deliver_one(&mut self) -> Check {
-        let count = self.world.network.len() as u64;
-        if count == 0 {
-            return Ok(());
-        }
+        let network = &self.world.network;
+        let moving: Vec<usize> = (0..network.len()).filter(|index| !network[*index].held).collect();
+        let Some(mut index) = self.random.pick(&moving) else { return Ok(()) };
         // Mostly the first on its link, sometimes one that overtakes.
-        let mut index = self.random.below(count) as usize;
         if !self.random.percent(self.trouble.reorder) {
-            let chosen = &self.world.network[index];
-            let ends = (chosen.from, chosen.to);
-            index = self.world.network.iter().position(|letter| (letter.from, letter.to) == ends).unwrap_or(index);
+            let ends = |index: usize| (network[index].from, network[index].to);
+            index = moving.iter().copied().find(|first| ends(*first) == ends(index)).unwrap_or(index);
         }
-        self.deliver(index)?;
-        Ok(())
+        self.deliver(index)
+    }
+
+    /// A letter stays on its way for long, or one that did goes on.
+    fn delay(&mut self) {
+        let count = self.world.network.len() as u64;
+        if count > 0 {
+            let letter = &mut self.world.network[self.random.below(count) as usize];
+            letter.held = !letter.held;
+            let line = format!("  {} {}", if letter.held { "delay" } else { "go on" }, show::letter(letter));
+            self.tell(&line);
+        }
     }
 
     fn deliver(&mut self, index: usize) -> Check {
@@ -347,6 +360,14 @@ impl Schedule {
         self.set_link(one, other, up)
     }
 
+    /// A node loses its links to all others, or gets them back.
+    fn isolate_or_rejoin(&mut self) -> Check {
+        let members: Vec<NodeId> = self.world.members().collect();
+        let Some(id) = self.random.pick(&members) else { return Ok(()) };
+        let up = members.iter().any(|peer| self.world.is_cut(id, *peer));
+        members.into_iter().filter(|peer| *peer != id).try_for_each(|peer| self.set_link(id, peer, up))
+    }
+
     fn set_link(&mut self, one: NodeId, other: NodeId, up: bool) -> Check {
         self.tell(&format!("link {one}-{other} {}", if up { "up" } else { "down" }));
         self.world.set_link(one, other, up);
@@ -370,9 +391,7 @@ impl Schedule {
     }
 
     fn may_crash(&self, id: NodeId) -> bool {
-        let matters = |id: &NodeId| {
-            self.acks != Acks::All || self.world.configuration.in_sync.contains(id)
-        };
+        let matters = |id: &NodeId| self.acks != Acks::All || self.world.configuration.in_sync.contains(id);
         let mut without = self.damaged.clone();
         without.insert(id);
         without.iter().filter(|id| matters(id)).count() <= self.survives()
@@ -516,6 +535,7 @@ impl Schedule {
     fn heal(&mut self) -> Check {
         const ROUNDS_MAX: usize = 1000;
         let members: Vec<NodeId> = self.world.members().collect();
+        self.world.network.iter_mut().for_each(|letter| letter.held = false);
         for one in &members {
             for other in members.iter().filter(|other| *other > one) {
                 if self.world.is_cut(*one, *other) {
@@ -529,9 +549,7 @@ impl Schedule {
             }
         }
         for id in &members {
-            if self.world.status(*id).is_some_and(|status| status.epoch < self.world.configuration.epoch) {
-                self.configure(*id)?;
-            }
+            self.configure(*id)?;
         }
         let leader = self.world.configuration.leader;
         for _ in 0..ROUNDS_MAX {

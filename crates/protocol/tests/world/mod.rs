@@ -160,7 +160,8 @@ impl World {
     /// Puts letters on their way; those on a cut link are lost.
     pub fn post(&mut self, letters: Vec<Letter>) {
         let cut = &self.cut;
-        self.network.extend(letters.into_iter().filter(|letter| !cut.contains(&ends(letter.from, letter.to))));
+        self.network
+            .extend(letters.into_iter().filter(|letter| !cut.contains(&ends(letter.from, letter.to))));
     }
 
     pub fn advance(&mut self, milliseconds: u64) {

@@ -73,25 +73,27 @@ pub fn message(message: &Message<'_>) -> String {
             records: bytes,
             ..
         } => {
-            let written = if batch_epoch == epoch { String::new() } else { format!(" of epoch {batch_epoch}") };
+            let written =
+                if batch_epoch == epoch { String::new() } else { format!(" of epoch {batch_epoch}") };
             format!(
                 "after {previous} +{count}{written} [{}] commit {commit} head {leader_offset}{}",
                 records(bytes),
                 flag(acknowledge, " ack")
             )
         }
-        Message::Acknowledge { offset, applied, .. } => format!("{offset} applied {applied}"),
+        Message::Acknowledge { join, offset, .. } => format!("#{join} {offset}"),
         Message::Join { last, applied, join, .. } => format!("#{join} last {last} applied {applied}"),
-        Message::Resume { join, after, .. } => format!("#{join} after {after}"),
-        Message::SnapshotBegin { transfer, position, floor, .. } => {
-            format!("transfer {transfer} at {position} floor {floor}")
+        Message::Resume { join, after, head, .. } => format!("#{join} after {after} head {head}"),
+        Message::SnapshotBegin { join, transfer, position, head, .. } => {
+            format!("#{join} transfer {transfer} at {position} head {head}")
         }
         Message::SnapshotChunk { transfer, index, entries, .. } => {
             format!("transfer {transfer} chunk {index}, {} bytes", entries.len())
         }
         Message::SnapshotEnd { transfer, chunks, .. } => format!("transfer {transfer} of {chunks} chunks"),
         Message::SnapshotProgress { transfer, next, .. } => format!("transfer {transfer} next {next}"),
-        Message::Probe { .. } | Message::Fetch { .. } | Message::Stale { .. } => String::new(),
+        Message::Fetch { join, .. } => format!("#{join}"),
+        Message::Probe { .. } | Message::Stale { .. } => String::new(),
         Message::Holding { last, intact, .. } => {
             format!("last {last}{}", if intact { " intact" } else { " not intact" })
         }
@@ -117,6 +119,7 @@ pub fn reply(encoded: &[u8]) -> String {
 
 pub fn outcome(result: &Result, encoded: &[u8]) -> String {
     match result {
+        Result::Done { offset: 0, version: 0 } => format!("{} [done]", reply(encoded)),
         Result::Done { offset: 0, version } => format!("{} [read version {version}]", reply(encoded)),
         Result::Done { offset, .. } => format!("{} [done offset {offset}]", reply(encoded)),
         Result::Refused => format!("[refused] {}", reply(encoded)),
@@ -127,7 +130,9 @@ pub fn outcome(result: &Result, encoded: &[u8]) -> String {
 
 pub fn trace(trace: &Trace) -> String {
     match trace {
-        Trace::Role { role, epoch, offset } => format!("becomes {role} in epoch {epoch}, holds up to {offset}"),
+        Trace::Role { role, epoch, offset } => {
+            format!("becomes {role} in epoch {epoch}, holds up to {offset}")
+        }
         Trace::Committed { offset } => format!("committed up to {offset}"),
         Trace::PartialResync { follower, after } => format!("partial resync of {follower} after {after}"),
         Trace::FullResync { follower, offset, why } => {

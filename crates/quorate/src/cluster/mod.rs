@@ -146,7 +146,11 @@ fn wait_until_ready(
         }
         if Instant::now() > by {
             let logs: Vec<String> = waiting.iter().map(|id| folder.log(*id).display().to_string()).collect();
-            bail!("after {} s these nodes do not serve commands: {waiting:?}; see {}", READY_WITHIN.as_secs(), logs.join(", "));
+            bail!(
+                "after {} s these nodes do not serve commands: {waiting:?}; see {}",
+                READY_WITHIN.as_secs(),
+                logs.join(", ")
+            );
         }
         std::thread::sleep(LOOK_EVERY);
     }

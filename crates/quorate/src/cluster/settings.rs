@@ -95,7 +95,9 @@ impl Settings {
     pub(super) fn check_ports(&self, folder: &Folder) -> Result<()> {
         for id in self.ids() {
             if let Some(process) = running_process(&folder.node(id)) {
-                bail!("node {id} of this folder already runs as process {process}: stop it first (kill {process})");
+                bail!(
+                    "node {id} of this folder already runs as process {process}: stop it first (kill {process})"
+                );
             }
         }
         for id in self.ids() {
@@ -126,13 +128,18 @@ impl Settings {
         compare("--http-port", self.http_port, asked.http_port);
         compare("--peer-port", self.peer_port, asked.peer_port);
         let text = |settings: &Settings| -> Result<Vec<String>> {
-            let texts = settings.keyspaces.iter().map(|keyspace| Ok(toml::to_string(keyspace)?.replace('\n', " ")));
+            let texts =
+                settings.keyspaces.iter().map(|keyspace| Ok(toml::to_string(keyspace)?.replace('\n', " ")));
             texts.collect()
         };
         let (made, asked) = (text(self)?, text(asked)?);
         if made != asked {
             let told = |texts: &[String]| if texts.is_empty() { "none".into() } else { texts.join("; ") };
-            differences.push(format!("--keyspace is ({}) there, not ({})", told(&made).trim(), told(&asked).trim()));
+            differences.push(format!(
+                "--keyspace is ({}) there, not ({})",
+                told(&made).trim(),
+                told(&asked).trim()
+            ));
         }
         Ok(differences)
     }
@@ -159,8 +166,9 @@ impl Folder {
         let marker = folder.marker();
         match fs::read_to_string(&marker) {
             Ok(text) => {
-                let made: Settings = toml::from_str(&text)
-                    .with_context(|| format!("{} is not a cluster's marker; use another folder", marker.display()))?;
+                let made: Settings = toml::from_str(&text).with_context(|| {
+                    format!("{} is not a cluster's marker; use another folder", marker.display())
+                })?;
                 let differences = made.differences(settings)?;
                 ensure!(
                     differences.is_empty(),
@@ -175,7 +183,11 @@ impl Folder {
                 let lived = settings.ids().find(|id| folder.node(*id).join("epoch").exists());
                 if let Some(id) = lived {
                     let lived = folder.node(id);
-                    bail!("{} has been a node's, but {} is missing: use another folder", lived.display(), marker.display());
+                    bail!(
+                        "{} has been a node's, but {} is missing: use another folder",
+                        lived.display(),
+                        marker.display()
+                    );
                 }
             }
             Err(error) => return Err(error).with_context(|| format!("cannot read {}", marker.display())),
@@ -196,12 +208,19 @@ impl Folder {
             .ids()
             .map(|id| {
                 let Ports { client, http, peer } = settings.ports(id);
-                NodeAddress { id, host: HOST.to_string(), client_port: client, http_port: http, peer_port: peer }
+                NodeAddress {
+                    id,
+                    host: HOST.to_string(),
+                    client_port: client,
+                    http_port: http,
+                    peer_port: peer,
+                }
             })
             .collect();
         for id in settings.ids() {
             let folder = self.node(id);
-            fs::create_dir_all(&folder).with_context(|| format!("cannot make the folder {}", folder.display()))?;
+            fs::create_dir_all(&folder)
+                .with_context(|| format!("cannot make the folder {}", folder.display()))?;
             let config = Config {
                 node: id,
                 cluster: cluster.clone(),
@@ -279,12 +298,14 @@ fn lock(path: &Path) -> Result<File> {
             return Err(error).with_context(|| format!("cannot lock {}", file.display()));
         }
     }
-    fs::write(&file, format!("{}\n", std::process::id())).with_context(|| format!("cannot write {}", file.display()))?;
+    fs::write(&file, format!("{}\n", std::process::id()))
+        .with_context(|| format!("cannot write {}", file.display()))?;
     Ok(lock)
 }
 
 fn random_hex<const BYTES: usize>() -> Result<String> {
     let mut random = [0; BYTES];
-    getrandom::fill(&mut random).map_err(|error| anyhow::anyhow!("the system gives no random numbers: {error}"))?;
+    getrandom::fill(&mut random)
+        .map_err(|error| anyhow::anyhow!("the system gives no random numbers: {error}"))?;
     Ok(random.iter().map(|byte| format!("{byte:02x}")).collect())
 }

@@ -66,7 +66,13 @@ fn a_node_that_is_killed_is_told_once_and_can_be_started_again() {
     assert_eq!(cluster.client(1).ask("PING"), "+PONG");
 
     let config = cluster.node(3).join("quorate.toml");
-    let mut again = quorate().arg("server").arg("--config").arg(config).stderr(std::process::Stdio::null()).spawn().unwrap();
+    let mut again = quorate()
+        .arg("server")
+        .arg("--config")
+        .arg(config)
+        .stderr(std::process::Stdio::null())
+        .spawn()
+        .unwrap();
     until("node 3 runs again", || cluster.process(3) == again.id());
     until("node 3 is ready again", || cluster.health(3).0 == 200);
 

@@ -1,6 +1,6 @@
 //! The peer port: only who knows the cluster's secret gets in, and nobody else does harm.
 
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 
 use wire::frame;
@@ -10,7 +10,7 @@ use super::support::{SECRET, Server, connect, free_ports, until};
 
 /// Node 1 of a cluster of two; node 2 is the test.
 fn node_with_a_missing_peer() -> Server {
-    Server::start_in(tempfile::tempdir().unwrap(), free_ports(6), 2, "", "")
+    Server::start_one_of_two(1, free_ports(6))
 }
 
 fn send(stream: &mut TcpStream, payload: &[u8]) {
@@ -35,22 +35,19 @@ fn receive(stream: &mut TcpStream) -> Option<Vec<u8>> {
 }
 
 fn is_closed(stream: &mut TcpStream) -> bool {
-    // Bytes that were sent before the end may come first.
-    stream.read_to_end(&mut Vec::new()).is_ok()
-        || stream.peer_addr().is_err()
-        || stream.take_error().is_ok()
-}
-
-/// What a node with another secret than the cluster's says.
-fn hello(cluster: &str, node: u16, secret: &str) -> (Dialer, Vec<u8>) {
-    Dialer::new(Identity::new(cluster, node, secret.as_bytes()).unwrap(), [7; 16])
+    match stream.read_to_end(&mut Vec::new()) {
+        Ok(_) => true,
+        Err(error) => matches!(error.kind(), ErrorKind::ConnectionReset | ErrorKind::BrokenPipe),
+    }
 }
 
 #[test]
 fn garbage_closes_that_connection_alone() {
     let server = node_with_a_missing_peer();
     let mut client = server.client();
-    for garbage in [&b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"[..], &[0; 64], &[0xff; 4096], b"*1\r\n$4\r\nPING\r\n"] {
+    for garbage in
+        [&b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"[..], &[0; 64], &[0xff; 4096], b"*1\r\n$4\r\nPING\r\n"]
+    {
         let mut stranger = connect(server.peer_port);
         stranger.write_all(garbage).unwrap();
         assert!(is_closed(&mut stranger));
@@ -62,14 +59,43 @@ fn garbage_closes_that_connection_alone() {
 }
 
 #[test]
-fn a_wrong_secret_is_refused_after_the_challenge() {
+fn a_node_of_another_cluster_is_refused() {
     let server = node_with_a_missing_peer();
-    // The node's own name for its cluster is not known here; any other is refused at once.
     let mut stranger = connect(server.peer_port);
-    let (_, hello) = hello("another cluster", 2, SECRET);
+    let (_, hello) = Dialer::new(Identity::new("another", 2, SECRET.as_bytes()).unwrap(), [7; 16]);
     send(&mut stranger, &hello);
     assert_eq!(receive(&mut stranger), None);
-    until("it is logged", || server.log().contains("belongs to cluster 'another cluster'"));
+    until("it is logged", || server.log().contains("the peer belongs to cluster 'another'"));
+}
+
+#[test]
+fn whoever_does_not_know_the_secret_is_refused() {
+    let base = free_ports(6);
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, base + 2)).unwrap();
+    let second = Server::start_one_of_two(2, base);
+    // Node 2 dials node 1, which is the test, and dials again after each failure.
+    let mut cluster = String::new();
+    for _ in 0..2 {
+        let (mut stream, _) = listener.accept().unwrap();
+        let hello = receive(&mut stream).expect("a Hello");
+        cluster = cluster_in(&hello);
+        let identity = Identity::new(&cluster, 1, b"another secret, long enough").unwrap();
+        send(&mut stream, &Acceptor::new(identity, [9; 16]).on_hello(&hello, |_| true).unwrap());
+        assert_eq!(receive(&mut stream), None, "who has not proved himself gets no proof");
+    }
+    until("it is logged", || second.log().contains("does not have this cluster's secret"));
+    assert_eq!(second.client().ask("PING"), "+PONG");
+
+    // The other way round: the test dials node 1 of a cluster of the same name.
+    let first = node_with_a_missing_peer();
+    let mut stranger = connect(first.peer_port);
+    let (_, hello) =
+        Dialer::new(Identity::new(&cluster, 2, b"another secret, long enough").unwrap(), [7; 16]);
+    send(&mut stranger, &hello);
+    assert!(receive(&mut stranger).is_some(), "the cluster's name is right, so a Challenge comes");
+    send(&mut stranger, &[&[3][..], &[0; 32]].concat());
+    assert_eq!(receive(&mut stranger), None);
+    until("it is logged", || first.log().contains("does not have this cluster's secret"));
 }
 
 #[test]
@@ -101,27 +127,6 @@ fn a_flood_of_strangers_does_not_flood_the_log() {
         assert!(is_closed(&mut stranger));
     }
     assert!(server.log().lines().count() < 30, "{}", server.log());
-}
-
-#[test]
-fn a_node_that_cannot_be_reached_is_dialled_again() {
-    // Node 2 of two dials node 1, which is the test.
-    let base = free_ports(6);
-    let folder = tempfile::tempdir().unwrap();
-    let server = Server::start_as_second(folder, base);
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, base + 2)).unwrap();
-    for _ in 0..2 {
-        let (mut stream, _) = listener.accept().unwrap();
-        let dialled = receive(&mut stream).expect("a Hello");
-        // The name of the cluster stands in the Hello: answer as the node would, with a wrong secret.
-        let cluster = cluster_in(&dialled);
-        let identity = Identity::new(&cluster, 1, b"another secret, long enough").unwrap();
-        let challenge = Acceptor::new(identity, [9; 16]).on_hello(&dialled, |_| true).unwrap();
-        send(&mut stream, &challenge);
-        assert_eq!(receive(&mut stream), None, "a node that has not proved itself gets no proof");
-    }
-    until("it is logged", || server.log().contains("does not have this cluster's secret"));
-    assert_eq!(server.client().ask("PING"), "+PONG");
 }
 
 /// The cluster's name out of a Hello: kind, eight magic bytes, version, then the name with its length.

@@ -31,8 +31,9 @@ pub(crate) fn free_ports(count: u16) -> u16 {
     loop {
         let step = NEXT.fetch_add(count, Ordering::Relaxed);
         let base = 10_000 + (std::process::id() as u16).wrapping_mul(97).wrapping_add(step) % 20_000;
-        let taken: Vec<_> =
-            (base..base + count).map_while(|port| TcpListener::bind((Ipv4Addr::LOCALHOST, port)).ok()).collect();
+        let taken: Vec<_> = (base..base + count)
+            .map_while(|port| TcpListener::bind((Ipv4Addr::LOCALHOST, port)).ok())
+            .collect();
         if taken.len() == usize::from(count) {
             return base;
         }
@@ -69,19 +70,25 @@ impl Server {
     /// A node with these lines added to its configuration: top-level ones, then tables.
     pub(crate) fn start(top: &str, tables: &str) -> Server {
         let base = free_ports(3);
-        Server::start_in(tempfile::tempdir().unwrap(), base, 1, top, tables)
+        Server::start_node(1, 1, base, &configuration(base, 1, top, tables))
     }
 
-    /// A node in a cluster of `nodes`, whose others have the ports that follow, three each.
-    pub(crate) fn start_in(folder: TempDir, base: u16, nodes: u16, top: &str, tables: &str) -> Server {
-        let config = configuration(base, nodes, top, tables);
+    /// One node of a cluster of two. The other is not there.
+    pub(crate) fn start_one_of_two(id: u16, base: u16) -> Server {
+        let config = configuration(base, 2, "", "").replace("node = 1\n", &format!("node = {id}\n"));
+        Server::start_node(id, 2, base, &config)
+    }
+
+    fn start_node(id: u16, nodes: u16, base: u16, config: &str) -> Server {
+        let folder = tempfile::tempdir().unwrap();
+        let base = base + 3 * (id - 1);
         let file = folder.path().join("quorate.toml");
         fs::write(&file, config).unwrap();
         let log = fs::File::create(folder.path().join("log")).unwrap();
-        let child = quorate().arg("server").arg("--config").arg(&file).stdout(Stdio::null()).stderr(log);
-        let child = child.spawn().unwrap();
-        let server =
-            Server { child, folder, client_port: base, http_port: base + 1, peer_port: base + 2 };
+        let mut command = quorate();
+        command.arg("server").arg("--config").arg(&file).stdout(Stdio::null()).stderr(log);
+        let child = command.spawn().unwrap();
+        let server = Server { child, folder, client_port: base, http_port: base + 1, peer_port: base + 2 };
         until("the node listens", || TcpStream::connect((Ipv4Addr::LOCALHOST, base + 1)).is_ok());
         if nodes == 1 {
             until("the node is ready", || server.http("GET /health HTTP/1.1", "").0 == 200);
@@ -167,7 +174,8 @@ pub(crate) fn wait(child: &mut Child) -> i32 {
 pub(crate) fn http(port: u16, head: &str, body: &str) -> (u16, String) {
     let mut stream = connect(port);
     let length = body.len();
-    let request = format!("{head}\r\nHost: 127.0.0.1\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n{body}");
+    let request =
+        format!("{head}\r\nHost: 127.0.0.1\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n{body}");
     // A server that refuses the body may close before it has all of it.
     let _ = stream.write_all(request.as_bytes());
     let mut answer = Vec::new();

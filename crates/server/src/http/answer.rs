@@ -72,8 +72,8 @@ impl Refusal {
         let (code, error) = text.split_once(' ').unwrap_or((&text, &text));
         let status = match code {
             // The node is willing but cannot now, or does not know what came of it.
-            "NOREPLICAS" | "NOLEADER" | "NOQUORUM" | "UNKNOWN" | "LOADING" | "BUSY" | "CLUSTERDOWN" | "MASTERDOWN"
-            | "TRYAGAIN" | "OOM" | "NOTLEADER" => StatusCode::SERVICE_UNAVAILABLE,
+            "NOREPLICAS" | "NOLEADER" | "NOQUORUM" | "UNKNOWN" | "LOADING" | "BUSY" | "CLUSTERDOWN"
+            | "MASTERDOWN" | "TRYAGAIN" | "OOM" | "NOTLEADER" => StatusCode::SERVICE_UNAVAILABLE,
             "NOAUTH" | "WRONGPASS" => StatusCode::UNAUTHORIZED,
             "NOPERM" => StatusCode::FORBIDDEN,
             _ => StatusCode::BAD_REQUEST,

@@ -95,7 +95,9 @@ async fn serve(socket: TcpStream, routes: Arc<Routes>) {
     let _ = socket.set_nodelay(true);
     let service = service_fn(move |request: Request<Incoming>| {
         let routes = Arc::clone(&routes);
-        async move { Ok::<Response<_>, Infallible>(routes.answer(request).await.unwrap_or_else(Answer::from).into()) }
+        async move {
+            Ok::<Response<_>, Infallible>(routes.answer(request).await.unwrap_or_else(Answer::from).into())
+        }
     });
     let mut builder = http1::Builder::new();
     builder.timer(TokioTimer::new()).header_read_timeout(HEAD_TIMEOUT);

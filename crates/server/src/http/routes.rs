@@ -128,7 +128,11 @@ impl Routes {
                     only(method, &[Method::GET, Method::HEAD], "GET, DELETE")?;
                     self.get(key_of(key, query)?).await
                 }
-                None => Err(Refusal::new(StatusCode::NOT_FOUND, "NOTFOUND", "no such path; GET / lists what there is")),
+                None => Err(Refusal::new(
+                    StatusCode::NOT_FOUND,
+                    "NOTFOUND",
+                    "no such path; GET / lists what there is",
+                )),
             },
         }
     }
@@ -220,7 +224,8 @@ impl Routes {
         match tokio::time::timeout(self.answer_timeout, receiver).await {
             Ok(Ok(answer)) => Ok(answer),
             Ok(Err(_)) | Err(_) => {
-                let error = "the node gave no answer in time; the command may have taken effect or may still do so";
+                let error =
+                    "the node gave no answer in time; the command may have taken effect or may still do so";
                 Err(Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "UNKNOWN", error))
             }
         }
@@ -232,14 +237,19 @@ impl Routes {
         let collected = Limited::new(request.into_body(), bytes_max).collect();
         let body = match tokio::time::timeout(self.body_timeout, collected).await {
             Ok(Ok(body)) => body.to_bytes(),
-            Ok(Err(error)) if error.is::<LengthLimitError>() => return Err(Refusal::too_large("body", bytes_max)),
-            Ok(Err(error)) => return Err(Refusal::bad_request(format!("the body did not arrive whole: {error}"))),
+            Ok(Err(error)) if error.is::<LengthLimitError>() => {
+                return Err(Refusal::too_large("body", bytes_max));
+            }
+            Ok(Err(error)) => {
+                return Err(Refusal::bad_request(format!("the body did not arrive whole: {error}")));
+            }
             Err(_) => {
                 let error = "the body took too long to arrive";
                 return Err(Refusal::new(StatusCode::REQUEST_TIMEOUT, "TIMEOUT", error));
             }
         };
-        serde_json::from_slice(&body).map_err(|error| Refusal::bad_request(format!("the body is not as expected: {error}")))
+        serde_json::from_slice(&body)
+            .map_err(|error| Refusal::bad_request(format!("the body is not as expected: {error}")))
     }
 
     fn check_length(&self, value: &[u8]) -> Result<(), Refusal> {
@@ -262,7 +272,9 @@ impl Routes {
         match credentials(headers) {
             Some(given) if secret_matches(&given, password.as_bytes()) => Ok(()),
             Some(_) => Err(Refusal::unauthorized("that is not the password")),
-            None => Err(Refusal::unauthorized("this needs Authorization: Bearer with the password, or Basic")),
+            None => {
+                Err(Refusal::unauthorized("this needs Authorization: Bearer with the password, or Basic"))
+            }
         }
     }
 }
@@ -308,13 +320,16 @@ fn index() -> Answer {
 /// The key that a path names.
 fn key_of(encoded: &str, query: Option<&str>) -> Result<Vec<u8>, Refusal> {
     if query.is_some() {
-        return Err(Refusal::bad_request("this path takes no query; a question mark in a key is written %3F"));
+        return Err(Refusal::bad_request(
+            "this path takes no query; a question mark in a key is written %3F",
+        ));
     }
     if encoded.is_empty() {
         return Err(Refusal::bad_request("the path names no key"));
     }
-    percent_decoded(encoded.as_bytes())
-        .ok_or_else(|| Refusal::bad_request("a percent sign in a key is written %25; others begin two hex digits"))
+    percent_decoded(encoded.as_bytes()).ok_or_else(|| {
+        Refusal::bad_request("a percent sign in a key is written %25; others begin two hex digits")
+    })
 }
 
 fn percent_decoded(encoded: &[u8]) -> Option<Vec<u8>> {

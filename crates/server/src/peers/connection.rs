@@ -3,10 +3,13 @@
 use std::io::{self, Write};
 use std::net::SocketAddr;
 
+use mio::event::Event;
 use mio::net::TcpStream;
 use node::NodeId;
 use wire::frame;
 use wire::handshake::{Acceptor, Dialer, HandshakeError, Identity, Nonce};
+
+use crate::socket::Outlet;
 
 /// A peer that acknowledges nothing for so long, on the level of TCP, is cut off. Without this a link that a
 /// broken network has swallowed would stay for minutes after the network is whole again.
@@ -20,14 +23,12 @@ pub(super) struct Connection {
     pub(super) stage: Stage,
     /// The beginning of a frame.
     pub(super) input: Vec<u8>,
-    /// How much of the node's output is written.
-    written: usize,
+    /// How far the node's frames are written.
+    outlet: Outlet,
     /// The socket may hold more.
     pub(super) has_unread: bool,
     /// The other side has closed: read on until the end is seen.
     pub(super) is_hung_up: bool,
-    /// The socket had no room for output.
-    pub(super) is_blocked: bool,
     /// By when it must have proved whose it is.
     pub(super) deadline_us: u64,
 }
@@ -102,10 +103,9 @@ impl Connection {
             dialled,
             stage,
             input: Vec::new(),
-            written: 0,
+            outlet: Outlet::default(),
             has_unread: false,
             is_hung_up: false,
-            is_blocked: false,
             deadline_us,
         }
     }
@@ -177,31 +177,18 @@ impl Connection {
         Ok(self.socket.write_all(&bytes)?)
     }
 
+    /// Notes what an event tells.
+    pub(super) fn note(&mut self, event: &Event) {
+        let is_over = event.is_read_closed() || event.is_error();
+        self.has_unread |= event.is_readable() || is_over;
+        self.is_hung_up |= is_over;
+        // What waits is written at the end of the turn.
+        self.outlet.is_blocked &= !event.is_writable();
+    }
+
     /// Writes as much of the output as the socket takes, and tells how much.
     pub(super) fn write(&mut self, output: &mut Vec<u8>) -> io::Result<usize> {
-        let start = self.written;
-        while self.written < output.len() && !self.is_blocked {
-            let rest = &output[self.written..];
-            match self.socket.write(rest) {
-                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-                Ok(count) => {
-                    self.written += count;
-                    self.is_blocked = count < rest.len();
-                }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.is_blocked = true,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(error),
-            }
-        }
-        let count = self.written - start;
-        if self.written == output.len() {
-            output.clear();
-            self.written = 0;
-        } else if self.written > output.len() / 2 {
-            output.drain(..self.written);
-            self.written = 0;
-        }
-        Ok(count)
+        self.outlet.write(&mut self.socket, output)
     }
 }
 

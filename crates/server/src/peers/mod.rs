@@ -13,6 +13,7 @@ mod connection;
 use std::io::{self, Read};
 use std::net::{IpAddr, SocketAddr};
 
+use mio::event::Event;
 use mio::net::{TcpListener, TcpStream};
 use mio::{Interest, Registry, Token};
 use node::{NodeAddress, NodeId};
@@ -22,6 +23,7 @@ use wire::handshake::{self, Acceptor, Identity};
 use self::connection::{Connection, Fault, Stage, nonce};
 use crate::log::Limiter;
 use crate::resolver::Resolver;
+use crate::socket;
 use crate::worker::{PEER_TOKENS, Turn};
 
 /// How long dialling and the handshake may take together.
@@ -73,12 +75,7 @@ struct Peer {
 
 impl Peers {
     /// No links yet; those that this node dials are due at once.
-    pub(crate) fn new(
-        identity: Identity,
-        own: NodeId,
-        nodes: &[NodeAddress],
-        resolver: Resolver,
-    ) -> Peers {
+    pub(crate) fn new(identity: Identity, own: NodeId, nodes: &[NodeAddress], resolver: Resolver) -> Peers {
         let others = nodes.iter().filter(|entry| entry.id != own);
         let peer = |entry: &NodeAddress| Peer {
             id: entry.id,
@@ -170,25 +167,29 @@ impl Peers {
         turn: &mut Turn<'_>,
     ) -> io::Result<bool> {
         for _ in 0..STRANGERS_MAX {
-            let (socket, address) = match listener.accept() {
-                Ok(accepted) => accepted,
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-                Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => continue,
-                Err(error) => return Err(error),
-            };
-            let connections = self.connections.iter().flatten();
-            let strangers = connections.filter(|connection| connection.link().is_none()).count();
-            if strangers >= STRANGERS_MAX {
-                turn.counters.strangers += 1;
-                let told = || format!("{address} at the peer port was turned away: {strangers} others wait there");
-                self.limiter.warn(turn.now.monotonic_us, told);
-                continue;
-            }
+            let Some((socket, address)) = socket::accept(listener)? else { return Ok(false) };
+            self.make_room(turn);
             let stage = Stage::AwaitsHello(Acceptor::new(self.identity.clone(), nonce()?));
             self.watch(socket, address, None, stage, registry, turn)?;
         }
         Ok(true)
+    }
+
+    /// Keeps strangers from taking all places: the one that has been here longest goes. A peer proves itself
+    /// within a few round trips, so it is hardly ever the one.
+    fn make_room(&mut self, turn: &mut Turn<'_>) {
+        let strangers = || {
+            self.connections.iter().enumerate().filter_map(|(index, slot)| {
+                slot.as_ref()
+                    .filter(|connection| connection.link().is_none() && connection.dialled.is_none())
+                    .map(|connection| (connection.deadline_us, index))
+            })
+        };
+        if strangers().count() >= STRANGERS_MAX
+            && let Some((_, index)) = strangers().min()
+        {
+            self.close(index, Fault::Refused("too many others wait there".into()), turn);
+        }
     }
 
     fn watch(
@@ -202,7 +203,11 @@ impl Peers {
     ) -> io::Result<()> {
         let free = self.connections.iter().position(Option::is_none);
         let index = free.unwrap_or(self.connections.len());
-        registry.register(&mut socket, Token(PEER_TOKENS + index), Interest::READABLE | Interest::WRITABLE)?;
+        registry.register(
+            &mut socket,
+            Token(PEER_TOKENS + index),
+            Interest::READABLE | Interest::WRITABLE,
+        )?;
         let deadline_us = turn.now.monotonic_us + HANDSHAKE_US;
         let connection = Connection::new(socket, address, dialled, stage, deadline_us);
         match free {
@@ -213,16 +218,9 @@ impl Peers {
     }
 
     /// Something happened at a connection's socket.
-    pub(crate) fn on_event(&mut self, index: usize, event: &mio::event::Event, turn: &mut Turn<'_>) {
+    pub(crate) fn on_event(&mut self, index: usize, event: &Event, turn: &mut Turn<'_>) {
         let Some(connection) = self.connections.get_mut(index).and_then(Option::as_mut) else { return };
-        if event.is_readable() || event.is_read_closed() || event.is_error() {
-            connection.has_unread = true;
-        }
-        connection.is_hung_up |= event.is_read_closed() || event.is_error();
-        if event.is_writable() {
-            // What waits is written at the end of the turn.
-            connection.is_blocked = false;
-        }
+        connection.note(event);
         self.serve(index, turn);
     }
 
@@ -272,11 +270,14 @@ impl Peers {
 
     /// Takes the frames out of what has just been read into the worker's buffer.
     fn take(&mut self, index: usize, count: usize, turn: &mut Turn<'_>) -> Result<(), Fault> {
-        let Some(connection) = self.connections.get_mut(index).and_then(Option::as_mut) else { return Ok(()) };
+        let Some(connection) = self.connections.get_mut(index).and_then(Option::as_mut) else {
+            return Ok(());
+        };
         let mut kept = std::mem::take(&mut connection.input);
         let buffer = std::mem::take(&mut turn.buffer);
         let taken = if kept.is_empty() {
-            self.take_frames(index, &buffer[..count], turn).map(|taken| kept.extend_from_slice(&buffer[taken..count]))
+            self.take_frames(index, &buffer[..count], turn)
+                .map(|taken| kept.extend_from_slice(&buffer[taken..count]))
         } else {
             kept.extend_from_slice(&buffer[..count]);
             self.take_frames(index, &kept, turn).map(|taken| drop(kept.drain(..taken)))
@@ -382,7 +383,11 @@ impl Peers {
         // While the cluster starts, everybody is missed for a moment.
         if !peer.is_told && peer.pause_us > PAUSE_US_TOLD {
             peer.is_told = true;
-            tracing::info!("node {id} cannot be reached at {}:{}: {fault}; trying again", peer.host, peer.port);
+            tracing::info!(
+                "node {id} cannot be reached at {}:{}: {fault}; trying again",
+                peer.host,
+                peer.port
+            );
         }
         // Between half the pause and all of it, so that nodes that broke off together do not return together.
         let jitter = getrandom::u64().unwrap_or(0) % (peer.pause_us / 2);

@@ -1,0 +1,161 @@
+//! What requests mean, told by the command that they parse to or by the error that they get.
+
+mod expiry;
+mod keyspace;
+mod strings;
+
+use kv::Command::{self, *};
+use kv::Deadline::{At, In};
+use kv::command::{ExpireCondition, ExpiryUnit};
+use kv::limits::KEY_BYTES_MAX;
+use kv::{Condition, Expiry, SetAnswer};
+use wire::resp::ArgumentsBuffer;
+
+use super::*;
+
+const NOW_MS: u64 = 1_700_000_000_000;
+const CONTEXT: Context = Context { now_ms: NOW_MS, value_bytes_max: 1000 };
+const KEY: &[u8] = b"k";
+const VALUE: &[u8] = b"v";
+
+/// A request as written in these tests: words divided by single spaces, `''` for an empty one.
+fn request(line: &str) -> ArgumentsBuffer {
+    line.split(' ').map(|word| if word == "''" { b"" } else { word.as_bytes() }).collect()
+}
+
+/// Runs `check` with what the request parses to.
+fn parse(request: &ArgumentsBuffer, check: impl FnOnce(Result<Command<'_>, CommandError>)) {
+    let arguments = request.as_arguments();
+    let mut scratch = Vec::new();
+    check(find(arguments).and_then(|found| match found.spec.handler {
+        Handler::Data(parse) => parse(arguments, &mut scratch, &CONTEXT),
+        handler => panic!("{arguments:?} is not on data but {handler:?}"),
+    }));
+}
+
+fn assert_parses(line: &str, expected: Command<'_>) {
+    parse(&request(line), |parsed| assert_eq!(parsed, Ok(expected), "{line}"));
+}
+
+fn assert_refused(line: &str, expected: &str) {
+    assert_request_refused(&request(line), expected);
+}
+
+fn assert_request_refused(request: &ArgumentsBuffer, expected: &str) {
+    match find(request.as_arguments()) {
+        Ok(Found { spec: CommandSpec { handler: Handler::Data(_), .. }, .. }) => parse(request, |parsed| {
+            let error = parsed.expect_err(&format!("{:?} was parsed", request.as_arguments()));
+            assert_eq!(error.to_string(), expected, "{:?}", request.as_arguments());
+        }),
+        Ok(found) => panic!("{:?} is {}", request.as_arguments(), found.spec.name),
+        Err(error) => assert_eq!(error.to_string(), expected, "{:?}", request.as_arguments()),
+    }
+}
+
+/// A plain `SET k v` with these changes.
+fn set(expiry: Expiry, condition: Condition, answer: SetAnswer) -> Command<'static> {
+    Set { key: KEY, value: VALUE, expiry, condition, answer }
+}
+
+#[test]
+fn what_is_not_a_command_is_refused_in_the_words_of_redis() {
+    let many = format!("nosuch {}", ["0123456789abcdef"; 20].join(" "));
+    let shown = format!("{}'0123456789abcd' ", "'0123456789abcdef' ".repeat(6));
+    let cases = [
+        ("nosuch", "ERR unknown command 'nosuch', with args beginning with: ".to_string()),
+        ("nosuch a b", "ERR unknown command 'nosuch', with args beginning with: 'a' 'b' ".to_string()),
+        ("no\nsuch a\r\nb", "ERR unknown command 'no such', with args beginning with: 'a  b' ".to_string()),
+        (&many, format!("ERR unknown command 'nosuch', with args beginning with: {shown}")),
+        ("CLIENT foo", "ERR unknown subcommand 'foo'. Try CLIENT HELP.".to_string()),
+        ("CLIENT", "ERR wrong number of arguments for 'client' command".to_string()),
+        ("CONFIG GET", "ERR wrong number of arguments for 'config|get' command".to_string()),
+        ("COMMAND COUNT x", "ERR wrong number of arguments for 'command|count' command".to_string()),
+        ("GET", "ERR wrong number of arguments for 'get' command".to_string()),
+        ("GET a b", "ERR wrong number of arguments for 'get' command".to_string()),
+    ];
+    for (line, expected) in cases {
+        assert_refused(line, &expected);
+    }
+}
+
+#[test]
+fn keys_and_values_have_a_longest_length() {
+    let (longest, too_long) = (vec![b'k'; KEY_BYTES_MAX], vec![b'k'; KEY_BYTES_MAX + 1]);
+    let value = vec![b'v'; CONTEXT.value_bytes_max + 1];
+    let key_refused = "ERR key is 65537 bytes long; at most 65536 are allowed";
+    let value_refused = "ERR value is 1001 bytes long; at most 1000 are allowed";
+    let request = |words: &[&[u8]]| words.iter().copied().collect::<ArgumentsBuffer>();
+
+    parse(&request(&[b"GET", &longest]), |parsed| assert_eq!(parsed, Ok(Get { key: &longest })));
+    let refused_for_their_key: [&[&[u8]]; 6] = [
+        &[b"GET", &too_long],
+        &[b"SET", &too_long, b"v"],
+        &[b"DEL", b"a", &too_long],
+        &[b"MSET", b"a", b"1", &too_long, b"2"],
+        &[b"RENAME", b"a", &too_long],
+        &[b"OBJECT", b"ENCODING", &too_long],
+    ];
+    for words in refused_for_their_key {
+        assert_request_refused(&request(words), key_refused);
+    }
+    let refused_for_their_value: [&[&[u8]]; 5] = [
+        &[b"SET", b"k", &value],
+        &[b"SETEX", b"k", b"1", &value],
+        &[b"APPEND", b"k", &value],
+        &[b"MSET", b"k", &value],
+        &[b"GETSET", b"k", &value],
+    ];
+    for words in refused_for_their_value {
+        assert_request_refused(&request(words), value_refused);
+    }
+}
+
+#[test]
+fn commands_have_numbers_without_gaps() {
+    let numbered: Vec<_> = (0..COMMAND_COUNT).map(|number| by_number(number).unwrap().name).collect();
+    assert_eq!(numbered, all().map(|spec| spec.name).collect::<Vec<_>>());
+    assert!(by_number(COMMAND_COUNT).is_none());
+    for (number, spec) in all().enumerate() {
+        let words: ArgumentsBuffer = spec.name.split('|').map(str::as_bytes).collect();
+        let found = named(words.as_arguments()).unwrap();
+        assert_eq!((found.number, found.spec.name), (number, spec.name));
+        assert_eq!(by_full_name(spec.name.to_ascii_uppercase().as_bytes()).unwrap().name, spec.name);
+    }
+}
+
+#[test]
+fn the_table_agrees_with_itself() {
+    for spec in all() {
+        let name = spec.name;
+        assert!(spec.arity != 0 && !spec.since.is_empty() && !spec.complexity.is_empty(), "{name}");
+        assert!(!spec.summary.is_empty() && !spec.summary.ends_with('.'), "{name}");
+        assert!(!(spec.flags.has(Flag::Write) && spec.flags.has(Flag::ReadOnly)), "{name}");
+        for subcommand in spec.subcommands {
+            assert_eq!(subcommand.name.split_once('|').map(|(container, _)| container), Some(name));
+        }
+    }
+}
+
+/// Where the table says that keys are, parsing finds them; what the flags say, the parsed command does.
+#[test]
+fn key_positions_and_flags_agree_with_what_is_parsed() {
+    for spec in all() {
+        let Handler::Data(parse) = spec.handler else {
+            continue;
+        };
+        let least = spec.arity.unsigned_abs() as usize;
+        // "1" is good for a key, a number and a cursor; two keys must not be the same one.
+        let words = spec.name.split('|').chain(["1", "2", "3", "4"]).take(least);
+        let request: ArgumentsBuffer = words.map(str::as_bytes).collect();
+        let arguments = request.as_arguments();
+        let mut scratch = Vec::new();
+        let command =
+            parse(arguments, &mut scratch, &CONTEXT).unwrap_or_else(|error| panic!("{}: {error}", spec.name));
+        let mut parsed = Vec::new();
+        command.for_each_key(|key| parsed.push(key));
+        let described: Vec<_> = spec.keys.positions(arguments.len()).map(|at| &arguments[at]).collect();
+        assert_eq!(parsed, described, "{}", spec.name);
+        // GETEX is the exception: it may write, but not with these arguments.
+        assert_eq!(command.is_write() || spec.name == "getex", spec.flags.has(Flag::Write), "{}", spec.name);
+    }
+}

@@ -1,0 +1,103 @@
+//! Strings.
+
+use super::*;
+
+#[test]
+fn set_with_every_option() {
+    use Condition::{Always, IfAbsent, IfPresent};
+    use Expiry::{Clear, Keep};
+    use SetAnswer::{Before, Integer, Status};
+    let cases = [
+        ("SET k v", set(Clear, Always, Status)),
+        ("set k v", set(Clear, Always, Status)),
+        ("SET k v NX", set(Clear, IfAbsent, Status)),
+        ("SET k v xx", set(Clear, IfPresent, Status)),
+        ("SET k v NX NX", set(Clear, IfAbsent, Status)),
+        ("SET k v GET", set(Clear, Always, Before)),
+        ("SET k v NX GET", set(Clear, IfAbsent, Before)),
+        ("SET k v KEEPTTL", set(Keep, Always, Status)),
+        ("SET k v KEEPTTL KEEPTTL XX", set(Keep, IfPresent, Status)),
+        ("SET k v EX 10", set(Expiry::Set(In(10_000)), Always, Status)),
+        ("SET k v PX 10", set(Expiry::Set(In(10)), Always, Status)),
+        ("SET k v EXAT 10", set(Expiry::Set(At(10_000)), Always, Status)),
+        ("SET k v PXAT 10", set(Expiry::Set(At(10)), Always, Status)),
+        ("SET k v EX 10 EX 20", set(Expiry::Set(In(20_000)), Always, Status)),
+        ("SET k v GET PX 5 NX", set(Expiry::Set(In(5)), IfAbsent, Before)),
+        ("SETNX k v", set(Clear, IfAbsent, Integer)),
+        ("SETEX k 10 v", set(Expiry::Set(In(10_000)), Always, Status)),
+        ("PSETEX k 10 v", set(Expiry::Set(In(10)), Always, Status)),
+        ("GETSET k v", set(Clear, Always, Before)),
+    ];
+    for (line, expected) in cases {
+        assert_parses(line, expected);
+    }
+}
+
+#[test]
+fn options_of_set_that_are_at_odds_or_incomplete_are_syntax_errors() {
+    for options in [
+        "NX XX",
+        "XX NX",
+        "KEEPTTL EX 10",
+        "EX 10 KEEPTTL",
+        "EX 10 PX 10",
+        "PXAT 10 EXAT 10",
+        "PERSIST",
+        "EX",
+        "NX EX",
+        "EX 0 BAD",
+        "''",
+    ] {
+        assert_refused(&format!("SET k v {options}"), "ERR syntax error");
+    }
+}
+
+#[test]
+fn reads_and_writes_of_one_key() {
+    let cases = [
+        ("GET k", Get { key: KEY }),
+        ("GETDEL k", GetDelete { key: KEY }),
+        ("STRLEN k", Length { key: KEY }),
+        ("GETRANGE k 0 -1", GetRange { key: KEY, start: 0, end: -1 }),
+        ("SUBSTR k 0 -1", GetRange { key: KEY, start: 0, end: -1 }),
+        ("APPEND k v", Append { key: KEY, value: VALUE, bytes_max: 1000 }),
+        ("SETRANGE k 999 v", SetRange { key: KEY, offset: 999, value: VALUE }),
+        ("SETRANGE k 9223372036854775807 ''", Length { key: KEY }),
+        ("INCR k", IncrementBy { key: KEY, delta: 1 }),
+        ("DECR k", IncrementBy { key: KEY, delta: -1 }),
+        ("INCRBY k -5", IncrementBy { key: KEY, delta: -5 }),
+        ("DECRBY k -9223372036854775807", IncrementBy { key: KEY, delta: i64::MAX }),
+        ("INCRBYFLOAT k 1.50", IncrementByFloat { key: KEY, delta: b"1.50" }),
+        ("TTL k", TimeToLive { key: KEY, unit: ExpiryUnit::SecondsLeft }),
+        ("PTTL k", TimeToLive { key: KEY, unit: ExpiryUnit::MillisecondsLeft }),
+        ("EXPIRETIME k", TimeToLive { key: KEY, unit: ExpiryUnit::UnixSeconds }),
+        ("PEXPIRETIME k", TimeToLive { key: KEY, unit: ExpiryUnit::UnixMilliseconds }),
+        ("PERSIST k", Persist { key: KEY }),
+        ("TYPE k", Type { key: KEY }),
+        ("OBJECT ENCODING k", Encoding { key: KEY }),
+        ("object Encoding k", Encoding { key: KEY }),
+        ("MEMORY USAGE k", MemoryUsage { key: KEY }),
+        ("MEMORY USAGE k SAMPLES 0 samples 5", MemoryUsage { key: KEY }),
+    ];
+    for (line, expected) in cases {
+        assert_parses(line, expected);
+    }
+    let refusals = [
+        ("GETRANGE k a 1", "ERR value is not an integer or out of range"),
+        ("SETRANGE k -1 v", "ERR offset is out of range"),
+        ("SETRANGE k a v", "ERR value is not an integer or out of range"),
+        ("SETRANGE k 1000 v", "ERR string exceeds maximum allowed size (proto-max-bulk-len)"),
+        ("SETRANGE k 9223372036854775807 v", "ERR string exceeds maximum allowed size (proto-max-bulk-len)"),
+        ("INCRBY k 01", "ERR value is not an integer or out of range"),
+        ("DECRBY k -9223372036854775808", "ERR decrement would overflow"),
+        ("INCRBYFLOAT k abc", "ERR value is not a valid float"),
+        ("INCRBYFLOAT k nan", "ERR value is not a valid float"),
+        ("MEMORY USAGE k SAMPLES", "ERR syntax error"),
+        ("MEMORY USAGE k SAMPLES -1", "ERR syntax error"),
+        ("MEMORY USAGE k SAMPLES x", "ERR value is not an integer or out of range"),
+        ("MEMORY USAGE k BAD 1", "ERR syntax error"),
+    ];
+    for (line, expected) in refusals {
+        assert_refused(line, expected);
+    }
+}

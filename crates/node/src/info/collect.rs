@@ -1,0 +1,174 @@
+//! Where the facts of `INFO` come from.
+
+use super::{
+    ClientFacts, CpuFacts, Facts, KeyspaceFacts, MemoryFacts, ReplicaFacts, ReplicationFacts, ServerFacts,
+    StatsFacts, render,
+};
+use crate::node::{Group, Node};
+use crate::session::ClientId;
+use crate::usage::Usage;
+use kv::{Reply, Table};
+use protocol::NodeId;
+use protocol::leader_follower::{FollowerStatus, Status};
+use wire::resp::Arguments;
+
+impl Node {
+    /// `INFO [section …]`.
+    pub(crate) fn info(&mut self, client: ClientId, arguments: Arguments<'_>) {
+        let sections: Vec<&[u8]> = arguments.iter().skip(1).collect();
+        let mut text = String::new();
+        render(&self.facts(), &sections, &mut text);
+        self.answer(client, |replies| replies.push(Reply::Text(text.as_bytes())));
+    }
+
+    fn facts(&self) -> Facts {
+        let statuses: Vec<Status> = self.groups.iter().map(|group| self.group_status(group)).collect();
+        let default = self.groups.iter().zip(&statuses).find(|(group, _)| group.keyspace.prefix.is_empty());
+        let keyspaces = self.groups.iter().zip(&statuses);
+        Facts {
+            server: self.server_facts(),
+            clients: ClientFacts {
+                connected: self.sessions.iter().filter(|(_, session)| !session.is_internal()).count() as u64,
+                connections_max: self.parameters.connections_max() as u64,
+                blocked: self.sessions.iter().filter(|(_, session)| session.is_waiting()).count() as u64,
+            },
+            memory: self.memory_facts(&statuses),
+            stats: self.stats_facts(&statuses),
+            replication: default
+                .map(|(group, status)| self.replication_facts(group, status))
+                .unwrap_or_default(),
+            cpu: CpuFacts {
+                system: self.usage.system_us as f64 / 1e6,
+                user: self.usage.user_us as f64 / 1e6,
+            },
+            keyspaces: keyspaces.map(|(group, status)| keyspace_facts(group, status)).collect(),
+            commands: self.statistics.clone(),
+            loading: statuses.iter().any(|status| status.role == "recovering"),
+        }
+    }
+
+    fn server_facts(&self) -> ServerFacts {
+        let process = &self.configuration.process;
+        ServerFacts {
+            os: process.os.clone(),
+            process_id: process.process_id,
+            run_id: process.run_id.clone(),
+            tcp_port: self.address_of(self.configuration.node).1,
+            unix_us: self.now.unix_ms * 1000,
+            uptime_seconds: self.now.ms_since(self.started.monotonic_us) / 1000,
+            executable: process.executable.clone(),
+            config_file: process.config_file.clone(),
+            multiplexing_api: process.multiplexing_api.to_string(),
+            node: self.configuration.node as u64,
+            cluster: self.configuration.cluster.clone(),
+            nodes: self.configuration.nodes.len(),
+        }
+    }
+
+    fn memory_facts(&self, statuses: &[Status]) -> MemoryFacts {
+        let dataset: u64 = self.tables().map(|table| table.memory_bytes() as u64).sum();
+        let backlog: u64 = statuses.iter().map(|status| status.backlog_bytes as u64).sum();
+        let output: u64 = self.sessions.iter().map(|(_, session)| session.output_bytes() as u64).sum();
+        let Usage { resident_bytes, resident_bytes_peak, machine_bytes, .. } = self.usage;
+        MemoryFacts {
+            used: dataset + backlog + output,
+            used_peak: resident_bytes_peak,
+            dataset,
+            backlog,
+            resident: resident_bytes,
+            machine: machine_bytes,
+        }
+    }
+
+    fn stats_facts(&self, statuses: &[Status]) -> StatsFacts {
+        let counted = self.tables().map(Table::statistics);
+        let (mut expired, mut hits, mut misses) = (0, 0, 0);
+        for statistics in counted {
+            expired += statistics.expired;
+            hits += statistics.hits;
+            misses += statistics.misses;
+        }
+        StatsFacts {
+            connections: self.counters.connections,
+            rejected_connections: self.counters.rejected_connections,
+            operations_per_second: self.rate.per_second,
+            input_bytes: self.usage.client_input_bytes,
+            output_bytes: self.usage.client_output_bytes,
+            replication_input_bytes: self.usage.peer_input_bytes,
+            replication_output_bytes: self.usage.peer_output_bytes,
+            full_resyncs: statuses.iter().map(|status| status.counters.full_resyncs).sum(),
+            partial_resyncs: statuses.iter().map(|status| status.counters.partial_resyncs).sum(),
+            expired_keys: expired,
+            keyspace_hits: hits,
+            keyspace_misses: misses,
+            output_overflows: self.counters.output_overflows,
+            forwarded: self.counters.forwarded,
+        }
+    }
+
+    fn replication_facts(&self, group: &Group, status: &Status) -> ReplicationFacts {
+        let replica = |follower: &FollowerStatus| {
+            let (host, port) = self.address_of(follower.id);
+            ReplicaFacts {
+                node: follower.id as u64,
+                host,
+                port,
+                state: match follower.state {
+                    "streaming" => "online".into(),
+                    "snapshot" => "send_bulk".into(),
+                    _ => "offline".into(),
+                },
+                offset: follower.acked,
+                lag_records: follower.lag,
+                lag_ms: follower.lag_ms,
+            }
+        };
+        let (leader_host, leader_port) = self.address_of(status.leader);
+        ReplicationFacts {
+            is_leader: matches!(status.role, "leader" | "recovering"),
+            replicas: status.followers.iter().map(replica).collect(),
+            // 40 digits that change with the history: the epoch is what names it here.
+            replication_id: format!("{:040x}", status.epoch),
+            offset: status.offset,
+            applied: status.applied,
+            backlog_start: status.backlog_start,
+            backlog_bytes: status.backlog_bytes as u64,
+            backlog_bytes_max: group.keyspace.backlog_bytes as u64,
+            leader_host,
+            leader_port,
+            leader_is_up: status.ready,
+            is_resyncing: status.resyncing,
+            leader_silent_ms: status.leader_silent_ms,
+        }
+    }
+
+    fn tables(&self) -> impl Iterator<Item = &Table> {
+        self.groups.iter().filter_map(|group| group.replica.as_ref()).map(|replica| replica.table())
+    }
+
+    /// Where clients reach a node.
+    fn address_of(&self, id: NodeId) -> (String, u16) {
+        let node = self.configuration.nodes.iter().find(|node| node.id == id);
+        node.map(|node| (node.host.clone(), node.client_port)).unwrap_or_default()
+    }
+}
+
+fn keyspace_facts(group: &Group, status: &Status) -> KeyspaceFacts {
+    let table = group.replica.as_ref().map(|replica| replica.table());
+    KeyspaceFacts {
+        prefix: group.keyspace.prefix.clone(),
+        replication: group.keyspace.replication.clone(),
+        acks: group.keyspace.acks.clone(),
+        durability: group.keyspace.durability.clone(),
+        reads: group.keyspace.reads.clone(),
+        role: status.role.into(),
+        leader: status.leader as u64,
+        epoch: status.epoch,
+        offset: status.offset,
+        lag: status.lag,
+        lag_ms: status.lag_ms,
+        ready: status.ready,
+        keys: table.map_or(0, |table| table.len() as u64),
+        expires: table.map_or(0, |table| table.expires() as u64),
+    }
+}

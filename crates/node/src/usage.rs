@@ -1,0 +1,47 @@
+//! What the process uses, measured by whoever drives the node: `INFO` tells it.
+
+use protocol::Now;
+
+/// What the process uses. Bytes of memory and of sockets, microseconds of processor time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// Memory that the system has given to the process.
+    pub resident_bytes: u64,
+    /// The most that this ever was.
+    pub resident_bytes_peak: u64,
+    /// Memory of the machine.
+    pub machine_bytes: u64,
+    /// Processor time in the program.
+    pub user_us: u64,
+    /// Processor time in the kernel.
+    pub system_us: u64,
+    /// Bytes from clients.
+    pub client_input_bytes: u64,
+    /// Bytes to clients.
+    pub client_output_bytes: u64,
+    /// Bytes from other nodes.
+    pub peer_input_bytes: u64,
+    /// Bytes to other nodes.
+    pub peer_output_bytes: u64,
+}
+
+/// Commands per second, over the last whole second or so.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Rate {
+    pub(crate) per_second: u64,
+    since_us: u64,
+    commands: u64,
+}
+
+impl Rate {
+    /// Takes note of how many commands there were until now.
+    pub(crate) fn update(&mut self, now: Now, commands: u64) {
+        const INTERVAL_MS: u64 = 1000;
+        let elapsed_ms = now.ms_since(self.since_us);
+        if elapsed_ms >= INTERVAL_MS {
+            self.per_second = commands.saturating_sub(self.commands) * 1000 / elapsed_ms;
+            self.since_us = now.monotonic_us;
+            self.commands = commands;
+        }
+    }
+}

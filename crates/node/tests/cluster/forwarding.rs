@@ -1,0 +1,190 @@
+//! Any node takes any command: what it does not lead it passes on, and it says truly what came of it.
+
+use crate::support::{Cluster, assert_error, setup};
+
+fn three_nodes() -> Cluster {
+    setup(3, &["prefix= acks=majority"]).start()
+}
+
+#[test]
+fn a_client_of_any_node_writes_and_reads_through_the_leader() {
+    let mut cluster = three_nodes();
+    for node in 1..=3 {
+        let client = cluster.client(node);
+        assert_eq!(cluster.ask(client, &format!("SET from:{node} v{node}")), "OK");
+        assert_eq!(cluster.ask(client, &format!("GET from:{node}")), format!("\"v{node}\""));
+        assert_eq!(cluster.ask(client, "INCR counter"), node.to_string());
+    }
+    let client = cluster.client(3);
+    assert_eq!(cluster.ask(client, "MGET from:1 from:2 nothing"), r#"["v1", "v2", nil]"#);
+}
+
+#[test]
+fn an_error_of_a_forwarded_command_is_the_clients_answer_and_nothing_more() {
+    let mut cluster = three_nodes();
+    let client = cluster.client(2);
+    cluster.ask(client, "SET k text");
+    assert_eq!(cluster.ask(client, "INCR k"), "-ERR value is not an integer or out of range");
+    assert_eq!(cluster.ask(client, "RENAME nothing k"), "-ERR no such key");
+    assert_eq!(cluster.ask(client, "GET k"), "\"text\"");
+}
+
+#[test]
+fn replies_come_in_the_order_of_the_requests_whoever_answers_them() {
+    let keyspaces = ["prefix= acks=majority", "prefix=b: acks=none leader=2", "prefix=c: acks=all leader=3"];
+    let mut cluster = setup(3, &keyspaces).start();
+    let client = cluster.client(2);
+    let requests = [
+        "SET a 1",
+        "PING",
+        "SET b:k 2",
+        "GET a",
+        "ECHO x",
+        "SET c:k 3",
+        "GET b:k",
+        "GET",
+        "INCR c:k",
+        "GET a",
+    ];
+    let wrong = "-ERR wrong number of arguments for 'get' command";
+    let replies = ["OK", "PONG", "OK", "\"1\"", "\"x\"", "OK", "\"2\"", wrong, "4", "\"1\""];
+    assert_eq!(cluster.pipeline(client, &requests), replies);
+}
+
+#[test]
+fn a_pipelined_read_sees_the_write_before_it_from_every_node() {
+    let mut cluster = setup(3, &["prefix= acks=all"]).start();
+    for node in 1..=3 {
+        let client = cluster.client(node);
+        let mut expected = Vec::new();
+        for number in 0..50 {
+            cluster.send(client, &format!("SET k {number}"));
+            cluster.send(client, "GET k");
+            expected.extend(["OK".to_string(), format!("\"{number}\"")]);
+        }
+        let replies: Vec<String> = expected.iter().map(|_| cluster.reply(client)).collect();
+        assert_eq!(replies, expected, "at node {node}");
+    }
+}
+
+#[test]
+fn a_write_whose_link_is_lost_before_it_arrives_is_unknown_and_did_not_happen() {
+    let mut cluster = three_nodes();
+    let client = cluster.client(2);
+    cluster.send(client, "SET k v");
+    cluster.turn(); // It leaves node 2 …
+    cluster.break_link(1, 2); // … and never arrives.
+    assert_error(&cluster.reply(client), "UNKNOWN");
+    cluster.mend_link(1, 2);
+    cluster.settle();
+    assert_eq!(cluster.ask(client, "GET k"), "nil");
+}
+
+#[test]
+fn a_write_whose_answer_is_lost_is_unknown_and_did_happen() {
+    let mut cluster = three_nodes();
+    let client = cluster.client(2);
+    cluster.send(client, "INCR k");
+    let at_leader = cluster.client(1);
+    cluster.until("the write takes effect", |cluster| cluster.ask(at_leader, "EXISTS k") == "1");
+    // Its answer, if it has left at all, is still on its way.
+    assert_eq!(cluster.arrived(client), None);
+    cluster.break_link(1, 2);
+    assert_error(&cluster.reply(client), "UNKNOWN");
+    cluster.mend_link(1, 2);
+    cluster.settle();
+    assert_eq!(cluster.ask(client, "GET k"), "\"1\"", "it is never tried a second time");
+}
+
+#[test]
+fn a_read_whose_link_is_lost_is_refused() {
+    let mut cluster = three_nodes();
+    let client = cluster.client(2);
+    cluster.send(client, "GET k");
+    cluster.turn();
+    cluster.break_link(1, 2);
+    assert_error(&cluster.reply(client), "NOLEADER");
+}
+
+#[test]
+fn without_a_link_to_the_leader_commands_are_refused_at_once_and_nothing_is_done() {
+    let mut cluster = three_nodes();
+    let client = cluster.client(2);
+    cluster.break_link(1, 2);
+    for request in ["SET k v", "INCR k", "GET k", "WAIT 1 0", "DBSIZE"] {
+        cluster.send(client, request);
+        let reply = cluster.arrived(client).expect("nothing has to be waited for");
+        assert_error(&reply, "NOLEADER");
+        assert!(reply.contains("nothing was done"), "{reply}");
+    }
+    cluster.mend_link(1, 2);
+    cluster.settle();
+    assert_eq!(cluster.ask(client, "EXISTS k"), "0");
+}
+
+#[test]
+fn a_pipeline_that_a_broken_link_cuts_in_two_is_answered_whole_and_in_order() {
+    let mut cluster = three_nodes();
+    let client = cluster.client(2);
+    cluster.send(client, "SET k v");
+    cluster.send(client, "GET k");
+    cluster.send(client, "PING");
+    cluster.turn();
+    cluster.break_link(1, 2);
+    cluster.send(client, "SET k w");
+    let codes = [cluster.reply(client), cluster.reply(client), cluster.reply(client), cluster.reply(client)];
+    assert_error(&codes[0], "UNKNOWN");
+    assert_error(&codes[1], "NOLEADER");
+    assert_eq!(codes[2], "PONG");
+    assert_error(&codes[3], "NOLEADER");
+}
+
+#[test]
+fn a_leader_that_does_not_answer_ends_a_write_as_unknown_and_a_read_as_refused() {
+    let mut cluster = setup(3, &["prefix= acks=majority"])
+        .with(|configuration| configuration.command_timeout_ms = 300)
+        .start();
+    let client = cluster.client(3);
+    cluster.pause(1);
+    let took_ms = cluster.time(|cluster| {
+        cluster.send(client, "SET k v");
+        cluster.send(client, "GET k");
+        assert_error(&cluster.reply(client), "UNKNOWN");
+        assert_error(&cluster.reply(client), "NOLEADER");
+    });
+    // The leader would have answered at the timeout; the rest is what its answer may take.
+    assert!((300..1500).contains(&took_ms), "{took_ms}");
+}
+
+#[test]
+fn an_answer_that_comes_after_its_request_was_ended_is_nobody_elses() {
+    let mut cluster = setup(3, &["prefix= acks=majority"])
+        .with(|configuration| configuration.command_timeout_ms = 300)
+        .start();
+    let client = cluster.client(2);
+    cluster.pause(1);
+    cluster.send(client, "SET k late");
+    assert_error(&cluster.reply(client), "UNKNOWN");
+    cluster.send(client, "ECHO meanwhile");
+    cluster.send(client, "GET other");
+    cluster.go_on(1);
+    assert_eq!(cluster.reply(client), "\"meanwhile\"");
+    assert_eq!(cluster.reply(client), "nil");
+    cluster.settle();
+    assert_eq!(cluster.arrived(client), None, "the late answer is dropped");
+}
+
+#[test]
+fn a_client_that_leaves_takes_its_pending_requests_with_it() {
+    let mut cluster = three_nodes();
+    let first = cluster.client(2);
+    cluster.send(first, "INCR k");
+    cluster.turn();
+    cluster.node(2).disconnect(first.id);
+    // The next client gets the same place, and must not get the answer.
+    let second = cluster.client(2);
+    assert_eq!(second.id.index(), first.id.index());
+    cluster.turns(20);
+    assert_eq!(cluster.arrived(second), None);
+    assert_eq!(cluster.ask(second, "GET k"), "\"1\"", "what was asked still happens");
+}

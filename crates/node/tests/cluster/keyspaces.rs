@@ -1,0 +1,212 @@
+//! Several keyspaces in one cluster: each keeps its own promise, and together they look like one store.
+
+use crate::reading::Reply;
+use crate::support::{Client, Cluster, assert_error, setup};
+use std::collections::BTreeSet;
+
+/// Three keyspaces with three leaders and three promises.
+fn three_keyspaces() -> Cluster {
+    setup(3, &["prefix= acks=majority", "prefix=b: acks=none leader=2", "prefix=c: acks=all leader=3"])
+        .start()
+}
+
+/// The keys `k0`, `b:k0`, `c:k0`, `k1` …, so many of each.
+fn fill(cluster: &mut Cluster, client: Client, each: usize) -> BTreeSet<String> {
+    let keys = (0..each).flat_map(|number| ["", "b:", "c:"].map(|prefix| format!("{prefix}k{number}")));
+    let keys: BTreeSet<String> = keys.collect();
+    keys.iter().for_each(|key| cluster.send(client, &format!("SET {key} v")));
+    keys.iter().for_each(|_| assert_eq!(cluster.reply(client), "OK"));
+    keys
+}
+
+fn texts(reply: Reply) -> Vec<String> {
+    reply.elements().into_iter().map(Reply::text).collect()
+}
+
+/// A whole scan: every key told, repeats included.
+fn scan(cluster: &mut Cluster, client: Client, options: &str) -> Vec<String> {
+    let (mut cursor, mut told) = ("0".to_string(), Vec::new());
+    loop {
+        let mut answer = cluster.ask_for(client, format!("SCAN {cursor} {options}").trim()).elements();
+        told.extend(texts(answer.remove(1)));
+        cursor = answer.remove(0).text();
+        if cursor == "0" {
+            return told;
+        }
+    }
+}
+
+#[test]
+fn a_dead_follower_stops_the_keyspace_that_needs_all_and_no_other() {
+    let mut cluster = three_keyspaces();
+    let client = cluster.client(3);
+    cluster.cut_off(2);
+    assert_eq!(cluster.ask(client, "SET k v"), "OK");
+    assert_error(&cluster.ask(client, "SET b:k v"), "NOLEADER");
+    let took_ms = cluster.time(|cluster| assert_error(&cluster.ask(client, "SET c:k v"), "NOREPLICAS"));
+    assert!((900..1200).contains(&took_ms), "it waits a second for them to come back: {took_ms}");
+    assert_eq!(cluster.ask(client, "GET c:k"), "nil", "a refused write is written nowhere");
+
+    cluster.reconnect(2);
+    cluster.settle();
+    assert_eq!(cluster.ask(client, "EXISTS c:k"), "0");
+    assert_eq!(cluster.ask(client, "SET c:k w"), "OK");
+}
+
+#[test]
+fn a_write_is_seen_only_once_it_is_acknowledged() {
+    let mut cluster = three_keyspaces();
+    let (writer, reader) = (cluster.client(3), cluster.client(3));
+    cluster.pause(1);
+    cluster.send(writer, "SET c:k new");
+    cluster.turns(5);
+    assert_eq!(cluster.ask(reader, "GET c:k"), "nil", "node 1 has not got it yet");
+    cluster.go_on(1);
+    assert_eq!(cluster.reply(writer), "OK");
+    assert_eq!(cluster.ask(reader, "GET c:k"), "\"new\"");
+}
+
+#[test]
+fn the_longest_prefix_wins() {
+    let mut cluster = setup(1, &["prefix=a", "prefix=ab: acks=none", "prefix=abc acks=all"]).start();
+    let client = cluster.client(1);
+    for key in ["a", "ab", "ab:", "ab:x", "abc", "abcd", "b", ""] {
+        cluster.send_words(client, &[b"SET", key.as_bytes(), b"v"]);
+        assert_eq!(cluster.reply(client), "OK");
+    }
+    let offset = |name| cluster.keyspace(1, name).offset;
+    let offsets = ["a", "ab:", "abc", "default"].map(offset);
+    assert_eq!(offsets, [2, 2, 2, 2], "a and ab, ab: and ab:x, abc and abcd, b and the empty key");
+}
+
+#[test]
+fn commands_on_all_keys_tell_of_all_keyspaces() {
+    let mut cluster = three_keyspaces();
+    for node in 1..=3 {
+        let client = cluster.client(node);
+        let keys = fill(&mut cluster, client, 7);
+        assert_eq!(cluster.ask(client, "DBSIZE"), "21");
+        let told = texts(cluster.ask_for(client, "KEYS *"));
+        assert_eq!(told.len(), 21);
+        assert_eq!(told.into_iter().collect::<BTreeSet<_>>(), keys);
+        let some: BTreeSet<String> = texts(cluster.ask_for(client, "KEYS b:*3")).into_iter().collect();
+        assert_eq!(some, BTreeSet::from(["b:k3".to_string()]));
+
+        let drawn: BTreeSet<String> = (0..200).map(|_| cluster.ask_for(client, "RANDOMKEY").text()).collect();
+        assert!(drawn.is_subset(&keys));
+        let prefixes: BTreeSet<&str> = drawn.iter().map(|key| key.split('k').next().unwrap_or("")).collect();
+        assert_eq!(prefixes.len(), 3, "keys of every keyspace are drawn: {drawn:?}");
+
+        assert_eq!(cluster.ask(client, "FLUSHALL"), "OK");
+        assert_eq!(cluster.ask(client, "DBSIZE"), "0");
+        assert_eq!(cluster.ask(client, "RANDOMKEY"), "nil");
+        assert_eq!(cluster.ask(client, "KEYS *"), "[]");
+        assert_eq!(scan(&mut cluster, client, ""), Vec::<String>::new());
+    }
+}
+
+#[test]
+fn a_random_key_is_found_when_only_one_keyspace_has_any() {
+    let mut cluster = three_keyspaces();
+    let client = cluster.client(1);
+    cluster.ask(client, "SET b:only v");
+    for _ in 0..20 {
+        assert_eq!(cluster.ask(client, "RANDOMKEY"), "\"b:only\"");
+    }
+}
+
+#[test]
+fn a_whole_scan_tells_every_key_once_with_any_count() {
+    let mut cluster = three_keyspaces();
+    let filler = cluster.client(1);
+    let keys = fill(&mut cluster, filler, 25);
+    for node in 1..=3 {
+        let client = cluster.client(node);
+        for options in ["", "COUNT 1", "COUNT 3", "COUNT 25", "COUNT 26", "COUNT 1000"] {
+            let mut told = scan(&mut cluster, client, options);
+            told.sort();
+            assert_eq!(told, keys.iter().cloned().collect::<Vec<_>>(), "node {node}, {options}");
+        }
+        let mut told = scan(&mut cluster, client, "MATCH c:* COUNT 4");
+        told.sort();
+        assert_eq!(told.len(), 25);
+        assert!(told.iter().all(|key| key.starts_with("c:")));
+        assert_eq!(scan(&mut cluster, client, "TYPE list"), Vec::<String>::new());
+    }
+}
+
+#[test]
+fn a_scan_tells_keys_that_stay_once_while_others_come_and_go() {
+    let mut cluster = three_keyspaces();
+    let client = cluster.client(2);
+    let keys = fill(&mut cluster, client, 30);
+    let (mut cursor, mut told, mut step) = ("0".to_string(), Vec::new(), 0);
+    loop {
+        let mut answer = cluster.ask_for(client, &format!("SCAN {cursor} COUNT 5")).elements();
+        told.extend(texts(answer.remove(1)).into_iter().filter(|key| keys.contains(key)));
+        cursor = answer.remove(0).text();
+        if cursor == "0" {
+            break;
+        }
+        step += 1;
+        let prefix = ["", "b:", "c:"][step % 3];
+        cluster.ask(client, &format!("SET {prefix}new{step} v"));
+        cluster.ask(client, &format!("DEL {prefix}new{}", step.saturating_sub(3)));
+    }
+    told.sort();
+    assert_eq!(told, keys.into_iter().collect::<Vec<_>>());
+}
+
+#[test]
+fn keys_of_several_keyspaces_in_one_command_are_refused() {
+    let mut cluster = three_keyspaces();
+    let client = cluster.client(1);
+    let requests =
+        ["MSET a 1 b:k 2", "MGET a b:k", "DEL a b:k", "RENAME a c:k", "COPY b:k c:k", "EXISTS a b:k a"];
+    for request in requests {
+        assert_error(&cluster.ask(client, request), "CROSSSLOT");
+    }
+    assert_eq!(cluster.ask(client, "DBSIZE"), "0");
+    assert_eq!(cluster.ask(client, "MSET b:k 1 b:l 2"), "OK", "several keys of one keyspace are fine");
+    assert_eq!(cluster.ask(client, "MGET b:k b:l"), r#"["1", "2"]"#);
+}
+
+#[test]
+fn an_unreachable_keyspace_makes_commands_on_all_keys_fail_rather_than_tell_half() {
+    let mut cluster = three_keyspaces();
+    let client = cluster.client(1);
+    fill(&mut cluster, client, 3);
+    cluster.cut_off(2);
+    for request in ["DBSIZE", "KEYS *", "RANDOMKEY"] {
+        assert_error(&cluster.ask(client, request), "NOLEADER");
+    }
+}
+
+#[test]
+fn a_flush_that_reached_some_keyspaces_only_is_not_told_as_one_that_did_nothing() {
+    let mut cluster = three_keyspaces();
+    let client = cluster.client(1);
+    fill(&mut cluster, client, 3);
+    cluster.cut_off(2); // Keyspace b: is out of reach, and c: lacks a follower.
+    let reply = cluster.ask(client, "FLUSHALL");
+    assert_error(&reply, "UNKNOWN");
+    assert_eq!(cluster.ask(client, "EXISTS k0 k1 k2"), "0", "this keyspace was emptied");
+}
+
+#[test]
+fn a_node_without_a_replica_serves_by_passing_on() {
+    let mut cluster = setup(3, &["prefix= replicas=1 acks=none", "prefix=two: replicas=2 leader=2"]).start();
+    for node in 1..=3 {
+        let client = cluster.client(node);
+        assert_eq!(cluster.ask(client, &format!("SET k {node}")), "OK");
+        assert_eq!(cluster.ask(client, "GET k"), format!("\"{node}\""));
+        assert_eq!(cluster.ask(client, &format!("SET two:k {node}")), "OK");
+        assert_eq!(cluster.ask(client, "GET two:k"), format!("\"{node}\""));
+        assert_eq!(cluster.ask(client, "DBSIZE"), "2");
+    }
+    cluster.kill(1);
+    let client = cluster.client(3);
+    assert_error(&cluster.ask(client, "GET k"), "NOLEADER");
+    assert!(!cluster.health(3).ready);
+    assert_eq!(cluster.ask(client, "GET two:k"), "\"3\"");
+}

@@ -1,0 +1,150 @@
+//! What a client may take of a node: requests under way, replies unread, and the length of both.
+
+use crate::support::{Client, Cluster, assert_error, setup};
+
+fn value(bytes: usize) -> Vec<u8> {
+    vec![b'v'; bytes]
+}
+
+fn store(cluster: &mut Cluster, client: Client, key: &str, bytes: usize) {
+    cluster.send_words(client, &[b"SET", key.as_bytes(), &value(bytes)]);
+    assert_eq!(cluster.reply(client), "OK");
+}
+
+#[test]
+fn a_client_with_ten_thousand_pending_requests_is_not_read_until_some_are_answered() {
+    let mut cluster = setup(3, &["prefix= acks=all"]).start();
+    for node in [1, 2] {
+        let client = cluster.client(node);
+        for number in 0..10_000 {
+            assert!(cluster.node(node).wants_input(client.id), "after {number} requests");
+            cluster.send(client, &format!("SET k{number} v"));
+        }
+        assert!(!cluster.node(node).wants_input(client.id));
+        cluster.until("answers come", |cluster| cluster.node(node).wants_input(client.id));
+        (0..10_000).for_each(|_| assert_eq!(cluster.reply(client), "OK"));
+        assert_eq!(cluster.ask(client, "DBSIZE"), "10000");
+    }
+}
+
+#[test]
+fn a_client_that_leaves_its_replies_unread_is_not_read_until_it_takes_them() {
+    let mut cluster = setup(1, &[]).start();
+    let client = cluster.client(1);
+    store(&mut cluster, client, "k", 100_000);
+    cluster.stop_reading(client);
+    let mut sent = 0;
+    while cluster.node(1).wants_input(client.id) {
+        cluster.send(client, "GET k");
+        sent += 1;
+    }
+    assert_eq!(sent, 11, "a megabyte of replies");
+    cluster.node(1).output(client.id).expect("it is connected").bytes.clear();
+    assert!(cluster.node(1).wants_input(client.id));
+}
+
+#[test]
+fn a_client_that_never_reads_is_closed_at_the_limit_and_others_are_served() {
+    let mut cluster = setup(1, &[]).with(|configuration| configuration.output_bytes_max = 2 << 20).start();
+    let (client, other) = (cluster.client(1), cluster.client(1));
+    store(&mut cluster, other, "k", 100_000);
+    cluster.stop_reading(client);
+    for _ in 0..30 {
+        cluster.send(client, "GET k");
+    }
+    assert!(cluster.is_closed(client));
+    assert!(cluster.node(1).output(client.id).is_none(), "its replies are gone from the memory");
+    assert_eq!(cluster.ask(other, "STRLEN k"), "100000");
+}
+
+#[test]
+fn replies_that_wait_for_an_earlier_one_count_as_unread() {
+    let mut cluster = setup(3, &["prefix= acks=none", "prefix=slow: acks=all"]).start();
+    let client = cluster.client(1);
+    store(&mut cluster, client, "k", 100_000);
+    cluster.pause(3);
+    cluster.send(client, "SET slow:k v");
+    let mut sent = 0;
+    while cluster.node(1).wants_input(client.id) && sent < 1000 {
+        cluster.send(client, "GET k");
+        sent += 1;
+    }
+    assert!(sent < 20, "{sent} replies of 100 kB each are held for a client that is still read");
+    cluster.go_on(3);
+    assert_eq!(cluster.reply(client), "OK");
+    (0..sent).for_each(|_| assert_eq!(cluster.reply(client).len(), 100_002));
+    assert!(cluster.node(1).wants_input(client.id));
+}
+
+#[test]
+fn requests_of_a_client_that_is_being_closed_are_ignored() {
+    let mut cluster = setup(3, &["prefix= acks=majority"]).start();
+    let client = cluster.client(2);
+    cluster.send(client, "SET k v");
+    let error = wire::resp::request::ProtocolError::BulkLength;
+    cluster.node(2).protocol_error(client.id, &error);
+    cluster.send(client, "SET k w");
+    cluster.send(client, "PING");
+    assert_eq!(cluster.reply(client), "OK");
+    assert_eq!(cluster.reply(client), "-ERR Protocol error: invalid bulk length");
+    cluster.until("the connection ends", |cluster| cluster.is_closed(client));
+    assert_eq!(cluster.arrived(client), None);
+    let other = cluster.client(1);
+    assert_eq!(cluster.ask(other, "GET k"), "\"v\"");
+}
+
+#[test]
+fn too_many_clients_are_turned_away() {
+    let mut cluster = setup(1, &[]).with(|configuration| configuration.connections_max = 3).start();
+    let clients: Vec<Client> = (0..3).map(|_| cluster.client(1)).collect();
+    assert!(cluster.try_client(1).is_none());
+    cluster.node(1).disconnect(clients[0].id);
+    assert!(cluster.try_client(1).is_some());
+}
+
+#[test]
+fn keys_and_values_over_the_limit_are_refused_by_name() {
+    let mut cluster = setup(3, &["prefix= acks=majority"]).start();
+    for node in [1, 2] {
+        let client = cluster.client(node);
+        cluster.send_words(client, &[b"SET", &value(65_537), b"v"]);
+        assert_eq!(cluster.reply(client), "-ERR key is 65537 bytes long; at most 65536 are allowed");
+        cluster.send_words(client, &[b"SET", b"k", &value((1 << 20) + 1)]);
+        assert_eq!(cluster.reply(client), "-ERR value is 1048577 bytes long; at most 1048576 are allowed");
+        cluster.send_words(client, &[b"SET", &value(65_536), &value(1 << 20)]);
+        assert_eq!(cluster.reply(client), "OK", "the longest of both");
+        store(&mut cluster, client, "k", 1 << 20);
+        assert_error(&cluster.ask(client, "APPEND k x"), "ERR");
+        assert_error(&cluster.ask(client, "SETRANGE k 1048576 x"), "ERR");
+        assert_eq!(cluster.ask(client, "STRLEN k"), "1048576");
+    }
+}
+
+#[test]
+fn a_node_takes_whatever_length_another_may_send() {
+    let mut cluster = setup(2, &["prefix= acks=majority"]).start();
+    let client = cluster.client(1);
+    assert_eq!(cluster.ask(client, "CONFIG SET proto-max-bulk-len 512mb"), "OK");
+    let request = cluster.node(1).request_limits(client.id).request_bytes_max;
+    // Node 2 was told nothing, and yet gets the records of what node 1 lets in.
+    let taken = cluster.node(2).peer_payload_bytes_max();
+    assert!(taken > request, "a request of {request} bytes becomes a record; node 2 takes {taken}");
+    assert!(
+        taken > kv::limits::REPLY_BYTES_MAX,
+        "a forwarded MGET is answered in one piece; node 2 takes {taken}"
+    );
+}
+
+#[test]
+fn a_peer_that_does_not_take_its_frames_does_not_cost_unbounded_memory() {
+    let mut cluster = setup(3, &["prefix= acks=majority"]).start();
+    let client = cluster.client(1);
+    cluster.pause(3);
+    for _ in 0..200 {
+        store(&mut cluster, client, "k", 1 << 20);
+    }
+    let waiting = cluster.waiting_bytes(1, 3);
+    assert!(waiting < 70 << 20, "{waiting} bytes wait for node 3");
+    cluster.go_on(3);
+    cluster.settle();
+}

@@ -1,0 +1,16 @@
+//! Several nodes in one process, without sockets or a clock: what a cluster promises to its clients, and what
+//! becomes of them when links break, nodes die and peers talk nonsense.
+//!
+//! Every message takes one turn and a turn takes one millisecond, so a test can stop the world between any two
+//! messages. Replies are written here as `OK`, `7`, `"text"`, `nil`, `-ERR ...`, `[1, "a"]` and `{"k": 1}`.
+
+mod forwarding;
+mod keyspaces;
+mod limits;
+mod peers;
+mod reading;
+mod recovery;
+mod sessions;
+mod stale_reads;
+mod support;
+mod waiting;

@@ -1,0 +1,349 @@
+//! What peers send may be anything: it is refused or has no effect, and never ends a node.
+
+use crate::support::{Cluster, setup};
+use kv::codec::Writer;
+use kv::{Command, Deadline, Expiry};
+use proptest::prelude::*;
+use protocol::NodeId;
+use protocol::leader_follower::{Message, Position};
+
+// An envelope begins with its kind.
+const GROUP: u8 = 1;
+const REQUESTS: u8 = 2;
+const OUTCOMES: u8 = 3;
+
+/// Two keyspaces, so that followers, leaders and coordinators are among the nodes.
+fn cluster() -> Cluster {
+    let mut cluster = setup(3, &["prefix= acks=majority reads=any", "prefix=b: acks=all leader=2"]).start();
+    let client = cluster.client(3);
+    cluster.pipeline(client, &["SET k v", "SET b:k v", "INCR n", "SET e v PX 5000"]);
+    cluster.settle();
+    cluster
+}
+
+/// A node gets a payload and goes on. What it says may be refused; what follows must not be a panic.
+fn survives(cluster: &mut Cluster, from: NodeId, to: NodeId, payload: &[u8]) {
+    let now = cluster.now;
+    let node = cluster.node(to);
+    node.begin_turn(now);
+    let _ = node.peer_frame(from, payload);
+    node.end_turn();
+    for peer in (1..=3).filter(|peer| *peer != to) {
+        node.peer_output(peer).clear();
+    }
+}
+
+fn group_message(group: u16, message: &Message<'_>) -> Vec<u8> {
+    let mut payload = vec![GROUP];
+    payload.put_u16(group);
+    message.encode(&mut payload);
+    payload
+}
+
+/// A forwarded request, as a peer writes it.
+fn forwarded(id: u64, group: u16, remaining_ms: u32, command: &Command<'_>) -> Vec<u8> {
+    let mut payload = vec![REQUESTS];
+    payload.put_u64(id);
+    payload.put_u16(group);
+    payload.put_bool(false);
+    payload.put_u64(0);
+    payload.put_u32(remaining_ms);
+    payload.put_bool(true);
+    command.encode(&mut payload);
+    payload
+}
+
+#[test]
+fn what_is_no_envelope_is_refused() {
+    let mut cluster = cluster();
+    let node = cluster.node(1);
+    let unknown_group = [&[GROUP, 9, 0][..], &[1; 40]].concat();
+    let broken: [&[u8]; 9] = [
+        b"",
+        b"\0",
+        b"\x04",
+        b"\xff\xff\xff",
+        &[GROUP],
+        &[GROUP, 0, 0],
+        &[REQUESTS, 1],
+        &[OUTCOMES, 1],
+        &unknown_group,
+    ];
+    for payload in broken {
+        assert!(node.peer_frame(2, payload).is_err(), "{payload:?}");
+    }
+    assert!(node.peer_frame(2, &[REQUESTS]).is_ok(), "no requests at all");
+    let too_far = forwarded(1, 9, 100, &Command::Size);
+    assert!(node.peer_frame(2, &too_far).is_err());
+}
+
+#[test]
+fn every_message_with_every_extreme_number_is_survived_by_every_role() {
+    let numbers = [0, 1, 2, 7, u64::from(u32::MAX), u64::MAX - 1, u64::MAX];
+    let mut record = Vec::new();
+    Command::Set {
+        key: b"k",
+        value: b"w",
+        expiry: Expiry::Set(Deadline::In(i64::MAX)),
+        condition: kv::Condition::Always,
+        answer: kv::SetAnswer::Status,
+    }
+    .encode(&mut record);
+    for epoch in numbers {
+        for number in numbers {
+            let position = Position { epoch, offset: number };
+            let early = Position { epoch: 0, offset: number };
+            let (time, commit, leader_offset) = (number, number, number);
+            let append = |previous, batch_epoch, count, records| Message::Append {
+                epoch,
+                previous,
+                batch_epoch,
+                count,
+                time,
+                commit,
+                leader_offset,
+                acknowledge: true,
+                records,
+            };
+            let mut payloads: Vec<Vec<u8>> = [
+                append(position, epoch, 0, &[]),
+                append(early, 0, 0, &[]),
+                append(position, epoch, 1, &record),
+                append(early, 0, 1, &record),
+                Message::SnapshotChunk { epoch, transfer: number, index: number as u32, entries: &[] },
+                Message::SnapshotEnd { epoch, transfer: number, chunks: number as u32 },
+                Message::SnapshotProgress { epoch, transfer: number, next: number as u32 },
+                Message::Probe { epoch },
+                Message::Holding { epoch, last: position, intact: true },
+                Message::Stale { epoch },
+            ]
+            .iter()
+            .map(|message| group_message((number % 2) as u16, message))
+            .collect();
+            // The kinds whose fields are still changing are written by their layout: tag, epoch, then numbers.
+            for (tag, fields) in [(2u8, 2), (3, 4), (4, 4), (5, 7), (11, 1)] {
+                let mut payload = vec![GROUP];
+                payload.put_u16((number % 2) as u16);
+                payload.put_u8(tag);
+                payload.put_u64(epoch);
+                (0..fields).for_each(|_| payload.put_u64(number));
+                payloads.push(payload);
+            }
+            let mut cluster = cluster();
+            for payload in &payloads {
+                for (from, to) in [(1, 2), (2, 1), (1, 3), (3, 2)] {
+                    survives(&mut cluster, from, to, payload);
+                }
+            }
+            cluster.now.monotonic_us += 10_000_000;
+            for id in 1..=3 {
+                survives(&mut cluster, id % 3 + 1, id, &[REQUESTS]);
+            }
+        }
+    }
+}
+
+#[test]
+fn lies_about_a_recovering_leader_are_survived() {
+    let numbers = [0, 1, 5, u64::MAX];
+    for number in numbers {
+        for epoch in [2, u64::MAX] {
+            let mut cluster = cluster();
+            cluster.pause(3);
+            cluster.kill(1);
+            cluster.restart(1);
+            cluster.turns(2);
+            let position = Position { epoch: 1, offset: number };
+            let holding = Message::Holding { epoch, last: position, intact: true };
+            survives(&mut cluster, 3, 1, &group_message(0, &holding));
+            for tag in [5u8, 6, 7, 4, 1] {
+                let mut payload = vec![GROUP, 0, 0, tag];
+                payload.put_u64(epoch);
+                (0..8).for_each(|_| payload.put_u64(number));
+                survives(&mut cluster, 3, 1, &payload);
+                survives(&mut cluster, 2, 1, &payload);
+            }
+        }
+    }
+}
+
+#[test]
+fn forwarded_requests_with_extreme_fields_are_survived() {
+    let mut cluster = cluster();
+    let scan = |position, count, part, parts| Command::Scan {
+        position,
+        count,
+        pattern: None,
+        kind: None,
+        part,
+        parts,
+    };
+    let requests = [
+        scan(0, 10, 0, 0),
+        scan(u64::MAX, u64::MAX, u32::MAX, u32::MAX),
+        scan(7, 0, 3, 2),
+        Command::RandomKey { draw: u64::MAX },
+        Command::GetRange { key: b"k", start: i64::MIN, end: i64::MAX },
+        Command::SetRange { key: b"k", offset: u64::MAX, value: b"x" },
+        Command::Append { key: b"k", value: b"x", bytes_max: 0 },
+        Command::Append { key: b"k", value: b"x", bytes_max: u64::MAX },
+        Command::IncrementByFloat { key: b"n", delta: b"not a number" },
+        Command::Purge { until: u64::MAX },
+        Command::Replicate { key: b"k", value: b"x", version: u64::MAX },
+        Command::Replicate { key: b"k", value: b"x", version: 0 },
+        Command::Set {
+            key: b"k",
+            value: b"x",
+            expiry: Expiry::Set(Deadline::At(i64::MIN)),
+            condition: kv::Condition::Always,
+            answer: kv::SetAnswer::Before,
+        },
+        Command::GetExpire { key: b"k", expiry: Expiry::Set(Deadline::In(i64::MAX)) },
+        Command::Keys { pattern: b"[[[[*?\\" },
+    ];
+    for (id, command) in requests.iter().enumerate() {
+        for remaining_ms in [0, 1, u32::MAX] {
+            for (from, to) in [(2, 1), (1, 2), (1, 3)] {
+                let group = id as u16 % 2;
+                survives(&mut cluster, from, to, &forwarded(u64::MAX, group, remaining_ms, command));
+            }
+            cluster.turns(2);
+        }
+    }
+    cluster.turns(200);
+    let client = cluster.client(1);
+    assert_eq!(cluster.ask(client, "PING"), "PONG");
+}
+
+#[test]
+fn an_outcome_that_nobody_waits_for_changes_nothing() {
+    let mut cluster = cluster();
+    let client = cluster.client(3);
+    cluster.send(client, "GET k");
+    for id in [0, 1, 1 << 32, u64::MAX] {
+        let mut payload = vec![OUTCOMES];
+        payload.put_u64(id);
+        payload.put_u8(1);
+        let mut reply = kv::ReplyBuffer::new();
+        reply.error("ERR a lie");
+        payload.put_bytes(reply.as_bytes());
+        // Node 2 was not asked: the request went to node 1.
+        cluster.node(3).peer_frame(2, &payload).expect("it is well formed");
+    }
+    assert_eq!(cluster.reply(client), "\"v\"");
+}
+
+/// Frames of everything that nodes say to each other: joining, filling, writing, forwarding, recovering.
+fn frames() -> Vec<(NodeId, NodeId, Vec<u8>)> {
+    let mut cluster =
+        setup(3, &["prefix= acks=majority reads=any", "prefix=b: acks=all leader=2"]).start_cold();
+    cluster.record();
+    cluster.settle();
+    let client = cluster.client(3);
+    let requests = [
+        "SET k v PX 50",
+        "SET b:k v",
+        "GET b:k",
+        "INCR n",
+        "APPEND n 1",
+        "WAIT 1 0",
+        "MSET a 1 c 2",
+        "DEL a c",
+        "SCAN 0",
+        "KEYS *",
+        "RENAME n m",
+        "COPY m o",
+        "SETRANGE m 3 x",
+        "GETEX m EX 5",
+        "EXPIRE o 100 NX",
+    ];
+    cluster.pipeline(client, &requests);
+    cluster.turns(60);
+    cluster.kill(1);
+    cluster.restart(1);
+    cluster.settle();
+    cluster.kill(3);
+    cluster.restart(3);
+    cluster.settle();
+    let mut frames = cluster.recorded();
+    // Heartbeats are all alike: they would crowd out what happens once.
+    let mut kept = std::collections::BTreeSet::new();
+    frames.retain(|(from, to, payload)| {
+        let head = payload.iter().take(4).copied().collect::<Vec<u8>>();
+        kept.insert((*from, *to, head, payload.len()))
+    });
+    assert!(frames.len() > 60, "{}", frames.len());
+    frames
+}
+
+#[derive(Clone, Debug)]
+enum Change {
+    Set(usize, u8),
+    Cut(usize),
+    Append(Vec<u8>),
+    /// Overwrites eight bytes by a number that is at an end of what a number can be.
+    Number(usize, u64),
+}
+
+fn change() -> impl Strategy<Value = Change> {
+    let number = prop_oneof![Just(0), Just(u64::MAX), Just(u64::MAX - 1), Just(1 << 63), any::<u64>()];
+    prop_oneof![
+        (any::<usize>(), any::<u8>()).prop_map(|(at, byte)| Change::Set(at, byte)),
+        any::<usize>().prop_map(Change::Cut),
+        proptest::collection::vec(any::<u8>(), 1..20).prop_map(Change::Append),
+        (any::<usize>(), number).prop_map(|(at, number)| Change::Number(at, number)),
+    ]
+}
+
+fn changed(payload: &[u8], changes: &[Change]) -> Vec<u8> {
+    let mut bytes = payload.to_vec();
+    for change in changes {
+        match change {
+            _ if bytes.is_empty() => {}
+            Change::Set(at, byte) => {
+                let at = at % bytes.len();
+                bytes[at] = *byte;
+            }
+            Change::Cut(at) => bytes.truncate(at % bytes.len()),
+            Change::Append(more) => bytes.extend_from_slice(more),
+            Change::Number(at, number) => {
+                let at = at % bytes.len();
+                bytes[at..].iter_mut().zip(number.to_le_bytes()).for_each(|(place, byte)| *place = byte);
+            }
+        }
+    }
+    bytes
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 48, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn random_bytes_are_survived(payloads in proptest::collection::vec(
+        (0u8..5, proptest::collection::vec(any::<u8>(), 0..200)), 1..100)) {
+        let mut cluster = cluster();
+        for (kind, mut payload) in payloads {
+            payload.insert(0, kind);
+            for (from, to) in [(1, 2), (2, 1), (2, 3)] {
+                survives(&mut cluster, from, to, &payload);
+            }
+        }
+    }
+
+    #[test]
+    fn frames_that_were_changed_on_their_way_are_survived(
+        picks in proptest::collection::vec(
+            (any::<usize>(), proptest::collection::vec(change(), 1..4), any::<bool>()), 1..150)) {
+        thread_local!(static FRAMES: Vec<(NodeId, NodeId, Vec<u8>)> = frames());
+        let mut cluster = cluster();
+        FRAMES.with(|frames| {
+            for (pick, changes, elsewhere) in &picks {
+                let (from, to, payload) = &frames[pick % frames.len()];
+                // To another node than it was meant for, now and then.
+                let to = if *elsewhere { 6 - from - to } else { *to };
+                survives(&mut cluster, *from, to, &changed(payload, changes));
+                cluster.now.monotonic_us += 1000 * (*pick as u64 % 50);
+            }
+        });
+    }
+}

@@ -1,0 +1,254 @@
+//! What a connection is: who its client is, which protocol it speaks, and how it ends.
+
+use crate::reading::Reply;
+use crate::support::{Cluster, assert_error, setup};
+
+fn with_a_password() -> Cluster {
+    setup(1, &[]).with(|configuration| configuration.password = Some("open sesame".into())).start()
+}
+
+fn one_node() -> Cluster {
+    setup(1, &[]).start()
+}
+
+const NOT_AUTHENTICATED: &str = "-NOAUTH Authentication required.";
+const WRONG_PASSWORD: &str = "-WRONGPASS invalid username-password pair or user is disabled.";
+
+#[test]
+fn before_authentication_only_what_authenticates_is_answered() {
+    let mut cluster = with_a_password();
+    let client = cluster.client(1);
+    for request in ["GET k", "SET k v", "PING", "INFO", "CLIENT LIST", "CONFIG GET *", "FLUSHALL", "DBSIZE"] {
+        assert_eq!(cluster.ask(client, request), NOT_AUTHENTICATED, "{request}");
+    }
+    assert_eq!(cluster.ask(client, "AUTH wrong"), WRONG_PASSWORD);
+    cluster.send_words(client, &[b"AUTH", b"someone", b"open sesame"]);
+    assert_eq!(cluster.reply(client), WRONG_PASSWORD);
+    assert!(!cluster.node(1).request_limits(client.id).authenticated);
+
+    cluster.send_words(client, &[b"AUTH", b"open sesame"]);
+    assert_eq!(cluster.reply(client), "OK");
+    assert_eq!(cluster.ask(client, "SET k v"), "OK");
+    assert!(cluster.node(1).request_limits(client.id).authenticated);
+
+    let other = cluster.client(1);
+    cluster.send_words(other, &[b"AUTH", b"default", b"open sesame"]);
+    assert_eq!(cluster.reply(other), "OK");
+}
+
+#[test]
+fn hello_can_authenticate_and_refuses_without() {
+    let mut cluster = with_a_password();
+    let client = cluster.client(1);
+    let refused = cluster.ask(client, "HELLO 3");
+    assert_error(&refused, "NOAUTH");
+    cluster.send_words(client, &[b"HELLO", b"3", b"AUTH", b"default", b"wrong"]);
+    assert_eq!(cluster.reply(client), WRONG_PASSWORD);
+    assert_eq!(cluster.ask(client, "GET k"), NOT_AUTHENTICATED);
+    cluster.send_words(client, &[b"HELLO", b"3", b"AUTH", b"default", b"open sesame", b"SETNAME", b"me"]);
+    assert!(cluster.reply(client).starts_with("{\"server\": \"redis\""));
+    assert_eq!(cluster.ask(client, "CLIENT GETNAME"), "\"me\"");
+}
+
+#[test]
+fn reset_forgets_who_the_client_is() {
+    let mut cluster = with_a_password();
+    let client = cluster.client(1);
+    cluster.send_words(client, &[b"HELLO", b"3", b"AUTH", b"default", b"open sesame", b"SETNAME", b"me"]);
+    cluster.reply(client);
+    assert_eq!(cluster.ask(client, "RESET"), "RESET");
+    assert_eq!(cluster.ask(client, "GET k"), NOT_AUTHENTICATED);
+    assert!(!cluster.node(1).request_limits(client.id).authenticated);
+}
+
+#[test]
+fn hello_chooses_the_protocol_of_what_follows() {
+    let mut cluster = one_node();
+    let client = cluster.client(1);
+    let pairs = cluster.ask_for(client, "HELLO 2").elements();
+    assert_eq!(pairs.len(), 14, "a map is an array in RESP2");
+    let Reply::Map(pairs) = cluster.ask_for(client, "HELLO 3") else { panic!("no map") };
+    let fields: Vec<String> = pairs.iter().map(|(field, _)| field.clone().text()).collect();
+    assert_eq!(fields, ["server", "version", "mode", "role", "proto", "id", "modules"]);
+    let value = |name: &str| {
+        let found = pairs.iter().find(|(field, _)| *field == Reply::Bulk(name.into()));
+        found.expect("the field is there").1.to_string()
+    };
+    assert_eq!(value("server"), "\"redis\"");
+    assert_eq!(value("version"), "\"7.0.15\"");
+    assert_eq!(value("role"), "\"master\"");
+    assert_eq!(value("proto"), "3");
+    assert_eq!(value("modules"), "[]");
+    assert_eq!(value("id"), cluster.ask(client, "CLIENT ID"));
+
+    assert!(matches!(cluster.ask_for(client, "CONFIG GET maxclients"), Reply::Map(_)));
+    assert!(matches!(cluster.ask_for(client, "INFO"), Reply::Verbatim(_)));
+    cluster.ask(client, "RESET");
+    assert!(matches!(cluster.ask_for(client, "CONFIG GET maxclients"), Reply::Array(_)), "RESP2 again");
+}
+
+#[test]
+fn hello_refuses_what_it_does_not_know() {
+    let mut cluster = one_node();
+    let client = cluster.client(1);
+    assert_eq!(cluster.ask(client, "HELLO 4"), "-NOPROTO unsupported protocol version");
+    assert_eq!(cluster.ask(client, "HELLO x"), "-ERR Protocol version is not an integer or out of range");
+    assert_eq!(cluster.ask(client, "HELLO 3 NOSUCH"), "-ERR Syntax error in HELLO option 'NOSUCH'");
+    assert_eq!(cluster.ask(client, "HELLO 3 AUTH default"), "-ERR Syntax error in HELLO option 'AUTH'");
+    assert_eq!(cluster.ask(client, "GET k"), "nil", "and the connection goes on in RESP2");
+}
+
+#[test]
+fn a_forwarded_reply_is_in_the_clients_own_protocol() {
+    let mut cluster = setup(3, &["prefix= acks=majority"]).start();
+    let (old, new) = (cluster.client(2), cluster.client(2));
+    cluster.ask(new, "HELLO 3");
+    for client in [old, new] {
+        assert_eq!(cluster.pipeline(client, &["GET nothing", "SET k v", "GET k"]), ["nil", "OK", "\"v\""]);
+    }
+}
+
+#[test]
+fn authentication_without_a_password_is_told_so_or_taken() {
+    let mut cluster = one_node();
+    let client = cluster.client(1);
+    let told = cluster.ask(client, "AUTH secret");
+    assert!(told.starts_with("-ERR AUTH <password> called without any password configured"), "{told}");
+    assert_eq!(cluster.ask(client, "AUTH default secret"), "OK");
+    assert_eq!(cluster.ask(client, "AUTH someone secret"), WRONG_PASSWORD);
+    assert_eq!(cluster.ask(client, "AUTH a b c"), "-ERR syntax error");
+}
+
+#[test]
+fn clients_have_names_and_are_listed() {
+    let mut cluster = one_node();
+    let (first, second) = (cluster.client(1), cluster.client(1));
+    assert_eq!(cluster.ask(first, "CLIENT GETNAME"), "nil");
+    assert_eq!(cluster.ask(first, "CLIENT SETNAME one"), "OK");
+    assert_eq!(cluster.ask(first, "CLIENT GETNAME"), "\"one\"");
+    cluster.send_words(first, &[b"CLIENT", b"SETNAME", b"two words"]);
+    let refused = "-ERR Client names cannot contain spaces, newlines or special characters.";
+    assert_eq!(cluster.reply(first), refused);
+    assert_eq!(cluster.ask(first, "CLIENT SETINFO LIB-NAME library"), "OK");
+    assert_eq!(cluster.ask(first, "CLIENT SETINFO lib-ver 1.2"), "OK");
+    assert_eq!(cluster.ask(first, "CLIENT SETINFO nosuch x"), "-ERR Unrecognized option 'nosuch'");
+    cluster.send_words(first, &[b"CLIENT", b"SETINFO", b"lib-name", b"a b"]);
+    assert_error(&cluster.reply(first), "ERR");
+
+    let id = cluster.ask(first, "CLIENT ID");
+    let info = cluster.ask_for(first, "CLIENT INFO").text();
+    for part in [
+        &format!("id={id} "),
+        "name=one ",
+        "lib-name=library ",
+        "lib-ver=1.2 ",
+        "cmd=client|info ",
+        "resp=2 ",
+    ] {
+        assert!(info.contains(part), "{part} in {info}");
+    }
+    let list = cluster.ask_for(second, "CLIENT LIST").text();
+    assert_eq!(list.lines().count(), 2, "{list}");
+    let one = cluster.ask_for(second, &format!("CLIENT LIST ID {id}")).text();
+    assert!(one.lines().count() == 1 && one.contains("name=one "), "{one}");
+    assert_eq!(cluster.ask_for(second, "CLIENT LIST TYPE replica").text(), "");
+    assert_error(&cluster.ask(second, "CLIENT LIST TYPE nosuch"), "ERR");
+}
+
+#[test]
+fn a_killed_client_is_closed_and_others_are_not() {
+    let mut cluster = one_node();
+    let (killer, victim, bystander) = (cluster.client(1), cluster.client(1), cluster.client(1));
+    let id = cluster.ask(victim, "CLIENT ID");
+    assert_eq!(cluster.ask(killer, &format!("CLIENT KILL ID {id}")), "1");
+    assert!(cluster.is_closed(victim));
+    assert_eq!(cluster.ask(killer, &format!("CLIENT KILL ID {id}")), "0");
+    assert_eq!(cluster.ask(killer, "CLIENT KILL 127.0.0.1:1"), "-ERR No such client");
+    assert_eq!(cluster.ask(bystander, "PING"), "PONG");
+
+    assert_eq!(cluster.ask(killer, "CLIENT KILL TYPE normal"), "1", "whoever asks is spared");
+    assert!(cluster.is_closed(bystander));
+    assert_eq!(cluster.ask(killer, "CLIENT KILL TYPE normal SKIPME no"), "1");
+    assert!(cluster.is_closed(killer), "and has its answer before it is closed");
+}
+
+#[test]
+fn a_client_is_killed_with_a_write_under_way_and_its_place_is_used_again() {
+    let mut cluster = setup(3, &["prefix= acks=majority"]).start();
+    let (killer, victim) = (cluster.client(2), cluster.client(2));
+    let id = cluster.ask(victim, "CLIENT ID");
+    cluster.send(victim, "SET k v");
+    assert_eq!(cluster.ask(killer, &format!("CLIENT KILL ID {id}")), "1");
+    let next = cluster.client(2);
+    cluster.turns(50);
+    assert_eq!(cluster.arrived(next), None);
+    assert_ne!(cluster.ask(next, "CLIENT ID"), id);
+    assert_eq!(cluster.ask(next, "GET k"), "\"v\"");
+}
+
+#[test]
+fn settings_are_told_and_changed() {
+    let mut cluster = one_node();
+    let client = cluster.client(1);
+    assert_eq!(cluster.ask(client, "CONFIG GET maxclients"), r#"["maxclients", "100"]"#);
+    assert_eq!(cluster.ask(client, "CONFIG SET maxclients 2"), "OK");
+    assert!(cluster.try_client(1).is_some());
+    assert!(cluster.try_client(1).is_none(), "it takes effect at once");
+    assert_eq!(cluster.ask(client, "CONFIG SET maxclients 10 timeout 7"), "OK");
+    assert_eq!(cluster.ask(client, "CONFIG GET timeout"), r#"["timeout", "7"]"#);
+    let told = cluster.ask_for(client, "CONFIG GET *").elements();
+    assert!(told.len() > 40, "{}", told.len());
+    assert_error(&cluster.ask(client, "CONFIG SET nosuch 1"), "ERR");
+    assert_error(&cluster.ask(client, "CONFIG SET maxclients many"), "ERR");
+    assert_error(&cluster.ask(client, "CONFIG SET timeout 8 maxclients -1"), "ERR");
+    assert_eq!(cluster.ask(client, "CONFIG GET timeout"), r#"["timeout", "7"]"#, "all or nothing");
+    assert_eq!(cluster.ask(client, "CONFIG GET nosuch"), "[]");
+    assert_eq!(cluster.ask(client, "CONFIG RESETSTAT"), "OK");
+    assert_eq!(cluster.ask(client, "CONFIG SET proto-max-bulk-len 2mb"), "OK");
+    assert_eq!(cluster.node(1).request_limits(client.id).bulk_bytes_max, 2 << 20);
+}
+
+#[test]
+fn quit_in_a_pipeline_answers_what_came_before_and_nothing_behind() {
+    let mut cluster = setup(3, &["prefix= acks=majority"]).start();
+    let client = cluster.client(2);
+    for request in ["SET k v", "GET k", "QUIT", "SET k w", "PING"] {
+        cluster.send(client, request);
+    }
+    assert!(!cluster.node(2).wants_input(client.id));
+    let replies: Vec<String> = (0..3).map(|_| cluster.reply(client)).collect();
+    assert_eq!(replies, ["OK", "\"v\"", "OK"]);
+    assert!(cluster.is_closed(client));
+    assert_eq!(cluster.arrived(client), None);
+    let other = cluster.client(1);
+    assert_eq!(cluster.ask(other, "GET k"), "\"v\"");
+}
+
+#[test]
+fn an_unknown_command_leaves_the_connection_usable() {
+    let mut cluster = one_node();
+    let client = cluster.client(1);
+    assert_eq!(
+        cluster.ask(client, "NOSUCH a b"),
+        "-ERR unknown command 'NOSUCH', with args beginning with: 'a' 'b' "
+    );
+    assert_eq!(cluster.ask(client, "CLIENT NOSUCH"), "-ERR unknown subcommand 'NOSUCH'. Try CLIENT HELP.");
+    assert_eq!(cluster.ask(client, "SELECT 0"), "OK");
+    assert_eq!(cluster.ask(client, "SELECT 1"), "-ERR DB index is out of range");
+    assert_eq!(cluster.ask(client, "SELECT x"), "-ERR value is not an integer or out of range");
+    assert_eq!(cluster.ask(client, "PING"), "PONG");
+}
+
+#[test]
+fn the_outcome_of_a_command_may_be_an_error_and_nothing_changes() {
+    let mut cluster = setup(3, &["prefix= acks=all"]).start();
+    for node in [1, 2] {
+        let client = cluster.client(node);
+        cluster.ask(client, "SET text abc");
+        assert_eq!(cluster.ask(client, "INCR text"), "-ERR value is not an integer or out of range");
+        assert_eq!(cluster.ask(client, "INCRBYFLOAT text 1"), "-ERR value is not a valid float");
+        cluster.ask(client, "SET number 9223372036854775807");
+        assert_eq!(cluster.ask(client, "INCR number"), "-ERR increment or decrement would overflow");
+        assert_eq!(cluster.ask(client, "MGET text number"), r#"["abc", "9223372036854775807"]"#);
+    }
+}

@@ -1,0 +1,440 @@
+//! A cluster in memory: its nodes, what is on its way between them, and a clock that only turns move.
+
+use crate::reading::Reply;
+use node::{
+    ClientId, ClientKind, Configuration, Health, Keyspace, KeyspaceHealth, Node, NodeAddress, NodeId,
+};
+use protocol::Now;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use wire::frame::{self, Next};
+use wire::resp::ArgumentsBuffer;
+
+/// What takes longer than this many milliseconds does not happen.
+const PATIENCE_MS: u64 = 20_000;
+
+const START_UNIX_MS: u64 = 1_700_000_000_000;
+
+/// A client and the node that it is connected to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Client {
+    pub(crate) node: NodeId,
+    pub(crate) id: ClientId,
+}
+
+/// What a client has received.
+#[derive(Debug, Default)]
+struct Inbox {
+    bytes: Vec<u8>,
+    is_closed: bool,
+    /// Leaves what the node has for it where it is.
+    does_not_read: bool,
+}
+
+/// What a cluster is to be.
+#[derive(Clone)]
+pub(crate) struct Setup {
+    pub(crate) configuration: Configuration,
+}
+
+/// A setup of so many nodes, with keyspaces as on the command line.
+pub(crate) fn setup(nodes: u16, keyspaces: &[&str]) -> Setup {
+    let address = |id| NodeAddress {
+        id,
+        host: "127.0.0.1".into(),
+        client_port: 7000 + id,
+        http_port: 8000 + id,
+        peer_port: 9000 + id,
+    };
+    let parse = |text: &&str| Keyspace::parse(text).expect("a keyspace");
+    Setup {
+        configuration: Configuration {
+            node: 0,
+            cluster: "test".into(),
+            nodes: (1..=nodes).map(address).collect(),
+            keyspaces: keyspaces.iter().map(parse).collect(),
+            value_bytes_max: 1 << 20,
+            connections_max: 100,
+            output_bytes_max: 8 << 20,
+            command_timeout_ms: 5000,
+            password: None,
+            epoch: 1,
+            seed: 7,
+            process: Default::default(),
+        },
+    }
+}
+
+impl Setup {
+    /// With these changes.
+    pub(crate) fn with(mut self, change: impl FnOnce(&mut Configuration)) -> Setup {
+        change(&mut self.configuration);
+        self
+    }
+
+    fn node(&self, id: NodeId, epoch: u64, now: Now) -> Node {
+        let mut configuration = self.configuration.clone();
+        (configuration.node, configuration.epoch) = (id, epoch);
+        configuration.seed += id as u64;
+        Node::new(configuration, now).expect("a configuration that can be kept")
+    }
+
+    /// Starts the cluster and waits until it serves everywhere.
+    pub(crate) fn start(self) -> Cluster {
+        let mut cluster = self.start_cold();
+        cluster.settle();
+        cluster
+    }
+
+    /// Starts the cluster; nothing has happened yet.
+    pub(crate) fn start_cold(self) -> Cluster {
+        let now = Now { monotonic_us: 1_000_000, unix_ms: START_UNIX_MS };
+        let ids = 1..=self.configuration.nodes.len() as NodeId;
+        let mut cluster = Cluster {
+            nodes: ids.clone().map(|id| (id, self.node(id, 1, now))).collect(),
+            epochs: ids.clone().map(|id| (id, 1)).collect(),
+            setup: self,
+            now,
+            links: BTreeSet::new(),
+            paused: BTreeSet::new(),
+            on_the_way: BTreeMap::new(),
+            inboxes: BTreeMap::new(),
+            recorded: None,
+        };
+        for a in ids.clone() {
+            ids.clone().filter(|b| a < *b).for_each(|b| cluster.mend_link(a, b));
+        }
+        cluster
+    }
+}
+
+/// Nodes, the links between them, their clients, and the time.
+pub(crate) struct Cluster {
+    setup: Setup,
+    /// Those that run.
+    nodes: BTreeMap<NodeId, Node>,
+    /// The epoch of each node's last start.
+    epochs: BTreeMap<NodeId, u64>,
+    pub(crate) now: Now,
+    /// Pairs of nodes, the lower one first.
+    links: BTreeSet<(NodeId, NodeId)>,
+    paused: BTreeSet<NodeId>,
+    /// Payloads of frames by sender and receiver.
+    on_the_way: BTreeMap<(NodeId, NodeId), VecDeque<Vec<u8>>>,
+    inboxes: BTreeMap<Client, Inbox>,
+    /// Every frame delivered since recording began, with its sender and receiver.
+    recorded: Option<Vec<(NodeId, NodeId, Vec<u8>)>>,
+}
+
+impl Cluster {
+    // Time.
+
+    /// One turn of every node that runs; messages of this turn arrive in the next one.
+    pub(crate) fn turn(&mut self) {
+        self.now.monotonic_us += 1000;
+        self.now.unix_ms += 1;
+        let running: Vec<NodeId> =
+            self.nodes.keys().copied().filter(|id| !self.paused.contains(id)).collect();
+        for id in &running {
+            let node = self.nodes.get_mut(id).expect("it runs");
+            node.begin_turn(self.now);
+            for from in self.setup.configuration.nodes.iter().map(|address| address.id) {
+                let arriving = self.on_the_way.get_mut(&(from, *id)).map(std::mem::take).unwrap_or_default();
+                for payload in arriving {
+                    node.peer_frame(from, &payload).expect("nodes speak one language");
+                    if let Some(recorded) = &mut self.recorded {
+                        recorded.push((from, *id, payload));
+                    }
+                }
+            }
+            node.end_turn();
+        }
+        running.into_iter().for_each(|id| self.collect(id));
+    }
+
+    /// Takes what a node has for others off it.
+    fn collect(&mut self, id: NodeId) {
+        for to in self.peers_of(id) {
+            let Some(node) = self.nodes.get_mut(&id) else { return };
+            let bytes = std::mem::take(node.peer_output(to));
+            let way = self.on_the_way.entry((id, to)).or_default();
+            let mut rest = bytes.as_slice();
+            while !rest.is_empty() {
+                match frame::next(rest, node.peer_payload_bytes_max()) {
+                    Ok(Next::Frame { payload, consumed }) => {
+                        way.push_back(payload.to_vec());
+                        rest = &rest[consumed..];
+                    }
+                    other => panic!("node {id} sends no whole frame: {other:?}"),
+                }
+            }
+        }
+        self.collect_replies(id);
+    }
+
+    fn collect_replies(&mut self, id: NodeId) {
+        let Some(node) = self.nodes.get_mut(&id) else { return };
+        let mut ready = Vec::new();
+        node.ready_clients(&mut ready);
+        for (client, inbox) in self.inboxes.iter_mut().filter(|(client, _)| client.node == id) {
+            let Some(output) = node.output(client.id) else {
+                inbox.is_closed = true;
+                continue;
+            };
+            if !inbox.does_not_read {
+                inbox.bytes.append(&mut output.bytes);
+                if output.close {
+                    node.disconnect(client.id);
+                    inbox.is_closed = true;
+                }
+            }
+        }
+    }
+
+    /// Turns until something holds.
+    pub(crate) fn until(&mut self, what: &str, mut holds: impl FnMut(&mut Cluster) -> bool) {
+        let by_us = self.now.monotonic_us + PATIENCE_MS * 1000;
+        while !holds(self) {
+            assert!(self.now.monotonic_us < by_us, "waited in vain: {what}");
+            self.turn();
+        }
+    }
+
+    pub(crate) fn turns(&mut self, count: u64) {
+        (0..count).for_each(|_| self.turn());
+    }
+
+    /// Milliseconds that something takes.
+    pub(crate) fn time(&mut self, run: impl FnOnce(&mut Cluster)) -> u64 {
+        let before_us = self.now.monotonic_us;
+        run(self);
+        (self.now.monotonic_us - before_us) / 1000
+    }
+
+    /// Turns until every keyspace is served, with all of its replicas in step and nothing left to tell them.
+    pub(crate) fn settle(&mut self) {
+        self.until("the cluster settles", |cluster| {
+            let ids: Vec<NodeId> = cluster.nodes.keys().copied().collect();
+            ids.into_iter().all(|id| {
+                let health = cluster.health(id);
+                health.keyspaces.iter().all(|keyspace| {
+                    let leads = keyspace.leader == id;
+                    let reached = keyspace
+                        .followers
+                        .iter()
+                        .all(|follower| follower.state == "streaming" && follower.lag == 0);
+                    keyspace.ready && keyspace.lag == 0 && reached && keyspace.writable == leads
+                })
+            })
+        });
+    }
+
+    // Nodes and links.
+
+    pub(crate) fn node(&mut self, id: NodeId) -> &mut Node {
+        self.nodes.get_mut(&id).expect("the node runs")
+    }
+
+    pub(crate) fn health(&self, id: NodeId) -> Health {
+        self.nodes[&id].health()
+    }
+
+    /// How a keyspace stands on a node. `default` is the one without a prefix.
+    pub(crate) fn keyspace(&self, id: NodeId, name: &str) -> KeyspaceHealth {
+        let prefix = if name == "default" { "" } else { name };
+        let mut keyspaces = self.health(id).keyspaces.into_iter();
+        keyspaces.find(|keyspace| keyspace.prefix == prefix).expect("the keyspace is there")
+    }
+
+    fn peers_of(&self, id: NodeId) -> Vec<NodeId> {
+        self.setup.configuration.nodes.iter().map(|address| address.id).filter(|peer| *peer != id).collect()
+    }
+
+    /// The link between two nodes breaks, and what is on its way over it is lost. Both see it.
+    pub(crate) fn break_link(&mut self, a: NodeId, b: NodeId) {
+        if self.links.remove(&(a.min(b), a.max(b))) {
+            for (from, to) in [(a, b), (b, a)] {
+                self.on_the_way.remove(&(from, to));
+                if let Some(node) = self.nodes.get_mut(&from) {
+                    node.peer_link(to, false);
+                }
+                self.collect_replies(from);
+            }
+        }
+    }
+
+    pub(crate) fn mend_link(&mut self, a: NodeId, b: NodeId) {
+        if self.links.insert((a.min(b), a.max(b))) {
+            for (from, to) in [(a, b), (b, a)] {
+                if let Some(node) = self.nodes.get_mut(&from) {
+                    node.peer_link(to, true);
+                }
+            }
+        }
+    }
+
+    /// Breaks every link of a node.
+    pub(crate) fn cut_off(&mut self, id: NodeId) {
+        self.peers_of(id).into_iter().for_each(|peer| self.break_link(id, peer));
+    }
+
+    /// Mends every link of a node to others that run.
+    pub(crate) fn reconnect(&mut self, id: NodeId) {
+        let running: Vec<NodeId> =
+            self.peers_of(id).into_iter().filter(|peer| self.nodes.contains_key(peer)).collect();
+        running.into_iter().for_each(|peer| self.mend_link(id, peer));
+    }
+
+    /// Bytes that are on their way from one node to another.
+    pub(crate) fn waiting_bytes(&self, from: NodeId, to: NodeId) -> usize {
+        self.on_the_way.get(&(from, to)).into_iter().flatten().map(Vec::len).sum()
+    }
+
+    /// A node takes no turns; what is sent to it waits.
+    pub(crate) fn pause(&mut self, id: NodeId) {
+        self.paused.insert(id);
+    }
+
+    pub(crate) fn go_on(&mut self, id: NodeId) {
+        self.paused.remove(&id);
+    }
+
+    /// A node's process dies, and its memory and its clients' connections with it.
+    pub(crate) fn kill(&mut self, id: NodeId) {
+        self.nodes.remove(&id);
+        self.cut_off(id);
+        self.paused.remove(&id);
+        for (_, inbox) in self.inboxes.iter_mut().filter(|(client, _)| client.node == id) {
+            inbox.is_closed = true;
+        }
+    }
+
+    /// A node that died starts again, without memory and with a new epoch.
+    pub(crate) fn restart(&mut self, id: NodeId) {
+        let epoch = self.epochs[&id] + 1;
+        self.restart_in_epoch(id, epoch);
+    }
+
+    pub(crate) fn restart_in_epoch(&mut self, id: NodeId, epoch: u64) {
+        assert!(!self.nodes.contains_key(&id), "node {id} still runs");
+        self.inboxes.retain(|client, _| client.node != id);
+        self.epochs.insert(id, epoch);
+        self.nodes.insert(id, self.setup.node(id, epoch, self.now));
+        self.reconnect(id);
+    }
+
+    /// Notes every frame that arrives from now on.
+    pub(crate) fn record(&mut self) {
+        self.recorded = Some(Vec::new());
+    }
+
+    /// What was noted: sender, receiver, payload.
+    pub(crate) fn recorded(&mut self) -> Vec<(NodeId, NodeId, Vec<u8>)> {
+        self.recorded.take().unwrap_or_default()
+    }
+
+    // Clients.
+
+    /// Connects a client.
+    pub(crate) fn client(&mut self, node: NodeId) -> Client {
+        self.try_client(node).expect("there is room for another client")
+    }
+
+    pub(crate) fn try_client(&mut self, node: NodeId) -> Option<Client> {
+        let number = self.inboxes.len();
+        let kind = ClientKind::Resp {
+            address: format!("127.0.0.1:{}", 50_000 + number),
+            local_address: format!("127.0.0.1:{}", 7000 + node),
+            fd: number as i32,
+        };
+        let id = self.node(node).connect(kind)?;
+        let client = Client { node, id };
+        self.inboxes.insert(client, Inbox::default());
+        Some(client)
+    }
+
+    /// From now on the client takes nothing that the node has for it.
+    pub(crate) fn stop_reading(&mut self, client: Client) {
+        self.inbox(client).does_not_read = true;
+    }
+
+    /// The client sends a request, written as words.
+    pub(crate) fn send(&mut self, client: Client, line: &str) {
+        let words: Vec<&[u8]> = line.split(' ').map(str::as_bytes).collect();
+        self.send_words(client, &words);
+    }
+
+    pub(crate) fn send_words(&mut self, client: Client, words: &[&[u8]]) {
+        let request: ArgumentsBuffer = words.iter().copied().collect();
+        self.node(client.node).request(client.id, request.as_arguments());
+        self.collect_replies(client.node);
+    }
+
+    /// The client's next reply if it is there.
+    pub(crate) fn arrived(&mut self, client: Client) -> Option<String> {
+        Reply::take(&mut self.inbox(client).bytes).map(|reply| reply.to_string())
+    }
+
+    /// Waits for the client's next reply.
+    pub(crate) fn reply(&mut self, client: Client) -> String {
+        self.read(client).to_string()
+    }
+
+    fn read(&mut self, client: Client) -> Reply {
+        let mut reply = None;
+        self.until("a reply", |cluster| {
+            let inbox = cluster.inbox(client);
+            reply = Reply::take(&mut inbox.bytes);
+            assert!(reply.is_some() || !inbox.is_closed, "the connection ends without the reply");
+            reply.is_some()
+        });
+        reply.expect("it is there")
+    }
+
+    /// Sends a request and waits for its reply.
+    pub(crate) fn ask(&mut self, client: Client, line: &str) -> String {
+        self.ask_for(client, line).to_string()
+    }
+
+    pub(crate) fn ask_for(&mut self, client: Client, line: &str) -> Reply {
+        self.send(client, line);
+        self.read(client)
+    }
+
+    /// Sends requests without waiting in between, and waits for all their replies.
+    pub(crate) fn pipeline(&mut self, client: Client, lines: &[&str]) -> Vec<String> {
+        lines.iter().for_each(|line| self.send(client, line));
+        lines.iter().map(|_| self.reply(client)).collect()
+    }
+
+    /// True when the node has ended the client's connection.
+    pub(crate) fn is_closed(&mut self, client: Client) -> bool {
+        self.inbox(client).is_closed
+    }
+
+    fn inbox(&mut self, client: Client) -> &mut Inbox {
+        self.inboxes.get_mut(&client).expect("the client is connected")
+    }
+
+    // What is stored.
+
+    /// Every key with its value and deadline, as a node tells them. The keyspaces must have `reads=any` where
+    /// the node does not lead.
+    pub(crate) fn contents(&mut self, id: NodeId) -> BTreeMap<String, (String, String)> {
+        let client = self.client(id);
+        let keys = self.ask_for(client, "KEYS *").elements();
+        let mut contents = BTreeMap::new();
+        for key in keys.into_iter().map(Reply::text) {
+            let value = self.ask(client, &format!("GET {key}"));
+            let deadline = self.ask(client, &format!("PEXPIRETIME {key}"));
+            contents.insert(key, (value, deadline));
+        }
+        contents
+    }
+}
+
+/// Asserts that a reply is an error with this code.
+#[track_caller]
+pub(crate) fn assert_error(reply: &str, code: &str) {
+    let found = reply.strip_prefix('-').and_then(|error| error.split(' ').next());
+    assert_eq!(found, Some(code), "{reply}");
+}

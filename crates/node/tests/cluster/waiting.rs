@@ -1,0 +1,107 @@
+//! `WAIT` answers with the true number of replicas that hold what the client has written.
+
+use crate::support::{Cluster, setup};
+
+#[test]
+fn pipelined_behind_a_write_it_counts_the_replicas_of_that_write() {
+    for acks in ["none", "majority", "all"] {
+        let mut cluster = setup(3, &[&format!("prefix= acks={acks}")]).start();
+        for node in 1..=3 {
+            let client = cluster.client(node);
+            let replies = cluster.pipeline(client, &["SET k v", "WAIT 2 0", "GET k"]);
+            assert_eq!(replies, ["OK", "2", "\"v\""], "acks={acks} at node {node}");
+        }
+    }
+}
+
+#[test]
+fn after_an_answered_write_it_counts_the_same() {
+    for acks in ["none", "majority", "all"] {
+        let mut cluster = setup(3, &[&format!("prefix= acks={acks}")]).start();
+        for node in 1..=3 {
+            let client = cluster.client(node);
+            cluster.ask(client, "SET k v");
+            assert_eq!(cluster.ask(client, "WAIT 2 0"), "2", "acks={acks} at node {node}");
+        }
+    }
+}
+
+fn with_a_silent_follower(acks: &str) -> Cluster {
+    let mut cluster = setup(3, &[&format!("prefix= acks={acks}")]).start();
+    cluster.cut_off(3);
+    cluster
+}
+
+#[test]
+fn a_replica_that_does_not_have_the_write_is_not_counted() {
+    for acks in ["none", "majority"] {
+        let mut cluster = with_a_silent_follower(acks);
+        for node in 1..=2 {
+            let client = cluster.client(node);
+            let took_ms = cluster.time(|cluster| {
+                assert_eq!(cluster.pipeline(client, &["SET k v", "WAIT 2 100"]), ["OK", "1"], "acks={acks}");
+            });
+            assert!((100..150).contains(&took_ms), "it waits as long as it may: {took_ms}");
+        }
+    }
+}
+
+#[test]
+fn it_ends_as_soon_as_enough_replicas_have_the_write() {
+    let mut cluster = with_a_silent_follower("none");
+    let client = cluster.client(1);
+    let took_ms = cluster.time(|cluster| {
+        assert_eq!(cluster.pipeline(client, &["SET k v", "WAIT 1 10000"]), ["OK", "1"]);
+    });
+    assert!(took_ms < 20, "{took_ms}");
+
+    cluster.send(client, "WAIT 2 0");
+    cluster.turns(500);
+    assert_eq!(cluster.arrived(client), None, "without a timeout it waits for ever");
+    cluster.reconnect(3);
+    assert_eq!(cluster.reply(client), "2");
+}
+
+#[test]
+fn over_several_keyspaces_it_counts_the_replicas_that_have_everything() {
+    let keyspaces = ["prefix= acks=none", "prefix=b: acks=none leader=2", "prefix=few: acks=none replicas=2"];
+    let mut cluster = setup(3, &keyspaces).start();
+    let client = cluster.client(1);
+    assert_eq!(cluster.pipeline(client, &["SET a 1", "SET b:k 1", "WAIT 2 0"]), ["OK", "OK", "2"]);
+    assert_eq!(cluster.pipeline(client, &["SET few:k 1", "WAIT 2 50"]), ["OK", "1"]);
+}
+
+#[test]
+fn what_a_client_of_another_keyspace_wrote_is_not_waited_for() {
+    let mut cluster = setup(3, &["prefix= acks=none", "prefix=b: acks=none leader=2"]).start();
+    let client = cluster.client(1);
+    cluster.cut_off(2);
+    // Keyspace b: cannot be reached, but this client has nothing there.
+    assert_eq!(cluster.pipeline(client, &["SET a 1", "WAIT 1 1000"]), ["OK", "1"]);
+}
+
+#[test]
+fn a_flush_of_several_keyspaces_is_a_write_to_wait_for() {
+    let mut cluster = setup(3, &["prefix= acks=none", "prefix=b: acks=none"]).start();
+    let client = cluster.client(1);
+    cluster.ask(client, "SET a 1");
+    assert_eq!(cluster.ask(client, "WAIT 2 0"), "2");
+    cluster.pause(2);
+    cluster.pause(3);
+    assert_eq!(cluster.ask(client, "FLUSHALL"), "OK");
+    assert_eq!(cluster.ask(client, "WAIT 2 50"), "0", "no replica has been told yet");
+    cluster.go_on(2);
+    cluster.go_on(3);
+    assert_eq!(cluster.ask(client, "WAIT 2 0"), "2");
+}
+
+#[test]
+fn what_it_is_asked_is_checked_in_the_words_of_redis() {
+    let mut cluster = setup(1, &[]).start();
+    let client = cluster.client(1);
+    assert_eq!(cluster.ask(client, "WAIT 0 0"), "0");
+    assert_eq!(cluster.ask(client, "WAIT 1 10"), "0", "there is no replica");
+    assert_eq!(cluster.ask(client, "WAIT x 0"), "-ERR value is not an integer or out of range");
+    assert_eq!(cluster.ask(client, "WAIT 0 x"), "-ERR timeout is not an integer or out of range");
+    assert_eq!(cluster.ask(client, "WAIT 0 -1"), "-ERR timeout is negative");
+}

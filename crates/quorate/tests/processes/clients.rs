@@ -1,0 +1,212 @@
+//! The client port: whatever arrives in whatever pieces, and what a client may not do to others.
+
+use std::io::Write;
+use std::net::Shutdown;
+
+use super::support::{Client, Server, free_ports, quorate, request, until};
+
+#[test]
+fn requests_may_end_anywhere_in_the_stream() {
+    let server = Server::start("", "");
+    let mut client = server.client();
+    let mut bytes = request(&[b"SET", b"key", b"a\r\nb"]);
+    bytes.extend_from_slice(b"GET key\r\n");
+    bytes.extend(request(&[b"PING"]));
+    for byte in bytes {
+        client.send([byte]);
+    }
+    assert_eq!(client.bytes(22), b"+OK\r\n$4\r\na\r\nb\r\n+PONG\r\n");
+}
+
+#[test]
+fn a_deep_pipeline_is_answered_in_order() {
+    let server = Server::start("", "");
+    let mut client = server.client();
+    const REQUESTS: usize = 30_000;
+    let mut writer = client.stream.try_clone().unwrap();
+    let sender = std::thread::spawn(move || {
+        for number in 0..REQUESTS {
+            writer.write_all(&request(&[b"ECHO", number.to_string().as_bytes()])).unwrap();
+        }
+    });
+    for number in 0..REQUESTS {
+        let length = client.line();
+        assert_eq!(length, format!("${}", number.to_string().len()));
+        assert_eq!(client.line(), number.to_string());
+    }
+    sender.join().unwrap();
+}
+
+#[test]
+fn a_large_value_goes_in_and_comes_out_while_others_are_served() {
+    let server = Server::start("", "");
+    let value: Vec<u8> =
+        (0..10_000_000_u32).map(|index| (index.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+    let (mut large, mut small) = (server.client(), server.client());
+    let bytes = request(&[b"SET", b"large", &value]);
+    let (first, second) = bytes.split_at(bytes.len() / 2);
+    large.send(first);
+    assert_eq!(small.ask("PING"), "+PONG");
+    large.send(second);
+    assert_eq!(large.line(), "+OK");
+    large.send("GET large\r\n");
+    assert_eq!(small.ask("PING"), "+PONG");
+    assert_eq!(large.line(), "$10000000");
+    assert!(large.bytes(value.len()) == value);
+    assert_eq!(large.line(), "");
+    assert_eq!(large.ask("PING"), "+PONG");
+}
+
+#[test]
+fn a_client_that_closes_its_half_still_gets_its_replies() {
+    let server = Server::start("", "");
+    let mut client = server.client();
+    client.send("SET key value\r\nGET key\r\nGET k");
+    client.stream.shutdown(Shutdown::Write).unwrap();
+    assert_eq!(client.rest(), b"+OK\r\n$5\r\nvalue\r\n");
+}
+
+#[test]
+fn a_protocol_error_is_told_behind_earlier_replies_and_closes_that_client_alone() {
+    let server = Server::start("", "");
+    let (mut wrong, mut right) = (server.client(), server.client());
+    wrong.send(b"PING\r\n*1\r\n!4\r\nPING\r\n");
+    assert_eq!(wrong.rest(), b"+PONG\r\n-ERR Protocol error: expected '$', got '!'\r\n");
+    assert_eq!(right.ask("PING"), "+PONG");
+}
+
+#[test]
+fn quit_is_answered_before_the_end() {
+    let server = Server::start("", "");
+    let mut client = server.client();
+    client.send("PING\r\nQUIT\r\nPING\r\n");
+    assert_eq!(client.rest(), b"+PONG\r\n+OK\r\n");
+}
+
+#[test]
+fn a_request_that_does_not_arrive_is_closed_and_idle_clients_are_not() {
+    let server = Server::start("", "[limits]\nrequest_timeout_ms = 200\n");
+    let (mut slow, mut idle) = (server.client(), server.client());
+    assert_eq!(idle.ask("PING"), "+PONG");
+    // New bytes do not buy time: it is the whole request that is late.
+    let mut writer = slow.stream.try_clone().unwrap();
+    let sender = std::thread::spawn(move || {
+        let endless = b"*2\r\n$4\r\nECHO\r\n$1000000\r\n".iter().chain(std::iter::repeat(&b'x'));
+        for byte in endless {
+            if writer.write_all(&[*byte]).is_err() {
+                return;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+    });
+    assert_eq!(slow.rest(), b"-ERR the request took too long to arrive\r\n");
+    sender.join().unwrap();
+    assert_eq!(server.metric("quorate_clients_too_slow_total"), 1);
+    assert_eq!(idle.ask("PING"), "+PONG");
+}
+
+#[test]
+fn a_client_too_many_is_told_so_and_a_place_that_is_free_is_given_again() {
+    let server = Server::start("", "[limits]\nconnections_max = 3\n");
+    let mut clients: Vec<Client> = (0..3).map(|_| server.client()).collect();
+    for client in &mut clients {
+        assert_eq!(client.ask("PING"), "+PONG");
+    }
+    assert_eq!(server.client().rest(), b"-ERR max number of clients reached\r\n");
+    assert_eq!(clients[0].ask("PING"), "+PONG");
+    clients.pop();
+    until("there is room again", || {
+        let mut client = server.client();
+        client.stream.write_all(b"PING\r\n").is_ok() && client.line() == "+PONG"
+    });
+}
+
+#[test]
+fn when_unfinished_requests_take_too_much_the_largest_is_closed() {
+    let server = Server::start("", "[limits]\ninput_bytes_max = 4000000\n");
+    let begin = |bytes: usize| {
+        let mut client = server.client();
+        client.send(format!("*3\r\n$3\r\nSET\r\n$1\r\nk\r\n${}\r\n{}", bytes + 1, "x".repeat(bytes)));
+        client
+    };
+    let mut small = begin(1_000_000);
+    until("the first has arrived", || server.metric("quorate_input_bytes") >= 1_000_000);
+    let mut largest = begin(2_500_000);
+    until("the second has arrived", || server.metric("quorate_input_bytes") >= 3_500_000);
+    let mut last = begin(1_000_000);
+    let told = String::from_utf8(largest.rest()).unwrap();
+    assert!(told.starts_with("-ERR unfinished requests take too much memory"), "{told}");
+    for client in [&mut small, &mut last] {
+        client.send("x\r\n");
+        assert_eq!(client.line(), "+OK");
+    }
+}
+
+#[test]
+fn a_client_that_does_not_read_is_not_read_either_and_others_are_served() {
+    let server = Server::start("", "");
+    let mut deaf = server.client();
+    let echo = request(&[b"ECHO", &[b'x'; 100_000]]);
+    // Far more replies than sockets hold: at some time no more requests are taken.
+    deaf.stream.set_nonblocking(true).unwrap();
+    let mut sent = 0;
+    let blocked = loop {
+        match deaf.stream.write(&echo[sent % echo.len()..]) {
+            Ok(count) => sent += count,
+            Err(error) => break error,
+        }
+        assert!(sent < 100_000_000, "everything was taken");
+    };
+    assert_eq!(blocked.kind(), std::io::ErrorKind::WouldBlock);
+    assert_eq!(server.client().ask("PING"), "+PONG");
+
+    // Once it reads, it gets everything, and what it sends is taken again.
+    deaf.stream.set_nonblocking(false).unwrap();
+    let mut writer = deaf.stream.try_clone().unwrap();
+    let rest = echo[sent % echo.len()..].to_vec();
+    let requests = sent / echo.len() + 1;
+    let sender = std::thread::spawn(move || writer.write_all(&rest).unwrap());
+    for _ in 0..requests {
+        assert_eq!(deaf.line(), "$100000");
+        deaf.bytes(100_002);
+    }
+    sender.join().unwrap();
+    assert_eq!(deaf.ask("PING"), "+PONG");
+}
+
+#[test]
+fn many_clients_come_and_go() {
+    let server = Server::start("", "");
+    for _ in 0..20 {
+        let mut clients: Vec<Client> = (0..50).map(|_| server.client()).collect();
+        for client in &mut clients {
+            client.send("PING\r\n");
+        }
+        for client in &mut clients {
+            assert_eq!(client.line(), "+PONG");
+        }
+    }
+    assert_eq!(server.client().ask("PING"), "+PONG");
+}
+
+#[test]
+fn the_binary_listens_on_ipv6_when_told_to() {
+    let base = free_ports(3);
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("node.toml");
+    let config = super::support::configuration(base, 1, "bind = \"::1\"", "");
+    std::fs::write(&file, config).unwrap();
+    let mut child = quorate()
+        .arg("server")
+        .arg("--config")
+        .arg(&file)
+        .stderr(std::process::Stdio::null())
+        .spawn()
+        .unwrap();
+    // A machine without IPv6 refuses the address, and the node says so by ending.
+    until("it listens or has ended", || {
+        std::net::TcpStream::connect(("::1", base)).is_ok() || child.try_wait().unwrap().is_some()
+    });
+    let _ = child.kill();
+    let _ = child.wait();
+}

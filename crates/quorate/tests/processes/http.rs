@@ -1,0 +1,163 @@
+//! HTTP: every endpoint, and every way to ask wrongly.
+
+use std::io::{Read, Write};
+
+use serde_json::json;
+
+use super::support::{SECRET, Server, connect};
+
+#[test]
+fn values_are_put_read_and_deleted() {
+    let server = Server::start("", "");
+    let (status, put) = server.json("POST /put HTTP/1.1", r#"{"key": "greeting", "value": "hello"}"#);
+    assert_eq!((status, &put["key"]), (200, &json!("greeting")));
+    let version = put["version"].as_u64().unwrap();
+
+    let (status, got) = server.json("GET /get/greeting HTTP/1.1", "");
+    assert_eq!((status, got), (200, json!({ "key": "greeting", "value": "hello", "version": version })));
+    assert_eq!(server.client().ask("GET greeting"), "$5", "it is the same store");
+
+    let (_, put) = server.json("POST /put HTTP/1.1", r#"{"key": "greeting", "value": "again"}"#);
+    assert!(put["version"].as_u64().unwrap() > version);
+
+    let deleted = |deleted| (200, json!({ "key": "greeting", "deleted": deleted }));
+    assert_eq!(server.json("DELETE /greeting HTTP/1.1", ""), deleted(true));
+    assert_eq!(server.json("DELETE /greeting HTTP/1.1", ""), deleted(false));
+    let (status, told) = server.json("GET /get/greeting HTTP/1.1", "");
+    assert_eq!((status, told), (404, json!({ "error": "no such key", "code": "NOTFOUND" })));
+}
+
+#[test]
+fn a_value_with_a_lifetime_says_when_it_ends() {
+    let server = Server::start("", "");
+    let (status, _) = server.json("POST /put HTTP/1.1", r#"{"key": "k", "value": "v", "ttl_ms": 60000}"#);
+    assert_eq!(status, 200);
+    let (_, got) = server.json("GET /get/k HTTP/1.1", "");
+    let now_ms =
+        std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_millis() as u64;
+    let left = got["expires_at_ms"].as_u64().unwrap().saturating_sub(now_ms);
+    assert!((1..=60_000).contains(&left), "{got}");
+    let (status, told) = server.json("POST /put HTTP/1.1", r#"{"key": "k", "value": "v", "ttl_ms": 0}"#);
+    assert_eq!((status, told["code"].as_str()), (400, Some("ERR")));
+}
+
+#[test]
+fn keys_and_values_may_be_any_bytes() {
+    let server = Server::start("", "");
+    let (status, _) = server.json("POST /put HTTP/1.1", r#"{"key": "a/b c", "value_base64": "/wA="}"#);
+    assert_eq!(status, 200);
+    for path in ["/get/a/b%20c", "/get/a%2Fb%20c"] {
+        let (status, got) = server.json(&format!("GET {path} HTTP/1.1"), "");
+        assert_eq!((status, &got["key"], &got["value_base64"]), (200, &json!("a/b c"), &json!("/wA=")));
+        assert_eq!(got.get("value"), None);
+    }
+    let (_, put) = server.json("POST /put HTTP/1.1", r#"{"key_base64": "/w==", "value": "v"}"#);
+    assert_eq!(put["key_base64"], "/w==");
+    assert_eq!(server.json("GET /get/%ff HTTP/1.1", "").1["value"], "v");
+    // A path that has a meaning of its own is still a key to whoever deletes it.
+    server.json("POST /put HTTP/1.1", r#"{"key": "health", "value": "v"}"#);
+    assert_eq!(server.json("DELETE /health HTTP/1.1", "").1["deleted"], true);
+}
+
+#[test]
+fn what_makes_no_sense_is_refused_in_json() {
+    let server = Server::start("", "[limits]\nvalue_bytes_max = 1000\n");
+    let long = format!(r#"{{"key": "k", "value": "{}"}}"#, "x".repeat(1001));
+    let longer = "x".repeat(1_000_000);
+    let cases: [(&str, &str, u16); 17] = [
+        ("POST /put HTTP/1.1", "", 400),
+        ("POST /put HTTP/1.1", "{", 400),
+        ("POST /put HTTP/1.1", "[1]", 400),
+        ("POST /put HTTP/1.1", r#"{"key": "k"}"#, 400),
+        ("POST /put HTTP/1.1", r#"{"value": "v"}"#, 400),
+        ("POST /put HTTP/1.1", r#"{"key": "k", "value": 5}"#, 400),
+        ("POST /put HTTP/1.1", r#"{"key": "k", "value": "v", "ttl": 5}"#, 400),
+        ("POST /put HTTP/1.1", r#"{"key": "k", "value": "v", "ttl_ms": -5}"#, 400),
+        ("POST /put HTTP/1.1", &long, 413),
+        ("POST /put HTTP/1.1", &longer, 413),
+        ("GET /put HTTP/1.1", "", 405),
+        ("POST /get/k HTTP/1.1", "", 405),
+        ("PUT /health HTTP/1.1", "", 405),
+        ("DELETE / HTTP/1.1", "", 405),
+        ("GET /get/ HTTP/1.1", "", 400),
+        ("GET /get/%zz HTTP/1.1", "", 400),
+        ("GET /nowhere HTTP/1.1", "", 404),
+    ];
+    for (head, body, expected) in cases {
+        let (status, told) = server.json(head, body);
+        let shown = &body[..body.len().min(80)];
+        assert_eq!(status, expected, "{head} {shown}: {told}");
+        assert!(told["error"].is_string() && told["code"].is_string(), "{head} {shown}: {told}");
+    }
+    assert_eq!(server.client().ask("PING"), "+PONG");
+}
+
+#[test]
+fn records_are_replicated_with_the_secret_and_only_if_newer() {
+    let server = Server::start("", "");
+    let replicate = |authorization: &str, version: u64| {
+        let body = format!(r#"{{"key": "k", "value": "v{version}", "version": {version}}}"#);
+        server.json(&format!("POST /replicate HTTP/1.1{authorization}"), &body)
+    };
+    for wrong in ["", "\r\nAuthorization: Bearer wrong", "\r\nAuthorization: nonsense"] {
+        let (status, told) = replicate(wrong, 9);
+        assert_eq!((status, &told["code"]), (401, &json!("NOAUTH")), "{wrong}");
+    }
+    let right = format!("\r\nAuthorization: Bearer {SECRET}");
+    let (status, told) = replicate(&right, 1 << 40);
+    assert_eq!((status, &told["applied"], &told["version"]), (200, &json!(true), &json!(1_u64 << 40)));
+    let (status, told) = replicate(&right, 7);
+    assert_eq!((status, &told["applied"], &told["version"]), (200, &json!(false), &json!(1_u64 << 40)));
+    assert_eq!(server.json("GET /get/k HTTP/1.1", "").1["value"], format!("v{}", 1_u64 << 40));
+}
+
+#[test]
+fn a_password_guards_everything_but_health() {
+    let server = Server::start("password = \"open sesame\"", "");
+    assert_eq!(server.http("GET /health HTTP/1.1", "").0, 200);
+    for head in [
+        "GET / HTTP/1.1",
+        "GET /metrics HTTP/1.1",
+        "GET /get/k HTTP/1.1",
+        "DELETE /k HTTP/1.1",
+        "POST /put HTTP/1.1",
+    ] {
+        let (status, told) = server.json(head, "");
+        assert_eq!((status, &told["code"]), (401, &json!("NOAUTH")), "{head}");
+        assert_eq!(server.http(&format!("{head}\r\nAuthorization: Bearer open"), "").0, 401);
+    }
+    for right in ["Bearer open sesame", "Basic dXNlcjpvcGVuIHNlc2FtZQ=="] {
+        assert_eq!(server.http(&format!("GET / HTTP/1.1\r\nAuthorization: {right}"), "").0, 200);
+    }
+    let put = "POST /put HTTP/1.1\r\nAuthorization: Bearer open sesame";
+    assert_eq!(server.http(put, r#"{"key": "k", "value": "v"}"#).0, 200, "it needs no AUTH beside that");
+}
+
+#[test]
+fn health_metrics_and_the_list_tell_what_they_promise() {
+    let server = Server::start("", "");
+    let (status, health) = server.json("GET /health HTTP/1.1", "");
+    assert_eq!((status, &health["ready"], &health["node"]), (200, &json!(true), &json!(1)));
+    assert!(health["epoch"].as_u64().unwrap() >= 1, "{health}");
+    let (status, list) = server.json("GET / HTTP/1.1", "");
+    assert!(status == 200 && list["endpoints"]["POST /put"].is_string());
+    server.client().ask("PING");
+    assert!(server.metric("quorate_turn_seconds_count") > 0);
+    assert!(server.metric("quorate_client_bytes_in_total") >= 6);
+}
+
+#[test]
+fn a_connection_serves_many_requests_and_head_has_no_body() {
+    let server = Server::start("", "");
+    let mut stream = connect(server.http_port);
+    for _ in 0..3 {
+        stream.write_all(b"HEAD /health HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
+        let mut head = Vec::new();
+        while !head.ends_with(b"\r\n\r\n") {
+            let mut byte = [0];
+            stream.read_exact(&mut byte).unwrap();
+            head.push(byte[0]);
+        }
+        assert!(head.starts_with(b"HTTP/1.1 200 OK"));
+    }
+}

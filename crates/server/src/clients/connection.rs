@@ -1,0 +1,207 @@
+//! One client's connection: its socket, what has arrived of its requests, how far its replies are written.
+
+use std::io::{self, Read};
+
+use mio::event::Event;
+use mio::net::TcpStream;
+use node::{ClientId, Node, Output};
+use wire::resp::{Progress, RequestParser};
+
+use crate::socket::Outlet;
+use crate::worker::Turn;
+
+/// Most bytes that one client's input may take of a turn, so that nobody waits long for his own.
+const TURN_BYTES_MAX: usize = 256 << 10;
+
+/// How fast a large request must arrive: each millisecond beyond the timeout must have brought this much.
+const REQUEST_BYTES_PER_MS: usize = 100;
+
+/// A client's connection.
+pub(super) struct Connection {
+    pub(super) id: ClientId,
+    pub(super) socket: TcpStream,
+    parser: RequestParser,
+    /// What has arrived and is not taken yet: the beginning of a request, or requests put off.
+    pub(super) input: Vec<u8>,
+    /// How far its replies are written.
+    outlet: Outlet,
+    /// When the request whose beginning is in `input` began, if one is.
+    partial_since_us: Option<u64>,
+    pub(super) heard_us: u64,
+    /// When its input ended, if it has.
+    pub(super) ended_us: Option<u64>,
+    /// The socket may hold more.
+    has_unread: bool,
+    /// The client has closed its side: read on until the end is seen.
+    is_hung_up: bool,
+    /// Whole requests may be in `input`: the node did not want them.
+    is_put_off: bool,
+    /// In the list of unfinished ones.
+    pub(super) is_listed: bool,
+}
+
+/// How a connection stands after its input was taken.
+pub(super) enum Standing {
+    /// Nothing to do until something happens.
+    Waits,
+    /// There is more to read.
+    Unfinished,
+    /// The connection broke.
+    Broken,
+}
+
+impl Connection {
+    /// A connection that has just been let in.
+    pub(super) fn new(id: ClientId, socket: TcpStream, now_us: u64) -> Connection {
+        Connection {
+            id,
+            socket,
+            parser: RequestParser::new(),
+            input: Vec::new(),
+            outlet: Outlet::default(),
+            partial_since_us: None,
+            heard_us: now_us,
+            ended_us: None,
+            has_unread: false,
+            is_hung_up: false,
+            is_put_off: false,
+            is_listed: false,
+        }
+    }
+
+    /// Notes what an event tells. True when output can go on.
+    pub(super) fn note(&mut self, event: &Event) -> bool {
+        let is_over = event.is_read_closed() || event.is_error();
+        self.has_unread |= event.is_readable() || is_over;
+        self.is_hung_up |= is_over;
+        event.is_writable() && std::mem::take(&mut self.outlet.is_blocked)
+    }
+
+    /// True while replies wait for the client to make room.
+    pub(super) fn is_blocked(&self) -> bool {
+        self.outlet.is_blocked
+    }
+
+    /// True when its input is to go on as soon as the node wants it.
+    pub(super) fn has_more_input(&self) -> bool {
+        self.is_put_off || self.has_unread
+    }
+    /// Gives the node what has arrived, up to a turn's share and as far as the node wants it.
+    pub(super) fn take_input(&mut self, turn: &mut Turn<'_>) -> Standing {
+        if self.is_put_off {
+            self.parse_kept(turn);
+        }
+        let mut share = TURN_BYTES_MAX;
+        while self.has_unread {
+            if self.is_put_off || !turn.node.wants_input(self.id) {
+                return Standing::Waits;
+            }
+            if share == 0 {
+                return Standing::Unfinished;
+            }
+            match self.socket.read(turn.buffer) {
+                Ok(0) => {
+                    // It may only have closed its half, and still reads what it asked for.
+                    self.has_unread = false;
+                    self.ended_us = Some(turn.now.monotonic_us);
+                    turn.node.close_after_replies(self.id);
+                }
+                Ok(count) => {
+                    self.has_unread = count == turn.buffer.len() || self.is_hung_up;
+                    self.heard_us = turn.now.monotonic_us;
+                    share = share.saturating_sub(count);
+                    turn.counters.client_bytes_in += count as u64;
+                    self.parse_arrived(count, turn);
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.has_unread = false,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(_) => return Standing::Broken,
+            }
+        }
+        Standing::Waits
+    }
+
+    /// Parses what has just been read into the worker's buffer.
+    fn parse_arrived(&mut self, count: usize, turn: &mut Turn<'_>) {
+        let arrived = &turn.buffer[..count];
+        if !self.input.is_empty() {
+            self.input.extend_from_slice(arrived);
+            return self.parse_kept(turn);
+        }
+        let (taken, _) = self.parse(arrived, turn.node);
+        if taken < count {
+            self.input.extend_from_slice(&arrived[taken..]);
+            self.note_partial(taken, turn);
+        } else {
+            self.partial_since_us = None;
+        }
+    }
+
+    /// Parses what the connection keeps.
+    fn parse_kept(&mut self, turn: &mut Turn<'_>) {
+        let mut input = std::mem::take(&mut self.input);
+        let (taken, needed) = self.parse(&input, turn.node);
+        input.drain(..taken);
+        // Room for what is announced only in proportion to what has arrived; and the last step of a large
+        // request's growth need not double it.
+        if needed <= input.len() {
+            input.reserve_exact(needed);
+        }
+        self.input = input;
+        self.note_partial(taken, turn);
+    }
+
+    /// A request's time begins when its first bytes are left over, and stops while the node puts it off.
+    fn note_partial(&mut self, taken: usize, turn: &Turn<'_>) {
+        if self.input.is_empty() || self.is_put_off {
+            self.partial_since_us = None;
+        } else if taken > 0 || self.partial_since_us.is_none() {
+            self.partial_since_us = Some(turn.now.monotonic_us);
+        }
+    }
+
+    /// Gives the node every whole request in `bytes` that it wants. Tells how many bytes they took, and how many
+    /// more the one that has begun needs at least.
+    fn parse(&mut self, bytes: &[u8], node: &mut Node) -> (usize, usize) {
+        let mut limits = node.request_limits(self.id);
+        let mut taken = 0;
+        self.is_put_off = false;
+        while taken < bytes.len() {
+            if !node.wants_input(self.id) {
+                self.is_put_off = true;
+                break;
+            }
+            let rest = &bytes[taken..];
+            match self.parser.parse(rest, &limits) {
+                Ok(Progress::Complete { consumed }) => {
+                    let arguments = self.parser.arguments(rest);
+                    if !arguments.is_empty() {
+                        node.request(self.id, arguments);
+                    }
+                    taken += consumed;
+                    // The request may have been the one that lifts the limits.
+                    if !limits.authenticated {
+                        limits = node.request_limits(self.id);
+                    }
+                }
+                Ok(Progress::Incomplete { needed }) => return (taken, needed),
+                Err(error) => {
+                    node.protocol_error(self.id, &error);
+                    return (bytes.len(), 0);
+                }
+            }
+        }
+        (taken, 0)
+    }
+
+    /// Writes as much of the output as the socket takes, and tells how much.
+    pub(super) fn write(&mut self, output: &mut Output) -> io::Result<usize> {
+        self.outlet.write(&mut self.socket, &mut output.bytes)
+    }
+
+    /// True when the request that has begun takes too long to arrive.
+    pub(super) fn is_too_slow(&self, now_us: u64, request_timeout_ms: u64) -> bool {
+        let allowed_ms = request_timeout_ms + (self.input.len() / REQUEST_BYTES_PER_MS) as u64;
+        self.partial_since_us.is_some_and(|since| now_us.saturating_sub(since) / 1000 > allowed_ms)
+    }
+}
