@@ -46,7 +46,14 @@ impl Gather {
     pub(crate) fn combine(&self, out: &mut ReplyBuffer) {
         let parts = || self.parts.iter().flatten().map(Vec::as_slice);
         if let Some(error) = parts().find(|part| matches!(Reply::first(part), Reply::Error(_))) {
-            return out.extend_encoded(error);
+            // The error may say that nothing was done, which holds for its own group only.
+            return match (self.combine, Reply::first(error)) {
+                (Combine::AllOk, Reply::Error(why)) if parts().any(|part| Reply::first(part) == Reply::Ok) => {
+                    let why = String::from_utf8_lossy(why);
+                    out.error(&format!("UNKNOWN some keyspaces were changed and others were not: {why}"));
+                }
+                _ => out.extend_encoded(error),
+            };
         }
         let integers = parts().filter_map(|part| match Reply::first(part) {
             Reply::Integer(value) => Some(value),

@@ -579,6 +579,13 @@ impl Node {
             }
             Origin::Part(handle) => {
                 let Some(gather) = self.gathers.get_mut(handle) else { return };
+                if let (Outcome::Done { offset, .. }, Origin::Session(client)) =
+                    (result, Origin::of(gather.ticket))
+                    && offset > 0
+                    && let Some(session) = self.sessions.get_mut(client)
+                {
+                    session.saw(group, self.groups.len(), offset);
+                }
                 if gather.take(ticket.sequence as usize, reply)
                     && let Some(gather) = self.gathers.remove(handle)
                 {
@@ -686,10 +693,10 @@ impl Node {
         &mut self.peers[id as usize - 1].output
     }
 
-    /// The longest payload that a peer sends: a request of the greatest length, or a batch with one.
+    /// The longest payload that a peer sends: a request of the greatest length, a batch with one, or a reply.
+    /// What this node lets its own clients send does not matter: the peer may have been told otherwise.
     pub fn peer_payload_bytes_max(&self) -> usize {
-        request_bytes_max(kv::limits::VALUE_BYTES_MAX_CEILING.min(2 * self.parameters.value_bytes_max()))
-            + (4 << 20)
+        request_bytes_max(kv::limits::VALUE_BYTES_MAX_CEILING).max(kv::limits::REPLY_BYTES_MAX) + (4 << 20)
     }
 
     // The rest of the world.
@@ -724,7 +731,7 @@ impl Node {
 
     fn tell(&mut self, group: usize, event: Trace) {
         if let Trace::EpochPassed { epoch } = event {
-            self.epoch_wanted = self.epoch_wanted.max(Some(epoch + 1));
+            self.epoch_wanted = self.epoch_wanted.max(Some(epoch.saturating_add(1)));
         }
         if let Some(line) = crate::log::describe(self.groups[group].keyspace.name(), &event) {
             self.log.push(line);

@@ -28,6 +28,10 @@ impl Node {
         let found = match command::find(arguments) {
             Ok(found) => found,
             Err(error) => {
+                session.last_command = None;
+                if let Ok(named) = command::named(arguments) {
+                    self.statistics.rejected(named.number);
+                }
                 let text = error.to_string();
                 return self.answer(client, |replies| replies.error(&text));
             }
@@ -115,9 +119,10 @@ impl Node {
         arguments: Arguments<'_>,
     ) {
         match command {
-            NodeCommand::Ping => self.answer(client, |replies| match arguments.get(1) {
-                Some(text) => replies.bulk(text),
-                None => replies.push(Reply::Status(b"PONG")),
+            NodeCommand::Ping => self.answer(client, |replies| match (arguments.get(1), arguments.get(2)) {
+                (_, Some(_)) => replies.error(&command::CommandError::WrongArity("ping").to_string()),
+                (Some(text), None) => replies.bulk(text),
+                (None, None) => replies.push(Reply::Status(b"PONG")),
             }),
             NodeCommand::Echo => self.answer(client, |replies| replies.bulk(&arguments[1])),
             NodeCommand::Quit => {

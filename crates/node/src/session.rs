@@ -80,6 +80,8 @@ pub(crate) struct Session {
     /// Groups that this client has written to, acknowledged or not: one bit each.
     pub(crate) written: u64,
     slots: VecDeque<Slot>,
+    /// Bytes of the replies in `slots`, which wait for an earlier one.
+    kept_bytes: usize,
     /// The request that `slots` begins with.
     first: u64,
     /// True while it stands in the node's list of clients with something new.
@@ -107,6 +109,7 @@ impl Session {
             seen: Vec::new(),
             written: 0,
             slots: VecDeque::new(),
+            kept_bytes: 0,
             first: 0,
             listed: false,
             closing: false,
@@ -140,7 +143,7 @@ impl Session {
 
     /// True when more of its input may be read.
     pub(crate) fn wants_input(&self) -> bool {
-        !self.closing && self.slots.len() < PENDING_MAX && self.output.bytes.len() < OUTPUT_BYTES_SOFT
+        !self.closing && self.slots.len() < PENDING_MAX && self.output_bytes() < OUTPUT_BYTES_SOFT
     }
 
     /// A place for the reply of a request that begins now.
@@ -175,6 +178,7 @@ impl Session {
         };
         if place > 0 {
             *state = SlotState::Ready(encoded.to_vec());
+            self.kept_bytes += encoded.len();
             return measured;
         }
         self.slots.pop_front();
@@ -183,6 +187,7 @@ impl Session {
         while let Some(Slot { state: SlotState::Ready(_), .. }) = self.slots.front() {
             if let Some(Slot { state: SlotState::Ready(encoded), .. }) = self.slots.pop_front() {
                 self.first += 1;
+                self.kept_bytes -= encoded.len();
                 self.write(&encoded);
             }
         }
@@ -215,8 +220,8 @@ impl Session {
         self.seen[group] = self.seen[group].max(offset);
     }
 
-    /// Bytes that this session holds.
+    /// Bytes of replies that this session holds.
     pub(crate) fn output_bytes(&self) -> usize {
-        self.output.bytes.len()
+        self.output.bytes.len() + self.kept_bytes
     }
 }

@@ -171,6 +171,8 @@ enum Verb {
         #[arg(key)]
         in_sync: Option<String>,
         #[arg(key)]
+        members: Option<String>,
+        #[arg(key)]
         to: Option<NodeId>,
     },
     /// How a node, or each, stands.
@@ -293,13 +295,15 @@ impl Script {
                 self.each(Some(*node), World::configure)?;
                 self.hint_all(*node, true)?;
             }
-            Verb::Configure { epoch, leader, in_sync, to } => {
+            Verb::Configure { epoch, leader, in_sync, members, to } => {
                 let configuration = &mut self.world()?.configuration;
                 configuration.epoch = epoch.unwrap_or(configuration.epoch);
                 configuration.leader = leader.unwrap_or(configuration.leader);
                 if let Some(in_sync) = in_sync {
-                    configuration.in_sync =
-                        in_sync.split(',').map(|id| id.trim().parse()).collect::<Result<_, _>>()?;
+                    configuration.in_sync = nodes(in_sync)?;
+                }
+                if let Some(members) = members {
+                    configuration.members = nodes(members)?;
                 }
                 self.each(*to, World::configure)?;
             }
@@ -510,6 +514,10 @@ fn elements(encoded: &[u8]) -> Vec<String> {
         });
     }
     elements
+}
+
+fn nodes(list: &str) -> Result<Vec<NodeId>, Box<dyn Error>> {
+    list.split(',').map(|id| Ok(id.trim().parse()?)).collect()
 }
 
 fn milliseconds(duration: &str) -> Result<u64, Box<dyn Error>> {

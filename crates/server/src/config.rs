@@ -29,6 +29,8 @@ pub struct Limits {
     pub connections_max: usize,
     /// Most HTTP connections at the same time.
     pub http_connections_max: usize,
+    /// Most bytes of HTTP bodies that are being read or worked on, over all connections.
+    pub http_bytes_max: usize,
     /// Most bytes of replies that a client may leave unread before it is closed.
     pub output_bytes_max: usize,
     /// Most bytes of requests that have not arrived whole, over all clients.
@@ -45,6 +47,7 @@ impl Default for Limits {
             value_bytes_max: kv::limits::VALUE_BYTES_MAX_DEFAULT,
             connections_max: 10_000,
             http_connections_max: 1_000,
+            http_bytes_max: 1 << 30,
             output_bytes_max: 256 << 20,
             input_bytes_max: 1 << 30,
             command_timeout_ms: 5_000,
@@ -231,6 +234,7 @@ impl Limits {
             ("value_bytes_max", self.value_bytes_max as u64, 1, kv::limits::VALUE_BYTES_MAX_CEILING as u64),
             ("connections_max", self.connections_max as u64, 1, 1_000_000),
             ("http_connections_max", self.http_connections_max as u64, 1, 1_000_000),
+            ("http_bytes_max", self.http_bytes_max as u64, 1 << 20, 1 << 40),
             ("output_bytes_max", self.output_bytes_max as u64, 1 << 20, 1 << 40),
             ("input_bytes_max", self.input_bytes_max as u64, 1 << 20, 1 << 40),
             ("command_timeout_ms", self.command_timeout_ms, 1, HOUR_MS),

@@ -4,12 +4,13 @@
 //! worker, drives it: it reads requests and peers' frames off sockets, steps the node, and writes what the
 //! node has to say. HTTP runs in a thread of its own and hands its calls to the worker.
 //!
-//! Reading order: [`config`] (what a node is told), [`files`] (its folder), [`start`](run) (how it comes up),
+//! Reading order: [`config`] (what a node is told), [`files`] (its folder), [`run`] (how it comes up),
 //! `worker` (one turn of the event loop), `clients` and `peers` (the two kinds of connections), `bridge` and
 //! `http` (the way in over HTTP), `metrics` (what is counted).
 
 pub mod config;
 pub mod files;
+pub mod holder;
 
 mod bridge;
 mod clients;

@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 use mio::net::TcpListener;
 
 use crate::config::Config;
-use crate::files;
+use crate::{files, holder};
 
 /// Bound ports.
 pub(crate) struct Listeners {
@@ -42,15 +42,13 @@ impl Listeners {
 
 fn refusal(config: &Config, error: &io::Error, key: &str, port: u16) -> anyhow::Error {
     let what = format!("cannot listen on {}:{port}, the {key} of node {}", config.bind, config.node);
-    let running = files::running_process(&config.data);
-    match (error.kind(), running) {
-        (io::ErrorKind::AddrInUse, Some(process)) => {
-            anyhow::anyhow!("{what}: the port is in use, and this node already runs as process {process}")
-        }
-        (io::ErrorKind::AddrInUse, None) => anyhow::anyhow!(
-            "{what}: the port is in use: stop the program that holds it, or choose another {key} in {}",
-            config.file.display()
-        ),
-        _ => anyhow::anyhow!("{what}: {error}"),
+    if error.kind() != io::ErrorKind::AddrInUse {
+        return anyhow::anyhow!("{what}: {error}");
     }
+    if let Some(process) = files::running_process(&config.data) {
+        return anyhow::anyhow!("{what}: this node already runs as process {process}");
+    }
+    let holder = holder::of_port(port).unwrap_or_else(|| "another program".into());
+    let file = config.file.display();
+    anyhow::anyhow!("{what}: {holder} holds the port; stop it, or choose another {key} in {file}")
 }

@@ -30,8 +30,8 @@ pub(crate) struct Limiter {
 }
 
 impl Limiter {
-    const WINDOW_US: u64 = 10_000_000;
-    const LINES_PER_WINDOW: u32 = 10;
+    const WINDOW_US: u64 = 60_000_000;
+    const LINES_PER_WINDOW: u32 = 5;
 
     /// Logs a warning unless there have been too many.
     pub(crate) fn warn(&mut self, now_us: u64, text: impl FnOnce() -> String) {
@@ -65,7 +65,7 @@ mod tests {
                 String::new()
             });
         }
-        assert_eq!((written, limiter.left_out), (Limiter::LINES_PER_WINDOW, 90));
+        assert_eq!((written, limiter.left_out), (Limiter::LINES_PER_WINDOW, 95));
         limiter.warn(1 + Limiter::WINDOW_US, || {
             written += 1;
             String::new()

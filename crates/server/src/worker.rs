@@ -48,6 +48,9 @@ const SWEEP_US: u64 = 1_000_000;
 /// When the system has let nobody in (it may be out of file descriptors), how long to wait before the next try.
 const ACCEPT_PAUSE_US: u64 = 100_000;
 
+/// When an epoch could not be written, how long to wait before the next try.
+const EPOCH_PAUSE_US: u64 = 5_000_000;
+
 /// How long the last replies may take when the server stops.
 const STOP_US_MAX: u64 = 1_000_000;
 
@@ -77,7 +80,11 @@ pub(crate) struct Worker {
     clock: Clock,
     counters: Counters,
     buffer: Vec<u8>,
+    /// When the last turn ended.
+    ended_us: u64,
     sweep_at_us: u64,
+    /// Not before then is it tried again to write an epoch.
+    epoch_at_us: u64,
     lines: Vec<Line>,
     others: Vec<ClientId>,
     is_stopping: bool,
@@ -106,7 +113,11 @@ impl Clock {
     /// The time.
     pub(crate) fn now(&self) -> Now {
         let unix = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        Now { monotonic_us: self.start.elapsed().as_micros() as u64, unix_ms: unix.as_millis() as u64 }
+        Now { monotonic_us: self.monotonic_us(), unix_ms: unix.as_millis() as u64 }
+    }
+
+    fn monotonic_us(&self) -> u64 {
+        self.start.elapsed().as_micros() as u64
     }
 }
 
@@ -158,7 +169,9 @@ impl Worker {
             clock: parts.clock,
             counters: Counters::default(),
             buffer: vec![0; READ_BUFFER_BYTES],
+            ended_us: 0,
             sweep_at_us: 0,
+            epoch_at_us: 0,
             lines: Vec::new(),
             others: Vec::new(),
             is_stopping: false,
@@ -174,8 +187,8 @@ impl Worker {
         while !self.is_stopping {
             self.turn(&mut events)?;
         }
-        let stop_by_us = self.clock.now().monotonic_us + STOP_US_MAX;
-        while self.clients.has_unwritten() && self.clock.now().monotonic_us < stop_by_us {
+        let stop_by_us = self.clock.monotonic_us() + STOP_US_MAX;
+        while self.clients.has_unwritten() && self.clock.monotonic_us() < stop_by_us {
             self.turn(&mut events)?;
         }
         Ok(self.folder)
@@ -188,14 +201,15 @@ impl Worker {
             Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
             Err(error) => return Err(error).context("the system no longer tells of events"),
         }
-        let begin = Instant::now();
         let now = self.clock.now();
         self.node.begin_turn(now);
         self.take_input(events, now);
+        self.enter_epoch(now);
         self.node.end_turn();
         self.give_output(now);
         self.keep_house(now);
-        self.counters.turn(begin.elapsed());
+        self.ended_us = self.clock.monotonic_us();
+        self.counters.turn(self.ended_us.saturating_sub(now.monotonic_us));
         if let Some(sleep) = self.node.take_sleep() {
             std::thread::sleep(sleep);
         }
@@ -210,13 +224,16 @@ impl Worker {
         let doors = [self.client_door.look_at_us, self.peer_door.look_at_us];
         let own = doors.into_iter().flatten().fold(self.sweep_at_us, u64::min);
         let wakeup_us = own.min(self.peers.wakeup_us()).min(self.node.next_wakeup_us());
-        Duration::from_micros(wakeup_us.saturating_sub(self.clock.now().monotonic_us))
+        Duration::from_micros(wakeup_us.saturating_sub(self.ended_us))
     }
 
     fn take_input(&mut self, events: &Events, now: Now) {
         let Worker { node, counters, buffer, clients, peers, bridge, .. } = self;
         let turn = &mut Turn { node, counters, buffer, now };
         let mut is_called = bridge.is_unfinished();
+        // Who was interrupted in the last turn goes first.
+        clients.serve_unfinished(turn);
+        peers.serve_unfinished(turn);
         for event in events {
             match event.token() {
                 CLIENT_LISTENER => self.client_door.look_at_us = Some(0),
@@ -232,12 +249,6 @@ impl Worker {
                 Token(token) if token >= PEER_TOKENS => peers.on_event(token - PEER_TOKENS, event, turn),
                 Token(_) => {}
             }
-        }
-        if clients.is_unfinished() {
-            clients.serve_unfinished(turn);
-        }
-        if peers.is_unfinished() {
-            peers.serve_unfinished(turn);
         }
         if is_called {
             bridge.take_calls(turn, |question, turn| answer(question, clients, peers, turn));
@@ -264,18 +275,27 @@ impl Worker {
         }
     }
 
+    /// Gives the node the epoch that it needs, if it needs one. Only once it is on the disk: after a restart it
+    /// must not be used again.
+    fn enter_epoch(&mut self, now: Now) {
+        let Some(epoch) = self.node.epoch_wanted() else { return };
+        if now.monotonic_us < self.epoch_at_us {
+            return;
+        }
+        match self.folder.raise_epoch(epoch) {
+            Ok(()) => self.node.raise_epoch(self.folder.epoch()),
+            Err(error) => {
+                tracing::error!("epoch {epoch} cannot be entered, so this node cannot lead: {error:#}");
+                self.epoch_at_us = now.monotonic_us + EPOCH_PAUSE_US;
+            }
+        }
+    }
+
     /// What has to be done now and then.
     fn keep_house(&mut self, now: Now) {
         self.node.take_log(&mut self.lines);
         for line in self.lines.drain(..) {
             log::line(&line);
-        }
-        if let Some(epoch) = self.node.epoch_wanted() {
-            // An epoch is used only once it is on the disk: after a restart it must not be used again.
-            match self.folder.raise_epoch(epoch) {
-                Ok(()) => self.node.raise_epoch(self.folder.epoch()),
-                Err(error) => tracing::error!("epoch {epoch} cannot be entered: {error:#}"),
-            }
         }
         if now.monotonic_us >= self.sweep_at_us {
             self.sweep_at_us = now.monotonic_us + SWEEP_US;

@@ -161,6 +161,9 @@ impl Leader {
             transfers: 0,
             ask: false,
         };
+        if leader.followers.is_empty() {
+            state.apply_until(offset, effects); // Nobody is to be waited for, and nobody else will ever lead.
+        }
         if state.applied < offset {
             (state.applied..offset).for_each(|_| leader.queue.push_write(None, u64::MAX));
             // Its own first record changes nothing: it removes the keys that expired before all time.
@@ -372,6 +375,9 @@ impl Leader {
     fn commit(&mut self, state: &mut State, now: Now, effects: &mut Effects) {
         let before = state.applied;
         let committed = self.committed(state).min(state.last().offset);
+        if committed < self.serves_from {
+            return; // What was inherited is committed with the first record of this epoch, not before.
+        }
         while state.applied < committed {
             let batch =
                 state.backlog.following(state.applied).cloned().expect("uncommitted batches are kept");
@@ -529,7 +535,10 @@ impl Leader {
             None => {
                 let why = match common {
                     None if last.offset == 0 => "it has nothing",
-                    None => "what it lacks is no longer in the backlog",
+                    None if last.offset < state.backlog.base().offset => {
+                        "what it lacks is no longer in the backlog"
+                    }
+                    None => "its history is another one",
                     Some(_) => "it has applied what is not in this history",
                 };
                 effects.trace.push(Trace::FullResync { follower: id, offset: state.applied, why });

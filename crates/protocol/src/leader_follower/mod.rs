@@ -23,27 +23,45 @@
 //!   and never less than its own client has seen acknowledged.
 //! * A write that too few live followers could acknowledge is refused after a while, written nowhere
 //!   (`NOREPLICAS`). One that was sent and not acknowledged in time ends as unknown: it may still happen.
-//! * A leader that restarts without memory first gets back everything it acknowledged ([`recovery`]).
+//! * A new leader, or one that restarts without memory, first gets together everything that was acknowledged
+//!   ([`recovery`]). Under `acks = n` that is possible while at most n replicas are without memory: crashed, or
+//!   started again and not in step yet. Under `majority`, half of the others; under `all`, while one of the
+//!   in-sync set has its memory.
 //!
 //! # Why it holds
 //!
 //! Records carry their offset; an epoch has one leader, which gives each offset once. So (epoch, offset) names
 //! one history up to it ([`message::Position`]), and a follower takes a batch only behind the very position
 //! that the leader says it follows. Hence acknowledging an offset acknowledges all before it, and what n
-//! followers acknowledged is a prefix that each of them holds. Whoever leads next takes over the longest
-//! history among replicas that must include one of them; the follower's resync cuts off or replaces whatever
-//! is not part of it, and it can cut because it applies nothing that is not committed.
+//! followers acknowledged is a prefix that each of them holds. Whoever leads next takes over the history with
+//! the greatest last position among replicas that must include one of them. A replica counts among these only
+//! while it is intact: it holds everything that it ever acknowledged. One that started empty is intact again
+//! when it has caught up with what its leader had when it joined.
+//!
+//! The greatest last position is enough because a leader commits what it inherited only together with a record
+//! of its own epoch: who lacks a committed record cannot hold a record of a later epoch than who has it.
+//!
+//! The follower's resync cuts off or replaces whatever is not part of the leader's history, and it can cut
+//! because nothing is applied that is not committed, at the leader neither. An acknowledgement counts only with
+//! the name of the question by which the follower is served: not one that it gave before it lost its memory.
 //!
 //! # Caveats
 //!
 //! * The configuration (epoch, leader, in-sync set) is an input. Whoever gives it must give an epoch to one
-//!   leader only, and a new leader only when the old one serves no more.
+//!   leader only (a leader that restarts needs a new one), and a new leader only when the old one serves no
+//!   more; it must tell a replica that starts the newest epoch that ever had another leader, as that replica
+//!   has forgotten whom it follows no more; and it must take a follower into the in-sync set only when that one
+//!   holds everything and the leader already waits for it.
 //! * With `acks = none` a write that the leader had not sent when it crashed is lost.
 //! * A leader that is deposed learns it from its peers; reads that it serves until then may be stale.
+//! * A new leader answers reads only when enough followers hold what it took over.
 //!
 //! Sources: the primary-backup scheme with a configuration kept elsewhere is that of PacificA (Lin et al.,
 //! MSR-TR-2008-25); partial resync by (history, offset) out of a bounded backlog is Redis's PSYNC2; cutting an
-//! uncommitted suffix by epochs is Raft's (Ongaro and Ousterhout 2014, section 5.3).
+//! uncommitted suffix by epochs, and committing an older epoch's records only with one's own, is Raft's (Ongaro
+//! and Ousterhout 2014, sections 5.3 and 5.4.2).
+//!
+//! The folder `golden` shows each behaviour message by message.
 
 mod backlog;
 mod follower;
@@ -211,7 +229,10 @@ impl Replica {
             }
             Role::Recovery(recovery) => {
                 let why = recovery.explain(state);
-                effects.refuse(ticket, &format!("LOADING the leader does not hold all that was written before it led: {why}"));
+                effects.refuse(
+                    ticket,
+                    &format!("LOADING the leader does not hold all that was written before it led: {why}"),
+                );
             }
             Role::Idle => effects.refuse(ticket, "NOLEADER this replica has no configuration yet"),
         }
@@ -267,9 +288,7 @@ impl Replica {
         self.leave_role(now, effects); // First: what it wrote it wrote in its own epoch.
         self.state.epoch = epoch;
         effects.trace.push(Trace::EpochPassed { epoch });
-        let mut recovery = Recovery::new(&self.state, now, effects);
-        recovery.passed = true;
-        self.role = Role::Recovery(recovery);
+        self.role = Role::Recovery(Recovery::new(&self.state, now, true, effects));
     }
 
     fn leave_role(&mut self, now: Now, effects: &mut Effects) {
@@ -298,6 +317,12 @@ impl Replica {
         if configuration.epoch < self.state.configuration.epoch {
             return; // Old news.
         }
+        if let Role::Follower(_) = self.role
+            && configuration.epoch < self.state.epoch
+            && ![self.state.id, self.state.configuration.leader].contains(&configuration.leader)
+        {
+            return; // It follows the leader of a newer epoch already.
+        }
         let keeps_roles = self.keeps_roles(configuration);
         if !keeps_roles {
             self.leave_role(now, effects); // First: what it wrote it wrote in its own epoch.
@@ -314,14 +339,12 @@ impl Replica {
         if configuration.leader != self.state.id {
             self.role = Role::Follower(Follower::new(&mut self.state, now, effects));
         } else if passed {
-            let mut recovery = Recovery::new(&self.state, now, effects);
-            recovery.passed = true;
-            self.role = Role::Recovery(recovery);
+            self.role = Role::Recovery(Recovery::new(&self.state, now, true, effects));
             effects.trace.push(Trace::EpochPassed { epoch: self.state.epoch });
         } else if configuration.members.len() == 1 {
             self.lead(now, effects);
         } else {
-            self.role = Role::Recovery(Recovery::new(&self.state, now, effects));
+            self.role = Role::Recovery(Recovery::new(&self.state, now, false, effects));
         }
     }
 

@@ -96,11 +96,12 @@ pub(super) struct Recovery {
     /// Who has asked to be served meanwhile, and how: to be answered when this replica leads.
     pub(super) joins: BTreeMap<NodeId, Message<'static>>,
     /// A peer knows a higher epoch: nothing can be done before this node gets a new one.
-    pub(super) passed: bool,
+    passed: bool,
 }
 
 impl Recovery {
-    pub(super) fn new(state: &State, now: Now, effects: &mut Effects) -> Recovery {
+    /// Begins to ask; when its epoch has `passed`, it only waits for another one.
+    pub(super) fn new(state: &State, now: Now, passed: bool, effects: &mut Effects) -> Recovery {
         let (epoch, offset) = (state.epoch, state.last().offset);
         effects.trace.push(Trace::Role { role: "recovering", epoch, offset });
         let mut recovery = Recovery {
@@ -109,9 +110,11 @@ impl Recovery {
             asked_us: 0,
             copying: None,
             joins: BTreeMap::new(),
-            passed: false,
+            passed,
         };
-        recovery.ask(state, now, effects);
+        if !passed {
+            recovery.ask(state, now, effects);
+        }
         recovery
     }
 

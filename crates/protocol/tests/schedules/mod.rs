@@ -6,7 +6,7 @@ pub mod oracle;
 pub mod plant;
 pub mod random;
 
-use crate::world::{Asked, Consequences, World, show};
+use crate::world::{Asked, Consequences, Letter, World, show};
 use kv::{Command, Condition, Deadline, Expiry, SetAnswer};
 use oracle::{COUNTER, Check, FLEETING, KEYS, Oracle, Question};
 use plant::Plant;
@@ -23,8 +23,12 @@ struct Trouble {
     duplicate: u64,
     reorder: u64,
     delay: u64,
+    /// Of crashed nodes and broken links, so many percent leave letters behind that arrive much later.
+    ghosts: u64,
     cut: u64,
     isolate: u64,
+    /// Of broken links, so many percent are noticed.
+    noticed: u64,
     crash: u64,
     depose: u64,
     jump: u64,
@@ -81,19 +85,21 @@ impl Schedule {
             resync_backlog_bytes_max: [500, 1 << 20][random.below(2) as usize],
             ..Timing::default()
         };
-        let mut some = |chance: u64, most: u64| {
+        let some = |random: &mut Random, chance, most| {
             if random.percent(chance) { 1 + random.below(most) } else { 0 }
         };
         let trouble = Trouble {
-            lose: some(50, 10),
-            duplicate: some(50, 10),
-            reorder: some(50, 50),
-            delay: some(50, 10),
-            cut: some(50, 3),
-            isolate: some(50, 4),
-            crash: some(70, 4),
-            depose: some(50, 3),
-            jump: some(50, 3),
+            lose: some(&mut random, 50, 10),
+            duplicate: some(&mut random, 50, 10),
+            reorder: some(&mut random, 50, 50),
+            delay: some(&mut random, 50, 10),
+            ghosts: [0, 50, 100][random.below(3) as usize],
+            cut: some(&mut random, 50, 3),
+            isolate: some(&mut random, 50, 5),
+            noticed: [0, 50, 100][random.below(3) as usize],
+            crash: some(&mut random, 60, 4),
+            depose: some(&mut random, 60, 5),
+            jump: some(&mut random, 50, 3),
         };
         let world = World::new(nodes, options, timing);
         let oracle = Oracle::new(acks, acks.needed(&world.configuration));
@@ -210,6 +216,11 @@ impl Schedule {
         let consequences = self.world.deliver(&letter);
         self.note(letter.to, consequences)?;
         if self.random.percent(70) { self.flush(letter.to) } else { Ok(()) }
+    }
+
+    /// Letters that fit stay on their way until [`Schedule::delay`] happens to let them go on.
+    fn hold(&mut self, fits: impl Fn(&Letter) -> bool) {
+        self.world.network.iter_mut().filter(|letter| fits(letter)).for_each(|letter| letter.held = true);
     }
 
     fn lose(&mut self) {
@@ -360,19 +371,52 @@ impl Schedule {
         self.set_link(one, other, up)
     }
 
-    /// A node loses its links to all others, or gets them back.
+    /// All links are mended; then, mostly, one node loses its links to all others.
     fn isolate_or_rejoin(&mut self) -> Check {
+        self.mend_all()?;
         let members: Vec<NodeId> = self.world.members().collect();
-        let Some(id) = self.random.pick(&members) else { return Ok(()) };
-        let up = members.iter().any(|peer| self.world.is_cut(id, *peer));
-        members.into_iter().filter(|peer| *peer != id).try_for_each(|peer| self.set_link(id, peer, up))
+        match self.random.pick(&members).filter(|_| self.random.percent(70)) {
+            Some(id) => members
+                .into_iter()
+                .filter(|peer| *peer != id)
+                .try_for_each(|peer| self.set_link(id, peer, false)),
+            None => Ok(()),
+        }
+    }
+
+    fn mend_all(&mut self) -> Check {
+        let members: Vec<NodeId> = self.world.members().collect();
+        for one in &members {
+            for other in members.iter().filter(|other| *other > one) {
+                if self.world.is_cut(*one, *other) {
+                    self.set_link(*one, *other, true)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether a node can talk to enough others to get anything done.
+    fn is_connected(&self, id: NodeId) -> bool {
+        let members = self.world.members().count();
+        let reached = self.world.alive().into_iter().filter(|peer| !self.world.is_cut(id, *peer)).count();
+        reached > members / 2
     }
 
     fn set_link(&mut self, one: NodeId, other: NodeId, up: bool) -> Check {
         self.tell(&format!("link {one}-{other} {}", if up { "up" } else { "down" }));
+        // What is under way on a link that breaks is lost, or arrives much later.
+        let late = self.random.percent(self.trouble.ghosts);
+        let network = self.world.network.clone();
         self.world.set_link(one, other, up);
+        if !up && late {
+            self.world.network = network;
+            self.hold(|letter| {
+                (letter.from, letter.to) == (one, other) || (letter.to, letter.from) == (one, other)
+            });
+        }
         // A broken link is not always noticed; a new one always is.
-        if up || self.random.percent(70) {
+        if up || self.random.percent(self.trouble.noticed) {
             let consequences = self.world.hint(one, other, up);
             self.note(one, consequences)?;
             let consequences = self.world.hint(other, one, up);
@@ -410,6 +454,9 @@ impl Schedule {
     fn crash(&mut self, id: NodeId) -> Check {
         self.tell(&format!("{id} crashes"));
         self.world.crash(id);
+        if self.random.percent(self.trouble.ghosts) {
+            self.hold(|letter| letter.from == id);
+        }
         self.damaged.insert(id);
         let lost: Vec<Ticket> =
             self.asked_at.iter().filter(|(_, node)| **node == id).map(|(ticket, _)| *ticket).collect();
@@ -461,7 +508,10 @@ impl Schedule {
             Acks::All => self.world.configuration.in_sync.clone(),
             _ => self.world.members().collect(),
         };
-        let alive = candidates.into_iter().filter(|id| self.world.is_alive(*id)).collect::<Vec<_>>();
+        let mut alive = candidates.into_iter().filter(|id| self.world.is_alive(*id)).collect::<Vec<_>>();
+        if self.random.percent(90) {
+            alive.retain(|id| self.is_connected(*id));
+        }
         let Some(leader) = self.random.pick(&alive) else { return Ok(()) };
         self.failed_over |= leader != self.world.configuration.leader;
         self.world.configuration.epoch += 1;
@@ -536,13 +586,7 @@ impl Schedule {
         const ROUNDS_MAX: usize = 1000;
         let members: Vec<NodeId> = self.world.members().collect();
         self.world.network.iter_mut().for_each(|letter| letter.held = false);
-        for one in &members {
-            for other in members.iter().filter(|other| *other > one) {
-                if self.world.is_cut(*one, *other) {
-                    self.set_link(*one, *other, true)?;
-                }
-            }
-        }
+        self.mend_all()?;
         for id in &members {
             if !self.world.is_alive(*id) {
                 self.restart(*id)?;

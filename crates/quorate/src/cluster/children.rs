@@ -79,11 +79,7 @@ impl Children {
     /// request to stop.
     pub(super) fn stop(&mut self, signals: &mut Signals) {
         for node in self.nodes.iter().filter(|node| node.status.is_none()) {
-            if let Some(process) = Pid::from_raw(node.child.id() as i32) {
-                // A stopped process handles nothing until it goes on.
-                let _ = kill_process(process, Signal::TERM);
-                let _ = kill_process(process, Signal::CONT);
-            }
+            ask_to_stop(node.child.id());
         }
         let by = Instant::now() + STOP_WITHIN;
         while self.nodes.iter().any(|node| node.status.is_none()) {
@@ -100,6 +96,24 @@ impl Children {
             let _ = node.child.kill();
             node.status = node.child.wait().ok();
         }
+    }
+}
+
+/// Stops nodes that are no children of this process.
+pub(super) fn stop_strays(running: impl Fn() -> Vec<u32>) {
+    let strays = running();
+    strays.iter().for_each(|process| ask_to_stop(*process));
+    let by = Instant::now() + STOP_WITHIN;
+    while running().iter().any(|process| strays.contains(process)) && Instant::now() < by {
+        std::thread::sleep(LOOK_EVERY);
+    }
+}
+
+fn ask_to_stop(process: u32) {
+    if let Some(process) = Pid::from_raw(process as i32) {
+        // It may have ended. And one that was suspended handles nothing until it goes on.
+        let _ = kill_process(process, Signal::TERM);
+        let _ = kill_process(process, Signal::CONT);
     }
 }
 

@@ -120,7 +120,8 @@ pub(crate) fn run(args: &ClusterArgs) -> Result<()> {
     }
     say("stopping");
     children.stop(&mut signals);
-    folder.stop_strays(&settings);
+    // Nodes that somebody has started again are this cluster's nodes, if not this process's children.
+    children::stop_strays(|| folder.running(&settings));
     Ok(())
 }
 

@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
 use node::{Keyspace, NodeAddress};
-use rustix::process::{Pid, Signal, kill_process};
 use serde::{Deserialize, Serialize};
 use server::Config;
 use server::files::running_process;
+use server::holder::of_port;
 
 use super::ClusterArgs;
 
@@ -104,10 +104,13 @@ impl Settings {
             for (name, port) in self.ports(id).named() {
                 match TcpListener::bind((HOST, port)) {
                     Ok(_) => {}
-                    Err(error) if error.kind() == io::ErrorKind::AddrInUse => bail!(
-                        "port {port}, the {name} port of node {id}, is in use: stop the program that holds it, or \
-                         choose other ports with --{name}-port"
-                    ),
+                    Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
+                        let holder = of_port(port).unwrap_or_else(|| "another program".into());
+                        bail!(
+                            "port {port}, the {name} port of node {id}, is in use by {holder}: stop it, or choose \
+                             other ports with --{name}-port"
+                        )
+                    }
                     Err(error) => bail!("port {port}, the {name} port of node {id}, cannot be had: {error}"),
                 }
             }
@@ -243,14 +246,9 @@ impl Folder {
             .with_context(|| format!("cannot write {}", self.marker().display()))
     }
 
-    /// Asks nodes to stop that were started again by hand, and are no children of this process.
-    pub(super) fn stop_strays(&self, settings: &Settings) {
-        for id in settings.ids() {
-            let process = running_process(&self.node(id)).and_then(|process| Pid::from_raw(process as i32));
-            if let Some(process) = process {
-                let _ = kill_process(process, Signal::TERM);
-            }
-        }
+    /// The processes of nodes that run, whoever has started them.
+    pub(super) fn running(&self, settings: &Settings) -> Vec<u32> {
+        settings.ids().filter_map(|id| running_process(&self.node(id))).collect()
     }
 
     fn marker(&self) -> PathBuf {

@@ -2,10 +2,13 @@
 
 use std::fs;
 use std::net::{Ipv4Addr, TcpListener};
+use std::process::Stdio;
 
 use rustix::process::Signal;
 
-use super::support::{Cluster, cluster_command, free_ports, is_running, quorate, until};
+use super::support::{
+    Cluster, cluster_command, free_ports, is_running, quorate, request, signal, until, wait,
+};
 
 /// Starts a cluster that is to be refused, and gives back what it says.
 fn refusal(folder: &std::path::Path, base: u16, nodes: u16, more: &[&str]) -> String {
@@ -59,26 +62,21 @@ fn a_node_that_is_killed_is_told_once_and_can_be_started_again() {
     let (mut cluster, _) = Cluster::start(folder.path(), free_ports(9), 3);
     cluster.line();
     let killed = cluster.process(3);
-    super::support::signal(killed, Signal::KILL);
+    signal(killed, Signal::KILL);
     let told = cluster.line();
     assert!(told.starts_with("node 3 ended (killed by signal 9)"), "{told}");
     assert!(is_running(cluster.process(1)) && is_running(cluster.process(2)));
     assert_eq!(cluster.client(1).ask("PING"), "+PONG");
 
     let config = cluster.node(3).join("quorate.toml");
-    let mut again = quorate()
-        .arg("server")
-        .arg("--config")
-        .arg(config)
-        .stderr(std::process::Stdio::null())
-        .spawn()
-        .unwrap();
+    let mut again =
+        quorate().arg("server").arg("--config").arg(config).stderr(Stdio::null()).spawn().unwrap();
     until("node 3 runs again", || cluster.process(3) == again.id());
     until("node 3 is ready again", || cluster.health(3).0 == 200);
 
     // It is a node of this cluster, so it is stopped with it, though another has started it.
     assert_eq!(cluster.stop(Signal::TERM), 0);
-    assert_eq!(super::support::wait(&mut again), 0);
+    assert_eq!(wait(&mut again), 0);
 }
 
 #[test]
@@ -86,7 +84,7 @@ fn nodes_end_when_the_cluster_is_killed() {
     let folder = tempfile::tempdir().unwrap();
     let (mut cluster, _) = Cluster::start(folder.path(), free_ports(6), 2);
     let processes = [cluster.process(1), cluster.process(2)];
-    super::support::signal(cluster.own_process(), Signal::KILL);
+    signal(cluster.own_process(), Signal::KILL);
     cluster.stop(Signal::KILL);
     until("both nodes end", || !processes.into_iter().any(is_running));
 }
@@ -129,4 +127,32 @@ fn a_folder_of_another_cluster_is_refused_and_the_difference_named() {
     let told = refusal(folder.path(), base, 1, &keyspace);
     assert!(told.contains("--keyspace") && told.contains("cache:"), "{told}");
     assert!(told.trim_end().lines().count() == 1, "{told}");
+}
+
+#[test]
+fn what_one_node_takes_all_nodes_serve_also_when_the_first_was_killed() {
+    let folder = tempfile::tempdir().unwrap();
+    let (cluster, _) = Cluster::start(folder.path(), free_ports(9), 3);
+    // Long enough to travel between nodes in many pieces.
+    let value = vec![b'v'; 5_000_000];
+    let mut second = cluster.client(2);
+    second.send(request(&[b"SET", b"large", &value]));
+    assert_eq!(second.line(), "+OK");
+    for number in 0..100 {
+        assert_eq!(cluster.client(number % 3 + 1).ask("INCR counter"), format!(":{}", number + 1));
+    }
+    for id in 1..=3 {
+        assert_eq!(cluster.client(id).ask("STRLEN large"), ":5000000");
+    }
+
+    signal(cluster.process(1), Signal::KILL);
+    let config = cluster.node(1).join("quorate.toml");
+    until("it has ended", || !is_running(cluster.process(1)));
+    let mut again =
+        quorate().arg("server").arg("--config").arg(config).stderr(Stdio::null()).spawn().unwrap();
+    until("node 1 is ready again", || cluster.process(1) == again.id() && cluster.health(1).0 == 200);
+    assert_eq!(cluster.client(1).ask("INCR counter"), ":101", "nothing acknowledged is lost");
+    assert_eq!(cluster.client(3).ask("STRLEN large"), ":5000000");
+    signal(again.id(), Signal::TERM);
+    assert_eq!(wait(&mut again), 0);
 }

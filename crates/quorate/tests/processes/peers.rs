@@ -134,3 +134,48 @@ fn cluster_in(hello: &[u8]) -> String {
     let length = u32::from_le_bytes(hello[11..15].try_into().unwrap()) as usize;
     String::from_utf8(hello[15..15 + length].to_vec()).unwrap()
 }
+
+/// A connection to a node on which the test has proved to be node 2, byte by byte.
+fn linked(server: &Server, cluster: &str) -> TcpStream {
+    let mut stream = connect(server.peer_port);
+    let (dialer, hello) = Dialer::new(Identity::new(cluster, 2, SECRET.as_bytes()).unwrap(), [7; 16]);
+    let mut bytes = Vec::new();
+    frame::append(&mut bytes, |out| out.extend_from_slice(&hello));
+    stream.set_nodelay(true).unwrap();
+    for byte in bytes {
+        stream.write_all(&[byte]).unwrap();
+    }
+    let challenge = receive(&mut stream).expect("a Challenge");
+    let (proof, id) = dialer.on_challenge(&challenge, |id| id == 1).unwrap();
+    assert_eq!(id, 1);
+    send(&mut stream, &proof);
+    stream
+}
+
+#[test]
+fn a_peer_is_linked_a_newer_link_replaces_the_older_and_nonsense_ends_it() {
+    let server = node_with_a_missing_peer();
+    let cluster = cluster_of_two();
+    let links = || server.metric("quorate_peer_links");
+
+    let mut older = linked(&server, &cluster);
+    until("the link is up", || links() == 1);
+    let mut newer = linked(&server, &cluster);
+    assert!(is_closed(&mut older));
+    assert_eq!(links(), 1);
+
+    send(&mut newer, b"no message of a peer");
+    assert!(is_closed(&mut newer));
+    until("the link is down", || links() == 0);
+    assert!(server.log().contains("link to node 2 is down: a message cannot be read"), "{}", server.log());
+    assert_eq!(server.client().ask("PING"), "+PONG");
+}
+
+/// The name under which the nodes of [`Server::start_one_of_two`] know their cluster.
+fn cluster_of_two() -> String {
+    let base = free_ports(6);
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, base + 2)).unwrap();
+    let _second = Server::start_one_of_two(2, base);
+    let (mut stream, _) = listener.accept().unwrap();
+    cluster_in(&receive(&mut stream).expect("a Hello"))
+}

@@ -13,6 +13,9 @@ use crate::worker::Turn;
 /// Most bytes that one client's input may take of a turn, so that nobody waits long for his own.
 const TURN_BYTES_MAX: usize = 256 << 10;
 
+/// How long a client that has ended its input may wait for its last replies.
+const LAST_REPLIES_US_MAX: u64 = 10_000_000;
+
 /// How fast a large request must arrive: each millisecond beyond the timeout must have brought this much.
 const REQUEST_BYTES_PER_MS: usize = 100;
 
@@ -27,9 +30,10 @@ pub(super) struct Connection {
     outlet: Outlet,
     /// When the request whose beginning is in `input` began, if one is.
     partial_since_us: Option<u64>,
-    pub(super) heard_us: u64,
+    /// When it has last sent something or taken a reply.
+    heard_us: u64,
     /// When its input ended, if it has.
-    pub(super) ended_us: Option<u64>,
+    ended_us: Option<u64>,
     /// The socket may hold more.
     has_unread: bool,
     /// The client has closed its side: read on until the end is seen.
@@ -86,6 +90,7 @@ impl Connection {
     pub(super) fn has_more_input(&self) -> bool {
         self.is_put_off || self.has_unread
     }
+
     /// Gives the node what has arrived, up to a turn's share and as far as the node wants it.
     pub(super) fn take_input(&mut self, turn: &mut Turn<'_>) -> Standing {
         if self.is_put_off {
@@ -195,8 +200,23 @@ impl Connection {
     }
 
     /// Writes as much of the output as the socket takes, and tells how much.
-    pub(super) fn write(&mut self, output: &mut Output) -> io::Result<usize> {
-        self.outlet.write(&mut self.socket, &mut output.bytes)
+    pub(super) fn write(&mut self, output: &mut Output, now_us: u64) -> io::Result<usize> {
+        let count = self.outlet.write(&mut self.socket, &mut output.bytes)?;
+        if count > 0 {
+            self.heard_us = now_us;
+        }
+        Ok(count)
+    }
+
+    /// True when nothing has come or gone for so long.
+    pub(super) fn is_idle(&self, now_us: u64, timeout_seconds: u64) -> bool {
+        timeout_seconds > 0 && now_us.saturating_sub(self.heard_us) / 1_000_000 > timeout_seconds
+    }
+
+    /// True when its input has ended and its last replies, which it could have, do not come.
+    pub(super) fn is_forgotten(&self, now_us: u64) -> bool {
+        let is_late = |since: u64| now_us.saturating_sub(since) > LAST_REPLIES_US_MAX;
+        !self.outlet.is_blocked && self.ended_us.is_some_and(is_late)
     }
 
     /// True when the request that has begun takes too long to arrive.

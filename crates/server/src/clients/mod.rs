@@ -29,9 +29,6 @@ use crate::worker::{CLIENT_TOKENS, Turn};
 /// Most clients that are let in per turn.
 const TURN_ACCEPTS_MAX: usize = 64;
 
-/// How long a client that has ended its input may wait for its last replies.
-const LAST_REPLIES_US_MAX: u64 = 10_000_000;
-
 /// Buffers that have grown larger than this are given back when they are not needed.
 const RETAINED_BYTES_MAX: usize = 16 << 10;
 
@@ -191,7 +188,7 @@ impl Clients {
         let Some(output) = turn.node.output(id) else {
             return self.close(id, turn);
         };
-        match connection.write(output) {
+        match connection.write(output, turn.now.monotonic_us) {
             Ok(count) => turn.counters.client_bytes_out += count as u64,
             Err(_) => return self.close(id, turn),
         }
@@ -219,7 +216,7 @@ impl Clients {
         if let Some(output) = turn.node.output(id) {
             output.bytes.extend_from_slice(error);
             if let Some(connection) = connection_of(&mut self.connections, id) {
-                let _ = connection.write(output);
+                let _ = connection.write(output, turn.now.monotonic_us);
             }
         }
         self.close(id, turn);
@@ -248,17 +245,13 @@ impl Clients {
             if let Some(output) = turn.node.output(id) {
                 shrink(&mut output.bytes);
             }
-            let silent_us = now_us.saturating_sub(connection.heard_us);
             if connection.is_too_slow(now_us, self.request_timeout_ms) {
                 turn.counters.clients_too_slow += 1;
                 self.refuse(id, b"-ERR the request took too long to arrive\r\n", turn);
-            } else if idle_timeout_seconds > 0 && silent_us > idle_timeout_seconds.saturating_mul(1_000_000) {
+            } else if connection.is_idle(now_us, idle_timeout_seconds) {
                 turn.counters.clients_idle += 1;
                 self.close(id, turn);
-            } else if connection
-                .ended_us
-                .is_some_and(|since| now_us.saturating_sub(since) > LAST_REPLIES_US_MAX)
-            {
+            } else if connection.is_forgotten(now_us) {
                 self.close(id, turn);
             }
         }

@@ -1,10 +1,12 @@
 //! HTTP beside the worker: connections on an ordinary asynchronous stack, in one thread of its own.
 //!
 //! It shares nothing with the worker but the [`Caller`]'s channel, so that a slow or busy HTTP client takes no
-//! time of the Redis clients' but that of its own commands. Connections are limited in number, and in how long
-//! a head or a body may take to arrive.
+//! time of the Redis clients' but that of its own commands. Connections are limited in number, in how long a
+//! head or a body may take to arrive, and in how much all bodies take together.
 
+mod access;
 mod answer;
+mod fields;
 mod routes;
 
 use std::convert::Infallible;
@@ -18,6 +20,7 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Request, Response};
 use hyper_util::rt::{TokioIo, TokioTimer};
+use rustix::net::sockopt::set_tcp_user_timeout;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, oneshot};
 
@@ -28,6 +31,9 @@ use crate::config::Config;
 
 /// How long a request's head may take, and how long a connection may be silent between two requests.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// A client that takes nothing of its answer for so long is cut off.
+const SILENCE_MS_MAX: u32 = 30_000;
 
 /// How long to wait when the system lets nobody in, as when it is out of file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -93,6 +99,7 @@ async fn accept(listener: TcpListener, routes: Arc<Routes>, permits: Arc<Semapho
 /// Serves one connection to its end. That it breaks concerns nobody else.
 async fn serve(socket: TcpStream, routes: Arc<Routes>) {
     let _ = socket.set_nodelay(true);
+    let _ = set_tcp_user_timeout(&socket, SILENCE_MS_MAX);
     let service = service_fn(move |request: Request<Incoming>| {
         let routes = Arc::clone(&routes);
         async move {

@@ -15,22 +15,20 @@
 
 use std::time::Duration;
 
-use base64::Engine;
-use base64::prelude::BASE64_STANDARD;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
-use hyper::body::Incoming;
-use hyper::header::{AUTHORIZATION, HOST, ORIGIN};
-use hyper::{HeaderMap, Method, Request, StatusCode};
+use hyper::body::{Body, Incoming};
+use hyper::{Method, Request, StatusCode};
 use kv::Reply;
 use kv::codec::Reader;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
-use serde_json::{Map, Value, json};
-use tokio::sync::oneshot;
-use wire::handshake::secret_matches;
+use serde_json::{Value, json};
+use tokio::sync::{Semaphore, SemaphorePermit, oneshot};
 use wire::resp::ArgumentsBuffer;
 
+use super::access::{require, same_origin};
 use super::answer::{Answer, Refusal};
+use super::fields::{bytes_of, key_of, named};
 use crate::bridge::{Call, Caller};
 use crate::config::Config;
 
@@ -40,6 +38,9 @@ const GRACE: Duration = Duration::from_secs(1);
 /// What a body holds beside the value.
 const BODY_BYTES_BEYOND_VALUE: usize = 256 << 10;
 
+/// The unit in which memory for bodies is shared out.
+const BODY_UNIT_BYTES: u64 = 4 << 10;
+
 /// Everything that answering needs.
 pub(super) struct Routes {
     caller: Caller,
@@ -48,6 +49,9 @@ pub(super) struct Routes {
     value_bytes_max: usize,
     answer_timeout: Duration,
     body_timeout: Duration,
+    /// What all bodies that are being read or worked on may take together.
+    body_units: Semaphore,
+    body_units_max: u64,
 }
 
 #[derive(Deserialize)]
@@ -73,6 +77,7 @@ struct Replicate {
 impl Routes {
     pub(super) fn new(config: &Config, caller: Caller) -> Routes {
         let limits = &config.limits;
+        let body_units_max = (limits.http_bytes_max as u64 / BODY_UNIT_BYTES).max(1);
         Routes {
             caller,
             secret: config.secret.clone(),
@@ -80,6 +85,8 @@ impl Routes {
             value_bytes_max: limits.value_bytes_max,
             answer_timeout: Duration::from_millis(limits.command_timeout_ms) + GRACE,
             body_timeout: Duration::from_millis(limits.request_timeout_ms),
+            body_units: Semaphore::new(body_units_max as usize),
+            body_units_max,
         }
     }
 
@@ -90,16 +97,18 @@ impl Routes {
         match path.as_str() {
             // Whoever balances load asks this one, and has no password.
             "/health" if request.method() != Method::DELETE => {
-                only(request.method(), &[Method::GET, Method::HEAD], "GET")?;
+                only(request.method(), &[Method::GET, Method::HEAD], "GET, DELETE")?;
                 self.health().await
             }
             "/replicate" if request.method() != Method::DELETE => {
-                only(request.method(), &[Method::POST], "POST")?;
-                self.require_secret(request.headers())?;
+                only(request.method(), &[Method::POST], "POST, DELETE")?;
+                require(request.headers(), &self.secret, "cluster's secret")?;
                 self.replicate(request).await
             }
             _ => {
-                self.require_password(request.headers())?;
+                if let Some(password) = &self.password {
+                    require(request.headers(), password, "password")?;
+                }
                 self.answer_client(&path, request).await
             }
         }
@@ -113,7 +122,9 @@ impl Routes {
                 Ok(index())
             }
             // Every path but the root is a key to delete, also one that has another meaning.
-            _ if method == Method::DELETE => self.delete(key_of(&path[1..], query)?).await,
+            _ if method == Method::DELETE => {
+                self.delete(key_of(path.strip_prefix('/').unwrap_or_default(), query)?).await
+            }
             "/put" => {
                 only(method, &[Method::POST], "POST, DELETE")?;
                 self.put(request).await
@@ -138,7 +149,7 @@ impl Routes {
     }
 
     async fn put(&self, request: Request<Incoming>) -> Result<Answer, Refusal> {
-        let put: Put = self.body(request).await?;
+        let (put, _permit): (Put, _) = self.body(request).await?;
         let key = bytes_of("key", put.key, put.key_base64)?;
         let value = bytes_of("value", put.value, put.value_base64)?;
         self.check_length(&value)?;
@@ -183,7 +194,7 @@ impl Routes {
     }
 
     async fn replicate(&self, request: Request<Incoming>) -> Result<Answer, Refusal> {
-        let record: Replicate = self.body(request).await?;
+        let (record, _permit): (Replicate, _) = self.body(request).await?;
         let key = bytes_of("key", record.key, record.key_base64)?;
         let value = bytes_of("value", record.value, record.value_base64)?;
         self.check_length(&value)?;
@@ -231,25 +242,39 @@ impl Routes {
         }
     }
 
-    async fn body<T: DeserializeOwned>(&self, request: Request<Incoming>) -> Result<T, Refusal> {
+    /// Reads a body. What comes with it is to be kept until its contents are no longer needed.
+    async fn body<T: DeserializeOwned>(
+        &self,
+        request: Request<Incoming>,
+    ) -> Result<(T, SemaphorePermit<'_>), Refusal> {
         // Base64 takes a third more than the value; escapes in JSON may take as much again.
         let bytes_max = self.value_bytes_max * 2 + BODY_BYTES_BEYOND_VALUE;
-        let collected = Limited::new(request.into_body(), bytes_max).collect();
-        let body = match tokio::time::timeout(self.body_timeout, collected).await {
-            Ok(Ok(body)) => body.to_bytes(),
-            Ok(Err(error)) if error.is::<LengthLimitError>() => {
+        let announced = request.body().size_hint().upper().unwrap_or(bytes_max as u64);
+        if announced > bytes_max as u64 {
+            return Err(Refusal::too_large("body", bytes_max));
+        }
+        let units = announced.div_ceil(BODY_UNIT_BYTES).min(self.body_units_max);
+        let arrival = async {
+            let permit = self.body_units.acquire_many(units as u32).await;
+            (permit, Limited::new(request.into_body(), bytes_max).collect().await)
+        };
+        let (permit, body) = match tokio::time::timeout(self.body_timeout, arrival).await {
+            Ok((Ok(permit), Ok(body))) => (permit, body.to_bytes()),
+            Ok((_, Err(error))) if error.is::<LengthLimitError>() => {
                 return Err(Refusal::too_large("body", bytes_max));
             }
-            Ok(Err(error)) => {
+            Ok((_, Err(error))) => {
                 return Err(Refusal::bad_request(format!("the body did not arrive whole: {error}")));
             }
-            Err(_) => {
-                let error = "the body took too long to arrive";
+            Ok((Err(_), _)) | Err(_) => {
+                let error = "the body took too long to arrive, or too many others are arriving";
                 return Err(Refusal::new(StatusCode::REQUEST_TIMEOUT, "TIMEOUT", error));
             }
         };
-        serde_json::from_slice(&body)
-            .map_err(|error| Refusal::bad_request(format!("the body is not as expected: {error}")))
+        let content = serde_json::from_slice(&body);
+        let content =
+            content.map_err(|error| Refusal::bad_request(format!("the body is not as expected: {error}")))?;
+        Ok((content, permit))
     }
 
     fn check_length(&self, value: &[u8]) -> Result<(), Refusal> {
@@ -258,47 +283,6 @@ impl Routes {
         }
         Ok(())
     }
-
-    fn require_secret(&self, headers: &HeaderMap) -> Result<(), Refusal> {
-        match credentials(headers) {
-            Some(given) if secret_matches(&given, self.secret.as_bytes()) => Ok(()),
-            Some(_) => Err(Refusal::unauthorized("that is not the cluster's secret")),
-            None => Err(Refusal::unauthorized("this needs Authorization: Bearer with the cluster's secret")),
-        }
-    }
-
-    fn require_password(&self, headers: &HeaderMap) -> Result<(), Refusal> {
-        let Some(password) = &self.password else { return Ok(()) };
-        match credentials(headers) {
-            Some(given) if secret_matches(&given, password.as_bytes()) => Ok(()),
-            Some(_) => Err(Refusal::unauthorized("that is not the password")),
-            None => {
-                Err(Refusal::unauthorized("this needs Authorization: Bearer with the password, or Basic"))
-            }
-        }
-    }
-}
-
-/// What the caller says to know: the token of `Bearer`, the password of `Basic`.
-fn credentials(headers: &HeaderMap) -> Option<Vec<u8>> {
-    let (scheme, given) = headers.get(AUTHORIZATION)?.to_str().ok()?.split_once(' ')?;
-    if scheme.eq_ignore_ascii_case("bearer") {
-        return Some(given.trim().as_bytes().to_vec());
-    }
-    let pair = BASE64_STANDARD.decode(given.trim()).ok().filter(|_| scheme.eq_ignore_ascii_case("basic"))?;
-    let colon = pair.iter().position(|byte| *byte == b':')?;
-    Some(pair[colon + 1..].to_vec())
-}
-
-/// Refuses what a page of another site sends through somebody's browser, which reaches what only he can reach.
-fn same_origin(headers: &HeaderMap) -> Result<(), Refusal> {
-    let Some(origin) = headers.get(ORIGIN) else { return Ok(()) };
-    let host = headers.get(HOST).and_then(|host| host.to_str().ok());
-    let from = origin.to_str().ok().and_then(|origin| origin.split_once("://")).map(|(_, host)| host);
-    if from.is_some() && from == host {
-        return Ok(());
-    }
-    Err(Refusal::new(StatusCode::FORBIDDEN, "ORIGIN", "pages of other sites may not use this"))
 }
 
 fn only(method: &Method, allowed: &[Method], told: &'static str) -> Result<(), Refusal> {
@@ -317,64 +301,6 @@ fn index() -> Answer {
     Answer::json(StatusCode::OK, &json!({ "name": "quorate", "endpoints": endpoints }))
 }
 
-/// The key that a path names.
-fn key_of(encoded: &str, query: Option<&str>) -> Result<Vec<u8>, Refusal> {
-    if query.is_some() {
-        return Err(Refusal::bad_request(
-            "this path takes no query; a question mark in a key is written %3F",
-        ));
-    }
-    if encoded.is_empty() {
-        return Err(Refusal::bad_request("the path names no key"));
-    }
-    percent_decoded(encoded.as_bytes()).ok_or_else(|| {
-        Refusal::bad_request("a percent sign in a key is written %25; others begin two hex digits")
-    })
-}
-
-fn percent_decoded(encoded: &[u8]) -> Option<Vec<u8>> {
-    let digit = |byte: &u8| char::from(*byte).to_digit(16).map(|digit| digit as u8);
-    let mut decoded = Vec::with_capacity(encoded.len());
-    let mut rest = encoded;
-    loop {
-        rest = match rest {
-            [] => return Some(decoded),
-            [b'%', high, low, rest @ ..] => {
-                decoded.push(digit(high)? << 4 | digit(low)?);
-                rest
-            }
-            [b'%', ..] => return None,
-            [byte, rest @ ..] => {
-                decoded.push(*byte);
-                rest
-            }
-        };
-    }
-}
-
-/// A field of a body that is given either as text or as base64.
-fn bytes_of(name: &str, text: Option<String>, base64: Option<String>) -> Result<Vec<u8>, Refusal> {
-    match (text, base64) {
-        (Some(text), None) => Ok(text.into_bytes()),
-        (None, Some(base64)) => BASE64_STANDARD
-            .decode(base64)
-            .map_err(|error| Refusal::bad_request(format!("\"{name}_base64\" is not base64: {error}"))),
-        (None, None) => Err(Refusal::bad_request(format!("the body has no \"{name}\""))),
-        (Some(_), Some(_)) => {
-            Err(Refusal::bad_request(format!("the body has both \"{name}\" and \"{name}_base64\"")))
-        }
-    }
-}
-
-/// Bytes as a field: as text if they are text.
-fn named(name: &str, bytes: &[u8]) -> Map<String, Value> {
-    let (name, value) = match std::str::from_utf8(bytes) {
-        Ok(text) => (name.to_owned(), text.to_owned()),
-        Err(_) => (format!("{name}_base64"), BASE64_STANDARD.encode(bytes)),
-    };
-    Map::from_iter([(name, Value::String(value))])
-}
-
 fn next<'a>(reader: &mut Reader<'a>) -> Result<Reply<'a>, Refusal> {
     Reply::decode(reader).map_err(|_| unexpected())
 }
@@ -389,59 +315,4 @@ fn integer(reader: &mut Reader<'_>) -> Result<i64, Refusal> {
 fn unexpected() -> Refusal {
     let error = "the node's answer is not of the expected kind; the command may have taken effect";
     Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, "INTERNAL", error)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn keys_in_paths_are_decoded_to_any_bytes() {
-        let key = |path| key_of(path, None).unwrap();
-        assert_eq!(key("plain"), b"plain");
-        assert_eq!(key("a/b%2Fc+d"), b"a/b/c+d");
-        assert_eq!(key("%00%ff%C3%BC"), b"\x00\xff\xc3\xbc");
-        for wrong in ["", "%", "%f", "%zz", "a%"] {
-            assert!(key_of(wrong, None).is_err(), "{wrong}");
-        }
-        assert!(key_of("a", Some("b")).is_err());
-    }
-
-    #[test]
-    fn credentials_are_taken_from_both_schemes() {
-        let given = |value: &str| {
-            let mut headers = HeaderMap::new();
-            headers.insert(AUTHORIZATION, value.parse().unwrap());
-            credentials(&headers)
-        };
-        assert_eq!(given("Bearer word").as_deref(), Some(&b"word"[..]));
-        assert_eq!(given("bearer  word ").as_deref(), Some(&b"word"[..]));
-        assert_eq!(given("Basic dXNlcjpwYTpzcw==").as_deref(), Some(&b"pa:ss"[..]));
-        for wrong in ["word", "Basic !!", "Basic dXNlcg==", "Digest dXNlcjpwYTpzcw=="] {
-            assert_eq!(given(wrong), None, "{wrong}");
-        }
-    }
-
-    #[test]
-    fn pages_of_other_sites_are_turned_away() {
-        let check = |origin: &str| {
-            let mut headers = HeaderMap::new();
-            headers.insert(HOST, "127.0.0.1:8000".parse().unwrap());
-            headers.insert(ORIGIN, origin.parse().unwrap());
-            same_origin(&headers).is_ok()
-        };
-        assert!(check("http://127.0.0.1:8000"));
-        assert!(!check("http://example.org") && !check("null"));
-        assert!(same_origin(&HeaderMap::new()).is_ok());
-    }
-
-    #[test]
-    fn what_is_no_text_travels_as_base64() {
-        assert_eq!(named("value", b"text")["value"], "text");
-        assert_eq!(named("value", b"\xff")["value_base64"], "/w==");
-        assert_eq!(bytes_of("value", None, Some("/w==".into())).unwrap(), b"\xff");
-        assert!(bytes_of("value", None, Some("?".into())).is_err());
-        assert!(bytes_of("value", None, None).is_err());
-        assert!(bytes_of("value", Some("a".into()), Some("YQ==".into())).is_err());
-    }
 }

@@ -65,6 +65,13 @@ pub(super) enum Fault {
     Refused(String),
 }
 
+impl Fault {
+    /// It has not proved in time whose it is.
+    pub(super) fn late() -> Fault {
+        Fault::Broken(io::Error::new(io::ErrorKind::TimedOut, "the handshake took too long"))
+    }
+}
+
 impl From<io::Error> for Fault {
     fn from(error: io::Error) -> Self {
         Fault::Broken(error)

@@ -53,6 +53,7 @@ pub(crate) struct Peers {
     connections: Vec<Option<Connection>>,
     /// Which connections go on in the next turn without a new event.
     unfinished: Vec<usize>,
+    serving: Vec<usize>,
     resolver: Resolver,
     limiter: Limiter,
 }
@@ -69,8 +70,8 @@ struct Peer {
     /// When to dial, unless a dial is under way or the link is up.
     dial_at_us: Option<u64>,
     pause_us: u64,
-    /// That it cannot be reached has been logged.
-    is_told: bool,
+    /// Why there is no link, as it was logged last. None while there is one, and at the start.
+    told: Option<String>,
 }
 
 impl Peers {
@@ -85,13 +86,14 @@ impl Peers {
             link: None,
             dial_at_us: (own > entry.id).then_some(0),
             pause_us: PAUSE_US,
-            is_told: false,
+            told: None,
         };
         Peers {
             identity,
             peers: others.map(peer).collect(),
             connections: Vec::new(),
             unfinished: Vec::new(),
+            serving: Vec::new(),
             resolver,
             limiter: Limiter::default(),
         }
@@ -123,7 +125,7 @@ impl Peers {
         for index in 0..self.connections.len() {
             let stranger = self.connections[index].as_ref().filter(|connection| connection.link().is_none());
             if stranger.is_some_and(|connection| connection.deadline_us <= now_us) {
-                self.close(index, Fault::Refused("the handshake took too long".into()), turn);
+                self.close(index, Fault::late(), turn);
             }
         }
         while let Some((id, found)) = self.resolver.next() {
@@ -226,15 +228,17 @@ impl Peers {
 
     /// Goes on with those whose input was not finished in the last turn.
     pub(crate) fn serve_unfinished(&mut self, turn: &mut Turn<'_>) {
-        for index in std::mem::take(&mut self.unfinished) {
-            self.serve(index, turn);
+        std::mem::swap(&mut self.unfinished, &mut self.serving);
+        for position in 0..self.serving.len() {
+            self.serve(self.serving[position], turn);
         }
+        self.serving.clear();
     }
 
     fn serve(&mut self, index: usize, turn: &mut Turn<'_>) {
         match self.read(index, turn) {
-            Ok(true) => self.unfinished.push(index),
-            Ok(false) => {}
+            Ok(true) if !self.unfinished.contains(&index) => self.unfinished.push(index),
+            Ok(_) => {}
             Err(fault) => self.close(index, fault, turn),
         }
     }
@@ -327,7 +331,7 @@ impl Peers {
         let peer = &mut self.peers[position];
         peer.link = Some(index);
         peer.dial_at_us = None;
-        peer.is_told = false;
+        peer.told = None;
         if let Some(connection) = &mut self.connections[index] {
             connection.establish(id);
             tracing::info!("link to node {id} is up ({})", connection.address);
@@ -357,16 +361,13 @@ impl Peers {
             turn.node.peer_link(id, false);
             if let Some(peer) = self.peers.iter_mut().find(|peer| peer.id == id) {
                 peer.link = None;
-                peer.is_told = true;
+                peer.told = Some(fault.to_string());
                 if link.has_spoken {
                     peer.pause_us = PAUSE_US;
                 }
             }
             self.dial_later(id, &fault, now_us);
         } else if let Some(id) = connection.dialled {
-            if let Fault::Refused(text) = &fault {
-                self.limiter.warn(now_us, || format!("no link to node {id} at {address}: {text}"));
-            }
             self.dial_later(id, &fault, now_us);
         } else {
             turn.counters.strangers += 1;
@@ -380,14 +381,17 @@ impl Peers {
         if !peer.is_dialled || peer.link.is_some() {
             return;
         }
-        // While the cluster starts, everybody is missed for a moment.
-        if !peer.is_told && peer.pause_us > PAUSE_US_TOLD {
-            peer.is_told = true;
-            tracing::info!(
-                "node {id} cannot be reached at {}:{}: {fault}; trying again",
-                peer.host,
-                peer.port
-            );
+        // That a node is away is told once; what it is refused for, whenever that changes. And while the
+        // cluster starts, everybody is away for a moment.
+        let text = fault.to_string();
+        let is_news = match fault {
+            Fault::Broken(_) => peer.told.is_none() && peer.pause_us > PAUSE_US_TOLD,
+            Fault::Refused(_) => peer.told.as_ref() != Some(&text),
+        };
+        if is_news {
+            let Peer { host, port, .. } = &peer;
+            tracing::warn!("no link to node {id} at {host}:{port}: {text}; trying again and again");
+            peer.told = Some(text);
         }
         // Between half the pause and all of it, so that nodes that broke off together do not return together.
         let jitter = getrandom::u64().unwrap_or(0) % (peer.pause_us / 2);

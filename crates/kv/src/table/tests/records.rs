@@ -98,3 +98,14 @@ fn lookups_are_counted() {
     let statistics = store.table.statistics();
     assert_eq!((statistics.hits, statistics.misses), (4, 4));
 }
+
+#[test]
+fn warming_changes_nothing() {
+    let mut store = Store::new();
+    store.set("k", "v");
+    let (digest, statistics) = (store.table.digest(), store.table.statistics());
+    assert_eq!(store.table.warm(&Command::Get { key: b"k" }), 1);
+    assert_eq!(store.table.warm(&plain_set(b"missing", b"v")), 0);
+    assert_eq!(store.table.warm(&Command::Size), 0);
+    assert_eq!((store.table.digest(), store.table.statistics()), (digest, statistics));
+}

@@ -1,0 +1,202 @@
+//! Whatever strangers, broken clients and hostile ones send: that connection alone pays for it.
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpStream};
+
+use redis::{Commands, Connection};
+
+use crate::support::{Cluster, ask, connect, until};
+
+/// Everything until the server closes.
+fn rest(stream: &mut TcpStream) -> String {
+    let mut bytes = Vec::new();
+    // A reset closes as well.
+    let _ = stream.read_to_end(&mut bytes);
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// Sends bytes on a connection of their own, and tells what is answered until the server closes.
+fn answer_to(cluster: &Cluster, bytes: &[u8]) -> String {
+    let mut stream = cluster.raw(1);
+    stream.write_all(bytes).unwrap();
+    rest(&mut stream)
+}
+
+fn is_served(connection: &mut Connection) -> bool {
+    ask(connection, "SET alive 1") == "OK" && ask(connection, "GET alive") == "\"1\""
+}
+
+#[test]
+fn keys_and_values_over_the_limits_are_refused_by_name_and_the_connection_goes_on() {
+    let cluster = Cluster::start_with(3, &["prefix= acks=majority"], "value_bytes_max = 1000000");
+    for id in [1, 2] {
+        let mut connection = cluster.client(id);
+        let too_long = vec![b'k'; 65_537];
+        let refused = connection.set::<_, _, ()>(&too_long, "v").unwrap_err().to_string();
+        assert!(refused.contains("key is 65537 bytes long; at most 65536 are allowed"), "{refused}");
+        let refused = connection.get::<_, Option<String>>(&too_long).unwrap_err().to_string();
+        assert!(refused.contains("key is 65537 bytes long"), "{refused}");
+        assert_eq!(
+            ask(&mut connection, "SETRANGE k 1000000 x"),
+            "-ERR string exceeds maximum allowed size (proto-max-bulk-len)"
+        );
+        assert_eq!(ask(&mut connection, "SETRANGE k 999999 x"), "1000000");
+        assert!(ask(&mut connection, "APPEND k x").starts_with("-ERR"));
+        assert!(is_served(&mut connection));
+    }
+    // A value that is longer than any argument may be ends the connection, as in Redis.
+    let told = answer_to(&cluster, b"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$1000001\r\n");
+    assert_eq!(told, "-ERR Protocol error: invalid bulk length\r\n");
+}
+
+#[test]
+fn a_million_arguments_in_one_command_are_carried_out() {
+    let cluster = Cluster::start(3, &["prefix= acks=majority"]);
+    let mut connection = cluster.client(2);
+    let mut command = redis::cmd("MSET");
+    (0..500_000).for_each(|number| drop(command.arg(number).arg("v")));
+    command.query::<()>(&mut connection).unwrap();
+    assert_eq!(ask(&mut connection, "DBSIZE"), "500000");
+    assert_eq!(ask(&mut connection, "GET 499999"), "\"v\"");
+
+    let told = answer_to(&cluster, b"*1048577\r\n");
+    assert_eq!(told, "-ERR Protocol error: invalid multibulk length\r\n", "more are refused by their number");
+}
+
+#[test]
+fn what_is_not_the_protocol_is_answered_and_closed() {
+    let cluster = Cluster::start(1, &[]);
+    let cases: [(&[u8], &str); 9] = [
+        (b"*x\r\n", "invalid multibulk length"),
+        (b"*99999999999\r\n", "invalid multibulk length"),
+        (b"*1\r\n$-1\r\n", "invalid bulk length"),
+        (b"*1\r\n$x\r\n", "invalid bulk length"),
+        (b"*1\r\n$9999999999999\r\n", "invalid bulk length"),
+        (b"*1\r\n:1\r\n", "expected '$', got ':'"),
+        (b"*1\r\n$1\r\nabc", "expected a line end"),
+        (b"SET \"k\r\n", "unbalanced quotes in request"),
+        (&[b'x'; 70_000], "too big inline request"),
+    ];
+    for (bytes, expected) in cases {
+        let told = answer_to(&cluster, bytes);
+        assert!(
+            told.starts_with("-ERR Protocol error: ") && told.contains(expected),
+            "{told:?}, not {expected}"
+        );
+    }
+    // Requests before the broken one are answered.
+    let told = answer_to(&cluster, b"PING\r\n*1\r\n$-1\r\nPING\r\n");
+    assert_eq!(told, "+PONG\r\n-ERR Protocol error: invalid bulk length\r\n");
+    // A negative number of arguments is no request at all, as in Redis.
+    let told = answer_to(&cluster, b"*-1\r\n*0\r\n\r\nPING\r\nQUIT\r\n");
+    assert_eq!(told, "+PONG\r\n+OK\r\n");
+    assert!(is_served(&mut cluster.client(1)));
+}
+
+#[test]
+fn clients_that_leave_in_the_middle_of_a_request_are_forgotten() {
+    let cluster = Cluster::start(1, &[]);
+    for number in 0..200 {
+        let mut stream = cluster.raw(1);
+        let half: [&[u8]; 4] = [b"*3\r\n$3\r\nSET\r\n$1", b"*", b"PI", b"*2\r\n$3\r\nGET\r\n$100000\r\nabc"];
+        stream.write_all(half[number % 4]).unwrap();
+        if number % 2 == 0 {
+            stream.shutdown(Shutdown::Write).unwrap();
+        }
+    }
+    let mut connection = cluster.client(1);
+    until("all but one are gone", || ask(&mut connection, "CLIENT LIST").matches("id=").count() == 1);
+    assert!(is_served(&mut connection));
+}
+
+#[test]
+fn a_request_that_drips_in_is_not_waited_for() {
+    let cluster = Cluster::start_with(1, &[], "request_timeout_ms = 300");
+    let mut slow = cluster.raw(1);
+    let mut other = cluster.client(1);
+    // One byte after the other, faster than any timeout of a silent connection.
+    let request = b"*2\r\n$3\r\nGET\r\n$10000\r\n";
+    slow.write_all(request).unwrap();
+    until("it is closed", || {
+        assert!(is_served(&mut other));
+        slow.write_all(b"x").is_err()
+    });
+}
+
+/// Bytes that look random and are the same in every run.
+fn noise(count: usize) -> Vec<u8> {
+    let mut state = 7u64;
+    let mut next = || {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 56) as u8
+    };
+    (0..count).map(|_| next()).collect()
+}
+
+#[test]
+fn a_stranger_at_the_peer_port_is_turned_away() {
+    let cluster = Cluster::start(3, &["prefix= acks=all"]);
+    let mut connection = cluster.client(2);
+    let mut wrong_secret = Vec::new();
+    let identity = wire::handshake::Identity::new("elsewhere", 3, b"a secret that is not theirs").unwrap();
+    let (_, hello) = wire::handshake::Dialer::new(identity, [7; 16]);
+    wire::frame::append(&mut wrong_secret, |out| out.extend_from_slice(&hello));
+    let http = b"GET /get/k HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n".to_vec();
+    let resp = b"*1\r\n$8\r\nFLUSHALL\r\n".to_vec();
+    for bytes in [noise(5000), vec![0; 5000], vec![255; 5000], wrong_secret, http, resp] {
+        for id in 1..=3 {
+            let mut stream = connect(cluster.peer_port(id));
+            let _ = stream.write_all(&bytes);
+            assert_eq!(rest(&mut stream), "", "a stranger is told nothing");
+            assert!(is_served(&mut connection));
+        }
+    }
+    // Random bytes at the other ports are as harmless.
+    for id in 1..=3 {
+        for port in [cluster.client_port(id), cluster.http_port(id)] {
+            let mut stream = connect(port);
+            let _ = stream.write_all(&noise(100_000));
+            let _ = stream.shutdown(Shutdown::Write);
+            rest(&mut stream);
+        }
+    }
+    assert!(is_served(&mut connection));
+    (1..=3).for_each(|id| assert_eq!(cluster.health(id)["ready"], true));
+}
+
+/// Sends as much as is taken off this connection, and never reads. Tells how many bytes that was.
+fn send_without_reading(stream: &mut TcpStream, request: &[u8], most: usize) -> usize {
+    stream.set_write_timeout(Some(std::time::Duration::from_millis(300))).unwrap();
+    let (chunk, mut sent) = (request.repeat(64), 0);
+    while sent < most {
+        match stream.write(&chunk) {
+            Ok(count) => sent += count,
+            Err(_) => break,
+        }
+    }
+    sent
+}
+
+#[test]
+fn a_client_that_never_reads_costs_little_memory_and_nobody_elses_time() {
+    let cluster = Cluster::start(3, &["prefix= acks=majority", "prefix=local: acks=none leader=2"]);
+    let mut connection = cluster.client(2);
+    let value = vec![b'v'; 100_000];
+    connection.set::<_, _, ()>("large", &value).unwrap();
+    connection.set::<_, _, ()>("local:large", &value).unwrap();
+    let before = cluster.resident_bytes(2);
+    // Through forwarding, and answered by the node itself.
+    let requests: [&[u8]; 2] =
+        [b"*2\r\n$3\r\nGET\r\n$5\r\nlarge\r\n", b"*2\r\n$3\r\nGET\r\n$11\r\nlocal:large\r\n"];
+    let mut streams: Vec<TcpStream> = Vec::new();
+    for request in requests.repeat(2) {
+        let mut stream = cluster.raw(2);
+        send_without_reading(&mut stream, request, 20_000_000);
+        streams.push(stream);
+        assert!(is_served(&mut connection));
+    }
+    let grown = cluster.resident_bytes(2).saturating_sub(before);
+    assert!(grown < 600 << 20, "the node's memory grew by {} MB", grown >> 20);
+    until("they are served", || is_served(&mut connection));
+    assert!((1..=3).all(|id| cluster.health(id)["ready"] == true));
+}

@@ -1,0 +1,141 @@
+//! Every command on data, as the `redis` crate sends it: to the leader and, through forwarding, to a follower;
+//! in both versions of the protocol.
+
+use std::collections::BTreeSet;
+
+use node::command::{COMMANDS, CommandSpec, Handler};
+use redis::Connection;
+
+use crate::support::{Cluster, ask};
+
+/// Requests in order, and their replies. `*` stands for a reply that depends on the time or on chance.
+const CONVERSATION: &[(&str, &str)] = &[
+    ("FLUSHALL", "OK"),
+    ("SET k v", "OK"),
+    ("GET k", "\"v\""),
+    ("GET nothing", "nil"),
+    ("SET k w NX", "nil"),
+    ("SET k w XX GET", "\"v\""),
+    ("SET k x EX 100", "OK"),
+    ("TTL k", "100"),
+    ("SET k y KEEPTTL", "OK"),
+    ("TTL k", "100"),
+    ("SET k z PX 100000", "OK"),
+    ("SET k z EXAT 33177117420", "OK"),
+    ("EXPIRETIME k", "33177117420"),
+    ("SET k z PXAT 33177117420000", "OK"),
+    ("PEXPIRETIME k", "33177117420000"),
+    ("SET k v EX 0", "-ERR invalid expire time in 'set' command"),
+    ("SET k v NX XX", "-ERR syntax error"),
+    ("SETNX k w", "0"),
+    ("SETNX new w", "1"),
+    ("SETEX k 100 v", "OK"),
+    ("PSETEX k 100000 v", "OK"),
+    ("GETSET k w", "\"v\""),
+    ("TTL k", "-1"),
+    ("GETDEL k", "\"w\""),
+    ("EXISTS k", "0"),
+    ("SET k v", "OK"),
+    ("GETEX k EX 100", "\"v\""),
+    ("GETEX k PERSIST", "\"v\""),
+    ("GETEX k", "\"v\""),
+    ("TTL k", "-1"),
+    ("MSET a 1 b 2 c 3", "OK"),
+    ("MGET a b nothing c", "[\"1\", \"2\", nil, \"3\"]"),
+    ("MSETNX c 4 d 4", "0"),
+    ("MSETNX d 4 e 5", "1"),
+    ("APPEND text abc", "3"),
+    ("APPEND text def", "6"),
+    ("STRLEN text", "6"),
+    ("GETRANGE text -3 -1", "\"def\""),
+    ("SUBSTR text 0 1", "\"ab\""),
+    ("SETRANGE text 8 x", "9"),
+    ("GET text", "\"abcdef\\x00\\x00x\""),
+    ("INCR n", "1"),
+    ("INCRBY n 10", "11"),
+    ("DECR n", "10"),
+    ("DECRBY n 15", "-5"),
+    ("INCRBYFLOAT n 0.5", "\"-4.5\""),
+    ("INCR n", "-ERR value is not an integer or out of range"),
+    ("INCR text", "-ERR value is not an integer or out of range"),
+    ("EXPIRE k 100", "1"),
+    ("EXPIRE k 200 NX", "0"),
+    ("EXPIRE k 200 GT", "1"),
+    ("PEXPIRE k 100000 LT", "1"),
+    ("EXPIRE nothing 100", "0"),
+    ("EXPIREAT k 33177117420", "1"),
+    ("PEXPIREAT k 33177117420000 XX", "1"),
+    ("PTTL nothing", "-2"),
+    ("PTTL k", "*"),
+    ("PERSIST k", "1"),
+    ("PERSIST k", "0"),
+    ("EXPIRE k -1", "1"),
+    ("EXISTS k", "0"),
+    ("DEL a nothing", "1"),
+    ("UNLINK b c", "2"),
+    ("TOUCH d e nothing", "2"),
+    ("TYPE d", "string"),
+    ("TYPE nothing", "none"),
+    ("RENAME d f", "OK"),
+    ("RENAME nothing f", "-ERR no such key"),
+    ("RENAMENX e f", "0"),
+    ("COPY e g", "1"),
+    ("COPY e f", "0"),
+    ("COPY e f REPLACE", "1"),
+    ("MGET e f g", "[\"5\", \"5\", \"5\"]"),
+    ("OBJECT ENCODING e", "\"int\""),
+    ("MEMORY USAGE e", "*"),
+    ("DBSIZE", "6"),
+    ("KEYS [ef]", "*"),
+    ("SCAN 0 MATCH g COUNT 100", "[\"0\", [\"g\"]]"),
+    ("RANDOMKEY", "*"),
+    ("GET", "-ERR wrong number of arguments for 'get' command"),
+    ("LPUSH l x", "-ERR unknown command 'LPUSH', with args beginning with: 'l' 'x' "),
+    ("FLUSHDB", "OK"),
+    ("DBSIZE", "0"),
+];
+
+fn hold(connection: &mut Connection, with: &str) {
+    for (request, expected) in CONVERSATION {
+        let reply = ask(connection, request);
+        assert!(
+            *expected == "*" && !reply.starts_with('-') || reply == *expected,
+            "{with}: {request}: {reply}"
+        );
+    }
+}
+
+#[test]
+fn every_command_answers_the_same_at_every_node_in_both_protocols() {
+    let cluster = Cluster::start(3, &["prefix= acks=majority"]);
+    hold(&mut cluster.client(1), "RESP2 at the leader");
+    hold(&mut cluster.client3(1), "RESP3 at the leader");
+    hold(&mut cluster.client(2), "RESP2 at a follower");
+    hold(&mut cluster.client3(3), "RESP3 at a follower");
+}
+
+#[test]
+fn the_conversation_leaves_no_command_on_data_out() {
+    let is_data = |spec: &&CommandSpec| matches!(spec.handler, Handler::Data(_));
+    let every =
+        COMMANDS.iter().flat_map(|spec| std::iter::once(spec).chain(spec.subcommands)).filter(is_data);
+    let said: BTreeSet<String> =
+        CONVERSATION.iter().map(|(request, _)| request.to_ascii_lowercase()).collect();
+    for spec in every {
+        let name = spec.name.replace('|', " ");
+        let is_said = said.iter().any(|request| *request == name || request.starts_with(&format!("{name} ")));
+        assert!(is_said, "{name}");
+    }
+}
+
+#[test]
+fn what_the_client_sends_about_itself_is_taken() {
+    let cluster = Cluster::start(1, &[]);
+    let mut connection = cluster.client3(1);
+    assert_eq!(ask(&mut connection, "CLIENT SETNAME me"), "OK");
+    let info = ask(&mut connection, "CLIENT INFO");
+    assert!(
+        info.contains("name=me") && info.contains("resp=3") && info.contains("lib-name=redis-rs"),
+        "{info}"
+    );
+}

@@ -1,0 +1,236 @@
+//! Nodes are killed, paused and started again while clients write.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use redis::{Connection, pipe};
+
+use crate::contents::assert_all_equal;
+use crate::support::{Cluster, ask, code, until};
+
+const MAJORITY: &[&str] = &["prefix= acks=majority reads=any"];
+
+/// Writes `w:0`, `w:1` … one by one until told to stop. Each must be acknowledged.
+fn write_until(stop: &AtomicBool, written: &AtomicU64, mut connection: Connection) {
+    while !stop.load(Ordering::Relaxed) {
+        let number = written.load(Ordering::Relaxed);
+        assert_eq!(ask(&mut connection, &format!("SET w:{number} {number} PX 1000000")), "OK");
+        written.store(number + 1, Ordering::Relaxed);
+    }
+}
+
+/// Runs `disturb` while a client of node 1 writes; it is told how many writes there were. Tells how many there
+/// were at the end.
+fn while_writing(cluster: &mut Cluster, disturb: impl FnOnce(&mut Cluster, &dyn Fn() -> u64)) -> u64 {
+    let (stop, written) = (AtomicBool::new(false), AtomicU64::new(0));
+    let connection = cluster.client(1);
+    std::thread::scope(|scope| {
+        let writer = scope.spawn(|| write_until(&stop, &written, connection));
+        let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            disturb(cluster, &|| written.load(Ordering::Relaxed));
+        }));
+        stop.store(true, Ordering::Relaxed);
+        writer.join().unwrap();
+        outcome.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+    });
+    written.load(Ordering::Relaxed)
+}
+
+fn wait_for_more(what: &str, written: &dyn Fn() -> u64, more: u64) {
+    let before = written();
+    until(what, || written() >= before + more);
+}
+
+#[test]
+fn writes_go_on_without_a_killed_follower_and_it_is_filled_when_it_starts_again() {
+    let mut cluster = Cluster::start(3, MAJORITY);
+    let full_before = cluster.counter(1, "full_resyncs_total");
+    let written = while_writing(&mut cluster, |cluster, written| {
+        wait_for_more("writes before", written, 200);
+        cluster.kill(3);
+        wait_for_more("writes without node 3", written, 200);
+        cluster.restart(3);
+        cluster.wait_until_ready(3);
+        wait_for_more("writes with node 3 again", written, 200);
+    });
+    let keys = assert_all_equal(&cluster, 3);
+    assert_eq!(keys as u64, written, "every acknowledged write is there");
+    assert!(cluster.counter(1, "full_resyncs_total") > full_before, "it had no memory to go on from");
+}
+
+#[test]
+fn a_paused_follower_goes_on_where_it_stood() {
+    let mut cluster = Cluster::start(3, MAJORITY);
+    let (full, partial) =
+        (cluster.counter(1, "full_resyncs_total"), cluster.counter(1, "partial_resyncs_total"));
+    let written = while_writing(&mut cluster, |cluster, written| {
+        wait_for_more("writes before", written, 100);
+        cluster.pause(2);
+        until("node 2 is silent", || cluster.follower_state(2) == "silent");
+        wait_for_more("writes without node 2", written, 100);
+        cluster.go_on(2);
+        until("node 2 is back", || cluster.follower_state(2) == "streaming");
+    });
+    assert_eq!(assert_all_equal(&cluster, 3) as u64, written);
+    assert!(cluster.counter(1, "partial_resyncs_total") > partial);
+    assert_eq!(cluster.counter(1, "full_resyncs_total"), full, "nothing that it had was sent again");
+}
+
+#[test]
+fn a_follower_that_missed_more_than_the_backlog_keeps_is_filled_anew() {
+    let cluster = Cluster::start(3, &["prefix= acks=majority reads=any backlog_bytes=4096"]);
+    let full = cluster.counter(1, "full_resyncs_total");
+    let mut connection = cluster.client(1);
+    assert_eq!(ask(&mut connection, "SET gone v"), "OK");
+    cluster.pause(3);
+    until("node 3 is silent", || cluster.follower_state(3) == "silent");
+    assert_eq!(ask(&mut connection, "DEL gone"), "1");
+    let mut pipeline = pipe();
+    (0..1000).for_each(|number| drop(pipeline.set_ex(format!("k{number}"), "v".repeat(100), 1000).ignore()));
+    pipeline.query::<()>(&mut connection).unwrap();
+    cluster.go_on(3);
+    until("node 3 is back", || cluster.follower_state(3) == "streaming");
+    assert_eq!(assert_all_equal(&cluster, 3), 1000, "no key of before is left over");
+    assert!(cluster.counter(1, "full_resyncs_total") > full);
+}
+
+/// What a writer knows of its own keys: the last number sent, and the last one acknowledged.
+#[derive(Default)]
+struct Known {
+    sent: BTreeMap<String, u64>,
+    acknowledged: BTreeMap<String, u64>,
+}
+
+/// Writes growing numbers to ten keys, and takes note of what becomes of each.
+fn write_and_note(writer: usize, cluster_port: u16, stop: &AtomicBool) -> Known {
+    let mut known = Known::default();
+    let client = redis::Client::open(format!("redis://127.0.0.1:{cluster_port}/")).unwrap();
+    let mut connection = None;
+    for number in 1.. {
+        if stop.load(Ordering::Relaxed) {
+            break;
+        }
+        let Some(open) = connection.as_mut() else {
+            connection = client.get_connection_with_timeout(Duration::from_secs(1)).ok();
+            continue;
+        };
+        let key = format!("w{writer}:{}", number % 10);
+        known.sent.insert(key.clone(), number);
+        match redis::cmd("SET").arg(&key).arg(number).query::<()>(open) {
+            Ok(()) => drop(known.acknowledged.insert(key, number)),
+            // An error of the server leaves the connection as it is; anything else ends it.
+            Err(error) if error.code().is_some() => {}
+            Err(_) => connection = None,
+        }
+    }
+    known
+}
+
+#[test]
+fn a_killed_leader_starts_again_with_every_acknowledged_write() {
+    let mut cluster = Cluster::start(3, MAJORITY);
+    let stop = AtomicBool::new(false);
+    let ports = [cluster.client_port(1), cluster.client_port(2), cluster.client_port(3)];
+    let known: Vec<Known> = std::thread::scope(|scope| {
+        let stop = &stop;
+        let writers: Vec<_> = ports
+            .into_iter()
+            .enumerate()
+            .map(|(writer, port)| scope.spawn(move || write_and_note(writer, port, stop)))
+            .collect();
+        let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            for _ in 0..2 {
+                let offset = |cluster: &Cluster| cluster.default_keyspace(1)["applied"].as_u64().unwrap();
+                let before = offset(&cluster);
+                until("writes arrive", || offset(&cluster) > before + 300);
+                cluster.kill(1);
+                cluster.restart(1);
+                cluster.wait_until_ready(1);
+            }
+        }));
+        stop.store(true, Ordering::Relaxed);
+        let known = writers.into_iter().map(|writer| writer.join().unwrap()).collect();
+        outcome.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        known
+    });
+    let mut connection = cluster.client(2);
+    for (key, acknowledged) in known.iter().flat_map(|known| &known.acknowledged) {
+        let value: u64 = ask(&mut connection, &format!("GET {key}")).trim_matches('"').parse().unwrap_or(0);
+        let sent = known.iter().find_map(|known| known.sent.get(key)).unwrap();
+        assert!(
+            (*acknowledged..=*sent).contains(&value),
+            "{key} is {value}; {acknowledged} was acknowledged, {sent} sent"
+        );
+    }
+    assert_all_equal(&cluster, 3);
+}
+
+#[test]
+fn without_a_follower_all_refuses_writes_and_none_goes_on() {
+    let mut cluster = Cluster::start(3, &["prefix= acks=all", "prefix=cache: acks=none"]);
+    let mut connection = cluster.client(2);
+    assert_eq!(ask(&mut connection, "SET k before"), "OK");
+    cluster.kill(3);
+    let begun = Instant::now();
+    let refused = code(redis::cmd("SET").arg("k").arg("after").query::<()>(&mut connection));
+    assert_eq!(refused, "NOREPLICAS");
+    let took = begun.elapsed();
+    assert!((500..4000).contains(&took.as_millis()), "it waits about a second for the follower: {took:?}");
+    assert_eq!(ask(&mut connection, "GET k"), "\"before\"", "it was not applied");
+    assert_eq!(ask(&mut connection, "SET cache:k v"), "OK");
+    assert_eq!(ask(&mut connection, "GET cache:k"), "\"v\"");
+
+    cluster.restart(3);
+    cluster.wait_until_ready(3);
+    until("all can be written again", || ask(&mut connection, "SET k later") == "OK");
+    assert_eq!(ask(&mut connection, "GET k"), "\"later\"");
+}
+
+#[test]
+fn a_write_that_a_paused_follower_may_have_is_unknown_and_later_the_same_everywhere() {
+    let cluster = Cluster::start_with(3, &["prefix= acks=all reads=any"], "command_timeout_ms = 1500");
+    let mut connection = cluster.client(1);
+    assert_eq!(ask(&mut connection, "SET k before"), "OK");
+    until("node 3 is in step", || cluster.follower_state(3) == "streaming");
+    cluster.pause(3);
+    // Node 3 is not silent yet, so the write goes out to it.
+    let outcome = code(redis::cmd("SET").arg("k").arg("after").query::<()>(&mut connection));
+    assert_eq!(outcome, "UNKNOWN");
+    cluster.go_on(3);
+    assert_eq!(assert_all_equal(&cluster, 3), 1);
+    let values = [1, 2, 3].map(|id| ask(&mut cluster.client(id), "GET k"));
+    assert_eq!(values, ["\"after\"", "\"after\"", "\"after\""], "it did take effect");
+}
+
+#[test]
+fn clients_of_a_follower_are_told_when_the_leader_is_dead() {
+    let mut cluster = Cluster::start(3, &["prefix= acks=majority"]);
+    let mut connection = cluster.client(2);
+    assert_eq!(ask(&mut connection, "SET k v"), "OK");
+    cluster.kill(1);
+    until("the broken link is seen", || ask(&mut connection, "GET k").starts_with("-NOLEADER"));
+    assert_eq!(code(redis::cmd("INCR").arg("n").query::<i64>(&mut connection)), "NOLEADER");
+    assert_eq!(ask(&mut connection, "PING"), "PONG", "what needs no leader goes on");
+    assert_eq!(cluster.http(2, "GET /health HTTP/1.1", "").0, 503);
+
+    cluster.restart(1);
+    until("the leader is back", || ask(&mut connection, "GET k") == "\"v\"");
+    assert_eq!(ask(&mut connection, "INCR n"), "1", "the refused one was not done");
+}
+
+#[test]
+fn a_node_that_is_killed_in_each_role_in_turn_never_leaves_the_replicas_different() {
+    let mut cluster = Cluster::start(3, MAJORITY);
+    for (round, victim) in [2, 1, 3, 1].into_iter().enumerate() {
+        let mut connection = cluster.client(if victim == 2 { 3 } else { 2 });
+        for number in 0..50 {
+            assert_eq!(ask(&mut connection, &format!("SET r{round}:{number} v PX 10000000")), "OK");
+        }
+        assert_eq!(ask(&mut connection, &format!("DEL r{round}:0 r{round}:1")), "2");
+        cluster.kill(victim);
+        cluster.restart(victim);
+        (1..=3).for_each(|id| cluster.wait_until_ready(id));
+    }
+    assert_eq!(assert_all_equal(&cluster, 3), 4 * 48);
+}

@@ -1,0 +1,18 @@
+//! Real clients against real processes: what Redis's own clients and tools, HTTP and strangers get from a
+//! cluster, also while its nodes are killed, paused and started again.
+//!
+//! Every test has a cluster of its own, waits for conditions and never for a length of time, and leaves no
+//! process behind. Clients that are not installed are skipped with a line that says so; with
+//! `QUORATE_REQUIRE_CLIENTS` in the environment they are missed. `QUORATE_PYTHON` names a Python that has the
+//! `redis` package, if that is not `python3`.
+
+#![allow(clippy::unwrap_used, missing_docs)]
+
+mod bad_input;
+mod commands;
+mod contents;
+mod faults;
+mod http;
+mod support;
+mod tools;
+mod volume;

@@ -1,0 +1,170 @@
+"""What redis-py, unchanged, gets from the node at the port given. Ends with 0 when all is as with Redis."""
+
+import sys
+import time
+
+import redis
+
+PORT = int(sys.argv[1])
+LOCALHOST = {"host": "127.0.0.1", "port": PORT, "socket_timeout": 20}
+
+
+def raises(kind, text, run):
+    """Asserts that `run` raises this kind of error, not a mere subclass of it or of another, with this text."""
+    try:
+        run()
+    except redis.RedisError as error:
+        assert type(error) is kind, f"{type(error)}: {error}"
+        assert text in str(error), str(error)
+    else:
+        raise AssertionError(f"no {kind.__name__}")
+
+
+def values_and_options(client, protocol):
+    client.flushall()
+    assert client.ping() is True
+    assert client.set("k", b"\x00\r\n\xff") is True
+    assert client.get("k") == b"\x00\r\n\xff"
+    assert client.get("nothing") is None
+    assert client.set("k", "w", nx=True) is None
+    assert client.set("k", "w", xx=True, get=True) == b"\x00\r\n\xff"
+    assert client.set("k", "x", ex=100) is True and 98 <= client.ttl("k") <= 100
+    assert client.set("k", "y", keepttl=True) is True and client.ttl("k") > 0
+    assert client.set("k", "z", px=100_000) is True and client.pttl("k") > 90_000
+    assert client.set("k", "z", exat=33_177_117_420) is True
+    assert client.expiretime("k") == 33_177_117_420
+    assert client.set("k", "z", pxat=33_177_117_420_000) is True
+    assert client.pexpiretime("k") == 33_177_117_420_000
+    assert client.getex("k", ex=100) == b"z" and client.ttl("k") > 0
+    assert client.getex("k", persist=True) == b"z" and client.ttl("k") == -1
+    assert client.getdel("k") == b"z" and client.ttl("k") == -2
+    assert client.mset({"a": 1, "b": 2}) is True
+    assert client.mget("a", "nothing", "b") == [b"1", None, b"2"]
+    assert client.incr("n") == 1 and client.incrby("n", 9) == 10 and client.decr("n") == 9
+    assert client.incrbyfloat("n", 0.5) == 9.5
+    assert client.append("text", "abc") == 3 and client.getrange("text", 1, -1) == b"bc"
+    assert client.setrange("text", 3, "d") == 4 and client.strlen("text") == 4
+    assert client.exists("a", "b", "nothing") == 2
+    assert client.type("a") == b"string" and client.type("nothing") == b"none"
+    assert client.rename("a", "c") is True and client.copy("c", "d") is True
+    assert client.delete("b", "c", "d", "n", "text") == 5
+    assert client.dbsize() == 0 and client.randomkey() is None
+    assert client.echo("text") == b"text"
+    assert isinstance(client.time()[0], int)
+    assert client.wait(1, 1000) >= 0
+
+
+def expiry(client):
+    client.set("k", "v")
+    assert client.expire("k", 100, xx=True) is False
+    assert client.expire("k", 100, nx=True) is True
+    assert client.expire("k", 50, gt=True) is False
+    assert client.expire("k", 200, gt=True) is True
+    assert client.pexpire("k", 50_000, lt=True) is True
+    assert client.expireat("k", 33_177_117_420) is True
+    assert client.persist("k") is True and client.persist("k") is False
+    assert client.psetex("short", 50, "v") is True
+    deadline = time.monotonic() + 20
+    while client.exists("short"):
+        assert time.monotonic() < deadline
+    assert client.get("short") is None
+
+
+def pipelines(client):
+    with client.pipeline(transaction=False) as pipeline:
+        for number in range(1000):
+            pipeline.set(f"p:{number}", number)
+            pipeline.get(f"p:{number}")
+        replies = pipeline.execute()
+    assert replies[1::2] == [str(number).encode() for number in range(1000)]
+    with client.pipeline(transaction=False) as pipeline:
+        pipeline.set("k", "text").incr("k").get("k")
+        first, error, last = pipeline.execute(raise_on_error=False)
+    assert first is True and isinstance(error, redis.ResponseError) and last == b"text"
+    assert len(set(client.scan_iter("p:*", count=37))) == 1000
+    assert sum(1 for _ in client.scan_iter("p:*")) == 1000
+    assert client.delete(*(f"p:{number}" for number in range(1000))) == 1000
+    assert client.keys("p:*") == []
+
+
+def about_connections(client):
+    assert client.client_setname("tester") is True and client.client_getname() in ("tester", b"tester")
+    info = client.client_info()
+    assert info["name"] == "tester" and info["lib-name"].startswith("redis-py"), info
+    assert info["id"] == client.client_id()
+    assert any(each["name"] == "tester" for each in client.client_list())
+    assert client.config_get("maxclients")["maxclients"] == "10000"
+    assert client.config_set("slowlog-log-slower-than", "10000") is True
+    told = client.info()
+    for field in ["redis_version", "role", "connected_clients", "used_memory", "loading", "uptime_in_seconds"]:
+        assert field in told, field
+    assert told["tcp_port"] == PORT and told["loading"] == 0
+    assert "cmdstat_get" in client.info("commandstats")
+    assert client.info("keyspace") is not None
+    assert client.command_count() > 50 and "get" in client.command()
+
+
+def errors(client):
+    client.set("text", "abc")
+    raises(redis.ResponseError, "value is not an integer or out of range", lambda: client.incr("text"))
+    raises(redis.ResponseError, "unknown command", lambda: client.execute_command("NOSUCH", "x"))
+    raises(redis.ResponseError, "wrong number of arguments", lambda: client.execute_command("GET"))
+    raises(redis.ResponseError, "no such key", lambda: client.rename("nothing", "k"))
+    raises(redis.ResponseError, "syntax error", lambda: client.execute_command("SET", "k", "v", "NX", "XX"))
+    wrong = redis.Redis(**LOCALHOST, password="wrong")
+    raises(redis.AuthenticationError, "without any password configured", wrong.ping)
+    elsewhere = redis.Redis(**LOCALHOST, db=3)
+    raises(redis.ResponseError, "DB index is out of range", elsewhere.ping)
+    assert client.ping() is True
+
+
+def how_errors_are_mapped():
+    """The codes that the nodes answer with when something is wrong become the classes that programs catch."""
+    parser = redis.connection.Connection(**LOCALHOST)._parser
+    classes = {
+        "LOADING it has no memory of its data yet": redis.BusyLoadingError,
+        "READONLY You can't write against a read only replica.": redis.ReadOnlyError,
+        "NOAUTH Authentication required.": redis.AuthenticationError,
+        "WRONGPASS invalid username-password pair": redis.AuthenticationError,
+        "UNKNOWN the write may have taken effect": redis.ResponseError,
+        "NOLEADER nothing was done": redis.ResponseError,
+        "NOREPLICAS Not enough good replicas to write.": redis.ResponseError,
+    }
+    for text, kind in classes.items():
+        error = parser.parse_error(text)
+        assert isinstance(error, kind), f"{text}: {type(error)}"
+
+
+def pools_and_health_checks():
+    pool = redis.ConnectionPool(max_connections=20, **LOCALHOST)
+    clients = [redis.Redis(connection_pool=pool) for _ in range(20)]
+    for number, client in enumerate(clients):
+        client.set(f"pool:{number}", number)
+    assert [int(client.get(f"pool:{number}")) for number, client in enumerate(clients)] == list(range(20))
+    pool.disconnect()
+    with redis.Redis(health_check_interval=0.01, decode_responses=True, **LOCALHOST) as client:
+        for number in range(20):
+            client.set("text", "äöü")
+            time.sleep(0.011)
+            assert client.get("text") == "äöü"
+
+
+def locks(client):
+    """The part of a lock that needs no script: it is taken, and seen to be taken."""
+    lock = client.lock("lock", timeout=100, blocking=False)
+    assert client.set("lock", lock.local.token or "token", nx=True, px=100_000) is True
+    assert client.lock("lock", timeout=100, blocking=False).locked() is True
+    client.delete("lock")
+
+
+for protocol in (2, 3):
+    with redis.Redis(protocol=protocol, **LOCALHOST) as client:
+        values_and_options(client, protocol)
+        expiry(client)
+        pipelines(client)
+        about_connections(client)
+        errors(client)
+        locks(client)
+how_errors_are_mapped()
+pools_and_health_checks()
+print("ok", redis.__version__)

@@ -1,0 +1,182 @@
+//! Redis's own tools, unchanged: redis-py, redis-cli and redis-benchmark.
+
+use std::ffi::OsStr;
+use std::io::Write;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::Instant;
+
+use crate::support::{Cluster, PATIENCE, ask};
+
+/// True when a client is there. When it is not, says so, or fails where clients are required.
+fn is_installed(what: &str, probe: &mut Command) -> bool {
+    let found =
+        probe.stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok_and(|status| status.success());
+    if !found {
+        assert!(
+            std::env::var_os("QUORATE_REQUIRE_CLIENTS").is_none(),
+            "{what} is required and not installed"
+        );
+        println!("skipped: {what} is not installed");
+    }
+    found
+}
+
+fn has_tool(name: &str) -> bool {
+    is_installed(&format!("{name} (package redis-tools)"), Command::new(name).arg("--version"))
+}
+
+/// Waits for a tool with patience, and gives back what it has printed.
+fn finish(mut child: Child, name: &str) -> Output {
+    let by = Instant::now() + PATIENCE;
+    // Tools that are expected to print much have their output read while they run.
+    let (stdout, stderr) = (child.stdout.take().unwrap(), child.stderr.take().unwrap());
+    let read = |mut from: Box<dyn std::io::Read + Send>| {
+        std::thread::spawn(move || {
+            let mut bytes = Vec::new();
+            let _ = from.read_to_end(&mut bytes);
+            bytes
+        })
+    };
+    let (stdout, stderr) = (read(Box::new(stdout)), read(Box::new(stderr)));
+    let status = loop {
+        match child.try_wait().unwrap() {
+            Some(status) => break status,
+            None if Instant::now() > by => {
+                let _ = child.kill();
+                let _ = child.wait();
+                panic!("{name} does not end: {}", String::from_utf8_lossy(&stdout.join().unwrap()));
+            }
+            None => std::thread::sleep(std::time::Duration::from_millis(5)),
+        }
+    };
+    Output { status, stdout: stdout.join().unwrap(), stderr: stderr.join().unwrap() }
+}
+
+fn start(name: impl AsRef<OsStr>, words: &[&str]) -> Child {
+    let mut command = Command::new(name);
+    command.args(words).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command.spawn().unwrap()
+}
+
+/// Runs `redis-cli` against a node with this input, and tells what it prints.
+fn redis_cli(cluster: &Cluster, id: u16, words: &[&str], input: &[u8]) -> String {
+    let port = cluster.client_port(id).to_string();
+    let mut child = start("redis-cli", &[&["-p", &port][..], words].concat());
+    let mut stdin = child.stdin.take().unwrap();
+    stdin.write_all(input).unwrap();
+    drop(stdin);
+    let output = finish(child, "redis-cli");
+    let (told, error) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "redis-cli {words:?}: {told}{error}");
+    told.into_owned()
+}
+
+#[test]
+fn redis_py_works_unchanged_at_a_leader_and_a_follower() {
+    let python = std::env::var("QUORATE_PYTHON").unwrap_or("python3".into());
+    if !is_installed("redis-py (pip install redis)", Command::new(&python).args(["-c", "import redis"])) {
+        return;
+    }
+    let cluster = Cluster::start(3, &["prefix= acks=majority"]);
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/clients/redis_py.py");
+    for id in [1, 2] {
+        let port = cluster.client_port(id).to_string();
+        let output = finish(start(&python, &[script, &port]), "python");
+        let (told, error) =
+            (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        assert!(output.status.success(), "node {id}: {told}{error}");
+    }
+}
+
+#[test]
+fn redis_cli_works_in_every_mode_that_people_use() {
+    if !has_tool("redis-cli") {
+        return;
+    }
+    let cluster = Cluster::start(3, &["prefix= acks=majority", "prefix=b: acks=none leader=2"]);
+    for (id, protocol) in [(1, "-2"), (2, "-3")] {
+        let run = |words: &[&str], input: &str| redis_cli(&cluster, id, words, input.as_bytes());
+        run(&[protocol, "FLUSHALL"], "");
+        assert_eq!(run(&[protocol, "SET", "k", "some text"], ""), "OK\n");
+        assert_eq!(run(&[protocol, "GET", "k"], ""), "some text\n");
+        assert_eq!(run(&[protocol, "--no-raw", "GET", "nothing"], ""), "(nil)\n");
+        assert_eq!(run(&["-x", "SET", "from:stdin"], "all of it"), "OK\n");
+        assert_eq!(
+            run(&[], "PING\nINCR n\nINCR n\nGET from:stdin\n"),
+            "PONG\n1\n2\nall of it\n",
+            "as a script"
+        );
+        assert!(run(&["NOSUCH"], "").contains("ERR unknown command 'NOSUCH'"));
+        // What it asks for its hints in interactive use.
+        assert!(run(&["COMMAND", "DOCS"], "").contains("Returns the value of a key"));
+
+        let lines: String = (0..500).map(|number| format!("SET b:{number} {number}\r\n")).collect();
+        let told = run(&["--pipe"], &lines);
+        assert!(told.contains("errors: 0, replies: 500"), "{told}");
+        let mut keys: Vec<String> =
+            run(&["--scan", "--pattern", "b:*"], "").lines().map(String::from).collect();
+        keys.sort();
+        keys.dedup();
+        assert_eq!(keys.len(), 500);
+        let told = run(&["--bigkeys"], "");
+        assert!(told.contains("Biggest string found") && told.contains("503 strings"), "{told}");
+        let told = run(&["--memkeys"], "");
+        assert!(told.contains("503 strings"), "{told}");
+        assert_eq!(run(&["DBSIZE"], ""), "503\n");
+    }
+}
+
+#[test]
+fn redis_cli_shows_statistics_and_latency() {
+    if !has_tool("redis-cli") {
+        return;
+    }
+    let cluster = Cluster::start(1, &[]);
+    let port = cluster.client_port(1).to_string();
+    assert_eq!(ask(&mut cluster.client(1), "SET k v"), "OK");
+    // These two go on for ever: what they print first is read, then they are ended.
+    for (words, expected) in [(&["--stat"][..], "1 "), (&["--latency"], "")] {
+        let mut child = start("redis-cli", &[&["-p", &port][..], words].concat());
+        let mut stdout = std::io::BufReader::new(child.stdout.take().unwrap());
+        let mut shown = Vec::new();
+        while shown.iter().filter(|byte| **byte == b'\n').count() < 3 && shown.len() < 200 {
+            let mut some = [0; 64];
+            let count = std::io::Read::read(&mut stdout, &mut some).unwrap();
+            if count == 0 {
+                break;
+            }
+            shown.extend_from_slice(&some[..count]);
+            if words == ["--latency"] && shown.len() > 5 {
+                break;
+            }
+        }
+        let _ = child.kill();
+        let _ = child.wait();
+        let shown = String::from_utf8_lossy(&shown).into_owned();
+        assert!(
+            !shown.is_empty() && shown.contains(expected) && !shown.contains("ERR"),
+            "{words:?}: {shown}"
+        );
+    }
+}
+
+#[test]
+fn redis_benchmark_measures_a_leader_and_a_follower() {
+    if !has_tool("redis-benchmark") {
+        return;
+    }
+    let cluster = Cluster::start(3, &["prefix= acks=majority"]);
+    for id in [1, 2] {
+        let port = cluster.client_port(id).to_string();
+        let words = ["-p", &port, "-t", "ping,set,get,incr,mset", "-P", "16", "-n", "20000", "-q"];
+        let output = finish(start("redis-benchmark", &words), "redis-benchmark");
+        let told = String::from_utf8_lossy(&output.stdout).replace('\r', "\n");
+        assert!(output.status.success() && !told.contains("Error"), "{told}");
+        for test in ["PING_INLINE", "PING_MBULK", "SET", "GET", "INCR", "MSET (10 keys)"] {
+            let is_told =
+                |line: &str| line.starts_with(&format!("{test}: ")) && line.contains("requests per second");
+            assert!(told.lines().any(is_told), "{test} at node {id}: {told}");
+        }
+    }
+    assert_eq!(ask(&mut cluster.client(3), "GET counter:__rand_int__"), "\"40000\"");
+}

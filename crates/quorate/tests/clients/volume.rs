@@ -1,0 +1,89 @@
+//! Much at once: deep pipelines, large and binary values, many keys in one command; and keys that expire.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use redis::{Commands, pipe};
+
+use crate::support::{Cluster, ask, until};
+
+#[test]
+fn pipelines_of_ten_thousand_are_answered_in_order() {
+    let cluster = Cluster::start(3, &["prefix= acks=majority"]);
+    for (node, mut connection) in [(1, cluster.client(1)), (2, cluster.client3(2))] {
+        let mut pipeline = pipe();
+        for number in 0..5_000 {
+            pipeline.set(format!("{node}:{number}"), number).ignore();
+            pipeline.get(format!("{node}:{number}"));
+        }
+        let values: Vec<u32> = pipeline.query(&mut connection).unwrap();
+        assert!(values.iter().copied().eq(0..5_000), "node {node}");
+    }
+    assert_eq!(ask(&mut cluster.client(3), "DBSIZE"), "10000");
+}
+
+#[test]
+fn keys_and_values_may_be_any_bytes_and_as_long_as_the_limits() {
+    let cluster = Cluster::start(3, &["prefix= acks=majority reads=any"]);
+    let all_bytes: Vec<u8> = (0..=255).collect();
+    let large: Vec<u8> = (0..1_000_000u32).map(|number| (number * 7 + number / 256) as u8).collect();
+    let long_key = vec![b'\n'; 64 * 1024];
+    for node in 1..=3 {
+        let mut connection = cluster.client(node);
+        for (key, value) in [
+            (&all_bytes, &all_bytes),
+            (&vec![0], &vec![]),
+            (&vec![], &vec![b'\r', b'\n']),
+            (&long_key, &large),
+        ] {
+            connection.set::<_, _, ()>(key, value).unwrap();
+            let read: Vec<u8> = connection.get(key).unwrap();
+            assert!(read == *value, "a key of {} bytes at node {node}", key.len());
+        }
+    }
+    cluster.wait_until_equal();
+    for node in 1..=3 {
+        let read: Vec<u8> = cluster.client3(node).get(&long_key).unwrap();
+        assert!(read == large, "node {node} has the large value");
+    }
+}
+
+#[test]
+fn a_thousand_keys_in_one_command() {
+    let cluster = Cluster::start(3, &["prefix= acks=majority"]);
+    for node in [1, 2] {
+        let mut connection = cluster.client(node);
+        let pairs: Vec<(String, u32)> =
+            (0..1000).map(|number| (format!("{node}:{number}"), number)).collect();
+        connection.mset::<_, _, ()>(&pairs).unwrap();
+        let keys: Vec<&String> = pairs.iter().map(|(key, _)| key).collect();
+        let values: Vec<u32> = connection.mget(&keys).unwrap();
+        assert!(values.into_iter().eq(0..1000));
+        assert_eq!(connection.del::<_, u32>(&keys).unwrap(), 1000);
+    }
+}
+
+#[test]
+fn keys_expire_on_all_nodes_whether_or_not_anybody_looks() {
+    let cluster = Cluster::start(3, &["prefix= acks=majority reads=any"]);
+    let mut writer = cluster.client(2);
+    let mut pipeline = pipe();
+    (0..300).for_each(|number| drop(pipeline.pset_ex(format!("k{number}"), "v", 700).ignore()));
+    pipeline.set("stays", "v").ignore();
+    pipeline.query::<()>(&mut writer).unwrap();
+    cluster.wait_until_equal();
+    let mut connections = [cluster.client(1), cluster.client(2), cluster.client(3)];
+    let deadlines = connections.each_mut().map(|connection| ask(connection, "PEXPIRETIME k7"));
+    assert_eq!([&deadlines[1], &deadlines[2]], [&deadlines[0], &deadlines[0]]);
+
+    // Once the time is over no node tells the key, removed or not.
+    let deadline = Duration::from_millis(deadlines[0].parse().unwrap());
+    until("the time is over", || SystemTime::now().duration_since(UNIX_EPOCH).unwrap() > deadline);
+    for connection in &mut connections {
+        assert_eq!(ask(connection, "GET k7"), "nil");
+        assert_eq!(ask(connection, "EXISTS k7"), "0");
+        assert_eq!(ask(connection, "TTL k7"), "-2");
+    }
+    // And the leader removes, for all, what nobody asks for.
+    until("all are removed", || connections.iter_mut().all(|connection| ask(connection, "DBSIZE") == "1"));
+    assert_eq!(ask(&mut connections[2], "KEYS *"), "[\"stays\"]");
+}

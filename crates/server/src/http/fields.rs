@@ -1,0 +1,92 @@
+//! Keys and values as HTTP carries them: percent-encoded in paths, as text or base64 in JSON.
+
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
+use serde_json::{Map, Value};
+
+use super::answer::Refusal;
+
+/// The key that a path names.
+pub(super) fn key_of(encoded: &str, query: Option<&str>) -> Result<Vec<u8>, Refusal> {
+    if query.is_some() {
+        return Err(Refusal::bad_request(
+            "this path takes no query; a question mark in a key is written %3F",
+        ));
+    }
+    if encoded.is_empty() {
+        return Err(Refusal::bad_request("the path names no key"));
+    }
+    percent_decoded(encoded.as_bytes()).ok_or_else(|| {
+        Refusal::bad_request("a percent sign in a key is written %25; others begin two hex digits")
+    })
+}
+
+fn percent_decoded(encoded: &[u8]) -> Option<Vec<u8>> {
+    let digit = |byte: &u8| char::from(*byte).to_digit(16).map(|digit| digit as u8);
+    let mut decoded = Vec::with_capacity(encoded.len());
+    let mut rest = encoded;
+    loop {
+        rest = match rest {
+            [] => return Some(decoded),
+            [b'%', high, low, rest @ ..] => {
+                decoded.push(digit(high)? << 4 | digit(low)?);
+                rest
+            }
+            [b'%', ..] => return None,
+            [byte, rest @ ..] => {
+                decoded.push(*byte);
+                rest
+            }
+        };
+    }
+}
+
+/// A field of a body that is given either as text or as base64.
+pub(super) fn bytes_of(name: &str, text: Option<String>, base64: Option<String>) -> Result<Vec<u8>, Refusal> {
+    match (text, base64) {
+        (Some(text), None) => Ok(text.into_bytes()),
+        (None, Some(base64)) => BASE64_STANDARD
+            .decode(base64)
+            .map_err(|error| Refusal::bad_request(format!("\"{name}_base64\" is not base64: {error}"))),
+        (None, None) => Err(Refusal::bad_request(format!("the body has no \"{name}\""))),
+        (Some(_), Some(_)) => {
+            Err(Refusal::bad_request(format!("the body has both \"{name}\" and \"{name}_base64\"")))
+        }
+    }
+}
+
+/// Bytes as a field: as text if they are text.
+pub(super) fn named(name: &str, bytes: &[u8]) -> Map<String, Value> {
+    let (name, value) = match std::str::from_utf8(bytes) {
+        Ok(text) => (name.to_owned(), text.to_owned()),
+        Err(_) => (format!("{name}_base64"), BASE64_STANDARD.encode(bytes)),
+    };
+    Map::from_iter([(name, Value::String(value))])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_in_paths_are_decoded_to_any_bytes() {
+        let key = |path| key_of(path, None).unwrap();
+        assert_eq!(key("plain"), b"plain");
+        assert_eq!(key("a/b%2Fc+d"), b"a/b/c+d");
+        assert_eq!(key("%00%ff%C3%BC"), b"\x00\xff\xc3\xbc");
+        for wrong in ["", "%", "%f", "%zz", "a%"] {
+            assert!(key_of(wrong, None).is_err(), "{wrong}");
+        }
+        assert!(key_of("a", Some("b")).is_err());
+    }
+
+    #[test]
+    fn what_is_no_text_travels_as_base64() {
+        assert_eq!(named("value", b"text")["value"], "text");
+        assert_eq!(named("value", b"\xff")["value_base64"], "/w==");
+        assert_eq!(bytes_of("value", None, Some("/w==".into())).unwrap(), b"\xff");
+        assert!(bytes_of("value", None, Some("?".into())).is_err());
+        assert!(bytes_of("value", None, None).is_err());
+        assert!(bytes_of("value", Some("a".into()), Some("YQ==".into())).is_err());
+    }
+}
