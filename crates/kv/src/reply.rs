@@ -98,7 +98,6 @@ impl ReplyBuffer {
     }
 
     /// Appends one element.
-    #[inline]
     pub fn push(&mut self, reply: Reply<'_>) {
         let out = &mut self.bytes;
         match reply {
@@ -148,28 +147,33 @@ impl ReplyBuffer {
         }
     }
 
+    // The four most frequent ones are written directly: `push` is too large to be inlined everywhere.
+
     /// Appends the status `OK`.
     #[inline]
     pub fn ok(&mut self) {
-        self.push(Reply::Ok);
+        self.bytes.put_u8(OK);
     }
 
     /// Appends "no value".
     #[inline]
     pub fn null(&mut self) {
-        self.push(Reply::Null);
+        self.bytes.put_u8(NULL);
     }
 
     /// Appends an integer.
     #[inline]
     pub fn integer(&mut self, value: i64) {
-        self.push(Reply::Integer(value));
+        self.bytes.put_u8(INTEGER);
+        self.bytes.put_i64(value);
     }
 
     /// Appends a byte string.
     #[inline]
     pub fn bulk(&mut self, bytes: &[u8]) {
-        self.push(Reply::Bulk(bytes));
+        self.bytes.reserve(5 + bytes.len());
+        self.bytes.put_u8(BULK);
+        self.bytes.put_bytes(bytes);
     }
 
     /// Appends an error. `text` begins with its code, such as `ERR syntax error`.

@@ -14,6 +14,9 @@ use crate::reply::ReplyBuffer;
 /// A scan ends a step early rather than let its reply grow beyond the limit: one more key always has room.
 const SCAN_BYTES_MAX: usize = REPLY_BYTES_MAX - 2 * KEY_BYTES_MAX;
 
+/// Up to so many keys `RANDOMKEY` counts; beyond it draws slots.
+const RANDOM_COUNTED_MAX: usize = 4096;
+
 /// Slots that `RANDOMKEY` tries at random before it walks on from one.
 const RANDOM_TRIES: u32 = 16;
 
@@ -111,6 +114,16 @@ impl Table {
         let end = self.slab.end() as u64;
         if end == 0 {
             return out.null();
+        }
+        if self.len() <= RANDOM_COUNTED_MAX {
+            // Few enough to count them, so that each is as likely as the other however many holes there are.
+            let live = || self.slab.iter().filter(|entry| !entry.expired(now));
+            let count = live().count() as u64;
+            let picked = count.checked_sub(1).and_then(|_| live().nth((mix(draw) % count) as usize));
+            return match picked {
+                Some(entry) => out.bulk(entry.key()),
+                None => out.null(),
+            };
         }
         let slot_of = |number: u64| ((u128::from(mix(number)) * u128::from(end)) >> 64) as usize;
         for attempt in 0..u64::from(RANDOM_TRIES) {
