@@ -16,6 +16,7 @@ use protocol::leader_follower::{self, Message, Timing};
 use protocol::{Effects, Input, NodeId, Now, Replica, Request, Result as Outcome, Ticket, Trace};
 use std::time::Duration;
 use wire::frame;
+use wire::resp::Arguments;
 use wire::resp::request::{Limits, ProtocolError};
 
 /// Whose request a ticket names: told by the two highest bits of its client.
@@ -371,6 +372,16 @@ impl Node {
             agree &= *found.get_or_insert(group) == group;
         });
         found.filter(|_| agree)
+    }
+
+    /// Fetches from memory what a request will need, if its first argument is a key here. Called for several
+    /// requests before the first of them is carried out, it waits for all of them at once.
+    #[inline]
+    pub fn warm(&self, arguments: Arguments<'_>) {
+        let Some(key) = arguments.get(1) else { return };
+        if let Some(replica) = &self.groups[self.router.group_of(key)].replica {
+            std::hint::black_box(replica.table().warm(&Command::Get { key }));
+        }
     }
 
     /// Asks one group for a client.

@@ -8,8 +8,9 @@
 //! ```
 //!
 //! How to read a transcript: `1 → 2 …` is a message leaving, `1 * …` a change at node 1, and `a: set k v: …`
-//! the outcome of a client's request. The verbs of the scripts are the variants of [`Verb`].
+//! the outcome of a client's request. The verbs are in `verbs`.
 
+mod verbs;
 mod world;
 
 use kv::codec::Reader;
@@ -21,167 +22,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::error::Error;
 use std::fmt::Write as _;
 use std::path::Path;
+use verbs::Verb;
 use world::{Asked, Consequences, Letter, World, show};
-
-/// What a script can say. Nothing leaves a node before it is flushed: a turn is one or more inputs and a flush.
-#[derive(goldenscript::Command)]
-enum Verb {
-    /// Makes a group of `n` nodes, led by node 1 in epoch 1, and lets it settle, unless `fresh=true`.
-    Cluster {
-        #[arg(key)]
-        n: NodeId,
-        #[arg(key)]
-        acks: String,
-        #[arg(key)]
-        reads: Option<String>,
-        /// Bytes of history that each node keeps.
-        #[arg(key)]
-        backlog: Option<usize>,
-        /// Bytes of history kept beyond that for a snapshot under way.
-        #[arg(key)]
-        resync_backlog: Option<usize>,
-        /// Bytes under way to a follower.
-        #[arg(key)]
-        window: Option<usize>,
-        /// Bytes that wait for followers.
-        #[arg(key)]
-        uncommitted: Option<usize>,
-        /// Bytes of a snapshot's chunk.
-        #[arg(key)]
-        chunk: Option<usize>,
-        /// Chunks under way.
-        #[arg(key)]
-        chunks: Option<u32>,
-        #[arg(key, optional)]
-        fresh: bool,
-    },
-    /// A client asks a node to set a key, for so many milliseconds if told.
-    Set {
-        node: NodeId,
-        key: String,
-        value: String,
-        #[arg(key)]
-        client: Option<String>,
-        #[arg(key)]
-        expires: Option<i64>,
-        /// Milliseconds that the client waits.
-        #[arg(key)]
-        timeout: Option<u64>,
-    },
-    /// A client asks a node for a key's value.
-    Get {
-        node: NodeId,
-        key: String,
-        #[arg(key)]
-        client: Option<String>,
-        #[arg(key)]
-        timeout: Option<u64>,
-    },
-    /// A client adds 1 to a key.
-    Incr {
-        node: NodeId,
-        key: String,
-        #[arg(key)]
-        client: Option<String>,
-    },
-    /// A client waits until so many followers hold everything written until now.
-    Wait {
-        node: NodeId,
-        count: u32,
-        #[arg(key)]
-        client: Option<String>,
-        #[arg(key)]
-        timeout: Option<u64>,
-    },
-    /// Ends the turn of a node, or of all.
-    Flush { node: Option<NodeId> },
-    /// Delivers the letters under way that fit, each receiver in one turn. `order=reverse`: the last sent first.
-    Deliver {
-        #[arg(key)]
-        from: Option<NodeId>,
-        #[arg(key)]
-        to: Option<NodeId>,
-        #[arg(key)]
-        kind: Option<String>,
-        #[arg(key)]
-        n: Option<usize>,
-        #[arg(key)]
-        order: Option<String>,
-    },
-    /// Loses the letters that fit; with `n`, only so many of them.
-    Drop {
-        #[arg(key)]
-        from: Option<NodeId>,
-        #[arg(key)]
-        to: Option<NodeId>,
-        #[arg(key)]
-        kind: Option<String>,
-        #[arg(key)]
-        n: Option<usize>,
-    },
-    /// Sends the letters that fit a second time.
-    Duplicate {
-        #[arg(key)]
-        from: Option<NodeId>,
-        #[arg(key)]
-        to: Option<NodeId>,
-        #[arg(key)]
-        kind: Option<String>,
-    },
-    /// Keeps the letters that fit back until `release`.
-    Hold {
-        #[arg(key)]
-        from: Option<NodeId>,
-        #[arg(key)]
-        to: Option<NodeId>,
-        #[arg(key)]
-        kind: Option<String>,
-    },
-    /// Puts held letters back on their way.
-    Release,
-    /// Time passes: both clocks move on, then every node has a turn.
-    Advance { duration: String },
-    /// A node, or each, has a turn in which nothing but time is new.
-    Tick { node: Option<NodeId> },
-    /// A link goes `down`, with all that is under way on it, or `up`. With `hint=false` nobody is told.
-    Link {
-        ends: String,
-        state: String,
-        #[arg(key)]
-        hint: Option<bool>,
-    },
-    /// A node stops and forgets everything. With `silent=true` its peers are not told.
-    Crash {
-        node: NodeId,
-        #[arg(key, optional)]
-        silent: bool,
-    },
-    /// A crashed node starts with nothing; a leader needs a new epoch.
-    Restart {
-        node: NodeId,
-        #[arg(key)]
-        epoch: Option<u64>,
-    },
-    /// The control group says something new, to all or to one node. What is not named stays as it is.
-    Configure {
-        #[arg(key)]
-        epoch: Option<u64>,
-        #[arg(key)]
-        leader: Option<NodeId>,
-        #[arg(key)]
-        in_sync: Option<String>,
-        #[arg(key)]
-        members: Option<String>,
-        #[arg(key)]
-        to: Option<NodeId>,
-    },
-    /// How a node, or each, stands.
-    Status { node: Option<NodeId> },
-    /// What each node's table holds, with versions and deadlines, and whether all tables are equal.
-    Table,
-    /// Flushes and delivers until nothing is under way.
-    Stabilize,
-}
 
 #[derive(Default)]
 struct Client {

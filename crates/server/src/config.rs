@@ -2,6 +2,30 @@
 //!
 //! Every key is known or refused, every refusal names the file, the place and what to do. The file holds the
 //! cluster's secret, so it is written for its owner alone.
+//!
+//! ```toml
+//! node = 1                          # which of the nodes below this is
+//! cluster = "shop"                  # the same in all nodes' files, as are secret, keyspaces and nodes
+//! secret = "0123456789abcdef0123456789abcdef"
+//! data = "."                        # the node's folder, relative to this file
+//! bind = "127.0.0.1"                # other machines reach it only if this says so, and then
+//! # password = "..."                # there must be a password
+//!
+//! [limits]                          # all optional, see Limits
+//! connections_max = 10000
+//!
+//! [[keyspace]]                      # none are needed: the default one is always there
+//! prefix = "cache:"
+//! replication = "leader-follower"
+//! acks = "none"
+//!
+//! [[nodes]]                         # one for each node, numbered from 1
+//! id = 1
+//! host = "127.0.0.1"
+//! client_port = 7000
+//! http_port = 8000
+//! peer_port = 9000
+//! ```
 
 use std::fmt::Write as _;
 use std::io::Write as _;

@@ -22,6 +22,7 @@ mod peers;
 mod resolver;
 mod socket;
 mod start;
+mod usage;
 mod worker;
 
 pub use config::Config;

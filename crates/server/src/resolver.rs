@@ -28,14 +28,15 @@ impl Resolver {
         Resolver { answers, sender, waker }
     }
 
-    /// Begins to look up a peer's address; [`Resolver::next`] tells it some time later.
-    pub(crate) fn ask(&self, peer: NodeId, host: &str, port: u16) {
+    /// Begins to look up a peer's address; [`Resolver::next`] tells it some time later. Of several addresses
+    /// each attempt gets the next.
+    pub(crate) fn ask(&self, peer: NodeId, host: &str, port: u16, attempt: usize) {
         let (host, sender, waker) = (host.to_owned(), self.sender.clone(), Arc::clone(&self.waker));
         let look_up = move || {
-            let found = (host.as_str(), port).to_socket_addrs().and_then(|mut addresses| {
-                addresses
-                    .next()
-                    .ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "the name has no address"))
+            let found = (host.as_str(), port).to_socket_addrs().and_then(|addresses| {
+                let addresses: Vec<SocketAddr> = addresses.collect();
+                let found = addresses.get(attempt % addresses.len().max(1)).copied();
+                found.ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "the name has no address"))
             });
             let _ = sender.send((peer, found));
             let _ = waker.wake();

@@ -19,11 +19,12 @@ use node::{ClientId, Line, Node};
 use protocol::Now;
 
 use crate::bridge::{Bridge, Question};
-use crate::clients::Clients;
+use crate::clients::{Clients, LookAhead};
 use crate::files::DataFolder;
 use crate::log;
 use crate::metrics::Counters;
 use crate::peers::Peers;
+use crate::usage;
 
 /// Tokens below this are the worker's own; from here on they are connections of peers.
 pub(crate) const PEER_TOKENS: usize = 16;
@@ -60,6 +61,8 @@ pub(crate) struct Turn<'a> {
     pub(crate) node: &'a mut Node,
     /// What is counted.
     pub(crate) counters: &'a mut Counters,
+    /// Requests parsed ahead.
+    pub(crate) ahead: &'a mut LookAhead,
     /// What sockets are read into. Its contents mean nothing between two reads.
     pub(crate) buffer: &'a mut [u8],
     /// The time, read once.
@@ -80,6 +83,7 @@ pub(crate) struct Worker {
     clock: Clock,
     counters: Counters,
     buffer: Vec<u8>,
+    ahead: LookAhead,
     /// When the last turn ended.
     ended_us: u64,
     sweep_at_us: u64,
@@ -169,6 +173,7 @@ impl Worker {
             clock: parts.clock,
             counters: Counters::default(),
             buffer: vec![0; READ_BUFFER_BYTES],
+            ahead: LookAhead::new(),
             ended_us: 0,
             sweep_at_us: 0,
             epoch_at_us: 0,
@@ -228,8 +233,8 @@ impl Worker {
     }
 
     fn take_input(&mut self, events: &Events, now: Now) {
-        let Worker { node, counters, buffer, clients, peers, bridge, .. } = self;
-        let turn = &mut Turn { node, counters, buffer, now };
+        let Worker { node, counters, buffer, ahead, clients, peers, bridge, .. } = self;
+        let turn = &mut Turn { node, counters, ahead, buffer, now };
         let mut is_called = bridge.is_unfinished();
         // Who was interrupted in the last turn goes first.
         clients.serve_unfinished(turn);
@@ -266,8 +271,8 @@ impl Worker {
     }
 
     fn give_output(&mut self, now: Now) {
-        let Worker { node, counters, buffer, clients, peers, bridge, others, .. } = self;
-        let turn = &mut Turn { node, counters, buffer, now };
+        let Worker { node, counters, buffer, ahead, clients, peers, bridge, others, .. } = self;
+        let turn = &mut Turn { node, counters, ahead, buffer, now };
         peers.write(turn);
         clients.write_replies(others, turn);
         for id in others.drain(..) {
@@ -299,9 +304,10 @@ impl Worker {
         }
         if now.monotonic_us >= self.sweep_at_us {
             self.sweep_at_us = now.monotonic_us + SWEEP_US;
+            self.node.set_usage(usage::measure(&self.counters));
             let idle_timeout_seconds = self.node.parameters().idle_timeout_seconds();
-            let Worker { node, counters, buffer, clients, .. } = self;
-            clients.sweep(idle_timeout_seconds, &mut Turn { node, counters, buffer, now });
+            let Worker { node, counters, buffer, ahead, clients, .. } = self;
+            clients.sweep(idle_timeout_seconds, &mut Turn { node, counters, ahead, buffer, now });
         }
     }
 }

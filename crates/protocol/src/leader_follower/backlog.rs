@@ -2,7 +2,7 @@
 
 use super::message::Position;
 use kv::codec::Reader;
-use kv::{Command, UnixMs, Version};
+use kv::{Command, Table, UnixMs, Version};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -31,19 +31,50 @@ impl Batch {
         Position { epoch: self.epoch, offset: self.first + self.count as u64 - 1 }
     }
 
-    /// The records as commands, each with its offset. Records were checked when they were received.
-    pub(super) fn commands(&self) -> impl Iterator<Item = (Version, Command<'_>)> {
-        let mut reader = Reader::new(&self.records);
-        (self.first..).map_while(move |offset| {
-            if reader.is_empty() {
-                return None;
-            }
-            Some((offset, Command::decode(&mut reader).expect("records are checked before they are kept")))
-        })
+    /// The records as commands, some at a time.
+    pub(super) fn windows(&self) -> Windows<'_> {
+        Windows {
+            reader: Reader::new(&self.records),
+            next: self.first,
+            commands: Vec::with_capacity(Windows::COMMANDS.min(self.count as usize)),
+        }
     }
 
     fn bytes(&self) -> usize {
         self.records.len() + std::mem::size_of::<Batch>()
+    }
+}
+
+/// Walks through a batch some commands at a time: what these need is fetched from memory all at once, before the
+/// first of them is applied. In a large table a command spends most of its time waiting for memory.
+pub(super) struct Windows<'a> {
+    reader: Reader<'a>,
+    next: Version,
+    commands: Vec<(Version, Command<'a>)>,
+}
+
+impl<'a> Windows<'a> {
+    const COMMANDS: usize = 16;
+
+    /// Goes on to the next commands; false when there are none left.
+    pub(super) fn advance(&mut self, table: &Table) -> bool {
+        self.commands.clear();
+        while self.commands.len() < Self::COMMANDS && !self.reader.is_empty() {
+            let command =
+                Command::decode(&mut self.reader).expect("records are checked before they are kept");
+            self.commands.push((self.next, command));
+            self.next += 1;
+        }
+        if self.commands.len() > 1 {
+            let seen = self.commands.iter().fold(0, |seen, (_, command)| seen ^ table.warm(command));
+            std::hint::black_box(seen); // Nobody needs it, but the work must not be left out.
+        }
+        !self.commands.is_empty()
+    }
+
+    /// The commands of this window, each with its offset.
+    pub(super) fn commands(&self) -> &[(Version, Command<'a>)] {
+        &self.commands
     }
 }
 

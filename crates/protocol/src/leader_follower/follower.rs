@@ -220,7 +220,8 @@ impl Follower {
                 let holding = Message::Holding { epoch, last: state.last(), intact: state.intact };
                 effects.send([from], |out| holding.encode(out));
             }
-            Message::Fetch { join, .. } => {
+            // Whoever streams already is served by a leader that has what it needs: the question is late.
+            Message::Fetch { join, .. } if !matches!(self.mode, Mode::Streaming) => {
                 self.stop_sending(state, "it was asked for again", effects);
                 effects.trace.push(Trace::FullResync {
                     follower: from,

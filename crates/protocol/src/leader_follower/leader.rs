@@ -9,66 +9,12 @@ use super::backlog::Batch;
 use super::message::{Message, Position};
 use super::options::Acks;
 use super::queue::{Queue, Waiting};
-use super::resync::Sender;
+use super::serving::{Follower, Service};
 use super::state::State;
 use crate::contract::{Effects, NodeId, Now, Request, Ticket, Trace};
 use kv::codec::Reader;
 use kv::{Command, Reply, Version};
 use std::collections::VecDeque;
-use std::ops::Range;
-
-/// How a follower is served.
-#[derive(Debug)]
-enum Service {
-    /// It has not joined in this epoch.
-    Absent,
-    /// It gets a snapshot.
-    Snapshot(Sender),
-    /// It gets batches; everything up to `sent` is on its way.
-    Streaming { sent: Position },
-}
-
-/// What the leader knows of one follower.
-#[derive(Debug)]
-struct Follower {
-    id: NodeId,
-    service: Service,
-    /// The question that its service answers. What it acknowledges as an answer to another does not count.
-    join: u64,
-    /// It holds everything up to here: by its own word, since it joined. 0: it has not said yet.
-    acked: Version,
-    heard_us: u64,
-    sent_us: u64,
-    /// The commit offset that it was last told.
-    sent_commit: Version,
-    link_up: bool,
-    /// Whether it was live when last looked at, to tell changes.
-    was_live: bool,
-}
-
-impl Follower {
-    /// Serves it no more, until it asks again.
-    fn leave(&mut self, why: &'static str, state: &mut State, effects: &mut Effects) {
-        if let Service::Snapshot(sender) = std::mem::replace(&mut self.service, Service::Absent) {
-            sender.abandon(state, why, effects);
-        }
-    }
-
-    /// Behind which offset it needs the history: known while it is being joined to it.
-    fn needs_after(&self) -> Option<Version> {
-        match &self.service {
-            Service::Snapshot(sender) => Some(sender.position.offset),
-            Service::Streaming { sent } if self.acked == 0 => Some(sent.offset),
-            _ => None,
-        }
-    }
-
-    fn is_live(&self, now: Now, silence_ms: u64) -> bool {
-        self.link_up
-            && matches!(self.service, Service::Streaming { .. })
-            && now.ms_since(self.heard_us) <= silence_ms
-    }
-}
 
 /// A request that waits, in order, until enough followers are live. It was not written anywhere yet, so it
 /// can still be refused.
@@ -94,26 +40,11 @@ struct Wait {
     deadline_us: u64,
 }
 
-/// How one follower stands, for `INFO`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct FollowerStatus {
-    /// Its node.
-    pub id: NodeId,
-    /// `streaming`, `snapshot`, `silent` or `absent`.
-    pub state: &'static str,
-    /// The last offset that it acknowledged.
-    pub acked: Version,
-    /// How many records it has not acknowledged.
-    pub lag: u64,
-    /// For how long the oldest of them has been waiting, in milliseconds.
-    pub lag_ms: u64,
-}
-
 /// The leader's role.
 #[derive(Debug)]
 pub(super) struct Leader {
     /// The last offset given, sealed into a batch or not.
-    head: Version,
+    pub(super) head: Version,
     /// Nothing is served before this offset is committed: the first record written here, if any was inherited.
     serves_from: Version,
     /// The last purge ordered: no other before it is done.
@@ -122,13 +53,15 @@ pub(super) struct Leader {
     builder: Vec<u8>,
     builder_count: u32,
     builder_time: u64,
+    /// Bytes of sealed records that are not committed.
+    uncommitted_bytes: usize,
     queue: Queue,
     held: VecDeque<Held>,
     waits: Vec<Wait>,
-    followers: Vec<Follower>,
-    transfers: u64,
+    pub(super) followers: Vec<Follower>,
+    pub(super) transfers: u64,
     /// True when a `WAIT` came in that the next message must ask acknowledgements for.
-    ask: bool,
+    pub(super) ask: bool,
 }
 
 impl Leader {
@@ -136,17 +69,6 @@ impl Leader {
     pub(super) fn new(state: &mut State, now: Now, effects: &mut Effects) -> Leader {
         let (epoch, offset) = (state.epoch, state.last().offset);
         effects.trace.push(Trace::Role { role: "leader", epoch, offset });
-        let follower = |id| Follower {
-            id,
-            service: Service::Absent,
-            join: 0,
-            acked: 0,
-            heard_us: now.monotonic_us,
-            sent_us: 0,
-            sent_commit: 0,
-            link_up: true,
-            was_live: false,
-        };
         let mut leader = Leader {
             head: offset,
             serves_from: 0,
@@ -154,10 +76,11 @@ impl Leader {
             builder: Vec::new(),
             builder_count: 0,
             builder_time: 0,
+            uncommitted_bytes: state.backlog.bytes_between(state.applied, offset) as usize,
             queue: Queue::default(),
             held: VecDeque::new(),
             waits: Vec::new(),
-            followers: state.peers().map(follower).collect(),
+            followers: state.peers().map(|id| Follower::new(id, now)).collect(),
             transfers: 0,
             ask: false,
         };
@@ -264,9 +187,8 @@ impl Leader {
         command: &Command<'_>,
         effects: &mut Effects,
     ) {
-        let uncommitted = state.backlog.bytes_between(state.applied, state.last().offset) as usize;
         if let Some(ticket) = ticket
-            && uncommitted + self.builder.len() > state.timing.uncommitted_bytes_max
+            && self.uncommitted_bytes + self.builder.len() > state.timing.uncommitted_bytes_max
         {
             state.counters.refused_writes += 1;
             let error =
@@ -384,16 +306,20 @@ impl Leader {
             if batch.end().offset > committed {
                 break;
             }
-            for (offset, command) in batch.commands() {
-                self.answer_due(state, now, effects);
-                let entry = self.queue.pop_write().expect("each uncommitted record has its entry");
-                let start = effects.replies.len();
-                let version = state.table.apply(&command, offset, batch.time, &mut effects.replies);
-                match entry.ticket {
-                    Some(ticket) => effects.done(ticket, start, version, offset),
-                    None => effects.replies.truncate(start),
+            let mut windows = batch.windows();
+            while windows.advance(&state.table) {
+                for (offset, command) in windows.commands() {
+                    self.answer_due(state, now, effects);
+                    let entry = self.queue.pop_write().expect("each uncommitted record has its entry");
+                    let start = effects.replies.len();
+                    let version = state.table.apply(command, *offset, batch.time, &mut effects.replies);
+                    match entry.ticket {
+                        Some(ticket) => effects.done(ticket, start, version, *offset),
+                        None => effects.replies.truncate(start),
+                    }
                 }
             }
+            self.uncommitted_bytes = self.uncommitted_bytes.saturating_sub(batch.records.len());
             state.applied_batch(&batch);
         }
         if state.applied > before {
@@ -488,11 +414,8 @@ impl Leader {
                 }
                 let follower = &mut self.followers[index];
                 if join != follower.join {
-                    if join > follower.join {
-                        // An older question came late and was answered last. Left alone, it asks again.
-                        follower.service = Service::Absent;
-                    }
-                    return;
+                    // Of both questions one is old and came late. Left alone, the follower asks again.
+                    return follower.leave("it acknowledges by another question", state, effects);
                 }
                 if offset > follower.acked && matches!(follower.service, Service::Streaming { .. }) {
                     follower.acked = offset;
@@ -510,56 +433,18 @@ impl Leader {
         }
     }
 
-    /// A follower says what it has: it gets the rest out of the backlog if its history is a part of ours that
-    /// is still kept, else a snapshot.
-    fn join(
-        &mut self,
-        state: &mut State,
-        now: Now,
-        index: usize,
-        (last, applied, join): (Position, Version, u64),
-        effects: &mut Effects,
-    ) {
-        self.seal(state, now);
-        let id = self.followers[index].id;
-        self.followers[index].leave("the follower began anew", state, effects);
-        let common = state.backlog.common_with(last);
-        let service = match common.filter(|common| common.offset >= applied) {
-            Some(after) => {
-                state.counters.partial_resyncs += 1;
-                effects.trace.push(Trace::PartialResync { follower: id, after: after.offset });
-                let resume = Message::Resume { epoch: state.epoch, join, after, head: self.head };
-                effects.send([id], |out| resume.encode(out));
-                Service::Streaming { sent: after }
-            }
-            None => {
-                let why = match common {
-                    None if last.offset == 0 => "it has nothing",
-                    None if last.offset < state.backlog.base().offset => {
-                        "what it lacks is no longer in the backlog"
-                    }
-                    None => "its history is another one",
-                    Some(_) => "it has applied what is not in this history",
-                };
-                effects.trace.push(Trace::FullResync { follower: id, offset: state.applied, why });
-                self.transfers += 1;
-                Service::Snapshot(Sender::begin(state, now, id, (join, self.transfers), effects))
-            }
-        };
-        let follower = &mut self.followers[index];
-        (follower.join, follower.acked, follower.service) = (join, 0, service);
-        follower.sent_us = 0; // It hears from us at the end of this turn, records or not.
-    }
-
     // The end of a turn, and time.
 
-    fn seal(&mut self, state: &mut State, now: Now) {
+    pub(super) fn seal(&mut self, state: &mut State, now: Now) {
         if self.followers.is_empty() {
             // Nobody will ask for the history.
             return state.backlog.reset(Position { epoch: state.epoch, offset: state.applied });
         }
         if self.builder_count == 0 {
             return;
+        }
+        if state.applied < self.head {
+            self.uncommitted_bytes += self.builder.len();
         }
         state.backlog.push(Batch {
             epoch: state.epoch,
@@ -586,84 +471,6 @@ impl Leader {
         self.ask = false;
         self.trim(state, effects);
         state.check();
-    }
-
-    /// Sends a follower what it can take. `encoded` is the message that the follower before it got: usually
-    /// the same one, which is then encoded once.
-    fn serve(
-        &mut self,
-        state: &mut State,
-        now: Now,
-        follower: &mut Follower,
-        encoded: &mut Option<(Position, Range<usize>)>,
-        effects: &mut Effects,
-    ) {
-        if let Service::Snapshot(sender) = &mut follower.service {
-            let position = sender.position;
-            if !sender.advance(state, effects) {
-                return;
-            }
-            follower.service = Service::Streaming { sent: position };
-        }
-        let Service::Streaming { sent } = &mut follower.service else {
-            return;
-        };
-        let acknowledge = state.acks_needed() > 0 || self.ask;
-        let mut sent_any = false;
-        while let Some(batch) = state.backlog.following(sent.offset) {
-            if state.backlog.bytes_between(follower.acked, sent.offset) >= state.timing.window_bytes as u64 {
-                break;
-            }
-            match encoded {
-                Some((previous, bytes)) if previous == sent => {
-                    effects
-                        .messages
-                        .push(crate::contract::Outgoing { to: follower.id, bytes: bytes.clone() });
-                }
-                _ => {
-                    let message = state.append(*sent, Some(batch), self.head, acknowledge);
-                    let start = effects.bytes.len();
-                    effects.send([follower.id], |out| message.encode(out));
-                    *encoded = Some((*sent, start..effects.bytes.len()));
-                }
-            }
-            *sent = batch.end();
-            sent_any = true;
-        }
-        if sent.offset < self.head && state.backlog.following(sent.offset).is_none() {
-            // It fell out of the backlog: it will find the gap by the next heartbeat and join again.
-            let why = "it fell behind the backlog";
-            effects.trace.push(Trace::ResyncAbandoned { follower: follower.id, why });
-            sent.offset = self.head;
-        }
-        let quiet_ms = now.ms_since(follower.sent_us);
-        let due = quiet_ms >= state.timing.heartbeat_ms
-            || (follower.sent_commit < state.applied && quiet_ms >= state.timing.commit_notice_ms)
-            || (self.ask && follower.acked < self.head);
-        if due && !sent_any {
-            let message = state.append(*sent, None, self.head, true);
-            effects.send([follower.id], |out| message.encode(out));
-            sent_any = true;
-        }
-        if sent_any {
-            follower.sent_us = now.monotonic_us;
-            follower.sent_commit = state.applied;
-        }
-    }
-
-    /// Drops history that is beyond the backlog's size, but nothing that a snapshot under way leads up to,
-    /// unless that grows out of bounds.
-    fn trim(&mut self, state: &mut State, effects: &mut Effects) {
-        let limit = (state.options.backlog_bytes + state.timing.resync_backlog_bytes_max) as u64;
-        let applied_bytes = state.backlog.bytes_between(state.backlog.base().offset, state.applied);
-        for follower in &mut self.followers {
-            if applied_bytes > limit && follower.needs_after().is_some_and(|after| after < state.applied) {
-                follower.leave("too much was written meanwhile", state, effects);
-            }
-        }
-        let needed = self.followers.iter().filter_map(Follower::needs_after);
-        let keep_after = needed.fold(state.applied, Version::min);
-        state.backlog.trim(state.options.backlog_bytes, keep_after);
     }
 
     pub(super) fn tick(&mut self, state: &mut State, now: Now, effects: &mut Effects) {
@@ -725,21 +532,6 @@ impl Leader {
         self.release_held(state, now, effects);
     }
 
-    fn watch_followers(&mut self, state: &mut State, now: Now, effects: &mut Effects) {
-        for follower in &mut self.followers {
-            let live = follower.is_live(now, state.timing.silence_ms);
-            if live != follower.was_live {
-                follower.was_live = live;
-                effects.trace.push(Trace::Follower { follower: follower.id, live });
-            }
-            if let Service::Snapshot(sender) = &follower.service
-                && sender.is_stuck(state, now)
-            {
-                follower.leave("the follower does not get on", state, effects);
-            }
-        }
-    }
-
     /// Steps down: whoever waits gets to know that nothing is certain, or that nothing happened.
     pub(super) fn resign(mut self, state: &mut State, now: Now, effects: &mut Effects) {
         for (ticket, waiting) in self.queue.drain_tickets() {
@@ -774,37 +566,12 @@ impl Leader {
         now.monotonic_us + delay_ms * 1000
     }
 
-    fn live(&self, state: &State, now: Now) -> usize {
-        self.followers.iter().filter(|follower| follower.is_live(now, state.timing.silence_ms)).count()
-    }
-
     pub(super) fn head(&self) -> Version {
         self.head
     }
 
     pub(super) fn is_writable(&self, state: &State, now: Now) -> bool {
         self.can_commit(state, now)
-    }
-
-    pub(super) fn follower_status(&self, state: &State, now: Now) -> Vec<FollowerStatus> {
-        let status = |follower: &Follower| {
-            let live = follower.is_live(now, state.timing.silence_ms);
-            let name = match &follower.service {
-                Service::Absent => "absent",
-                Service::Snapshot(_) => "snapshot",
-                Service::Streaming { .. } if live => "streaming",
-                Service::Streaming { .. } => "silent",
-            };
-            let oldest = state.backlog.following(follower.acked);
-            FollowerStatus {
-                id: follower.id,
-                state: name,
-                acked: follower.acked,
-                lag: self.head.saturating_sub(follower.acked),
-                lag_ms: oldest.map_or(0, |batch| now.ms_since(batch.received_us)),
-            }
-        };
-        self.followers.iter().map(status).collect()
     }
 }
 

@@ -71,16 +71,17 @@ mod options;
 mod queue;
 pub mod recovery;
 mod resync;
+mod serving;
 mod state;
 
 use crate::contract::{Configuration, Effects, Input, NodeId, Now, Request, Ticket, Trace};
 use follower::Follower;
 use kv::{Command, ReplyBuffer, Table, UnixMs, Version};
-pub use leader::FollowerStatus;
 use leader::Leader;
 pub use message::{Message, Position};
 pub use options::{Acks, Options, Timing};
 use recovery::Recovery;
+pub use serving::FollowerStatus;
 pub use state::Counters;
 use state::State;
 

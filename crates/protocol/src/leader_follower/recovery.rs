@@ -4,7 +4,7 @@
 //! hold less, or, after a restart, nothing: it must not go on from there, or the others would throw theirs
 //! away. So it asks them, takes an answer set that must contain every acknowledged write, and copies the most advanced one: a
 //! snapshot of what is applied there, and behind it the batches of which nobody knows whether they are
-//! committed. The leader commits those as its own (see [`super::leader`]).
+//! committed. The leader commits those as its own (`leader.rs` says how).
 
 use super::backlog::Batch;
 use super::message::{Message, Position};

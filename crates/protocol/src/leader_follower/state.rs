@@ -133,9 +133,12 @@ impl State {
             if batch.end().offset > commit {
                 break;
             }
-            for (offset, command) in batch.commands() {
-                self.discarded.clear();
-                self.table.apply(&command, offset, batch.time, &mut self.discarded);
+            let mut windows = batch.windows();
+            while windows.advance(&self.table) {
+                for (offset, command) in windows.commands() {
+                    self.discarded.clear();
+                    self.table.apply(command, *offset, batch.time, &mut self.discarded);
+                }
             }
             self.applied_batch(&batch);
         }

@@ -5,8 +5,9 @@
 pub mod oracle;
 pub mod plant;
 pub mod random;
+mod trouble;
 
-use crate::world::{Asked, Consequences, Letter, World, show};
+use crate::world::{Asked, Consequences, World, show};
 use kv::{Command, Condition, Deadline, Expiry, SetAnswer};
 use oracle::{COUNTER, Check, FLEETING, KEYS, Oracle, Question};
 use plant::Plant;
@@ -199,45 +200,12 @@ impl Schedule {
         self.deliver(index)
     }
 
-    /// A letter stays on its way for long, or one that did goes on.
-    fn delay(&mut self) {
-        let count = self.world.network.len() as u64;
-        if count > 0 {
-            let letter = &mut self.world.network[self.random.below(count) as usize];
-            letter.held = !letter.held;
-            let line = format!("  {} {}", if letter.held { "delay" } else { "go on" }, show::letter(letter));
-            self.tell(&line);
-        }
-    }
-
     fn deliver(&mut self, index: usize) -> Check {
         let letter = self.world.network.remove(index);
         self.tell(&format!("  deliver {}", show::letter(&letter)));
         let consequences = self.world.deliver(&letter);
         self.note(letter.to, consequences)?;
         if self.random.percent(70) { self.flush(letter.to) } else { Ok(()) }
-    }
-
-    /// Letters that fit stay on their way until [`Schedule::delay`] happens to let them go on.
-    fn hold(&mut self, fits: impl Fn(&Letter) -> bool) {
-        self.world.network.iter_mut().filter(|letter| fits(letter)).for_each(|letter| letter.held = true);
-    }
-
-    fn lose(&mut self) {
-        let count = self.world.network.len() as u64;
-        if count > 0 {
-            let letter = self.world.network.remove(self.random.below(count) as usize);
-            self.tell(&format!("  lose {}", show::letter(&letter)));
-        }
-    }
-
-    fn duplicate(&mut self) {
-        let count = self.world.network.len() as u64;
-        if count > 0 {
-            let letter = self.world.network[self.random.below(count) as usize].clone();
-            self.tell(&format!("  duplicate {}", show::letter(&letter)));
-            self.world.network.push(letter);
-        }
     }
 
     fn flush(&mut self, id: NodeId) -> Check {
@@ -355,205 +323,6 @@ impl Schedule {
     fn may_be_asked(&self, id: NodeId) -> bool {
         let Some(status) = self.world.status(id) else { return false };
         status.role != "leader" || status.epoch == self.world.configuration.epoch
-    }
-
-    // Trouble.
-
-    fn cut_or_mend(&mut self) -> Check {
-        let members: Vec<NodeId> = self.world.members().collect();
-        let (Some(one), Some(other)) = (self.random.pick(&members), self.random.pick(&members)) else {
-            return Ok(());
-        };
-        if one == other {
-            return Ok(());
-        }
-        let up = self.world.is_cut(one, other);
-        self.set_link(one, other, up)
-    }
-
-    /// All links are mended; then, mostly, one node loses its links to all others.
-    fn isolate_or_rejoin(&mut self) -> Check {
-        self.mend_all()?;
-        let members: Vec<NodeId> = self.world.members().collect();
-        match self.random.pick(&members).filter(|_| self.random.percent(70)) {
-            Some(id) => members
-                .into_iter()
-                .filter(|peer| *peer != id)
-                .try_for_each(|peer| self.set_link(id, peer, false)),
-            None => Ok(()),
-        }
-    }
-
-    fn mend_all(&mut self) -> Check {
-        let members: Vec<NodeId> = self.world.members().collect();
-        for one in &members {
-            for other in members.iter().filter(|other| *other > one) {
-                if self.world.is_cut(*one, *other) {
-                    self.set_link(*one, *other, true)?;
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// Whether a node can talk to enough others to get anything done.
-    fn is_connected(&self, id: NodeId) -> bool {
-        let members = self.world.members().count();
-        let reached = self.world.alive().into_iter().filter(|peer| !self.world.is_cut(id, *peer)).count();
-        reached > members / 2
-    }
-
-    fn set_link(&mut self, one: NodeId, other: NodeId, up: bool) -> Check {
-        self.tell(&format!("link {one}-{other} {}", if up { "up" } else { "down" }));
-        // What is under way on a link that breaks is lost, or arrives much later.
-        let late = self.random.percent(self.trouble.ghosts);
-        let network = self.world.network.clone();
-        self.world.set_link(one, other, up);
-        if !up && late {
-            self.world.network = network;
-            self.hold(|letter| {
-                (letter.from, letter.to) == (one, other) || (letter.to, letter.from) == (one, other)
-            });
-        }
-        // A broken link is not always noticed; a new one always is.
-        if up || self.random.percent(self.trouble.noticed) {
-            let consequences = self.world.hint(one, other, up);
-            self.note(one, consequences)?;
-            let consequences = self.world.hint(other, one, up);
-            self.note(other, consequences)?;
-        }
-        Ok(())
-    }
-
-    /// How many replicas may be without memory at once.
-    fn survives(&self) -> usize {
-        let others = self.world.members().count() - 1;
-        match self.acks {
-            Acks::None => others, // Loses what it must, and says so; the rest must hold all the same.
-            _ => self.acks.needed(&self.world.configuration),
-        }
-    }
-
-    fn may_crash(&self, id: NodeId) -> bool {
-        let matters = |id: &NodeId| self.acks != Acks::All || self.world.configuration.in_sync.contains(id);
-        let mut without = self.damaged.clone();
-        without.insert(id);
-        without.iter().filter(|id| matters(id)).count() <= self.survives()
-    }
-
-    fn crash_or_restart(&mut self) -> Check {
-        let members: Vec<NodeId> = self.world.members().collect();
-        let Some(id) = self.random.pick(&members) else { return Ok(()) };
-        if self.world.is_alive(id) {
-            if self.may_crash(id) { self.crash(id) } else { Ok(()) }
-        } else {
-            self.restart(id)
-        }
-    }
-
-    fn crash(&mut self, id: NodeId) -> Check {
-        self.tell(&format!("{id} crashes"));
-        self.world.crash(id);
-        if self.random.percent(self.trouble.ghosts) {
-            self.hold(|letter| letter.from == id);
-        }
-        self.damaged.insert(id);
-        let lost: Vec<Ticket> =
-            self.asked_at.iter().filter(|(_, node)| **node == id).map(|(ticket, _)| *ticket).collect();
-        for ticket in lost {
-            self.oracle.lose(ticket);
-            self.asked_at.remove(&ticket);
-            self.clients[ticket.client as usize].waiting.remove(&ticket.sequence);
-        }
-        if id == self.world.configuration.leader {
-            self.oracle.forget_promises();
-            self.clients.iter_mut().filter(|_| self.acks == Acks::None).for_each(|client| client.seen = 0);
-        }
-        for peer in self.world.alive() {
-            if self.random.percent(50) {
-                let consequences = self.world.hint(peer, id, false);
-                self.note(peer, consequences)?;
-            }
-        }
-        Ok(())
-    }
-
-    fn restart(&mut self, id: NodeId) -> Check {
-        self.tell(&format!("{id} restarts"));
-        self.world.restart(id);
-        if id == self.world.configuration.leader {
-            self.world.configuration.epoch += 1;
-        }
-        self.configure(id)?;
-        for peer in self.world.alive().into_iter().filter(|peer| *peer != id) {
-            if !self.world.is_cut(id, peer) {
-                self.set_link(id, peer, true)?;
-            }
-        }
-        Ok(())
-    }
-
-    fn configure(&mut self, id: NodeId) -> Check {
-        self.tell(&format!("{id} is told {:?}", self.world.configuration));
-        let consequences = self.world.configure(id);
-        self.note(id, consequences)
-    }
-
-    /// The control group decides something.
-    fn control(&mut self) -> Check {
-        if self.acks == Acks::All && self.random.percent(60) {
-            return self.change_in_sync();
-        }
-        let candidates: Vec<NodeId> = match self.acks {
-            Acks::All => self.world.configuration.in_sync.clone(),
-            _ => self.world.members().collect(),
-        };
-        let mut alive = candidates.into_iter().filter(|id| self.world.is_alive(*id)).collect::<Vec<_>>();
-        if self.random.percent(90) {
-            alive.retain(|id| self.is_connected(*id));
-        }
-        let Some(leader) = self.random.pick(&alive) else { return Ok(()) };
-        self.failed_over |= leader != self.world.configuration.leader;
-        self.world.configuration.epoch += 1;
-        self.world.configuration.leader = leader;
-        self.oracle.forget_promises();
-        self.clients.iter_mut().filter(|_| self.acks == Acks::None).for_each(|client| client.seen = 0);
-        for id in self.world.alive() {
-            if id == leader || self.random.percent(50) {
-                self.configure(id)?;
-            }
-        }
-        Ok(())
-    }
-
-    /// A replica leaves the in-sync set, or one that holds all that its leader holds comes back into it.
-    fn change_in_sync(&mut self) -> Check {
-        let configuration = &self.world.configuration;
-        let Some(leader) = self.world.status(configuration.leader) else { return Ok(()) };
-        if leader.role != "leader" || leader.epoch != configuration.epoch {
-            return Ok(());
-        }
-        let others: Vec<NodeId> = self.world.members().filter(|id| *id != configuration.leader).collect();
-        let Some(id) = self.random.pick(&others) else { return Ok(()) };
-        let mut in_sync = configuration.in_sync.clone();
-        if in_sync.contains(&id) {
-            in_sync.retain(|member| *member != id);
-            let damaged = in_sync.iter().filter(|id| self.damaged.contains(id)).count();
-            if damaged == in_sync.len() {
-                return Ok(()); // Nobody would be left that holds everything.
-            }
-        } else {
-            let Some(status) = self.world.status(id) else { return Ok(()) };
-            let in_step = status.ready && status.epoch == leader.epoch && status.offset >= leader.offset;
-            if !in_step {
-                return Ok(());
-            }
-            in_sync.push(id);
-            in_sync.sort_unstable();
-        }
-        self.world.configuration.in_sync = in_sync;
-        self.oracle.needed = self.oracle.needed.min(self.acks.needed(&self.world.configuration));
-        self.configure(self.world.configuration.leader)
     }
 
     // The end.

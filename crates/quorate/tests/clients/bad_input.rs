@@ -54,7 +54,7 @@ fn a_million_arguments_in_one_command_are_carried_out() {
     let cluster = Cluster::start(3, &["prefix= acks=majority"]);
     let mut connection = cluster.client(2);
     let mut command = redis::cmd("MSET");
-    (0..500_000).for_each(|number| drop(command.arg(number).arg("v")));
+    (0..500_000).for_each(|number| _ = command.arg(number).arg("v"));
     command.query::<()>(&mut connection).unwrap();
     assert_eq!(ask(&mut connection, "DBSIZE"), "500000");
     assert_eq!(ask(&mut connection, "GET 499999"), "\"v\"");

@@ -111,7 +111,7 @@ def errors(client):
     raises(redis.ResponseError, "wrong number of arguments", lambda: client.execute_command("GET"))
     raises(redis.ResponseError, "no such key", lambda: client.rename("nothing", "k"))
     raises(redis.ResponseError, "syntax error", lambda: client.execute_command("SET", "k", "v", "NX", "XX"))
-    wrong = redis.Redis(**LOCALHOST, password="wrong")
+    wrong = redis.Redis(**LOCALHOST, protocol=2, password="wrong")
     raises(redis.AuthenticationError, "without any password configured", wrong.ping)
     elsewhere = redis.Redis(**LOCALHOST, db=3)
     raises(redis.ResponseError, "DB index is out of range", elsewhere.ping)

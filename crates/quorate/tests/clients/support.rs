@@ -286,7 +286,7 @@ fn launch(
     {
         command.arg(name).arg(base.to_string());
     }
-    keyspaces.iter().for_each(|keyspace| drop(command.arg("--keyspace").arg(keyspace)));
+    keyspaces.iter().for_each(|keyspace| _ = command.arg("--keyspace").arg(keyspace));
     let mut child =
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let mut output = BufReader::new(child.stdout.take().unwrap());
@@ -369,7 +369,7 @@ fn try_http(port: u16, head: &str, body: &str) -> Option<(u16, serde_json::Value
 pub(crate) fn ask(connection: &mut Connection, line: &str) -> String {
     let mut words = line.split(' ');
     let mut command = redis::cmd(words.next().unwrap());
-    words.for_each(|word| drop(command.arg(if word == "''" { "" } else { word })));
+    words.for_each(|word| _ = command.arg(if word == "''" { "" } else { word }));
     match command.query::<Value>(connection) {
         Ok(value) => told(&value),
         Err(error) => error_text(&error),

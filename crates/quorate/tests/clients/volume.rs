@@ -67,7 +67,7 @@ fn keys_expire_on_all_nodes_whether_or_not_anybody_looks() {
     let cluster = Cluster::start(3, &["prefix= acks=majority reads=any"]);
     let mut writer = cluster.client(2);
     let mut pipeline = pipe();
-    (0..300).for_each(|number| drop(pipeline.pset_ex(format!("k{number}"), "v", 700).ignore()));
+    (0..300).for_each(|number| _ = pipeline.pset_ex(format!("k{number}"), "v", 700).ignore());
     pipeline.set("stays", "v").ignore();
     pipeline.query::<()>(&mut writer).unwrap();
     cluster.wait_until_equal();

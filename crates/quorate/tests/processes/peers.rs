@@ -171,6 +171,16 @@ fn a_peer_is_linked_a_newer_link_replaces_the_older_and_nonsense_ends_it() {
     assert_eq!(server.client().ask("PING"), "+PONG");
 }
 
+#[test]
+fn a_peer_is_found_by_the_name_of_its_host() {
+    let base = free_ports(6);
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, base + 2)).unwrap();
+    // The name may also have an address of IPv6, where nobody listens: the other is tried next.
+    let _second = Server::start_one_of_two_at("localhost", 2, base);
+    let (mut stream, _) = listener.accept().unwrap();
+    assert!(receive(&mut stream).is_some(), "a Hello");
+}
+
 /// The name under which the nodes of [`Server::start_one_of_two`] know their cluster.
 fn cluster_of_two() -> String {
     let base = free_ports(6);

@@ -75,7 +75,13 @@ impl Server {
 
     /// One node of a cluster of two. The other is not there.
     pub(crate) fn start_one_of_two(id: u16, base: u16) -> Server {
+        Server::start_one_of_two_at("127.0.0.1", id, base)
+    }
+
+    /// As [`Server::start_one_of_two`], on a host of this name.
+    pub(crate) fn start_one_of_two_at(host: &str, id: u16, base: u16) -> Server {
         let config = configuration(base, 2, "", "").replace("node = 1\n", &format!("node = {id}\n"));
+        let config = config.replace("host = \"127.0.0.1\"", &format!("host = \"{host}\""));
         Server::start_node(id, 2, base, &config)
     }
 

@@ -7,6 +7,7 @@ use mio::net::TcpStream;
 use node::{ClientId, Node, Output};
 use wire::resp::{Progress, RequestParser};
 
+use super::look_ahead::LookAhead;
 use crate::socket::Outlet;
 use crate::worker::Turn;
 
@@ -133,7 +134,7 @@ impl Connection {
             self.input.extend_from_slice(arrived);
             return self.parse_kept(turn);
         }
-        let (taken, _) = self.parse(arrived, turn.node);
+        let (taken, _) = self.parse(arrived, turn.node, turn.ahead);
         if taken < count {
             self.input.extend_from_slice(&arrived[taken..]);
             self.note_partial(taken, turn);
@@ -145,7 +146,7 @@ impl Connection {
     /// Parses what the connection keeps.
     fn parse_kept(&mut self, turn: &mut Turn<'_>) {
         let mut input = std::mem::take(&mut self.input);
-        let (taken, needed) = self.parse(&input, turn.node);
+        let (taken, needed) = self.parse(&input, turn.node, turn.ahead);
         input.drain(..taken);
         // Room for what is announced only in proportion to what has arrived; and the last step of a large
         // request's growth need not double it.
@@ -167,33 +168,46 @@ impl Connection {
 
     /// Gives the node every whole request in `bytes` that it wants. Tells how many bytes they took, and how many
     /// more the one that has begun needs at least.
-    fn parse(&mut self, bytes: &[u8], node: &mut Node) -> (usize, usize) {
+    fn parse(&mut self, bytes: &[u8], node: &mut Node, ahead: &mut LookAhead) -> (usize, usize) {
         let mut limits = node.request_limits(self.id);
         let mut taken = 0;
         self.is_put_off = false;
         while taken < bytes.len() {
-            if !node.wants_input(self.id) {
-                self.is_put_off = true;
-                break;
-            }
             let rest = &bytes[taken..];
-            match self.parser.parse(rest, &limits) {
-                Ok(Progress::Complete { consumed }) => {
-                    let arguments = self.parser.arguments(rest);
-                    if !arguments.is_empty() {
-                        node.request(self.id, arguments);
-                    }
-                    taken += consumed;
-                    // The request may have been the one that lifts the limits.
-                    if !limits.authenticated {
-                        limits = node.request_limits(self.id);
-                    }
-                }
+            let first = match self.parser.parse(rest, &limits) {
+                Ok(Progress::Complete { consumed }) => consumed,
                 Ok(Progress::Incomplete { needed }) => return (taken, needed),
                 Err(error) => {
                     node.protocol_error(self.id, &error);
                     return (bytes.len(), 0);
                 }
+            };
+            // Who has not authenticated yet may do so with the first request, and has other limits then.
+            let window = if limits.authenticated { ahead.parse(&rest[first..], &limits) } else { 0 };
+            if window > 0 {
+                node.warm(self.parser.arguments(rest));
+                (0..window).for_each(|index| node.warm(ahead.arguments(index, &rest[first..])));
+            }
+            for index in 0..=window {
+                if !node.wants_input(self.id) {
+                    self.is_put_off = true;
+                    if index == 0 {
+                        // Parsed again when it is wanted.
+                        self.parser = RequestParser::new();
+                    }
+                    return (taken, 0);
+                }
+                let (arguments, consumed) = match index.checked_sub(1) {
+                    None => (self.parser.arguments(rest), first),
+                    Some(index) => (ahead.arguments(index, &rest[first..]), ahead.length(index)),
+                };
+                if !arguments.is_empty() {
+                    node.request(self.id, arguments);
+                }
+                taken += consumed;
+            }
+            if !limits.authenticated {
+                limits = node.request_limits(self.id);
             }
         }
         (taken, 0)

@@ -11,6 +11,9 @@
 //! if it were read in place; that costs what clearing the place for it would have cost.
 
 mod connection;
+mod look_ahead;
+
+pub(crate) use look_ahead::LookAhead;
 
 use std::io::{self, Read, Write};
 use std::net::SocketAddr;

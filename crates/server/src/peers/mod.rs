@@ -70,6 +70,8 @@ struct Peer {
     /// When to dial, unless a dial is under way or the link is up.
     dial_at_us: Option<u64>,
     pause_us: u64,
+    /// How often it has been dialled.
+    dials: usize,
     /// Why there is no link, as it was logged last. None while there is one, and at the start.
     told: Option<String>,
 }
@@ -86,6 +88,7 @@ impl Peers {
             link: None,
             dial_at_us: (own > entry.id).then_some(0),
             pause_us: PAUSE_US,
+            dials: 0,
             told: None,
         };
         Peers {
@@ -140,12 +143,13 @@ impl Peers {
                 continue;
             }
             peer.dial_at_us = None;
+            peer.dials += 1;
             match peer.host.parse::<IpAddr>() {
                 Ok(host) => {
                     let (id, address) = (peer.id, SocketAddr::new(host, peer.port));
                     self.connect(id, address, registry, turn);
                 }
-                Err(_) => self.resolver.ask(peer.id, &peer.host, peer.port),
+                Err(_) => self.resolver.ask(peer.id, &peer.host, peer.port, peer.dials),
             }
         }
     }

@@ -1,0 +1,251 @@
+//! The leader's followers: how each is joined to the history, and what each is sent.
+
+use super::leader::Leader;
+use super::message::{Message, Position};
+use super::resync::Sender;
+use super::state::State;
+use crate::contract::{Effects, NodeId, Now, Outgoing, Trace};
+use kv::Version;
+use std::ops::Range;
+
+/// How a follower is served.
+#[derive(Debug)]
+pub(super) enum Service {
+    /// It has not joined in this epoch.
+    Absent,
+    /// It gets a snapshot.
+    Snapshot(Sender),
+    /// It gets batches; everything up to `sent` is on its way.
+    Streaming { sent: Position },
+}
+
+/// What the leader knows of one follower.
+#[derive(Debug)]
+pub(super) struct Follower {
+    pub(super) id: NodeId,
+    pub(super) service: Service,
+    /// The question that its service answers. What it acknowledges as an answer to another does not count.
+    pub(super) join: u64,
+    /// It holds everything up to here: by its own word, since it joined. 0: it has not said yet.
+    pub(super) acked: Version,
+    pub(super) heard_us: u64,
+    pub(super) sent_us: u64,
+    /// The commit offset that it was last told.
+    pub(super) sent_commit: Version,
+    pub(super) link_up: bool,
+    /// Whether it was live when last looked at, to tell changes.
+    pub(super) was_live: bool,
+}
+
+impl Follower {
+    /// One that has not joined yet.
+    pub(super) fn new(id: NodeId, now: Now) -> Follower {
+        Follower {
+            id,
+            service: Service::Absent,
+            join: 0,
+            acked: 0,
+            heard_us: now.monotonic_us,
+            sent_us: 0,
+            sent_commit: 0,
+            link_up: true,
+            was_live: false,
+        }
+    }
+
+    /// Serves it no more, until it asks again.
+    pub(super) fn leave(&mut self, why: &'static str, state: &mut State, effects: &mut Effects) {
+        if let Service::Snapshot(sender) = std::mem::replace(&mut self.service, Service::Absent) {
+            sender.abandon(state, why, effects);
+        }
+    }
+
+    /// Behind which offset it needs the history: known while it is being joined to it.
+    pub(super) fn needs_after(&self) -> Option<Version> {
+        match &self.service {
+            Service::Snapshot(sender) => Some(sender.position.offset),
+            Service::Streaming { sent } if self.acked == 0 => Some(sent.offset),
+            _ => None,
+        }
+    }
+
+    pub(super) fn is_live(&self, now: Now, silence_ms: u64) -> bool {
+        self.link_up
+            && matches!(self.service, Service::Streaming { .. })
+            && now.ms_since(self.heard_us) <= silence_ms
+    }
+}
+
+/// How one follower stands, for `INFO`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FollowerStatus {
+    /// Its node.
+    pub id: NodeId,
+    /// `streaming`, `snapshot`, `silent` or `absent`.
+    pub state: &'static str,
+    /// The last offset that it acknowledged.
+    pub acked: Version,
+    /// How many records it has not acknowledged.
+    pub lag: u64,
+    /// For how long the oldest of them has been waiting, in milliseconds.
+    pub lag_ms: u64,
+}
+
+impl Leader {
+    /// A follower says what it has: it gets the rest out of the backlog if its history is a part of ours that
+    /// is still kept, else a snapshot.
+    pub(super) fn join(
+        &mut self,
+        state: &mut State,
+        now: Now,
+        index: usize,
+        (last, applied, join): (Position, Version, u64),
+        effects: &mut Effects,
+    ) {
+        self.seal(state, now);
+        let id = self.followers[index].id;
+        self.followers[index].leave("the follower began anew", state, effects);
+        let common = state.backlog.common_with(last);
+        let service = match common.filter(|common| common.offset >= applied) {
+            Some(after) => {
+                state.counters.partial_resyncs += 1;
+                effects.trace.push(Trace::PartialResync { follower: id, after: after.offset });
+                let resume = Message::Resume { epoch: state.epoch, join, after, head: self.head };
+                effects.send([id], |out| resume.encode(out));
+                Service::Streaming { sent: after }
+            }
+            None => {
+                let why = match common {
+                    None if last.offset == 0 => "it has nothing",
+                    None if last.offset < state.backlog.base().offset => {
+                        "what it lacks is no longer in the backlog"
+                    }
+                    None => "its history is another one",
+                    Some(_) => "it has applied what is not in this history",
+                };
+                effects.trace.push(Trace::FullResync { follower: id, offset: state.applied, why });
+                self.transfers += 1;
+                Service::Snapshot(Sender::begin(state, now, id, (join, self.transfers), effects))
+            }
+        };
+        let follower = &mut self.followers[index];
+        (follower.join, follower.acked, follower.service) = (join, 0, service);
+        follower.sent_us = 0; // It hears from us at the end of this turn, records or not.
+    }
+
+    /// Sends a follower what it can take. `encoded` is the message that the follower before it got: usually
+    /// the same one, which is then encoded once.
+    pub(super) fn serve(
+        &mut self,
+        state: &mut State,
+        now: Now,
+        follower: &mut Follower,
+        encoded: &mut Option<(Position, Range<usize>)>,
+        effects: &mut Effects,
+    ) {
+        if let Service::Snapshot(sender) = &mut follower.service {
+            let position = sender.position;
+            if !sender.advance(state, effects) {
+                return;
+            }
+            follower.service = Service::Streaming { sent: position };
+        }
+        let Service::Streaming { sent } = &mut follower.service else {
+            return;
+        };
+        let acknowledge = state.acks_needed() > 0 || self.ask;
+        let mut sent_any = false;
+        while let Some(batch) = state.backlog.following(sent.offset) {
+            if state.backlog.bytes_between(follower.acked, sent.offset) >= state.timing.window_bytes as u64 {
+                break;
+            }
+            match encoded {
+                Some((previous, bytes)) if previous == sent => {
+                    effects.messages.push(Outgoing { to: follower.id, bytes: bytes.clone() });
+                }
+                _ => {
+                    let message = state.append(*sent, Some(batch), self.head, acknowledge);
+                    let start = effects.bytes.len();
+                    effects.send([follower.id], |out| message.encode(out));
+                    *encoded = Some((*sent, start..effects.bytes.len()));
+                }
+            }
+            *sent = batch.end();
+            sent_any = true;
+        }
+        if sent.offset < self.head && state.backlog.following(sent.offset).is_none() {
+            // It fell out of the backlog: it will find the gap by the next heartbeat and join again.
+            let why = "it fell behind the backlog";
+            effects.trace.push(Trace::ResyncAbandoned { follower: follower.id, why });
+            sent.offset = self.head;
+        }
+        let quiet_ms = now.ms_since(follower.sent_us);
+        let due = quiet_ms >= state.timing.heartbeat_ms
+            || (follower.sent_commit < state.applied && quiet_ms >= state.timing.commit_notice_ms)
+            || (self.ask && follower.acked < self.head);
+        if due && !sent_any {
+            let message = state.append(*sent, None, self.head, true);
+            effects.send([follower.id], |out| message.encode(out));
+            sent_any = true;
+        }
+        if sent_any {
+            follower.sent_us = now.monotonic_us;
+            follower.sent_commit = state.applied;
+        }
+    }
+
+    /// Drops history that is beyond the backlog's size, but nothing that a snapshot under way leads up to,
+    /// unless that grows out of bounds.
+    pub(super) fn trim(&mut self, state: &mut State, effects: &mut Effects) {
+        let limit = (state.options.backlog_bytes + state.timing.resync_backlog_bytes_max) as u64;
+        let applied_bytes = state.backlog.bytes_between(state.backlog.base().offset, state.applied);
+        for follower in &mut self.followers {
+            if applied_bytes > limit && follower.needs_after().is_some_and(|after| after < state.applied) {
+                follower.leave("too much was written meanwhile", state, effects);
+            }
+        }
+        let needed = self.followers.iter().filter_map(Follower::needs_after);
+        let keep_after = needed.fold(state.applied, Version::min);
+        state.backlog.trim(state.options.backlog_bytes, keep_after);
+    }
+
+    pub(super) fn watch_followers(&mut self, state: &mut State, now: Now, effects: &mut Effects) {
+        for follower in &mut self.followers {
+            let live = follower.is_live(now, state.timing.silence_ms);
+            if live != follower.was_live {
+                follower.was_live = live;
+                effects.trace.push(Trace::Follower { follower: follower.id, live });
+            }
+            if let Service::Snapshot(sender) = &follower.service
+                && sender.is_stuck(state, now)
+            {
+                follower.leave("the follower does not get on", state, effects);
+            }
+        }
+    }
+
+    pub(super) fn live(&self, state: &State, now: Now) -> usize {
+        self.followers.iter().filter(|follower| follower.is_live(now, state.timing.silence_ms)).count()
+    }
+
+    pub(super) fn follower_status(&self, state: &State, now: Now) -> Vec<FollowerStatus> {
+        let status = |follower: &Follower| {
+            let live = follower.is_live(now, state.timing.silence_ms);
+            let name = match &follower.service {
+                Service::Absent => "absent",
+                Service::Snapshot(_) => "snapshot",
+                Service::Streaming { .. } if live => "streaming",
+                Service::Streaming { .. } => "silent",
+            };
+            let oldest = state.backlog.following(follower.acked);
+            FollowerStatus {
+                id: follower.id,
+                state: name,
+                acked: follower.acked,
+                lag: self.head.saturating_sub(follower.acked),
+                lag_ms: oldest.map_or(0, |batch| now.ms_since(batch.received_us)),
+            }
+        };
+        self.followers.iter().map(status).collect()
+    }
+}

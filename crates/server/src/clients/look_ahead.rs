@@ -1,0 +1,50 @@
+//! Looking ahead in a pipeline.
+
+use wire::resp::{Arguments, Limits, Progress, RequestParser};
+
+/// Requests parsed before the one in front of them is carried out, so that what they need can be fetched from
+/// memory all at once: in a large table a command spends most of its time waiting for memory.
+pub(crate) struct LookAhead {
+    parsers: [RequestParser; LookAhead::REQUESTS],
+    /// Where each begins and ends.
+    spans: [(usize, usize); LookAhead::REQUESTS],
+}
+
+impl LookAhead {
+    /// Enough to overlap the waiting, few enough that what was fetched is still there when it is used.
+    const REQUESTS: usize = 15;
+
+    /// Nothing parsed yet.
+    pub(crate) fn new() -> LookAhead {
+        LookAhead { parsers: std::array::from_fn(|_| RequestParser::new()), spans: Default::default() }
+    }
+
+    /// Parses the whole requests that `bytes` begins with, and says how many there are.
+    pub(super) fn parse(&mut self, bytes: &[u8], limits: &Limits) -> usize {
+        let mut at = 0;
+        for (count, (parser, span)) in self.parsers.iter_mut().zip(&mut self.spans).enumerate() {
+            match parser.parse(&bytes[at..], limits) {
+                Ok(Progress::Complete { consumed }) if at < bytes.len() => {
+                    *span = (at, at + consumed);
+                    at += consumed;
+                }
+                _ => {
+                    // The rest of it comes later, to another parser.
+                    *parser = RequestParser::new();
+                    return count;
+                }
+            }
+        }
+        Self::REQUESTS
+    }
+
+    /// The arguments of one of them.
+    pub(super) fn arguments<'a>(&'a self, index: usize, bytes: &'a [u8]) -> Arguments<'a> {
+        self.parsers[index].arguments(&bytes[self.spans[index].0..])
+    }
+
+    /// Its length in bytes.
+    pub(super) fn length(&self, index: usize) -> usize {
+        self.spans[index].1 - self.spans[index].0
+    }
+}
