@@ -48,7 +48,9 @@ impl Gather {
         if let Some(error) = parts().find(|part| matches!(Reply::first(part), Reply::Error(_))) {
             // The error may say that nothing was done, which holds for its own group only.
             return match (self.combine, Reply::first(error)) {
-                (Combine::AllOk, Reply::Error(why)) if parts().any(|part| Reply::first(part) == Reply::Ok) => {
+                (Combine::AllOk, Reply::Error(why))
+                    if parts().any(|part| Reply::first(part) == Reply::Ok) =>
+                {
                     let why = String::from_utf8_lossy(why);
                     out.error(&format!("UNKNOWN some keyspaces were changed and others were not: {why}"));
                 }

@@ -73,6 +73,8 @@ pub(crate) struct Peer {
     /// This turn's forwarded requests, and outcomes of its requests.
     requests: Vec<u8>,
     outcomes: Vec<u8>,
+    /// Its requests that are put off: too many replies to earlier ones have not left yet.
+    deferred: Vec<u8>,
 }
 
 /// A client's request that was passed on to another node.
@@ -153,7 +155,13 @@ impl Node {
             sessions: Slab::default(),
             ready: Vec::new(),
             peers: (0..count)
-                .map(|_| Peer { up: false, output: Vec::new(), requests: Vec::new(), outcomes: Vec::new() })
+                .map(|_| Peer {
+                    up: false,
+                    output: Vec::new(),
+                    requests: Vec::new(),
+                    outcomes: Vec::new(),
+                    deferred: Vec::new(),
+                })
                 .collect(),
             forwards: Slab::default(),
             forwards_checked_us: 0,
@@ -228,6 +236,13 @@ impl Node {
                 self.settle(index);
             }
         }
+        for index in 0..self.peers.len() {
+            if self.peers[index].has_due_requests() {
+                let deferred = std::mem::take(&mut self.peers[index].deferred);
+                let outcome = self.forwarded_requests(index as NodeId + 1, &deferred);
+                debug_assert_eq!(outcome, Ok(()), "they were read whole when they were put off");
+            }
+        }
         const FORWARDS_CHECK_MS: u64 = 100;
         if now.ms_since(self.forwards_checked_us) >= FORWARDS_CHECK_MS {
             self.forwards_checked_us = now.monotonic_us;
@@ -251,6 +266,9 @@ impl Node {
 
     /// When, on the monotonic clock, the next turn must begin even if nothing happens.
     pub fn next_wakeup_us(&self) -> u64 {
+        if self.peers.iter().any(Peer::has_due_requests) {
+            return self.now.monotonic_us;
+        }
         const IDLE_US: u64 = 100_000;
         let idle = self.now.monotonic_us + IDLE_US;
         self.groups.iter().map(|group| group.next_tick_us).fold(idle, u64::min)
@@ -624,6 +642,7 @@ impl Node {
         peer.output.clear();
         peer.requests.clear();
         peer.outcomes.clear();
+        peer.deferred.clear();
         if was_up {
             self.end_forwards(|entry| entry.to == id, "was lost before it answered");
         }
@@ -660,23 +679,7 @@ impl Node {
                     self.settle(index);
                 }
             }
-            Envelope::Requests(items) => {
-                let mut reader = Reader::new(items);
-                while !reader.is_empty() {
-                    let asked = ForwardedRequest::decode(&mut reader)?;
-                    let group = asked.group as usize;
-                    if group >= self.groups.len() {
-                        return Err(Malformed("a group that is not known here"));
-                    }
-                    let deadline_us = match asked.remaining_ms {
-                        NO_DEADLINE_MS => u64::MAX,
-                        remaining_ms => self.now.monotonic_us + remaining_ms as u64 * 1000,
-                    };
-                    let ticket = Ticket { client: ORIGIN_PEER | from as u64, sequence: asked.id };
-                    let (follows, seen) = (asked.follows, asked.seen);
-                    self.submit(group, Asked { ticket, follows, seen, deadline_us }, asked.request);
-                }
-            }
+            Envelope::Requests(items) => self.forwarded_requests(from, items)?,
             Envelope::Outcomes(items) => {
                 let mut reader = Reader::new(items);
                 while !reader.is_empty() {
@@ -697,6 +700,40 @@ impl Node {
             }
         }
         Ok(())
+    }
+
+    /// Carries out what a peer's clients ask, in order. A few bytes can ask for a large reply: when too many
+    /// replies wait to leave, the rest waits for them, so that nobody can make this node hold any number.
+    fn forwarded_requests(&mut self, from: NodeId, items: &[u8]) -> Result<(), Malformed> {
+        let mut reader = Reader::new(items);
+        while !reader.is_empty() {
+            let rest = reader.rest();
+            let asked = self.forwarded_request(&mut reader)?;
+            let peer = &mut self.peers[from as usize - 1];
+            if !peer.deferred.is_empty() || peer.owes_too_much() {
+                while !reader.is_empty() {
+                    self.forwarded_request(&mut reader)?;
+                }
+                self.peers[from as usize - 1].deferred.extend_from_slice(rest);
+                return Ok(());
+            }
+            let deadline_us = match asked.remaining_ms {
+                NO_DEADLINE_MS => u64::MAX,
+                remaining_ms => self.now.monotonic_us + remaining_ms as u64 * 1000,
+            };
+            let ticket = Ticket { client: ORIGIN_PEER | from as u64, sequence: asked.id };
+            let (follows, seen) = (asked.follows, asked.seen);
+            self.submit(asked.group as usize, Asked { ticket, follows, seen, deadline_us }, asked.request);
+        }
+        Ok(())
+    }
+
+    fn forwarded_request<'a>(&self, reader: &mut Reader<'a>) -> Result<ForwardedRequest<'a>, Malformed> {
+        let asked = ForwardedRequest::decode(reader)?;
+        match self.groups.get(asked.group as usize) {
+            Some(_) => Ok(asked),
+            None => Err(Malformed("a group that is not known here")),
+        }
     }
 
     /// Frames to be written to a peer. Whoever writes them takes them away.
@@ -763,6 +800,17 @@ impl Peer {
             frame::append(&mut self.output, |out| envelope.encode(out));
             self.outcomes.clear();
         }
+    }
+
+    /// True when more bytes wait to be written to it than its requests may add to.
+    fn owes_too_much(&self) -> bool {
+        const OWED_BYTES_MAX: usize = 16 << 20;
+        self.output.len() + self.outcomes.len() > OWED_BYTES_MAX
+    }
+
+    /// True when requests were put off that can go on now.
+    fn has_due_requests(&self) -> bool {
+        !self.deferred.is_empty() && !self.owes_too_much()
     }
 
     /// A turn is not bounded; an envelope is.

@@ -384,8 +384,10 @@ fn options(verb: &Verb, acks: &str) -> Result<Options, Box<dyn Error>> {
 }
 
 fn timing(verb: &Verb) -> Timing {
-    let mut timing = Timing::default();
-    if let Verb::Cluster { window, uncommitted, chunk, chunks, resync_backlog, .. } = verb {
+    // Scripts show each message where it belongs; the one about sending at leisure says so.
+    let mut timing = Timing { lazy_send_ms: 0, ..Timing::default() };
+    if let Verb::Cluster { window, uncommitted, chunk, chunks, resync_backlog, lazy_send, .. } = verb {
+        timing.lazy_send_ms = lazy_send.unwrap_or(0);
         timing.window_bytes = window.unwrap_or(timing.window_bytes);
         timing.uncommitted_bytes_max = uncommitted.unwrap_or(timing.uncommitted_bytes_max);
         timing.chunk_bytes = chunk.unwrap_or(timing.chunk_bytes);

@@ -559,6 +559,9 @@ impl Leader {
             follower.sent_commit < state.applied && matches!(follower.service, Service::Streaming { .. })
         };
         let delay_ms = match () {
+            () if self.followers.iter().any(|follower| follower.is_behind(self.head)) => {
+                state.timing.lazy_send_ms
+            }
             () if self.followers.iter().any(untold) => state.timing.commit_notice_ms,
             () if waits || snapshot || state.table.purge_until(state.clock(now), 1).is_some() => WAITING_MS,
             () => state.timing.heartbeat_ms,

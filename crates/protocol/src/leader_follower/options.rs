@@ -47,6 +47,9 @@ pub struct Timing {
     pub silence_ms: u64,
     /// Followers that nobody waits for acknowledge this often under load.
     pub lazy_acknowledge_ms: u64,
+    /// With `acks = none` nobody waits for the followers: under load a follower gets a message at most this often,
+    /// with all that was written since. When there was none for so long, the next one leaves at once.
+    pub lazy_send_ms: u64,
     /// A commit that no batch carries to the followers goes alone after so long.
     pub commit_notice_ms: u64,
     /// A write that too few live followers could acknowledge waits so long for them, then it is refused.
@@ -75,6 +78,7 @@ impl Default for Timing {
             heartbeat_ms: 100,
             silence_ms: 1000,
             lazy_acknowledge_ms: 10,
+            lazy_send_ms: 1,
             commit_notice_ms: 5,
             hold_ms: 1000,
             retry_ms: 200,

@@ -8,6 +8,9 @@ use crate::contract::{Effects, NodeId, Now, Outgoing, Trace};
 use kv::Version;
 use std::ops::Range;
 
+/// More than this is not gathered for a follower that nobody waits for.
+const LAZY_BYTES_MAX: u64 = 64 << 10;
+
 /// How a follower is served.
 #[derive(Debug)]
 pub(super) enum Service {
@@ -58,6 +61,11 @@ impl Follower {
         if let Service::Snapshot(sender) = std::mem::replace(&mut self.service, Service::Absent) {
             sender.abandon(state, why, effects);
         }
+    }
+
+    /// It is to be sent more than it was.
+    pub(super) fn is_behind(&self, head: Version) -> bool {
+        matches!(self.service, Service::Streaming { sent } if sent.offset < head)
     }
 
     /// Behind which offset it needs the history: known while it is being joined to it.
@@ -154,6 +162,12 @@ impl Leader {
             return;
         };
         let acknowledge = state.acks_needed() > 0 || self.ask;
+        if !acknowledge
+            && now.ms_since(follower.sent_us) < state.timing.lazy_send_ms
+            && state.backlog.bytes_between(sent.offset, self.head) < LAZY_BYTES_MAX
+        {
+            return; // What is gathered leaves with what comes next.
+        }
         let mut sent_any = false;
         while let Some(batch) = state.backlog.following(sent.offset) {
             if state.backlog.bytes_between(follower.acked, sent.offset) >= state.timing.window_bytes as u64 {

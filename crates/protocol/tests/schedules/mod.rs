@@ -84,6 +84,7 @@ impl Schedule {
             chunk_bytes: [1, 40, 1 << 20][random.below(3) as usize],
             chunk_window: [1, 8][random.below(2) as usize],
             resync_backlog_bytes_max: [500, 1 << 20][random.below(2) as usize],
+            lazy_send_ms: random.below(3),
             ..Timing::default()
         };
         let some = |random: &mut Random, chance, most| {

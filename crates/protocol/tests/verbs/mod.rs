@@ -19,6 +19,9 @@ pub(crate) enum Verb {
         /// Bytes of history kept beyond that for a snapshot under way.
         #[arg(key)]
         resync_backlog: Option<usize>,
+        /// Milliseconds between messages to a follower that nobody waits for.
+        #[arg(key)]
+        lazy_send: Option<u64>,
         /// Bytes under way to a follower.
         #[arg(key)]
         window: Option<usize>,

@@ -184,19 +184,27 @@ fn a_client_that_never_reads_costs_little_memory_and_nobody_elses_time() {
     let value = vec![b'v'; 100_000];
     connection.set::<_, _, ()>("large", &value).unwrap();
     connection.set::<_, _, ()>("local:large", &value).unwrap();
-    let before = cluster.resident_bytes(2);
+    let before = [1, 2].map(|id| cluster.resident_bytes(id));
     // Through forwarding, and answered by the node itself.
     let requests: [&[u8]; 2] =
         [b"*2\r\n$3\r\nGET\r\n$5\r\nlarge\r\n", b"*2\r\n$3\r\nGET\r\n$11\r\nlocal:large\r\n"];
     let mut streams: Vec<TcpStream> = Vec::new();
+    let mut grown = [0; 2];
     for request in requests.repeat(2) {
         let mut stream = cluster.raw(2);
         send_without_reading(&mut stream, request, 20_000_000);
         streams.push(stream);
         assert!(is_served(&mut connection));
+        for (node, grown) in grown.iter_mut().enumerate() {
+            *grown = (*grown).max(cluster.resident_bytes(node as u16 + 1).saturating_sub(before[node]) >> 20);
+        }
     }
-    let grown = cluster.resident_bytes(2).saturating_sub(before);
-    assert!(grown < 600 << 20, "the node's memory grew by {} MB", grown >> 20);
-    until("they are served", || is_served(&mut connection));
+    // A client may leave 256 MB unread before it is closed, and buffers grow by doubling.
+    assert!(
+        grown[0] < 150 && grown[1] < 900,
+        "the leader's memory grew by {} MB, its own node's by {}",
+        grown[0],
+        grown[1]
+    );
     assert!((1..=3).all(|id| cluster.health(id)["ready"] == true));
 }

@@ -18,7 +18,10 @@ const WRITER_KEYS: u64 = 500;
 fn write_until(stop: &AtomicBool, written: &AtomicU64, mut connection: Connection) {
     while !stop.load(Ordering::Relaxed) {
         let number = written.load(Ordering::Relaxed);
-        assert_eq!(ask(&mut connection, &format!("SET w:{} {number} PX 1000000", number % WRITER_KEYS)), "OK");
+        assert_eq!(
+            ask(&mut connection, &format!("SET w:{} {number} PX 1000000", number % WRITER_KEYS)),
+            "OK"
+        );
         written.store(number + 1, Ordering::Relaxed);
     }
 }

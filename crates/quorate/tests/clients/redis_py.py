@@ -7,6 +7,8 @@ import redis
 
 PORT = int(sys.argv[1])
 LOCALHOST = {"host": "127.0.0.1", "port": PORT, "socket_timeout": 20}
+# Connections that are refused are not tried again and again.
+AT_ONCE = {**LOCALHOST, "retry": redis.retry.Retry(redis.backoff.NoBackoff(), 0)}
 
 
 def raises(kind, text, run):
@@ -111,9 +113,9 @@ def errors(client):
     raises(redis.ResponseError, "wrong number of arguments", lambda: client.execute_command("GET"))
     raises(redis.ResponseError, "no such key", lambda: client.rename("nothing", "k"))
     raises(redis.ResponseError, "syntax error", lambda: client.execute_command("SET", "k", "v", "NX", "XX"))
-    wrong = redis.Redis(**LOCALHOST, protocol=2, password="wrong")
+    wrong = redis.Redis(**AT_ONCE, protocol=2, password="wrong")
     raises(redis.AuthenticationError, "without any password configured", wrong.ping)
-    elsewhere = redis.Redis(**LOCALHOST, db=3)
+    elsewhere = redis.Redis(**AT_ONCE, db=3)
     raises(redis.ResponseError, "DB index is out of range", elsewhere.ping)
     assert client.ping() is True
 

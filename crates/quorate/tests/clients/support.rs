@@ -53,7 +53,7 @@ impl Cluster {
 
     /// As [`Cluster::start`], with these lines in each configuration's `[limits]`.
     pub(crate) fn start_with(nodes: u16, keyspaces: &[&str], limits: &str) -> Cluster {
-        let folder = tempfile::tempdir().unwrap();
+        let folder = memory_folder();
         for _ in 0..20 {
             let base = free_ports(3 * nodes);
             if let Some((launcher, output)) = launch(&folder, base, nodes, keyspaces) {
@@ -272,6 +272,12 @@ impl Drop for Cluster {
     }
 }
 
+/// A folder in memory where there is such a thing: each start of a node syncs a file, and on a busy disk that
+/// can take seconds.
+fn memory_folder() -> TempDir {
+    tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
+}
+
 /// Starts `quorate cluster` and waits until it is ready. `None`: a port was taken.
 fn launch(
     folder: &TempDir,
@@ -313,11 +319,15 @@ fn signal(process: u32, signal: Signal) {
     kill_process(Pid::from_raw(process as i32).unwrap(), signal).unwrap();
 }
 
-/// True while a process runs: not ended, and not merely awaiting its parent.
+/// True while a process runs: not ended, and not merely awaiting its parent. Its files and ports are given back
+/// by the last of its threads, which may not be the first one.
 fn is_running(process: u32) -> bool {
-    let status = fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
-    let state = status.rsplit(") ").next().and_then(|rest| rest.chars().next());
-    !matches!(state, None | Some('Z' | 'X'))
+    let Ok(threads) = fs::read_dir(format!("/proc/{process}/task")) else { return false };
+    threads.flatten().any(|thread| {
+        let status = fs::read_to_string(thread.path().join("stat")).unwrap_or_default();
+        let state = status.rsplit(") ").next().and_then(|rest| rest.chars().next());
+        !matches!(state, None | Some('Z' | 'X'))
+    })
 }
 
 /// A port that is free, and so are the `count - 1` behind it. Below those that the system gives to clients, or
