@@ -174,7 +174,7 @@ fn a_node_takes_whatever_length_another_may_send() {
 }
 
 #[test]
-#[ignore = "the window counts only bytes that the backlog still keeps, so it never closes when it is not smaller than the backlog"]
+
 fn a_peer_that_does_not_take_its_frames_does_not_cost_unbounded_memory() {
     let mut cluster = setup(3, &["prefix= acks=majority"]).start();
     let client = cluster.client(1);

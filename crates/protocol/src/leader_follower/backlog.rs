@@ -1,6 +1,7 @@
 //! The newest part of a group's history, kept in memory so that a follower can get what it lacks.
 
-use super::message::Position;
+use super::message::{Message, Position};
+use crate::contract::Now;
 use kv::codec::Reader;
 use kv::{Command, Table, UnixMs, Version};
 use std::collections::VecDeque;
@@ -29,6 +30,22 @@ impl Batch {
     /// The position of its last record.
     pub(super) fn end(&self) -> Position {
         Position { epoch: self.epoch, offset: self.first + self.count as u64 - 1 }
+    }
+
+    /// The batch that an append brings; none if it is a heartbeat.
+    pub(super) fn received(message: &Message<'_>, now: Now) -> Option<Batch> {
+        match *message {
+            Message::Append { previous, batch_epoch, count, time, records, .. } if count > 0 => Some(Batch {
+                epoch: batch_epoch,
+                first: previous.offset + 1,
+                count,
+                time,
+                received_us: now.monotonic_us,
+                records: records.into(),
+                stream_end: 0,
+            }),
+            _ => None,
+        }
     }
 
     /// The records as commands, some at a time.
@@ -117,6 +134,17 @@ impl Backlog {
         self.stream_end += batch.records.len() as u64;
         batch.stream_end = self.stream_end;
         self.batches.push_back(batch);
+    }
+
+    /// Bytes of all records up to `offset` since the backlog began, if that is the end of a batch kept or the
+    /// base. Does not change when batches are dropped. O(log n).
+    pub(super) fn stream_at(&self, offset: Version) -> Option<u64> {
+        if offset == self.base.offset {
+            let begins = |batch: &Batch| batch.stream_end - batch.records.len() as u64;
+            return Some(self.batches.front().map_or(self.stream_end, begins));
+        }
+        let index = self.batches.partition_point(|batch| batch.end().offset < offset);
+        self.batches.get(index).filter(|batch| batch.end().offset == offset).map(|batch| batch.stream_end)
     }
 
     /// Bytes of the records behind `after`, up to `until`, as far as they are kept. O(log n).

@@ -146,35 +146,24 @@ impl Follower {
         effects: &mut Effects,
     ) {
         match message {
-            Message::Append {
-                previous,
-                batch_epoch,
-                count,
-                time,
-                commit,
-                leader_offset,
-                acknowledge,
-                records,
-                ..
-            } => {
+            Message::Append { previous, count, commit, leader_offset, acknowledge, .. } => {
                 self.heard_us = now.monotonic_us;
                 self.leader_offset = leader_offset;
+                if matches!(self.mode, Mode::Filling(_)) {
+                    self.commit = self.commit.max(commit);
+                    return self.fill(state, now, from, message, effects);
+                }
                 if !matches!(self.mode, Mode::Streaming) {
                     return;
                 }
                 let last = state.last();
-                if previous == last && count > 0 {
-                    state.backlog.push(Batch {
-                        epoch: batch_epoch,
-                        first: previous.offset + 1,
-                        count,
-                        time,
-                        received_us: now.monotonic_us,
-                        records: records.into(),
-                        stream_end: 0,
-                    });
-                } else if previous != last && previous.offset + count as u64 > last.offset {
-                    return self.join(state, now, effects); // A gap: something was lost on the way.
+                match Batch::received(&message, now) {
+                    Some(batch) if previous == last => state.backlog.push(batch),
+                    // A gap: something was lost on the way.
+                    _ if previous != last && previous.offset + count as u64 > last.offset => {
+                        return self.join(state, now, effects);
+                    }
+                    _ => {}
                 }
                 self.notice_whole(state);
                 self.acknowledge |= acknowledge;
@@ -189,27 +178,13 @@ impl Follower {
                 if asked && transfer > self.transfer {
                     self.transfer = transfer;
                     self.whole_at = head;
-                    let receiver = Receiver::begin(from, now, state.seed, transfer, (position, floor, time));
+                    let (name, start) = ((transfer, head), (position, floor, time));
+                    let receiver = Receiver::begin(from, now, state.seed, name, start);
                     self.mode = Mode::Filling(Box::new(receiver));
                 }
             }
-            Message::SnapshotChunk { transfer, index, entries, .. } => {
-                if let Mode::Filling(receiver) = &mut self.mode
-                    && let Received::Broken(why) =
-                        receiver.chunk(state, now, (transfer, index), entries, effects)
-                {
-                    self.start_over(state, now, from, why, effects);
-                }
-            }
-            Message::SnapshotEnd { transfer, chunks, .. } => {
-                let Mode::Filling(receiver) = &self.mode else {
-                    return;
-                };
-                match receiver.end(transfer, chunks) {
-                    Received::Part => {}
-                    Received::Broken(why) => self.start_over(state, now, from, why, effects),
-                    Received::Whole => self.install(state, now, effects),
-                }
+            Message::SnapshotChunk { .. } | Message::SnapshotEnd { .. } => {
+                self.fill(state, now, from, message, effects);
             }
             Message::SnapshotProgress { transfer, next, .. } => {
                 if let Some(sender) = &mut self.sender {
@@ -260,14 +235,27 @@ impl Follower {
         self.begin_streaming(state, now);
     }
 
-    fn install(&mut self, state: &mut State, now: Now, effects: &mut Effects) {
-        let Mode::Filling(receiver) = std::mem::replace(&mut self.mode, Mode::Streaming) else {
-            return;
-        };
-        receiver.install(state, effects);
-        state.counters.full_resyncs += 1;
-        state.intact = false; // It may be less than what was held before: until the batches behind it are here.
-        self.begin_streaming(state, now);
+    /// Takes a part of the snapshot, or a batch behind it; swaps all in when it is complete.
+    fn fill(
+        &mut self,
+        state: &mut State,
+        now: Now,
+        from: NodeId,
+        message: Message<'_>,
+        effects: &mut Effects,
+    ) {
+        let Mode::Filling(receiver) = &mut self.mode else { return };
+        match receiver.message(state, now, message, effects) {
+            Received::Part => {}
+            Received::Broken(why) => self.start_over(state, now, from, why, effects),
+            Received::Whole => {
+                if let Mode::Filling(receiver) = std::mem::replace(&mut self.mode, Mode::Streaming) {
+                    receiver.install(state, effects);
+                    self.begin_streaming(state, now);
+                    self.apply(state, now, effects);
+                }
+            }
+        }
     }
 
     fn begin_streaming(&mut self, state: &mut State, now: Now) {

@@ -333,7 +333,11 @@ impl Leader {
         while let Some(entry) = self.queue.pop_due() {
             match (entry.waiting, entry.ticket) {
                 (Waiting::Read { start, length }, ticket) => {
-                    if let Some(ticket) = ticket {
+                    if let Some(ticket) = ticket
+                        && effects.replies.len() > REPLIES_BYTES_MAX
+                    {
+                        effects.refuse(ticket, TOO_MUCH_AT_ONCE);
+                    } else if let Some(ticket) = ticket {
                         let bytes = self.queue.read_bytes(start, length);
                         let command = Command::decode(&mut Reader::new(bytes)).expect("we encoded it");
                         answer_read(state, now, ticket, &command, effects);
@@ -418,7 +422,7 @@ impl Leader {
                     return follower.leave("it acknowledges by another question", state, effects);
                 }
                 if offset > follower.acked && matches!(follower.service, Service::Streaming { .. }) {
-                    follower.acked = offset;
+                    follower.acknowledge(state, offset);
                     self.commit(state, now, effects);
                     self.end_waits(now, effects);
                 }
@@ -578,6 +582,10 @@ impl Leader {
     }
 }
 
+/// Reads that stand behind a write are answered at once when it is committed. Together they may tell this much.
+const REPLIES_BYTES_MAX: usize = 128 << 20;
+const TOO_MUCH_AT_ONCE: &str =
+    "OVERLOADED too many bytes are to be read behind one write; nothing was done, ask again";
 const UNACKNOWLEDGED: &str = "UNKNOWN the write was sent to the followers and too few acknowledged it in time; it may still take effect";
 const READ_BEHIND: &str =
     "NOREPLICAS the read stands behind a write that too few followers acknowledged in time";

@@ -271,12 +271,6 @@ impl<'a> Message<'a> {
         !matches!(self, Message::Acknowledge { .. } | Message::Join { .. } | Message::Holding { .. })
     }
 
-    /// True for what a copy of a replica consists of.
-    pub(super) fn is_of_copy(&self) -> bool {
-        use Message::*;
-        matches!(self, SnapshotBegin { .. } | SnapshotChunk { .. } | SnapshotEnd { .. } | Append { .. })
-    }
-
     /// Reads a whole message and checks that every record in it can be read, so that a replica never meets
     /// one that cannot.
     ///

@@ -6,7 +6,6 @@
 //! snapshot of what is applied there, and behind it the batches of which nobody knows whether they are
 //! committed. The leader commits those as its own (`leader.rs` says how).
 
-use super::backlog::Batch;
 use super::message::{Message, Position};
 use super::options::Acks;
 use super::resync::{Received, Receiver};
@@ -28,60 +27,34 @@ struct Copying {
     join: u64,
     /// What was promised: a source that has lost its memory meanwhile does not come so far.
     until: Position,
-    progress_us: u64,
+    asked_us: u64,
     receiver: Option<Box<Receiver>>,
-    has_snapshot: bool,
-    /// The batches behind the snapshot.
-    rest: Vec<Batch>,
 }
 
 impl Copying {
-    /// The last position copied, once the snapshot has begun.
-    fn last(&self) -> Option<Position> {
-        let snapshot = self.receiver.as_ref().map(|receiver| receiver.position);
-        self.rest.last().map(Batch::end).or(snapshot)
-    }
-
-    fn is_complete(&self) -> bool {
-        self.has_snapshot && self.last() == Some(self.until)
-    }
-
     fn message(&mut self, state: &State, now: Now, message: Message<'_>, effects: &mut Effects) -> Received {
-        let last = self.last();
-        if message.is_of_copy() {
-            self.progress_us = now.monotonic_us;
-        }
         match (message, &mut self.receiver) {
             (Message::SnapshotBegin { join, transfer, position, floor, time, .. }, None)
                 if join == self.join =>
             {
-                let start = (position, floor, time);
-                self.receiver = Some(Box::new(Receiver::begin(self.from, now, state.seed, transfer, start)));
+                let (name, start) = ((transfer, self.until.offset), (position, floor, time));
+                self.receiver = Some(Box::new(Receiver::begin(self.from, now, state.seed, name, start)));
                 Received::Part
             }
-            (Message::SnapshotChunk { transfer, index, entries, .. }, Some(receiver)) => {
-                receiver.chunk(state, now, (transfer, index), entries, effects)
-            }
-            (Message::SnapshotEnd { transfer, chunks, .. }, Some(receiver)) => {
-                let received = receiver.end(transfer, chunks);
-                self.has_snapshot |= matches!(received, Received::Whole);
-                received
-            }
-            (Message::Append { previous, batch_epoch, count, time, records, .. }, Some(_))
-                if count > 0 && last == Some(previous) =>
-            {
-                self.rest.push(Batch {
-                    epoch: batch_epoch,
-                    first: previous.offset + 1,
-                    count,
-                    time,
-                    received_us: now.monotonic_us,
-                    records: records.into(),
-                    stream_end: 0,
-                });
-                Received::Part
-            }
+            (message, Some(receiver)) => match receiver.message(state, now, message, effects) {
+                Received::Whole if receiver.last() != self.until => {
+                    Received::Broken("it is not the history that was promised")
+                }
+                received => received,
+            },
             _ => Received::Part,
+        }
+    }
+
+    fn is_stuck(&self, state: &State, now: Now) -> bool {
+        match &self.receiver {
+            Some(receiver) => receiver.is_stuck(state, now),
+            None => now.ms_since(self.asked_us) > state.timing.silence_ms,
         }
     }
 }
@@ -169,8 +142,8 @@ impl Recovery {
                 self.start_over(state, now, effects);
                 false
             }
-            _ if !copying.is_complete() => false,
-            _ => {
+            Received::Part => false,
+            Received::Whole => {
                 self.install(state, effects);
                 true
             }
@@ -178,12 +151,10 @@ impl Recovery {
     }
 
     fn install(&mut self, state: &mut State, effects: &mut Effects) {
-        let Some(Copying { receiver: Some(receiver), rest, .. }) = self.copying.take() else { return };
+        let Some(Copying { receiver: Some(receiver), .. }) = self.copying.take() else { return };
         let known_committed = state.applied;
         receiver.install(state, effects);
-        rest.into_iter().for_each(|batch| state.backlog.push(batch));
         state.apply_until(known_committed, effects);
-        state.counters.full_resyncs += 1;
     }
 
     fn start_over(&mut self, state: &State, now: Now, effects: &mut Effects) {
@@ -225,15 +196,8 @@ impl Recovery {
                 let join = state.next_question(now);
                 let fetch = Message::Fetch { epoch: state.configuration.epoch, join };
                 effects.send([id], |out| fetch.encode(out));
-                self.copying = Some(Copying {
-                    from: id,
-                    join,
-                    until: last,
-                    progress_us: now.monotonic_us,
-                    receiver: None,
-                    has_snapshot: false,
-                    rest: Vec::new(),
-                });
+                self.copying =
+                    Some(Copying { from: id, join, until: last, asked_us: now.monotonic_us, receiver: None });
                 false
             }
             _ => true,
@@ -246,8 +210,7 @@ impl Recovery {
         if self.passed {
             return false;
         }
-        let is_stuck = |copying: &Copying| now.ms_since(copying.progress_us) > state.timing.silence_ms;
-        if self.copying.as_ref().is_some_and(is_stuck) {
+        if self.copying.as_ref().is_some_and(|copying| copying.is_stuck(state, now)) {
             self.start_over(state, now, effects);
         } else if now.ms_since(self.asked_us) >= state.timing.retry_ms {
             self.ask(state, now, effects);

@@ -1,6 +1,7 @@
 //! Full resync: a snapshot of the whole table at one position, sent in chunks while writes go on, and
 //! swapped in whole by the receiver.
 
+use super::backlog::Batch;
 use super::message::{Message, Position};
 use super::state::State;
 use crate::contract::{Effects, NodeId, Now, Trace};
@@ -104,25 +105,35 @@ impl Sender {
     }
 }
 
-/// The receiving side: a table of its own, filled beside the one that is in use.
+/// The receiving side: a table of its own, filled beside the one that is in use, and the batches behind it.
+///
+/// A snapshot may be older than what the receiver holds and has acknowledged: its sender takes it of what is
+/// applied there, and what is held beyond that comes as batches. So the receiver keeps what it has until the
+/// copy has come as far as its sender had when it began.
 #[derive(Debug)]
 pub(super) struct Receiver {
     from: NodeId,
     transfer: u64,
     /// The position of the snapshot.
-    pub(super) position: Position,
+    position: Position,
     floor: Version,
     time: UnixMs,
+    /// The copy is complete when it has come to this offset.
+    until: Version,
     next_index: u32,
     table: Table,
+    has_snapshot: bool,
+    /// The batches behind the snapshot.
+    rest: Vec<Batch>,
     progress_us: u64,
 }
 
 /// How a receiver stands after a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Received {
     /// More is to come.
     Part,
-    /// The snapshot is complete.
+    /// The copy is complete.
     Whole,
     /// Something is missing or unreadable: ask again from the start.
     Broken(&'static str),
@@ -133,7 +144,7 @@ impl Receiver {
         from: NodeId,
         now: Now,
         seed: u64,
-        transfer: u64,
+        (transfer, until): (u64, Version),
         (position, floor, time): (Position, Version, UnixMs),
     ) -> Receiver {
         Receiver {
@@ -142,22 +153,66 @@ impl Receiver {
             position,
             floor,
             time,
+            until,
             next_index: 0,
             table: Table::new(seed),
+            has_snapshot: false,
+            rest: Vec::new(),
             progress_us: now.monotonic_us,
         }
     }
 
-    pub(super) fn chunk(
+    /// The last position copied.
+    pub(super) fn last(&self) -> Position {
+        self.rest.last().map_or(self.position, Batch::end)
+    }
+
+    pub(super) fn message(
         &mut self,
         state: &State,
         now: Now,
-        (transfer, index): (u64, u32),
+        message: Message<'_>,
+        effects: &mut Effects,
+    ) -> Received {
+        match message {
+            Message::SnapshotChunk { transfer, index, entries, .. } if transfer == self.transfer => {
+                return self.chunk(state, now, index, entries, effects);
+            }
+            Message::SnapshotEnd { transfer, chunks, .. } if transfer == self.transfer => {
+                if chunks != self.next_index {
+                    return Received::Broken("a chunk is missing");
+                }
+                self.has_snapshot = true;
+            }
+            Message::Append { previous, count, .. } if self.has_snapshot => {
+                let last = self.last();
+                match Batch::received(&message, now) {
+                    Some(batch) if previous == last => self.rest.push(batch),
+                    _ if previous.offset + count as u64 > last.offset => {
+                        return Received::Broken("a batch is missing");
+                    }
+                    _ => {}
+                }
+            }
+            _ => return Received::Part,
+        }
+        self.progress_us = now.monotonic_us;
+        match self.has_snapshot && self.last().offset >= self.until {
+            true => Received::Whole,
+            false => Received::Part,
+        }
+    }
+
+    fn chunk(
+        &mut self,
+        state: &State,
+        now: Now,
+        index: u32,
         entries: &[u8],
         effects: &mut Effects,
     ) -> Received {
-        if transfer != self.transfer || index < self.next_index {
-            return Received::Part; // Of an older transfer, or a duplicate.
+        if index < self.next_index {
+            return Received::Part; // A duplicate.
         }
         if index > self.next_index {
             return Received::Broken("a chunk is missing");
@@ -167,24 +222,19 @@ impl Receiver {
         }
         self.next_index += 1;
         self.progress_us = now.monotonic_us;
-        let message = Message::SnapshotProgress { epoch: state.epoch, transfer, next: self.next_index };
+        let (epoch, transfer, next) = (state.epoch, self.transfer, self.next_index);
+        let message = Message::SnapshotProgress { epoch, transfer, next };
         effects.send([self.from], |out| message.encode(out));
         Received::Part
     }
 
-    pub(super) fn end(&self, transfer: u64, chunks: u32) -> Received {
-        match () {
-            () if transfer != self.transfer => Received::Part,
-            () if chunks != self.next_index => Received::Broken("a chunk is missing"),
-            () => Received::Whole,
-        }
-    }
-
-    /// Swaps the snapshot in whole: no key of before survives.
+    /// Swaps the copy in whole: no key of before survives, and nothing held before is missed.
     pub(super) fn install(mut self, state: &mut State, effects: &mut Effects) {
         self.table.set_version_floor(self.floor);
         let keys = self.table.len() as u64;
         state.install(self.table, self.position, self.time);
+        self.rest.into_iter().for_each(|batch| state.backlog.push(batch));
+        state.counters.full_resyncs += 1;
         effects.trace.push(Trace::Installed { offset: self.position.offset, keys });
     }
 

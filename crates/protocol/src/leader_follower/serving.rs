@@ -19,7 +19,21 @@ pub(super) enum Service {
     /// It gets a snapshot.
     Snapshot(Sender),
     /// It gets batches; everything up to `sent` is on its way.
-    Streaming { sent: Position },
+    Streaming {
+        sent: Position,
+        /// Bytes of records up to `sent`, counted as [`Backlog::stream_at`](super::backlog::Backlog::stream_at) does.
+        sent_bytes: u64,
+        /// The same for the last acknowledged offset whose bytes were known: the window does not open too early.
+        acked_bytes: u64,
+    },
+}
+
+impl Service {
+    /// Batches behind a position, from now on.
+    fn streaming(state: &State, after: Position) -> Service {
+        let bytes = state.backlog.stream_at(after.offset).unwrap_or_default();
+        Service::Streaming { sent: after, sent_bytes: bytes, acked_bytes: bytes }
+    }
 }
 
 /// What the leader knows of one follower.
@@ -35,6 +49,8 @@ pub(super) struct Follower {
     pub(super) sent_us: u64,
     /// The commit offset that it was last told.
     pub(super) sent_commit: Version,
+    /// The leader's last offset when it joined.
+    pub(super) joined_at: Version,
     pub(super) link_up: bool,
     /// Whether it was live when last looked at, to tell changes.
     pub(super) was_live: bool,
@@ -51,6 +67,7 @@ impl Follower {
             heard_us: now.monotonic_us,
             sent_us: 0,
             sent_commit: 0,
+            joined_at: 0,
             link_up: true,
             was_live: false,
         }
@@ -63,16 +80,26 @@ impl Follower {
         }
     }
 
+    /// It holds everything up to an offset.
+    pub(super) fn acknowledge(&mut self, state: &State, offset: Version) {
+        self.acked = offset;
+        if let Service::Streaming { acked_bytes, .. } = &mut self.service
+            && let Some(bytes) = state.backlog.stream_at(offset)
+        {
+            *acked_bytes = bytes;
+        }
+    }
+
     /// It is to be sent more than it was.
     pub(super) fn is_behind(&self, head: Version) -> bool {
-        matches!(self.service, Service::Streaming { sent } if sent.offset < head)
+        matches!(self.service, Service::Streaming { sent, .. } if sent.offset < head)
     }
 
     /// Behind which offset it needs the history: known while it is being joined to it.
     pub(super) fn needs_after(&self) -> Option<Version> {
         match &self.service {
             Service::Snapshot(sender) => Some(sender.position.offset),
-            Service::Streaming { sent } if self.acked == 0 => Some(sent.offset),
+            Service::Streaming { sent, .. } if self.acked == 0 => Some(sent.offset),
             _ => None,
         }
     }
@@ -120,7 +147,7 @@ impl Leader {
                 effects.trace.push(Trace::PartialResync { follower: id, after: after.offset });
                 let resume = Message::Resume { epoch: state.epoch, join, after, head: self.head };
                 effects.send([id], |out| resume.encode(out));
-                Service::Streaming { sent: after }
+                Service::streaming(state, after)
             }
             None => {
                 let why = match common {
@@ -138,6 +165,7 @@ impl Leader {
         };
         let follower = &mut self.followers[index];
         (follower.join, follower.acked, follower.service) = (join, 0, service);
+        follower.joined_at = self.head;
         follower.sent_us = 0; // It hears from us at the end of this turn, records or not.
     }
 
@@ -156,9 +184,9 @@ impl Leader {
             if !sender.advance(state, effects) {
                 return;
             }
-            follower.service = Service::Streaming { sent: position };
+            follower.service = Service::streaming(state, position);
         }
-        let Service::Streaming { sent } = &mut follower.service else {
+        let Service::Streaming { sent, sent_bytes, acked_bytes } = &mut follower.service else {
             return;
         };
         let acknowledge = state.acks_needed() > 0 || self.ask;
@@ -170,7 +198,10 @@ impl Leader {
         }
         let mut sent_any = false;
         while let Some(batch) = state.backlog.following(sent.offset) {
-            if state.backlog.bytes_between(follower.acked, sent.offset) >= state.timing.window_bytes as u64 {
+            // It acknowledges nothing before it has come as far as this leader had when it joined.
+            let may_acknowledge = sent.offset >= follower.joined_at;
+            if may_acknowledge && sent_bytes.saturating_sub(*acked_bytes) >= state.timing.window_bytes as u64
+            {
                 break;
             }
             match encoded {
@@ -185,6 +216,7 @@ impl Leader {
                 }
             }
             *sent = batch.end();
+            *sent_bytes = batch.stream_end;
             sent_any = true;
         }
         if sent.offset < self.head && state.backlog.following(sent.offset).is_none() {
