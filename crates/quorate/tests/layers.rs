@@ -12,12 +12,17 @@ const CORE: [&str; 4] = ["kv", "wire", "protocol", "node"];
 fn manifest(name: &str) -> toml::Table {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(name).join("Cargo.toml");
     let text = fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-    text.parse().unwrap()
+    text.parse().expect("a manifest is TOML")
 }
 
 fn dependencies(name: &str) -> Vec<String> {
     let manifest = manifest(name);
-    manifest.get("dependencies").and_then(|table| table.as_table()).into_iter().flat_map(|t| t.keys().cloned()).collect()
+    manifest
+        .get("dependencies")
+        .and_then(|table| table.as_table())
+        .into_iter()
+        .flat_map(|t| t.keys().cloned())
+        .collect()
 }
 
 fn row(name: &str) -> Option<usize> {

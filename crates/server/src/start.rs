@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow};
 use mio::Poll;
@@ -33,8 +34,8 @@ const OTHER_DESCRIPTORS: u64 = 256;
 pub fn run(config: Config) -> Result<()> {
     log::start();
     let signals = stop_signals()?;
-    let listeners = Listeners::bind(&config)?;
-    let folder = DataFolder::open(&config.data)?;
+    let listeners = patiently(|| Listeners::bind(&config))?;
+    let folder = patiently(|| DataFolder::open(&config.data))?;
     if config.is_file_exposed() {
         tracing::warn!(
             "{} holds the cluster's secret, and others may read it: chmod 600",
@@ -83,6 +84,19 @@ pub fn run(config: Config) -> Result<()> {
     folder.close();
     tracing::info!("node {} stopped", config.node);
     Ok(())
+}
+
+/// Tries again for a moment: a process that was just killed may still hold its ports and its folder's lock.
+fn patiently<T>(attempt: impl Fn() -> Result<T>) -> Result<T> {
+    const PATIENCE: Duration = Duration::from_secs(1);
+    const PAUSE: Duration = Duration::from_millis(20);
+    let begin = Instant::now();
+    loop {
+        match attempt() {
+            Err(_) if begin.elapsed() < PATIENCE => std::thread::sleep(PAUSE),
+            outcome => return outcome,
+        }
+    }
 }
 
 /// A stream that becomes readable when the process is asked to stop.

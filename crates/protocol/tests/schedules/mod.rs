@@ -85,7 +85,11 @@ impl Schedule {
             chunk_window: [1, 8][random.below(2) as usize],
             resync_backlog_bytes_max: [500, 1 << 20][random.below(2) as usize],
             // Not drawn, so that seeds which tell something go on telling it.
-            lazy_send_ms: (seed % 11).saturating_sub(6).min(2) % 3 * u64::from(seed % 11 < 9),
+            lazy_send_ms: match seed % 11 {
+                7 => 1,
+                8 => 2,
+                _ => 0,
+            },
             ..Timing::default()
         };
         let some = |random: &mut Random, chance, most| {
