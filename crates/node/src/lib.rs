@@ -4,8 +4,9 @@
 //! buffers. Whoever drives it owns the sockets, the clock and the files: the server in production, a
 //! simulator in tests.
 //!
-//! Reading order: [`node`] (turns, requests on their way and outcomes on their way back), [`requests`] (what
-//! a request is and who runs it), [`keyspace`] (prefixes and promises), [`session`] (replies in order).
+//! Reading order: `node` (turns and clients), `requests` (what a request is and who runs it), `routing` (requests on
+//! their way and outcomes on their way back), `peers` (what nodes say to each other), `keyspace` (prefixes and
+//! promises), `session` (replies in order).
 
 mod clients;
 pub mod command;
@@ -17,8 +18,10 @@ mod keyspace;
 mod log;
 mod node;
 mod parameters;
+mod peers;
 mod report;
 mod requests;
+mod routing;
 mod session;
 mod slab;
 mod usage;

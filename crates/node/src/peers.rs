@@ -1,0 +1,175 @@
+//! The links to the other nodes: what comes in over them, and what is gathered for them.
+
+use crate::envelope::{Envelope, ForwardedOutcome, ForwardedRequest, NO_DEADLINE_MS};
+use crate::node::{Node, request_bytes_max};
+use crate::routing::{Asked, ORIGIN_PEER};
+use crate::slab::Handle;
+use kv::codec::{Malformed, Reader};
+use protocol::leader_follower::Message;
+use protocol::{Input, NodeId, Replica, Result as Outcome, Ticket};
+use wire::frame;
+
+/// Another node, as this one sees it.
+#[derive(Debug)]
+pub(crate) struct Peer {
+    pub(crate) up: bool,
+    /// Frames to be written.
+    pub(crate) output: Vec<u8>,
+    /// This turn's forwarded requests, and outcomes of its requests.
+    pub(crate) requests: Vec<u8>,
+    pub(crate) outcomes: Vec<u8>,
+    /// Its requests that are put off: too many replies to earlier ones have not left yet.
+    pub(crate) deferred: Vec<u8>,
+}
+
+impl Node {
+    /// The link to a peer came up or broke. What was on its way over a broken one is lost, and forgotten.
+    pub fn peer_link(&mut self, id: NodeId, up: bool) {
+        let Some(peer) = self.peers.get_mut(id.wrapping_sub(1) as usize) else { return };
+        let was_up = std::mem::replace(&mut peer.up, up);
+        peer.output.clear();
+        peer.requests.clear();
+        peer.outcomes.clear();
+        peer.deferred.clear();
+        if was_up {
+            self.end_forwards(|entry| entry.to == id, "was lost before it answered");
+        }
+        for index in 0..self.groups.len() {
+            if let Some(replica) = &mut self.groups[index].replica {
+                if was_up && up {
+                    // A new link in the place of an old one that nobody saw break.
+                    replica.step(self.now, Input::Link { peer: id, up: false }, &mut self.effects);
+                }
+                replica.step(self.now, Input::Link { peer: id, up }, &mut self.effects);
+                self.settle(index);
+            }
+        }
+    }
+
+    /// True when the link to a peer is up.
+    pub(crate) fn peer_is_up(&self, id: NodeId) -> bool {
+        self.peers.get(id.wrapping_sub(1) as usize).is_some_and(|peer| peer.up)
+    }
+
+    /// A frame came from a peer.
+    ///
+    /// # Errors
+    /// [`Malformed`] when the peer does not speak this node's language: the link is to be closed. What came
+    /// before the malformed part has happened.
+    pub fn peer_frame(&mut self, from: NodeId, payload: &[u8]) -> Result<(), Malformed> {
+        match Envelope::decode(payload)? {
+            Envelope::Group { group, message } => {
+                let index = group as usize;
+                let group = self.groups.get_mut(index).ok_or(Malformed("a group that is not known here"))?;
+                let message = Message::decode(message)?;
+                if let Some(replica) = &mut group.replica {
+                    replica.step(self.now, Input::Message { from, message }, &mut self.effects);
+                    self.settle(index);
+                }
+            }
+            Envelope::Requests(items) => self.forwarded_requests(from, items)?,
+            Envelope::Outcomes(items) => {
+                let mut reader = Reader::new(items);
+                while !reader.is_empty() {
+                    let outcome = ForwardedOutcome::decode(&mut reader)?;
+                    let handle = Handle::from_bits(outcome.id);
+                    if self.forwards.get(handle).is_none_or(|entry| entry.to != from) {
+                        continue; // Ended here already.
+                    }
+                    let Some(entry) = self.forwards.remove(handle) else { continue };
+                    match outcome.result {
+                        Outcome::Redirect { to } => {
+                            let error = format!("NOLEADER node {to} leads now; nothing was done, try again");
+                            self.complete_with_error(entry.ticket, entry.group, Outcome::Refused, &error);
+                        }
+                        result => self.complete(entry.ticket, entry.group, result, outcome.reply),
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Carries out what a peer's clients ask, in order. A few bytes can ask for a large reply: when too many
+    /// replies wait to leave, the rest waits for them, so that nobody can make this node hold any number.
+    pub(crate) fn forwarded_requests(&mut self, from: NodeId, items: &[u8]) -> Result<(), Malformed> {
+        let mut reader = Reader::new(items);
+        while !reader.is_empty() {
+            let rest = reader.rest();
+            let asked = self.forwarded_request(&mut reader)?;
+            let peer = &mut self.peers[from as usize - 1];
+            if !peer.deferred.is_empty() || peer.owes_too_much() {
+                while !reader.is_empty() {
+                    self.forwarded_request(&mut reader)?;
+                }
+                self.peers[from as usize - 1].deferred.extend_from_slice(rest);
+                return Ok(());
+            }
+            let deadline_us = match asked.remaining_ms {
+                NO_DEADLINE_MS => u64::MAX,
+                remaining_ms => self.now.monotonic_us + remaining_ms as u64 * 1000,
+            };
+            let ticket = Ticket { client: ORIGIN_PEER | from as u64, sequence: asked.id };
+            let (follows, seen) = (asked.follows, asked.seen);
+            self.submit(asked.group as usize, Asked { ticket, follows, seen, deadline_us }, asked.request);
+        }
+        Ok(())
+    }
+
+    fn forwarded_request<'a>(&self, reader: &mut Reader<'a>) -> Result<ForwardedRequest<'a>, Malformed> {
+        let asked = ForwardedRequest::decode(reader)?;
+        match self.groups.get(asked.group as usize) {
+            Some(_) => Ok(asked),
+            None => Err(Malformed("a group that is not known here")),
+        }
+    }
+
+    /// Frames to be written to a peer. Whoever writes them takes them away.
+    pub fn peer_output(&mut self, id: NodeId) -> &mut Vec<u8> {
+        &mut self.peers[id as usize - 1].output
+    }
+
+    /// The longest payload that a peer sends: a request of the greatest length, a batch with one, or a reply.
+    /// What this node lets its own clients send does not matter: the peer may have been told otherwise.
+    pub fn peer_payload_bytes_max(&self) -> usize {
+        request_bytes_max(kv::limits::VALUE_BYTES_MAX_CEILING).max(kv::limits::REPLY_BYTES_MAX) + (4 << 20)
+    }
+}
+
+impl Peer {
+    /// Closes the envelopes of this turn.
+    pub(crate) fn flush(&mut self) {
+        if !self.requests.is_empty() {
+            let envelope = Envelope::Requests(&self.requests);
+            frame::append(&mut self.output, |out| envelope.encode(out));
+            self.requests.clear();
+        }
+        if !self.outcomes.is_empty() {
+            let envelope = Envelope::Outcomes(&self.outcomes);
+            frame::append(&mut self.output, |out| envelope.encode(out));
+            self.outcomes.clear();
+        }
+    }
+
+    /// True when more bytes wait to be written to it than its requests may add to.
+    pub(crate) fn owes_too_much(&self) -> bool {
+        const OWED_BYTES_MAX: usize = 16 << 20;
+        self.output.len() + self.outcomes.len() > OWED_BYTES_MAX
+    }
+
+    /// True when requests were put off that can go on now.
+    pub(crate) fn has_due_requests(&self) -> bool {
+        !self.deferred.is_empty() && !self.owes_too_much()
+    }
+
+    /// A turn is not bounded; an envelope is.
+    #[inline]
+    pub(crate) fn flush_if_large(&mut self) {
+        const ENVELOPE_BYTES: usize = 1 << 20;
+        if self.requests.len() + self.outcomes.len() >= ENVELOPE_BYTES {
+            self.flush();
+            self.requests.shrink_to(ENVELOPE_BYTES);
+            self.outcomes.shrink_to(ENVELOPE_BYTES);
+        }
+    }
+}

@@ -1,0 +1,322 @@
+//! Requests on their way to groups, here or on another node, and outcomes on their way back.
+
+use crate::envelope::{Envelope, ForwardedOutcome, ForwardedRequest, NO_DEADLINE_MS};
+use crate::gather::{Combine, Gather};
+use crate::log::{Level, Line};
+use crate::node::Node;
+use crate::session::{ClientId, Session};
+use crate::slab::Handle;
+use kv::{Command, Reply, ReplyBuffer, Version};
+use protocol::{Input, NodeId, Replica, Request, Result as Outcome, Ticket};
+use wire::frame;
+use wire::resp::Arguments;
+
+/// Whose request a ticket names: told by the two highest bits of its client.
+pub(crate) enum Origin {
+    /// A client of this node.
+    Session(ClientId),
+    /// A client of that node.
+    Peer(NodeId),
+    /// A part of a request to several groups.
+    Part(Handle),
+}
+
+pub(crate) const ORIGIN_PEER: u64 = 1 << 62;
+const ORIGIN_PART: u64 = 2 << 62;
+
+impl Origin {
+    #[inline]
+    fn of(ticket: Ticket) -> Origin {
+        match ticket.client & (3 << 62) {
+            ORIGIN_PEER => Origin::Peer(ticket.client as NodeId),
+            ORIGIN_PART => Origin::Part(Handle::from_bits(ticket.client & !(3 << 62))),
+            _ => Origin::Session(Handle::from_bits(ticket.client)),
+        }
+    }
+}
+
+/// A request on its way to a group.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Asked {
+    pub(crate) ticket: Ticket,
+    /// Earlier requests of the same client have no outcome yet.
+    pub(crate) follows: bool,
+    /// The newest write of the client in this group that was acknowledged.
+    pub(crate) seen: Version,
+    pub(crate) deadline_us: u64,
+}
+
+/// A client's request that was passed on to another node.
+#[derive(Debug)]
+pub(crate) struct Forwarded {
+    pub(crate) ticket: Ticket,
+    pub(crate) group: usize,
+    pub(crate) to: NodeId,
+    pub(crate) is_write: bool,
+    pub(crate) deadline_us: u64,
+}
+
+impl Node {
+    /// A number that nobody can guess without the seed; the same in every run with the same seed.
+    pub(crate) fn draw(&mut self) -> u64 {
+        // SplitMix64 (Steele, Lea and Flood 2014).
+        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (self.random ^ (self.random >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    /// The group of all keys of a command: `None` when they are of several.
+    #[inline]
+    pub(crate) fn group_of(&self, command: &Command<'_>) -> Option<usize> {
+        if self.groups.len() == 1 {
+            return Some(0);
+        }
+        let mut found: Option<usize> = None;
+        let mut agree = true;
+        command.for_each_key(|key| {
+            let group = self.router.group_of(key);
+            agree &= *found.get_or_insert(group) == group;
+        });
+        found.filter(|_| agree)
+    }
+
+    /// Fetches from memory what a request will need, if its first argument is a key here. Called for several
+    /// requests before the first of them is carried out, it waits for all of them at once.
+    #[inline]
+    pub fn warm(&self, arguments: Arguments<'_>) {
+        let Some(key) = arguments.get(1) else { return };
+        if let Some(replica) = &self.groups[self.router.group_of(key)].replica {
+            std::hint::black_box(replica.table().warm(&Command::Get { key }));
+        }
+    }
+
+    /// Asks one group for a client.
+    #[inline]
+    pub(crate) fn ask(&mut self, client: ClientId, group: usize, wants_version: bool, request: Request<'_>) {
+        let timeout_us = self.configuration.command_timeout_ms * 1000;
+        self.ask_until(client, group, wants_version, request, self.now.monotonic_us + timeout_us);
+    }
+
+    /// Asks one group for a client, which must have the outcome by then.
+    #[inline]
+    pub(crate) fn ask_until(
+        &mut self,
+        client: ClientId,
+        group: usize,
+        wants_version: bool,
+        request: Request<'_>,
+        deadline_us: u64,
+    ) {
+        let Some(session) = self.sessions.get_mut(client) else { return };
+        let follows = session.is_waiting();
+        let seen = session.seen(group);
+        if matches!(request, Request::Command(command) if command.is_write()) {
+            session.written |= 1 << group;
+        }
+        let ticket = session.begin(wants_version);
+        self.submit(group, Asked { ticket, follows, seen, deadline_us }, request);
+    }
+
+    /// Asks several groups for a client, each what `request` says, and answers with one reply.
+    pub(crate) fn ask_all<'r>(
+        &mut self,
+        client: ClientId,
+        groups: &[usize],
+        combine: Combine,
+        deadline_us: u64,
+        request: impl Fn(&Session, usize) -> Request<'r>,
+    ) {
+        let Some(session) = self.sessions.get_mut(client) else { return };
+        let follows = session.is_waiting();
+        let asked: Vec<(usize, Request<'r>, Version)> =
+            groups.iter().map(|group| (*group, request(session, *group), session.seen(*group))).collect();
+        for (group, request, _) in &asked {
+            if matches!(request, Request::Command(command) if command.is_write()) {
+                session.written |= 1 << group;
+            }
+        }
+        let ticket = session.begin(false);
+        let gather = self.gathers.insert(|_| Gather::new(ticket, combine, groups.len()));
+        for (part, (group, request, seen)) in asked.into_iter().enumerate() {
+            let ticket = Ticket { client: ORIGIN_PART | gather.to_bits(), sequence: part as u64 };
+            self.submit(group, Asked { ticket, follows, seen, deadline_us }, request);
+        }
+    }
+
+    /// Hands a request to this node's replica of the group, or to the node that leads it.
+    #[inline]
+    pub(crate) fn submit(&mut self, group: usize, asked: Asked, request: Request<'_>) {
+        let target = &mut self.groups[group];
+        let Some(replica) = &mut target.replica else {
+            let leader = target.keyspace.leader;
+            return self.forward(group, leader, asked, request);
+        };
+        let Asked { ticket, follows, seen, deadline_us } = asked;
+        let input = Input::Request { ticket, request, follows, seen, deadline_us };
+        replica.step(self.now, input, &mut self.effects);
+        // A redirect is always the outcome of what was just asked: what is accepted is never redirected later.
+        let redirect = match self.effects.outcomes.last() {
+            Some(outcome) => match outcome.result {
+                Outcome::Redirect { to } if outcome.ticket == ticket => Some(to),
+                _ => None,
+            },
+            None => None,
+        };
+        if let Some(to) = redirect {
+            self.effects.outcomes.pop();
+            self.forward(group, to, asked, request);
+        }
+        self.settle(group);
+    }
+
+    pub(crate) fn forward(&mut self, group: usize, to: NodeId, asked: Asked, request: Request<'_>) {
+        let own = self.configuration.node;
+        let name = self.groups[group].keyspace.name();
+        if matches!(Origin::of(asked.ticket), Origin::Peer(_)) {
+            // Passing on what was passed on could go round in circles.
+            let error =
+                format!("NOLEADER node {own} does not lead keyspace '{name}'; nothing was done, try again");
+            return self.complete_with_error(asked.ticket, group, Outcome::Refused, &error);
+        }
+        if !self.peers.get(to.wrapping_sub(1) as usize).is_some_and(|peer| peer.up) || to == own {
+            let error = format!(
+                "NOLEADER node {to}, which leads keyspace '{name}', cannot be reached from node {own}; nothing was done"
+            );
+            return self.complete_with_error(asked.ticket, group, Outcome::Refused, &error);
+        }
+        self.counters.forwarded += 1;
+        let Asked { ticket, follows, seen, deadline_us } = asked;
+        let is_write = matches!(request, Request::Command(command) if command.is_write());
+        let entry = self.forwards.insert(|_| Forwarded { ticket, group, to, is_write, deadline_us });
+        let remaining_ms = match deadline_us {
+            u64::MAX => NO_DEADLINE_MS,
+            _ => (deadline_us.saturating_sub(self.now.monotonic_us) / 1000).min(NO_DEADLINE_MS as u64 - 1)
+                as u32,
+        };
+        let peer = &mut self.peers[to as usize - 1];
+        let forwarded = ForwardedRequest {
+            id: entry.to_bits(),
+            group: group as u16,
+            follows,
+            seen,
+            remaining_ms,
+            request,
+        };
+        forwarded.encode(&mut peer.requests);
+        peer.flush_if_large();
+    }
+
+    /// Ends forwarded requests whose answer is overdue: the node they went to would have answered in time.
+    pub(crate) fn end_overdue_forwards(&mut self) {
+        const GRACE_US: u64 = 500_000;
+        let now_us = self.now.monotonic_us;
+        let is_overdue = |entry: &Forwarded| entry.deadline_us.saturating_add(GRACE_US) <= now_us;
+        self.end_forwards(is_overdue, "did not answer in time");
+    }
+
+    pub(crate) fn end_forwards(&mut self, ends: impl Fn(&Forwarded) -> bool, what: &str) {
+        let ended: Vec<Handle> =
+            self.forwards.iter().filter(|(_, entry)| ends(entry)).map(|(handle, _)| handle).collect();
+        for handle in ended {
+            let Some(Forwarded { ticket, group, to, is_write, .. }) = self.forwards.remove(handle) else {
+                continue;
+            };
+            if is_write {
+                let error =
+                    format!("UNKNOWN node {to} {what}; the write may have taken effect or may still do so");
+                self.complete_with_error(ticket, group, Outcome::Unknown, &error);
+            } else {
+                let error = format!("NOLEADER node {to} {what}; nothing was changed");
+                self.complete_with_error(ticket, group, Outcome::Refused, &error);
+            }
+        }
+    }
+
+    /// Carries out what a replica's step has left in the effects.
+    #[inline]
+    pub(crate) fn settle(&mut self, group: usize) {
+        let mut effects = std::mem::take(&mut self.effects);
+        for outcome in &effects.outcomes {
+            let reply = &effects.replies.as_bytes()[outcome.reply.clone()];
+            self.complete(outcome.ticket, group, outcome.result, reply);
+        }
+        for message in &effects.messages {
+            let peer = &mut self.peers[message.to as usize - 1];
+            if peer.up {
+                let envelope =
+                    Envelope::Group { group: group as u16, message: &effects.bytes[message.bytes.clone()] };
+                frame::append(&mut peer.output, |out| envelope.encode(out));
+            }
+        }
+        for event in effects.trace.drain(..) {
+            self.tell(group, event);
+        }
+        effects.clear();
+        self.effects = effects;
+    }
+
+    #[inline]
+    pub(crate) fn complete(&mut self, ticket: Ticket, group: usize, result: Outcome, reply: &[u8]) {
+        match Origin::of(ticket) {
+            Origin::Session(client) => {
+                let Some(session) = self.sessions.get_mut(client) else { return };
+                if let Reply::Error(error) = Reply::first(reply) {
+                    self.counters.errors += 1;
+                    self.statistics.error(error);
+                }
+                let mut known = None;
+                if let Outcome::Done { version, offset } = result {
+                    known = Some(version);
+                    if offset > 0 {
+                        session.saw(group, self.groups.len(), offset);
+                    }
+                }
+                let (command, begun_us) = session.complete(ticket.sequence, known, reply);
+                if let Some(number) = command {
+                    self.statistics.took(number, self.now.monotonic_us.saturating_sub(begun_us));
+                }
+                if session.output_bytes() > self.configuration.output_bytes_max {
+                    self.counters.output_overflows += 1;
+                    let text = format!("client {} does not read its replies; it is closed", client.to_bits());
+                    self.log.push(Line { level: Level::Warning, text });
+                    return self.kill(client);
+                }
+                if !std::mem::replace(&mut session.listed, true) {
+                    self.ready.push(client);
+                }
+            }
+            Origin::Peer(from) => {
+                let peer = &mut self.peers[from as usize - 1];
+                if peer.up {
+                    ForwardedOutcome { id: ticket.sequence, result, reply }.encode(&mut peer.outcomes);
+                    peer.flush_if_large();
+                }
+            }
+            Origin::Part(handle) => {
+                let Some(gather) = self.gathers.get_mut(handle) else { return };
+                if let (Outcome::Done { offset, .. }, Origin::Session(client)) =
+                    (result, Origin::of(gather.ticket))
+                    && offset > 0
+                    && let Some(session) = self.sessions.get_mut(client)
+                {
+                    session.saw(group, self.groups.len(), offset);
+                }
+                if gather.take(ticket.sequence as usize, reply)
+                    && let Some(gather) = self.gathers.remove(handle)
+                {
+                    let mut replies = ReplyBuffer::new();
+                    gather.combine(&mut replies);
+                    let done = Outcome::Done { version: 0, offset: 0 };
+                    self.complete(gather.ticket, 0, done, replies.as_bytes());
+                }
+            }
+        }
+    }
+
+    pub(crate) fn complete_with_error(&mut self, ticket: Ticket, group: usize, result: Outcome, error: &str) {
+        let mut replies = ReplyBuffer::new();
+        replies.error(error);
+        self.complete(ticket, group, result, replies.as_bytes());
+    }
+}
