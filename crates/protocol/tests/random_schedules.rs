@@ -16,7 +16,7 @@ use schedules::plant::Plant;
 
 /// Seeds that each show what a rule is good for: without it they fail. They run on every change, and are to be
 /// searched anew (take the rule out, run many seeds) when the schedules themselves are changed.
-const TELLING: [(u64, &str); 11] = [
+const TELLING: [(u64, &str); 12] = [
     (64, "a copy is taken over only if it reaches as far as was promised"),
     (66, "only replicas that have their memory are counted"),
     (104, "a new leader answers reads only when its own first record is committed"),
@@ -28,6 +28,7 @@ const TELLING: [(u64, &str); 11] = [
     (7197, "a replica without memory vouches for nothing before it has caught up"),
     (10971, "an answer to an earlier question is ignored"),
     (33566, "copies of an older epoch's record prove nothing"),
+    (82918, "a follower keeps what it holds until a snapshot and what is behind it have come as far"),
 ];
 
 fn number(variable: &str) -> Option<u64> {

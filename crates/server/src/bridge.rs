@@ -11,7 +11,7 @@ use node::{ClientId, ClientKind};
 use tokio::sync::oneshot;
 use wire::resp::ArgumentsBuffer;
 
-use crate::worker::Turn;
+use crate::turn::Turn;
 
 /// Most calls that wait for the worker.
 const CALLS_MAX: usize = 1024;

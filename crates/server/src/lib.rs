@@ -17,11 +17,13 @@ mod clients;
 mod http;
 mod listen;
 mod log;
+mod look_ahead;
 mod metrics;
 mod peers;
 mod resolver;
 mod socket;
 mod start;
+mod turn;
 mod usage;
 mod worker;
 

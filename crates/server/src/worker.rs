@@ -19,18 +19,14 @@ use node::{ClientId, Line, Node};
 use protocol::Now;
 
 use crate::bridge::{Bridge, Question};
-use crate::clients::{Clients, LookAhead};
+use crate::clients::Clients;
 use crate::files::DataFolder;
 use crate::log;
+use crate::look_ahead::LookAhead;
 use crate::metrics::Counters;
 use crate::peers::Peers;
+use crate::turn::{CLIENT_TOKENS, PEER_TOKENS, Turn};
 use crate::usage;
-
-/// Tokens below this are the worker's own; from here on they are connections of peers.
-pub(crate) const PEER_TOKENS: usize = 16;
-
-/// From here on tokens are connections of clients.
-pub(crate) const CLIENT_TOKENS: usize = 1 << 16;
 
 const CLIENT_LISTENER: Token = Token(0);
 const PEER_LISTENER: Token = Token(1);
@@ -54,20 +50,6 @@ const EPOCH_PAUSE_US: u64 = 5_000_000;
 
 /// How long the last replies may take when the server stops.
 const STOP_US_MAX: u64 = 1_000_000;
-
-/// What one turn works with.
-pub(crate) struct Turn<'a> {
-    /// The node.
-    pub(crate) node: &'a mut Node,
-    /// What is counted.
-    pub(crate) counters: &'a mut Counters,
-    /// Requests parsed ahead.
-    pub(crate) ahead: &'a mut LookAhead,
-    /// What sockets are read into. Its contents mean nothing between two reads.
-    pub(crate) buffer: &'a mut [u8],
-    /// The time, read once.
-    pub(crate) now: Now,
-}
 
 /// Everything that the worker's thread owns.
 pub(crate) struct Worker {

@@ -355,8 +355,9 @@ impl Leader {
 
     // WAIT.
 
+    /// How many followers hold everything up to `offset`. One that is away does not count: it may have lost it.
     fn held_by(&self, offset: Version) -> usize {
-        self.followers.iter().filter(|follower| follower.acked >= offset).count()
+        self.followers.iter().filter(|follower| follower.is_streaming() && follower.acked >= offset).count()
     }
 
     fn begin_wait(&mut self, state: &State, now: Now, wait: Wait, effects: &mut Effects) {

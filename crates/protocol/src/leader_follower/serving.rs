@@ -90,6 +90,11 @@ impl Follower {
         }
     }
 
+    /// It has joined, and gets batches.
+    pub(super) fn is_streaming(&self) -> bool {
+        matches!(self.service, Service::Streaming { .. })
+    }
+
     /// It is to be sent more than it was.
     pub(super) fn is_behind(&self, head: Version) -> bool {
         matches!(self.service, Service::Streaming { sent, .. } if sent.offset < head)
@@ -105,9 +110,7 @@ impl Follower {
     }
 
     pub(super) fn is_live(&self, now: Now, silence_ms: u64) -> bool {
-        self.link_up
-            && matches!(self.service, Service::Streaming { .. })
-            && now.ms_since(self.heard_us) <= silence_ms
+        self.link_up && self.is_streaming() && now.ms_since(self.heard_us) <= silence_ms
     }
 }
 

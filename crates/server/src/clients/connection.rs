@@ -7,9 +7,9 @@ use mio::net::TcpStream;
 use node::{ClientId, Node, Output};
 use wire::resp::{Progress, RequestParser};
 
-use super::look_ahead::LookAhead;
+use crate::look_ahead::LookAhead;
 use crate::socket::Outlet;
-use crate::worker::Turn;
+use crate::turn::Turn;
 
 /// Most bytes that one client's input may take of a turn, so that nobody waits long for his own.
 const TURN_BYTES_MAX: usize = 256 << 10;

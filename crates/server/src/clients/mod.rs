@@ -11,9 +11,6 @@
 //! if it were read in place; that costs what clearing the place for it would have cost.
 
 mod connection;
-mod look_ahead;
-
-pub(crate) use look_ahead::LookAhead;
 
 use std::io::{self, Read, Write};
 use std::net::SocketAddr;
@@ -27,7 +24,7 @@ use node::{ClientId, ClientKind};
 use self::connection::{Connection, Standing};
 use crate::log::Limiter;
 use crate::socket;
-use crate::worker::{CLIENT_TOKENS, Turn};
+use crate::turn::{CLIENT_TOKENS, Turn};
 
 /// Most clients that are let in per turn.
 const TURN_ACCEPTS_MAX: usize = 64;

@@ -24,7 +24,7 @@ use self::connection::{Connection, Fault, Stage, nonce};
 use crate::log::Limiter;
 use crate::resolver::Resolver;
 use crate::socket;
-use crate::worker::{PEER_TOKENS, Turn};
+use crate::turn::{PEER_TOKENS, Turn};
 
 /// How long dialling and the handshake may take together.
 const HANDSHAKE_US: u64 = 3_000_000;

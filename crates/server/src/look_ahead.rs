@@ -20,7 +20,7 @@ impl LookAhead {
     }
 
     /// Parses the whole requests that `bytes` begins with, and says how many there are.
-    pub(super) fn parse(&mut self, bytes: &[u8], limits: &Limits) -> usize {
+    pub(crate) fn parse(&mut self, bytes: &[u8], limits: &Limits) -> usize {
         let mut at = 0;
         for (count, (parser, span)) in self.parsers.iter_mut().zip(&mut self.spans).enumerate() {
             match parser.parse(&bytes[at..], limits) {
@@ -39,12 +39,12 @@ impl LookAhead {
     }
 
     /// The arguments of one of them.
-    pub(super) fn arguments<'a>(&'a self, index: usize, bytes: &'a [u8]) -> Arguments<'a> {
+    pub(crate) fn arguments<'a>(&'a self, index: usize, bytes: &'a [u8]) -> Arguments<'a> {
         self.parsers[index].arguments(&bytes[self.spans[index].0..])
     }
 
     /// Its length in bytes.
-    pub(super) fn length(&self, index: usize) -> usize {
+    pub(crate) fn length(&self, index: usize) -> usize {
         self.spans[index].1 - self.spans[index].0
     }
 }

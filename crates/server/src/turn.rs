@@ -1,0 +1,27 @@
+//! What the parts of the worker share during a turn.
+
+use node::Node;
+use protocol::Now;
+
+use crate::look_ahead::LookAhead;
+use crate::metrics::Counters;
+
+/// Tokens below this are the worker's own; from here on they are connections of peers.
+pub(crate) const PEER_TOKENS: usize = 16;
+
+/// From here on tokens are connections of clients.
+pub(crate) const CLIENT_TOKENS: usize = 1 << 16;
+
+/// What one turn works with.
+pub(crate) struct Turn<'a> {
+    /// The node.
+    pub(crate) node: &'a mut Node,
+    /// What is counted.
+    pub(crate) counters: &'a mut Counters,
+    /// Requests parsed ahead.
+    pub(crate) ahead: &'a mut LookAhead,
+    /// What sockets are read into. Its contents mean nothing between two reads.
+    pub(crate) buffer: &'a mut [u8],
+    /// The time, read once.
+    pub(crate) now: Now,
+}
