@@ -81,13 +81,16 @@ impl Node {
         found.filter(|_| agree)
     }
 
-    /// Fetches from memory what a request will need, if its first argument is a key here. Called for several
-    /// requests before the first of them is carried out, it waits for all of them at once.
-    #[inline]
-    pub fn warm(&self, arguments: Arguments<'_>) {
-        let Some(key) = arguments.get(1) else { return };
-        if let Some(replica) = &self.groups[self.router.group_of(key)].replica {
-            std::hint::black_box(replica.table().warm(&Command::Get { key }));
+    /// Fetches from memory what requests will need whose first argument is a key here. Called before the first of
+    /// several requests is carried out, it waits for all of them at once.
+    pub fn warm<'a>(&self, requests: impl Iterator<Item = Arguments<'a>> + Clone) {
+        // With many keyspaces, sorting the keys out would cost more than it saves.
+        const GROUPS_MAX: usize = 4;
+        for (index, group) in self.groups.iter().enumerate().take(GROUPS_MAX) {
+            if let Some(replica) = &group.replica {
+                let keys = requests.clone().filter_map(|arguments| arguments.get(1));
+                replica.table().warm(keys.filter(|key| self.router.group_of(key) == index));
+            }
         }
     }
 

@@ -122,6 +122,14 @@ impl Entry {
         &self.bytes[HEADER_BYTES..HEADER_BYTES + self.key_length() + self.value_length()]
     }
 
+    /// Reads a byte of each cache line of a small entry, and of the first lines of a large one.
+    #[inline]
+    pub(super) fn touch(&self) -> u64 {
+        const LINE_BYTES: usize = 64;
+        const LINES_MAX: usize = 4;
+        self.bytes.iter().step_by(LINE_BYTES).take(LINES_MAX).fold(0, |seen, byte| seen ^ u64::from(*byte))
+    }
+
     /// Bytes allocated, slack included.
     #[inline]
     pub(super) fn capacity(&self) -> usize {

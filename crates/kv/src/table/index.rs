@@ -40,7 +40,7 @@ impl Item {
 }
 
 /// The hash of a key, made once per command.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(super) struct KeyHash(u64);
 
 impl KeyHash {
@@ -92,6 +92,11 @@ impl Partition {
         }
         self.place(item);
         self.count += 1;
+    }
+
+    #[inline]
+    fn touch(&self, hash: u32) -> u64 {
+        self.places.get(hash as usize & self.places.len().wrapping_sub(1)).map_or(0, |place| *place)
     }
 
     fn place(&mut self, item: Item) {
@@ -170,6 +175,12 @@ impl Index {
     #[inline]
     pub(super) fn find<T>(&self, hash: KeyHash, check: impl FnMut(SlotNumber) -> Option<T>) -> Option<T> {
         self.partitions[hash.partition()].find(hash.item_hash(), check)
+    }
+
+    /// Reads where a search for this key begins, and nothing behind it.
+    #[inline]
+    pub(super) fn touch(&self, hash: KeyHash) -> u64 {
+        self.partitions[hash.partition()].touch(hash.item_hash())
     }
 
     /// Adds a key that is not there.

@@ -185,8 +185,8 @@ impl Connection {
             // Who has not authenticated yet may do so with the first request, and has other limits then.
             let window = if limits.authenticated { ahead.parse(&rest[first..], &limits) } else { 0 };
             if window > 0 {
-                node.warm(self.parser.arguments(rest));
-                (0..window).for_each(|index| node.warm(ahead.arguments(index, &rest[first..])));
+                let others = (0..window).map(|index| ahead.arguments(index, &rest[first..]));
+                node.warm(std::iter::once(self.parser.arguments(rest)).chain(others));
             }
             for index in 0..=window {
                 if !node.wants_input(self.id) {
