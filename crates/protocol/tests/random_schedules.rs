@@ -14,7 +14,7 @@ mod world;
 use schedules::Schedule;
 use schedules::plant::Plant;
 
-/// Seeds that each show what a rule is good for: without it they fail. They run on every change, and are to be
+/// Seeds that each showed what a rule is good for: without it they failed when they were found. They run on every change, and are to be
 /// searched anew (take the rule out, run many seeds) when the schedules themselves are changed.
 const TELLING: [(u64, &str); 12] = [
     (64, "a copy is taken over only if it reaches as far as was promised"),

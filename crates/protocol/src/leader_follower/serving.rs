@@ -49,8 +49,8 @@ pub(super) struct Follower {
     pub(super) sent_us: u64,
     /// The commit offset that it was last told.
     pub(super) sent_commit: Version,
-    /// The leader's last offset when it joined.
-    pub(super) joined_at: Version,
+    /// While it is filled by a snapshot: where the copy is complete. It acknowledges nothing before.
+    pub(super) fills_until: Version,
     pub(super) link_up: bool,
     /// Whether it was live when last looked at, to tell changes.
     pub(super) was_live: bool,
@@ -67,7 +67,7 @@ impl Follower {
             heard_us: now.monotonic_us,
             sent_us: 0,
             sent_commit: 0,
-            joined_at: 0,
+            fills_until: 0,
             link_up: true,
             was_live: false,
         }
@@ -168,7 +168,7 @@ impl Leader {
         };
         let follower = &mut self.followers[index];
         (follower.join, follower.acked, follower.service) = (join, 0, service);
-        follower.joined_at = self.head;
+        follower.fills_until = if matches!(follower.service, Service::Snapshot(_)) { self.head } else { 0 };
         follower.sent_us = 0; // It hears from us at the end of this turn, records or not.
     }
 
@@ -201,8 +201,8 @@ impl Leader {
         }
         let mut sent_any = false;
         while let Some(batch) = state.backlog.following(sent.offset) {
-            // It acknowledges nothing before it has come as far as this leader had when it joined.
-            let may_acknowledge = sent.offset >= follower.joined_at;
+            // The window cannot close on a copy that is not acknowledged before it is complete.
+            let may_acknowledge = sent.offset >= follower.fills_until;
             if may_acknowledge && sent_bytes.saturating_sub(*acked_bytes) >= state.timing.window_bytes as u64
             {
                 break;
