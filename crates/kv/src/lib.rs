@@ -16,7 +16,7 @@ pub mod table;
 
 pub use command::{Command, Condition, Deadline, Expiry, List, SetAnswer};
 pub use reply::{Reply, ReplyBuffer};
-pub use table::{SnapshotId, Statistics, Table};
+pub use table::{Register, SnapshotId, Statistics, Table};
 
 /// Orders the writes of a key: a replication offset, a log index, or an ABD tag's counter.
 pub type Version = u64;

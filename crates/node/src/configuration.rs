@@ -3,6 +3,7 @@
 use crate::keyspace::Keyspace;
 use kv::codec::Writer;
 use protocol::NodeId;
+use protocol::planted::Planted;
 use serde::{Deserialize, Serialize};
 
 /// Where a node is reached.
@@ -65,6 +66,8 @@ pub struct Configuration {
     pub seed: u64,
     /// Facts about the process.
     pub process: ProcessFacts,
+    /// A fault to be found, in tests.
+    pub planted: Planted,
 }
 
 impl Configuration {

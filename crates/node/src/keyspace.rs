@@ -2,6 +2,7 @@
 
 use protocol::NodeId;
 use protocol::leader_follower::{Acks, Options};
+use protocol::planted::Planted;
 use serde::{Deserialize, Serialize};
 
 /// How many keyspaces a cluster may have.
@@ -156,7 +157,12 @@ impl Keyspace {
     /// # Errors
     /// As [`Keyspace::check`].
     pub fn options(&self) -> Result<Options, String> {
-        Ok(Options { acks: self.acks()?, reads_any: self.reads == "any", backlog_bytes: self.backlog_bytes })
+        Ok(Options {
+            acks: self.acks()?,
+            reads_any: self.reads == "any",
+            backlog_bytes: self.backlog_bytes,
+            planted: Planted::default(),
+        })
     }
 
     /// The nodes that hold a replica, in ascending order: the leader, and those after it in a ring.

@@ -118,7 +118,8 @@ impl Node {
         for (index, keyspace) in node.configuration.keyspaces.clone().into_iter().enumerate() {
             let members = keyspace.members(count);
             let replica = members.contains(&node.configuration.node).then_some(()).map(|()| {
-                keyspace.options().map(|options| {
+                keyspace.options().map(|mut options| {
+                    options.planted = node.configuration.planted;
                     let seed = node.configuration.seed.wrapping_add(index as u64);
                     leader_follower::Replica::new(node.configuration.node, options, Timing::default(), seed)
                 })

@@ -5,6 +5,7 @@
 
 pub mod contract;
 pub mod leader_follower;
+pub mod planted;
 
 pub use contract::{
     Configuration, Effects, Input, NodeId, Now, Outcome, Replica, Request, Result, Ticket, Trace,

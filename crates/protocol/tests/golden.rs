@@ -380,6 +380,7 @@ fn options(verb: &Verb, acks: &str) -> Result<Options, Box<dyn Error>> {
         },
         reads_any: reads.as_deref() == Some("any"),
         backlog_bytes: backlog.unwrap_or(1 << 20),
+        planted: Default::default(),
     })
 }
 

@@ -145,6 +145,7 @@ fn node_configuration(config: &Config, epoch: u64) -> Result<Configuration> {
         epoch,
         seed: getrandom::u64().map_err(|error| anyhow!("the system gives no random numbers: {error}"))?,
         process: process_facts(config)?,
+        planted: Default::default(),
     })
 }
 

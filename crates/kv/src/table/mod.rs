@@ -7,7 +7,7 @@
 //!
 //! Reading order: `entry` (one key in memory), `slab` (where entries stand), `index` (how a key is found), `store`
 //! (the few ways in which the table changes), then the commands: `reads`, `scan`, `strings`, `numbers`, `expire`,
-//! `keys`; last `snapshot`.
+//! `keys`, `registers`; last `snapshot`.
 
 mod entry;
 mod expire;
@@ -15,6 +15,7 @@ mod index;
 mod keys;
 mod numbers;
 mod reads;
+mod registers;
 mod scan;
 mod slab;
 mod snapshot;
@@ -32,6 +33,7 @@ use slab::{Slab, SlotNumber};
 use snapshot::Snapshot;
 use std::collections::BTreeSet;
 
+pub use registers::Register;
 pub use snapshot::SnapshotId;
 
 /// Later than any deadline: the key does not expire.
@@ -67,6 +69,8 @@ pub struct Table {
     snapshots_begun: u64,
     /// The highest version ever given.
     floor: Version,
+    /// Entries that are tombstones.
+    tombstones: usize,
     /// Bytes of all entries, with what the allocator adds.
     entry_bytes: usize,
     statistics: Statistics,
@@ -92,6 +96,7 @@ impl Table {
             snapshots: Vec::new(),
             snapshots_begun: 0,
             floor: 0,
+            tombstones: 0,
             entry_bytes: 0,
             statistics: Statistics::default(),
             scratch: ReplyBuffer::new(),
@@ -219,8 +224,9 @@ impl Table {
     }
 
     /// Number of keys, those included whose deadline has passed and that were not removed yet.
+    /// Tombstones are no keys.
     pub fn len(&self) -> usize {
-        self.slab.len()
+        self.slab.len() - self.tombstones
     }
 
     /// True when there is no key.

@@ -134,7 +134,8 @@ impl Table {
         self.snapshots.retain(|snapshot| snapshot.id != id);
     }
 
-    /// Adds the entries of a snapshot's chunk and returns how many there were. Chunks may come in any order.
+    /// Adds the entries of a snapshot's chunk and returns how many there were. Chunks may come in any order, and
+    /// from several tables: of two entries with one key, the one with the higher version stays.
     ///
     /// What a chunk does not hold is the version floor: see [`Table::set_version_floor`].
     ///
@@ -150,8 +151,10 @@ impl Table {
             if key.len() > KEY_BYTES_MAX || value.len() > VALUE_BYTES_MAX_CEILING {
                 return Err(Malformed("a key or a value is too long"));
             }
-            // No record was applied: its time, which decides what has expired, is the beginning of time.
-            self.put(key, value, deadline, kind, Record { version, time: 0 });
+            if self.register(key).version < version {
+                // No record was applied: its time, which decides what has expired, is the beginning of time.
+                self.put(key, value, deadline, kind, Record { version, time: 0 });
+            }
             count += 1;
         }
         Ok(count)

@@ -5,6 +5,7 @@
 
 use super::entry::{Entry, Kind, Stamp};
 use super::index::KeyHash;
+use super::registers::DELETED;
 use super::slab::SlotNumber;
 use super::{NO_DEADLINE, Record, Table};
 use crate::UnixMs;
@@ -12,6 +13,11 @@ use crate::UnixMs;
 /// What the allocator takes for `capacity` bytes: it rounds up and may keep a word for itself.
 fn allocated_bytes(capacity: usize) -> usize {
     (capacity + 8).next_multiple_of(16)
+}
+
+/// True when a deadline is one that will come.
+fn expires(deadline: UnixMs) -> bool {
+    deadline != NO_DEADLINE && deadline != DELETED
 }
 
 impl Entry {
@@ -24,7 +30,7 @@ impl Entry {
 impl Table {
     /// The slot of a key and its entry, expired or not.
     #[inline]
-    fn find(&self, hash: KeyHash, key: &[u8]) -> Option<(SlotNumber, &Entry)> {
+    pub(super) fn find(&self, hash: KeyHash, key: &[u8]) -> Option<(SlotNumber, &Entry)> {
         self.index.find(hash, |slot| {
             let entry = self.slab.entry(slot);
             (entry.key() == key).then_some((slot, entry))
@@ -69,9 +75,10 @@ impl Table {
         self.entry_bytes += entry.memory_bytes();
         let slot = self.slab.insert(entry);
         self.index.insert(hash, slot);
-        if deadline != NO_DEADLINE {
+        if expires(deadline) {
             self.expiries.insert((deadline, slot));
         }
+        self.tombstones += usize::from(deadline == DELETED);
         self.snapshots.iter_mut().for_each(|snapshot| snapshot.leave_out(slot));
         self.raise_floor(record);
     }
@@ -130,12 +137,14 @@ impl Table {
 
     #[cold]
     fn move_deadline(&mut self, slot: SlotNumber, before: UnixMs, after: UnixMs) {
-        if before != NO_DEADLINE {
+        if expires(before) {
             self.expiries.remove(&(before, slot));
         }
-        if after != NO_DEADLINE {
+        if expires(after) {
             self.expiries.insert((after, slot));
         }
+        self.tombstones -= usize::from(before == DELETED);
+        self.tombstones += usize::from(after == DELETED);
     }
 
     #[cold]
@@ -151,9 +160,10 @@ impl Table {
         }
         let entry = self.slab.remove(slot);
         self.index.remove(hash, slot);
-        if entry.deadline() != NO_DEADLINE {
+        if expires(entry.deadline()) {
             self.expiries.remove(&(entry.deadline(), slot));
         }
+        self.tombstones -= usize::from(entry.deadline() == DELETED);
         self.entry_bytes -= entry.memory_bytes();
         self.raise_floor(record);
         entry
@@ -168,6 +178,7 @@ impl Table {
         }
         self.index.clear();
         self.expiries.clear();
+        self.tombstones = 0;
         self.entry_bytes = 0;
         self.raise_floor(record);
     }

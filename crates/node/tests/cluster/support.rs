@@ -60,6 +60,7 @@ pub(crate) fn setup(nodes: u16, keyspaces: &[&str]) -> Setup {
             epoch: 1,
             seed: 7,
             process: Default::default(),
+            planted: Default::default(),
         },
     }
 }

@@ -1,6 +1,7 @@
 //! What a keyspace promises, and how long things may take.
 
 use crate::contract::Configuration;
+use crate::planted::Planted;
 
 /// How many followers must hold a write before it is acknowledged, and so before anybody sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,6 +37,8 @@ pub struct Options {
     pub reads_any: bool,
     /// How many bytes of applied history a replica keeps for followers that come back.
     pub backlog_bytes: usize,
+    /// A fault to be found, in tests.
+    pub planted: Planted,
 }
 
 /// How long things may take, and how much may be under way. Times in milliseconds, sizes in bytes.

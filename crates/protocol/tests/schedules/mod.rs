@@ -76,6 +76,7 @@ impl Schedule {
             acks,
             reads_any: random.percent(50),
             backlog_bytes: [200, 2_000, 1 << 20][random.below(3) as usize],
+            planted: Default::default(),
         };
         let timing = Timing {
             batch_bytes: [1, 60, 1 << 20][random.below(3) as usize],

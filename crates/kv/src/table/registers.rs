@@ -1,0 +1,171 @@
+//! The table as a set of registers: each key on its own, ordered by the versions that its writers chose.
+//!
+//! The quorum protocols do not order records: they order the writes of one key, by tags. Here a tag is the
+//! entry's version, and a write takes effect if its version is higher than the key's. A key that was deleted
+//! keeps its version: its entry stays as a tombstone, whose deadline lies before all times, so that every read
+//! takes it for missing.
+
+use super::entry::{Entry, Kind};
+use super::{NO_DEADLINE, Record, Table};
+use crate::{UnixMs, Version};
+
+/// The deadline of a tombstone.
+pub(super) const DELETED: UnixMs = 0;
+
+/// What a key holds, and which write made it so.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Register<'a> {
+    /// The tag of the write. 0: the key was never written.
+    pub version: Version,
+    /// From when on the key is missing: [`Register::NEVER`] for no expiry, 0 when it was deleted.
+    pub deadline: UnixMs,
+    /// The value; empty when the key was deleted.
+    pub value: &'a [u8],
+}
+
+impl Register<'_> {
+    /// The deadline of a key that does not expire.
+    pub const NEVER: UnixMs = NO_DEADLINE;
+
+    /// A key that was never written.
+    pub const UNWRITTEN: Register<'static> = Register { version: 0, deadline: DELETED, value: b"" };
+
+    /// True when a read at this time finds a value.
+    pub fn is_live(&self, now: UnixMs) -> bool {
+        self.deadline > now
+    }
+
+    /// True when the key was deleted, or never written.
+    pub fn is_deleted(&self) -> bool {
+        self.deadline == DELETED
+    }
+}
+
+impl Table {
+    /// What a key holds, tombstones and expired keys included.
+    pub fn register(&self, key: &[u8]) -> Register<'_> {
+        match self.find(self.index.hash(key), key) {
+            Some((_, entry)) => {
+                Register { version: entry.version(), deadline: entry.deadline(), value: entry.value() }
+            }
+            None => Register::UNWRITTEN,
+        }
+    }
+
+    /// Stores what a write made of a key, unless the key has that write already or a later one. Returns true
+    /// when it was stored.
+    pub fn put_register(&mut self, key: &[u8], register: Register<'_>) -> bool {
+        let Register { version, deadline, value } = register;
+        let record = Record { version, time: 0 };
+        let hash = self.index.hash(key);
+        match self.find(hash, key).map(|(slot, entry)| (slot, entry.version())) {
+            Some((_, held)) if held >= version => return false,
+            Some((slot, _)) => drop(self.overwrite(slot, value, deadline, Kind::Plain, record)),
+            None => self.insert(hash, Entry::new(key, value, record.stamp(deadline, Kind::Plain)), record),
+        }
+        true
+    }
+
+    /// Forgets a key altogether if it is a tombstone of this version. Returns true when it was.
+    pub fn remove_tombstone(&mut self, key: &[u8], version: Version) -> bool {
+        let hash = self.index.hash(key);
+        match self.find(hash, key) {
+            Some((slot, entry)) if entry.version() == version && entry.deadline() == DELETED => {
+                self.remove(hash, slot, Record { version, time: 0 });
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Turns up to `keys_max` keys whose deadline is at or before `until` into tombstones with the versions
+    /// that they have, and tells each. Returns how many they were.
+    pub fn bury_expired(
+        &mut self,
+        until: UnixMs,
+        keys_max: usize,
+        mut tell: impl FnMut(&[u8], Version),
+    ) -> usize {
+        let mut count = 0;
+        while count < keys_max
+            && let Some((deadline, slot)) = self.expiries.first().copied()
+            && deadline <= until
+        {
+            let entry = self.slab.entry(slot);
+            let version = entry.version();
+            tell(entry.key(), version);
+            self.overwrite(slot, b"", DELETED, Kind::Plain, Record { version, time: 0 });
+            self.statistics.expired += 1;
+            count += 1;
+        }
+        count
+    }
+
+    /// Tombstones held.
+    pub fn tombstones(&self) -> usize {
+        self.tombstones
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Command, List, ReplyBuffer};
+
+    fn live(version: Version, value: &[u8]) -> Register<'_> {
+        Register { version, deadline: Register::NEVER, value }
+    }
+
+    fn deleted(version: Version) -> Register<'static> {
+        Register { version, ..Register::UNWRITTEN }
+    }
+
+    #[test]
+    fn a_register_keeps_the_write_with_the_highest_version() {
+        let mut table = Table::new(1);
+        assert_eq!(table.register(b"k"), Register::UNWRITTEN);
+        assert!(table.put_register(b"k", live(5, b"five")));
+        assert!(!table.put_register(b"k", live(5, b"again")), "a write that is there already");
+        assert!(!table.put_register(b"k", live(4, b"four")));
+        assert_eq!(table.register(b"k"), live(5, b"five"));
+        assert!(table.put_register(b"k", live(6, b"six")));
+        assert_eq!(table.register(b"k"), live(6, b"six"));
+    }
+
+    #[test]
+    fn a_tombstone_is_missing_for_reads_and_keeps_older_writes_out() {
+        let (mut table, mut out, mut scratch) = (Table::new(1), ReplyBuffer::new(), Vec::new());
+        table.put_register(b"k", live(5, b"five"));
+        assert!(table.put_register(b"k", deleted(6)));
+        assert!(!table.put_register(b"k", live(5, b"five")), "a write that comes late");
+        assert_eq!((table.len(), table.tombstones(), table.expires()), (0, 1, 0));
+        table.read(&Command::Exists { keys: List::build(&mut scratch, [&b"k"[..]]) }, 0, &mut out);
+        table.read(&Command::Keys { pattern: b"*" }, 0, &mut out);
+        let mut expected = ReplyBuffer::new();
+        expected.integer(0);
+        expected.array(0);
+        assert_eq!(out.as_bytes(), expected.as_bytes());
+
+        assert!(!table.remove_tombstone(b"k", 5), "not that one");
+        assert!(table.remove_tombstone(b"k", 6));
+        assert_eq!((table.register(b"k"), table.tombstones()), (Register::UNWRITTEN, 0));
+        assert!(table.put_register(b"k", live(5, b"five")), "nothing is left that would keep it out");
+        assert!(!table.remove_tombstone(b"k", 5), "it is not deleted");
+    }
+
+    #[test]
+    fn a_key_that_has_long_expired_becomes_a_tombstone_of_its_version() {
+        let mut table = Table::new(1);
+        for (key, deadline) in [(b"a", 10), (b"b", 20), (b"c", 30)] {
+            table.put_register(key, Register { version: deadline, deadline, value: b"v" });
+        }
+        let mut buried = Vec::new();
+        table.bury_expired(20, 1, |key, version| buried.push((key.to_vec(), version)));
+        table.bury_expired(20, 9, |key, version| buried.push((key.to_vec(), version)));
+        assert_eq!(buried, [(b"a".to_vec(), 10), (b"b".to_vec(), 20)]);
+        assert_eq!(table.register(b"a"), deleted(10));
+        assert_eq!((table.len(), table.tombstones(), table.expires()), (1, 2, 1));
+        assert!(table.put_register(b"a", live(11, b"again")));
+        assert_eq!((table.len(), table.tombstones()), (2, 1));
+    }
+}

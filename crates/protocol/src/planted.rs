@@ -1,0 +1,68 @@
+//! Known faults that a test can plant in a replica, to show that the simulator finds them.
+//!
+//! Without the feature `planted-bugs` nothing can be planted: [`Planted::has`] is false and the branches behind it
+//! are not compiled in.
+
+/// A fault of published systems, each the absence of one rule.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Fault {
+    /// abd: two coordinators give the same tag to different values.
+    TagWithoutWriter,
+    /// abd: a read returns a value that no majority holds yet.
+    ReadWithoutWriteBack,
+    /// abd: only the first replicas are ever asked, not whichever majority answers.
+    FixedQuorum,
+    /// abd: a replica that lost its memory answers before it has refilled.
+    AnswerWithoutRefill,
+    /// abd: acknowledgements that a replica gave before it lost its memory still count.
+    StaleAcknowledgement,
+    /// abd: a tombstone is forgotten while older writes are still on their way.
+    TombstoneForgottenEarly,
+    /// blocking: a replica takes a write without looking whether the writer holds the lock.
+    WriteWithoutLockCheck,
+    /// blocking: a read that saw different tags returns without repairing.
+    ReadWithoutRepair,
+    /// blocking: anybody can free a lock.
+    UnlockByNonOwner,
+    /// blocking: locks granted beyond the majority, or too late, are not released.
+    SurplusLockKept,
+    /// blocking: a restarted replica grants locks at once, though it has forgotten those it granted.
+    LockGrantedAfterRestart,
+    /// leader-follower: the leader applies a write before it is committed, so reads see it.
+    VisibleBeforeCommitted,
+    /// leader-follower: one acknowledgement too few is waited for.
+    OneAcknowledgementTooFew,
+    /// leader-follower: a follower takes records without looking whether they continue its own.
+    GapNotNoticed,
+    /// leader-follower: a leader that lost its memory begins a new history without asking for the old one.
+    NoRecovery,
+    /// Any protocol: a write of unknown outcome is told as refused.
+    UnknownToldAsRefused,
+}
+
+/// The fault that is planted, if any.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Planted {
+    #[cfg(feature = "planted-bugs")]
+    fault: Option<Fault>,
+}
+
+impl Planted {
+    /// Plants one fault.
+    #[cfg(feature = "planted-bugs")]
+    pub fn one(fault: Fault) -> Planted {
+        Planted { fault: Some(fault) }
+    }
+
+    /// True when this fault is planted.
+    #[inline]
+    pub fn has(self, fault: Fault) -> bool {
+        #[cfg(feature = "planted-bugs")]
+        return self.fault == Some(fault);
+        #[cfg(not(feature = "planted-bugs"))]
+        {
+            let _ = fault;
+            false
+        }
+    }
+}

@@ -1,0 +1,1 @@
+//! The simulated world: whole clusters of `node` in virtual time.
