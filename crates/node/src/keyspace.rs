@@ -11,6 +11,12 @@ pub(crate) const KEYSPACES_MAX: usize = 64;
 /// Bytes of applied history kept for followers that come back, unless configured otherwise.
 pub(crate) const BACKLOG_BYTES_DEFAULT: usize = 64 << 20;
 
+/// How the replicas of a keyspace agree.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Protocol {
+    LeaderFollower,
+}
+
 /// One `[[keyspace]]` of the configuration.
 ///
 /// Every field of the design is known here, so that a configuration for a later version is refused by name
@@ -97,16 +103,7 @@ impl Keyspace {
     /// A sentence that names the keyspace, the setting and what it may be.
     pub fn check(&self, nodes: usize) -> Result<(), String> {
         let refuse = |why: String| Err(format!("keyspace '{}': {why}", self.name()));
-        match self.replication.as_str() {
-            "leader-follower" => {}
-            "abd" | "blocking" | "consensus" => {
-                let protocol = &self.replication;
-                return refuse(format!(
-                    "replication = \"{protocol}\" is not built yet; use \"leader-follower\""
-                ));
-            }
-            other => return refuse(format!("unknown replication \"{other}\"; use \"leader-follower\"")),
-        }
+        self.protocol()?;
         if self.durability != "none" {
             let durability = &self.durability;
             return refuse(format!(
@@ -140,6 +137,26 @@ impl Keyspace {
         }
     }
 
+    /// How its replicas agree.
+    ///
+    /// # Errors
+    /// A sentence that names the protocols that there are.
+    pub(crate) fn protocol(&self) -> Result<Protocol, String> {
+        let name = self.name();
+        match self.replication.as_str() {
+            "leader-follower" => Ok(Protocol::LeaderFollower),
+            "abd" | "blocking" | "consensus" => {
+                let protocol = &self.replication;
+                Err(format!(
+                    "keyspace '{name}': replication = \"{protocol}\" is not built yet; use \"leader-follower\""
+                ))
+            }
+            other => {
+                Err(format!("keyspace '{name}': unknown replication \"{other}\"; use \"leader-follower\""))
+            }
+        }
+    }
+
     fn acks(&self) -> Result<Acks, String> {
         Ok(match self.acks.as_str() {
             "none" | "0" => Acks::None,
@@ -152,16 +169,16 @@ impl Keyspace {
         })
     }
 
-    /// What the protocol needs to know.
+    /// What leader-follower needs to know.
     ///
     /// # Errors
     /// As [`Keyspace::check`].
-    pub fn options(&self) -> Result<Options, String> {
+    pub(crate) fn leader_follower(&self, planted: Planted) -> Result<Options, String> {
         Ok(Options {
             acks: self.acks()?,
             reads_any: self.reads == "any",
             backlog_bytes: self.backlog_bytes,
-            planted: Planted::default(),
+            planted,
         })
     }
 

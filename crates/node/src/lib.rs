@@ -19,11 +19,13 @@ mod log;
 mod node;
 mod parameters;
 mod peers;
+mod replica;
 mod report;
 mod requests;
 mod routing;
 mod session;
 mod slab;
+mod status;
 mod usage;
 
 pub use configuration::{Configuration, NodeAddress, ProcessFacts};

@@ -7,13 +7,13 @@ use crate::keyspace::{Keyspace, Router, arrange};
 use crate::log::Line;
 use crate::parameters::Parameters;
 use crate::peers::Peer;
+use crate::replica::Replica;
 use crate::routing::Forwarded;
 use crate::session::{ClientId, ClientKind, Output, Session};
 use crate::slab::Slab;
 use crate::usage::{Rate, Usage};
 use kv::ReplyBuffer;
-use protocol::leader_follower::{self, Timing};
-use protocol::{Effects, Input, NodeId, Now, Replica, Result as Outcome, Trace};
+use protocol::{Effects, Input, NodeId, Now, Result as Outcome, Trace};
 use std::time::Duration;
 use wire::resp::request::{Limits, ProtocolError};
 
@@ -23,7 +23,7 @@ pub(crate) struct Group {
     pub(crate) keyspace: Keyspace,
     pub(crate) members: Vec<NodeId>,
     /// This node's replica, if it has one.
-    pub(crate) replica: Option<leader_follower::Replica>,
+    pub(crate) replica: Option<Replica>,
     next_tick_us: u64,
 }
 
@@ -117,13 +117,8 @@ impl Node {
         };
         for (index, keyspace) in node.configuration.keyspaces.clone().into_iter().enumerate() {
             let members = keyspace.members(count);
-            let replica = members.contains(&node.configuration.node).then_some(()).map(|()| {
-                keyspace.options().map(|mut options| {
-                    options.planted = node.configuration.planted;
-                    let seed = node.configuration.seed.wrapping_add(index as u64);
-                    leader_follower::Replica::new(node.configuration.node, options, Timing::default(), seed)
-                })
-            });
+            let is_member = members.contains(&node.configuration.node);
+            let replica = is_member.then(|| Replica::new(&keyspace, index, &node.configuration));
             node.groups.push(Group { keyspace, members, replica: replica.transpose()?, next_tick_us: 0 });
         }
         node.configure_groups(|_| true);
@@ -145,10 +140,17 @@ impl Node {
                 members: group.members.clone(),
                 in_sync: group.members.clone(),
             };
-            if let Some(replica) = &mut group.replica {
-                replica.step(self.now, Input::Configure(&configuration), &mut self.effects);
-                self.settle(index);
-            }
+            self.step(index, Input::Configure(&configuration));
+        }
+    }
+
+    /// Gives a group's replica here an input that is no message, and carries out what follows from it.
+    #[inline]
+    pub(crate) fn step(&mut self, group: usize, input: Input<'_, &[u8]>) {
+        if let Some(replica) = &mut self.groups[group].replica {
+            let stepped = replica.step(self.now, input, &mut self.effects);
+            debug_assert_eq!(stepped, Ok(()), "only a message can be malformed");
+            self.settle(group);
         }
     }
 
@@ -168,13 +170,11 @@ impl Node {
     pub fn begin_turn(&mut self, now: Now) {
         self.now = now;
         for index in 0..self.groups.len() {
-            let group = &mut self.groups[index];
-            if group.next_tick_us <= now.monotonic_us
-                && let Some(replica) = &mut group.replica
-            {
-                replica.step(now, Input::Tick, &mut self.effects);
-                group.next_tick_us = replica.wakeup_us(now);
-                self.settle(index);
+            if self.groups[index].next_tick_us <= now.monotonic_us {
+                self.step(index, Input::Tick);
+                let group = &mut self.groups[index];
+                group.next_tick_us =
+                    group.replica.as_ref().map_or(u64::MAX, |replica| replica.wakeup_us(now));
             }
         }
         for index in 0..self.peers.len() {
@@ -195,11 +195,10 @@ impl Node {
     /// Ends a turn: what was gathered for each peer leaves as one batch.
     pub fn end_turn(&mut self) {
         for index in 0..self.groups.len() {
+            self.step(index, Input::Flush);
             let group = &mut self.groups[index];
-            if let Some(replica) = &mut group.replica {
-                replica.step(self.now, Input::Flush, &mut self.effects);
+            if let Some(replica) = &group.replica {
                 group.next_tick_us = group.next_tick_us.min(replica.wakeup_us(self.now));
-                self.settle(index);
             }
         }
         self.peers.iter_mut().for_each(Peer::flush);

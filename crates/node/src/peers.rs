@@ -5,8 +5,7 @@ use crate::node::{Node, request_bytes_max};
 use crate::routing::{Asked, ORIGIN_PEER};
 use crate::slab::Handle;
 use kv::codec::{Malformed, Reader};
-use protocol::leader_follower::Message;
-use protocol::{Input, NodeId, Replica, Result as Outcome, Ticket};
+use protocol::{Input, NodeId, Result as Outcome, Ticket};
 use wire::frame;
 
 /// Another node, as this one sees it.
@@ -35,14 +34,11 @@ impl Node {
             self.end_forwards(|entry| entry.to == id, "was lost before it answered");
         }
         for index in 0..self.groups.len() {
-            if let Some(replica) = &mut self.groups[index].replica {
-                if was_up && up {
-                    // A new link in the place of an old one that nobody saw break.
-                    replica.step(self.now, Input::Link { peer: id, up: false }, &mut self.effects);
-                }
-                replica.step(self.now, Input::Link { peer: id, up }, &mut self.effects);
-                self.settle(index);
+            if was_up && up {
+                // A new link in the place of an old one that nobody saw break.
+                self.step(index, Input::Link { peer: id, up: false });
             }
+            self.step(index, Input::Link { peer: id, up });
         }
     }
 
@@ -61,9 +57,8 @@ impl Node {
             Envelope::Group { group, message } => {
                 let index = group as usize;
                 let group = self.groups.get_mut(index).ok_or(Malformed("a group that is not known here"))?;
-                let message = Message::decode(message)?;
                 if let Some(replica) = &mut group.replica {
-                    replica.step(self.now, Input::Message { from, message }, &mut self.effects);
+                    replica.step(self.now, Input::Message { from, message }, &mut self.effects)?;
                     self.settle(index);
                 }
             }

@@ -1,9 +1,10 @@
 //! What a node tells of itself: health, metrics and `INFO`.
 
 use crate::node::{Group, Node};
+use crate::status::{Counter, Status};
 use protocol::NodeId;
-use protocol::leader_follower::Status;
 use serde::Serialize;
+use std::collections::BTreeMap;
 use std::fmt::Write;
 
 /// How a node stands, for `GET /health`.
@@ -168,10 +169,13 @@ impl Node {
 
     fn group_metrics(&self, out: &mut String) {
         type Value = fn(&Group, &Status) -> u64;
+        fn label(group: &Group) -> String {
+            group.keyspace.name().replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
+        }
         fn table(group: &Group, value: impl Fn(&kv::Table) -> u64) -> u64 {
             group.replica.as_ref().map_or(0, |replica| value(replica.table()))
         }
-        let series: [(&str, &str, &str, Value); 16] = [
+        let series: [(&str, &str, &str, Value); 11] = [
             ("ready", "gauge", "1 when requests can be served.", |_, status| status.ready.into()),
             ("writable", "gauge", "Leader: 1 when enough followers are live.", |_, status| {
                 status.writable.into()
@@ -183,19 +187,6 @@ impl Node {
             ("lag_records", "gauge", "Follower: records not applied yet.", |_, status| status.lag),
             ("lag_milliseconds", "gauge", "Follower: since when.", |_, status| status.lag_ms),
             ("backlog_bytes", "gauge", "History kept.", |_, status| status.backlog_bytes as u64),
-            ("partial_resyncs_total", "counter", "Partial resyncs.", |_, status| {
-                status.counters.partial_resyncs
-            }),
-            ("full_resyncs_total", "counter", "Full resyncs.", |_, status| status.counters.full_resyncs),
-            ("truncated_records_total", "counter", "Uncommitted records cut off.", |_, status| {
-                status.counters.truncated_records
-            }),
-            ("refused_writes_total", "counter", "Writes refused.", |_, status| {
-                status.counters.refused_writes
-            }),
-            ("unknown_writes_total", "counter", "Writes with unknown outcome.", |_, status| {
-                status.counters.unknown_writes
-            }),
             ("keys", "gauge", "Keys.", |group, _| table(group, |table| table.len() as u64)),
             ("memory_bytes", "gauge", "Memory of keys and values.", |group, _| {
                 table(group, |table| table.memory_bytes() as u64)
@@ -206,11 +197,22 @@ impl Node {
             let _ =
                 write!(out, "# HELP quorate_keyspace_{name} {help}\n# TYPE quorate_keyspace_{name} {kind}\n");
             for (group, status) in self.groups.iter().zip(&statuses) {
-                let label =
-                    group.keyspace.name().replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
-                let value = value(group, status);
+                let (label, value) = (label(group), value(group, status));
                 let _ = writeln!(out, "quorate_keyspace_{name}{{keyspace=\"{label}\"}} {value}");
             }
+        }
+        // What protocols count: each under its name, for the keyspaces whose protocol counts it.
+        let mut counted: BTreeMap<&str, (&str, String)> = BTreeMap::new();
+        for (group, status) in self.groups.iter().zip(&statuses) {
+            let label = label(group);
+            for Counter { name, help, value } in &status.counters {
+                let (_, lines) = counted.entry(name).or_insert((help, String::new()));
+                let _ = writeln!(lines, "quorate_keyspace_{name}_total{{keyspace=\"{label}\"}} {value}");
+            }
+        }
+        for (name, (help, lines)) in counted {
+            let name = format!("quorate_keyspace_{name}_total");
+            let _ = write!(out, "# HELP {name} {help}\n# TYPE {name} counter\n{lines}");
         }
         let name = "quorate_follower_lag";
         let _ = write!(
@@ -219,7 +221,7 @@ impl Node {
         );
         for (group, status) in self.groups.iter().zip(&statuses) {
             for follower in &status.followers {
-                let (keyspace, id) = (group.keyspace.name(), follower.id);
+                let (keyspace, id) = (label(group), follower.id);
                 let _ =
                     writeln!(out, "{name}_records{{keyspace=\"{keyspace}\",node=\"{id}\"}} {}", follower.lag);
             }

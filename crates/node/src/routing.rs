@@ -7,7 +7,7 @@ use crate::node::Node;
 use crate::session::{ClientId, Session};
 use crate::slab::Handle;
 use kv::{Command, Reply, ReplyBuffer, Version};
-use protocol::{Input, NodeId, Replica, Request, Result as Outcome, Ticket};
+use protocol::{Input, NodeId, Request, Result as Outcome, Ticket};
 use wire::frame;
 use wire::resp::Arguments;
 
@@ -157,7 +157,8 @@ impl Node {
         };
         let Asked { ticket, follows, seen, deadline_us } = asked;
         let input = Input::Request { ticket, request, follows, seen, deadline_us };
-        replica.step(self.now, input, &mut self.effects);
+        let stepped = replica.step(self.now, input, &mut self.effects);
+        debug_assert_eq!(stepped, Ok(()), "only a message can be malformed");
         // A redirect is always the outcome of what was just asked: what is accepted is never redirected later.
         let redirect = match self.effects.outcomes.last() {
             Some(outcome) => match outcome.result {

@@ -89,6 +89,29 @@ pub enum Input<'a, Message> {
     Flush,
 }
 
+impl<'a, M> Input<'a, M> {
+    /// The same input with its message, if it is one, made into another.
+    ///
+    /// # Errors
+    /// That of `make`.
+    #[inline]
+    pub fn with_message<N, E>(
+        self,
+        make: impl FnOnce(M) -> std::result::Result<N, E>,
+    ) -> std::result::Result<Input<'a, N>, E> {
+        Ok(match self {
+            Input::Request { ticket, request, follows, seen, deadline_us } => {
+                Input::Request { ticket, request, follows, seen, deadline_us }
+            }
+            Input::Message { from, message } => Input::Message { from, message: make(message)? },
+            Input::Tick => Input::Tick,
+            Input::Link { peer, up } => Input::Link { peer, up },
+            Input::Configure(configuration) => Input::Configure(configuration),
+            Input::Flush => Input::Flush,
+        })
+    }
+}
+
 /// Who makes up a group, as the cluster map says.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Configuration {

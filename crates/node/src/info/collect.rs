@@ -6,10 +6,11 @@ use super::{
 };
 use crate::node::{Group, Node};
 use crate::session::ClientId;
+use crate::status::Status;
 use crate::usage::Usage;
 use kv::{Reply, Table};
 use protocol::NodeId;
-use protocol::leader_follower::{FollowerStatus, Status};
+use protocol::leader_follower::FollowerStatus;
 use wire::resp::Arguments;
 
 impl Node {
@@ -96,8 +97,8 @@ impl Node {
             output_bytes: self.usage.client_output_bytes,
             replication_input_bytes: self.usage.peer_input_bytes,
             replication_output_bytes: self.usage.peer_output_bytes,
-            full_resyncs: statuses.iter().map(|status| status.counters.full_resyncs).sum(),
-            partial_resyncs: statuses.iter().map(|status| status.counters.partial_resyncs).sum(),
+            full_resyncs: statuses.iter().map(|status| status.counted("full_resyncs")).sum(),
+            partial_resyncs: statuses.iter().map(|status| status.counted("partial_resyncs")).sum(),
             expired_keys: expired,
             keyspace_hits: hits,
             keyspace_misses: misses,

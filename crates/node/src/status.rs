@@ -1,0 +1,74 @@
+//! How a group stands on this node, in words that all protocols share.
+
+use protocol::NodeId;
+use protocol::leader_follower::{self, FollowerStatus};
+
+/// Something that a replica counts.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Counter {
+    /// As in the metrics, without `_total`.
+    pub(crate) name: &'static str,
+    /// What it counts, for people.
+    pub(crate) help: &'static str,
+    pub(crate) value: u64,
+}
+
+/// How a group stands here. What a protocol does not have is zero or empty.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Status {
+    /// `leader`, `follower`, `replica`, `recovering`, `refilling`, `idle`; `none` without a replica here.
+    pub(crate) role: &'static str,
+    /// The highest epoch seen; without a leader, which of its lives the replica is in.
+    pub(crate) epoch: u64,
+    /// 0: the protocol has none.
+    pub(crate) leader: NodeId,
+    pub(crate) offset: u64,
+    pub(crate) applied: u64,
+    pub(crate) ready: bool,
+    pub(crate) writable: bool,
+    pub(crate) lag: u64,
+    pub(crate) lag_ms: u64,
+    pub(crate) backlog_start: u64,
+    pub(crate) backlog_bytes: usize,
+    pub(crate) resyncing: bool,
+    pub(crate) leader_silent_ms: u64,
+    pub(crate) followers: Vec<FollowerStatus>,
+    pub(crate) counters: Vec<Counter>,
+    pub(crate) explanation: String,
+}
+
+impl Status {
+    pub(crate) fn of_leader_follower(status: leader_follower::Status) -> Status {
+        let counted = status.counters;
+        let counter = |name, help, value| Counter { name, help, value };
+        Status {
+            role: status.role,
+            epoch: status.epoch,
+            leader: status.leader,
+            offset: status.offset,
+            applied: status.applied,
+            ready: status.ready,
+            writable: status.writable,
+            lag: status.lag,
+            lag_ms: status.lag_ms,
+            backlog_start: status.backlog_start,
+            backlog_bytes: status.backlog_bytes,
+            resyncing: status.resyncing,
+            leader_silent_ms: status.leader_silent_ms,
+            followers: status.followers,
+            counters: vec![
+                counter("partial_resyncs", "Partial resyncs.", counted.partial_resyncs),
+                counter("full_resyncs", "Full resyncs.", counted.full_resyncs),
+                counter("truncated_records", "Uncommitted records cut off.", counted.truncated_records),
+                counter("refused_writes", "Writes refused.", counted.refused_writes),
+                counter("unknown_writes", "Writes with unknown outcome.", counted.unknown_writes),
+            ],
+            explanation: status.explanation,
+        }
+    }
+
+    /// What was counted under a name; 0 when the protocol does not count it.
+    pub(crate) fn counted(&self, name: &str) -> u64 {
+        self.counters.iter().find(|counter| counter.name == name).map_or(0, |counter| counter.value)
+    }
+}
