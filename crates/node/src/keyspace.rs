@@ -11,10 +11,22 @@ pub(crate) const KEYSPACES_MAX: usize = 64;
 /// Bytes of applied history kept for followers that come back, unless configured otherwise.
 pub(crate) const BACKLOG_BYTES_DEFAULT: usize = 64 << 20;
 
+/// Most replicas of a keyspace without a leader: their numbers are a part of each version.
+const MEMBERS_MAX: usize = 15;
+
 /// How the replicas of a keyspace agree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Protocol {
     LeaderFollower,
+    Abd,
+    Blocking,
+}
+
+impl Protocol {
+    /// True when one replica leads. Else any replica coordinates.
+    pub(crate) fn has_leader(self) -> bool {
+        self == Protocol::LeaderFollower
+    }
 }
 
 /// One `[[keyspace]]` of the configuration.
@@ -26,9 +38,10 @@ pub(crate) enum Protocol {
 pub struct Keyspace {
     /// The keys that it holds; the longest matching prefix wins. Empty: the default keyspace.
     pub prefix: String,
-    /// The protocol: `leader-follower` in this version.
+    /// The protocol: `leader-follower`, `abd` or `blocking` in this version.
     pub replication: String,
-    /// Followers that must hold a write before it is acknowledged: `none`, a number, `majority` or `all`.
+    /// leader-follower: how many followers hold a write before it is acknowledged: `none`, a number, `majority`
+    /// or `all`.
     pub acks: String,
     /// Replicas, the leader among them. 0: one on each node.
     pub replicas: u16,
@@ -40,7 +53,9 @@ pub struct Keyspace {
     pub reads: String,
     /// Where values are kept: `memory` in this version.
     pub storage: String,
-    /// The node that leads. Fixed in this version.
+    /// blocking: what happens when a key is locked, `none` (the operation fails) or `backoff` (it tries again).
+    pub retry: String,
+    /// The node that leads, where one does: fixed in this version. Replicas stand on it and the nodes behind it.
     pub leader: NodeId,
     /// Bytes of history kept for followers that come back.
     pub backlog_bytes: usize,
@@ -57,6 +72,7 @@ impl Default for Keyspace {
             durability: "none".into(),
             reads: "linearizable".into(),
             storage: "memory".into(),
+            retry: "backoff".into(),
             leader: 1,
             backlog_bytes: BACKLOG_BYTES_DEFAULT,
         }
@@ -128,12 +144,39 @@ impl Keyspace {
         if self.leader == 0 || self.leader as usize > nodes {
             return refuse(format!("leader = {} is not one of the nodes 1 to {nodes}", self.leader));
         }
-        let followers = self.members(nodes).len() - 1;
-        match self.acks()? {
-            Acks::Count(count) if count as usize > followers => {
-                refuse(format!("acks = {count} can never be: there are {followers} followers"))
+        let protocol = &self.replication;
+        match self.protocol()? {
+            Protocol::LeaderFollower => {
+                let followers = self.members(nodes).len() - 1;
+                if let Acks::Count(count) = self.acks()?
+                    && count as usize > followers
+                {
+                    return refuse(format!("acks = {count} can never be: there are {followers} followers"));
+                }
             }
-            _ => Ok(()),
+            Protocol::Abd | Protocol::Blocking => {
+                if self.acks != "majority" {
+                    let acks = &self.acks;
+                    return refuse(format!(
+                        "acks = \"{acks}\" is for leader-follower; {protocol} always waits for a majority"
+                    ));
+                }
+                if self.reads != "linearizable" {
+                    return refuse(format!(
+                        "reads = \"any\" is for leader-follower; {protocol} has no stale reads"
+                    ));
+                }
+                if self.members(nodes).len() > MEMBERS_MAX {
+                    return refuse(format!(
+                        "{protocol} can have {MEMBERS_MAX} replicas at most: set replicas"
+                    ));
+                }
+            }
+        }
+        match (self.retry.as_str(), self.protocol()?) {
+            ("backoff", _) | ("none", Protocol::Blocking) => Ok(()),
+            ("none", _) => refuse(format!("retry = \"none\" is for blocking; {protocol} takes no locks")),
+            (other, _) => refuse(format!("unknown retry \"{other}\"; use \"none\" or \"backoff\"")),
         }
     }
 
@@ -145,16 +188,31 @@ impl Keyspace {
         let name = self.name();
         match self.replication.as_str() {
             "leader-follower" => Ok(Protocol::LeaderFollower),
-            "abd" | "blocking" | "consensus" => {
-                let protocol = &self.replication;
-                Err(format!(
-                    "keyspace '{name}': replication = \"{protocol}\" is not built yet; use \"leader-follower\""
-                ))
-            }
-            other => {
-                Err(format!("keyspace '{name}': unknown replication \"{other}\"; use \"leader-follower\""))
-            }
+            "abd" => Ok(Protocol::Abd),
+            "blocking" => Ok(Protocol::Blocking),
+            "consensus" => Err(format!(
+                "keyspace '{name}': replication = \"consensus\" is not built yet; use leader-follower, abd or blocking"
+            )),
+            other => Err(format!(
+                "keyspace '{name}': unknown replication \"{other}\"; use leader-follower, abd or blocking"
+            )),
         }
+    }
+
+    /// True when one replica leads. Else any replica coordinates.
+    pub(crate) fn has_leader(&self) -> bool {
+        self.protocol().is_ok_and(Protocol::has_leader)
+    }
+
+    /// Why not all keys can be deleted at once, where they cannot.
+    pub(crate) fn refuses_clear(&self) -> Option<String> {
+        let (name, protocol) = (self.name(), &self.replication);
+        (!self.has_leader()).then(|| {
+            format!(
+                "ERR keyspace '{name}' uses {protocol} registers, which cannot all be deleted at once; nothing was \
+                 done: DEL its keys"
+            )
+        })
     }
 
     fn acks(&self) -> Result<Acks, String> {
@@ -258,7 +316,11 @@ mod tests {
             Keyspace::parse(text).and_then(|keyspace| keyspace.check(nodes)).expect_err("refused")
         };
         let cases = [
-            ("prefix=s: replication=abd", "replication = \"abd\" is not built yet"),
+            ("prefix=s: replication=consensus", "replication = \"consensus\" is not built yet"),
+            ("prefix=s: replication=abd acks=all", "acks = \"all\" is for leader-follower; abd always waits"),
+            ("prefix=s: replication=abd reads=any", "reads = \"any\" is for leader-follower"),
+            ("prefix=s: replication=abd retry=none", "retry = \"none\" is for blocking; abd takes no locks"),
+            ("prefix=s: replication=blocking retry=often", "unknown retry \"often\""),
             ("prefix=s: replication=gossip", "unknown replication \"gossip\""),
             ("prefix=s: durability=fsync", "durability = \"fsync\" is not built yet"),
             ("prefix=s: acks=3", "acks = 3 can never be: there are 2 followers"),

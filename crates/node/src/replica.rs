@@ -31,6 +31,10 @@ impl Replica {
                 let timing = leader_follower::Timing::default();
                 Replica::LeaderFollower(leader_follower::Replica::new(node, options, timing, seed))
             }
+            Protocol::Abd | Protocol::Blocking => {
+                let (name, protocol) = (keyspace.name(), &keyspace.replication);
+                return Err(format!("keyspace '{name}': replication = \"{protocol}\" is not built yet"));
+            }
         })
     }
 

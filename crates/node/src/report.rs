@@ -73,7 +73,7 @@ impl Node {
     /// How this node stands.
     pub fn health(&self) -> Health {
         let keyspaces: Vec<KeyspaceHealth> =
-            self.groups.iter().map(|group| self.keyspace_health(group)).collect();
+            (0..self.groups.len()).map(|index| self.keyspace_health(index)).collect();
         let default = keyspaces.iter().find(|keyspace| keyspace.prefix.is_empty());
         Health {
             ready: keyspaces.iter().all(|keyspace| keyspace.ready),
@@ -89,8 +89,8 @@ impl Node {
         }
     }
 
-    fn keyspace_health(&self, group: &Group) -> KeyspaceHealth {
-        let status = self.group_status(group);
+    fn keyspace_health(&self, index: usize) -> KeyspaceHealth {
+        let (group, status) = (&self.groups[index], self.group_status(index));
         let followers = status.followers.into_iter().map(|follower| FollowerHealth {
             node: follower.id,
             state: follower.state,
@@ -119,21 +119,26 @@ impl Node {
     }
 
     /// How a group stands here; without a replica, whether its leader can be reached.
-    pub(crate) fn group_status(&self, group: &Group) -> Status {
+    pub(crate) fn group_status(&self, index: usize) -> Status {
+        let group = &self.groups[index];
         if let Some(replica) = &group.replica {
             return replica.status(self.now);
         }
-        let leader = group.keyspace.leader;
-        let ready = self.peer_is_up(leader);
-        let explanation =
-            if ready { String::new() } else { format!("node {leader}, its leader, cannot be reached") };
+        let coordinator = self.coordinator_of(index);
+        let ready = self.peer_is_up(coordinator);
+        let (leader, explanation) = match (group.keyspace.has_leader(), ready) {
+            (true, true) => (coordinator, String::new()),
+            (true, false) => (coordinator, format!("node {coordinator}, its leader, cannot be reached")),
+            (false, true) => (0, String::new()),
+            (false, false) => (0, "none of its replicas can be reached".into()),
+        };
         Status { role: "none", leader, ready, explanation, ..Status::default() }
     }
 
-    /// True when this node leads the default keyspace.
+    /// True when this node takes writes of the default keyspace itself: it leads, or nobody does.
     pub(crate) fn leads_default(&self) -> bool {
-        let default = self.groups.iter().find(|group| group.keyspace.prefix.is_empty());
-        default.is_some_and(|group| group.keyspace.leader == self.configuration.node)
+        let default = self.groups.iter().map(|group| &group.keyspace).find(|space| space.prefix.is_empty());
+        default.is_some_and(|space| !space.has_leader() || space.leader == self.configuration.node)
     }
 
     /// Appends the node's counters in Prometheus's text format.
@@ -192,7 +197,7 @@ impl Node {
                 table(group, |table| table.memory_bytes() as u64)
             }),
         ];
-        let statuses: Vec<Status> = self.groups.iter().map(|group| self.group_status(group)).collect();
+        let statuses: Vec<Status> = (0..self.groups.len()).map(|index| self.group_status(index)).collect();
         for (name, kind, help, value) in series {
             let _ =
                 write!(out, "# HELP quorate_keyspace_{name} {help}\n# TYPE quorate_keyspace_{name} {kind}\n");

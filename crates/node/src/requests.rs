@@ -86,6 +86,12 @@ impl Node {
             Command::RandomKey { .. } => Some(Combine::AnyOf(self.draw())),
             _ => None,
         };
+        // Before any other keyspace is emptied.
+        if command == Command::Clear
+            && let Some(text) = self.groups.iter().find_map(|group| group.keyspace.refuses_clear())
+        {
+            return self.answer(client, |replies| replies.error(&text));
+        }
         if let Some(combine) = combine {
             let command = match command {
                 Command::RandomKey { .. } => Command::RandomKey { draw: self.draw() },

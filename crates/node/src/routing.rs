@@ -3,7 +3,7 @@
 use crate::envelope::{Envelope, ForwardedOutcome, ForwardedRequest, NO_DEADLINE_MS};
 use crate::gather::{Combine, Gather};
 use crate::log::{Level, Line};
-use crate::node::Node;
+use crate::node::{Group, Node};
 use crate::session::{ClientId, Session};
 use crate::slab::Handle;
 use kv::{Command, Reply, ReplyBuffer, Version};
@@ -147,13 +147,13 @@ impl Node {
         }
     }
 
-    /// Hands a request to this node's replica of the group, or to the node that leads it.
+    /// Hands a request to this node's replica of the group, or to a node that can carry it out.
     #[inline]
     pub(crate) fn submit(&mut self, group: usize, asked: Asked, request: Request<'_>) {
         let target = &mut self.groups[group];
         let Some(replica) = &mut target.replica else {
-            let leader = target.keyspace.leader;
-            return self.forward(group, leader, asked, request);
+            let to = self.coordinator_of(group);
+            return self.forward(group, to, asked, request);
         };
         let Asked { ticket, follows, seen, deadline_us } = asked;
         let input = Input::Request { ticket, request, follows, seen, deadline_us };
@@ -174,19 +174,46 @@ impl Node {
         self.settle(group);
     }
 
+    /// Who is asked for a group that has no replica here: its leader; where there is none, a replica whose link
+    /// is up, the next one in a ring, so that different nodes ask different ones.
+    pub(crate) fn coordinator_of(&self, group: usize) -> NodeId {
+        let Group { keyspace, members, .. } = &self.groups[group];
+        if keyspace.has_leader() {
+            return keyspace.leader;
+        }
+        let own = self.configuration.node;
+        let ring = members.iter().filter(|member| **member > own).chain(members);
+        ring.copied().find(|member| self.peer_is_up(*member)).unwrap_or(members[0])
+    }
+
+    /// Passes a request on to another node.
     pub(crate) fn forward(&mut self, group: usize, to: NodeId, asked: Asked, request: Request<'_>) {
         let own = self.configuration.node;
-        let name = self.groups[group].keyspace.name();
-        if matches!(Origin::of(asked.ticket), Origin::Peer(_)) {
+        let keyspace = &self.groups[group].keyspace;
+        let (name, has_leader) = (keyspace.name(), keyspace.has_leader());
+        let error = if matches!(Origin::of(asked.ticket), Origin::Peer(_)) {
             // Passing on what was passed on could go round in circles.
-            let error =
-                format!("NOLEADER node {own} does not lead keyspace '{name}'; nothing was done, try again");
-            return self.complete_with_error(asked.ticket, group, Outcome::Refused, &error);
-        }
-        if !self.peers.get(to.wrapping_sub(1) as usize).is_some_and(|peer| peer.up) || to == own {
-            let error = format!(
-                "NOLEADER node {to}, which leads keyspace '{name}', cannot be reached from node {own}; nothing was done"
-            );
+            match has_leader {
+                true => format!(
+                    "NOLEADER node {own} does not lead keyspace '{name}'; nothing was done, try again"
+                ),
+                false => format!(
+                    "NOQUORUM node {own} cannot serve keyspace '{name}' yet; nothing was done, try again"
+                ),
+            }
+        } else if !self.peer_is_up(to) || to == own {
+            match has_leader {
+                true => format!(
+                    "NOLEADER node {to}, which leads keyspace '{name}', cannot be reached from node {own}; nothing was done"
+                ),
+                false => format!(
+                    "NOQUORUM no replica of keyspace '{name}' can be reached from node {own}; nothing was done"
+                ),
+            }
+        } else {
+            String::new()
+        };
+        if !error.is_empty() {
             return self.complete_with_error(asked.ticket, group, Outcome::Refused, &error);
         }
         self.counters.forwarded += 1;
@@ -231,7 +258,8 @@ impl Node {
                     format!("UNKNOWN node {to} {what}; the write may have taken effect or may still do so");
                 self.complete_with_error(ticket, group, Outcome::Unknown, &error);
             } else {
-                let error = format!("NOLEADER node {to} {what}; nothing was changed");
+                let code = if self.groups[group].keyspace.has_leader() { "NOLEADER" } else { "NOQUORUM" };
+                let error = format!("{code} node {to} {what}; nothing was changed");
                 self.complete_with_error(ticket, group, Outcome::Refused, &error);
             }
         }

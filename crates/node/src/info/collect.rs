@@ -23,7 +23,7 @@ impl Node {
     }
 
     fn facts(&self) -> Facts {
-        let statuses: Vec<Status> = self.groups.iter().map(|group| self.group_status(group)).collect();
+        let statuses: Vec<Status> = (0..self.groups.len()).map(|index| self.group_status(index)).collect();
         let default = self.groups.iter().zip(&statuses).find(|(group, _)| group.keyspace.prefix.is_empty());
         let keyspaces = self.groups.iter().zip(&statuses);
         Facts {
