@@ -74,6 +74,7 @@ impl Refusal {
             // The node is willing but cannot now, or does not know what came of it.
             "NOREPLICAS" | "NOLEADER" | "NOQUORUM" | "UNKNOWN" | "LOADING" | "BUSY" | "CLUSTERDOWN"
             | "MASTERDOWN" | "TRYAGAIN" | "OOM" | "NOTLEADER" => StatusCode::SERVICE_UNAVAILABLE,
+            "LOCKED" => StatusCode::LOCKED,
             "NOAUTH" | "WRONGPASS" => StatusCode::UNAUTHORIZED,
             "NOPERM" => StatusCode::FORBIDDEN,
             _ => StatusCode::BAD_REQUEST,
