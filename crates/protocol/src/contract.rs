@@ -83,6 +83,12 @@ pub enum Input<'a, Message> {
         /// Up or down.
         up: bool,
     },
+    /// The replica's records up to this number are as durable as the keyspace promises. The first record of a
+    /// life is number 1.
+    Durable {
+        /// The number.
+        record: u64,
+    },
     /// The group has a new epoch, leader or membership.
     Configure(&'a Configuration),
     /// The turn ends: everything gathered leaves as one batch.
@@ -106,6 +112,7 @@ impl<'a, M> Input<'a, M> {
             Input::Message { from, message } => Input::Message { from, message: make(message)? },
             Input::Tick => Input::Tick,
             Input::Link { peer, up } => Input::Link { peer, up },
+            Input::Durable { record } => Input::Durable { record },
             Input::Configure(configuration) => Input::Configure(configuration),
             Input::Flush => Input::Flush,
         })
@@ -164,6 +171,8 @@ pub struct Outgoing {
     pub to: NodeId,
     /// The encoded message's place in [`Effects::bytes`].
     pub bytes: Range<usize>,
+    /// It must not leave before this record is durable. 0: it leaves at once.
+    pub after_record: u64,
 }
 
 /// A change worth telling: golden scripts, the log and the simulator share these.
@@ -250,7 +259,10 @@ pub struct Effects {
     pub replies: ReplyBuffer,
     /// Messages to peers.
     pub messages: Vec<Outgoing>,
-    /// Their bytes.
+    /// Records for the node's log, by their place in [`Effects::bytes`]: numbered in order through the replica's
+    /// life. A replica that starts again is given all of them first.
+    pub records: Vec<Range<usize>>,
+    /// The bytes of messages and records.
     pub bytes: Vec<u8>,
     /// Changes worth telling.
     pub trace: Vec<Trace>,
@@ -262,6 +274,7 @@ impl Effects {
         self.outcomes.clear();
         self.replies.clear();
         self.messages.clear();
+        self.records.clear();
         self.bytes.clear();
         const RETAINED_BYTES_MAX: usize = 4 << 20;
         self.bytes.shrink_to(RETAINED_BYTES_MAX);
@@ -299,10 +312,27 @@ impl Effects {
 
     /// Encodes a message once and sends it to every receiver.
     pub fn send(&mut self, to: impl IntoIterator<Item = NodeId>, encode: impl FnOnce(&mut Vec<u8>)) {
+        self.send_after(0, to, encode);
+    }
+
+    /// Encodes a message once and sends it to every receiver, but not before a record is durable.
+    pub fn send_after(
+        &mut self,
+        after_record: u64,
+        to: impl IntoIterator<Item = NodeId>,
+        encode: impl FnOnce(&mut Vec<u8>),
+    ) {
         let start = self.bytes.len();
         encode(&mut self.bytes);
         let bytes = start..self.bytes.len();
-        self.messages.extend(to.into_iter().map(|to| Outgoing { to, bytes: bytes.clone() }));
+        self.messages.extend(to.into_iter().map(|to| Outgoing { to, bytes: bytes.clone(), after_record }));
+    }
+
+    /// Encodes a record for the node's log.
+    pub fn record(&mut self, encode: impl FnOnce(&mut Vec<u8>)) {
+        let start = self.bytes.len();
+        encode(&mut self.bytes);
+        self.records.push(start..self.bytes.len());
     }
 }
 

@@ -385,6 +385,8 @@ impl crate::contract::Replica for Replica {
                 Role::Follower(follower) => follower.flush(state, now, effects),
                 Role::Recovery(_) | Role::Idle => {}
             },
+            // It keeps no records.
+            Input::Durable { .. } => {}
             Input::Tick => match &mut self.role {
                 Role::Leader(leader) => leader.tick(state, now, effects),
                 Role::Follower(follower) => follower.tick(state, now, effects),
