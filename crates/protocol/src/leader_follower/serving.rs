@@ -209,7 +209,8 @@ impl Leader {
             }
             match encoded {
                 Some((previous, bytes)) if previous == sent => {
-                    effects.messages.push(Outgoing { to: follower.id, bytes: bytes.clone() });
+                    let (to, bytes) = (follower.id, bytes.clone());
+                    effects.messages.push(Outgoing { to, bytes, after_record: 0 });
                 }
                 _ => {
                     let message = state.append(*sent, Some(batch), self.head, acknowledge);
