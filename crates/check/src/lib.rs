@@ -1,1 +1,25 @@
 //! Histories of operations, and whether a correct store could have answered them so.
+//!
+//! Read `history` for what is recorded; `linearizable` for the check, which rests on `model` (what a key does),
+//! `prepare` (what is clear before any search) and `search`; `window`, `words` and `picture` for what is told about a
+//! violation; and `weaker` for promises that are weaker.
+
+mod history;
+mod interner;
+mod json_lines;
+mod linearizable;
+mod model;
+mod picture;
+mod prepare;
+mod search;
+mod weaker;
+mod window;
+mod words;
+
+pub use history::{Action, Answer, History, Key, Operation, OperationId, Outcome, Value};
+pub use json_lines::ReadError;
+pub use linearizable::{Limits, Progress, Verdict, linearizable, linearizable_within};
+pub use weaker::{
+    Backwards, NotAPrefix, Ordered, check_prefixes, check_sessions, differing_keys, lost_writes,
+};
+pub use window::Window;

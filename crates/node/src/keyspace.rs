@@ -1,6 +1,7 @@
 //! A keyspace: all keys with a prefix, and what is promised for them.
 
 use protocol::NodeId;
+use protocol::blocking::Retry;
 use protocol::leader_follower::{Acks, Options};
 use protocol::planted::Planted;
 use serde::{Deserialize, Serialize};
@@ -173,11 +174,10 @@ impl Keyspace {
                 }
             }
         }
-        match (self.retry.as_str(), self.protocol()?) {
-            ("backoff", _) | ("none", Protocol::Blocking) => Ok(()),
-            ("none", _) => refuse(format!("retry = \"none\" is for blocking; {protocol} takes no locks")),
-            (other, _) => refuse(format!("unknown retry \"{other}\"; use \"none\" or \"backoff\"")),
+        if self.retry()? == Retry::None && self.protocol()? != Protocol::Blocking {
+            return refuse(format!("retry = \"none\" is for blocking; {protocol} takes no locks"));
         }
+        Ok(())
     }
 
     /// How its replicas agree.
@@ -238,6 +238,21 @@ impl Keyspace {
             backlog_bytes: self.backlog_bytes,
             planted,
         })
+    }
+
+    /// What becomes of an operation whose key is locked (blocking).
+    ///
+    /// # Errors
+    /// As [`Keyspace::check`].
+    pub(crate) fn retry(&self) -> Result<Retry, String> {
+        match self.retry.as_str() {
+            "none" => Ok(Retry::None),
+            "backoff" => Ok(Retry::Backoff),
+            other => {
+                let name = self.name();
+                Err(format!("keyspace '{name}': unknown retry \"{other}\"; use \"none\" or \"backoff\""))
+            }
+        }
     }
 
     /// The nodes that hold a replica, in ascending order: the leader, and those after it in a ring.

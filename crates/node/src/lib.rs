@@ -14,6 +14,7 @@ mod configuration;
 mod envelope;
 mod gather;
 mod info;
+mod inspect;
 mod keyspace;
 mod log;
 mod node;
@@ -29,6 +30,7 @@ mod status;
 mod usage;
 
 pub use configuration::{Configuration, NodeAddress, ProcessFacts};
+pub use inspect::replica_message;
 pub use keyspace::Keyspace;
 pub use log::{Level, Line};
 pub use node::Node;

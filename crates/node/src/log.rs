@@ -49,6 +49,20 @@ pub(crate) fn describe(keyspace: &str, event: &Trace) -> Option<Line> {
         Trace::ResyncAbandoned { follower, why } => {
             (Level::Warning, format!("the resync of node {follower} is given up: {why}"))
         }
+        Trace::Refilling { incarnation } => (
+            Level::Info,
+            format!(
+                "started without its memory, in life {incarnation}; copies it from others before it answers"
+            ),
+        ),
+        Trace::Refilled { incarnation, keys } => {
+            (Level::Info, format!("refilled with {keys} keys and ready, in life {incarnation}"))
+        }
+        Trace::Begun { incarnation } => {
+            (Level::Info, format!("nobody holds anything: begins empty, in life {incarnation}"))
+        }
+        Trace::RefillServed { to } => (Level::Info, format!("node {to} lost its memory and gets a copy")),
+        Trace::TombstonesCollected { .. } => return None,
     };
     Some(Line { level, text: format!("keyspace '{keyspace}': {text}") })
 }

@@ -97,6 +97,7 @@ impl Node {
             peers: (0..count)
                 .map(|_| Peer {
                     up: false,
+                    link: 0,
                     output: Vec::new(),
                     requests: Vec::new(),
                     outcomes: Vec::new(),

@@ -2,7 +2,7 @@
 
 use crate::envelope::{Envelope, ForwardedOutcome, ForwardedRequest, NO_DEADLINE_MS};
 use crate::node::{Node, request_bytes_max};
-use crate::routing::{Asked, ORIGIN_PEER};
+use crate::routing::{Asked, Origin};
 use crate::slab::Handle;
 use kv::codec::{Malformed, Reader};
 use protocol::{Input, NodeId, Result as Outcome, Ticket};
@@ -12,6 +12,8 @@ use wire::frame;
 #[derive(Debug)]
 pub(crate) struct Peer {
     pub(crate) up: bool,
+    /// The number of the newest link.
+    pub(crate) link: u32,
     /// Frames to be written.
     pub(crate) output: Vec<u8>,
     /// This turn's forwarded requests, and outcomes of its requests.
@@ -26,6 +28,7 @@ impl Node {
     pub fn peer_link(&mut self, id: NodeId, up: bool) {
         let Some(peer) = self.peers.get_mut(id.wrapping_sub(1) as usize) else { return };
         let was_up = std::mem::replace(&mut peer.up, up);
+        peer.link = peer.link.wrapping_add(u32::from(up));
         peer.output.clear();
         peer.requests.clear();
         peer.outcomes.clear();
@@ -104,7 +107,8 @@ impl Node {
                 NO_DEADLINE_MS => u64::MAX,
                 remaining_ms => self.now.monotonic_us + remaining_ms as u64 * 1000,
             };
-            let ticket = Ticket { client: ORIGIN_PEER | from as u64, sequence: asked.id };
+            let link = self.peers[from as usize - 1].link;
+            let ticket = Ticket { client: Origin::peer(from, link), sequence: asked.id };
             let (follows, seen) = (asked.follows, asked.seen);
             self.submit(asked.group as usize, Asked { ticket, follows, seen, deadline_us }, asked.request);
         }

@@ -5,12 +5,14 @@ use crate::keyspace::{Keyspace, Protocol};
 use crate::status::Status;
 use kv::Table;
 use kv::codec::Malformed;
-use protocol::{Effects, Input, Now, Replica as _, leader_follower};
+use protocol::{Effects, Input, Now, Replica as _, abd, blocking, leader_follower};
 
 /// One replica. A closed set: a match costs less than a table of functions, and says what there is.
 #[derive(Debug)]
 pub(crate) enum Replica {
     LeaderFollower(leader_follower::Replica),
+    Abd(abd::Replica),
+    Blocking(blocking::Replica),
 }
 
 impl Replica {
@@ -23,7 +25,8 @@ impl Replica {
         index: usize,
         configuration: &Configuration,
     ) -> Result<Replica, String> {
-        let Configuration { node, planted, .. } = *configuration;
+        // A node's epoch counts its starts.
+        let Configuration { node, epoch, planted, .. } = *configuration;
         let seed = configuration.seed.wrapping_add(index as u64);
         Ok(match keyspace.protocol()? {
             Protocol::LeaderFollower => {
@@ -31,9 +34,14 @@ impl Replica {
                 let timing = leader_follower::Timing::default();
                 Replica::LeaderFollower(leader_follower::Replica::new(node, options, timing, seed))
             }
-            Protocol::Abd | Protocol::Blocking => {
-                let (name, protocol) = (keyspace.name(), &keyspace.replication);
-                return Err(format!("keyspace '{name}': replication = \"{protocol}\" is not built yet"));
+            Protocol::Abd => {
+                let (options, timing) = (abd::Options { planted }, abd::Timing::default());
+                Replica::Abd(abd::Replica::new(node, options, timing, epoch, seed))
+            }
+            Protocol::Blocking => {
+                let options = blocking::Options { retry: keyspace.retry()?, planted };
+                let timing = blocking::Timing::default();
+                Replica::Blocking(blocking::Replica::new(node, options, timing, epoch, seed))
             }
         })
     }
@@ -54,6 +62,14 @@ impl Replica {
                 let input = input.with_message(leader_follower::Message::decode)?;
                 replica.step(now, input, effects);
             }
+            Replica::Abd(replica) => {
+                let input = input.with_message(abd::Message::decode)?;
+                replica.step(now, input, effects);
+            }
+            Replica::Blocking(replica) => {
+                let input = input.with_message(blocking::Message::decode)?;
+                replica.step(now, input, effects);
+            }
         }
         Ok(())
     }
@@ -61,6 +77,8 @@ impl Replica {
     pub(crate) fn wakeup_us(&self, now: Now) -> u64 {
         match self {
             Replica::LeaderFollower(replica) => replica.wakeup_us(now),
+            Replica::Abd(replica) => replica.wakeup_us(now),
+            Replica::Blocking(replica) => replica.wakeup_us(now),
         }
     }
 
@@ -68,12 +86,16 @@ impl Replica {
     pub(crate) fn table(&self) -> &Table {
         match self {
             Replica::LeaderFollower(replica) => replica.table(),
+            Replica::Abd(replica) => replica.table(),
+            Replica::Blocking(replica) => replica.table(),
         }
     }
 
     pub(crate) fn status(&self, now: Now) -> Status {
         match self {
             Replica::LeaderFollower(replica) => Status::of_leader_follower(replica.status(now)),
+            Replica::Abd(replica) => Status::of_abd(replica.status(now)),
+            Replica::Blocking(replica) => Status::of_blocking(replica.status(now)),
         }
     }
 }

@@ -15,8 +15,8 @@ use wire::resp::Arguments;
 pub(crate) enum Origin {
     /// A client of this node.
     Session(ClientId),
-    /// A client of that node.
-    Peer(NodeId),
+    /// A client of that node, whose request came over its link of that number.
+    Peer(NodeId, u32),
     /// A part of a request to several groups.
     Part(Handle),
 }
@@ -25,10 +25,16 @@ pub(crate) const ORIGIN_PEER: u64 = 1 << 62;
 const ORIGIN_PART: u64 = 2 << 62;
 
 impl Origin {
+    /// The client of a ticket for what a peer asks over its link of this number.
+    #[inline]
+    pub(crate) fn peer(id: NodeId, link: u32) -> u64 {
+        ORIGIN_PEER | u64::from(link) << 16 | u64::from(id)
+    }
+
     #[inline]
     fn of(ticket: Ticket) -> Origin {
         match ticket.client & (3 << 62) {
-            ORIGIN_PEER => Origin::Peer(ticket.client as NodeId),
+            ORIGIN_PEER => Origin::Peer(ticket.client as NodeId, (ticket.client >> 16) as u32),
             ORIGIN_PART => Origin::Part(Handle::from_bits(ticket.client & !(3 << 62))),
             _ => Origin::Session(Handle::from_bits(ticket.client)),
         }
@@ -191,7 +197,7 @@ impl Node {
         let own = self.configuration.node;
         let keyspace = &self.groups[group].keyspace;
         let (name, has_leader) = (keyspace.name(), keyspace.has_leader());
-        let error = if matches!(Origin::of(asked.ticket), Origin::Peer(_)) {
+        let error = if matches!(Origin::of(asked.ticket), Origin::Peer(..)) {
             // Passing on what was passed on could go round in circles.
             match has_leader {
                 true => format!(
@@ -318,9 +324,10 @@ impl Node {
                     self.ready.push(client);
                 }
             }
-            Origin::Peer(from) => {
+            Origin::Peer(from, link) => {
                 let peer = &mut self.peers[from as usize - 1];
-                if peer.up {
+                // Over a newer link there may be another life of that node, which numbers its requests anew.
+                if peer.up && peer.link == link {
                     ForwardedOutcome { id: ticket.sequence, result, reply }.encode(&mut peer.outcomes);
                     peer.flush_if_large();
                 }

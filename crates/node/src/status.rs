@@ -2,6 +2,7 @@
 
 use protocol::NodeId;
 use protocol::leader_follower::{self, FollowerStatus};
+use protocol::{abd, blocking, registers};
 
 /// Something that a replica counts.
 #[derive(Clone, Copy, Debug)]
@@ -37,10 +38,22 @@ pub(crate) struct Status {
     pub(crate) explanation: String,
 }
 
+fn counter(name: &'static str, help: &'static str, value: u64) -> Counter {
+    Counter { name, help, value }
+}
+
+/// What all protocols without a leader count.
+fn upkeep(counted: registers::Counters) -> [Counter; 3] {
+    [
+        counter("refills", "Times that this replica got its memory back.", counted.refills),
+        counter("repaired_keys", "Keys that it got by repair.", counted.repaired_keys),
+        counter("tombstones_collected", "Tombstones forgotten under its lead.", counted.collected_tombstones),
+    ]
+}
+
 impl Status {
     pub(crate) fn of_leader_follower(status: leader_follower::Status) -> Status {
         let counted = status.counters;
-        let counter = |name, help, value| Counter { name, help, value };
         Status {
             role: status.role,
             epoch: status.epoch,
@@ -65,6 +78,49 @@ impl Status {
             ],
             explanation: status.explanation,
         }
+    }
+
+    pub(crate) fn of_abd(status: abd::Status) -> Status {
+        let abd::Status { role, incarnation, ready, writable, explanation, counters: counted, .. } = status;
+        let mut counters = vec![
+            counter("one_round_reads", "Reads done in one round.", counted.one_round_reads),
+            counter("two_round_reads", "Reads that wrote back first.", counted.two_round_reads),
+            counter("write_backs", "Members that a value was written back to.", counted.write_backs),
+            counter("retries", "Times that an operation asked again.", counted.retries),
+            counter("refused", "Requests refused, nothing changed.", counted.refused),
+            counter("unknown_writes", "Writes with unknown outcome.", counted.unknown),
+        ];
+        counters.extend(upkeep(status.upkeep));
+        Status {
+            role,
+            epoch: incarnation.into(),
+            ready,
+            writable,
+            explanation,
+            counters,
+            ..Status::default()
+        }
+    }
+
+    pub(crate) fn of_blocking(status: blocking::Status) -> Status {
+        let blocking::Status { role, incarnation, ready, explanation, counters: counted, .. } = status;
+        let mut counters = vec![
+            counter("locks_granted", "Locks that this replica granted.", counted.granted),
+            counter("locks_denied", "Locks that it denied.", counted.denied),
+            counter("locks_expired", "Locks whose lease ran out.", counted.expired),
+            counter("writes_denied", "Writes without the lock.", counted.writes_denied),
+            counter("backoffs", "Operations that met a lock and tried again.", counted.backoffs),
+            counter("one_round_reads", "Reads done in one round.", counted.one_round_reads),
+            counter("repairs", "Reads that wrote back first.", counted.repairs),
+            counter("surplus_released", "Locks released that were not needed.", counted.surplus_released),
+            counter("retries", "Times that an operation asked again.", counted.retries),
+            counter("withdrawn", "Writes called back before their deadline.", counted.withdrawn),
+            counter("refused", "Requests refused, nothing changed.", counted.refused),
+            counter("unknown_writes", "Writes with unknown outcome.", counted.unknown),
+        ];
+        counters.extend(upkeep(status.upkeep));
+        let epoch = incarnation.into();
+        Status { role, epoch, ready, writable: ready, explanation, counters, ..Status::default() }
     }
 
     /// What was counted under a name; 0 when the protocol does not count it.

@@ -248,6 +248,33 @@ pub enum Trace {
         /// Why.
         why: &'static str,
     },
+    /// Registers: the replica has started without its memory, and answers nobody before it has copied it.
+    Refilling {
+        /// Its new life.
+        incarnation: u16,
+    },
+    /// Registers: it holds again all that it ever acknowledged.
+    Refilled {
+        /// Its life.
+        incarnation: u16,
+        /// How many keys it holds.
+        keys: u64,
+    },
+    /// Registers: nobody held anything, so the group begins.
+    Begun {
+        /// The replica's life.
+        incarnation: u16,
+    },
+    /// Registers: a member without its memory gets a copy.
+    RefillServed {
+        /// The member.
+        to: NodeId,
+    },
+    /// Registers: tombstones that can be of no use any more were forgotten by all.
+    TombstonesCollected {
+        /// How many.
+        tombstones: u64,
+    },
 }
 
 /// What comes out of a replica, in order, in buffers that are reused.

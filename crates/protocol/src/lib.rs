@@ -3,9 +3,13 @@
 //! A protocol is a pure function of its inputs: no clock, socket, thread, file or randomness. Start with
 //! [`contract`], which says what goes into a replica and what comes out, then read a protocol's `mod.rs`.
 
+pub mod abd;
+pub mod blocking;
+pub mod consensus;
 pub mod contract;
 pub mod leader_follower;
 pub mod planted;
+pub mod registers;
 
 pub use contract::{
     Configuration, Effects, Input, NodeId, Now, Outcome, Replica, Request, Result, Ticket, Trace,

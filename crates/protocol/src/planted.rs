@@ -36,6 +36,28 @@ pub enum Fault {
     GapNotNoticed,
     /// leader-follower: a leader that lost its memory begins a new history without asking for the old one.
     NoRecovery,
+    /// consensus: a promise is not recorded.
+    VoteNotPersisted,
+    /// consensus: a promise leaves before it is durable.
+    VotePersistedAfterReply,
+    /// consensus: a follower acknowledges entries before they are durable.
+    AcceptedBeforeDurable,
+    /// consensus: the leader counts its own entries as accepted before they are durable.
+    LeaderCountsUnsynced,
+    /// consensus, `lease = off`: the leader answers reads without asking whether it still leads.
+    ReadWithoutQuorum,
+    /// consensus: the lease is looked at once per round and not when a read is answered.
+    LeaseNotRechecked,
+    /// consensus: a new leader does not wait for the old one's lease to end.
+    NewLeaderServesEarly,
+    /// consensus: a copy of the table says that it shows one entry less than it does.
+    SnapshotIndexOffByOne,
+    /// consensus: a checkpoint leaves out what is accepted and not applied.
+    LogCutPastApplied,
+    /// consensus: a write that is not committed in time is proposed again.
+    RetriedCommandAppliedTwice,
+    /// consensus: a node that lost its storage goes on voting.
+    WipedVoterVotes,
     /// Any protocol: a write of unknown outcome is told as refused.
     UnknownToldAsRefused,
 }

@@ -1,8 +1,10 @@
-//! Quorate's command line: one binary for a node, a cluster on this machine, and the load generator.
+//! Quorate's command line: one binary for a node, a cluster on this machine, the load generator and
+//! the checker of histories.
 //!
 //! This crate parses words and prints lines; what it starts lives in the other crates. Exit codes: 0 done,
 //! 1 failed, 2 wrong usage.
 
+mod check;
 mod cluster;
 
 use std::path::PathBuf;
@@ -19,7 +21,8 @@ Examples:
   quorate cluster --nodes 3 --dir data           three nodes on this machine
   redis-cli -p 7000 set hello world              talk to the first of them
   quorate server --config data/node-1/quorate.toml   start one node again
-  quorate bench --addr 127.0.0.1:7000            measure it";
+  quorate bench --addr 127.0.0.1:7000            measure it
+  quorate check history.jsonl                    is this history linearizable?";
 
 /// A replicated key-value store that speaks the Redis protocol.
 #[derive(Parser)]
@@ -37,6 +40,8 @@ enum Command {
     Server(ServerArgs),
     /// Measure any server that speaks the Redis protocol
     Bench(lab::load::BenchArgs),
+    /// Check whether recorded histories are linearizable
+    Check(check::CheckArgs),
 }
 
 const SERVER_EXAMPLES: &str = "\
@@ -65,6 +70,7 @@ fn main() -> ExitCode {
         Command::Cluster(args) => ("cluster", cluster::run(&args)),
         Command::Server(args) => ("server", serve(&args)),
         Command::Bench(args) => return lab::load::bench(args),
+        Command::Check(args) => return check::run(&args),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

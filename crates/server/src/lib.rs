@@ -9,6 +9,7 @@
 //! `http` (the way in over HTTP), `metrics` (what is counted).
 
 pub mod config;
+pub mod disk;
 pub mod files;
 pub mod holder;
 

@@ -1,1 +1,34 @@
 //! The simulated world: whole clusters of `node` in virtual time.
+//!
+//! One seed decides everything: the cluster and its keyspaces, how the network, the clocks and the clients behave,
+//! and what goes wrong when. Two runs of a seed are equal, byte for byte.
+//!
+//! Reading order: `promise` (what each protocol promises, and so what is checked), `faults` and `scenario` (what a
+//! seed means), `events` and `world` (what happens), `record` and `judge` (what clients were told, and whether that
+//! can be), `search` and `shrink` (many runs; a smaller one that still fails).
+
+mod buffers;
+mod clients;
+mod clock;
+mod events;
+mod faults;
+mod host;
+mod judge;
+mod message;
+mod network;
+mod operation;
+mod promise;
+mod random;
+mod record;
+mod report;
+mod run;
+mod scenario;
+mod trace;
+mod world;
+
+pub use faults::{Class, Counts};
+pub use promise::Protocol;
+pub use report::{Broken, Failure, Report, Seen};
+pub use run::run;
+pub use scenario::{Calm, Part, Settings};
+pub use trace::Line;

@@ -8,6 +8,7 @@
 //! costs less memory than separate strings. Slack appears when a value shrinks or grows by appending; it is
 //! bounded by [`Entry::fits`] and [`Entry::room_for`].
 
+use super::NO_DEADLINE;
 use crate::{UnixMs, Version};
 
 const HEADER_BYTES: usize = 24;
@@ -112,6 +113,12 @@ impl Entry {
     }
 
     #[inline]
+    pub(super) fn has_key(&self, key: &[u8]) -> bool {
+        let Some((header, rest)) = self.bytes.split_first_chunk::<HEADER_BYTES>() else { return false };
+        key_length_in(header) == key.len() && rest.get(..key.len()).is_some_and(|held| is_same(held, key))
+    }
+
+    #[inline]
     pub(super) fn value(&self) -> &[u8] {
         let start = HEADER_BYTES + self.key_length();
         &self.bytes[start..start + self.value_length()]
@@ -139,12 +146,39 @@ impl Entry {
     /// True when an entry of `needed` bytes belongs into `capacity` bytes: it has room and wastes at most a third.
     #[inline]
     fn fits(needed: usize, capacity: usize) -> bool {
-        needed <= capacity && capacity - needed <= capacity / 3
+        needed <= capacity && !is_wasteful(capacity - needed, capacity)
     }
 
     /// The allocation for a value that is growing: half as much again, so that appending is cheap on average.
     fn room_for(needed: usize) -> usize {
         needed + needed / 2
+    }
+
+    /// Replaces value and version if this is the entry of `key`, does not expire, and has the right size; else
+    /// changes nothing and returns false.
+    ///
+    /// Where things are follows from the length of the key that is given, so that writing them does not wait for
+    /// the length that is held.
+    #[inline(always)]
+    pub(super) fn update(&mut self, key: &[u8], value: &[u8], version: Version) -> bool {
+        let capacity = self.capacity();
+        let Some((header, rest)) = self.bytes.split_first_chunk_mut::<HEADER_BYTES>() else { return false };
+        let Some((held_key, room)) = rest.split_at_mut_checked(key.len()) else { return false };
+        let Some((held_value, slack)) = room.split_at_mut_checked(value.len()) else { return false };
+        let is_it = key_length_in(header) == key.len()
+            && header[8..16] == NO_DEADLINE.to_le_bytes()
+            && !is_wasteful(slack.len(), capacity)
+            && is_same(held_key, key);
+        if is_it {
+            write_header(
+                header,
+                key.len(),
+                value.len(),
+                Stamp { version, deadline: NO_DEADLINE, kind: Kind::Plain },
+            );
+            held_value.copy_from_slice(value);
+        }
+        is_it
     }
 
     /// Replaces everything but the key; in place when the size allows.
@@ -185,6 +219,34 @@ impl Entry {
         }
         self.bytes[start + offset..start + offset + part.len()].copy_from_slice(part);
     }
+}
+
+/// Compares two keys of the same length: those of usual lengths without a call.
+#[inline(always)]
+fn is_same(held: &[u8], key: &[u8]) -> bool {
+    /// The first and the last bytes, which overlap when there are fewer than twice as many.
+    #[inline(always)]
+    fn ends<const N: usize>(bytes: &[u8]) -> (Option<&[u8; N]>, Option<&[u8; N]>) {
+        (bytes.first_chunk(), bytes.last_chunk())
+    }
+    match key.len() {
+        8..=16 => ends::<8>(held) == ends::<8>(key),
+        17..=32 => ends::<16>(held) == ends::<16>(key),
+        _ => held == key,
+    }
+}
+
+/// More than a third of the capacity is left unused.
+#[inline]
+fn is_wasteful(slack: usize, capacity: usize) -> bool {
+    slack * 3 > capacity
+}
+
+#[inline]
+fn key_length_in(header: &[u8; HEADER_BYTES]) -> usize {
+    let mut field = [0; 4];
+    field.copy_from_slice(&header[16..20]);
+    (u32::from_le_bytes(field) & KEY_LENGTH_MASK) as usize
 }
 
 /// Writes a header field by field, straight to its place: built elsewhere and copied, it would have to wait until

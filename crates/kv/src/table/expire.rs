@@ -19,17 +19,17 @@ impl Table {
         out: &mut ReplyBuffer,
     ) {
         let hash = self.index.hash(key);
-        let Some(slot) = self.find_live(hash, key, record) else {
+        let Some(place) = self.find_live(hash, key, record) else {
             return out.integer(0);
         };
         let deadline = record.deadline(deadline);
-        if !allows(condition, self.slab.entry(slot).deadline(), deadline) {
+        if !allows(condition, self.index.entry(place).deadline(), deadline) {
             return out.integer(0);
         }
         if deadline <= record.time {
-            self.remove(hash, slot, record);
+            self.remove(place, record);
         } else {
-            self.set_deadline(slot, deadline, record);
+            self.set_deadline(place, deadline, record);
         }
         out.integer(1);
     }
@@ -37,9 +37,9 @@ impl Table {
     pub(super) fn persist(&mut self, key: &[u8], record: Record, out: &mut ReplyBuffer) {
         let hash = self.index.hash(key);
         let found = self.find_live(hash, key, record);
-        match found.filter(|slot| self.slab.entry(*slot).deadline() != NO_DEADLINE) {
-            Some(slot) => {
-                self.set_deadline(slot, NO_DEADLINE, record);
+        match found.filter(|place| self.index.entry(*place).deadline() != NO_DEADLINE) {
+            Some(place) => {
+                self.set_deadline(place, NO_DEADLINE, record);
                 out.integer(1);
             }
             None => out.integer(0),
@@ -48,11 +48,8 @@ impl Table {
 
     pub(super) fn purge(&mut self, until: UnixMs, record: Record, out: &mut ReplyBuffer) {
         let mut count = 0;
-        while let Some((deadline, slot)) = self.expiries.first().copied()
-            && deadline <= until
-        {
-            let hash = self.index.hash(self.slab.entry(slot).key());
-            self.remove(hash, slot, record);
+        while let Some((place, _)) = self.first_to_expire(until) {
+            self.remove(place, record);
             count += 1;
         }
         self.statistics.expired += count;

@@ -11,8 +11,8 @@ impl Table {
         let mut count = 0;
         for key in keys.iter() {
             let hash = self.index.hash(key);
-            if let Some(slot) = self.find_live(hash, key, record) {
-                self.remove(hash, slot, record);
+            if let Some(place) = self.find_live(hash, key, record) {
+                self.remove(place, record);
                 count += 1;
             }
         }
@@ -27,16 +27,15 @@ impl Table {
         record: Record,
         out: &mut ReplyBuffer,
     ) {
-        let from_hash = self.index.hash(from);
         let to_exists = self.find_live(self.index.hash(to), to, record).is_some();
-        let Some(slot) = self.find_live(from_hash, from, record) else {
+        let Some(place) = self.find_live(self.index.hash(from), from, record) else {
             return out.error("ERR no such key");
         };
         if if_absent && to_exists {
             return out.integer(0);
         }
         if from != to {
-            let entry = self.remove(from_hash, slot, record);
+            let entry = self.remove(place, record);
             self.put(to, entry.value(), entry.deadline(), entry.kind(), record);
         }
         if if_absent { out.integer(1) } else { out.ok() }
@@ -51,13 +50,13 @@ impl Table {
         out: &mut ReplyBuffer,
     ) {
         let to_exists = self.find_live(self.index.hash(to), to, record).is_some();
-        let Some(slot) = self.find_live(self.index.hash(from), from, record) else {
+        let Some(place) = self.find_live(self.index.hash(from), from, record) else {
             return out.integer(0);
         };
         if !replace && to_exists {
             return out.integer(0);
         }
-        let entry = self.slab.entry(slot).clone();
+        let entry = self.index.entry(place).clone();
         self.put(to, entry.value(), entry.deadline(), entry.kind(), record);
         out.integer(1);
     }
@@ -85,12 +84,12 @@ impl Table {
         }
         let hash = self.index.hash(key);
         let found = self.find_live(hash, key, record);
-        let present = found.map_or(0, |slot| self.slab.entry(slot).version());
+        let present = found.map_or(0, |place| self.index.entry(place).version());
         let newer = version > present;
         let given = Record { version, ..record };
         match found {
-            Some(slot) if newer => {
-                self.overwrite(slot, value, NO_DEADLINE, Kind::Plain, given);
+            Some(place) if newer => {
+                self.overwrite(place, value, NO_DEADLINE, Kind::Plain, given);
             }
             None if newer => {
                 self.insert(hash, Entry::new(key, value, given.stamp(NO_DEADLINE, Kind::Plain)), given);

@@ -5,19 +5,19 @@
 //! values, versions and deadlines. Where a key stands in memory may differ between replicas (one of them may
 //! have been installed from a snapshot), and with it the order in which `KEYS` and `SCAN` tell keys.
 //!
-//! Reading order: `entry` (one key in memory), `slab` (where entries stand), `index` (how a key is found), `store`
-//! (the few ways in which the table changes), then the commands: `reads`, `scan`, `strings`, `numbers`, `expire`,
-//! `keys`, `registers`; last `snapshot`.
+//! Reading order: `entry` (one key in memory), `partition` and `index` (where entries stand and how a key is found),
+//! `store` (the few ways in which the table changes), then the commands: `reads`, `scan`, `strings`, `numbers`,
+//! `expire`, `keys`, `registers`; last `snapshot`.
 
 mod entry;
 mod expire;
 mod index;
 mod keys;
 mod numbers;
+mod partition;
 mod reads;
 mod registers;
 mod scan;
-mod slab;
 mod snapshot;
 mod store;
 mod strings;
@@ -27,9 +27,8 @@ mod tests;
 use crate::command::{Command, Condition, Expiry, SetAnswer};
 use crate::reply::ReplyBuffer;
 use crate::{UnixMs, Version};
-use entry::Kind;
+use entry::Entry;
 use index::{Index, KeyHash};
-use slab::{Slab, SlotNumber};
 use snapshot::Snapshot;
 use std::collections::BTreeSet;
 
@@ -60,10 +59,11 @@ pub struct Statistics {
 /// The keys of one group, with their values, versions and deadlines.
 #[derive(Debug)]
 pub struct Table {
-    slab: Slab,
     index: Index,
-    /// Keys with a deadline, the next one to expire first.
-    expiries: BTreeSet<(UnixMs, SlotNumber)>,
+    /// Deadlines with the hashes of their keys, the next one to come first. Keys that share both share an element.
+    expiries: BTreeSet<(UnixMs, KeyHash)>,
+    /// Keys with a deadline.
+    expiring: usize,
     /// Snapshots that are being taken.
     snapshots: Vec<Snapshot>,
     snapshots_begun: u64,
@@ -87,12 +87,12 @@ struct Record {
 
 impl Table {
     /// An empty table. `seed` is mixed into the hash of every key, so that nobody can choose keys that collide;
-    /// it has no influence on what the table holds or answers, the order of `KEYS` and `SCAN` included.
+    /// the order of `KEYS` and `SCAN`, and the key that `RANDOMKEY` picks, follow from it, and nothing else does.
     pub fn new(seed: u64) -> Table {
         Table {
-            slab: Slab::default(),
             index: Index::new(seed),
             expiries: BTreeSet::new(),
+            expiring: 0,
             snapshots: Vec::new(),
             snapshots_begun: 0,
             floor: 0,
@@ -110,7 +110,7 @@ impl Table {
     /// writes get that version, which is returned. Only a record that changes something uses its version up.
     ///
     /// A read is served as by [`Table::read`].
-    #[inline]
+    #[inline(always)]
     pub fn apply(
         &mut self,
         command: &Command<'_>,
@@ -119,6 +119,7 @@ impl Table {
         out: &mut ReplyBuffer,
     ) -> Version {
         let record = Record { version: offset.max(self.floor.saturating_add(1)), time: latest(time) };
+        // What most records are; all else stays out of the way.
         if let Command::Set {
             key,
             value,
@@ -126,14 +127,15 @@ impl Table {
             condition: Condition::Always,
             answer: SetAnswer::Status,
         } = *command
+            && self.update(key, value, record)
         {
-            self.put(key, value, NO_DEADLINE, Kind::Plain, record);
             out.ok();
             return record.version;
         }
         self.apply_any(command, record, out)
     }
 
+    #[inline(never)]
     fn apply_any(&mut self, command: &Command<'_>, record: Record, out: &mut ReplyBuffer) -> Version {
         use Command::*;
         match *command {
@@ -201,32 +203,22 @@ impl Table {
     /// Looks at what commands on these keys will need, so that it is in the processor's cache afterwards: at most
     /// [`WARMED_KEYS_MAX`] keys, any others are left out. Changes nothing.
     ///
-    /// In a large table a command spends nearly all of its time waiting for memory, three times in a row: for the
-    /// index, the slot, the entry. Here each step is taken for all keys before the next one, so that the waits
-    /// of one step overlap.
+    /// In a large table a command spends nearly all of its time waiting for memory, twice in a row: for the place,
+    /// which the index finds, and for the entry. Here the first wait is begun for all keys before the second, so
+    /// that the waits of one step overlap.
     pub fn warm<'k>(&self, keys: impl Iterator<Item = &'k [u8]>) {
-        let mut hashes = [KeyHash::default(); WARMED_KEYS_MAX];
-        let (mut count, mut seen) = (0, 0);
-        for (place, key) in hashes.iter_mut().zip(keys) {
-            *place = self.index.hash(key);
-            seen ^= self.index.touch(*place);
-            count += 1;
+        let mut entries = [None; WARMED_KEYS_MAX];
+        for (place, key) in entries.iter_mut().zip(keys) {
+            *place = self.index.likely(self.index.hash(key));
         }
-        let mut slots = [None; WARMED_KEYS_MAX];
-        for (place, hash) in slots.iter_mut().zip(&hashes[..count]) {
-            *place = self.index.find(*hash, Some);
-            seen ^= place.and_then(|slot| self.slab.get(slot)).map_or(0, |entry| entry.capacity() as u64);
-        }
-        for entry in slots.iter().flatten().filter_map(|slot| self.slab.get(*slot)) {
-            seen ^= entry.touch();
-        }
+        let seen = entries.iter().flatten().fold(0, |seen, entry: &&Entry| seen ^ entry.touch());
         std::hint::black_box(seen); // Nobody needs it, but the work must not be left out.
     }
 
     /// Number of keys, those included whose deadline has passed and that were not removed yet.
     /// Tombstones are no keys.
     pub fn len(&self) -> usize {
-        self.slab.len() - self.tombstones
+        self.index.len() - self.tombstones
     }
 
     /// True when there is no key.
@@ -236,14 +228,13 @@ impl Table {
 
     /// Number of keys with a deadline.
     pub fn expires(&self) -> usize {
-        self.expiries.len()
+        self.expiring
     }
 
     /// Bytes that keys, values and the index take; an estimate. Open snapshots are not counted.
     pub fn memory_bytes(&self) -> usize {
         const EXPIRY_BYTES: usize = 24;
-        let slots = self.slab.len() * Slab::slot_bytes();
-        self.entry_bytes + slots + self.index.bytes() + self.expiries.len() * EXPIRY_BYTES
+        self.entry_bytes + self.index.bytes() + self.expiries.len() * EXPIRY_BYTES
     }
 
     /// What was counted so far.

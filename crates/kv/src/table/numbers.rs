@@ -1,7 +1,7 @@
 //! Counters: `INCR` and its kin, `INCRBYFLOAT`. Text stands for the numbers; see [`crate::number`].
 
 use super::entry::{Entry, Kind};
-use super::slab::SlotNumber;
+use super::index::Place;
 use super::{NO_DEADLINE, Record, Table};
 use crate::number::{self, FloatError};
 use crate::reply::ReplyBuffer;
@@ -15,7 +15,7 @@ impl Table {
     pub(super) fn increment_by(&mut self, key: &[u8], delta: i64, record: Record, out: &mut ReplyBuffer) {
         let hash = self.index.hash(key);
         let found = self.find_live(hash, key, record);
-        let before = match found.map(|slot| number::parse_integer(self.slab.entry(slot).value())) {
+        let before = match found.map(|place| number::parse_integer(self.index.entry(place).value())) {
             Some(None) => return out.error(NOT_AN_INTEGER),
             Some(Some(before)) => before,
             None => 0,
@@ -26,7 +26,7 @@ impl Table {
         let mut buffer = [0; number::INTEGER_TEXT_BYTES_MAX];
         let text = number::format_integer(sum, &mut buffer);
         match found {
-            Some(slot) => self.replace_value(slot, text, Kind::Plain, record),
+            Some(place) => self.replace_value(place, text, Kind::Plain, record),
             None => self.insert(hash, Entry::new(key, text, record.stamp(NO_DEADLINE, Kind::Plain)), record),
         }
         out.integer(sum);
@@ -41,7 +41,7 @@ impl Table {
     ) {
         let hash = self.index.hash(key);
         let found = self.find_live(hash, key, record);
-        let before = found.map_or(&b"0"[..], |slot| self.slab.entry(slot).value());
+        let before = found.map_or(&b"0"[..], |place| self.index.entry(place).value());
         let sum = match number::add_floats(before, delta) {
             Ok(sum) => sum,
             Err(FloatError::NotANumber) => return out.error(NOT_A_FLOAT),
@@ -49,15 +49,15 @@ impl Table {
         };
         let text = sum.as_bytes();
         match found {
-            Some(slot) => self.replace_value(slot, text, Kind::Text, record),
+            Some(place) => self.replace_value(place, text, Kind::Text, record),
             None => self.insert(hash, Entry::new(key, text, record.stamp(NO_DEADLINE, Kind::Text)), record),
         }
         out.bulk(text);
     }
 
-    /// Another value for the key in a slot; its deadline stays.
-    fn replace_value(&mut self, slot: SlotNumber, value: &[u8], kind: Kind, record: Record) {
-        let deadline = self.slab.entry(slot).deadline();
-        self.overwrite(slot, value, deadline, kind, record);
+    /// Another value for the key in a place; its deadline stays.
+    fn replace_value(&mut self, place: Place, value: &[u8], kind: Kind, record: Record) {
+        let deadline = self.index.entry(place).deadline();
+        self.overwrite(place, value, deadline, kind, record);
     }
 }

@@ -1,7 +1,6 @@
 //! Reads of single keys, and of several keys by name.
 
 use super::entry::{Entry, Kind};
-use super::slab::Slab;
 use super::{NO_DEADLINE, Table};
 use crate::command::{ExpiryUnit, List};
 use crate::limits::REPLY_BYTES_MAX;
@@ -150,13 +149,13 @@ impl Table {
 
     /// Does not count as asking for the key, as in Redis.
     pub(super) fn memory_usage(&mut self, key: &[u8], now: UnixMs, out: &mut ReplyBuffer) -> Version {
-        // Two tables' worth of index are shared by all keys; a key's own part is about this.
-        const INDEX_BYTES: usize = 14;
+        // The index is shared by all keys; a key's part, gaps included, is about this.
+        const INDEX_BYTES: usize = 30;
         let Some(entry) = self.peek(key, now) else {
             out.null();
             return 0;
         };
-        out.integer((entry.memory_bytes() + Slab::slot_bytes() + INDEX_BYTES) as i64);
+        out.integer((entry.memory_bytes() + INDEX_BYTES) as i64);
         entry.version()
     }
 }

@@ -6,6 +6,7 @@
 //! takes it for missing.
 
 use super::entry::{Entry, Kind};
+use super::index::KeyHash;
 use super::{NO_DEADLINE, Record, Table};
 use crate::{UnixMs, Version};
 
@@ -58,9 +59,9 @@ impl Table {
         let Register { version, deadline, value } = register;
         let record = Record { version, time: 0 };
         let hash = self.index.hash(key);
-        match self.find(hash, key).map(|(slot, entry)| (slot, entry.version())) {
+        match self.find(hash, key).map(|(place, entry)| (place, entry.version())) {
             Some((_, held)) if held >= version => return false,
-            Some((slot, _)) => drop(self.overwrite(slot, value, deadline, Kind::Plain, record)),
+            Some((place, _)) => drop(self.overwrite(place, value, deadline, Kind::Plain, record)),
             None => self.insert(hash, Entry::new(key, value, record.stamp(deadline, Kind::Plain)), record),
         }
         true
@@ -70,8 +71,8 @@ impl Table {
     pub fn remove_tombstone(&mut self, key: &[u8], version: Version) -> bool {
         let hash = self.index.hash(key);
         match self.find(hash, key) {
-            Some((slot, entry)) if entry.version() == version && entry.deadline() == DELETED => {
-                self.remove(hash, slot, Record { version, time: 0 });
+            Some((place, entry)) if entry.version() == version && entry.deadline() == DELETED => {
+                self.remove(place, Record { version, time: 0 });
                 true
             }
             _ => false,
@@ -79,7 +80,8 @@ impl Table {
     }
 
     /// Turns up to `keys_max` keys whose deadline is at or before `until` into tombstones with the versions
-    /// that they have, and tells each. Returns how many they were.
+    /// that they have, and tells each. Returns how many they were. Of the keys of one deadline the seed decides which
+    /// come first.
     pub fn bury_expired(
         &mut self,
         until: UnixMs,
@@ -88,17 +90,35 @@ impl Table {
     ) -> usize {
         let mut count = 0;
         while count < keys_max
-            && let Some((deadline, slot)) = self.expiries.first().copied()
-            && deadline <= until
+            && let Some((place, entry)) = self.first_to_expire(until)
         {
-            let entry = self.slab.entry(slot);
             let version = entry.version();
             tell(entry.key(), version);
-            self.overwrite(slot, b"", DELETED, Kind::Plain, Record { version, time: 0 });
+            self.overwrite(place, b"", DELETED, Kind::Plain, Record { version, time: 0 });
             self.statistics.expired += 1;
             count += 1;
         }
         count
+    }
+
+    /// Tells about `keys_max` keys, tombstones and expired ones included, from a cursor on, and returns the cursor
+    /// for the rest. 0 is the start and the end. A key that is there all the time is told exactly once.
+    pub fn walk_registers(
+        &self,
+        cursor: u64,
+        keys_max: usize,
+        mut tell: impl FnMut(&[u8], Register<'_>),
+    ) -> u64 {
+        let mut next = KeyHash::from_number(cursor);
+        for (count, (hash, entry)) in self.index.walk_from(next).enumerate() {
+            if hash >= next && count >= keys_max.max(1) {
+                return next.number();
+            }
+            let (version, deadline) = (entry.version(), entry.deadline());
+            tell(entry.key(), Register { version, deadline, value: entry.value() });
+            next = hash.next();
+        }
+        0
     }
 
     /// Tombstones held.
@@ -151,6 +171,27 @@ mod tests {
         assert_eq!((table.register(b"k"), table.tombstones()), (Register::UNWRITTEN, 0));
         assert!(table.put_register(b"k", live(5, b"five")), "nothing is left that would keep it out");
         assert!(!table.remove_tombstone(b"k", 5), "it is not deleted");
+    }
+
+    #[test]
+    fn a_walk_tells_every_key_once_tombstones_too() {
+        let mut table = Table::new(1);
+        let keys: Vec<Vec<u8>> = (0..100).map(|number: u32| number.to_le_bytes().to_vec()).collect();
+        for (key, version) in keys.iter().zip(1..) {
+            table.put_register(key, if version % 2 == 0 { deleted(version) } else { live(version, b"v") });
+        }
+        let (mut told, mut cursor, mut steps) = (Vec::new(), 0, 0);
+        loop {
+            cursor =
+                table.walk_registers(cursor, 7, |key, register| told.push((register.version, key.to_vec())));
+            steps += 1;
+            if cursor == 0 {
+                break;
+            }
+        }
+        told.sort();
+        let expected: Vec<_> = (1..).zip(keys).collect();
+        assert_eq!((told, steps), (expected, 15));
     }
 
     #[test]

@@ -1,24 +1,27 @@
 //! Reads of the whole table: `KEYS`, `SCAN`, `RANDOMKEY`.
 //!
-//! A scan walks the slots by number. A key keeps its slot for as long as it exists, whatever is written
-//! meanwhile, so **a scan tells every key that is present throughout exactly once**; one that comes or goes
-//! meanwhile is told at most once for each time that it comes.
+//! A scan goes through the index in the order of hashes, and tells all keys of one hash together. A key's hash does
+//! not change, whatever is written meanwhile, so **a scan tells every key that is present throughout exactly
+//! once**, and one that comes or goes meanwhile at most once.
 
 use super::Table;
+use super::entry::Entry;
+use super::index::KeyHash;
 use super::reads::refuse_large_reply;
 use crate::UnixMs;
 use crate::glob;
 use crate::limits::{KEY_BYTES_MAX, REPLY_BYTES_MAX};
 use crate::reply::ReplyBuffer;
 
-/// A scan ends a step early rather than let its reply grow beyond the limit: one more key always has room.
-const SCAN_BYTES_MAX: usize = REPLY_BYTES_MAX - 2 * KEY_BYTES_MAX;
+/// A scan ends a step early rather than let its reply grow beyond the limit: the keys of one more hash, hardly
+/// ever more than two, always have room.
+const SCAN_BYTES_MAX: usize = REPLY_BYTES_MAX - 16 * KEY_BYTES_MAX;
 
-/// Up to so many keys `RANDOMKEY` counts; beyond it draws slots.
+/// Up to so many keys `RANDOMKEY` looks at all of them; beyond it draws.
 const RANDOM_COUNTED_MAX: usize = 4096;
 
-/// Slots that `RANDOMKEY` tries at random before it walks on from one.
-const RANDOM_TRIES: u32 = 16;
+/// Keys that `RANDOMKEY` draws before it walks on from one.
+const RANDOM_TRIES: u64 = 16;
 
 /// Expired keys that `RANDOMKEY` passes over before it answers that there is none.
 const RANDOM_EXPIRED_MAX: usize = 1000;
@@ -44,7 +47,7 @@ impl Table {
         told.clear();
         let mut count = 0;
         for entry in
-            self.slab.iter().filter(|entry| !entry.expired(now) && glob::matches(pattern, entry.key()))
+            self.index.iter().filter(|entry| !entry.expired(now) && glob::matches(pattern, entry.key()))
         {
             told.bulk(entry.key());
             count += 1;
@@ -62,12 +65,12 @@ impl Table {
         self.scratch = told;
     }
 
-    /// Visits up to `count` slots from slot `from` on and tells their keys. `group` is this table's number
+    /// Visits about `count` entries from the hash `from` on and tells their keys. `group` is this table's number
     /// among the groups that one scan goes through, and how many those are.
     ///
-    /// The cursor for the rest of part p is `slot * parts + p`, where the slot is the next one to visit and
-    /// so at least 1. When a part is done the cursor is the start of the next, which is its number, or 0 after
-    /// the last: 0 means only start and end.
+    /// The cursor for the rest of part p is `hash * parts + p`, where the hash is one more than the last visited
+    /// and so at least 1. When a part is done the cursor is the start of the next, which is its number, or 0
+    /// after the last: 0 means only start and end.
     pub(super) fn scan(
         &mut self,
         from: u64,
@@ -81,25 +84,24 @@ impl Table {
         let mut told = std::mem::take(&mut self.scratch);
         told.clear();
         let (mut keys, mut visited) = (0, 0);
-        let mut next = self.slab.next_slot(usize::try_from(from).unwrap_or(usize::MAX));
-        while let Some(slot) = next {
-            if let Some(entry) = self.slab.get(slot)
-                && !entry.expired(now)
-                && filter.admits(entry.key())
-            {
+        let mut next = KeyHash::from_number(from);
+        let mut is_done = true;
+        for (hash, entry) in self.index.walk_from(next) {
+            if hash >= next && visited > 0 && (visited >= count || told.len() > SCAN_BYTES_MAX) {
+                is_done = false;
+                break;
+            }
+            if !entry.expired(now) && filter.admits(entry.key()) {
                 told.bulk(entry.key());
                 keys += 1;
             }
-            next = self.slab.next_slot(slot as usize + 1);
+            next = hash.next();
             visited += 1;
-            if visited >= count || told.len() > SCAN_BYTES_MAX {
-                break;
-            }
         }
-        let cursor = match next {
-            Some(slot) => u64::from(slot) * parts + part,
-            None if part + 1 < parts => part + 1,
-            None => 0,
+        let cursor = match is_done {
+            false => next.number() * parts + part,
+            true if part + 1 < parts => part + 1,
+            true => 0,
         };
         out.array(2);
         out.bulk(cursor.to_string().as_bytes());
@@ -108,48 +110,32 @@ impl Table {
         self.scratch = told;
     }
 
-    /// A few random tries find a key quickly and fairly in a table that is well filled; else the first key
-    /// after a random slot is taken.
+    /// Each key that has not expired is as likely as the other, unless so many have that the draws meet none.
     pub(super) fn random_key(&mut self, draw: u64, now: UnixMs, out: &mut ReplyBuffer) {
-        let end = self.slab.end() as u64;
-        if end == 0 {
-            return out.null();
+        match self.draw_entry(draw, now) {
+            Some(entry) => out.bulk(entry.key()),
+            None => out.null(),
         }
-        if self.len() <= RANDOM_COUNTED_MAX {
-            // Few enough to count them, so that each is as likely as the other however many holes there are.
-            let live = || self.slab.iter().filter(|entry| !entry.expired(now));
-            let count = live().count() as u64;
-            let picked = count.checked_sub(1).and_then(|_| live().nth((mix(draw) % count) as usize));
-            return match picked {
-                Some(entry) => out.bulk(entry.key()),
-                None => out.null(),
-            };
+    }
+
+    fn draw_entry(&self, draw: u64, now: UnixMs) -> Option<&Entry> {
+        let is_live = |entry: &&Entry| !entry.expired(now);
+        if self.index.len() <= RANDOM_COUNTED_MAX {
+            let count = self.index.iter().filter(is_live).count() as u64;
+            let number = mix(draw).checked_rem(count)?;
+            return self.index.iter().filter(is_live).nth(number as usize);
         }
-        let slot_of = |number: u64| ((u128::from(mix(number)) * u128::from(end)) >> 64) as usize;
-        for attempt in 0..u64::from(RANDOM_TRIES) {
-            let slot = slot_of(draw.wrapping_add(attempt)) as u32;
-            if let Some(entry) = self.slab.get(slot).filter(|entry| !entry.expired(now)) {
-                return out.bulk(entry.key());
+        let mut start = KeyHash::default();
+        for attempt in 0..RANDOM_TRIES {
+            let number = mix(draw.wrapping_add(attempt)) % self.index.len() as u64;
+            let (hash, entry) = self.index.nth(number as usize)?;
+            if is_live(&entry) {
+                return Some(entry);
             }
+            start = hash;
         }
-        let start = slot_of(draw);
-        let (mut from, mut expired, mut wrapped) = (start, 0, false);
-        while expired <= RANDOM_EXPIRED_MAX {
-            match self.slab.next_slot(from) {
-                Some(slot) if !wrapped || (slot as usize) < start => {
-                    if let Some(entry) = self.slab.get(slot) {
-                        if !entry.expired(now) {
-                            return out.bulk(entry.key());
-                        }
-                        expired += 1;
-                    }
-                    from = slot as usize + 1;
-                }
-                None if !wrapped => (from, wrapped) = (0, true),
-                _ => break,
-            }
-        }
-        out.null();
+        let around = self.index.walk_from(start).map(|(_, entry)| entry).chain(self.index.iter());
+        around.take(RANDOM_EXPIRED_MAX).find(is_live)
     }
 }
 

@@ -1,19 +1,19 @@
 //! Snapshots: all entries as they were at one record, taken in chunks while writes go on.
 //!
-//! A snapshot walks the slots that existed when it began. A write to a slot that it has not passed yet saves
-//! the entry as it was first; a key that moves into a slot later does not belong to it. One bit per slot
-//! remembers which of both has happened. Nothing is copied when a snapshot begins, and while none is open a
-//! write pays one branch.
+//! A snapshot walks the index in the order of hashes. The first write to a key whose hash it has not passed yet
+//! saves the entries with that hash as they were, and notes the hash; what is found there later does not belong
+//! to the snapshot. Nothing is copied when a snapshot begins, and while none is open a write pays one branch.
 //!
 //! A chunk is a run of entries: version `u64`, deadline `u64`, kind `u8`, key, value (each with its length).
 //! The order of entries means nothing.
 
 use super::entry::{Entry, Kind, Stamp};
-use super::slab::{Slab, SlotNumber};
+use super::index::{Index, KeyHash};
 use super::{NO_DEADLINE, Record, Table};
 use crate::codec::{Malformed, Reader, Writer};
 use crate::limits::{KEY_BYTES_MAX, VALUE_BYTES_MAX_CEILING};
 use rapidhash::v3::{RapidSecrets, rapidhash_v3_seeded};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// Names an open snapshot of a table.
@@ -24,78 +24,73 @@ pub struct SnapshotId(u64);
 #[derive(Debug)]
 pub(super) struct Snapshot {
     id: SnapshotId,
-    /// The next slot to visit.
-    next: usize,
-    /// The first slot that did not exist at the start.
-    end: usize,
-    /// Slots that are not to be visited: their entry was saved, or they were empty at the start.
-    done: Vec<u64>,
+    /// Where the walk goes on: it has passed all lesser hashes.
+    next: KeyHash,
+    /// Hashes that the walk will leave out, for their entries were saved.
+    done: BTreeSet<KeyHash>,
     /// Entries as they were before a write. The last is told first.
     saved: Vec<Entry>,
-    /// The slab as it was when the table was cleared: walked from then on instead of the table's.
-    kept: Option<Arc<Slab>>,
+    /// The index as it was when the table was cleared: walked from then on instead of the table's.
+    kept: Option<Arc<Index>>,
 }
 
 impl Snapshot {
-    /// True when the walk is still to come to the slot.
-    fn awaits(&self, slot: SlotNumber) -> bool {
-        let slot = slot as usize;
-        slot >= self.next && slot < self.end && self.done[slot / 64] >> (slot % 64) & 1 == 0
-    }
-
-    fn mark(&mut self, slot: SlotNumber) {
-        self.done[slot as usize / 64] |= 1 << (slot % 64);
-    }
-
-    /// A write is about to change or remove the entry in this slot.
-    pub(super) fn save(&mut self, slot: SlotNumber, entry: &Entry) {
-        if self.kept.is_none() && self.awaits(slot) {
-            self.mark(slot);
-            self.saved.push(entry.clone());
+    /// The entries with this hash are about to change, or one is about to join them.
+    pub(super) fn save(&mut self, hash: KeyHash, index: &Index) {
+        if self.kept.is_none() && hash >= self.next && self.done.insert(hash) {
+            self.saved.extend(index.all_with(hash).cloned());
         }
     }
 
-    /// A key has moved into this slot.
-    pub(super) fn leave_out(&mut self, slot: SlotNumber) {
-        if self.kept.is_none() && self.awaits(slot) {
-            self.mark(slot);
-        }
-    }
-
-    /// The table is being cleared; this was its slab.
-    pub(super) fn keep(&mut self, slab: &Arc<Slab>) {
+    /// The table is being cleared; this was its index.
+    pub(super) fn keep(&mut self, index: &Arc<Index>) {
         if self.kept.is_none() {
-            self.kept = Some(Arc::clone(slab));
+            self.kept = Some(Arc::clone(index));
         }
     }
 
     /// Appends entries until `out` has grown by `bytes_max` or none are left; true when there may be more.
-    fn chunk(&mut self, table: &Slab, bytes_max: usize, out: &mut Vec<u8>) -> bool {
-        let start = out.len();
+    fn chunk(&mut self, table: &Index, bytes_max: usize, out: &mut Vec<u8>) -> bool {
+        let enough = out.len() + bytes_max.max(1);
         while let Some(entry) = self.saved.pop() {
             encode(&entry, out);
-            if out.len() - start >= bytes_max {
+            if out.len() >= enough {
                 return true;
             }
         }
         let kept = self.kept.clone();
-        let slab = kept.as_deref().unwrap_or(table);
-        while let Some(slot) = slab.next_slot(self.next).filter(|slot| (*slot as usize) < self.end) {
-            let entry = if self.awaits_at(slot) { slab.get(slot) } else { None };
-            self.next = slot as usize + 1;
-            if let Some(entry) = entry {
-                encode(entry, out);
-                if out.len() - start >= bytes_max {
+        let index = kept.as_deref().unwrap_or(table);
+        let mut is_done = false;
+        for (hash, entry) in index.walk_from(self.next) {
+            if hash >= self.next {
+                if out.len() >= enough {
                     return true;
                 }
+                self.next = hash.next();
+                is_done = self.is_done(hash);
+            }
+            if is_done {
+                continue;
+            }
+            if out.len() >= enough {
+                // The walk passes all entries of a hash at once; what finds no room waits for the next chunk.
+                self.saved.push(entry.clone());
+            } else {
+                encode(entry, out);
             }
         }
-        self.next = self.end;
-        false
+        self.next = KeyHash::END;
+        !self.saved.is_empty()
     }
 
-    fn awaits_at(&self, slot: SlotNumber) -> bool {
-        self.done[slot as usize / 64] >> (slot % 64) & 1 == 0
+    /// Whether the walk, which has come to this hash, has to leave it out.
+    fn is_done(&mut self, hash: KeyHash) -> bool {
+        while let Some(first) = self.done.first()
+            && *first < hash
+        {
+            self.done.pop_first();
+        }
+        self.done.first() == Some(&hash)
     }
 }
 
@@ -112,9 +107,8 @@ impl Table {
     pub fn begin_snapshot(&mut self) -> SnapshotId {
         self.snapshots_begun += 1;
         let id = SnapshotId(self.snapshots_begun);
-        let end = self.slab.end();
-        let done = vec![0; end.div_ceil(64)];
-        self.snapshots.push(Snapshot { id, next: 0, end, done, saved: Vec::new(), kept: None });
+        let (next, done) = (KeyHash::default(), BTreeSet::new());
+        self.snapshots.push(Snapshot { id, next, done, saved: Vec::new(), kept: None });
         id
     }
 
@@ -126,7 +120,7 @@ impl Table {
         let Some(snapshot) = self.snapshots.iter_mut().find(|snapshot| snapshot.id == id) else {
             return false;
         };
-        snapshot.chunk(&self.slab, bytes_max, out)
+        snapshot.chunk(&self.index, bytes_max, out)
     }
 
     /// Ends a snapshot, whether or not all of it was taken.
@@ -166,7 +160,7 @@ impl Table {
         const SECRETS: RapidSecrets = RapidSecrets::seed(0x71756f72617465);
         let hash = |bytes: &[u8]| rapidhash_v3_seeded(bytes, &SECRETS);
         let mut sum = hash(&self.floor.to_le_bytes());
-        for entry in self.slab.iter() {
+        for entry in self.index.iter() {
             let Stamp { version, deadline, .. } = entry.stamp();
             let text = hash(entry.key_and_value());
             let mut fields = [0; 32];

@@ -1,6 +1,7 @@
 //! Writes of values: `SET` in all its forms, `GETDEL`, `GETEX`, `MSET`, `APPEND`, `SETRANGE`.
 
 use super::entry::{Entry, Kind};
+use super::index::Place;
 use super::{NO_DEADLINE, Record, Table};
 use crate::command::{Condition, Deadline, Expiry, List, SetAnswer};
 use crate::limits::VALUE_BYTES_MAX_CEILING;
@@ -41,24 +42,24 @@ impl Table {
         }
         let deadline = match expiry {
             Expiry::Clear => NO_DEADLINE,
-            Expiry::Keep => found.map_or(NO_DEADLINE, |slot| self.slab.entry(slot).deadline()),
+            Expiry::Keep => found.map_or(NO_DEADLINE, |place| self.index.entry(place).deadline()),
             Expiry::Set(deadline) => record.deadline(deadline),
         };
         match found {
             // A value that has expired already is not stored, and the one that it replaces goes.
-            Some(slot) if deadline <= record.time => drop(self.remove(hash, slot, record)),
+            Some(place) if deadline <= record.time => drop(self.remove(place, record)),
             None if deadline <= record.time => {}
-            Some(slot) => {
-                self.overwrite(slot, value, deadline, Kind::Plain, record);
+            Some(place) => {
+                self.overwrite(place, value, deadline, Kind::Plain, record);
             }
             None => self.insert(hash, Entry::new(key, value, record.stamp(deadline, Kind::Plain)), record),
         }
     }
 
-    /// Answers with the value in a slot before it changes, and counts the lookup.
-    fn tell_before(&mut self, found: Option<u32>, out: &mut ReplyBuffer) {
+    /// Answers with the value in a place before it changes, and counts the lookup.
+    fn tell_before(&mut self, found: Option<Place>, out: &mut ReplyBuffer) {
         match found {
-            Some(slot) => out.bulk(self.slab.entry(slot).value()),
+            Some(place) => out.bulk(self.index.entry(place).value()),
             None => out.null(),
         }
         self.count_lookup(found.is_some());
@@ -68,8 +69,8 @@ impl Table {
         let hash = self.index.hash(key);
         let found = self.find_live(hash, key, record);
         self.tell_before(found, out);
-        if let Some(slot) = found {
-            self.remove(hash, slot, record);
+        if let Some(place) = found {
+            self.remove(place, record);
         }
     }
 
@@ -77,14 +78,14 @@ impl Table {
         let hash = self.index.hash(key);
         let found = self.find_live(hash, key, record);
         self.tell_before(found, out);
-        let Some(slot) = found else { return };
+        let Some(place) = found else { return };
         match expiry {
             Expiry::Keep => {}
-            Expiry::Clear if self.slab.entry(slot).deadline() == NO_DEADLINE => {}
-            Expiry::Clear => self.set_deadline(slot, NO_DEADLINE, record),
+            Expiry::Clear if self.index.entry(place).deadline() == NO_DEADLINE => {}
+            Expiry::Clear => self.set_deadline(place, NO_DEADLINE, record),
             Expiry::Set(deadline) => match record.deadline(deadline) {
-                past if past <= record.time => drop(self.remove(hash, slot, record)),
-                deadline => self.set_deadline(slot, deadline, record),
+                past if past <= record.time => drop(self.remove(place, record)),
+                deadline => self.set_deadline(place, deadline, record),
             },
         }
     }
@@ -121,13 +122,13 @@ impl Table {
     ) {
         let hash = self.index.hash(key);
         let found = self.find_live(hash, key, record);
-        let length = found.map_or(0, |slot| self.slab.entry(slot).value().len());
+        let length = found.map_or(0, |place| self.index.entry(place).value().len());
         let sum = length + value.len();
         if sum as u64 > bytes_max.min(VALUE_BYTES_MAX_CEILING as u64) {
             return out.error(TOO_LONG);
         }
         match found {
-            Some(slot) => self.write_at(slot, length, value, record),
+            Some(place) => self.write_at(place, length, value, record),
             None => self.insert(hash, Entry::new(key, value, record.stamp(NO_DEADLINE, Kind::Plain)), record),
         }
         out.integer(sum as i64);
@@ -144,7 +145,7 @@ impl Table {
     ) {
         let hash = self.index.hash(key);
         let found = self.find_live(hash, key, record);
-        let length = found.map_or(0, |slot| self.slab.entry(slot).value().len());
+        let length = found.map_or(0, |place| self.index.entry(place).value().len());
         if value.is_empty() {
             return out.integer(length as i64);
         }
@@ -153,7 +154,7 @@ impl Table {
             return out.error(TOO_LONG);
         }
         match found {
-            Some(slot) => self.write_at(slot, offset as usize, value, record),
+            Some(place) => self.write_at(place, offset as usize, value, record),
             None => {
                 let mut padded = vec![0; offset as usize];
                 padded.extend_from_slice(value);

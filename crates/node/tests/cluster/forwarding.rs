@@ -188,3 +188,25 @@ fn a_client_that_leaves_takes_its_pending_requests_with_it() {
     assert_eq!(cluster.arrived(second), None);
     assert_eq!(cluster.ask(second, "GET k"), "\"1\"", "what was asked still happens");
 }
+    assert_eq!(cluster.arrived(second), None);
+    assert_eq!(cluster.ask(second, "GET k"), "\"1\"", "what was asked still happens");
+}
+
+/// A node that starts again numbers its requests from the beginning: what its former self asked, and the leader
+/// answers only now, must not be taken for the answer to a new request of the same number.
+#[test]
+fn an_answer_to_a_node_that_died_is_not_given_to_a_client_of_its_next_life() {
+    let mut cluster = setup(3, &["prefix= acks=all"]).start();
+    let lost = cluster.client(2);
+    cluster.pause(3);
+    cluster.send(lost, "SET k text");
+    cluster.turns(5);
+    cluster.kill(2);
+    cluster.restart(2);
+    let client = cluster.client(2);
+    cluster.turns(50);
+    cluster.send(client, "INCR counter");
+    cluster.turns(5);
+    cluster.go_on(3);
+    assert_eq!(cluster.reply(client), "1");
+}

@@ -10,6 +10,7 @@ mod limits;
 mod peers;
 mod reading;
 mod recovery;
+mod registers;
 mod sessions;
 mod stale_reads;
 mod support;

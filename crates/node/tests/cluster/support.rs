@@ -218,7 +218,8 @@ impl Cluster {
             ids.into_iter().all(|id| {
                 let health = cluster.health(id);
                 health.keyspaces.iter().all(|keyspace| {
-                    let leads = keyspace.leader == id;
+                    // Where nobody leads, every replica takes writes.
+                    let leads = keyspace.leader == id || keyspace.role == "replica";
                     let reached = keyspace
                         .followers
                         .iter()

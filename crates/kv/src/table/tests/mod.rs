@@ -30,6 +30,11 @@ impl Store {
         Store { table: Table::new(1), offset: 0, time: 1_000_000 }
     }
 
+    /// With a table in which many keys share a hash.
+    fn colliding() -> Store {
+        Store { table: colliding(1), ..Store::new() }
+    }
+
     /// Applies a command as the next record and tells the reply as text.
     fn apply(&mut self, command: &Command<'_>) -> String {
         self.offset += 1;
@@ -57,6 +62,13 @@ impl Store {
     fn version(&mut self, key: &str) -> Version {
         self.table.read(&Command::Get { key: key.as_bytes() }, self.time, &mut ReplyBuffer::new())
     }
+}
+
+/// A table whose keys have eight different hashes.
+fn colliding(seed: u64) -> Table {
+    let mut table = Table::new(seed);
+    table.index.keep_hash_bits(0x7 << 54);
+    table
 }
 
 fn plain_set<'a>(key: &'a [u8], value: &'a [u8]) -> Command<'a> {

@@ -362,8 +362,9 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(1000))]
 
     #[test]
-    fn the_table_does_what_the_model_does(records in records(0..80)) {
-        let (mut table, mut model) = (Table::new(5), Model::default());
+    fn the_table_does_what_the_model_does(records in records(0..80), is_colliding in any::<bool>()) {
+        let mut model = Model::default();
+        let mut table = if is_colliding { colliding(5) } else { Table::new(5) };
         for (number, record) in records.iter().enumerate() {
             let offset = number as u64 + 1;
             let command = record.command();

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
-    /// The second replica has another seed. The third joins midway: it installs a snapshot that is being taken
+    /// The second replica has another seed, and keys that collide. The third joins midway: it installs a snapshot that is being taken
     /// while records go on, then applies the records since the snapshot began.
     #[test]
     fn the_same_records_give_the_same_digest(
@@ -15,7 +15,7 @@ proptest! {
         after in records(0..100),
         bytes_max in 0..500usize,
     ) {
-        let (mut first, mut second, mut third) = (Table::new(1), Table::new(2), Table::new(3));
+        let (mut first, mut second, mut third) = (Table::new(1), colliding(2), Table::new(3));
         let (mut first_offset, mut second_offset) = (0, 0);
         replay(&mut first, &before, &mut first_offset);
         let (floor, mut third_offset) = (first.version_floor(), first_offset);

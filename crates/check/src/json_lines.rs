@@ -1,0 +1,350 @@
+//! Histories as files: one operation per line, a JSON object. docs/checking.md shows a line of each kind.
+//!
+//! A byte string is a JSON string where it is UTF-8, else an object `{"base64": "..."}`.
+
+use std::borrow::Cow;
+use std::io::{self, BufRead, Write};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use serde::de::{self, Deserializer, MapAccess, Visitor};
+use serde::ser::{SerializeMap as _, Serializer};
+use serde::{Deserialize, Serialize};
+
+use crate::history::{Action, Answer, History, Operation, OperationId, Outcome, Value};
+
+/// A line may have at most this many bytes.
+const LINE_BYTES_MAX: usize = 64 << 20;
+
+/// A history has at most this many operations: they are numbered with 32 bits.
+const OPERATIONS_MAX: usize = u32::MAX as usize;
+
+/// Why a history could not be read.
+#[derive(Debug, thiserror::Error)]
+pub enum ReadError {
+    /// The input could not be read.
+    #[error("line {line}: {source}")]
+    Io {
+        /// The line that was being read, counted from 1.
+        line: usize,
+        /// What went wrong.
+        source: io::Error,
+    },
+    /// A line is not an operation.
+    #[error("line {line}: {reason}")]
+    Line {
+        /// Its number, counted from 1.
+        line: usize,
+        /// What is wrong with it.
+        reason: String,
+    },
+}
+
+/// Bytes in JSON.
+struct Bytes<'a>(Cow<'a, [u8]>);
+
+impl<'de: 'a, 'a> Deserialize<'de> for Bytes<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct BytesVisitor;
+        impl<'de> Visitor<'de> for BytesVisitor {
+            type Value = Bytes<'de>;
+
+            fn expecting(&self, formatter: &mut std::fmt::Formatter) -> std::fmt::Result {
+                formatter.write_str("a string or {\"base64\": \"...\"}")
+            }
+
+            fn visit_borrowed_str<E: de::Error>(self, text: &'de str) -> Result<Bytes<'de>, E> {
+                Ok(Bytes(Cow::Borrowed(text.as_bytes())))
+            }
+
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<Bytes<'de>, E> {
+                Ok(Bytes(Cow::Owned(text.as_bytes().to_vec())))
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Bytes<'de>, A::Error> {
+                let entry = map.next_entry::<Cow<str>, Cow<str>>()?;
+                let Some((_, text)) = entry.filter(|(field, _)| field == "base64") else {
+                    return Err(de::Error::custom("bytes are a string or {\"base64\": \"...\"}"));
+                };
+                let bytes = BASE64.decode(text.as_bytes()).map_err(de::Error::custom)?;
+                match map.next_key::<Cow<str>>()? {
+                    None => Ok(Bytes(Cow::Owned(bytes))),
+                    Some(_) => Err(de::Error::custom("{\"base64\": \"...\"} has one field")),
+                }
+            }
+        }
+        deserializer.deserialize_any(BytesVisitor)
+    }
+}
+
+impl Serialize for Bytes<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match std::str::from_utf8(&self.0) {
+            Ok(text) => serializer.serialize_str(text),
+            Err(_) => {
+                let mut map = serializer.serialize_map(Some(1))?;
+                map.serialize_entry("base64", &BASE64.encode(&self.0))?;
+                map.end()
+            }
+        }
+    }
+}
+
+/// Tells a field that is null from one that is not there.
+fn nullable<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Option<Bytes<'de>>>, D::Error> {
+    Option::deserialize(deserializer).map(Some)
+}
+
+/// One line. Which of the fields an operation has depends on its name and outcome.
+#[derive(Deserialize, Serialize)]
+#[serde(deny_unknown_fields, rename_all = "snake_case")]
+struct Line<'a> {
+    client: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    node: Option<u32>,
+    #[serde(borrow)]
+    operation: Cow<'a, str>,
+    #[serde(borrow)]
+    key: Bytes<'a>,
+    #[serde(borrow, default, deserialize_with = "nullable", skip_serializing_if = "Option::is_none")]
+    expected: Option<Option<Bytes<'a>>>,
+    #[serde(borrow, default, deserialize_with = "nullable", skip_serializing_if = "Option::is_none")]
+    value: Option<Option<Bytes<'a>>>,
+    #[serde(borrow, default, deserialize_with = "nullable", skip_serializing_if = "Option::is_none")]
+    before: Option<Option<Bytes<'a>>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    delta: Option<i64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    sum: Option<i64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    applied: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    version: Option<u64>,
+    start: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    end: Option<u64>,
+    #[serde(borrow)]
+    outcome: Cow<'a, str>,
+}
+
+/// A field of the line, and what it is: used up when it is taken, so that what is left over is told.
+fn take<T>(field: &mut Option<T>, name: &str, operation: &str) -> Result<T, String> {
+    field.take().ok_or_else(|| format!("'{operation}' needs the field \"{name}\""))
+}
+
+impl History {
+    /// Adds the operations of a file.
+    pub fn read(&mut self, mut input: impl BufRead) -> Result<(), ReadError> {
+        let mut bytes = Vec::new();
+        for line in 1.. {
+            bytes.clear();
+            let mut limited = io::Read::take(&mut input, LINE_BYTES_MAX as u64);
+            let read =
+                limited.read_until(b'\n', &mut bytes).map_err(|source| ReadError::Io { line, source })?;
+            if read == 0 {
+                break;
+            }
+            let failed = |reason: String| ReadError::Line { line, reason };
+            if read == LINE_BYTES_MAX && bytes.last() != Some(&b'\n') {
+                return Err(failed(format!("longer than {LINE_BYTES_MAX} bytes")));
+            }
+            if bytes.iter().all(u8::is_ascii_whitespace) {
+                continue;
+            }
+            if self.operations().len() >= OPERATIONS_MAX {
+                return Err(failed(format!("a history has at most {OPERATIONS_MAX} operations")));
+            }
+            let parsed: Line = serde_json::from_slice(&bytes).map_err(|error| failed(plain(&error)))?;
+            let operation = self.operation_of(parsed).map_err(failed)?;
+            self.push(operation);
+        }
+        Ok(())
+    }
+
+    /// Writes all operations, one per line.
+    pub fn write(&self, mut output: impl Write) -> io::Result<()> {
+        for operation in self.operations() {
+            serde_json::to_writer(&mut output, &self.line_of(operation))?;
+            output.write_all(b"\n")?;
+        }
+        Ok(())
+    }
+
+    /// One operation as a JSON object.
+    pub fn json(&self, id: OperationId) -> serde_json::Value {
+        // Numbers, strings and names of fields: nothing that JSON could not hold.
+        serde_json::to_value(self.line_of(self.operation(id))).unwrap_or_default()
+    }
+
+    fn operation_of(&mut self, mut line: Line) -> Result<Operation, String> {
+        let name = &*std::mem::take(&mut line.operation);
+        let is_ok = match &*line.outcome {
+            "ok" => true,
+            "failed" | "unknown" => false,
+            other => {
+                return Err(format!("the outcome is \"ok\", \"failed\" or \"unknown\", not \"{other}\""));
+            }
+        };
+        let stored = |history: &mut History, line: &mut Line| -> Result<Value, String> {
+            let value = take(&mut line.value, "value", name)?;
+            let value = value.ok_or_else(|| format!("'{name}' stores a value, which is not null"))?;
+            Ok(history.value(&value.0))
+        };
+        let action = match name {
+            "get" => Action::Get,
+            "set" => Action::Set(stored(self, &mut line)?),
+            "delete" => Action::Delete,
+            "increment" => Action::Increment(take(&mut line.delta, "delta", name)?),
+            "set-if-absent" => Action::SetIfAbsent(stored(self, &mut line)?),
+            "get-and-set" => Action::GetAndSet(stored(self, &mut line)?),
+            "compare-and-set" => {
+                let expected = take(&mut line.expected, "expected", name)?;
+                let expected = expected.map(|value| self.value(&value.0));
+                Action::CompareAndSet { expected, value: stored(self, &mut line)? }
+            }
+            other => return Err(format!("there is no operation \"{other}\"")),
+        };
+        let outcome = match (is_ok, action) {
+            (false, _) if line.outcome == "failed" => Outcome::Failed,
+            (false, _) => Outcome::Unknown,
+            (true, Action::Get | Action::GetAndSet(_)) => {
+                let (field, of) = match action {
+                    Action::Get => (&mut line.value, "value"),
+                    _ => (&mut line.before, "before"),
+                };
+                let value = take(field, of, name)?;
+                Outcome::Ok(Answer::Value(value.map(|value| self.value(&value.0))))
+            }
+            (true, Action::Set(_)) => Outcome::Ok(Answer::Done),
+            (true, Action::Delete) => Outcome::Ok(line.applied.take().map_or(Answer::Done, Answer::Applied)),
+            (true, Action::Increment(_)) => Outcome::Ok(Answer::Sum(take(&mut line.sum, "sum", name)?)),
+            (true, Action::SetIfAbsent(_) | Action::CompareAndSet { .. }) => {
+                Outcome::Ok(Answer::Applied(take(&mut line.applied, "applied", name)?))
+            }
+        };
+        if is_ok && line.end.is_none() {
+            return Err("what is \"ok\" has an \"end\"".to_owned());
+        }
+        if line.end.is_some_and(|end| end < line.start) {
+            return Err("the end is before the start".to_owned());
+        }
+        // A read that was refused or never answered may say null for its value.
+        let values = [("value", &line.value), ("before", &line.before), ("expected", &line.expected)];
+        let left =
+            values.iter().find(|(_, value)| value.as_ref().is_some_and(|value| is_ok || value.is_some()));
+        let left = left.map(|(field, _)| *field);
+        let left = left.or(line.delta.map(|_| "delta")).or(line.sum.map(|_| "sum"));
+        if let Some(field) = left.or(line.applied.map(|_| "applied")) {
+            return Err(format!("'{name}' with the outcome \"{}\" has no field \"{field}\"", line.outcome));
+        }
+        let (client, node, start, end, version) =
+            (line.client, line.node, line.start, line.end, line.version);
+        let key = self.key(&line.key.0);
+        Ok(Operation { client, node, key, action, start, end, outcome, version })
+    }
+
+    fn line_of(&self, operation: &Operation) -> Line<'_> {
+        let bytes = |value: Value| Bytes(Cow::Borrowed(self.value_bytes(value)));
+        let mut line = Line {
+            client: operation.client,
+            node: operation.node,
+            operation: operation.action.name().into(),
+            key: Bytes(Cow::Borrowed(self.key_bytes(operation.key))),
+            expected: None,
+            value: operation.action.stores().map(|value| Some(bytes(value))),
+            before: None,
+            delta: None,
+            sum: None,
+            applied: None,
+            version: operation.version,
+            start: operation.start,
+            end: operation.end,
+            outcome: match operation.outcome {
+                Outcome::Ok(_) => "ok".into(),
+                Outcome::Failed => "failed".into(),
+                Outcome::Unknown => "unknown".into(),
+            },
+        };
+        match operation.action {
+            Action::Increment(delta) => line.delta = Some(delta),
+            Action::CompareAndSet { expected, .. } => line.expected = Some(expected.map(bytes)),
+            _ => {}
+        }
+        match (operation.action, operation.outcome) {
+            (Action::Get, Outcome::Ok(Answer::Value(value))) => line.value = Some(value.map(bytes)),
+            (_, Outcome::Ok(Answer::Value(value))) => line.before = Some(value.map(bytes)),
+            (_, Outcome::Ok(Answer::Applied(applied))) => line.applied = Some(applied),
+            (_, Outcome::Ok(Answer::Sum(sum))) => line.sum = Some(sum),
+            _ => {}
+        }
+        line
+    }
+}
+
+/// The parser's message, with the column only: the line of its own that it counts is always the first.
+fn plain(error: &serde_json::Error) -> String {
+    let text = error.to_string();
+    let Some((reason, _)) = text.rsplit_once(" at line ") else { return text };
+    format!("{reason} (column {})", error.column())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LINES: &str = r#"{"client":1,"operation":"get","key":"a","value":"v","start":10,"end":20,"outcome":"ok"}
+{"client":1,"operation":"get","key":"a","value":null,"start":10,"end":20,"outcome":"ok"}
+{"client":1,"operation":"get","key":"a","start":10,"outcome":"unknown"}
+{"client":1,"node":3,"operation":"set","key":"a","value":"v","version":7,"start":10,"end":20,"outcome":"ok"}
+{"client":1,"operation":"set","key":"a","value":"v","start":10,"end":20,"outcome":"failed"}
+{"client":1,"operation":"set","key":{"base64":"AP8="},"value":{"base64":"/w=="},"start":10,"outcome":"unknown"}
+{"client":1,"operation":"delete","key":"a","start":10,"end":20,"outcome":"ok"}
+{"client":1,"operation":"delete","key":"a","applied":true,"start":10,"end":20,"outcome":"ok"}
+{"client":1,"operation":"increment","key":"a","delta":-2,"sum":5,"start":10,"end":20,"outcome":"ok"}
+{"client":1,"operation":"set-if-absent","key":"a","value":"v","applied":false,"start":10,"end":20,"outcome":"ok"}
+{"client":1,"operation":"get-and-set","key":"a","value":"v","before":null,"start":10,"end":20,"outcome":"ok"}
+{"client":1,"operation":"compare-and-set","key":"a","expected":"u","value":"v","applied":true,"start":10,"end":20,"outcome":"ok"}
+{"client":1,"operation":"compare-and-set","key":"a","expected":null,"value":"v","start":10,"outcome":"unknown"}
+"#;
+
+    #[test]
+    fn what_is_written_is_what_was_read() {
+        let mut history = History::new();
+        history.read(LINES.as_bytes()).unwrap();
+        assert_eq!(history.operations().len(), 13);
+        let mut written = Vec::new();
+        history.write(&mut written).unwrap();
+        assert_eq!(String::from_utf8(written).unwrap(), LINES);
+        assert_eq!(history.key_bytes(history.operations()[5].key), [0, 255]);
+    }
+
+    #[test]
+    fn a_bad_line_is_told_with_its_number_and_a_reason() {
+        let good =
+            r#"{"client":1,"operation":"get","key":"a","value":"v","start":10,"end":20,"outcome":"ok"}"#;
+        let cases = [
+            ("x", "line 3: expected value (column 1)"),
+            (r#"{"client":1}"#, "line 3: missing field `operation` (column 12)"),
+            (&good.replace("\"get\"", "\"fetch\""), "line 3: there is no operation \"fetch\""),
+            (
+                &good.replace("\"ok\"", "\"fine\""),
+                "the outcome is \"ok\", \"failed\" or \"unknown\", not \"fine\"",
+            ),
+            (&good.replace("\"value\":\"v\",", ""), "'get' needs the field \"value\""),
+            (&good.replace("\"end\":20", "\"end\":9"), "the end is before the start"),
+            (&good.replace("\"end\":20,", ""), "what is \"ok\" has an \"end\""),
+            (&good.replace("\"end\"", "\"applied\":true,\"end\""), "has no field \"applied\""),
+            (&good.replace("\"end\"", "\"finish\":1,\"end\""), "unknown field `finish`"),
+            (&good.replace("\"v\"", "{\"base64\":\"?\"}"), "Invalid"),
+            (&good.replace("\"v\"", "{\"hex\":\"00\"}"), "bytes are a string or"),
+            (&good.replace("\"v\"", "7"), "expected a string or {\"base64\": \"...\"}"),
+            (&good.replace("10", "-10"), "invalid value: integer `-10`"),
+            (&good.replace("get", "set").replace("\"v\"", "null"), "'set' stores a value, which is not null"),
+        ];
+        for (line, reason) in cases {
+            let text = format!("{good}\n\n{line}\n");
+            let error = History::new().read(text.as_bytes()).unwrap_err().to_string();
+            assert!(error.starts_with("line 3: ") && error.contains(reason), "{line}: {error}");
+        }
+    }
+}

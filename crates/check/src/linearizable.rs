@@ -1,0 +1,184 @@
+//! Is a history linearizable?
+//!
+//! Linearizability is local (Herlihy and Wing 1990): a history is linearizable exactly if the operations of each
+//! key are. So every key is checked by itself, which is what makes large histories cheap (P-compositionality, Horn
+//! and Kroening 2015). Each key is prepared (`prepare`), then searched (`search`).
+
+use crate::history::{History, Key, Operation, OperationId};
+use crate::model::ABSENT;
+use crate::prepare::{Initial, initial_states, prepare};
+use crate::search::{Budget, Found, search};
+use crate::window::{Window, narrow};
+use crate::words::quoted;
+
+/// How much a check may cost. Running out gives [`Verdict::Unknown`], never an approval.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Steps of the search for each key: about 10 to 100 million per second.
+    pub steps: u64,
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits { steps: 1 << 30 }
+    }
+}
+
+/// What a check found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// Every key is linearizable.
+    Ok {
+        /// How many operations were looked at.
+        operations: usize,
+        /// On how many keys.
+        keys: usize,
+    },
+    /// A key is not linearizable; this is why.
+    Violation(Window),
+    /// No key was found to be wrong, but for this one the limits were too narrow to tell.
+    Unknown {
+        /// The first such key.
+        key: Key,
+    },
+}
+
+impl Verdict {
+    /// What was found, in words.
+    pub fn words(&self, history: &History) -> String {
+        match self {
+            Verdict::Ok { operations, keys } => {
+                let (operations, keys) = (counted(*operations, "operation"), counted(*keys, "key"));
+                let (clients, are) =
+                    (counted(history.clients(), "client"), if operations.1 { "is" } else { "are" });
+                format!("{} on {} by {} {are} linearizable", operations.0, keys.0, clients.0)
+            }
+            Verdict::Violation(window) => window.words(history),
+            Verdict::Unknown { key } => {
+                let key = quoted(history.key_bytes(*key));
+                format!(
+                    "key {key} could not be decided within the limits; no other key was found to be wrong"
+                )
+            }
+        }
+    }
+}
+
+/// How many of something, and whether it is one.
+fn counted(count: usize, noun: &str) -> (String, bool) {
+    let is_one = count == 1;
+    (format!("{count} {noun}{}", if is_one { "" } else { "s" }), is_one)
+}
+
+/// How far a check has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Progress {
+    /// Operations on keys that are done.
+    pub operations: usize,
+    /// Keys that are done.
+    pub keys: usize,
+}
+
+/// Checks a history within the default limits.
+pub fn linearizable(history: &History) -> Verdict {
+    linearizable_within(history, Limits::default(), |_| false)
+}
+
+/// Checks a history. `interrupt` is asked now and then, at least before every key; once it answers true, what was
+/// not decided by then stays unknown.
+pub fn linearizable_within(
+    history: &History,
+    limits: Limits,
+    mut interrupt: impl FnMut(Progress) -> bool,
+) -> Verdict {
+    let mut progress = Progress { operations: 0, keys: 0 };
+    let mut unknown = None;
+    let by_key = ByKey::new(history);
+    let mut operations: Vec<Operation> = Vec::new();
+    for key in by_key.keys() {
+        let ids = by_key.operations(key);
+        operations.clear();
+        operations.extend(ids.iter().map(|id| history.operation(*id)));
+        let mut ask = || interrupt(progress);
+        let found = if ask() {
+            Found::Nothing
+        } else {
+            let mut budget = Budget { steps: limits.steps, interrupt: &mut ask };
+            check_key(history, &operations, &mut budget)
+        };
+        match found {
+            Found::Possible => {}
+            Found::Impossible => {
+                let mut budget = Budget { steps: limits.steps, interrupt: &mut ask };
+                return Verdict::Violation(narrow(history, key, ids, &operations, &mut budget));
+            }
+            Found::Nothing => {
+                unknown.get_or_insert(key);
+            }
+        }
+        progress.operations += ids.len();
+        progress.keys += 1;
+    }
+    match unknown {
+        Some(key) => Verdict::Unknown { key },
+        None => Verdict::Ok { operations: progress.operations, keys: progress.keys },
+    }
+}
+
+/// Checks the operations of one key.
+pub(crate) fn check_key(history: &History, operations: &[Operation], budget: &mut Budget) -> Found {
+    check_from(history, operations, Initial::State(ABSENT), budget)
+}
+
+/// Checks the operations of one key that holds anything at the beginning.
+pub(crate) fn check_from_any(history: &History, operations: &[Operation], budget: &mut Budget) -> Found {
+    for initial in initial_states(history, operations) {
+        match check_from(history, operations, initial, budget) {
+            Found::Impossible => {}
+            found => return found,
+        }
+    }
+    Found::Impossible
+}
+
+fn check_from(history: &History, operations: &[Operation], initial: Initial, budget: &mut Budget) -> Found {
+    match prepare(history, operations, initial) {
+        Ok(prepared) => search(prepared, budget),
+        Err(_) => Found::Impossible,
+    }
+}
+
+/// The operations of each key, in the order in which they were written down.
+pub(crate) struct ByKey {
+    /// Sorted by key.
+    operations: Vec<OperationId>,
+    /// Where each key's operations begin, by its index, and where the last one's end.
+    starts: Vec<usize>,
+    keys: Vec<Key>,
+}
+
+impl ByKey {
+    pub(crate) fn new(history: &History) -> ByKey {
+        let mut starts = vec![0; history.keys() + 1];
+        for operation in history.operations() {
+            starts[operation.key.index() + 1] += 1;
+        }
+        for index in 1..starts.len() {
+            starts[index] += starts[index - 1];
+        }
+        let mut operations: Vec<OperationId> = history.ids().collect();
+        operations.sort_by_key(|id| history.operation(*id).key);
+        let mut keys: Vec<Key> = operations.iter().map(|id| history.operation(*id).key).collect();
+        keys.dedup();
+        ByKey { operations, starts, keys }
+    }
+
+    /// All keys that have operations.
+    pub(crate) fn keys(&self) -> impl Iterator<Item = Key> {
+        self.keys.iter().copied()
+    }
+
+    pub(crate) fn operations(&self, key: Key) -> &[OperationId] {
+        &self.operations[self.starts[key.index()]..self.starts[key.index() + 1]]
+    }
+}

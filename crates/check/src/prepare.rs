@@ -1,0 +1,354 @@
+//! What can be said about a key's operations before any search.
+//!
+//! Every rule here keeps the answer: the prepared operations have a linearization exactly if the given ones have.
+//!
+//! 1. **What says nothing goes**: what failed, and reads with an unknown outcome.
+//! 2. **Values tell order.** If one operation alone can bring about a value (values that tests write are mostly
+//!    unique), it comes before all that observe the value. So it took effect before the first of them ended, and
+//!    none of them took effect before it started: the intervals shrink accordingly. If its outcome was unknown, it
+//!    is known now. An interval that shrinks to less than nothing is a contradiction, as is a value that nobody
+//!    can have brought about.
+//! 3. **Unknown writes that nobody read go**, on keys that know reads and unconditional writes only. Take any
+//!    linearization with such a write in it. What follows the write is not a read, for nobody read its value (nor
+//!    could a read that ended before the write started), so it is another write, or the end. Without the write
+//!    all the others are as possible as before.
+//! 4. **Values that nobody asks for are one value.** No operation is possible with one of them and not with another,
+//!    so they are interchangeable. (With unknown increments, integers are not: they lead to different sums.)
+//! 5. **Unknown operations that do the same are interchangeable**, so they form a class: of those that a
+//!    linearization uses, let it be the ones that started first.
+
+use crate::history::{History, Operation, Outcome};
+use crate::model::{ABSENT, Model, State, Step};
+
+/// An operation that took effect between two instants.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Closed {
+    pub(crate) start: u64,
+    pub(crate) end: u64,
+    pub(crate) step: Step,
+}
+
+/// Operations with an unknown outcome that do the same.
+#[derive(Clone, Debug)]
+pub(crate) struct Class {
+    pub(crate) step: Step,
+    /// When they started, in order.
+    pub(crate) starts: Vec<u64>,
+}
+
+/// What a key holds before the first of the operations.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Initial {
+    /// A state that [`initial_states`] told of, or absence.
+    State(State),
+    /// A value that occurs nowhere.
+    Other,
+}
+
+/// A key's operations, ready to be searched.
+pub(crate) struct Prepared {
+    pub(crate) model: Model,
+    /// Before the first operation.
+    pub(crate) initial: State,
+    /// In the order of their starts.
+    pub(crate) closed: Vec<Closed>,
+    pub(crate) open: Vec<Class>,
+    /// By state: how many closed operations are possible in this state only.
+    pub(crate) observers: Vec<u32>,
+    /// By state: how many operations can bring it about.
+    pub(crate) producers: Vec<u32>,
+    /// True if there are only reads and unconditional writes.
+    pub(crate) is_plain: bool,
+    /// Whether a state that was left can come back.
+    pub(crate) comeback: Comeback,
+}
+
+/// Whether a state that was left can come back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Comeback {
+    /// No: the key's integer only grows, or only shrinks.
+    Never,
+    /// Only if one of the state's producers is still to come.
+    ByProducer,
+    /// Perhaps, as a sum of unknown increments.
+    BySum,
+}
+
+/// No order of the operations can be right.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Contradiction;
+
+struct Item {
+    start: u64,
+    /// None if it is open.
+    end: Option<u64>,
+    step: Step,
+}
+
+/// Prepares the operations of one key.
+pub(crate) fn prepare(
+    history: &History,
+    operations: &[Operation],
+    initial: Initial,
+) -> Result<Prepared, Contradiction> {
+    let (mut model, mut items) = compile(history, operations);
+    let initial = match initial {
+        Initial::State(state) => state,
+        Initial::Other => model.other_state(),
+    };
+    let has_sums = items.iter().any(|item| matches!(item.step, Step::MayAdd(_)));
+    shrink(&mut items, &model, initial, has_sums)?;
+
+    let is_plain = items.iter().all(|item| matches!(item.step, Step::Observe(_) | Step::Write(_)));
+    if is_plain {
+        drop_unread(&mut items, model.states());
+    }
+    merge_unasked(&mut items, &mut model, initial, has_sums);
+    let comeback = match has_sums {
+        _ if is_monotone(&items, &model) => Comeback::Never,
+        true => Comeback::BySum,
+        false => Comeback::ByProducer,
+    };
+
+    let mut observers = vec![0; model.states()];
+    let mut producers = vec![0; model.states()];
+    let mut closed = Vec::with_capacity(items.len());
+    let mut open: Vec<(Step, u64)> = Vec::new();
+    for item in &items {
+        if let Some(state) = item.step.produces() {
+            producers[state as usize] += 1;
+        }
+        match item.end {
+            Some(end) => {
+                if let Some(state) = item.step.observes() {
+                    observers[state as usize] += 1;
+                }
+                closed.push(Closed { start: item.start, end, step: item.step });
+            }
+            None => open.push((item.step, item.start)),
+        }
+    }
+    closed.sort_by_key(|operation| (operation.start, operation.end));
+    open.sort_unstable();
+    let open = open
+        .chunk_by(|one, other| one.0 == other.0)
+        .map(|class| Class { step: class[0].0, starts: class.iter().map(|(_, start)| *start).collect() })
+        .collect();
+    Ok(Prepared { model, initial, closed, open, observers, producers, is_plain, comeback })
+}
+
+/// The initial states that need to be tried where any is allowed: if the operations are possible from some state,
+/// then from one of these.
+///
+/// Take a linearization, and let it begin right before its first closed operation; the unknown ones before are not
+/// needed then. Before the first closed operation that writes there are observations only. If one of them, or that
+/// write, observes a state, then that is the initial one (or one of the two, for an increment of nothing). Otherwise
+/// absence will do, or a value that is different from all others. Whatever comes before all other writes starts before the first of them ends.
+pub(crate) fn initial_states(history: &History, operations: &[Operation]) -> Vec<Initial> {
+    let (_, items) = compile(history, operations);
+    let writes = items.iter().filter(|item| !item.step.is_observation());
+    let first_end = writes.filter_map(|item| item.end).min().unwrap_or(u64::MAX);
+    let early = items.iter().filter(|item| item.end.is_some() && item.start <= first_end);
+    let observed = early.filter_map(|item| match item.step {
+        Step::Add { from, .. } => Some(from),
+        step => step.observes(),
+    });
+    let mut states: Vec<State> = observed.chain([ABSENT]).collect();
+    states.sort_unstable();
+    states.dedup();
+    states.into_iter().map(Initial::State).chain([Initial::Other]).collect()
+}
+
+fn compile(history: &History, operations: &[Operation]) -> (Model, Vec<Item>) {
+    let mut model = Model::new(history, operations);
+    let mut items = Vec::with_capacity(operations.len());
+    for operation in operations {
+        if let Some(step) = model.compile(operation) {
+            let end = match operation.outcome {
+                Outcome::Unknown => None,
+                _ => Some(operation.end.unwrap_or(u64::MAX)),
+            };
+            items.push(Item { start: operation.start, end, step });
+        }
+    }
+    (model, items)
+}
+
+/// What is known of the operations that bring about, or observe, one state.
+#[derive(Clone, Copy)]
+struct Tie {
+    producers: u32,
+    /// One of the producers; the only one, if there is one.
+    producer: usize,
+    is_observed: bool,
+    first_end: u64,
+}
+
+/// Rule 2.
+fn shrink(items: &mut [Item], model: &Model, initial: State, has_sums: bool) -> Result<(), Contradiction> {
+    let none = Tie { producers: 0, producer: 0, is_observed: false, first_end: u64::MAX };
+    let mut ties = vec![none; model.states()];
+    for (index, item) in items.iter().enumerate() {
+        if let Some(state) = item.step.produces() {
+            ties[state as usize].producers += 1;
+            ties[state as usize].producer = index;
+        }
+        // Only what is closed observes.
+        if let (Some(state), Some(end)) = (item.step.observes(), item.end) {
+            ties[state as usize].is_observed = true;
+            ties[state as usize].first_end = ties[state as usize].first_end.min(end);
+        }
+    }
+    // The initial state needs no producer, and a sum of unknown increments has producers beyond those counted.
+    let is_counted = |state: State| state != initial && !(has_sums && model.integer(state).is_some());
+    for (state, tie) in (0..).zip(&ties).filter(|(state, tie)| tie.is_observed && is_counted(*state)) {
+        match tie.producers {
+            0 => return Err(Contradiction),
+            1 => {
+                let producer = &mut items[tie.producer];
+                producer.end = Some(producer.end.map_or(tie.first_end, |end| end.min(tie.first_end)));
+                if let Step::MayReplace { from, to } = producer.step {
+                    producer.step = Step::Replace { from, to };
+                }
+                debug_assert_eq!(producer.step.produces(), Some(state));
+            }
+            _ => {}
+        }
+    }
+    for index in 0..items.len() {
+        if let Some(state) = items[index].step.observes().filter(|state| is_counted(*state))
+            && ties[state as usize].producers == 1
+        {
+            items[index].start = items[index].start.max(items[ties[state as usize].producer].start);
+        }
+    }
+    if items.iter().any(|item| item.end.is_some_and(|end| end < item.start)) {
+        return Err(Contradiction);
+    }
+    Ok(())
+}
+
+/// Rule 3.
+fn drop_unread(items: &mut Vec<Item>, states: usize) {
+    let mut last_read = vec![None; states];
+    for item in items.iter() {
+        if let Some(state) = item.step.observes() {
+            last_read[state as usize] = last_read[state as usize].max(item.end);
+        }
+    }
+    items.retain(|item| match (item.end, item.step.produces()) {
+        (None, Some(state)) => last_read[state as usize].is_some_and(|end| end >= item.start),
+        _ => true,
+    });
+}
+
+/// Rule 4.
+fn merge_unasked(items: &mut [Item], model: &mut Model, initial: State, has_sums: bool) {
+    let mut is_asked = vec![false; model.states()];
+    is_asked[ABSENT as usize] = true;
+    is_asked[initial as usize] = true;
+    for item in items.iter() {
+        match item.step {
+            Step::Observe(state) | Step::ObserveNot(state) => is_asked[state as usize] = true,
+            Step::Replace { from, .. } | Step::MayReplace { from, .. } | Step::Add { from, .. } => {
+                is_asked[from as usize] = true;
+            }
+            Step::Write(_) | Step::Remove | Step::MayAdd(_) | Step::Impossible => {}
+        }
+    }
+    let other = model.other_state();
+    for item in items {
+        if let Step::Write(to) | Step::Replace { to, .. } | Step::MayReplace { to, .. } = &mut item.step
+            && !is_asked[*to as usize]
+            && !(has_sums && model.integer(*to).is_some())
+        {
+            *to = other;
+        }
+    }
+}
+
+/// True if the key's integer only ever grows, or only ever shrinks: then no state comes back.
+fn is_monotone(items: &[Item], model: &Model) -> bool {
+    let mut signs = [false; 2];
+    for item in items {
+        match item.step {
+            Step::MayAdd(delta) => signs[usize::from(delta > 0)] |= delta != 0,
+            Step::Add { from, to, .. } => {
+                signs[usize::from(model.integer(to) > model.integer(from))] |= from != to
+            }
+            step if step.is_observation() => {}
+            _ => return false,
+        }
+    }
+    !(signs[0] && signs[1])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::history::{Action, Answer};
+
+    /// Client, action, start, end (none is open), answer.
+    fn prepared(
+        history: &mut History,
+        operations: &[(Action, u64, Option<u64>, Outcome)],
+    ) -> Result<Prepared, Contradiction> {
+        let key = history.key(b"k");
+        for (action, start, end, outcome) in operations {
+            let id = history.begin(0, key, *action, *start);
+            if let Some(end) = end {
+                history.end(id, *end, *outcome);
+            }
+        }
+        prepare(history, history.operations(), Initial::State(ABSENT))
+    }
+
+    #[test]
+    fn an_unknown_write_ends_with_its_first_read() {
+        let mut history = History::new();
+        let value = history.value(b"v");
+        let read = Outcome::Ok(Answer::Value(Some(value)));
+        let set = (Action::Set(value), 10, None, Outcome::Unknown);
+        let reads = [(Action::Get, 40, Some(60), read), (Action::Get, 5, Some(50), read)];
+        let prepared = prepared(&mut history, &[set, reads[0], reads[1]]).unwrap();
+        assert!(prepared.open.is_empty());
+        let intervals: Vec<(u64, u64)> =
+            prepared.closed.iter().map(|closed| (closed.start, closed.end)).collect();
+        assert_eq!(intervals, [(10, 50), (10, 50), (40, 60)], "and no read takes effect before it");
+    }
+
+    #[test]
+    fn an_unknown_write_that_nobody_reads_is_dropped_on_plain_keys_only() {
+        let mut history = History::new();
+        let (one, two) = (history.value(b"1"), history.value(b"2"));
+        let unread = (Action::Set(one), 10, None, Outcome::Unknown);
+        let set = (Action::Set(two), 0, Some(5), Outcome::Ok(Answer::Done));
+        assert!(prepared(&mut history, &[unread, set]).unwrap().open.is_empty());
+        let not_absent = (Action::SetIfAbsent(two), 20, Some(30), Outcome::Ok(Answer::Applied(false)));
+        let prepared = prepared(&mut history, &[not_absent]).unwrap();
+        assert_eq!(prepared.open.len(), 1, "it may be why the key is there");
+    }
+
+    #[test]
+    fn a_value_from_nowhere_and_a_value_from_the_future_are_contradictions() {
+        let mut history = History::new();
+        let value = history.value(b"v");
+        let read = (Action::Get, 10, Some(20), Outcome::Ok(Answer::Value(Some(value))));
+        assert!(prepared(&mut history.clone(), &[read]).is_err());
+        let late = (Action::Set(value), 30, Some(40), Outcome::Ok(Answer::Done));
+        assert!(prepared(&mut history, &[read, late]).is_err());
+    }
+
+    #[test]
+    fn unknown_operations_that_do_the_same_form_a_class() {
+        let mut history = History::new();
+        let value = history.value(b"3");
+        let open = |delta, start| (Action::Increment(delta), start, None, Outcome::Unknown);
+        let read = (Action::Get, 90, Some(99), Outcome::Ok(Answer::Value(Some(value))));
+        let prepared = prepared(&mut history, &[open(1, 30), open(2, 20), read, open(1, 10)]).unwrap();
+        let classes: Vec<(Step, Vec<u64>)> =
+            prepared.open.iter().map(|class| (class.step, class.starts.clone())).collect();
+        assert_eq!(classes, [(Step::MayAdd(1), vec![10, 30]), (Step::MayAdd(2), vec![20])]);
+        assert_eq!(prepared.comeback, Comeback::Never, "the number only grows");
+    }
+}

@@ -1,0 +1,217 @@
+//! From a violation to the shortest impossible window.
+//!
+//! A key's history may hold thousands of operations when three of them are the reason why it is impossible. They
+//! are found by weakening the history for as long as it stays impossible. Each way to weaken it is sound: whatever
+//! linearization the whole history had, the weaker one would have it too. So what is left at the end is a proof.
+//!
+//! 1. **Cut off the end.** Up to an instant T, with what started later left out, and what had not ended made unknown.
+//! 2. **Cut off the beginning.** What ended by an instant S is left out, and the key holds anything then. What was
+//!    running at S is made unknown: it may have taken effect before S, so that it belongs to that anything, or later.
+//! 3. **Forget answers**, one operation after the other: its outcome is made unknown. A write is never simply left
+//!    out, for a read of its value would then be impossible for no reason.
+
+use crate::history::{History, Key, Operation, OperationId, Outcome};
+use crate::linearizable::{check_from_any, check_key};
+use crate::search::{Budget, Found};
+
+/// Operations on one key that cannot all have been answered as they were.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Window {
+    /// The key.
+    pub key: Key,
+    /// The operations, by their starts. If the outcome of any one of them were unknown, the others would be possible.
+    pub operations: Vec<OperationId>,
+    /// The one of them that ended last: at its end the history became impossible.
+    pub culprit: OperationId,
+    /// Writes outside the window of values that were read in it, by their starts.
+    pub origins: Vec<OperationId>,
+    /// True if the window stands for itself: it is impossible whatever the key held before it.
+    pub is_from_any: bool,
+}
+
+/// Steps that one attempt to weaken the history may take, and steps per operation beyond. One that takes more is
+/// given up as too hard to show: the window stays longer than it could be, and is a proof all the same.
+const STEPS_PER_ATTEMPT: u64 = 1 << 16;
+const STEPS_PER_OPERATION: u64 = 16;
+
+/// Narrows the history of one key, which is impossible, down to a window.
+pub(crate) fn narrow(
+    history: &History,
+    key: Key,
+    ids: &[OperationId],
+    operations: &[Operation],
+    budget: &mut Budget,
+) -> Window {
+    let mut narrowing = Narrowing {
+        history,
+        operations,
+        until: u64::MAX,
+        after: None,
+        is_known: operations.iter().map(|operation| matches!(operation.outcome, Outcome::Ok(_))).collect(),
+    };
+    narrowing.cut_end(budget);
+    // Without its beginning a history is often, but not always, shorter to explain: that a value was written by
+    // nobody needs all of it.
+    let mut whole = narrowing.clone();
+    narrowing.cut_beginning(budget);
+    narrowing.forget_answers(budget);
+    if narrowing.after.is_some() {
+        whole.forget_answers(budget);
+        if whole.size() < narrowing.size() {
+            narrowing = whole;
+        }
+    }
+
+    let mut window: Vec<usize> = (0..ids.len()).filter(|index| narrowing.is_known[*index]).collect();
+    window.sort_by_key(|index| (operations[*index].start, operations[*index].end));
+    let last = window.iter().copied().max_by_key(|index| operations[*index].end).unwrap_or(0);
+    let observed: Vec<_> = window.iter().filter_map(|index| observed(&operations[*index])).collect();
+    let is_origin = |index: usize| {
+        let operation = &operations[index];
+        operation.outcome != Outcome::Failed
+            && operation.start <= narrowing.until
+            && operation.action.stores().is_some_and(|value| observed.contains(&value))
+    };
+    let mut origins: Vec<usize> =
+        (0..ids.len()).filter(|index| !narrowing.is_known[*index] && is_origin(*index)).collect();
+    origins.sort_by_key(|index| (operations[*index].start, operations[*index].end));
+    Window {
+        key,
+        operations: window.into_iter().map(|index| ids[index]).collect(),
+        culprit: ids[last],
+        origins: origins.into_iter().map(|index| ids[index]).collect(),
+        is_from_any: narrowing.after.is_some(),
+    }
+}
+
+/// The value that an operation was answered.
+fn observed(operation: &Operation) -> Option<crate::Value> {
+    match operation.outcome {
+        Outcome::Ok(crate::Answer::Value(value)) => value,
+        _ => None,
+    }
+}
+
+/// A weakened history that is still impossible.
+#[derive(Clone)]
+struct Narrowing<'h> {
+    history: &'h History,
+    operations: &'h [Operation],
+    /// What starts later is left out.
+    until: u64,
+    /// What ended by then is left out, and the key held anything.
+    after: Option<u64>,
+    /// Operations whose answers count.
+    is_known: Vec<bool>,
+}
+
+impl Narrowing<'_> {
+    /// The instants at which an operation of the present window ended, in order.
+    fn ends(&self) -> Vec<u64> {
+        let operations = self.operations.iter().zip(&self.is_known).filter(|(_, is_known)| **is_known);
+        let mut ends: Vec<u64> = operations.filter_map(|(operation, _)| operation.end).collect();
+        ends.sort_unstable();
+        ends.dedup();
+        ends
+    }
+
+    /// How many answers count.
+    fn size(&self) -> usize {
+        self.is_known.iter().filter(|is_known| **is_known).count()
+    }
+
+    fn cut_end(&mut self, budget: &mut Budget) {
+        // Impossible up to ends[high], not shown to be so up to ends[low - 1].
+        let ends = self.ends();
+        let (mut low, mut high) = (0, ends.len());
+        while low < high {
+            let middle = low + (high - low) / 2;
+            if self.is_impossible(ends[middle], None, &self.is_known, budget) {
+                (high, self.until) = (middle, ends[middle]);
+            } else {
+                low = middle + 1;
+            }
+        }
+        self.forget_outside();
+    }
+
+    fn cut_beginning(&mut self, budget: &mut Budget) {
+        // Impossible after ends[low - 1], not shown to be so after ends[high].
+        let ends = self.ends();
+        let (mut low, mut high) = (0, ends.len());
+        while low < high {
+            let middle = low + (high - low) / 2;
+            if self.is_impossible(self.until, Some(ends[middle]), &self.is_known, budget) {
+                (low, self.after) = (middle + 1, Some(ends[middle]));
+            } else {
+                high = middle;
+            }
+        }
+        self.forget_outside();
+    }
+
+    /// Forgets the answers that do not count within the cuts anyway.
+    fn forget_outside(&mut self) {
+        for (operation, is_known) in self.operations.iter().zip(&mut self.is_known) {
+            let is_late = operation.end.is_none_or(|end| end > self.until);
+            let is_early = self.after.is_some_and(|after| operation.start <= after);
+            *is_known &= !is_late && !is_early;
+        }
+    }
+
+    /// Forgets answers in ever smaller runs, the oldest first.
+    fn forget_answers(&mut self, budget: &mut Budget) {
+        let mut known: Vec<usize> =
+            (0..self.operations.len()).filter(|index| self.is_known[*index]).collect();
+        known.sort_by_key(|index| self.operations[*index].end);
+        let mut run = known.len();
+        while run > 0 {
+            let mut at = 0;
+            while at < known.len() {
+                let part = known[at..known.len().min(at + run)].to_vec();
+                let mut is_known = self.is_known.clone();
+                part.iter().for_each(|index| is_known[*index] = false);
+                if part.len() < known.len() && self.is_impossible(self.until, self.after, &is_known, budget) {
+                    self.is_known = is_known;
+                    known.drain(at..at + part.len());
+                } else {
+                    at += run;
+                }
+            }
+            run /= 2;
+        }
+    }
+
+    /// True if it can be shown, at little cost, that the weakened history is impossible.
+    fn is_impossible(&self, until: u64, after: Option<u64>, is_known: &[bool], budget: &mut Budget) -> bool {
+        if (budget.interrupt)() {
+            return false;
+        }
+        let mut operations = Vec::new();
+        for (operation, is_known) in self.operations.iter().zip(is_known) {
+            let is_before = operation.end.is_some_and(|end| after.is_some_and(|after| end <= after));
+            let never = operation.outcome == Outcome::Failed || operation.start > until;
+            // What was answered by the cut is left out; of an unknown outcome the end means nothing.
+            if never || is_before && operation.outcome != Outcome::Unknown {
+                continue;
+            }
+            let is_late = operation.end.is_none_or(|end| end > until);
+            let is_running = after.is_some_and(|after| operation.start <= after);
+            let mut operation = *operation;
+            if is_late || is_running || !is_known {
+                operation.outcome = Outcome::Unknown;
+            }
+            operations.push(operation);
+        }
+        let steps = STEPS_PER_ATTEMPT + STEPS_PER_OPERATION * operations.len() as u64;
+        let mut attempt = Budget { steps: budget.steps.min(steps), interrupt: &mut *budget.interrupt };
+        let given = attempt.steps;
+        let found = match after {
+            None => check_key(self.history, &operations, &mut attempt),
+            Some(_) => check_from_any(self.history, &operations, &mut attempt),
+        };
+        let spent = given - attempt.steps;
+        budget.steps -= spent;
+        found == Found::Impossible
+    }
+}

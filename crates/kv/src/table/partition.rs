@@ -1,0 +1,310 @@
+//! One small hash table: entries in the order of their hashes, with gaps.
+//!
+//! Ordered linear probing (Amble and Knuth, 1974). A hash has a *home*, the place where it stands if it can: the
+//! hash scaled to the number of homes, so that homes grow with hashes. Entries that want the same home stand
+//! behind it, still in the order of their hashes; those of the last homes run over into a tail.
+//!
+//! A search compares eight places from the home on at once. That takes no branch that a processor could foresee
+//! wrongly, so it goes on with the next command while it waits for the memory of this one. What is not found so
+//! is searched in order: the search ends at a greater hash or a gap, behind which all hashes are greater.
+//!
+//! Hashes stand apart from the entries: those of a million keys take 6 MB, which is mostly in a cache.
+
+use super::entry::Entry;
+
+/// The hash of a place without an entry: greater than every other. See [`super::index::KeyHash`].
+const FREE: u32 = u32::MAX;
+
+/// Places that a search compares at once.
+const WINDOW: usize = 8;
+/// Bits above the number of a place in the window.
+const MARKS: usize = 3 * WINDOW;
+/// A partition of one home is a sorted list of at most [`WINDOW`] entries; the next size has so many homes.
+const HOMES_MIN: u32 = 16;
+/// An entry that would stand farther from its home makes the partition grow early, unless that has not helped so
+/// far. By chance it never happens at four fifths full; it does when entries come in the order of their hashes,
+/// as from a snapshot of a table with the same seed.
+const DISTANCE_MAX: usize = 64;
+
+/// Entries of the keys whose hashes have the same upper bits.
+#[derive(Debug, Default)]
+pub(super) struct Partition {
+    /// Of each place the hash of its entry, or [`FREE`]. From every home on there are as many as a search compares.
+    hashes: Box<[u32]>,
+    /// As many places, but in a partition of one home only as many as are needed.
+    entries: Box<[Option<Entry>]>,
+    homes: u32,
+    count: u32,
+}
+
+#[inline]
+fn home_among(homes: u32, hash: u32) -> usize {
+    ((u64::from(hash) * u64::from(homes)) >> 32) as usize
+}
+
+impl Partition {
+    /// Number of entries.
+    pub(super) fn len(&self) -> usize {
+        self.count as usize
+    }
+
+    /// Bytes allocated.
+    pub(super) fn bytes(&self) -> usize {
+        size_of_val(&*self.hashes) + size_of_val(&*self.entries)
+    }
+
+    #[inline]
+    fn home(&self, hash: u32) -> usize {
+        home_among(self.homes, hash)
+    }
+
+    /// Where an entry with this hash most likely is, if it is near its home. Of several with the same hash it names
+    /// one or a place near by: whoever asks compares keys.
+    #[inline(always)]
+    fn likely_place(&self, hash: u32) -> Option<usize> {
+        let home = self.home(hash);
+        let window: &[u32; WINDOW] = self.hashes.get(home..home + WINDOW)?.try_into().ok()?;
+        // In two rows of four, as a processor compares them. A place that matches gives its number and two marks: one
+        // would do, but with two each number has several bits, and the compiler treats all places alike.
+        let number = |place: usize| u32::from(window[place] == hash).wrapping_neg() & (place | MARKS) as u32;
+        let row: [u32; WINDOW / 2] = std::array::from_fn(|place| number(place) | number(place + WINDOW / 2));
+        let found = row.into_iter().fold(0, |found, number| found | number) as usize;
+        if found == 0 { None } else { Some(home + (found & !MARKS)) }
+    }
+
+    /// Like [`Partition::likely_place`], the entry there.
+    #[inline(always)]
+    pub(super) fn likely(&self, hash: u32) -> Option<&Entry> {
+        self.get(self.likely_place(hash)?)
+    }
+
+    /// Like [`Partition::likely`], to change the entry.
+    #[inline(always)]
+    pub(super) fn likely_mut(&mut self, hash: u32) -> Option<&mut Entry> {
+        self.get_mut(self.likely_place(hash)?)
+    }
+
+    /// The place of the first entry with this hash that `check` accepts.
+    pub(super) fn find(&self, hash: u32, check: impl Fn(&Entry) -> bool) -> Option<usize> {
+        let start = self.lower_bound(hash);
+        let equal = self.hashes[start..].iter().take_while(|held| **held == hash).count();
+        (start..start + equal).find(|at| self.get(*at).is_some_and(&check))
+    }
+
+    /// The place of the first entry whose hash is not less; where such an entry would stand if there is none.
+    fn lower_bound(&self, hash: u32) -> usize {
+        let home = self.home(hash);
+        // A gap is greater than any hash.
+        home + self.hashes[home..].iter().take_while(|held| **held < hash).count()
+    }
+
+    #[inline]
+    pub(super) fn get(&self, at: usize) -> Option<&Entry> {
+        self.entries.get(at)?.as_ref()
+    }
+
+    #[inline]
+    pub(super) fn get_mut(&mut self, at: usize) -> Option<&mut Entry> {
+        self.entries.get_mut(at)?.as_mut()
+    }
+
+    /// Entries with their hashes in the order of these, from `hash` on.
+    pub(super) fn walk_from(&self, hash: u32) -> impl Iterator<Item = (u32, &Entry)> {
+        let start = self.lower_bound(hash);
+        let places = self.hashes[start..].iter().zip(&self.entries[start..]);
+        places.filter_map(|(hash, entry)| Some((*hash, entry.as_ref()?)))
+    }
+
+    /// Adds an entry behind those that have its hash already.
+    pub(super) fn insert(&mut self, hash: u32, entry: Entry) {
+        if self.is_full() {
+            self.rebuild(self.more_homes());
+        }
+        // No entry has the hash FREE, so there is a next one.
+        let mut at = self.lower_bound(hash + 1);
+        if at - self.home(hash) > DISTANCE_MAX && !self.is_sparse() {
+            self.rebuild(self.more_homes());
+            at = self.lower_bound(hash + 1);
+        }
+        let gap = loop {
+            let places = &self.hashes[at..self.entries.len()];
+            match places.iter().position(|held| *held == FREE) {
+                Some(distance) => break at + distance,
+                None => self.rebuild(self.homes), // Makes the tail longer.
+            }
+            at = self.lower_bound(hash + 1);
+        };
+        self.hashes.copy_within(at..gap, at + 1);
+        self.hashes[at] = hash;
+        self.entries[at..=gap].rotate_right(1);
+        self.entries[at] = Some(entry);
+        self.count += 1;
+    }
+
+    /// At four fifths of its homes: beyond that entries stand far from their homes.
+    fn is_full(&self) -> bool {
+        match self.homes {
+            0 => true,
+            1 => self.count as usize == WINDOW,
+            homes => u64::from(self.count) * 5 >= u64::from(homes) * 4,
+        }
+    }
+
+    /// With two thirds of the homes empty: if entries stand far from their homes all the same, their hashes are
+    /// equal or nearly so, and more homes do not help.
+    fn is_sparse(&self) -> bool {
+        u64::from(self.count) * 3 <= u64::from(self.homes)
+    }
+
+    fn more_homes(&self) -> u32 {
+        if self.count == 0 { 1 } else { (self.homes + self.homes / 2).max(HOMES_MIN) }
+    }
+
+    /// Takes the entry out of a place that holds one, and moves those behind it nearer to their homes.
+    pub(super) fn remove(&mut self, at: usize) -> Option<Entry> {
+        let is_displaced =
+            |place: &usize| self.hashes[*place] != FREE && self.home(self.hashes[*place]) < *place;
+        let end = at + 1 + (at + 1..self.entries.len()).take_while(is_displaced).count();
+        self.hashes.copy_within(at + 1..end, at);
+        self.hashes[end - 1] = FREE;
+        self.entries[at..end].rotate_left(1);
+        let entry = self.entries[end - 1].take();
+        self.count -= 1;
+        // At a sixth, to half: so a partition whose size swings does not resize to and fro.
+        if self.count == 0 {
+            *self = Partition::default();
+        } else if u64::from(self.count) * 6 < u64::from(self.homes) {
+            let half = self.homes / 2;
+            self.rebuild(if half < HOMES_MIN { 1 } else { half });
+        }
+        entry
+    }
+
+    /// Moves the entries to another number of homes, with a tail that has room for one more.
+    fn rebuild(&mut self, homes: u32) {
+        let held = || self.hashes.iter().filter(|hash| **hash != FREE);
+        let end = held().fold(0, |end, hash| end.max(home_among(homes, *hash)) + 1);
+        let places = if homes == 1 {
+            (self.len() + 1).next_power_of_two().min(WINDOW)
+        } else {
+            end.max(homes as usize) + WINDOW - 1
+        };
+        let mut hashes = vec![FREE; places.max(WINDOW)].into_boxed_slice();
+        let mut entries: Box<[Option<Entry>]> = std::iter::repeat_with(|| None).take(places).collect();
+        let mut end = 0;
+        for (hash, entry) in self.hashes.iter().zip(&mut self.entries).filter(|(hash, _)| **hash != FREE) {
+            let at = end.max(home_among(homes, *hash));
+            hashes[at] = *hash;
+            entries[at] = entry.take();
+            end = at + 1;
+        }
+        *self = Partition { hashes, entries, homes, count: self.count };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::NO_DEADLINE;
+    use super::super::entry::{Kind, Stamp};
+    use super::*;
+    use std::collections::BTreeMap;
+
+    fn entry(number: u32) -> Entry {
+        Entry::new(&number.to_le_bytes(), b"", Stamp { version: 1, deadline: NO_DEADLINE, kind: Kind::Plain })
+    }
+
+    fn number_of(entry: &Entry) -> u32 {
+        u32::from_le_bytes(entry.key().try_into().unwrap())
+    }
+
+    fn place_of(partition: &Partition, hash: u32, number: u32) -> Option<usize> {
+        partition.find(hash, |entry| number_of(entry) == number)
+    }
+
+    /// The farthest that an entry stands from its home.
+    fn distance(partition: &Partition) -> usize {
+        let places = partition.hashes.iter().enumerate().filter(|(_, hash)| **hash != FREE);
+        places.map(|(at, hash)| at - partition.home(*hash)).max().unwrap_or(0)
+    }
+
+    fn spread(number: u32) -> u32 {
+        number.wrapping_mul(0x9e37_79b1) & !1
+    }
+
+    /// Inserts and removes in waves, so that it grows and shrinks, beside a sorted map.
+    fn compare_with_a_model(hash_of: impl Fn(u32) -> u32) {
+        let (mut partition, mut model) = (Partition::default(), BTreeMap::new());
+        let mut state = 1u64;
+        for step in 0..30_000u32 {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            let number = (state >> 54) as u32;
+            let hash = hash_of(number);
+            let is_rising = step / 3000 % 2 == 0;
+            match place_of(&partition, hash, number) {
+                Some(at) if !is_rising || state >> 50 & 7 == 0 => {
+                    assert_eq!(partition.remove(at).map(|entry| number_of(&entry)), Some(number));
+                    assert_eq!(model.remove(&(hash, number)), Some(()));
+                }
+                None if is_rising || state >> 50 & 7 == 0 => {
+                    partition.insert(hash, entry(number));
+                    assert_eq!(model.insert((hash, number), ()), None);
+                }
+                found => assert_eq!(found.is_some(), model.contains_key(&(hash, number))),
+            }
+            assert_eq!(partition.len(), model.len());
+            if step % 100 == 0 {
+                let mut held: Vec<_> =
+                    partition.walk_from(0).map(|(hash, entry)| (hash, number_of(entry))).collect();
+                assert!(held.is_sorted_by_key(|(hash, _)| *hash));
+                held.sort();
+                assert!(held.iter().eq(model.keys()));
+                let from = hash_of(number);
+                assert_eq!(partition.walk_from(from).count(), model.range((from, 0)..).count());
+            }
+        }
+    }
+
+    #[test]
+    fn a_partition_holds_what_a_sorted_map_holds() {
+        compare_with_a_model(spread);
+        compare_with_a_model(|number| number << 1); // All in the first home.
+        compare_with_a_model(|number| FREE - 1 - (number << 1)); // All in the last one.
+        compare_with_a_model(|number| spread(number & 15)); // Few different hashes.
+        compare_with_a_model(|_| FREE - 1); // One hash.
+    }
+
+    #[test]
+    fn an_entry_that_is_alone_with_its_hash_is_the_likely_one() {
+        let mut partition = Partition::default();
+        (0..1000).for_each(|number| partition.insert(spread(number), entry(number)));
+        let near =
+            (0..1000).filter(|number| partition.likely(spread(*number)).map(number_of) == Some(*number));
+        assert!(near.count() > 980, "nearly all stand in the window of their home");
+        assert!((1000..2000).all(|number| partition.likely(spread(number)).is_none()));
+    }
+
+    #[test]
+    fn entries_that_come_in_the_order_of_their_hashes_do_not_stand_far_from_home() {
+        let mut partition = Partition::default();
+        let mut farthest = 0;
+        for number in 0..10_000u32 {
+            partition.insert(number * 400_000, entry(number));
+            farthest = farthest.max(distance(&partition));
+        }
+        assert!(distance(&partition) <= DISTANCE_MAX);
+        assert!(farthest < 1000, "{farthest}");
+        assert!(partition.homes < 20_000);
+    }
+
+    #[test]
+    fn an_emptied_partition_has_no_places_and_equal_hashes_take_room_for_themselves_only() {
+        let mut partition = Partition::default();
+        (0..500).for_each(|number| partition.insert(FREE - 1, entry(number)));
+        assert!(partition.bytes() < 500 * 20 * 6, "{}", partition.bytes());
+        while partition.len() > 0 {
+            let at = partition.lower_bound(FREE - 1);
+            assert!(partition.remove(at).is_some());
+        }
+        assert_eq!(partition.bytes(), 0);
+    }
+}

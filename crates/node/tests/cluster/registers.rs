@@ -1,0 +1,187 @@
+//! Keyspaces without a leader: any node coordinates, any majority answers.
+
+use crate::support::{Cluster, assert_error, setup};
+
+const PROTOCOLS: [&str; 2] = ["prefix=r: replication=abd", "prefix=r: replication=blocking"];
+
+fn each_protocol(nodes: u16, test: impl Fn(&mut Cluster)) {
+    for keyspace in PROTOCOLS {
+        test(&mut setup(nodes, &[keyspace]).start());
+    }
+}
+
+#[test]
+fn every_node_reads_and_writes() {
+    each_protocol(3, |cluster| {
+        let clients = [1, 2, 3].map(|node| cluster.client(node));
+        assert_eq!(cluster.ask(clients[0], "SET r:a 1"), "OK");
+        assert_eq!(cluster.ask(clients[1], "GET r:a"), "\"1\"");
+        assert_eq!(cluster.ask(clients[2], "SET r:a 2"), "OK");
+        assert_eq!(cluster.ask(clients[1], "GET r:a"), "\"2\"");
+        assert_eq!(cluster.ask(clients[1], "MGET r:a r:none"), "[\"2\", nil]");
+        assert_eq!(cluster.ask(clients[2], "EXISTS r:a r:none r:a"), "2");
+        assert_eq!(cluster.ask(clients[0], "DEL r:a r:none"), "1");
+        assert_eq!(cluster.ask(clients[2], "GET r:a"), "nil");
+        assert_eq!(cluster.ask(clients[0], "WAIT 1 100"), "1", "a majority of three has it");
+    });
+}
+
+#[test]
+fn a_key_expires_everywhere_at_once() {
+    each_protocol(3, |cluster| {
+        let clients = [1, 2].map(|node| cluster.client(node));
+        assert_eq!(cluster.ask(clients[0], "SET r:a 1 PX 100"), "OK");
+        assert_eq!(cluster.ask(clients[1], "TTL r:a"), "0");
+        assert_eq!(cluster.ask(clients[1], "SET r:b 1 EX 100"), "OK");
+        assert_eq!(cluster.ask(clients[0], "TTL r:b"), "100");
+        cluster.turns(200);
+        assert_eq!(cluster.ask(clients[1], "GET r:a"), "nil");
+        assert_eq!(cluster.ask(clients[1], "TTL r:a"), "-2");
+        assert_eq!(cluster.ask(clients[0], "SET r:b 2"), "OK");
+        assert_eq!(cluster.ask(clients[1], "TTL r:b"), "-1");
+    });
+}
+
+#[test]
+fn what_must_read_and_write_in_one_step_is_refused_by_a_sentence() {
+    for (keyspace, protocol) in PROTOCOLS.into_iter().zip(["abd", "blocking"]) {
+        let mut cluster = setup(3, &[keyspace]).start();
+        let client = cluster.client(2);
+        cluster.ask(client, "SET r:a 1");
+        for refused in [
+            "INCR r:a",
+            "SET r:a 2 NX",
+            "SET r:a 2 GET",
+            "SET r:a 2 KEEPTTL",
+            "GETSET r:a 2",
+            "GETDEL r:a",
+            "APPEND r:a 2",
+            "SETRANGE r:a 0 2",
+            "EXPIRE r:a 10",
+            "PERSIST r:a",
+            "MSET r:a 2 r:b 2",
+            "RENAME r:a r:b",
+            "COPY r:a r:b",
+        ] {
+            let reply = cluster.ask(client, refused);
+            assert_error(&reply, "ERR");
+            assert!(reply.contains(" needs ") && reply.contains(protocol), "{refused}: {reply}");
+        }
+        assert_eq!(cluster.ask(client, "GET r:a"), "\"1\"");
+        assert_eq!(cluster.ask(client, "TTL r:a"), "-1");
+    }
+}
+
+#[test]
+fn flushall_is_refused_before_any_keyspace_is_emptied() {
+    each_protocol(3, |cluster| {
+        let client = cluster.client(1);
+        cluster.ask(client, "SET other 1");
+        cluster.ask(client, "SET r:a 1");
+        let reply = cluster.ask(client, "FLUSHALL");
+        assert!(reply.starts_with("-ERR keyspace 'r:'") && reply.contains("nothing was done"), "{reply}");
+        assert_eq!(cluster.ask(client, "GET other"), "\"1\"");
+        assert_eq!(cluster.ask(client, "DBSIZE"), "2");
+        assert_eq!(cluster.ask_for(client, "KEYS *").elements().len(), 2);
+        assert_error(&cluster.ask(client, "MGET other r:a"), "CROSSSLOT");
+    });
+}
+
+#[test]
+fn any_majority_serves_and_less_than_one_refuses() {
+    each_protocol(5, |cluster| {
+        let client = cluster.client(3);
+        assert_eq!(cluster.ask(client, "SET r:a 1"), "OK");
+        // The first two nodes are no more special than others.
+        cluster.kill(1);
+        cluster.kill(2);
+        assert_eq!(cluster.ask(client, "GET r:a"), "\"1\"");
+        assert_eq!(cluster.ask(client, "SET r:a 2"), "OK");
+        cluster.kill(4);
+        for request in ["GET r:a", "SET r:a 3"] {
+            let (mut reply, within) = (String::new(), 7000);
+            let took = cluster.time(|cluster| reply = cluster.ask(client, request));
+            assert!(took < within, "{took} ms");
+            assert!(reply.starts_with("-NOQUORUM") || reply.starts_with("-UNKNOWN"), "{reply}");
+        }
+        cluster.restart(4);
+        // Nodes 1 and 2 may hold what 3 and 5 do not: 4 cannot know its memory before one of them is back.
+        cluster.restart(1);
+        cluster.restart(2);
+        assert!(cluster.health(3).keyspaces.iter().any(|keyspace| keyspace.prefix == "r:"));
+    });
+}
+
+#[test]
+fn a_node_that_lost_its_memory_gets_it_back_before_it_answers() {
+    each_protocol(3, |cluster| {
+        let clients = [1, 2].map(|node| cluster.client(node));
+        for number in 0..50 {
+            cluster.ask(clients[0], &format!("SET r:{number} {number}"));
+        }
+        cluster.kill(3);
+        cluster.ask(clients[1], "SET r:7 new");
+        cluster.ask(clients[1], "DEL r:8");
+        cluster.restart(3);
+        cluster.settle();
+        // What node 1 alone has besides is not needed.
+        cluster.kill(1);
+        let client = cluster.client(3);
+        assert_eq!(cluster.ask(client, "GET r:7"), "\"new\"");
+        assert_eq!(cluster.ask(client, "GET r:8"), "nil");
+        for number in 9..50 {
+            assert_eq!(cluster.ask(client, &format!("GET r:{number}")), format!("\"{number}\""));
+        }
+    });
+}
+
+#[test]
+fn a_pipeline_takes_effect_in_order() {
+    each_protocol(3, |cluster| {
+        let client = cluster.client(2);
+        let replies =
+            cluster.pipeline(client, &["SET r:a 1", "GET r:a", "SET r:a 2", "GET r:a", "DEL r:a", "GET r:a"]);
+        assert_eq!(replies, ["OK", "\"1\"", "OK", "\"2\"", "1", "nil"]);
+    });
+}
+
+#[test]
+fn a_node_without_a_replica_asks_one_that_has() {
+    for protocol in ["abd", "blocking"] {
+        let keyspace = format!("prefix=r: replication={protocol} replicas=3");
+        let mut cluster = setup(5, &[&keyspace]).start();
+        let clients = [4, 5].map(|node| cluster.client(node));
+        assert_eq!(cluster.ask(clients[0], "SET r:a 1"), "OK");
+        assert_eq!(cluster.ask(clients[1], "GET r:a"), "\"1\"");
+        cluster.kill(1);
+        assert_eq!(cluster.ask(clients[1], "GET r:a"), "\"1\"");
+        assert_eq!(cluster.ask(clients[0], "SET r:a 2"), "OK");
+        assert_eq!(cluster.ask(clients[1], "GET r:a"), "\"2\"");
+        cluster.kill(2);
+        cluster.kill(3);
+        assert_error(&cluster.ask(clients[0], "GET r:a"), "NOQUORUM");
+    }
+}
+
+#[test]
+fn protocols_live_side_by_side() {
+    let keyspaces = [
+        "prefix=sess: replication=abd",
+        "prefix=lock: replication=blocking retry=none",
+        "prefix=cache: replication=leader-follower acks=none leader=2",
+        "prefix=gold: replication=leader-follower acks=all leader=3",
+    ];
+    let mut cluster = setup(3, &keyspaces).start();
+    let clients = [1, 2, 3].map(|node| cluster.client(node));
+    for (number, client) in clients.into_iter().enumerate() {
+        for prefix in ["sess:", "lock:", "cache:", "gold:", ""] {
+            assert_eq!(cluster.ask(client, &format!("SET {prefix}{number} {number}")), "OK");
+        }
+    }
+    assert_eq!(cluster.ask(clients[0], "DBSIZE"), "15");
+    for (number, client) in clients.into_iter().rev().enumerate() {
+        for prefix in ["sess:", "lock:", "cache:", "gold:", ""] {
+            assert_eq!(cluster.ask(client, &format!("GET {prefix}{number}")), format!("\"{number}\""));
+        }
+    }
+}

@@ -1,0 +1,538 @@
+//! The coordinator: carries out its clients' operations, each on one key, against any majority.
+//!
+//! A read asks everybody for the key's tag. When a majority has answered, the newest tag among the answers is at least
+//! that of every write that had ended before. If a majority is known to hold it, the read is over: one round. Else
+//! it is written back to those that are behind until a majority holds it, so that no later read finds less.
+//!
+//! A write asks everybody for the key's tag only, takes a greater one when a majority has answered, and sends the value
+//! to everybody until a majority holds it.
+
+use super::message::Item;
+use super::operation::{Kind, Operations, Phase, Place};
+use super::options::Timing;
+use super::outbox::Outbox;
+use crate::contract::{Effects, Now, Request, Ticket};
+use crate::planted::Fault;
+use crate::registers::{Errors, Keys, MemberSet, Plan, Question, Registers, RequestId, Requests, Tag};
+use kv::{Command, List, Register, UnixMs, Version};
+use std::collections::BTreeSet;
+
+/// What a coordinator has counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Reads that ended when a majority had answered.
+    pub one_round_reads: u64,
+    /// Reads that wrote their value back first.
+    pub two_round_reads: u64,
+    /// Members to which a value was written back.
+    pub write_backs: u64,
+    /// Times that an operation asked again.
+    pub retries: u64,
+    /// Requests refused because no majority answered: nothing was changed.
+    pub refused: u64,
+    /// Writes whose outcome is not known.
+    pub unknown: u64,
+}
+
+pub(super) const NO_MAJORITY: &str =
+    "NOQUORUM no majority of the replicas answered in time; nothing was changed";
+const UNKNOWN: &str = "UNKNOWN the write was sent to the replicas and too few acknowledged it in time; it may still take effect";
+const OUT_OF_TAGS: &str = "ERR the tags of this key have run out; nothing was written";
+const OVERLOAD: &str = "NOQUORUM too many requests wait for a majority; nothing was changed";
+
+/// How often the time between two tries is doubled.
+const DOUBLINGS_MAX: u32 = 4;
+
+/// A replica's coordinator.
+#[derive(Debug, Default)]
+pub(super) struct Coordinator {
+    pub(super) operations: Operations,
+    pub(super) requests: Requests,
+    pub(super) outbox: Outbox,
+    pub(super) counters: Counters,
+    /// When operations are next looked through for those that have to ask again.
+    retry_us: u64,
+    /// Since when so many links are down that no majority is left.
+    cut_off_us: Option<u64>,
+    /// A request has failed: its operations are to be dropped.
+    has_failed: bool,
+}
+
+/// What every step of a coordinator works with.
+pub(super) struct Surroundings<'a> {
+    pub(super) registers: &'a mut Registers,
+    pub(super) timing: &'a Timing,
+    pub(super) now: Now,
+    pub(super) effects: &'a mut Effects,
+}
+
+/// What a member answered about an operation's key.
+#[derive(Clone, Copy)]
+enum Answer<'a> {
+    /// It holds this tag, and if it is newer than ours, until then; the value is not told.
+    Tag(Tag, UnixMs),
+    /// It holds the tag that we asked with.
+    Same,
+    /// It holds this, which is newer than ours.
+    Value(Register<'a>),
+}
+
+impl Coordinator {
+    pub(super) fn new(registers: &Registers, serial: u64) -> Coordinator {
+        let group = &registers.group;
+        let peers = match registers.planted.has(Fault::FixedQuorum) {
+            true => MemberSet::first(group.majority()).without(MemberSet::only(group.own())),
+            false => group.others(),
+        };
+        Coordinator {
+            operations: Operations::new(serial as u32),
+            outbox: Outbox::new(group.len(), peers),
+            ..Coordinator::default()
+        }
+    }
+
+    /// A client's request, of a replica that is ready.
+    #[inline]
+    pub(super) fn request(
+        &mut self,
+        around: &mut Surroundings<'_>,
+        (ticket, follows, deadline_us): (Ticket, bool, u64),
+        request: Request<'_>,
+    ) {
+        if self.requests.must_wait(ticket, follows, &request) {
+            return self.requests.defer(ticket, deadline_us, &request);
+        }
+        let effects = &mut *around.effects;
+        let command = match request {
+            Request::Command(command) => command,
+            Request::Wait { .. } => {
+                // Whatever was acknowledged is held by a majority, this replica perhaps among it.
+                let start = effects.replies.len();
+                effects.replies.integer(around.registers.group.majority() as i64 - 1);
+                return effects.done(ticket, start, 0, 0);
+            }
+        };
+        if self.is_cut_off(around.timing, around.now) {
+            self.counters.refused += 1;
+            return effects.refuse(ticket, NO_MAJORITY);
+        }
+        if self.operations.bytes > around.timing.open_bytes_max {
+            self.counters.refused += 1;
+            return effects.refuse(ticket, OVERLOAD);
+        }
+        match Plan::of(&command, around.now.unix_ms, "abd") {
+            Plan::Read(question, keys) => {
+                let id = self.requests.begin(ticket, deadline_us, question);
+                self.read(around, id, keys);
+            }
+            Plan::Set { key, deadline, value } => {
+                let id = self.requests.begin(ticket, deadline_us, Question::Written);
+                let place = self.requests.add_key(id, key);
+                let value = if deadline == Register::UNWRITTEN.deadline { b"" } else { value };
+                self.begin(around, Kind::Set, (id, place), key, (deadline, value));
+            }
+            Plan::Delete(keys) => {
+                let id = self.requests.begin(ticket, deadline_us, Question::Deleted);
+                self.delete(around, id, keys);
+            }
+            Plan::Local => self.local(around, ticket, &command),
+            Plan::Refused(why) => effects.refuse(ticket, &why),
+        }
+    }
+
+    /// A command about the table as a whole: it tells what this replica holds.
+    fn local(&mut self, around: &mut Surroundings<'_>, ticket: Ticket, command: &Command<'_>) {
+        let start = around.effects.replies.len();
+        around.registers.table.read(command, around.now.unix_ms, &mut around.effects.replies);
+        around.effects.done(ticket, start, 0, 0);
+    }
+
+    #[inline]
+    fn read(&mut self, around: &mut Surroundings<'_>, id: RequestId, keys: Keys<'_>) {
+        let nothing = (0, &b""[..]);
+        match keys {
+            Keys::One(key) => {
+                let place = self.requests.add_key(id, key);
+                self.begin(around, Kind::Read, (id, place), key, nothing);
+            }
+            Keys::Many(keys) => {
+                // All are added before the first can end, as it does at once in a group of one.
+                for key in keys.iter() {
+                    self.requests.add_key(id, key);
+                }
+                self.requests.end_if_empty(id, around.effects);
+                for (key, place) in keys.iter().zip(0..) {
+                    self.begin(around, Kind::Read, (id, place), key, nothing);
+                }
+            }
+        }
+    }
+
+    fn delete(&mut self, around: &mut Surroundings<'_>, id: RequestId, keys: List<'_>) {
+        // A key that is named twice is deleted, and counted, once.
+        let mut seen = BTreeSet::new();
+        let keys: Vec<&[u8]> = keys.iter().filter(|key| seen.insert(*key)).collect();
+        for key in keys.iter() {
+            self.requests.add_key(id, key);
+        }
+        self.requests.end_if_empty(id, around.effects);
+        for (key, place) in keys.iter().zip(0..) {
+            if self.requests.is_dropped(id) {
+                break;
+            }
+            self.begin(around, Kind::Delete, (id, place), key, (Register::UNWRITTEN.deadline, b""));
+        }
+    }
+
+    /// An operation begins. This replica is one of those that are asked, and answers at once.
+    #[inline]
+    fn begin(
+        &mut self,
+        around: &mut Surroundings<'_>,
+        kind: Kind,
+        of: (RequestId, u32),
+        key: &[u8],
+        (deadline, value): (UnixMs, &[u8]),
+    ) {
+        let registers = &mut *around.registers;
+        let held = registers.table.register(key);
+        let (deadline, value) = match kind {
+            Kind::Read => (held.deadline, held.value),
+            Kind::Set => (deadline, value),
+            Kind::Delete => (held.deadline, value),
+        };
+        let tag = Tag::of_version(held.version);
+        let place = self.operations.begin(kind, of, key, value);
+        let own = MemberSet::only(registers.group.own());
+        let operation = self.operations.get_mut(place);
+        (operation.asked, operation.tag, operation.deadline) = (tag, tag, deadline);
+        (operation.answered, operation.holders) = (own, own);
+        operation.generation = registers.generations.operation_begins();
+        operation.sent_us = around.now.monotonic_us;
+        if registers.group.majority() > 1 {
+            let query = Item::Query {
+                operation: self.operations.id(place),
+                wants_value: kind == Kind::Read,
+                tag,
+                key,
+            };
+            self.outbox.to_all(query, registers, around.timing, around.effects);
+        }
+        self.look_at_answers(around, place);
+    }
+
+    /// A member's answer to one of our operations. One that is over needs it no more.
+    #[inline]
+    pub(super) fn item(&mut self, around: &mut Surroundings<'_>, from: usize, item: Item<'_>) {
+        match item {
+            Item::Same { operation } => self.answer(around, from, operation, Answer::Same),
+            Item::Older { operation, tag } => self.answer(around, from, operation, Answer::Tag(tag, 0)),
+            Item::Newer { operation, tag, deadline } => {
+                self.answer(around, from, operation, Answer::Tag(tag, deadline));
+            }
+            Item::Value { operation, register } => {
+                self.answer(around, from, operation, Answer::Value(register));
+            }
+            Item::Held { operation } => {
+                let Some(place) = self.operations.find(operation) else { return };
+                let operation = self.operations.get_mut(place);
+                if operation.phase == Phase::Update {
+                    operation.holders.insert(from);
+                    self.look_at_holders(around, place);
+                }
+            }
+            Item::Query { .. } | Item::Update { .. } => {}
+        }
+    }
+
+    #[inline]
+    fn answer(&mut self, around: &mut Surroundings<'_>, from: usize, id: u64, answer: Answer<'_>) {
+        let Some(place) = self.operations.find(id) else { return };
+        let operation = self.operations.get_mut(place);
+        let held = match answer {
+            Answer::Same => operation.asked,
+            Answer::Tag(tag, _) => tag,
+            Answer::Value(register) => Tag::of_version(register.version),
+        };
+        let tells_value = matches!(answer, Answer::Value(_));
+        if operation.phase == Phase::Query
+            && held > operation.tag
+            && tells_value != (operation.kind == Kind::Read)
+        {
+            return; // Not an answer to what was asked.
+        }
+        operation.answered.insert(from);
+        if operation.phase == Phase::Update {
+            // A late answer: it holds what is to be held already, or it is one more to write back to.
+            if held >= operation.tag {
+                operation.holders.insert(from);
+                self.look_at_holders(around, place);
+            } else {
+                self.update(around, place, MemberSet::only(from));
+            }
+            return;
+        }
+        if held == operation.tag {
+            operation.holders.insert(from);
+        } else if held > operation.tag {
+            operation.tag = held;
+            operation.holders = MemberSet::only(from);
+            match answer {
+                Answer::Value(register) => {
+                    // Stored here it has one holder more.
+                    operation.holders.insert(around.registers.group.own());
+                    around.registers.table.put_register(operation.key(), register);
+                    self.operations.adopt(place, register);
+                }
+                Answer::Tag(_, deadline) if operation.kind == Kind::Delete => operation.deadline = deadline,
+                _ => {}
+            }
+        }
+        self.look_at_answers(around, place);
+    }
+
+    /// Ends the first round when a majority has answered.
+    #[inline]
+    fn look_at_answers(&mut self, around: &mut Surroundings<'_>, place: Place) {
+        let majority = around.registers.group.majority();
+        let operation = self.operations.get_mut(place);
+        if operation.answered.len() < majority {
+            return;
+        }
+        let is_held = operation.holders.len() >= majority;
+        match operation.kind {
+            Kind::Read if is_held || around.registers.planted.has(Fault::ReadWithoutWriteBack) => {
+                self.counters.one_round_reads += 1;
+                self.end(around, place);
+            }
+            Kind::Read => {
+                self.counters.two_round_reads += 1;
+                operation.phase = Phase::Update;
+                operation.tries = 0;
+                let behind = operation.answered.without(operation.holders);
+                self.counters.write_backs += behind.len() as u64;
+                self.update(around, place, behind);
+            }
+            // A majority holds that there is nothing: nothing is to be deleted.
+            Kind::Delete if is_held && operation.deadline == Register::UNWRITTEN.deadline => {
+                self.end(around, place);
+            }
+            Kind::Set | Kind::Delete => self.write(around, place),
+        }
+    }
+
+    /// The second round of a write: it gets a tag greater than all that a majority has told, is stored here, and sent
+    /// to everybody.
+    fn write(&mut self, around: &mut Surroundings<'_>, place: Place) {
+        let registers = &mut *around.registers;
+        let operation = self.operations.get_mut(place);
+        // Our own writes of the key since it asked count too: they are stored, so no two get the same tag.
+        let stored = Tag::of_version(registers.table.register(operation.key()).version);
+        let counter = operation.tag.max(stored).counter().max(registers.generations.floor()) + 1;
+        let own = registers.group.own();
+        let tag = match registers.planted.has(Fault::TagWithoutWriter) {
+            true => Tag::new(counter, 0, 0),
+            false => Tag::new(counter, registers.lives.own(), own),
+        };
+        let request = operation.request;
+        let Some(tag) = tag else {
+            self.has_failed = true;
+            return self.requests.fail(request, OUT_OF_TAGS, around.effects);
+        };
+        if operation.kind == Kind::Delete {
+            operation.was_live = operation.deadline > around.now.unix_ms;
+            operation.deadline = Register::UNWRITTEN.deadline;
+        }
+        (operation.tag, operation.phase, operation.tries) = (tag, Phase::Update, 0);
+        operation.holders = MemberSet::only(own);
+        registers.table.put_register(operation.key(), operation.register());
+        self.requests.has_changed(request);
+        if registers.group.majority() > 1 {
+            let operation = self.operations.get_mut(place);
+            operation.sent = self.outbox.peers;
+            operation.sent_us = around.now.monotonic_us;
+            let operation = self.operations.get(place);
+            let update = Item::Update {
+                operation: self.operations.id(place),
+                generation: operation.generation,
+                key: operation.key(),
+                register: operation.register(),
+            };
+            self.outbox.to_all(update, registers, around.timing, around.effects);
+        }
+        self.look_at_holders(around, place);
+    }
+
+    /// Sends members what they are to hold, each once until it is asked again.
+    fn update(&mut self, around: &mut Surroundings<'_>, place: Place, to: MemberSet) {
+        let id = self.operations.id(place);
+        let operation = self.operations.get_mut(place);
+        let to = to.without(operation.sent);
+        operation.sent = MemberSet::union(operation.sent, to);
+        operation.sent_us = around.now.monotonic_us;
+        let operation = self.operations.get(place);
+        let update = Item::Update {
+            operation: id,
+            generation: operation.generation,
+            key: operation.key(),
+            register: operation.register(),
+        };
+        for member in to.iter() {
+            self.outbox.to(member, update, around.registers, around.timing, around.effects);
+        }
+    }
+
+    /// Ends the second round when a majority holds the value.
+    #[inline]
+    fn look_at_holders(&mut self, around: &mut Surroundings<'_>, place: Place) {
+        if self.operations.get(place).holders.len() >= around.registers.group.majority() {
+            self.end(around, place);
+        }
+    }
+
+    #[inline]
+    fn end(&mut self, around: &mut Surroundings<'_>, place: Place) {
+        let operation = self.operations.get(place);
+        around.registers.generations.operation_ends(operation.generation);
+        let (request, key_place, was_live) = (operation.request, operation.place, operation.was_live);
+        let (key, register, now) = (operation.key(), operation.register(), around.now.unix_ms);
+        self.requests.key_done(request, key_place, key, register, was_live, now, around.effects);
+        self.operations.end(place);
+    }
+
+    /// Members have begun another life: what they said in the earlier one counts no more.
+    pub(super) fn forget_answers(&mut self, of: MemberSet) {
+        for place in self.operations.open() {
+            let operation = self.operations.get_mut(place);
+            operation.answered.remove(of);
+            operation.holders.remove(of);
+            operation.sent.remove(of);
+        }
+        of.iter().for_each(|member| self.outbox.forget(member));
+    }
+
+    /// Cleans up after an input: drops what has failed, and carries on with requests that waited for others.
+    #[inline]
+    pub(super) fn resume(&mut self, around: &mut Surroundings<'_>) {
+        if std::mem::take(&mut self.has_failed) {
+            self.drop_operations(around);
+        }
+        while let Some(deferred) = self.requests.take_due() {
+            if let Some(request) = deferred.request() {
+                self.request(around, (deferred.ticket, false, deferred.deadline_us), request);
+            }
+        }
+    }
+
+    /// Time has passed: ends what is overdue and asks again where nothing was heard.
+    pub(super) fn tick(&mut self, around: &mut Surroundings<'_>) {
+        let now_us = around.now.monotonic_us;
+        let cut_off = self.is_cut_off(around.timing, around.now);
+        if now_us >= self.requests.earliest_us() || cut_off {
+            // Without a majority in reach, what has changed nothing is given up at once.
+            let errors = Errors { refused: NO_MAJORITY, unknown: UNKNOWN, planted: around.registers.planted };
+            let (refused, unknown) =
+                self.requests.end_overdue(now_us, |changed| cut_off && !changed, errors, around.effects);
+            self.counters.refused += refused;
+            self.counters.unknown += unknown;
+            if refused + unknown > 0 {
+                self.drop_operations(around);
+            }
+        }
+        if now_us >= self.retry_us {
+            self.retry_us = now_us + around.timing.retry_ms * 500;
+            for place in self.operations.open() {
+                let operation = self.operations.get(place);
+                let patience_ms = around.timing.retry_ms << operation.tries.min(DOUBLINGS_MAX);
+                if around.now.ms_since(operation.sent_us) >= patience_ms {
+                    self.counters.retries += 1;
+                    self.operations.get_mut(place).tries += 1;
+                    self.ask_again(around, place, self.outbox.peers);
+                }
+            }
+        }
+    }
+
+    /// The operations of requests that have ended before them.
+    fn drop_operations(&mut self, around: &mut Surroundings<'_>) {
+        for place in self.operations.open() {
+            let operation = self.operations.get(place);
+            if self.requests.is_dropped(operation.request) {
+                around.registers.generations.operation_ends(operation.generation);
+                self.operations.end(place);
+            }
+        }
+        self.requests.forget_dropped();
+    }
+
+    /// Asks those of the members again who have not answered, for what is still open.
+    fn ask_again(&mut self, around: &mut Surroundings<'_>, place: Place, members: MemberSet) {
+        let id = self.operations.id(place);
+        let operation = self.operations.get_mut(place);
+        operation.sent_us = around.now.monotonic_us;
+        match operation.phase {
+            Phase::Query => {
+                let silent = members.without(operation.answered);
+                let operation = self.operations.get(place);
+                let (tag, key) = (operation.asked, operation.key());
+                let query =
+                    Item::Query { operation: id, wants_value: operation.kind == Kind::Read, tag, key };
+                for member in silent.iter() {
+                    self.outbox.to(member, query, around.registers, around.timing, around.effects);
+                }
+            }
+            Phase::Update => {
+                let silent = members.without(operation.holders);
+                operation.sent.remove(silent);
+                self.update(around, place, silent);
+            }
+            Phase::Free => {}
+        }
+    }
+
+    /// The link to a member came up: what was on its way to it is lost.
+    pub(super) fn link_up(&mut self, around: &mut Surroundings<'_>, member: usize) {
+        self.outbox.heard(member);
+        if self.outbox.peers.contains(member) {
+            for place in self.operations.open() {
+                self.ask_again(around, place, MemberSet::only(member));
+            }
+        }
+    }
+
+    /// Links came up or went down.
+    pub(super) fn links_changed(&mut self, registers: &Registers, now: Now) {
+        match registers.reaches_majority() {
+            true => self.cut_off_us = None,
+            false => self.cut_off_us = self.cut_off_us.or(Some(now.monotonic_us)),
+        }
+    }
+
+    /// True when no majority was in reach for a while.
+    #[inline]
+    fn is_cut_off(&self, timing: &Timing, now: Now) -> bool {
+        self.cut_off_us.is_some_and(|since_us| now.ms_since(since_us) >= timing.hold_ms)
+    }
+
+    /// When it has something to do next, if nothing is heard before.
+    pub(super) fn wakeup_us(&self, timing: &Timing) -> u64 {
+        if self.operations.is_empty() && self.requests.is_empty() {
+            return u64::MAX;
+        }
+        let cut_off_us = self.cut_off_us.map_or(u64::MAX, |since_us| since_us + timing.hold_ms * 1000);
+        self.retry_us.min(self.requests.earliest_us()).min(cut_off_us)
+    }
+}
+
+/// What this replica answers to a coordinator's query.
+#[inline]
+pub(super) fn answer_to_query(held: Register<'_>, operation: u64, wants_value: bool, asked: Tag) -> Item<'_> {
+    let tag = Tag::of_version(held.version);
+    let asked: Version = asked.version();
+    match held.version.cmp(&asked) {
+        std::cmp::Ordering::Equal => Item::Same { operation },
+        std::cmp::Ordering::Less => Item::Older { operation, tag },
+        std::cmp::Ordering::Greater if wants_value => Item::Value { operation, register: held },
+        std::cmp::Ordering::Greater => Item::Newer { operation, tag, deadline: held.deadline },
+    }
+}

@@ -1,0 +1,219 @@
+//! What replicas say to each other.
+//!
+//! All that one turn has for a peer travels as one message: queries and updates of operations that this replica
+//! coordinates, and answers to those of the peer. Each item names its operation by a number that its coordinator gave
+//! it, and that an answer gives back; nothing else ties messages together, so any of them may be lost, come twice,
+//! late, or in another order.
+
+use crate::registers::message::{self as upkeep, take_key, take_register};
+use crate::registers::{Lives, LivesView, Tag};
+use kv::codec::{Malformed, Reader, Writer};
+use kv::{Register, UnixMs};
+
+/// A message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Message<'a> {
+    /// What one turn has for the receiver.
+    Turn {
+        /// The lives that the sender knows of, its own among them.
+        lives: LivesView<'a>,
+        /// The items.
+        items: Items<'a>,
+    },
+    /// About lives, refilling, repair or collection.
+    Upkeep(upkeep::Message<'a>),
+}
+
+/// A coordinator's operation on one key, as the coordinator calls it.
+pub type OperationId = u64;
+
+/// One item of a turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Item<'a> {
+    /// Which tag has the key with you?
+    Query {
+        /// The operation.
+        operation: OperationId,
+        /// If it is newer than mine I want the value too.
+        wants_value: bool,
+        /// Mine.
+        tag: Tag,
+        /// The key.
+        key: &'a [u8],
+    },
+    /// Hold this, unless you hold something newer.
+    Update {
+        /// The operation.
+        operation: OperationId,
+        /// The generation of the operation.
+        generation: u64,
+        /// The key.
+        key: &'a [u8],
+        /// What it is to hold.
+        register: Register<'a>,
+    },
+    /// Answer to a query: I hold that very tag.
+    Same {
+        /// The operation.
+        operation: OperationId,
+    },
+    /// Answer to a query: I hold an older tag.
+    Older {
+        /// The operation.
+        operation: OperationId,
+        /// Mine.
+        tag: Tag,
+    },
+    /// Answer to a query that wants no value: I hold a newer tag.
+    Newer {
+        /// The operation.
+        operation: OperationId,
+        /// Mine.
+        tag: Tag,
+        /// Until when the key lives with me.
+        deadline: UnixMs,
+    },
+    /// Answer to a query that wants the value: I hold a newer tag.
+    Value {
+        /// The operation.
+        operation: OperationId,
+        /// What I hold.
+        register: Register<'a>,
+    },
+    /// Answer to an update: I hold it, or something newer.
+    Held {
+        /// The operation.
+        operation: OperationId,
+    },
+}
+
+const TURN: u8 = 1;
+
+const QUERY_TAG: u8 = 1;
+const QUERY_VALUE: u8 = 2;
+const UPDATE: u8 = 3;
+const SAME: u8 = 4;
+const OLDER: u8 = 5;
+const NEWER: u8 = 6;
+const VALUE: u8 = 7;
+const HELD: u8 = 8;
+
+const _: () = assert!(TURN < upkeep::FIRST_KIND);
+
+impl<'a> Message<'a> {
+    /// Appends the head of a turn; its items follow up to the message's end.
+    #[inline]
+    pub fn begin_turn(lives: &Lives, out: &mut Vec<u8>) {
+        out.put_u8(TURN);
+        lives.encode(out);
+    }
+
+    /// Reads a whole message and checks that every item in it can be read.
+    ///
+    /// # Errors
+    /// [`Malformed`] when the bytes are not exactly one message.
+    pub fn decode(bytes: &'a [u8]) -> Result<Message<'a>, Malformed> {
+        if bytes.first().is_some_and(|kind| *kind >= upkeep::FIRST_KIND) {
+            return upkeep::Message::decode(bytes).map(Message::Upkeep);
+        }
+        let mut reader = Reader::new(bytes);
+        if reader.u8()? != TURN {
+            return Err(Malformed("unknown kind of message"));
+        }
+        let lives = LivesView::decode(&mut reader)?;
+        let items = Items(reader.rest());
+        while !reader.is_empty() {
+            Item::decode(&mut reader)?;
+        }
+        Ok(Message::Turn { lives, items })
+    }
+}
+
+/// Items that were checked, one behind the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Items<'a>(&'a [u8]);
+
+impl<'a> Items<'a> {
+    /// The items in order.
+    #[inline]
+    pub fn iter(&self) -> impl Iterator<Item = Item<'a>> + use<'a> {
+        let mut reader = Reader::new(self.0);
+        std::iter::from_fn(move || Item::decode(&mut reader).ok())
+    }
+}
+
+impl<'a> Item<'a> {
+    /// Appends the item's encoding.
+    #[inline]
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        let head = |out: &mut Vec<u8>, kind: u8, operation: OperationId| {
+            out.put_u8(kind);
+            out.put_u64(operation);
+        };
+        match *self {
+            Item::Query { operation, wants_value, tag, key } => {
+                head(out, if wants_value { QUERY_VALUE } else { QUERY_TAG }, operation);
+                out.put_u64(tag.version());
+                out.put_bytes(key);
+            }
+            Item::Update { operation, generation, key, register } => {
+                out.reserve(48 + key.len() + register.value.len());
+                head(out, UPDATE, operation);
+                out.put_u64(generation);
+                out.put_u64(register.version);
+                out.put_bytes(key);
+                put_content(out, register);
+            }
+            Item::Same { operation } => head(out, SAME, operation),
+            Item::Older { operation, tag } => {
+                head(out, OLDER, operation);
+                out.put_u64(tag.version());
+            }
+            Item::Newer { operation, tag, deadline } => {
+                head(out, NEWER, operation);
+                out.put_u64(tag.version());
+                out.put_u64(deadline);
+            }
+            Item::Value { operation, register } => {
+                out.reserve(32 + register.value.len());
+                head(out, VALUE, operation);
+                out.put_u64(register.version);
+                put_content(out, register);
+            }
+            Item::Held { operation } => head(out, HELD, operation),
+        }
+    }
+
+    #[inline]
+    fn decode(reader: &mut Reader<'a>) -> Result<Item<'a>, Malformed> {
+        let kind = reader.u8()?;
+        let operation = reader.u64()?;
+        Ok(match kind {
+            QUERY_TAG | QUERY_VALUE => {
+                let wants_value = kind == QUERY_VALUE;
+                Item::Query { operation, wants_value, tag: Tag::decode(reader)?, key: take_key(reader)? }
+            }
+            UPDATE => {
+                let generation = reader.u64()?;
+                let tag = Tag::decode(reader)?;
+                let key = take_key(reader)?;
+                Item::Update { operation, generation, key, register: take_register(tag.version(), reader)? }
+            }
+            SAME => Item::Same { operation },
+            OLDER => Item::Older { operation, tag: Tag::decode(reader)? },
+            NEWER => Item::Newer { operation, tag: Tag::decode(reader)?, deadline: reader.u64()? },
+            VALUE => {
+                let tag = Tag::decode(reader)?;
+                Item::Value { operation, register: take_register(tag.version(), reader)? }
+            }
+            HELD => Item::Held { operation },
+            _ => return Err(Malformed("unknown kind of item")),
+        })
+    }
+}
+
+#[inline]
+fn put_content(out: &mut Vec<u8>, register: Register<'_>) {
+    out.put_u64(register.deadline);
+    out.put_bytes(register.value);
+}

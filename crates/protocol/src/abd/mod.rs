@@ -1,0 +1,359 @@
+//! ABD: each key is an atomic register that any member reads and writes through any majority. Nobody leads.
+//!
+//! ```text
+//!  client    coordinator 1           replica 2            replica 3
+//!    | GET k     |                      |                     |
+//!    |---------->|-- Query k, mine 7.2 ->                     |
+//!    |           |-- Query k, mine 7.2 ---------------------->|
+//!    |           |<- Same --------------|                     |
+//!    |<-- v -----|  two of three hold 7.2: one round          |
+//!    |           |<- Older 6.1 -------------------------------|
+//!    | SET k w   |                      |                     |
+//!    |---------->|-- Query k (tag only) -> ------------------>|
+//!    |           |<- Same --------------|                     |
+//!    |           | takes tag 8.1, stores it                   |
+//!    |           |-- Update k 8.1 w --->| ------------------->|
+//!    |           |<- Held --------------|                     |
+//!    |<-- OK ----|  two of three hold 8.1                     |
+//! ```
+//!
+//! # Promise
+//!
+//! * Each key is linearizable: a read sees every write that had ended before it began, and once a write was seen by a
+//!   read, no later read sees less. Different keys are different registers: `MGET` is no snapshot of all its keys.
+//! * Any majority will do. With a minority of the members down, slow or cut off, everything goes on, through any of the
+//!   others, and nothing has to be noticed or elected first.
+//! * A read that no majority answers in time is refused (`NOQUORUM`), and so is a write that no majority has answered:
+//!   nothing was changed. A write that was sent and not acknowledged by a majority in time is unknown.
+//! * A minority may lose its memory at one time: who comes back empty copies what it lacks before it answers.
+//!
+//! # Why it holds
+//!
+//! Tags order the writes of a key ([`Tag`](crate::registers::Tag)); no two writes share one. Let an operation's tag be
+//! that of what it wrote or returned. When an operation ends, a majority holds its tag or a greater one, as a replica
+//! never goes back to a lesser one; for a read in one round, that was known from the answers. Any later operation asks
+//! a majority, which shares a member with that one: so it sees that tag or a greater one, and a write takes one greater
+//! still. Hence order operations by their tags, a write before the reads of its value: the order agrees with real
+//! time, and each read returns the last write before it. (Attiya, Bar-Noy, Dolev 1995; with several writers Lynch and
+//! Shvartsman 1997.)
+//!
+//! That a replica which lost its memory does not break the shared member is shown in [`registers`](crate::registers),
+//! that a tombstone may be forgotten in [`collection`](crate::registers::collection).
+//!
+//! An operation's coordinator is a member: its own replica answers at once, without a message. Its own writes are
+//! stored there before they are sent.
+//!
+//! # Caveats
+//!
+//! * When a majority has lost its memory, nobody can know what it acknowledged: the group stays unavailable and says
+//!   so, until all members have been restarted; then it begins empty.
+//! * Expiry goes by the clock of the coordinator that answers. A key may be seen as expired by one and then, for as
+//!   long as their clocks differ, as live by another.
+//! * `DEL` answers whether the keys were there when it asked. A write that comes between is deleted and not counted.
+//! * `KEYS`, `SCAN`, `RANDOMKEY` and `DBSIZE` tell what this replica holds, without any promise.
+//! * What needs read-modify-write is refused ([`commands`](crate::registers::commands)).
+//!
+//! The folder `golden` shows each behaviour message by message.
+
+mod coordinator;
+pub mod message;
+mod operation;
+mod options;
+mod outbox;
+
+use crate::contract::{Configuration, Effects, Input, NodeId, Now, Request, Ticket, Trace};
+use crate::planted::Fault;
+use crate::registers::{self, Incarnation, LivesView, MemberSet, Registers, Sender, Upkeep};
+pub use coordinator::Counters;
+use coordinator::{Coordinator, Surroundings, answer_to_query};
+use kv::Table;
+pub use message::{Item, Message};
+pub use options::{Options, Timing};
+
+/// How one member stands as another one sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PeerStatus {
+    /// Its node.
+    pub id: NodeId,
+    /// It was heard not long ago.
+    pub answering: bool,
+    /// For how many milliseconds it was not heard.
+    pub silent_ms: u64,
+    /// The newest life known of it; 0 when it was never heard of.
+    pub incarnation: Incarnation,
+}
+
+/// How a replica stands, for `INFO`, `/health` and tests.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Status {
+    /// `replica`, `refilling` or `idle`.
+    pub role: &'static str,
+    /// Which of its lives it is in.
+    pub incarnation: Incarnation,
+    /// It has its memory: requests can be served here, as far as a majority answers.
+    pub ready: bool,
+    /// It is ready, and a majority was heard not long ago, this replica included.
+    pub writable: bool,
+    /// Operations that it coordinates at present.
+    pub open_operations: usize,
+    /// Tombstones held.
+    pub tombstones: usize,
+    /// The other members.
+    pub peers: Vec<PeerStatus>,
+    /// What its coordinator has counted.
+    pub counters: Counters,
+    /// What its upkeep has counted.
+    pub upkeep: registers::Counters,
+    /// Why it is not ready, for people; else empty.
+    pub explanation: String,
+}
+
+/// One group's ABD state machine on one node.
+#[derive(Debug)]
+pub struct Replica {
+    id: NodeId,
+    starts: u64,
+    seed: u64,
+    timing: Timing,
+    registers: Registers,
+    coordinator: Coordinator,
+    /// `None`: no configuration yet.
+    upkeep: Option<Upkeep>,
+}
+
+impl Replica {
+    /// An empty replica, which does nothing until it is configured. `starts` says how often this node was started, this
+    /// time included: the node keeps count of it on its disk. `seed` keeps the table from flooding and names this life;
+    /// no two lives have the same.
+    pub fn new(id: NodeId, options: Options, timing: Timing, starts: u64, seed: u64) -> Replica {
+        Replica {
+            id,
+            starts,
+            seed,
+            timing,
+            registers: Registers::new(seed, options.planted),
+            coordinator: Coordinator::default(),
+            upkeep: None,
+        }
+    }
+
+    /// The keys and values that this replica holds: of each key, the newest that it was told.
+    pub fn table(&self) -> &Table {
+        &self.registers.table
+    }
+
+    /// True when it has its memory.
+    #[inline]
+    pub fn is_ready(&self) -> bool {
+        self.upkeep.as_ref().is_some_and(Upkeep::is_ready)
+    }
+
+    /// How it stands. O(members).
+    pub fn status(&self, now: Now) -> Status {
+        let registers = &self.registers;
+        let (role, explanation) = match &self.upkeep {
+            None => ("idle", "it has no configuration".to_string()),
+            Some(upkeep) if upkeep.is_ready() => ("replica", String::new()),
+            Some(upkeep) => ("refilling", upkeep.explain(registers)),
+        };
+        let peer = |member: usize| PeerStatus {
+            id: registers.group.node(member),
+            answering: registers.is_heard(member, &self.timing.upkeep, now),
+            silent_ms: now.ms_since(registers.heard_us[member]),
+            incarnation: registers.lives.of(member),
+        };
+        let peers: Vec<PeerStatus> = registers.group.others().iter().map(peer).collect();
+        let answering = peers.iter().filter(|peer| peer.answering).count();
+        Status {
+            role,
+            incarnation: registers.lives.own(),
+            ready: self.is_ready(),
+            writable: self.is_ready() && answering + 1 >= registers.group.majority(),
+            open_operations: self.coordinator.operations.len(),
+            tombstones: registers.table.tombstones(),
+            peers,
+            counters: self.coordinator.counters,
+            upkeep: registers.counters,
+            explanation,
+        }
+    }
+
+    #[inline]
+    fn request(
+        &mut self,
+        now: Now,
+        (ticket, follows, deadline_us): (Ticket, bool, u64),
+        request: Request<'_>,
+        effects: &mut Effects,
+    ) {
+        let Some(upkeep) = &self.upkeep else {
+            return effects
+                .refuse(ticket, "NOQUORUM this replica has no configuration yet; nothing was done");
+        };
+        if !upkeep.is_ready() {
+            // Any node takes any command, so one that is ready does.
+            return match upkeep.ready_node(&self.registers) {
+                Some(to) => effects.redirect(ticket, to),
+                None => {
+                    let why = upkeep.explain(&self.registers);
+                    effects.refuse(
+                        ticket,
+                        &format!("NOQUORUM this replica is not ready: {why}; nothing was done"),
+                    );
+                }
+            };
+        }
+        let Replica { timing, registers, coordinator, .. } = self;
+        let mut around = Surroundings { registers, timing, now, effects };
+        coordinator.request(&mut around, (ticket, follows, deadline_us), request);
+        coordinator.resume(&mut around);
+    }
+
+    fn message(&mut self, now: Now, from: NodeId, message: Message<'_>, effects: &mut Effects) {
+        let Some(upkeep) = &mut self.upkeep else { return };
+        let Some(from) = self.registers.group.index_of(from) else { return };
+        if from == self.registers.group.own() {
+            return;
+        }
+        match message {
+            // Who is refilling holds too little to answer, and says nothing that could be taken for an answer.
+            Message::Turn { .. } if !upkeep.is_ready() => {}
+            Message::Turn { lives, items } => self.turn(now, from, lives, items, effects),
+            Message::Upkeep(message) => {
+                upkeep.message(&mut self.registers, &self.timing.upkeep, now, from, message, effects);
+                self.coordinator.outbox.heard(from);
+                self.notice_new_lives();
+            }
+        }
+        let Replica { timing, registers, coordinator, .. } = self;
+        coordinator.resume(&mut Surroundings { registers, timing, now, effects });
+    }
+
+    /// One turn of another member: answers what it asks, and takes what it answers.
+    #[inline]
+    fn turn(
+        &mut self,
+        now: Now,
+        from: usize,
+        lives: LivesView<'_>,
+        items: message::Items<'_>,
+        effects: &mut Effects,
+    ) {
+        let is_stale = match self.registers.lives.hear(from, lives) {
+            Sender::Current => false,
+            Sender::Earlier => true,
+            Sender::Impossible => {
+                return self.registers.reject(from, "it names lives that cannot be", effects);
+            }
+        };
+        if is_stale && !self.registers.planted.has(Fault::StaleAcknowledgement) {
+            return;
+        }
+        self.registers.heard(from, now);
+        self.coordinator.outbox.heard(from);
+        self.notice_new_lives();
+        let Replica { timing, registers, coordinator, .. } = self;
+        let timing = &*timing;
+        // Answers to an earlier life of ours may bear numbers that we use again.
+        let answers_us = lives.of(registers.group.own()) == registers.lives.own();
+        for item in items.iter() {
+            match item {
+                Item::Query { operation, wants_value, tag, key } => {
+                    let held = registers.table.register(key);
+                    let answer = answer_to_query(held, operation, wants_value, tag);
+                    coordinator.outbox.to(from, answer, registers, timing, effects);
+                }
+                Item::Update { operation, generation, key, register } => {
+                    if registers.generations.admits(generation) {
+                        registers.table.put_register(key, register);
+                        coordinator.outbox.to(from, Item::Held { operation }, registers, timing, effects);
+                    }
+                }
+                answer if answers_us => {
+                    let mut around = Surroundings { registers, timing, now, effects };
+                    coordinator.item(&mut around, from, answer);
+                }
+                _ => {}
+            }
+        }
+    }
+
+    #[inline]
+    fn notice_new_lives(&mut self) {
+        let renewed = self.registers.lives.take_renewed();
+        if !renewed.is_empty() && !self.registers.planted.has(Fault::StaleAcknowledgement) {
+            self.coordinator.forget_answers(renewed);
+        }
+    }
+
+    fn link(&mut self, now: Now, peer: NodeId, up: bool, effects: &mut Effects) {
+        let Some(upkeep) = &mut self.upkeep else { return };
+        let Some(member) = self.registers.group.index_of(peer) else { return };
+        match up {
+            true => self.registers.links.insert(member),
+            false => self.registers.links.remove(MemberSet::only(member)),
+        }
+        self.coordinator.links_changed(&self.registers, now);
+        if up {
+            upkeep.link_up(&self.registers, member, effects);
+            let Replica { timing, registers, coordinator, .. } = self;
+            coordinator.link_up(&mut Surroundings { registers, timing, now, effects }, member);
+        }
+    }
+
+    /// The members are told once: their places among each other are part of the tags.
+    fn configure(&mut self, now: Now, configuration: &Configuration, effects: &mut Effects) {
+        if self.upkeep.is_some() {
+            if configuration.members != self.registers.group.nodes() {
+                let why = "the members of a group of registers stay the same";
+                effects.trace.push(Trace::Rejected { peer: self.id, why });
+            }
+            return;
+        }
+        match self.registers.join(self.id, configuration) {
+            Ok(()) => {
+                self.coordinator = Coordinator::new(&self.registers, self.seed);
+                self.upkeep = Some(Upkeep::new(&mut self.registers, now, self.starts, effects));
+            }
+            Err(why) => effects.trace.push(Trace::Rejected { peer: self.id, why }),
+        }
+    }
+
+    fn tick(&mut self, now: Now, effects: &mut Effects) {
+        let Some(upkeep) = &mut self.upkeep else { return };
+        upkeep.tick(&mut self.registers, &self.timing.upkeep, now, effects);
+        self.notice_new_lives();
+        let Replica { timing, registers, coordinator, .. } = self;
+        let mut around = Surroundings { registers, timing, now, effects };
+        coordinator.tick(&mut around);
+        coordinator.resume(&mut around);
+    }
+}
+
+impl crate::contract::Replica for Replica {
+    type Message<'a> = Message<'a>;
+
+    #[inline]
+    fn step(&mut self, now: Now, input: Input<'_, Message<'_>>, effects: &mut Effects) {
+        match input {
+            Input::Request { ticket, request, follows, seen: _, deadline_us } => {
+                self.request(now, (ticket, follows, deadline_us), request, effects);
+            }
+            Input::Message { from, message } => self.message(now, from, message, effects),
+            Input::Flush => self.coordinator.outbox.flush(&self.registers, &self.timing, effects),
+            Input::Tick => self.tick(now, effects),
+            Input::Link { peer, up } => self.link(now, peer, up, effects),
+            Input::Configure(configuration) => self.configure(now, configuration, effects),
+            Input::Durable { .. } => {} // It writes no records: what it holds is in memory only.
+        }
+    }
+
+    fn wakeup_us(&self, now: Now) -> u64 {
+        match &self.upkeep {
+            Some(upkeep) => {
+                upkeep.wakeup_us(&self.timing.upkeep).min(self.coordinator.wakeup_us(&self.timing))
+            }
+            None => now.monotonic_us + self.timing.upkeep.retry_ms * 1000,
+        }
+    }
+}

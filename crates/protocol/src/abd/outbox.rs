@@ -1,0 +1,127 @@
+//! What a turn gathers for the other members.
+//!
+//! Queries and updates go to all members alike and are written once; answers, write-backs and what is sent again are
+//! for one of them. When a turn has nothing of that kind, all members get the same bytes.
+
+use super::message::{Item, Message};
+use super::options::Timing;
+use crate::contract::{Effects, Outgoing};
+use crate::registers::{MemberSet, Registers};
+use std::ops::Range;
+
+/// Bytes that an empty buffer may keep allocated.
+const KEPT_BYTES: usize = 256 << 10;
+
+/// The items gathered, and to whom not too much is on its way.
+#[derive(Debug, Default)]
+pub(super) struct Outbox {
+    /// For all [`peers`](Outbox::peers).
+    common: Vec<u8>,
+    /// For one member each.
+    own: Vec<Vec<u8>>,
+    /// Bytes sent to each member since it was last heard.
+    unheard: Vec<usize>,
+    /// Who is asked: all other members.
+    pub(super) peers: MemberSet,
+}
+
+impl Outbox {
+    pub(super) fn new(members: usize, peers: MemberSet) -> Outbox {
+        Outbox { common: Vec::new(), own: vec![Vec::new(); members], unheard: vec![0; members], peers }
+    }
+
+    /// An item for all peers.
+    #[inline]
+    pub(super) fn to_all(
+        &mut self,
+        item: Item<'_>,
+        registers: &Registers,
+        timing: &Timing,
+        effects: &mut Effects,
+    ) {
+        self.make_room(&item, self.common.len(), registers, timing, effects);
+        item.encode(&mut self.common);
+    }
+
+    /// An item for one member.
+    #[inline]
+    pub(super) fn to(
+        &mut self,
+        member: usize,
+        item: Item<'_>,
+        registers: &Registers,
+        timing: &Timing,
+        effects: &mut Effects,
+    ) {
+        self.make_room(&item, self.own[member].len(), registers, timing, effects);
+        item.encode(&mut self.own[member]);
+    }
+
+    /// A turn is not bounded; a message is: it holds one large value at most.
+    #[inline]
+    fn make_room(
+        &mut self,
+        item: &Item<'_>,
+        gathered: usize,
+        registers: &Registers,
+        timing: &Timing,
+        effects: &mut Effects,
+    ) {
+        let value = match item {
+            Item::Update { register, .. } | Item::Value { register, .. } => register.value.len(),
+            _ => 0,
+        };
+        if gathered > 0 && gathered + value >= timing.batch_bytes {
+            self.flush(registers, timing, effects);
+        }
+    }
+
+    /// A member was heard: it takes what it is sent.
+    #[inline]
+    pub(super) fn heard(&mut self, member: usize) {
+        self.unheard[member] = 0;
+    }
+
+    /// A member has begun another life: what was gathered for it answers the earlier one.
+    pub(super) fn forget(&mut self, member: usize) {
+        self.own[member].clear();
+    }
+
+    /// Sends what was gathered, one message to each member.
+    pub(super) fn flush(&mut self, registers: &Registers, timing: &Timing, effects: &mut Effects) {
+        let mut shared: Option<Range<usize>> = None;
+        for member in registers.group.others().iter() {
+            let own = &mut self.own[member];
+            let takes_common = !self.common.is_empty() && self.peers.contains(member);
+            if own.is_empty() && !takes_common {
+                continue;
+            }
+            if self.unheard[member] > timing.window_bytes {
+                own.clear(); // It is asked again, or repaired, when it is heard again.
+                continue;
+            }
+            let bytes = match &shared {
+                Some(bytes) if own.is_empty() => bytes.clone(),
+                _ => {
+                    let start = effects.bytes.len();
+                    Message::begin_turn(&registers.lives, &mut effects.bytes);
+                    if takes_common {
+                        effects.bytes.extend_from_slice(&self.common);
+                    }
+                    effects.bytes.extend_from_slice(own);
+                    let bytes = start..effects.bytes.len();
+                    if own.is_empty() {
+                        shared = Some(bytes.clone());
+                    }
+                    bytes
+                }
+            };
+            own.clear();
+            own.shrink_to(KEPT_BYTES);
+            self.unheard[member] += bytes.len();
+            effects.messages.push(Outgoing { to: registers.group.node(member), bytes, after_record: 0 });
+        }
+        self.common.clear();
+        self.common.shrink_to(KEPT_BYTES);
+    }
+}

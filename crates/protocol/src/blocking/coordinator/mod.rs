@@ -1,0 +1,366 @@
+//! The coordinator's side: what clients ask becomes operations, each of which is driven by what replicas answer.
+//!
+//! Answers and time only change what an operation knows; what it does next follows from that alone (`steps`). This
+//! node's own replica is asked like any other, but at once.
+
+mod operation;
+mod random;
+mod releases;
+mod steps;
+
+use super::item::Answer;
+use super::options::Retry;
+use super::state::State;
+use crate::contract::{Effects, Now, Request, Ticket};
+use crate::planted::Fault;
+use crate::registers::{Errors, Keys, MemberSet, Plan, Question, RequestId, Requests, Tag};
+use kv::Register;
+use operation::{Goal, Operation, Phase};
+use random::Random;
+use releases::{Late, Releases};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+const LOCKED: &str = "LOCKED the key is locked by another operation; nothing was done";
+const NO_QUORUM: &str = "NOQUORUM too few replicas answered; nothing was done";
+const UNKNOWN: &str = "UNKNOWN too few replicas acknowledged the write in time; it may have been done";
+
+/// All operations under way at one coordinator.
+#[derive(Debug)]
+pub(super) struct Coordinator {
+    requests: Requests,
+    operations: BTreeMap<u64, Operation>,
+    operations_begun: u64,
+    /// To which operation each present attempt belongs.
+    attempts: BTreeMap<u64, u64>,
+    attempts_begun: u64,
+    /// With [`Retry::Backoff`], the operations on each key in the order in which they were asked, of which the first
+    /// one is under way: operations of one coordinator need not fight each other for locks.
+    queues: BTreeMap<Box<[u8]>, VecDeque<u64>>,
+    /// Operations that may begin now.
+    ready: VecDeque<u64>,
+    /// When operations are to be looked at again.
+    timers: BTreeSet<(u64, u64)>,
+    releases: Releases,
+    /// The highest counter that this coordinator gave to a write. The next one is higher, whatever its key: so no
+    /// two writes of one life have the same tag, not even when the first was never stored here.
+    highest_counter: u64,
+    random: Random,
+    /// Since when the links to a majority are down.
+    cut_off_since_us: Option<u64>,
+}
+
+impl Coordinator {
+    pub(super) fn new(seed: u64) -> Coordinator {
+        Coordinator {
+            requests: Requests::default(),
+            operations: BTreeMap::new(),
+            operations_begun: 0,
+            attempts: BTreeMap::new(),
+            attempts_begun: 0,
+            queues: BTreeMap::new(),
+            ready: VecDeque::new(),
+            timers: BTreeSet::new(),
+            releases: Releases::default(),
+            highest_counter: 0,
+            random: Random::new(seed),
+            cut_off_since_us: None,
+        }
+    }
+
+    // Requests.
+
+    /// A client asks something.
+    pub(super) fn request(
+        &mut self,
+        state: &mut State,
+        now: Now,
+        (ticket, follows, deadline_us): (Ticket, bool, u64),
+        request: Request<'_>,
+        effects: &mut Effects,
+    ) {
+        if self.requests.must_wait(ticket, follows, &request) {
+            return self.requests.defer(ticket, deadline_us, &request);
+        }
+        self.begin_request(state, now, (ticket, deadline_us), request, effects);
+        self.run_ready(state, now, effects);
+    }
+
+    fn begin_request(
+        &mut self,
+        state: &mut State,
+        now: Now,
+        (ticket, deadline_us): (Ticket, u64),
+        request: Request<'_>,
+        effects: &mut Effects,
+    ) {
+        let start = effects.replies.len();
+        let command = match request {
+            Request::Command(command) => command,
+            Request::Wait { .. } => {
+                // Whatever was acknowledged is held by a majority.
+                effects.replies.integer(state.group().majority() as i64 - 1);
+                return effects.done(ticket, start, 0, 0);
+            }
+        };
+        let times = (now.monotonic_us, deadline_us);
+        match Plan::of(&command, now.unix_ms, "blocking") {
+            Plan::Refused(why) => {
+                state.counters.refused += 1;
+                effects.refuse(ticket, &why);
+            }
+            Plan::Local => {
+                let version = state.registers.table.read(&command, now.unix_ms, &mut effects.replies);
+                effects.done(ticket, start, version, 0);
+            }
+            _ if self.is_cut_off(state, now) => {
+                state.counters.refused += 1;
+                effects.refuse(ticket, NO_QUORUM);
+            }
+            Plan::Read(question, keys) => {
+                let request = self.requests.begin(ticket, deadline_us, question);
+                match keys {
+                    Keys::One(key) => self.begin(state, request, true, key, Goal::Read, times),
+                    Keys::Many(keys) => {
+                        keys.iter().for_each(|key| self.begin(state, request, false, key, Goal::Read, times));
+                        self.requests.end_if_empty(request, effects);
+                    }
+                }
+            }
+            Plan::Set { key, deadline, value } => {
+                let request = self.requests.begin(ticket, deadline_us, Question::Written);
+                let goal = Goal::write(Register { version: 0, deadline, value });
+                self.begin(state, request, true, key, goal, times);
+            }
+            Plan::Delete(keys) => {
+                let request = self.requests.begin(ticket, deadline_us, Question::Deleted);
+                let is_only = keys.len() == 1;
+                for key in keys.iter() {
+                    self.begin(state, request, is_only, key, Goal::write(Register::UNWRITTEN), times);
+                }
+                self.requests.end_if_empty(request, effects);
+            }
+        }
+    }
+
+    /// Puts an operation on one of a request's keys in line.
+    fn begin(
+        &mut self,
+        state: &mut State,
+        request: RequestId,
+        is_only: bool,
+        key: &[u8],
+        goal: Goal,
+        (begun_us, deadline_us): (u64, u64),
+    ) {
+        let place = self.requests.add_key(request, key);
+        self.operations_begun += 1;
+        let id = self.operations_begun;
+        let generation = state.registers.generations.operation_begins();
+        let times = (begun_us, deadline_us);
+        let operation = Operation::new((request, place, is_only), key, goal, generation, times);
+        self.timers.insert((operation.due_us, id));
+        self.operations.insert(id, operation);
+        match self.queues.get_mut(key) {
+            // The study's clients knew nothing of each other: each asks for locks of its own.
+            _ if state.options.retry == Retry::None => self.ready.push_back(id),
+            Some(queue) => queue.push_back(id),
+            None => {
+                self.queues.insert(key.into(), VecDeque::from([id]));
+                self.ready.push_back(id);
+            }
+        }
+    }
+
+    /// Starts operations that are first in line now, and requests that waited for others of their client.
+    fn run_ready(&mut self, state: &mut State, now: Now, effects: &mut Effects) {
+        loop {
+            while let Some(id) = self.ready.pop_front() {
+                self.lock(state, now, id, effects);
+            }
+            let Some(deferred) = self.requests.take_due() else { return };
+            if let Some(request) = deferred.request() {
+                self.begin_request(state, now, (deferred.ticket, deferred.deadline_us), request, effects);
+            }
+        }
+    }
+
+    /// Operations under way, for people.
+    pub(super) fn open(&self) -> usize {
+        self.operations.len()
+    }
+
+    // Answers.
+
+    /// A message of a replica has arrived.
+    pub(super) fn heard(&mut self, now: Now, member: usize) {
+        self.releases.heard(now, member);
+    }
+
+    /// A replica answers. To an attempt that is over it says only that a lock is there to be released, or is free.
+    pub(super) fn answered(&mut self, state: &mut State, now: Now, from: usize, answer: Answer<'_>, effects: &mut Effects) {
+        let id = self.attempts.get(&answer.attempt()).copied();
+        let operation = id.and_then(|id| self.operations.get_mut(&id));
+        let Some((id, operation)) = id.zip(operation) else {
+            match answer {
+                Answer::Granted { attempt, key, grant, tag, .. } => {
+                    self.releases.surplus(state, now, from, (attempt, grant), (key, tag));
+                }
+                Answer::Unlocked { attempt, .. } => self.releases.answered(from, attempt),
+                Answer::Denied { .. } | Answer::Stored { .. } | Answer::Lost { .. } => {}
+            }
+            return;
+        };
+        match answer {
+            Answer::Granted { grant, tag, deadline, value, .. } => {
+                operation.granted(from, grant, (tag, deadline), value);
+                if let Phase::Storing(tag) = operation.phase {
+                    steps::write_if_granted(state, operation, from, tag);
+                }
+            }
+            Answer::Denied { why, .. } => operation.denied(from, why),
+            Answer::Stored { .. } => {
+                if let Phase::Storing(tag) | Phase::Withdrawing(tag) = operation.phase {
+                    operation.holds(from, tag);
+                }
+            }
+            Answer::Lost { grant, .. } => operation.lost(from, grant),
+            Answer::Unlocked { holds, .. } => {
+                if let Phase::Withdrawing(tag) = operation.phase {
+                    operation.unlocked(from, holds.then_some(tag));
+                }
+            }
+        }
+        self.advance(state, now, id, effects);
+        self.run_ready(state, now, effects);
+    }
+
+    /// Members began new lives: what their earlier ones said counts no more.
+    pub(super) fn renew(&mut self, members: MemberSet) {
+        self.releases.renew(members);
+        for operation in self.operations.values_mut() {
+            members.iter().for_each(|member| operation.renew(member));
+        }
+    }
+
+    // Ends.
+
+    /// Takes an operation out of everything, and releases its locks.
+    fn end(&mut self, state: &mut State, now: Now, id: u64, late: Late) -> Option<Operation> {
+        let operation = self.operations.remove(&id)?;
+        self.timers.remove(&(operation.due_us, id));
+        state.registers.generations.operation_ends(operation.generation);
+        if self.attempts.remove(&operation.attempt).is_some() {
+            self.releases.release(state, now, &operation, late);
+        }
+        if let Some(queue) = self.queues.get_mut(&operation.key) {
+            let was_first = queue.front() == Some(&id);
+            queue.retain(|waiting| *waiting != id);
+            match queue.front() {
+                Some(next) if was_first => self.ready.push_back(*next),
+                Some(_) => {}
+                None => drop(self.queues.remove(&operation.key)),
+            }
+        }
+        Some(operation)
+    }
+
+    /// A majority holds what was read or written.
+    fn done(&mut self, state: &mut State, now: Now, id: u64, tag: Tag, effects: &mut Effects) {
+        let is_read = self.operations.get(&id).is_some_and(Operation::is_read);
+        let late = if is_read { Late::Unlock } else { Late::Fill };
+        let Some(operation) = self.end(state, now, id, late) else { return };
+        let was_live = operation.found.deadline > now.unix_ms;
+        let (request, place) = (operation.request, operation.place);
+        let register = operation.to_store(tag);
+        self.requests.key_done(request, place, &operation.key, register, was_live, now.unix_ms, effects);
+    }
+
+    /// Nothing has happened, and nothing will.
+    fn refuse(&mut self, state: &mut State, now: Now, id: u64, why: &str, effects: &mut Effects) {
+        state.counters.refused += 1;
+        self.fail(state, now, id, why, effects);
+    }
+
+    /// A write may have been taken somewhere, or may still be.
+    fn unknown(&mut self, state: &mut State, now: Now, id: u64, effects: &mut Effects) {
+        let Some(operation) = self.operations.get(&id) else { return };
+        if state.has(Fault::UnknownToldAsRefused) {
+            return self.refuse(state, now, id, NO_QUORUM, effects);
+        }
+        state.counters.unknown += 1;
+        self.requests.has_changed(operation.request);
+        self.fail(state, now, id, UNKNOWN, effects);
+    }
+
+    /// Ends an operation, and with it the request that it is a part of.
+    fn fail(&mut self, state: &mut State, now: Now, id: u64, why: &str, effects: &mut Effects) {
+        let Some(operation) = self.end(state, now, id, Late::Unlock) else { return };
+        self.requests.fail(operation.request, why, effects);
+        self.sweep_dropped(state, now);
+    }
+
+    /// Ends what is left of requests that have their outcome.
+    fn sweep_dropped(&mut self, state: &mut State, now: Now) {
+        let is_dropped = |operation: &Operation| self.requests.is_dropped(operation.request);
+        let dropped = self.operations.iter().filter(|(_, operation)| is_dropped(operation));
+        let dropped: Vec<u64> = dropped.map(|(id, _)| *id).collect();
+        dropped.into_iter().for_each(|id| drop(self.end(state, now, id, Late::Unlock)));
+        self.requests.forget_dropped();
+    }
+
+    // Time.
+
+    /// Has an operation looked at again then, or when its deadline passes.
+    fn set_due(&mut self, id: u64, due_us: u64) {
+        let Some(operation) = self.operations.get_mut(&id) else { return };
+        self.timers.remove(&(operation.due_us, id));
+        operation.due_us = due_us.min(operation.deadline_us);
+        self.timers.insert((operation.due_us, id));
+    }
+
+    pub(super) fn tick(&mut self, state: &mut State, now: Now, effects: &mut Effects) {
+        self.releases.tick(state, now);
+        if self.is_cut_off(state, now) {
+            self.refuse_cut_off(state, now, effects);
+        }
+        while let Some((due_us, id)) = self.timers.first().copied()
+            && due_us <= now.monotonic_us
+        {
+            self.due(state, now, id, effects);
+        }
+        if self.requests.earliest_us() <= now.monotonic_us {
+            // Those that waited for others of their client: whatever had begun has ended above.
+            let errors = Errors { refused: NO_QUORUM, unknown: UNKNOWN, planted: state.options.planted };
+            let (refused, _) = self.requests.end_overdue(now.monotonic_us, |_| false, errors, effects);
+            state.counters.refused += refused;
+            self.sweep_dropped(state, now);
+        }
+        self.run_ready(state, now, effects);
+    }
+
+    /// When it wants the next tick.
+    pub(super) fn wakeup_us(&self) -> u64 {
+        let timer_us = self.timers.first().map_or(u64::MAX, |(due_us, _)| *due_us);
+        timer_us.min(self.requests.earliest_us()).min(self.releases.wakeup_us())
+    }
+
+    /// Whether links to a majority have been down for so long that nobody need wait.
+    fn is_cut_off(&mut self, state: &State, now: Now) -> bool {
+        if state.registers.reaches_majority() {
+            self.cut_off_since_us = None;
+            return false;
+        }
+        let since_us = *self.cut_off_since_us.get_or_insert(now.monotonic_us);
+        now.ms_since(since_us) >= state.timing.hold_ms
+    }
+
+    /// Refuses whatever has stored nothing yet.
+    fn refuse_cut_off(&mut self, state: &mut State, now: Now, effects: &mut Effects) {
+        let waits = |operation: &Operation| {
+            operation.is_read() || !matches!(operation.phase, Phase::Storing(_) | Phase::Withdrawing(_))
+        };
+        let waiting = self.operations.iter().filter(|(_, operation)| waits(operation));
+        let waiting: Vec<u64> = waiting.map(|(id, _)| *id).collect();
+        waiting.into_iter().for_each(|id| self.refuse(state, now, id, NO_QUORUM, effects));
+    }
+}

@@ -1,0 +1,198 @@
+//! The locks that one replica has granted: who holds which key, and until when.
+//!
+//! Each grant has a number that this replica never gives again, in no life of it. A write names the grant under
+//! which it comes and is taken only while that very grant lasts. So once a grant has ended, by release or because
+//! its lease has run out and somebody else was granted the key, no write that was sent under it can be taken any
+//! more, however late it arrives and whatever became of its sender: that is what lets a coordinator call a write
+//! back.
+
+use crate::contract::NodeId;
+use crate::registers::Incarnation;
+use std::collections::BTreeMap;
+
+/// Who holds a lock: one attempt of one coordinator in one of its lives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Holder {
+    /// The coordinator.
+    pub node: NodeId,
+    /// Its life.
+    pub incarnation: Incarnation,
+    /// The attempt, counted by the coordinator.
+    pub attempt: u64,
+}
+
+/// A lock that was granted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lock {
+    /// To whom.
+    pub holder: Holder,
+    /// The grant's number.
+    pub grant: u64,
+    /// When the lease runs out, on this replica's monotonic clock.
+    pub expires_us: u64,
+}
+
+/// The locks that one replica has granted.
+#[derive(Debug)]
+pub(super) struct Locks {
+    held: BTreeMap<Box<[u8]>, Lock>,
+    lease_us: u64,
+    grants: u64,
+    /// Before this moment nothing is granted: a lease of an earlier life may still last.
+    from_us: u64,
+    next_sweep_us: u64,
+    /// Locks whose lease ran out before they were released.
+    pub(super) expired: u64,
+}
+
+/// Bits of a grant's number that count; those above name the replica's life.
+const COUNT_BITS: u32 = 40;
+
+impl Locks {
+    /// No locks.
+    pub(super) fn new(lease_ms: u64) -> Locks {
+        Locks {
+            held: BTreeMap::new(),
+            lease_us: lease_ms.saturating_mul(1000),
+            grants: 0,
+            from_us: 0,
+            next_sweep_us: 0,
+            expired: 0,
+        }
+    }
+
+    /// The replica's life has this number: grants are told from those of earlier lives by it.
+    pub(super) fn begin_life(&mut self, incarnation: Incarnation) {
+        self.grants = self.grants.max(u64::from(incarnation) << COUNT_BITS);
+    }
+
+    /// Nothing is granted before a lease has passed: an earlier life may have granted anything until `now_us`.
+    pub(super) fn wait_for_earlier_leases(&mut self, now_us: u64) {
+        self.from_us = now_us.saturating_add(self.lease_us);
+    }
+
+    /// True when an earlier life's leases have run out.
+    pub(super) fn may_grant(&self, now_us: u64) -> bool {
+        now_us >= self.from_us
+    }
+
+    /// Grants a key to whoever asks first. The holder that asks again is told its grant again, with the lease that
+    /// it has. `None`: somebody else holds it.
+    pub(super) fn acquire(&mut self, now_us: u64, key: &[u8], holder: Holder) -> Option<u64> {
+        let lock = Lock { holder, grant: self.grants + 1, expires_us: now_us.saturating_add(self.lease_us) };
+        match self.held.get_mut(key) {
+            Some(held) if held.expires_us > now_us => {
+                return (held.holder == holder).then_some(held.grant);
+            }
+            Some(held) => {
+                self.expired += 1;
+                *held = lock;
+            }
+            None => drop(self.held.insert(key.into(), lock)),
+        }
+        self.grants += 1;
+        Some(lock.grant)
+    }
+
+    /// True while this grant of the key lasts.
+    pub(super) fn is_held(&self, now_us: u64, key: &[u8], holder: Holder, grant: u64) -> bool {
+        self.held
+            .get(key)
+            .is_some_and(|lock| lock.holder == holder && lock.grant == grant && lock.expires_us > now_us)
+    }
+
+    /// Frees a key if this attempt holds it. True when it did.
+    pub(super) fn release(&mut self, key: &[u8], holder: Holder) -> bool {
+        let is_holder = self.held.get(key).is_some_and(|lock| lock.holder == holder);
+        if is_holder {
+            self.held.remove(key);
+        }
+        is_holder
+    }
+
+    /// Frees a key, whoever holds it. Only a planted fault does so.
+    pub(super) fn release_any(&mut self, key: &[u8]) -> bool {
+        self.held.remove(key).is_some()
+    }
+
+    /// Forgets locks whose lease has run out, once in a lease.
+    pub(super) fn sweep(&mut self, now_us: u64) {
+        if now_us < self.next_sweep_us {
+            return;
+        }
+        self.next_sweep_us = now_us.saturating_add(self.lease_us);
+        let before = self.held.len();
+        self.held.retain(|_, lock| lock.expires_us > now_us);
+        self.expired += (before - self.held.len()) as u64;
+    }
+
+    /// The locks whose lease has not run out, in the order of their keys.
+    pub(super) fn live(&self, now_us: u64) -> impl Iterator<Item = (&[u8], &Lock)> {
+        self.held.iter().filter(move |(_, lock)| lock.expires_us > now_us).map(|(key, lock)| (&**key, lock))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn holder(attempt: u64) -> Holder {
+        Holder { node: 1, incarnation: 1, attempt }
+    }
+
+    #[test]
+    fn a_key_is_granted_to_the_first_who_asks_until_it_is_released_or_its_lease_runs_out() {
+        let mut locks = Locks::new(5);
+        let first = locks.acquire(0, b"k", holder(1)).unwrap();
+        assert_eq!(locks.acquire(1, b"k", holder(2)), None);
+        assert!(locks.is_held(4999, b"k", holder(1), first));
+        assert!(!locks.is_held(5000, b"k", holder(1), first), "the lease has run out");
+        let second = locks.acquire(5000, b"k", holder(2)).unwrap();
+        assert_ne!(first, second);
+        assert!(!locks.release(b"k", holder(1)), "it is not the holder any more");
+        assert!(locks.release(b"k", holder(2)));
+        assert_eq!((locks.live(5000).count(), locks.expired), (0, 1));
+    }
+
+    #[test]
+    fn whoever_asks_again_has_the_same_grant_and_no_longer_a_lease() {
+        let mut locks = Locks::new(5);
+        let grant = locks.acquire(0, b"k", holder(1));
+        assert_eq!(locks.acquire(4000, b"k", holder(1)), grant);
+        assert_eq!(locks.live(5000).count(), 0);
+    }
+
+    #[test]
+    fn a_grant_that_was_released_is_never_given_again() {
+        let mut locks = Locks::new(5);
+        let first = locks.acquire(0, b"k", holder(1)).unwrap();
+        locks.release(b"k", holder(1));
+        let again = locks.acquire(1, b"k", holder(1)).unwrap();
+        assert!(!locks.is_held(1, b"k", holder(1), first), "a write that was sent under it is refused");
+        assert!(locks.is_held(1, b"k", holder(1), again));
+        let mut next_life = Locks::new(5);
+        next_life.begin_life(2);
+        assert!(next_life.acquire(0, b"k", holder(1)).unwrap() > again);
+    }
+
+    #[test]
+    fn a_replica_without_its_memory_waits_for_the_leases_that_it_has_forgotten() {
+        let mut locks = Locks::new(5);
+        locks.wait_for_earlier_leases(1000);
+        assert!(!locks.may_grant(5999));
+        assert!(locks.may_grant(6000));
+    }
+
+    #[test]
+    fn locks_that_nobody_released_do_not_stay_in_memory() {
+        let mut locks = Locks::new(5);
+        locks.acquire(0, b"a", holder(1));
+        locks.acquire(4000, b"b", holder(2));
+        locks.sweep(5000);
+        assert_eq!((locks.held.len(), locks.expired), (1, 1));
+        locks.sweep(9500);
+        assert_eq!(locks.held.len(), 1, "not looked at again within a lease");
+        locks.sweep(10_000);
+        assert_eq!((locks.held.len(), locks.expired), (0, 2));
+    }
+}

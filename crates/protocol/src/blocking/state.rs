@@ -1,0 +1,205 @@
+//! What coordinator and replica of one node share, and the replica's side: locks and writes.
+
+use super::item::{Answer, Ask, Denial, Item};
+use super::locks::{Holder, Locks};
+use super::message::Message;
+use super::options::{Options, Timing};
+use crate::contract::{Effects, Now};
+use crate::planted::Fault;
+use crate::registers::{Group, Lives, MEMBERS_MAX, MemberSet, Registers, Tag};
+use kv::{Register, Table};
+
+/// What a replica has counted since it started.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Locks that this replica granted.
+    pub granted: u64,
+    /// Locks that it denied.
+    pub denied: u64,
+    /// Locks whose lease ran out before they were released.
+    pub expired: u64,
+    /// Writes that it did not take because the lock was not, or no more, the writer's.
+    pub writes_denied: u64,
+    /// Operations of this coordinator that met a lock and tried again later.
+    pub backoffs: u64,
+    /// Reads that were done in one round.
+    pub one_round_reads: u64,
+    /// Reads that saw different tags and wrote the newest back.
+    pub repairs: u64,
+    /// Locks that were granted when they were not needed any more, and were released.
+    pub surplus_released: u64,
+    /// Messages that were lost, or late, and were sent again.
+    pub retries: u64,
+    /// Writes that were called back, so that they will never be taken.
+    pub withdrawn: u64,
+    /// Operations that ended as refused.
+    pub refused: u64,
+    /// Writes that ended as unknown.
+    pub unknown: u64,
+}
+
+/// What leaves for one peer at the end of the turn.
+#[derive(Debug, Default)]
+struct Outbox {
+    asks: Vec<u8>,
+    answers: Vec<u8>,
+}
+
+/// What coordinator and replica share.
+#[derive(Debug)]
+pub(super) struct State {
+    pub(super) registers: Registers,
+    pub(super) options: Options,
+    pub(super) timing: Timing,
+    pub(super) locks: Locks,
+    pub(super) counters: Counters,
+    outboxes: [Outbox; MEMBERS_MAX],
+}
+
+impl State {
+    pub(super) fn new(options: Options, timing: Timing, seed: u64) -> State {
+        State {
+            registers: Registers::new(seed, options.planted),
+            options,
+            timing,
+            locks: Locks::new(timing.lease_ms),
+            counters: Counters::default(),
+            outboxes: Default::default(),
+        }
+    }
+
+    pub(super) fn has(&self, fault: Fault) -> bool {
+        self.options.planted.has(fault)
+    }
+
+    pub(super) fn group(&self) -> &Group {
+        &self.registers.group
+    }
+
+    pub(super) fn lives(&self) -> &Lives {
+        &self.registers.lives
+    }
+
+    pub(super) fn table(&self) -> &Table {
+        &self.registers.table
+    }
+
+    /// Members whose link is not known to be down, this one included.
+    pub(super) fn links(&self) -> MemberSet {
+        self.registers.links
+    }
+
+    /// An attempt of this coordinator, as lock tables name it.
+    pub(super) fn own_holder(&self, attempt: u64) -> Holder {
+        Holder { node: self.group().node(self.group().own()), incarnation: self.lives().own(), attempt }
+    }
+
+    // The replica's side.
+
+    /// Grants a lock to whoever asks first.
+    pub(super) fn lock(&mut self, now: Now, key: &[u8], holder: Holder) -> Result<u64, Denial> {
+        if !self.locks.may_grant(now.monotonic_us) && !self.has(Fault::LockGrantedAfterRestart) {
+            return Err(Denial::EarlierLeases);
+        }
+        let granted = self.locks.acquire(now.monotonic_us, key, holder).ok_or(Denial::Locked);
+        match granted {
+            Ok(_) => self.counters.granted += 1,
+            Err(_) => self.counters.denied += 1,
+        }
+        granted
+    }
+
+    /// Stores a write if its grant lasts. True when the key holds the write, or a newer one, afterwards: who stored
+    /// it before, or has something newer, has nothing to check.
+    pub(super) fn store(
+        &mut self,
+        now: Now,
+        key: &[u8],
+        (holder, grant): (Holder, u64),
+        (generation, register): (u64, Register<'_>),
+    ) -> bool {
+        if self.table().register(key).version >= register.version {
+            return true;
+        }
+        let is_held = self.locks.is_held(now.monotonic_us, key, holder, grant);
+        let may_write = is_held || self.has(Fault::WriteWithoutLockCheck);
+        if !may_write || !self.registers.generations.admits(generation) {
+            self.counters.writes_denied += 1;
+            return false;
+        }
+        self.registers.table.put_register(key, register)
+    }
+
+    /// Frees a lock if it is the attempt's.
+    pub(super) fn unlock(&mut self, key: &[u8], holder: Holder) -> bool {
+        if self.has(Fault::UnlockByNonOwner) {
+            return self.locks.release_any(key);
+        }
+        self.locks.release(key, holder)
+    }
+
+    /// Carries out what a peer's coordinator asks, and puts the answer into its outbox.
+    pub(super) fn serve(&mut self, now: Now, from: usize, ask: Ask<'_>) {
+        let (node, incarnation) = (self.group().node(from), self.lives().of(from));
+        let holder = |attempt| Holder { node, incarnation, attempt };
+        match ask {
+            Ask::Lock { attempt, key, newer_than } => match self.lock(now, key, holder(attempt)) {
+                Ok(grant) => {
+                    let Register { version, deadline, value } = self.registers.table.register(key);
+                    let tag = Tag::of_version(version);
+                    let value = newer_than.is_some_and(|known| tag > known).then_some(value);
+                    let answer = Answer::Granted { attempt, key, grant, tag, deadline, value };
+                    answer.encode(&mut self.outboxes[from].answers);
+                }
+                Err(why) => self.answer(from, Answer::Denied { attempt, why }),
+            },
+            Ask::Write { attempt, grant, key, generation, register } => {
+                let stored = self.store(now, key, (holder(attempt), grant), (generation, register));
+                let lost = Answer::Lost { attempt, grant };
+                self.answer(from, if stored { Answer::Stored { attempt } } else { lost });
+            }
+            Ask::Unlock { attempt, key, tag } => {
+                self.unlock(key, holder(attempt));
+                let holds = tag > Tag::NONE && self.table().register(key).version >= tag.version();
+                self.answer(from, Answer::Unlocked { attempt, holds });
+            }
+        }
+    }
+
+    // What leaves.
+
+    /// Asks a peer something, at the end of the turn.
+    pub(super) fn ask(&mut self, to: usize, ask: Ask<'_>) {
+        ask.encode(&mut self.outboxes[to].asks);
+    }
+
+    /// Sends a replica what this one holds of a key, under the grant that it gave, if that is newer.
+    pub(super) fn write_own(&mut self, to: usize, (attempt, grant): (u64, u64), key: &[u8], held_there: Tag) {
+        let register = self.registers.table.register(key);
+        if register.version > held_there.version() {
+            let generation = self.registers.generations.current();
+            let write = Ask::Write { attempt, grant, key, generation, register };
+            write.encode(&mut self.outboxes[to].asks);
+        }
+    }
+
+    fn answer(&mut self, to: usize, answer: Answer<'_>) {
+        answer.encode(&mut self.outboxes[to].answers);
+    }
+
+    /// Sends to each peer what was gathered for it, if that is at least so many bytes. One message per peer.
+    pub(super) fn send(&mut self, bytes_min: usize, effects: &mut Effects) {
+        let State { registers: Registers { group, lives, .. }, outboxes, .. } = self;
+        for (member, Outbox { asks, answers }) in outboxes.iter_mut().enumerate().take(group.len()) {
+            if asks.len() + answers.len() < bytes_min.max(1) {
+                continue;
+            }
+            effects.send([group.node(member)], |out| Message::encode_turn(lives, asks, answers, out));
+            for bytes in [asks, answers] {
+                bytes.clear();
+                const KEPT_BYTES: usize = 64 << 10;
+                bytes.shrink_to(KEPT_BYTES);
+            }
+        }
+    }
+}

@@ -1,0 +1,158 @@
+//! What decides entries: the crate OmniPaxos, or, in a group of one, the durable end of the log.
+
+use super::entry::Entry;
+use super::log::{Handle, Log};
+use crate::contract::NodeId;
+use omnipaxos::ballot_leader_election::Ballot;
+use omnipaxos::messages::ballot_leader_election::{BLEMessage, HeartbeatMsg};
+use omnipaxos::messages::sequence_paxos::{PaxosMessage, PaxosMsg};
+use omnipaxos::{ClusterConfig, OmniPaxos, ServerConfig};
+use std::cell::RefCell;
+use std::rc::Rc;
+
+/// A message of the crate's.
+pub(super) type CrateMessage = omnipaxos::messages::Message<Entry>;
+
+/// Decides entries.
+pub(super) enum Agreement {
+    /// With others.
+    OmniPaxos(Box<OmniPaxos<Entry, Handle>>),
+    /// Alone: what is durable is decided. It leads in the ballot of its life.
+    Alone { ballot: Ballot },
+}
+
+impl std::fmt::Debug for Agreement {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str(match self {
+            Agreement::OmniPaxos(_) => "OmniPaxos",
+            Agreement::Alone { .. } => "Alone",
+        })
+    }
+}
+
+impl Agreement {
+    /// Takes up what the log holds.
+    ///
+    /// # Panics
+    /// When the configuration is none: a node number of 0, or a node that is not a member.
+    pub(super) fn new(
+        id: NodeId,
+        members: &[NodeId],
+        (configuration, resend_rounds): (u32, u64),
+        log: &Rc<RefCell<Log>>,
+    ) -> Agreement {
+        if members == [id] {
+            let ballot = Ballot::with(configuration, log.borrow().promise().n + 1, 0, u64::from(id));
+            return Agreement::Alone { ballot };
+        }
+        let cluster = ClusterConfig {
+            configuration_id: configuration,
+            nodes: members.iter().map(|member| u64::from(*member)).collect(),
+            flexible_quorum: None,
+        };
+        let server = ServerConfig {
+            pid: u64::from(id),
+            // A tick is a round of heartbeats.
+            election_tick_timeout: 1,
+            resend_message_tick_timeout: resend_rounds,
+            // An entry is a batch already.
+            batch_size: 1,
+            flush_batch_tick_timeout: u64::MAX,
+            buffer_size: 64,
+            ..ServerConfig::default()
+        };
+        let built = cluster.build_for_server(server, Handle(Rc::clone(log)));
+        Agreement::OmniPaxos(Box::new(built.expect("a group of several nodes, this one among them")))
+    }
+
+    /// The ballot in which this replica leads and may append.
+    pub(super) fn leads_in(&self, id: NodeId) -> Option<Ballot> {
+        match self {
+            Agreement::OmniPaxos(paxos) => {
+                (paxos.get_current_leader() == Some((u64::from(id), true))).then(|| paxos.get_promise())
+            }
+            Agreement::Alone { ballot } => Some(*ballot),
+        }
+    }
+
+    /// Whom this replica has promised to follow, if anybody.
+    pub(super) fn leader(&self) -> Option<NodeId> {
+        match self {
+            Agreement::OmniPaxos(paxos) => paxos.get_current_leader().map(|(leader, _)| leader as NodeId),
+            Agreement::Alone { ballot } => Some(ballot.pid as NodeId),
+        }
+    }
+
+    /// True when entries flow in the promised ballot.
+    pub(super) fn is_accepting(&self) -> bool {
+        match self {
+            Agreement::OmniPaxos(paxos) => paxos.get_current_leader().is_some_and(|(_, accepting)| accepting),
+            Agreement::Alone { .. } => true,
+        }
+    }
+
+    /// Appends an entry to a log that this replica leads.
+    pub(super) fn append(&mut self, log: &Rc<RefCell<Log>>, entry: Entry) {
+        match self {
+            // It refuses only while it is being reconfigured.
+            Agreement::OmniPaxos(paxos) => paxos.append(entry).expect("nothing reconfigures it"),
+            Agreement::Alone { .. } => log.borrow_mut().append(vec![entry]),
+        }
+    }
+
+    pub(super) fn handle(&mut self, id: NodeId, from: NodeId, message: PaxosMsg<Entry>) {
+        if let Agreement::OmniPaxos(paxos) = self {
+            let (from, to) = (u64::from(from), u64::from(id));
+            paxos.handle_incoming(CrateMessage::SequencePaxos(PaxosMessage { from, to, msg: message }));
+        }
+    }
+
+    pub(super) fn heartbeat(&mut self, id: NodeId, from: NodeId, message: HeartbeatMsg) {
+        if let Agreement::OmniPaxos(paxos) = self {
+            let (from, to) = (u64::from(from), u64::from(id));
+            paxos.handle_incoming(CrateMessage::BLE(BLEMessage { from, to, msg: message }));
+        }
+    }
+
+    /// A round of heartbeats is over.
+    pub(super) fn tick(&mut self) {
+        if let Agreement::OmniPaxos(paxos) = self {
+            paxos.tick();
+        }
+    }
+
+    /// Asks the leader to start over with this replica: something that it sent was lost.
+    pub(super) fn start_over_with(&mut self, leader: NodeId) {
+        if let Agreement::OmniPaxos(paxos) = self {
+            paxos.reconnected(u64::from(leader));
+        }
+    }
+
+    /// Tries to lead in a higher ballot.
+    pub(super) fn raise_ballot(&mut self) {
+        if let Agreement::OmniPaxos(paxos) = self {
+            paxos.try_become_leader();
+        }
+    }
+
+    /// Cuts off the log before an index, which must be decided, in this replica alone.
+    pub(super) fn cut_before(&mut self, log: &Rc<RefCell<Log>>, index: usize) {
+        match self {
+            // The crate's way to cut one replica's log: a snapshot that is empty and never sent.
+            Agreement::OmniPaxos(paxos) => {
+                let _ = paxos.snapshot(Some(index), true); // Refused when it is cut there already.
+            }
+            Agreement::Alone { .. } => {
+                use omnipaxos::storage::Storage;
+                let _ = Handle(Rc::clone(log)).set_compacted_idx(index);
+            }
+        }
+    }
+
+    /// Takes what is to be sent.
+    pub(super) fn take_messages(&mut self, messages: &mut Vec<CrateMessage>) {
+        if let Agreement::OmniPaxos(paxos) = self {
+            paxos.take_outgoing_messages(messages);
+        }
+    }
+}

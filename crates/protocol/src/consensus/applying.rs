@@ -1,0 +1,117 @@
+//! Applying: what is decided takes effect, in order, once.
+
+use super::agreement::Agreement;
+use super::log::Handle;
+use super::entry::{Entry, Proposer};
+use super::waiting::Proposal;
+use super::Replica;
+use crate::contract::{Effects, Trace};
+use kv::codec::Reader;
+use kv::table::WARMED_KEYS_MAX;
+use kv::{Command, Table};
+use omnipaxos::storage::Storage;
+use std::rc::Rc;
+
+impl Replica {
+    /// Applies every decided entry that is not applied yet, and answers whoever waits for it.
+    pub(super) fn apply(&mut self, effects: &mut Effects) {
+        let decided = self.decided();
+        let before = self.applied;
+        while self.applied < decided {
+            let Some(entry) = self.log.borrow().entry(self.applied) else { break };
+            let head = entry.head();
+            // Entries of different leaders may be out of the order of their times; the table's time never goes back.
+            self.time = self.time.max(head.time);
+            let proposal = self.proposal_of(self.applied, head.proposer, effects);
+            self.carry_out(&entry, proposal.as_ref(), effects);
+            self.applied += 1;
+            if let (Some(proposal), Some(leadership)) = (&proposal, &mut self.leadership)
+                && proposal.ballot == leadership.ballot
+            {
+                leadership.committed(proposal.proposed_us);
+            }
+        }
+        if self.applied > before {
+            effects.trace.push(Trace::Committed { offset: self.offset });
+        }
+    }
+
+    /// How many entries are decided. Alone, that is what is durable.
+    fn decided(&mut self) -> usize {
+        if let Some(Agreement::Alone { ballot }) = self.agreement {
+            let durable = self.log.borrow().durable_in(ballot);
+            if durable > self.applied {
+                let _ = Handle(Rc::clone(&self.log)).set_decided_idx(durable);
+            }
+        }
+        self.log.borrow().decided()
+    }
+
+    fn carry_out(&mut self, entry: &Entry, proposal: Option<&Proposal>, effects: &mut Effects) {
+        let mut askers = proposal.map(|proposal| proposal.askers.iter()).into_iter().flatten();
+        let mut reader = entry.commands();
+        let mut commands = Vec::with_capacity(WARMED_KEYS_MAX);
+        while next_commands(&mut reader, &self.table, &mut commands) {
+            for command in &commands {
+                self.offset += 1;
+                if let Some(Some((ticket, _))) = askers.next() {
+                    let start = effects.replies.len();
+                    let version = self.table.apply(command, self.offset, self.time, &mut effects.replies);
+                    effects.done(*ticket, start, version, self.offset);
+                } else {
+                    self.discarded.clear();
+                    self.table.apply(command, self.offset, self.time, &mut self.discarded);
+                }
+            }
+        }
+    }
+
+    /// The proposal that is the entry decided at an index, if this life of this replica made it. Proposals of which
+    /// it is now certain that they never will be decided are told so.
+    fn proposal_of(&mut self, index: usize, proposer: Proposer, effects: &mut Effects) -> Option<Proposal> {
+        let is_own = (proposer.node, proposer.life) == (self.id, self.life);
+        loop {
+            let proposal = self.proposals.pop_if(|proposal| {
+                // A later proposal of this replica stands in a log that the earlier one is not in; or something else
+                // has taken its place.
+                if is_own { proposal.batch <= proposer.batch } else { proposal.index <= index }
+            })?;
+            if is_own && proposal.batch == proposer.batch {
+                return Some(proposal);
+            }
+            let error = "LOST another leader's write was decided in its place; nothing was done, try again";
+            proposal.askers.iter().flatten().for_each(|(ticket, _)| effects.refuse(*ticket, error));
+        }
+    }
+
+    /// Proposals before an index that a copy of the table has skipped: nobody here will ever know.
+    pub(super) fn skip_proposals(&mut self, index: usize, effects: &mut Effects) {
+        while let Some(proposal) = self.proposals.pop_if(|proposal| proposal.index < index) {
+            for (ticket, _) in proposal.askers.into_iter().flatten() {
+                self.tell_unknown(ticket, effects);
+            }
+        }
+    }
+}
+
+/// Decodes the next commands and looks at what they need in memory, all at once; false when none are left.
+fn next_commands<'a>(reader: &mut Reader<'a>, table: &Table, commands: &mut Vec<Command<'a>>) -> bool {
+    commands.clear();
+    while commands.len() < WARMED_KEYS_MAX && !reader.is_empty() {
+        commands.push(Command::decode(reader).expect("entries are checked before they are kept"));
+    }
+    if commands.len() > 1 {
+        let mut keys: [&[u8]; WARMED_KEYS_MAX] = [&[]; WARMED_KEYS_MAX];
+        let mut places = keys.iter_mut();
+        for command in commands.iter() {
+            command.for_each_key(|key| {
+                if let Some(place) = places.next() {
+                    *place = key;
+                }
+            });
+        }
+        let missing = places.len();
+        table.warm(keys[..WARMED_KEYS_MAX - missing].iter().copied());
+    }
+    !commands.is_empty()
+}

@@ -1,0 +1,287 @@
+//! Copies of the table, for replicas that lack what is cut off from the log, sent in chunks while writes go on.
+//!
+//! A copy moves before the crate hears of the replica that needs it: a leader does not pass on the promise of a
+//! follower whose log ends before its own begins, and a follower does not pass on the question of a candidate that is
+//! so far behind. So the crate never meets a gap. Whoever installs a copy keeps what it has accepted behind it.
+//!
+//! A copy shows only what is decided, so anybody may send one to anybody. The receiver records it as it comes: until
+//! the whole of it is durable it says nothing that rests on it, and after a crash it has either the old state or the
+//! new one.
+
+use super::Replica;
+use super::message::Body;
+use super::record::{Change, Moment};
+use crate::contract::{Effects, NodeId, Now, Trace};
+use crate::planted::Fault;
+use kv::Table;
+use kv::table::SnapshotId;
+use std::collections::VecDeque;
+
+/// What a receiver answers when it needs no more.
+const WHOLE: u32 = u32::MAX;
+
+/// The sending side of a copy.
+#[derive(Debug)]
+pub(super) struct Sender {
+    to: NodeId,
+    transfer: u64,
+    moment: Moment,
+    /// None once all chunks are taken.
+    snapshot: Option<SnapshotId>,
+    /// Chunks that were sent and not acknowledged: links lose messages.
+    unacknowledged: VecDeque<(u32, Vec<u8>)>,
+    next: u32,
+    acknowledged: u32,
+    /// When the receiver last got on, and when something was last sent again.
+    progress_us: u64,
+    repeated_us: u64,
+    is_begun: bool,
+    /// The receiver has installed it. The log is kept from its moment on until the receiver has joined.
+    is_delivered: bool,
+}
+
+/// The receiving side: a table of its own, filled beside the one in use.
+#[derive(Debug)]
+pub(super) struct Receiver {
+    from: NodeId,
+    transfer: u64,
+    moment: Moment,
+    next: u32,
+    table: Table,
+}
+
+impl Replica {
+    /// Whether a peer can go on only with a copy: what it needs is cut off, or too much to send as one message.
+    pub(super) fn must_copy(&self, to: NodeId, from_index: usize, decided: usize) -> bool {
+        let log = self.log.borrow();
+        if from_index < log.base() {
+            return true;
+        }
+        let has_copy = self.senders.iter().any(|sender| sender.to == to && sender.is_delivered);
+        !has_copy && from_index < decided && log.bytes() > self.timing.sync_bytes_max && {
+            log.bytes_from(from_index) > self.timing.sync_bytes_max
+        }
+    }
+
+    /// Begins to send a copy, unless one is under way.
+    pub(super) fn begin_copy(&mut self, now: Now, to: NodeId, why: &'static str, effects: &mut Effects) {
+        if self.senders.iter().any(|sender| sender.to == to && !sender.is_delivered) {
+            return;
+        }
+        self.abandon_copies(|sender| sender.to == to, effects);
+        self.transfers += 1;
+        let mut moment = self.moment();
+        if self.options.planted.has(Fault::SnapshotIndexOffByOne) {
+            moment.index = moment.index.saturating_sub(1);
+        }
+        self.counters.copies_sent += 1;
+        effects.trace.push(Trace::FullResync { follower: to, offset: moment.offset, why });
+        self.senders.push(Sender {
+            to,
+            transfer: self.transfers,
+            moment,
+            snapshot: Some(self.table.begin_snapshot()),
+            unacknowledged: VecDeque::new(),
+            next: 0,
+            acknowledged: 0,
+            progress_us: now.monotonic_us,
+            repeated_us: now.monotonic_us,
+            is_begun: false,
+            is_delivered: false,
+        });
+    }
+
+    /// The moment that the table shows now.
+    pub(super) fn moment(&self) -> Moment {
+        let floor = self.table.version_floor();
+        Moment { index: self.applied as u64, offset: self.offset, time: self.time, floor }
+    }
+
+    /// Sends what the receivers of copies can take.
+    pub(super) fn advance_copies(&mut self, now: Now, effects: &mut Effects) {
+        for mut sender in std::mem::take(&mut self.senders) {
+            self.advance_copy(now, &mut sender, effects);
+            self.senders.push(sender);
+        }
+    }
+
+    fn advance_copy(&mut self, now: Now, sender: &mut Sender, effects: &mut Effects) {
+        let Sender { to, transfer, moment, .. } = *sender;
+        let again = !sender.is_delivered && now.ms_since(sender.repeated_us) >= self.timing.silence_ms;
+        if !sender.is_begun || again && sender.acknowledged == 0 {
+            sender.is_begun = true;
+            self.send(to, Body::CopyBegin { transfer, moment }, effects);
+        }
+        if again {
+            sender.repeated_us = now.monotonic_us;
+            for (index, chunk) in &sender.unacknowledged {
+                self.send(to, Body::CopyChunk { transfer, index: *index, chunk }, effects);
+            }
+        }
+        while let Some(snapshot) = sender.snapshot
+            && sender.unacknowledged.len() < self.timing.chunk_window as usize
+        {
+            let mut chunk = Vec::new();
+            let more = self.table.snapshot_chunk(snapshot, self.timing.chunk_bytes, &mut chunk);
+            if !chunk.is_empty() {
+                let index = sender.next;
+                self.send(to, Body::CopyChunk { transfer, index, chunk: &chunk }, effects);
+                sender.unacknowledged.push_back((index, chunk));
+                sender.next += 1;
+            }
+            if !more {
+                self.table.end_snapshot(snapshot);
+                sender.snapshot = None;
+                self.send(to, Body::CopyEnd { transfer, chunks: sender.next }, effects);
+            }
+        }
+        if again && sender.snapshot.is_none() {
+            self.send(to, Body::CopyEnd { transfer, chunks: sender.next }, effects);
+        }
+    }
+
+    /// The receiver of a copy says how far it is.
+    pub(super) fn copy_progress(&mut self, now: Now, from: NodeId, transfer: u64, next: u32, effects: &mut Effects) {
+        let fits = |sender: &&mut Sender| sender.to == from && sender.transfer == transfer;
+        let Some(sender) = self.senders.iter_mut().find(fits) else { return };
+        if next == WHOLE {
+            sender.is_delivered = true;
+            sender.progress_us = now.monotonic_us;
+            sender.unacknowledged.clear();
+            if let Some(snapshot) = sender.snapshot.take() {
+                self.table.end_snapshot(snapshot);
+            }
+        } else if next < sender.acknowledged {
+            // It has forgotten what it had: it was started again.
+            self.abandon_copies(|sender| sender.to == from && sender.transfer == transfer, effects);
+        } else if next > sender.acknowledged && next <= sender.next {
+            sender.acknowledged = next;
+            sender.progress_us = now.monotonic_us;
+            sender.repeated_us = now.monotonic_us;
+            while sender.unacknowledged.pop_front_if(|(index, _)| *index < next).is_some() {}
+        }
+    }
+
+    /// The log goes on with a replica: the copy that it got, if it did, has served.
+    pub(super) fn copy_was_of_use(&mut self, to: NodeId) {
+        self.senders.retain(|sender| sender.to != to || !sender.is_delivered);
+    }
+
+    /// Gives up copies whose receivers do not get on.
+    pub(super) fn abandon_stuck_copies(&mut self, now: Now, effects: &mut Effects) {
+        let patience_ms = 10 * self.timing.silence_ms;
+        self.abandon_copies(|sender| now.ms_since(sender.progress_us) > patience_ms, effects);
+    }
+
+    pub(super) fn abandon_copies(&mut self, which: impl Fn(&Sender) -> bool, effects: &mut Effects) {
+        let (given_up, kept) = std::mem::take(&mut self.senders).into_iter().partition(|sender| which(sender));
+        self.senders = kept;
+        let given_up: Vec<Sender> = given_up;
+        for sender in given_up {
+            if let Some(snapshot) = sender.snapshot {
+                self.table.end_snapshot(snapshot);
+            }
+            if !sender.is_delivered {
+                let why = "its receiver does not get on, or something newer has come";
+                effects.trace.push(Trace::ResyncAbandoned { follower: sender.to, why });
+            }
+        }
+    }
+
+    /// Nothing is cut off that somebody needs who just gets a copy.
+    pub(super) fn kept_for_copies(&self) -> usize {
+        self.senders.iter().map(|sender| sender.moment.index as usize).min().unwrap_or(usize::MAX)
+    }
+
+    // Receiving.
+
+    pub(super) fn copy_begins(
+        &mut self,
+        now: Now,
+        from: NodeId,
+        transfer: u64,
+        moment: Moment,
+        effects: &mut Effects,
+    ) {
+        if moment.index as usize <= self.applied {
+            return self.send(from, Body::CopyProgress { transfer, next: WHOLE }, effects);
+        }
+        let is_busy = self.receiver.as_ref().is_some_and(|receiver| {
+            let same = receiver.from == from && receiver.transfer == transfer;
+            let is_live = self.link(receiver.from).is_some_and(|link| link.is_live(now, self.timing.silence_ms));
+            same || is_live && receiver.from != from && receiver.moment.index >= moment.index
+        });
+        if is_busy {
+            return;
+        }
+        self.log.borrow_mut().record(vec![Change::CopyBegin(moment)]);
+        self.receiver = Some(Receiver { from, transfer, moment, next: 0, table: Table::new(self.seed) });
+    }
+
+    pub(super) fn copy_chunk(
+        &mut self,
+        _now: Now,
+        from: NodeId,
+        (transfer, index): (u64, u32),
+        chunk: &[u8],
+        effects: &mut Effects,
+    ) {
+        let Some(receiver) = self.receiver.as_mut().filter(|it| it.from == from && it.transfer == transfer) else {
+            let next = if self.installed_transfer == (from, transfer) { WHOLE } else { 0 };
+            return self.send(from, Body::CopyProgress { transfer, next }, effects);
+        };
+        if index == receiver.next {
+            if receiver.table.install(chunk).is_err() {
+                self.receiver = None;
+                return effects.trace.push(Trace::Rejected { peer: from, why: "a copy that cannot be read" });
+            }
+            receiver.next += 1;
+            self.log.borrow_mut().record(vec![Change::CopyChunk(chunk.to_vec())]);
+        }
+        let next = receiver.next;
+        self.send(from, Body::CopyProgress { transfer, next }, effects);
+    }
+
+    pub(super) fn copy_ends(&mut self, from: NodeId, transfer: u64, chunks: u32, effects: &mut Effects) {
+        let is_whole = |it: &Receiver| it.from == from && it.transfer == transfer && it.next == chunks;
+        if let Some(receiver) = self.receiver.take_if(|receiver| is_whole(receiver)) {
+            if receiver.moment.index as usize > self.applied {
+                self.install(receiver, effects);
+            }
+            self.installed_transfer = (from, transfer);
+            return self.send(from, Body::CopyProgress { transfer, next: WHOLE }, effects);
+        }
+        let next = match &self.receiver {
+            _ if self.installed_transfer == (from, transfer) => WHOLE,
+            Some(receiver) if receiver.from == from && receiver.transfer == transfer => receiver.next,
+            _ => 0,
+        };
+        self.send(from, Body::CopyProgress { transfer, next }, effects);
+    }
+
+    /// Swaps the copy in whole, and lets the crate begin anew with the log that is left behind it.
+    fn install(&mut self, receiver: Receiver, effects: &mut Effects) {
+        let Receiver { moment, table, .. } = receiver;
+        self.abandon_copies(|_| true, effects); // They show the table that is thrown away, as does a checkpoint.
+        self.checkpoint = None;
+        self.put_in_place(table, moment);
+        self.log.borrow_mut().record(vec![Change::CopyEnd]);
+        self.skip_proposals(self.applied, effects);
+        self.counters.copies_installed += 1;
+        let keys = self.table.len() as u64;
+        effects.trace.push(Trace::Installed { offset: moment.offset, keys });
+        self.leadership = None;
+        self.give_up_requests(effects);
+        self.begin_agreement();
+    }
+
+    /// The table and the log's beginning are those of a copy from now on.
+    pub(super) fn put_in_place(&mut self, mut table: Table, moment: Moment) {
+        table.set_version_floor(moment.floor);
+        self.table = table;
+        self.applied = moment.index as usize;
+        self.offset = moment.offset;
+        self.time = self.time.max(moment.time);
+        self.log.borrow_mut().installed(moment);
+    }
+}

@@ -1,0 +1,120 @@
+//! Entries of the log: one is a batch, all that one turn of a leader ordered.
+//!
+//! An entry is encoded once, by its proposer, and shared from then on: a copy of it is a reference count. Its head
+//! says who proposed it and when; behind it stand the commands. An entry without commands changes nothing: a
+//! leader orders one to renew its lease.
+
+use kv::codec::{Malformed, Reader, Writer};
+use kv::{Command, UnixMs};
+use omnipaxos::storage;
+use std::sync::Arc;
+
+use crate::contract::NodeId;
+
+/// Who proposed an entry: names it among all that were ever proposed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Proposer {
+    /// The node.
+    pub node: NodeId,
+    /// Which of its lives: it counts its proposals anew in each.
+    pub life: u64,
+    /// Which of its proposals in this life.
+    pub batch: u64,
+}
+
+/// What stands at the beginning of an entry.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Head {
+    /// Who proposed it.
+    pub proposer: Proposer,
+    /// The proposer's time: what the expiry of its commands is measured by.
+    pub time: UnixMs,
+    /// How many commands it holds.
+    pub count: u32,
+}
+
+const HEAD_BYTES: usize = 2 + 8 + 8 + 8 + 4;
+
+/// One entry of the log, shared by all who hold it.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Entry(Arc<[u8]>);
+
+impl Entry {
+    /// An entry of commands that are encoded one behind the other.
+    pub fn new(head: Head, commands: &[u8]) -> Entry {
+        let mut bytes = Vec::with_capacity(HEAD_BYTES + commands.len());
+        bytes.put_u16(head.proposer.node);
+        bytes.put_u64(head.proposer.life);
+        bytes.put_u64(head.proposer.batch);
+        bytes.put_u64(head.time);
+        bytes.put_u32(head.count);
+        bytes.extend_from_slice(commands);
+        Entry(bytes.into())
+    }
+
+    /// The entry with these bytes. Every command in it is read once here, so that a replica never meets one that
+    /// cannot be.
+    ///
+    /// # Errors
+    /// [`Malformed`] when the bytes are no entry.
+    pub fn decode(bytes: &[u8]) -> Result<Entry, Malformed> {
+        let mut reader = Reader::new(bytes);
+        let head = take_head(&mut reader)?;
+        for _ in 0..head.count {
+            if !Command::decode(&mut reader)?.is_write() {
+                return Err(Malformed("an entry orders what is not a write"));
+            }
+        }
+        if !reader.is_empty() {
+            return Err(Malformed("bytes behind an entry's last command"));
+        }
+        Ok(Entry(bytes.into()))
+    }
+
+    /// The encoded entry.
+    pub fn bytes(&self) -> &[u8] {
+        &self.0
+    }
+
+    /// Its head.
+    pub fn head(&self) -> Head {
+        take_head(&mut Reader::new(&self.0)).expect("an entry is made whole")
+    }
+
+    /// Its commands, one behind the other.
+    pub(super) fn commands(&self) -> Reader<'_> {
+        Reader::new(&self.0[HEAD_BYTES..])
+    }
+}
+
+fn take_head(reader: &mut Reader<'_>) -> Result<Head, Malformed> {
+    let proposer = Proposer { node: reader.u16()?, life: reader.u64()?, batch: reader.u64()? };
+    Ok(Head { proposer, time: reader.u64()?, count: reader.u32()? })
+}
+
+impl std::fmt::Debug for Entry {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(formatter, "{:?}", self.head())
+    }
+}
+
+impl storage::Entry for Entry {
+    type Snapshot = Nothing;
+}
+
+/// The crate's own snapshots hold nothing and are never sent: state moves by messages of ours (see `transfer`). What
+/// the crate offers for them, cutting off the beginning of one replica's log alone, is what is used.
+#[derive(Clone, Copy, Debug)]
+pub struct Nothing;
+
+impl storage::Snapshot<Entry> for Nothing {
+    fn create(_: &[Entry]) -> Nothing {
+        Nothing
+    }
+
+    fn merge(&mut self, _: Nothing) {}
+
+    fn use_snapshots() -> bool {
+        false
+    }
+}

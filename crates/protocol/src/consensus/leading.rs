@@ -1,0 +1,165 @@
+//! Leading: taking over, waiting for the old leader's lease to end, proposing, and keeping a lease of one's own.
+
+use super::entry::{Entry, Head, Proposer};
+use super::options::Lease;
+use super::waiting::{Proposal, Standing};
+use super::Replica;
+use crate::contract::{Effects, Now, Trace};
+use crate::planted::Fault;
+use kv::Command;
+use omnipaxos::ballot_leader_election::Ballot;
+
+/// A ballot in which this replica leads.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Leadership {
+    /// The ballot.
+    pub(super) ballot: Ballot,
+    /// The end of the log that was taken over: nothing is answered before all of it is applied.
+    pub(super) inherited: usize,
+    /// Nothing is appended before: an older leader may still be answering reads without asking anybody.
+    pub(super) appends_from_us: u64,
+    /// When the newest entry was proposed that was proposed in this ballot and is committed.
+    leased_from_us: Option<u64>,
+    /// When the newest entry of this ballot was proposed.
+    proposed_us: Option<u64>,
+    /// For a planted fault: whether there was a lease at the last tick.
+    pub(super) leased_at_tick: bool,
+}
+
+impl Leadership {
+    /// True while the lease lasts, at this very moment.
+    pub(super) fn is_leased(&self, now: Now, lease_ms: u64) -> bool {
+        self.leased_from_us.is_some_and(|from_us| now.monotonic_us < from_us + lease_ms * 1000)
+    }
+
+    /// An entry of this ballot is committed.
+    pub(super) fn committed(&mut self, proposed_us: u64) {
+        self.leased_from_us = self.leased_from_us.max(Some(proposed_us));
+    }
+}
+
+impl Replica {
+    /// Looks whether something that has just happened made this replica a leader, or one no more.
+    pub(super) fn look_at_leadership(&mut self, effects: &mut Effects) {
+        let Some(agreement) = &self.agreement else { return };
+        let leads = agreement.leads_in(self.id);
+        let promise = self.log.borrow().promise();
+        if leads == self.leadership.map(|leadership| leadership.ballot) && promise == self.told_promise {
+            return;
+        }
+        let offset = self.log.borrow().end_offset();
+        if leads != self.leadership.map(|leadership| leadership.ballot) {
+            self.leadership = None;
+            self.give_up_requests(effects);
+            if let Some(ballot) = leads {
+                self.take_over(ballot);
+                effects.trace.push(Trace::Role { role: "leader", epoch: u64::from(ballot.n), offset });
+            }
+        }
+        if promise != self.told_promise {
+            self.told_promise = promise;
+            if leads.is_none() {
+                let role = if promise.pid == u64::from(self.id) { "candidate" } else { "follower" };
+                effects.trace.push(Trace::Role { role, epoch: u64::from(promise.n), offset });
+            }
+        }
+    }
+
+    fn take_over(&mut self, ballot: Ballot) {
+        let log = self.log.borrow();
+        let Lease::Log = self.options.lease else {
+            self.leadership = Some(Leadership::new(ballot, log.end(), 0));
+            return;
+        };
+        // Every entry that an older leader's lease can rest on is in this log, and came here after it was proposed.
+        // So the newest of those leases ends, at the latest, a lease after the newest entry came.
+        let wait_us = (self.timing.lease_ms + self.timing.lease_margin_ms) * 1000;
+        let nobody_led = log.changed_us() == 0 || self.links.is_empty();
+        let serves_early = self.options.planted.has(Fault::NewLeaderServesEarly);
+        let appends_from_us = if nobody_led || serves_early { 0 } else { log.changed_us() + wait_us };
+        self.leadership = Some(Leadership::new(ballot, log.end(), appends_from_us));
+        drop(log);
+        for link in &mut self.links {
+            link.refusals = (Ballot::default(), 0);
+        }
+    }
+
+    /// Appends what this turn brought; without a write, an empty entry if the lease needs one.
+    pub(super) fn propose(&mut self, now: Now) {
+        if self.standing(now) != Standing::Leads {
+            return;
+        }
+        self.order_purge(now);
+        if !self.builder_askers.is_empty() || self.needs_renewal(now) {
+            self.seal(now);
+        }
+    }
+
+    /// Closes the batch that is being built, and appends it.
+    pub(super) fn seal(&mut self, now: Now) {
+        let (Some(agreement), Some(leadership)) = (&mut self.agreement, &mut self.leadership) else { return };
+        let batch = self.proposals.last + 1;
+        let head = Head {
+            proposer: Proposer { node: self.id, life: self.life, batch },
+            time: now.unix_ms.max(self.time),
+            count: self.builder_askers.len() as u32,
+        };
+        let entry = Entry::new(head, &self.builder);
+        let proposal = Proposal {
+            batch,
+            index: self.log.borrow().end(),
+            ballot: leadership.ballot,
+            proposed_us: now.monotonic_us,
+            bytes: entry.bytes().len(),
+            askers: std::mem::take(&mut self.builder_askers),
+        };
+        self.builder.clear();
+        self.proposals.push(proposal);
+        leadership.proposed_us = Some(now.monotonic_us);
+        self.is_read = false;
+        agreement.append(&self.log, entry);
+    }
+
+    /// Whether an empty entry is to be appended: the first of a ballot, so that it can be read; later ones while there
+    /// are readers, in time for them not to notice.
+    fn needs_renewal(&self, now: Now) -> bool {
+        let Some(leadership) = &self.leadership else { return false };
+        if self.links.is_empty() {
+            return false;
+        }
+        match leadership.proposed_us {
+            None => true,
+            Some(proposed_us) => {
+                self.options.lease == Lease::Log
+                    && self.is_read
+                    && now.monotonic_us >= proposed_us + self.timing.lease_ms * 500
+            }
+        }
+    }
+
+    /// Removes keys whose deadline has passed: an entry as any other, so that replicas agree.
+    fn order_purge(&mut self, now: Now) {
+        const KEYS_MAX: usize = 1000;
+        if self.purge_batch > self.proposals.settled() {
+            return;
+        }
+        if let Some(until) = self.table.purge_until(now.unix_ms.max(self.time), KEYS_MAX) {
+            Command::Purge { until }.encode(&mut self.builder);
+            self.builder_askers.push(None);
+            self.purge_batch = self.proposals.last + 1;
+        }
+    }
+}
+
+impl Leadership {
+    fn new(ballot: Ballot, inherited: usize, appends_from_us: u64) -> Leadership {
+        Leadership {
+            ballot,
+            inherited,
+            appends_from_us,
+            leased_from_us: None,
+            proposed_us: None,
+            leased_at_tick: false,
+        }
+    }
+}

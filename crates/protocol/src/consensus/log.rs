@@ -1,0 +1,409 @@
+//! The log: what the crate's storage trait asks for, in memory, and the record of every change.
+//!
+//! The crate owns its storage, but the replica has to read the log and to take the records, so the crate gets a
+//! [`Handle`]. Nothing here can fail: if the node's log on disk fails, the node stops.
+
+use super::entry::{Entry, Nothing};
+use super::record::{Change, Moment};
+use crate::planted::{Fault, Planted};
+use kv::Version;
+use omnipaxos::ballot_leader_election::Ballot;
+use omnipaxos::storage::{StopSign, Storage, StorageOp, StorageResult};
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::rc::Rc;
+
+#[derive(Debug)]
+struct Slot {
+    entry: Entry,
+    /// How many commands the history holds up to and with this entry.
+    offset: Version,
+}
+
+/// What was accepted when a record was made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Mark {
+    record: u64,
+    round: Ballot,
+    index: usize,
+}
+
+/// A replica's log and what else it must not forget.
+#[derive(Debug, Default)]
+pub(super) struct Log {
+    promise: Ballot,
+    round: Ballot,
+    decided: usize,
+    /// Entries before this index are cut off.
+    base: usize,
+    base_offset: Version,
+    slots: VecDeque<Slot>,
+    bytes: usize,
+    /// The time, for the next field.
+    pub(super) now_us: u64,
+    /// When entries last came here, on this replica's clock. 0: there were never any.
+    changed_us: u64,
+    /// Changes that are not told to the node yet: those of a record belong together.
+    untold: Vec<Vec<Change>>,
+    /// The number of the last record.
+    recorded: u64,
+    /// The last record that holds a promise.
+    promise_record: u64,
+    /// True when `decided` has grown since it was last recorded. It is only known sooner by that, never known
+    /// wrongly without, so it waits for another record.
+    decided_untold: bool,
+    marks: VecDeque<Mark>,
+    durable: u64,
+    durable_accepted: Mark,
+    planted: Planted,
+}
+
+impl Log {
+    pub(super) fn new(planted: Planted) -> Log {
+        Log { planted, ..Log::default() }
+    }
+
+    pub(super) fn promise(&self) -> Ballot {
+        self.promise
+    }
+
+    /// How many entries are decided and held. What is known to be decided and is not here yet does not count.
+    pub(super) fn decided(&self) -> usize {
+        self.decided.min(self.end())
+    }
+
+    /// The index of the first entry that is held.
+    pub(super) fn base(&self) -> usize {
+        self.base
+    }
+
+    /// The index behind the last entry.
+    pub(super) fn end(&self) -> usize {
+        self.base + self.slots.len()
+    }
+
+    pub(super) fn accepted_round(&self) -> Ballot {
+        self.round
+    }
+
+    /// How many commands the history holds up to the last entry.
+    pub(super) fn end_offset(&self) -> Version {
+        self.slots.back().map_or(self.base_offset, |slot| slot.offset)
+    }
+
+    /// The index behind the entry that holds the command with this number; at most [`Log::end`].
+    pub(super) fn index_of(&self, offset: Version) -> usize {
+        if offset <= self.base_offset {
+            return self.base;
+        }
+        self.end().min(self.base + self.slots.partition_point(|slot| slot.offset < offset) + 1)
+    }
+
+    /// Bytes of all entries that are held.
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Bytes of the entries from an index on. O(entries).
+    pub(super) fn bytes_from(&self, index: usize) -> usize {
+        let skipped = index.saturating_sub(self.base);
+        self.slots.iter().skip(skipped).map(|slot| slot.entry.bytes().len()).sum()
+    }
+
+    pub(super) fn entry(&self, index: usize) -> Option<Entry> {
+        Some(self.slots.get(index.checked_sub(self.base)?)?.entry.clone())
+    }
+
+    pub(super) fn entries_from(&self, index: usize) -> Vec<Entry> {
+        let skipped = index.saturating_sub(self.base);
+        self.slots.iter().skip(skipped).map(|slot| slot.entry.clone()).collect()
+    }
+
+    /// The lowest index at which the log can be cut so that at most so many bytes are left.
+    pub(super) fn cut_for(&self, bytes_max: usize) -> usize {
+        let mut left = self.bytes;
+        let too_many = self.slots.iter().take_while(|slot| {
+            let is_too_much = left > bytes_max;
+            left -= slot.entry.bytes().len();
+            is_too_much
+        });
+        self.base + too_many.count()
+    }
+
+    pub(super) fn changed_us(&self) -> u64 {
+        self.changed_us
+    }
+
+    // Records.
+
+    pub(super) fn recorded(&self) -> u64 {
+        self.recorded
+    }
+
+    pub(super) fn promise_record(&self) -> u64 {
+        self.promise_record
+    }
+
+    /// What has been accepted durably in a ballot: so many entries.
+    pub(super) fn durable_in(&self, ballot: Ballot) -> usize {
+        if self.durable_accepted.round == ballot { self.durable_accepted.index } else { 0 }
+    }
+
+    /// Everything up to this record is durable.
+    pub(super) fn durable(&mut self, record: u64) {
+        self.durable = self.durable.max(record.min(self.recorded));
+        while let Some(mark) = self.marks.pop_front_if(|mark| mark.record <= self.durable) {
+            self.durable_accepted = mark;
+        }
+    }
+
+    /// Makes a record of changes that have been carried out, and returns its number.
+    pub(super) fn record(&mut self, mut changes: Vec<Change>) -> u64 {
+        self.recorded += 1;
+        for change in &changes {
+            match change {
+                Change::Promise(_) => self.promise_record = self.recorded,
+                Change::Decided(_) => self.decided_untold = false,
+                _ => {}
+            }
+        }
+        if self.decided_untold {
+            self.decided_untold = false;
+            changes.push(Change::Decided(self.decided as u64));
+        }
+        let mark = Mark { record: self.recorded, round: self.round, index: self.end() };
+        let newest = self.marks.back().unwrap_or(&self.durable_accepted);
+        if (newest.round, newest.index) != (mark.round, mark.index) {
+            self.marks.push_back(mark);
+        }
+        self.untold.push(changes);
+        self.recorded
+    }
+
+    /// Records what is known to be decided, if that waits for a record.
+    pub(super) fn record_decided(&mut self) {
+        if self.decided_untold {
+            self.record(Vec::new());
+        }
+    }
+
+    /// Takes the records made since the last time, in order.
+    pub(super) fn take_records(&mut self) -> Vec<Vec<Change>> {
+        std::mem::take(&mut self.untold)
+    }
+
+    // Changes.
+
+    /// Carries a change out that a record tells, when the replica starts.
+    pub(super) fn replay(&mut self, change: Change) {
+        match change {
+            Change::Promise(ballot) => self.promise = ballot,
+            Change::Accepted(ballot) => self.round = ballot,
+            Change::Decided(index) => self.decided = self.decided.max(index as usize),
+            Change::Append(entries) => self.push(entries),
+            Change::Replace(from, entries) => self.replace(from as usize, entries),
+            Change::Life { .. }
+            | Change::Peer { .. }
+            | Change::CopyBegin(_)
+            | Change::CopyChunk(_)
+            | Change::CopyEnd => {}
+        }
+    }
+
+    /// All that was replayed is durable: it was read.
+    pub(super) fn replayed(&mut self) {
+        self.durable_accepted = Mark { record: 0, round: self.round, index: self.end() };
+    }
+
+    /// Appends entries and makes a record of it.
+    pub(super) fn append(&mut self, entries: Vec<Entry>) {
+        self.push(entries.clone());
+        self.record(vec![Change::Append(entries)]);
+    }
+
+    fn push(&mut self, entries: Vec<Entry>) {
+        if !entries.is_empty() {
+            self.changed_us = self.now_us;
+        }
+        for entry in entries {
+            self.bytes += entry.bytes().len();
+            let offset = self.end_offset() + Version::from(entry.head().count);
+            self.slots.push_back(Slot { entry, offset });
+        }
+    }
+
+    fn replace(&mut self, from: usize, entries: Vec<Entry>) {
+        while self.end() > from.max(self.base) {
+            let cut = self.slots.pop_back();
+            self.bytes -= cut.map_or(0, |slot| slot.entry.bytes().len());
+        }
+        self.push(entries);
+    }
+
+    fn cut_before(&mut self, index: usize) {
+        while self.base < index
+            && let Some(slot) = self.slots.pop_front()
+        {
+            self.base += 1;
+            self.base_offset = slot.offset;
+            self.bytes -= slot.entry.bytes().len();
+        }
+    }
+
+    /// A copy of the table has replaced what the log's beginning would have made of it. What is held behind the
+    /// copy's moment stays: it may be needed to decide it.
+    pub(super) fn installed(&mut self, moment: Moment) {
+        let index = moment.index as usize;
+        let kept = self.entries_from(index);
+        let had_all = index <= self.end();
+        self.slots.clear();
+        self.bytes = 0;
+        self.base = index;
+        self.base_offset = moment.offset;
+        self.decided = self.decided.max(index);
+        self.changed_us = self.now_us;
+        if had_all {
+            self.push(kept);
+        }
+    }
+
+    fn set_promise(&mut self, ballot: Ballot) {
+        self.promise = ballot;
+        if !self.planted.has(Fault::VoteNotPersisted) {
+            self.record(vec![Change::Promise(ballot)]);
+        }
+    }
+
+    fn carry_out(&mut self, operation: StorageOp<Entry>) -> Option<Change> {
+        let change = match operation {
+            StorageOp::AppendEntry(entry) => Change::Append(vec![entry]),
+            StorageOp::AppendEntries(entries) => Change::Append(entries),
+            StorageOp::AppendOnPrefix(from, entries) => Change::Replace(from as u64, entries),
+            StorageOp::SetPromise(ballot) => Change::Promise(ballot),
+            StorageOp::SetAcceptedRound(ballot) => Change::Accepted(ballot),
+            StorageOp::SetDecidedIndex(index) => Change::Decided(index as u64),
+            // What is cut off in memory is still in the records: they are cut by checkpoints.
+            StorageOp::SetCompactedIdx(index) => {
+                self.cut_before(index);
+                return None;
+            }
+            // Reconfiguration is not built yet, and cutting is done above.
+            StorageOp::Trim(_) | StorageOp::SetStopsign(_) | StorageOp::SetSnapshot(_) => return None,
+        };
+        self.replay(change.clone());
+        Some(change)
+    }
+}
+
+/// The log as the crate's storage.
+#[derive(Clone, Debug)]
+pub(super) struct Handle(pub(super) Rc<RefCell<Log>>);
+
+impl Storage<Entry> for Handle {
+    fn write_atomically(&mut self, operations: Vec<StorageOp<Entry>>) -> StorageResult<()> {
+        let mut log = self.0.borrow_mut();
+        let changes: Vec<Change> =
+            operations.into_iter().filter_map(|operation| log.carry_out(operation)).collect();
+        if !changes.is_empty() {
+            log.record(changes);
+        }
+        Ok(())
+    }
+
+    fn append_entry(&mut self, entry: Entry) -> StorageResult<()> {
+        self.append_entries(vec![entry])
+    }
+
+    fn append_entries(&mut self, entries: Vec<Entry>) -> StorageResult<()> {
+        if !entries.is_empty() {
+            self.0.borrow_mut().append(entries);
+        }
+        Ok(())
+    }
+
+    fn append_on_prefix(&mut self, from: usize, entries: Vec<Entry>) -> StorageResult<()> {
+        self.write_atomically(vec![StorageOp::AppendOnPrefix(from, entries)])
+    }
+
+    fn set_promise(&mut self, ballot: Ballot) -> StorageResult<()> {
+        let mut log = self.0.borrow_mut();
+        if log.promise != ballot {
+            log.set_promise(ballot);
+        }
+        Ok(())
+    }
+
+    fn set_decided_idx(&mut self, index: usize) -> StorageResult<()> {
+        let mut log = self.0.borrow_mut();
+        log.decided = index;
+        log.decided_untold = true;
+        Ok(())
+    }
+
+    fn get_decided_idx(&self) -> StorageResult<usize> {
+        Ok(self.0.borrow().decided())
+    }
+
+    fn set_accepted_round(&mut self, ballot: Ballot) -> StorageResult<()> {
+        self.write_atomically(vec![StorageOp::SetAcceptedRound(ballot)])
+    }
+
+    fn get_accepted_round(&self) -> StorageResult<Option<Ballot>> {
+        let round = self.0.borrow().round;
+        Ok((round != Ballot::default()).then_some(round))
+    }
+
+    fn get_entries(&self, from: usize, to: usize) -> StorageResult<Vec<Entry>> {
+        let log = self.0.borrow();
+        if from < log.base || to > log.end() {
+            return Ok(Vec::new());
+        }
+        Ok(log.slots.range(from - log.base..to - log.base).map(|slot| slot.entry.clone()).collect())
+    }
+
+    fn get_log_len(&self) -> StorageResult<usize> {
+        Ok(self.0.borrow().slots.len())
+    }
+
+    fn get_suffix(&self, from: usize) -> StorageResult<Vec<Entry>> {
+        let log = self.0.borrow();
+        // The crate would take an empty answer for an empty log and go on wrongly: whoever needs what is cut off
+        // gets a copy of the table instead, and the crate is never asked.
+        assert!(from >= log.base, "entries from {from} are asked for, which are cut off before {}", log.base);
+        Ok(log.entries_from(from))
+    }
+
+    fn get_promise(&self) -> StorageResult<Option<Ballot>> {
+        let promise = self.0.borrow().promise;
+        Ok((promise != Ballot::default()).then_some(promise))
+    }
+
+    fn set_stopsign(&mut self, _: Option<StopSign>) -> StorageResult<()> {
+        Ok(())
+    }
+
+    fn get_stopsign(&self) -> StorageResult<Option<StopSign>> {
+        Ok(None)
+    }
+
+    fn trim(&mut self, index: usize) -> StorageResult<()> {
+        self.set_compacted_idx(index)
+    }
+
+    fn set_compacted_idx(&mut self, index: usize) -> StorageResult<()> {
+        self.0.borrow_mut().cut_before(index);
+        Ok(())
+    }
+
+    fn get_compacted_idx(&self) -> StorageResult<usize> {
+        Ok(self.0.borrow().base)
+    }
+
+    fn set_snapshot(&mut self, _: Option<Nothing>) -> StorageResult<()> {
+        Ok(())
+    }
+
+    fn get_snapshot(&self) -> StorageResult<Option<Nothing>> {
+        Ok(None)
+    }
+}

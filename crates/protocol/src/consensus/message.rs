@@ -1,0 +1,398 @@
+//! What replicas say to each other: the crate's messages in a form of our own, and ours.
+//!
+//! The crate assumes links that lose messages only together with everything behind them, and never bring one twice,
+//! late or after a restart. [`Envelope`] makes such links of any network: see `links`. Of the crate's kinds of
+//! message those that nobody ever sends here have no encoding: forwarded proposals, compaction, stop-signs.
+
+use super::entry::Entry;
+use super::record::{
+    INDEX_MAX, Moment, put_ballot, put_entries, put_moment, take_ballot, take_entries, take_moment,
+};
+use kv::codec::{Malformed, Reader, Writer};
+use omnipaxos::ballot_leader_election::Ballot;
+use omnipaxos::messages::ballot_leader_election::{HeartbeatMsg, HeartbeatReply, HeartbeatRequest};
+use omnipaxos::messages::sequence_paxos::{
+    AcceptDecide, AcceptSync, Accepted, Decide, NotAccepted, PaxosMsg, Prepare, PrepareReq, Promise,
+};
+use omnipaxos::util::{LogSync, SequenceNumber};
+
+/// What stands before every message.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Envelope {
+    /// The configuration of the group that the sender is in.
+    pub configuration: u32,
+    /// Who the sender is: the identity of its storage.
+    pub identity: u64,
+    /// Which of its lives.
+    pub life: u64,
+    /// The receiver's life, as far as the sender knows; 0 when it does not.
+    pub to_life: u64,
+    /// The message's number among those of its stream from this life of the sender to this receiver.
+    pub number: u64,
+}
+
+/// A message. Text in brackets says who sends it.
+#[derive(Clone, Debug)]
+pub enum Body<'a> {
+    /// Heartbeats, which elect the leader (everybody).
+    Heartbeat(HeartbeatMsg),
+    /// Sequence Paxos: promises and entries.
+    Paxos(PaxosMsg<Entry>),
+    /// This is how far I have come; who has less has lost a message (leader).
+    Position {
+        /// The leader's ballot.
+        ballot: Ballot,
+        /// The end of its log.
+        end: u64,
+        /// How much of it is decided.
+        decided: u64,
+    },
+    /// Do I still lead? (leader, `lease = off`)
+    Confirm {
+        /// The leader's ballot.
+        ballot: Ballot,
+        /// Which of its questions.
+        number: u64,
+    },
+    /// You do: I have promised nothing newer (follower).
+    Confirmed {
+        /// The question's ballot.
+        ballot: Ballot,
+        /// Its number.
+        number: u64,
+    },
+    /// You lack what I have cut off: a copy of my table follows (anybody who has more).
+    CopyBegin {
+        /// Names this transfer among all of the sender's life.
+        transfer: u64,
+        /// The moment that it shows.
+        moment: Moment,
+    },
+    /// A part of it.
+    CopyChunk {
+        /// The transfer.
+        transfer: u64,
+        /// The part's number, from 0.
+        index: u32,
+        /// Entries of the table.
+        chunk: &'a [u8],
+    },
+    /// That was all of it.
+    CopyEnd {
+        /// The transfer.
+        transfer: u64,
+        /// How many parts.
+        chunks: u32,
+    },
+    /// I have all parts before this one (receiver). `u32::MAX`: the copy is installed, or not needed.
+    CopyProgress {
+        /// The transfer.
+        transfer: u64,
+        /// The first part that is missing.
+        next: u32,
+    },
+}
+
+/// An envelope and what is in it.
+#[derive(Clone, Debug)]
+pub struct Message<'a> {
+    /// The envelope.
+    pub envelope: Envelope,
+    /// The message.
+    pub body: Body<'a>,
+}
+
+/// Messages of one stream are taken in the order of their numbers, each once. The streams are independent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stream {
+    /// What depends on nothing that was sent before.
+    Loose = 0,
+    /// What the crate and transfers send: taken only by the life that it was meant for.
+    Ordered = 1,
+}
+
+const HEARTBEAT_REQUEST: u8 = 1;
+const HEARTBEAT_REPLY: u8 = 2;
+const PREPARE_REQUEST: u8 = 3;
+const PREPARE: u8 = 4;
+const PROMISE: u8 = 5;
+const ACCEPT_SYNC: u8 = 6;
+const ACCEPT_DECIDE: u8 = 7;
+const ACCEPTED: u8 = 8;
+const NOT_ACCEPTED: u8 = 9;
+const DECIDE: u8 = 10;
+const POSITION: u8 = 11;
+const CONFIRM: u8 = 12;
+const CONFIRMED: u8 = 13;
+const COPY_BEGIN: u8 = 14;
+const COPY_CHUNK: u8 = 15;
+const COPY_END: u8 = 16;
+const COPY_PROGRESS: u8 = 17;
+
+impl<'a> Body<'a> {
+    pub(super) fn stream(&self) -> Stream {
+        match self {
+            Body::Heartbeat(_) | Body::Confirm { .. } | Body::Confirmed { .. } => Stream::Loose,
+            _ => Stream::Ordered,
+        }
+    }
+
+    /// The message's name, for people.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Body::Heartbeat(HeartbeatMsg::Request(_)) => "HeartbeatRequest",
+            Body::Heartbeat(HeartbeatMsg::Reply(_)) => "HeartbeatReply",
+            Body::Paxos(PaxosMsg::PrepareReq(_)) => "PrepareRequest",
+            Body::Paxos(PaxosMsg::Prepare(_)) => "Prepare",
+            Body::Paxos(PaxosMsg::Promise(_)) => "Promise",
+            Body::Paxos(PaxosMsg::AcceptSync(_)) => "AcceptSync",
+            Body::Paxos(PaxosMsg::AcceptDecide(_)) => "AcceptDecide",
+            Body::Paxos(PaxosMsg::Accepted(_)) => "Accepted",
+            Body::Paxos(PaxosMsg::NotAccepted(_)) => "NotAccepted",
+            Body::Paxos(PaxosMsg::Decide(_)) => "Decide",
+            Body::Paxos(_) => "(never sent)",
+            Body::Position { .. } => "Position",
+            Body::Confirm { .. } => "Confirm",
+            Body::Confirmed { .. } => "Confirmed",
+            Body::CopyBegin { .. } => "CopyBegin",
+            Body::CopyChunk { .. } => "CopyChunk",
+            Body::CopyEnd { .. } => "CopyEnd",
+            Body::CopyProgress { .. } => "CopyProgress",
+        }
+    }
+
+    fn encode(&self, out: &mut Vec<u8>) {
+        match self {
+            Body::Heartbeat(HeartbeatMsg::Request(request)) => {
+                out.put_u8(HEARTBEAT_REQUEST);
+                out.put_u32(request.round);
+            }
+            Body::Heartbeat(HeartbeatMsg::Reply(reply)) => {
+                out.put_u8(HEARTBEAT_REPLY);
+                out.put_u32(reply.round);
+                put_ballot(out, reply.ballot);
+                put_ballot(out, reply.leader);
+                out.put_bool(reply.happy);
+            }
+            Body::Paxos(message) => encode_paxos(message, out),
+            Body::Position { ballot, end, decided } => {
+                put_head(out, POSITION, *ballot);
+                out.put_u64(*end);
+                out.put_u64(*decided);
+            }
+            Body::Confirm { ballot, number } => {
+                put_head(out, CONFIRM, *ballot);
+                out.put_u64(*number);
+            }
+            Body::Confirmed { ballot, number } => {
+                put_head(out, CONFIRMED, *ballot);
+                out.put_u64(*number);
+            }
+            Body::CopyBegin { transfer, moment } => {
+                out.put_u8(COPY_BEGIN);
+                out.put_u64(*transfer);
+                put_moment(out, *moment);
+            }
+            Body::CopyChunk { transfer, index, chunk } => {
+                out.put_u8(COPY_CHUNK);
+                out.put_u64(*transfer);
+                out.put_u32(*index);
+                out.put_bytes(chunk);
+            }
+            Body::CopyEnd { transfer, chunks } => {
+                out.put_u8(COPY_END);
+                out.put_u64(*transfer);
+                out.put_u32(*chunks);
+            }
+            Body::CopyProgress { transfer, next } => {
+                out.put_u8(COPY_PROGRESS);
+                out.put_u64(*transfer);
+                out.put_u32(*next);
+            }
+        }
+    }
+
+    fn take(reader: &mut Reader<'a>) -> Result<Body<'a>, Malformed> {
+        Ok(match reader.u8()? {
+            HEARTBEAT_REQUEST => {
+                Body::Heartbeat(HeartbeatMsg::Request(HeartbeatRequest { round: reader.u32()? }))
+            }
+            HEARTBEAT_REPLY => Body::Heartbeat(HeartbeatMsg::Reply(HeartbeatReply {
+                round: reader.u32()?,
+                ballot: take_ballot(reader)?,
+                leader: take_ballot(reader)?,
+                happy: reader.bool()?,
+            })),
+            POSITION => {
+                let ballot = take_ballot(reader)?;
+                Body::Position { ballot, end: reader.u64()?, decided: reader.u64()? }
+            }
+            CONFIRM => Body::Confirm { ballot: take_ballot(reader)?, number: reader.u64()? },
+            CONFIRMED => Body::Confirmed { ballot: take_ballot(reader)?, number: reader.u64()? },
+            COPY_BEGIN => Body::CopyBegin { transfer: reader.u64()?, moment: take_moment(reader)? },
+            COPY_CHUNK => {
+                Body::CopyChunk { transfer: reader.u64()?, index: reader.u32()?, chunk: reader.bytes()? }
+            }
+            COPY_END => Body::CopyEnd { transfer: reader.u64()?, chunks: reader.u32()? },
+            COPY_PROGRESS => Body::CopyProgress { transfer: reader.u64()?, next: reader.u32()? },
+            kind => Body::Paxos(take_paxos(kind, reader)?),
+        })
+    }
+}
+
+impl<'a> Message<'a> {
+    /// Appends the message's encoding.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        let Envelope { configuration, identity, life, to_life, number } = self.envelope;
+        out.put_u32(configuration);
+        out.put_u64(identity);
+        out.put_u64(life);
+        out.put_u64(to_life);
+        out.put_u64(number);
+        self.body.encode(out);
+    }
+
+    /// Reads a whole message and checks every entry in it.
+    ///
+    /// # Errors
+    /// [`Malformed`] when the bytes are not exactly one message.
+    pub fn decode(bytes: &'a [u8]) -> Result<Message<'a>, Malformed> {
+        let mut reader = Reader::new(bytes);
+        let envelope = Envelope {
+            configuration: reader.u32()?,
+            identity: reader.u64()?,
+            life: reader.u64()?,
+            to_life: reader.u64()?,
+            number: reader.u64()?,
+        };
+        let body = Body::take(&mut reader)?;
+        if !reader.is_empty() {
+            return Err(Malformed("bytes behind a message"));
+        }
+        Ok(Message { envelope, body })
+    }
+}
+
+fn encode_paxos(message: &PaxosMsg<Entry>, out: &mut Vec<u8>) {
+    match message {
+        PaxosMsg::PrepareReq(request) => put_head(out, PREPARE_REQUEST, request.n),
+        PaxosMsg::Prepare(prepare) => {
+            put_head(out, PREPARE, prepare.n);
+            put_index(out, prepare.decided_idx);
+            put_ballot(out, prepare.n_accepted);
+            put_index(out, prepare.accepted_idx);
+        }
+        PaxosMsg::Promise(promise) => {
+            put_head(out, PROMISE, promise.n);
+            put_ballot(out, promise.n_accepted);
+            put_index(out, promise.decided_idx);
+            put_index(out, promise.accepted_idx);
+            out.put_bool(promise.log_sync.is_some());
+            promise.log_sync.iter().for_each(|sync| put_sync(out, sync));
+        }
+        PaxosMsg::AcceptSync(accept) => {
+            put_head(out, ACCEPT_SYNC, accept.n);
+            put_sequence(out, accept.seq_num);
+            put_index(out, accept.decided_idx);
+            put_sync(out, &accept.log_sync);
+        }
+        PaxosMsg::AcceptDecide(accept) => {
+            put_head(out, ACCEPT_DECIDE, accept.n);
+            put_sequence(out, accept.seq_num);
+            put_index(out, accept.decided_idx);
+            put_entries(out, &accept.entries);
+        }
+        PaxosMsg::Accepted(accepted) => {
+            put_head(out, ACCEPTED, accepted.n);
+            put_index(out, accepted.accepted_idx);
+        }
+        PaxosMsg::NotAccepted(refusal) => put_head(out, NOT_ACCEPTED, refusal.n),
+        PaxosMsg::Decide(decide) => {
+            put_head(out, DECIDE, decide.n);
+            put_sequence(out, decide.seq_num);
+            put_index(out, decide.decided_idx);
+        }
+        PaxosMsg::ProposalForward(_)
+        | PaxosMsg::Compaction(_)
+        | PaxosMsg::AcceptStopSign(_)
+        | PaxosMsg::ForwardStopSign(_) => unreachable!("nothing here makes the crate send this"),
+    }
+}
+
+fn take_paxos(kind: u8, reader: &mut Reader<'_>) -> Result<PaxosMsg<Entry>, Malformed> {
+    let message = match kind {
+        PREPARE_REQUEST => PaxosMsg::PrepareReq(PrepareReq { n: take_ballot(reader)? }),
+        PREPARE => PaxosMsg::Prepare(Prepare {
+            n: take_ballot(reader)?,
+            decided_idx: take_index(reader)?,
+            n_accepted: take_ballot(reader)?,
+            accepted_idx: take_index(reader)?,
+        }),
+        PROMISE => PaxosMsg::Promise(Promise {
+            n: take_ballot(reader)?,
+            n_accepted: take_ballot(reader)?,
+            decided_idx: take_index(reader)?,
+            accepted_idx: take_index(reader)?,
+            log_sync: if reader.bool()? { Some(take_sync(reader)?) } else { None },
+        }),
+        ACCEPT_SYNC => PaxosMsg::AcceptSync(AcceptSync {
+            n: take_ballot(reader)?,
+            seq_num: take_sequence(reader)?,
+            decided_idx: take_index(reader)?,
+            log_sync: take_sync(reader)?,
+        }),
+        ACCEPT_DECIDE => PaxosMsg::AcceptDecide(AcceptDecide {
+            n: take_ballot(reader)?,
+            seq_num: take_sequence(reader)?,
+            decided_idx: take_index(reader)?,
+            entries: take_entries(reader)?,
+        }),
+        ACCEPTED => {
+            PaxosMsg::Accepted(Accepted { n: take_ballot(reader)?, accepted_idx: take_index(reader)? })
+        }
+        NOT_ACCEPTED => PaxosMsg::NotAccepted(NotAccepted { n: take_ballot(reader)? }),
+        DECIDE => PaxosMsg::Decide(Decide {
+            n: take_ballot(reader)?,
+            seq_num: take_sequence(reader)?,
+            decided_idx: take_index(reader)?,
+        }),
+        _ => return Err(Malformed("unknown kind of message")),
+    };
+    Ok(message)
+}
+
+fn put_head(out: &mut Vec<u8>, kind: u8, ballot: Ballot) {
+    out.put_u8(kind);
+    put_ballot(out, ballot);
+}
+
+fn put_index(out: &mut Vec<u8>, index: usize) {
+    out.put_u64(index as u64);
+}
+
+fn take_index(reader: &mut Reader<'_>) -> Result<usize, Malformed> {
+    match reader.u64()? {
+        index @ 0..=INDEX_MAX => Ok(index as usize),
+        _ => Err(Malformed("an index that no log reaches")),
+    }
+}
+
+/// The crate counts on from what it is sent; here, too, far from the end.
+fn take_sequence(reader: &mut Reader<'_>) -> Result<SequenceNumber, Malformed> {
+    Ok(SequenceNumber { session: take_index(reader)? as u64, counter: take_index(reader)? as u64 })
+}
+
+fn put_sequence(out: &mut Vec<u8>, number: SequenceNumber) {
+    out.put_u64(number.session);
+    out.put_u64(number.counter);
+}
+
+fn put_sync(out: &mut Vec<u8>, sync: &LogSync<Entry>) {
+    put_index(out, sync.sync_idx);
+    put_entries(out, &sync.suffix);
+}
+
+fn take_sync(reader: &mut Reader<'_>) -> Result<LogSync<Entry>, Malformed> {
+    let sync_idx = take_index(reader)?;
+    Ok(LogSync { decided_snapshot: None, suffix: take_entries(reader)?, sync_idx, stopsign: None })
+}

@@ -1,0 +1,76 @@
+//! What a keyspace promises, and how long things may take.
+
+use crate::planted::Planted;
+
+/// How a leader makes sure, before it answers a read alone, that nobody else leads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lease {
+    /// The newest entry that it committed is its lease.
+    Log,
+    /// It asks a majority, once for all reads of a turn.
+    Off,
+}
+
+/// What the keyspace promises.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// How reads are made linearizable.
+    pub lease: Lease,
+    /// True when any replica may answer reads, which may then be stale (`reads = any`).
+    pub reads_any: bool,
+    /// How many bytes of log a replica keeps in memory before it cuts off the older half.
+    pub log_bytes: usize,
+    /// A fault to be found, in tests.
+    pub planted: Planted,
+}
+
+/// How long things may take, and how much may be under way. Times in milliseconds, sizes in bytes.
+///
+/// The defaults are chosen for writes to go on within half a second after a leader died. Its silence is noticed by
+/// all within two rounds of heartbeats, known by all to be noticed by all within another two: 320 ms; the leader's
+/// lease, which began with the newest entry that the others hold, has nearly run out by then.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Timing {
+    /// One round of heartbeats, by which a leader is elected. Must be the same on all nodes.
+    pub heartbeat_ms: u64,
+    /// Rounds after which a message of the crate's that had no answer is sent again.
+    pub resend_rounds: u64,
+    /// How long a committed entry lets its proposer answer reads alone, counted from when it proposed it. Must be the
+    /// same on all nodes.
+    pub lease_ms: u64,
+    /// How much longer a new leader waits for the old one's lease: more than two nodes' monotonic clocks drift apart
+    /// within a lease. A tenth of the lease allows each clock an error of 4 %, a hundred times that of a bad crystal.
+    pub lease_margin_ms: u64,
+    /// Whoever was not heard for so long is silent.
+    pub silence_ms: u64,
+    /// A request that nobody leads waits so long, then it is refused.
+    pub hold_ms: u64,
+    /// A batch is closed when it has grown to this, even within a turn.
+    pub batch_bytes: usize,
+    /// Bytes of writes that are not committed: beyond it new writes are refused.
+    pub uncommitted_bytes_max: usize,
+    /// A replica that lacks more of the log than this gets the state instead.
+    pub sync_bytes_max: usize,
+    /// One chunk of a transfer.
+    pub chunk_bytes: usize,
+    /// Chunks sent and not acknowledged.
+    pub chunk_window: u32,
+}
+
+impl Default for Timing {
+    fn default() -> Self {
+        Timing {
+            heartbeat_ms: 80,
+            resend_rounds: 3,
+            lease_ms: 300,
+            lease_margin_ms: 30,
+            silence_ms: 400,
+            hold_ms: 2000,
+            batch_bytes: 1 << 20,
+            uncommitted_bytes_max: 16 << 20,
+            sync_bytes_max: 16 << 20,
+            chunk_bytes: 256 << 10,
+            chunk_window: 8,
+        }
+    }
+}

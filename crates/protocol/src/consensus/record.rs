@@ -1,0 +1,194 @@
+//! Records: what a replica must find again after a crash. One record is one or more changes that happen together.
+//!
+//! Replayed in order, the records of a replica's lives rebuild its state. A checkpoint is written in records too, so
+//! that there is one way to restore a replica: the checkpoint's records, then those that were made after it.
+
+use super::entry::Entry;
+use crate::contract::NodeId;
+use kv::codec::{Malformed, Reader, Writer};
+use kv::{UnixMs, Version};
+use omnipaxos::ballot_leader_election::Ballot;
+
+/// The moment in the group's history that a copy of the table shows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Moment {
+    /// How many entries are applied in it.
+    pub index: u64,
+    /// How many commands these held.
+    pub offset: Version,
+    /// The time of the newest of them.
+    pub time: UnixMs,
+    /// The highest version that the table ever gave.
+    pub floor: Version,
+}
+
+/// One change.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Change {
+    /// The replica started: its storage's identity, and how many lives it has had with it.
+    Life {
+        /// Drawn when the storage was first used.
+        identity: u64,
+        /// Counted from 1.
+        life: u64,
+    },
+    /// A peer was heard of for the first time: who it is from now on.
+    Peer {
+        /// The peer.
+        node: NodeId,
+        /// Its storage's identity.
+        identity: u64,
+    },
+    /// No older ballot is served any more.
+    Promise(Ballot),
+    /// The ballot in which the log was accepted last.
+    Accepted(Ballot),
+    /// So many entries are known to be decided.
+    Decided(u64),
+    /// Entries behind the last one.
+    Append(Vec<Entry>),
+    /// Entries in the place of all from this index on.
+    Replace(u64, Vec<Entry>),
+    /// A copy of the table, of another replica or in a checkpoint, begins.
+    CopyBegin(Moment),
+    /// A part of it.
+    CopyChunk(Vec<u8>),
+    /// It is complete, and replaces the table and the beginning of the log.
+    CopyEnd,
+}
+
+const LIFE: u8 = 1;
+const PEER: u8 = 2;
+const PROMISE: u8 = 3;
+const ACCEPTED: u8 = 4;
+const DECIDED: u8 = 5;
+const APPEND: u8 = 6;
+const REPLACE: u8 = 7;
+const COPY_BEGIN: u8 = 8;
+const COPY_CHUNK: u8 = 9;
+const COPY_END: u8 = 10;
+
+impl Change {
+    /// Appends the change's encoding.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        match self {
+            Change::Life { identity, life } => {
+                out.put_u8(LIFE);
+                out.put_u64(*identity);
+                out.put_u64(*life);
+            }
+            Change::Peer { node, identity } => {
+                out.put_u8(PEER);
+                out.put_u16(*node);
+                out.put_u64(*identity);
+            }
+            Change::Promise(ballot) => {
+                out.put_u8(PROMISE);
+                put_ballot(out, *ballot);
+            }
+            Change::Accepted(ballot) => {
+                out.put_u8(ACCEPTED);
+                put_ballot(out, *ballot);
+            }
+            Change::Decided(index) => {
+                out.put_u8(DECIDED);
+                out.put_u64(*index);
+            }
+            Change::Append(entries) => {
+                out.put_u8(APPEND);
+                put_entries(out, entries);
+            }
+            Change::Replace(from, entries) => {
+                out.put_u8(REPLACE);
+                out.put_u64(*from);
+                put_entries(out, entries);
+            }
+            Change::CopyBegin(moment) => {
+                out.put_u8(COPY_BEGIN);
+                put_moment(out, *moment);
+            }
+            Change::CopyChunk(chunk) => {
+                out.put_u8(COPY_CHUNK);
+                out.put_bytes(chunk);
+            }
+            Change::CopyEnd => out.put_u8(COPY_END),
+        }
+    }
+
+    /// Reads a whole record.
+    ///
+    /// # Errors
+    /// [`Malformed`] when the bytes are no record.
+    pub fn decode_all(record: &[u8]) -> Result<Vec<Change>, Malformed> {
+        let mut reader = Reader::new(record);
+        let mut changes = Vec::new();
+        while !reader.is_empty() {
+            changes.push(match reader.u8()? {
+                LIFE => Change::Life { identity: reader.u64()?, life: reader.u64()? },
+                PEER => Change::Peer { node: reader.u16()?, identity: reader.u64()? },
+                PROMISE => Change::Promise(take_ballot(&mut reader)?),
+                ACCEPTED => Change::Accepted(take_ballot(&mut reader)?),
+                DECIDED => Change::Decided(reader.u64()?),
+                APPEND => Change::Append(take_entries(&mut reader)?),
+                REPLACE => Change::Replace(reader.u64()?, take_entries(&mut reader)?),
+                COPY_BEGIN => Change::CopyBegin(take_moment(&mut reader)?),
+                COPY_CHUNK => Change::CopyChunk(reader.bytes()?.to_vec()),
+                COPY_END => Change::CopyEnd,
+                _ => return Err(Malformed("unknown kind of record")),
+            });
+        }
+        Ok(changes)
+    }
+}
+
+/// A ballot's number never comes near its end: the crate adds to it without looking.
+const BALLOT_MAX: u32 = 1 << 31;
+
+pub(super) fn put_ballot(out: &mut Vec<u8>, ballot: Ballot) {
+    out.put_u32(ballot.config_id);
+    out.put_u32(ballot.n);
+    out.put_u32(ballot.priority);
+    out.put_u64(ballot.pid);
+}
+
+pub(super) fn take_ballot(reader: &mut Reader<'_>) -> Result<Ballot, Malformed> {
+    let (config_id, n, priority) = (reader.u32()?, reader.u32()?, reader.u32()?);
+    let pid = reader.u64()?;
+    if n > BALLOT_MAX || pid > NodeId::MAX as u64 {
+        return Err(Malformed("a ballot that nobody ever has"));
+    }
+    Ok(Ballot { config_id, n, priority, pid })
+}
+
+pub(super) fn put_entries(out: &mut Vec<u8>, entries: &[Entry]) {
+    out.reserve(4 + entries.iter().map(|entry| 4 + entry.bytes().len()).sum::<usize>());
+    out.put_u32(entries.len() as u32);
+    entries.iter().for_each(|entry| out.put_bytes(entry.bytes()));
+}
+
+pub(super) fn take_entries(reader: &mut Reader<'_>) -> Result<Vec<Entry>, Malformed> {
+    let count = reader.u32()?;
+    let mut entries = Vec::new(); // Not sized by a number that a peer sends.
+    for _ in 0..count {
+        entries.push(Entry::decode(reader.bytes()?)?);
+    }
+    Ok(entries)
+}
+
+pub(super) fn put_moment(out: &mut Vec<u8>, moment: Moment) {
+    out.put_u64(moment.index);
+    out.put_u64(moment.offset);
+    out.put_u64(moment.time);
+    out.put_u64(moment.floor);
+}
+
+pub(super) fn take_moment(reader: &mut Reader<'_>) -> Result<Moment, Malformed> {
+    let (index, offset) = (reader.u64()?, reader.u64()?);
+    if index > INDEX_MAX || offset > INDEX_MAX {
+        return Err(Malformed("a moment that never comes"));
+    }
+    Ok(Moment { index, offset, time: reader.u64()?, floor: reader.u64()? })
+}
+
+/// No log grows so long: sums of indexes cannot overflow.
+pub(super) const INDEX_MAX: u64 = 1 << 60;

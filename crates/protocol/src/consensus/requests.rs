@@ -1,0 +1,308 @@
+//! What clients ask: answered here, proposed, held back for a while, or sent on to the leader.
+
+use super::links::Link;
+use super::options::Lease;
+use super::waiting::{Held, HeldRequest, Read, Reads, Standing, Wait};
+use super::Replica;
+use crate::contract::{Effects, NodeId, Now, Request, Ticket};
+use crate::planted::Fault;
+use kv::codec::Reader;
+use kv::{Command, Version};
+use omnipaxos::ballot_leader_election::Ballot;
+
+const NO_LEADER: &str = "NOLEADER nobody is known to lead this group; nothing was done, try again";
+const NOT_CONFIRMED: &str = "NOQUORUM too few nodes answer to say who leads; nothing was read, try again";
+
+/// A request without what is asked.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Asked {
+    pub(super) ticket: Ticket,
+    pub(super) follows: bool,
+    pub(super) seen: Version,
+    pub(super) deadline_us: u64,
+}
+
+impl Replica {
+    pub(super) fn standing(&self, now: Now) -> Standing {
+        let silence_ms = self.timing.silence_ms;
+        if let Some(leadership) = &self.leadership {
+            let heard = self.links.iter().filter(|link| link.is_live(now, silence_ms)).count();
+            return match heard + 1 >= self.majority() && now.monotonic_us >= leadership.appends_from_us {
+                true => Standing::Leads,
+                false => Standing::MayNotAppend,
+            };
+        }
+        match self.leader() {
+            Some(leader) if leader == self.id => Standing::MayNotAppend,
+            Some(leader) if self.link(leader).is_some_and(|link| link.is_live(now, silence_ms)) => {
+                Standing::Follows(leader)
+            }
+            _ => Standing::Nobody,
+        }
+    }
+
+    /// Whom this replica follows, itself included.
+    pub(super) fn leader(&self) -> Option<NodeId> {
+        self.agreement.as_ref().and_then(|agreement| agreement.leader())
+    }
+
+    #[inline]
+    pub(super) fn request(&mut self, now: Now, asked: Asked, request: Request<'_>, effects: &mut Effects) {
+        if self.held.is_empty()
+            && let Request::Command(command) = &request
+            && !command.is_write()
+        {
+            // Any replica, if the keyspace allows it, unless it would show less than the client has seen.
+            let stale = self.options.reads_any && !asked.follows && self.offset >= asked.seen && self.is_filled();
+            let settled = !asked.follows || self.everything_is_settled();
+            let alone = !stale && settled && self.may_answer(now);
+            self.is_read |= alone;
+            if stale || alone {
+                return self.answer(now, asked.ticket, command, effects);
+            }
+        }
+        match self.standing(now) {
+            _ if !self.held.is_empty() => self.hold(now, asked, request, effects),
+            Standing::Leads => self.serve(now, asked, request, effects),
+            Standing::Follows(leader) => effects.redirect(asked.ticket, leader),
+            // A read there may not need an append.
+            Standing::MayNotAppend if self.leadership.is_some() && !is_write(&request) => {
+                self.serve(now, asked, request, effects);
+            }
+            Standing::MayNotAppend | Standing::Nobody => self.hold(now, asked, request, effects),
+        }
+    }
+
+    /// True when a read may be answered at this moment by what is applied here: nobody else can have committed
+    /// anything. See the proof in the parent module.
+    pub(super) fn may_answer(&self, now: Now) -> bool {
+        let Some(leadership) = &self.leadership else { return false };
+        if self.applied < leadership.inherited {
+            return false;
+        }
+        match self.options.lease {
+            _ if self.links.is_empty() => true,
+            Lease::Off => self.options.planted.has(Fault::ReadWithoutQuorum),
+            Lease::Log if self.options.planted.has(Fault::LeaseNotRechecked) => leadership.leased_at_tick,
+            Lease::Log => leadership.is_leased(now, self.timing.lease_ms),
+        }
+    }
+
+    /// Nothing that was asked here before is without its end.
+    fn everything_is_settled(&self) -> bool {
+        self.builder_askers.is_empty() && self.proposals.batches.is_empty()
+    }
+
+    fn serve(&mut self, now: Now, asked: Asked, request: Request<'_>, effects: &mut Effects) {
+        let Asked { ticket, follows, deadline_us, .. } = asked;
+        // The batch that is being built will have the next number.
+        let newest = self.proposals.last + u64::from(!self.builder_askers.is_empty());
+        match request {
+            Request::Command(command) if !command.is_write() => {
+                let behind = if follows { newest } else { 0 };
+                let question = self.questions + 1;
+                let reads = if behind > self.proposals.settled() { &mut self.reads_behind } else { &mut self.reads };
+                reads.push((ticket, deadline_us), (behind, question), |out| command.encode(out));
+            }
+            Request::Command(command) => {
+                if self.proposals.bytes + self.builder.len() > self.timing.uncommitted_bytes_max {
+                    self.counters.refused_writes += 1;
+                    let error = "OVERLOADED too many bytes of writes wait to be committed; nothing was done, try again";
+                    return effects.refuse(ticket, error);
+                }
+                command.encode(&mut self.builder);
+                self.builder_askers.push(Some((ticket, deadline_us)));
+                if self.builder.len() >= self.timing.batch_bytes {
+                    self.seal(now);
+                }
+            }
+            Request::Wait { offset, count } => {
+                self.waits.push(Wait { ticket, deadline_us, behind: newest, offset, count });
+            }
+        }
+    }
+
+    pub(super) fn answer(&mut self, now: Now, ticket: Ticket, command: &Command<'_>, effects: &mut Effects) {
+        let start = effects.replies.len();
+        let version = self.table.read(command, now.unix_ms.max(self.time), &mut effects.replies);
+        effects.done(ticket, start, version, 0);
+    }
+
+    /// Answers the reads that can be answered now.
+    pub(super) fn answer_reads(&mut self, now: Now, effects: &mut Effects) {
+        let is_leased = self.may_answer(now);
+        let confirmed = match self.leadership {
+            Some(leadership) if self.applied >= leadership.inherited => self.confirmed(leadership.ballot),
+            _ => 0,
+        };
+        let settled = self.proposals.settled();
+        let confirmed = if self.options.lease == Lease::Off { confirmed } else { 0 };
+        let is_due = |read: &Read| read.behind <= settled && (is_leased || read.question <= confirmed);
+        for queue in [Queue::Free, Queue::BehindWrites] {
+            let mut reads = std::mem::take(self.queue(queue));
+            while let Some(read) = reads.pop_if(is_due) {
+                if let Ok(command) = Command::decode(&mut Reader::new(reads.command(&read))) {
+                    self.answer(now, read.ticket, &command, effects);
+                }
+            }
+            reads.forget();
+            *self.queue(queue) = reads;
+        }
+        self.is_read |= !self.reads.is_empty() || !self.reads_behind.is_empty();
+    }
+
+    fn queue(&mut self, queue: Queue) -> &mut Reads {
+        match queue {
+            Queue::Free => &mut self.reads,
+            Queue::BehindWrites => &mut self.reads_behind,
+        }
+    }
+
+    /// The newest question that a majority has answered: nobody had promised a newer ballot when it was asked.
+    fn confirmed(&self, ballot: Ballot) -> u64 {
+        if self.links.is_empty() {
+            return u64::MAX;
+        }
+        let answered = |link: &Link| if link.confirmed.0 == ballot { link.confirmed.1 } else { 0 };
+        let mut answers: Vec<u64> = self.links.iter().map(answered).collect();
+        answers.sort_unstable_by(|one, other| other.cmp(one));
+        answers[self.majority() - 2] // Itself, and this many others.
+    }
+
+    // Requests that wait for a leader.
+
+    fn hold(&mut self, now: Now, asked: Asked, request: Request<'_>, effects: &mut Effects) {
+        const HELD_MAX: usize = 100_000;
+        if self.held.len() >= HELD_MAX {
+            return effects.refuse(asked.ticket, NO_LEADER);
+        }
+        let deadline_us = asked.deadline_us.min(now.monotonic_us + self.timing.hold_ms * 1000);
+        let request = match request {
+            Request::Command(command) => {
+                let mut bytes = Vec::new();
+                command.encode(&mut bytes);
+                HeldRequest::Command(bytes)
+            }
+            Request::Wait { offset, count } => HeldRequest::Wait { offset, count },
+        };
+        self.held.push_back(Held { ticket: asked.ticket, deadline_us, request });
+    }
+
+    /// Takes up what was held, in order, when somebody leads.
+    pub(super) fn release_held(&mut self, now: Now, effects: &mut Effects) {
+        if self.held.is_empty() || !matches!(self.standing(now), Standing::Leads | Standing::Follows(_)) {
+            return;
+        }
+        for Held { ticket, deadline_us, request } in std::mem::take(&mut self.held) {
+            let asked = Asked { ticket, follows: true, seen: Version::MAX, deadline_us };
+            match request {
+                HeldRequest::Command(bytes) => {
+                    if let Ok(command) = Command::decode(&mut Reader::new(&bytes)) {
+                        self.request(now, asked, Request::Command(command), effects);
+                    }
+                }
+                HeldRequest::Wait { offset, count } => {
+                    self.request(now, asked, Request::Wait { offset, count }, effects);
+                }
+            }
+        }
+    }
+
+    /// The replica leads no more, or in another ballot. Reads and what was not proposed go to the next leader;
+    /// what was proposed may still be decided.
+    pub(super) fn give_up_requests(&mut self, effects: &mut Effects) {
+        let mut turned_away = Vec::new();
+        self.builder.clear();
+        turned_away.extend(self.builder_askers.drain(..).flatten().map(|(ticket, _)| ticket));
+        for reads in [&mut self.reads, &mut self.reads_behind] {
+            turned_away.extend(std::iter::from_fn(|| reads.pop_if(|_| true)).map(|read| read.ticket));
+            reads.forget();
+        }
+        turned_away.extend(self.waits.drain(..).map(|wait| wait.ticket));
+        let leader = self.leader().filter(|leader| *leader != self.id);
+        for ticket in turned_away {
+            match leader {
+                Some(leader) => effects.redirect(ticket, leader),
+                None => effects.refuse(ticket, NO_LEADER),
+            }
+        }
+    }
+
+    /// Ends what has waited too long.
+    pub(super) fn end_overdue(&mut self, now: Now, effects: &mut Effects) {
+        for (ticket, index) in self.proposals.take_overdue(now.monotonic_us) {
+            if self.options.planted.has(Fault::RetriedCommandAppliedTwice) {
+                self.propose_again(ticket, index, now);
+                continue;
+            }
+            self.tell_unknown(ticket, effects);
+        }
+        let reads = self.reads.take_overdue(now.monotonic_us);
+        for ticket in reads.into_iter().chain(self.reads_behind.take_overdue(now.monotonic_us)) {
+            effects.refuse(ticket, NOT_CONFIRMED);
+        }
+        self.held.retain(|held| {
+            let is_kept = held.deadline_us > now.monotonic_us;
+            if !is_kept {
+                effects.refuse(held.ticket, NO_LEADER);
+            }
+            is_kept
+        });
+    }
+
+    /// A planted fault: the whole batch, once more.
+    fn propose_again(&mut self, ticket: Ticket, index: usize, now: Now) {
+        let Some(entry) = self.log.borrow().entry(index) else { return };
+        self.builder.extend_from_slice(entry.commands().rest());
+        self.builder_askers.push(Some((ticket, now.monotonic_us + self.timing.hold_ms * 1000)));
+        (1..entry.head().count).for_each(|_| self.builder_askers.push(None));
+    }
+
+    pub(super) fn tell_unknown(&mut self, ticket: Ticket, effects: &mut Effects) {
+        let error = "UNKNOWN the write was proposed, but not known to be committed in time: it may still happen";
+        if self.options.planted.has(Fault::UnknownToldAsRefused) {
+            return effects.refuse(ticket, error);
+        }
+        self.counters.unknown_writes += 1;
+        effects.unknown(ticket, error);
+    }
+
+    // WAIT.
+
+    /// Ends the `WAIT`s for whose writes enough replicas are counted, or that have waited long enough.
+    pub(super) fn end_waits(&mut self, now: Now, effects: &mut Effects) {
+        if self.waits.is_empty() {
+            return;
+        }
+        let settled = self.proposals.settled();
+        let log = self.log.borrow();
+        let ballot = self.leadership.map(|leadership| leadership.ballot);
+        let held_by = |offset: Version| {
+            let index = log.index_of(offset.min(self.offset));
+            let holds = |link: &&Link| Some(link.accepted.0) == ballot && link.accepted.1 >= index;
+            self.links.iter().filter(holds).count()
+        };
+        self.waits.retain(|wait| {
+            let held_by = if wait.behind <= settled { held_by(wait.offset) } else { 0 };
+            let is_over = wait.deadline_us <= now.monotonic_us;
+            let is_met = wait.behind <= settled && held_by >= wait.count as usize;
+            if is_over || is_met {
+                let start = effects.replies.len();
+                effects.replies.integer(held_by as i64);
+                effects.done(wait.ticket, start, 0, 0);
+            }
+            !is_over && !is_met
+        });
+    }
+}
+
+/// Reads that wait for a batch of their own client do not hold up the others.
+#[derive(Clone, Copy, Debug)]
+enum Queue {
+    Free,
+    BehindWrites,
+}
+
+fn is_write(request: &Request<'_>) -> bool {
+    matches!(request, Request::Command(command) if command.is_write())
+}

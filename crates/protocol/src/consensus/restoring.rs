@@ -1,0 +1,169 @@
+//! Restoring: a replica is what its records say. Checkpoints are records, too.
+//!
+//! A node keeps, for each replica, its newest whole checkpoint and the records made after it began. When it starts, it
+//! gives the replica all of these, in order ([`Replica::replay`]), then its configuration. To make a new checkpoint it
+//! calls [`Replica::begin_checkpoint`] between two turns and [`Replica::checkpoint_record`] until there is nothing more
+//! to write, beside the work; when all that is durable, records up to the number that `begin_checkpoint` told, and the
+//! checkpoint before, are of no use any more.
+
+use super::Replica;
+use super::record::{Change, Moment};
+use crate::contract::{Effects, Now};
+use crate::planted::Fault;
+use kv::codec::Malformed;
+use kv::table::SnapshotId;
+use kv::{Command, Table};
+
+/// A checkpoint that is being written.
+#[derive(Debug)]
+pub(super) struct Checkpoint {
+    snapshot: SnapshotId,
+    begin: Option<Vec<Change>>,
+    end: Vec<Change>,
+}
+
+/// A copy that is being replayed.
+#[derive(Debug)]
+pub(super) struct Replay {
+    moment: Moment,
+    table: Table,
+}
+
+/// How a checkpoint goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Progress {
+    /// One more record of it is written; more are to come.
+    More,
+    /// That was the last record.
+    Whole,
+    /// The state was replaced by a copy of another replica's: what was written of the checkpoint is of no use.
+    Abandoned,
+}
+
+impl Replica {
+    /// Takes one record that an earlier life made, or that a checkpoint holds. Only before the replica is configured.
+    ///
+    /// # Errors
+    /// [`Malformed`] when it is no record: the node must not start with it.
+    pub fn replay(&mut self, now: Now, record: &[u8]) -> Result<(), Malformed> {
+        self.log.borrow_mut().now_us = now.monotonic_us;
+        for change in Change::decode_all(record)? {
+            match change {
+                Change::Life { identity, life } => (self.identity, self.life) = (identity, life),
+                Change::Peer { node, identity } => {
+                    self.identities.insert(node, identity);
+                }
+                Change::CopyBegin(moment) => {
+                    self.replayed_copy = Some(Replay { moment, table: Table::new(self.seed) });
+                }
+                Change::CopyChunk(chunk) => {
+                    if let Some(copy) = &mut self.replayed_copy {
+                        copy.table.install(&chunk)?;
+                    }
+                }
+                Change::CopyEnd => {
+                    let copy = self.replayed_copy.take().ok_or(Malformed("a copy ends that never began"))?;
+                    self.put_in_place(copy.table, copy.moment);
+                }
+                change => self.log.borrow_mut().replay(change),
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes of the records what they say, and begins a new life.
+    pub(super) fn begin_life(&mut self) {
+        self.replayed_copy = None; // The rest of it was lost.
+        self.log.borrow_mut().replayed();
+        self.life += 1;
+        let changes = vec![Change::Life { identity: self.identity, life: self.life }];
+        self.life_record = self.log.borrow_mut().record(changes);
+        // Nobody waits for what earlier lives proposed.
+        self.apply(&mut Effects::default());
+    }
+
+    /// Begins a checkpoint of what is applied, and tells the last record that it makes useless, in this life's numbers.
+    /// None while the state is about to be replaced. A checkpoint under way is abandoned. Between two turns only.
+    pub fn begin_checkpoint(&mut self) -> Option<u64> {
+        if self.receiver.is_some() || self.agreement.is_none() {
+            return None;
+        }
+        self.abandon_checkpoint();
+        let mut begin = vec![Change::Life { identity: self.identity, life: self.life }];
+        begin.extend(self.identities.iter().map(|(node, identity)| Change::Peer {
+            node: *node,
+            identity: *identity,
+        }));
+        begin.push(Change::CopyBegin(self.moment()));
+        let log = self.log.borrow();
+        let kept = match self.options.planted.has(Fault::LogCutPastApplied) {
+            true => Vec::new(),
+            false => log.entries_from(self.applied),
+        };
+        let end = vec![
+            Change::CopyEnd,
+            Change::Promise(log.promise()),
+            Change::Accepted(log.accepted_round()),
+            Change::Append(kept),
+            Change::Decided(log.decided() as u64),
+        ];
+        let record = log.recorded();
+        drop(log);
+        self.checkpoint = Some(Checkpoint { snapshot: self.table.begin_snapshot(), begin: Some(begin), end });
+        Some(record)
+    }
+
+    /// Appends the next record of the checkpoint, a chunk of about so many bytes.
+    pub fn checkpoint_record(&mut self, bytes_max: usize, record: &mut Vec<u8>) -> Progress {
+        let Some(checkpoint) = &mut self.checkpoint else { return Progress::Abandoned };
+        if let Some(begin) = checkpoint.begin.take() {
+            begin.iter().for_each(|change| change.encode(record));
+            return Progress::More;
+        }
+        let mut chunk = Vec::new();
+        let more = self.table.snapshot_chunk(checkpoint.snapshot, bytes_max, &mut chunk);
+        Change::CopyChunk(chunk).encode(record);
+        if more {
+            return Progress::More;
+        }
+        checkpoint.end.iter().for_each(|change| change.encode(record));
+        self.abandon_checkpoint();
+        Progress::Whole
+    }
+
+    /// Gives up the checkpoint under way, if there is one.
+    pub fn abandon_checkpoint(&mut self) {
+        if let Some(checkpoint) = self.checkpoint.take() {
+            self.table.end_snapshot(checkpoint.snapshot);
+        }
+    }
+
+    /// Cuts off the older half of a log that has grown too large, but nothing that is not applied.
+    pub(super) fn cut_log(&mut self) {
+        if self.log.borrow().bytes() <= self.options.log_bytes {
+            return;
+        }
+        let Some(agreement) = &self.agreement else { return };
+        // A candidate was told by others what they lack, by its log as it is.
+        if !agreement.is_accepting() && self.leader() == Some(self.id) {
+            return;
+        }
+        let kept_for_copies = self.kept_for_copies();
+        let log = self.log.borrow();
+        let index = log.cut_for(self.options.log_bytes / 2).min(self.applied).min(kept_for_copies);
+        let base = log.base();
+        drop(log);
+        if index > base {
+            self.counters.log_cuts += 1;
+            if let Some(agreement) = &mut self.agreement {
+                agreement.cut_before(&self.log, index);
+            }
+        }
+    }
+
+    /// Answers a read from what is applied here, whatever the role: for people and tests that look at one replica. It
+    /// promises nothing about other replicas.
+    pub fn peek(&mut self, command: &Command<'_>, now: kv::UnixMs, out: &mut kv::ReplyBuffer) {
+        self.table.read(command, now, out);
+    }
+}

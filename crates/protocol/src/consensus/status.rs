@@ -1,0 +1,121 @@
+//! How a replica stands, for people, metrics and tests.
+
+use super::Replica;
+use super::waiting::Standing;
+use crate::contract::{NodeId, Now};
+use kv::Version;
+
+/// Counts of what has happened in this life.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Messages that came late or twice, or for an earlier life.
+    pub dropped_messages: u64,
+    /// Times that this follower had lost a message and started over with its leader.
+    pub resyncs: u64,
+    /// Copies of the table sent to others.
+    pub copies_sent: u64,
+    /// Copies installed here.
+    pub copies_installed: u64,
+    /// Times that the log in memory was cut.
+    pub log_cuts: u64,
+    /// Writes refused because too much was not committed yet.
+    pub refused_writes: u64,
+    /// Writes whose outcome was told as unknown.
+    pub unknown_writes: u64,
+}
+
+/// How a leader sees one follower.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FollowerStatus {
+    /// The follower.
+    pub id: NodeId,
+    /// It was heard lately.
+    pub live: bool,
+    /// How many entries it has accepted durably in this ballot.
+    pub accepted: u64,
+}
+
+/// How a replica stands.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Status {
+    /// `leader`, `candidate`, `follower` or `idle`.
+    pub role: &'static str,
+    /// The number of the ballot that it has promised.
+    pub epoch: u64,
+    /// The leader, as far as it knows; 0 for none.
+    pub leader: NodeId,
+    /// How many commands its log holds.
+    pub offset: Version,
+    /// How many of them are applied.
+    pub applied: Version,
+    /// How many entries are applied.
+    pub applied_entries: u64,
+    /// The first entry that is still in memory.
+    pub log_start: u64,
+    /// Bytes of entries in memory.
+    pub log_bytes: usize,
+    /// Requests can be served, here or by the leader.
+    pub ready: bool,
+    /// It leads and may append.
+    pub writable: bool,
+    /// It leads and may answer reads at this moment without asking.
+    pub leased: bool,
+    /// A copy of another replica's table is on its way to it.
+    pub resyncing: bool,
+    /// How each follower stands, at the leader.
+    pub followers: Vec<FollowerStatus>,
+    /// What has happened.
+    pub counters: Counters,
+    /// Why it is not ready, for people; else empty.
+    pub explanation: String,
+}
+
+impl Replica {
+    /// How it stands. O(members).
+    pub fn status(&self, now: Now) -> Status {
+        let log = self.log.borrow();
+        let standing = self.standing(now);
+        let ballot = self.leadership.map(|leadership| leadership.ballot);
+        let explanation = match standing {
+            _ if self.agreement.is_none() => "it has no configuration",
+            Standing::MayNotAppend if ballot.is_some() => {
+                "an older leader's lease may last, or too few nodes are heard"
+            }
+            Standing::MayNotAppend => "it is about to lead",
+            Standing::Nobody => "nobody is known to lead",
+            Standing::Leads | Standing::Follows(_) => "",
+        };
+        Status {
+            role: match (&self.agreement, ballot) {
+                (None, _) => "idle",
+                (_, Some(_)) => "leader",
+                _ if self.leader() == Some(self.id) => "candidate",
+                _ => "follower",
+            },
+            epoch: u64::from(log.promise().n),
+            leader: self.leader().unwrap_or(0),
+            offset: log.end_offset(),
+            applied: self.offset,
+            applied_entries: self.applied as u64,
+            log_start: log.base() as u64,
+            log_bytes: log.bytes(),
+            ready: explanation.is_empty(),
+            writable: standing == Standing::Leads,
+            leased: self.may_answer(now),
+            resyncing: self.receiver.is_some(),
+            followers: self.followers(now),
+            counters: self.counters,
+            explanation: explanation.to_string(),
+        }
+    }
+
+    fn followers(&self, now: Now) -> Vec<FollowerStatus> {
+        let Some(leadership) = &self.leadership else { return Vec::new() };
+        let follower = |link: &super::links::Link| FollowerStatus {
+            id: link.peer,
+            live: link.is_live(now, self.timing.silence_ms),
+            accepted: if link.accepted.0 == leadership.ballot { link.accepted.1 as u64 } else { 0 },
+        };
+        self.links.iter().map(follower).collect()
+    }
+}

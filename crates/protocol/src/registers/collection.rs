@@ -1,0 +1,268 @@
+//! The collection of tombstones: a deleted key is forgotten altogether once it is safe.
+//!
+//! A tombstone keeps older writes of its key out. So it may go only when no older write, write-back or repair can
+//! still be on its way, and messages may take any time. The members therefore agree on it, in four steps that the
+//! first of them leads; each step is confirmed by all, in the life in which they began.
+//!
+//! 1. **Hold**: everybody holds these tombstones, or says that it holds something newer; those are left out. Everybody
+//!    tells its generation. From now on nobody chooses a counter that is not greater than theirs (the floor).
+//! 2. **Advance** to a generation greater than all of those, and confirm when no operation of an earlier one is open.
+//! 3. **Refuse** every value that is stamped with an earlier generation.
+//! 4. **Forget** the tombstones.
+//!
+//! Why it holds. What is stamped with the new generation belongs to an operation that began when its coordinator held
+//! the tombstones, since step 2 comes after step 1 for everybody: it carries nothing older. A repair carries what is
+//! held when it is sent, and an answer to a query of the new generation was given after step 1. What is older is
+//! refused by everybody from step 3 on, and no open operation is among it, by step 2. When some members have forgotten
+//! a tombstone and others have not, the floor makes every new write of the key greater than it.
+//!
+//! A member that restarts meanwhile has forgotten what it confirmed. It learns generation, least admitted generation
+//! and floor from those that refill it: from one that had confirmed a step before, it learns that; otherwise all of
+//! them confirm it afterwards, and say then that there is a newer life, and the collection is given up. (The same
+//! argument as for acknowledgements, see [`registers`](super).)
+
+use super::members::MemberSet;
+use super::message::{Body, Step, Tags};
+use super::tag::{Incarnation, Tag};
+use super::{Registers, Timing};
+use crate::contract::{Effects, Now, Trace};
+use crate::planted::Fault;
+
+/// Tombstones in one collection.
+const TOMBSTONES_MAX: usize = 1024;
+/// Bytes of their keys.
+const TOMBSTONE_BYTES_MAX: usize = 256 << 10;
+
+/// A collection that is under way.
+#[derive(Debug)]
+struct Round {
+    number: u64,
+    step: Step,
+    /// The generation to go on to. While tombstones are being held: the greatest that was told.
+    generation: u64,
+    tombstones: Vec<(Vec<u8>, Tag)>,
+    /// The tombstones as they are sent.
+    encoded: Vec<u8>,
+    confirmed: MemberSet,
+    /// The lives in which everything has to be confirmed.
+    lives: Vec<Incarnation>,
+    began_us: u64,
+    asked_us: u64,
+}
+
+/// What the leading member knows of its collections.
+#[derive(Debug, Default)]
+pub(super) struct Collector {
+    candidates: Vec<(Vec<u8>, Tag)>,
+    candidate_bytes: usize,
+    round: Option<Round>,
+    number: u64,
+}
+
+impl Collector {
+    /// Numbers begin with one that no earlier life has used.
+    pub(super) fn new(nonce: u64) -> Collector {
+        Collector { number: nonce, ..Collector::default() }
+    }
+
+    /// A tombstone that may be collected.
+    pub(super) fn candidate(&mut self, key: &[u8], tag: Tag) {
+        let has_room = self.candidates.len() < TOMBSTONES_MAX && self.candidate_bytes < TOMBSTONE_BYTES_MAX;
+        if self.round.is_none() && has_room {
+            self.candidate_bytes += key.len();
+            self.candidates.push((key.to_vec(), tag));
+        }
+    }
+
+    pub(super) fn tick(
+        &mut self,
+        registers: &mut Registers,
+        timing: &Timing,
+        now: Now,
+        effects: &mut Effects,
+    ) {
+        if let Some(round) = &self.round
+            && now.ms_since(round.began_us) >= timing.collection_ms
+        {
+            self.round = None;
+        }
+        if self.round.is_none() && !self.candidates.is_empty() && registers.reaches_all() {
+            self.begin(registers, now, effects);
+        }
+        if let Some(round) = &mut self.round
+            && now.ms_since(round.asked_us) >= timing.retry_ms
+        {
+            round.ask(registers, now, effects);
+        }
+        self.go_on(registers, now, effects);
+    }
+
+    fn begin(&mut self, registers: &Registers, now: Now, effects: &mut Effects) {
+        self.number = self.number.wrapping_add(1);
+        self.candidate_bytes = 0;
+        let mut round = Round {
+            number: self.number,
+            step: Step::Hold,
+            generation: registers.generations.current(),
+            tombstones: std::mem::take(&mut self.candidates),
+            encoded: Vec::new(),
+            confirmed: MemberSet::EMPTY,
+            lives: registers.lives.known().to_vec(),
+            began_us: now.monotonic_us,
+            asked_us: now.monotonic_us,
+        };
+        round.encode();
+        round.ask(registers, now, effects);
+        self.round = Some(round);
+    }
+
+    /// A member confirms a step.
+    pub(super) fn confirmed(
+        &mut self,
+        registers: &mut Registers,
+        now: Now,
+        from: usize,
+        (number, step, generation, held): (u64, Step, u64, &[u8]),
+        effects: &mut Effects,
+    ) {
+        let Some(round) = &mut self.round else { return };
+        if (round.number, round.step) != (number, step) || round.confirmed.contains(from) {
+            return;
+        }
+        if step == Step::Hold {
+            if held.len() != round.tombstones.len() {
+                return registers.reject(from, "a confirmation of other tombstones", effects);
+            }
+            // Those that somebody does not hold are marked, so that the others' answers keep fitting.
+            for (tombstone, held) in round.tombstones.iter_mut().zip(held) {
+                if *held == 0 {
+                    tombstone.1 = Tag::NONE;
+                }
+            }
+            round.generation = round.generation.max(generation);
+        }
+        round.confirmed.insert(from);
+        self.go_on(registers, now, effects);
+    }
+
+    /// Takes as many steps as are confirmed.
+    fn go_on(&mut self, registers: &mut Registers, now: Now, effects: &mut Effects) {
+        loop {
+            let Some(round) = &mut self.round else { return };
+            if round.lives != registers.lives.known() {
+                self.round = None; // Somebody has forgotten what it confirmed.
+                return;
+            }
+            let still_open =
+                round.step == Step::Advance && !registers.generations.none_open_before(round.generation);
+            if round.confirmed != registers.group.others() || still_open {
+                return;
+            }
+            round.confirmed = MemberSet::EMPTY;
+            round.step = match round.step {
+                Step::Hold => {
+                    let table = &registers.table;
+                    round.tombstones.retain(|(key, tag)| {
+                        let register = table.register(key);
+                        register.is_deleted() && register.version == tag.version() && *tag != Tag::NONE
+                    });
+                    if round.tombstones.is_empty() {
+                        self.round = None;
+                        return;
+                    }
+                    round.encode();
+                    raise_floor(registers, Tags::built(&round.encoded));
+                    round.generation = round.generation.max(registers.generations.current()) + 1;
+                    match registers.planted.has(Fault::TombstoneForgottenEarly) {
+                        true => Step::Forget,
+                        false => Step::Advance,
+                    }
+                }
+                Step::Advance => Step::Refuse,
+                Step::Refuse | Step::Forget => Step::Forget,
+            };
+            match round.step {
+                Step::Hold => {}
+                Step::Advance => registers.generations.advance(round.generation),
+                Step::Refuse => registers.generations.refuse_before(round.generation),
+                Step::Forget => {
+                    // Not confirmed: who does not hear it keeps a tombstone, and it is collected another time.
+                    round.ask(registers, now, effects);
+                    forget(registers, Tags::built(&round.encoded));
+                    let tombstones = round.tombstones.len() as u64;
+                    registers.counters.collected_tombstones += tombstones;
+                    effects.trace.push(Trace::TombstonesCollected { tombstones });
+                    self.round = None;
+                    return;
+                }
+            }
+            round.ask(registers, now, effects);
+        }
+    }
+}
+
+impl Round {
+    fn encode(&mut self) {
+        self.encoded.clear();
+        for (key, tag) in &self.tombstones {
+            Tags::append(&mut self.encoded, key, *tag);
+        }
+    }
+
+    /// Asks for the present step whoever has not confirmed it.
+    fn ask(&mut self, registers: &Registers, now: Now, effects: &mut Effects) {
+        self.asked_us = now.monotonic_us;
+        let tombstones = match self.step {
+            Step::Hold | Step::Forget => Tags::built(&self.encoded),
+            Step::Advance | Step::Refuse => Tags::default(),
+        };
+        let (round, step, generation) = (self.number, self.step, self.generation);
+        let collect = Body::Collect { round, step, generation, tombstones };
+        registers.send(registers.group.others().without(self.confirmed), collect, effects);
+    }
+}
+
+/// Takes a step that another member leads, and confirms it.
+pub(super) fn take_step(
+    registers: &mut Registers,
+    from: usize,
+    (round, step, generation, tombstones): (u64, Step, u64, Tags<'_>),
+    effects: &mut Effects,
+) {
+    let mut held = Vec::new();
+    match step {
+        Step::Hold => {
+            for (key, tag) in tombstones.iter() {
+                held.push(u8::from(hold(registers, key, tag)));
+            }
+            raise_floor(registers, tombstones);
+        }
+        Step::Advance => {
+            registers.generations.advance(generation);
+            if !registers.generations.none_open_before(generation) {
+                return; // It is asked again.
+            }
+        }
+        Step::Refuse => registers.generations.refuse_before(generation),
+        Step::Forget => return forget(registers, tombstones),
+    }
+    let collected = Body::Collected { round, step, generation: registers.generations.current(), held: &held };
+    registers.send(MemberSet::only(from), collected, effects);
+}
+
+/// True when the tombstone is held now: not something newer, nor a value that will be buried under its tag.
+fn hold(registers: &mut Registers, key: &[u8], tag: Tag) -> bool {
+    let tombstone = kv::Register { version: tag.version(), ..kv::Register::UNWRITTEN };
+    registers.table.put_register(key, tombstone) || registers.table.register(key) == tombstone
+}
+
+fn raise_floor(registers: &mut Registers, tombstones: Tags<'_>) {
+    let counters = tombstones.iter().map(|(_, tag)| tag.counter());
+    registers.generations.raise_floor(counters.max().unwrap_or(0));
+}
+
+fn forget(registers: &mut Registers, tombstones: Tags<'_>) {
+    for (key, tag) in tombstones.iter() {
+        registers.table.remove_tombstone(key, tag.version());
+    }
+}

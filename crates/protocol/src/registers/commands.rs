@@ -1,0 +1,215 @@
+//! What registers can do: a key is read or written as a whole, each on its own.
+//!
+//! A register knows no read-modify-write: between a coordinator's read and its write another one's write can come,
+//! and nothing orders the two. What needs that is refused by a sentence that says so (Herlihy 1991: registers cannot
+//! even let two processes agree).
+
+use kv::{Command, Condition, Deadline, Expiry, List, Register, SetAnswer, UnixMs};
+
+/// The keys of a read: most often one.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Keys<'a> {
+    /// One key.
+    One(&'a [u8]),
+    /// Several, repeats included.
+    Many(List<'a>),
+}
+
+/// What has to be done for a command.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Plan<'a> {
+    /// It is about the table as a whole: answered from this replica's own, without any promise about others.
+    Local,
+    /// The keys are read, each on its own.
+    Read(Question, Keys<'a>),
+    /// The key is written.
+    Set {
+        /// The key.
+        key: &'a [u8],
+        /// Its deadline, made absolute; 0 when it has passed already, so that the key is deleted.
+        deadline: UnixMs,
+        /// The value.
+        value: &'a [u8],
+    },
+    /// The keys are deleted, each on its own.
+    Delete(List<'a>),
+    /// It is no command for registers: the error says why and who can do it.
+    Refused(String),
+}
+
+/// What a request wants to know of its keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Question {
+    /// The value (`GET`).
+    Value,
+    /// The values of several keys (`MGET`).
+    Values,
+    /// How many are there (`EXISTS`).
+    Count,
+    /// That it was written (`SET`).
+    Written,
+    /// How many of the deleted keys were there (`DEL`).
+    Deleted,
+    /// Something else about one key, as the table answers it.
+    Detail(Detail),
+}
+
+/// What else a read can tell about one key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)] // Named and explained as in kv::Command.
+pub enum Detail {
+    Fetch,
+    Type,
+    Length,
+    Range { start: i64, end: i64 },
+    TimeToLive(kv::command::ExpiryUnit),
+    Encoding,
+    MemoryUsage,
+}
+
+impl Detail {
+    /// The command that asks for it.
+    pub fn command<'a>(&self, key: &'a [u8]) -> Command<'a> {
+        match *self {
+            Detail::Fetch => Command::Fetch { key },
+            Detail::Type => Command::Type { key },
+            Detail::Length => Command::Length { key },
+            Detail::Range { start, end } => Command::GetRange { key, start, end },
+            Detail::TimeToLive(unit) => Command::TimeToLive { key, unit },
+            Detail::Encoding => Command::Encoding { key },
+            Detail::MemoryUsage => Command::MemoryUsage { key },
+        }
+    }
+}
+
+impl<'a> Plan<'a> {
+    /// What a command needs at a coordinator whose clock says `now`. `protocol` is named when it is refused.
+    #[inline]
+    pub fn of(command: &Command<'a>, now: UnixMs, protocol: &str) -> Plan<'a> {
+        match *command {
+            Command::Get { key } => Plan::Read(Question::Value, Keys::One(key)),
+            Command::Set {
+                key,
+                value,
+                expiry: expiry @ (Expiry::Clear | Expiry::Set(_)),
+                condition: Condition::Always,
+                answer: SetAnswer::Status,
+            } => Plan::Set { key, value, deadline: deadline(expiry, now) },
+            _ => Plan::of_any(command, protocol),
+        }
+    }
+
+    fn of_any(command: &Command<'a>, protocol: &str) -> Plan<'a> {
+        use self::Keys::{Many, One};
+        use Command::*;
+        let detail = |key, detail| Plan::Read(Question::Detail(detail), One(key));
+        match *command {
+            MultiGet { keys } => Plan::Read(Question::Values, Many(keys)),
+            Exists { keys } => Plan::Read(Question::Count, Many(keys)),
+            Delete { keys } => Plan::Delete(keys),
+            Fetch { key } => detail(key, Detail::Fetch),
+            Type { key } => detail(key, Detail::Type),
+            Length { key } => detail(key, Detail::Length),
+            GetRange { key, start, end } => detail(key, Detail::Range { start, end }),
+            TimeToLive { key, unit } => detail(key, Detail::TimeToLive(unit)),
+            Encoding { key } => detail(key, Detail::Encoding),
+            MemoryUsage { key } => detail(key, Detail::MemoryUsage),
+            Size | Keys { .. } | Scan { .. } | RandomKey { .. } => Plan::Local,
+            _ => Plan::Refused(refusal(command, protocol)),
+        }
+    }
+}
+
+/// A deadline as a value keeps it.
+fn deadline(expiry: Expiry, now: UnixMs) -> UnixMs {
+    let at = match expiry {
+        Expiry::Set(Deadline::In(ms)) => now.saturating_add_signed(ms),
+        Expiry::Set(Deadline::At(ms)) => ms.max(0) as UnixMs,
+        Expiry::Clear | Expiry::Keep => return Register::NEVER,
+    };
+    if at <= now { Register::UNWRITTEN.deadline } else { at.min(Register::NEVER - 1) }
+}
+
+/// Why registers cannot carry out a command, and what can.
+fn refusal(command: &Command<'_>, protocol: &str) -> String {
+    let (name, reason) = needs(command);
+    format!(
+        "ERR {name} needs {reason}, which {protocol} registers cannot do; use a keyspace with \
+         replication=leader-follower"
+    )
+}
+
+fn needs(command: &Command<'_>) -> (&'static str, &'static str) {
+    use Command::*;
+    const MODIFY: &str = "read-modify-write";
+    const SEVERAL: &str = "several keys changed at one moment";
+    match command {
+        Set { condition: Condition::IfAbsent, answer: SetAnswer::Integer, .. } => ("SETNX", MODIFY),
+        Set { condition: Condition::IfAbsent, .. } => ("SET NX", MODIFY),
+        Set { condition: Condition::IfPresent, .. } => ("SET XX", MODIFY),
+        Set { answer: SetAnswer::Before, .. } => ("SET with GET", MODIFY),
+        Set { .. } => ("SET KEEPTTL", MODIFY),
+        GetDelete { .. } => ("GETDEL", MODIFY),
+        GetExpire { .. } => ("GETEX", MODIFY),
+        Append { .. } => ("APPEND", MODIFY),
+        SetRange { .. } => ("SETRANGE", MODIFY),
+        IncrementBy { .. } => ("INCR", MODIFY),
+        IncrementByFloat { .. } => ("INCRBYFLOAT", MODIFY),
+        Expire { .. } => ("EXPIRE", MODIFY),
+        Persist { .. } => ("PERSIST", MODIFY),
+        Rename { .. } => ("RENAME", SEVERAL),
+        Copy { .. } => ("COPY", SEVERAL),
+        MultiSet { .. } => ("MSET", SEVERAL),
+        Clear => ("FLUSHALL", "all keys removed at one moment"),
+        Replicate { .. } => ("POST /replicate", "versions of its own choice"),
+        _ => ("this command", "one order of all writes"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn set(expiry: Expiry, condition: Condition, answer: SetAnswer) -> Command<'static> {
+        Command::Set { key: b"k", value: b"v", expiry, condition, answer }
+    }
+
+    #[test]
+    fn what_changes_a_value_by_what_it_was_is_refused_by_name() {
+        let refused = |command| match Plan::of(&command, 0, "abd") {
+            Plan::Refused(why) => why,
+            plan => panic!("{plan:?}"),
+        };
+        assert_eq!(
+            refused(Command::IncrementBy { key: b"k", delta: 1 }),
+            "ERR INCR needs read-modify-write, which abd registers cannot do; use a keyspace with \
+             replication=leader-follower"
+        );
+        for (command, name) in [
+            (set(Expiry::Clear, Condition::IfAbsent, SetAnswer::Status), "SET NX"),
+            (set(Expiry::Clear, Condition::IfAbsent, SetAnswer::Integer), "SETNX"),
+            (set(Expiry::Keep, Condition::Always, SetAnswer::Status), "SET KEEPTTL"),
+            (set(Expiry::Clear, Condition::Always, SetAnswer::Before), "SET with GET"),
+            (Command::Clear, "FLUSHALL"),
+            (Command::Purge { until: 1 }, "this command"),
+        ] {
+            assert!(refused(command).starts_with(&format!("ERR {name} needs ")), "{command:?}");
+        }
+    }
+
+    #[test]
+    fn deadlines_become_absolute_and_a_passed_one_deletes() {
+        let planned = |expiry| match Plan::of(&set(expiry, Condition::Always, SetAnswer::Status), 1000, "abd")
+        {
+            Plan::Set { deadline, .. } => deadline,
+            plan => panic!("{plan:?}"),
+        };
+        assert_eq!(planned(Expiry::Clear), Register::NEVER);
+        assert_eq!(planned(Expiry::Set(Deadline::In(5))), 1005);
+        assert_eq!(planned(Expiry::Set(Deadline::At(1001))), 1001);
+        for passed in [Deadline::In(0), Deadline::In(i64::MIN), Deadline::At(1000), Deadline::At(-1)] {
+            assert_eq!(planned(Expiry::Set(passed)), 0, "{passed:?}");
+        }
+        assert!(planned(Expiry::Set(Deadline::In(i64::MAX))) < Register::NEVER);
+    }
+}

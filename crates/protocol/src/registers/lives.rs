@@ -1,0 +1,205 @@
+//! Which life each member is in, as far as this one knows.
+//!
+//! A member that restarts has forgotten what it acknowledged. So an answer is worth something only as long as its
+//! sender has not begun another life, and everybody says with every message which lives it knows of. A coordinator
+//! that learns of a newer life drops what the earlier one said ([`Lives::take_renewed`]).
+
+use super::members::{Group, MEMBERS_MAX, MemberSet};
+use super::tag::Incarnation;
+use kv::codec::{Malformed, Reader, Writer};
+
+/// The newest life known of each member.
+#[derive(Clone, Debug, Default)]
+pub struct Lives {
+    own: usize,
+    known: Vec<Incarnation>,
+    /// What names the life that a member itself told us of; 0 when we heard of it from others only.
+    nonces: Vec<u64>,
+    renewed: MemberSet,
+}
+
+/// How a message stands to the newest life that is known of its sender.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sender {
+    /// It is of that life.
+    Current,
+    /// It is of an earlier life: it is to be ignored.
+    Earlier,
+    /// It names other members than there are, or a later life of the receiver than the receiver's own.
+    Impossible,
+}
+
+impl Lives {
+    /// Nothing is known of the others yet.
+    pub fn new(group: &Group, incarnation: Incarnation, nonce: u64) -> Lives {
+        let mut lives = Lives {
+            own: group.own(),
+            known: vec![0; group.len()],
+            nonces: vec![0; group.len()],
+            renewed: MemberSet::EMPTY,
+        };
+        lives.begin(incarnation, nonce);
+        lives
+    }
+
+    /// This member's own life.
+    pub fn begin(&mut self, incarnation: Incarnation, nonce: u64) {
+        self.known[self.own] = incarnation;
+        self.nonces[self.own] = nonce;
+    }
+
+    /// This member's present life.
+    #[inline]
+    pub fn own(&self) -> Incarnation {
+        self.known.get(self.own).copied().unwrap_or_default()
+    }
+
+    /// The newest life known of a member; 0 when nothing was heard of it.
+    #[inline]
+    pub fn of(&self, member: usize) -> Incarnation {
+        self.known[member]
+    }
+
+    /// The newest life known of each member.
+    pub fn known(&self) -> &[Incarnation] {
+        &self.known
+    }
+
+    /// A member says that it begins this life, and by which number it names it. False when a life that is as
+    /// late and is not this one is known: it has to take a later number.
+    pub fn admit(&mut self, member: usize, incarnation: Incarnation, nonce: u64) -> bool {
+        self.learn(member, incarnation);
+        if self.known[member] > incarnation || ![0, nonce].contains(&self.nonces[member]) {
+            return false;
+        }
+        self.nonces[member] = nonce;
+        true
+    }
+
+    fn learn(&mut self, member: usize, incarnation: Incarnation) {
+        if self.known[member] < incarnation {
+            self.known[member] = incarnation;
+            self.nonces[member] = 0;
+            self.renewed.insert(member);
+        }
+    }
+
+    /// Learns from the lives that come with a message, and says whether the message is to be heeded.
+    #[inline]
+    pub fn hear(&mut self, from: usize, told: LivesView<'_>) -> Sender {
+        if told.len() != self.known.len() || told.of(self.own) > self.own() {
+            return Sender::Impossible;
+        }
+        if told.of(from) < self.known[from] {
+            return Sender::Earlier;
+        }
+        // Our own life is never later there than here, so there is nothing to learn of it.
+        for member in 0..self.known.len() {
+            self.learn(member, told.of(member));
+        }
+        Sender::Current
+    }
+
+    /// The members of which a newer life was learnt since this was last asked.
+    #[inline]
+    pub fn take_renewed(&mut self) -> MemberSet {
+        std::mem::take(&mut self.renewed)
+    }
+
+    /// Appends them to a message. The sender's own life is the one at its own index.
+    #[inline]
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        out.put_u8(self.known.len() as u8);
+        self.known.iter().for_each(|incarnation| out.put_u16(*incarnation));
+    }
+}
+
+/// Lives as they stand in a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LivesView<'a>(&'a [u8]);
+
+impl<'a> LivesView<'a> {
+    /// Takes them off a message.
+    ///
+    /// # Errors
+    /// [`Malformed`] when the bytes end early or there are more than a group can have.
+    #[inline]
+    pub fn decode(reader: &mut Reader<'a>) -> Result<LivesView<'a>, Malformed> {
+        let count = reader.u8()? as usize;
+        if count > MEMBERS_MAX {
+            return Err(Malformed("more lives than a group can have members"));
+        }
+        Ok(LivesView(reader.take(2 * count)?))
+    }
+
+    /// Of how many members.
+    pub fn len(&self) -> usize {
+        self.0.len() / 2
+    }
+
+    /// True when there are none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// A member's life; 0 beyond the last member.
+    #[inline]
+    pub fn of(&self, member: usize) -> Incarnation {
+        self.0.get(2 * member..2 * member + 2).map_or(0, |bytes| u16::from_le_bytes([bytes[0], bytes[1]]))
+    }
+
+    /// All lives in the members' order.
+    pub fn iter(&self) -> impl Iterator<Item = Incarnation> {
+        let lives = *self;
+        (0..lives.len()).map(move |member| lives.of(member))
+    }
+
+    /// Appends them to a message as they came.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        out.put_u8(self.len() as u8);
+        out.extend_from_slice(self.0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::contract::Configuration;
+
+    fn lives_of(id: u16, incarnation: Incarnation) -> Lives {
+        let configuration = Configuration { members: vec![1, 2, 3], ..Configuration::default() };
+        Lives::new(&Group::new(id, &configuration).unwrap(), incarnation, 77)
+    }
+
+    fn encoded(lives: &Lives) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        lives.encode(&mut bytes);
+        bytes
+    }
+
+    #[test]
+    fn a_message_of_an_earlier_life_is_told_apart_and_news_travel_with_every_message() {
+        let (mut first, mut second) = (lives_of(1, 1), lives_of(2, 1));
+        assert!(second.admit(2, 5, 9), "member 3 begins its fifth life");
+        let bytes = encoded(&second);
+        assert_eq!(first.hear(1, LivesView::decode(&mut Reader::new(&bytes)).unwrap()), Sender::Current);
+        assert_eq!(first.known(), [1, 1, 5]);
+        assert_eq!(first.take_renewed().iter().collect::<Vec<_>>(), [1, 2]);
+        assert!(first.take_renewed().is_empty());
+        let bytes = encoded(&lives_of(3, 4));
+        assert_eq!(first.hear(2, LivesView::decode(&mut Reader::new(&bytes)).unwrap()), Sender::Earlier);
+        let bytes = encoded(&first);
+        let mut other = lives_of(1, 0);
+        assert_eq!(other.hear(0, LivesView::decode(&mut Reader::new(&bytes)).unwrap()), Sender::Impossible);
+    }
+
+    #[test]
+    fn a_life_that_another_one_has_used_is_not_admitted() {
+        let mut lives = lives_of(1, 1);
+        assert!(lives.admit(1, 3, 7));
+        assert!(lives.admit(1, 3, 7), "asked again");
+        assert!(!lives.admit(1, 3, 8), "another life under the same number");
+        assert!(!lives.admit(1, 2, 8));
+        assert!(lives.admit(1, 4, 8));
+    }
+}

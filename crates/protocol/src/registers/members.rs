@@ -1,0 +1,204 @@
+//! Who makes up the group, and sets of them.
+
+use crate::contract::{Configuration, NodeId};
+
+/// Most members of a group: a tag has room for so many.
+pub const MEMBERS_MAX: usize = 15;
+
+/// A set of members, by index.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MemberSet(u16);
+
+impl MemberSet {
+    /// Nobody.
+    pub const EMPTY: MemberSet = MemberSet(0);
+
+    /// One member.
+    #[inline]
+    pub fn only(member: usize) -> MemberSet {
+        MemberSet(1 << member)
+    }
+
+    /// The first `count` members.
+    pub fn first(count: usize) -> MemberSet {
+        MemberSet(((1_u32 << count) - 1) as u16)
+    }
+
+    /// Adds a member.
+    #[inline]
+    pub fn insert(&mut self, member: usize) {
+        self.0 |= 1 << member;
+    }
+
+    /// Takes members out.
+    #[inline]
+    pub fn remove(&mut self, members: MemberSet) {
+        self.0 &= !members.0;
+    }
+
+    /// True when it holds the member.
+    #[inline]
+    pub fn contains(self, member: usize) -> bool {
+        self.0 >> member & 1 == 1
+    }
+
+    /// How many members it holds.
+    #[inline]
+    pub fn len(self) -> usize {
+        self.0.count_ones() as usize
+    }
+
+    /// True when it holds nobody.
+    #[inline]
+    pub fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    /// Its members that are not in the other set.
+    #[inline]
+    pub fn without(self, other: MemberSet) -> MemberSet {
+        MemberSet(self.0 & !other.0)
+    }
+
+    /// The members that are in one of the two.
+    #[inline]
+    pub fn union(self, other: MemberSet) -> MemberSet {
+        MemberSet(self.0 | other.0)
+    }
+
+    /// The members that are in both.
+    #[inline]
+    pub fn and(self, other: MemberSet) -> MemberSet {
+        MemberSet(self.0 & other.0)
+    }
+
+    /// Its members in ascending order.
+    pub fn iter(self) -> impl Iterator<Item = usize> {
+        (0..MEMBERS_MAX).filter(move |member| self.contains(*member))
+    }
+}
+
+/// The members of a group as one of them sees it. A member is known by its index in the list of all; tags hold it,
+/// so the list stays as it is for the life of the group.
+#[derive(Clone, Debug, Default)]
+pub struct Group {
+    members: Vec<NodeId>,
+    own: usize,
+}
+
+impl Group {
+    /// The group of a configuration.
+    ///
+    /// # Errors
+    /// What is wrong with it, for people.
+    pub fn new(id: NodeId, configuration: &Configuration) -> Result<Group, &'static str> {
+        let members = configuration.members.clone();
+        if members.len() > MEMBERS_MAX {
+            return Err("a group of registers has at most 15 members");
+        }
+        if !members.is_sorted_by(|one, other| one < other) {
+            return Err("the members are not in ascending order");
+        }
+        match members.binary_search(&id) {
+            Ok(own) => Ok(Group { members, own }),
+            Err(_) => Err("this node is not a member of the group"),
+        }
+    }
+
+    /// How many members there are: 0 before the group is known.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.members.len()
+    }
+
+    /// True before the group is known.
+    pub fn is_empty(&self) -> bool {
+        self.members.is_empty()
+    }
+
+    /// This member's index.
+    #[inline]
+    pub fn own(&self) -> usize {
+        self.own
+    }
+
+    /// A member's node.
+    #[inline]
+    pub fn node(&self, member: usize) -> NodeId {
+        self.members[member]
+    }
+
+    /// The nodes of all members.
+    pub fn nodes(&self) -> &[NodeId] {
+        &self.members
+    }
+
+    /// A node's index, if it is a member.
+    #[inline]
+    pub fn index_of(&self, node: NodeId) -> Option<usize> {
+        self.members.binary_search(&node).ok()
+    }
+
+    /// The fewest members of which any two sets share one.
+    #[inline]
+    pub fn majority(&self) -> usize {
+        self.members.len() / 2 + 1
+    }
+
+    /// How many other members share one with every majority: from so many a member without memory refills.
+    pub fn refill_sources(&self) -> usize {
+        self.members.len() + 1 - self.majority()
+    }
+
+    /// All members.
+    #[inline]
+    pub fn all(&self) -> MemberSet {
+        MemberSet::first(self.members.len())
+    }
+
+    /// All members but this one.
+    #[inline]
+    pub fn others(&self) -> MemberSet {
+        self.all().without(MemberSet::only(self.own))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn refill_sources_share_a_member_with_what_is_left_of_any_majority() {
+        for count in 1..=MEMBERS_MAX {
+            let members: Vec<NodeId> = (1..=count as NodeId).collect();
+            let configuration = Configuration { members, ..Configuration::default() };
+            let group = Group::new(1, &configuration).unwrap();
+            assert!(2 * group.majority() > count);
+            // A majority that counted the newcomer, without it, and its sources, among the other members:
+            let others = count - 1;
+            assert!(group.majority() - 1 + group.refill_sources() > others);
+            // Two newcomers' sources, with the first newcomer among those that may tell the second one:
+            assert!(count == 1 || 2 * group.refill_sources() > others);
+        }
+    }
+
+    #[test]
+    fn a_group_that_is_too_large_or_without_this_node_is_refused() {
+        let group =
+            |members: Vec<NodeId>| Group::new(2, &Configuration { members, ..Configuration::default() });
+        assert!(group((1..=16).collect()).is_err());
+        assert!(group(vec![1, 3]).is_err());
+        assert!(group(vec![3, 2]).is_err());
+        assert_eq!(group(vec![1, 2, 3]).unwrap().own(), 1);
+    }
+
+    #[test]
+    fn sets_hold_what_was_put_in() {
+        let mut set = MemberSet::first(3);
+        set.insert(14);
+        set.remove(MemberSet::only(1));
+        assert_eq!(set.iter().collect::<Vec<_>>(), [0, 2, 14]);
+        assert_eq!((set.len(), set.contains(1), set.contains(14)), (3, false, true));
+        assert_eq!(set.without(MemberSet::only(0)).len(), 2);
+    }
+}

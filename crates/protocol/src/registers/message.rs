@@ -1,0 +1,413 @@
+//! What replicas of registers say to each other beside the operations themselves: about lives, refilling, repair
+//! and the collection of tombstones.
+
+use super::lives::{Lives, LivesView};
+use super::tag::Tag;
+use kv::codec::{Malformed, Reader, Writer};
+use kv::limits::{KEY_BYTES_MAX, VALUE_BYTES_MAX_CEILING};
+use kv::{Register, UnixMs, Version};
+
+/// Tags of the first byte from here on belong to these messages; a protocol's own lie below.
+pub const FIRST_KIND: u8 = 32;
+
+/// A message with the lives that its sender knows of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Message<'a> {
+    /// The lives, the sender's own among them.
+    pub lives: LivesView<'a>,
+    /// What it says.
+    pub body: Body<'a>,
+}
+
+/// A step of a collection, in order. See [`collection`](super::collection).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Step {
+    /// Hold these tombstones.
+    Hold,
+    /// Go on to the next generation, and say when nothing of an earlier one is open with you.
+    Advance,
+    /// Refuse what is of an earlier generation.
+    Refuse,
+    /// Forget these tombstones.
+    Forget,
+}
+
+/// What a replica knows beside its entries, and a newcomer learns with them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Bounds {
+    /// The generation of what begins now.
+    pub generation: u64,
+    /// The least generation that is admitted.
+    pub minimum: u64,
+    /// The greatest counter of tombstones that may have been forgotten.
+    pub floor: u64,
+    /// The greatest version ever held.
+    pub version: Version,
+}
+
+/// What a message says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Body<'a> {
+    /// A replica that has started, to everybody: I begin this life and have forgotten everything.
+    Hello {
+        /// Names the life: no other one has the same.
+        nonce: u64,
+        /// Which time it asks.
+        round: u32,
+        /// It has never been started before, as far as it knows.
+        first: bool,
+    },
+    /// The answer: this is how I stand.
+    Standing {
+        /// The asker's life.
+        nonce: u64,
+        /// Which of its questions this answers.
+        round: u32,
+        /// Names the life of who answers.
+        own_nonce: u64,
+        /// False: it is refilling itself.
+        ready: bool,
+        /// It is in its first life.
+        first: bool,
+        /// False: the asker's incarnation was used before. The lives say what the newest one is.
+        admitted: bool,
+        /// When the group began without anything: the lives, by their names, that were empty at one moment; eight
+        /// bytes each.
+        anew: &'a [u8],
+    },
+    /// Newcomer to a source: send me a copy of all that you hold, from chunk `next` on. All before it is here.
+    Fetch {
+        /// The newcomer's life.
+        nonce: u64,
+        /// Names the copy; a later one has a higher number.
+        transfer: u64,
+        /// The first chunk that is missing.
+        next: u32,
+    },
+    /// A part of a copy.
+    Chunk {
+        /// The newcomer's life.
+        nonce: u64,
+        /// Names the copy.
+        transfer: u64,
+        /// The chunk's number, from 0.
+        index: u32,
+        /// No further one comes.
+        last: bool,
+        /// How far the source was when it began the copy.
+        bounds: Bounds,
+        /// Entries of the table.
+        entries: &'a [u8],
+    },
+    /// Some of the keys that I hold, with their tags.
+    Compare {
+        /// The keys.
+        tags: Tags<'a>,
+    },
+    /// The answer, where something differs.
+    Differ {
+        /// The sender's generation.
+        generation: u64,
+        /// Keys of which the sender holds less: send me yours.
+        wanted: Tags<'a>,
+        /// What the sender holds more.
+        entries: Entries<'a>,
+    },
+    /// What was wanted.
+    Repair {
+        /// The sender's generation.
+        generation: u64,
+        /// What the sender holds.
+        entries: Entries<'a>,
+    },
+    /// A step of a collection of tombstones.
+    Collect {
+        /// Names the collection.
+        round: u64,
+        /// Which step.
+        step: Step,
+        /// Hold: the sender's generation. Advance, Refuse: the generation that is meant.
+        generation: u64,
+        /// Hold, Forget: the tombstones.
+        tombstones: Tags<'a>,
+    },
+    /// The step is taken.
+    Collected {
+        /// Names the collection.
+        round: u64,
+        /// Which step.
+        step: Step,
+        /// The generation of who answers.
+        generation: u64,
+        /// Hold: for each tombstone, in order, 1 if it is held now.
+        held: &'a [u8],
+    },
+}
+
+const HELLO: u8 = FIRST_KIND;
+const STANDING: u8 = FIRST_KIND + 1;
+const FETCH: u8 = FIRST_KIND + 2;
+const CHUNK: u8 = FIRST_KIND + 3;
+const COMPARE: u8 = FIRST_KIND + 4;
+const DIFFER: u8 = FIRST_KIND + 5;
+const REPAIR: u8 = FIRST_KIND + 6;
+const COLLECT: u8 = FIRST_KIND + 7;
+const COLLECTED: u8 = FIRST_KIND + 8;
+
+impl<'a> Message<'a> {
+    /// Reads a whole message.
+    ///
+    /// # Errors
+    /// [`Malformed`] when the bytes are not exactly one message.
+    pub fn decode(bytes: &'a [u8]) -> Result<Message<'a>, Malformed> {
+        let mut reader = Reader::new(bytes);
+        let kind = reader.u8()?;
+        let lives = LivesView::decode(&mut reader)?;
+        let body = Body::take(kind, &mut reader)?;
+        if !reader.is_empty() {
+            return Err(Malformed("bytes behind a message"));
+        }
+        Ok(Message { lives, body })
+    }
+}
+
+impl<'a> Body<'a> {
+    /// Appends the message's encoding, with the sender's lives.
+    pub fn encode(&self, lives: &Lives, out: &mut Vec<u8>) {
+        let head = |out: &mut Vec<u8>, kind: u8| {
+            out.put_u8(kind);
+            lives.encode(out);
+        };
+        match *self {
+            Body::Hello { nonce, round, first } => {
+                head(out, HELLO);
+                out.put_u64(nonce);
+                out.put_u32(round);
+                out.put_bool(first);
+            }
+            Body::Standing { nonce, round, own_nonce, ready, first, admitted, anew } => {
+                head(out, STANDING);
+                out.put_u64(nonce);
+                out.put_u32(round);
+                out.put_u64(own_nonce);
+                out.put_bool(ready);
+                out.put_bool(first);
+                out.put_bool(admitted);
+                out.put_bytes(anew);
+            }
+            Body::Fetch { nonce, transfer, next } => {
+                head(out, FETCH);
+                out.put_u64(nonce);
+                out.put_u64(transfer);
+                out.put_u32(next);
+            }
+            Body::Chunk { nonce, transfer, index, last, bounds, entries } => {
+                head(out, CHUNK);
+                out.put_u64(nonce);
+                out.put_u64(transfer);
+                out.put_u32(index);
+                out.put_bool(last);
+                let Bounds { generation, minimum, floor, version } = bounds;
+                [generation, minimum, floor, version].into_iter().for_each(|bound| out.put_u64(bound));
+                out.put_bytes(entries);
+            }
+            Body::Compare { tags } => {
+                head(out, COMPARE);
+                out.put_bytes(tags.0);
+            }
+            Body::Differ { generation, wanted, entries } => {
+                head(out, DIFFER);
+                out.put_u64(generation);
+                out.put_bytes(wanted.0);
+                out.put_bytes(entries.0);
+            }
+            Body::Repair { generation, entries } => {
+                head(out, REPAIR);
+                out.put_u64(generation);
+                out.put_bytes(entries.0);
+            }
+            Body::Collect { round, step, generation, tombstones } => {
+                head(out, COLLECT);
+                out.put_u64(round);
+                out.put_u8(step as u8);
+                out.put_u64(generation);
+                out.put_bytes(tombstones.0);
+            }
+            Body::Collected { round, step, generation, held } => {
+                head(out, COLLECTED);
+                out.put_u64(round);
+                out.put_u8(step as u8);
+                out.put_u64(generation);
+                out.put_bytes(held);
+            }
+        }
+    }
+
+    fn take(kind: u8, reader: &mut Reader<'a>) -> Result<Body<'a>, Malformed> {
+        Ok(match kind {
+            HELLO => Body::Hello { nonce: reader.u64()?, round: reader.u32()?, first: reader.bool()? },
+            STANDING => Body::Standing {
+                nonce: reader.u64()?,
+                round: reader.u32()?,
+                own_nonce: reader.u64()?,
+                ready: reader.bool()?,
+                first: reader.bool()?,
+                admitted: reader.bool()?,
+                anew: reader.bytes()?,
+            },
+            FETCH => Body::Fetch { nonce: reader.u64()?, transfer: reader.u64()?, next: reader.u32()? },
+            CHUNK => Body::Chunk {
+                nonce: reader.u64()?,
+                transfer: reader.u64()?,
+                index: reader.u32()?,
+                last: reader.bool()?,
+                bounds: Bounds {
+                    generation: reader.u64()?,
+                    minimum: reader.u64()?,
+                    floor: reader.u64()?,
+                    version: reader.u64()?,
+                },
+                entries: reader.bytes()?,
+            },
+            COMPARE => Body::Compare { tags: Tags::take(reader)? },
+            DIFFER => Body::Differ {
+                generation: reader.u64()?,
+                wanted: Tags::take(reader)?,
+                entries: Entries::take(reader)?,
+            },
+            REPAIR => Body::Repair { generation: reader.u64()?, entries: Entries::take(reader)? },
+            COLLECT => Body::Collect {
+                round: reader.u64()?,
+                step: take_step(reader)?,
+                generation: reader.u64()?,
+                tombstones: Tags::take(reader)?,
+            },
+            COLLECTED => Body::Collected {
+                round: reader.u64()?,
+                step: take_step(reader)?,
+                generation: reader.u64()?,
+                held: reader.bytes()?,
+            },
+            _ => return Err(Malformed("unknown kind of message")),
+        })
+    }
+}
+
+fn take_step(reader: &mut Reader<'_>) -> Result<Step, Malformed> {
+    let steps = [Step::Hold, Step::Advance, Step::Refuse, Step::Forget];
+    steps.get(reader.u8()? as usize).copied().ok_or(Malformed("unknown step of a collection"))
+}
+
+/// Takes a key off a message.
+///
+/// # Errors
+/// [`Malformed`] when the bytes end early or the key is too long.
+#[inline]
+pub fn take_key<'a>(reader: &mut Reader<'a>) -> Result<&'a [u8], Malformed> {
+    let key = reader.bytes()?;
+    if key.len() > KEY_BYTES_MAX { Err(Malformed("a key is too long")) } else { Ok(key) }
+}
+
+/// Takes a deadline and a value off a message; the tag has been read.
+///
+/// # Errors
+/// [`Malformed`] when the bytes end early or are no register's.
+#[inline]
+pub fn take_register<'a>(version: Version, reader: &mut Reader<'a>) -> Result<Register<'a>, Malformed> {
+    let (deadline, value): (UnixMs, &[u8]) = (reader.u64()?, reader.bytes()?);
+    let register = Register { version, deadline, value };
+    if value.len() > VALUE_BYTES_MAX_CEILING {
+        return Err(Malformed("a value is too long"));
+    }
+    if register.is_deleted() && !value.is_empty() {
+        return Err(Malformed("a tombstone with a value"));
+    }
+    Ok(register)
+}
+
+/// Keys with their tags, one behind the other.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tags<'a>(&'a [u8]);
+
+impl<'a> Tags<'a> {
+    /// What [`Tags::append`] has built.
+    pub fn built(bytes: &'a [u8]) -> Tags<'a> {
+        Tags(bytes)
+    }
+
+    /// Appends one more to the bytes of others.
+    pub fn append(out: &mut Vec<u8>, key: &[u8], tag: Tag) {
+        out.put_u64(tag.version());
+        out.put_bytes(key);
+    }
+
+    fn take(reader: &mut Reader<'a>) -> Result<Tags<'a>, Malformed> {
+        let tags = Tags(reader.bytes()?);
+        let mut rest = Reader::new(tags.0);
+        while !rest.is_empty() {
+            Tags::next(&mut rest)?;
+        }
+        Ok(tags)
+    }
+
+    fn next(reader: &mut Reader<'a>) -> Result<(&'a [u8], Tag), Malformed> {
+        let tag = Tag::decode(reader)?;
+        Ok((take_key(reader)?, tag))
+    }
+
+    /// True when there are none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The keys with their tags, in order.
+    pub fn iter(&self) -> impl Iterator<Item = (&'a [u8], Tag)> + use<'a> {
+        let mut reader = Reader::new(self.0);
+        std::iter::from_fn(move || Tags::next(&mut reader).ok())
+    }
+}
+
+/// Keys with what they hold, one behind the other.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Entries<'a>(&'a [u8]);
+
+impl<'a> Entries<'a> {
+    /// What [`Entries::append`] has built.
+    pub fn built(bytes: &'a [u8]) -> Entries<'a> {
+        Entries(bytes)
+    }
+
+    /// Appends one more to the bytes of others.
+    pub fn append(out: &mut Vec<u8>, key: &[u8], register: Register<'_>) {
+        out.put_u64(register.version);
+        out.put_bytes(key);
+        out.put_u64(register.deadline);
+        out.put_bytes(register.value);
+    }
+
+    fn take(reader: &mut Reader<'a>) -> Result<Entries<'a>, Malformed> {
+        let entries = Entries(reader.bytes()?);
+        let mut rest = Reader::new(entries.0);
+        while !rest.is_empty() {
+            Entries::next(&mut rest)?;
+        }
+        Ok(entries)
+    }
+
+    fn next(reader: &mut Reader<'a>) -> Result<(&'a [u8], Register<'a>), Malformed> {
+        let tag = Tag::decode(reader)?;
+        let key = take_key(reader)?;
+        Ok((key, take_register(tag.version(), reader)?))
+    }
+
+    /// True when there are none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The keys with what they hold, in order.
+    pub fn iter(&self) -> impl Iterator<Item = (&'a [u8], Register<'a>)> + use<'a> {
+        let mut reader = Reader::new(self.0);
+        std::iter::from_fn(move || Entries::next(&mut reader).ok())
+    }
+}

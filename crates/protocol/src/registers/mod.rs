@@ -1,0 +1,228 @@
+//! What the protocols of registers share: each key is a register of its own, ordered by the tags of its writes, and
+//! held by majorities without a leader.
+//!
+//! Reading order: [`tag`] (what orders writes), [`members`] and [`lives`] (who takes part, and in which of its
+//! lives), [`commands`] and [`requests`] (what can be asked, and by whom it is), then the upkeep: [`rejoin`] and
+//! [`refill`] (how a replica that lost its memory comes back), [`repair`], [`generations`] and [`collection`] (how
+//! replicas become equal, and tombstones go).
+//!
+//! # Why acknowledgements survive restarts
+//!
+//! Replicas keep everything in memory; one that restarts has forgotten what it acknowledged. With majority m of N, a
+//! newcomer copies the tables of R = N - m + 1 others before it answers anything. Let a write be *decided*: a
+//! coordinator counted acknowledgements of a majority Q, none of a life that it knew to be over.
+//!
+//! **Every member of Q, in every later life of its that is refilled, holds the write or a newer one.** Let Y be such a
+//! member, counted in life y and refilled in life y' > y. Of the other N - 1 members, m - 1 are in Q and R are Y's
+//! sources: they share one, P, counted in some life p.
+//!
+//! * *P served Y in life p, and had stored the write before it began the copy.* Then the copy holds it.
+//! * *P served Y in life p, and stored the write afterwards.* It knew of y' then, for a life is noted before a copy is
+//!   begun. So its acknowledgement said y', and the coordinator did not count Y's life y. A contradiction.
+//! * *P served Y in a later life than p.* It was refilled before that, so it held the write, by induction over the times
+//!   at which refills end.
+//! * *P served Y in an earlier life than p.* Then P lost its memory, y' with it. But whoever was a source of Y and is
+//!   refilled later learns of y' again: its own R sources and the R members other than it that know y' (Y's sources,
+//!   and Y) share one. Either that one tells it, or it had served it before it served Y; then it told Y that the
+//!   source's life was over, and Y did not count that copy ([`rejoin`] drops it). So P knew of y' when it
+//!   acknowledged, as in the second case.
+//!
+//! The same holds for whatever else a coordinator counts: that a replica *holds* a value, as a read does, is an
+//! acknowledgement too. And a read's majority shares a member with Q that answers after the write was decided, in a
+//! life in which it holds it. So a read in one round is covered.
+//!
+//! What this asks of the node: to count its starts, and never to begin a life with the number of an earlier one. A
+//! lost count is noticed by whoever still knows the old one ([`lives::Lives::admit`]).
+
+pub mod collection;
+pub mod commands;
+pub mod generations;
+pub mod lives;
+pub mod members;
+pub mod message;
+pub mod refill;
+pub mod rejoin;
+pub mod repair;
+pub mod requests;
+pub mod tag;
+pub mod upkeep;
+
+use crate::contract::{Configuration, Effects, NodeId, Now, Trace};
+use crate::planted::Planted;
+use generations::Generations;
+use kv::Table;
+
+pub use commands::{Detail, Keys, Plan, Question};
+pub use lives::{Lives, LivesView, Sender};
+pub use members::{Group, MEMBERS_MAX, MemberSet};
+use message::{Body, Bounds};
+pub use requests::{Deferred, Errors, RequestId, Requests};
+pub use tag::{Incarnation, Tag};
+pub use upkeep::Upkeep;
+
+/// How long the upkeep may take, and how much it does at once. Times in milliseconds, sizes in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Timing {
+    /// A question without an answer is asked again after so long.
+    pub retry_ms: u64,
+    /// A replica that was never started before gives others so long to tell it that it was.
+    pub begin_grace_ms: u64,
+    /// A source of a refill that sends nothing for so long is replaced by another.
+    pub stall_ms: u64,
+    /// Some keys are compared with the others this often.
+    pub sweep_ms: u64,
+    /// So many keys.
+    pub sweep_keys: usize,
+    /// No two nodes' clocks are farther apart: a key that expired so long ago has expired for everybody.
+    pub clock_error_ms: u64,
+    /// A collection of tombstones that is not confirmed for so long is given up.
+    pub collection_ms: u64,
+    /// One chunk of a copy.
+    pub chunk_bytes: usize,
+    /// Chunks sent and not acknowledged.
+    pub chunk_window: usize,
+    /// A member that was not heard for so long is silent.
+    pub silence_ms: u64,
+}
+
+impl Default for Timing {
+    fn default() -> Self {
+        Timing {
+            retry_ms: 200,
+            begin_grace_ms: 1000,
+            stall_ms: 2000,
+            sweep_ms: 100,
+            sweep_keys: 256,
+            clock_error_ms: 60_000,
+            collection_ms: 10_000,
+            chunk_bytes: 256 << 10,
+            chunk_window: 8,
+            silence_ms: 1000,
+        }
+    }
+}
+
+/// What the upkeep has counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// How often this replica was refilled.
+    pub refills: u64,
+    /// Keys that it got by repair.
+    pub repaired_keys: u64,
+    /// Tombstones that were forgotten under its lead.
+    pub collected_tombstones: u64,
+}
+
+/// One replica's registers, and what it knows of its group.
+#[derive(Debug)]
+pub struct Registers {
+    /// The members; none before the first configuration.
+    pub group: Group,
+    /// The registers.
+    pub table: Table,
+    /// Which life each member is in.
+    pub lives: Lives,
+    /// How far the group is, for the collection of tombstones.
+    pub generations: Generations,
+    /// Members whose link is not known to be down, this one included.
+    pub links: MemberSet,
+    /// When each member was last heard.
+    pub heard_us: Vec<u64>,
+    /// What was counted.
+    pub counters: Counters,
+    /// A fault to be found, in tests.
+    pub planted: Planted,
+    nonce: u64,
+}
+
+impl Registers {
+    /// Empty, and without a group. The seed keeps the table from flooding and names this life.
+    pub fn new(seed: u64, planted: Planted) -> Registers {
+        Registers {
+            group: Group::default(),
+            table: Table::new(seed),
+            lives: Lives::default(),
+            generations: Generations::default(),
+            links: MemberSet::EMPTY,
+            heard_us: Vec::new(),
+            counters: Counters::default(),
+            planted,
+            nonce: name_of(seed),
+        }
+    }
+
+    /// The group becomes known.
+    ///
+    /// # Errors
+    /// What is wrong with it, for people.
+    pub fn join(&mut self, id: NodeId, configuration: &Configuration) -> Result<(), &'static str> {
+        self.group = Group::new(id, configuration)?;
+        self.links = self.group.all();
+        self.heard_us = vec![0; self.group.len()];
+        Ok(())
+    }
+
+    fn begin_life(&mut self, incarnation: Incarnation) {
+        self.lives = Lives::new(&self.group, incarnation, self.nonce);
+    }
+
+    /// Sends a message of the upkeep.
+    pub(crate) fn send(&self, to: MemberSet, body: Body<'_>, effects: &mut Effects) {
+        if !to.is_empty() {
+            effects
+                .send(to.iter().map(|member| self.group.node(member)), |out| body.encode(&self.lives, out));
+        }
+    }
+
+    /// A member sent what cannot be.
+    pub(crate) fn reject(&self, from: usize, why: &'static str, effects: &mut Effects) {
+        effects.trace.push(Trace::Rejected { peer: self.group.node(from), why });
+    }
+
+    /// A member was heard.
+    #[inline]
+    pub fn heard(&mut self, member: usize, now: Now) {
+        self.heard_us[member] = now.monotonic_us;
+    }
+
+    /// True when a member was heard not long ago.
+    pub fn is_heard(&self, member: usize, timing: &Timing, now: Now) -> bool {
+        self.links.contains(member)
+            && self.heard_us[member] > 0
+            && now.ms_since(self.heard_us[member]) <= timing.silence_ms
+    }
+
+    /// True when no link is known to be down.
+    pub fn reaches_all(&self) -> bool {
+        self.links == self.group.all()
+    }
+
+    /// True when a majority can be reached, as far as is known.
+    pub fn reaches_majority(&self) -> bool {
+        self.links.len() >= self.group.majority()
+    }
+
+    fn bounds(&self) -> Bounds {
+        Bounds {
+            generation: self.generations.current(),
+            minimum: self.generations.minimum(),
+            floor: self.generations.floor(),
+            version: self.table.version_floor(),
+        }
+    }
+
+    fn take_bounds(&mut self, bounds: Bounds) {
+        self.generations.advance(bounds.generation);
+        self.generations.refuse_before(bounds.minimum);
+        self.generations.raise_floor(bounds.floor);
+        self.table.set_version_floor(bounds.version);
+    }
+}
+
+/// A name that another seed does not have: never 0 (the finaliser of splitmix64, which is one to one).
+fn name_of(seed: u64) -> u64 {
+    let mut mixed = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    (mixed ^ (mixed >> 31)).max(1)
+}

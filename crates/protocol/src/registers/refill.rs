@@ -1,0 +1,129 @@
+//! The other side of a refill: copies of this replica's table for members that have lost theirs.
+//!
+//! A copy is a snapshot of one moment, taken after the newcomer's life was noted, and sent in chunks. Chunks that are
+//! not acknowledged are kept, so that they can be sent again as they were.
+
+use super::members::MemberSet;
+use super::message::{Body, Bounds};
+use super::{Registers, Timing};
+use crate::contract::{Effects, Now, Trace};
+use kv::table::SnapshotId;
+use std::collections::VecDeque;
+
+/// A copy on its way.
+#[derive(Debug)]
+struct Transfer {
+    to: usize,
+    nonce: u64,
+    transfer: u64,
+    snapshot: SnapshotId,
+    bounds: Bounds,
+    /// Chunks that the newcomer has not acknowledged, the first of which has number `first`.
+    chunks: VecDeque<Vec<u8>>,
+    first: u32,
+    /// The chunks are all there are.
+    ended: bool,
+    progress_us: u64,
+}
+
+/// All copies on their way, one for each newcomer.
+#[derive(Debug, Default)]
+pub(super) struct Transfers {
+    open: Vec<Transfer>,
+    /// For each member (its life, the last copy that was ended): a late request for it begins no new one.
+    ended: Vec<(u64, u64)>,
+}
+
+impl Transfers {
+    pub(super) fn new(members: usize) -> Transfers {
+        Transfers { open: Vec::new(), ended: vec![(0, 0); members] }
+    }
+
+    /// A newcomer that was admitted asks for a copy, or for more of it.
+    pub(super) fn fetch(
+        &mut self,
+        registers: &mut Registers,
+        timing: &Timing,
+        now: Now,
+        from: usize,
+        (nonce, transfer, next): (u64, u64, u32),
+        effects: &mut Effects,
+    ) {
+        let index = match self.open.iter().position(|open| open.to == from) {
+            Some(index) if (self.open[index].nonce, self.open[index].transfer) == (nonce, transfer) => index,
+            Some(index) if self.open[index].nonce == nonce && self.open[index].transfer > transfer => return,
+            other => {
+                if self.ended[from].0 == nonce && self.ended[from].1 >= transfer || next > 0 {
+                    return;
+                }
+                if let Some(index) = other {
+                    self.end(index, registers);
+                }
+                let bounds = registers.bounds();
+                self.open.push(Transfer {
+                    to: from,
+                    nonce,
+                    transfer,
+                    snapshot: registers.table.begin_snapshot(),
+                    bounds,
+                    chunks: VecDeque::new(),
+                    first: 0,
+                    ended: false,
+                    progress_us: now.monotonic_us,
+                });
+                effects.trace.push(Trace::RefillServed { to: registers.group.node(from) });
+                self.open.len() - 1
+            }
+        };
+        let open = &mut self.open[index];
+        let acknowledged = next.saturating_sub(open.first).min(open.chunks.len() as u32);
+        open.chunks.drain(..acknowledged as usize);
+        open.first += acknowledged;
+        if open.ended && open.chunks.is_empty() {
+            return self.end(index, registers);
+        }
+        // Without progress the newcomer asks again because something was lost: it gets all of it again.
+        let mut resend = if acknowledged > 0 { open.chunks.len() } else { 0 };
+        if acknowledged > 0 {
+            open.progress_us = now.monotonic_us;
+        }
+        while !open.ended && open.chunks.len() < timing.chunk_window {
+            let mut chunk = Vec::new();
+            open.ended = !registers.table.snapshot_chunk(open.snapshot, timing.chunk_bytes, &mut chunk);
+            open.chunks.push_back(chunk);
+        }
+        resend = resend.min(open.chunks.len());
+        for (offset, entries) in open.chunks.iter().enumerate().skip(resend) {
+            let chunk = Body::Chunk {
+                nonce,
+                transfer,
+                index: open.first + offset as u32,
+                last: open.ended && offset + 1 == open.chunks.len(),
+                bounds: open.bounds,
+                entries,
+            };
+            registers.send(MemberSet::only(from), chunk, effects);
+        }
+    }
+
+    /// A member begins another life: nobody takes the copy for the earlier one.
+    pub(super) fn forget(&mut self, registers: &mut Registers, member: usize, nonce: u64) {
+        if let Some(index) = self.open.iter().position(|open| open.to == member && open.nonce != nonce) {
+            self.end(index, registers);
+        }
+    }
+
+    /// Gives up copies that nobody takes any more.
+    pub(super) fn tick(&mut self, registers: &mut Registers, timing: &Timing, now: Now) {
+        let is_stuck = |open: &Transfer| now.ms_since(open.progress_us) >= 4 * timing.stall_ms;
+        while let Some(index) = self.open.iter().position(is_stuck) {
+            self.end(index, registers);
+        }
+    }
+
+    fn end(&mut self, index: usize, registers: &mut Registers) {
+        let open = self.open.swap_remove(index);
+        registers.table.end_snapshot(open.snapshot);
+        self.ended[open.to] = (open.nonce, open.transfer);
+    }
+}

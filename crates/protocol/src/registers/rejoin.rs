@@ -1,0 +1,361 @@
+//! A replica that has started: it has forgotten what it acknowledged, and copies it from the others first.
+//!
+//! It says hello with the number of its new life. Whoever admits it knows from then on that answers of its earlier
+//! lives count no more, and says so with every message. Then it copies the tables of so many others that they share
+//! a member with what is left of any majority that had counted it. Why that is enough is told in
+//! [`registers`](super).
+//!
+//! When nobody has anything, there is nothing to copy and the group begins. That is so when all members were empty at
+//! one moment, or when a majority were at one moment, none of which was ever started before: then no majority can
+//! ever have acknowledged anything. One moment means: all had said it before a question was sent, and all said it
+//! again in answer to that question.
+
+use super::lives::Sender;
+use super::members::MemberSet;
+use super::message::{Body, Message};
+use super::tag::Incarnation;
+use super::{Registers, Timing};
+use crate::contract::{Effects, Now, Trace};
+use kv::codec::Writer;
+
+/// What was heard of another member.
+#[derive(Clone, Copy, Debug, Default)]
+struct Heard {
+    /// Names its life; 0: nothing was heard.
+    nonce: u64,
+    ready: bool,
+    first: bool,
+    admitted: bool,
+    /// Our question that was the newest one when it first said how it stands.
+    since_round: u32,
+    /// Our newest question that it has answered so.
+    last_round: u32,
+}
+
+/// A copy of another member's table.
+#[derive(Clone, Copy, Debug, Default)]
+enum Copy {
+    #[default]
+    None,
+    /// It comes.
+    Coming { transfer: u64, next: u32, progress_us: u64 },
+    /// It is here, taken in this life of the member.
+    Whole(Incarnation),
+}
+
+/// How a newcomer stands after an input.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Progress {
+    /// It goes on.
+    Waiting,
+    /// It holds again all that it ever acknowledged.
+    Refilled,
+    /// Nobody holds anything: the group begins, with the members that were empty.
+    Begins(MemberSet),
+}
+
+/// A replica's way back into the group.
+#[derive(Debug)]
+pub(super) struct Rejoin {
+    first: bool,
+    nonce: u64,
+    round: u32,
+    began_us: u64,
+    asked_us: u64,
+    heard: Vec<Heard>,
+    copies: Vec<Copy>,
+    transfers: u64,
+    /// Its lives have run out.
+    exhausted: bool,
+}
+
+impl Rejoin {
+    pub(super) fn new(registers: &Registers, now: Now, first: bool, nonce: u64) -> Rejoin {
+        let members = registers.group.len();
+        Rejoin {
+            first,
+            nonce,
+            round: 1,
+            began_us: now.monotonic_us,
+            asked_us: now.monotonic_us,
+            heard: vec![Heard::default(); members],
+            copies: vec![Copy::None; members],
+            transfers: 0,
+            exhausted: false,
+        }
+    }
+
+    /// Its lives have run out: it never becomes ready.
+    pub(super) fn exhaust(&mut self) {
+        self.exhausted = true;
+    }
+
+    /// Says hello to everybody, or to those of them who are named.
+    pub(super) fn ask(&self, registers: &Registers, to: MemberSet, effects: &mut Effects) {
+        if !self.exhausted {
+            registers.send(
+                to,
+                Body::Hello { nonce: self.nonce, round: self.round, first: self.first },
+                effects,
+            );
+        }
+    }
+
+    pub(super) fn tick(
+        &mut self,
+        registers: &mut Registers,
+        timing: &Timing,
+        now: Now,
+        effects: &mut Effects,
+    ) -> Progress {
+        if now.ms_since(self.asked_us) >= timing.retry_ms {
+            self.ask_again(registers, now, effects);
+        }
+        for member in registers.group.others().iter() {
+            let Copy::Coming { transfer, next, progress_us } = self.copies[member] else { continue };
+            let quiet_ms = now.ms_since(progress_us);
+            if quiet_ms >= timing.stall_ms || !registers.links.contains(member) {
+                // Somebody else is asked. This one may be again, when it has said that it is there.
+                self.copies[member] = Copy::None;
+                self.heard[member].ready = false;
+            } else if quiet_ms >= timing.retry_ms {
+                self.fetch(registers, member, transfer, next, effects);
+            }
+        }
+        self.go_on(registers, timing, now, effects)
+    }
+
+    fn ask_again(&mut self, registers: &Registers, now: Now, effects: &mut Effects) {
+        self.round = self.round.wrapping_add(1).max(1);
+        self.asked_us = now.monotonic_us;
+        self.ask(registers, registers.group.others(), effects);
+    }
+
+    fn fetch(&self, registers: &Registers, member: usize, transfer: u64, next: u32, effects: &mut Effects) {
+        let fetch = Body::Fetch { nonce: self.nonce, transfer, next };
+        registers.send(MemberSet::only(member), fetch, effects);
+    }
+
+    /// A message of another member. What is not for a newcomer is passed over: it holds nothing yet.
+    pub(super) fn message(
+        &mut self,
+        registers: &mut Registers,
+        timing: &Timing,
+        now: Now,
+        from: usize,
+        message: &Message<'_>,
+        effects: &mut Effects,
+    ) -> Progress {
+        match message.body {
+            Body::Standing { nonce, .. } | Body::Chunk { nonce, .. } if nonce != self.nonce => {
+                return Progress::Waiting; // An answer to an earlier life.
+            }
+            Body::Standing { admitted, .. } => {
+                let own = registers.group.own();
+                let newest = message.lives.of(own);
+                if !admitted
+                    && message.lives.len() == registers.group.len()
+                    && newest >= registers.lives.own()
+                {
+                    self.begin_later_life(registers, newest, now, effects);
+                }
+            }
+            Body::Chunk { .. } => {}
+            _ => return Progress::Waiting,
+        }
+        match registers.lives.hear(from, message.lives) {
+            Sender::Current => {}
+            Sender::Earlier => return Progress::Waiting,
+            Sender::Impossible => {
+                registers.reject(from, "it names lives that cannot be", effects);
+                return Progress::Waiting;
+            }
+        }
+        registers.heard(from, now);
+        match message.body {
+            Body::Standing { round, own_nonce, ready, first, admitted, anew, .. } => {
+                let heard = &mut self.heard[from];
+                if (heard.nonce, heard.ready) != (own_nonce, ready) {
+                    heard.since_round = self.round;
+                    heard.last_round = 0;
+                }
+                let last_round = heard.last_round.max(round);
+                *heard = Heard { nonce: own_nonce, ready, first, admitted, last_round, ..*heard };
+                // It began with us among the members that were empty: so we begin too.
+                let own = 8 * registers.group.own();
+                if ready && anew.get(own..own + 8) == Some(&self.nonce.to_le_bytes()) {
+                    return Progress::Begins(MemberSet::EMPTY);
+                }
+            }
+            Body::Chunk { transfer, index, last, bounds, entries, .. } => {
+                let expected = match self.copies[from] {
+                    Copy::Coming { transfer, next, .. } => (transfer, next),
+                    _ => return Progress::Waiting,
+                };
+                if (transfer, index) != expected {
+                    return Progress::Waiting;
+                }
+                if registers.table.install(entries).is_err() {
+                    self.copies[from] = Copy::None;
+                    registers.reject(from, "a copy that cannot be read", effects);
+                    return Progress::Waiting;
+                }
+                registers.take_bounds(bounds);
+                let next = index + 1;
+                self.copies[from] = match last {
+                    true => Copy::Whole(registers.lives.of(from)),
+                    false => Copy::Coming { transfer, next, progress_us: now.monotonic_us },
+                };
+                self.fetch(registers, from, transfer, next, effects);
+            }
+            _ => {}
+        }
+        self.go_on(registers, timing, now, effects)
+    }
+
+    /// Another life of this member had the same number, or a later one: so it takes a later one still.
+    fn begin_later_life(
+        &mut self,
+        registers: &mut Registers,
+        newest: Incarnation,
+        now: Now,
+        effects: &mut Effects,
+    ) {
+        let Some(incarnation) = newest.checked_add(1) else {
+            self.exhausted = true;
+            return;
+        };
+        registers.lives.begin(incarnation, self.nonce);
+        // Whoever is to be counted has to know of this life.
+        self.heard.fill(Heard::default());
+        self.copies.fill(Copy::None);
+        effects.trace.push(Trace::Refilling { incarnation });
+        self.ask_again(registers, now, effects);
+    }
+
+    fn go_on(&mut self, registers: &Registers, timing: &Timing, now: Now, effects: &mut Effects) -> Progress {
+        let group = &registers.group;
+        if self.exhausted {
+            return Progress::Waiting;
+        }
+        if let Some(empty) = self.empty_at_one_moment(registers, timing, now) {
+            return Progress::Begins(empty);
+        }
+        let mut sources = 0;
+        for member in group.others().iter() {
+            match self.copies[member] {
+                // It has lost its memory since: what it told may lack what it stored in its new life.
+                Copy::Whole(life) if registers.lives.of(member) != life => self.copies[member] = Copy::None,
+                Copy::Whole(_) => sources += 1,
+                Copy::None | Copy::Coming { .. } => {}
+            }
+        }
+        if sources >= group.refill_sources() {
+            return Progress::Refilled;
+        }
+        sources += self.copies.iter().filter(|copy| matches!(copy, Copy::Coming { .. })).count();
+        for member in group.others().iter() {
+            let heard = self.heard[member];
+            let may_serve = heard.ready && heard.admitted && registers.links.contains(member);
+            if sources < group.refill_sources() && may_serve && matches!(self.copies[member], Copy::None) {
+                self.transfers += 1;
+                let (transfer, progress_us) = (self.transfers, now.monotonic_us);
+                self.copies[member] = Copy::Coming { transfer, next: 0, progress_us };
+                self.fetch(registers, member, transfer, 0, effects);
+                sources += 1;
+            }
+        }
+        // All have said how they stand for the first time, and are asked at once whether it still is so.
+        let others = group.others();
+        let fresh = |member: &usize| {
+            let heard = self.heard[*member];
+            !heard.ready && heard.since_round == self.round && heard.last_round == self.round
+        };
+        if others.iter().filter(fresh).count() == others.len() {
+            self.ask_again(registers, now, effects);
+        }
+        Progress::Waiting
+    }
+
+    /// The members that were all empty when the present question was sent, if they are enough to begin.
+    fn empty_at_one_moment(&self, registers: &Registers, timing: &Timing, now: Now) -> Option<MemberSet> {
+        let group = &registers.group;
+        let (mut empty, mut never_started) = (MemberSet::EMPTY, MemberSet::EMPTY);
+        empty.insert(group.own());
+        if self.first {
+            never_started.insert(group.own());
+        }
+        for member in group.others().iter() {
+            let heard = self.heard[member];
+            if heard.nonce != 0
+                && !heard.ready
+                && heard.since_round < self.round
+                && heard.last_round == self.round
+            {
+                empty.insert(member);
+                if heard.first {
+                    never_started.insert(member);
+                }
+            }
+        }
+        if empty == group.all() {
+            return Some(empty);
+        }
+        // A disk that was lost makes a replica believe that it was never started. So those who know better are
+        // given a moment to say so.
+        let waited = now.ms_since(self.began_us) >= timing.begin_grace_ms;
+        let anybody_ready = self.heard.iter().any(|heard| heard.ready);
+        (self.first && waited && !anybody_ready && never_started.len() >= group.majority())
+            .then_some(never_started)
+    }
+
+    /// The names of the lives that were empty at one moment, for those who were among them.
+    pub(super) fn names(&self, registers: &Registers, empty: MemberSet) -> Vec<u8> {
+        let mut names = Vec::new();
+        for (member, heard) in self.heard.iter().enumerate() {
+            let nonce = if member == registers.group.own() { self.nonce } else { heard.nonce };
+            names.put_u64(if empty.contains(member) { nonce } else { 0 });
+        }
+        names
+    }
+
+    /// A ready member whose clients' requests are served.
+    pub(super) fn ready_member(&self, registers: &Registers) -> Option<usize> {
+        let is_ready = |member: &usize| self.heard[*member].ready && registers.links.contains(*member);
+        registers.group.others().iter().find(is_ready)
+    }
+
+    pub(super) fn wakeup_us(&self, timing: &Timing) -> u64 {
+        self.asked_us + timing.retry_ms * 1000
+    }
+
+    /// What it waits for, for people.
+    pub(super) fn explain(&self, registers: &Registers) -> String {
+        if self.exhausted {
+            return "it has been started more often than its tags can tell apart; the group must be set up anew".into();
+        }
+        let group = &registers.group;
+        let needed = group.refill_sources();
+        let of = |fits: &dyn Fn(&Heard) -> bool| {
+            let fitting = group.others().iter().filter(|member| fits(&self.heard[*member]));
+            fitting.map(|member| group.node(member).to_string()).collect::<Vec<_>>()
+        };
+        let ready = of(&|heard| heard.ready);
+        let refilling = of(&|heard| heard.nonce != 0 && !heard.ready);
+        let silent = of(&|heard| heard.nonce == 0);
+        if ready.len() >= needed {
+            let whole = self.copies.iter().filter(|copy| matches!(copy, Copy::Whole(_))).count();
+            return format!(
+                "it has started without its memory and copies it: {whole} of {needed} copies are here"
+            );
+        }
+        let list = |nodes: Vec<String>| if nodes.is_empty() { "none".into() } else { nodes.join(", ") };
+        format!(
+            "it has started without its memory and needs copies of {needed} other nodes that have theirs; ready: {}; \
+             without memory too: {}; not heard: {}. If a majority has lost its memory, restart all nodes to begin anew",
+            list(ready),
+            list(refilling),
+            list(silent)
+        )
+    }
+}

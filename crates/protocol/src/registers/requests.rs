@@ -1,0 +1,488 @@
+//! Clients' requests under way at a coordinator.
+//!
+//! A request is about one key or several, each of which is read or written by an operation of its own. Here it is
+//! kept who asked what, what the operations have found so far, and in which order one client's requests on one key
+//! take effect: in the order in which they were asked. A request that follows one of the same client on the same key
+//! waits until that one has ended ([`Requests::must_wait`]).
+
+use super::commands::Question;
+use crate::contract::{Effects, Request, Ticket};
+use crate::planted::{Fault, Planted};
+use kv::codec::Reader;
+use kv::limits::REPLY_BYTES_MAX;
+use kv::{Command, Register, Table, UnixMs, Version};
+use std::collections::VecDeque;
+use std::ops::Range;
+
+/// Names an open request. Given anew when it has ended.
+pub type RequestId = u32;
+
+/// Places of the filter that tells whether a client's earlier request on a key may be open.
+const MARKS: usize = 4096;
+
+#[derive(Debug)]
+struct Slot {
+    /// `None`: nobody stands here, or the request has ended and its operations are being swept up.
+    ticket: Option<Ticket>,
+    deadline_us: u64,
+    question: Question,
+    /// Keys that are not done yet.
+    open: u32,
+    /// True when a replica may have changed by it.
+    changed: bool,
+    /// Its deadline has passed, or it has failed: its operations are to be dropped.
+    dropped: bool,
+    count: i64,
+    /// Its places in the filter.
+    marks: Vec<u16>,
+    /// Of several keys: where the value of each is, `None` for a missing one.
+    parts: Vec<Option<Range<usize>>>,
+    values: Vec<u8>,
+}
+
+/// A request that waits for an earlier one of its client.
+#[derive(Debug)]
+pub struct Deferred {
+    /// Under which its outcome is told.
+    pub ticket: Ticket,
+    /// When its client must have its outcome.
+    pub deadline_us: u64,
+    asked: Asked,
+}
+
+#[derive(Debug)]
+enum Asked {
+    Command(Vec<u8>),
+    Wait,
+}
+
+impl Deferred {
+    /// What was asked.
+    pub fn request(&self) -> Option<Request<'_>> {
+        match &self.asked {
+            Asked::Command(bytes) => Some(Request::Command(Command::decode(&mut Reader::new(bytes)).ok()?)),
+            Asked::Wait => Some(Request::Wait { offset: Version::MAX, count: 0 }),
+        }
+    }
+}
+
+/// What a coordinator tells those whose requests did not come to an end.
+#[derive(Clone, Copy, Debug)]
+pub struct Errors {
+    /// A request that has changed nothing.
+    pub refused: &'static str,
+    /// A write that may take effect.
+    pub unknown: &'static str,
+    /// A fault to be found, in tests.
+    pub planted: Planted,
+}
+
+/// All open requests.
+#[derive(Debug)]
+pub struct Requests {
+    slots: Vec<Slot>,
+    free: Vec<RequestId>,
+    /// How many keys of open requests stand at each place: a counting Bloom filter of (client, key). A place that
+    /// two share makes a pipelined request wait without need, and that is all.
+    marks: Vec<u32>,
+    deferred: VecDeque<Deferred>,
+    /// No deadline is before this.
+    earliest_us: u64,
+    /// True when a request has ended since deferred ones were looked at.
+    ended: bool,
+}
+
+impl Default for Requests {
+    fn default() -> Self {
+        Requests {
+            slots: Vec::new(),
+            free: Vec::new(),
+            marks: vec![0; MARKS],
+            deferred: VecDeque::new(),
+            earliest_us: u64::MAX,
+            ended: false,
+        }
+    }
+}
+
+fn mark(client: u64, key: &[u8]) -> u16 {
+    let mut sum = client ^ key.len() as u64;
+    let mut mix = |part: u64| sum = (sum ^ part).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29);
+    let (words, rest) = key.as_chunks::<8>();
+    words.iter().for_each(|word| mix(u64::from_le_bytes(*word)));
+    mix(rest.iter().fold(0, |part, byte| part << 8 | u64::from(*byte)));
+    mix(0);
+    (sum >> 32) as u16 % MARKS as u16
+}
+
+impl Requests {
+    /// True when none is open, nor waits.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.free.len() == self.slots.len() && self.deferred.is_empty()
+    }
+
+    /// When the first deadline may pass.
+    #[inline]
+    pub fn earliest_us(&self) -> u64 {
+        self.earliest_us
+    }
+
+    /// True when a request that `follows` others of its client must wait for one of them.
+    #[inline]
+    pub fn must_wait(&self, ticket: Ticket, follows: bool, request: &Request<'_>) -> bool {
+        follows && self.stands_behind(ticket.client, request, self.deferred.len())
+    }
+
+    /// True when an open request, or one of the first `deferred` that wait, has to end first.
+    fn stands_behind(&self, client: u64, request: &Request<'_>, deferred: usize) -> bool {
+        if self.deferred.iter().take(deferred).any(|deferred| deferred.ticket.client == client) {
+            return true;
+        }
+        let mut names_keys = false;
+        let mut is_marked = false;
+        if let Request::Command(command) = request {
+            command.for_each_key(|key| {
+                names_keys = true;
+                is_marked |= self.marks[mark(client, key) as usize] > 0;
+            });
+        }
+        if names_keys {
+            return is_marked;
+        }
+        self.slots.iter().any(|slot| slot.ticket.is_some_and(|ticket| ticket.client == client))
+    }
+
+    /// Puts a request off until those that it stands behind have ended.
+    pub fn defer(&mut self, ticket: Ticket, deadline_us: u64, request: &Request<'_>) {
+        let asked = match request {
+            Request::Command(command) => {
+                let mut bytes = Vec::new();
+                command.encode(&mut bytes);
+                Asked::Command(bytes)
+            }
+            Request::Wait { .. } => Asked::Wait,
+        };
+        self.earliest_us = self.earliest_us.min(deadline_us);
+        self.deferred.push_back(Deferred { ticket, deadline_us, asked });
+    }
+
+    /// Takes the first deferred request that has nothing to wait for any more. Called again and again after
+    /// requests may have ended, until it returns `None`.
+    pub fn take_due(&mut self) -> Option<Deferred> {
+        if !self.ended || self.deferred.is_empty() {
+            self.ended = false;
+            return None;
+        }
+        let due = (0..self.deferred.len()).find(|index| {
+            let deferred = &self.deferred[*index];
+            let waits = |request| self.stands_behind(deferred.ticket.client, &request, *index);
+            !deferred.request().is_some_and(waits)
+        });
+        self.ended = due.is_some();
+        self.deferred.remove(due?)
+    }
+
+    /// A request begins. For each of its keys, [`Requests::add_key`] is to be called next.
+    #[inline]
+    pub fn begin(&mut self, ticket: Ticket, deadline_us: u64, question: Question) -> RequestId {
+        self.earliest_us = self.earliest_us.min(deadline_us);
+        if let Some(id) = self.free.pop() {
+            let slot = &mut self.slots[id as usize];
+            (slot.ticket, slot.deadline_us, slot.question) = (Some(ticket), deadline_us, question);
+            return id;
+        }
+        self.slots.push(Slot {
+            ticket: Some(ticket),
+            deadline_us,
+            question,
+            open: 0,
+            changed: false,
+            dropped: false,
+            count: 0,
+            marks: Vec::new(),
+            parts: Vec::new(),
+            values: Vec::new(),
+        });
+        self.slots.len() as RequestId - 1
+    }
+
+    /// A request is about one key more. Returns the key's place among its keys.
+    #[inline]
+    pub fn add_key(&mut self, id: RequestId, key: &[u8]) -> u32 {
+        let slot = &mut self.slots[id as usize];
+        let client = slot.ticket.map_or(0, |ticket| ticket.client);
+        let place = mark(client, key);
+        self.marks[place as usize] += 1;
+        slot.marks.push(place);
+        slot.open += 1;
+        slot.marks.len() as u32 - 1
+    }
+
+    /// From now on a replica may have changed by the request.
+    #[inline]
+    pub fn has_changed(&mut self, id: RequestId) {
+        self.slots[id as usize].changed = true;
+    }
+
+    /// One of the request's keys is done: this is what it held or, for a write, what was written. `was_live` says
+    /// for a deleted key whether it was there before. When it is the last one the request is answered.
+    #[inline]
+    pub fn key_done(
+        &mut self,
+        id: RequestId,
+        place: u32,
+        key: &[u8],
+        register: Register<'_>,
+        was_live: bool,
+        now: UnixMs,
+        effects: &mut Effects,
+    ) {
+        let slot = &mut self.slots[id as usize];
+        slot.open -= 1;
+        let start = effects.replies.len();
+        let Some(ticket) = slot.ticket else { return };
+        let (mut version, mut offset) = (register.version, 0);
+        match slot.question {
+            Question::Value if register.is_live(now) => effects.replies.bulk(register.value),
+            Question::Value => effects.replies.null(),
+            Question::Written => {
+                effects.replies.ok();
+                offset = version;
+            }
+            Question::Detail(detail) => {
+                // The table that answers holds nothing but this key: the replica's own may hold a newer value.
+                let mut table = Table::new(0);
+                table.put_register(key, register);
+                table.read(&detail.command(key), now, &mut effects.replies);
+            }
+            question => {
+                slot.note(place as usize, register, was_live, now);
+                slot.changed |= question == Question::Deleted;
+                if slot.open > 0 {
+                    return;
+                }
+                slot.answer(effects);
+                let single = slot.marks.len() == 1;
+                version = if single { version } else { 0 };
+                offset = if question == Question::Deleted { register.version } else { 0 };
+            }
+        }
+        effects.done(ticket, start, version, offset);
+        self.end(id);
+    }
+
+    /// A request that is about no key at all is answered at once.
+    pub fn end_if_empty(&mut self, id: RequestId, effects: &mut Effects) {
+        let slot = &mut self.slots[id as usize];
+        let (start, Some(ticket)) = (effects.replies.len(), slot.ticket) else { return };
+        if slot.open == 0 {
+            slot.answer(effects);
+            effects.done(ticket, start, 0, 0);
+            self.end(id);
+        }
+    }
+
+    fn end(&mut self, id: RequestId) {
+        let slot = &mut self.slots[id as usize];
+        for place in slot.marks.drain(..) {
+            self.marks[place as usize] -= 1;
+        }
+        (slot.ticket, slot.open, slot.count) = (None, 0, 0);
+        (slot.changed, slot.dropped) = (false, false);
+        slot.parts.clear();
+        slot.values.clear();
+        const KEPT_BYTES: usize = 64 << 10;
+        slot.values.shrink_to(KEPT_BYTES);
+        slot.parts.shrink_to(KEPT_BYTES / size_of::<Range<usize>>());
+        slot.marks.shrink_to(KEPT_BYTES / size_of::<u16>());
+        self.free.push(id);
+        self.ended = true;
+    }
+
+    /// One of a request's operations cannot go on: the request ends with this error, refused if nothing has
+    /// changed by it, else unknown. Its operations are to be dropped, see [`Requests::is_dropped`].
+    pub fn fail(&mut self, id: RequestId, error: &str, effects: &mut Effects) {
+        let slot = &mut self.slots[id as usize];
+        slot.dropped = true;
+        let Some(ticket) = slot.ticket.take() else { return };
+        match slot.changed {
+            false => effects.refuse(ticket, error),
+            true => effects.unknown(ticket, &format!("UNKNOWN a part of it was done: {error}")),
+        }
+    }
+
+    /// Ends all requests whose deadline has passed, and those for which `hopeless` says so; it is told whether
+    /// the request may have changed a replica. Returns (refused, unknown): when that is not (0, 0) the
+    /// operations of requests that are [dropped](Requests::is_dropped) are to be dropped, and then
+    /// [`Requests::forget_dropped`] is to be called.
+    pub fn end_overdue(
+        &mut self,
+        now_us: u64,
+        hopeless: impl Fn(bool) -> bool,
+        errors: Errors,
+        effects: &mut Effects,
+    ) -> (u64, u64) {
+        let (mut refused, mut unknown) = (0, 0);
+        self.earliest_us = u64::MAX;
+        for slot in &mut self.slots {
+            let Some(ticket) = slot.ticket else { continue };
+            if slot.deadline_us > now_us && !hopeless(slot.changed) {
+                self.earliest_us = self.earliest_us.min(slot.deadline_us);
+                continue;
+            }
+            (slot.ticket, slot.dropped) = (None, true);
+            if slot.changed && !errors.planted.has(Fault::UnknownToldAsRefused) {
+                effects.unknown(ticket, errors.unknown);
+                unknown += 1;
+            } else {
+                effects.refuse(ticket, errors.refused);
+                refused += 1;
+            }
+        }
+        self.deferred.retain(|deferred| {
+            let over = deferred.deadline_us <= now_us || hopeless(false);
+            if over {
+                effects.refuse(deferred.ticket, errors.refused);
+                refused += 1;
+            } else {
+                self.earliest_us = self.earliest_us.min(deferred.deadline_us);
+            }
+            !over
+        });
+        (refused, unknown)
+    }
+
+    /// True when the request has ended before its operations have.
+    #[inline]
+    pub fn is_dropped(&self, id: RequestId) -> bool {
+        self.slots[id as usize].dropped
+    }
+
+    /// The operations of all dropped requests are gone.
+    pub fn forget_dropped(&mut self) {
+        let dropped = |slot: &Slot| slot.dropped;
+        let ids: Vec<usize> = (0..self.slots.len()).filter(|id| dropped(&self.slots[*id])).collect();
+        ids.into_iter().for_each(|id| self.end(id as RequestId));
+    }
+}
+
+impl Slot {
+    /// Notes what one of several keys held.
+    fn note(&mut self, place: usize, register: Register<'_>, was_live: bool, now: UnixMs) {
+        let is_live = register.is_live(now);
+        match self.question {
+            Question::Values => {
+                if self.parts.len() <= place {
+                    self.parts.resize(place + 1, None);
+                }
+                if is_live && self.values.len() <= REPLY_BYTES_MAX {
+                    let start = self.values.len();
+                    self.values.extend_from_slice(register.value);
+                    self.parts[place] = Some(start..self.values.len());
+                }
+            }
+            Question::Deleted => self.count += i64::from(was_live),
+            _ => self.count += i64::from(is_live),
+        }
+    }
+
+    fn answer(&self, effects: &mut Effects) {
+        let replies = &mut effects.replies;
+        if self.question != Question::Values {
+            return replies.integer(self.count);
+        }
+        const ELEMENT_BYTES: usize = 5;
+        if self.values.len() + self.parts.len() * ELEMENT_BYTES > REPLY_BYTES_MAX {
+            return replies.error(&format!("ERR the reply would hold more than {REPLY_BYTES_MAX} bytes"));
+        }
+        replies.array(self.parts.len());
+        for part in &self.parts {
+            match part {
+                Some(range) => replies.bulk(&self.values[range.clone()]),
+                None => replies.null(),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kv::Reply;
+
+    fn ticket(client: u64, sequence: u64) -> Ticket {
+        Ticket { client, sequence }
+    }
+
+    fn get(key: &[u8]) -> Request<'_> {
+        Request::Command(Command::Get { key })
+    }
+
+    fn live(value: &[u8]) -> Register<'_> {
+        Register { version: 7, deadline: Register::NEVER, value }
+    }
+
+    fn errors() -> Errors {
+        Errors { refused: "NOQUORUM", unknown: "UNKNOWN", planted: Planted::default() }
+    }
+
+    #[test]
+    fn a_request_waits_for_its_clients_earlier_one_on_the_same_key_and_for_nothing_else() {
+        let (mut requests, mut effects) = (Requests::default(), Effects::default());
+        let first = requests.begin(ticket(1, 1), 100, Question::Value);
+        requests.add_key(first, b"k");
+        assert!(!requests.must_wait(ticket(1, 2), true, &get(b"other")));
+        assert!(!requests.must_wait(ticket(2, 1), true, &get(b"k")), "another client");
+        assert!(!requests.must_wait(ticket(1, 2), false, &get(b"k")), "it has an outcome of all others");
+        assert!(requests.must_wait(ticket(1, 2), true, &get(b"k")));
+        requests.defer(ticket(1, 2), 100, &get(b"k"));
+        assert!(requests.must_wait(ticket(1, 3), true, &get(b"other")), "it may not overtake");
+        requests.defer(ticket(1, 3), 100, &get(b"other"));
+        assert!(requests.take_due().is_none());
+        requests.key_done(first, 0, b"k", live(b"v"), false, 0, &mut effects);
+        let due = requests.take_due().unwrap();
+        assert_eq!((due.ticket, due.request()), (ticket(1, 2), Some(get(b"k"))));
+        assert_eq!(requests.take_due().unwrap().ticket, ticket(1, 3));
+        assert!(requests.take_due().is_none() && requests.is_empty());
+    }
+
+    #[test]
+    fn several_keys_are_answered_in_the_order_in_which_they_were_asked() {
+        let (mut requests, mut effects) = (Requests::default(), Effects::default());
+        let id = requests.begin(ticket(1, 1), 100, Question::Values);
+        for key in [b"a", b"b", b"c"] {
+            requests.add_key(id, key);
+        }
+        requests.key_done(id, 2, b"c", live(b"third"), false, 0, &mut effects);
+        requests.key_done(id, 0, b"a", live(b"first"), false, 0, &mut effects);
+        assert!(effects.outcomes.is_empty());
+        requests.key_done(id, 1, b"b", Register::UNWRITTEN, false, 0, &mut effects);
+        let mut reader = Reader::new(effects.replies.as_bytes());
+        let mut next = || Reply::decode(&mut reader).unwrap();
+        assert_eq!(
+            [next(), next(), next(), next()],
+            [Reply::Array(3), Reply::Bulk(b"first"), Reply::Null, Reply::Bulk(b"third")]
+        );
+    }
+
+    #[test]
+    fn what_has_changed_nothing_is_refused_at_its_deadline_and_the_rest_is_unknown() {
+        let (mut requests, mut effects) = (Requests::default(), Effects::default());
+        for (sequence, changes) in [(1, false), (2, true), (3, false)] {
+            let id = requests.begin(ticket(1, sequence), 100 * sequence, Question::Written);
+            requests.add_key(id, b"k");
+            if changes {
+                requests.has_changed(id);
+            }
+        }
+        assert_eq!(requests.earliest_us(), 100);
+        assert_eq!(requests.end_overdue(200, |_| false, errors(), &mut effects), (1, 1));
+        assert_eq!(requests.earliest_us(), 300);
+        assert!(requests.is_dropped(0) && requests.is_dropped(1) && !requests.is_dropped(2));
+        requests.forget_dropped();
+        assert_eq!(requests.begin(ticket(1, 4), 300, Question::Value), 1, "places are given anew");
+        let results: Vec<_> = effects.outcomes.iter().map(|outcome| outcome.result).collect();
+        assert_eq!(results, [crate::Result::Refused, crate::Result::Unknown]);
+    }
+}

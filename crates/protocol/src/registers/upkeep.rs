@@ -1,0 +1,215 @@
+//! What a replica of registers does beside its clients' operations: refill itself and others, repair, collect.
+
+use super::collection::{self, Collector};
+use super::lives::Sender;
+use super::members::MemberSet;
+use super::message::{Body, Message};
+use super::refill::Transfers;
+use super::rejoin::{Progress, Rejoin};
+use super::repair::{self, Sweep};
+use super::tag::Incarnation;
+use super::{Registers, Timing};
+use crate::contract::{Effects, NodeId, Now, Trace};
+use crate::planted::Fault;
+
+/// The upkeep of one replica.
+#[derive(Debug)]
+pub struct Upkeep {
+    nonce: u64,
+    first: bool,
+    /// `None`: it has its memory, and answers.
+    rejoin: Option<Rejoin>,
+    /// The lives that began the group together with this one, by their names.
+    anew: Vec<u8>,
+    transfers: Transfers,
+    sweep: Sweep,
+    collector: Collector,
+    swept_us: u64,
+}
+
+impl Upkeep {
+    /// A replica starts, with nothing in memory. `starts` says how often this node was started, this time included.
+    pub fn new(registers: &mut Registers, now: Now, starts: u64, effects: &mut Effects) -> Upkeep {
+        let (nonce, first) = (registers.nonce, starts <= 1);
+        let incarnation = Incarnation::try_from(starts.max(1));
+        registers.begin_life(incarnation.unwrap_or(Incarnation::MAX));
+        let mut rejoin = Rejoin::new(registers, now, first, nonce);
+        if incarnation.is_err() {
+            rejoin.exhaust();
+        }
+        let mut upkeep = Upkeep {
+            nonce,
+            first,
+            rejoin: Some(rejoin),
+            anew: Vec::new(),
+            transfers: Transfers::new(registers.group.len()),
+            sweep: Sweep::default(),
+            collector: Collector::new(nonce),
+            swept_us: now.monotonic_us,
+        };
+        effects.trace.push(Trace::Refilling { incarnation: registers.lives.own() });
+        if registers.planted.has(Fault::AnswerWithoutRefill) {
+            upkeep.progress(registers, Progress::Refilled, effects);
+        } else if registers.group.others().is_empty() {
+            upkeep.tick(registers, &Timing::default(), now, effects);
+        } else if let Some(rejoin) = &upkeep.rejoin {
+            rejoin.ask(registers, registers.group.others(), effects);
+        }
+        upkeep
+    }
+
+    /// True when it has its memory: it may answer, acknowledge and coordinate.
+    #[inline]
+    pub fn is_ready(&self) -> bool {
+        self.rejoin.is_none()
+    }
+
+    /// Why it is not ready, for people.
+    pub fn explain(&self, registers: &Registers) -> String {
+        self.rejoin.as_ref().map_or(String::new(), |rejoin| rejoin.explain(registers))
+    }
+
+    /// A node that is ready as far as this one knows, while this one is not.
+    pub fn ready_node(&self, registers: &Registers) -> Option<NodeId> {
+        Some(registers.group.node(self.rejoin.as_ref()?.ready_member(registers)?))
+    }
+
+    /// A message of another member.
+    pub fn message(
+        &mut self,
+        registers: &mut Registers,
+        timing: &Timing,
+        now: Now,
+        from: usize,
+        message: Message<'_>,
+        effects: &mut Effects,
+    ) {
+        if let Body::Hello { nonce, round, .. } = message.body {
+            return self.hello(registers, now, from, (nonce, round), &message, effects);
+        }
+        if let Some(rejoin) = &mut self.rejoin {
+            let progress = rejoin.message(registers, timing, now, from, &message, effects);
+            return self.progress(registers, progress, effects);
+        }
+        match registers.lives.hear(from, message.lives) {
+            Sender::Current => registers.heard(from, now),
+            Sender::Earlier => return,
+            Sender::Impossible => {
+                return registers.reject(from, "it names lives that cannot be", effects);
+            }
+        }
+        match message.body {
+            Body::Fetch { nonce, transfer, next } => {
+                if registers.lives.admit(from, message.lives.of(from), nonce) {
+                    self.transfers.fetch(registers, timing, now, from, (nonce, transfer, next), effects);
+                }
+            }
+            Body::Compare { tags } => repair::compare(registers, from, tags, effects),
+            Body::Differ { generation, wanted, entries } => {
+                repair::take(registers, generation, entries);
+                repair::supply(registers, from, wanted, effects);
+            }
+            Body::Repair { generation, entries } => repair::take(registers, generation, entries),
+            Body::Collect { round, step, generation, tombstones } => {
+                collection::take_step(registers, from, (round, step, generation, tombstones), effects);
+            }
+            Body::Collected { round, step, generation, held } => {
+                self.collector.confirmed(registers, now, from, (round, step, generation, held), effects);
+            }
+            // An answer to a question that has been settled.
+            Body::Hello { .. } | Body::Standing { .. } | Body::Chunk { .. } => {}
+        }
+    }
+
+    /// A member has started. From now on everybody hears of its new life; only then it may copy what is here.
+    fn hello(
+        &mut self,
+        registers: &mut Registers,
+        now: Now,
+        from: usize,
+        (nonce, round): (u64, u32),
+        message: &Message<'_>,
+        effects: &mut Effects,
+    ) {
+        let told = message.lives;
+        let incarnation = told.of(from);
+        // What it says of others may be of no use, as when its own number is too low; its question counts.
+        if told.len() != registers.group.len() || incarnation == 0 {
+            return registers.reject(from, "it names lives that cannot be", effects);
+        }
+        if registers.lives.hear(from, told) == Sender::Impossible && self.is_ready() {
+            return registers.reject(from, "it names lives that cannot be", effects);
+        }
+        registers.heard(from, now);
+        let admitted = registers.lives.admit(from, incarnation, nonce);
+        if admitted {
+            self.transfers.forget(registers, from, nonce);
+        }
+        let standing = Body::Standing {
+            nonce,
+            round,
+            own_nonce: self.nonce,
+            ready: self.is_ready(),
+            first: self.first,
+            admitted,
+            anew: &self.anew,
+        };
+        registers.send(MemberSet::only(from), standing, effects);
+    }
+
+    /// Time has passed.
+    pub fn tick(&mut self, registers: &mut Registers, timing: &Timing, now: Now, effects: &mut Effects) {
+        if let Some(rejoin) = &mut self.rejoin {
+            let progress = rejoin.tick(registers, timing, now, effects);
+            return self.progress(registers, progress, effects);
+        }
+        self.transfers.tick(registers, timing, now);
+        if now.ms_since(self.swept_us) >= timing.sweep_ms {
+            self.swept_us = now.monotonic_us;
+            // Everybody must take part in a collection, so it may as well always be led by the same one.
+            let leads = registers.group.own() == 0;
+            let collector = &mut self.collector;
+            let tombstone = |key: &[u8], tag| {
+                if leads {
+                    collector.candidate(key, tag);
+                }
+            };
+            self.sweep.step(registers, timing, now.unix_ms, tombstone, effects);
+            self.collector.tick(registers, timing, now, effects);
+        }
+    }
+
+    /// The link to a member came up: whatever it was asked may be lost.
+    pub fn link_up(&mut self, registers: &Registers, member: usize, effects: &mut Effects) {
+        if let Some(rejoin) = &self.rejoin {
+            rejoin.ask(registers, MemberSet::only(member), effects);
+        }
+    }
+
+    /// When it wants its next tick.
+    pub fn wakeup_us(&self, timing: &Timing) -> u64 {
+        match &self.rejoin {
+            Some(rejoin) => rejoin.wakeup_us(timing),
+            None => self.swept_us + timing.sweep_ms * 1000,
+        }
+    }
+
+    fn progress(&mut self, registers: &mut Registers, progress: Progress, effects: &mut Effects) {
+        let incarnation = registers.lives.own();
+        match progress {
+            Progress::Waiting => return,
+            Progress::Refilled => {
+                registers.counters.refills += 1;
+                let keys = registers.table.len() as u64;
+                effects.trace.push(Trace::Refilled { incarnation, keys });
+            }
+            Progress::Begins(empty) => {
+                if let Some(rejoin) = &self.rejoin {
+                    self.anew = rejoin.names(registers, empty);
+                }
+                effects.trace.push(Trace::Begun { incarnation });
+            }
+        }
+        self.rejoin = None;
+    }
+}

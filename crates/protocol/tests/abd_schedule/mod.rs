@@ -1,0 +1,369 @@
+//! One random schedule: clients, a bad network, crashes; then a calm majority; and in the end everything heals.
+
+#![allow(unreachable_pub, reason = "a module of a test program")]
+
+mod clients;
+mod trouble;
+
+use crate::abd_world::{Consequences, World, show};
+use crate::random::Random;
+use clients::Clients;
+use protocol::abd::{Options, Timing};
+use protocol::contract::{NodeId, Result as Outcome};
+use protocol::planted::Planted;
+use protocol::registers;
+use std::collections::BTreeSet;
+
+/// What a look at the group finds: nothing, or what is wrong.
+pub type Check = Result<(), String>;
+
+/// How likely each kind of trouble is in this schedule, in percent of steps. Many are 0: a search in which
+/// everything always happens at once finds less.
+struct Trouble {
+    lose: u64,
+    duplicate: u64,
+    reorder: u64,
+    delay: u64,
+    /// Of crashed nodes and broken links, so many percent leave letters behind that arrive much later.
+    ghosts: u64,
+    cut: u64,
+    isolate: u64,
+    /// Of broken links, so many percent are noticed.
+    noticed: u64,
+    crash: u64,
+    /// Of crashes, so many percent lose the disk.
+    lose_disk: u64,
+    jump: u64,
+}
+
+pub struct Schedule {
+    random: Random,
+    world: World,
+    trouble: Trouble,
+    clients: Clients,
+    /// Nodes that lost their memory, or never had any, and are not ready since.
+    damaged: BTreeSet<NodeId>,
+    told: bool,
+}
+
+impl Schedule {
+    /// The schedule of a seed. With `told` it prints what happens.
+    pub fn new(seed: u64, planted: Planted, told: bool) -> Schedule {
+        let mut random = Random::new(seed);
+        let nodes = [3, 3, 3, 5, 5, 7, 1, 2, 4][random.below(9) as usize];
+        let upkeep = registers::Timing {
+            retry_ms: 50,
+            begin_grace_ms: 100,
+            stall_ms: 300,
+            sweep_ms: [20, 100, 100_000][random.below(3) as usize],
+            sweep_keys: [1, 256][random.below(2) as usize],
+            clock_error_ms: 60_000,
+            collection_ms: 2000,
+            chunk_bytes: [1, 60, 1 << 20][random.below(3) as usize],
+            chunk_window: [1, 8][random.below(2) as usize],
+            silence_ms: 1000,
+        };
+        let timing = Timing {
+            upkeep,
+            retry_ms: [50, 200][random.below(2) as usize],
+            batch_bytes: [1, 60, 1 << 20][random.below(3) as usize],
+            window_bytes: [300, 1 << 20][random.below(2) as usize],
+            ..Timing::default()
+        };
+        let some = |random: &mut Random, chance, most| {
+            if random.percent(chance) { 1 + random.below(most) } else { 0 }
+        };
+        let trouble = Trouble {
+            lose: some(&mut random, 50, 10),
+            duplicate: some(&mut random, 50, 10),
+            reorder: some(&mut random, 50, 50),
+            delay: some(&mut random, 50, 10),
+            ghosts: [0, 50, 100][random.below(3) as usize],
+            cut: some(&mut random, 50, 3),
+            isolate: some(&mut random, 30, 3),
+            noticed: [0, 50, 100][random.below(3) as usize],
+            crash: some(&mut random, 60, 4),
+            lose_disk: [0, 0, 30][random.below(3) as usize],
+            jump: some(&mut random, 50, 3),
+        };
+        let clients = Clients::new(&mut random);
+        let mut world = World::new(nodes, Options { planted }, timing);
+        if random.percent(30) {
+            for id in world.members() {
+                world.set_ahead(id, random.below(2000) as i64 - 1000);
+            }
+        }
+        let damaged = world.members().collect();
+        let schedule = Schedule { random, world, trouble, clients, damaged, told };
+        schedule.tell(&format!("{nodes} nodes, {timing:?}"));
+        schedule
+    }
+
+    /// Runs it to its end. Returns how many operations were checked.
+    pub fn run(mut self) -> Result<u64, String> {
+        for id in self.world.alive() {
+            self.configure(id)?;
+        }
+        if self.random.percent(80) {
+            self.settle(10)?; // Most schedules begin with a group in order, some with one that begins.
+        }
+        let steps = 50 + self.random.below(500);
+        for _ in 0..steps {
+            self.step()?;
+        }
+        self.leave_a_majority_alone()?;
+        self.heal()?;
+        self.clients.check()
+    }
+
+    fn tell(&self, line: &str) {
+        if self.told {
+            println!("{:>12} {line}", self.world.now.monotonic_us);
+        }
+    }
+
+    fn step(&mut self) -> Check {
+        self.world.now.monotonic_us += 1 + self.random.below(300);
+        let trouble = self.random.below(100);
+        let mut below = 0;
+        let mut is = |percent: u64| {
+            below += percent;
+            trouble < below
+        };
+        match () {
+            () if is(self.trouble.lose) => self.lose(),
+            () if is(self.trouble.duplicate) => self.duplicate(),
+            () if is(self.trouble.delay) => self.delay(),
+            () if is(self.trouble.cut) => return self.cut_or_mend(),
+            () if is(self.trouble.isolate) => return self.isolate_or_rejoin(),
+            () if is(self.trouble.crash) => return self.crash_or_restart(),
+            () if is(self.trouble.jump) => {
+                let jump = self.random.below(3000);
+                self.world.advance(jump);
+            }
+            () => match self.random.below(10) {
+                0..=2 => return self.ask(),
+                3 | 4 => return self.turn(),
+                _ => return self.deliver_one(),
+            },
+        }
+        Ok(())
+    }
+
+    /// A node's turn ends, perhaps after time has passed.
+    fn turn(&mut self) -> Check {
+        let Some(id) = self.random.pick(&self.world.alive()) else { return Ok(()) };
+        if self.random.percent(50) {
+            let passed = self.random.below(60);
+            self.world.advance(passed);
+            let consequences = self.world.tick(id);
+            self.note(id, consequences)?;
+        }
+        self.flush(id)
+    }
+
+    fn deliver_one(&mut self) -> Check {
+        let network = &self.world.network;
+        let moving: Vec<usize> = (0..network.len()).filter(|index| !network[*index].held).collect();
+        let Some(mut index) = self.random.pick(&moving) else { return Ok(()) };
+        // Mostly the first on its link, sometimes one that overtakes.
+        if !self.random.percent(self.trouble.reorder) {
+            let ends = |index: usize| (network[index].from, network[index].to);
+            index = moving.iter().copied().find(|first| ends(*first) == ends(index)).unwrap_or(index);
+        }
+        self.deliver(index)
+    }
+
+    fn deliver(&mut self, index: usize) -> Check {
+        let letter = self.world.network.remove(index);
+        self.tell(&format!("  deliver {}", show::letter(&letter)));
+        let consequences = self.world.deliver(&letter);
+        self.note(letter.to, consequences)?;
+        if self.random.percent(70) { self.flush(letter.to) } else { Ok(()) }
+    }
+
+    fn flush(&mut self, id: NodeId) -> Check {
+        let consequences = self.world.flush(id);
+        self.note(id, consequences)
+    }
+
+    fn configure(&mut self, id: NodeId) -> Check {
+        let consequences = self.world.configure(id);
+        self.note(id, consequences)
+    }
+
+    fn ask(&mut self) -> Check {
+        let alive = self.world.alive();
+        let Some(id) = self.random.pick(&alive) else { return Ok(()) };
+        self.ask_of(id).map(drop)
+    }
+
+    /// A client asks a node; false when it may not at present.
+    fn ask_of(&mut self, id: NodeId) -> Result<bool, String> {
+        let Some((asked, command)) = self.clients.ask(&mut self.random, id, self.world.now) else {
+            return Ok(false);
+        };
+        self.tell(&format!("{:?} asks {id}: {}", asked.ticket, show::command(&command.command())));
+        let request = protocol::Request::Command(command.command());
+        let consequences = self.world.request(id, asked, request);
+        self.note(id, consequences)?;
+        Ok(true)
+    }
+
+    /// Looks at everything that followed from an input, and puts the letters on their way.
+    fn note(&mut self, id: NodeId, consequences: Consequences) -> Check {
+        for trace in &consequences.traces {
+            self.tell(&format!("{id} * {}", show::trace(trace)));
+            if let protocol::Trace::Rejected { why, .. } = trace {
+                return Err(format!("node {id} rejected a message: {why}"));
+            }
+        }
+        for (outcome, reply) in &consequences.outcomes {
+            self.tell(&format!("{:?} {}", outcome.ticket, show::outcome(&outcome.result, reply)));
+            self.clients.answer(outcome.ticket, &outcome.result, reply)?;
+        }
+        for letter in &consequences.letters {
+            self.tell(&show::letter(letter));
+        }
+        self.world.post(consequences.letters);
+        if self.world.is_ready(id) {
+            self.damaged.remove(&id);
+        }
+        Ok(())
+    }
+
+    /// Time passes and everything that moves arrives, so many times.
+    fn settle(&mut self, times: u64) -> Check {
+        for _ in 0..times {
+            self.world.advance(50);
+            for id in self.world.alive() {
+                let consequences = self.world.tick(id);
+                self.note(id, consequences)?;
+                self.flush(id)?;
+            }
+            self.deliver_all()?;
+        }
+        Ok(())
+    }
+
+    fn deliver_all(&mut self) -> Check {
+        const LETTERS_MAX: usize = 20_000;
+        for _ in 0..LETTERS_MAX {
+            let Some(index) = self.world.network.iter().position(|letter| !letter.held) else {
+                return Ok(());
+            };
+            let letter = self.world.network.remove(index);
+            self.tell(&format!("  deliver {}", show::letter(&letter)));
+            let consequences = self.world.deliver(&letter);
+            self.note(letter.to, consequences)?;
+            self.flush(letter.to)?;
+        }
+        Err("the group never becomes quiet".into())
+    }
+
+    /// Any majority that has its memory is left alone, the others stay away: whatever is asked of it is done.
+    fn leave_a_majority_alone(&mut self) -> Check {
+        let ready: Vec<NodeId> = self.world.members().filter(|id| self.world.is_ready(*id)).collect();
+        let majority = self.world.members().count() / 2 + 1;
+        if ready.len() < majority {
+            return Ok(());
+        }
+        let mut together = BTreeSet::new();
+        while together.len() < majority {
+            together.extend(self.random.pick(&ready));
+        }
+        self.tell(&format!("{together:?} are left alone"));
+        for one in self.world.members() {
+            for other in one + 1..=self.world.members().count() as NodeId {
+                let up = together.contains(&one) && together.contains(&other);
+                if self.world.is_cut(one, other) == up {
+                    self.set_link(one, other, up)?;
+                }
+            }
+        }
+        // Longer than any request may take, so that all that follows is new.
+        self.settle(120)?;
+        self.clients.take_refused();
+        for id in &together {
+            for _ in 0..3 {
+                let asked = self.clients.open();
+                if self.ask_of(*id)? {
+                    self.settle(10)?;
+                    if self.clients.open() > asked {
+                        return Err(format!("a request of node {id} is not answered, though {together:?} are calm"));
+                    }
+                }
+            }
+        }
+        match self.clients.take_refused() {
+            0 => Ok(()),
+            refused => Err(format!("{refused} requests were not done, though {together:?} were calm")),
+        }
+    }
+
+    /// Everything heals: the group becomes whole, with everybody answered and all replicas equal.
+    fn heal(&mut self) -> Check {
+        self.tell("everything heals");
+        self.world.network.iter_mut().for_each(|letter| letter.held = false);
+        for id in self.world.members() {
+            if !self.world.is_alive(id) {
+                self.restart(id)?;
+            }
+        }
+        for one in self.world.members() {
+            for other in one + 1..=self.world.members().count() as NodeId {
+                self.set_link(one, other, true)?;
+            }
+        }
+        for _ in 0..100 {
+            self.settle(10)?;
+            if self.is_whole() {
+                break;
+            }
+            if self.trouble_is_over() {
+                self.world.advance(100_000); // For those that sweep so seldom.
+            }
+        }
+        if let Some(waiting) = self.clients.first_open() {
+            return Err(format!("{waiting} is never answered"));
+        }
+        for id in self.world.members() {
+            let Some(status) = self.world.status(id) else { return Err(format!("node {id} is not there")) };
+            if !status.ready {
+                return Err(format!("node {id} never becomes ready: {}", status.explanation));
+            }
+        }
+        if !self.is_whole() {
+            return Err("the replicas never become equal and free of tombstones".into());
+        }
+        for id in self.world.members() {
+            for key in clients::KEYS {
+                let (asked, command) = self.clients.read_at_last(id, key, self.world.now);
+                let request = protocol::Request::Command(command.command());
+                let consequences = self.world.request(id, asked, request);
+                self.note(id, consequences)?;
+                self.settle(2)?;
+            }
+        }
+        match self.clients.first_open() {
+            Some(waiting) => Err(format!("{waiting} is never answered")),
+            None => Ok(()),
+        }
+    }
+
+    fn trouble_is_over(&self) -> bool {
+        self.clients.open() == 0 && self.world.members().all(|id| self.world.is_ready(id))
+    }
+
+    fn is_whole(&self) -> bool {
+        let table = |id| self.world.replica(id).map(|replica| replica.table());
+        let contents: BTreeSet<_> = self.world.members().map(|id| table(id).map(|table| table.digest())).collect();
+        let tombstones = self.world.members().any(|id| table(id).is_some_and(|table| table.tombstones() > 0));
+        self.trouble_is_over() && contents.len() == 1 && !tombstones
+    }
+}
+
+/// Whether an outcome says that what was asked was done.
+fn is_done(result: &Outcome) -> bool {
+    matches!(result, Outcome::Done { .. })
+}

@@ -1,0 +1,209 @@
+//! What must hold after every step of a schedule, and of what clients were told.
+
+use crate::blocking_world::{Letter, World, show};
+use check::{Action, Answer as Told, History, OperationId, Outcome as Ended, Verdict};
+use kv::{Register, Reply};
+use protocol::Ticket;
+use protocol::blocking::{Ask, Lock, Message};
+use protocol::contract::{NodeId, Result as Outcome};
+use std::collections::BTreeMap;
+
+pub type Check = Result<(), String>;
+
+/// What a client asked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Question {
+    Get,
+    Set(String),
+    Delete,
+}
+
+/// A lock that a replica has forgotten with everything else, and when its lease ends outside.
+struct Forgotten {
+    replica: NodeId,
+    key: Vec<u8>,
+    lock: Lock,
+    expires_us: u64,
+}
+
+/// Knows what clients were told, and what replicas have shown.
+pub struct Oracle {
+    history: History,
+    open: BTreeMap<Ticket, (OperationId, bool)>,
+    /// Look at locks and registers too, not only at what clients were told.
+    looks_inside: bool,
+    locks: BTreeMap<NodeId, Vec<(Vec<u8>, Lock)>>,
+    forgotten: Vec<Forgotten>,
+    /// The value of each tag of each key.
+    written: BTreeMap<(String, u64), Vec<u8>>,
+    /// The tag under which each replica holds each key.
+    versions: BTreeMap<(NodeId, String), u64>,
+    keys: Vec<String>,
+}
+
+impl Oracle {
+    pub fn new(keys: Vec<String>, looks_inside: bool) -> Oracle {
+        Oracle {
+            history: History::new(),
+            open: BTreeMap::new(),
+            looks_inside,
+            locks: BTreeMap::new(),
+            forgotten: Vec::new(),
+            written: BTreeMap::new(),
+            versions: BTreeMap::new(),
+            keys,
+        }
+    }
+
+    // Clients.
+
+    pub fn ask(&mut self, time_us: u64, ticket: Ticket, key: &str, question: &Question) {
+        let key = self.history.key(key.as_bytes());
+        let action = match question {
+            Question::Get => Action::Get,
+            Question::Set(value) => Action::Set(self.history.value(value.as_bytes())),
+            Question::Delete => Action::Delete,
+        };
+        let id = self.history.begin(ticket.client, key, action, time_us * 1000);
+        self.open.insert(ticket, (id, *question == Question::Get));
+    }
+
+    /// A client loses its connection: it will never know.
+    pub fn lose(&mut self, ticket: Ticket) {
+        self.open.remove(&ticket);
+    }
+
+    pub fn unanswered(&self) -> usize {
+        self.open.len()
+    }
+
+    pub fn answer(&mut self, time_us: u64, ticket: Ticket, outcome: &Outcome, reply: &[u8]) -> Check {
+        let Some((id, is_read)) = self.open.remove(&ticket) else {
+            return Err(format!("{ticket:?} is answered twice"));
+        };
+        let ended = match (outcome, Reply::first(reply)) {
+            (Outcome::Done { .. }, Reply::Bulk(value)) => {
+                Ended::Ok(Told::Value(Some(self.history.value(value))))
+            }
+            (Outcome::Done { .. }, Reply::Null) => Ended::Ok(Told::Value(None)),
+            (Outcome::Done { .. }, Reply::Ok | Reply::Integer(_)) => Ended::Ok(Told::Done),
+            (Outcome::Refused | Outcome::Redirect { .. }, _) => Ended::Failed,
+            (Outcome::Unknown, _) if !is_read => Ended::Unknown,
+            other => return Err(format!("{ticket:?} is answered {other:?}")),
+        };
+        // A step takes no time here: what is asked after an answer begins later.
+        self.history.end(id, time_us * 1000 + 1, ended);
+        Ok(())
+    }
+
+    /// Whether clients were told what a single copy could have told.
+    pub fn is_linearizable(&self) -> Check {
+        match check::linearizable(&self.history) {
+            Verdict::Ok { .. } => Ok(()),
+            verdict => Err(verdict.words(&self.history)),
+        }
+    }
+
+    // Replicas.
+
+    /// A node is about to lose its memory.
+    pub fn crash(&mut self, world: &World, id: NodeId) {
+        let now = world.now(id);
+        for (key, lock) in self.locks.remove(&id).unwrap_or_default() {
+            let expires_us = world.time_us + lock.expires_us.saturating_sub(now.monotonic_us) * 98 / 100;
+            self.forgotten.push(Forgotten { replica: id, key, lock, expires_us });
+        }
+        self.versions.retain(|(replica, _), _| *replica != id);
+        // Whoever does not live any more holds nothing.
+        self.forgotten.retain(|forgotten| forgotten.lock.holder.node != id);
+    }
+
+    /// Looks at a replica after its step; `letter` is what it took.
+    pub fn look(&mut self, world: &World, id: NodeId, letter: Option<&Letter>) -> Check {
+        if !self.looks_inside || !world.is_alive(id) {
+            return Ok(());
+        }
+        let now_us = world.now(id).monotonic_us;
+        let after = world.locks(id);
+        let before = self.locks.insert(id, after.clone()).unwrap_or_default();
+        for (key, lock) in &before {
+            let is_there = after.iter().any(|(other, now)| other == key && now.grant == lock.grant);
+            let has_expired = lock.expires_us <= now_us;
+            let is_own = lock.holder.node == id;
+            if !is_there && !has_expired && !is_own && !is_released(letter, key, lock) {
+                return Err(format!("{id} freed {} without its holder", show::lock(key, lock, now_us)));
+            }
+        }
+        self.forgotten.retain(|forgotten| forgotten.expires_us > world.time_us);
+        for Forgotten { key, lock, .. } in self.forgotten.iter().filter(|forgotten| forgotten.replica == id) {
+            if let Some((_, granted)) = after.iter().find(|(other, _)| other == key) {
+                let (granted, earlier) = (show::lock(key, granted, now_us), lock.holder);
+                return Err(format!("{id} says {granted}, which it had granted to {earlier:?} before it restarted"));
+            }
+        }
+        for key in self.keys.clone() {
+            self.look_at_register(world, id, &key, letter, &before)?;
+        }
+        Ok(())
+    }
+
+    fn look_at_register(
+        &mut self,
+        world: &World,
+        id: NodeId,
+        key: &str,
+        letter: Option<&Letter>,
+        before: &[(Vec<u8>, Lock)],
+    ) -> Check {
+        let Some(register) = world.register(id, key) else { return Ok(()) };
+        let known = self.versions.insert((id, key.into()), register.version).unwrap_or(0);
+        if register.version > known && !may_write(letter, key, register, before) {
+            return Err(format!("{id} took {key}={} without its lock", show::register(register)));
+        }
+        if register.version > 0 {
+            let entry = self.written.entry((key.into(), register.version));
+            let known = entry.or_insert_with(|| register.value.to_vec());
+            if known != register.value {
+                let shown = show::register(register);
+                return Err(format!("{id} holds {key}={shown}, and another value has that tag"));
+            }
+        }
+        Ok(())
+    }
+
+    /// All locks that replicas keep at rest.
+    pub fn locks_are_free(&self, world: &World) -> Check {
+        for id in world.alive() {
+            if let Some((key, lock)) = world.locks(id).first() {
+                let kept = show::lock(key, lock, world.now(id).monotonic_us);
+                return Err(format!("nothing is under way, and at {id} {kept}"));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether the message that arrived releases the lock, in its holder's name.
+fn is_released(letter: Option<&Letter>, key: &[u8], lock: &Lock) -> bool {
+    let Some(letter) = letter.filter(|letter| letter.from == lock.holder.node) else { return false };
+    let Message::Turn { asks, .. } = letter.message() else { return false };
+    asks.iter().any(|ask| matches!(ask, Ask::Unlock { attempt, key: of, .. } if attempt == lock.holder.attempt && of == key))
+}
+
+/// Whether what a replica has just stored came under a lock that was there before, or by other ways than a write.
+fn may_write(letter: Option<&Letter>, key: &str, stored: Register<'_>, before: &[(Vec<u8>, Lock)]) -> bool {
+    let Some(letter) = letter else { return true };
+    let Message::Turn { asks, .. } = letter.message() else { return true };
+    let (mut writes, mut locked) = (0, 0);
+    for ask in asks.iter() {
+        if let Ask::Write { attempt, grant, key: of, register, .. } = ask
+            && of == key.as_bytes()
+            && register == stored
+        {
+            let is_holder = |lock: &Lock| lock.grant == grant && lock.holder.attempt == attempt;
+            writes += 1;
+            locked += usize::from(before.iter().any(|(of, lock)| of == key.as_bytes() && is_holder(lock)));
+        }
+    }
+    writes == 0 || locked > 0
+}

@@ -1,0 +1,233 @@
+//! A group of `blocking` replicas in memory: letters between them, links, crashes, and time that moves when told to.
+//!
+//! It decides nothing. The golden scripts drive it by hand, the random schedules by a seed.
+
+#![allow(dead_code, unreachable_pub, reason = "each test program uses a part of it")]
+
+pub mod show;
+
+use kv::Register;
+use protocol::blocking::{Lock, Message, Options, Replica, Status, Timing};
+use protocol::contract::{Configuration, Effects, Input, NodeId, Now, Outcome, Trace};
+use protocol::{Replica as _, Request, Ticket};
+use std::collections::BTreeSet;
+
+/// A message under way.
+#[derive(Clone, Debug)]
+pub struct Letter {
+    pub from: NodeId,
+    pub to: NodeId,
+    pub bytes: Vec<u8>,
+    /// Kept back by the script until it is released.
+    pub held: bool,
+}
+
+impl Letter {
+    pub fn message(&self) -> Message<'_> {
+        Message::decode(&self.bytes).expect("replicas send what can be read")
+    }
+}
+
+/// What one input led to.
+#[derive(Debug, Default)]
+pub struct Consequences {
+    pub traces: Vec<Trace>,
+    pub outcomes: Vec<(Outcome, Vec<u8>)>,
+    pub letters: Vec<Letter>,
+}
+
+/// A node's clocks: how much faster they run than the world's, in parts per thousand, and how far off they are.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Clock {
+    pub fast_by: i64,
+    pub ahead_us: u64,
+    pub unix_ahead_ms: i64,
+}
+
+struct Node {
+    replica: Option<Replica>,
+    clock: Clock,
+    starts: u64,
+}
+
+pub struct World {
+    /// The time outside, in microseconds.
+    pub time_us: u64,
+    /// Letters under way, in the order in which they were sent.
+    pub network: Vec<Letter>,
+    configuration: Configuration,
+    options: Options,
+    timing: Timing,
+    nodes: Vec<Node>,
+    cut: BTreeSet<(NodeId, NodeId)>,
+    seeds: u64,
+    effects: Effects,
+}
+
+impl World {
+    /// So many nodes that have never been started. They are started by [`World::start`].
+    pub fn new(nodes: NodeId, options: Options, timing: Timing, seed: u64) -> World {
+        let node = |_| Node { replica: None, clock: Clock::default(), starts: 0 };
+        World {
+            time_us: 1_000_000,
+            network: Vec::new(),
+            configuration: Configuration { members: (1..=nodes).collect(), ..Configuration::default() },
+            options,
+            timing,
+            nodes: (0..nodes).map(node).collect(),
+            cut: BTreeSet::new(),
+            seeds: seed.wrapping_mul(1_000_003),
+            effects: Effects::default(),
+        }
+    }
+
+    pub fn members(&self) -> impl Iterator<Item = NodeId> + use<> {
+        1..=self.nodes.len() as NodeId
+    }
+
+    pub fn alive(&self) -> Vec<NodeId> {
+        self.members().filter(|id| self.is_alive(*id)).collect()
+    }
+
+    pub fn is_alive(&self, id: NodeId) -> bool {
+        self.replica(id).is_some()
+    }
+
+    fn node(&self, id: NodeId) -> &Node {
+        &self.nodes[id as usize - 1]
+    }
+
+    pub fn replica(&self, id: NodeId) -> Option<&Replica> {
+        self.node(id).replica.as_ref()
+    }
+
+    pub fn set_clock(&mut self, id: NodeId, clock: Clock) {
+        self.nodes[id as usize - 1].clock = clock;
+    }
+
+    /// The time as a node's clocks tell it.
+    pub fn now(&self, id: NodeId) -> Now {
+        let Clock { fast_by, ahead_us, unix_ahead_ms } = self.node(id).clock;
+        let monotonic_us = self.time_us.saturating_add_signed(self.time_us as i64 / 1000 * fast_by) + ahead_us;
+        Now { monotonic_us, unix_ms: (self.time_us / 1000).saturating_add_signed(unix_ahead_ms) }
+    }
+
+    pub fn status(&self, id: NodeId) -> Option<Status> {
+        Some(self.replica(id)?.status(self.now(id)))
+    }
+
+    /// The locks that a replica has granted and that last, by key.
+    pub fn locks(&self, id: NodeId) -> Vec<(Vec<u8>, Lock)> {
+        let Some(replica) = self.replica(id) else { return Vec::new() };
+        replica.locks(self.now(id)).map(|(key, lock)| (key.to_vec(), *lock)).collect()
+    }
+
+    pub fn timing(&self) -> Timing {
+        self.timing
+    }
+
+    /// What a replica holds of a key.
+    pub fn register(&self, id: NodeId, key: &str) -> Option<Register<'_>> {
+        Some(self.replica(id)?.table().register(key.as_bytes()))
+    }
+
+    fn step(&mut self, id: NodeId, input: Input<'_, Message<'_>>) -> Consequences {
+        let now = self.now(id);
+        let Some(replica) = &mut self.nodes[id as usize - 1].replica else { return Consequences::default() };
+        let effects = &mut self.effects;
+        effects.clear();
+        replica.step(now, input, effects);
+        let reply = |outcome: &Outcome| effects.replies.as_bytes()[outcome.reply.clone()].to_vec();
+        let letter = |message: &protocol::contract::Outgoing| Letter {
+            from: id,
+            to: message.to,
+            bytes: effects.bytes[message.bytes.clone()].to_vec(),
+            held: false,
+        };
+        Consequences {
+            outcomes: effects.outcomes.iter().map(|outcome| (outcome.clone(), reply(outcome))).collect(),
+            letters: effects.messages.iter().map(letter).collect(),
+            traces: std::mem::take(&mut effects.trace),
+        }
+    }
+
+    pub fn request(
+        &mut self,
+        id: NodeId,
+        (ticket, follows, timeout_ms): (Ticket, bool, u64),
+        request: Request<'_>,
+    ) -> Consequences {
+        let deadline_us = self.now(id).monotonic_us + timeout_ms * 1000;
+        self.step(id, Input::Request { ticket, request, follows, seen: 0, deadline_us })
+    }
+
+    pub fn deliver(&mut self, letter: &Letter) -> Consequences {
+        self.step(letter.to, Input::Message { from: letter.from, message: letter.message() })
+    }
+
+    pub fn flush(&mut self, id: NodeId) -> Consequences {
+        self.step(id, Input::Flush)
+    }
+
+    pub fn tick(&mut self, id: NodeId) -> Consequences {
+        self.step(id, Input::Tick)
+    }
+
+    /// When a replica wants its next tick, in the world's time.
+    pub fn wakeup_us(&self, id: NodeId) -> Option<u64> {
+        let now = self.now(id);
+        let in_us = self.replica(id)?.wakeup_us(now).saturating_sub(now.monotonic_us);
+        Some(self.time_us.saturating_add(in_us))
+    }
+
+    /// Puts letters on their way; those on a cut link are lost.
+    pub fn post(&mut self, letters: Vec<Letter>) {
+        let cut = &self.cut;
+        let arrives = |letter: &Letter| !cut.contains(&ends(letter.from, letter.to));
+        self.network.extend(letters.into_iter().filter(arrives));
+    }
+
+    pub fn advance_us(&mut self, microseconds: u64) {
+        self.time_us += microseconds;
+    }
+
+    pub fn is_cut(&self, one: NodeId, other: NodeId) -> bool {
+        self.cut.contains(&ends(one, other))
+    }
+
+    /// A link breaks, with all that is under way on it, or comes up again.
+    pub fn set_link(&mut self, one: NodeId, other: NodeId, up: bool) {
+        let link = ends(one, other);
+        if up {
+            self.cut.remove(&link);
+        } else {
+            self.cut.insert(link);
+            self.network.retain(|letter| ends(letter.from, letter.to) != link);
+        }
+    }
+
+    /// Tells a replica that its link to a peer came up or went down.
+    pub fn hint(&mut self, id: NodeId, peer: NodeId, up: bool) -> Consequences {
+        self.step(id, Input::Link { peer, up })
+    }
+
+    /// A node stops and forgets everything but how often it was started.
+    pub fn crash(&mut self, id: NodeId) {
+        self.nodes[id as usize - 1].replica = None;
+    }
+
+    /// A node starts with nothing in memory.
+    pub fn start(&mut self, id: NodeId) -> Consequences {
+        self.seeds += 1;
+        let node = &mut self.nodes[id as usize - 1];
+        node.starts += 1;
+        node.replica = Some(Replica::new(id, self.options, self.timing, node.starts, self.seeds));
+        let configuration = self.configuration.clone();
+        self.step(id, Input::Configure(&configuration))
+    }
+}
+
+/// A link's name: its two ends in ascending order.
+fn ends(one: NodeId, other: NodeId) -> (NodeId, NodeId) {
+    (one.min(other), one.max(other))
+}

@@ -1,0 +1,89 @@
+//! A seeded search over random schedules of `consensus`: clients, loss, duplication, delay, links that break one way
+//! or both, pauses, clocks that drift, slow disks, crashes that lose what was not synced, lost disks, checkpoints;
+//! then everything heals. What clients were told must be linearizable, all replicas must go through the same states,
+//! every request must have an end, and in the end the replicas must be equal and writes go on.
+//!
+//! ```text
+//! cargo test -p quorate-protocol --test consensus_schedules
+//! QUORATE_SEEDS=20000 cargo test -p quorate-protocol --test consensus_schedules
+//! SEED=17 cargo test -p quorate-protocol --test consensus_schedules one_seed -- --nocapture
+//! ```
+
+mod consensus_schedule;
+mod consensus_world;
+#[path = "schedules/random.rs"]
+mod random;
+
+use consensus_schedule::Schedule;
+use protocol::planted::{Fault, Planted};
+
+fn number(variable: &str) -> Option<u64> {
+    #[allow(clippy::disallowed_methods, reason = "tests are told by the environment what to run")]
+    std::env::var(variable).ok()?.parse().ok()
+}
+
+/// Runs a schedule. What it finds wrong, a panic of a replica included, comes back as text.
+fn run(seed: u64, planted: Planted, told: bool) -> Result<(), String> {
+    let schedule = std::panic::AssertUnwindSafe(|| Schedule::new(seed, planted, told).run());
+    match std::panic::catch_unwind(schedule) {
+        Ok(checked) => checked,
+        Err(panic) => {
+            let text = panic.downcast_ref::<String>().cloned();
+            let text = text.or_else(|| panic.downcast_ref::<&str>().map(|text| text.to_string()));
+            Err(format!("panic: {}", text.unwrap_or_default()))
+        }
+    }
+}
+
+#[test]
+fn random_schedules_keep_every_promise() {
+    const SEEDS: u64 = 500;
+    let seeds = number("QUORATE_SEEDS").unwrap_or(SEEDS);
+    let first = number("FIRST_SEED").unwrap_or(0);
+    let mut failures = 0;
+    for seed in first..first + seeds {
+        if let Err(why) = run(seed, Planted::default(), false) {
+            failures += 1;
+            println!("seed {seed}: {why}");
+            println!(
+                "replay: SEED={seed} cargo test -p quorate-protocol --test consensus_schedules one_seed -- --nocapture"
+            );
+            assert!(failures < 10, "many seeds fail");
+        }
+    }
+    assert_eq!(failures, 0, "of {seeds} seeds");
+}
+
+/// Replays the schedule of `SEED` and tells all that happens.
+#[test]
+fn one_seed() {
+    if let Some(seed) = number("SEED") {
+        run(seed, Planted::default(), true).unwrap();
+    }
+}
+
+/// A search that cannot fail proves nothing: each planted fault is found.
+#[test]
+fn planted_faults_are_found() {
+    const SEEDS_MAX: u64 = 20_000;
+    const FAULTS: [Fault; 12] = [
+        Fault::VoteNotPersisted,
+        Fault::VotePersistedAfterReply,
+        Fault::AcceptedBeforeDurable,
+        Fault::LeaderCountsUnsynced,
+        Fault::ReadWithoutQuorum,
+        Fault::LeaseNotRechecked,
+        Fault::NewLeaderServesEarly,
+        Fault::SnapshotIndexOffByOne,
+        Fault::LogCutPastApplied,
+        Fault::RetriedCommandAppliedTwice,
+        Fault::WipedVoterVotes,
+        Fault::UnknownToldAsRefused,
+    ];
+    for fault in FAULTS {
+        let planted = Planted::one(fault);
+        let found = (0..SEEDS_MAX).find_map(|seed| Some((seed, run(seed, planted, false).err()?)));
+        let Some((seed, why)) = found else { panic!("{fault:?} is not found in {SEEDS_MAX} schedules") };
+        println!("{fault:?}: found by seed {seed}: {}", why.lines().next().unwrap_or_default());
+    }
+}

@@ -1,0 +1,299 @@
+//! A group in one process: replicas, their disks, which lose what was not synced, their clocks, and the letters under
+//! way. Nothing in it is random; who drives it decides what happens and when.
+
+#![allow(unreachable_pub, dead_code, reason = "a module of several test programs, which need different parts of it")]
+
+pub mod show;
+
+use kv::{Command, ReplyBuffer};
+use protocol::consensus::{Message, Options, Progress, Replica, Status, Timing};
+use protocol::contract::{Configuration, Effects, Input, NodeId, Now, Outcome, Replica as _};
+use protocol::{Request, Ticket, Trace};
+
+/// A message under way.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Letter {
+    pub from: NodeId,
+    pub to: NodeId,
+    pub bytes: Vec<u8>,
+    /// A script keeps it back.
+    pub held: bool,
+}
+
+impl Letter {
+    pub fn message(&self) -> Message<'_> {
+        Message::decode(&self.bytes).expect("replicas send what can be read")
+    }
+}
+
+/// What followed from one input.
+#[derive(Default)]
+pub struct Consequences {
+    pub traces: Vec<Trace>,
+    pub outcomes: Vec<(Outcome, Vec<u8>)>,
+    pub letters: Vec<Letter>,
+}
+
+impl Consequences {
+    fn and(mut self, other: Consequences) -> Consequences {
+        self.traces.extend(other.traces);
+        self.outcomes.extend(other.outcomes);
+        self.letters.extend(other.letters);
+        self
+    }
+}
+
+/// A request without what is asked.
+#[derive(Clone, Copy, Debug)]
+pub struct Asked {
+    pub ticket: Ticket,
+    pub follows: bool,
+    pub seen: u64,
+    pub deadline_us: u64,
+}
+
+/// A checkpoint and the records behind it. Positions count the records of all lives.
+#[derive(Clone, Debug, Default)]
+struct Disk {
+    checkpoint: Vec<Vec<u8>>,
+    /// The record that the checkpoint makes useless, and all before it.
+    checkpoint_at: u64,
+    records: Vec<(u64, Vec<u8>)>,
+    written: u64,
+    durable: u64,
+    /// Where this life's records begin.
+    life_at: u64,
+    /// A checkpoint that is being written, and where it began.
+    unfinished: Option<(u64, Vec<Vec<u8>>)>,
+}
+
+struct Node {
+    replica: Option<Replica>,
+    disk: Disk,
+    /// Letters that wait for a position on the disk.
+    waiting: Vec<(u64, Letter)>,
+    identity: u64,
+    /// This node's clock runs so many parts in a million faster.
+    drift_ppm: i64,
+}
+
+pub struct World {
+    pub now_us: u64,
+    /// Letters that were sent and are not delivered, for scripts.
+    pub network: Vec<Letter>,
+    nodes: Vec<Node>,
+    options: Options,
+    timing: Timing,
+    made: u64,
+    effects: Effects,
+}
+
+impl World {
+    pub fn new(nodes: NodeId, options: Options, timing: Timing) -> World {
+        let mut world = World {
+            now_us: 1_000_000,
+            network: Vec::new(),
+            nodes: Vec::new(),
+            options,
+            timing,
+            made: 0,
+            effects: Effects::default(),
+        };
+        for id in 1..=nodes {
+            let disk = Disk::default();
+            let node = Node { replica: None, disk, waiting: Vec::new(), identity: u64::from(id) * 100, drift_ppm: 0 };
+            world.nodes.push(node);
+        }
+        world
+    }
+
+    pub fn members(&self) -> impl Iterator<Item = NodeId> + use<> {
+        1..=self.nodes.len() as NodeId
+    }
+
+    pub fn alive(&self) -> Vec<NodeId> {
+        self.members().filter(|id| self.replica(*id).is_some()).collect()
+    }
+
+    pub fn replica(&self, id: NodeId) -> Option<&Replica> {
+        self.nodes.get(id as usize - 1)?.replica.as_ref()
+    }
+
+    fn node(&mut self, id: NodeId) -> &mut Node {
+        &mut self.nodes[id as usize - 1]
+    }
+
+    pub fn set_drift(&mut self, id: NodeId, ppm: i64) {
+        self.node(id).drift_ppm = ppm;
+    }
+
+    /// What a node's clocks say.
+    pub fn now(&self, id: NodeId) -> Now {
+        let drift = self.nodes[id as usize - 1].drift_ppm;
+        let monotonic_us = (self.now_us as i64 + self.now_us as i64 * drift / 1_000_000) as u64 + u64::from(id) * 7_000_000;
+        Now { monotonic_us, unix_ms: self.now_us / 1000 + 1_000_000 }
+    }
+
+    /// When, in the world's time, a node's clock will show a time.
+    pub fn when(&self, id: NodeId, local_us: u64) -> u64 {
+        let drift = self.nodes[id as usize - 1].drift_ppm;
+        let own = local_us.saturating_sub(u64::from(id) * 7_000_000) as i64;
+        (own - own * drift / 1_000_000).max(0) as u64 + 1
+    }
+
+    pub fn status(&self, id: NodeId) -> Option<Status> {
+        Some(self.replica(id)?.status(self.now(id)))
+    }
+
+    pub fn wakeup_us(&self, id: NodeId) -> Option<u64> {
+        Some(self.when(id, self.replica(id)?.wakeup_us(self.now(id))))
+    }
+
+    pub fn peek(&mut self, id: NodeId, command: &Command<'_>) -> Vec<u8> {
+        let mut reply = ReplyBuffer::new();
+        let now = self.now(id).unix_ms;
+        if let Some(replica) = &mut self.node(id).replica {
+            replica.peek(command, now, &mut reply);
+        }
+        reply.as_bytes().to_vec()
+    }
+
+    /// Gives a replica one input. A crashed one takes nothing.
+    fn step(&mut self, id: NodeId, input: Input<'_, Message<'_>>) -> Consequences {
+        let now = self.now(id);
+        let node = &mut self.nodes[id as usize - 1];
+        let Some(replica) = &mut node.replica else {
+            return Consequences::default();
+        };
+        let effects = &mut self.effects;
+        effects.clear();
+        replica.step(now, input, effects);
+        for record in &effects.records {
+            node.disk.written += 1;
+            node.disk.records.push((node.disk.written, effects.bytes[record.clone()].to_vec()));
+        }
+        let mut letters = Vec::new();
+        for message in &effects.messages {
+            let bytes = effects.bytes[message.bytes.clone()].to_vec();
+            let letter = Letter { from: id, to: message.to, bytes, held: false };
+            let after = node.disk.life_at + message.after_record;
+            if message.after_record == 0 || after <= node.disk.durable {
+                letters.push(letter);
+            } else {
+                node.waiting.push((after, letter));
+            }
+        }
+        let replies = effects.replies.as_bytes();
+        let outcomes = effects.outcomes.iter().cloned().map(|outcome| {
+            let reply = replies[outcome.reply.clone()].to_vec();
+            (outcome, reply)
+        });
+        Consequences { traces: effects.trace.clone(), outcomes: outcomes.collect(), letters }
+    }
+
+    pub fn request(&mut self, id: NodeId, asked: Asked, request: Request<'_>) -> Consequences {
+        let Asked { ticket, follows, seen, deadline_us } = asked;
+        self.step(id, Input::Request { ticket, request, follows, seen, deadline_us })
+    }
+
+    pub fn deliver(&mut self, letter: &Letter) -> Consequences {
+        self.step(letter.to, Input::Message { from: letter.from, message: letter.message() })
+    }
+
+    pub fn flush(&mut self, id: NodeId) -> Consequences {
+        self.step(id, Input::Flush)
+    }
+
+    pub fn tick(&mut self, id: NodeId) -> Consequences {
+        self.step(id, Input::Tick)
+    }
+
+    // Disks.
+
+    /// Where a node's disk has come to: what a sync that begins now makes durable.
+    pub fn written(&self, id: NodeId) -> u64 {
+        self.nodes[id as usize - 1].disk.written
+    }
+
+    pub fn is_synced(&self, id: NodeId) -> bool {
+        let disk = &self.nodes[id as usize - 1].disk;
+        disk.durable == disk.written
+    }
+
+    /// A sync is done: everything up to a position is durable, and what waited for it leaves.
+    pub fn sync(&mut self, id: NodeId, position: u64) -> Consequences {
+        let node = self.node(id);
+        if node.replica.is_none() || position <= node.disk.durable {
+            return Consequences::default();
+        }
+        node.disk.durable = position;
+        let record = position - node.disk.life_at;
+        let (leave, stay): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut node.waiting).into_iter().partition(|(after, _)| *after <= position);
+        node.waiting = stay;
+        let letters = leave.into_iter().map(|(_, letter)| letter).collect();
+        let released = Consequences { letters, ..Consequences::default() };
+        released.and(self.step(id, Input::Durable { record }))
+    }
+
+    /// A node stops. Of the records that were not synced it keeps the first few.
+    pub fn crash(&mut self, id: NodeId, kept: u64) {
+        let node = self.node(id);
+        node.replica = None;
+        node.waiting.clear();
+        let disk = &mut node.disk;
+        disk.unfinished = None;
+        let end = (disk.durable + kept).min(disk.written);
+        disk.records.retain(|(position, _)| *position <= end);
+        disk.written = end;
+        disk.durable = end;
+    }
+
+    /// A node starts with what its disk holds.
+    pub fn start(&mut self, id: NodeId) -> Consequences {
+        self.made += 1; // Tables of different seeds must agree all the same.
+        let (now, made, members) = (self.now(id), self.made, self.members().collect::<Vec<_>>());
+        let (options, timing) = (self.options, self.timing);
+        let node = self.node(id);
+        let mut replica = Replica::new(id, options, timing, made, node.identity);
+        let records = node.disk.checkpoint.iter().chain(node.disk.records.iter().map(|(_, record)| record));
+        for record in records {
+            replica.replay(now, record).expect("replicas write what can be read");
+        }
+        node.disk.life_at = node.disk.written;
+        node.replica = Some(replica);
+        let configuration = Configuration { epoch: 1, leader: 1, members: members.clone(), in_sync: members };
+        self.step(id, Input::Configure(&configuration))
+    }
+
+    /// A crashed node's disk is lost; it gets a new one.
+    pub fn wipe(&mut self, id: NodeId) {
+        let node = self.node(id);
+        node.disk = Disk::default();
+        node.identity += 1;
+    }
+
+    /// Writes one more record of a node's checkpoint, and begins one if none is under way.
+    pub fn checkpoint(&mut self, id: NodeId, chunk_bytes: usize) {
+        let node = self.node(id);
+        let Some(replica) = &mut node.replica else { return };
+        let disk = &mut node.disk;
+        if disk.unfinished.is_none() {
+            disk.unfinished = replica.begin_checkpoint().map(|record| (disk.life_at + record, Vec::new()));
+        }
+        let Some((at, mut records)) = disk.unfinished.take() else { return };
+        let mut record = Vec::new();
+        let progress = replica.checkpoint_record(chunk_bytes, &mut record);
+        records.push(record);
+        match progress {
+            Progress::More => disk.unfinished = Some((at, records)),
+            // It is durable before it takes the place of records that are.
+            Progress::Whole if disk.durable >= at => {
+                disk.checkpoint = records;
+                disk.checkpoint_at = at;
+                disk.records.retain(|(position, _)| *position > at);
+            }
+            Progress::Whole | Progress::Abandoned => {}
+        }
+    }
+}

@@ -1,0 +1,189 @@
+//! How messages, outcomes and changes read in a transcript.
+
+use super::Letter;
+use kv::codec::Reader;
+use kv::{Command, Deadline, Expiry, Reply};
+use omnipaxos::ballot_leader_election::Ballot;
+use omnipaxos::messages::ballot_leader_election::HeartbeatMsg;
+use omnipaxos::messages::sequence_paxos::PaxosMsg;
+use omnipaxos::util::{LogSync, SequenceNumber};
+use protocol::consensus::{Body, Entry, Status};
+use protocol::contract::{Result, Trace};
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+pub fn command(command: &Command<'_>) -> String {
+    match *command {
+        Command::Get { key } => format!("get {}", text(key)),
+        Command::Set { key, value, expiry: Expiry::Set(Deadline::In(ms)), .. } => {
+            format!("set {} {} for {ms} ms", text(key), text(value))
+        }
+        Command::Set { key, value, .. } => format!("set {} {}", text(key), text(value)),
+        Command::IncrementBy { key, .. } => format!("incr {}", text(key)),
+        Command::Purge { until } => format!("purge until {until}"),
+        _ => format!("{command:?}"),
+    }
+}
+
+/// An entry: who proposed it, which of its proposals it is, and what it holds.
+fn entry(entry: &Entry) -> String {
+    let head = entry.head();
+    let mut reader = Reader::new(&entry.bytes()[30..]);
+    let mut commands = Vec::new();
+    while let Ok(one) = Command::decode(&mut reader) {
+        commands.push(command(&one));
+    }
+    format!("{}.{}: {}", head.proposer.node, head.proposer.batch, if commands.is_empty() { "empty".into() } else { commands.join(", ") })
+}
+
+fn entries(list: &[Entry]) -> String {
+    format!("[{}]", list.iter().map(entry).collect::<Vec<_>>().join("; "))
+}
+
+/// A ballot: its number and its node.
+fn ballot(ballot: Ballot) -> String {
+    format!("{}@{}", ballot.n, ballot.pid)
+}
+
+fn sequence(number: SequenceNumber) -> String {
+    format!("#{}.{}", number.session, number.counter)
+}
+
+fn sync(sync: &LogSync<Entry>) -> String {
+    format!("from {} {}", sync.sync_idx, entries(&sync.suffix))
+}
+
+pub fn letter(letter: &Letter) -> String {
+    format!("{} → {} {}", letter.from, letter.to, body(&letter.message().body))
+}
+
+pub fn kind(letter: &Letter) -> String {
+    letter.message().body.kind().to_string()
+}
+
+/// Kind first, then what it carries, last the ballot.
+pub fn body(body: &Body<'_>) -> String {
+    let rest = match body {
+        Body::Heartbeat(HeartbeatMsg::Request(request)) => format!("round {}", request.round),
+        Body::Heartbeat(HeartbeatMsg::Reply(reply)) => format!(
+            "round {} own {} follows {}{}",
+            reply.round,
+            ballot(reply.ballot),
+            ballot(reply.leader),
+            if reply.happy { "" } else { " unhappy" }
+        ),
+        Body::Paxos(message) => paxos(message),
+        Body::Position { ballot: of, end, decided } => format!("end {end} decided {decided} ({})", ballot(*of)),
+        Body::Confirm { ballot: of, number } | Body::Confirmed { ballot: of, number } => {
+            format!("?{number} ({})", ballot(*of))
+        }
+        Body::CopyBegin { transfer, moment } => {
+            format!("transfer {transfer} of {} entries, offset {}", moment.index, moment.offset)
+        }
+        Body::CopyChunk { transfer, index, chunk } => {
+            format!("transfer {transfer} chunk {index}, {} bytes", chunk.len())
+        }
+        Body::CopyEnd { transfer, chunks } => format!("transfer {transfer} of {chunks} chunks"),
+        Body::CopyProgress { transfer, next: u32::MAX } => format!("transfer {transfer} whole"),
+        Body::CopyProgress { transfer, next } => format!("transfer {transfer} next {next}"),
+    };
+    format!("{} {rest}", body.kind())
+}
+
+fn paxos(message: &PaxosMsg<Entry>) -> String {
+    match message {
+        PaxosMsg::PrepareReq(request) => format!("({})", ballot(request.n)),
+        PaxosMsg::Prepare(prepare) => format!(
+            "accepted {} in {} decided {} ({})",
+            prepare.accepted_idx,
+            ballot(prepare.n_accepted),
+            prepare.decided_idx,
+            ballot(prepare.n)
+        ),
+        PaxosMsg::Promise(promise) => format!(
+            "accepted {} in {} decided {}{} ({})",
+            promise.accepted_idx,
+            ballot(promise.n_accepted),
+            promise.decided_idx,
+            promise.log_sync.as_ref().map(|it| format!(" brings {}", sync(it))).unwrap_or_default(),
+            ballot(promise.n)
+        ),
+        PaxosMsg::AcceptSync(accept) => format!(
+            "{} {} decided {} ({})",
+            sequence(accept.seq_num),
+            sync(&accept.log_sync),
+            accept.decided_idx,
+            ballot(accept.n)
+        ),
+        PaxosMsg::AcceptDecide(accept) => format!(
+            "{} {} decided {} ({})",
+            sequence(accept.seq_num),
+            entries(&accept.entries),
+            accept.decided_idx,
+            ballot(accept.n)
+        ),
+        PaxosMsg::Accepted(accepted) => format!("{} ({})", accepted.accepted_idx, ballot(accepted.n)),
+        PaxosMsg::NotAccepted(refusal) => format!("({})", ballot(refusal.n)),
+        PaxosMsg::Decide(decide) => {
+            format!("{} {} ({})", sequence(decide.seq_num), decide.decided_idx, ballot(decide.n))
+        }
+        other => format!("{other:?}"),
+    }
+}
+
+pub fn reply(encoded: &[u8]) -> String {
+    match Reply::first(encoded) {
+        Reply::Ok => "OK".into(),
+        Reply::Null => "nothing".into(),
+        Reply::Integer(integer) => integer.to_string(),
+        Reply::Bulk(bytes) => format!("\"{}\"", text(bytes)),
+        Reply::Error(bytes) => text(bytes),
+        other => format!("{other:?}"),
+    }
+}
+
+pub fn outcome(result: &Result, encoded: &[u8]) -> String {
+    match result {
+        Result::Done { offset: 0, .. } => format!("{} [done]", reply(encoded)),
+        Result::Done { offset, .. } => format!("{} [done offset {offset}]", reply(encoded)),
+        Result::Refused => format!("[refused] {}", reply(encoded)),
+        Result::Unknown => format!("[unknown] {}", reply(encoded)),
+        Result::Redirect { to } => format!("[redirect to {to}]"),
+    }
+}
+
+pub fn trace(trace: &Trace) -> String {
+    match trace {
+        Trace::Role { role, epoch, offset } => format!("becomes {role} in ballot {epoch}, holds up to {offset}"),
+        Trace::Committed { offset } => format!("committed up to {offset}"),
+        Trace::FullResync { follower, offset, why } => format!("sends {follower} a copy at {offset}: {why}"),
+        Trace::Installed { offset, keys } => format!("installed a copy of {keys} keys at {offset}"),
+        Trace::Rejected { peer, why } => format!("rejected what {peer} sent: {why}"),
+        Trace::ResyncAbandoned { follower, why } => format!("gave up the copy for {follower}: {why}"),
+        other => format!("{other:?}"),
+    }
+}
+
+pub fn status(status: &Status) -> String {
+    let mut line = format!(
+        "{} in ballot {} of leader {}, holds {}, applied {}",
+        status.role, status.epoch, status.leader, status.offset, status.applied
+    );
+    for (is_so, what) in [
+        (status.ready, "ready"),
+        (status.writable, "writable"),
+        (status.leased, "leased"),
+        (status.resyncing, "gets a copy"),
+    ] {
+        line += &if is_so { format!(", {what}") } else { String::new() };
+    }
+    if status.log_start > 0 {
+        line += &format!(", log cut before {}", status.log_start);
+    }
+    if !status.explanation.is_empty() {
+        line += &format!("\n  not ready: {}", status.explanation);
+    }
+    line
+}

@@ -1,0 +1,117 @@
+//! `quorate check`: what it prints, draws and exits with.
+
+#![allow(clippy::unwrap_used, missing_docs)]
+
+use std::fs;
+use std::io::Write as _;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+const SET: &str = r#"{"client":1,"operation":"set","key":"a","value":"v1","start":0,"end":1000000,"outcome":"ok"}
+{"client":2,"operation":"set","key":"a","value":"v2","start":2000000,"end":3000000,"outcome":"ok"}
+"#;
+const FRESH: &str = r#"{"client":3,"operation":"get","key":"a","value":"v2","start":4000000,"end":5000000,"outcome":"ok"}
+"#;
+const STALE: &str = r#"{"client":3,"operation":"get","key":"a","value":"v1","start":4000000,"end":5000000,"outcome":"ok"}
+"#;
+
+/// Runs the command to its end: exit code, standard output, standard error.
+fn check(arguments: &[&str], input: &str) -> (i32, String, String) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_quorate"));
+    command.arg("check").args(arguments);
+    let mut child =
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    // A command that refuses its arguments does not read its input.
+    let _ = child.stdin.take().unwrap().write_all(input.as_bytes());
+    let output = child.wait_with_output().unwrap();
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+    (output.status.code().unwrap(), text(output.stdout), text(output.stderr))
+}
+
+fn path(folder: &Path, name: &str) -> String {
+    folder.join(name).to_str().unwrap().to_owned()
+}
+
+#[test]
+fn a_linearizable_history_is_ok() {
+    let (code, out, error) = check(&["-"], &format!("{SET}{FRESH}"));
+    assert_eq!((code, error.as_str()), (0, ""));
+    assert!(out.starts_with("ok: 3 operations on 1 key by 3 clients are linearizable ("), "{out}");
+}
+
+#[test]
+fn a_violation_is_told_in_words_and_drawn() {
+    let folder = tempfile::tempdir().unwrap();
+    let (svg, html) = (path(folder.path(), "window.svg"), path(folder.path(), "window.html"));
+    let history = format!("{SET}{STALE}");
+    for picture in [&svg, &html] {
+        let (code, out, error) = check(&["-", "--picture", picture], &history);
+        assert_eq!((code, error.as_str()), (1, ""));
+        let sentence = "violation: key 'a' is not linearizable: client 3's get returned 'v1' (4 ms .. 5 ms), although \
+                        client 2's set of 'v2' had ended 1 ms before that began\n";
+        assert!(out.starts_with(sentence), "{out}");
+        assert!(out.contains("'v1' was written by client 1 (set), before these: 0 ns .. 1 ms"), "{out}");
+    }
+    let svg = fs::read_to_string(svg).unwrap();
+    assert!(svg.starts_with("<svg ") && svg.contains("set of 'v2' was acknowledged"), "{svg}");
+    let html = fs::read_to_string(html).unwrap();
+    assert!(html.starts_with("<!DOCTYPE html>") && html.contains("<svg "), "{html}");
+}
+
+#[test]
+fn several_files_are_checked_each_by_itself() {
+    let folder = tempfile::tempdir().unwrap();
+    let (good, bad) = (path(folder.path(), "good.jsonl"), path(folder.path(), "bad.jsonl"));
+    fs::write(&good, format!("{SET}{FRESH}")).unwrap();
+    fs::write(&bad, format!("{SET}{STALE}")).unwrap();
+    let (code, out, _) = check(&[&good, &bad], "");
+    assert_eq!(code, 1);
+    assert!(out.contains(&format!("{good}: ok: ")) && out.contains(&format!("{bad}: violation: ")), "{out}");
+
+    let (code, out, _) = check(&["--json", &good, &bad], "");
+    assert_eq!(code, 1);
+    let objects: Vec<serde_json::Value> =
+        out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!((&objects[0]["verdict"], &objects[0]["ok"]["keys"]), (&"ok".into(), &1.into()));
+    let violation = &objects[1]["violation"];
+    assert_eq!(objects[1]["verdict"], "violation");
+    assert_eq!((&violation["culprit"]["client"], &violation["culprit"]["value"]), (&3.into(), &"v1".into()));
+    assert_eq!(violation["window"].as_array().unwrap().len(), 2);
+    assert_eq!(violation["origins"][0]["client"], 1);
+}
+
+#[test]
+fn what_was_not_decided_in_time_is_unknown_and_not_ok() {
+    let (code, out, _) = check(&["-", "--timeout", "0"], SET);
+    assert_eq!(code, 1);
+    assert!(out.starts_with("unknown: key 'a' could not be decided"), "{out}");
+    let (_, out, _) = check(&["-", "--timeout", "0", "--json"], SET);
+    assert!(out.contains(r#""verdict":"unknown""#), "{out}");
+}
+
+#[test]
+fn what_cannot_be_read_or_makes_no_sense_is_2() {
+    let (code, _, error) = check(&["-"], &format!("{SET}{{\"client\":1}}\n"));
+    assert_eq!(
+        (code, error.as_str()),
+        (2, "quorate check: standard input: line 3: missing field `operation` (column 12)\n")
+    );
+    let cases: [(&[&str], &str); 6] = [
+        (&[], "<FILE>"),
+        (&["does-not-exist.jsonl"], "cannot read does-not-exist.jsonl"),
+        (&["-", "--timeout", "soon"], "not a number of seconds"),
+        (&["-", "--timeout", "-1"], ""),
+        (&["-", "--picture", "window.png"], "a picture's name ends in .svg or .html"),
+        (&["-", "-", "--picture", "window.svg"], "--picture shows one history"),
+    ];
+    for (arguments, reason) in cases {
+        let (code, _, error) = check(arguments, "");
+        assert!(code == 2 && error.contains(reason), "{arguments:?}: {code} {error}");
+    }
+}
+
+#[test]
+fn help_is_printed_with_examples() {
+    let (code, out, _) = check(&["--help"], "");
+    assert!(code == 0 && out.contains("Examples:") && out.contains("Exit code:"), "{out}");
+}

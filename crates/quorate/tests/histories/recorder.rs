@@ -1,0 +1,222 @@
+//! Clients that write down what they ask and what they are told.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use check::{Action, Answer, History, Operation, Outcome};
+
+/// After so long a client gives a connection up: the outcome of what it asked is unknown.
+const READ_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// What a client asks, before it is part of a history.
+#[derive(Clone, Debug)]
+enum Asked {
+    Get,
+    Set(String),
+    Delete,
+}
+
+/// What it is told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Told {
+    Value(Option<String>),
+    Done,
+    /// An error that promises that nothing was done.
+    Refused(String),
+    /// An error, or a connection's end, that leaves it open.
+    Unknown,
+}
+
+struct Record {
+    client: u64,
+    node: u16,
+    key: usize,
+    asked: Asked,
+    start: u64,
+    end: u64,
+    told: Told,
+}
+
+/// Clients at work.
+pub(crate) struct Recorder {
+    clients: Vec<JoinHandle<Vec<Record>>>,
+    stop: Arc<AtomicBool>,
+    done: Arc<AtomicU64>,
+    refusals: Arc<std::sync::Mutex<Vec<String>>>,
+    keys: Vec<String>,
+}
+
+impl Recorder {
+    /// Starts clients, each on the node of its number, that read, write and delete a few keys. One whose node
+    /// is gone goes to the next.
+    pub(crate) fn start(ports: &[u16], clients: u64, keys: &[&str]) -> Recorder {
+        let (stop, done) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+        let refusals = Arc::default();
+        let (begun, keys): (_, Vec<String>) = (Instant::now(), keys.iter().map(|key| key.to_string()).collect());
+        let clients = (0..clients).map(|number| {
+            let client = Client {
+                number,
+                ports: ports.to_vec(),
+                at: number as usize % ports.len(),
+                connection: None,
+                begun,
+                random: number.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1,
+            };
+            let (stop, done, keys) = (Arc::clone(&stop), Arc::clone(&done), keys.clone());
+            let refusals = Arc::clone(&refusals);
+            std::thread::spawn(move || client.work(&keys, &stop, &done, &refusals))
+        });
+        Recorder { clients: clients.collect(), stop, done, refusals, keys }
+    }
+
+    /// Operations that were done so far, by all clients.
+    pub(crate) fn done(&self) -> u64 {
+        self.done.load(Ordering::Relaxed)
+    }
+
+    /// Waits until so many more operations are done.
+    pub(crate) fn wait_for(&self, more: u64) {
+        let goal = self.done() + more;
+        super::support::until("operations are done", || self.done() >= goal);
+    }
+
+    /// The refusals that clients were told so far.
+    pub(crate) fn refusals(&self) -> Vec<String> {
+        self.refusals.lock().unwrap().clone()
+    }
+
+    /// Stops the clients and gives back what they have written down.
+    pub(crate) fn stop(self) -> History {
+        self.stop.store(true, Ordering::Relaxed);
+        let records = self.clients.into_iter().flat_map(|client| client.join().unwrap());
+        let mut history = History::new();
+        let keys: Vec<_> = self.keys.iter().map(|key| history.key(key.as_bytes())).collect();
+        for record in records {
+            let action = match &record.asked {
+                Asked::Get => Action::Get,
+                Asked::Set(value) => Action::Set(history.value(value.as_bytes())),
+                Asked::Delete => Action::Delete,
+            };
+            let (end, outcome) = match &record.told {
+                Told::Value(value) => {
+                    let value = value.as_ref().map(|value| history.value(value.as_bytes()));
+                    (Some(record.end), Outcome::Ok(Answer::Value(value)))
+                }
+                Told::Done => (Some(record.end), Outcome::Ok(Answer::Done)),
+                Told::Refused(_) => (Some(record.end), Outcome::Failed),
+                Told::Unknown => (None, Outcome::Unknown),
+            };
+            history.push(Operation {
+                client: record.client,
+                node: Some(record.node.into()),
+                key: keys[record.key],
+                action,
+                start: record.start,
+                end,
+                outcome,
+                version: None,
+            });
+        }
+        history
+    }
+}
+
+struct Client {
+    number: u64,
+    ports: Vec<u16>,
+    at: usize,
+    connection: Option<BufReader<TcpStream>>,
+    begun: Instant,
+    random: u64,
+}
+
+impl Client {
+    fn work(
+        mut self,
+        keys: &[String],
+        stop: &AtomicBool,
+        done: &AtomicU64,
+        refusals: &std::sync::Mutex<Vec<String>>,
+    ) -> Vec<Record> {
+        let mut records = Vec::new();
+        while !stop.load(Ordering::Relaxed) {
+            if self.connection.is_none() && !self.connect() {
+                self.at = (self.at + 1) % self.ports.len();
+                std::thread::sleep(Duration::from_millis(5));
+                continue;
+            }
+            let key = self.draw(keys.len() as u64) as usize;
+            let asked = match self.draw(10) {
+                0..=4 => Asked::Get,
+                5..=8 => Asked::Set(format!("{}-{}", self.number, records.len())),
+                _ => Asked::Delete,
+            };
+            let (node, start) = (self.at as u16 + 1, self.nanoseconds());
+            let told = self.ask(&keys[key], &asked);
+            let end = self.nanoseconds();
+            match &told {
+                Told::Refused(error) => refusals.lock().unwrap().push(error.clone()),
+                Told::Unknown => {
+                    self.connection = None;
+                    self.at = (self.at + 1) % self.ports.len();
+                }
+                Told::Value(_) | Told::Done => drop(done.fetch_add(1, Ordering::Relaxed)),
+            }
+            records.push(Record { client: self.number, node, key, asked, start, end, told });
+        }
+        records
+    }
+
+    fn nanoseconds(&self) -> u64 {
+        self.begun.elapsed().as_nanos() as u64
+    }
+
+    fn draw(&mut self, below: u64) -> u64 {
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        self.random % below
+    }
+
+    fn connect(&mut self) -> bool {
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, self.ports[self.at]));
+        let Ok(stream) = TcpStream::connect_timeout(&address, READ_TIMEOUT) else { return false };
+        let ready = stream.set_nodelay(true).and_then(|()| stream.set_read_timeout(Some(READ_TIMEOUT)));
+        self.connection = ready.ok().map(|()| BufReader::new(stream));
+        self.connection.is_some()
+    }
+
+    fn ask(&mut self, key: &str, asked: &Asked) -> Told {
+        let request = match asked {
+            Asked::Get => format!("GET {key}\r\n"),
+            Asked::Set(value) => format!("SET {key} {value}\r\n"),
+            Asked::Delete => format!("DEL {key}\r\n"),
+        };
+        self.exchange(&request).unwrap_or(Told::Unknown)
+    }
+
+    fn exchange(&mut self, request: &str) -> std::io::Result<Told> {
+        let Some(connection) = &mut self.connection else { return Ok(Told::Unknown) };
+        connection.get_mut().write_all(request.as_bytes())?;
+        let mut line = String::new();
+        connection.read_line(&mut line)?;
+        let Some((kind, rest)) = line.trim_end().split_at_checked(1) else { return Ok(Told::Unknown) };
+        Ok(match (kind, rest) {
+            ("+", _) | (":", _) => Told::Done,
+            ("$", "-1") => Told::Value(None),
+            ("$", length) => {
+                let mut bytes = vec![0; length.parse::<usize>().expect("a length") + 2];
+                connection.read_exact(&mut bytes)?;
+                bytes.truncate(bytes.len() - 2);
+                Told::Value(Some(String::from_utf8(bytes).expect("text was written")))
+            }
+            ("-", error) if error.starts_with("UNKNOWN") => Told::Unknown,
+            ("-", error) => Told::Refused(error.to_owned()),
+            _ => panic!("no reply to such a request: {line}"),
+        })
+    }
+}

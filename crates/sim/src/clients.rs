@@ -1,0 +1,75 @@
+//! Simulated clients: each asks, waits for its answers, thinks, and asks again.
+
+use crate::events::Place;
+use crate::operation::{Operation, Reply};
+use crate::random::Random;
+use std::collections::VecDeque;
+
+/// What a client sends to a node.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Upstream {
+    Hello,
+    Request(Operation),
+    Goodbye,
+}
+
+/// One client and its connection.
+#[derive(Debug)]
+pub(crate) struct Client {
+    pub(crate) random: Random,
+    /// The node that it is connected to, or was last.
+    pub(crate) node: Place,
+    /// Counts its connections.
+    pub(crate) connection: u32,
+    pub(crate) is_connected: bool,
+    /// Requests without an answer, in order.
+    pub(crate) open: VecDeque<Operation>,
+    /// When the oldest of them was sent.
+    pub(crate) asked_at: u64,
+    /// What is on its way to nodes, and to the client, in the order of its arrival.
+    pub(crate) upstream: VecDeque<(Place, u32, Upstream)>,
+    pub(crate) upstream_until: u64,
+    pub(crate) downstream: VecDeque<(u32, Reply)>,
+    pub(crate) downstream_until: u64,
+    /// Only the newest alarm counts.
+    pub(crate) alarm: u32,
+    pub(crate) think_us: u64,
+    /// What an observer has yet to be told, in order. It asks one node, until the answer is no error.
+    pub(crate) script: Option<VecDeque<Operation>>,
+    pub(crate) last_reply: Option<Reply>,
+}
+
+impl Client {
+    pub(crate) fn new(random: Random, think_us: u64) -> Client {
+        Client {
+            random,
+            node: 0,
+            connection: 0,
+            is_connected: false,
+            open: VecDeque::new(),
+            asked_at: 0,
+            upstream: VecDeque::new(),
+            upstream_until: 0,
+            downstream: VecDeque::new(),
+            downstream_until: 0,
+            alarm: 0,
+            think_us,
+            script: None,
+            last_reply: None,
+        }
+    }
+
+    /// One that asks a node what it was given, until it has been answered.
+    pub(crate) fn observer(random: Random, node: Place, script: VecDeque<Operation>) -> Client {
+        Client { node, script: Some(script), ..Client::new(random, 0) }
+    }
+
+    pub(crate) fn is_observer(&self) -> bool {
+        self.script.is_some()
+    }
+
+    /// True when there is nothing that it still has to be told.
+    pub(crate) fn is_satisfied(&self) -> bool {
+        self.open.is_empty() && self.script.as_ref().is_none_or(VecDeque::is_empty)
+    }
+}

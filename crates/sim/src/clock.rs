@@ -1,0 +1,104 @@
+//! A node's two clocks, neither of which shows the true time.
+
+use crate::random::Random;
+use protocol::Now;
+
+/// The true time 0 on a wall clock that is right.
+const UNIX_MS_AT_START: i64 = 1_700_000_000_000;
+
+/// One machine's clocks. Times are microseconds of the simulated world.
+#[derive(Clone, Debug)]
+pub(crate) struct Clock {
+    /// When the node's process began; its monotonic clock begins near zero then, as a real process's does.
+    started_at: u64,
+    started_us: u64,
+    /// How much faster the monotonic clock runs, in millionths.
+    drift_ppm: i64,
+    /// How far the wall clock is ahead.
+    unix_ahead_ms: i64,
+}
+
+impl Clock {
+    pub(crate) fn new(drift_ppm: i64, unix_ahead_ms: i64) -> Clock {
+        Clock { started_at: 0, started_us: 0, drift_ppm, unix_ahead_ms }
+    }
+
+    /// A process begins: its monotonic clock starts anew. Few values are drawn, so that a rule which takes this
+    /// clock's readings for unique over several lives of a node is found out.
+    pub(crate) fn restart(&mut self, now: u64, random: &mut Random) {
+        self.started_at = now;
+        self.started_us = 1000 + random.below(4);
+    }
+
+    /// What the node reads at a true time.
+    #[inline]
+    pub(crate) fn read(&self, now: u64) -> Now {
+        let unix_ms = UNIX_MS_AT_START + (now / 1000) as i64 + self.unix_ahead_ms;
+        Now { monotonic_us: self.monotonic_us(now), unix_ms: unix_ms.max(0) as u64 }
+    }
+
+    #[inline]
+    fn monotonic_us(&self, now: u64) -> u64 {
+        let elapsed = now - self.started_at;
+        match self.drift_ppm {
+            0 => self.started_us + elapsed,
+            ppm => self.started_us.wrapping_add_signed(elapsed as i64 + elapsed as i64 * ppm / 1_000_000),
+        }
+    }
+
+    /// The first true time, not before `now`, at which the monotonic clock shows at least this.
+    #[inline]
+    pub(crate) fn when(&self, monotonic_us: u64, now: u64) -> u64 {
+        let shown = monotonic_us.saturating_sub(self.started_us);
+        let elapsed = match self.drift_ppm {
+            0 => shown,
+            ppm => shown.saturating_mul(1_000_000) / (1_000_000 + ppm) as u64,
+        };
+        let mut time = self.started_at.saturating_add(elapsed).max(now);
+        while self.monotonic_us(time) < monotonic_us {
+            time += 1 + (monotonic_us - self.monotonic_us(time)) / 2;
+        }
+        time
+    }
+
+    /// The wall clock is set.
+    pub(crate) fn jump(&mut self, by_ms: i64) {
+        self.unix_ahead_ms += by_ms;
+    }
+
+    /// How far the wall clock is ahead of the true time.
+    pub(crate) fn unix_ahead_ms(&self) -> i64 {
+        self.unix_ahead_ms
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_clock_that_runs_fast_or_slow_is_read_and_awaited_alike() {
+        for drift_ppm in [-10_000, -3, 0, 7, 10_000] {
+            let mut clock = Clock::new(drift_ppm, -5);
+            clock.restart(4_000, &mut Random::new(1, 1));
+            for after in [0, 1, 999, 1_000_000, 123_456_789] {
+                let shown = clock.read(4_000).monotonic_us + after;
+                let time = clock.when(shown, 4_000);
+                assert!(clock.read(time).monotonic_us >= shown, "it is time");
+                // A second of a clock that is off by 1 % is 10 ms.
+                assert!(clock.read(time).monotonic_us <= shown + 2 + after / 50, "and not long past it");
+            }
+            assert_eq!(clock.when(0, 5_000), 5_000, "what is past is due now");
+        }
+    }
+
+    #[test]
+    fn the_wall_clock_jumps_and_the_monotonic_one_does_not() {
+        let mut clock = Clock::new(0, 0);
+        let before = clock.read(1_000_000);
+        clock.jump(-60_000);
+        let after = clock.read(1_000_000);
+        assert_eq!(after.monotonic_us, before.monotonic_us);
+        assert_eq!(after.unix_ms + 60_000, before.unix_ms);
+    }
+}

@@ -1,0 +1,98 @@
+//! What is to happen, in the order of its time.
+
+use std::cmp::Ordering;
+use std::collections::BinaryHeap;
+
+/// A node's place among the nodes, from 0. Its id is one more.
+pub(crate) type Place = u8;
+
+/// Something that happens at one moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Event {
+    /// A frame arrives over a connection's generation.
+    Frame { from: Place, to: Place, generation: u32, buffer: u32 },
+    /// Two nodes try to connect.
+    Connect { one: Place, other: Place, attempt: u32 },
+    /// One end of a connection finds it up, or broken.
+    End { at: Place, peer: Place, generation: u32, up: bool },
+    /// What a client sent next arrives.
+    Upstream { client: u8 },
+    /// What a node sent to a client next arrives.
+    Downstream { client: u8 },
+    /// A client's connection is found broken by the client.
+    Closed { client: u8, connection: u32 },
+    /// A client goes on, unless it has been told otherwise since.
+    Client { client: u8, alarm: u32 },
+    /// A fault begins, changes or ends.
+    Fault { index: u16, step: u16 },
+    /// A crashed node starts again.
+    Restart { node: Place, life: u32 },
+    /// Clients look whether they have waited too long.
+    Sweep,
+    /// The world looks how far it has come since everything healed.
+    Progress,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Entry {
+    time: u64,
+    /// Events of one moment happen in the order in which they were planned.
+    sequence: u64,
+    event: Event,
+}
+
+impl Ord for Entry {
+    /// The earliest is the greatest: a heap gives its greatest first.
+    fn cmp(&self, other: &Entry) -> Ordering {
+        (other.time, other.sequence).cmp(&(self.time, self.sequence))
+    }
+}
+
+impl PartialOrd for Entry {
+    fn partial_cmp(&self, other: &Entry) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+/// The events to come.
+#[derive(Debug, Default)]
+pub(crate) struct Queue {
+    heap: BinaryHeap<Entry>,
+    planned: u64,
+}
+
+impl Queue {
+    #[inline]
+    pub(crate) fn push(&mut self, time: u64, event: Event) {
+        self.planned += 1;
+        self.heap.push(Entry { time, sequence: self.planned, event });
+    }
+
+    /// When the next event is; never, if there is none.
+    #[inline]
+    pub(crate) fn next_time(&self) -> u64 {
+        self.heap.peek().map_or(u64::MAX, |entry| entry.time)
+    }
+
+    #[inline]
+    pub(crate) fn pop(&mut self) -> Option<Event> {
+        self.heap.pop().map(|entry| entry.event)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn events_come_in_the_order_of_their_time_then_of_their_planning() {
+        let mut queue = Queue::default();
+        queue.push(7, Event::Sweep);
+        queue.push(3, Event::Fault { index: 1, step: 0 });
+        queue.push(3, Event::Fault { index: 0, step: 0 });
+        assert_eq!(queue.next_time(), 3);
+        assert_eq!(queue.pop(), Some(Event::Fault { index: 1, step: 0 }));
+        assert_eq!(queue.pop(), Some(Event::Fault { index: 0, step: 0 }));
+        assert_eq!((queue.pop(), queue.pop()), (Some(Event::Sweep), None));
+    }
+}

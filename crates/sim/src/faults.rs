@@ -1,0 +1,458 @@
+//! What goes wrong in a run. Faults are drawn before it begins, so that they have numbers and can be left out one
+//! by one when a failing run is made smaller.
+
+use crate::events::Place;
+use crate::random::Random;
+use std::fmt;
+
+/// One millisecond of simulated time.
+pub(crate) const MS: u64 = 1000;
+/// One second.
+pub(crate) const SECOND: u64 = 1_000_000;
+
+/// A set of nodes, one bit for each place.
+pub(crate) type Mask = u8;
+
+pub(crate) fn has(mask: Mask, place: Place) -> bool {
+    mask >> place & 1 == 1
+}
+
+fn ids(mask: Mask) -> String {
+    let ids: Vec<String> = (0..8).filter(|place| has(mask, *place)).map(|place| (place + 1).to_string()).collect();
+    ids.join("+")
+}
+
+/// How nodes are cut off from each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Cut {
+    /// Two parts that do not hear each other.
+    Halves(Mask),
+    /// What these say does not reach the others; what the others say reaches them.
+    OneWay(Mask),
+    /// Two parts that have one node in common.
+    Bridge(Mask, Place),
+    /// Each node hears only the two beside it.
+    Ring,
+}
+
+impl Cut {
+    /// Whether nothing arrives on the way from one node to another.
+    pub(crate) fn blocks(self, from: Place, to: Place, nodes: Place) -> bool {
+        match self {
+            Cut::Halves(mask) => has(mask, from) != has(mask, to),
+            Cut::OneWay(mask) => has(mask, from) && !has(mask, to),
+            Cut::Bridge(mask, bridge) => from != bridge && to != bridge && has(mask, from) != has(mask, to),
+            Cut::Ring => (from + 1) % nodes != to && (to + 1) % nodes != from,
+        }
+    }
+}
+
+/// One thing that goes wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// Processes die and lose their memory; later they start again.
+    Crash {
+        nodes: Mask,
+        /// It happens within a turn: only these peers, and clients only if so said, get what that turn sent.
+        within_turn: Option<(Mask, bool)>,
+        down_us: u64,
+        /// Peers and clients learn of it at once, as of a process that died; else as of a machine without power.
+        noticed: bool,
+    },
+    /// A process stands still, and then everything arrives at once. Perhaps in the middle of a turn.
+    Pause { node: Place, within_turn: bool, us: u64 },
+    /// Each turn of a node takes so long.
+    SlowNode { node: Place, turn_us: u64, us: u64 },
+    /// Nodes do not hear each other, again and again. Noticed after so long, or not at all.
+    Partition { cut: Cut, noticed_us: Option<u64>, us: u64, times: u16 },
+    /// What goes over a link takes longer.
+    SlowLink { one: Place, other: Place, delay_us: u64, us: u64 },
+    /// A connection breaks.
+    BrokenConnection { one: Place, other: Place },
+    /// The network is at its worst for a while.
+    Storm { us: u64 },
+    /// A wall clock is set.
+    ClockJump { node: Place, by_ms: i64 },
+}
+
+/// Kinds of trouble, to be counted and to be left out together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum Class {
+    /// Processes that died.
+    Crash,
+    /// Of these, those that died within a turn.
+    CrashWithinTurn,
+    /// Crashes that were left out: more would have lost their memory than is promised to be survived.
+    CrashSpared,
+    /// Processes that stood still.
+    Pause,
+    /// Of these, those that did within a turn.
+    PauseWithinTurn,
+    /// Nodes with long turns.
+    SlowNode,
+    /// Two halves.
+    Partition,
+    /// One direction only.
+    OneWayPartition,
+    /// Two parts with one node in common.
+    BridgePartition,
+    /// Each node hears two others.
+    RingPartition,
+    /// Links with long delays.
+    SlowLink,
+    /// Connections that broke.
+    BrokenConnection,
+    /// Times of a much worse network.
+    Storm,
+    /// Wall clocks that were set.
+    ClockJump,
+    /// Monotonic clocks that run fast or slow.
+    ClockDrift,
+    /// Messages that got lost.
+    Loss,
+    /// Messages that came twice.
+    Duplication,
+    /// Messages that overtook others.
+    Reordering,
+    /// Messages that came much later.
+    Delay,
+    /// Messages that came when their connection was no more.
+    Ghost,
+    /// Clients that gave up waiting.
+    ImpatientClient,
+    /// Times when a minority was kept away and everybody else had to be served.
+    MissingMinority,
+}
+
+impl Class {
+    /// Every class.
+    pub const ALL: [Class; 22] = [
+        Class::Crash,
+        Class::CrashWithinTurn,
+        Class::CrashSpared,
+        Class::Pause,
+        Class::PauseWithinTurn,
+        Class::SlowNode,
+        Class::Partition,
+        Class::OneWayPartition,
+        Class::BridgePartition,
+        Class::RingPartition,
+        Class::SlowLink,
+        Class::BrokenConnection,
+        Class::Storm,
+        Class::ClockJump,
+        Class::ClockDrift,
+        Class::Loss,
+        Class::Duplication,
+        Class::Reordering,
+        Class::Delay,
+        Class::Ghost,
+        Class::ImpatientClient,
+        Class::MissingMinority,
+    ];
+
+    /// Classes that are no scheduled faults and can only be left out as a whole.
+    pub const BACKGROUND: [Class; 8] = [
+        Class::ClockDrift,
+        Class::Loss,
+        Class::Duplication,
+        Class::Reordering,
+        Class::Delay,
+        Class::Ghost,
+        Class::ImpatientClient,
+        Class::MissingMinority,
+    ];
+
+    /// One word.
+    pub fn name(self) -> &'static str {
+        match self {
+            Class::Crash => "crash",
+            Class::CrashWithinTurn => "crash-within-turn",
+            Class::CrashSpared => "crash-spared",
+            Class::Pause => "pause",
+            Class::PauseWithinTurn => "pause-within-turn",
+            Class::SlowNode => "slow-node",
+            Class::Partition => "partition",
+            Class::OneWayPartition => "one-way-partition",
+            Class::BridgePartition => "bridge-partition",
+            Class::RingPartition => "ring-partition",
+            Class::SlowLink => "slow-link",
+            Class::BrokenConnection => "broken-connection",
+            Class::Storm => "storm",
+            Class::ClockJump => "clock-jump",
+            Class::ClockDrift => "clock-drift",
+            Class::Loss => "loss",
+            Class::Duplication => "duplication",
+            Class::Reordering => "reordering",
+            Class::Delay => "delay",
+            Class::Ghost => "ghost",
+            Class::ImpatientClient => "impatient-client",
+            Class::MissingMinority => "missing-minority",
+        }
+    }
+}
+
+/// How often each class happened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts([u64; Class::ALL.len()]);
+
+impl Counts {
+    /// How often this happened.
+    pub fn of(&self, class: Class) -> u64 {
+        self.0[class as usize]
+    }
+
+    #[inline]
+    pub(crate) fn add(&mut self, class: Class) {
+        self.0[class as usize] += 1;
+    }
+
+    /// Adds those of another run.
+    pub fn merge(&mut self, other: &Counts) {
+        self.0.iter_mut().zip(other.0).for_each(|(own, other)| *own += other);
+    }
+}
+
+/// A fault and when it begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Fault {
+    pub(crate) at: u64,
+    pub(crate) kind: Kind,
+}
+
+impl Kind {
+    pub(crate) fn class(&self) -> Class {
+        match self {
+            Kind::Crash { .. } => Class::Crash,
+            Kind::Pause { .. } => Class::Pause,
+            Kind::SlowNode { .. } => Class::SlowNode,
+            Kind::Partition { cut: Cut::Halves(_), .. } => Class::Partition,
+            Kind::Partition { cut: Cut::OneWay(_), .. } => Class::OneWayPartition,
+            Kind::Partition { cut: Cut::Bridge(..), .. } => Class::BridgePartition,
+            Kind::Partition { cut: Cut::Ring, .. } => Class::RingPartition,
+            Kind::SlowLink { .. } => Class::SlowLink,
+            Kind::BrokenConnection { .. } => Class::BrokenConnection,
+            Kind::Storm { .. } => Class::Storm,
+            Kind::ClockJump { .. } => Class::ClockJump,
+        }
+    }
+}
+
+/// What the scheduled faults of a run are drawn from.
+pub(crate) struct Draw<'r> {
+    pub(crate) random: &'r mut Random,
+    pub(crate) nodes: Place,
+    /// How long the run has faults.
+    pub(crate) length_us: u64,
+}
+
+impl Draw<'_> {
+    /// The faults of a run, in the order of their numbers. Most runs have only some kinds: a search in which
+    /// everything always happens at once finds less.
+    pub(crate) fn faults(&mut self) -> Vec<Fault> {
+        type One = fn(&mut Draw<'_>) -> Kind;
+        const DRAWS: [One; 10] = [
+            |draw| draw.crash(),
+            |draw| draw.crash_of_several(),
+            |draw| draw.pause(),
+            |draw| draw.slow_node(),
+            |draw| draw.partition(),
+            |draw| draw.isolation(),
+            |draw| draw.slow_link(),
+            |draw| draw.broken_connection(),
+            |draw| draw.storm(),
+            |draw| draw.clock_jump(),
+        ];
+        let chosen: Vec<One> = DRAWS.into_iter().filter(|_| self.random.percent(35)).collect();
+        if chosen.is_empty() {
+            return Vec::new();
+        }
+        let per_minute = self.random.scaled(2, 120);
+        let count = 1 + self.length_us * per_minute / (60 * SECOND);
+        (0..count)
+            .map(|_| {
+                let at = self.random.below(self.length_us);
+                let kind = self.random.pick(&chosen)(self);
+                Fault { at, kind }
+            })
+            .collect()
+    }
+
+    fn node(&mut self) -> Place {
+        self.random.below(u64::from(self.nodes)) as Place
+    }
+
+    fn pair(&mut self) -> (Place, Place) {
+        let one = self.node();
+        let step = 1 + self.random.below(u64::from(self.nodes).saturating_sub(1).max(1)) as Place;
+        (one, (one + step) % self.nodes)
+    }
+
+    /// Some nodes, not none and not all.
+    fn some(&mut self) -> Mask {
+        let all = (1u64 << self.nodes) - 1;
+        if all == 1 {
+            return 1;
+        }
+        (1 + self.random.below(all - 1)) as Mask
+    }
+
+    fn crash(&mut self) -> Kind {
+        let nodes = 1 << self.node();
+        self.crash_of(nodes)
+    }
+
+    fn crash_of_several(&mut self) -> Kind {
+        let nodes = self.some();
+        self.crash_of(nodes)
+    }
+
+    fn crash_of(&mut self, nodes: Mask) -> Kind {
+        let within = self.random.percent(50);
+        let sent = (self.random.draw() as Mask, self.random.percent(50));
+        Kind::Crash {
+            nodes,
+            within_turn: within.then_some(sent),
+            down_us: self.random.scaled(MS, 8 * SECOND),
+            noticed: self.random.percent(70),
+        }
+    }
+
+    fn pause(&mut self) -> Kind {
+        let (node, within_turn) = (self.node(), self.random.percent(50));
+        Kind::Pause { node, within_turn, us: self.random.scaled(5 * MS, 8 * SECOND) }
+    }
+
+    fn slow_node(&mut self) -> Kind {
+        let (node, turn_us) = (self.node(), self.random.scaled(MS, 200 * MS));
+        Kind::SlowNode { node, turn_us, us: self.random.scaled(50 * MS, 5 * SECOND) }
+    }
+
+    fn partition(&mut self) -> Kind {
+        let mask = self.some();
+        let cut = match self.random.below(5) {
+            0 | 1 => Cut::Halves(mask),
+            2 => Cut::OneWay(mask),
+            3 => Cut::Bridge(mask, self.node()),
+            _ => Cut::Ring,
+        };
+        self.cut(cut)
+    }
+
+    fn isolation(&mut self) -> Kind {
+        let mask = 1 << self.node();
+        let cut = match self.random.below(4) {
+            0 | 1 => Cut::Halves(mask),
+            2 => Cut::OneWay(mask),
+            _ => Cut::OneWay(((1u64 << self.nodes) - 1) as Mask & !mask),
+        };
+        self.cut(cut)
+    }
+
+    fn cut(&mut self, cut: Cut) -> Kind {
+        let noticed = self.random.percent(50);
+        let noticed_us = self.random.scaled(MS, 3 * SECOND);
+        Kind::Partition {
+            cut,
+            noticed_us: noticed.then_some(noticed_us),
+            us: self.random.scaled(5 * MS, 10 * SECOND),
+            times: if self.random.percent(20) { self.random.between(2, 6) as u16 } else { 1 },
+        }
+    }
+
+    fn slow_link(&mut self) -> Kind {
+        let (one, other) = self.pair();
+        let delay_us = self.random.scaled(MS, SECOND);
+        Kind::SlowLink { one, other, delay_us, us: self.random.scaled(50 * MS, 10 * SECOND) }
+    }
+
+    fn broken_connection(&mut self) -> Kind {
+        let (one, other) = self.pair();
+        Kind::BrokenConnection { one, other }
+    }
+
+    fn storm(&mut self) -> Kind {
+        Kind::Storm { us: self.random.scaled(20 * MS, 5 * SECOND) }
+    }
+
+    fn clock_jump(&mut self) -> Kind {
+        let node = self.node();
+        let by_ms = self.random.scaled(1, 10_000) as i64;
+        Kind::ClockJump { node, by_ms: if self.random.percent(50) { by_ms } else { -by_ms } }
+    }
+}
+
+impl fmt::Display for Cut {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Cut::Halves(mask) => write!(formatter, "nodes {} and the others do not hear each other", ids(*mask)),
+            Cut::OneWay(mask) => write!(formatter, "the others do not hear nodes {}", ids(*mask)),
+            Cut::Bridge(mask, bridge) => {
+                write!(formatter, "nodes {} and the others hear only node {} alike", ids(*mask), bridge + 1)
+            }
+            Cut::Ring => formatter.write_str("each node hears only the two beside it"),
+        }
+    }
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ms = |us: &u64| us / MS;
+        match self {
+            Kind::Crash { nodes, within_turn, down_us, noticed } => {
+                let how = if within_turn.is_some() { " within a turn" } else { "" };
+                let told = if *noticed { "" } else { ", and nobody is told" };
+                write!(formatter, "nodes {} crash{how} for {} ms{told}", ids(*nodes), ms(down_us))
+            }
+            Kind::Pause { node, within_turn, us } => {
+                let how = if *within_turn { " within a turn" } else { "" };
+                write!(formatter, "node {} stands still{how} for {} ms", node + 1, ms(us))
+            }
+            Kind::SlowNode { node, turn_us, us } => {
+                write!(formatter, "turns of node {} take {} ms, for {} ms", node + 1, ms(turn_us), ms(us))
+            }
+            Kind::Partition { cut, noticed_us, us, times } => {
+                let told = noticed_us.map_or("unnoticed".into(), |us| format!("noticed after {} ms", us / MS));
+                write!(formatter, "{cut}, {times} times for {} ms, {told}", ms(us))
+            }
+            Kind::SlowLink { one, other, delay_us, us } => {
+                let (one, other) = (one + 1, other + 1);
+                write!(formatter, "the link {one}-{other} takes {} ms more, for {} ms", ms(delay_us), ms(us))
+            }
+            Kind::BrokenConnection { one, other } => {
+                write!(formatter, "the connection {}-{} breaks", one + 1, other + 1)
+            }
+            Kind::Storm { us } => write!(formatter, "the network is at its worst for {} ms", ms(us)),
+            Kind::ClockJump { node, by_ms } => {
+                write!(formatter, "the wall clock of node {} is set by {by_ms} ms", node + 1)
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cuts_block_the_ways_that_they_say() {
+        let blocked = |cut: Cut| -> Vec<(Place, Place)> {
+            let ways = (0..4).flat_map(|from| (0..4).map(move |to| (from, to)));
+            ways.filter(|(from, to)| from != to && cut.blocks(*from, *to, 4)).collect()
+        };
+        assert_eq!(blocked(Cut::OneWay(1)), [(0, 1), (0, 2), (0, 3)]);
+        assert_eq!(blocked(Cut::Halves(1)), [(0, 1), (0, 2), (0, 3), (1, 0), (2, 0), (3, 0)]);
+        assert_eq!(blocked(Cut::Bridge(0b0001, 1)), [(0, 2), (0, 3), (2, 0), (3, 0)]);
+        assert_eq!(blocked(Cut::Ring), [(0, 2), (1, 3), (2, 0), (3, 1)]);
+    }
+
+    #[test]
+    fn each_class_has_its_own_place_and_name() {
+        for (place, class) in Class::ALL.into_iter().enumerate() {
+            assert_eq!(class as usize, place);
+            let names = Class::ALL.iter().filter(|other| other.name() == class.name());
+            assert_eq!(names.count(), 1, "{}", class.name());
+        }
+    }
+}

@@ -1,0 +1,121 @@
+//! A machine with a node's process on it, or with none while it is down.
+
+use crate::clock::Clock;
+use crate::events::Place;
+use crate::faults::Mask;
+use crate::operation::Operation;
+use crate::random::Random;
+use node::{ClientId, Node};
+
+/// Most nodes of a simulated cluster.
+pub(crate) const NODES_MAX: usize = 8;
+
+/// What has arrived at a node and waits for its next turn.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Arrival {
+    Frame { from: Place, buffer: u32 },
+    /// The connection to a peer is up, with a number, or broken.
+    Link { peer: Place, generation: Option<u32> },
+    Hello { client: u8, connection: u32 },
+    Request { client: u8, connection: u32, operation: Operation },
+    Goodbye { client: u8, connection: u32 },
+}
+
+/// A client's connection at its node.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Session {
+    pub(crate) client: u8,
+    pub(crate) connection: u32,
+    pub(crate) id: ClientId,
+}
+
+/// A process that is to die within its next turn.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Doom {
+    /// These peers get what the turn sent.
+    pub(crate) peers: Mask,
+    /// So do the clients.
+    pub(crate) clients: bool,
+    pub(crate) down_us: u64,
+    pub(crate) noticed: bool,
+}
+
+/// One machine.
+pub(crate) struct Host {
+    pub(crate) place: Place,
+    /// The process. What it keeps is in memory and dies with it: nodes have no disk yet. When they get one, it
+    /// belongs here, beside the process.
+    pub(crate) node: Option<Node>,
+    /// What the machine keeps even now: how often the node has been started, and its epoch.
+    pub(crate) life: u32,
+    pub(crate) epoch: u64,
+    pub(crate) clock: Clock,
+    pub(crate) random: Random,
+    pub(crate) inbox: Vec<Arrival>,
+    /// When the next turn begins, unless something arrives before.
+    pub(crate) turn_at: u64,
+    /// The process is busy, or stands still, until then.
+    pub(crate) free_at: u64,
+    /// Each turn takes so much longer.
+    pub(crate) slow_us: u64,
+    /// The next turn is to last so long.
+    pub(crate) stall_us: Option<u64>,
+    pub(crate) doom: Option<Doom>,
+    /// The connections that the process knows of, by peer.
+    pub(crate) links: [Option<u32>; NODES_MAX],
+    pub(crate) sessions: Vec<Session>,
+    /// It lost its memory, and it is not known to have got back what the group holds.
+    pub(crate) is_damaged: bool,
+    /// It is not to start again yet.
+    pub(crate) is_kept_down: bool,
+}
+
+impl Host {
+    pub(crate) fn new(place: Place, clock: Clock, random: Random) -> Host {
+        Host {
+            place,
+            node: None,
+            life: 0,
+            epoch: 0,
+            clock,
+            random,
+            inbox: Vec::new(),
+            turn_at: u64::MAX,
+            free_at: 0,
+            slow_us: 0,
+            stall_us: None,
+            doom: None,
+            links: [None; NODES_MAX],
+            sessions: Vec::new(),
+            is_damaged: false,
+            is_kept_down: false,
+        }
+    }
+
+    pub(crate) fn is_alive(&self) -> bool {
+        self.node.is_some()
+    }
+
+    /// Something arrives: there is a turn as soon as the process is free. Lost if there is none.
+    #[inline]
+    pub(crate) fn arrive(&mut self, now: u64, arrival: Arrival) {
+        self.inbox.push(arrival);
+        self.turn_at = self.turn_at.min(now.max(self.free_at));
+    }
+
+    /// The process stands still.
+    pub(crate) fn pause_until(&mut self, time: u64) {
+        self.free_at = self.free_at.max(time);
+        self.turn_at = self.turn_at.max(self.free_at);
+    }
+
+    /// The process goes on.
+    pub(crate) fn go_on(&mut self, now: u64) {
+        self.stall_us = None;
+        self.slow_us = 0;
+        if self.free_at > now {
+            self.free_at = now;
+            self.turn_at = now;
+        }
+    }
+}

@@ -1,0 +1,161 @@
+//! Whether what clients were told can be, keyspace by keyspace.
+
+mod fleeting;
+mod stale;
+
+use crate::operation::{Kind, Operation, Reply, Value};
+use crate::promise::Space;
+use crate::record::{End, Entry, Record};
+use crate::report::{Broken, Failure, Seen};
+use check::{Action, Answer, History, Limits, Outcome, Verdict};
+
+/// What a run has left for its judgement.
+pub(crate) struct Evidence<'r> {
+    pub(crate) record: &'r Record,
+    pub(crate) spaces: &'r [Space],
+    /// Each space whose leader forgot acknowledged writes, as it may.
+    pub(crate) forgot: &'r [bool],
+    pub(crate) clock_error_ms: u64,
+}
+
+/// Steps of the search for each key. The histories are short: one that takes longer is told as undecided.
+const STEPS: u64 = 20_000_000;
+
+impl Evidence<'_> {
+    /// Counts what was asked, and finds the first promise that was broken.
+    pub(crate) fn judge(&self) -> (Vec<Seen>, Option<Failure>) {
+        let mut seen = self.count();
+        let mut failure = None;
+        for (index, space) in self.spaces.iter().enumerate() {
+            let entries = || self.record.entries.iter().filter(|e| usize::from(e.operation.key.space) == index);
+            let linearizable = entries().filter(|entry| is_ordered(entry, space));
+            let mut found = fleeting::judge(entries(), self.clock_error_ms);
+            if self.forgot[index] {
+                found = found.or_else(|| stale::judge_values(entries()));
+                seen[index].lost_acknowledged += stale::lost_acknowledged(entries());
+            } else {
+                found = found.or_else(|| stale::judge_sessions(entries(), space));
+                let history = Written::new(linearizable, space);
+                seen[index].checked += history.history.operations().len() as u64;
+                found = found.or_else(|| history.judge(space));
+            }
+            failure = failure.or(found);
+        }
+        (seen, failure)
+    }
+
+    fn count(&self) -> Vec<Seen> {
+        let mut seen = vec![Seen { keyspaces: 1, ..Seen::default() }; self.spaces.len()];
+        for entry in &self.record.entries {
+            let seen = &mut seen[usize::from(entry.operation.key.space)];
+            seen.operations += 1;
+            match entry.reply() {
+                None | Some((_, Reply::Unknown)) => seen.unknown += 1,
+                Some((_, Reply::Refused(_) | Reply::Wrong)) => seen.refused += 1,
+                Some(_) => seen.done += 1,
+            }
+        }
+        seen
+    }
+}
+
+/// Whether an operation has its place in one order that everybody sees.
+fn is_ordered(entry: &Entry, space: &Space) -> bool {
+    let may_be_stale = space.reads_any && entry.operation.kind == Kind::Get && space.leader != Some(entry.node);
+    let is_fleeting = matches!(entry.operation.kind, Kind::SetFleeting | Kind::GetFleeting);
+    !may_be_stale && !is_fleeting
+}
+
+/// A history as the checker takes it.
+struct Written {
+    history: History,
+}
+
+impl Written {
+    fn new<'e>(entries: impl Iterator<Item = &'e Entry>, space: &Space) -> Written {
+        let mut history = History::new();
+        let mut bytes = Vec::new();
+        for entry in entries {
+            let operation = &entry.operation;
+            bytes.clear();
+            operation.key.write(&space.keyspace.prefix, &mut bytes);
+            let key = history.key(&bytes);
+            let action = action(operation, &mut history, &mut bytes);
+            let id = history.begin(u64::from(entry.client), key, action, entry.start * 1000);
+            history.set_node(id, u32::from(entry.node) + 1);
+            if let End::Answered { at, reply } = entry.end {
+                let outcome = outcome(operation, reply, space, &mut history, &mut bytes);
+                history.end(id, at * 1000, outcome);
+            }
+        }
+        Written { history }
+    }
+
+    fn judge(&self, space: &Space) -> Option<Failure> {
+        match check::linearizable_within(&self.history, Limits { steps: STEPS }, |_| false) {
+            Verdict::Ok { .. } => None,
+            Verdict::Unknown { key } => {
+                let key = String::from_utf8_lossy(self.history.key_bytes(key)).into_owned();
+                let words = format!("{} operations on key {key} are too hard to check", self.history.operations().len());
+                Some(Failure { broken: Broken::Undecided, words, window_us: (0, u64::MAX), picture: None })
+            }
+            Verdict::Violation(window) => {
+                let operations = window.operations.iter().map(|id| self.history.operation(*id));
+                let starts = operations.clone().map(|operation| operation.start).min().unwrap_or_default();
+                let end = self.history.operation(window.culprit).end.unwrap_or(u64::MAX);
+                let name = space.keyspace.name();
+                let words = format!("keyspace '{name}' is not linearizable: {window:?}");
+                let window_us = (starts / 1000, end / 1000);
+                Some(Failure { broken: Broken::Safety, words, window_us, picture: None })
+            }
+        }
+    }
+}
+
+fn value(value: Value, history: &mut History, bytes: &mut Vec<u8>) -> check::Value {
+    // Without the padding, which the client has compared already: what is told should be readable.
+    bytes.clear();
+    Value { padding: 0, ..value }.write(bytes);
+    bytes.pop();
+    history.value(bytes)
+}
+
+fn action(operation: &Operation, history: &mut History, bytes: &mut Vec<u8>) -> Action {
+    match operation.kind {
+        Kind::Get | Kind::GetFleeting => Action::Get,
+        Kind::Set | Kind::SetFleeting => Action::Set(value(operation.value, history, bytes)),
+        Kind::Delete => Action::Delete,
+        Kind::Increment => Action::Increment(1),
+        Kind::SetIfAbsent => Action::SetIfAbsent(value(operation.value, history, bytes)),
+        Kind::GetAndSet => Action::GetAndSet(value(operation.value, history, bytes)),
+    }
+}
+
+fn outcome(
+    operation: &Operation,
+    reply: Reply,
+    space: &Space,
+    history: &mut History,
+    bytes: &mut Vec<u8>,
+) -> Outcome {
+    Outcome::Ok(match (operation.kind, reply) {
+        (_, Reply::Unknown | Reply::Wrong) => return Outcome::Unknown,
+        (_, Reply::Refused(_)) => return Outcome::Failed,
+        (Kind::Get | Kind::GetAndSet | Kind::GetFleeting, Reply::Nil) => Answer::Value(None),
+        (Kind::Get | Kind::GetAndSet | Kind::GetFleeting, Reply::Value(read)) => {
+            Answer::Value(Some(value(read, history, bytes)))
+        }
+        // A counter is a string of digits.
+        (Kind::Get, Reply::Integer(sum)) => Answer::Value(Some(history.value(sum.to_string().as_bytes()))),
+        (Kind::SetIfAbsent, Reply::Nil) => Answer::Applied(false),
+        (Kind::SetIfAbsent, Reply::Ok) => Answer::Applied(true),
+        (Kind::Delete, Reply::Integer(count)) if space.counts_deleted() => Answer::Applied(count == 1),
+        (Kind::Delete, Reply::Integer(_)) => Answer::Done,
+        (Kind::Increment, Reply::Integer(sum)) => Answer::Sum(sum),
+        (_, Reply::Ok) => Answer::Done,
+        // No answer of this kind: the checker finds that nothing explains it.
+        (_, Reply::Nil) => Answer::Value(None),
+        (_, Reply::Integer(number)) => Answer::Sum(number),
+        (_, Reply::Value(read)) => Answer::Value(Some(value(read, history, bytes))),
+    })
+}

@@ -1,0 +1,250 @@
+//! Connections between nodes, and how long what goes over them takes.
+//!
+//! Nodes talk over one connection for each pair. While it is up, messages between replicas may each get lost, come
+//! twice, late or out of order: the protocols must stand it. Forwarded requests and their outcomes come in order or,
+//! when the connection breaks, not at all. When a way is blocked, they wait at its beginning, as in a TCP
+//! connection that sends again and again, until the way is free or the connection breaks.
+
+use crate::buffers::Buffers;
+use crate::events::{Event, Place, Queue};
+use crate::faults::{Class, Counts};
+use crate::random::Random;
+use crate::scenario::{Scenario, Weather, stream};
+
+/// The way from one node to another.
+#[derive(Debug)]
+pub(crate) struct Link {
+    random: Random,
+    /// When the last frame that keeps its place arrives.
+    last_arrival: u64,
+    /// Frames that must come in order, with the connection over which they were sent.
+    stalled: Vec<(u32, u32)>,
+    /// How many faults block this way.
+    blocked: u16,
+    slow_us: u64,
+}
+
+/// A connection between two nodes.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Pair {
+    /// The newest connection's number.
+    pub(crate) generation: u32,
+    /// The newest attempt to connect: earlier ones have been given up.
+    pub(crate) attempt: u32,
+    /// The connection that each end takes for up; the lower node first.
+    ends: [Option<u32>; 2],
+}
+
+/// All ways and connections.
+#[derive(Debug)]
+pub(crate) struct Network {
+    nodes: Place,
+    links: Vec<Link>,
+    pairs: Vec<Pair>,
+    latency_us: u64,
+    jitter_us: u64,
+    weather: Weather,
+    delay_us: u64,
+    /// Messages may come when their connection is no more.
+    pub(crate) ghosts: bool,
+    /// How many storms there are.
+    pub(crate) storms: u16,
+}
+
+/// The least that a storm makes of the weather.
+const STORM: Weather = Weather { loss: 300_000, duplication: 100_000, reordering: 300_000, delay: 100_000 };
+
+/// A frame to be sent.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Outgoing {
+    pub(crate) from: Place,
+    pub(crate) to: Place,
+    pub(crate) generation: u32,
+    pub(crate) buffer: u32,
+    /// It is no message between replicas.
+    pub(crate) keeps_order: bool,
+}
+
+impl Network {
+    pub(crate) fn new(scenario: &Scenario) -> Network {
+        let ways = usize::from(scenario.nodes) * usize::from(scenario.nodes);
+        let link = |way| Link {
+            random: Random::new(scenario.seed, stream::LINKS + way as u64),
+            last_arrival: 0,
+            stalled: Vec::new(),
+            blocked: 0,
+            slow_us: 0,
+        };
+        Network {
+            nodes: scenario.nodes,
+            links: (0..ways).map(link).collect(),
+            pairs: vec![Pair::default(); ways],
+            latency_us: scenario.latency_us,
+            jitter_us: scenario.jitter_us,
+            weather: scenario.weather,
+            delay_us: scenario.delay_us,
+            ghosts: scenario.ghosts,
+            storms: 0,
+        }
+    }
+
+    #[inline]
+    pub(crate) fn link(&mut self, from: Place, to: Place) -> &mut Link {
+        &mut self.links[usize::from(from) * usize::from(self.nodes) + usize::from(to)]
+    }
+
+    #[inline]
+    pub(crate) fn pair(&mut self, one: Place, other: Place) -> &mut Pair {
+        let (low, high) = (one.min(other), one.max(other));
+        &mut self.pairs[usize::from(low) * usize::from(self.nodes) + usize::from(high)]
+    }
+
+    /// The connection that a node takes for up.
+    #[inline]
+    pub(crate) fn end(&mut self, at: Place, peer: Place) -> &mut Option<u32> {
+        &mut self.pair(at, peer).ends[usize::from(at > peer)]
+    }
+
+    pub(crate) fn is_open(&mut self, one: Place, other: Place) -> bool {
+        self.link(one, other).blocked == 0 && self.link(other, one).blocked == 0
+    }
+
+    /// True when both ends take the same connection for up.
+    pub(crate) fn is_connected(&mut self, one: Place, other: Place) -> bool {
+        let [low, high] = self.pair(one, other).ends;
+        low.is_some() && low == high
+    }
+
+    /// How long a message takes now.
+    #[inline]
+    pub(crate) fn latency(&mut self, from: Place, to: Place) -> u64 {
+        let (latency_us, jitter_us) = (self.latency_us, self.jitter_us);
+        let link = self.link(from, to);
+        latency_us + link.slow_us + link.random.below(jitter_us + 1)
+    }
+
+    /// No fault is left, and none comes back.
+    pub(crate) fn heal(&mut self) {
+        self.weather = Weather::default();
+        self.storms = 0;
+        for link in &mut self.links {
+            (link.blocked, link.slow_us) = (0, 0);
+        }
+    }
+
+    /// Puts a frame that leaves at a time on its way. True when it was put there.
+    #[inline]
+    pub(crate) fn send(
+        &mut self,
+        at: u64,
+        frame: Outgoing,
+        buffers: &mut Buffers,
+        queue: &mut Queue,
+        counts: &mut Counts,
+    ) -> bool {
+        if frame.keeps_order {
+            self.send_in_order(at, frame, queue);
+            return true;
+        }
+        let weather = self.weather_now();
+        let Outgoing { from, to, buffer, .. } = frame;
+        let (latency_us, delay_us) = (self.latency(from, to), self.delay_us);
+        let link = self.link(from, to);
+        if link.blocked > 0 || link.random.per_million(weather.loss) {
+            counts.add(Class::Loss);
+            buffers.release(buffer);
+            return false;
+        }
+        let mut arrival = at + latency_us;
+        if link.random.per_million(weather.delay) {
+            counts.add(Class::Delay);
+            arrival += link.random.below(delay_us + 1);
+        } else if link.random.per_million(weather.reordering) {
+            counts.add(Class::Reordering);
+            arrival += link.random.below(2 * latency_us);
+        } else {
+            arrival = arrival.max(link.last_arrival);
+            link.last_arrival = arrival;
+        }
+        let copied = link.random.per_million(weather.duplication);
+        let late = if copied { link.random.below(4 * latency_us) } else { 0 };
+        push(queue, arrival, frame);
+        if copied {
+            counts.add(Class::Duplication);
+            push(queue, arrival + late, Outgoing { buffer: buffers.duplicate(buffer), ..frame });
+        }
+        true
+    }
+
+    fn send_in_order(&mut self, at: u64, frame: Outgoing, queue: &mut Queue) {
+        let Outgoing { from, to, generation, buffer, .. } = frame;
+        let latency_us = self.latency(from, to);
+        let link = self.link(from, to);
+        if link.blocked > 0 || !link.stalled.is_empty() {
+            link.stalled.push((generation, buffer));
+        } else {
+            link.last_arrival = link.last_arrival.max(at + latency_us);
+            push(queue, link.last_arrival, frame);
+        }
+    }
+
+    fn weather_now(&self) -> Weather {
+        if self.storms == 0 {
+            return self.weather;
+        }
+        let Weather { loss, duplication, reordering, delay } = self.weather;
+        Weather {
+            loss: loss.max(STORM.loss),
+            duplication: duplication.max(STORM.duplication),
+            reordering: reordering.max(STORM.reordering),
+            delay: delay.max(STORM.delay),
+        }
+    }
+
+    /// What waited at the beginning of a way goes on.
+    pub(crate) fn release_stalled(&mut self, now: u64, from: Place, to: Place, queue: &mut Queue) {
+        for (generation, buffer) in std::mem::take(&mut self.link(from, to).stalled) {
+            self.send_in_order(now, Outgoing { from, to, generation, buffer, keeps_order: true }, queue);
+        }
+    }
+
+    /// What waited at the beginning of a way is lost with its connection.
+    pub(crate) fn drop_stalled(&mut self, from: Place, to: Place, buffers: &mut Buffers) {
+        let stalled = std::mem::take(&mut self.link(from, to).stalled);
+        stalled.into_iter().for_each(|(_, buffer)| buffers.release(buffer));
+    }
+
+    /// Nothing that keeps its place arrives before this.
+    pub(crate) fn hold_until(&mut self, from: Place, to: Place, time: u64) {
+        let link = self.link(from, to);
+        link.last_arrival = link.last_arrival.max(time);
+    }
+}
+
+fn push(queue: &mut Queue, time: u64, frame: Outgoing) {
+    let Outgoing { from, to, generation, buffer, .. } = frame;
+    queue.push(time, Event::Frame { from, to, generation, buffer });
+}
+
+impl Link {
+    pub(crate) fn block(&mut self) {
+        self.blocked += 1;
+    }
+
+    /// A fault that blocked it is over. All may have been healed since it began.
+    pub(crate) fn unblock(&mut self) {
+        self.blocked = self.blocked.saturating_sub(1);
+    }
+
+    pub(crate) fn is_blocked(&self) -> bool {
+        self.blocked > 0
+    }
+
+    pub(crate) fn slow_down(&mut self, by_us: u64) {
+        self.slow_us += by_us;
+    }
+
+    pub(crate) fn speed_up(&mut self, by_us: u64) {
+        self.slow_us = self.slow_us.saturating_sub(by_us);
+    }
+}

@@ -1,0 +1,270 @@
+//! What clients ask, how it is written as a request, and what a reply to it means.
+
+use wire::resp::ArgumentsBuffer;
+
+/// What a client asks of one key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Kind {
+    /// `GET`.
+    Get,
+    /// `SET` of a value that nobody else ever sets.
+    Set,
+    /// `DEL`.
+    Delete,
+    /// `INCR`, on keys of its own.
+    Increment,
+    /// `SET NX`.
+    SetIfAbsent,
+    /// `GETSET`.
+    GetAndSet,
+    /// `SET PX`, on keys of its own.
+    SetFleeting,
+    /// `GET` of a key that expires.
+    GetFleeting,
+}
+
+/// A key of a keyspace: kinds that do not mix have keys of their own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Key {
+    /// Which keyspace, in the order of the scenario.
+    pub(crate) space: u8,
+    /// `k`, `n` for those that count, `e` for those that expire.
+    pub(crate) class: u8,
+    pub(crate) number: u8,
+}
+
+impl Key {
+    pub(crate) fn write(self, prefix: &str, out: &mut Vec<u8>) {
+        out.extend_from_slice(prefix.as_bytes());
+        out.push(self.class);
+        out.push(b'0' + self.number);
+    }
+}
+
+/// One operation of a client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Operation {
+    pub(crate) kind: Kind,
+    pub(crate) key: Key,
+    /// The value that it writes, if it writes one; the milliseconds that it lives stand behind it.
+    pub(crate) value: Value,
+    pub(crate) lives_ms: u16,
+    /// Its place in the history of the run.
+    pub(crate) number: u32,
+}
+
+impl Operation {
+    pub(crate) fn is_write(&self) -> bool {
+        !matches!(self.kind, Kind::Get | Kind::GetFleeting)
+    }
+
+    /// The request, in words.
+    pub(crate) fn request(&self, prefix: &str, arguments: &mut ArgumentsBuffer) {
+        arguments.clear();
+        let name: &[u8] = match self.kind {
+            Kind::Get | Kind::GetFleeting => b"GET",
+            Kind::Set | Kind::SetIfAbsent | Kind::SetFleeting => b"SET",
+            Kind::Delete => b"DEL",
+            Kind::Increment => b"INCR",
+            Kind::GetAndSet => b"GETSET",
+        };
+        arguments.push(name);
+        arguments.push_with(|out| self.key.write(prefix, out));
+        if matches!(self.kind, Kind::Set | Kind::SetIfAbsent | Kind::SetFleeting | Kind::GetAndSet) {
+            arguments.push_with(|out| self.value.write(out));
+        }
+        match self.kind {
+            Kind::SetIfAbsent => arguments.push(b"NX"),
+            Kind::SetFleeting => {
+                arguments.push(b"PX");
+                arguments.push(self.lives_ms.to_string().as_bytes());
+            }
+            _ => {}
+        }
+    }
+
+    /// The request as a line, for people.
+    pub(crate) fn describe(&self, prefix: &str) -> String {
+        let mut arguments = ArgumentsBuffer::new();
+        self.request(prefix, &mut arguments);
+        let words = arguments.as_arguments();
+        let word = |bytes: &[u8]| match bytes.iter().position(|byte| *byte == b'.') {
+            Some(dot) if bytes.len() > dot + 1 => {
+                format!("{}(+{} bytes)", String::from_utf8_lossy(&bytes[..dot]), bytes.len() - dot)
+            }
+            Some(dot) => String::from_utf8_lossy(&bytes[..dot]).into_owned(),
+            None => String::from_utf8_lossy(bytes).into_owned(),
+        };
+        words.iter().map(word).collect::<Vec<_>>().join(" ")
+    }
+}
+
+/// A written value: a number that no other write of the run has, and as many bytes behind it as its scenario
+/// says, which follow from the number.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Value {
+    pub(crate) number: u32,
+    pub(crate) padding: u16,
+}
+
+impl Value {
+    pub(crate) fn write(self, out: &mut Vec<u8>) {
+        out.push(b'v');
+        write_decimal(self.number, out);
+        out.push(b'.');
+        let first = self.number as u8;
+        out.extend((0..self.padding).map(|place| b'a' + (first.wrapping_add(place as u8)) % 26));
+    }
+
+    fn read(bytes: &[u8]) -> Option<Value> {
+        let dot = bytes.iter().position(|byte| *byte == b'.')?;
+        let number = read_decimal(bytes.get(1..dot)?)?;
+        let value = Value { number: u32::try_from(number).ok()?, padding: (bytes.len() - dot - 1) as u16 };
+        let mut written = Vec::with_capacity(bytes.len());
+        value.write(&mut written);
+        (written == bytes).then_some(value)
+    }
+}
+
+fn write_decimal(number: u32, out: &mut Vec<u8>) {
+    let mut digits = [0; 10];
+    let mut start = digits.len();
+    let mut rest = number;
+    loop {
+        start -= 1;
+        digits[start] = b'0' + (rest % 10) as u8;
+        rest /= 10;
+        if rest == 0 {
+            break;
+        }
+    }
+    out.extend_from_slice(&digits[start..]);
+}
+
+fn read_decimal(text: &[u8]) -> Option<i64> {
+    std::str::from_utf8(text).ok()?.parse().ok()
+}
+
+/// A reply as the client reads it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reply {
+    Ok,
+    Nil,
+    Integer(i64),
+    Value(Value),
+    /// The error told that nothing happened.
+    Refused(&'static str),
+    /// The error told that it may have happened.
+    Unknown,
+    /// Not what any correct node answers.
+    Wrong,
+}
+
+/// What the first word of an error means. Every code that a node may answer a simulated client with is here: any
+/// other one is a fault.
+const REFUSALS: [&str; 10] = [
+    "NOREPLICAS", "NOLEADER", "NOQUORUM", "LOCKED", "LOADING", "OVERLOADED", "CLUSTERDOWN", "TRYAGAIN", "BUSY",
+    "ERR",
+];
+const UNKNOWN: &str = "UNKNOWN";
+
+impl Reply {
+    /// Takes the first reply off `bytes`. `None`: it is not whole.
+    pub(crate) fn take(bytes: &mut &[u8]) -> Option<Reply> {
+        let end = bytes.iter().position(|byte| *byte == b'\n')?;
+        let line = bytes[..end].strip_suffix(b"\r")?;
+        let (kind, text) = line.split_first()?;
+        let rest = &bytes[end + 1..];
+        let reply = match kind {
+            b'+' if text == b"OK" => Reply::Ok,
+            b':' => read_decimal(text).map_or(Reply::Wrong, Reply::Integer),
+            b'$' if text == b"-1" => Reply::Nil,
+            b'$' => {
+                let length = usize::try_from(read_decimal(text)?).ok()?;
+                let body = rest.get(..length)?;
+                *bytes = rest.get(length + 2..)?;
+                return Some(match Value::read(body) {
+                    Some(value) => Reply::Value(value),
+                    None => read_decimal(body).map_or(Reply::Wrong, Reply::Integer),
+                });
+            }
+            b'-' => Reply::error(text),
+            _ => Reply::Wrong,
+        };
+        *bytes = rest;
+        Some(reply)
+    }
+
+    fn error(text: &[u8]) -> Reply {
+        let code = text.split(|byte| *byte == b' ').next().unwrap_or_default();
+        if code == UNKNOWN.as_bytes() {
+            return Reply::Unknown;
+        }
+        let refusal = REFUSALS.iter().find(|refusal| refusal.as_bytes() == code);
+        refusal.map_or(Reply::Wrong, |refusal| Reply::Refused(refusal))
+    }
+
+    /// True when what was asked was done.
+    pub(crate) fn is_done(self) -> bool {
+        matches!(self, Reply::Ok | Reply::Nil | Reply::Integer(_) | Reply::Value(_))
+    }
+}
+
+impl std::fmt::Display for Reply {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Reply::Ok => formatter.write_str("OK"),
+            Reply::Nil => formatter.write_str("nothing"),
+            Reply::Integer(number) => write!(formatter, "{number}"),
+            Reply::Value(value) => write!(formatter, "v{}", value.number),
+            Reply::Refused(code) => write!(formatter, "refused ({code})"),
+            Reply::Unknown => formatter.write_str("unknown"),
+            Reply::Wrong => formatter.write_str("what is no answer"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn take(mut bytes: &[u8]) -> (Option<Reply>, usize) {
+        let reply = Reply::take(&mut bytes);
+        (reply, bytes.len())
+    }
+
+    #[test]
+    fn a_value_reads_back_and_a_changed_one_does_not() {
+        let value = Value { number: 4_294_967_295, padding: 40 };
+        let mut bytes = Vec::new();
+        value.write(&mut bytes);
+        assert_eq!(Value::read(&bytes), Some(value));
+        bytes[20] ^= 1;
+        assert_eq!(Value::read(&bytes), None);
+    }
+
+    #[test]
+    fn replies_are_taken_one_by_one() {
+        assert_eq!(take(b"+OK\r\n:7\r\n"), (Some(Reply::Ok), 4));
+        assert_eq!(take(b":-7\r\n"), (Some(Reply::Integer(-7)), 0));
+        assert_eq!(take(b"$-1\r\n"), (Some(Reply::Nil), 0));
+        assert_eq!(take(b"$3\r\nv7.\r\n"), (Some(Reply::Value(Value { number: 7, padding: 0 })), 0));
+        assert_eq!(take(b"$2\r\n12\r\n"), (Some(Reply::Integer(12)), 0), "a counter is a string");
+        assert_eq!(take(b"$3\r\nv7"), (None, 6));
+        assert_eq!(take(b"-NOQUORUM too few\r\n"), (Some(Reply::Refused("NOQUORUM")), 0));
+        assert_eq!(take(b"-UNKNOWN perhaps\r\n"), (Some(Reply::Unknown), 0));
+        assert_eq!(take(b"-WHATEVER\r\n"), (Some(Reply::Wrong), 0));
+    }
+
+    #[test]
+    fn a_request_is_what_a_redis_client_would_send() {
+        let key = Key { space: 0, class: b'e', number: 3 };
+        let value = Value { number: 12, padding: 2 };
+        let operation = Operation { kind: Kind::SetFleeting, key, value, lives_ms: 250, number: 0 };
+        let mut arguments = ArgumentsBuffer::new();
+        operation.request("p:", &mut arguments);
+        let words: Vec<&[u8]> = arguments.as_arguments().iter().collect();
+        assert_eq!(words, [&b"SET"[..], b"p:e3", b"v12.mn", b"PX", b"250"]);
+        assert_eq!(operation.describe("p:"), "SET p:e3 v12(+3 bytes) PX 250");
+    }
+}

@@ -1,0 +1,229 @@
+//! What each protocol promises, in one table: which commands it takes, how many replicas may be without memory at
+//! one time, how many may be away without anybody being refused.
+//!
+//! The simulator stays within these limits while it checks. A protocol that is added gets its entry here, and its
+//! keyspaces in [`Space::draw`].
+
+use crate::events::Place;
+use crate::operation::Kind;
+use crate::random::Random;
+use node::{Keyspace, NodeId};
+use std::fmt;
+
+/// How replicas agree.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Protocol {
+    /// One leader orders writes and streams them.
+    LeaderFollower,
+    /// Registers on majorities.
+    Abd,
+    /// Registers on majorities, each operation under a lock.
+    Blocking,
+}
+
+impl Protocol {
+    /// All that a keyspace can choose.
+    pub const ALL: [Protocol; 3] = [Protocol::LeaderFollower, Protocol::Abd, Protocol::Blocking];
+
+    /// As a keyspace names it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Protocol::LeaderFollower => "leader-follower",
+            Protocol::Abd => "abd",
+            Protocol::Blocking => "blocking",
+        }
+    }
+
+    /// Whether the node can run it.
+    ///
+    /// # Errors
+    /// Why not.
+    pub fn check(self) -> Result<(), String> {
+        Keyspace::parse(&format!("prefix= replication={}", self.name()))?.check(3)
+    }
+
+    fn kinds(self) -> &'static [Kind] {
+        use Kind::*;
+        const REGISTERS: &[Kind] = &[Get, Set, Delete, SetFleeting, GetFleeting];
+        const STRINGS: &[Kind] =
+            &[Get, Set, Delete, SetFleeting, GetFleeting, Increment, SetIfAbsent, GetAndSet];
+        match self {
+            Protocol::LeaderFollower => STRINGS,
+            Protocol::Abd | Protocol::Blocking => REGISTERS,
+        }
+    }
+}
+
+impl std::str::FromStr for Protocol {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Protocol, String> {
+        Protocol::ALL.into_iter().find(|protocol| protocol.name() == text).ok_or_else(|| {
+            let names: Vec<&str> = Protocol::ALL.iter().map(|protocol| protocol.name()).collect();
+            format!("unknown protocol \"{text}\"; use {}", names.join(", "))
+        })
+    }
+}
+
+impl fmt::Display for Protocol {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(self.name())
+    }
+}
+
+/// When a leader acknowledges.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Acks {
+    None,
+    Count(usize),
+    Majority,
+    All,
+}
+
+/// A keyspace of a run, and what is promised for it.
+#[derive(Clone, Debug)]
+pub(crate) struct Space {
+    /// As on a command line.
+    pub(crate) text: String,
+    pub(crate) keyspace: Keyspace,
+    pub(crate) protocol: Protocol,
+    /// Only leader-follower.
+    pub(crate) leader: Option<Place>,
+    acks: Acks,
+    pub(crate) reads_any: bool,
+    pub(crate) members: Vec<Place>,
+    pub(crate) kinds: Vec<Kind>,
+    /// Keys of each class.
+    pub(crate) keys: u8,
+}
+
+impl Space {
+    /// Draws a keyspace for so many nodes.
+    pub(crate) fn draw(protocol: Protocol, prefix: &str, nodes: usize, random: &mut Random) -> Space {
+        let mut text = format!("prefix={prefix} replication={protocol}");
+        let (mut acks, mut leader, mut reads_any) = (Acks::Majority, None, false);
+        let replicas = match nodes {
+            5.. if random.percent(20) => 3,
+            _ => nodes,
+        };
+        if replicas < nodes {
+            text += &format!(" replicas={replicas}");
+        }
+        match protocol {
+            Protocol::LeaderFollower => {
+                let place = random.below(nodes as u64) as Place;
+                leader = Some(place);
+                let followers = replicas - 1;
+                acks = match random.below(6) {
+                    0 => Acks::None,
+                    1 if followers > 0 => Acks::Count(random.between(1, followers as u64) as usize),
+                    5 => Acks::All,
+                    _ => Acks::Majority,
+                };
+                reads_any = random.percent(25);
+                text += &format!(" leader={} acks={acks}", place + 1);
+                if reads_any {
+                    text += " reads=any";
+                }
+                if random.percent(60) {
+                    // Small enough that followers which come back need snapshots.
+                    text += &format!(" backlog_bytes={}", random.pick(&[200, 2_000, 20_000]));
+                }
+            }
+            Protocol::Blocking => text += [" retry=none", " retry=backoff"][random.below(2) as usize],
+            Protocol::Abd => {}
+        }
+        let keys = random.between(1, 8) as u8;
+        let all = protocol.kinds();
+        let mut kinds: Vec<Kind> = all.iter().copied().filter(|_| random.percent(60)).collect();
+        for needed in [Kind::Get, Kind::Set] {
+            // Several times, as they are what runs mostly consist of.
+            let times = 2 + random.below(4) as usize;
+            kinds.extend(std::iter::repeat_n(needed, times));
+        }
+        Space { kinds, keys, ..Space::new(text, protocol, nodes, (leader, acks, reads_any)) }
+    }
+
+    /// The default keyspace as most people have it.
+    pub(crate) fn plain(protocol: Protocol, nodes: usize) -> Space {
+        let leader = (protocol == Protocol::LeaderFollower).then_some(0);
+        Space::new(format!("prefix= replication={protocol}"), protocol, nodes, (leader, Acks::Majority, false))
+    }
+
+    fn new(
+        text: String,
+        protocol: Protocol,
+        nodes: usize,
+        (leader, acks, reads_any): (Option<Place>, Acks, bool),
+    ) -> Space {
+        // A text that cannot be read is found by a test, and refused by the node.
+        let keyspace = Keyspace::parse(&text).unwrap_or_default();
+        let members = keyspace.members(nodes).into_iter().map(|id: NodeId| (id - 1) as Place).collect();
+        let kinds = vec![Kind::Get, Kind::Set];
+        Space { text, keyspace, protocol, leader, acks, reads_any, members, kinds, keys: 8 }
+    }
+
+    /// True when the number that `DEL` answers is part of the promise.
+    pub(crate) fn counts_deleted(&self) -> bool {
+        self.protocol == Protocol::LeaderFollower
+    }
+
+    /// How many of its members may be without memory at one time.
+    pub(crate) fn survives(&self) -> usize {
+        let others = self.members.len() - 1;
+        match (self.protocol, self.acks) {
+            (Protocol::Abd | Protocol::Blocking, _) => others / 2,
+            // It loses what it must; what it still promises must hold all the same.
+            (Protocol::LeaderFollower, Acks::None) => others,
+            (Protocol::LeaderFollower, _) => self.acknowledgers(),
+        }
+    }
+
+    /// How many of its members may be away, not any leader, so that everybody else is still served.
+    pub(crate) fn spares(&self) -> usize {
+        match self.protocol {
+            Protocol::Abd | Protocol::Blocking => (self.members.len() - 1) / 2,
+            Protocol::LeaderFollower => self.members.len() - 1 - self.acknowledgers(),
+        }
+    }
+
+    /// Followers that acknowledge each write.
+    fn acknowledgers(&self) -> usize {
+        match self.acks {
+            Acks::None => 0,
+            Acks::Count(count) => count,
+            Acks::Majority => self.members.len() / 2,
+            Acks::All => self.members.len() - 1,
+        }
+    }
+
+    /// True when a crash of the leader loses writes, acknowledged ones included.
+    pub(crate) fn forgets_with_its_leader(&self) -> bool {
+        self.protocol == Protocol::LeaderFollower && self.acks == Acks::None && self.members.len() > 1
+    }
+
+    /// Whether a node holds a replica of it.
+    pub(crate) fn is_member(&self, place: Place) -> bool {
+        self.members.contains(&place)
+    }
+
+    /// How long replicas may take to become equal once nothing disturbs them, in milliseconds.
+    pub(crate) fn converges_within_ms(&self) -> u64 {
+        match self.protocol {
+            Protocol::LeaderFollower => 10_000,
+            // Their replicas are repaired in the background, at leisure.
+            Protocol::Abd | Protocol::Blocking => 120_000,
+        }
+    }
+}
+
+impl fmt::Display for Acks {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Acks::None => formatter.write_str("none"),
+            Acks::Count(count) => write!(formatter, "{count}"),
+            Acks::Majority => formatter.write_str("majority"),
+            Acks::All => formatter.write_str("all"),
+        }
+    }
+}

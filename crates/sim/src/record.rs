@@ -1,0 +1,60 @@
+//! What clients asked and were told, as it happened.
+
+use crate::events::Place;
+use crate::operation::{Operation, Reply};
+
+/// How an operation ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    /// The client does not know, and may never.
+    Open,
+    /// The client was answered.
+    Answered { at: u64, reply: Reply },
+}
+
+/// One operation of the run.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Entry {
+    pub(crate) operation: Operation,
+    pub(crate) client: u8,
+    /// The client's connection over which it was sent.
+    pub(crate) connection: u32,
+    pub(crate) node: Place,
+    pub(crate) start: u64,
+    pub(crate) end: End,
+}
+
+impl Entry {
+    /// What it was answered, if it was.
+    pub(crate) fn reply(&self) -> Option<(u64, Reply)> {
+        match self.end {
+            End::Answered { at, reply } => Some((at, reply)),
+            End::Open => None,
+        }
+    }
+}
+
+/// All operations of a run, in the order in which they were sent.
+#[derive(Debug, Default)]
+pub(crate) struct Record {
+    pub(crate) entries: Vec<Entry>,
+}
+
+impl Record {
+    /// Writes down that an operation is sent. Returns its number.
+    pub(crate) fn begin(
+        &mut self,
+        mut operation: Operation,
+        (client, connection): (u8, u32),
+        node: Place,
+        start: u64,
+    ) -> Operation {
+        operation.number = self.entries.len() as u32;
+        self.entries.push(Entry { operation, client, connection, node, start, end: End::Open });
+        operation
+    }
+
+    pub(crate) fn end(&mut self, operation: &Operation, at: u64, reply: Reply) {
+        self.entries[operation.number as usize].end = End::Answered { at, reply };
+    }
+}

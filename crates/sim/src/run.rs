@@ -1,0 +1,55 @@
+//! One run, from its seed to its report.
+
+use crate::judge::Evidence;
+use crate::report::{Broken, Failure, Report, Seen};
+use crate::scenario::{Scenario, Settings};
+use crate::world::World;
+use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+/// Runs a seed. With `told`, the report has the run's story, which takes far longer.
+pub fn run(seed: u64, settings: &Settings, told: bool) -> Report {
+    let scenario = Scenario::draw(seed, settings);
+    let mut report = Report {
+        seed,
+        digest: 0,
+        simulated_us: 0,
+        turns: 0,
+        frames: 0,
+        counts: Default::default(),
+        seen: BTreeMap::new(),
+        failure: None,
+        scenario: scenario.describe(),
+        parts: scenario.parts(),
+        clients: scenario.think_us.len(),
+        length_ms: scenario.length_us / 1000,
+        lines: Vec::new(),
+    };
+    let mut world = World::new(scenario, told);
+    // A node that finds an invariant broken panics. Nothing of the world is used again then but what was counted.
+    let panic = catch_unwind(AssertUnwindSafe(|| world.run())).err();
+    (report.simulated_us, report.counts) = (world.now(), world.counts);
+    (report.turns, report.frames) = (world.turns, world.frames);
+    let evidence = Evidence {
+        record: &world.record,
+        spaces: &world.scenario.spaces,
+        forgot: &world.forgot,
+        clock_error_ms: world.clock_error_ms,
+    };
+    let (seen, unsafe_answer) = evidence.judge();
+    for (space, seen) in world.scenario.spaces.iter().zip(seen) {
+        report.seen.entry(space.protocol).or_insert_with(Seen::default).merge(&seen);
+    }
+    let panic = panic.map(|panic| {
+        let text = panic.downcast_ref::<String>().cloned();
+        let text = text.or_else(|| panic.downcast_ref::<&str>().map(|text| text.to_string()));
+        let words = format!("a node stops: {}", text.unwrap_or_default());
+        let now = report.simulated_us;
+        let window_us = (now.saturating_sub(500_000), now);
+        Failure { broken: Broken::Panic, words, window_us, picture: None }
+    });
+    let (failure, digest, lines) = world.finish();
+    report.failure = panic.or(unsafe_answer).or(failure);
+    (report.digest, report.lines) = (digest, lines);
+    report
+}

@@ -1,0 +1,326 @@
+//! What a seed means: the cluster, its clients, the network, the clocks and everything that will go wrong.
+
+use crate::events::Place;
+use crate::faults::{Class, Draw, Fault, MS, Mask, SECOND};
+use crate::promise::{Protocol, Space};
+use crate::random::Random;
+use protocol::planted::Planted;
+use std::collections::BTreeSet;
+use std::fmt;
+use std::str::FromStr;
+
+/// Streams of random numbers of one seed.
+pub(crate) mod stream {
+    pub(crate) const SCENARIO: u64 = 1;
+    pub(crate) const FAULTS: u64 = 2;
+    pub(crate) const WORLD: u64 = 3;
+    pub(crate) const NODES: u64 = 100;
+    pub(crate) const CLIENTS: u64 = 200;
+    pub(crate) const LINKS: u64 = 1000;
+}
+
+/// A part of a run that can be left out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Part {
+    /// The scheduled fault with this number.
+    Fault(u16),
+    /// All of a background class.
+    Background(Class),
+}
+
+impl fmt::Display for Part {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Part::Fault(number) => write!(formatter, "{number}"),
+            Part::Background(class) => formatter.write_str(class.name()),
+        }
+    }
+}
+
+impl FromStr for Part {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Part, String> {
+        if let Ok(number) = text.parse() {
+            return Ok(Part::Fault(number));
+        }
+        let class = Class::BACKGROUND.into_iter().find(|class| class.name() == text);
+        class.map(Part::Background).ok_or_else(|| {
+            let names: Vec<&str> = Class::BACKGROUND.iter().map(|class| class.name()).collect();
+            format!("\"{text}\" is neither a fault's number nor one of {}", names.join(", "))
+        })
+    }
+}
+
+/// What runs are to be like, whatever their seed says.
+#[derive(Clone, Debug, Default)]
+pub struct Settings {
+    /// Every keyspace has this protocol.
+    pub protocol: Option<Protocol>,
+    /// The fault that replicas are to have, in tests.
+    pub planted: Planted,
+    /// What is left out.
+    pub without: BTreeSet<Part>,
+    /// At most so many clients.
+    pub clients_max: Option<usize>,
+    /// Faults and load end after so many milliseconds.
+    pub length_ms_max: Option<u64>,
+    /// A run without any faults, of this shape, to measure the simulator itself.
+    pub calm: Option<Calm>,
+}
+
+/// A run without faults.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Calm {
+    /// Nodes.
+    pub nodes: u8,
+    /// Operations per second, of all clients together.
+    pub rate: u64,
+    /// Seconds.
+    pub seconds: u64,
+}
+
+/// How the network treats messages, in millionths. Only replicas' messages get lost, come twice or overtake.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Weather {
+    pub(crate) loss: u32,
+    pub(crate) duplication: u32,
+    pub(crate) reordering: u32,
+    pub(crate) delay: u32,
+}
+
+/// Everything that a seed has decided before the run begins.
+#[derive(Clone, Debug)]
+pub(crate) struct Scenario {
+    pub(crate) seed: u64,
+    pub(crate) nodes: Place,
+    pub(crate) spaces: Vec<Space>,
+    pub(crate) planted: Planted,
+    /// How long each client thinks between its operations, on average.
+    pub(crate) think_us: Vec<u64>,
+    /// Requests that a client sends without waiting, at most.
+    pub(crate) pipeline: u64,
+    /// Of clients, so many percent connect to any node; the others to the first one that leads.
+    pub(crate) value_bytes: u16,
+    /// After so long without an answer a client gives up.
+    pub(crate) patience_us: Option<u64>,
+    pub(crate) latency_us: u64,
+    pub(crate) jitter_us: u64,
+    pub(crate) weather: Weather,
+    pub(crate) delay_us: u64,
+    pub(crate) ghosts: bool,
+    pub(crate) drift_ppm: Vec<i64>,
+    pub(crate) unix_ahead_ms: Vec<i64>,
+    pub(crate) length_us: u64,
+    pub(crate) faults: Vec<Option<Fault>>,
+    /// Those that are kept away for a while after everything has healed.
+    pub(crate) missing: Option<Mask>,
+    /// Whether leaders whose crash loses acknowledged writes may crash.
+    pub(crate) may_forget: bool,
+}
+
+impl Scenario {
+    pub(crate) fn draw(seed: u64, settings: &Settings) -> Scenario {
+        let mut random = Random::new(seed, stream::SCENARIO);
+        let nodes: Place = match random.below(20) {
+            0 => 1,
+            1..=9 => 3,
+            10..=17 => 5,
+            _ => 7,
+        };
+        let nodes = settings.calm.map_or(nodes, |calm| calm.nodes);
+        let count = match random.below(10) {
+            _ if settings.calm.is_some() => 1,
+            0..=6 => 1,
+            7 | 8 => 2,
+            _ => 3,
+        };
+        let spaces = (0..count).map(|index| draw_space(index, nodes, settings, &mut random)).collect();
+        let rate = random.scaled(10, 200);
+        let clients = random.between(1, 16);
+        let mut scenario = Scenario {
+            seed,
+            nodes,
+            spaces,
+            planted: settings.planted,
+            think_us: (0..clients).map(|_| random.between(1, 2 * clients * SECOND / rate)).collect(),
+            pipeline: if random.percent(40) { random.between(2, 8) } else { 1 },
+            value_bytes: if random.percent(20) { random.scaled(10, 3_000) as u16 } else { 0 },
+            patience_us: random.percent(70).then_some(random.scaled(100 * MS, 8 * SECOND)),
+            latency_us: random.scaled(20, 20_000),
+            jitter_us: random.scaled(1, 20_000),
+            weather: Weather {
+                loss: some(&mut random, 200_000),
+                duplication: some(&mut random, 200_000),
+                reordering: some(&mut random, 500_000),
+                delay: some(&mut random, 50_000),
+            },
+            delay_us: random.scaled(5 * MS, 8 * SECOND),
+            ghosts: random.percent(50),
+            drift_ppm: draw_drift(nodes, &mut random),
+            unix_ahead_ms: (0..nodes).map(|_| random.below(2_000) as i64 - 1_000).collect(),
+            length_us: random.scaled(5 * SECOND, 60 * SECOND),
+            faults: Vec::new(),
+            missing: draw_missing(nodes, &mut random),
+            may_forget: random.percent(50),
+        };
+        if let Some(calm) = settings.calm {
+            scenario.calm_down(calm);
+            return scenario;
+        }
+        let mut random = Random::new(seed, stream::FAULTS);
+        let faults = Draw { random: &mut random, nodes, length_us: scenario.length_us }.faults();
+        scenario.faults = faults.into_iter().map(Some).collect();
+        scenario.restrict(settings);
+        scenario
+    }
+
+    /// Leaves out what the settings leave out. Nothing is drawn here, so that the rest stays as it is.
+    fn restrict(&mut self, settings: &Settings) {
+        if let Some(clients) = settings.clients_max {
+            self.think_us.truncate(clients.max(1));
+        }
+        if let Some(length_ms) = settings.length_ms_max {
+            self.length_us = self.length_us.min(length_ms * MS);
+        }
+        for part in &settings.without {
+            match part {
+                Part::Fault(number) => {
+                    if let Some(fault) = self.faults.get_mut(usize::from(*number)) {
+                        *fault = None;
+                    }
+                }
+                Part::Background(Class::Loss) => self.weather.loss = 0,
+                Part::Background(Class::Duplication) => self.weather.duplication = 0,
+                Part::Background(Class::Reordering) => self.weather.reordering = 0,
+                Part::Background(Class::Delay) => self.weather.delay = 0,
+                Part::Background(Class::Ghost) => self.ghosts = false,
+                Part::Background(Class::ClockDrift) => {
+                    self.drift_ppm.fill(0);
+                    self.unix_ahead_ms.fill(0);
+                }
+                Part::Background(Class::ImpatientClient) => self.patience_us = None,
+                Part::Background(Class::MissingMinority) => self.missing = None,
+                Part::Background(_) => {}
+            }
+        }
+    }
+
+    fn calm_down(&mut self, calm: Calm) {
+        const CLIENTS: u64 = 10;
+        self.think_us = vec![CLIENTS * SECOND / calm.rate.max(1); CLIENTS as usize];
+        self.pipeline = 1;
+        self.value_bytes = 0;
+        self.patience_us = None;
+        (self.latency_us, self.jitter_us) = (200, 50);
+        self.weather = Weather::default();
+        self.length_us = calm.seconds * SECOND;
+        self.missing = None;
+    }
+
+    /// What can be left out of this run, the numbers first.
+    pub(crate) fn parts(&self) -> Vec<Part> {
+        let faults = self.faults.iter().enumerate().filter(|(_, fault)| fault.is_some());
+        let numbers = faults.map(|(number, _)| Part::Fault(number as u16));
+        numbers.chain(Class::BACKGROUND.map(Part::Background)).collect()
+    }
+
+    /// The cluster and its surroundings, in a few lines.
+    pub(crate) fn describe(&self) -> Vec<String> {
+        let spaces: Vec<String> = self.spaces.iter().map(|space| format!("\"{}\"", space.text)).collect();
+        let Weather { loss, duplication, reordering, delay } = self.weather;
+        let percent = |millionths: u32| f64::from(millionths) / 10_000.0;
+        let mut lines = vec![
+            format!(
+                "{} nodes, {} clients (up to {} requests at once), {} s of faults, keyspaces {}",
+                self.nodes,
+                self.think_us.len(),
+                self.pipeline,
+                self.length_us / SECOND,
+                spaces.join(", ")
+            ),
+            format!(
+                "messages take {} to {} us; {}% get lost, {}% come twice, {}% overtake, {}% take up to {} ms more",
+                self.latency_us,
+                self.latency_us + self.jitter_us,
+                percent(loss),
+                percent(duplication),
+                percent(reordering),
+                percent(delay),
+                self.delay_us / MS
+            ),
+        ];
+        for (number, fault) in self.faults.iter().enumerate() {
+            if let Some(Fault { at, kind }) = fault {
+                lines.push(format!("fault {number}, at {} ms: {kind}", at / MS));
+            }
+        }
+        lines
+    }
+}
+
+/// A probability in millionths: often none, else up to `most`.
+fn some(random: &mut Random, most: u64) -> u32 {
+    let drawn = random.scaled(100, most) as u32;
+    if random.percent(50) { drawn } else { 0 }
+}
+
+/// One keyspace has the empty prefix, so that there is a default one: every run has as many groups as keyspaces.
+fn draw_space(index: usize, nodes: Place, settings: &Settings, random: &mut Random) -> Space {
+    const PREFIXES: [&str; 3] = ["", "p:", "q:"];
+    let ready: Vec<Protocol> =
+        Protocol::ALL.into_iter().filter(|protocol| protocol.check().is_ok()).collect();
+    let drawn = random.pick(&ready);
+    let protocol = settings.protocol.unwrap_or(drawn);
+    match settings.calm {
+        Some(_) => Space::plain(protocol, nodes.into()),
+        None => Space::draw(protocol, PREFIXES[index], nodes.into(), random),
+    }
+}
+
+/// Half of the clusters have clocks that run alike, the others differ by up to 1 %: more than any machine.
+fn draw_drift(nodes: Place, random: &mut Random) -> Vec<i64> {
+    let most = random.pick(&[0, 0, 200, 10_000]);
+    (0..nodes).map(|_| random.below(2 * most + 1) as i64 - most as i64).collect()
+}
+
+/// Some nodes, for whom it is decided later how many of them can be spared.
+fn draw_missing(nodes: Place, random: &mut Random) -> Option<Mask> {
+    let drawn = random.draw() as Mask & ((1u64 << nodes) - 1) as Mask;
+    (nodes > 1 && drawn != 0 && random.percent(60)).then_some(drawn)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_seed_means_one_scenario() {
+        let describe = |seed| Scenario::draw(seed, &Settings::default()).describe();
+        assert_eq!(describe(5), describe(5));
+        assert_ne!(describe(5), describe(6));
+    }
+
+    #[test]
+    fn what_is_left_out_leaves_the_rest_as_it_is() {
+        let whole = Scenario::draw(11, &Settings::default());
+        let parts = whole.parts();
+        let Some(Part::Fault(first)) = parts.first() else { panic!("seed 11 has no fault to leave out") };
+        let settings = Settings { without: [parts[0]].into(), ..Settings::default() };
+        let less = Scenario::draw(11, &settings);
+        assert_eq!(less.faults[usize::from(*first)], None);
+        assert_eq!(less.faults[1..], whole.faults[1..]);
+        assert_eq!(less.parts(), parts[1..]);
+    }
+
+    #[test]
+    fn every_keyspace_that_is_drawn_can_be_kept() {
+        for seed in 0..200 {
+            let scenario = Scenario::draw(seed, &Settings::default());
+            for space in &scenario.spaces {
+                space.keyspace.check(scenario.nodes.into()).unwrap_or_else(|why| panic!("seed {seed}: {why}"));
+                assert_eq!(node::Keyspace::parse(&space.text).as_ref(), Ok(&space.keyspace));
+            }
+        }
+    }
+}

@@ -1,0 +1,122 @@
+//! What happened in a run: a fingerprint always, readable lines on demand.
+
+use crate::events::Place;
+use std::fmt::Arguments;
+
+/// One line of a run's story.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Line {
+    /// Microseconds since the run began.
+    pub at_us: u64,
+    /// What happened.
+    pub text: String,
+}
+
+impl std::fmt::Display for Line {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (ms, us) = (self.at_us / 1000, self.at_us % 1000);
+        write!(formatter, "{ms:>7}.{us:03} {}", self.text)
+    }
+}
+
+/// The story of a run. Lines cost far more than the run itself, so a search collects none.
+#[derive(Debug, Default)]
+pub(crate) struct Trace {
+    digest: u64,
+    lines: Option<Vec<Line>>,
+}
+
+impl Trace {
+    pub(crate) fn new(told: bool) -> Trace {
+        Trace { digest: 0x7175_6f72_6174_6521, lines: told.then(Vec::new) }
+    }
+
+    /// Takes what happened into the fingerprint.
+    #[inline]
+    pub(crate) fn note(&mut self, what: u64) {
+        self.digest = (self.digest ^ what).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29);
+    }
+
+    pub(crate) fn note_bytes(&mut self, bytes: &[u8]) {
+        let mut chunks = bytes.chunks_exact(8);
+        for chunk in &mut chunks {
+            let mut word = [0; 8];
+            word.copy_from_slice(chunk);
+            self.note(u64::from_le_bytes(word));
+        }
+        let rest = chunks.remainder().iter().fold(1, |rest, byte| rest << 8 | u64::from(*byte));
+        self.note(rest);
+    }
+
+    pub(crate) fn is_told(&self) -> bool {
+        self.lines.is_some()
+    }
+
+    /// Writes a line, if lines are wanted. Write `trace.tell(now, format_args!(...))`: nothing is formatted else.
+    #[inline]
+    pub(crate) fn tell(&mut self, at_us: u64, text: Arguments<'_>) {
+        if let Some(lines) = &mut self.lines {
+            lines.push(Line { at_us, text: text.to_string() });
+        }
+    }
+
+    pub(crate) fn finish(self) -> (u64, Vec<Line>) {
+        (self.digest, self.lines.unwrap_or_default())
+    }
+}
+
+/// The id of a node for people.
+pub(crate) fn id(place: Place) -> u16 {
+    u16::from(place) + 1
+}
+
+/// A message between replicas, short enough for a line: byte strings are told by their length.
+pub(crate) fn shorten(debug: &str) -> String {
+    const LENGTH_MAX: usize = 200;
+    let mut short = String::new();
+    let mut rest = debug;
+    while let Some(open) = rest.find('[') {
+        let Some(close) = rest[open..].find(']').map(|close| open + close) else { break };
+        let inside = &rest[open + 1..close];
+        let is_bytes = inside.bytes().all(|byte| byte.is_ascii_digit() || byte == b',' || byte == b' ');
+        short.push_str(&rest[..open]);
+        match is_bytes {
+            true => {
+                let count = inside.split(',').filter(|number| !number.trim().is_empty()).count();
+                short.push_str(&format!("{count} bytes"));
+            }
+            false => short.push_str(&rest[open..=close]),
+        }
+        rest = &rest[close + 1..];
+    }
+    short.push_str(rest);
+    if let Some((end, _)) = short.char_indices().nth(LENGTH_MAX) {
+        short.truncate(end);
+        short.push('…');
+    }
+    short
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn byte_strings_are_told_by_their_length() {
+        assert_eq!(shorten("Append { epoch: 1, records: [1, 22, 3] }"), "Append { epoch: 1, records: 3 bytes }");
+        assert_eq!(shorten("None { a: [] } [x]"), "None { a: 0 bytes } [x]");
+    }
+
+    #[test]
+    fn another_story_has_another_fingerprint() {
+        let digest = |bytes: &[u8]| {
+            let mut trace = Trace::new(false);
+            trace.note_bytes(bytes);
+            trace.finish().0
+        };
+        assert_eq!(digest(b"0123456789"), digest(b"0123456789"));
+        assert_ne!(digest(b"0123456789"), digest(b"0123456788"));
+        assert_ne!(digest(b"1123456789"), digest(b"0123456789"));
+        assert_ne!(digest(b"\0"), digest(b"\0\0"));
+    }
+}

@@ -1,0 +1,213 @@
+//! Clients: they connect, ask, are answered, give up and come back.
+
+use super::World;
+use super::healing::Phase;
+use crate::clients::Upstream;
+use crate::events::{Event, Place};
+use crate::faults::{Class, MS};
+use crate::host::Arrival;
+use crate::operation::{Key, Kind, Operation, Reply, Value};
+use crate::report::Broken;
+use crate::trace::id;
+
+/// How often clients look whether they have waited too long.
+const SWEEP_US: u64 = 200 * MS;
+
+impl World {
+    /// Clients begin to ask.
+    pub(super) fn begin_load(&mut self) {
+        for client in 0..self.clients.len() as u8 {
+            let after_us = self.random.below(100 * MS);
+            self.wake_client(client, after_us);
+        }
+        self.queue.push(self.now + SWEEP_US, Event::Sweep);
+    }
+
+    pub(super) fn wake_client(&mut self, client: u8, after_us: u64) {
+        let who = &mut self.clients[usize::from(client)];
+        who.alarm += 1;
+        let alarm = who.alarm;
+        self.queue.push(self.now + after_us, Event::Client { client, alarm });
+    }
+
+    #[inline]
+    pub(super) fn client_latency(&mut self, client: u8) -> u64 {
+        let (least_us, jitter_us) = (self.scenario.latency_us, self.scenario.jitter_us);
+        least_us + self.clients[usize::from(client)].random.below(jitter_us + 1)
+    }
+
+    /// A client has thought, or waited before it tries again.
+    pub(super) fn client_wakes(&mut self, client: u8, alarm: u32) {
+        let who = &self.clients[usize::from(client)];
+        if who.alarm != alarm || !who.open.is_empty() {
+            return;
+        }
+        let asks = if who.is_observer() { !who.is_satisfied() } else { self.phase == Phase::Faults };
+        if !asks {
+            return;
+        }
+        if !who.is_connected {
+            self.connect_client(client);
+        }
+        let who = &mut self.clients[usize::from(client)];
+        let count = match self.scenario.pipeline {
+            most if most > 1 && who.script.is_none() => who.random.between(1, most),
+            _ => 1,
+        };
+        for _ in 0..count {
+            let operation = match self.clients[usize::from(client)].script.as_ref().and_then(|s| s.front()) {
+                Some(next) => *next,
+                None => self.draw_operation(client),
+            };
+            self.ask(client, operation);
+        }
+    }
+
+    fn connect_client(&mut self, client: u8) {
+        let nodes = u64::from(self.scenario.nodes);
+        let who = &mut self.clients[usize::from(client)];
+        if !who.is_observer() {
+            who.node = who.random.below(nodes) as Place;
+        }
+        who.connection += 1;
+        who.is_connected = true;
+        self.send_upstream(client, Upstream::Hello);
+    }
+
+    fn draw_operation(&mut self, client: u8) -> Operation {
+        let random = &mut self.clients[usize::from(client)].random;
+        let spaces = &self.scenario.spaces;
+        let index = random.below(spaces.len() as u64) as usize;
+        let kind = random.pick(&spaces[index].kinds);
+        let class = match kind {
+            Kind::Increment => b'n',
+            Kind::SetFleeting | Kind::GetFleeting => b'e',
+            _ => b'k',
+        };
+        let key = Key { space: index as u8, class, number: random.below(spaces[index].keys.into()) as u8 };
+        let lives_ms = random.scaled(1, 2_000) as u16;
+        let value = self.next_value();
+        Operation { kind, key, value, lives_ms, number: 0 }
+    }
+
+    pub(super) fn next_value(&mut self) -> Value {
+        self.values += 1;
+        Value { number: self.values, padding: self.scenario.value_bytes }
+    }
+
+    fn ask(&mut self, client: u8, operation: Operation) {
+        let who = &mut self.clients[usize::from(client)];
+        let (node, connection) = (who.node, who.connection);
+        let operation = self.record.begin(operation, (client, connection), node, self.now);
+        if self.trace.is_told() {
+            let prefix = &self.scenario.spaces[usize::from(operation.key.space)].keyspace.prefix;
+            let (what, number) = (operation.describe(prefix), operation.number);
+            self.trace.tell(self.now, format_args!("client {client} asks node {} #{number} {what}", id(node)));
+        }
+        if who.open.is_empty() {
+            who.asked_at = self.now;
+        }
+        who.open.push_back(operation);
+        self.send_upstream(client, Upstream::Request(operation));
+    }
+
+    fn send_upstream(&mut self, client: u8, what: Upstream) {
+        let latency_us = self.client_latency(client);
+        let who = &mut self.clients[usize::from(client)];
+        who.upstream_until = who.upstream_until.max(self.now + latency_us);
+        who.upstream.push_back((who.node, who.connection, what));
+        self.queue.push(who.upstream_until, Event::Upstream { client });
+    }
+
+    #[inline]
+    pub(super) fn upstream(&mut self, client: u8) {
+        let Some((node, connection, what)) = self.clients[usize::from(client)].upstream.pop_front() else { return };
+        let host = &mut self.hosts[usize::from(node)];
+        if !host.is_alive() {
+            return self.tell_closed(client, connection, self.now);
+        }
+        host.arrive(
+            self.now,
+            match what {
+                Upstream::Hello => Arrival::Hello { client, connection },
+                Upstream::Request(operation) => Arrival::Request { client, connection, operation },
+                Upstream::Goodbye => Arrival::Goodbye { client, connection },
+            },
+        );
+    }
+
+    #[inline]
+    pub(super) fn downstream(&mut self, client: u8) {
+        let who = &mut self.clients[usize::from(client)];
+        let Some((connection, reply)) = who.downstream.pop_front() else { return };
+        if !who.is_connected || who.connection != connection {
+            return; // It has given up.
+        }
+        let Some(operation) = who.open.pop_front() else {
+            let words = format!("client {client} is answered what it did not ask");
+            return self.fail(Broken::Language, words);
+        };
+        self.record.end(&operation, self.now, reply);
+        who.last_reply = Some(reply);
+        who.asked_at = self.now;
+        self.trace.note(u64::from(operation.number) << 8 | u64::from(client));
+        self.trace.tell(self.now, format_args!("client {client} is told #{} {reply}", operation.number));
+        if reply == Reply::Wrong {
+            let words = format!("client {client} is answered by {} with what is no answer", id(who.node));
+            return self.fail(Broken::Language, words);
+        }
+        let pause_us = match &mut who.script {
+            Some(script) if reply.is_done() => {
+                script.pop_front();
+                0
+            }
+            Some(_) => 100 * MS,
+            None => who.random.below(2 * who.think_us + 1),
+        };
+        if who.open.is_empty() {
+            self.wake_client(client, pause_us);
+        }
+    }
+
+    /// A client will find that nobody is at the other end any more.
+    pub(super) fn tell_closed(&mut self, client: u8, connection: u32, at: u64) {
+        let latency_us = self.client_latency(client);
+        self.queue.push(at + latency_us, Event::Closed { client, connection });
+    }
+
+    pub(super) fn connection_closed(&mut self, client: u8, connection: u32) {
+        let who = &mut self.clients[usize::from(client)];
+        if who.is_connected && who.connection == connection {
+            self.trace.tell(self.now, format_args!("client {client} finds its connection closed"));
+            self.give_up(client);
+        }
+    }
+
+    /// A client leaves its connection. What it asked and was not told stays unknown to it.
+    fn give_up(&mut self, client: u8) {
+        let who = &mut self.clients[usize::from(client)];
+        who.is_connected = false;
+        who.open.clear();
+        let pause_us = 10 * MS + who.random.below(100 * MS);
+        self.wake_client(client, pause_us);
+    }
+
+    /// Clients that have waited too long for an answer hang up.
+    pub(super) fn sweep(&mut self) {
+        if self.phase != Phase::Faults {
+            return;
+        }
+        if let Some(patience_us) = self.scenario.patience_us {
+            for client in 0..self.clients.len() as u8 {
+                let who = &self.clients[usize::from(client)];
+                if !who.open.is_empty() && self.now - who.asked_at > patience_us {
+                    self.counts.add(Class::ImpatientClient);
+                    self.trace.tell(self.now, format_args!("client {client} gives up"));
+                    self.send_upstream(client, Upstream::Goodbye);
+                    self.give_up(client);
+                }
+            }
+        }
+        self.queue.push(self.now + SWEEP_US, Event::Sweep);
+    }
+}

@@ -1,0 +1,99 @@
+//! Connections between nodes: how they come up and break, and frames that arrive over them.
+
+use super::World;
+use crate::events::{Event, Place};
+use crate::faults::{Class, MS};
+use crate::host::Arrival;
+use crate::trace::id;
+
+impl World {
+    #[inline]
+    pub(super) fn frame_arrives(&mut self, (from, to): (Place, Place), generation: u32, buffer: u32) {
+        let stands = *self.network.end(to, from) == Some(generation);
+        let arrives = self.hosts[usize::from(to)].is_alive()
+            && (stands || self.network.ghosts && node::replica_message(self.buffers.get(buffer)).is_some());
+        if !arrives {
+            return self.buffers.release(buffer);
+        }
+        if !stands {
+            self.counts.add(Class::Ghost);
+        }
+        self.hosts[usize::from(to)].arrive(self.now, Arrival::Frame { from, buffer });
+        if self.trace.is_told() {
+            let what = crate::message::describe(self.buffers.get(buffer), &self.scenario.spaces);
+            self.trace.tell(self.now, format_args!("  {}=>{} {what}", id(from), id(to)));
+        }
+    }
+
+    /// Something has changed between two nodes: what waited goes on, or they try to connect.
+    pub(super) fn reconsider(&mut self, one: Place, other: Place) {
+        if self.network.is_connected(one, other) {
+            for (from, to) in [(one, other), (other, one)] {
+                if !self.network.link(from, to).is_blocked() {
+                    self.network.release_stalled(self.now, from, to, &mut self.queue);
+                }
+            }
+            return;
+        }
+        // The pauses of the real dialler grow to a second.
+        let pause_us = self.random.scaled(MS, 1000 * MS);
+        let pair = self.network.pair(one, other);
+        pair.attempt += 1;
+        let attempt = pair.attempt;
+        self.queue.push(self.now + pause_us, Event::Connect { one, other, attempt });
+    }
+
+    pub(super) fn connect(&mut self, one: Place, other: Place, attempt: u32) {
+        let alive = [one, other].into_iter().all(|place| self.hosts[usize::from(place)].is_alive());
+        // Whoever starts, or unblocks the way, has it tried again.
+        if self.network.pair(one, other).attempt != attempt
+            || !alive
+            || !self.network.is_open(one, other)
+            || self.network.is_connected(one, other)
+        {
+            return;
+        }
+        let pair = self.network.pair(one, other);
+        pair.generation += 1;
+        let generation = pair.generation;
+        for (at, peer) in [(one, other), (other, one)] {
+            self.network.drop_stalled(at, peer, &mut self.buffers);
+            let time = self.now + self.network.latency(peer, at);
+            // Each end finds it up at its own time, and hears nothing over it before.
+            self.network.hold_until(peer, at, time);
+            self.queue.push(time, Event::End { at, peer, generation, up: true });
+        }
+    }
+
+    pub(super) fn end_comes_up(&mut self, at: Place, peer: Place, generation: u32) {
+        // The process that was to have it may have died since, or a newer connection come up.
+        if self.network.pair(at, peer).generation != generation || !self.hosts[usize::from(at)].is_alive() {
+            return;
+        }
+        *self.network.end(at, peer) = Some(generation);
+        self.hosts[usize::from(at)].arrive(self.now, Arrival::Link { peer, generation: Some(generation) });
+    }
+
+    /// An end finds its connection broken. If it can, it lets the other end know, and both try again.
+    pub(super) fn end_breaks(&mut self, at: Place, peer: Place, generation: u32) {
+        if *self.network.end(at, peer) != Some(generation) {
+            return;
+        }
+        *self.network.end(at, peer) = None;
+        self.network.drop_stalled(at, peer, &mut self.buffers);
+        if self.hosts[usize::from(at)].is_alive() {
+            self.hosts[usize::from(at)].arrive(self.now, Arrival::Link { peer, generation: None });
+        }
+        self.tell_end(peer, at, generation);
+        self.reconsider(at.min(peer), at.max(peer));
+    }
+
+    /// The end of a connection at `at` is told by its peer that it is broken, if the way is free. Else it will learn
+    /// it from the next connection.
+    pub(super) fn tell_end(&mut self, at: Place, peer: Place, generation: u32) {
+        if !self.network.link(peer, at).is_blocked() {
+            let time = self.now + self.network.latency(peer, at);
+            self.queue.push(time, Event::End { at, peer, generation, up: false });
+        }
+    }
+}

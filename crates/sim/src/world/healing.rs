@@ -1,0 +1,271 @@
+//! A run's phases. First everything starts; then there are faults, and safety is all that counts. Then everything
+//! heals, and the promises of liveness count too: every request is answered, nodes become ready, a minority that
+//! is away stops nobody, every key can be read at every node, and replicas become equal.
+
+use super::World;
+use crate::clients::Client;
+use crate::events::{Event, Place};
+use crate::faults::{Class, MS, Mask, SECOND, has};
+use crate::operation::{Key, Kind, Operation, Value};
+use crate::random::Random;
+use crate::report::Broken;
+use crate::scenario::stream;
+use crate::trace::id;
+use std::collections::VecDeque;
+
+/// How far a run has come. Whatever has a `by` must be done by then.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Phase {
+    /// Nodes start, in the weather of the run.
+    Starting { by: u64 },
+    /// Faults and load.
+    Faults,
+    /// Requests that are open are answered.
+    Answering { by: u64 },
+    /// All nodes become ready; then comes the next phase.
+    Readying { by: u64, next: Next },
+    /// Some nodes are away, and all others must be served.
+    Missing { by: u64 },
+    /// Every key is read at every node.
+    Reading { by: u64 },
+    /// Replicas become equal.
+    Converging { by: u64 },
+    Over,
+}
+
+/// What comes when all nodes are ready.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Next {
+    Missing,
+    Reading,
+}
+
+/// How often the world looks how far it has come.
+const LOOK_US: u64 = 20 * MS;
+
+/// A command's time, and what its node may add to that.
+const ANSWER_US: u64 = 10 * SECOND;
+const READY_US: u64 = 30 * SECOND;
+const SERVE_US: u64 = 20 * SECOND;
+
+impl World {
+    pub(super) fn progress(&mut self) {
+        let now = self.now;
+        match self.phase {
+            Phase::Starting { by } => {
+                if now >= by || self.are_all_ready() {
+                    self.begin_faults();
+                }
+            }
+            Phase::Faults => self.heal(),
+            Phase::Answering { by } => {
+                if self.clients.iter().all(Client::is_satisfied) {
+                    self.enter(Phase::Readying { by: now + READY_US, next: Next::Missing });
+                } else if now >= by {
+                    self.complain_of_clients("after everything healed");
+                }
+            }
+            Phase::Readying { by, next } => {
+                if self.are_all_ready() {
+                    match next {
+                        Next::Missing => self.begin_missing(),
+                        Next::Reading => self.begin_reading(),
+                    }
+                } else if now >= by {
+                    let words = format!("nodes do not become ready: {}", self.explain_nodes());
+                    self.fail(Broken::Liveness, words);
+                }
+            }
+            Phase::Missing { by } => {
+                if self.clients.iter().all(Client::is_satisfied) {
+                    self.end_missing();
+                } else if now >= by {
+                    self.complain_of_clients("while only a minority is away");
+                }
+            }
+            Phase::Reading { by } => {
+                if self.clients.iter().all(Client::is_satisfied) {
+                    let most_ms = self.scenario.spaces.iter().map(|space| space.converges_within_ms()).max();
+                    self.enter(Phase::Converging { by: now + most_ms.unwrap_or_default() * MS });
+                } else if now >= by {
+                    self.complain_of_clients("though all nodes are ready");
+                }
+            }
+            Phase::Converging { by } => match self.first_difference() {
+                None => self.enter(Phase::Over),
+                Some(words) if now >= by => self.fail(Broken::Convergence, words),
+                Some(_) => {}
+            },
+            Phase::Over => {}
+        }
+        if !self.is_over() && self.phase != Phase::Faults {
+            self.queue.push(self.now + LOOK_US, Event::Progress);
+        }
+    }
+
+    fn enter(&mut self, phase: Phase) {
+        self.trace.tell(self.now, format_args!("phase: {phase:?}"));
+        self.phase = phase;
+    }
+
+    fn begin_faults(&mut self) {
+        self.enter(Phase::Faults);
+        for (index, fault) in self.scenario.faults.iter().enumerate() {
+            if let Some(fault) = fault {
+                self.queue.push(self.now + fault.at, Event::Fault { index: index as u16, step: 0 });
+            }
+        }
+        self.begin_load();
+        self.queue.push(self.now + self.scenario.length_us, Event::Progress);
+    }
+
+    /// All faults end, and none begins any more.
+    fn heal(&mut self) {
+        self.enter(Phase::Answering { by: self.now + ANSWER_US });
+        self.network.heal();
+        for place in self.places() {
+            let (now, after_us) = (self.now, self.random.below(SECOND));
+            let host = self.host(place);
+            host.go_on(now);
+            let life = host.life;
+            self.queue.push(now + after_us, Event::Restart { node: place, life });
+        }
+        for (one, other) in self.pairs() {
+            self.reconsider(one, other);
+        }
+    }
+
+    fn are_all_ready(&self) -> bool {
+        self.hosts.iter().all(|host| host.node.as_ref().is_some_and(|node| node.health().ready))
+    }
+
+    fn explain_nodes(&self) -> String {
+        let explain = |host: &crate::host::Host| {
+            let Some(node) = &host.node else { return format!("node {} is down", id(host.place)) };
+            let keyspaces = node.health().keyspaces;
+            let of = |keyspace: &node::KeyspaceHealth| {
+                let name = if keyspace.prefix.is_empty() { "default" } else { &keyspace.prefix };
+                format!("{name}: {}", keyspace.explanation)
+            };
+            let why: Vec<String> = keyspaces.iter().filter(|keyspace| !keyspace.ready).map(of).collect();
+            let why = if why.is_empty() { "ready".into() } else { why.join(", ") };
+            format!("node {} {why}", id(host.place))
+        };
+        self.hosts.iter().map(explain).collect::<Vec<_>>().join("; ")
+    }
+
+    fn complain_of_clients(&mut self, when: &str) {
+        let mut waiting = Vec::new();
+        for (index, client) in self.clients.iter().enumerate().filter(|(_, client)| !client.is_satisfied()) {
+            let asked = client.open.front().or_else(|| client.script.as_ref().and_then(VecDeque::front));
+            let Some(operation) = asked else { continue };
+            let prefix = &self.scenario.spaces[usize::from(operation.key.space)].keyspace.prefix;
+            let last = match (&client.script, client.last_reply) {
+                (Some(_), Some(reply)) => format!(" and was last told: {reply}"),
+                _ => String::new(),
+            };
+            let what = operation.describe(prefix);
+            waiting.push(format!("client {index} waits for node {} to answer {what}{last}", id(client.node)));
+        }
+        let nodes = self.explain_nodes();
+        self.fail(Broken::Liveness, format!("{when}, {}. {nodes}", waiting.join("; ")));
+    }
+
+    // A minority is away.
+
+    /// Of the nodes that were drawn, so many as every keyspace can spare.
+    fn missing(&self) -> Mask {
+        let drawn = self.scenario.missing.unwrap_or_default();
+        let mut missing: Mask = 0;
+        for place in self.places().filter(|place| has(drawn, *place)) {
+            let without = missing | 1 << place;
+            let spared = self.scenario.spaces.iter().all(|space| {
+                let away = space.members.iter().filter(|member| has(without, **member)).count();
+                space.leader != Some(place) && away <= space.spares().min(space.survives())
+            });
+            if spared {
+                missing = without;
+            }
+        }
+        missing
+    }
+
+    fn begin_missing(&mut self) {
+        self.notice_repairs();
+        let missing = self.missing();
+        if missing == 0 || self.hosts.iter().any(|host| host.is_damaged) {
+            return self.begin_reading();
+        }
+        self.counts.add(Class::MissingMinority);
+        self.enter(Phase::Missing { by: self.now + SERVE_US });
+        for place in self.places() {
+            if has(missing, place) {
+                self.host(place).is_kept_down = true;
+                self.crash(place, 0, true);
+            }
+        }
+        for place in self.places().filter(|place| !has(missing, *place)) {
+            let kinds = [Kind::Set, Kind::Get];
+            self.observe(place, &kinds);
+        }
+    }
+
+    fn end_missing(&mut self) {
+        self.enter(Phase::Readying { by: self.now + READY_US, next: Next::Reading });
+        for place in self.places() {
+            let host = self.host(place);
+            if std::mem::replace(&mut host.is_kept_down, false) {
+                let life = host.life;
+                self.restart(place, life);
+            }
+        }
+    }
+
+    fn begin_reading(&mut self) {
+        self.enter(Phase::Reading { by: self.now + SERVE_US });
+        for place in self.places() {
+            self.observe(place, &[Kind::Get]);
+        }
+    }
+
+    /// Adds a client that asks a node for every key, until it is told.
+    fn observe(&mut self, place: Place, kinds: &[Kind]) {
+        let mut script = VecDeque::new();
+        for index in 0..self.scenario.spaces.len() {
+            let counts = self.scenario.spaces[index].kinds.contains(&Kind::Increment);
+            for number in 0..self.scenario.spaces[index].keys {
+                for kind in kinds {
+                    let key = Key { space: index as u8, class: b'k', number };
+                    let value = if *kind == Kind::Set { self.next_value() } else { Value::default() };
+                    script.push_back(Operation { kind: *kind, key, value, lives_ms: 0, number: 0 });
+                    if *kind == Kind::Get && counts {
+                        let key = Key { class: b'n', ..key };
+                        script.push_back(Operation { kind: *kind, key, value, lives_ms: 0, number: 0 });
+                    }
+                }
+            }
+        }
+        let client = self.clients.len() as u8;
+        let random = Random::new(self.scenario.seed, stream::CLIENTS + u64::from(client));
+        self.clients.push(Client::observer(random, place, script));
+        self.wake_client(client, 0);
+    }
+
+    // Replicas become equal.
+
+    /// The first keyspace whose replicas differ.
+    fn first_difference(&self) -> Option<String> {
+        let digests: Vec<Vec<Option<u64>>> =
+            self.hosts.iter().filter_map(|host| host.node.as_ref()).map(node::Node::digests).collect();
+        for (index, space) in self.scenario.spaces.iter().enumerate() {
+            let mut held = digests.iter().zip(1..).filter_map(|(held, id)| Some((id, held[index]?)));
+            let Some((first, digest)) = held.next() else { continue };
+            if let Some((other, _)) = held.find(|(_, other)| *other != digest) {
+                let name = space.keyspace.name();
+                let words = format!("nodes {first} and {other} hold different contents of keyspace '{name}'");
+                return Some(words);
+            }
+        }
+        None
+    }
+}

@@ -1,0 +1,196 @@
+//! The simulated world: machines, the network between them, clients, and the time.
+//!
+//! Everything happens in [`World::run`]: the next event, or the next turn of a node, whichever is first. Read
+//! `turns` (a node's turn, and what it leaves), `connections` (links between nodes), `asking` (clients), `trouble`
+//! (faults) and `healing` (what must hold once they are over).
+
+mod asking;
+mod connections;
+mod healing;
+mod trouble;
+mod turns;
+
+use crate::buffers::Buffers;
+use crate::clients::Client;
+use crate::clock::Clock;
+use crate::events::{Event, Place, Queue};
+use crate::faults::{Class, Counts, SECOND};
+use crate::host::{Arrival, Host};
+use crate::network::Network;
+use crate::random::Random;
+use crate::record::Record;
+use crate::report::{Broken, Failure};
+use crate::scenario::{Scenario, stream};
+use crate::trace::{Line, Trace, id};
+use healing::Phase;
+use node::{ClientId, NodeAddress};
+use wire::resp::ArgumentsBuffer;
+
+/// A run that is under way.
+pub(crate) struct World {
+    pub(crate) scenario: Scenario,
+    now: u64,
+    queue: Queue,
+    hosts: Vec<Host>,
+    network: Network,
+    clients: Vec<Client>,
+    buffers: Buffers,
+    random: Random,
+    pub(crate) record: Record,
+    /// The number of the next value that is written.
+    values: u32,
+    pub(crate) counts: Counts,
+    pub(crate) turns: u64,
+    pub(crate) frames: u64,
+    phase: Phase,
+    /// Each space whose leader forgot what it had acknowledged, as it may.
+    pub(crate) forgot: Vec<bool>,
+    /// The farthest that wall clocks were ever apart from the true time.
+    pub(crate) clock_error_ms: u64,
+    failure: Option<Failure>,
+    trace: Trace,
+    /// Rooms that are used again in every turn.
+    arrivals: Vec<Arrival>,
+    ready: Vec<ClientId>,
+    arguments: ArgumentsBuffer,
+    log: Vec<node::Line>,
+    addresses: Vec<NodeAddress>,
+}
+
+impl World {
+    pub(crate) fn new(scenario: Scenario, told: bool) -> World {
+        let seed = scenario.seed;
+        let mut random = Random::new(seed, stream::WORLD);
+        let address = |id| NodeAddress {
+            id,
+            host: "127.0.0.1".into(),
+            client_port: 7000 + id,
+            http_port: 8000 + id,
+            peer_port: 9000 + id,
+        };
+        let host = |place: Place| {
+            let clock =
+                Clock::new(scenario.drift_ppm[usize::from(place)], scenario.unix_ahead_ms[usize::from(place)]);
+            Host::new(place, clock, Random::new(seed, stream::NODES + u64::from(place)))
+        };
+        let client = |(index, think_us): (usize, &u64)| {
+            Client::new(Random::new(seed, stream::CLIENTS + index as u64), *think_us)
+        };
+        let mut world = World {
+            now: 0,
+            queue: Queue::default(),
+            hosts: (0..scenario.nodes).map(host).collect(),
+            network: Network::new(&scenario),
+            clients: scenario.think_us.iter().enumerate().map(client).collect(),
+            buffers: Buffers::default(),
+            record: Record::default(),
+            values: 0,
+            counts: Counts::default(),
+            turns: 0,
+            frames: 0,
+            phase: Phase::Starting { by: 10 * SECOND },
+            forgot: vec![false; scenario.spaces.len()],
+            clock_error_ms: 0,
+            failure: None,
+            trace: Trace::new(told),
+            arrivals: Vec::new(),
+            ready: Vec::new(),
+            arguments: ArgumentsBuffer::new(),
+            log: Vec::new(),
+            addresses: (1..=u16::from(scenario.nodes)).map(address).collect(),
+            random: random.clone(),
+            scenario,
+        };
+        for place in 0..world.scenario.nodes {
+            world.queue.push(random.below(SECOND / 10), Event::Restart { node: place, life: 0 });
+        }
+        if world.scenario.drift_ppm.iter().any(|ppm| *ppm != 0) {
+            world.counts.add(Class::ClockDrift);
+        }
+        world.note_clocks();
+        world.queue.push(0, Event::Progress);
+        world
+    }
+
+    /// Lets everything happen until the run is over.
+    pub(crate) fn run(&mut self) {
+        while !self.is_over() {
+            let event_at = self.queue.next_time();
+            let mut next = (event_at, None);
+            for host in &self.hosts {
+                // Of one moment, what arrives comes before the turns that can take it.
+                if host.turn_at < next.0 {
+                    next = (host.turn_at, Some(host.place));
+                }
+            }
+            self.now = next.0;
+            match next.1 {
+                Some(place) => self.turn(place),
+                None => match self.queue.pop() {
+                    Some(event) => self.happen(event),
+                    None => return self.fail(Broken::Liveness, "nothing is left that could happen".into()),
+                },
+            }
+        }
+    }
+
+    fn is_over(&self) -> bool {
+        self.failure.is_some() || self.phase == Phase::Over
+    }
+
+    #[inline]
+    fn happen(&mut self, event: Event) {
+        match event {
+            Event::Frame { from, to, generation, buffer } => self.frame_arrives((from, to), generation, buffer),
+            Event::Connect { one, other, attempt } => self.connect(one, other, attempt),
+            Event::End { at, peer, generation, up: true } => self.end_comes_up(at, peer, generation),
+            Event::End { at, peer, generation, up: false } => self.end_breaks(at, peer, generation),
+            Event::Upstream { client } => self.upstream(client),
+            Event::Downstream { client } => self.downstream(client),
+            Event::Closed { client, connection } => self.connection_closed(client, connection),
+            Event::Client { client, alarm } => self.client_wakes(client, alarm),
+            Event::Fault { index, step } => self.fault(index, step),
+            Event::Restart { node, life } => self.restart(node, life),
+            Event::Sweep => self.sweep(),
+            Event::Progress => self.progress(),
+        }
+    }
+
+    /// The run has shown what must not be.
+    fn fail(&mut self, broken: Broken, words: String) {
+        if self.failure.is_none() {
+            self.trace.tell(self.now, format_args!("FAILED: {words}"));
+            let window_us = (self.now.saturating_sub(SECOND / 2), self.now);
+            self.failure = Some(Failure { broken, words, window_us, picture: None });
+        }
+    }
+
+    pub(crate) fn now(&self) -> u64 {
+        self.now
+    }
+
+    /// Takes away what the run has left: its failure, its fingerprint and its story.
+    pub(crate) fn finish(self) -> (Option<Failure>, u64, Vec<Line>) {
+        let (digest, lines) = self.trace.finish();
+        (self.failure, digest, lines)
+    }
+
+    fn host(&mut self, place: Place) -> &mut Host {
+        &mut self.hosts[usize::from(place)]
+    }
+
+    fn places(&self) -> impl Iterator<Item = Place> + use<> {
+        0..self.scenario.nodes
+    }
+
+    /// Each pair of nodes once.
+    fn pairs(&self) -> impl Iterator<Item = (Place, Place)> + use<> {
+        let nodes = self.scenario.nodes;
+        (0..nodes).flat_map(move |one| (one + 1..nodes).map(move |other| (one, other)))
+    }
+
+    /// Tells what happened to a node.
+    fn tell_of(&mut self, place: Place, text: &str) {
+        self.trace.tell(self.now, format_args!("node {} {text}", id(place)));
+    }
+}

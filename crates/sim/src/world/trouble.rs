@@ -1,0 +1,260 @@
+//! Faults begin and end; nodes die and start again.
+
+use super::World;
+use super::healing::Phase;
+use crate::events::{Event, Place};
+use crate::faults::{Class, Cut, Fault, Kind, Mask, has};
+use crate::host::{Arrival, Doom, Host};
+use crate::report::Broken;
+use crate::trace::id;
+use node::{Configuration, Node};
+
+impl World {
+    /// A step of a scheduled fault: the even ones begin it, the odd ones end it.
+    pub(super) fn fault(&mut self, index: u16, step: u16) {
+        let Some(Some(Fault { kind, .. })) = self.scenario.faults.get(usize::from(index)).copied() else { return };
+        if self.phase != Phase::Faults {
+            return; // Everything has healed already.
+        }
+        self.trace.note(u64::from(index) << 16 | u64::from(step));
+        if step == 0 {
+            self.counts.add(kind.class());
+        }
+        let (verb, now) = (if step.is_multiple_of(2) { "begins" } else { "ends" }, self.now);
+        self.trace.tell(now, format_args!("fault {index} {verb}: {kind}"));
+        let mut later = |after_us: u64| self.queue.push(now + after_us, Event::Fault { index, step: step + 1 });
+        match (kind, step % 2) {
+            (Kind::Crash { nodes, within_turn, down_us, noticed }, _) => {
+                self.crash_several(nodes, within_turn, down_us, noticed);
+            }
+            (Kind::Pause { node, within_turn: false, us }, _) => self.host(node).pause_until(now + us),
+            (Kind::Pause { node, within_turn: true, us }, _) => {
+                self.counts.add(Class::PauseWithinTurn);
+                self.host(node).stall_us = Some(us);
+            }
+            (Kind::SlowNode { node, turn_us, us }, 0) => {
+                later(us);
+                self.host(node).slow_us = turn_us;
+            }
+            (Kind::SlowNode { node, .. }, _) => self.host(node).slow_us = 0,
+            (Kind::Partition { cut, noticed_us, us, .. }, 0) => {
+                later(us);
+                self.cut(cut, noticed_us);
+            }
+            (Kind::Partition { cut, us, times, .. }, _) => {
+                if step + 1 < 2 * times {
+                    later(us);
+                }
+                self.mend(cut);
+            }
+            (Kind::SlowLink { one, other, delay_us, us }, 0) => {
+                later(us);
+                self.network.link(one, other).slow_down(delay_us);
+                self.network.link(other, one).slow_down(delay_us);
+            }
+            (Kind::SlowLink { one, other, delay_us, .. }, _) => {
+                self.network.link(one, other).speed_up(delay_us);
+                self.network.link(other, one).speed_up(delay_us);
+            }
+            (Kind::BrokenConnection { one, other }, _) => {
+                if let Some(generation) = *self.network.end(one, other) {
+                    self.end_breaks(one, other, generation);
+                }
+            }
+            (Kind::Storm { us }, 0) => {
+                later(us);
+                self.network.storms += 1;
+            }
+            (Kind::Storm { .. }, _) => self.network.storms = self.network.storms.saturating_sub(1),
+            (Kind::ClockJump { node, by_ms }, _) => {
+                self.host(node).clock.jump(by_ms);
+                self.note_clocks();
+            }
+        }
+    }
+
+    /// Remembers how wrong the wall clocks are.
+    pub(super) fn note_clocks(&mut self) {
+        let errors = self.hosts.iter().map(|host| host.clock.unix_ahead_ms().unsigned_abs());
+        self.clock_error_ms = errors.fold(self.clock_error_ms, u64::max);
+    }
+
+    // Partitions.
+
+    fn cut(&mut self, cut: Cut, noticed_us: Option<u64>) {
+        let nodes = self.scenario.nodes;
+        for (one, other) in self.pairs() {
+            let ways = [(one, other), (other, one)].map(|(from, to)| cut.blocks(from, to, nodes));
+            for ((from, to), _) in [(one, other), (other, one)].into_iter().zip(ways).filter(|(_, cut)| *cut) {
+                self.network.link(from, to).block();
+            }
+            if ways == [false, false] {
+                continue;
+            }
+            // Who hears nothing any more notices it, each end at its own time.
+            for (at, peer) in [(one, other), (other, one)] {
+                if let (Some(most_us), Some(generation)) = (noticed_us, *self.network.end(at, peer)) {
+                    let after_us = self.random.below(most_us);
+                    self.queue.push(self.now + after_us, Event::End { at, peer, generation, up: false });
+                }
+            }
+        }
+    }
+
+    fn mend(&mut self, cut: Cut) {
+        let nodes = self.scenario.nodes;
+        for (one, other) in self.pairs() {
+            let mut changed = false;
+            for (from, to) in [(one, other), (other, one)] {
+                if cut.blocks(from, to, nodes) {
+                    self.network.link(from, to).unblock();
+                    changed = true;
+                }
+            }
+            if changed {
+                self.reconsider(one, other);
+            }
+        }
+    }
+
+    // Crashes.
+
+    fn crash_several(&mut self, nodes: Mask, within_turn: Option<(Mask, bool)>, down_us: u64, noticed: bool) {
+        for place in self.places().filter(|place| has(nodes, *place)) {
+            if !self.hosts[usize::from(place)].is_alive() || self.hosts[usize::from(place)].doom.is_some() {
+                continue;
+            }
+            if !self.may_crash(place) {
+                self.counts.add(Class::CrashSpared);
+                continue;
+            }
+            match within_turn {
+                Some((peers, clients)) => {
+                    self.counts.add(Class::CrashWithinTurn);
+                    let host = self.host(place);
+                    host.doom = Some(Doom { peers, clients, down_us, noticed });
+                    host.is_damaged = true;
+                }
+                None => self.crash(place, down_us, noticed),
+            }
+        }
+    }
+
+    /// Whether what is promised would survive it.
+    fn may_crash(&mut self, place: Place) -> bool {
+        self.notice_repairs();
+        let damaged: Vec<Place> =
+            self.hosts.iter().filter(|host| host.is_damaged || host.place == place).map(|h| h.place).collect();
+        self.scenario.spaces.iter().all(|space| {
+            let lost = damaged.iter().filter(|place| space.is_member(**place)).count();
+            let forgets = space.forgets_with_its_leader() && space.leader == Some(place);
+            lost <= space.survives() && (!forgets || self.scenario.may_forget)
+        })
+    }
+
+    /// A damaged node is whole again when it has, in every keyspace, what the group has.
+    pub(super) fn notice_repairs(&mut self) {
+        for index in 0..self.hosts.len() {
+            if self.hosts[index].is_damaged && self.hosts[index].doom.is_none() && self.is_whole(index) {
+                self.hosts[index].is_damaged = false;
+            }
+        }
+    }
+
+    fn is_whole(&self, index: usize) -> bool {
+        let Some(node) = &self.hosts[index].node else { return false };
+        let own = node.health();
+        let place = self.hosts[index].place;
+        self.scenario.spaces.iter().zip(&own.keyspaces).enumerate().all(|(group, (space, held))| {
+            if !space.is_member(place) {
+                return true;
+            }
+            let Some(leader) = space.leader else { return held.ready };
+            let Some(leader) = &self.hosts[usize::from(leader)].node else { return false };
+            let leads = &leader.health().keyspaces[group];
+            held.ready && leads.ready && held.epoch == leads.epoch && held.offset >= leads.offset
+        })
+    }
+
+    /// A process dies, and its memory with it.
+    pub(super) fn crash(&mut self, place: Place, down_us: u64, noticed: bool) {
+        self.trace.note(u64::from(place) | 1 << 60);
+        self.tell_of(place, "dies");
+        let host = self.host(place);
+        (host.node, host.turn_at, host.free_at, host.doom, host.stall_us) = (None, u64::MAX, 0, None, None);
+        host.links = Default::default();
+        host.is_damaged = true;
+        let life = host.life;
+        let (sessions, inbox) = (std::mem::take(&mut host.sessions), std::mem::take(&mut host.inbox));
+        for arrival in inbox {
+            if let Arrival::Frame { buffer, .. } = arrival {
+                self.buffers.release(buffer);
+            }
+        }
+        for peer in self.places().filter(|peer| *peer != place) {
+            self.network.drop_stalled(place, peer, &mut self.buffers);
+            if let Some(generation) = self.network.end(place, peer).take()
+                && noticed
+            {
+                self.tell_end(peer, place, generation);
+            }
+        }
+        for session in sessions.into_iter().filter(|_| noticed) {
+            self.tell_closed(session.client, session.connection, self.now);
+        }
+        for index in 0..self.scenario.spaces.len() {
+            let space = &self.scenario.spaces[index];
+            self.forgot[index] |= space.forgets_with_its_leader() && space.leader == Some(place);
+        }
+        self.queue.push(self.now + down_us, Event::Restart { node: place, life });
+    }
+
+    /// A process starts, with nothing in memory, unless it did meanwhile.
+    pub(super) fn restart(&mut self, place: Place, life: u32) {
+        let now = self.now;
+        let seed = self.random.draw();
+        let (nodes, planted) = (self.addresses.clone(), self.scenario.planted);
+        let keyspaces = self.scenario.spaces.iter().map(|space| space.keyspace.clone()).collect();
+        let host = self.host(place);
+        if host.is_alive() || host.life != life || host.is_kept_down {
+            return;
+        }
+        host.life += 1;
+        host.epoch += 1;
+        let Host { clock, random, .. } = host;
+        clock.restart(now, random);
+        let configuration = Configuration {
+            node: id(place),
+            cluster: "simulated".into(),
+            nodes,
+            keyspaces,
+            value_bytes_max: 1 << 20,
+            connections_max: 1000,
+            output_bytes_max: 8 << 20,
+            command_timeout_ms: 5000,
+            password: None,
+            epoch: host.epoch,
+            seed,
+            process: Default::default(),
+            planted,
+        };
+        match Node::new(configuration, host.clock.read(now)) {
+            Ok(node) => host.node = Some(node),
+            Err(why) => return self.fail(Broken::Language, why),
+        }
+        (host.free_at, host.turn_at) = (now, now);
+        let life = host.life;
+        self.trace.note(u64::from(place) | 1 << 61);
+        self.trace.tell(now, format_args!("node {} starts, for the {life}. time", id(place)));
+        for peer in self.places().filter(|peer| *peer != place) {
+            self.reconsider(place.min(peer), place.max(peer));
+        }
+        // Whoever was connected to the process before, and was not told that it died, is told by this one.
+        for client in 0..self.clients.len() as u8 {
+            let who = &self.clients[usize::from(client)];
+            if who.is_connected && who.node == place {
+                self.tell_closed(client, who.connection, now);
+            }
+        }
+    }
+}

@@ -1,0 +1,207 @@
+//! A node's turn: what has arrived goes in, and what the node leaves goes on its way.
+
+use super::World;
+use crate::events::{Event, Place};
+use crate::faults::{Mask, has};
+use crate::host::{Arrival, Doom, Session};
+use crate::message;
+use crate::network::Outgoing;
+use crate::operation::{Operation, Reply};
+use crate::report::Broken;
+use crate::trace::id;
+use node::{ClientId, ClientKind, Node};
+use wire::frame::{self, HEADER_BYTES, Next};
+
+impl World {
+    #[inline]
+    pub(super) fn turn(&mut self, place: Place) {
+        let host = &mut self.hosts[usize::from(place)];
+        host.turn_at = u64::MAX;
+        let Some(mut node) = host.node.take() else { return };
+        self.turns += 1;
+        node.begin_turn(host.clock.read(self.now));
+        let mut arrivals = std::mem::take(&mut self.arrivals);
+        std::mem::swap(&mut arrivals, &mut host.inbox);
+        for arrival in arrivals.drain(..) {
+            self.take_in(&mut node, place, arrival);
+        }
+        self.arrivals = arrivals;
+        let host = &mut self.hosts[usize::from(place)];
+        if let Some(wanted) = node.epoch_wanted() {
+            host.epoch = wanted.max(host.epoch + 1);
+            node.raise_epoch(host.epoch);
+        }
+        node.end_turn();
+        let doom = host.doom.take();
+        let busy_us = 5 + host.random.below(20) + host.slow_us;
+        let leaves_at = self.now + host.stall_us.take().unwrap_or(busy_us);
+        host.free_at = leaves_at;
+        host.turn_at = host.clock.when(node.next_wakeup_us(), self.now).max(leaves_at);
+
+        node.take_log(&mut self.log);
+        for line in self.log.drain(..) {
+            self.trace.tell(self.now, format_args!("node {}: {}", id(place), line.text));
+        }
+        let (peers, clients) = doom.map_or((Mask::MAX, true), |doom| (doom.peers, doom.clients));
+        self.send_frames(&mut node, place, leaves_at, peers);
+        self.send_replies(&mut node, place, leaves_at, clients);
+        self.host(place).node = Some(node);
+        if let Some(Doom { down_us, noticed, .. }) = doom {
+            self.crash(place, down_us, noticed);
+        }
+    }
+
+    #[inline]
+    fn take_in(&mut self, node: &mut Node, place: Place, arrival: Arrival) {
+        match arrival {
+            Arrival::Frame { from, buffer } => {
+                let read = node.peer_frame(id(from), self.buffers.get(buffer));
+                self.buffers.release(buffer);
+                if let Err(malformed) = read {
+                    let (from, to) = (id(from), id(place));
+                    let words = format!("node {to} cannot read what node {from} said: {malformed:?}");
+                    self.fail(Broken::Language, words);
+                }
+            }
+            Arrival::Link { peer, generation } => {
+                let known = &mut self.host(place).links[usize::from(peer)];
+                // As the server does: a new link in the place of an old one ends the old one first.
+                if std::mem::replace(known, generation).is_some() {
+                    node.peer_link(id(peer), false);
+                }
+                if generation.is_some() {
+                    node.peer_link(id(peer), true);
+                }
+                let state = if generation.is_some() { "up" } else { "down" };
+                let (own, peer) = (id(place), id(peer));
+                self.trace.tell(self.now, format_args!("node {own} finds the link to node {peer} {state}"));
+            }
+            Arrival::Hello { client, connection } => {
+                let kind = ClientKind::Resp {
+                    address: format!("127.0.0.1:{}", 50_000 + u32::from(client)),
+                    local_address: format!("127.0.0.1:{}", 7000 + id(place)),
+                    fd: i32::from(client),
+                };
+                match node.connect(kind) {
+                    Some(id) => self.host(place).sessions.push(Session { client, connection, id }),
+                    None => self.fail(Broken::Liveness, "a node has no room for a client".into()),
+                }
+            }
+            Arrival::Request { client, connection, operation } => {
+                match self.session(place, client, connection) {
+                    Some(session) => self.put_request(node, session, &operation),
+                    // The process that it was sent to is another one.
+                    None => self.tell_closed(client, connection, self.now),
+                }
+            }
+            Arrival::Goodbye { client, connection } => {
+                if let Some(session) = self.session(place, client, connection) {
+                    node.disconnect(session);
+                    self.host(place).sessions.retain(|other| other.id != session);
+                }
+            }
+        }
+    }
+
+    fn session(&self, place: Place, client: u8, connection: u32) -> Option<ClientId> {
+        let mut sessions = self.hosts[usize::from(place)].sessions.iter();
+        let found = sessions.find(|session| (session.client, session.connection) == (client, connection));
+        found.map(|session| session.id)
+    }
+
+    fn put_request(&mut self, node: &mut Node, session: ClientId, operation: &Operation) {
+        let prefix = &self.scenario.spaces[usize::from(operation.key.space)].keyspace.prefix;
+        operation.request(prefix, &mut self.arguments);
+        node.request(session, self.arguments.as_arguments());
+    }
+
+    /// Puts what a turn has for its peers on its way. Of a turn within which the node dies, only some get theirs.
+    #[inline]
+    fn send_frames(&mut self, node: &mut Node, place: Place, leaves_at: u64, peers: Mask) {
+        for to in 0..self.scenario.nodes {
+            if to == place {
+                continue;
+            }
+            let bytes = std::mem::take(node.peer_output(id(to)));
+            // What the node knows may be older than the connection.
+            let generation = self.hosts[usize::from(place)].links[usize::from(to)];
+            let stands = generation.is_some() && *self.network.end(place, to) == generation;
+            let mut rest = if stands && has(peers, to) { bytes.as_slice() } else { &[] };
+            while !rest.is_empty() {
+                let Ok(Next::Frame { payload, consumed }) = frame::next(rest, node.peer_payload_bytes_max()) else {
+                    return self.fail(Broken::Language, format!("node {} sends no whole frame", id(place)));
+                };
+                let mut header = [0; HEADER_BYTES];
+                header.copy_from_slice(&rest[..HEADER_BYTES]);
+                self.send_frame(leaves_at, (place, to), generation.unwrap_or_default(), header, payload);
+                rest = &rest[consumed..];
+            }
+            let mut bytes = bytes;
+            bytes.clear();
+            *node.peer_output(id(to)) = bytes;
+        }
+    }
+
+    #[inline]
+    fn send_frame(
+        &mut self,
+        leaves_at: u64,
+        (from, to): (Place, Place),
+        generation: u32,
+        header: [u8; HEADER_BYTES],
+        payload: &[u8],
+    ) {
+        self.frames += 1;
+        // The header has the payload's checksum.
+        self.trace.note(leaves_at << 8 | u64::from(from) << 4 | u64::from(to));
+        self.trace.note(u64::from_le_bytes(header));
+        let keeps_order = node::replica_message(payload).is_none();
+        let buffer = self.buffers.put(payload);
+        let frame = Outgoing { from, to, generation, buffer, keeps_order };
+        let sent =
+            self.network.send(leaves_at, frame, &mut self.buffers, &mut self.queue, &mut self.counts);
+        if self.trace.is_told() {
+            let what = message::describe(payload, &self.scenario.spaces);
+            let lost = if sent { "" } else { "  LOST" };
+            self.trace.tell(self.now, format_args!("  {}->{} {what}{lost}", id(from), id(to)));
+        }
+    }
+
+    /// Puts replies on their way to clients.
+    fn send_replies(&mut self, node: &mut Node, place: Place, leaves_at: u64, clients: bool) {
+        let mut ready = std::mem::take(&mut self.ready);
+        node.ready_clients(&mut ready);
+        for id in ready.drain(..) {
+            let sessions = &self.hosts[usize::from(place)].sessions;
+            let Some(session) = sessions.iter().find(|session| session.id == id).copied() else { continue };
+            let Some(output) = node.output(id) else {
+                self.host(place).sessions.retain(|session| session.id != id);
+                self.tell_closed(session.client, session.connection, leaves_at);
+                continue;
+            };
+            let mut rest = output.bytes.as_slice();
+            while clients && !rest.is_empty() {
+                if self.trace.is_told() && rest[0] == b'-' {
+                    let line = rest.split(|byte| *byte == b'\r').next().unwrap_or_default();
+                    let (text, node) = (String::from_utf8_lossy(line), crate::trace::id(place));
+                    self.trace.tell(self.now, format_args!("node {node} to client {}: {text}", session.client));
+                }
+                let Some(reply) = Reply::take(&mut rest) else {
+                    let words = format!("node {} answers what is no reply", crate::trace::id(place));
+                    return self.fail(Broken::Language, words);
+                };
+                self.send_reply(session, leaves_at, reply);
+            }
+            output.bytes.clear();
+        }
+        self.ready = ready;
+    }
+
+    fn send_reply(&mut self, Session { client, connection, .. }: Session, leaves_at: u64, reply: Reply) {
+        let latency_us = self.client_latency(client);
+        let to = &mut self.clients[usize::from(client)];
+        to.downstream_until = to.downstream_until.max(leaves_at + latency_us);
+        to.downstream.push_back((connection, reply));
+        self.queue.push(to.downstream_until, Event::Downstream { client });
+    }
+}

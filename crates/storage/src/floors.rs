@@ -1,0 +1,60 @@
+//! Which part of the log each group still needs.
+
+use std::collections::BTreeMap;
+
+use crate::{Group, Position};
+
+/// Where the entries stand that a group needs, from its floor on.
+#[derive(Clone, Copy, Debug)]
+struct Extent {
+    needed: Position,
+    last: Position,
+}
+
+/// Groups without an entry above their floor need nothing and are not here: a group that is silent does not
+/// hold back the removal of segments.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Extents(BTreeMap<Group, Extent>);
+
+impl Extents {
+    /// The group has an entry at `position`, which is above all that it had before.
+    pub(crate) fn entry(&mut self, group: Group, position: Position) {
+        self.0.entry(group).or_insert(Extent { needed: position, last: position }).last = position;
+    }
+
+    /// The group needs nothing below `floor` any more.
+    pub(crate) fn raise(&mut self, group: Group, floor: Position) {
+        if let Some(extent) = self.0.get_mut(&group) {
+            extent.needed = extent.needed.max(floor);
+            if extent.last < floor {
+                self.0.remove(&group);
+            }
+        }
+    }
+
+    /// The lowest position that is needed, and the group that needs it.
+    pub(crate) fn oldest(&self) -> Option<(Position, Group)> {
+        self.0.iter().map(|(group, extent)| (extent.needed, *group)).min()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_oldest_entry_that_no_snapshot_covers_is_needed() {
+        let mut extents = Extents::default();
+        assert_eq!(extents.oldest(), None);
+        for (group, position) in [(1, 32), (2, 64), (1, 96)] {
+            extents.entry(group, position);
+        }
+        assert_eq!(extents.oldest(), Some((32, 1)));
+        extents.raise(1, 80);
+        assert_eq!(extents.oldest(), Some((64, 2)));
+        extents.raise(2, 65);
+        assert_eq!(extents.oldest(), Some((80, 1)), "group 2 has nothing left that is needed");
+        extents.raise(1, 97);
+        assert_eq!(extents.oldest(), None);
+    }
+}

@@ -1,0 +1,251 @@
+//! Batches: what one turn appended, as one piece that is there as a whole or not at all.
+//!
+//! ```text
+//! header, 32 bytes, at a multiple of 32:
+//!   length of the entries: u32 | checksum of the entries: u32 | position: u64 | durable: u64 |
+//!   number of entries: u32 | checksum of the 28 bytes before: u32
+//! entries, each: length: u32 | group: u16 | kind: u16 | bytes, and zeros up to a multiple of 8
+//! zeros up to a multiple of 32
+//! ```
+//!
+//! A header lies within one sector, since 32 divides 512 and the first batch begins at byte 512: after a crash it is
+//! there or it is not, it is never torn. `durable` is the position up to which the log was known to be durable when
+//! the batch was written: where the log ends earlier than that, something was lost.
+
+use super::{Fields, checksum};
+use crate::{Group, Position};
+
+/// Length of a batch's header; batches begin at multiples of this.
+pub const BATCH_HEADER_BYTES: usize = 32;
+
+/// Length of what precedes an entry's bytes.
+pub const ENTRY_HEADER_BYTES: usize = 8;
+const ENTRY_ALIGNMENT_BYTES: usize = 8;
+
+/// A batch is closed, and another one begun, when its entries pass this length. It bounds what a start must hold in memory, save for one
+/// entry that is longer.
+pub const BATCH_BYTES_MAX: usize = 4 << 20;
+
+/// The longest entry. Far above what a client can send.
+pub const ENTRY_BYTES_MAX: usize = 1 << 30;
+
+/// One entry of the log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Entry<'a> {
+    /// Where it stands.
+    pub position: Position,
+    /// Whose it is.
+    pub group: Group,
+    /// What it is, in the group's own numbering. The log carries it and does not look at it.
+    pub kind: u16,
+    /// What was appended.
+    pub bytes: &'a [u8],
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct BatchHeader {
+    pub(crate) length: u32,
+    pub(crate) checksum: u32,
+    pub(crate) position: Position,
+    pub(crate) durable: Position,
+    pub(crate) entries: u32,
+}
+
+impl BatchHeader {
+    pub(crate) fn encode(&self, salt: u64) -> [u8; BATCH_HEADER_BYTES] {
+        let mut bytes = [0; BATCH_HEADER_BYTES];
+        bytes[..4].copy_from_slice(&self.length.to_le_bytes());
+        bytes[4..8].copy_from_slice(&self.checksum.to_le_bytes());
+        bytes[8..16].copy_from_slice(&self.position.to_le_bytes());
+        bytes[16..24].copy_from_slice(&self.durable.to_le_bytes());
+        bytes[24..28].copy_from_slice(&self.entries.to_le_bytes());
+        let sum = checksum(salt, &[&bytes[..28]]);
+        bytes[28..].copy_from_slice(&sum.to_le_bytes());
+        bytes
+    }
+
+    /// None when these are not 32 bytes that [`encode`](Self::encode) made for this log.
+    pub(crate) fn decode(salt: u64, bytes: &[u8]) -> Option<BatchHeader> {
+        let bytes = bytes.get(..BATCH_HEADER_BYTES)?;
+        let mut fields = Fields(bytes);
+        let header = BatchHeader {
+            length: fields.u32()?,
+            checksum: fields.u32()?,
+            position: fields.u64()?,
+            durable: fields.u64()?,
+            entries: fields.u32()?,
+        };
+        (fields.u32()? == checksum(salt, &[&bytes[..28]])).then_some(header)
+    }
+
+    /// Bytes from this header to the next one.
+    pub(crate) fn whole_bytes(&self) -> u64 {
+        (BATCH_HEADER_BYTES as u64 + u64::from(self.length)).next_multiple_of(BATCH_HEADER_BYTES as u64)
+    }
+}
+
+/// Calls `each` with the entries of a batch. False when they are not what an encoder makes.
+#[must_use]
+pub(crate) fn each_entry(header: &BatchHeader, body: &[u8], mut each: impl FnMut(Entry<'_>)) -> bool {
+    let mut fields = Fields(body);
+    let start = header.position.saturating_add(BATCH_HEADER_BYTES as u64);
+    for _ in 0..header.entries {
+        let position = start.saturating_add((body.len() - fields.0.len()) as u64);
+        let mut entry = || {
+            let (length, group, kind) = (fields.u32()? as usize, fields.u16()?, fields.u16()?);
+            let bytes = fields.bytes(length)?;
+            fields.bytes(length.next_multiple_of(ENTRY_ALIGNMENT_BYTES) - length)?;
+            Some(Entry { position, group, kind, bytes })
+        };
+        let Some(entry) = entry() else { return false };
+        each(entry);
+    }
+    fields.0.is_empty()
+}
+
+/// What has been appended and not yet written: one batch, or several when it is much.
+#[derive(Debug)]
+pub(crate) struct Gathered {
+    salt: u64,
+    /// Where in the log the first byte will stand.
+    start: Position,
+    bytes: Vec<u8>,
+    /// Where in `bytes` the open batch begins, and how many entries it has.
+    open: Option<(usize, u32)>,
+}
+
+impl Gathered {
+    pub(crate) fn new(salt: u64, start: Position) -> Gathered {
+        Gathered { salt, start, bytes: Vec::new(), open: None }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.bytes.is_empty()
+    }
+
+    /// Every entry so far stands below, every later one not below.
+    pub(crate) fn end(&self) -> Position {
+        self.start + self.bytes.len() as u64
+    }
+
+    /// How much the log will grow when this is written.
+    pub(crate) fn whole_bytes(&self) -> u64 {
+        self.bytes.len().next_multiple_of(BATCH_HEADER_BYTES) as u64
+    }
+
+    pub(crate) fn append(&mut self, durable: Position, group: Group, kind: u16, bytes: &[u8]) -> Position {
+        assert!(bytes.len() <= ENTRY_BYTES_MAX, "an entry of {} bytes", bytes.len());
+        if let Some((batch, _)) = self.open
+            && self.bytes.len() - batch + bytes.len() > BATCH_BYTES_MAX
+        {
+            self.close(durable);
+        }
+        let (batch, entries) = self.open.unwrap_or_else(|| {
+            let batch = self.bytes.len();
+            self.bytes.resize(batch + BATCH_HEADER_BYTES, 0);
+            (batch, 0)
+        });
+        let position = self.start + self.bytes.len() as u64;
+        self.bytes.extend_from_slice(&(bytes.len() as u32).to_le_bytes());
+        self.bytes.extend_from_slice(&group.to_le_bytes());
+        self.bytes.extend_from_slice(&kind.to_le_bytes());
+        self.bytes.extend_from_slice(bytes);
+        self.bytes.resize(self.bytes.len().next_multiple_of(ENTRY_ALIGNMENT_BYTES), 0);
+        self.open = Some((batch, entries + 1));
+        position
+    }
+
+    /// Closes the last batch: all bytes are as they are to be written.
+    pub(crate) fn close(&mut self, durable: Position) -> &[u8] {
+        if let Some((batch, entries)) = self.open.take() {
+            let body = &self.bytes[batch + BATCH_HEADER_BYTES..];
+            let header = BatchHeader {
+                length: body.len() as u32,
+                checksum: checksum(self.salt, &[body]),
+                position: self.start + batch as u64,
+                durable,
+                entries,
+            };
+            self.bytes[batch..batch + BATCH_HEADER_BYTES].copy_from_slice(&header.encode(self.salt));
+            self.bytes.resize(self.bytes.len().next_multiple_of(BATCH_HEADER_BYTES), 0);
+        }
+        &self.bytes
+    }
+
+    /// Everything was written: begins anew behind it.
+    pub(crate) fn written(&mut self) {
+        self.start += self.bytes.len() as u64;
+        // One large turn must not keep its memory for ever.
+        if self.bytes.capacity() > BATCH_BYTES_MAX {
+            self.bytes = Vec::new();
+        }
+        self.bytes.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The batches of `bytes` and their entries, as (position, group, kind, bytes).
+    fn decode(salt: u64, mut bytes: &[u8]) -> Vec<(BatchHeader, Vec<(Position, Group, u16, Vec<u8>)>)> {
+        let mut batches = Vec::new();
+        while !bytes.is_empty() {
+            let header = BatchHeader::decode(salt, bytes).unwrap();
+            let body = &bytes[BATCH_HEADER_BYTES..BATCH_HEADER_BYTES + header.length as usize];
+            assert_eq!(header.checksum, checksum(salt, &[body]));
+            let mut entries = Vec::new();
+            assert!(each_entry(&header, body, |e| entries.push((e.position, e.group, e.kind, e.bytes.to_vec()))));
+            batches.push((header, entries));
+            bytes = &bytes[header.whole_bytes() as usize..];
+        }
+        batches
+    }
+
+    #[test]
+    fn entries_come_back_with_the_positions_that_were_told() {
+        let mut gathered = Gathered::new(7, 4096);
+        let mut expected = Vec::new();
+        for (group, kind, bytes) in [(1, 2, &b"first"[..]), (9, 0, b""), (1, 3, &[5; 100])] {
+            expected.push((gathered.append(64, group, kind, bytes), group, kind, bytes.to_vec()));
+        }
+        assert_eq!(expected[0].0, 4096 + 32);
+        let end = gathered.whole_bytes() + 4096;
+        let batches = decode(7, gathered.close(64));
+        assert_eq!(batches.len(), 1);
+        let (header, entries) = &batches[0];
+        assert_eq!((header.position, header.durable, header.entries), (4096, 64, 3));
+        assert_eq!(*entries, expected);
+        gathered.written();
+        assert_eq!(gathered.append(64, 1, 1, b"next"), end + 32);
+    }
+
+    #[test]
+    fn much_becomes_several_batches() {
+        let mut gathered = Gathered::new(7, 0);
+        let positions: Vec<_> = (0..5).map(|_| gathered.append(0, 1, 1, &[1; BATCH_BYTES_MAX / 2])).collect();
+        let found: Vec<_> = decode(7, gathered.close(0)).into_iter().flat_map(|(_, entries)| entries).collect();
+        assert!(decode(7, gathered.close(0)).len() > 2);
+        assert_eq!(found.iter().map(|entry| entry.0).collect::<Vec<_>>(), positions);
+    }
+
+    #[test]
+    fn a_header_of_another_log_is_none() {
+        let mut gathered = Gathered::new(7, 0);
+        gathered.append(0, 1, 1, b"value");
+        let bytes = gathered.close(0).to_vec();
+        assert!(BatchHeader::decode(7, &bytes).is_some());
+        assert_eq!(BatchHeader::decode(8, &bytes), None);
+        assert_eq!(BatchHeader::decode(7, &[0; 64]), None);
+        assert_eq!(BatchHeader::decode(7, &bytes[..31]), None);
+    }
+
+    #[test]
+    fn entries_that_make_no_sense_are_told() {
+        let header = BatchHeader { length: 8, checksum: 0, position: u64::MAX, durable: 0, entries: 1 };
+        assert!(each_entry(&header, &[0; 8], |_| {}));
+        assert!(!each_entry(&header, &[0; 16], |_| {}), "more bytes than entries");
+        assert!(!each_entry(&header, &[255; 8], |_| {}), "an entry longer than its batch");
+        assert!(!each_entry(&header, &[1, 0, 0, 0, 0, 0, 0, 0, 9], |_| {}), "no room for the zeros behind it");
+    }
+}

@@ -1,0 +1,177 @@
+//! What stands in the files. All numbers are little-endian; `docs/storage.md` has the pictures.
+//!
+//! Every file begins with the same 40 bytes, the preamble: what kind of file, which version of the format, a
+//! checksum, and whose it is.
+
+pub mod batch;
+pub mod manifest;
+pub mod segment;
+pub mod snapshot;
+
+pub use batch::Entry;
+
+use crate::Group;
+use crate::error::{Damage, StorageError};
+
+/// The format's version. A program refuses every other one.
+pub const VERSION: u32 = 1;
+
+/// What a disk writes as a whole: after a crash a sector holds what it held before or what was written, never a part.
+pub const SECTOR_BYTES: usize = 512;
+
+/// Length of the preamble.
+pub(crate) const PREAMBLE_BYTES: usize = 40;
+const CHECKSUM_AT: std::ops::Range<usize> = 12..16;
+
+/// Whose a log is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Identity {
+    /// The cluster.
+    pub cluster: u64,
+    /// The node, from 1.
+    pub node: u16,
+    /// Which of the node's workers.
+    pub worker: u16,
+    /// The log itself: a number drawn at random when the folder was new. It is mixed into every checksum, so that no
+    /// value of a client and no file of another life of this node can look like a batch of this log.
+    pub log: u64,
+}
+
+impl std::fmt::Display for Identity {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Identity { cluster, node, worker, log } = self;
+        write!(out, "worker {worker} of node {node} in cluster {cluster:016x} (log {log:016x})")
+    }
+}
+
+/// The kinds of files.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Kind {
+    magic: [u8; 8],
+    name: &'static str,
+}
+
+pub(crate) const MANIFEST: Kind = Kind { magic: *b"qrt-mani", name: "manifest" };
+pub(crate) const SEGMENT: Kind = Kind { magic: *b"qrt-segm", name: "segment" };
+pub(crate) const SNAPSHOT: Kind = Kind { magic: *b"qrt-snap", name: "snapshot" };
+
+/// The one file that says which others belong to the log.
+pub const MANIFEST_FILE: &str = "manifest";
+/// A manifest that is being written. It counts when it has been renamed.
+pub const MANIFEST_NEW_FILE: &str = "manifest.new";
+
+/// The name of a segment.
+pub fn segment_file(number: u64) -> String {
+    format!("segment-{number:010}")
+}
+
+/// The name of a snapshot.
+pub fn snapshot_file(group: Group, number: u64) -> String {
+    format!("snapshot-{group:05}-{number:010}")
+}
+
+/// True for names that this crate gives. Other files in the folder are not touched.
+pub(crate) fn is_ours(file: &str) -> bool {
+    let numbers = |rest: &str| !rest.is_empty() && rest.bytes().all(|b| b.is_ascii_digit() || b == b'-');
+    file == MANIFEST_FILE
+        || file == MANIFEST_NEW_FILE
+        || file.strip_prefix("segment-").is_some_and(numbers)
+        || file.strip_prefix("snapshot-").is_some_and(numbers)
+}
+
+/// CRC-32 of bytes of this log.
+pub(crate) fn checksum(salt: u64, parts: &[&[u8]]) -> u32 {
+    let mut hasher = crc32fast::Hasher::new();
+    hasher.update(&salt.to_le_bytes());
+    for part in parts {
+        hasher.update(part);
+    }
+    hasher.finalize()
+}
+
+/// Appends the preamble, with a checksum still to come.
+pub(crate) fn begin(kind: Kind, identity: &Identity, out: &mut Vec<u8>) {
+    out.extend_from_slice(&kind.magic);
+    out.extend_from_slice(&VERSION.to_le_bytes());
+    out.extend_from_slice(&[0; 4]);
+    out.extend_from_slice(&identity.cluster.to_le_bytes());
+    out.extend_from_slice(&identity.log.to_le_bytes());
+    out.extend_from_slice(&identity.node.to_le_bytes());
+    out.extend_from_slice(&identity.worker.to_le_bytes());
+    out.extend_from_slice(&[0; 4]);
+}
+
+/// Puts the checksum of everything else into the preamble.
+pub(crate) fn seal(bytes: &mut [u8]) {
+    let sum = preamble_checksum(bytes);
+    bytes[CHECKSUM_AT].copy_from_slice(&sum.to_le_bytes());
+}
+
+fn preamble_checksum(bytes: &[u8]) -> u32 {
+    checksum(0, &[&bytes[..CHECKSUM_AT.start], &bytes[CHECKSUM_AT.end..]])
+}
+
+/// Checks what [`seal`] sealed and gives whose it is, and what follows the preamble.
+pub(crate) fn check<'a>(
+    kind: Kind,
+    file: &str,
+    bytes: &'a [u8],
+) -> Result<(Identity, Fields<'a>), StorageError> {
+    let damaged = |damage| StorageError::damaged(file, 0, damage);
+    let mut fields = Fields(bytes);
+    if fields.take() != Some(kind.magic) || bytes.len() < PREAMBLE_BYTES {
+        return Err(damaged(Damage::Magic(kind.name)));
+    }
+    let malformed = || damaged(Damage::Malformed("fields"));
+    let version = fields.u32().ok_or_else(malformed)?;
+    if fields.u32().ok_or_else(malformed)? != preamble_checksum(bytes) {
+        return Err(damaged(Damage::Checksum("header")));
+    }
+    if version != VERSION {
+        return Err(StorageError::Version { file: file.to_owned(), found: version, expected: VERSION });
+    }
+    let mut identity = || {
+        let (cluster, log) = (fields.u64()?, fields.u64()?);
+        let (node, worker, _) = (fields.u16()?, fields.u16()?, fields.u32()?);
+        Some(Identity { cluster, node, worker, log })
+    };
+    let identity = identity().ok_or_else(malformed)?;
+    Ok((identity, fields))
+}
+
+/// Reads one number after the other.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Fields<'a>(pub(crate) &'a [u8]);
+
+impl<'a> Fields<'a> {
+    pub(crate) fn take<const N: usize>(&mut self) -> Option<[u8; N]> {
+        let (first, rest) = self.0.split_first_chunk()?;
+        self.0 = rest;
+        Some(*first)
+    }
+
+    pub(crate) fn bytes(&mut self, length: usize) -> Option<&'a [u8]> {
+        let (first, rest) = self.0.split_at_checked(length)?;
+        self.0 = rest;
+        Some(first)
+    }
+
+    pub(crate) fn u16(&mut self) -> Option<u16> {
+        self.take().map(u16::from_le_bytes)
+    }
+
+    pub(crate) fn u32(&mut self) -> Option<u32> {
+        self.take().map(u32::from_le_bytes)
+    }
+
+    pub(crate) fn u64(&mut self) -> Option<u64> {
+        self.take().map(u64::from_le_bytes)
+    }
+}
+
+/// True when all bytes are zero.
+pub(crate) fn is_zero(bytes: &[u8]) -> bool {
+    // Sixteen at a time: a start looks at all the unused space of a segment this way.
+    let (chunks, rest) = bytes.as_chunks::<16>();
+    chunks.iter().all(|chunk| u128::from_ne_bytes(*chunk) == 0) && rest.iter().all(|byte| *byte == 0)
+}

@@ -1,0 +1,70 @@
+//! Segments: the files that the log's batches stand in, one after the other.
+//!
+//! ```text
+//! one sector: preamble, 40 bytes | number: u64 | first position: u64 | durable: u64 | zeros
+//! batches
+//! zeros up to the end
+//! ```
+//!
+//! A segment is made of zeros before it is used, and no segment is used twice. So what has not been written is zero:
+//! the rule on which the telling of torn from damaged rests.
+
+use super::{Fields, Identity, SECTOR_BYTES, SEGMENT, begin, check, is_zero, seal, segment_file};
+use crate::Position;
+use crate::error::{Damage, StorageError};
+
+/// Where the first batch begins.
+pub const SEGMENT_HEADER_BYTES: u64 = SECTOR_BYTES as u64;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SegmentHeader {
+    pub(crate) number: u64,
+    /// The position of its first batch.
+    pub(crate) first: Position,
+    /// Up to where the log was known to be durable when this segment was begun.
+    pub(crate) durable: Position,
+}
+
+impl SegmentHeader {
+    pub(crate) fn encode(&self, identity: &Identity) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(SECTOR_BYTES);
+        begin(SEGMENT, identity, &mut bytes);
+        for field in [self.number, self.first, self.durable] {
+            bytes.extend_from_slice(&field.to_le_bytes());
+        }
+        bytes.resize(SECTOR_BYTES, 0);
+        seal(&mut bytes);
+        bytes
+    }
+
+    /// The header of the segment of that number; None when it has not been used. `bytes` are the file's first sector,
+    /// or what there is of it.
+    pub(crate) fn decode(
+        identity: &Identity,
+        number: u64,
+        bytes: &[u8],
+    ) -> Result<Option<SegmentHeader>, StorageError> {
+        if is_zero(bytes) {
+            return Ok(None);
+        }
+        let file = segment_file(number);
+        let (found, mut fields) = check(SEGMENT, &file, bytes)?;
+        if found != *identity {
+            return Err(StorageError::Foreign { file, found, expected: *identity });
+        }
+        let header = Self::fields(&mut fields)
+            .ok_or_else(|| StorageError::damaged(&file, 0, Damage::Malformed("fields")))?;
+        if header.number != number {
+            return Err(StorageError::damaged(
+                file,
+                0,
+                Damage::Misnamed { found: header.number, expected: number },
+            ));
+        }
+        Ok(Some(header))
+    }
+
+    fn fields(fields: &mut Fields<'_>) -> Option<SegmentHeader> {
+        Some(SegmentHeader { number: fields.u64()?, first: fields.u64()?, durable: fields.u64()? })
+    }
+}

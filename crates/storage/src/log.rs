@@ -1,0 +1,251 @@
+//! Append, write, sync: the path of every durable command.
+//!
+//! One turn of a worker: [`Log::append`] for each record, [`Log::write`] once, and [`Log::begin_sync`] if somebody
+//! waits for durability. The sync runs beside the loop; [`Log::finished`] says that it is done, and
+//! [`Log::durable`] has moved. While it runs, turns go on and write; the next sync covers them all.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use crate::disk::{Disk, DiskError};
+use crate::error::StorageError;
+use crate::floors::Extents;
+use crate::format::batch::Gathered;
+use crate::format::manifest::Manifest;
+use crate::format::segment::{SEGMENT_HEADER_BYTES, SegmentHeader};
+use crate::format::{Identity, segment_file};
+use crate::planted::{Fault, Planted};
+use crate::upkeep::Upkeep;
+use crate::work::{Lane, Step, Work};
+use crate::{Group, Position};
+
+/// How a log is to be.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// Whose it is. `identity.log` is used when the folder is new; otherwise the folder's own holds.
+    pub identity: Identity,
+    /// Length of a segment. A multiple of the sector's.
+    pub segment_bytes: u64,
+    /// A fault to test the tests with.
+    pub planted: Planted,
+}
+
+impl Options {
+    /// Segments of 64 MiB.
+    pub fn new(identity: Identity) -> Options {
+        Options { identity, segment_bytes: 64 << 20, planted: Planted::default() }
+    }
+}
+
+/// A segment that is in use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Segment {
+    pub(crate) number: u64,
+    pub(crate) first: Position,
+}
+
+/// The write-ahead log of one worker, open for writing. [`open`](crate::open) makes it.
+#[derive(Debug)]
+pub struct Log {
+    pub(crate) options: Options,
+    /// As it is on the disk.
+    pub(crate) manifest: Manifest,
+    /// Those in use, oldest first; never empty.
+    pub(crate) segments: VecDeque<Segment>,
+    /// Those that are ready to be used next.
+    pub(crate) spares: VecDeque<u64>,
+    /// What came of trying to make another one, until somebody needs it.
+    pub(crate) no_spare: Option<DiskError>,
+    pub(crate) gathered: Gathered,
+    pub(crate) written: Position,
+    pub(crate) durable: Position,
+    /// What the disk says about how far the log is durable: see [`Log::note_durable`].
+    pub(crate) noted: Position,
+    pub(crate) extents: Extents,
+    pub(crate) next_snapshot: u64,
+    /// Up to where the sync that is under way counts.
+    syncing: Option<Position>,
+    pub(crate) upkeep: Upkeep,
+    /// How many readers each snapshot has that must not be removed yet.
+    pub(crate) pinned: BTreeMap<u64, u32>,
+    pub(crate) stopped: Option<DiskError>,
+}
+
+impl Log {
+    pub(crate) fn new(
+        options: Options,
+        manifest: Manifest,
+        segments: VecDeque<Segment>,
+        spares: VecDeque<u64>,
+        extents: Extents,
+        end: Position,
+    ) -> Log {
+        Log {
+            gathered: Gathered::new(manifest.identity.log, end),
+            noted: manifest.durable,
+            next_snapshot: manifest.next_snapshot,
+            options,
+            manifest,
+            segments,
+            spares,
+            no_spare: None,
+            written: end,
+            durable: end,
+            extents,
+            syncing: None,
+            upkeep: Upkeep::default(),
+            pinned: BTreeMap::new(),
+            stopped: None,
+        }
+    }
+
+    /// Whose log it is.
+    pub fn identity(&self) -> Identity {
+        self.manifest.identity
+    }
+
+    /// Takes an entry into this turn's batch and says where it will stand. It is safe when [`Log::durable`] is above
+    /// that. Nothing is written before [`Log::write`].
+    ///
+    /// # Panics
+    /// When it is longer than [`ENTRY_BYTES_MAX`](crate::format::batch::ENTRY_BYTES_MAX), 1 GiB.
+    pub fn append(&mut self, group: Group, kind: u16, bytes: &[u8]) -> Position {
+        if self.stopped.is_some() {
+            // Nothing will be written any more: gather nothing, so that memory does not grow until the node stops.
+            return Position::MAX;
+        }
+        let position = self.gathered.append(self.durable, group, kind, bytes);
+        self.extents.entry(group, position);
+        position
+    }
+
+    /// Writes what was appended since the last call, by one write. To be called once per turn.
+    ///
+    /// It is in the operating system's hands then, and outlives this process; a crash of the machine it outlives
+    /// when it is durable.
+    ///
+    /// # Errors
+    /// [`StorageError::Disk`] when a new segment is needed and the disk is full: nothing is lost, the entries wait, and
+    /// the next call tries again. [`StorageError::Stopped`] after anything else.
+    pub fn write<D: Disk>(&mut self, disk: &mut D) -> Result<(), StorageError> {
+        self.running()?;
+        if self.gathered.is_empty() {
+            return Ok(());
+        }
+        let length = self.gathered.whole_bytes();
+        let offset = self.offset();
+        if offset > SEGMENT_HEADER_BYTES && offset + length > self.options.segment_bytes {
+            self.next_segment(disk)?;
+        }
+        let (file, offset) = (segment_file(self.segment().number), self.offset());
+        let result = disk.write(&file, offset, self.gathered.close(self.durable));
+        self.stop_on(result)?;
+        self.gathered.written();
+        self.written += length;
+        self.noted = self.noted.max(self.durable);
+        Ok(())
+    }
+
+    /// Goes on in a new segment, if one is ready.
+    ///
+    /// When it is still being made, the present one grows beyond its length instead: that costs some
+    /// speed, and nobody waits. When it could not be made, that is told.
+    fn next_segment<D: Disk>(&mut self, disk: &mut D) -> Result<(), StorageError> {
+        if let Some(error) = self.no_spare.take() {
+            return Err(StorageError::Disk(error));
+        }
+        let Some(number) = self.spares.pop_front() else { return Ok(()) };
+        let header = SegmentHeader { number, first: self.written, durable: self.durable };
+        let result = disk.write(&segment_file(number), 0, &header.encode(&self.manifest.identity));
+        self.stop_on(result)?;
+        self.segments.push_back(Segment { number, first: self.written });
+        Ok(())
+    }
+
+    /// Everything below was written.
+    pub fn written(&self) -> Position {
+        self.written
+    }
+
+    /// Every entry that was appended so far stands below, every later one not below. A snapshot of a group's state
+    /// as it is now stands for this position.
+    pub fn end(&self) -> Position {
+        self.gathered.end()
+    }
+
+    /// Everything below is there after every crash.
+    pub fn durable(&self) -> Position {
+        self.durable
+    }
+
+    /// The group that needs the oldest part of the log, and from where: a snapshot of it lets segments go.
+    pub fn oldest(&self) -> Option<(Group, Position)> {
+        self.extents.oldest().map(|(position, group)| (group, position))
+    }
+
+    /// The numbers of the segments that belong to the log, those made in advance too.
+    pub fn segment_numbers(&self) -> std::ops::Range<u64> {
+        self.manifest.first_segment..self.manifest.next_segment
+    }
+
+    /// How many bytes a start would have to read.
+    pub fn held_bytes(&self) -> u64 {
+        self.written - self.manifest.start
+    }
+
+    /// Makes what was written durable: the work to be done beside the loop. None when all is durable, or while an
+    /// earlier sync runs.
+    ///
+    /// # Errors
+    /// [`StorageError::Stopped`].
+    pub fn begin_sync(&mut self) -> Result<Option<Work>, StorageError> {
+        self.running()?;
+        if self.syncing.is_some() || self.durable == self.written {
+            return Ok(None);
+        }
+        self.syncing = Some(self.written);
+        // All segments that hold something that is not known to be durable. Nearly always that is one.
+        let ends = self.segments.iter().skip(1).map(|next| next.first).chain([self.written]);
+        let undurable = self.segments.iter().zip(ends).filter(|(_, end)| *end > self.durable);
+        let steps = undurable.map(|(segment, _)| Step::Sync { file: segment_file(segment.number) }).collect();
+        Ok(Some(Work { lane: Lane::Sync, steps }))
+    }
+
+    /// A sync is over.
+    pub(crate) fn sync_finished(&mut self, result: Result<(), DiskError>) -> Result<(), StorageError> {
+        let Some(mut up_to) = self.syncing.take() else { panic!("a sync ended that was not begun") };
+        if self.options.planted.has(Fault::SyncCoversLaterWrites) {
+            up_to = self.written;
+        }
+        self.stop_on(result)?;
+        self.durable = self.durable.max(up_to);
+        Ok(())
+    }
+
+    /// The error that stopped the log, if one did.
+    ///
+    /// # Errors
+    /// [`StorageError::Stopped`].
+    pub fn running(&self) -> Result<(), StorageError> {
+        match &self.stopped {
+            None => Ok(()),
+            Some(error) => Err(StorageError::Stopped(error.clone())),
+        }
+    }
+
+    /// Stops for good when something failed.
+    pub(crate) fn stop_on<T>(&mut self, result: Result<T, DiskError>) -> Result<T, StorageError> {
+        result.map_err(|error| {
+            self.stopped = Some(error.clone());
+            StorageError::Stopped(error)
+        })
+    }
+
+    pub(crate) fn segment(&self) -> Segment {
+        *self.segments.back().expect("a log has a segment")
+    }
+
+    /// Where in the present segment the next batch goes.
+    fn offset(&self) -> u64 {
+        SEGMENT_HEADER_BYTES + (self.written - self.segment().first)
+    }
+}

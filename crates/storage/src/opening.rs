@@ -1,0 +1,187 @@
+//! A start: [`open`] finds what is there, the node takes up its snapshots, [`Opening::replay`] tells the entries above
+//! them and gives the [`Log`], ready for more.
+
+use std::collections::BTreeSet;
+
+use crate::disk::{Cause, Disk, DiskError};
+use crate::error::{Damage, StorageError};
+use crate::format::manifest::{MANIFEST_BYTES_MAX, Manifest};
+use crate::format::segment::{SEGMENT_HEADER_BYTES, SegmentHeader};
+use crate::format::{Entry, Identity, MANIFEST_FILE, MANIFEST_NEW_FILE, is_ours, is_zero, segment_file, snapshot_file};
+use crate::log::{Log, Options};
+use crate::replay::{READ_BYTES, Window, scan};
+use crate::snapshot::SnapshotReader;
+use crate::tail::{Torn, settle};
+use crate::upkeep::{replace_manifest, run};
+use crate::work::Step;
+use crate::{Group, Position};
+
+/// A log whose files are all there, before its entries are read.
+#[derive(Debug)]
+pub struct Opening {
+    options: Options,
+    manifest: Manifest,
+    is_new: bool,
+}
+
+/// What a replay found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Replayed {
+    /// How many entries were told.
+    pub entries: u64,
+    /// How many bytes the log has.
+    pub bytes: u64,
+    /// The tail that was cut off, if there was one. It had not been called durable.
+    pub torn: Option<Torn>,
+}
+
+/// Opens the log of a folder, or makes a new one in a folder that has none.
+///
+/// Other files in the folder are left alone; it must be used by nobody else.
+///
+/// # Errors
+/// [`StorageError`]: the disk, or what was found.
+pub fn open<D: Disk>(disk: &mut D, options: Options) -> Result<Opening, StorageError> {
+    let files: BTreeSet<String> = disk.list()?.into_iter().filter(|file| is_ours(file)).collect();
+    let missing = |file: &str| StorageError::damaged(file, 0, Damage::Missing);
+    let is_new = !files.contains(MANIFEST_FILE);
+    if is_new {
+        if !was_never_used(disk, &files)? {
+            return Err(missing(MANIFEST_FILE));
+        }
+        create(disk, &options)?;
+    }
+    let manifest = read_manifest(disk)?;
+    let ours = Identity { log: manifest.identity.log, ..options.identity };
+    if manifest.identity != ours {
+        let (file, found) = (MANIFEST_FILE.to_owned(), manifest.identity);
+        return Err(StorageError::Foreign { file, found, expected: ours });
+    }
+    let opening = Opening { options, manifest, is_new };
+    for number in opening.manifest.first_segment..opening.manifest.next_segment {
+        let file = segment_file(number);
+        if !is_new && !files.contains(&file) {
+            return Err(missing(&file));
+        }
+    }
+    for mut snapshot in opening.snapshots() {
+        snapshot.check_header(disk)?;
+    }
+    Ok(opening)
+}
+
+/// True when a log's creation was not finished here, or never begun: nobody can have written to it.
+fn was_never_used<D: Disk>(disk: &mut D, files: &BTreeSet<String>) -> Result<bool, StorageError> {
+    let first = segment_file(0);
+    if files.iter().any(|file| *file != first && file != MANIFEST_NEW_FILE) {
+        return Ok(false);
+    }
+    if !files.contains(&first) {
+        return Ok(true);
+    }
+    let mut window = Window::open(disk, first)?;
+    let mut offset = SEGMENT_HEADER_BYTES;
+    while offset < window.length {
+        let bytes = window.get(disk, offset, READ_BYTES)?;
+        if bytes.is_empty() || !is_zero(bytes) {
+            return Ok(bytes.is_empty());
+        }
+        offset += bytes.len() as u64;
+    }
+    Ok(true)
+}
+
+/// The manifest comes last: before it is there, there is no log.
+fn create<D: Disk>(disk: &mut D, options: &Options) -> Result<(), DiskError> {
+    let file = segment_file(0);
+    let header = SegmentHeader { number: 0, first: 0, durable: 0 }.encode(&options.identity);
+    let mut steps = vec![
+        Step::Create { file: file.clone(), bytes: options.segment_bytes },
+        Step::Write { file: file.clone(), offset: 0, bytes: header },
+        Step::Sync { file },
+        Step::SyncFolder,
+    ];
+    let manifest = Manifest { identity: options.identity, next_segment: 1, ..Manifest::default() };
+    steps.extend(replace_manifest(&manifest));
+    run(disk, options.planted, steps)
+}
+
+fn read_manifest<D: Disk>(disk: &mut D) -> Result<Manifest, StorageError> {
+    let length = disk.length(MANIFEST_FILE)?;
+    if length > MANIFEST_BYTES_MAX {
+        let damage = Damage::Length { found: length, expected: MANIFEST_BYTES_MAX };
+        return Err(StorageError::damaged(MANIFEST_FILE, 0, damage));
+    }
+    let mut bytes = vec![0; length as usize];
+    let read = disk.read(MANIFEST_FILE, 0, &mut bytes)?;
+    Manifest::decode(&bytes[..read])
+}
+
+impl Opening {
+    /// True when there was no log: whoever has been here before has forgotten everything.
+    pub fn is_new(&self) -> bool {
+        self.is_new
+    }
+
+    /// Whose log it is.
+    pub fn identity(&self) -> Identity {
+        self.manifest.identity
+    }
+
+    /// How often the log was opened before.
+    pub fn openings(&self) -> u64 {
+        self.manifest.openings
+    }
+
+    /// The snapshots that stand for what [`replay`](Self::replay) will not tell.
+    pub fn snapshots(&self) -> Vec<SnapshotReader> {
+        let Manifest { identity, floors, .. } = &self.manifest;
+        floors.iter().filter_map(|(group, floor)| SnapshotReader::new(*identity, *group, floor)).collect()
+    }
+
+    /// The group's snapshot.
+    pub fn snapshot(&self, group: Group) -> Option<SnapshotReader> {
+        SnapshotReader::new(self.identity(), group, self.manifest.floors.get(&group)?)
+    }
+
+    /// Tells every entry that no snapshot stands for, in the order in which they were appended, and gives the log,
+    /// durable up to its end.
+    ///
+    /// # Errors
+    /// [`StorageError`]: the disk, or damage. Then what was told must be forgotten.
+    pub fn replay<D: Disk>(
+        self,
+        disk: &mut D,
+        each: impl FnMut(Entry<'_>),
+    ) -> Result<(Log, Replayed), StorageError> {
+        let Opening { options, mut manifest, .. } = self;
+        let found = scan(disk, &manifest, options.planted, each)?;
+        let torn = settle(disk, &mut manifest, &found, options.planted)?;
+        manifest.openings += 1;
+        manifest.durable = found.end;
+        manifest.clearing = false;
+        // Written anew though little in it has changed: the folder's sync may have failed in an earlier life.
+        run(disk, options.planted, replace_manifest(&manifest).into())?;
+        remove_others(disk, &manifest)?;
+        let last = found.segments.back().map_or(manifest.first_segment, |segment| segment.number);
+        let spares = (last + 1..manifest.next_segment).collect();
+        let end: Position = found.end;
+        let replayed = Replayed { entries: found.entries, bytes: end - manifest.start, torn };
+        Ok((Log::new(options, manifest, found.segments, spares, found.extents, end), replayed))
+    }
+}
+
+/// Removes what an interrupted piece of upkeep left: files that the manifest does not name, not yet or not any more.
+fn remove_others<D: Disk>(disk: &mut D, manifest: &Manifest) -> Result<(), DiskError> {
+    let segments = (manifest.first_segment..manifest.next_segment).map(segment_file);
+    let snapshots = manifest.floors.iter().filter_map(|(group, floor)| Some((*group, floor.snapshot?)));
+    let snapshots = snapshots.map(|(group, place)| snapshot_file(group, place.number));
+    let named: BTreeSet<String> = segments.chain(snapshots).chain([MANIFEST_FILE.to_owned()]).collect();
+    for file in disk.list()?.iter().filter(|file| is_ours(file) && !named.contains(*file)) {
+        match disk.remove(file) {
+            Err(DiskError { cause: Cause::Missing, .. }) => {}
+            result => result?,
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,54 @@
+//! Known faults that a test can plant in the log, to show that tests and simulator find them.
+//!
+//! Without the feature `planted-bugs` nothing can be planted: [`Planted::has`] is false and the branches behind it
+//! are not compiled in.
+
+/// A fault of published systems, each the absence of one rule.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Fault {
+    /// A batch at the end whose checksum does not match is taken for valid.
+    TornTailAccepted,
+    /// The checksum of a batch is computed, and not compared.
+    ChecksumNotCompared,
+    /// A sync that failed counts as done.
+    SyncErrorIgnored,
+    /// A sync counts for what was written while it ran.
+    SyncCoversLaterWrites,
+    /// The folder is not synced after files were created or renamed.
+    FolderNotSynced,
+    /// A snapshot is taken into account before the log is durable up to its position.
+    SnapshotBeforeLog,
+    /// What was read at a start counts as durable, though a failed sync may have left it in memory only.
+    ReadCountsAsDurable,
+    /// The log ends at the first batch that is not valid, whatever stands behind it.
+    LossNotNoticed,
+    /// What stood behind the cut of a torn tail is left there.
+    TailNotCleared,
+}
+
+/// The fault that is planted, if any.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Planted {
+    #[cfg(feature = "planted-bugs")]
+    fault: Option<Fault>,
+}
+
+impl Planted {
+    /// Plants one fault.
+    #[cfg(feature = "planted-bugs")]
+    pub fn one(fault: Fault) -> Planted {
+        Planted { fault: Some(fault) }
+    }
+
+    /// True when this fault is planted.
+    #[inline]
+    pub fn has(self, fault: Fault) -> bool {
+        #[cfg(feature = "planted-bugs")]
+        return self.fault == Some(fault);
+        #[cfg(not(feature = "planted-bugs"))]
+        {
+            let _ = fault;
+            false
+        }
+    }
+}

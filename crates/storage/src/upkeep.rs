@@ -1,0 +1,301 @@
+//! What keeps a log going, beside the path of commands: the next segment is made before it is needed, snapshots are
+//! taken into account, and what nobody needs any more is removed.
+//!
+//! All of it goes through the manifest, in one order that a crash may interrupt anywhere: first everything that the new manifest
+//! names is made safe, then the manifest takes the place of the old one, then what it no longer names is removed.
+//!
+//! Upkeep never syncs a segment that is in use. A kernel tells a failed sync once: were the same file synced from two sides,
+//! one of them could be told that all is well.
+
+use std::collections::VecDeque;
+
+use crate::disk::{Disk, DiskError, Verb};
+use crate::error::StorageError;
+use crate::format::manifest::{Floor, Manifest};
+use crate::format::{MANIFEST_FILE, MANIFEST_NEW_FILE, segment_file, snapshot_file};
+use crate::log::{Log, Segment};
+use crate::planted::{Fault, Planted};
+use crate::work::{Lane, Step, Work};
+use crate::{Group, Position};
+
+/// What came of a piece of work.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// [`Log::durable`] may have moved.
+    Durable,
+    /// The next segment is ready.
+    SegmentReady,
+    /// There is no room for another segment. The present one can be filled; then [`Log::write`] tells this error and
+    /// has nothing lost. Snapshots may give room.
+    SegmentRefused(DiskError),
+    /// The group's snapshot stands: a start begins with it, and the log below its position is not needed by the group.
+    SnapshotTaken(Group, Position),
+    /// There is no room. The snapshot is gone, and everything is as before it.
+    SnapshotRefused(Group, DiskError),
+    /// Files were removed or noted; nobody waits for that.
+    Tidied,
+    /// There was no room to write it down; it will be tried again.
+    Postponed(DiskError),
+}
+
+/// A floor on its way into the manifest.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct NewFloor {
+    pub(crate) group: Group,
+    pub(crate) floor: Floor,
+}
+
+#[derive(Debug)]
+enum Task {
+    /// Takes a snapshot, or the end of a group, into account.
+    Raise(NewFloor),
+    /// Makes the next segment.
+    Spare(u64),
+    /// Writes a manifest that needs fewer segments, or knows better how far the log is durable.
+    Note,
+    /// Removes files that no manifest names.
+    Remove(usize),
+}
+
+#[derive(Debug)]
+struct Running {
+    task: Task,
+    /// The manifest that will hold when it is done.
+    manifest: Manifest,
+}
+
+/// What is to be done, and what is being done.
+#[derive(Debug, Default)]
+pub(crate) struct Upkeep {
+    pub(crate) floors: VecDeque<NewFloor>,
+    pub(crate) garbage: Vec<String>,
+    note: bool,
+    running: Option<Running>,
+}
+
+impl Log {
+    /// The next piece of upkeep, to be done beside the loop; None when there is none, or while one is under way. To be
+    /// called every turn: it costs next to nothing.
+    ///
+    /// # Errors
+    /// [`StorageError::Stopped`].
+    pub fn begin_upkeep(&mut self) -> Result<Option<Work>, StorageError> {
+        self.running()?;
+        if self.upkeep.running.is_some() {
+            return Ok(None);
+        }
+        let Some(task) = self.next_task() else { return Ok(None) };
+        let (steps, manifest) = self.steps(&task);
+        self.upkeep.running = Some(Running { task, manifest });
+        Ok(Some(Work { lane: Lane::Upkeep, steps: self.options.planted.steps(steps) }))
+    }
+
+    /// True when upkeep waits for the log to be durable further, or when so much is not that the next start would be
+    /// slow: begin a sync though no client waits for one.
+    pub fn wants_sync(&self) -> bool {
+        let floor = self.upkeep.floors.front().is_some_and(|new| new.floor.position > self.durable);
+        floor || self.written - self.durable > self.options.segment_bytes
+    }
+
+    /// Says on the disk how far the log is durable, by a piece of upkeep. Each batch says it of those before it, so only
+    /// the last batches before a silence gain: should they be lost or damaged later, a start can tell that from a
+    /// write that a crash cut short. To be called when nothing was written for a while, and before an orderly end.
+    pub fn note_durable(&mut self) {
+        self.upkeep.note = true;
+    }
+
+    /// The group is gone: its entries up to now, and its snapshot, are not needed and will not be replayed.
+    pub fn forget(&mut self, group: Group) {
+        let floor = Floor { position: self.end(), snapshot: None };
+        self.upkeep.floors.push_back(NewFloor { group, floor });
+    }
+
+    /// A piece of work is over: says what came of it.
+    ///
+    /// # Errors
+    /// [`StorageError::Stopped`] when it failed otherwise than for lack of room, or the log had stopped before.
+    pub fn finished(
+        &mut self,
+        work: Work,
+        mut result: Result<(), DiskError>,
+    ) -> Result<Outcome, StorageError> {
+        if self.options.planted.has(Fault::SyncErrorIgnored) && work.lane == Lane::Sync {
+            result = Ok(());
+        }
+        self.running()?;
+        match work.lane {
+            Lane::Sync => self.sync_finished(result).map(|()| Outcome::Durable),
+            Lane::Upkeep => self.upkeep_finished(result),
+        }
+    }
+
+    fn next_task(&mut self) -> Option<Task> {
+        // What gives room comes first.
+        if !self.upkeep.garbage.is_empty() {
+            return Some(Task::Remove(self.upkeep.garbage.len()));
+        }
+        // A floor above the end that a crash leaves would hide what is appended there later: the log comes first.
+        let up_to = if self.options.planted.has(Fault::SnapshotBeforeLog) { self.written } else { self.durable };
+        while let Some(new) = self.upkeep.floors.front().copied()
+            && new.floor.position <= up_to
+        {
+            self.upkeep.floors.pop_front();
+            let present = self.manifest.floors.get(&new.group);
+            if present.is_none_or(|present| present.position <= new.floor.position) {
+                return Some(Task::Raise(new));
+            }
+            // The group was forgotten while its snapshot was being written.
+            self.discard(&new);
+        }
+        self.upkeep.note &= self.durable > self.noted;
+        if self.upkeep.note || self.first_needed(self.extents.oldest()) > 0 {
+            return Some(Task::Note);
+        }
+        let wanted = self.spares.is_empty() && self.no_spare.is_none();
+        wanted.then(|| Task::Spare(self.manifest.next_segment))
+    }
+
+    /// The steps of a task, and the manifest that holds after them.
+    fn steps(&self, task: &Task) -> (Vec<Step>, Manifest) {
+        let mut steps = Vec::new();
+        let mut manifest = self.manifest.clone();
+        manifest.durable = self.durable;
+        manifest.next_snapshot = self.next_snapshot;
+        let mut oldest = self.extents.oldest();
+        match task {
+            Task::Raise(NewFloor { group, floor }) => {
+                if let Some(place) = floor.snapshot {
+                    steps.push(Step::Sync { file: snapshot_file(*group, place.number) });
+                }
+                let mut extents = self.extents.clone();
+                extents.raise(*group, floor.position);
+                oldest = extents.oldest();
+                manifest.floors.insert(*group, *floor);
+                steps.push(Step::SyncFolder);
+            }
+            Task::Spare(number) => {
+                let file = segment_file(*number);
+                steps.push(Step::Create { file: file.clone(), bytes: self.options.segment_bytes });
+                steps.extend([Step::Sync { file }, Step::SyncFolder]);
+                manifest.next_segment = number + 1;
+            }
+            Task::Note => {}
+            Task::Remove(_) => {
+                let files = self.upkeep.garbage.iter();
+                return (files.map(|file| Step::Remove { file: file.clone() }).collect(), manifest);
+            }
+        }
+        let first = self.segments[self.first_needed(oldest)];
+        (manifest.first_segment, manifest.start) = (first.number, first.first);
+        let start = manifest.start;
+        manifest.floors.retain(|_, floor| floor.snapshot.is_some() || floor.position > start);
+        steps.extend(replace_manifest(&manifest));
+        (steps, manifest)
+    }
+
+    /// Which of the segments is the first that is needed. It must have come to the disk itself before it may stand as the first
+    /// one: durable above its first position, so that its header is there.
+    fn first_needed(&self, oldest: Option<(Position, Group)>) -> usize {
+        let needed = oldest.map_or(self.written, |(position, _)| position);
+        let unneeded = |next: &&Segment| next.first <= needed && next.first < self.durable;
+        self.segments.iter().skip(1).take_while(unneeded).count()
+    }
+
+    fn upkeep_finished(&mut self, result: Result<(), DiskError>) -> Result<Outcome, StorageError> {
+        let Some(Running { task, manifest }) = self.upkeep.running.take() else {
+            panic!("a piece of upkeep ended that was not begun")
+        };
+        match result {
+            Ok(()) => Ok(self.done(task, manifest)),
+            Err(error) if error.is_only_full() => Ok(self.refused(task, error)),
+            Err(error) => self.stop_on(Err(error)),
+        }
+    }
+
+    fn done(&mut self, task: Task, manifest: Manifest) -> Outcome {
+        if let Task::Remove(count) = task {
+            self.upkeep.garbage.drain(..count);
+            return Outcome::Tidied;
+        }
+        self.noted = self.noted.max(manifest.durable);
+        while self.segments.front().is_some_and(|segment| segment.number < manifest.first_segment) {
+            self.upkeep.garbage.extend(self.segments.pop_front().map(|segment| segment_file(segment.number)));
+        }
+        let before = std::mem::replace(&mut self.manifest, manifest);
+        match task {
+            Task::Raise(NewFloor { group, floor }) => {
+                self.extents.raise(group, floor.position);
+                if let Some(old) = before.floors.get(&group).and_then(|floor| floor.snapshot)
+                    && !self.pinned.contains_key(&old.number)
+                {
+                    self.upkeep.garbage.push(snapshot_file(group, old.number));
+                }
+                match floor.snapshot {
+                    Some(_) => Outcome::SnapshotTaken(group, floor.position),
+                    None => Outcome::Tidied,
+                }
+            }
+            Task::Spare(number) => {
+                self.spares.push_back(number);
+                Outcome::SegmentReady
+            }
+            Task::Note | Task::Remove(_) => Outcome::Tidied,
+        }
+    }
+
+    /// The disk is full. Nothing that the present manifest names was touched; what was made for the new one goes.
+    fn refused(&mut self, task: Task, error: DiskError) -> Outcome {
+        match task {
+            Task::Raise(new) if new.floor.snapshot.is_some() => {
+                self.discard(&new);
+                Outcome::SnapshotRefused(new.group, error)
+            }
+            Task::Raise(new) => {
+                self.upkeep.floors.push_front(new);
+                Outcome::Postponed(error)
+            }
+            Task::Spare(number) => {
+                self.upkeep.garbage.push(segment_file(number));
+                self.no_spare = Some(error.clone());
+                Outcome::SegmentRefused(error)
+            }
+            Task::Note | Task::Remove(_) => Outcome::Postponed(error),
+        }
+    }
+
+    fn discard(&mut self, new: &NewFloor) {
+        if let Some(place) = new.floor.snapshot {
+            self.upkeep.garbage.push(snapshot_file(new.group, place.number));
+        }
+    }
+}
+
+/// The steps by which a manifest takes the place of the one before.
+pub(crate) fn replace_manifest(manifest: &Manifest) -> [Step; 5] {
+    let file = MANIFEST_NEW_FILE.to_owned();
+    [
+        Step::Create { file: file.clone(), bytes: 0 },
+        Step::Write { file: file.clone(), offset: 0, bytes: manifest.encode() },
+        Step::Sync { file: file.clone() },
+        Step::Rename { from: file, to: MANIFEST_FILE.to_owned() },
+        Step::SyncFolder,
+    ]
+}
+
+/// Does steps here and now, as a start does. What could not be synced is told like everything else.
+pub(crate) fn run<D: Disk>(disk: &mut D, planted: Planted, steps: Vec<Step>) -> Result<(), DiskError> {
+    planted.steps(steps).iter().try_for_each(|step| match step.run(disk) {
+        Err(DiskError { verb: Verb::Sync, .. }) if planted.has(Fault::SyncErrorIgnored) => Ok(()),
+        result => result,
+    })
+}
+
+impl Planted {
+    /// The steps, without those that the planted fault forgets.
+    fn steps(self, mut steps: Vec<Step>) -> Vec<Step> {
+        if self.has(Fault::FolderNotSynced) {
+            steps.retain(|step| *step != Step::SyncFolder);
+        }
+        steps
+    }
+}

@@ -1,0 +1,143 @@
+//! Damage of what is durable: refused by file and place, or without consequence. Never a wrong entry, never one missing.
+
+use storage::{Damage, StorageError};
+
+use crate::support::disk::Survivors;
+use crate::support::world::{Action, World};
+use crate::support::{flip_bit, options, zero_sector};
+
+/// A log of two segments and an unused one, with a snapshot; all of it durable, and noted to be.
+fn quiet_log() -> World {
+    let mut world = World::new(options(), 1);
+    assert_eq!(world.reopen(), Ok(true));
+    let act = |world: &mut World, actions: &[Action]| actions.iter().for_each(|a| world.act(*a).unwrap());
+    act(&mut world, &[Action::Append { group: 2, bytes: 300 }]);
+    world.settle().unwrap();
+    act(&mut world, &[Action::BeginSnapshot { group: 2 }, Action::AppendSnapshot, Action::CommitSnapshot]);
+    world.settle().unwrap();
+    for bytes in [5, 1200, 0, 700, 900, 40, 1000] {
+        act(&mut world, &[Action::Append { group: 1, bytes }, Action::Append { group: 2, bytes: 9 }]);
+        world.settle().unwrap();
+    }
+    act(&mut world, &[Action::NoteDurable]);
+    world.settle().unwrap();
+    world.disk.lose_power(Survivors::Everything);
+    let names: Vec<String> = world.disk.contents().into_iter().map(|(name, _)| name).collect();
+    assert_eq!(
+        names,
+        [
+            "manifest",
+            "segment-0000000000",
+            "segment-0000000001",
+            "segment-0000000002",
+            "snapshot-00002-0000000000"
+        ]
+    );
+    world
+}
+
+/// How long the file is without the zeros at its end.
+fn used(bytes: &[u8]) -> usize {
+    bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1)
+}
+
+#[test]
+fn every_bit() {
+    let world = quiet_log();
+    let (mut refused, mut harmless) = (0, 0);
+    for (name, bytes) in world.disk.contents() {
+        for bit in 0..used(&bytes) * 8 {
+            let told = world.after(|disk| disk.tamper(&name, |bytes| flip_bit(bytes, bit)));
+            match told.unwrap_or_else(|violation| panic!("bit {bit} of {name}: {violation}")) {
+                Err(StorageError::Damaged { file, .. }) => {
+                    assert_eq!(file, name, "bit {bit}");
+                    refused += 1;
+                }
+                Err(error) => panic!("bit {bit} of {name}: {error}"),
+                Ok(()) => harmless += 1,
+            }
+        }
+    }
+    // What is harmless are the zeros between batches.
+    assert!(harmless * 50 < refused, "{harmless} harmless, {refused} refused");
+}
+
+#[test]
+fn every_sector_turned_to_zeros() {
+    let world = quiet_log();
+    for (name, bytes) in world.disk.contents() {
+        for at in (0..used(&bytes)).step_by(512) {
+            let told = world.after(|disk| disk.tamper(&name, |bytes| zero_sector(bytes, at))).unwrap();
+            assert!(told.is_err(), "the sector at {at} of {name} was zeroed, and the log opens");
+        }
+    }
+}
+
+#[test]
+fn every_file_cut_short_anywhere() {
+    let world = quiet_log();
+    for (name, bytes) in world.disk.contents() {
+        for length in (0..used(&bytes)).step_by(97) {
+            let told = world.after(|disk| disk.tamper(&name, |bytes| bytes.truncate(length))).unwrap();
+            assert!(told.is_err(), "{name} was cut to {length} bytes, and the log opens");
+        }
+    }
+}
+
+#[test]
+fn every_file_missing() {
+    let world = quiet_log();
+    for (name, _) in world.disk.contents() {
+        let told = world.after(|disk| disk.take(&name)).unwrap();
+        assert_eq!(told, Err(StorageError::Damaged { file: name, offset: 0, damage: Damage::Missing }));
+    }
+}
+
+#[test]
+fn a_segment_under_the_name_of_another() {
+    let world = quiet_log();
+    let files = world.disk.contents();
+    for (from, to) in [(1, 2), (2, 1), (1, 3)] {
+        let told = world.after(|disk| disk.put(&files[to].0, &files[from].1)).unwrap();
+        let file = files[to].0.clone();
+        let damage = Damage::Misnamed { found: from as u64 - 1, expected: to as u64 - 1 };
+        assert_eq!(told, Err(StorageError::Damaged { file, offset: 0, damage }));
+    }
+}
+
+#[test]
+fn a_segment_put_back_from_an_old_copy() {
+    let mut world = quiet_log();
+    let old = world.disk.contents();
+    assert_eq!(world.reopen(), Ok(true));
+    world.act(Action::Append { group: 1, bytes: 10 }).unwrap();
+    world.settle().unwrap();
+    world.act(Action::NoteDurable).unwrap();
+    world.settle().unwrap();
+    let told = world.after(|disk| disk.put(&old[2].0, &old[2].1)).unwrap();
+    let Err(error) = told else { panic!("the log opens") };
+    assert!(error.to_string().contains("manifest says that it was durable up to"), "{error}");
+}
+
+#[test]
+fn files_of_another_node_or_another_life() {
+    let world = quiet_log();
+    let mut identity = options().identity;
+    identity.node = 4;
+    let mut other = World::new(storage::Options { identity, ..options() }, 1);
+    assert_eq!(other.reopen(), Ok(true));
+    let foreign = other.disk.contents();
+    for (name, bytes) in &foreign {
+        let told = world.after(|disk| disk.put(name, bytes)).unwrap();
+        let Err(StorageError::Foreign { file, found, expected }) = told else { panic!("{name}: {told:?}") };
+        assert_eq!((&file, found.node, expected.node), (name, 4, 3));
+    }
+    // The same node, after its folder was wiped: everything is as before but for the number that was drawn.
+    identity = options().identity;
+    identity.log += 1;
+    let mut later = World::new(storage::Options { identity, ..options() }, 1);
+    assert_eq!(later.reopen(), Ok(true));
+    let (name, bytes) = &later.disk.contents()[1];
+    let told = world.after(|disk| disk.put(name, bytes)).unwrap();
+    assert!(matches!(told, Err(StorageError::Foreign { .. })), "{told:?}");
+}

@@ -1,0 +1,170 @@
+//! What the log does when the disk refuses.
+
+use storage::{Cause, DiskError, Log, Outcome, StorageError, Verb, Work, open};
+
+use crate::support::disk::{FaultyDisk, Survivors, Trouble};
+use crate::support::{SEGMENT_BYTES, options};
+
+fn start(disk: &mut FaultyDisk) -> Log {
+    open(disk, options()).unwrap().replay(disk, |_| {}).unwrap().0
+}
+
+fn run(log: &mut Log, disk: &mut FaultyDisk, work: Work) -> Result<Outcome, StorageError> {
+    let result = work.run(disk);
+    log.finished(work, result)
+}
+
+/// Does all upkeep that there is; what came of it.
+fn upkeep(log: &mut Log, disk: &mut FaultyDisk) -> Vec<Outcome> {
+    let mut outcomes = Vec::new();
+    while let Some(work) = log.begin_upkeep().unwrap() {
+        outcomes.push(run(log, disk, work).unwrap());
+    }
+    outcomes
+}
+
+fn input_output_error() -> Trouble {
+    Trouble::Fail(Cause::Failed("input/output error".to_owned()))
+}
+
+fn count_entries(disk: &mut FaultyDisk) -> u64 {
+    open(disk, options()).unwrap().replay(disk, |_| {}).unwrap().1.entries
+}
+
+#[test]
+fn a_failed_sync_stops_the_log_for_good() {
+    let mut disk = FaultyDisk::new(1);
+    let mut log = start(&mut disk);
+    log.append(1, 1, b"value");
+    log.write(&mut disk).unwrap();
+    disk.trouble_in(1, input_output_error());
+    let work = log.begin_sync().unwrap().unwrap();
+    let error = run(&mut log, &mut disk, work).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "the log has stopped, since an earlier call failed: cannot sync segment-0000000000: input/output error"
+    );
+    assert_eq!(log.durable(), 0);
+    // The disk would do everything now. It is not asked.
+    let operations = disk.operations;
+    assert_eq!(log.append(1, 1, b"value"), u64::MAX);
+    assert_eq!(log.write(&mut disk), Err(error.clone()));
+    assert_eq!(log.begin_sync().unwrap_err(), error);
+    assert_eq!(log.begin_upkeep().unwrap_err(), error);
+    assert_eq!(log.begin_snapshot(&mut disk, 1, 0).unwrap_err(), error);
+    assert_eq!(disk.operations, operations);
+}
+
+#[test]
+fn what_a_failed_sync_left_in_memory_only_is_written_again_at_the_next_start() {
+    let mut disk = FaultyDisk::new(1);
+    let mut log = start(&mut disk);
+    log.append(1, 1, b"value");
+    log.write(&mut disk).unwrap();
+    disk.trouble_in(1, input_output_error());
+    let work = log.begin_sync().unwrap().unwrap();
+    assert!(run(&mut log, &mut disk, work).is_err());
+    // The process is started again on the same machine, finds the entry, and may call it durable.
+    let log = start(&mut disk);
+    assert_eq!(log.durable(), 64);
+    disk.lose_power(Survivors::Nothing);
+    assert_eq!(count_entries(&mut disk), 1);
+}
+
+#[test]
+fn a_failed_write_stops_the_log_and_what_came_of_it_is_cut() {
+    let mut disk = FaultyDisk::new(1);
+    let mut log = start(&mut disk);
+    log.append(1, 1, &[7; 2000]);
+    disk.trouble_in(1, input_output_error());
+    assert!(matches!(log.write(&mut disk), Err(StorageError::Stopped(_))));
+    assert!(matches!(log.write(&mut disk), Err(StorageError::Stopped(_))));
+    assert_eq!(count_entries(&mut disk), 0);
+}
+
+#[test]
+fn a_full_disk_is_met_when_a_segment_is_made_and_nothing_is_lost() {
+    let mut disk = FaultyDisk::new(1);
+    let mut log = start(&mut disk);
+    disk.capacity = Some(SEGMENT_BYTES + 500);
+    let full = DiskError { verb: Verb::Create, file: "segment-0000000001".to_owned(), cause: Cause::Full };
+    assert_eq!(upkeep(&mut log, &mut disk)[0], Outcome::SegmentRefused(full.clone()));
+    // The present segment can be filled.
+    for _ in 0..3 {
+        log.append(1, 1, &[7; 1000]);
+        log.write(&mut disk).unwrap();
+    }
+    log.append(1, 1, &[7; 1000]);
+    assert_eq!(log.write(&mut disk), Err(StorageError::Disk(full)));
+    // It was not lost, and goes in when there is room.
+    disk.capacity = None;
+    assert_eq!(upkeep(&mut log, &mut disk), [Outcome::SegmentReady]);
+    log.write(&mut disk).unwrap();
+    let work = log.begin_sync().unwrap().unwrap();
+    assert_eq!(run(&mut log, &mut disk, work), Ok(Outcome::Durable));
+    disk.lose_power(Survivors::Nothing);
+    assert_eq!(count_entries(&mut disk), 4);
+}
+
+#[test]
+fn a_segment_that_is_late_is_not_waited_for() {
+    let mut disk = FaultyDisk::new(1);
+    let mut log = start(&mut disk);
+    let late = log.begin_upkeep().unwrap().unwrap();
+    for _ in 0..10 {
+        log.append(1, 1, &[7; 1000]);
+        log.write(&mut disk).unwrap();
+    }
+    assert!(disk.contents()[1].1.len() as u64 > 2 * SEGMENT_BYTES);
+    assert_eq!(run(&mut log, &mut disk, late), Ok(Outcome::SegmentReady));
+    log.append(1, 1, &[7; 1000]);
+    log.write(&mut disk).unwrap();
+    assert_eq!(count_entries(&mut disk), 11);
+}
+
+#[test]
+fn a_snapshot_for_which_there_is_no_room_leaves_everything_as_it_was() {
+    let mut disk = FaultyDisk::new(1);
+    let mut log = start(&mut disk);
+    upkeep(&mut log, &mut disk);
+    log.append(1, 1, b"value");
+    log.write(&mut disk).unwrap();
+    let work = log.begin_sync().unwrap().unwrap();
+    assert_eq!(run(&mut log, &mut disk, work), Ok(Outcome::Durable));
+
+    let used: usize = disk.contents().iter().map(|(_, bytes)| bytes.len()).sum();
+    disk.capacity = Some(used as u64 + 1000);
+    let end = log.end();
+    let mut snapshot = log.begin_snapshot(&mut disk, 1, end).unwrap();
+    let error = log.append_snapshot(&mut disk, &mut snapshot, &[1; 2000]).unwrap_err();
+    assert!(matches!(error, StorageError::Disk(DiskError { cause: Cause::Full, .. })), "{error:?}");
+    log.abandon_snapshot(snapshot);
+    upkeep(&mut log, &mut disk);
+
+    // A small one goes in, if only its name could be written down.
+    disk.capacity = Some(used as u64 + 150);
+    let mut snapshot = log.begin_snapshot(&mut disk, 1, end).unwrap();
+    log.append_snapshot(&mut disk, &mut snapshot, b"state").unwrap();
+    log.commit_snapshot(&mut disk, snapshot).unwrap();
+    assert!(matches!(upkeep(&mut log, &mut disk)[0], Outcome::SnapshotRefused(1, _)));
+    assert!(log.open_snapshot(1).is_none());
+    assert_eq!(disk.contents().len(), 4, "manifest, a new one begun, two segments: {:?}", disk.contents());
+    assert_eq!(count_entries(&mut disk), 1);
+}
+
+#[test]
+fn a_sector_that_cannot_be_read_is_told_by_file() {
+    let mut disk = FaultyDisk::new(1);
+    start(&mut disk);
+    let mut told = Vec::new();
+    for operation in 1..20 {
+        disk.trouble.clear();
+        disk.trouble_in(operation, input_output_error());
+        if let Err(error) = open(&mut disk, options()).and_then(|opening| opening.replay(&mut disk, |_| {})) {
+            told.push(error.to_string());
+        }
+    }
+    assert!(told.contains(&"cannot read segment-0000000000: input/output error".to_owned()), "{told:#?}");
+    assert!(told.contains(&"cannot read manifest: input/output error".to_owned()), "{told:#?}");
+    assert!(told.iter().all(|told| told.starts_with("cannot ")), "{told:#?}");
+}

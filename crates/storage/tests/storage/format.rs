@@ -1,0 +1,51 @@
+//! The format, byte for byte. When one of these changes, so must the version, and old files are refused by it.
+
+use storage::{Log, open};
+
+use crate::support::disk::FaultyDisk;
+use crate::support::options;
+
+/// Sixteen bytes in a row; rows of zeros at the end are left out.
+fn hex(bytes: &[u8]) -> String {
+    let mut text = String::new();
+    let used = bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
+    for (row, at) in bytes[..used].chunks(16).zip((0..).step_by(16)) {
+        if row.iter().any(|byte| *byte != 0) {
+            let row: Vec<String> = row.iter().map(|byte| format!("{byte:02x}")).collect();
+            text += &format!("{at:04x}: {}\n", row.join(" "));
+        }
+    }
+    text
+}
+
+fn upkeep(log: &mut Log, disk: &mut FaultyDisk) {
+    while let Some(work) = log.begin_upkeep().unwrap() {
+        let result = work.run(disk);
+        log.finished(work, result).unwrap();
+    }
+}
+
+#[test]
+fn the_format_is_fixed() {
+    let mut disk = FaultyDisk::new(1);
+    let (mut log, _) = open(&mut disk, options()).unwrap().replay(&mut disk, |_| {}).unwrap();
+    log.append(7, 1, b"quorate");
+    log.append(8, 2, b"log");
+    log.write(&mut disk).unwrap();
+    let work = log.begin_sync().unwrap().unwrap();
+    let result = work.run(&mut disk);
+    log.finished(work, result).unwrap();
+    log.append(7, 3, b"");
+    log.write(&mut disk).unwrap();
+    // Up to here the log is durable.
+    let mut writer = log.begin_snapshot(&mut disk, 8, 60).unwrap();
+    log.append_snapshot(&mut disk, &mut writer, b"state").unwrap();
+    log.commit_snapshot(&mut disk, writer).unwrap();
+    upkeep(&mut log, &mut disk);
+
+    let mut found = String::new();
+    for (name, bytes) in disk.contents() {
+        found += &format!("{name}, {} bytes\n{}", bytes.len(), hex(&bytes));
+    }
+    assert_eq!(found, include_str!("format.txt"), "found:\n{found}");
+}

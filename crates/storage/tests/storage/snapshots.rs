@@ -1,0 +1,161 @@
+//! Snapshots bound the log.
+
+use storage::{Group, Log, Outcome, open};
+
+use crate::support::disk::{FaultyDisk, Survivors};
+use crate::support::options;
+
+fn start(disk: &mut FaultyDisk) -> Log {
+    open(disk, options()).unwrap().replay(disk, |_| {}).unwrap().0
+}
+
+fn upkeep(log: &mut Log, disk: &mut FaultyDisk) -> Vec<Outcome> {
+    let mut outcomes = Vec::new();
+    if log.wants_sync() {
+        let work = log.begin_sync().unwrap().unwrap();
+        let result = work.run(disk);
+        log.finished(work, result).unwrap();
+    }
+    while let Some(work) = log.begin_upkeep().unwrap() {
+        let result = work.run(disk);
+        outcomes.push(log.finished(work, result).unwrap());
+    }
+    outcomes
+}
+
+fn fill(log: &mut Log, disk: &mut FaultyDisk, group: Group) {
+    for _ in 0..8 {
+        log.append(group, 1, &[7; 1000]);
+        log.write(disk).unwrap();
+        let work = log.begin_sync().unwrap().unwrap();
+        let result = work.run(disk);
+        log.finished(work, result).unwrap();
+        upkeep(log, disk);
+    }
+}
+
+fn snapshot(log: &mut Log, disk: &mut FaultyDisk, group: Group, chunks: &[&[u8]]) -> Vec<Outcome> {
+    let end = log.end();
+    let mut writer = log.begin_snapshot(disk, group, end).unwrap();
+    for chunk in chunks {
+        log.append_snapshot(disk, &mut writer, chunk).unwrap();
+    }
+    log.commit_snapshot(disk, writer).unwrap();
+    upkeep(log, disk)
+}
+
+fn files(disk: &FaultyDisk) -> Vec<String> {
+    disk.contents().into_iter().map(|(name, _)| name).collect()
+}
+
+#[test]
+fn segments_go_when_every_group_has_a_snapshot_above_them() {
+    let mut disk = FaultyDisk::new(1);
+    let mut log = start(&mut disk);
+    log.append(2, 1, b"early");
+    fill(&mut log, &mut disk, 1);
+    assert_eq!(log.segment_numbers(), 0..4);
+    snapshot(&mut log, &mut disk, 1, &[b"state of 1"]);
+    // Group 2 has one entry, at the very beginning.
+    assert_eq!(log.segment_numbers(), 0..4);
+    assert_eq!(log.oldest(), Some((2, 32)));
+    snapshot(&mut log, &mut disk, 2, &[b"state of 2"]);
+    assert_eq!(log.segment_numbers(), 2..4);
+    assert_eq!(log.oldest(), None);
+    // Group 2 stays silent and holds nothing back.
+    fill(&mut log, &mut disk, 1);
+    snapshot(&mut log, &mut disk, 1, &[b"later state of 1"]);
+    assert_eq!(log.oldest(), None);
+    let numbers = log.segment_numbers();
+    assert_eq!(numbers.end - numbers.start, 2, "one in use, one made in advance");
+    assert_eq!(
+        files(&disk),
+        [
+            "manifest",
+            &format!("segment-{:010}", numbers.start),
+            &format!("segment-{:010}", numbers.start + 1),
+            "snapshot-00001-0000000002",
+            "snapshot-00002-0000000001",
+        ]
+    );
+}
+
+#[test]
+fn a_snapshot_is_read_back_in_its_chunks_at_a_start_and_while_the_log_runs() {
+    let mut disk = FaultyDisk::new(1);
+    let mut log = start(&mut disk);
+    log.append(1, 1, b"value");
+    // The entries that it stands for have not been synced; the snapshot waits for that.
+    log.write(&mut disk).unwrap();
+    let position = log.end();
+    let outcomes = snapshot(&mut log, &mut disk, 1, &[b"first", b"", b"third"]);
+    assert!(outcomes.contains(&Outcome::SnapshotTaken(1, position)), "{outcomes:?}");
+    assert!(log.durable() >= position);
+
+    disk.lose_power(Survivors::Nothing);
+    let opening = open(&mut disk, options()).unwrap();
+    let mut reader = opening.snapshot(1).unwrap();
+    assert_eq!((reader.group(), reader.position(), reader.chunks()), (1, position, 3));
+    let (mut chunks, mut chunk) = (Vec::new(), Vec::new());
+    while reader.read(&mut disk, &mut chunk).unwrap() {
+        chunks.push(chunk.clone());
+    }
+    assert_eq!(chunks, [&b"first"[..], b"", b"third"]);
+    assert!(!reader.read(&mut disk, &mut chunk).unwrap());
+    assert!(opening.snapshot(2).is_none());
+    let (_, replayed) = opening.replay(&mut disk, |entry| panic!("{entry:?}")).unwrap();
+    assert_eq!(replayed.entries, 0);
+}
+
+#[test]
+fn a_snapshot_that_is_being_read_stays_though_a_newer_one_takes_its_place() {
+    let mut disk = FaultyDisk::new(1);
+    let mut log = start(&mut disk);
+    snapshot(&mut log, &mut disk, 1, &[b"old"]);
+    let mut reader = log.open_snapshot(1).unwrap();
+    snapshot(&mut log, &mut disk, 1, &[b"new"]);
+    let mut chunk = Vec::new();
+    assert!(reader.read(&mut disk, &mut chunk).unwrap());
+    assert_eq!(chunk, b"old");
+    log.close_snapshot(reader);
+    upkeep(&mut log, &mut disk);
+    let snapshots: Vec<_> = files(&disk).into_iter().filter(|file| file.starts_with("snapshot")).collect();
+    assert_eq!(snapshots, ["snapshot-00001-0000000001"]);
+}
+
+#[test]
+fn an_unfinished_snapshot_is_removed_at_the_next_start() {
+    let mut disk = FaultyDisk::new(1);
+    let mut log = start(&mut disk);
+    let mut writer = log.begin_snapshot(&mut disk, 1, 0).unwrap();
+    log.append_snapshot(&mut disk, &mut writer, b"begun").unwrap();
+    assert!(files(&disk).contains(&"snapshot-00001-0000000000".to_owned()));
+    let opening = open(&mut disk, options()).unwrap();
+    assert!(opening.snapshots().is_empty());
+    opening.replay(&mut disk, |_| {}).unwrap();
+    assert_eq!(files(&disk), ["manifest", "segment-0000000000"]);
+}
+
+#[test]
+fn files_of_others_are_left_alone() {
+    let mut disk = FaultyDisk::new(1);
+    disk.put("quorate.pid", b"7\n");
+    disk.put("segment-of-somebody", b"else");
+    start(&mut disk);
+    assert_eq!(files(&disk), ["manifest", "quorate.pid", "segment-0000000000", "segment-of-somebody"]);
+}
+
+#[test]
+fn a_group_that_was_forgotten_begins_anew_under_its_old_number() {
+    let mut disk = FaultyDisk::new(1);
+    let mut log = start(&mut disk);
+    log.append(1, 1, b"old");
+    log.forget(1);
+    log.append(1, 2, b"new");
+    log.write(&mut disk).unwrap();
+    upkeep(&mut log, &mut disk);
+    disk.lose_power(Survivors::Nothing);
+    let mut kinds = Vec::new();
+    open(&mut disk, options()).unwrap().replay(&mut disk, |entry| kinds.push(entry.kind)).unwrap();
+    assert_eq!(kinds, [2]);
+}

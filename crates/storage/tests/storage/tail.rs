@@ -1,0 +1,192 @@
+//! What a crash leaves at the end, told from damage.
+
+use storage::{Cause, Log, Position, StorageError, Torn, Verb, open};
+
+use crate::support::disk::{FaultyDisk, Survivors, Trouble};
+use crate::support::{flip_bit, options, zero_sector};
+
+const SEGMENT: &str = "segment-0000000000";
+
+/// Where a batch of one entry of so many bytes ends when it begins at `offset`.
+fn after(offset: u64, bytes: u64) -> u64 {
+    offset + (32 + 8 + bytes.next_multiple_of(8)).next_multiple_of(32)
+}
+
+/// What a start finds: the kinds of the entries, the end, and what was cut.
+fn start(disk: &mut FaultyDisk) -> Result<(Log, Vec<u16>, Option<Torn>), StorageError> {
+    let mut kinds = Vec::new();
+    let (log, replayed) = open(disk, options())?.replay(disk, |entry| kinds.push(entry.kind))?;
+    Ok((log, kinds, replayed.torn))
+}
+
+fn write(log: &mut Log, disk: &mut FaultyDisk, kind: u16, bytes: usize) -> Position {
+    let position = log.append(1, kind, &vec![kind as u8; bytes]);
+    log.write(disk).unwrap();
+    position
+}
+
+fn sync(log: &mut Log, disk: &mut FaultyDisk) {
+    let work = log.begin_sync().unwrap().unwrap();
+    let result = work.run(disk);
+    log.finished(work, result).unwrap();
+}
+
+fn upkeep(log: &mut Log, disk: &mut FaultyDisk) {
+    while let Some(work) = log.begin_upkeep().unwrap() {
+        let result = work.run(disk);
+        log.finished(work, result).unwrap();
+    }
+}
+
+/// A log with a durable batch 1, and batches 2 (so long that 3 begins a sector) and 3 (of 10) written behind it, that a crash lets live.
+fn crashed(sync_second: bool) -> FaultyDisk {
+    let mut disk = FaultyDisk::new(1);
+    let (mut log, ..) = start(&mut disk).unwrap();
+    write(&mut log, &mut disk, 1, 10);
+    sync(&mut log, &mut disk);
+    write(&mut log, &mut disk, 2, LONG as usize);
+    if sync_second {
+        sync(&mut log, &mut disk);
+    }
+    write(&mut log, &mut disk, 3, 10);
+    disk.lose_power(Survivors::Everything);
+    disk
+}
+
+const SECOND: u64 = 512 + 64;
+const LONG: u64 = 1432;
+
+#[test]
+fn what_lived_is_kept_though_nobody_was_told_that_it_is_durable() {
+    let (log, kinds, torn) = start(&mut crashed(false)).unwrap();
+    assert_eq!((kinds, torn), (vec![1, 2, 3], None));
+    assert_eq!(log.durable(), log.end());
+}
+
+#[test]
+fn a_batch_that_lacks_a_sector_is_cut_and_the_ones_behind_it_with_it() {
+    let mut disk = crashed(false);
+    disk.tamper(SEGMENT, |bytes| zero_sector(bytes, 1024));
+    let (mut log, kinds, torn) = start(&mut disk).unwrap();
+    assert_eq!(kinds, [1]);
+    let torn = torn.unwrap();
+    assert_eq!((torn.file.as_str(), torn.offset, torn.position), (SEGMENT, SECOND, 64));
+
+    // A new batch of just the length of the cut one: the one behind it must not come back.
+    write(&mut log, &mut disk, 4, LONG as usize);
+    disk.lose_power(Survivors::Everything);
+    assert_eq!(start(&mut disk).unwrap().1, [1, 4]);
+}
+
+#[test]
+fn a_tail_is_cleared_on_the_disk_though_an_earlier_start_cleared_it_in_memory_only() {
+    let mut disk = crashed(false);
+    disk.tamper(SEGMENT, |bytes| zero_sector(bytes, 1024));
+    // The first start clears the tail, and its sync fails. The second one reads zeros there.
+    let failed = Trouble::Fail(Cause::Failed("input/output error".to_owned()));
+    let mut tries = 1..;
+    let error = loop {
+        let mut again = disk.clone();
+        again.trouble_in(tries.next().unwrap(), failed.clone());
+        match start(&mut again) {
+            Err(StorageError::Disk(error)) if error.verb == Verb::Sync && error.file == SEGMENT => {
+                disk = again;
+                break error;
+            }
+            Err(_) => {}
+            Ok(_) => panic!("no sync of the segment"),
+        }
+    };
+    assert_eq!(error.to_string(), format!("cannot sync {SEGMENT}: input/output error"));
+    let (mut log, kinds, _) = start(&mut disk).unwrap();
+    assert_eq!(kinds, [1]);
+    write(&mut log, &mut disk, 4, LONG as usize);
+    sync(&mut log, &mut disk);
+    disk.lose_power(Survivors::Nothing);
+    assert_eq!(start(&mut disk).unwrap().1, [1, 4]);
+}
+
+#[test]
+fn a_batch_of_which_nothing_came_to_the_disk_is_cut_too() {
+    let mut disk = crashed(false);
+    disk.tamper(SEGMENT, |bytes| bytes[SECOND as usize..after(SECOND, LONG) as usize].fill(0));
+    let (_, kinds, torn) = start(&mut disk).unwrap();
+    assert_eq!((kinds, torn.unwrap().bytes > 0), (vec![1], true));
+}
+
+#[test]
+fn the_same_is_damage_when_a_batch_behind_it_knows_that_it_was_durable() {
+    for sector in [SECOND as usize, 1024] {
+        let mut disk = crashed(true);
+        disk.tamper(SEGMENT, |bytes| bytes[sector..sector / 512 * 512 + 512].fill(0));
+        let told = start(&mut disk).unwrap_err().to_string();
+        let third = after(SECOND, LONG);
+        assert_eq!(
+            told,
+            format!(
+                "{SEGMENT} is damaged at byte {SECOND}: the log ends here, at position 64, and the batch at byte \
+                 {third} of {SEGMENT} says that it was durable up to {}",
+                third - 512
+            )
+        );
+    }
+}
+
+#[test]
+fn a_changed_bit_in_the_very_last_batch_is_damage_and_no_torn_tail() {
+    let third = after(SECOND, LONG);
+    for bit in third * 8..(third + 32 + 8 + 10) * 8 {
+        let mut disk = crashed(false);
+        disk.tamper(SEGMENT, |bytes| flip_bit(bytes, bit as usize));
+        let StorageError::Damaged { file, offset, .. } = start(&mut disk).unwrap_err() else { panic!("{bit}") };
+        assert_eq!((file.as_str(), offset), (SEGMENT, third), "bit {bit}");
+    }
+}
+
+#[test]
+fn a_silent_log_is_told_from_a_torn_one_once_it_was_noted() {
+    for noted in [false, true] {
+        let mut disk = FaultyDisk::new(1);
+        let (mut log, ..) = start(&mut disk).unwrap();
+        upkeep(&mut log, &mut disk);
+        write(&mut log, &mut disk, 1, 10);
+        sync(&mut log, &mut disk);
+        if noted {
+            log.note_durable();
+        }
+        upkeep(&mut log, &mut disk);
+        disk.lose_power(Survivors::Nothing);
+        disk.tamper(SEGMENT, |bytes| zero_sector(bytes, 512));
+        match start(&mut disk) {
+            // Nothing on the disk knows of the batch any more. The one case that is left; see the page of `tail`.
+            Ok((_, kinds, _)) => assert!(!noted && kinds.is_empty()),
+            Err(error) => {
+                assert!(noted);
+                assert!(error.to_string().contains("manifest says that it was durable up to 64"), "{error}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_value_that_looks_like_a_batch_is_a_value() {
+    let mut disk = FaultyDisk::new(1);
+    let (mut log, ..) = start(&mut disk).unwrap();
+    // What a client could know: the very bytes of a batch of another node's log.
+    let mut other = FaultyDisk::new(1);
+    let mut identity = options().identity;
+    identity.log += 1;
+    let opening = open(&mut other, storage::Options { identity, ..options() }).unwrap();
+    let (mut foreign, _) = opening.replay(&mut other, |_| {}).unwrap();
+    foreign.append(1, 9, b"planted");
+    foreign.write(&mut other).unwrap();
+    let bytes = other.contents()[1].1[512..576].to_vec();
+
+    log.append(1, 2, &bytes);
+    log.write(&mut disk).unwrap();
+    disk.lose_power(Survivors::Everything);
+    disk.tamper(SEGMENT, |bytes| bytes[512..544].fill(0));
+    // The batch's header is gone: what remains is cut, whatever it looks like.
+    let (log, kinds, torn) = start(&mut disk).unwrap();
+    assert_eq!((kinds, torn.is_some(), log.end()), (vec![], true, 0));
+}
