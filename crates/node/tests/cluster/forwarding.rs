@@ -188,9 +188,6 @@ fn a_client_that_leaves_takes_its_pending_requests_with_it() {
     assert_eq!(cluster.arrived(second), None);
     assert_eq!(cluster.ask(second, "GET k"), "\"1\"", "what was asked still happens");
 }
-    assert_eq!(cluster.arrived(second), None);
-    assert_eq!(cluster.ask(second, "GET k"), "\"1\"", "what was asked still happens");
-}
 
 /// A node that starts again numbers its requests from the beginning: what its former self asked, and the leader
 /// answers only now, must not be taken for the answer to a new request of the same number.

@@ -185,3 +185,29 @@ fn protocols_live_side_by_side() {
         }
     }
 }
+
+#[test]
+fn clients_of_all_nodes_fight_for_one_key_and_all_get_through() {
+    for nodes in [3, 5] {
+        each_protocol(nodes, |cluster| {
+            let clients: Vec<_> = (0..2 * nodes).map(|number| cluster.client(1 + number % nodes)).collect();
+            let took = cluster.time(|cluster| {
+                for round in 0..50 {
+                    for (number, client) in clients.iter().enumerate() {
+                        let request = match (number + round) % 4 {
+                            0 => "DEL r:a".to_string(),
+                            1 => "GET r:a".to_string(),
+                            _ => format!("SET r:a {number}-{round}"),
+                        };
+                        cluster.send(*client, &request);
+                    }
+                    for client in &clients {
+                        let reply = cluster.reply(*client);
+                        assert!(!reply.starts_with('-'), "{reply}");
+                    }
+                }
+            });
+            assert!(took < 10_000, "{took} ms");
+        });
+    }
+}
