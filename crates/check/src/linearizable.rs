@@ -132,7 +132,8 @@ pub(crate) fn check_key(history: &History, operations: &[Operation], budget: &mu
 
 /// Checks the operations of one key that holds anything at the beginning.
 pub(crate) fn check_from_any(history: &History, operations: &[Operation], budget: &mut Budget) -> Found {
-    for initial in initial_states(history, operations) {
+    let Some(initial) = initial_states(history, operations) else { return Found::Nothing };
+    for initial in initial {
         match check_from(history, operations, initial, budget) {
             Found::Impossible => {}
             found => return found,

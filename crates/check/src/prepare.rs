@@ -17,6 +17,8 @@
 //! 5. **Unknown operations that do the same are interchangeable**, so they form a class: of those that a
 //!    linearization uses, let it be the ones that started first.
 
+use std::collections::BTreeSet;
+
 use crate::history::{History, Operation, Outcome};
 use crate::model::{ABSENT, Model, State, Step};
 
@@ -39,11 +41,16 @@ pub(crate) struct Class {
 /// What a key holds before the first of the operations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Initial {
-    /// A state that [`initial_states`] told of, or absence.
+    /// A state that occurs in the operations, or absence.
     State(State),
+    /// An integer.
+    Integer(i64),
     /// A value that occurs nowhere.
     Other,
 }
+
+/// More initial states than these are not tried.
+const INITIAL_STATES_MAX: usize = 256;
 
 /// A key's operations, ready to be searched.
 pub(crate) struct Prepared {
@@ -94,6 +101,7 @@ pub(crate) fn prepare(
     let (mut model, mut items) = compile(history, operations);
     let initial = match initial {
         Initial::State(state) => state,
+        Initial::Integer(integer) => model.state_of(integer),
         Initial::Other => model.other_state(),
     };
     let has_sums = items.iter().any(|item| matches!(item.step, Step::MayAdd(_)));
@@ -138,25 +146,57 @@ pub(crate) fn prepare(
 }
 
 /// The initial states that need to be tried where any is allowed: if the operations are possible from some state,
-/// then from one of these.
+/// then from one of these. `None` if there are too many.
 ///
-/// Take a linearization, and let it begin right before its first closed operation; the unknown ones before are not
-/// needed then. Before the first closed operation that writes there are observations only. If one of them, or that
-/// write, observes a state, then that is the initial one (or one of the two, for an increment of nothing). Otherwise
-/// absence will do, or a value that is different from all others. Whatever comes before all other writes starts before the first of them ends.
-pub(crate) fn initial_states(history: &History, operations: &[Operation]) -> Vec<Initial> {
-    let (_, items) = compile(history, operations);
+/// Take a linearization whose unknown operations stand right before closed ones that need them (see `search`), and
+/// in it the first closed operation that does not merely find that the state is not a certain one. If it needs one
+/// state (an increment of nothing: one of two), then the initial state is that one, or unknown operations lead from
+/// the initial state to it. If it does not, or if an unconditional unknown write stands before it, then a value that
+/// is different from all others will do. That operation comes before all writes, so it starts before the first of
+/// them ends.
+pub(crate) fn initial_states(history: &History, operations: &[Operation]) -> Option<Vec<Initial>> {
+    let (mut model, items) = compile(history, operations);
+    let occurring = model.states();
     let writes = items.iter().filter(|item| !item.step.is_observation());
     let first_end = writes.filter_map(|item| item.end).min().unwrap_or(u64::MAX);
     let early = items.iter().filter(|item| item.end.is_some() && item.start <= first_end);
-    let observed = early.filter_map(|item| match item.step {
+    let needed = early.filter_map(|item| match item.step {
         Step::Add { from, .. } => Some(from),
         step => step.observes(),
     });
-    let mut states: Vec<State> = observed.chain([ABSENT]).collect();
-    states.sort_unstable();
-    states.dedup();
-    states.into_iter().map(Initial::State).chain([Initial::Other]).collect()
+    let mut open: Vec<Step> = items.iter().filter(|item| item.end.is_none()).map(|item| item.step).collect();
+    let most = open.len();
+    open.sort_unstable();
+    open.dedup();
+    // Backwards over unknown operations, at most as often as there are any.
+    let mut states: BTreeSet<State> = needed.chain([ABSENT]).collect();
+    let mut newest: Vec<State> = states.iter().copied().collect();
+    for _ in 0..most {
+        let mut before = Vec::new();
+        for (state, step) in newest.iter().flat_map(|state| open.iter().map(|step| (*state, *step))) {
+            match step {
+                Step::MayReplace { from, to } if to == state => before.push(from),
+                Step::MayAdd(delta) if state != ABSENT => {
+                    let integer = model.integer(state).and_then(|integer| integer.checked_sub(delta));
+                    before.extend(integer.map(|integer| model.state_of(integer)));
+                }
+                _ => {}
+            }
+        }
+        before.retain(|state| states.insert(*state));
+        if before.is_empty() {
+            break;
+        }
+        if states.len() > INITIAL_STATES_MAX {
+            return None;
+        }
+        newest = before;
+    }
+    let initial = states.into_iter().map(|state| match model.integer(state) {
+        Some(integer) if state as usize >= occurring => Initial::Integer(integer),
+        _ => Initial::State(state),
+    });
+    Some(initial.chain([Initial::Other]).collect())
 }
 
 fn compile(history: &History, operations: &[Operation]) -> (Model, Vec<Item>) {

@@ -10,7 +10,7 @@
 //! 3. **Forget answers**, one operation after the other: its outcome is made unknown. A write is never simply left
 //!    out, for a read of its value would then be impossible for no reason.
 
-use crate::history::{History, Key, Operation, OperationId, Outcome};
+use crate::history::{Answer, History, Key, Operation, OperationId, Outcome, Value};
 use crate::linearizable::{check_from_any, check_key};
 use crate::search::{Budget, Found};
 
@@ -68,7 +68,7 @@ pub(crate) fn narrow(
     let observed: Vec<_> = window.iter().filter_map(|index| observed(&operations[*index])).collect();
     let is_origin = |index: usize| {
         let operation = &operations[index];
-        operation.outcome != Outcome::Failed
+        !matches!(operation.outcome, Outcome::Failed | Outcome::Ok(Answer::Applied(false)))
             && operation.start <= narrowing.until
             && operation.action.stores().is_some_and(|value| observed.contains(&value))
     };
@@ -85,9 +85,9 @@ pub(crate) fn narrow(
 }
 
 /// The value that an operation was answered.
-fn observed(operation: &Operation) -> Option<crate::Value> {
+fn observed(operation: &Operation) -> Option<Value> {
     match operation.outcome {
-        Outcome::Ok(crate::Answer::Value(value)) => value,
+        Outcome::Ok(Answer::Value(value)) => value,
         _ => None,
     }
 }
@@ -213,5 +213,37 @@ impl Narrowing<'_> {
         let spent = given - attempt.steps;
         budget.steps -= spent;
         found == Found::Impossible
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::history::Action;
+    use crate::{Verdict, linearizable};
+
+    #[test]
+    fn a_window_has_what_contradicts_itself_and_tells_where_its_values_came_from() {
+        let mut history = History::new();
+        let (key, one, two) = (history.key(b"k"), history.value(b"1"), history.value(b"2"));
+        let mut ids = Vec::new();
+        let mut add = |action, start, outcome| {
+            let id = history.begin(7, key, action, start);
+            history.end(id, start + 5, outcome);
+            ids.push(id);
+        };
+        let read = |value| Outcome::Ok(Answer::Value(Some(value)));
+        add(Action::Set(one), 0, Outcome::Ok(Answer::Done));
+        add(Action::SetIfAbsent(one), 10, Outcome::Ok(Answer::Applied(false)));
+        add(Action::Get, 20, read(one));
+        add(Action::Set(two), 30, Outcome::Ok(Answer::Done));
+        add(Action::Set(one), 40, Outcome::Failed);
+        add(Action::Get, 50, read(one));
+        add(Action::Get, 60, read(two));
+        let Verdict::Violation(window) = linearizable(&history) else { panic!("it is impossible") };
+        assert_eq!(window.operations, [ids[3], ids[5]]);
+        assert_eq!(window.culprit, ids[5]);
+        assert_eq!(window.origins, [ids[0]], "what was not applied, or refused, brought nothing about");
+        assert!(window.is_from_any);
     }
 }

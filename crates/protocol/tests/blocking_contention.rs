@@ -1,12 +1,12 @@
 //! The study's load on `blocking`: closed-loop clients on ten keys. With backoff every operation ends in success; with
 //! `retry = none`, as in the study, the more fail the more clients there are.
 //!
-//! Time is simulated: a letter takes 50 to 150 microseconds, steps take none. So the figures that are printed say how
+//! Time is simulated: a letter takes 50 to 150 microseconds and none overtakes another one between the same nodes, as
+//! on a connection; steps take no time. So the figures that are printed say how
 //! many rounds and waits operations need, not how fast a machine is.
 
 mod blocking_world;
 #[path = "schedules/random.rs"]
-#[allow(unreachable_pub, reason = "a module of several test programs")]
 mod random;
 
 use blocking_world::{Consequences, Letter, World};
@@ -29,10 +29,14 @@ struct Load {
     events: BTreeMap<(u64, u64), Event>,
     scheduled: u64,
     ticks: BTreeSet<(NodeId, u64)>,
+    /// When the last letter between two nodes arrives.
+    arrivals: BTreeMap<(NodeId, NodeId), u64>,
     /// Operations that each client has still to ask.
     left: Vec<u64>,
     asked_us: BTreeMap<u64, u64>,
     gets_percent: u64,
+    /// So many nodes die when the group has begun, and nobody is told.
+    dead: NodeId,
     latencies_us: Vec<u64>,
     refused: u64,
 }
@@ -46,7 +50,7 @@ struct Figures {
 }
 
 impl Load {
-    fn new(nodes: NodeId, retry: Retry, clients: usize, gets_percent: u64) -> Load {
+    fn new(nodes: NodeId, dead: NodeId, retry: Retry, clients: usize, gets_percent: u64) -> Load {
         const OPERATIONS: u64 = 100;
         let options = Options { retry, planted: Default::default() };
         let mut load = Load {
@@ -55,9 +59,11 @@ impl Load {
             events: BTreeMap::new(),
             scheduled: 0,
             ticks: BTreeSet::new(),
+            arrivals: BTreeMap::new(),
             left: vec![OPERATIONS; clients],
             asked_us: BTreeMap::new(),
             gets_percent,
+            dead,
             latencies_us: Vec::new(),
             refused: 0,
         };
@@ -78,6 +84,9 @@ impl Load {
         while let Some(((at_us, _), event)) = self.events.pop_first() {
             self.world.time_us = at_us;
             let answered = self.latencies_us.len();
+            if answered == 0 && at_us >= begins_us {
+                (1..=self.dead).for_each(|id| self.world.crash(id));
+            }
             match event {
                 Event::Arrive(letter) => {
                     let consequences = self.world.deliver(&letter);
@@ -115,8 +124,8 @@ impl Load {
     }
 
     fn ask(&mut self, client: u64) {
-        let nodes = self.world.members().count() as u64;
-        let node = (client % nodes) as NodeId + 1;
+        let alive = self.world.alive();
+        let node = alive[client as usize % alive.len()];
         let (key, value) = (format!("k{}", self.random.below(10)), format!("c{client}"));
         let key = key.as_bytes();
         let command = match self.random.percent(self.gets_percent) {
@@ -157,7 +166,10 @@ impl Load {
             }
         }
         for letter in consequences.letters {
-            let in_us = 50 + self.random.below(100);
+            let soonest_us = self.world.time_us + 50 + self.random.below(100);
+            let last_us = self.arrivals.entry((letter.from, letter.to)).or_default();
+            *last_us = soonest_us.max(*last_us);
+            let in_us = *last_us - self.world.time_us;
             self.schedule(in_us, Event::Arrive(letter));
         }
         if let Some(wakeup_us) = self.world.wakeup_us(id) {
@@ -171,12 +183,12 @@ impl Load {
 
 #[test]
 fn with_backoff_every_operation_ends_in_success() {
-    for nodes in [1, 3, 5] {
+    for (nodes, dead) in [(1, 0), (3, 0), (5, 0), (3, 1), (5, 2)] {
         for gets_percent in [90, 10] {
-            let figures = Load::new(nodes, Retry::Backoff, 32, gets_percent).run();
+            let figures = Load::new(nodes, dead, Retry::Backoff, 32, gets_percent).run();
             let Figures { succeeded, refused, per_second, median_us, slowest_us } = figures;
             println!(
-                "{nodes} replicas, 32 clients, {gets_percent} % GET: {per_second}/s, median {median_us} us, \
+                "{nodes} replicas, {dead} dead, 32 clients, {gets_percent} % GET: {per_second}/s, median {median_us} us, \
                  slowest {slowest_us} us"
             );
             assert_eq!((succeeded, refused), (3200, 0));
@@ -189,9 +201,13 @@ fn with_backoff_every_operation_ends_in_success() {
 fn without_retry_the_more_clients_there_are_the_more_operations_fail() {
     for nodes in [3, 5] {
         let failed = |clients: usize| {
-            let figures = Load::new(nodes, Retry::None, clients, 90).run();
+            let figures = Load::new(nodes, 0, Retry::None, clients, 90).run();
             assert_eq!(figures.succeeded as u64 + figures.refused, 100 * clients as u64);
-            println!("{nodes} replicas, {clients} clients: {} of {} operations fail", figures.refused, 100 * clients);
+            println!(
+                "{nodes} replicas, {clients} clients: {} of {} operations fail",
+                figures.refused,
+                100 * clients
+            );
             figures.refused as f64 / clients as f64
         };
         let (alone, few, many) = (failed(1), failed(4), failed(32));

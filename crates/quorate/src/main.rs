@@ -6,6 +6,7 @@
 
 mod check;
 mod cluster;
+mod sim;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -22,7 +23,8 @@ Examples:
   redis-cli -p 7000 set hello world              talk to the first of them
   quorate server --config data/node-1/quorate.toml   start one node again
   quorate bench --addr 127.0.0.1:7000            measure it
-  quorate check history.jsonl                    is this history linearizable?";
+  quorate check history.jsonl                    is this history linearizable?
+  quorate sim --minutes 10                       look for faults in a simulated world";
 
 /// A replicated key-value store that speaks the Redis protocol.
 #[derive(Parser)]
@@ -42,6 +44,8 @@ enum Command {
     Bench(lab::load::BenchArgs),
     /// Check whether recorded histories are linearizable
     Check(check::CheckArgs),
+    /// Run whole clusters in a simulated world and check what clients were told
+    Sim(sim::SimArgs),
 }
 
 const SERVER_EXAMPLES: &str = "\
@@ -71,6 +75,7 @@ fn main() -> ExitCode {
         Command::Server(args) => ("server", serve(&args)),
         Command::Bench(args) => return lab::load::bench(args),
         Command::Check(args) => return check::run(&args),
+        Command::Sim(args) => return sim::run(&args),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

@@ -13,8 +13,8 @@ use rustix::fs::{FallocateFlags, fallocate};
 use storage::work::Lane;
 use storage::{Cause, Disk, DiskError, Verb, Work};
 
-/// A new file is filled with zeros in pieces of this length, each synced before the next: so that the syncs that
-/// commands wait for never queue behind 64 MiB of zeros.
+/// A new file is filled with zeros in pieces of this length, each synced before the next: so that the syncs
+/// that commands wait for never queue behind 64 MiB of zeros.
 const FILL_BYTES: usize = 1 << 20;
 
 /// The files of one folder. Clones share their open files, so that each thread may have one.
@@ -63,7 +63,8 @@ impl FolderDisk {
     }
 
     fn make(&self, name: &str, bytes: u64) -> io::Result<()> {
-        let file = OpenOptions::new().read(true).write(true).create(true).truncate(true).open(self.path(name))?;
+        let file =
+            OpenOptions::new().read(true).write(true).create(true).truncate(true).open(self.path(name))?;
         if bytes > 0 {
             match fallocate(&file, FallocateFlags::empty(), 0, bytes) {
                 // Not every file system can; then the zeros take the space, one after the other.
@@ -166,7 +167,8 @@ impl Disk for FolderDisk {
     }
 }
 
-/// Runs the log's work beside the loop: a thread for syncs, and one for upkeep, so that no sync waits for upkeep.
+/// Runs the log's work beside the loop: a thread for syncs, and one for upkeep, so that no sync waits for
+/// upkeep.
 #[derive(Debug)]
 pub struct WorkThreads {
     lanes: Option<[Sender<Work>; 2]>,
@@ -237,7 +239,10 @@ mod tests {
     }
 
     fn options() -> Options {
-        Options { segment_bytes: 64 << 10, ..Options::new(Identity { cluster: 1, node: 1, worker: 0, log: 7 }) }
+        Options {
+            segment_bytes: 64 << 10,
+            ..Options::new(Identity { cluster: 1, node: 1, worker: 0, log: 7 })
+        }
     }
 
     /// Opens the log and gives what it tells.
@@ -302,6 +307,19 @@ mod tests {
         let error = disk.create("file", 1 << 60).unwrap_err();
         assert_eq!(error.verb, Verb::Create);
         assert!(disk.list().unwrap().contains(&"file".to_owned()));
+        fs::remove_dir_all(&path).unwrap();
+    }
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn a_full_disk_is_told_as_such() {
+        let path = empty_folder("full");
+        let mut disk = FolderDisk::open(&path).unwrap();
+        // The system's own file that is always full.
+        std::os::unix::fs::symlink("/dev/full", path.join("segment")).unwrap();
+        let error = disk.write("segment", 0, b"bytes").unwrap_err();
+        assert_eq!(error.to_string(), "cannot write segment: the disk is full");
+        assert!(error.is_only_full());
         fs::remove_dir_all(&path).unwrap();
     }
 

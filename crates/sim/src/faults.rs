@@ -47,14 +47,26 @@ impl Cut {
     }
 }
 
+/// Where a process dies within a turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Within {
+    /// Only these peers get what the turn sent.
+    pub(crate) peers: Mask,
+    /// So do the clients.
+    pub(crate) clients: bool,
+    /// It is the turn that sends something for the so manieth time after the node took a request: in the middle
+    /// of what the request has set off. `None`: whichever turn is next.
+    pub(crate) after_request: Option<u8>,
+}
+
 /// One thing that goes wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// Processes die and lose their memory; later they start again.
     Crash {
         nodes: Mask,
-        /// It happens within a turn: only these peers, and clients only if so said, get what that turn sent.
-        within_turn: Option<(Mask, bool)>,
+        /// It happens within a turn.
+        within_turn: Option<Within>,
         down_us: u64,
         /// Peers and clients learn of it at once, as of a process that died; else as of a machine without power.
         noticed: bool,
@@ -65,6 +77,8 @@ pub(crate) enum Kind {
     SlowNode { node: Place, turn_us: u64, us: u64 },
     /// Nodes do not hear each other, again and again. Noticed after so long, or not at all.
     Partition { cut: Cut, noticed_us: Option<u64>, us: u64, times: u16 },
+    /// Two parts do not hear each other; one node dies, and when it is back it is in the other part.
+    Defection { mask: Mask, node: Place, after_us: u64, down_us: u64, us: u64 },
     /// What goes over a link takes longer.
     SlowLink { one: Place, other: Place, delay_us: u64, us: u64 },
     /// A connection breaks.
@@ -99,6 +113,8 @@ pub enum Class {
     BridgePartition,
     /// Each node hears two others.
     RingPartition,
+    /// Nodes that died on one side of a partition and came back on the other.
+    Defection,
     /// Links with long delays.
     SlowLink,
     /// Connections that broke.
@@ -127,7 +143,7 @@ pub enum Class {
 
 impl Class {
     /// Every class.
-    pub const ALL: [Class; 22] = [
+    pub const ALL: [Class; 23] = [
         Class::Crash,
         Class::CrashWithinTurn,
         Class::CrashSpared,
@@ -138,6 +154,7 @@ impl Class {
         Class::OneWayPartition,
         Class::BridgePartition,
         Class::RingPartition,
+        Class::Defection,
         Class::SlowLink,
         Class::BrokenConnection,
         Class::Storm,
@@ -177,6 +194,7 @@ impl Class {
             Class::OneWayPartition => "one-way-partition",
             Class::BridgePartition => "bridge-partition",
             Class::RingPartition => "ring-partition",
+            Class::Defection => "defection",
             Class::SlowLink => "slow-link",
             Class::BrokenConnection => "broken-connection",
             Class::Storm => "storm",
@@ -231,6 +249,7 @@ impl Kind {
             Kind::Partition { cut: Cut::OneWay(_), .. } => Class::OneWayPartition,
             Kind::Partition { cut: Cut::Bridge(..), .. } => Class::BridgePartition,
             Kind::Partition { cut: Cut::Ring, .. } => Class::RingPartition,
+            Kind::Defection { .. } => Class::Defection,
             Kind::SlowLink { .. } => Class::SlowLink,
             Kind::BrokenConnection { .. } => Class::BrokenConnection,
             Kind::Storm { .. } => Class::Storm,
@@ -252,13 +271,14 @@ impl Draw<'_> {
     /// everything always happens at once finds less.
     pub(crate) fn faults(&mut self) -> Vec<Fault> {
         type One = fn(&mut Draw<'_>) -> Kind;
-        const DRAWS: [One; 10] = [
+        const DRAWS: [One; 11] = [
             |draw| draw.crash(),
             |draw| draw.crash_of_several(),
             |draw| draw.pause(),
             |draw| draw.slow_node(),
             |draw| draw.partition(),
             |draw| draw.isolation(),
+            |draw| draw.defection(),
             |draw| draw.slow_link(),
             |draw| draw.broken_connection(),
             |draw| draw.storm(),
@@ -309,8 +329,12 @@ impl Draw<'_> {
     }
 
     fn crash_of(&mut self, nodes: Mask) -> Kind {
-        let within = self.random.percent(50);
-        let sent = (self.random.draw() as Mask, self.random.percent(50));
+        let within = self.random.percent(60);
+        let sent = Within {
+            peers: self.random.draw() as Mask,
+            clients: self.random.percent(50),
+            after_request: self.random.percent(70).then_some(self.random.below(4) as u8),
+        };
         Kind::Crash {
             nodes,
             within_turn: within.then_some(sent),
@@ -358,6 +382,17 @@ impl Draw<'_> {
             noticed_us: noticed.then_some(noticed_us),
             us: self.random.scaled(5 * MS, 10 * SECOND),
             times: if self.random.percent(20) { self.random.between(2, 6) as u16 } else { 1 },
+        }
+    }
+
+    fn defection(&mut self) -> Kind {
+        let mask = self.some();
+        Kind::Defection {
+            mask,
+            node: self.node(),
+            after_us: self.random.scaled(MS, 2 * SECOND),
+            down_us: self.random.scaled(MS, SECOND),
+            us: self.random.scaled(20 * MS, 5 * SECOND),
         }
     }
 
@@ -415,6 +450,11 @@ impl fmt::Display for Kind {
             Kind::Partition { cut, noticed_us, us, times } => {
                 let told = noticed_us.map_or("unnoticed".into(), |us| format!("noticed after {} ms", us / MS));
                 write!(formatter, "{cut}, {times} times for {} ms, {told}", ms(us))
+            }
+            Kind::Defection { mask, node, after_us, us, .. } => {
+                let cut = Cut::Halves(*mask);
+                let (node, after, ms) = (node + 1, ms(after_us), ms(us));
+                write!(formatter, "{cut}; after {after} ms node {node} dies and changes sides, for {ms} ms")
             }
             Kind::SlowLink { one, other, delay_us, us } => {
                 let (one, other) = (one + 1, other + 1);

@@ -2,7 +2,7 @@
 
 use crate::clock::Clock;
 use crate::events::Place;
-use crate::faults::Mask;
+use crate::faults::Within;
 use crate::operation::Operation;
 use crate::random::Random;
 use node::{ClientId, Node};
@@ -29,13 +29,12 @@ pub(crate) struct Session {
     pub(crate) id: ClientId,
 }
 
-/// A process that is to die within its next turn.
+/// A process that is to die within a turn.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Doom {
-    /// These peers get what the turn sent.
-    pub(crate) peers: Mask,
-    /// So do the clients.
-    pub(crate) clients: bool,
+    pub(crate) within: Within,
+    /// It has taken a request since.
+    pub(crate) has_request: bool,
     pub(crate) down_us: u64,
     pub(crate) noticed: bool,
 }

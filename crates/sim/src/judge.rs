@@ -8,6 +8,7 @@ use crate::promise::Space;
 use crate::record::{End, Entry, Record};
 use crate::report::{Broken, Failure, Seen};
 use check::{Action, Answer, History, Limits, Outcome, Verdict};
+use std::collections::BTreeMap;
 
 /// What a run has left for its judgement.
 pub(crate) struct Evidence<'r> {
@@ -32,7 +33,7 @@ impl Evidence<'_> {
             let mut found = fleeting::judge(entries(), self.clock_error_ms);
             if self.forgot[index] {
                 found = found.or_else(|| stale::judge_values(entries()));
-                seen[index].lost_acknowledged += stale::lost_acknowledged(entries());
+                seen[index].lost_acknowledged += Written::new(linearizable, space).lost(&finally(entries(), space));
             } else {
                 found = found.or_else(|| stale::judge_sessions(entries(), space));
                 let history = Written::new(linearizable, space);
@@ -96,27 +97,56 @@ impl Written {
             Verdict::Ok { .. } => None,
             Verdict::Unknown { key } => {
                 let key = String::from_utf8_lossy(self.history.key_bytes(key)).into_owned();
-                let words = format!("{} operations on key {key} are too hard to check", self.history.operations().len());
+                let count = self.history.operations().len();
+                let words = format!("{count} operations, those on key {key} among them, are too hard to check");
                 Some(Failure { broken: Broken::Undecided, words, window_us: (0, u64::MAX), picture: None })
             }
             Verdict::Violation(window) => {
                 let operations = window.operations.iter().map(|id| self.history.operation(*id));
-                let starts = operations.clone().map(|operation| operation.start).min().unwrap_or_default();
+                let start = operations.map(|operation| operation.start).min().unwrap_or_default();
                 let end = self.history.operation(window.culprit).end.unwrap_or(u64::MAX);
-                let name = space.keyspace.name();
-                let words = format!("keyspace '{name}' is not linearizable: {window:?}");
-                let window_us = (starts / 1000, end / 1000);
-                Some(Failure { broken: Broken::Safety, words, window_us, picture: None })
+                let words = format!("keyspace '{}': {}", space.keyspace.name(), window.words(&self.history));
+                let (window_us, picture) = ((start / 1000, end / 1000), Some(window.svg(&self.history)));
+                Some(Failure { broken: Broken::Safety, words, window_us, picture })
             }
         }
     }
+
+    /// How many acknowledged writes neither the last values nor a later write explains.
+    fn lost(&self, finally: &BTreeMap<Vec<u8>, Vec<u8>>) -> u64 {
+        check::lost_writes(&self.history, |key| finally.get(key).map(Vec::as_slice)).len() as u64
+    }
 }
 
-fn value(value: Value, history: &mut History, bytes: &mut Vec<u8>) -> check::Value {
-    // Without the padding, which the client has compared already: what is told should be readable.
+/// What was read of each key last, in the end, when all replicas were equal.
+fn finally<'e>(entries: impl Iterator<Item = &'e Entry>, space: &Space) -> BTreeMap<Vec<u8>, Vec<u8>> {
+    let mut held = BTreeMap::new();
+    for entry in entries.filter(|entry| entry.operation.kind == Kind::Get) {
+        let (mut key, mut bytes) = (Vec::new(), Vec::new());
+        entry.operation.key.write(&space.keyspace.prefix, &mut key);
+        match entry.reply() {
+            Some((_, Reply::Value(value))) => write_value(value, &mut bytes),
+            Some((_, Reply::Integer(sum))) => bytes.extend_from_slice(sum.to_string().as_bytes()),
+            Some((_, Reply::Nil)) => {
+                held.remove(&key);
+                continue;
+            }
+            _ => continue,
+        }
+        held.insert(key, bytes);
+    }
+    held
+}
+
+/// Without the padding, which the client has compared already: what is told should be readable.
+fn write_value(value: Value, bytes: &mut Vec<u8>) {
     bytes.clear();
     Value { padding: 0, ..value }.write(bytes);
     bytes.pop();
+}
+
+fn value(value: Value, history: &mut History, bytes: &mut Vec<u8>) -> check::Value {
+    write_value(value, bytes);
     history.value(bytes)
 }
 

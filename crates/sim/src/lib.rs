@@ -5,7 +5,7 @@
 //!
 //! Reading order: `promise` (what each protocol promises, and so what is checked), `faults` and `scenario` (what a
 //! seed means), `events` and `world` (what happens), `record` and `judge` (what clients were told, and whether that
-//! can be), `search` and `shrink` (many runs; a smaller one that still fails).
+//! can be), `shrink` (a smaller run that still fails).
 
 mod buffers;
 mod clients;
@@ -23,6 +23,8 @@ mod record;
 mod report;
 mod run;
 mod scenario;
+mod shrink;
+mod totals;
 mod trace;
 mod world;
 
@@ -31,4 +33,6 @@ pub use promise::Protocol;
 pub use report::{Broken, Failure, Report, Seen};
 pub use run::run;
 pub use scenario::{Calm, Part, Settings};
+pub use shrink::{Shrunk, shrink};
+pub use totals::Totals;
 pub use trace::Line;

@@ -54,10 +54,6 @@ pub(crate) struct Operation {
 }
 
 impl Operation {
-    pub(crate) fn is_write(&self) -> bool {
-        !matches!(self.kind, Kind::Get | Kind::GetFleeting)
-    }
-
     /// The request, in words.
     pub(crate) fn request(&self, prefix: &str, arguments: &mut ArgumentsBuffer) {
         arguments.clear();

@@ -133,7 +133,8 @@ impl Space {
             Protocol::Blocking => text += [" retry=none", " retry=backoff"][random.below(2) as usize],
             Protocol::Abd => {}
         }
-        let keys = random.between(1, 8) as u8;
+        // Few and hot: what goes wrong shows where everybody looks.
+        let keys = random.scaled(1, 8) as u8;
         let all = protocol.kinds();
         let mut kinds: Vec<Kind> = all.iter().copied().filter(|_| random.percent(60)).collect();
         for needed in [Kind::Get, Kind::Set] {
@@ -205,6 +206,12 @@ impl Space {
     /// Whether a node holds a replica of it.
     pub(crate) fn is_member(&self, place: Place) -> bool {
         self.members.contains(&place)
+    }
+
+    /// True when a request is refused, and not put off, where others ask for the same key: those who go on asking
+    /// may then be in each other's way for ever.
+    pub(crate) fn refuses_contenders(&self) -> bool {
+        self.protocol == Protocol::Blocking && self.keyspace.retry == "none"
     }
 
     /// How long replicas may take to become equal once nothing disturbs them, in milliseconds.

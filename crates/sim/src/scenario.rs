@@ -69,6 +69,27 @@ pub struct Settings {
     pub calm: Option<Calm>,
 }
 
+impl Settings {
+    /// The command that runs a seed with these settings.
+    pub fn command(&self, seed: u64) -> String {
+        let mut command = format!("quorate sim --seed {seed}");
+        if let Some(protocol) = self.protocol {
+            command += &format!(" --protocol {protocol}");
+        }
+        if let Some(clients) = self.clients_max {
+            command += &format!(" --clients {clients}");
+        }
+        if let Some(length_ms) = self.length_ms_max {
+            command += &format!(" --length-ms {length_ms}");
+        }
+        if !self.without.is_empty() {
+            let parts: Vec<String> = self.without.iter().map(Part::to_string).collect();
+            command += &format!(" --without {}", parts.join(","));
+        }
+        command
+    }
+}
+
 /// A run without faults.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Calm {
@@ -100,7 +121,7 @@ pub(crate) struct Scenario {
     pub(crate) think_us: Vec<u64>,
     /// Requests that a client sends without waiting, at most.
     pub(crate) pipeline: u64,
-    /// Of clients, so many percent connect to any node; the others to the first one that leads.
+    /// Bytes behind the number of each value.
     pub(crate) value_bytes: u16,
     /// After so long without an answer a client gives up.
     pub(crate) patience_us: Option<u64>,
@@ -136,7 +157,7 @@ impl Scenario {
             _ => 3,
         };
         let spaces = (0..count).map(|index| draw_space(index, nodes, settings, &mut random)).collect();
-        let rate = random.scaled(10, 200);
+        let rate = random.scaled(10, 400);
         let clients = random.between(1, 16);
         let mut scenario = Scenario {
             seed,

@@ -2,9 +2,10 @@
 
 /// The files of one folder.
 ///
-/// A write is not safe before [`sync`](Disk::sync) of its file, a file's creation, renaming or removal not before
-/// [`sync_folder`](Disk::sync_folder). At a crash of the machine, of what is not safe each sector of 512 bytes may be the old
-/// one or the new one, and each change of the folder may have happened or not, in any order.
+/// A write is not safe before [`sync`](Disk::sync) of its file, a file's creation, renaming or removal not
+/// before [`sync_folder`](Disk::sync_folder). At a crash of the machine, of what is not safe each sector of
+/// 512 bytes may be the old one or the new one, and each change of the folder may have happened or not, in
+/// any order.
 pub trait Disk {
     /// The names of all files, in any order.
     ///
@@ -14,8 +15,9 @@ pub trait Disk {
 
     /// Makes a file of `bytes` zero bytes, in place of one of that name if there is one.
     ///
-    /// The space is allocated and the zeros are written: a full disk is met here, and a later sync of
-    /// bytes within has no more to write than these (on ext4 a sync into space that is only reserved costs half as much again).
+    /// The space is allocated and the zeros are written: a full disk is met here, and a later sync of bytes
+    /// within has no more to write than these (on ext4 a sync into space that is only reserved costs half as
+    /// much again).
     ///
     /// # Errors
     /// [`Cause::Full`] when there is no room.
@@ -54,8 +56,8 @@ pub trait Disk {
     /// Returns when every byte that was written to the file before is safe.
     ///
     /// # Errors
-    /// [`DiskError`]: then nobody knows what is safe, and trying again proves nothing, since a kernel may count the
-    /// lost pages as written.
+    /// [`DiskError`]: then nobody knows what is safe, and trying again proves nothing, since a
+    /// kernel may count the lost pages as written.
     fn sync(&mut self, file: &str) -> Result<(), DiskError>;
 
     /// Returns when every creation, renaming and removal before is safe.
@@ -131,8 +133,9 @@ pub struct DiskError {
 }
 
 impl DiskError {
-    /// True when nothing but a lack of room kept this from happening, and nothing that was safe is in doubt. A full disk
-    /// that shows only in a sync is not told so: what that sync left behind is as unknown as after any other.
+    /// True when nothing but a lack of room kept this from happening, and nothing that was safe is in doubt.
+    /// A full disk that shows only in a sync is not told so: what that sync left behind is as unknown as
+    /// after any other.
     pub fn is_only_full(&self) -> bool {
         self.cause == Cause::Full && matches!(self.verb, Verb::Create | Verb::Write | Verb::Rename)
     }

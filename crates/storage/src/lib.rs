@@ -1,28 +1,31 @@
 //! The write-ahead log of one worker, shared by its groups, and the snapshots that bound it.
 //!
-//! Sans-I/O: everything here works on a [`Disk`] that is handed in, the real one or a simulated one that loses,
-//! tears, flips and refuses. What takes long, a sync above all, is handed out as [`Work`] to be run beside the
-//! worker's loop, so that nobody who only reads ever waits for it.
+//! Sans-I/O: everything here works on a [`Disk`] that is handed in, the real one or a simulated one that
+//! loses, tears, flips and refuses. What takes long, a sync above all, is handed out as [`Work`] to be run
+//! beside the worker's loop, so that nobody who only reads ever waits for it.
 //!
 //! # The promise
 //!
 //! * An entry below [`Log::durable`] is there after every crash, in its place.
 //! * After a crash the log is a prefix of what was appended. Nothing is there that was not written.
-//! * What a crash cannot have done is damage. It is refused by file and byte, and never cut off or guessed at.
+//! * What a crash cannot have done is damage. It is refused by file and byte, and never cut off or guessed
+//!   at.
 //! * After the first write or sync that failed the log answers nothing but that error.
 //!
-//! How a torn tail is told from damage is in [`tail`](mod@crate::tail). The whole format is in `docs/storage.md`.
+//! How a torn tail is told from damage is in [`tail`](mod@crate::tail). The whole format is in
+//! `docs/storage.md`.
 //!
 //! # Positions
 //!
-//! A position is the number of bytes that the log had taken before: batches and their headers count, the headers of
-//! segments and unused space do not. So an entry's position says where it stands (segment and byte, by one
-//! subtraction, without an index), how far apart two entries are on the disk, and, compared with
+//! A position is the number of bytes that the log had taken before: batches and their headers count, the
+//! headers of segments and unused space do not. So an entry's position says where it stands (segment and
+//! byte, by one subtraction, without an index), how far apart two entries are on the disk, and, compared with
 //! [`Log::durable`], whether it is safe. Positions only grow, over restarts too.
 //!
-//! Reading order: [`disk`] (what a disk does), [`work`] (what runs beside the loop), [`format`](mod@format) (what stands in
-//! the files), [`log`] (append, write, sync), [`upkeep`](mod@crate::upkeep) (new segments, snapshots taken into
-//! account, old segments removed), [`snapshot`], [`opening`] and `replay` (a start), `tail` (what a crash left).
+//! Reading order: [`disk`] (what a disk does), [`work`] (what runs beside the loop), [`format`](mod@format)
+//! (what stands in the files), [`log`] (append, write, sync), [`upkeep`](mod@crate::upkeep) (new segments,
+//! snapshots taken into account, old segments removed), [`snapshot`], [`opening`] and `replay` (a start),
+//! `tail` (what a crash left).
 
 pub mod disk;
 pub mod error;

@@ -1,7 +1,7 @@
 //! Append, write, sync: the path of every durable command.
 //!
-//! One turn of a worker: [`Log::append`] for each record, [`Log::write`] once, and [`Log::begin_sync`] if somebody
-//! waits for durability. The sync runs beside the loop; [`Log::finished`] says that it is done, and
+//! One turn of a worker: [`Log::append`] for each record, [`Log::write`] once, and [`Log::begin_sync`] if
+//! somebody waits for durability. The sync runs beside the loop; [`Log::finished`] says that it is done, and
 //! [`Log::durable`] has moved. While it runs, turns go on and write; the next sync covers them all.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -53,8 +53,8 @@ pub struct Log {
     pub(crate) segments: VecDeque<Segment>,
     /// Those that are ready to be used next.
     pub(crate) spares: VecDeque<u64>,
-    /// What came of trying to make another one, until somebody needs it.
-    pub(crate) no_spare: Option<DiskError>,
+    /// The disk was full when it was last asked for room, and is not asked again before [`Log::retry`].
+    pub(crate) full: Option<DiskError>,
     pub(crate) gathered: Gathered,
     pub(crate) written: Position,
     pub(crate) durable: Position,
@@ -87,7 +87,7 @@ impl Log {
             manifest,
             segments,
             spares,
-            no_spare: None,
+            full: None,
             written: end,
             durable: end,
             extents,
@@ -103,14 +103,15 @@ impl Log {
         self.manifest.identity
     }
 
-    /// Takes an entry into this turn's batch and says where it will stand. It is safe when [`Log::durable`] is above
-    /// that. Nothing is written before [`Log::write`].
+    /// Takes an entry into this turn's batch and says where it will stand. It is safe when [`Log::durable`]
+    /// is above that. Nothing is written before [`Log::write`].
     ///
     /// # Panics
     /// When it is longer than [`ENTRY_BYTES_MAX`](crate::format::batch::ENTRY_BYTES_MAX), 1 GiB.
     pub fn append(&mut self, group: Group, kind: u16, bytes: &[u8]) -> Position {
         if self.stopped.is_some() {
-            // Nothing will be written any more: gather nothing, so that memory does not grow until the node stops.
+            // Nothing will be written any more: gather nothing, so that memory does not grow until the node
+            // stops.
             return Position::MAX;
         }
         let position = self.gathered.append(self.durable, group, kind, bytes);
@@ -120,12 +121,12 @@ impl Log {
 
     /// Writes what was appended since the last call, by one write. To be called once per turn.
     ///
-    /// It is in the operating system's hands then, and outlives this process; a crash of the machine it outlives
-    /// when it is durable.
+    /// It is in the operating system's hands then, and outlives this process; a crash of the machine it
+    /// outlives when it is durable.
     ///
     /// # Errors
-    /// [`StorageError::Disk`] when a new segment is needed and the disk is full: nothing is lost, the entries wait, and
-    /// the next call tries again. [`StorageError::Stopped`] after anything else.
+    /// [`StorageError::Disk`] when a new segment is needed and the disk is full: nothing is lost,
+    /// the entries wait, and a later call writes them. [`StorageError::Stopped`] after anything else.
     pub fn write<D: Disk>(&mut self, disk: &mut D) -> Result<(), StorageError> {
         self.running()?;
         if self.gathered.is_empty() {
@@ -150,10 +151,9 @@ impl Log {
     /// When it is still being made, the present one grows beyond its length instead: that costs some
     /// speed, and nobody waits. When it could not be made, that is told.
     fn next_segment<D: Disk>(&mut self, disk: &mut D) -> Result<(), StorageError> {
-        if let Some(error) = self.no_spare.take() {
-            return Err(StorageError::Disk(error));
-        }
-        let Some(number) = self.spares.pop_front() else { return Ok(()) };
+        let Some(number) = self.spares.pop_front() else {
+            return self.full.clone().map_or(Ok(()), |error| Err(StorageError::Disk(error)));
+        };
         let header = SegmentHeader { number, first: self.written, durable: self.durable };
         let result = disk.write(&segment_file(number), 0, &header.encode(&self.manifest.identity));
         self.stop_on(result)?;
@@ -161,13 +161,20 @@ impl Log {
         Ok(())
     }
 
+    /// There may be room again: what was refused for lack of it is tried once more. To be called now and
+    /// then, every 100 ms for example, after a full disk was told; not in every turn, since each try costs
+    /// some writes.
+    pub fn retry(&mut self) {
+        self.full = None;
+    }
+
     /// Everything below was written.
     pub fn written(&self) -> Position {
         self.written
     }
 
-    /// Every entry that was appended so far stands below, every later one not below. A snapshot of a group's state
-    /// as it is now stands for this position.
+    /// Every entry that was appended so far stands below, every later one not below. A snapshot of a group's
+    /// state as it is now stands for this position.
     pub fn end(&self) -> Position {
         self.gathered.end()
     }
@@ -192,8 +199,8 @@ impl Log {
         self.written - self.manifest.start
     }
 
-    /// Makes what was written durable: the work to be done beside the loop. None when all is durable, or while an
-    /// earlier sync runs.
+    /// Makes what was written durable: the work to be done beside the loop. None when all is durable, or
+    /// while an earlier sync runs.
     ///
     /// # Errors
     /// [`StorageError::Stopped`].

@@ -1,5 +1,5 @@
-//! A start: [`open`] finds what is there, the node takes up its snapshots, [`Opening::replay`] tells the entries above
-//! them and gives the [`Log`], ready for more.
+//! A start: [`open`] finds what is there, the node takes up its snapshots, [`Opening::replay`] tells the
+//! entries above them and gives the [`Log`], ready for more.
 
 use std::collections::BTreeSet;
 
@@ -7,7 +7,9 @@ use crate::disk::{Cause, Disk, DiskError};
 use crate::error::{Damage, StorageError};
 use crate::format::manifest::{MANIFEST_BYTES_MAX, Manifest};
 use crate::format::segment::{SEGMENT_HEADER_BYTES, SegmentHeader};
-use crate::format::{Entry, Identity, MANIFEST_FILE, MANIFEST_NEW_FILE, is_ours, is_zero, segment_file, snapshot_file};
+use crate::format::{
+    Entry, Identity, MANIFEST_FILE, MANIFEST_NEW_FILE, is_ours, is_zero, segment_file, snapshot_file,
+};
 use crate::log::{Log, Options};
 use crate::replay::{READ_BYTES, Window, scan};
 use crate::snapshot::SnapshotReader;
@@ -144,8 +146,8 @@ impl Opening {
         SnapshotReader::new(self.identity(), group, self.manifest.floors.get(&group)?)
     }
 
-    /// Tells every entry that no snapshot stands for, in the order in which they were appended, and gives the log,
-    /// durable up to its end.
+    /// Tells every entry that no snapshot stands for, in the order in which they were appended, and gives the
+    /// log, durable up to its end.
     ///
     /// # Errors
     /// [`StorageError`]: the disk, or damage. Then what was told must be forgotten.
@@ -171,7 +173,8 @@ impl Opening {
     }
 }
 
-/// Removes what an interrupted piece of upkeep left: files that the manifest does not name, not yet or not any more.
+/// Removes what an interrupted piece of upkeep left: files that the manifest does not name, not yet or not
+/// any more.
 fn remove_others<D: Disk>(disk: &mut D, manifest: &Manifest) -> Result<(), DiskError> {
     let segments = (manifest.first_segment..manifest.next_segment).map(segment_file);
     let snapshots = manifest.floors.iter().filter_map(|(group, floor)| Some((*group, floor.snapshot?)));

@@ -1,7 +1,7 @@
 //! Known faults that a test can plant in the log, to show that tests and simulator find them.
 //!
-//! Without the feature `planted-bugs` nothing can be planted: [`Planted::has`] is false and the branches behind it
-//! are not compiled in.
+//! Without the feature `planted-bugs` nothing can be planted: [`Planted::has`] is false and the branches
+//! behind it are not compiled in.
 
 /// A fault of published systems, each the absence of one rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -42,8 +42,9 @@ enum SegmentEnd {
 
 /// Reads all batches in order and tells `each` the entries that no snapshot stands for.
 ///
-/// Ends at the first batch that is not there as a whole, in a way that a crash can explain. Whether a crash *is* the
-/// explanation is settled afterwards ([`tail`](crate::tail)). What no crash explains is refused at once.
+/// Ends at the first batch that is not there as a whole, in a way that a crash can explain. Whether a crash
+/// *is* the explanation is settled afterwards ([`tail`](crate::tail)). What no crash explains is refused at
+/// once.
 pub(crate) fn scan<D: Disk>(
     disk: &mut D,
     manifest: &Manifest,

@@ -1,8 +1,10 @@
-//! Snapshots: a group's state in a file of its own, that stands for all of the group's entries below a position.
+//! Snapshots: a group's state in a file of its own, that stands for all of the group's entries below a
+//! position.
 //!
-//! [`Log::begin_snapshot`], [`Log::append_snapshot`] for each chunk, [`Log::commit_snapshot`]: chunks are written as
-//! the group hands them out, beside everything else. The rest is upkeep: the file is synced, the manifest names it, and
-//! [`Outcome::SnapshotTaken`](crate::Outcome::SnapshotTaken) tells it. A crash before leaves the snapshot before, or none.
+//! [`Log::begin_snapshot`], [`Log::append_snapshot`] for each chunk, [`Log::commit_snapshot`]: chunks are
+//! written as the group hands them out, beside everything else. The rest is upkeep: the file is synced, the
+//! manifest names it, and [`Outcome::SnapshotTaken`](crate::Outcome::SnapshotTaken) tells it. A crash before
+//! leaves the snapshot before, or none.
 //!
 //! A snapshot need not be of this node's own making: one that came from a peer is written with the position
 //! [`Log::end`], and stands for everything that the group has appended here.
@@ -72,7 +74,8 @@ impl Log {
     /// Writes the next chunk.
     ///
     /// # Errors
-    /// [`StorageError::Disk`] when the disk is full: abandon the snapshot then. Else [`StorageError::Stopped`].
+    /// [`StorageError::Disk`] when the disk is full: abandon the snapshot then. Else
+    /// [`StorageError::Stopped`].
     ///
     /// # Panics
     /// When it is longer than [`CHUNK_BYTES_MAX`](crate::format::snapshot::CHUNK_BYTES_MAX), 1 GiB.
@@ -93,6 +96,7 @@ impl Log {
 
     /// All chunks are written: the snapshot may take effect, once the log is durable up to its position
     /// ([`Log::wants_sync`]). It has when [`Outcome::SnapshotTaken`](crate::Outcome::SnapshotTaken) says so.
+    /// One below the group's present snapshot, or of a group that was forgotten meanwhile, is dropped.
     ///
     /// # Errors
     /// [`StorageError::Disk`] when the disk is full: the snapshot is gone. Else [`StorageError::Stopped`].
@@ -192,8 +196,8 @@ impl SnapshotReader {
         self.place.bytes
     }
 
-    /// Reads the next chunk into `chunk`, in place of what is there. False when there are no more, and then the whole
-    /// snapshot is known to be good.
+    /// Reads the next chunk into `chunk`, in place of what is there. False when there are no more, and then
+    /// the whole snapshot is known to be good.
     ///
     /// # Errors
     /// [`StorageError`]: the snapshot is damaged, or cannot be read.

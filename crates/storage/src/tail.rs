@@ -1,30 +1,33 @@
 //! What a crash left behind the end of the log, and how it is told from damage.
 //!
-//! A crash of the machine keeps, of every sector that was written and not synced, the old bytes or the new ones. The
-//! old ones are zeros: a segment is made of zeros, synced, before it is used, and used once. From this follows
-//! what a crash can leave, and everything else is damage:
+//! A crash of the machine keeps, of every sector that was written and not synced, the old bytes or the new
+//! ones. The old ones are zeros: a segment is made of zeros, synced, before it is used, and used once. From
+//! this follows what a crash can leave, and everything else is damage:
 //!
 //! 1. **A batch's header is whole or zero**, since it lies within one sector. One that is neither is damage.
-//! 2. **A torn batch lacks a sector**: behind its whole header there is a sector with nothing but zeros in it. A batch
-//!    whose checksum does not match though no sector is lacking was written as a whole once, and changed later: damage.
-//! 3. **What was durable cannot be torn.** Each batch, each segment's header and the manifest say up to where the log
-//!    was durable when they were written. If any of them, wherever it stands behind the end, names a position above the
-//!    end, then the end is not where a crash cut the log: damage.
+//! 2. **A torn batch lacks a sector**: behind its whole header there is a sector with nothing but zeros in
+//!    it. A batch whose checksum does not match though no sector is lacking was written as a whole once, and
+//!    changed later: damage.
+//! 3. **What was durable cannot be torn.** Each batch, each segment's header and the manifest say up to where
+//!    the log was durable when they were written. If any of them, wherever it stands behind the end, names a
+//!    position above the end, then the end is not where a crash cut the log: damage.
 //!
-//! What remains is a torn tail: nobody was told that it is safe. It is **cleared to zeros**, and that is synced, before the
-//! log is used. Otherwise a batch behind the cut could be found again at its place after the next crash, once new
-//! batches of just that length stand before it; and the first rule would not hold any more.
+//! What remains is a torn tail: nobody was told that it is safe. It is **cleared to zeros**, and that is
+//! synced, before the log is used. Otherwise a batch behind the cut could be found again at its place after
+//! the next crash, once new batches of just that length stand before it; and the first rule would not hold
+//! any more.
 //!
-//! One case is left. The last batches before a silence may be durable with nothing behind them that says so; if
-//! a sector of theirs turns to zeros as a whole, or sectors that were all zero from the beginning hide that no sector is lacking,
-//! damage looks like a torn write. [`Log::note_durable`](crate::Log::note_durable) closes it, and the cut is told
-//! in any case ([`Replayed::torn`](crate::Replayed)).
+//! One case is left. The last batches before a silence may be durable with nothing behind them that says so;
+//! if a sector of theirs turns to zeros as a whole, or sectors that were all zero from the beginning hide
+//! that no sector is lacking, damage looks like a torn write. [`Log::note_durable`](crate::Log::note_durable)
+//! closes it, and the cut is told in any case ([`Replayed::torn`](crate::Replayed)).
 //!
-//! **Reading is no proof of being on the disk.** After a failed sync a kernel may hold pages in memory, count them as written, and
-//! give them to a restarted process; another sync would find nothing to do. So what is above the last position that is known
-//! to be durable is written again, byte for byte, before it is synced and counts as durable. Nor does a zero that is read prove that a
-//! tail was cleared: the manifest says that it is being cleared before that is begun, and a start that finds this clears all that
-//! is unused, whatever it reads there.
+//! **Reading is no proof of being on the disk.** After a failed sync a kernel may hold pages in memory, count
+//! them as written, and give them to a restarted process; another sync would find nothing to do. So what is
+//! above the last position that is known to be durable is written again, byte for byte, before it is synced
+//! and counts as durable. Nor does a zero that is read prove that a tail was cleared: the manifest says that
+//! it is being cleared before that is begun, and a start that finds this clears all that is unused, whatever
+//! it reads there.
 
 use crate::disk::Disk;
 use crate::error::{Damage, StorageError};
@@ -46,8 +49,8 @@ pub struct Torn {
     pub offset: u64,
     /// At which position.
     pub position: Position,
-    /// How many bytes of sectors with something in them were cleared behind that; all that is unused, if an earlier
-    /// start did not finish with it.
+    /// How many bytes of sectors with something in them were cleared behind that; all that is unused, if an
+    /// earlier start did not finish with it.
     pub bytes: u64,
 }
 
@@ -208,7 +211,8 @@ fn write_again<D: Disk>(disk: &mut D, scan: &Scan, syncs: &mut Vec<String>) -> R
     for (segment, end) in undurable {
         let mut window = Window::open(disk, segment_file(segment.number))?;
         let offset_of = |position: Position| SEGMENT_HEADER_BYTES + (position - segment.first);
-        // By whole sectors: a page that is written in part is written as a whole, but not every disk need know that.
+        // By whole sectors: a page that is written in part is written as a whole, but not every disk need
+        // know that.
         let sector = |offset: u64| offset - offset % SECTOR_BYTES as u64;
         let mut offset = if scan.durable > segment.first { sector(offset_of(scan.durable)) } else { 0 };
         let end = offset_of(end);

@@ -1,11 +1,12 @@
-//! What keeps a log going, beside the path of commands: the next segment is made before it is needed, snapshots are
-//! taken into account, and what nobody needs any more is removed.
+//! What keeps a log going, beside the path of commands: the next segment is made before it is needed,
+//! snapshots are taken into account, and what nobody needs any more is removed.
 //!
-//! All of it goes through the manifest, in one order that a crash may interrupt anywhere: first everything that the new manifest
-//! names is made safe, then the manifest takes the place of the old one, then what it no longer names is removed.
+//! All of it goes through the manifest, in one order that a crash may interrupt anywhere: first everything
+//! that the new manifest names is made safe, then the manifest takes the place of the old one, then what it
+//! no longer names is removed.
 //!
-//! Upkeep never syncs a segment that is in use. A kernel tells a failed sync once: were the same file synced from two sides,
-//! one of them could be told that all is well.
+//! Upkeep never syncs a segment that is in use. A kernel tells a failed sync once: were the same file synced
+//! from two sides, one of them could be told that all is well.
 
 use std::collections::VecDeque;
 
@@ -25,16 +26,17 @@ pub enum Outcome {
     Durable,
     /// The next segment is ready.
     SegmentReady,
-    /// There is no room for another segment. The present one can be filled; then [`Log::write`] tells this error and
-    /// has nothing lost. Snapshots may give room.
+    /// There is no room for another segment. The present one can be filled; then [`Log::write`] tells this
+    /// error and has lost nothing. Snapshots may give room; [`Log::retry`] tries again.
     SegmentRefused(DiskError),
-    /// The group's snapshot stands: a start begins with it, and the log below its position is not needed by the group.
+    /// The group's snapshot stands: a start begins with it, and the log below its position is not needed by
+    /// the group.
     SnapshotTaken(Group, Position),
     /// There is no room. The snapshot is gone, and everything is as before it.
     SnapshotRefused(Group, DiskError),
     /// Files were removed or noted; nobody waits for that.
     Tidied,
-    /// There was no room to write it down; it will be tried again.
+    /// There was no room to write it down; [`Log::retry`] tries again.
     Postponed(DiskError),
 }
 
@@ -74,8 +76,8 @@ pub(crate) struct Upkeep {
 }
 
 impl Log {
-    /// The next piece of upkeep, to be done beside the loop; None when there is none, or while one is under way. To be
-    /// called every turn: it costs next to nothing.
+    /// The next piece of upkeep, to be done beside the loop; None when there is none, or while one is under
+    /// way. To be called every turn: it costs next to nothing.
     ///
     /// # Errors
     /// [`StorageError::Stopped`].
@@ -90,16 +92,17 @@ impl Log {
         Ok(Some(Work { lane: Lane::Upkeep, steps: self.options.planted.steps(steps) }))
     }
 
-    /// True when upkeep waits for the log to be durable further, or when so much is not that the next start would be
-    /// slow: begin a sync though no client waits for one.
+    /// True when upkeep waits for the log to be durable further, or when so much is not that the next start
+    /// would be slow: begin a sync though no client waits for one.
     pub fn wants_sync(&self) -> bool {
         let floor = self.upkeep.floors.front().is_some_and(|new| new.floor.position > self.durable);
         floor || self.written - self.durable > self.options.segment_bytes
     }
 
-    /// Says on the disk how far the log is durable, by a piece of upkeep. Each batch says it of those before it, so only
-    /// the last batches before a silence gain: should they be lost or damaged later, a start can tell that from a
-    /// write that a crash cut short. To be called when nothing was written for a while, and before an orderly end.
+    /// Says on the disk how far the log is durable, by a piece of upkeep. Each batch says it of those before
+    /// it, so only the last batches before a silence gain: should they be lost or damaged later, a start can
+    /// tell that from a write that a crash cut short. To be called when all is durable and nothing was
+    /// written for a while, and before an orderly end.
     pub fn note_durable(&mut self) {
         self.upkeep.note = true;
     }
@@ -113,7 +116,8 @@ impl Log {
     /// A piece of work is over: says what came of it.
     ///
     /// # Errors
-    /// [`StorageError::Stopped`] when it failed otherwise than for lack of room, or the log had stopped before.
+    /// [`StorageError::Stopped`] when it failed otherwise than for lack of room, or the log had
+    /// stopped before.
     pub fn finished(
         &mut self,
         work: Work,
@@ -134,8 +138,13 @@ impl Log {
         if !self.upkeep.garbage.is_empty() {
             return Some(Task::Remove(self.upkeep.garbage.len()));
         }
-        // A floor above the end that a crash leaves would hide what is appended there later: the log comes first.
-        let up_to = if self.options.planted.has(Fault::SnapshotBeforeLog) { self.written } else { self.durable };
+        if self.full.is_some() {
+            return None;
+        }
+        // A floor above the end that a crash leaves would hide what is appended there later: the log comes
+        // first.
+        let up_to =
+            if self.options.planted.has(Fault::SnapshotBeforeLog) { self.written } else { self.durable };
         while let Some(new) = self.upkeep.floors.front().copied()
             && new.floor.position <= up_to
         {
@@ -147,12 +156,11 @@ impl Log {
             // The group was forgotten while its snapshot was being written.
             self.discard(&new);
         }
-        self.upkeep.note &= self.durable > self.noted;
-        if self.upkeep.note || self.first_needed(self.extents.oldest()) > 0 {
+        let note = std::mem::take(&mut self.upkeep.note) && self.durable > self.noted;
+        if note || self.first_needed(self.extents.oldest()) > 0 {
             return Some(Task::Note);
         }
-        let wanted = self.spares.is_empty() && self.no_spare.is_none();
-        wanted.then(|| Task::Spare(self.manifest.next_segment))
+        self.spares.is_empty().then_some(Task::Spare(self.manifest.next_segment))
     }
 
     /// The steps of a task, and the manifest that holds after them.
@@ -193,8 +201,8 @@ impl Log {
         (steps, manifest)
     }
 
-    /// Which of the segments is the first that is needed. It must have come to the disk itself before it may stand as the first
-    /// one: durable above its first position, so that its header is there.
+    /// Which of the segments is the first that is needed. It must have come to the disk itself before it may
+    /// stand as the first one: durable above its first position, so that its header is there.
     fn first_needed(&self, oldest: Option<(Position, Group)>) -> usize {
         let needed = oldest.map_or(self.written, |(position, _)| position);
         let unneeded = |next: &&Segment| next.first <= needed && next.first < self.durable;
@@ -243,8 +251,10 @@ impl Log {
         }
     }
 
-    /// The disk is full. Nothing that the present manifest names was touched; what was made for the new one goes.
+    /// The disk is full. Nothing that the present manifest names was touched; what was made for the new one
+    /// goes.
     fn refused(&mut self, task: Task, error: DiskError) -> Outcome {
+        self.full = Some(error.clone());
         match task {
             Task::Raise(new) if new.floor.snapshot.is_some() => {
                 self.discard(&new);
@@ -256,7 +266,6 @@ impl Log {
             }
             Task::Spare(number) => {
                 self.upkeep.garbage.push(segment_file(number));
-                self.no_spare = Some(error.clone());
                 Outcome::SegmentRefused(error)
             }
             Task::Note | Task::Remove(_) => Outcome::Postponed(error),

@@ -1,8 +1,8 @@
 //! What runs beside the worker's loop.
 //!
-//! A sync takes as long as some hundred commands. So the log does not sync: it says which steps are to be done, in
-//! order, and is told later what came of them. A real server runs them on a thread, a simulator at some later time.
-//! The log takes batches meanwhile; the next sync covers them all (group commit).
+//! A sync takes as long as some hundred commands. So the log does not sync: it says which steps are to be
+//! done, in order, and is told later what came of them. A real server runs them on a thread, a simulator at
+//! some later time. The log takes batches meanwhile; the next sync covers them all (group commit).
 
 use crate::disk::{Disk, DiskError};
 

@@ -109,6 +109,27 @@ fn is_window_possible(history: &History, window: &check::Window, leave: Option<c
     is_possible(history, &operations, &initial)
 }
 
+/// What the key held when the window begins need not be a value that anybody was told: here 1, to which the unknown
+/// increment adds 1 between the two.
+#[test]
+fn a_window_reckons_with_states_that_only_unknown_operations_lead_on_from() {
+    let mut history = History::new();
+    let key = history.key(b"k");
+    let [zero, one, two, three, four, five] =
+        [b"0", b"1", b"2", b"3", b"4", b"5"].map(|text| history.value(text));
+    let mut add = |action, start, end, answer| {
+        let id = history.begin(0, key, action, start);
+        history.end(id, end, Outcome::Ok(answer));
+    };
+    add(Action::Set(zero), 0, 6, Answer::Done);
+    add(Action::SetIfAbsent(one), 3, 6, Answer::Applied(false));
+    add(Action::Increment(1), 3, 13, Answer::Sum(1));
+    add(Action::GetAndSet(three), 16, 25, Answer::Value(Some(two)));
+    add(Action::SetIfAbsent(four), 8, 8, Answer::Applied(false));
+    add(Action::CompareAndSet { expected: Some(two), value: five }, 8, 10, Answer::Applied(false));
+    assert!(!check_both(&history));
+}
+
 #[test]
 fn the_checker_agrees_with_the_exhaustive_search() {
     let mut random = Random(1);

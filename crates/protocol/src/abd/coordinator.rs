@@ -216,7 +216,7 @@ impl Coordinator {
                 tag,
                 key,
             };
-            self.outbox.to_all(query, registers, around.timing, around.effects);
+            self.outbox.tell_all(query, registers, around.timing, around.effects);
         }
         self.look_at_answers(around, place);
     }
@@ -358,7 +358,7 @@ impl Coordinator {
                 key: operation.key(),
                 register: operation.register(),
             };
-            self.outbox.to_all(update, registers, around.timing, around.effects);
+            self.outbox.tell_all(update, registers, around.timing, around.effects);
         }
         self.look_at_holders(around, place);
     }
@@ -378,7 +378,7 @@ impl Coordinator {
             register: operation.register(),
         };
         for member in to.iter() {
-            self.outbox.to(member, update, around.registers, around.timing, around.effects);
+            self.outbox.tell(member, update, around.registers, around.timing, around.effects);
         }
     }
 
@@ -441,6 +441,7 @@ impl Coordinator {
         }
         if now_us >= self.retry_us {
             self.retry_us = now_us + around.timing.retry_ms * 500;
+            self.outbox.probe(around.timing);
             for place in self.operations.open() {
                 let operation = self.operations.get(place);
                 let patience_ms = around.timing.retry_ms << operation.tries.min(DOUBLINGS_MAX);
@@ -478,7 +479,7 @@ impl Coordinator {
                 let query =
                     Item::Query { operation: id, wants_value: operation.kind == Kind::Read, tag, key };
                 for member in silent.iter() {
-                    self.outbox.to(member, query, around.registers, around.timing, around.effects);
+                    self.outbox.tell(member, query, around.registers, around.timing, around.effects);
                 }
             }
             Phase::Update => {

@@ -37,7 +37,7 @@
 //! time, and each read returns the last write before it. (Attiya, Bar-Noy, Dolev 1995; with several writers Lynch and
 //! Shvartsman 1997.)
 //!
-//! That a replica which lost its memory does not break the shared member is shown in [`registers`](crate::registers),
+//! That a replica which lost its memory does not break the shared member is shown in [`registers`],
 //! that a tombstone may be forgotten in [`collection`](crate::registers::collection).
 //!
 //! An operation's coordinator is a member: its own replica answers at once, without a message. Its own writes are
@@ -261,14 +261,15 @@ impl Replica {
                 Item::Query { operation, wants_value, tag, key } => {
                     let held = registers.table.register(key);
                     let answer = answer_to_query(held, operation, wants_value, tag);
-                    coordinator.outbox.to(from, answer, registers, timing, effects);
+                    coordinator.outbox.tell(from, answer, registers, timing, effects);
                 }
-                Item::Update { operation, generation, key, register } => {
-                    if registers.generations.admits(generation) {
-                        registers.table.put_register(key, register);
-                        coordinator.outbox.to(from, Item::Held { operation }, registers, timing, effects);
-                    }
+                Item::Update { operation, generation, key, register }
+                    if registers.generations.admits(generation) =>
+                {
+                    registers.table.put_register(key, register);
+                    coordinator.outbox.tell(from, Item::Held { operation }, registers, timing, effects);
                 }
+                Item::Update { .. } => {} // Its operation ended long ago.
                 answer if answers_us => {
                     let mut around = Surroundings { registers, timing, now, effects };
                     coordinator.item(&mut around, from, answer);

@@ -21,7 +21,7 @@ pub struct Timing {
     pub hold_ms: u64,
     /// A message is closed when it has grown to this, even within a turn.
     pub batch_bytes: usize,
-    /// Bytes sent to a member since it was last heard: beyond it, it is sent nothing before it is heard again.
+    /// Bytes sent to a member since it was last heard: beyond it, it is sent no more than a message with each retry.
     pub window_bytes: usize,
     /// Bytes of keys and values of requests under way: beyond it new requests are refused.
     pub open_bytes_max: usize,

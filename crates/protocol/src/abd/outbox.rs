@@ -32,7 +32,7 @@ impl Outbox {
 
     /// An item for all peers.
     #[inline]
-    pub(super) fn to_all(
+    pub(super) fn tell_all(
         &mut self,
         item: Item<'_>,
         registers: &Registers,
@@ -45,7 +45,7 @@ impl Outbox {
 
     /// An item for one member.
     #[inline]
-    pub(super) fn to(
+    pub(super) fn tell(
         &mut self,
         member: usize,
         item: Item<'_>,
@@ -80,6 +80,11 @@ impl Outbox {
     #[inline]
     pub(super) fn heard(&mut self, member: usize) {
         self.unheard[member] = 0;
+    }
+
+    /// Lets one message pass to each member that is not heard: it may have nothing to say before it is asked.
+    pub(super) fn probe(&mut self, timing: &Timing) {
+        self.unheard.iter_mut().for_each(|bytes| *bytes = (*bytes).min(timing.window_bytes));
     }
 
     /// A member has begun another life: what was gathered for it answers the earlier one.

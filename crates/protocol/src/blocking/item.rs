@@ -93,6 +93,8 @@ pub enum Answer<'a> {
     Unlocked {
         /// The coordinator's attempt.
         attempt: u64,
+        /// It was, until now.
+        freed: bool,
         /// The key holds the write that was asked about, or a newer one.
         holds: bool,
     },
@@ -174,7 +176,13 @@ impl<'a> Item<'a> for Ask<'a> {
                 if tag == Tag::NONE {
                     return Err(Malformed("a write without a tag"));
                 }
-                Ask::Write { attempt, grant, key, generation, register: take_register(tag.version(), reader)? }
+                Ask::Write {
+                    attempt,
+                    grant,
+                    key,
+                    generation,
+                    register: take_register(tag.version(), reader)?,
+                }
             }
             UNLOCK => Ask::Unlock { attempt, key, tag: Tag::decode(reader)? },
             _ => return Err(Malformed("unknown kind of ask")),
@@ -209,8 +217,9 @@ impl<'a> Item<'a> for Answer<'a> {
                 head(out, LOST, attempt);
                 out.put_u64(grant);
             }
-            Answer::Unlocked { attempt, holds } => {
+            Answer::Unlocked { attempt, freed, holds } => {
                 head(out, UNLOCKED, attempt);
+                out.put_bool(freed);
                 out.put_bool(holds);
             }
         }
@@ -231,7 +240,7 @@ impl<'a> Item<'a> for Answer<'a> {
             }
             STORED => Answer::Stored { attempt },
             LOST => Answer::Lost { attempt, grant: reader.u64()? },
-            UNLOCKED => Answer::Unlocked { attempt, holds: reader.bool()? },
+            UNLOCKED => Answer::Unlocked { attempt, freed: reader.bool()?, holds: reader.bool()? },
             _ => return Err(Malformed("unknown kind of answer")),
         })
     }

@@ -10,14 +10,12 @@ use crate::contract::NodeId;
 use crate::registers::Incarnation;
 use std::collections::BTreeMap;
 
-/// Who holds a lock: one attempt of one coordinator in one of its lives.
+/// Who holds a lock: one attempt of one coordinator. Its number tells the coordinator's life, too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Holder {
     /// The coordinator.
     pub node: NodeId,
-    /// Its life.
-    pub incarnation: Incarnation,
-    /// The attempt, counted by the coordinator.
+    /// The attempt, counted by the coordinator through all its lives.
     pub attempt: u64,
 }
 
@@ -45,8 +43,8 @@ pub(super) struct Locks {
     pub(super) expired: u64,
 }
 
-/// Bits of a grant's number that count; those above name the replica's life.
-const COUNT_BITS: u32 = 40;
+/// Bits of a grant's and of an attempt's number that count; those above are the life of who gave it.
+pub(super) const COUNT_BITS: u32 = 40;
 
 impl Locks {
     /// No locks.
@@ -137,7 +135,7 @@ mod tests {
     use super::*;
 
     fn holder(attempt: u64) -> Holder {
-        Holder { node: 1, incarnation: 1, attempt }
+        Holder { node: 1, attempt }
     }
 
     #[test]

@@ -83,3 +83,64 @@ impl<'a> Message<'a> {
         Ok(message)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::blocking::item::Denial;
+    use crate::registers::Tag;
+    use kv::Register;
+
+    fn whole_message() -> Vec<u8> {
+        let tag = Tag::of_version(7 << 20 | 1 << 4);
+        let register = Register { version: tag.version(), deadline: Register::NEVER, value: b"value" };
+        let asks = [
+            Ask::Lock { attempt: 1, key: b"k", newer_than: None },
+            Ask::Lock { attempt: 2, key: b"", newer_than: Some(tag) },
+            Ask::Write { attempt: 3, grant: 9, key: b"k", generation: 4, register },
+            Ask::Unlock { attempt: 4, key: b"k", tag },
+        ];
+        let answers = [
+            Answer::Granted { attempt: 1, key: b"k", grant: 9, tag, deadline: 5, value: Some(b"value") },
+            Answer::Granted { attempt: 2, key: b"k", grant: 10, tag, deadline: 5, value: None },
+            Answer::Denied { attempt: 3, why: Denial::Locked },
+            Answer::Denied { attempt: 4, why: Denial::EarlierLeases },
+            Answer::Stored { attempt: 5 },
+            Answer::Lost { attempt: 6, grant: 9 },
+            Answer::Unlocked { attempt: 7, freed: true, holds: false },
+        ];
+        let (mut asked, mut answered, mut bytes) = (Vec::new(), Vec::new(), Vec::new());
+        asks.iter().for_each(|ask| ask.encode(&mut asked));
+        answers.iter().for_each(|answer| answer.encode(&mut answered));
+        Message::encode_turn(&Lives::default(), &asked, &answered, &mut bytes);
+        let Ok(Message::Turn { asks: read_asks, answers: read_answers, .. }) = Message::decode(&bytes) else {
+            panic!("what was written cannot be read");
+        };
+        assert!(read_asks.iter().eq(asks));
+        assert!(read_answers.iter().eq(answers));
+        bytes
+    }
+
+    #[test]
+    fn a_message_reads_back_as_it_was_written_and_no_shorter() {
+        let bytes = whole_message();
+        for end in 0..bytes.len() {
+            assert!(Message::decode(&bytes[..end]).is_err(), "cut at {end}");
+        }
+        assert!(Message::decode(&[&bytes[..], &[0]].concat()).is_err());
+    }
+
+    #[test]
+    fn no_bytes_make_decoding_panic_and_what_is_read_can_be_walked() {
+        let bytes = whole_message();
+        for place in 0..bytes.len() {
+            for byte in 0..=u8::MAX {
+                let mut damaged = bytes.clone();
+                damaged[place] = byte;
+                if let Ok(Message::Turn { asks, answers, .. }) = Message::decode(&damaged) {
+                    assert!(asks.iter().count() + answers.iter().count() <= bytes.len());
+                }
+            }
+        }
+    }
+}

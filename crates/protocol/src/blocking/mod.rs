@@ -1,14 +1,101 @@
-//! placeholder
+//! Blocking quorum registers: an operation locks its key on a majority, reads there, writes there, and unlocks.
+//!
+//! ```text
+//!  client    coordinator 1                         replica 2        replica 3
+//!    | SET k    | locks its own copy                   |                |
+//!    |--------->|-- Lock ----------------------------->|                |
+//!    |          |-- Lock -------------------------------------------->  |
+//!    |          |<- Granted, holds 6.2.1 --------------|                |
+//!    |          | a majority: the write is 7.1.1       |                |
+//!    |          |-- Write 7.1.1 under the grant ------>| checks the lock|
+//!    |          |<- Stored ----------------------------|                |
+//!    |          | stores it too: a majority holds it   |                |
+//!    |<-- OK ---|-- Unlock --------------------------->|                |
+//!    |          |<- Granted, holds 6.2.1 -----------------------------  |
+//!    |          |-- Write 7.1.1, Unlock ----------------------------->  |
+//! ```
+//!
+//! Any replica coordinates, any majority answers. A lock belongs to one *attempt* of one coordinator in one of its
+//! lives; first come, first served, for a lease on the replica's own monotonic clock. A grant says what the replica
+//! holds, so locking and reading are one round (the study's client read in a round of its own). A GET whose majority
+//! agrees is done then; another one writes the newest back under its locks first. A SET or DEL chooses a tag above all
+//! that it was told, and writes under its grants. Tags, lives, refilling, repair and the collection of tombstones are
+//! those of all [registers](crate::registers).
+//!
+//! # Promise
+//!
+//! * Each key is linearizable, with any minority of the replicas crashed, cut off, paused or without memory, and
+//!   whatever clocks do.
+//! * `retry = none`: an operation that is denied a majority of the locks fails (`LOCKED`), as the study's did, and each
+//!   operation fights for itself. `retry = backoff`: operations of one coordinator on one key stand in line, and one
+//!   that is denied releases all, waits a random time whose bound doubles, and tries again until its deadline.
+//! * Every lock that was granted is released: those beyond the majority, those that are granted when the operation is
+//!   over, and those of a failed attempt. A release that is lost is sent again. A lease only ends what a coordinator
+//!   that died or was cut off has left.
+//! * A refused write has not happened and never will. One that may have is told as unknown.
+//!
+//! # Why it holds
+//!
+//! **Tags order everything.** A tag is its writer's own: no two members share one, nor two lives of a member, and within
+//! a life each write's counter is greater than that of the write before. A write that is done is held by a majority, and
+//! so is what a read tells before it tells it. Every operation that begins later hears from a majority, in grants that
+//! were given to it after it began, and the two share a replica that holds that tag or a greater one and is in a life
+//! in which it still does ([`registers`](crate::registers) shows why, for restarts too). So a later read tells nothing
+//! older, and a later write's tag is greater: this is the argument of ABD, and it speaks of no lock.
+//!
+//! **So what are the locks for?** Not for linearizability. Let A's lease run out when one replica has stored its write,
+//! and let B lock a majority, read, and write: B's tag is greater if it saw A's write; if it did not, A's write is not
+//! done and may be ordered before or after B's by its tag, whichever it is. What is stored at a minority is repaired by
+//! whoever reads it. Nothing here needs B to have waited for A. A lock with a lease cannot be relied upon for more,
+//! since its holder may be paused for any time. What the locks do give:
+//!
+//! 1. *A write can be called back.* A replica takes a write only under the very grant that it names, and no replica ever
+//!    gives the number of a grant twice. So when a replica says that it does not hold the write, and has freed the lock
+//!    or says that the grant has ended, it will never take that write. If all replicas to which the write was sent say
+//!    so, in the life in which it was sent to them, nobody has ever held it and nobody will: the write is refused, where
+//!    ABD can only say unknown. That is why the coordinator's own replica stores last, when a majority is there with it,
+//!    and why the check on the server matters: without it, a write that its client was told is refused appears later
+//!    (`golden/naive_write_without_lock_check`).
+//! 2. *Operations on one key hardly ever run side by side*, so reads rarely find a half-finished write.
+//!
+//! A replica that lost its memory between a write and its answer leaves the question open for good: somebody may have
+//! read the write there before, and be about to write it back. Then the outcome is unknown.
+//!
+//! **Two holders of a majority** there are not, as long as leases last: a replica grants a lock to one holder at a time,
+//! and one that was refilled grants none before a lease has passed since its start, for it may have granted any in its
+//! earlier life. (A group that begins anew has no coordinators that could remember theirs.)
+//!
+//! **Progress.** An attempt that was denied holds nothing while it waits, and an attempt does not wait for replicas that
+//! do not answer once it has met a lock: else two of them, each with a part of the locks, would wait for each other
+//! until the leases end. Whoever is in its second phase keeps its locks and asks on: it needs them no more where its
+//! write is stored, and it gets the others when their holders release them or their leases run out.
+//!
+//! # Caveats
+//!
+//! * A lock is not offered to clients: what they need is a lease with a fencing token.
+//! * There is no read-modify-write: with leases the locks do not make it atomic.
+//! * DEL's count is what was there when the key was locked. Several keys in one command are several operations.
+//! * With backoff there is no order among waiting coordinators: one may be unlucky for long, and fail at its deadline.
+//! * After a restart a replica grants nothing for a lease; if a majority restart within one, nothing can be locked that
+//!   long.
+//! * Tombstones are collected as in `abd`; so is what a minority missed repaired, in the background, without a lock.
+//!
+//! Sources: quorums: Gifford 1979; leases: Gray and Cheriton 1989; tags and write-back: Attiya, Bar-Noy and Dolev 1995,
+//! Lynch and Shvartsman 1997; a number for each grant, checked where the data is: Chubby's sequencers (Burrows 2006).
+//!
+//! Reading order: [`item`] and [`message`] (what is said), [`locks`] and `state` (the replica's side), then
+//! `coordinator`: `operation` (what an operation knows), `steps` (what it does next), `releases`. The folder `golden`
+//! shows each behaviour message by message.
 
 mod coordinator;
-mod item;
+pub mod item;
 pub mod locks;
 pub mod message;
 mod options;
 mod state;
 
 use crate::contract::{Configuration, Effects, Input, NodeId, Now, Request, Ticket, Trace};
-use crate::registers::{Incarnation, LivesView, Sender, Upkeep};
+use crate::registers::{self, Incarnation, LivesView, MemberSet, Sender, Upkeep};
 use coordinator::Coordinator;
 pub use item::{Answer, Ask, Denial};
 use kv::{Command, ReplyBuffer, Table, UnixMs};
@@ -47,7 +134,7 @@ pub struct Status {
     /// What has happened so far.
     pub counters: Counters,
     /// What refilling, repair and the collection of tombstones have counted.
-    pub upkeep: crate::registers::Counters,
+    pub upkeep: registers::Counters,
     /// How the other members stand.
     pub peers: Vec<PeerStatus>,
 }
@@ -138,7 +225,7 @@ impl Replica {
         }
         self.started_us = now.monotonic_us;
         self.upkeep = Some(Upkeep::new(&mut self.state.registers, now, self.starts, effects));
-        self.notice(effects);
+        self.notice();
     }
 
     fn request(
@@ -150,7 +237,13 @@ impl Replica {
     ) {
         match &self.upkeep {
             Some(upkeep) if upkeep.is_ready() => {
-                self.coordinator.request(&mut self.state, now, (ticket, follows, deadline_us), request, effects);
+                self.coordinator.request(
+                    &mut self.state,
+                    now,
+                    (ticket, follows, deadline_us),
+                    request,
+                    effects,
+                );
             }
             Some(upkeep) => match upkeep.ready_node(&self.state.registers) {
                 Some(node) => effects.redirect(ticket, node),
@@ -159,12 +252,16 @@ impl Replica {
                     effects.refuse(ticket, &format!("NOQUORUM nothing was done: {why}"));
                 }
             },
-            None => effects.refuse(ticket, "NOQUORUM this replica has no configuration yet; nothing was done"),
+            None => {
+                effects.refuse(ticket, "NOQUORUM this replica has no configuration yet; nothing was done")
+            }
         }
     }
 
     fn message(&mut self, now: Now, from: NodeId, message: Message<'_>, effects: &mut Effects) {
-        let (Some(from), Some(upkeep)) = (self.state.group().index_of(from), &mut self.upkeep) else { return };
+        let (Some(from), Some(upkeep)) = (self.state.group().index_of(from), &mut self.upkeep) else {
+            return;
+        };
         if from == self.state.group().own() {
             return;
         }
@@ -172,15 +269,14 @@ impl Replica {
             Message::Upkeep(message) => {
                 let timing = self.state.timing.upkeep;
                 upkeep.message(&mut self.state.registers, &timing, now, from, message, effects);
-                self.notice(effects);
+                self.notice();
             }
             Message::Turn { .. } if !upkeep.is_ready() => {} // It has nothing to answer with, nor to wait for.
             Message::Turn { lives, asks, answers } => {
                 if !self.hear(now, from, lives, effects) {
                     return;
                 }
-                self.notice(effects);
-                self.coordinator.heard(now, from);
+                self.notice();
                 asks.iter().for_each(|ask| self.state.serve(now, from, ask));
                 for answer in answers.iter() {
                     self.coordinator.answered(&mut self.state, now, from, answer, effects);
@@ -206,7 +302,7 @@ impl Replica {
 
     /// Follows up what the upkeep has learnt: this replica may have its memory again, and others may have begun new
     /// lives.
-    fn notice(&mut self, _effects: &mut Effects) {
+    fn notice(&mut self) {
         if self.upkeep.as_ref().is_some_and(Upkeep::is_ready) && !self.serves {
             self.serves = true;
             self.take_up_work();
@@ -222,9 +318,35 @@ impl Replica {
     fn take_up_work(&mut self) {
         let State { registers, locks, .. } = &mut self.state;
         locks.begin_life(registers.lives.own());
+        self.coordinator.begin_life(registers.lives.own());
         if registers.counters.refills > 0 && registers.lives.own() > 1 {
             locks.wait_for_earlier_leases(self.started_us);
         }
+    }
+
+    fn link(&mut self, peer: NodeId, up: bool, effects: &mut Effects) {
+        let (Some(member), Some(upkeep)) = (self.state.group().index_of(peer), &mut self.upkeep) else {
+            return;
+        };
+        let registers = &mut self.state.registers;
+        if up {
+            registers.links.insert(member);
+            upkeep.link_up(registers, member, effects);
+        } else if member != registers.group.own() {
+            registers.links.remove(MemberSet::only(member));
+        }
+    }
+
+    fn tick(&mut self, now: Now, effects: &mut Effects) {
+        let Some(upkeep) = &mut self.upkeep else { return };
+        let timing = self.state.timing.upkeep;
+        upkeep.tick(&mut self.state.registers, &timing, now, effects);
+        self.notice();
+        self.state.locks.sweep(now.monotonic_us);
+        if self.serves {
+            self.coordinator.tick(&mut self.state, now, effects);
+        }
+        self.state.send(self.state.timing.batch_bytes, effects);
     }
 }
 
@@ -254,30 +376,5 @@ impl crate::contract::Replica for Replica {
                 upkeep_us.min(self.coordinator.wakeup_us()).max(now.monotonic_us)
             }
         }
-    }
-}
-
-impl Replica {
-    fn link(&mut self, peer: NodeId, up: bool, effects: &mut Effects) {
-        let (Some(member), Some(upkeep)) = (self.state.group().index_of(peer), &mut self.upkeep) else { return };
-        let registers = &mut self.state.registers;
-        if up {
-            registers.links.insert(member);
-            upkeep.link_up(registers, member, effects);
-        } else if member != registers.group.own() {
-            registers.links.remove(crate::registers::MemberSet::only(member));
-        }
-    }
-
-    fn tick(&mut self, now: Now, effects: &mut Effects) {
-        let Some(upkeep) = &mut self.upkeep else { return };
-        let timing = self.state.timing.upkeep;
-        upkeep.tick(&mut self.state.registers, &timing, now, effects);
-        self.notice(effects);
-        self.state.locks.sweep(now.monotonic_us);
-        if self.serves {
-            self.coordinator.tick(&mut self.state, now, effects);
-        }
-        self.state.send(self.state.timing.batch_bytes, effects);
     }
 }

@@ -40,6 +40,8 @@ pub struct Timing {
     pub hold_ms: u64,
     /// A message is closed when it has grown to this, even within a turn.
     pub batch_bytes: usize,
+    /// Bytes of keys and values of operations under way: beyond it new ones are refused.
+    pub open_bytes_max: usize,
     /// How long refilling, repair and the collection of tombstones may take.
     pub upkeep: registers::Timing,
 }
@@ -54,6 +56,7 @@ impl Default for Timing {
             withdraw_ms: 200,
             hold_ms: 1000,
             batch_bytes: 1 << 20,
+            open_bytes_max: 256 << 20,
             upkeep: registers::Timing::default(),
         }
     }

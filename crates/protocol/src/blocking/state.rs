@@ -89,9 +89,21 @@ impl State {
         self.registers.links
     }
 
+    /// Members whose link is down, or that have not been heard for long.
+    pub(super) fn absent(&self, now: Now) -> MemberSet {
+        let (registers, timing) = (&self.registers, &self.timing.upkeep);
+        let mut absent = MemberSet::EMPTY;
+        for member in
+            registers.group.others().iter().filter(|member| !registers.is_heard(*member, timing, now))
+        {
+            absent.insert(member);
+        }
+        absent
+    }
+
     /// An attempt of this coordinator, as lock tables name it.
     pub(super) fn own_holder(&self, attempt: u64) -> Holder {
-        Holder { node: self.group().node(self.group().own()), incarnation: self.lives().own(), attempt }
+        Holder { node: self.group().node(self.group().own()), attempt }
     }
 
     // The replica's side.
@@ -140,8 +152,8 @@ impl State {
 
     /// Carries out what a peer's coordinator asks, and puts the answer into its outbox.
     pub(super) fn serve(&mut self, now: Now, from: usize, ask: Ask<'_>) {
-        let (node, incarnation) = (self.group().node(from), self.lives().of(from));
-        let holder = |attempt| Holder { node, incarnation, attempt };
+        let node = self.group().node(from);
+        let holder = |attempt| Holder { node, attempt };
         match ask {
             Ask::Lock { attempt, key, newer_than } => match self.lock(now, key, holder(attempt)) {
                 Ok(grant) => {
@@ -159,9 +171,9 @@ impl State {
                 self.answer(from, if stored { Answer::Stored { attempt } } else { lost });
             }
             Ask::Unlock { attempt, key, tag } => {
-                self.unlock(key, holder(attempt));
+                let freed = self.unlock(key, holder(attempt));
                 let holds = tag > Tag::NONE && self.table().register(key).version >= tag.version();
-                self.answer(from, Answer::Unlocked { attempt, holds });
+                self.answer(from, Answer::Unlocked { attempt, freed, holds });
             }
         }
     }

@@ -2,7 +2,8 @@
 //!
 //! A copy moves before the crate hears of the replica that needs it: a leader does not pass on the promise of a
 //! follower whose log ends before its own begins, and a follower does not pass on the question of a candidate that is
-//! so far behind. So the crate never meets a gap. Whoever installs a copy keeps what it has accepted behind it.
+//! so far behind. So the crate never meets a gap. With a copy comes what its sender
+//! has accepted behind it.
 //!
 //! A copy shows only what is decided, so anybody may send one to anybody. The receiver records it as it comes: until
 //! the whole of it is durable it says nothing that rests on it, and after a crash it has either the old state or the
@@ -10,11 +11,13 @@
 
 use super::Replica;
 use super::message::Body;
+use super::entry::Entry;
 use super::record::{Change, Moment};
 use crate::contract::{Effects, NodeId, Now, Trace};
 use crate::planted::Fault;
 use kv::Table;
 use kv::table::SnapshotId;
+use omnipaxos::ballot_leader_election::Ballot;
 use std::collections::VecDeque;
 
 /// What a receiver answers when it needs no more.
@@ -26,6 +29,8 @@ pub(super) struct Sender {
     to: NodeId,
     transfer: u64,
     moment: Moment,
+    /// What is accepted here behind that moment, and in which ballot.
+    accepted: (Ballot, Vec<Entry>),
     /// None once all chunks are taken.
     snapshot: Option<SnapshotId>,
     /// Chunks that were sent and not acknowledged: links lose messages.
@@ -76,10 +81,15 @@ impl Replica {
         }
         self.counters.copies_sent += 1;
         effects.trace.push(Trace::FullResync { follower: to, offset: moment.offset, why });
+        let accepted = {
+            let log = self.log.borrow();
+            (log.accepted_round(), log.entries_from(self.applied))
+        };
         self.senders.push(Sender {
             to,
             transfer: self.transfers,
             moment,
+            accepted,
             snapshot: Some(self.table.begin_snapshot()),
             unacknowledged: VecDeque::new(),
             next: 0,
@@ -132,12 +142,18 @@ impl Replica {
             if !more {
                 self.table.end_snapshot(snapshot);
                 sender.snapshot = None;
-                self.send(to, Body::CopyEnd { transfer, chunks: sender.next }, effects);
+                self.end_copy(sender, effects);
             }
         }
         if again && sender.snapshot.is_none() {
-            self.send(to, Body::CopyEnd { transfer, chunks: sender.next }, effects);
+            self.end_copy(sender, effects);
         }
+    }
+
+    fn end_copy(&mut self, sender: &Sender, effects: &mut Effects) {
+        let (round, rest) = sender.accepted.clone();
+        let body = Body::CopyEnd { transfer: sender.transfer, chunks: sender.next, round, rest };
+        self.send(sender.to, body, effects);
     }
 
     /// The receiver of a copy says how far it is.
@@ -242,11 +258,17 @@ impl Replica {
         self.send(from, Body::CopyProgress { transfer, next }, effects);
     }
 
-    pub(super) fn copy_ends(&mut self, from: NodeId, transfer: u64, chunks: u32, effects: &mut Effects) {
+    pub(super) fn copy_ends(
+        &mut self,
+        from: NodeId,
+        (transfer, chunks): (u64, u32),
+        accepted: (Ballot, Vec<Entry>),
+        effects: &mut Effects,
+    ) {
         let is_whole = |it: &Receiver| it.from == from && it.transfer == transfer && it.next == chunks;
         if let Some(receiver) = self.receiver.take_if(|receiver| is_whole(receiver)) {
             if receiver.moment.index as usize > self.applied {
-                self.install(receiver, effects);
+                self.install(receiver, accepted, effects);
             }
             self.installed_transfer = (from, transfer);
             return self.send(from, Body::CopyProgress { transfer, next: WHOLE }, effects);
@@ -260,12 +282,34 @@ impl Replica {
     }
 
     /// Swaps the copy in whole, and lets the crate begin anew with the log that is left behind it.
-    fn install(&mut self, receiver: Receiver, effects: &mut Effects) {
+    ///
+    /// The log behind the copy is the longer one, by ballot and then by length: the sender's, or what was here. So this
+    /// replica never looks as if it had accepted less than it is known to have decided, nor loses what it has accepted;
+    /// and it may look as if it had accepted what the sender has, for whatever was chosen is in either or in the one
+    /// that is longer. See the proof in the parent module.
+    fn install(&mut self, receiver: Receiver, (round, rest): (Ballot, Vec<Entry>), effects: &mut Effects) {
         let Receiver { moment, table, .. } = receiver;
         self.abandon_copies(|_| true, effects); // They show the table that is thrown away, as does a checkpoint.
         self.checkpoint = None;
+        let end = moment.index as usize + rest.len();
+        let has_less = {
+            let log = self.log.borrow();
+            (log.accepted_round(), log.end()) < (round, end)
+        };
         self.put_in_place(table, moment);
-        self.log.borrow_mut().record(vec![Change::CopyEnd]);
+        let mut log = self.log.borrow_mut();
+        let mut changes = vec![Change::CopyEnd];
+        if has_less {
+            let promise = log.promise().max(round);
+            changes.extend([
+                Change::Promise(promise),
+                Change::Accepted(round),
+                Change::Replace(moment.index, rest),
+            ]);
+            changes[1..].iter().for_each(|change| log.replay(change.clone()));
+        }
+        log.record(changes);
+        drop(log);
         self.skip_proposals(self.applied, effects);
         self.counters.copies_installed += 1;
         let keys = self.table.len() as u64;

@@ -4,7 +4,7 @@
 //! over with a follower at every request to prepare. That is right on links that may break but bring nothing twice
 //! and nothing late. On others it is not: an `AcceptSync` of before a restart cuts off what was acknowledged since.
 //! So every message carries a number, and is dropped unless it is greater than that of the message before; and it
-//! names the life of its receiver, and is dropped by any other life. What is late, or comes twice, is thus lost, and
+//! names the life of its receiver, and is dropped by any other. What is late, or comes twice, is thus lost, and
 //! losses are repaired.
 //!
 //! A message also carries who sends it: the identity that its storage got when it was first used, kept as a record
@@ -66,9 +66,15 @@ impl Link {
         }
     }
 
-    /// Looks at an envelope from this peer, which is to be opened in the given life.
-    pub(super) fn arrive(&mut self, now: Now, own_life: u64, planted: Planted, message: &Message<'_>) -> Arrival {
-        let Envelope { identity, life, to_life, number, .. } = message.envelope;
+    /// Looks at an envelope from this peer, which is to be opened by the given identity in the given life.
+    pub(super) fn arrive(
+        &mut self,
+        now: Now,
+        own: (u64, u64),
+        planted: Planted,
+        message: &Message<'_>,
+    ) -> Arrival {
+        let Envelope { identity, life, to_identity, to_life, number, .. } = message.envelope;
         let is_new = match self.identity {
             Some(known) if known != identity && !planted.has(Fault::WipedVoterVotes) => {
                 return Arrival::Reject("it has not the storage that it had: what it promised is forgotten");
@@ -83,7 +89,7 @@ impl Link {
             self.received = [0; 2];
         }
         let stream = message.body.stream();
-        if stream == Stream::Ordered && to_life != own_life || number <= self.received[stream as usize] {
+        if stream == Stream::Ordered && (to_identity, to_life) != own || number <= self.received[stream as usize] {
             return Arrival::Drop;
         }
         self.received[stream as usize] = number;
@@ -95,6 +101,11 @@ impl Link {
     /// True when it was heard within so many milliseconds.
     pub(super) fn is_live(&self, now: Now, silence_ms: u64) -> bool {
         self.heard_us > 0 && now.ms_since(self.heard_us) < silence_ms
+    }
+
+    /// The link is said to be down: it is silent until it is heard again.
+    pub(super) fn is_down(&mut self) {
+        self.heard_us = 0;
     }
 
     /// Sends it a message, not before a record is durable.
@@ -110,6 +121,7 @@ impl Link {
             }
         };
         self.sent[stream as usize] += 1;
+        envelope.to_identity = self.identity.unwrap_or_default();
         envelope.to_life = self.life;
         envelope.number = self.sent[stream as usize];
         let message = Message { envelope, body };

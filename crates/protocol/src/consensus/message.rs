@@ -25,6 +25,8 @@ pub struct Envelope {
     pub identity: u64,
     /// Which of its lives.
     pub life: u64,
+    /// Who the receiver is, as far as the sender knows; 0 when it does not.
+    pub to_identity: u64,
     /// The receiver's life, as far as the sender knows; 0 when it does not.
     pub to_life: u64,
     /// The message's number among those of its stream from this life of the sender to this receiver.
@@ -77,12 +79,16 @@ pub enum Body<'a> {
         /// Entries of the table.
         chunk: &'a [u8],
     },
-    /// That was all of it.
+    /// That was all of it; and this is what I had accepted behind it.
     CopyEnd {
         /// The transfer.
         transfer: u64,
         /// How many parts.
         chunks: u32,
+        /// The ballot in which the sender had accepted its log.
+        round: Ballot,
+        /// The log behind the moment of the copy.
+        rest: Vec<Entry>,
     },
     /// I have all parts before this one (receiver). `u32::MAX`: the copy is installed, or not needed.
     CopyProgress {
@@ -199,10 +205,12 @@ impl<'a> Body<'a> {
                 out.put_u32(*index);
                 out.put_bytes(chunk);
             }
-            Body::CopyEnd { transfer, chunks } => {
+            Body::CopyEnd { transfer, chunks, round, rest } => {
                 out.put_u8(COPY_END);
                 out.put_u64(*transfer);
                 out.put_u32(*chunks);
+                put_ballot(out, *round);
+                put_entries(out, rest);
             }
             Body::CopyProgress { transfer, next } => {
                 out.put_u8(COPY_PROGRESS);
@@ -233,7 +241,12 @@ impl<'a> Body<'a> {
             COPY_CHUNK => {
                 Body::CopyChunk { transfer: reader.u64()?, index: reader.u32()?, chunk: reader.bytes()? }
             }
-            COPY_END => Body::CopyEnd { transfer: reader.u64()?, chunks: reader.u32()? },
+            COPY_END => Body::CopyEnd {
+                transfer: reader.u64()?,
+                chunks: reader.u32()?,
+                round: take_ballot(reader)?,
+                rest: take_entries(reader)?,
+            },
             COPY_PROGRESS => Body::CopyProgress { transfer: reader.u64()?, next: reader.u32()? },
             kind => Body::Paxos(take_paxos(kind, reader)?),
         })
@@ -243,10 +256,11 @@ impl<'a> Body<'a> {
 impl<'a> Message<'a> {
     /// Appends the message's encoding.
     pub fn encode(&self, out: &mut Vec<u8>) {
-        let Envelope { configuration, identity, life, to_life, number } = self.envelope;
+        let Envelope { configuration, identity, life, to_identity, to_life, number } = self.envelope;
         out.put_u32(configuration);
         out.put_u64(identity);
         out.put_u64(life);
+        out.put_u64(to_identity);
         out.put_u64(to_life);
         out.put_u64(number);
         self.body.encode(out);
@@ -262,6 +276,7 @@ impl<'a> Message<'a> {
             configuration: reader.u32()?,
             identity: reader.u64()?,
             life: reader.u64()?,
+            to_identity: reader.u64()?,
             to_life: reader.u64()?,
             number: reader.u64()?,
         };

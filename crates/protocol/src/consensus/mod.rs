@@ -1,4 +1,103 @@
-//! Consensus.
+//! Consensus: a replicated log that survives any minority of nodes, by OmniPaxos (the crate `omnipaxos`, unmodified).
+//!
+//! ```text
+//!  client      leader 2                  follower 1            follower 3
+//!    | SET       |                          |                     |
+//!    |---------->| entry 7: one turn's batch, recorded            |
+//!    |           |-- AcceptDecide [7] ----->|                     |
+//!    |           |-- AcceptDecide [7] -------------------------->|
+//!    |           |                          | recorded, durable   |
+//!    |           |<- Accepted 7 ------------|                     |
+//!    |           | its own record is durable, too: decided        |
+//!    |           | applied, seen            |                     |
+//!    |<-- OK ----|                          |                     |
+//!    |           |-- Decide 7 ------------->| applied             |
+//! ```
+//!
+//! # Promise
+//!
+//! * Writes take effect in one order, and one at a time. A write that was acknowledged is durable on a majority and is
+//!   never lost while a majority of the disks is not.
+//! * Reads are linearizable: they see every write that was acknowledged, by whatever leader, before they began. With
+//!   `reads = any` any replica answers: a prefix of that order, and never less than its client has seen here.
+//! * A write ends as done when it is applied; as refused when it was not proposed, or when another entry was decided in
+//!   its place, so that it never will take effect; as unknown when neither is known in time. Nothing is proposed twice.
+//!
+//! # Who does what
+//!
+//! The crate elects a leader by heartbeats (`HeartbeatRequest`, `HeartbeatReply`), takes over (`Prepare`, `Promise`,
+//! `AcceptSync`) and replicates (`AcceptDecide`, `Accepted`, `Decide`); its paper is its documentation. Everything else
+//! is ours: batching ([`Entry`]), records and durability (`log`, [`Change`]), links (`links`), what may reach the crate
+//! (`receiving`), applying and outcomes (`applying`), requests and reads (`requests`), the lease (`leading`), copies of
+//! the table (`copying`), restarts and checkpoints (`restoring`). In a group of one the crate is not used.
+//!
+//! # Why it holds
+//!
+//! **What is said is durable.** Records are made in order and become durable in order. A follower's message leaves when
+//! all its records are durable; so a promise, and an acceptance, survives whoever gave it. A candidate's `Prepare`
+//! waits in the same way: nobody ever hears of a ballot that its owner could forget and use again, for another log. Only
+//! what a leader sends beyond that, `AcceptSync` and `AcceptDecide`, leaves before its own records are durable. The crate
+//! counts the leader's own entries as accepted at once. To undo that, an `Accepted` is passed on only as far as the
+//! leader's own log is durable in its ballot (`count_accepted`). An index is decided only by such a message, so what is
+//! decided is durable at the leader and at as many followers as make a majority with it.
+//!
+//! **The crate gets the links that it needs.** It is right when links lose messages but never repeat, delay or reorder
+//! them, or bring them to another life of the receiver; see `links` for what happens else. Losses it repairs only when
+//! something follows, so the leader tells each round how far it is (`Position`): whoever has less begins anew with it,
+//! whoever has all says so again.
+//!
+//! **Copies.** A replica whose log ends before another one's begins gets a copy of the table at a decided index S, and
+//! with it the sender's log behind S and the ballot q in which that was accepted. It takes these over if (q, length) is
+//! more than its own (m, length). Let C be chosen in ballot c, and let a later candidate find this replica's new log to be
+//! the greatest of a majority. If q > c the sender's log extends C, by the invariant of Paxos. If q < c, some member of
+//! the majority accepted C in c and would have been greater; if that is this replica itself, m >= c > q and nothing was
+//! taken over. If q = c, either another member holds C in c and the greatest is no shorter; or only this one did, so that
+//! m = q and the sender's log, which is longer than its own, is no shorter than C. S was decided in a ballot of at most q,
+//! so the log never ends before what is decided. A copy leaves nothing half done: it is recorded as it comes, and what
+//! rests on it is said when all of it is durable.
+//!
+//! **The log is the lease** (LeaseGuard, SIGMOD 2026). A leader answers reads alone until a lease after it *proposed*
+//! the newest entry that was decided in its own ballot. Say it did at P, on its clock. Whoever leads in a later ballot
+//! has that entry in its log when it has taken over, and it came there after P: R, the moment when the newest entry of
+//! the log that was taken over came to this replica, is later still. The new leader appends nothing before R plus a lease
+//! plus a margin for two clocks that drift apart. By then the old leader has stopped answering. What the new leader
+//! inherits is decided by the crate at once, but it answers no read before an entry of its own is decided, and it is not
+//! asked before. Replies to writes that were inherited need not wait: their proposer waited for every older lease before
+//! it proposed them, and a leader between has either applied them or will never see them decided. So who votes is of no
+//! consequence, and a follower that has just started may help to elect: leases are in the log, not in anybody's memory.
+//! The usual wait is short: an old leader that has died sent its last entry before the others missed it. With
+//! `lease = off` a read is answered when a majority has said, after the read came, that it has promised nothing newer.
+//! In either case the whole inherited log is applied first.
+//!
+//! **Lost is lost.** A proposal stands at one index of logs, in the ballot in which its proposer appended it; taking over
+//! a log does not move it. So when another entry is decided there, or a later proposal of the same replica is decided in
+//! a log without it, it never will be, and its client is told that nothing was done.
+//!
+//! # What is kept from the crate
+//!
+//! It panics, or does worse, on: an answer from a stranger (its node number indexes a vector); an `AcceptSync` or
+//! `Promise` whose entries begin before what is decided or behind the log's end; an `Accepted` beyond its log; a ballot
+//! number at the end of its range; entries that are cut off; a heartbeat that is counted twice. Kinds of message that
+//! nobody here sends (forwarded proposals, compaction, stop-signs) cannot be decoded. One of its faults would be silent: an
+//! entry that is appended right behind an `AcceptSync` is added to an older message, and is missing behind the new one:
+//! its messages are taken away before a promise is handed in. `tests/omnipaxos_traps.rs` shows these traps.
+//!
+//! # Caveats
+//!
+//! * The clock that comes with an input must have been read after the input had arrived, and must go on while the
+//!   machine sleeps (`CLOCK_BOOTTIME`). An older reading would make a lease look longer than it is.
+//! * Clocks may differ in rate by what `lease_margin_ms` allows, and in time by anything.
+//! * `durability` must be at least `os`: a replica that forgets a promise is not a voter. With `os` the node says at once
+//!   that records are durable, and an operating system that crashes with a majority loses what was acknowledged.
+//! * A node that lost its storage comes back with another identity, and whoever has heard the former one does not listen
+//!   to it. That cannot be complete, as somebody may never have heard it: whoever starts replicas must know, from the
+//!   cluster's map, that a node had storage before, and not start it as the voter that it was.
+//! * Members cannot be changed yet. The crate's stop-sign would end a configuration; messages and ballots carry its number.
+//!
+//! Sources: Ng, Haridi and Carbone, "Omni-Paxos: Breaking the Barriers of Partial Connectivity" (EuroSys 2023); Davis et
+//! al., "LeaseGuard: Raft Leases Done Right" (SIGMOD 2026).
+//!
+//! The folder `golden` shows each behaviour message by message.
 
 mod agreement;
 mod applying;
@@ -95,7 +194,7 @@ pub struct Replica {
     held: VecDeque<Held>,
 
     senders: Vec<copying::Sender>,
-    /// Transfers begun in this life.
+    /// The name of the last transfer.
     transfers: u64,
     receiver: Option<copying::Receiver>,
     installed_transfer: (NodeId, u64),
@@ -351,7 +450,12 @@ impl crate::contract::Replica for Replica {
                 self.configure(now, configuration, effects);
             }
             Input::Durable { record } => self.durable(record),
-            // Silence says it, and `Position` repairs what a broken link has lost.
+            // What a broken link has lost `Position` repairs.
+            Input::Link { peer, up: false } => {
+                if let Some(link) = self.link_mut(peer) {
+                    link.is_down();
+                }
+            }
             Input::Link { .. } => {}
             Input::Tick => self.tick(now, effects),
             Input::Flush => {

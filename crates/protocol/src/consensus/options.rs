@@ -64,7 +64,7 @@ impl Default for Timing {
             resend_rounds: 3,
             lease_ms: 300,
             lease_margin_ms: 30,
-            silence_ms: 400,
+            silence_ms: 240,
             hold_ms: 2000,
             batch_bytes: 1 << 20,
             uncommitted_bytes_max: 16 << 20,

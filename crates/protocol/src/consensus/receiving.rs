@@ -16,12 +16,12 @@ use omnipaxos::messages::sequence_paxos::{Accepted, NotAccepted, PaxosMsg, Prepa
 
 impl Replica {
     pub(super) fn message(&mut self, now: Now, from: NodeId, message: Message<'_>, effects: &mut Effects) {
-        let own_life = self.life;
+        let own = (self.identity, self.life);
         let Some(link) = self.links.iter_mut().find(|link| link.peer == from) else { return };
         if self.agreement.is_none() || message.envelope.configuration != self.configuration_id {
             return;
         }
-        match link.arrive(now, own_life, self.options.planted, &message) {
+        match link.arrive(now, own, self.options.planted, &message) {
             Arrival::Take => {}
             Arrival::Drop => {
                 self.counters.dropped_messages += 1;
@@ -59,7 +59,9 @@ impl Replica {
             Body::CopyChunk { transfer, index, chunk } => {
                 self.copy_chunk(now, from, (transfer, index), chunk, effects);
             }
-            Body::CopyEnd { transfer, chunks } => self.copy_ends(from, transfer, chunks, effects),
+            Body::CopyEnd { transfer, chunks, round, rest } => {
+                self.copy_ends(from, (transfer, chunks), (round, rest), effects);
+            }
             Body::CopyProgress { transfer, next } => self.copy_progress(now, from, transfer, next, effects),
         }
         self.look_at_leadership(effects);
@@ -130,10 +132,15 @@ impl Replica {
                 }
                 return self.count_accepted(from);
             }
-            PaxosMsg::NotAccepted(refusal) => self.note_refusal(from, refusal.n),
+            PaxosMsg::NotAccepted(refusal) => self.note_refusal(from, refusal.n, effects),
             _ => {}
         }
         if let Some(agreement) = &mut self.agreement {
+            if let PaxosMsg::Promise(_) = message {
+                // The crate adds entries to an `AcceptDecide` that it has not given away yet, even when an `AcceptSync`
+                // has followed that message: they would be missing behind it.
+                agreement.take_messages(&mut self.outgoing);
+            }
             agreement.handle(self.id, from, message);
         }
     }
@@ -150,13 +157,13 @@ impl Replica {
         }
     }
 
-    /// From which index on a follower will be sent this leader's log.
+    /// From which index on a follower may be sent this leader's log: from where it has come in this ballot already,
+    /// else from what it knows to be decided. While promises are counted nobody knows yet whose log will be taken over,
+    /// and so which followers could be spared more.
     fn continues_from(&self, promise: &Promise<super::Entry>) -> usize {
-        let log = self.log.borrow();
-        if promise.n_accepted == log.accepted_round() {
-            promise.accepted_idx.min(log.end()).max(promise.decided_idx)
-        } else {
-            promise.decided_idx
+        match promise.n_accepted == promise.n {
+            true => promise.accepted_idx.min(self.log.borrow().end()),
+            false => promise.decided_idx,
         }
     }
 
@@ -195,7 +202,7 @@ impl Replica {
     /// A peer has promised a higher ballot than this leader's. When whoever had that ballot is gone and the heartbeats
     /// of a majority are content with this leader, they leave it at that, and the peer without a leader: so the leader
     /// raises its ballot by itself.
-    fn note_refusal(&mut self, from: NodeId, ballot: Ballot) {
+    fn note_refusal(&mut self, from: NodeId, ballot: Ballot, effects: &mut Effects) {
         const REFUSALS_MAX: u32 = 4;
         let Some(leadership) = self.leadership else { return };
         let Some(link) = self.link_mut(from) else { return };
@@ -203,6 +210,7 @@ impl Replica {
         link.refusals = (ballot, times);
         if ballot > leadership.ballot && times >= REFUSALS_MAX {
             link.refusals = (Ballot::default(), 0);
+            effects.trace.push(Trace::EpochPassed { epoch: u64::from(ballot.n) });
             if let Some(agreement) = &mut self.agreement {
                 agreement.raise_ballot();
             }

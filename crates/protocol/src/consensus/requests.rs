@@ -232,8 +232,7 @@ impl Replica {
     pub(super) fn end_overdue(&mut self, now: Now, effects: &mut Effects) {
         for (ticket, index) in self.proposals.take_overdue(now.monotonic_us) {
             if self.options.planted.has(Fault::RetriedCommandAppliedTwice) {
-                self.propose_again(ticket, index, now);
-                continue;
+                self.propose_again(index);
             }
             self.tell_unknown(ticket, effects);
         }
@@ -251,11 +250,11 @@ impl Replica {
     }
 
     /// A planted fault: the whole batch, once more.
-    fn propose_again(&mut self, ticket: Ticket, index: usize, now: Now) {
-        let Some(entry) = self.log.borrow().entry(index) else { return };
-        self.builder.extend_from_slice(entry.commands().rest());
-        self.builder_askers.push(Some((ticket, now.monotonic_us + self.timing.hold_ms * 1000)));
-        (1..entry.head().count).for_each(|_| self.builder_askers.push(None));
+    fn propose_again(&mut self, index: usize) {
+        if let Some(entry) = self.log.borrow().entry(index) {
+            self.builder.extend_from_slice(entry.commands().rest());
+            (0..entry.head().count).for_each(|_| self.builder_askers.push(None));
+        }
     }
 
     pub(super) fn tell_unknown(&mut self, ticket: Ticket, effects: &mut Effects) {

@@ -76,6 +76,7 @@ impl Replica {
         self.replayed_copy = None; // The rest of it was lost.
         self.log.borrow_mut().replayed();
         self.life += 1;
+        self.transfers = self.life << 32; // No transfer has the name of one of an earlier life.
         let changes = vec![Change::Life { identity: self.identity, life: self.life }];
         self.life_record = self.log.borrow_mut().record(changes);
         // Nobody waits for what earlier lives proposed.
@@ -90,10 +91,8 @@ impl Replica {
         }
         self.abandon_checkpoint();
         let mut begin = vec![Change::Life { identity: self.identity, life: self.life }];
-        begin.extend(self.identities.iter().map(|(node, identity)| Change::Peer {
-            node: *node,
-            identity: *identity,
-        }));
+        let known = self.links.iter().filter_map(|link| Some((link.peer, link.identity?)));
+        begin.extend(known.map(|(node, identity)| Change::Peer { node, identity }));
         begin.push(Change::CopyBegin(self.moment()));
         let log = self.log.borrow();
         let kept = match self.options.planted.has(Fault::LogCutPastApplied) {

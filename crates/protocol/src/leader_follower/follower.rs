@@ -5,6 +5,7 @@ use super::message::{Message, Position};
 use super::resync::{Received, Receiver, Sender};
 use super::state::State;
 use crate::contract::{Effects, NodeId, Now, Request, Ticket, Trace};
+use crate::planted::Fault;
 use kv::Version;
 
 /// How the follower gets what the leader writes.
@@ -159,6 +160,9 @@ impl Follower {
                 let last = state.last();
                 match Batch::received(&message, now) {
                     Some(batch) if previous == last => state.backlog.push(batch),
+                    Some(batch) if state.options.planted.has(Fault::GapNotNoticed) && previous > last => {
+                        state.backlog.push(Batch { first: last.offset + 1, ..batch });
+                    }
                     // A gap: something was lost on the way.
                     _ if previous != last && previous.offset + count as u64 > last.offset => {
                         return self.join(state, now, effects);

@@ -12,6 +12,7 @@ use super::queue::{Queue, Waiting};
 use super::serving::{Follower, Service};
 use super::state::State;
 use crate::contract::{Effects, NodeId, Now, Request, Ticket, Trace};
+use crate::planted::Fault;
 use kv::codec::Reader;
 use kv::{Command, Reply, Version};
 use std::collections::VecDeque;
@@ -278,9 +279,10 @@ impl Leader {
 
     /// What enough followers hold, by the keyspace's rule.
     fn committed(&self, state: &State) -> Version {
-        let needed = state.acks_needed();
+        let planted = state.options.planted;
+        let needed = state.acks_needed().saturating_sub(planted.has(Fault::OneAcknowledgementTooFew).into());
         let in_sync = &state.configuration.in_sync;
-        if needed == 0 {
+        if needed == 0 || planted.has(Fault::VisibleBeforeCommitted) {
             return self.head;
         }
         if state.options.acks == Acks::All {
@@ -502,7 +504,10 @@ impl Leader {
             match waiting {
                 Waiting::Write => {
                     state.counters.unknown_writes += 1;
-                    effects.unknown(ticket, UNACKNOWLEDGED);
+                    match state.options.planted.has(Fault::UnknownToldAsRefused) {
+                        true => effects.refuse(ticket, "NOREPLICAS too few followers acknowledged the write"),
+                        false => effects.unknown(ticket, UNACKNOWLEDGED),
+                    }
                 }
                 Waiting::Read { .. } => effects.refuse(ticket, READ_BEHIND),
                 Waiting::Wait { offset, .. } => {

@@ -75,6 +75,7 @@ mod serving;
 mod state;
 
 use crate::contract::{Configuration, Effects, Input, NodeId, Now, Request, Ticket, Trace};
+use crate::planted::Fault;
 use follower::Follower;
 use kv::{Command, ReplyBuffer, Table, UnixMs, Version};
 use leader::Leader;
@@ -342,7 +343,7 @@ impl Replica {
         } else if passed {
             self.role = Role::Recovery(Recovery::new(&self.state, now, true, effects));
             effects.trace.push(Trace::EpochPassed { epoch: self.state.epoch });
-        } else if configuration.members.len() == 1 {
+        } else if configuration.members.len() == 1 || self.state.options.planted.has(Fault::NoRecovery) {
             self.lead(now, effects);
         } else {
             self.role = Role::Recovery(Recovery::new(&self.state, now, false, effects));

@@ -27,6 +27,7 @@ use super::tag::{Incarnation, Tag};
 use super::{Registers, Timing};
 use crate::contract::{Effects, Now, Trace};
 use crate::planted::Fault;
+use std::collections::BTreeMap;
 
 /// Tombstones in one collection.
 const TOMBSTONES_MAX: usize = 1024;
@@ -53,7 +54,8 @@ struct Round {
 /// What the leading member knows of its collections.
 #[derive(Debug, Default)]
 pub(super) struct Collector {
-    candidates: Vec<(Vec<u8>, Tag)>,
+    /// Each once, however often the walk has come by.
+    candidates: BTreeMap<Vec<u8>, Tag>,
     candidate_bytes: usize,
     round: Option<Round>,
     number: u64,
@@ -68,9 +70,8 @@ impl Collector {
     /// A tombstone that may be collected.
     pub(super) fn candidate(&mut self, key: &[u8], tag: Tag) {
         let has_room = self.candidates.len() < TOMBSTONES_MAX && self.candidate_bytes < TOMBSTONE_BYTES_MAX;
-        if self.round.is_none() && has_room {
+        if self.round.is_none() && has_room && self.candidates.insert(key.to_vec(), tag).is_none() {
             self.candidate_bytes += key.len();
-            self.candidates.push((key.to_vec(), tag));
         }
     }
 
@@ -104,7 +105,7 @@ impl Collector {
             number: self.number,
             step: Step::Hold,
             generation: registers.generations.current(),
-            tombstones: std::mem::take(&mut self.candidates),
+            tombstones: std::mem::take(&mut self.candidates).into_iter().collect(),
             encoded: Vec::new(),
             confirmed: MemberSet::EMPTY,
             lives: registers.lives.known().to_vec(),

@@ -2,7 +2,7 @@
 //! and the collection of tombstones.
 
 use super::lives::{Lives, LivesView};
-use super::tag::Tag;
+use super::tag::{COUNTER_MAX, Tag};
 use kv::codec::{Malformed, Reader, Writer};
 use kv::limits::{KEY_BYTES_MAX, VALUE_BYTES_MAX_CEILING};
 use kv::{Register, UnixMs, Version};
@@ -67,7 +67,7 @@ pub enum Body<'a> {
         own_nonce: u64,
         /// False: it is refilling itself.
         ready: bool,
-        /// It is in its first life.
+        /// It is refilling, and was never started before as far as it knows.
         first: bool,
         /// False: the asker's incarnation was used before. The lives say what the newest one is.
         admitted: bool,
@@ -153,6 +153,29 @@ const DIFFER: u8 = FIRST_KIND + 5;
 const REPAIR: u8 = FIRST_KIND + 6;
 const COLLECT: u8 = FIRST_KIND + 7;
 const COLLECTED: u8 = FIRST_KIND + 8;
+
+/// No generation comes near it: one begins with each collection of tombstones.
+const GENERATION_MAX: u64 = 1 << 62;
+
+fn take_generation(reader: &mut Reader<'_>) -> Result<u64, Malformed> {
+    let generation = reader.u64()?;
+    if generation > GENERATION_MAX {
+        Err(Malformed("a generation that nobody reaches"))
+    } else {
+        Ok(generation)
+    }
+}
+
+impl Bounds {
+    fn take(reader: &mut Reader<'_>) -> Result<Bounds, Malformed> {
+        let (generation, minimum) = (take_generation(reader)?, take_generation(reader)?);
+        let (floor, version) = (reader.u64()?, Tag::decode(reader)?.version());
+        if floor > COUNTER_MAX {
+            return Err(Malformed("a floor that no counter reaches"));
+        }
+        Ok(Bounds { generation, minimum, floor, version })
+    }
+}
 
 impl<'a> Message<'a> {
     /// Reads a whole message.
@@ -261,31 +284,26 @@ impl<'a> Body<'a> {
                 transfer: reader.u64()?,
                 index: reader.u32()?,
                 last: reader.bool()?,
-                bounds: Bounds {
-                    generation: reader.u64()?,
-                    minimum: reader.u64()?,
-                    floor: reader.u64()?,
-                    version: reader.u64()?,
-                },
+                bounds: Bounds::take(reader)?,
                 entries: reader.bytes()?,
             },
             COMPARE => Body::Compare { tags: Tags::take(reader)? },
             DIFFER => Body::Differ {
-                generation: reader.u64()?,
+                generation: take_generation(reader)?,
                 wanted: Tags::take(reader)?,
                 entries: Entries::take(reader)?,
             },
-            REPAIR => Body::Repair { generation: reader.u64()?, entries: Entries::take(reader)? },
+            REPAIR => Body::Repair { generation: take_generation(reader)?, entries: Entries::take(reader)? },
             COLLECT => Body::Collect {
                 round: reader.u64()?,
                 step: take_step(reader)?,
-                generation: reader.u64()?,
+                generation: take_generation(reader)?,
                 tombstones: Tags::take(reader)?,
             },
             COLLECTED => Body::Collected {
                 round: reader.u64()?,
                 step: take_step(reader)?,
-                generation: reader.u64()?,
+                generation: take_generation(reader)?,
                 held: reader.bytes()?,
             },
             _ => return Err(Malformed("unknown kind of message")),

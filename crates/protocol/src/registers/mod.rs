@@ -132,6 +132,7 @@ pub struct Registers {
     pub counters: Counters,
     /// A fault to be found, in tests.
     pub planted: Planted,
+    seed: u64,
     nonce: u64,
 }
 
@@ -147,6 +148,7 @@ impl Registers {
             heard_us: Vec::new(),
             counters: Counters::default(),
             planted,
+            seed,
             nonce: name_of(seed),
         }
     }
@@ -200,6 +202,10 @@ impl Registers {
     /// True when a majority can be reached, as far as is known.
     pub fn reaches_majority(&self) -> bool {
         self.links.len() >= self.group.majority()
+    }
+
+    fn clear(&mut self) {
+        self.table = Table::new(self.seed);
     }
 
     fn bounds(&self) -> Bounds {

@@ -13,7 +13,7 @@
 use super::lives::Sender;
 use super::members::MemberSet;
 use super::message::{Body, Message};
-use super::tag::Incarnation;
+use super::tag::{Incarnation, Tag};
 use super::{Registers, Timing};
 use crate::contract::{Effects, Now, Trace};
 use kv::codec::Writer;
@@ -83,6 +83,11 @@ impl Rejoin {
             transfers: 0,
             exhausted: false,
         }
+    }
+
+    /// True when it was never started before, as far as it knows.
+    pub(super) fn is_first(&self) -> bool {
+        self.first
     }
 
     /// Its lives have run out: it never becomes ready.
@@ -181,6 +186,9 @@ impl Rejoin {
                 }
                 let last_round = heard.last_round.max(round);
                 *heard = Heard { nonce: own_nonce, ready, first, admitted, last_round, ..*heard };
+                if !ready && matches!(self.copies[from], Copy::Coming { .. }) {
+                    self.copies[from] = Copy::None; // It has nothing to copy.
+                }
                 // It began with us among the members that were empty: so we begin too.
                 let own = 8 * registers.group.own();
                 if ready && anew.get(own..own + 8) == Some(&self.nonce.to_le_bytes()) {
@@ -195,8 +203,10 @@ impl Rejoin {
                 if (transfer, index) != expected {
                     return Progress::Waiting;
                 }
-                if registers.table.install(entries).is_err() {
-                    self.copies[from] = Copy::None;
+                let is_read = registers.table.install(entries).is_ok();
+                if !is_read || !Tag::of_version(registers.table.version_floor()).is_possible() {
+                    registers.clear();
+                    self.copies.fill(Copy::None);
                     registers.reject(from, "a copy that cannot be read", effects);
                     return Progress::Waiting;
                 }
@@ -226,6 +236,7 @@ impl Rejoin {
             return;
         };
         registers.lives.begin(incarnation, self.nonce);
+        self.first = false;
         // Whoever is to be counted has to know of this life.
         self.heard.fill(Heard::default());
         self.copies.fill(Copy::None);
@@ -245,7 +256,10 @@ impl Rejoin {
         for member in group.others().iter() {
             match self.copies[member] {
                 // It has lost its memory since: what it told may lack what it stored in its new life.
-                Copy::Whole(life) if registers.lives.of(member) != life => self.copies[member] = Copy::None,
+                Copy::Whole(life) if registers.lives.of(member) != life => {
+                    self.copies[member] = Copy::None;
+                    self.heard[member].ready = false;
+                }
                 Copy::Whole(_) => sources += 1,
                 Copy::None | Copy::Coming { .. } => {}
             }

@@ -228,6 +228,10 @@ impl Requests {
     /// One of the request's keys is done: this is what it held or, for a write, what was written. `was_live` says
     /// for a deleted key whether it was there before. When it is the last one the request is answered.
     #[inline]
+    #[allow(
+        clippy::too_many_arguments,
+        reason = "it is called in one place of each protocol, with what is at hand"
+    )]
     pub fn key_done(
         &mut self,
         id: RequestId,
@@ -309,6 +313,16 @@ impl Requests {
         match slot.changed {
             false => effects.refuse(ticket, error),
             true => effects.unknown(ticket, &format!("UNKNOWN a part of it was done: {error}")),
+        }
+    }
+
+    /// One of a request's writes may take effect, and nobody knows: the request ends with this error, as unknown. Its
+    /// operations are to be dropped, as with [`Requests::fail`].
+    pub fn fail_unknown(&mut self, id: RequestId, error: &str, effects: &mut Effects) {
+        let slot = &mut self.slots[id as usize];
+        slot.dropped = true;
+        if let Some(ticket) = slot.ticket.take() {
+            effects.unknown(ticket, error);
         }
     }
 

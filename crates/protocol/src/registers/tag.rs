@@ -69,7 +69,13 @@ impl Tag {
     #[inline]
     pub fn decode(reader: &mut Reader<'_>) -> Result<Tag, Malformed> {
         let tag = Tag(reader.u64()?);
-        if tag.counter() > COUNTER_MAX { Err(Malformed("a tag that no writer makes")) } else { Ok(tag) }
+        if tag.is_possible() { Ok(tag) } else { Err(Malformed("a tag that no writer makes")) }
+    }
+
+    /// False when no writer can have made it.
+    #[inline]
+    pub fn is_possible(self) -> bool {
+        self.counter() <= COUNTER_MAX
     }
 }
 

@@ -16,7 +16,6 @@ use crate::planted::Fault;
 #[derive(Debug)]
 pub struct Upkeep {
     nonce: u64,
-    first: bool,
     /// `None`: it has its memory, and answers.
     rejoin: Option<Rejoin>,
     /// The lives that began the group together with this one, by their names.
@@ -39,7 +38,6 @@ impl Upkeep {
         }
         let mut upkeep = Upkeep {
             nonce,
-            first,
             rejoin: Some(rejoin),
             anew: Vec::new(),
             transfers: Transfers::new(registers.group.len()),
@@ -150,7 +148,7 @@ impl Upkeep {
             round,
             own_nonce: self.nonce,
             ready: self.is_ready(),
-            first: self.first,
+            first: self.rejoin.as_ref().is_some_and(Rejoin::is_first),
             admitted,
             anew: &self.anew,
         };
@@ -207,6 +205,8 @@ impl Upkeep {
                 if let Some(rejoin) = &self.rejoin {
                     self.anew = rejoin.names(registers, empty);
                 }
+                // What was copied of members that have lost it since is less than what was acknowledged.
+                registers.clear();
                 effects.trace.push(Trace::Begun { incarnation });
             }
         }

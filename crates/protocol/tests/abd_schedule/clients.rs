@@ -5,7 +5,7 @@ use crate::abd_world::Asked;
 use crate::random::Random;
 use check::{Action, Answer, History, Operation, Outcome as Ended, Verdict};
 use kv::codec::Reader;
-use kv::{Command, Condition, Expiry, List, Reply, SetAnswer};
+use kv::{Command, Condition, Expiry, List, Reply, SetAnswer, Version};
 use protocol::Ticket;
 use protocol::contract::{NodeId, Now, Result as Outcome};
 use std::collections::BTreeMap;
@@ -78,6 +78,9 @@ pub struct Clients {
     /// Percent of requests that are sent before the one before is answered.
     pipelined: u64,
     deletes: u64,
+    /// Percent of requests that are reads, and how many keys they are about.
+    reads: u64,
+    keys: u64,
     timeout_ms: u64,
     open: BTreeMap<Ticket, Open>,
     /// For each client and key: when its last request was answered.
@@ -93,9 +96,11 @@ pub struct Clients {
 impl Clients {
     pub fn new(random: &mut Random) -> Clients {
         Clients {
-            asked: vec![0; 1 + random.below(5) as usize],
+            asked: vec![0; 2 + random.below(6) as usize],
+            keys: [1, 1, 2][random.below(3) as usize],
+            reads: [30, 50, 80][random.below(3) as usize],
             pipelined: [0, 30][random.below(2) as usize],
-            deletes: [0, 10, 40][random.below(3) as usize],
+            deletes: [0, 0, 10, 40][random.below(4) as usize],
             timeout_ms: [300, 2000, 5000][random.below(3) as usize],
             open: BTreeMap::new(),
             answered_at: BTreeMap::new(),
@@ -130,26 +135,25 @@ impl Clients {
     /// A client asks a node for something; `None` if none is free to, or enough was asked.
     pub fn ask(&mut self, random: &mut Random, node: NodeId, now: Now) -> Option<(Asked, Asking)> {
         let client = random.below(self.asked.len() as u64);
-        let mut waiting = self.open.iter().filter(|(ticket, _)| ticket.client == client).map(|(_, open)| open.node);
+        let mut waiting =
+            self.open.iter().filter(|(ticket, _)| ticket.client == client).map(|(_, open)| open.node);
         let follows = waiting.next();
         // It pipelines to the node that it has asked already.
-        if follows.is_some() && (follows != Some(node) || waiting.count() >= 3 || !random.percent(self.pipelined))
+        if follows.is_some()
+            && (follows != Some(node) || waiting.count() >= 3 || !random.percent(self.pipelined))
             || self.history.operations().len() >= OPERATIONS_MAX
         {
             return None;
         }
-        let name = KEYS[random.below(KEYS.len() as u64) as usize];
-        let asking = match random.below(100) {
-            below if below < self.deletes => match random.below(4) {
-                0 => Asking::delete(KEYS.to_vec()),
-                _ => Asking::delete(vec![name]),
-            },
-            below if below < 50 => {
+        let name = KEYS[random.below(self.keys) as usize];
+        let names = if self.keys > 1 && random.percent(10) { KEYS.to_vec() } else { vec![name] };
+        let asking = match random.percent(self.reads) {
+            true => Asking::read(names),
+            false if random.percent(self.deletes) => Asking::delete(names),
+            false => {
                 self.values += 1;
                 Asking::set(name, format!("value{}", self.values))
             }
-            50..55 => Asking::read(KEYS.to_vec()),
-            _ => Asking::read(vec![name]),
         };
         let deadline_us = now.monotonic_us + self.timeout_ms * 1000;
         Some(self.put(client, node, follows.is_some(), deadline_us, asking))
@@ -178,15 +182,20 @@ impl Clients {
         (Asked { ticket, follows, deadline_us }, asking)
     }
 
-    /// A client is told an outcome.
-    pub fn answer(&mut self, ticket: Ticket, result: &Outcome, reply: &[u8]) -> Result<(), String> {
+    /// A client is told an outcome. Returns the key and the tag when it was told a value, or that one was stored.
+    pub fn answer(
+        &mut self,
+        ticket: Ticket,
+        result: &Outcome,
+        reply: &[u8],
+    ) -> Result<Option<(&'static str, Version)>, String> {
         let Some(open) = self.open.remove(&ticket) else {
             return Err(format!("{ticket:?} is answered twice, or was never asked"));
         };
         self.refused += u64::from(!is_done(result));
         let ended_at = self.tick();
         if matches!(result, Outcome::Refused | Outcome::Redirect { .. }) {
-            return Ok(()); // Nothing happened: if it did, a read finds a value that nobody wrote.
+            return Ok(None); // Nothing happened: if it did, a read finds a value that nobody wrote.
         }
         let values = values_of(reply);
         for (place, name) in open.names.iter().enumerate() {
@@ -200,7 +209,11 @@ impl Clients {
             };
             self.record(ticket, &open, name, value, is_done(result).then_some(ended_at));
         }
-        Ok(())
+        let told_value = if open.is_read { values.iter().any(Option::is_some) } else { open.value.is_some() };
+        Ok(match (*result, &open.names[..]) {
+            (Outcome::Done { version, .. }, [name]) if told_value => Some((name, version)),
+            _ => None,
+        })
     }
 
     /// A node crashes: whoever waits for it never learns what came of its request.
@@ -215,7 +228,14 @@ impl Clients {
     }
 
     /// Writes down one operation; without an end its outcome is unknown.
-    fn record(&mut self, ticket: Ticket, open: &Open, name: &'static str, value: Option<&[u8]>, end: Option<u64>) {
+    fn record(
+        &mut self,
+        ticket: Ticket,
+        open: &Open,
+        name: &'static str,
+        value: Option<&[u8]>,
+        end: Option<u64>,
+    ) {
         let key = self.history.key(name.as_bytes());
         let value = value.map(|value| self.history.value(value));
         let action = match (open.is_read, value) {

@@ -34,6 +34,8 @@ struct Trouble {
     /// Of crashes, so many percent lose the disk.
     lose_disk: u64,
     jump: u64,
+    /// Links, each from one node to another, on which letters take far longer than on others.
+    slow: BTreeSet<(NodeId, NodeId)>,
 }
 
 pub struct Schedule {
@@ -50,12 +52,12 @@ impl Schedule {
     /// The schedule of a seed. With `told` it prints what happens.
     pub fn new(seed: u64, planted: Planted, told: bool) -> Schedule {
         let mut random = Random::new(seed);
-        let nodes = [3, 3, 3, 5, 5, 7, 1, 2, 4][random.below(9) as usize];
+        let nodes = [3, 3, 3, 5, 5, 5, 5, 7, 1, 2, 4][random.below(11) as usize];
         let upkeep = registers::Timing {
             retry_ms: 50,
             begin_grace_ms: 100,
             stall_ms: 300,
-            sweep_ms: [20, 100, 100_000][random.below(3) as usize],
+            sweep_ms: [50, 500, 100_000][random.below(3) as usize],
             sweep_keys: [1, 256][random.below(2) as usize],
             clock_error_ms: 60_000,
             collection_ms: 2000,
@@ -74,17 +76,18 @@ impl Schedule {
             if random.percent(chance) { 1 + random.below(most) } else { 0 }
         };
         let trouble = Trouble {
-            lose: some(&mut random, 50, 10),
+            lose: some(&mut random, 60, 15),
             duplicate: some(&mut random, 50, 10),
-            reorder: some(&mut random, 50, 50),
+            reorder: some(&mut random, 60, 100),
             delay: some(&mut random, 50, 10),
             ghosts: [0, 50, 100][random.below(3) as usize],
             cut: some(&mut random, 50, 3),
             isolate: some(&mut random, 30, 3),
             noticed: [0, 50, 100][random.below(3) as usize],
-            crash: some(&mut random, 60, 4),
+            crash: some(&mut random, 60, 6),
             lose_disk: [0, 0, 30][random.below(3) as usize],
             jump: some(&mut random, 50, 3),
+            slow: slow_links(&mut random, nodes),
         };
         let clients = Clients::new(&mut random);
         let mut world = World::new(nodes, Options { planted }, timing);
@@ -95,7 +98,7 @@ impl Schedule {
         }
         let damaged = world.members().collect();
         let schedule = Schedule { random, world, trouble, clients, damaged, told };
-        schedule.tell(&format!("{nodes} nodes, {timing:?}"));
+        schedule.tell(|| format!("{nodes} nodes, {timing:?}"));
         schedule
     }
 
@@ -105,9 +108,9 @@ impl Schedule {
             self.configure(id)?;
         }
         if self.random.percent(80) {
-            self.settle(10)?; // Most schedules begin with a group in order, some with one that begins.
+            self.settle(10, 50)?; // Most schedules begin with a group in order, some with one that begins.
         }
-        let steps = 50 + self.random.below(500);
+        let steps = 100 + self.random.below(900);
         for _ in 0..steps {
             self.step()?;
         }
@@ -116,9 +119,9 @@ impl Schedule {
         self.clients.check()
     }
 
-    fn tell(&self, line: &str) {
+    fn tell(&self, line: impl FnOnce() -> String) {
         if self.told {
-            println!("{:>12} {line}", self.world.now.monotonic_us);
+            println!("{:>12} {}", self.world.now.monotonic_us, line());
         }
     }
 
@@ -154,7 +157,9 @@ impl Schedule {
     fn turn(&mut self) -> Check {
         let Some(id) = self.random.pick(&self.world.alive()) else { return Ok(()) };
         if self.random.percent(50) {
-            let passed = self.random.below(60);
+            // Mostly less than anybody's patience.
+            let most = [3, 60][usize::from(self.random.percent(10))];
+            let passed = self.random.below(most);
             self.world.advance(passed);
             let consequences = self.world.tick(id);
             self.note(id, consequences)?;
@@ -166,6 +171,12 @@ impl Schedule {
         let network = &self.world.network;
         let moving: Vec<usize> = (0..network.len()).filter(|index| !network[*index].held).collect();
         let Some(mut index) = self.random.pick(&moving) else { return Ok(()) };
+        if self.trouble.slow.contains(&(network[index].from, network[index].to)) && self.random.percent(95) {
+            if self.random.percent(self.trouble.lose) {
+                self.world.network.remove(index);
+            }
+            return Ok(());
+        }
         // Mostly the first on its link, sometimes one that overtakes.
         if !self.random.percent(self.trouble.reorder) {
             let ends = |index: usize| (network[index].from, network[index].to);
@@ -176,7 +187,7 @@ impl Schedule {
 
     fn deliver(&mut self, index: usize) -> Check {
         let letter = self.world.network.remove(index);
-        self.tell(&format!("  deliver {}", show::letter(&letter)));
+        self.tell(|| format!("  deliver {}", show::letter(&letter)));
         let consequences = self.world.deliver(&letter);
         self.note(letter.to, consequences)?;
         if self.random.percent(70) { self.flush(letter.to) } else { Ok(()) }
@@ -203,7 +214,7 @@ impl Schedule {
         let Some((asked, command)) = self.clients.ask(&mut self.random, id, self.world.now) else {
             return Ok(false);
         };
-        self.tell(&format!("{:?} asks {id}: {}", asked.ticket, show::command(&command.command())));
+        self.tell(|| format!("{:?} asks {id}: {}", asked.ticket, show::command(&command.command())));
         let request = protocol::Request::Command(command.command());
         let consequences = self.world.request(id, asked, request);
         self.note(id, consequences)?;
@@ -213,17 +224,19 @@ impl Schedule {
     /// Looks at everything that followed from an input, and puts the letters on their way.
     fn note(&mut self, id: NodeId, consequences: Consequences) -> Check {
         for trace in &consequences.traces {
-            self.tell(&format!("{id} * {}", show::trace(trace)));
+            self.tell(|| format!("{id} * {}", show::trace(trace)));
             if let protocol::Trace::Rejected { why, .. } = trace {
                 return Err(format!("node {id} rejected a message: {why}"));
             }
         }
         for (outcome, reply) in &consequences.outcomes {
-            self.tell(&format!("{:?} {}", outcome.ticket, show::outcome(&outcome.result, reply)));
-            self.clients.answer(outcome.ticket, &outcome.result, reply)?;
+            self.tell(|| format!("{:?} {}", outcome.ticket, show::outcome(&outcome.result, reply)));
+            if let Some((key, version)) = self.clients.answer(outcome.ticket, &outcome.result, reply)? {
+                self.is_held(key, version)?;
+            }
         }
         for letter in &consequences.letters {
-            self.tell(&show::letter(letter));
+            self.tell(|| show::letter(letter));
         }
         self.world.post(consequences.letters);
         if self.world.is_ready(id) {
@@ -232,10 +245,26 @@ impl Schedule {
         Ok(())
     }
 
+    /// What was acknowledged is held by a majority, but for those of it that have lost their memory since and are not
+    /// ready again. So only a minority of those that are ready can be without it.
+    fn is_held(&self, key: &str, version: kv::Version) -> Check {
+        let ready = self.world.members().filter(|id| self.world.is_ready(*id));
+        let holds = |id: &NodeId| {
+            let replica = self.world.replica(*id);
+            replica.is_some_and(|replica| replica.table().register(key.as_bytes()).version >= version)
+        };
+        let without: Vec<NodeId> = ready.filter(|id| !holds(id)).collect();
+        let members = self.world.members().count();
+        match without.len() > members - (members / 2 + 1) {
+            true => Err(format!("{key} was acknowledged with version {version}, and {without:?} do not hold it")),
+            false => Ok(()),
+        }
+    }
+
     /// Time passes and everything that moves arrives, so many times.
-    fn settle(&mut self, times: u64) -> Check {
+    fn settle(&mut self, times: u64, passes_ms: u64) -> Check {
         for _ in 0..times {
-            self.world.advance(50);
+            self.world.advance(passes_ms);
             for id in self.world.alive() {
                 let consequences = self.world.tick(id);
                 self.note(id, consequences)?;
@@ -253,7 +282,7 @@ impl Schedule {
                 return Ok(());
             };
             let letter = self.world.network.remove(index);
-            self.tell(&format!("  deliver {}", show::letter(&letter)));
+            self.tell(|| format!("  deliver {}", show::letter(&letter)));
             let consequences = self.world.deliver(&letter);
             self.note(letter.to, consequences)?;
             self.flush(letter.to)?;
@@ -272,7 +301,7 @@ impl Schedule {
         while together.len() < majority {
             together.extend(self.random.pick(&ready));
         }
-        self.tell(&format!("{together:?} are left alone"));
+        self.tell(|| format!("{together:?} are left alone"));
         for one in self.world.members() {
             for other in one + 1..=self.world.members().count() as NodeId {
                 let up = together.contains(&one) && together.contains(&other);
@@ -282,15 +311,17 @@ impl Schedule {
             }
         }
         // Longer than any request may take, so that all that follows is new.
-        self.settle(120)?;
+        self.settle(25, 250)?;
         self.clients.take_refused();
         for id in &together {
             for _ in 0..3 {
                 let asked = self.clients.open();
                 if self.ask_of(*id)? {
-                    self.settle(10)?;
+                    self.settle(10, 50)?;
                     if self.clients.open() > asked {
-                        return Err(format!("a request of node {id} is not answered, though {together:?} are calm"));
+                        return Err(format!(
+                            "a request of node {id} is not answered, though {together:?} are calm"
+                        ));
                     }
                 }
             }
@@ -303,7 +334,7 @@ impl Schedule {
 
     /// Everything heals: the group becomes whole, with everybody answered and all replicas equal.
     fn heal(&mut self) -> Check {
-        self.tell("everything heals");
+        self.tell(|| "everything heals".into());
         self.world.network.iter_mut().for_each(|letter| letter.held = false);
         for id in self.world.members() {
             if !self.world.is_alive(id) {
@@ -316,7 +347,7 @@ impl Schedule {
             }
         }
         for _ in 0..100 {
-            self.settle(10)?;
+            self.settle(5, 200)?;
             if self.is_whole() {
                 break;
             }
@@ -342,7 +373,7 @@ impl Schedule {
                 let request = protocol::Request::Command(command.command());
                 let consequences = self.world.request(id, asked, request);
                 self.note(id, consequences)?;
-                self.settle(2)?;
+                self.settle(2, 10)?;
             }
         }
         match self.clients.first_open() {
@@ -357,10 +388,18 @@ impl Schedule {
 
     fn is_whole(&self) -> bool {
         let table = |id| self.world.replica(id).map(|replica| replica.table());
-        let contents: BTreeSet<_> = self.world.members().map(|id| table(id).map(|table| table.digest())).collect();
+        let contents: BTreeSet<_> =
+            self.world.members().map(|id| table(id).map(|table| table.digest())).collect();
         let tombstones = self.world.members().any(|id| table(id).is_some_and(|table| table.tombstones() > 0));
         self.trouble_is_over() && contents.len() == 1 && !tombstones
     }
+}
+
+/// Half of all schedules have slow links.
+fn slow_links(random: &mut Random, nodes: NodeId) -> BTreeSet<(NodeId, NodeId)> {
+    let share = [0, 0, 20, 40, 60][random.below(5) as usize];
+    let pairs = (1..=nodes).flat_map(|from| (1..=nodes).map(move |to| (from, to)));
+    pairs.filter(|_| random.percent(share)).collect()
 }
 
 /// Whether an outcome says that what was asked was done.

@@ -62,7 +62,7 @@ impl Schedule {
     }
 
     pub(super) fn set_link(&mut self, one: NodeId, other: NodeId, up: bool) -> Check {
-        self.tell(&format!("link {one}-{other} {}", if up { "up" } else { "down" }));
+        self.tell(|| format!("link {one}-{other} {}", if up { "up" } else { "down" }));
         if !up && self.random.percent(self.trouble.ghosts) {
             // What is under way on it is not lost but arrives much later.
             self.hold(|from, to| (from, to) == (one, other) || (to, from) == (one, other));
@@ -85,10 +85,20 @@ impl Schedule {
     }
 
     pub(super) fn crash_or_restart(&mut self) -> Check {
-        let members: Vec<NodeId> = self.world.members().collect();
-        let Some(id) = self.random.pick(&members) else { return Ok(()) };
+        let mut members: Vec<NodeId> = self.world.members().collect();
+        if self.random.percent(50) && self.world.alive().len() < members.len() {
+            members.retain(|id| !self.world.is_alive(*id)); // Most come back soon.
+        }
+        let Some(mut id) = self.random.pick(&members) else { return Ok(()) };
         if !self.world.is_alive(id) {
             return self.restart(id);
+        }
+        // Many crash just when they have said something that is still under way.
+        if self.random.percent(50)
+            && let Some(index) = self.any_letter()
+            && self.world.is_alive(self.world.network[index].from)
+        {
+            id = self.world.network[index].from;
         }
         // What is promised: a minority may be without memory at one time.
         let mut without = self.damaged.clone();
@@ -97,10 +107,10 @@ impl Schedule {
     }
 
     fn crash(&mut self, id: NodeId) -> Check {
-        self.tell(&format!("{id} crashes"));
+        self.tell(|| format!("{id} crashes"));
         self.world.crash(id);
         if self.random.percent(self.trouble.lose_disk) {
-            self.tell(&format!("{id} loses its disk"));
+            self.tell(|| format!("{id} loses its disk"));
             self.world.lose_disk(id);
         }
         // What it had sent arrives, or arrives much later.
@@ -115,11 +125,11 @@ impl Schedule {
                 self.note(peer, consequences)?;
             }
         }
-        Ok(())
+        if self.random.percent(50) { self.restart(id) } else { Ok(()) }
     }
 
     pub(super) fn restart(&mut self, id: NodeId) -> Check {
-        self.tell(&format!("{id} restarts"));
+        self.tell(|| format!("{id} restarts"));
         self.world.restart(id);
         self.configure(id)?;
         for peer in self.world.alive().into_iter().filter(|peer| *peer != id) {

@@ -1,8 +1,8 @@
 //! How messages, outcomes and changes read in a transcript.
 
 use super::Letter;
-use kv::{Command, Deadline, Expiry, Register, Reply};
 use kv::codec::Reader;
+use kv::{Command, Deadline, Expiry, Register, Reply};
 use protocol::abd::{Item, Message, Status};
 use protocol::contract::{Result, Trace};
 use protocol::registers::message::{Body, Entries, Message as Upkeep, Tags};
@@ -112,7 +112,8 @@ fn item(item: &Item<'_>) -> String {
             format!("{kind} {} {} mine {tag}{what}", operation(*id), text(key))
         }
         Item::Update { operation: id, generation, key, register: held } => {
-            let generation = if *generation == 0 { String::new() } else { format!(" of generation {generation}") };
+            let generation =
+                if *generation == 0 { String::new() } else { format!(" of generation {generation}") };
             format!("{kind} {} {} {}{generation}", operation(*id), text(key), register(held))
         }
         Item::Same { operation: id } | Item::Held { operation: id } => format!("{kind} {}", operation(*id)),
@@ -141,14 +142,20 @@ fn body(body: &Body<'_>) -> String {
     match body {
         Body::Hello { round, first, .. } => format!(" {round}{}", flag(*first, " never started before")),
         Body::Standing { round, ready, admitted, .. } => {
-            format!(" {round} {}{}", if *ready { "ready" } else { "refilling" }, flag(!admitted, " not admitted"))
+            format!(
+                " {round} {}{}",
+                if *ready { "ready" } else { "refilling" },
+                flag(!admitted, " not admitted")
+            )
         }
         Body::Fetch { transfer, next, .. } => format!(" copy {transfer} from chunk {next}"),
         Body::Chunk { transfer, index, last, entries, .. } => {
             format!(" copy {transfer} chunk {index}{}, {} bytes", flag(*last, " last"), entries.len())
         }
         Body::Compare { tags: told } => format!(" {}", tags(told)),
-        Body::Differ { wanted, entries: told, .. } => format!(" wanted {} newer {}", tags(wanted), entries(told)),
+        Body::Differ { wanted, entries: told, .. } => {
+            format!(" wanted {} newer {}", tags(wanted), entries(told))
+        }
         Body::Repair { entries: told, .. } => format!(" {}", entries(told)),
         Body::Collect { step, generation, tombstones, .. } => {
             let list = if tombstones.is_empty() { String::new() } else { format!(" {}", tags(tombstones)) };

@@ -73,6 +73,7 @@ impl Schedule {
             withdraw_ms: [5, 40][random.below(2) as usize],
             hold_ms: [20, 1000][random.below(2) as usize],
             batch_bytes: [1, 1 << 20][random.below(2) as usize],
+            open_bytes_max: 1 << 20,
             upkeep: registers::Timing {
                 retry_ms: 20,
                 begin_grace_ms: 30,
@@ -256,7 +257,10 @@ impl Schedule {
         let already = self.events.values().any(|event| matches!(event, Event::Turn(of) if *of == id));
         if !already {
             let late_us = self.random.below(500);
-            self.schedule(wakeup_us.saturating_sub(self.world.time_us).min(20_000) + late_us + 50, Event::Turn(id));
+            self.schedule(
+                wakeup_us.saturating_sub(self.world.time_us).min(20_000) + late_us + 50,
+                Event::Turn(id),
+            );
         }
     }
 
@@ -266,7 +270,8 @@ impl Schedule {
         }
         for _ in 0..1 + u64::from(self.random.percent(self.trouble.duplicate)) {
             let delayed = self.random.percent(self.trouble.delay);
-            let delay_us = if delayed { self.random_us(self.trouble.delay_ms) } else { self.random.below(600) };
+            let delay_us =
+                if delayed { self.random_us(self.trouble.delay_ms) } else { self.random.below(600) };
             self.schedule(50 + delay_us, Event::Arrive(letter.clone()));
         }
     }

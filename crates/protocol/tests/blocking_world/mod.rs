@@ -108,7 +108,8 @@ impl World {
     /// The time as a node's clocks tell it.
     pub fn now(&self, id: NodeId) -> Now {
         let Clock { fast_by, ahead_us, unix_ahead_ms } = self.node(id).clock;
-        let monotonic_us = self.time_us.saturating_add_signed(self.time_us as i64 / 1000 * fast_by) + ahead_us;
+        let monotonic_us =
+            self.time_us.saturating_add_signed(self.time_us as i64 / 1000 * fast_by) + ahead_us;
         Now { monotonic_us, unix_ms: (self.time_us / 1000).saturating_add_signed(unix_ahead_ms) }
     }
 

@@ -1,6 +1,7 @@
 //! How messages, outcomes and changes read in a transcript.
 
 use super::Letter;
+use kv::codec::Reader;
 use kv::{Command, Deadline, Expiry, Register, Reply};
 use protocol::blocking::{Answer, Ask, Denial, Lock, Message, Status};
 use protocol::contract::{Result, Trace};
@@ -37,15 +38,29 @@ pub fn register(register: Register<'_>) -> String {
 
 fn ask(ask: Ask<'_>) -> String {
     match ask {
-        Ask::Lock { attempt, key, newer_than: None } => format!("Lock #{attempt} {}", text(key)),
+        Ask::Lock { attempt, key, newer_than: None } => format!("Lock {} {}", named(attempt), text(key)),
         Ask::Lock { attempt, key, newer_than: Some(tag) } => {
-            format!("Lock #{attempt} {} value if newer than {tag}", text(key))
+            format!("Lock {} {} value if newer than {tag}", named(attempt), text(key))
         }
         Ask::Write { attempt, grant, key, register: stored, .. } => {
-            format!("Write #{attempt} grant {} {}={}", grant_number(grant), text(key), register(stored))
+            format!(
+                "Write {} grant {} {}={}",
+                named(attempt),
+                grant_number(grant),
+                text(key),
+                register(stored)
+            )
         }
-        Ask::Unlock { attempt, key, tag: Tag::NONE } => format!("Unlock #{attempt} {}", text(key)),
-        Ask::Unlock { attempt, key, tag } => format!("Unlock #{attempt} {} holds {tag}?", text(key)),
+        Ask::Unlock { attempt, key, tag: Tag::NONE } => format!("Unlock {} {}", named(attempt), text(key)),
+        Ask::Unlock { attempt, key, tag } => format!("Unlock {} {} holds {tag}?", named(attempt), text(key)),
+    }
+}
+
+/// An attempt is told as its number, behind its coordinator's life if that is not the first.
+fn named(attempt: u64) -> String {
+    match (attempt >> 40, attempt & ((1 << 40) - 1)) {
+        (1, number) => format!("#{number}"),
+        (life, number) => format!("#{life}.{number}"),
     }
 }
 
@@ -58,14 +73,17 @@ fn answer(answer: Answer<'_>) -> String {
     match answer {
         Answer::Granted { attempt, grant, tag, value, .. } => {
             let value = value.map_or(String::new(), |value| format!(" \"{}\"", text(value)));
-            format!("Granted #{attempt} grant {} has {tag}{value}", grant_number(grant))
+            format!("Granted {} grant {} has {tag}{value}", named(attempt), grant_number(grant))
         }
-        Answer::Denied { attempt, why: Denial::Locked } => format!("Denied #{attempt}"),
-        Answer::Denied { attempt, why: Denial::EarlierLeases } => format!("Denied #{attempt} for earlier leases"),
-        Answer::Stored { attempt } => format!("Stored #{attempt}"),
-        Answer::Lost { attempt, grant } => format!("Lost #{attempt} grant {}", grant_number(grant)),
-        Answer::Unlocked { attempt, holds } => {
-            format!("Unlocked #{attempt}{}", if holds { " holds it" } else { "" })
+        Answer::Denied { attempt, why: Denial::Locked } => format!("Denied {}", named(attempt)),
+        Answer::Denied { attempt, why: Denial::EarlierLeases } => {
+            format!("Denied {} for earlier leases", named(attempt))
+        }
+        Answer::Stored { attempt } => format!("Stored {}", named(attempt)),
+        Answer::Lost { attempt, grant } => format!("Lost {} grant {}", named(attempt), grant_number(grant)),
+        Answer::Unlocked { attempt, freed, holds } => {
+            let freed = if freed { "" } else { " already" };
+            format!("Unlocked {}{freed}{}", named(attempt), if holds { " holds it" } else { "" })
         }
     }
 }
@@ -126,7 +144,19 @@ pub fn letter(letter: &Letter) -> String {
 }
 
 pub fn reply(encoded: &[u8]) -> String {
-    match Reply::first(encoded) {
+    let mut reader = Reader::new(encoded);
+    let mut elements = Vec::new();
+    while let Ok(element) = Reply::decode(&mut reader) {
+        elements.push(element);
+    }
+    match elements.as_slice() {
+        [Reply::Array(_), elements @ ..] => elements.iter().map(one).collect::<Vec<_>>().join(", "),
+        elements => elements.iter().map(one).collect(),
+    }
+}
+
+fn one(element: &Reply<'_>) -> String {
+    match *element {
         Reply::Ok => "OK".into(),
         Reply::Null => "nothing".into(),
         Reply::Integer(integer) => integer.to_string(),
@@ -161,7 +191,7 @@ pub fn trace(trace: &Trace) -> String {
 pub fn lock(key: &[u8], lock: &Lock, now_us: u64) -> String {
     let holder = lock.holder;
     let left_ms = lock.expires_us.saturating_sub(now_us) / 1000;
-    format!("{} is {}'s #{} for {left_ms} ms", text(key), holder.node, holder.attempt)
+    format!("{} is {}'s {} for {left_ms} ms", text(key), holder.node, named(holder.attempt))
 }
 
 pub fn status(status: &Status) -> String {

@@ -37,6 +37,8 @@ struct Troubles {
     lose: u64,
     duplicate: u64,
     delay: u64,
+    /// Of letters, so many percent arrive without regard to those before them.
+    overtake: u64,
     crash: u64,
     crash_all: u64,
     pause: u64,
@@ -67,6 +69,8 @@ pub struct Schedule {
     is_flush_due: Vec<bool>,
     is_syncing: Vec<bool>,
     paused_until_us: Vec<u64>,
+    /// When the last letter on each link arrives.
+    arrivals: BTreeMap<(NodeId, NodeId), u64>,
     /// Directed links that bring nothing.
     cut: BTreeSet<(NodeId, NodeId)>,
     wiped: BTreeSet<NodeId>,
@@ -93,7 +97,7 @@ impl Schedule {
             heartbeat_ms,
             lease_ms: [2, 4, 8][random.below(3) as usize] * heartbeat_ms,
             lease_margin_ms: heartbeat_ms,
-            silence_ms: 5 * heartbeat_ms,
+            silence_ms: 3 * heartbeat_ms,
             hold_ms: 1000,
             batch_bytes: [1, 60, 1 << 20][random.below(3) as usize],
             sync_bytes_max: [300, 1 << 20][random.below(2) as usize],
@@ -106,6 +110,7 @@ impl Schedule {
             lose: some(40, 15),
             duplicate: some(40, 20),
             delay: some(40, 20),
+            overtake: some(40, 50),
             crash: some(60, 30),
             crash_all: some(20, 10),
             pause: some(40, 30),
@@ -135,6 +140,7 @@ impl Schedule {
             is_flush_due: vec![false; nodes as usize + 1],
             is_syncing: vec![false; nodes as usize + 1],
             paused_until_us: vec![0; nodes as usize + 1],
+            arrivals: BTreeMap::new(),
             cut: BTreeSet::new(),
             wiped: BTreeSet::new(),
             open: BTreeMap::new(),
@@ -163,6 +169,15 @@ impl Schedule {
     fn tell(&self, text: impl FnOnce() -> String) {
         if self.told {
             println!("{:>9} {}", self.world.now_us, text());
+        }
+    }
+
+    fn tell_tables(&mut self) {
+        for id in self.world.alive() {
+            for key in ["key0", "key1", "counter"] {
+                let entry = self.world.peek(id, &Command::Fetch { key: key.as_bytes() });
+                self.tell(|| format!("{id}: {key} {}", show::fetched(&entry)));
+            }
         }
     }
 
@@ -216,10 +231,8 @@ impl Schedule {
                 self.note(letter.to, consequences)
             }
             Event::Flush(id, _) => {
-                self.is_flush_due[id as usize] = false;
                 let consequences = self.world.flush(id);
-                self.note(id, consequences)?;
-                // The flush that this asks for is the one that has just been.
+                self.note(id, consequences)?; // It asks for no other flush: this one counts as still to come.
                 self.is_flush_due[id as usize] = false;
                 self.sync(id);
                 Ok(())
@@ -267,7 +280,10 @@ impl Schedule {
         for trace in &consequences.traces {
             self.tell(|| format!("{id} * {}", show::trace(trace)));
         }
-        self.oracle.look(&self.world, id, &consequences.traces)?;
+        if let Err(why) = self.oracle.look(&self.world, id, &consequences.traces) {
+            self.tell_tables();
+            return Err(why);
+        }
         for (outcome, reply) in &consequences.outcomes {
             self.tell(|| format!("{:?} {}", outcome.ticket, show::outcome(&outcome.result, reply)));
             let Some(mut open) = self.open.remove(&outcome.ticket) else {
@@ -302,7 +318,8 @@ impl Schedule {
             return;
         }
         let mut delay_us = 100 + self.random.below(500);
-        if is(self, self.troubles.delay) {
+        let is_late = is(self, self.troubles.delay);
+        if is_late {
             let most_us = if self.random.percent(90) { 20_000 } else { 2_000_000 };
             delay_us += self.random.below(most_us);
         }
@@ -311,7 +328,13 @@ impl Schedule {
             let again_us = delay_us + self.random.below(most_us);
             self.later(again_us, Event::Deliver(letter.clone()));
         }
-        self.later(delay_us, Event::Deliver(letter));
+        let mut at_us = self.world.now_us + delay_us;
+        if !is_late && !is(self, self.troubles.overtake) {
+            let last_us = self.arrivals.entry((letter.from, letter.to)).or_default();
+            at_us = at_us.max(*last_us);
+            *last_us = at_us;
+        }
+        self.at(at_us, Event::Deliver(letter));
     }
 
     // Clients.
@@ -410,10 +433,10 @@ impl Schedule {
                 None => self.start(id)?,
             }
         }
-        // A lost disk is not survived by more than a minority: one is enough. Before anybody has heard of the node
-        // that it was, nobody can tell.
-        let is_known = self.world.now_us > 2_000_000;
-        if self.nodes > 1 && is_known && self.wiped.is_empty() && is(self, self.troubles.wipe) {
+        // One lost disk is enough: no group survives the loss of more than a minority. Who has never heard of the node
+        // that it was cannot tell that it is another: the node itself must, see the protocol's caveats.
+        let may_wipe = self.nodes > 1 && self.wiped.is_empty() && is(self, self.troubles.wipe);
+        if may_wipe && self.world.is_known(id) {
             self.crash(id)?;
             self.tell(|| format!("{id} loses its disk"));
             self.world.wipe(id);
@@ -445,6 +468,12 @@ impl Schedule {
         self.tell(|| format!("{id} crashes"));
         self.world.crash(id, kept);
         self.starts[id as usize] += 1;
+        if self.random.percent(50) {
+            for peer in self.world.alive() {
+                let consequences = self.world.hint(peer, id);
+                self.note(peer, consequences)?;
+            }
+        }
         let lost: Vec<Ticket> =
             self.open.iter().filter(|(_, open)| open.node == id).map(|(ticket, _)| *ticket).collect();
         for ticket in lost {

@@ -6,7 +6,7 @@
 pub mod show;
 
 use kv::{Command, ReplyBuffer};
-use protocol::consensus::{Message, Options, Progress, Replica, Status, Timing};
+use protocol::consensus::{Change, Message, Options, Progress, Replica, Status, Timing};
 use protocol::contract::{Configuration, Effects, Input, NodeId, Now, Outcome, Replica as _};
 use protocol::{Request, Ticket, Trace};
 
@@ -208,6 +208,11 @@ impl World {
         self.step(id, Input::Tick)
     }
 
+    /// Tells a replica that its link to a peer went down.
+    pub fn hint(&mut self, id: NodeId, peer: NodeId) -> Consequences {
+        self.step(id, Input::Link { peer, up: false })
+    }
+
     // Disks.
 
     /// Where a node's disk has come to: what a sync that begins now makes durable.
@@ -266,6 +271,19 @@ impl World {
         self.step(id, Input::Configure(&configuration))
     }
 
+    /// Whether every other node's disk holds, durably, who a node is.
+    pub fn is_known(&self, id: NodeId) -> bool {
+        let knows = |node: &Node| {
+            let durable = node.disk.records.iter().filter(|(position, _)| *position <= node.disk.durable);
+            let mut records = node.disk.checkpoint.iter().chain(durable.map(|(_, record)| record));
+            records.any(|record| {
+                let changes = Change::decode_all(record).expect("replicas write what can be read");
+                changes.iter().any(|change| matches!(change, Change::Peer { node, .. } if *node == id))
+            })
+        };
+        self.nodes.iter().enumerate().all(|(index, node)| index + 1 == id as usize || knows(node))
+    }
+
     /// A crashed node's disk is lost; it gets a new one.
     pub fn wipe(&mut self, id: NodeId) {
         let node = self.node(id);
@@ -273,20 +291,23 @@ impl World {
         node.identity += 1;
     }
 
-    /// Writes one more record of a node's checkpoint, and begins one if none is under way.
-    pub fn checkpoint(&mut self, id: NodeId, chunk_bytes: usize) {
+    /// Writes one more record of a node's checkpoint, and begins one if none is under way. True when more are to come.
+    pub fn checkpoint(&mut self, id: NodeId, chunk_bytes: usize) -> bool {
         let node = self.node(id);
-        let Some(replica) = &mut node.replica else { return };
+        let Some(replica) = &mut node.replica else { return false };
         let disk = &mut node.disk;
         if disk.unfinished.is_none() {
             disk.unfinished = replica.begin_checkpoint().map(|record| (disk.life_at + record, Vec::new()));
         }
-        let Some((at, mut records)) = disk.unfinished.take() else { return };
+        let Some((at, mut records)) = disk.unfinished.take() else { return false };
         let mut record = Vec::new();
         let progress = replica.checkpoint_record(chunk_bytes, &mut record);
         records.push(record);
         match progress {
-            Progress::More => disk.unfinished = Some((at, records)),
+            Progress::More => {
+                disk.unfinished = Some((at, records));
+                return true;
+            }
             // It is durable before it takes the place of records that are.
             Progress::Whole if disk.durable >= at => {
                 disk.checkpoint = records;
@@ -295,5 +316,6 @@ impl World {
             }
             Progress::Whole | Progress::Abandoned => {}
         }
+        false
     }
 }

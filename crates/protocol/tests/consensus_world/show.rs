@@ -63,6 +63,11 @@ pub fn kind(letter: &Letter) -> String {
     letter.message().body.kind().to_string()
 }
 
+/// A transfer: the sender's life, and which one in it.
+fn name(transfer: &u64) -> String {
+    format!("transfer {}.{}", transfer >> 32, transfer & 0xffff_ffff)
+}
+
 /// Kind first, then what it carries, last the ballot.
 pub fn body(body: &Body<'_>) -> String {
     let rest = match body {
@@ -80,14 +85,16 @@ pub fn body(body: &Body<'_>) -> String {
             format!("?{number} ({})", ballot(*of))
         }
         Body::CopyBegin { transfer, moment } => {
-            format!("transfer {transfer} of {} entries, offset {}", moment.index, moment.offset)
+            format!("{} of {} entries, offset {}", name(transfer), moment.index, moment.offset)
         }
         Body::CopyChunk { transfer, index, chunk } => {
-            format!("transfer {transfer} chunk {index}, {} bytes", chunk.len())
+            format!("{} chunk {index}, {} bytes", name(transfer), chunk.len())
         }
-        Body::CopyEnd { transfer, chunks } => format!("transfer {transfer} of {chunks} chunks"),
-        Body::CopyProgress { transfer, next: u32::MAX } => format!("transfer {transfer} whole"),
-        Body::CopyProgress { transfer, next } => format!("transfer {transfer} next {next}"),
+        Body::CopyEnd { transfer, chunks, round, rest } => {
+            format!("{} of {chunks} chunks, behind it {} in {}", name(transfer), entries(rest), ballot(*round))
+        }
+        Body::CopyProgress { transfer, next: u32::MAX } => format!("{} whole", name(transfer)),
+        Body::CopyProgress { transfer, next } => format!("{} next {next}", name(transfer)),
     };
     format!("{} {rest}", body.kind())
 }
@@ -133,6 +140,20 @@ fn paxos(message: &PaxosMsg<Entry>) -> String {
     }
 }
 
+/// What a table holds for a key: its value, version and deadline.
+pub fn fetched(encoded: &[u8]) -> String {
+    let mut reader = Reader::new(encoded);
+    let mut shown = Vec::new();
+    while let Ok(one) = Reply::decode(&mut reader) {
+        shown.push(match one {
+            Reply::Bulk(bytes) => text(bytes),
+            Reply::Integer(integer) => integer.to_string(),
+            _ => String::new(),
+        });
+    }
+    shown.join(" ")
+}
+
 pub fn reply(encoded: &[u8]) -> String {
     match Reply::first(encoded) {
         Reply::Ok => "OK".into(),
@@ -162,6 +183,7 @@ pub fn trace(trace: &Trace) -> String {
         Trace::Installed { offset, keys } => format!("installed a copy of {keys} keys at {offset}"),
         Trace::Rejected { peer, why } => format!("rejected what {peer} sent: {why}"),
         Trace::ResyncAbandoned { follower, why } => format!("gave up the copy for {follower}: {why}"),
+        Trace::EpochPassed { epoch } => format!("raises its ballot, as {epoch} was promised to somebody who is gone"),
         other => format!("{other:?}"),
     }
 }

@@ -1,5 +1,7 @@
 //! A small seeded generator: a seed means the same schedule on every machine.
 
+#![allow(dead_code, unreachable_pub, reason = "each test program uses a part of it")]
+
 /// SplitMix64 (Steele, Lea and Flood 2014).
 pub struct Random(u64);
 

@@ -11,6 +11,8 @@ mod recorder;
 #[allow(dead_code)] // Other tests use the rest.
 mod support;
 
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::process::Stdio;
 
 use check::{History, Verdict};
@@ -64,8 +66,15 @@ impl Started {
     }
 
     fn is_ready(&self, node: u16) -> bool {
-        let port = self.cluster.base + self.nodes + node - 1;
-        std::net::TcpStream::connect(("127.0.0.1", port)).is_ok() && self.cluster.health(node).0 == 200
+        // A node that is about to listen may close the connection at once.
+        let health = || -> std::io::Result<String> {
+            let mut stream = TcpStream::connect(("127.0.0.1", self.cluster.base + self.nodes + node - 1))?;
+            stream.write_all(b"GET /health HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n")?;
+            let mut answer = String::new();
+            stream.read_to_string(&mut answer)?;
+            Ok(answer)
+        };
+        health().is_ok_and(|answer| answer.starts_with("HTTP/1.1 200"))
     }
 }
 

@@ -97,28 +97,3 @@ pub(super) fn judge_sessions<'e>(
     }
     None
 }
-
-/// How many acknowledged writes neither the last values nor a later write explains.
-pub(super) fn lost_acknowledged<'e>(entries: impl Iterator<Item = &'e Entry> + Clone) -> u64 {
-    let writes = writes(entries.clone());
-    // What was read last of each key, and when the write of that had surely taken effect.
-    let mut last: BTreeMap<Key, u64> = BTreeMap::new();
-    for entry in entries.clone().filter(|entry| entry.operation.kind == Kind::Get) {
-        match entry.reply() {
-            Some((_, Reply::Value(value))) => {
-                last.insert(entry.operation.key, writes.get(&value).map_or(u64::MAX, |write| write.end));
-            }
-            // Perhaps deleted: by whom is not known, so nothing is counted.
-            Some((_, Reply::Nil)) => {
-                last.insert(entry.operation.key, u64::MAX);
-            }
-            _ => {}
-        }
-    }
-    let lost = entries.filter(|entry| {
-        let is_acknowledged = entry.reply().is_some_and(|(_, reply)| reply.is_done());
-        let after = last.get(&entry.operation.key).copied().unwrap_or(u64::MAX);
-        entry.operation.kind == Kind::Set && is_acknowledged && entry.start > after
-    });
-    lost.count() as u64
-}

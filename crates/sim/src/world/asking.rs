@@ -161,7 +161,8 @@ impl World {
                 script.pop_front();
                 0
             }
-            Some(_) => 100 * MS,
+            // Not all at the same pace: where locks are not waited for, they would be in each other's way for ever.
+            Some(_) => 20 * MS + who.random.below(300 * MS),
             None => who.random.below(2 * who.think_us + 1),
         };
         if who.open.is_empty() {

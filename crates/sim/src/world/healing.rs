@@ -57,6 +57,7 @@ impl World {
                     self.begin_faults();
                 }
             }
+            // The time is over, or so much was said that the run would take too long.
             Phase::Faults => self.heal(),
             Phase::Answering { by } => {
                 if self.clients.iter().all(Client::is_satisfied) {
@@ -77,14 +78,14 @@ impl World {
                 }
             }
             Phase::Missing { by } => {
-                if self.clients.iter().all(Client::is_satisfied) {
+                if self.are_observers_satisfied() {
                     self.end_missing();
                 } else if now >= by {
                     self.complain_of_clients("while only a minority is away");
                 }
             }
             Phase::Reading { by } => {
-                if self.clients.iter().all(Client::is_satisfied) {
+                if self.are_observers_satisfied() {
                     let most_ms = self.scenario.spaces.iter().map(|space| space.converges_within_ms()).max();
                     self.enter(Phase::Converging { by: now + most_ms.unwrap_or_default() * MS });
                 } else if now >= by {
@@ -127,6 +128,7 @@ impl World {
             let (now, after_us) = (self.now, self.random.below(SECOND));
             let host = self.host(place);
             host.go_on(now);
+            host.doom = None;
             let life = host.life;
             self.queue.push(now + after_us, Event::Restart { node: place, life });
         }
@@ -197,7 +199,7 @@ impl World {
             return self.begin_reading();
         }
         self.counts.add(Class::MissingMinority);
-        self.enter(Phase::Missing { by: self.now + SERVE_US });
+        self.enter(Phase::Missing { by: self.served_by() });
         for place in self.places() {
             if has(missing, place) {
                 self.host(place).is_kept_down = true;
@@ -222,7 +224,7 @@ impl World {
     }
 
     fn begin_reading(&mut self) {
-        self.enter(Phase::Reading { by: self.now + SERVE_US });
+        self.enter(Phase::Reading { by: self.served_by() });
         for place in self.places() {
             self.observe(place, &[Kind::Get]);
         }
@@ -248,7 +250,33 @@ impl World {
         let client = self.clients.len() as u8;
         let random = Random::new(self.scenario.seed, stream::CLIENTS + u64::from(client));
         self.clients.push(Client::observer(random, place, script));
-        self.wake_client(client, 0);
+        match self.scenario.spaces.iter().any(|space| space.refuses_contenders()) {
+            true => self.observers.push_back(client),
+            false => self.wake_client(client, 0),
+        }
+    }
+
+    /// Lets the next observer begin, if observers take turns. True when all have been told what they asked.
+    fn are_observers_satisfied(&mut self) -> bool {
+        let waiting = self.observers.make_contiguous();
+        let is_busy = |(index, client): (usize, &Client)| {
+            !client.is_satisfied() && !waiting.contains(&(index as u8))
+        };
+        if self.clients.iter().enumerate().any(is_busy) {
+            return false;
+        }
+        match self.observers.pop_front() {
+            Some(client) => self.wake_client(client, 0),
+            None => return true,
+        }
+        false
+    }
+
+    /// Until when all nodes' observers are to be satisfied.
+    fn served_by(&self) -> u64 {
+        let take_turns = self.scenario.spaces.iter().any(|space| space.refuses_contenders());
+        let turns = if take_turns { u64::from(self.scenario.nodes) } else { 1 };
+        self.now + turns * SERVE_US
     }
 
     // Replicas become equal.

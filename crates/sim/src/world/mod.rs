@@ -24,6 +24,7 @@ use crate::scenario::{Scenario, stream};
 use crate::trace::{Line, Trace, id};
 use healing::Phase;
 use node::{ClientId, NodeAddress};
+use std::collections::VecDeque;
 use wire::resp::ArgumentsBuffer;
 
 /// A run that is under way.
@@ -43,6 +44,8 @@ pub(crate) struct World {
     pub(crate) turns: u64,
     pub(crate) frames: u64,
     phase: Phase,
+    /// Observers that begin when those before them are satisfied.
+    observers: VecDeque<u8>,
     /// Each space whose leader forgot what it had acknowledged, as it may.
     pub(crate) forgot: Vec<bool>,
     /// The farthest that wall clocks were ever apart from the true time.
@@ -89,6 +92,7 @@ impl World {
             turns: 0,
             frames: 0,
             phase: Phase::Starting { by: 10 * SECOND },
+            observers: VecDeque::new(),
             forgot: vec![false; scenario.spaces.len()],
             clock_error_ms: 0,
             failure: None,

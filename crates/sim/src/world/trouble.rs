@@ -3,7 +3,7 @@
 use super::World;
 use super::healing::Phase;
 use crate::events::{Event, Place};
-use crate::faults::{Class, Cut, Fault, Kind, Mask, has};
+use crate::faults::{Class, Cut, Fault, Kind, Mask, Within, has};
 use crate::host::{Arrival, Doom, Host};
 use crate::report::Broken;
 use crate::trace::id;
@@ -47,6 +47,19 @@ impl World {
                 }
                 self.mend(cut);
             }
+            (Kind::Defection { mask, node, after_us, down_us, us }, _) => match step {
+                0 => {
+                    later(after_us);
+                    self.cut(Cut::Halves(mask), None);
+                }
+                1 => {
+                    later(us);
+                    self.mend(Cut::Halves(mask));
+                    self.cut(Cut::Halves(mask ^ 1 << node), None);
+                    self.crash_several(1 << node, None, down_us, true);
+                }
+                _ => self.mend(Cut::Halves(mask ^ 1 << node)),
+            },
             (Kind::SlowLink { one, other, delay_us, us }, 0) => {
                 later(us);
                 self.network.link(one, other).slow_down(delay_us);
@@ -119,7 +132,7 @@ impl World {
 
     // Crashes.
 
-    fn crash_several(&mut self, nodes: Mask, within_turn: Option<(Mask, bool)>, down_us: u64, noticed: bool) {
+    fn crash_several(&mut self, nodes: Mask, within_turn: Option<Within>, down_us: u64, noticed: bool) {
         for place in self.places().filter(|place| has(nodes, *place)) {
             if !self.hosts[usize::from(place)].is_alive() || self.hosts[usize::from(place)].doom.is_some() {
                 continue;
@@ -129,10 +142,10 @@ impl World {
                 continue;
             }
             match within_turn {
-                Some((peers, clients)) => {
+                Some(within) => {
                     self.counts.add(Class::CrashWithinTurn);
                     let host = self.host(place);
-                    host.doom = Some(Doom { peers, clients, down_us, noticed });
+                    host.doom = Some(Doom { within, has_request: false, down_us, noticed });
                     host.is_damaged = true;
                 }
                 None => self.crash(place, down_us, noticed),

@@ -8,9 +8,9 @@
 //! zeros up to a multiple of 32
 //! ```
 //!
-//! A header lies within one sector, since 32 divides 512 and the first batch begins at byte 512: after a crash it is
-//! there or it is not, it is never torn. `durable` is the position up to which the log was known to be durable when
-//! the batch was written: where the log ends earlier than that, something was lost.
+//! A header lies within one sector, since 32 divides 512 and the first batch begins at byte 512: after a
+//! crash it is there or it is not, it is never torn. `durable` is the position up to which the log was known
+//! to be durable when the batch was written: where the log ends earlier than that, something was lost.
 
 use super::{Fields, checksum};
 use crate::{Group, Position};
@@ -22,8 +22,8 @@ pub const BATCH_HEADER_BYTES: usize = 32;
 pub const ENTRY_HEADER_BYTES: usize = 8;
 const ENTRY_ALIGNMENT_BYTES: usize = 8;
 
-/// A batch is closed, and another one begun, when its entries pass this length. It bounds what a start must hold in memory, save for one
-/// entry that is longer.
+/// A batch is closed, and another one begun, when its entries pass this length. It bounds what a start must
+/// hold in memory, save for one entry that is longer.
 pub const BATCH_BYTES_MAX: usize = 4 << 20;
 
 /// The longest entry. Far above what a client can send.
@@ -187,15 +187,23 @@ impl Gathered {
 mod tests {
     use super::*;
 
-    /// The batches of `bytes` and their entries, as (position, group, kind, bytes).
-    fn decode(salt: u64, mut bytes: &[u8]) -> Vec<(BatchHeader, Vec<(Position, Group, u16, Vec<u8>)>)> {
+    /// An entry as (position, group, kind, bytes).
+    type Owned = (Position, Group, u16, Vec<u8>);
+
+    /// The batches of `bytes` and their entries.
+    fn decode(salt: u64, mut bytes: &[u8]) -> Vec<(BatchHeader, Vec<Owned>)> {
         let mut batches = Vec::new();
         while !bytes.is_empty() {
             let header = BatchHeader::decode(salt, bytes).unwrap();
             let body = &bytes[BATCH_HEADER_BYTES..BATCH_HEADER_BYTES + header.length as usize];
             assert_eq!(header.checksum, checksum(salt, &[body]));
             let mut entries = Vec::new();
-            assert!(each_entry(&header, body, |e| entries.push((e.position, e.group, e.kind, e.bytes.to_vec()))));
+            assert!(each_entry(&header, body, |e| entries.push((
+                e.position,
+                e.group,
+                e.kind,
+                e.bytes.to_vec()
+            ))));
             batches.push((header, entries));
             bytes = &bytes[header.whole_bytes() as usize..];
         }
@@ -224,7 +232,8 @@ mod tests {
     fn much_becomes_several_batches() {
         let mut gathered = Gathered::new(7, 0);
         let positions: Vec<_> = (0..5).map(|_| gathered.append(0, 1, 1, &[1; BATCH_BYTES_MAX / 2])).collect();
-        let found: Vec<_> = decode(7, gathered.close(0)).into_iter().flat_map(|(_, entries)| entries).collect();
+        let found: Vec<_> =
+            decode(7, gathered.close(0)).into_iter().flat_map(|(_, entries)| entries).collect();
         assert!(decode(7, gathered.close(0)).len() > 2);
         assert_eq!(found.iter().map(|entry| entry.0).collect::<Vec<_>>(), positions);
     }
@@ -246,6 +255,9 @@ mod tests {
         assert!(each_entry(&header, &[0; 8], |_| {}));
         assert!(!each_entry(&header, &[0; 16], |_| {}), "more bytes than entries");
         assert!(!each_entry(&header, &[255; 8], |_| {}), "an entry longer than its batch");
-        assert!(!each_entry(&header, &[1, 0, 0, 0, 0, 0, 0, 0, 9], |_| {}), "no room for the zeros behind it");
+        assert!(
+            !each_entry(&header, &[1, 0, 0, 0, 0, 0, 0, 0, 9], |_| {}),
+            "no room for the zeros behind it"
+        );
     }
 }

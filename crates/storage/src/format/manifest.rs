@@ -7,9 +7,9 @@
 //!               its chunks: u64 | length of its file: u64
 //! ```
 //!
-//! It is replaced as a whole: written under another name, synced, renamed, the folder synced. A file that it names is
-//! safe before it is, and a file that it no longer names is removed after. So a crash at any step leaves a manifest
-//! whose files are all there, and perhaps some more, which a start removes.
+//! It is replaced as a whole: written under another name, synced, renamed, the folder synced. A file that it
+//! names is safe before it is, and a file that it no longer names is removed after. So a crash at any step
+//! leaves a manifest whose files are all there, and perhaps some more, which a start removes.
 
 use std::collections::BTreeMap;
 
@@ -62,8 +62,12 @@ impl Manifest {
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut bytes = Vec::new();
         begin(MANIFEST, &self.identity, &mut bytes);
-        let Manifest { openings, first_segment, next_segment, start, durable, next_snapshot, clearing, .. } = *self;
-        for field in [openings, first_segment, next_segment, start, durable, next_snapshot, u64::from(clearing)] {
+        let Manifest {
+            openings, first_segment, next_segment, start, durable, next_snapshot, clearing, ..
+        } = *self;
+        for field in
+            [openings, first_segment, next_segment, start, durable, next_snapshot, u64::from(clearing)]
+        {
             bytes.extend_from_slice(&field.to_le_bytes());
         }
         bytes.extend_from_slice(&(self.floors.len() as u64).to_le_bytes());

@@ -16,7 +16,8 @@ use crate::error::{Damage, StorageError};
 /// The format's version. A program refuses every other one.
 pub const VERSION: u32 = 1;
 
-/// What a disk writes as a whole: after a crash a sector holds what it held before or what was written, never a part.
+/// What a disk writes as a whole: after a crash a sector holds what it held before or what was written, never
+/// a part.
 pub const SECTOR_BYTES: usize = 512;
 
 /// Length of the preamble.
@@ -32,8 +33,8 @@ pub struct Identity {
     pub node: u16,
     /// Which of the node's workers.
     pub worker: u16,
-    /// The log itself: a number drawn at random when the folder was new. It is mixed into every checksum, so that no
-    /// value of a client and no file of another life of this node can look like a batch of this log.
+    /// The log itself: a number drawn at random when the folder was new. It is mixed into every checksum, so
+    /// that no value of a client and no file of another life of this node can look like a batch of this log.
     pub log: u64,
 }
 

@@ -6,8 +6,8 @@
 //! zeros up to the end
 //! ```
 //!
-//! A segment is made of zeros before it is used, and no segment is used twice. So what has not been written is zero:
-//! the rule on which the telling of torn from damaged rests.
+//! A segment is made of zeros before it is used, and no segment is used twice. So what has not been written
+//! is zero: the rule on which the telling of torn from damaged rests.
 
 use super::{Fields, Identity, SECTOR_BYTES, SEGMENT, begin, check, is_zero, seal, segment_file};
 use crate::Position;
@@ -37,8 +37,8 @@ impl SegmentHeader {
         bytes
     }
 
-    /// The header of the segment of that number; None when it has not been used. `bytes` are the file's first sector,
-    /// or what there is of it.
+    /// The header of the segment of that number; None when it has not been used. `bytes` are the file's first
+    /// sector, or what there is of it.
     pub(crate) fn decode(
         identity: &Identity,
         number: u64,

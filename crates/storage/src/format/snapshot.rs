@@ -47,11 +47,9 @@ impl SnapshotHeader {
         let header = Self::fields(&mut fields);
         match header {
             Some(header) if header == *self => Ok(()),
-            Some(SnapshotHeader { number, .. }) if number != self.number => Err(StorageError::damaged(
-                file,
-                0,
-                Damage::Misnamed { found: number, expected: self.number },
-            )),
+            Some(SnapshotHeader { number, .. }) if number != self.number => {
+                Err(StorageError::damaged(file, 0, Damage::Misnamed { found: number, expected: self.number }))
+            }
             Some(SnapshotHeader { position, .. }) => Err(StorageError::damaged(
                 file,
                 0,

@@ -1,5 +1,5 @@
-//! Crashes at every operation and at random, compared with a model: all that was durable is there, in order, nothing
-//! is there that was not written, and the log goes on.
+//! Crashes at every operation and at random, compared with a model: all that was durable is there, in order,
+//! nothing is there that was not written, and the log goes on.
 
 use std::collections::BTreeMap;
 
@@ -7,14 +7,14 @@ use storage::planted::{Fault, Planted};
 use storage::{Cause, Options};
 
 use crate::support::disk::{Survivors, Trouble};
-use crate::support::{flip_bit, options, zero_sector};
 use crate::support::random::Random;
 use crate::support::world::{Action, Violation, World};
+use crate::support::{flip_bit, options, zero_sector};
 
 const SURVIVORS: [Survivors; 3] = [Survivors::Nothing, Survivors::Everything, Survivors::Random];
 
-/// A short life with everything in it: batches of several groups, two written beside a running sync, segments that fill
-/// up, a snapshot that lets some go, a group that is forgotten.
+/// A short life with everything in it: batches of several groups, two written beside a running sync, segments
+/// that fill up, a snapshot that lets some go, a group that is forgotten.
 fn script() -> Vec<Action> {
     use Action::*;
     let mut script = vec![BeginUpkeep, FinishUpkeep];
@@ -154,7 +154,7 @@ fn draw_action(random: &mut Random) -> Action {
         95 => Action::AbandonSnapshot,
         96 => Action::Forget { group },
         97 => Action::NoteDurable,
-        _ => Action::Write,
+        _ => Action::Retry,
     }
 }
 
@@ -207,7 +207,10 @@ fn tamper(world: &World, random: &mut Random) -> Result<(), Violation> {
     let flip = random.percent(50);
     let told = world.after(|disk| {
         disk.lose_power(Survivors::Everything);
-        disk.tamper(name, |bytes| if flip { flip_bit(bytes, at * 8 + at % 8) } else { zero_sector(bytes, at) });
+        disk.tamper(
+            name,
+            |bytes| if flip { flip_bit(bytes, at * 8 + at % 8) } else { zero_sector(bytes, at) },
+        );
     });
     told.map(drop).map_err(|violation| format!("byte {at} of {name} changed (flipped: {flip}): {violation}"))
 }

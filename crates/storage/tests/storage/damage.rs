@@ -1,4 +1,5 @@
-//! Damage of what is durable: refused by file and place, or without consequence. Never a wrong entry, never one missing.
+//! Damage of what is durable: refused by file and place, or without consequence. Never a wrong entry, never
+//! one missing.
 
 use storage::{Damage, StorageError};
 

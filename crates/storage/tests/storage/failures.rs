@@ -95,9 +95,13 @@ fn a_full_disk_is_met_when_a_segment_is_made_and_nothing_is_lost() {
         log.write(&mut disk).unwrap();
     }
     log.append(1, 1, &[7; 1000]);
-    assert_eq!(log.write(&mut disk), Err(StorageError::Disk(full)));
-    // It was not lost, and goes in when there is room.
+    assert_eq!(log.write(&mut disk), Err(StorageError::Disk(full.clone())));
+    // It was not lost, and goes in when there is room. Until somebody says that there may be, the disk is
+    // left alone.
     disk.capacity = None;
+    assert_eq!(upkeep(&mut log, &mut disk), []);
+    assert_eq!(log.write(&mut disk), Err(StorageError::Disk(full)));
+    log.retry();
     assert_eq!(upkeep(&mut log, &mut disk), [Outcome::SegmentReady]);
     log.write(&mut disk).unwrap();
     let work = log.begin_sync().unwrap().unwrap();

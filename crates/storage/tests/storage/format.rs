@@ -1,4 +1,5 @@
-//! The format, byte for byte. When one of these changes, so must the version, and old files are refused by it.
+//! The format, byte for byte. When one of these changes, so must the version, and old files are refused by
+//! it.
 
 use storage::{Log, open};
 

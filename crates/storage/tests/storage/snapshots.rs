@@ -81,6 +81,27 @@ fn segments_go_when_every_group_has_a_snapshot_above_them() {
 }
 
 #[test]
+fn a_segment_becomes_the_first_one_only_when_it_is_on_the_disk_itself() {
+    let mut disk = FaultyDisk::new(1);
+    let mut log = start(&mut disk);
+    log.append(1, 1, &[7; 3500]);
+    log.write(&mut disk).unwrap();
+    snapshot(&mut log, &mut disk, 1, &[b"state"]);
+    assert_eq!(log.durable(), log.end());
+    // The next segment begins where the snapshot ends: the one before is not needed any more. But a crash may
+    // still take the new one's header.
+    log.append(1, 2, &[7; 3500]);
+    log.write(&mut disk).unwrap();
+    while let Some(work) = log.begin_upkeep().unwrap() {
+        let result = work.run(&mut disk);
+        log.finished(work, result).unwrap();
+    }
+    assert_eq!(log.segment_numbers().start, 0);
+    disk.lose_power(Survivors::Nothing);
+    assert_eq!(start(&mut disk).durable(), log.durable());
+}
+
+#[test]
 fn a_snapshot_is_read_back_in_its_chunks_at_a_start_and_while_the_log_runs() {
     let mut disk = FaultyDisk::new(1);
     let mut log = start(&mut disk);

@@ -38,7 +38,8 @@ fn upkeep(log: &mut Log, disk: &mut FaultyDisk) {
     }
 }
 
-/// A log with a durable batch 1, and batches 2 (so long that 3 begins a sector) and 3 (of 10) written behind it, that a crash lets live.
+/// A log with a durable batch 1, and batches 2 (so long that 3 begins a sector) and 3 (of 10) written behind
+/// it, that a crash lets live.
 fn crashed(sync_second: bool) -> FaultyDisk {
     let mut disk = FaultyDisk::new(1);
     let (mut log, ..) = start(&mut disk).unwrap();
@@ -138,7 +139,9 @@ fn a_changed_bit_in_the_very_last_batch_is_damage_and_no_torn_tail() {
     for bit in third * 8..(third + 32 + 8 + 10) * 8 {
         let mut disk = crashed(false);
         disk.tamper(SEGMENT, |bytes| flip_bit(bytes, bit as usize));
-        let StorageError::Damaged { file, offset, .. } = start(&mut disk).unwrap_err() else { panic!("{bit}") };
+        let StorageError::Damaged { file, offset, .. } = start(&mut disk).unwrap_err() else {
+            panic!("{bit}")
+        };
         assert_eq!((file.as_str(), offset), (SEGMENT, third), "bit {bit}");
     }
 }
@@ -158,7 +161,8 @@ fn a_silent_log_is_told_from_a_torn_one_once_it_was_noted() {
         disk.lose_power(Survivors::Nothing);
         disk.tamper(SEGMENT, |bytes| zero_sector(bytes, 512));
         match start(&mut disk) {
-            // Nothing on the disk knows of the batch any more. The one case that is left; see the page of `tail`.
+            // Nothing on the disk knows of the batch any more. The one case that is left; see the page of
+            // `tail`.
             Ok((_, kinds, _)) => assert!(!noted && kinds.is_empty()),
             Err(error) => {
                 assert!(noted);

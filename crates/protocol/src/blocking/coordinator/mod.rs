@@ -9,11 +9,12 @@ mod releases;
 mod steps;
 
 use super::item::Answer;
+use super::locks::COUNT_BITS;
 use super::options::Retry;
 use super::state::State;
 use crate::contract::{Effects, Now, Request, Ticket};
 use crate::planted::Fault;
-use crate::registers::{Errors, Keys, MemberSet, Plan, Question, RequestId, Requests, Tag};
+use crate::registers::{Errors, Incarnation, Keys, MemberSet, Plan, Question, RequestId, Requests, Tag};
 use kv::Register;
 use operation::{Goal, Operation, Phase};
 use random::Random;
@@ -22,6 +23,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 const LOCKED: &str = "LOCKED the key is locked by another operation; nothing was done";
 const NO_QUORUM: &str = "NOQUORUM too few replicas answered; nothing was done";
+const OVERLOAD: &str = "NOQUORUM too many requests wait for locks or answers; nothing was done";
 const UNKNOWN: &str = "UNKNOWN too few replicas acknowledged the write in time; it may have been done";
 
 /// All operations under way at one coordinator.
@@ -30,8 +32,11 @@ pub(super) struct Coordinator {
     requests: Requests,
     operations: BTreeMap<u64, Operation>,
     operations_begun: u64,
+    /// Bytes of their keys and values.
+    open_bytes: usize,
     /// To which operation each present attempt belongs.
     attempts: BTreeMap<u64, u64>,
+    /// The last attempt's number: its upper bits are this life, so that no life uses another one's.
     attempts_begun: u64,
     /// With [`Retry::Backoff`], the operations on each key in the order in which they were asked, of which the first
     /// one is under way: operations of one coordinator need not fight each other for locks.
@@ -55,6 +60,7 @@ impl Coordinator {
             requests: Requests::default(),
             operations: BTreeMap::new(),
             operations_begun: 0,
+            open_bytes: 0,
             attempts: BTreeMap::new(),
             attempts_begun: 0,
             queues: BTreeMap::new(),
@@ -65,6 +71,12 @@ impl Coordinator {
             random: Random::new(seed),
             cut_off_since_us: None,
         }
+    }
+
+    /// The coordinator takes up its work in this life. What is still on its way to an earlier one is about other
+    /// attempts.
+    pub(super) fn begin_life(&mut self, incarnation: Incarnation) {
+        self.attempts_begun = u64::from(incarnation) << COUNT_BITS;
     }
 
     // Requests.
@@ -116,6 +128,10 @@ impl Coordinator {
                 state.counters.refused += 1;
                 effects.refuse(ticket, NO_QUORUM);
             }
+            _ if self.open_bytes > state.timing.open_bytes_max => {
+                state.counters.refused += 1;
+                effects.refuse(ticket, OVERLOAD);
+            }
             Plan::Read(question, keys) => {
                 let request = self.requests.begin(ticket, deadline_us, question);
                 match keys {
@@ -159,6 +175,7 @@ impl Coordinator {
         let times = (begun_us, deadline_us);
         let operation = Operation::new((request, place, is_only), key, goal, generation, times);
         self.timers.insert((operation.due_us, id));
+        self.open_bytes += operation.bytes();
         self.operations.insert(id, operation);
         match self.queues.get_mut(key) {
             // The study's clients knew nothing of each other: each asks for locks of its own.
@@ -191,13 +208,15 @@ impl Coordinator {
 
     // Answers.
 
-    /// A message of a replica has arrived.
-    pub(super) fn heard(&mut self, now: Now, member: usize) {
-        self.releases.heard(now, member);
-    }
-
     /// A replica answers. To an attempt that is over it says only that a lock is there to be released, or is free.
-    pub(super) fn answered(&mut self, state: &mut State, now: Now, from: usize, answer: Answer<'_>, effects: &mut Effects) {
+    pub(super) fn answered(
+        &mut self,
+        state: &mut State,
+        now: Now,
+        from: usize,
+        answer: Answer<'_>,
+        effects: &mut Effects,
+    ) {
         let id = self.attempts.get(&answer.attempt()).copied();
         let operation = id.and_then(|id| self.operations.get_mut(&id));
         let Some((id, operation)) = id.zip(operation) else {
@@ -205,7 +224,9 @@ impl Coordinator {
                 Answer::Granted { attempt, key, grant, tag, .. } => {
                     self.releases.surplus(state, now, from, (attempt, grant), (key, tag));
                 }
-                Answer::Unlocked { attempt, .. } => self.releases.answered(from, attempt),
+                Answer::Unlocked { attempt, freed, .. } => {
+                    self.releases.answered(state, now, from, attempt, freed);
+                }
                 Answer::Denied { .. } | Answer::Stored { .. } | Answer::Lost { .. } => {}
             }
             return;
@@ -247,6 +268,7 @@ impl Coordinator {
     /// Takes an operation out of everything, and releases its locks.
     fn end(&mut self, state: &mut State, now: Now, id: u64, late: Late) -> Option<Operation> {
         let operation = self.operations.remove(&id)?;
+        self.open_bytes -= operation.bytes();
         self.timers.remove(&(operation.due_us, id));
         state.registers.generations.operation_ends(operation.generation);
         if self.attempts.remove(&operation.attempt).is_some() {
@@ -275,10 +297,12 @@ impl Coordinator {
         self.requests.key_done(request, place, &operation.key, register, was_live, now.unix_ms, effects);
     }
 
-    /// Nothing has happened, and nothing will.
+    /// Nothing has happened, and nothing will. The request that it is a part of ends with it.
     fn refuse(&mut self, state: &mut State, now: Now, id: u64, why: &str, effects: &mut Effects) {
+        let Some(operation) = self.end(state, now, id, Late::Unlock) else { return };
         state.counters.refused += 1;
-        self.fail(state, now, id, why, effects);
+        self.requests.fail(operation.request, why, effects);
+        self.sweep_dropped(state, now);
     }
 
     /// A write may have been taken somewhere, or may still be.
@@ -288,14 +312,9 @@ impl Coordinator {
             return self.refuse(state, now, id, NO_QUORUM, effects);
         }
         state.counters.unknown += 1;
-        self.requests.has_changed(operation.request);
-        self.fail(state, now, id, UNKNOWN, effects);
-    }
-
-    /// Ends an operation, and with it the request that it is a part of.
-    fn fail(&mut self, state: &mut State, now: Now, id: u64, why: &str, effects: &mut Effects) {
-        let Some(operation) = self.end(state, now, id, Late::Unlock) else { return };
-        self.requests.fail(operation.request, why, effects);
+        let request = operation.request;
+        self.end(state, now, id, Late::Unlock);
+        self.requests.fail_unknown(request, UNKNOWN, effects);
         self.sweep_dropped(state, now);
     }
 

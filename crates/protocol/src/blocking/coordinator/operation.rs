@@ -126,6 +126,15 @@ impl Operation {
         }
     }
 
+    /// Bytes of its key and of the value that it writes.
+    pub(super) fn bytes(&self) -> usize {
+        let value = match &self.goal {
+            Goal::Read => 0,
+            Goal::Write { value, .. } => value.len(),
+        };
+        self.key.len() + value
+    }
+
     pub(super) fn is_read(&self) -> bool {
         matches!(self.goal, Goal::Read)
     }
@@ -134,7 +143,8 @@ impl Operation {
     /// its time has passed.
     pub(super) fn withdraw_us(&self, timing: &Timing) -> u64 {
         let whole_us = self.deadline_us.saturating_sub(self.begun_us);
-        let kept_us = if self.is_read() { 0 } else { timing.withdraw_ms.saturating_mul(1000).min(whole_us / 4) };
+        let kept_us =
+            if self.is_read() { 0 } else { timing.withdraw_ms.saturating_mul(1000).min(whole_us / 4) };
         self.deadline_us.saturating_sub(kept_us)
     }
 
@@ -191,7 +201,8 @@ impl Operation {
     pub(super) fn lost(&mut self, member: usize, grant: u64) {
         let standing = &mut self.standings[member];
         if standing.grant == Some(grant) {
-            *standing = Standing { denied: Some(Denial::Locked), holds: standing.holds, ..Standing::default() };
+            *standing =
+                Standing { denied: Some(Denial::Locked), holds: standing.holds, ..Standing::default() };
         }
     }
 

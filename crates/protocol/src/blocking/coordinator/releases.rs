@@ -17,13 +17,16 @@ struct Release {
     key: Box<[u8]>,
     begun_us: u64,
     sent_us: u64,
+    /// False: the replica is expected to say first that it granted the lock.
+    is_sent: bool,
+    /// The replica has said so, and a release was on its way.
+    is_granted: bool,
 }
 
 /// Releases that are not answered, for each replica by attempt.
 #[derive(Debug, Default)]
 pub(super) struct Releases {
     open: [BTreeMap<u64, Release>; MEMBERS_MAX],
-    heard_us: [u64; MEMBERS_MAX],
     next_us: u64,
 }
 
@@ -41,23 +44,23 @@ impl Releases {
     pub(super) fn release(&mut self, state: &mut State, now: Now, operation: &Operation, late: Late) {
         let Operation { attempt, key, .. } = operation;
         for member in state.group().all().iter() {
-            let is_granted = operation.grant(member).is_some();
+            let is_silent = operation.silent().contains(member);
             if member == state.group().own() {
                 let holder = state.own_holder(*attempt);
                 state.unlock(key, holder);
-            } else if is_granted {
+            } else if operation.grant(member).is_some() {
                 self.send(state, now, member, *attempt, key);
-            } else if operation.silent().contains(member) && !state.has(Fault::SurplusLockKept) {
+            } else if is_silent && state.links().contains(member) && !state.has(Fault::SurplusLockKept) {
                 match late {
-                    Late::Fill if state.links().contains(member) => self.expect(now, member, *attempt, key),
-                    _ => state.ask(member, Ask::Unlock { attempt: *attempt, key, tag: Tag::NONE }),
+                    Late::Unlock => self.send(state, now, member, *attempt, key),
+                    Late::Fill => self.begin(now, member, *attempt, key, false),
                 }
             }
         }
     }
 
     /// A lock was granted that nobody needs any more. It is released; but first, as long as it lasts, the replica gets
-    /// what it lacks: else the replicas that are always the last to answer would have to be repaired all the time.
+    /// what it lacks: else the replica that is always the last to answer would have to be repaired all the time.
     pub(super) fn surplus(
         &mut self,
         state: &mut State,
@@ -70,6 +73,10 @@ impl Releases {
             return;
         }
         state.counters.surplus_released += 1;
+        if let Some(release) = self.open[member].get_mut(&attempt).filter(|release| release.is_sent) {
+            release.is_granted = true; // See what became of that one first.
+            return;
+        }
         state.write_own(member, (attempt, grant), key, tag);
         self.send(state, now, member, attempt, key);
     }
@@ -77,24 +84,23 @@ impl Releases {
     /// Frees a lock, and goes on until the replica has answered.
     fn send(&mut self, state: &mut State, now: Now, member: usize, attempt: u64, key: &[u8]) {
         state.ask(member, Ask::Unlock { attempt, key, tag: Tag::NONE });
-        self.expect(now, member, attempt, key);
+        self.begin(now, member, attempt, key, true);
     }
 
-    /// The replica will say that it granted the lock, and then it is freed. If it does not say so, it is told all the
-    /// same.
-    fn expect(&mut self, now: Now, member: usize, attempt: u64, key: &[u8]) {
+    fn begin(&mut self, now: Now, member: usize, attempt: u64, key: &[u8], is_sent: bool) {
         let (begun_us, sent_us) = (now.monotonic_us, now.monotonic_us);
-        self.open[member].insert(attempt, Release { key: key.into(), begun_us, sent_us });
+        let release = Release { key: key.into(), begun_us, sent_us, is_sent, is_granted: false };
+        self.open[member].insert(attempt, release);
     }
 
-    /// The lock is free.
-    pub(super) fn answered(&mut self, member: usize, attempt: u64) {
-        self.open[member].remove(&attempt);
-    }
-
-    /// A message of this replica has arrived.
-    pub(super) fn heard(&mut self, now: Now, member: usize) {
-        self.heard_us[member] = now.monotonic_us;
+    /// The lock is free; or it was when the release came, overtook the request for it, and freed nothing.
+    pub(super) fn answered(&mut self, state: &mut State, now: Now, member: usize, attempt: u64, freed: bool) {
+        if let Some(release) = self.open[member].remove(&attempt)
+            && release.is_granted
+            && !freed
+        {
+            self.send(state, now, member, attempt, &release.key);
+        }
     }
 
     /// These replicas began new lives and have forgotten their locks.
@@ -107,13 +113,13 @@ impl Releases {
             return;
         }
         self.next_us = now.monotonic_us.saturating_add(state.timing.retry_ms * 1000);
-        for member in 0..MEMBERS_MAX {
-            let heard_us = self.heard_us[member];
+        for member in state.group().others().iter() {
+            let heard_us = state.registers.heard_us[member];
             // The lease has run out there by now: nobody waits for the release any more.
             self.open[member].retain(|_, release| now.ms_since(release.begun_us) < state.timing.lease_ms);
             for (attempt, release) in &mut self.open[member] {
                 if now.ms_since(release.sent_us) >= state.timing.retry_ms && heard_us > release.sent_us {
-                    release.sent_us = now.monotonic_us;
+                    (release.sent_us, release.is_sent) = (now.monotonic_us, true);
                     state.counters.retries += 1;
                     state.ask(member, Ask::Unlock { attempt: *attempt, key: &release.key, tag: Tag::NONE });
                 }

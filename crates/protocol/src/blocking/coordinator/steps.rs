@@ -11,9 +11,9 @@ use crate::planted::Fault;
 use crate::registers::Tag;
 
 const EARLIER_LEASES: &str =
-    "NOQUORUM too few replicas may grant locks: they were started again and wait for older leases; nothing was done";
+    "NOQUORUM too few replicas may grant locks yet, having been restarted; nothing was done";
 const CALLED_BACK: &str =
-    "LOCKED the write's locks ran out before a majority held it; it was called back and nothing was done";
+    "LOCKED the write's locks ended before a majority held it; it was called back and nothing was done";
 const COUNTERS_USED_UP: &str = "ERR no tag is left for another write; nothing was done";
 
 impl Coordinator {
@@ -36,12 +36,18 @@ impl Coordinator {
         let (members, majority) = (state.group().len(), state.group().majority());
         match operation.phase {
             Phase::Locking if operation.grants().len() >= majority => self.decide(state, now, id, effects),
-            Phase::Locking if operation.denials().len() > members - majority => {
-                self.attempt_failed(state, now, id, effects);
+            Phase::Locking => {
+                // Who is not there will not grant it either. Without any denial the attempt may still wait for them;
+                // with one it may not: two attempts that each hold some of the locks would wait for each other.
+                let denials = operation.denials();
+                let absent = operation.silent().and(state.absent(now));
+                if !denials.is_empty() && denials.len() + absent.len() > members - majority {
+                    self.attempt_failed(state, now, id, effects);
+                }
             }
             Phase::Storing(tag) => self.store_if_last(state, now, id, tag, effects),
             Phase::Withdrawing(tag) => self.conclude(state, now, id, tag, effects),
-            Phase::Queued | Phase::Locking | Phase::BackingOff => {}
+            Phase::Queued | Phase::BackingOff => {}
         }
     }
 
@@ -58,7 +64,8 @@ impl Coordinator {
         operation.phase = Phase::BackingOff;
         operation.met_locks |= operation.met_a_lock();
         let Timing { backoff_min_ms, backoff_max_ms, .. } = state.timing;
-        let bound_ms = backoff_min_ms.saturating_mul(1 << operation.failed_attempts.min(30)).min(backoff_max_ms);
+        let bound_ms =
+            backoff_min_ms.saturating_mul(1 << operation.failed_attempts.min(30)).min(backoff_max_ms);
         operation.failed_attempts += 1;
         let wait_us = self.random.up_to(bound_ms.saturating_mul(1000)); // Full jitter: those who collided part.
         self.set_due(id, now.monotonic_us.saturating_add(wait_us));
@@ -87,7 +94,8 @@ impl Coordinator {
             state.counters.repairs += 1;
             operation.phase = Phase::Storing(found);
         } else {
-            let counter = found.counter().max(self.highest_counter).max(state.registers.generations.floor()) + 1;
+            let counter =
+                found.counter().max(self.highest_counter).max(state.registers.generations.floor()) + 1;
             let Some(tag) = Tag::new(counter, state.lives().own(), own) else {
                 return self.refuse(state, now, id, COUNTERS_USED_UP, effects);
             };
@@ -117,7 +125,12 @@ impl Coordinator {
             && let Some(grant) = operation.grant(own)
         {
             let holder = state.own_holder(operation.attempt);
-            if state.store(now, &operation.key, (holder, grant), (operation.generation, operation.to_store(tag))) {
+            if state.store(
+                now,
+                &operation.key,
+                (holder, grant),
+                (operation.generation, operation.to_store(tag)),
+            ) {
                 operation.holds(own, tag);
             } else {
                 operation.lost(own, grant);
@@ -128,7 +141,9 @@ impl Coordinator {
         }
         // With backoff, a replica where the lock was lost is asked for it again. The tag stays: wherever the write was
         // taken before, it is the same one.
-        if state.options.retry == Retry::None && operation.may_come_to_hold(tag, state.group().all()).len() < majority {
+        if state.options.retry == Retry::None
+            && operation.may_come_to_hold(tag, state.group().all()).len() < majority
+        {
             self.give_up(state, now, id, effects);
         }
     }
@@ -179,6 +194,8 @@ impl Coordinator {
                 self.ask_again(state, now, id);
                 self.conclude(state, now, id, tag, effects); // A replica's new life may have decided it.
             }
+            // Others have not answered for long, and somebody holds a lock: as if they had said no.
+            Phase::Locking if !operation.denials().is_empty() => self.attempt_failed(state, now, id, effects),
             Phase::Queued | Phase::Locking | Phase::Storing(_) => {
                 self.ask_again(state, now, id);
                 self.advance(state, now, id, effects);

@@ -1,10 +1,11 @@
 //! A disk in memory that loses, tears, flips and refuses.
 //!
 //! Faults that it knows:
-//! - power loss: of what was not synced, each sector of 512 bytes is the old one or any that was written since, each
-//!   by itself; each change of the folder that was not synced has happened or not, in order or not;
-//! - a failed sync: what it should have saved is lost, though it can still be read until the power goes, and no later
-//!   sync saves it (as Linux's page cache does it);
+//! - power loss: of what was not synced, each sector of 512 bytes is the old one or any that was written
+//!   since, each by itself; each change of the folder that was not synced has happened or not, in order or
+//!   not;
+//! - a failed sync: what it should have saved is lost, though it can still be read until the power goes, and
+//!   no later sync saves it (as Linux's page cache does it);
 //! - a sync saves nothing that was written after it was begun;
 //! - no room beyond a capacity; any verb refused at a given operation; flipped bits and zeroed sectors.
 
@@ -151,7 +152,8 @@ impl FaultyDisk {
         self.sequence
     }
 
-    /// Does something that was begun at `moment`: its syncs save nothing that was written since then by others.
+    /// Does something that was begun at `moment`: its syncs save nothing that was written since then by
+    /// others.
     pub(crate) fn since<T>(&mut self, moment: u64, act: impl FnOnce(&mut FaultyDisk) -> T) -> T {
         self.too_late = moment + 1..self.sequence + 1;
         let result = act(self);
@@ -213,7 +215,8 @@ impl FaultyDisk {
         self.sync_folder().unwrap();
     }
 
-    /// Counts the operation. The error is given after it was begun, if it is one that leaves something behind.
+    /// Counts the operation. The error is given after it was begun, if it is one that leaves something
+    /// behind.
     fn begin(&mut self, verb: Verb, file: &str) -> Result<(), DiskError> {
         let error = |cause| Err(DiskError { verb, file: file.to_owned(), cause });
         if self.is_off {
@@ -345,8 +348,9 @@ impl Disk for FaultyDisk {
         }
         let too_late = self.too_late.clone();
         let file = self.file(Verb::Sync, file)?;
-        let (later, covered) =
-            std::mem::take(&mut file.unsafe_sectors).into_iter().partition(|s| too_late.contains(&s.sequence));
+        let (later, covered) = std::mem::take(&mut file.unsafe_sectors)
+            .into_iter()
+            .partition(|s| too_late.contains(&s.sequence));
         file.unsafe_sectors = later;
         let covered: Vec<Unsafe> = covered;
         if begun.is_ok() {

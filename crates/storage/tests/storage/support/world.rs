@@ -30,6 +30,7 @@ pub(crate) enum Action {
     AbandonSnapshot,
     Forget { group: Group },
     NoteDurable,
+    Retry,
 }
 
 struct Snapshot {
@@ -173,8 +174,7 @@ impl World {
             Action::CommitSnapshot => {
                 let Some(mut snapshot) = self.snapshot.take() else { return Ok(false) };
                 if !snapshot.rest.is_empty() {
-                    let appended =
-                        log.append_snapshot(&mut self.disk, &mut snapshot.writer, &snapshot.rest);
+                    let appended = log.append_snapshot(&mut self.disk, &mut snapshot.writer, &snapshot.rest);
                     if let Err(error) = appended {
                         log.abandon_snapshot(snapshot.writer);
                         return Err(error);
@@ -196,6 +196,10 @@ impl World {
             }
             Action::NoteDurable => {
                 log.note_durable();
+                return Ok(false);
+            }
+            Action::Retry => {
+                log.retry();
                 return Ok(false);
             }
         }
@@ -258,7 +262,8 @@ impl World {
                 return Err(format!("group {group}, which was forgotten at times, holds {found:?}"));
             }
         }
-        for group in groups.keys().chain(self.history.keys()).filter(|group| !self.floors.contains_key(group)) {
+        for group in groups.keys().chain(self.history.keys()).filter(|group| !self.floors.contains_key(group))
+        {
             let (found, expected) = (groups.get(group), self.history.get(group));
             let empty = Vec::new();
             if found.unwrap_or(&empty) != expected.unwrap_or(&empty) {
@@ -291,6 +296,7 @@ impl World {
     pub(crate) fn settle(&mut self) -> Result<(), Violation> {
         for _ in 0..20 {
             for action in [
+                Action::Retry,
                 Action::FinishSync,
                 Action::FinishUpkeep,
                 Action::Write,

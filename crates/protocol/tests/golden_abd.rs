@@ -1,0 +1,386 @@
+//! Golden scripts of abd: each says in prose what it shows, and holds every message, outcome and change that follows.
+//!
+//! They live in `src/abd/golden`, one file per behaviour, and are the protocol's documentation by example. To write the
+//! transcripts anew after a change (the diff is what there is to review):
+//!
+//! ```text
+//! UPDATE_GOLDENFILES=1 cargo test -p quorate-protocol --test golden_abd
+//! ```
+//!
+//! How to read a transcript: `1 → 2 …` is a message leaving, with all that the turn has for node 2; `#0` names the
+//! coordinator's operation; a tag is counter.member.life; `1 * …` is a change at node 1, and `a: set k v: …` the
+//! outcome of a client's request. The verbs are in `abd_verbs`.
+
+mod abd_verbs;
+mod abd_world;
+
+use abd_verbs::Verb;
+use abd_world::{Asked, Consequences, Letter, World, show};
+use kv::command::ExpiryUnit;
+use kv::{Command, Condition, Deadline, Expiry, List, SetAnswer};
+use protocol::abd::{Options, Timing};
+use protocol::contract::NodeId;
+use protocol::planted::{Fault, Planted};
+use protocol::registers::Tag;
+use protocol::{Request, Ticket};
+use std::collections::{BTreeMap, BTreeSet};
+use std::error::Error;
+use std::fmt::Write as _;
+use std::path::Path;
+
+#[derive(Default)]
+struct Client {
+    number: u64,
+    asked: u64,
+    waiting: BTreeSet<u64>,
+}
+
+#[derive(Default)]
+struct Script {
+    world: Option<World>,
+    clients: BTreeMap<String, Client>,
+    questions: BTreeMap<Ticket, String>,
+    transcript: String,
+}
+
+type Done = Result<(), Box<dyn Error>>;
+
+impl goldenscript::Runner for Script {
+    type Command = Verb;
+
+    fn run(&mut self, verb: &Verb, _context: &goldenscript::Context) -> Result<String, Box<dyn Error>> {
+        self.carry_out(verb)?;
+        Ok(std::mem::take(&mut self.transcript))
+    }
+}
+
+impl Script {
+    fn carry_out(&mut self, verb: &Verb) -> Done {
+        match verb {
+            Verb::Cluster { n, planted, fresh, .. } => {
+                let planted = planted.as_deref().map_or(Ok(Planted::default()), fault)?;
+                let mut world = World::new(*n, Options { planted }, timing(verb));
+                let consequences: Vec<_> = world.members().map(|id| (id, world.configure(id))).collect();
+                self.world = Some(world);
+                consequences.into_iter().for_each(|(id, consequence)| self.note(id, consequence));
+                if !fresh {
+                    self.stabilize()?;
+                    self.transcript.clear();
+                }
+            }
+            Verb::Set { node, key, value, client, expires, timeout } => {
+                let command = Command::Set {
+                    key: key.as_bytes(),
+                    value: value.as_bytes(),
+                    expiry: expires.map_or(Expiry::Clear, |ms| Expiry::Set(Deadline::In(ms))),
+                    condition: Condition::Always,
+                    answer: SetAnswer::Status,
+                };
+                self.ask(*node, client, *timeout, Request::Command(command))?;
+            }
+            Verb::Get { node, key, client, timeout } => {
+                self.ask(*node, client, *timeout, Request::Command(Command::Get { key: key.as_bytes() }))?;
+            }
+            Verb::Mget { node, keys } => {
+                self.ask_several(*node, &None, keys, |keys| Command::MultiGet { keys })?
+            }
+            Verb::Exists { node, keys } => {
+                self.ask_several(*node, &None, keys, |keys| Command::Exists { keys })?
+            }
+            Verb::Del { node, keys, client } => {
+                self.ask_several(*node, client, keys, |keys| Command::Delete { keys })?;
+            }
+            Verb::Pttl { node, key } => {
+                let unit = ExpiryUnit::MillisecondsLeft;
+                let command = Command::TimeToLive { key: key.as_bytes(), unit };
+                self.ask(*node, &None, None, Request::Command(command))?;
+            }
+            Verb::Incr { node, key } => {
+                let command = Command::IncrementBy { key: key.as_bytes(), delta: 1 };
+                self.ask(*node, &None, None, Request::Command(command))?;
+            }
+            Verb::Flushall { node } => self.ask(*node, &None, None, Request::Command(Command::Clear))?,
+            Verb::Keys { node } => {
+                self.ask(*node, &None, None, Request::Command(Command::Keys { pattern: b"*" }))?;
+            }
+            Verb::Wait { node } => {
+                self.ask(*node, &None, None, Request::Wait { offset: u64::MAX, count: 1 })?;
+            }
+            Verb::Flush { node } => self.each(*node, World::flush)?,
+            Verb::Advance { duration } => {
+                let number = duration.strip_suffix("ms").ok_or("a duration is told like 100ms")?;
+                self.world()?.advance(number.parse()?);
+                self.each(None, World::tick)?;
+                self.each(None, World::flush)?;
+            }
+            Verb::Clock { node, ahead } => self.world()?.set_ahead(*node, *ahead),
+            Verb::Deliver { from, to, kind, order } => {
+                let fits = Fits { from: *from, to: *to, kind: kind.clone() };
+                self.deliver(&fits, order.as_deref() == Some("reverse"))?;
+            }
+            Verb::Drop { from, to, kind } => {
+                let lost = self.take(&Fits { from: *from, to: *to, kind: kind.clone() })?;
+                self.tell("lost", &lost);
+            }
+            Verb::Duplicate { from, to, kind } => {
+                let fits = Fits { from: *from, to: *to, kind: kind.clone() };
+                let world = self.world()?;
+                let copies: Vec<Letter> =
+                    world.network.iter().filter(|letter| fits.fit(letter)).cloned().collect();
+                world.network.extend(copies.iter().cloned());
+                self.tell("twice", &copies);
+            }
+            Verb::Hold { from, to, kind } => {
+                let fits = Fits { from: *from, to: *to, kind: kind.clone() };
+                let mut held = Vec::new();
+                for letter in self.world()?.network.iter_mut().filter(|letter| fits.fit(letter)) {
+                    letter.held = true;
+                    held.push(letter.clone());
+                }
+                self.tell("held", &held);
+            }
+            Verb::Release => self.world()?.network.iter_mut().for_each(|letter| letter.held = false),
+            Verb::Link { ends, state, hint } => {
+                let (one, other) = ends.split_once('-').ok_or("a link is named like 1-2")?;
+                let (one, other, up) = (one.parse()?, other.parse()?, state == "up");
+                self.world()?.set_link(one, other, up);
+                if hint.unwrap_or(true) {
+                    self.each(Some(one), |world, id| world.hint(id, other, up))?;
+                    self.each(Some(other), |world, id| world.hint(id, one, up))?;
+                }
+            }
+            Verb::Crash { node, silent } => {
+                self.world()?.crash(*node);
+                if !silent {
+                    self.hint_all(*node, false)?;
+                }
+            }
+            Verb::Restart { node, lost_disk } => {
+                let world = self.world()?;
+                if *lost_disk {
+                    world.lose_disk(*node);
+                }
+                world.restart(*node);
+                self.each(Some(*node), World::configure)?;
+                self.hint_all(*node, true)?;
+            }
+            Verb::Status { node } => {
+                for id in self.which(*node)? {
+                    let shown = self.world()?.status(id).map(|status| show::status(&status));
+                    writeln!(self.transcript, "{id}: {}", shown.unwrap_or_else(|| "crashed".into()))?;
+                }
+            }
+            Verb::Table => self.tables()?,
+            Verb::Stabilize => self.stabilize()?,
+        }
+        Ok(())
+    }
+
+    fn world(&mut self) -> Result<&mut World, Box<dyn Error>> {
+        self.world.as_mut().ok_or_else(|| "a script begins with `cluster`".into())
+    }
+
+    fn which(&mut self, node: Option<NodeId>) -> Result<Vec<NodeId>, Box<dyn Error>> {
+        Ok(node.map_or(self.world()?.members().collect(), |id| vec![id]))
+    }
+
+    fn each(&mut self, node: Option<NodeId>, act: impl Fn(&mut World, NodeId) -> Consequences) -> Done {
+        for id in self.which(node)? {
+            let consequences = act(self.world()?, id);
+            self.note(id, consequences);
+        }
+        Ok(())
+    }
+
+    /// Writes down what followed, and puts the letters on their way.
+    fn note(&mut self, id: NodeId, consequences: Consequences) {
+        for trace in &consequences.traces {
+            self.transcript += &format!("{id} * {}\n", show::trace(trace));
+        }
+        for (outcome, reply) in &consequences.outcomes {
+            let question = self.questions.remove(&outcome.ticket).unwrap_or("?".into());
+            self.transcript += &format!("{question}: {}\n", show::outcome(&outcome.result, reply));
+            for client in self.clients.values_mut().filter(|client| client.number == outcome.ticket.client) {
+                client.waiting.remove(&outcome.ticket.sequence);
+            }
+        }
+        for letter in &consequences.letters {
+            self.transcript += &format!("{}\n", show::letter(letter));
+        }
+        if let Some(world) = &mut self.world {
+            world.post(consequences.letters);
+        }
+    }
+
+    fn ask_several(
+        &mut self,
+        node: NodeId,
+        client: &Option<String>,
+        keys: &str,
+        command: impl for<'l> Fn(List<'l>) -> Command<'l>,
+    ) -> Done {
+        let mut scratch = Vec::new();
+        let keys = List::build(&mut scratch, keys.split(',').map(str::as_bytes));
+        self.ask(node, client, None, Request::Command(command(keys)))
+    }
+
+    fn ask(
+        &mut self,
+        node: NodeId,
+        client: &Option<String>,
+        timeout: Option<u64>,
+        request: Request<'_>,
+    ) -> Done {
+        const TIMEOUT_MS: u64 = 5000;
+        let name = client.clone().unwrap_or("a".into());
+        let number = self.clients.len() as u64 + 1;
+        let client =
+            self.clients.entry(name.clone()).or_insert_with(|| Client { number, ..Client::default() });
+        client.asked += 1;
+        let ticket = Ticket { client: client.number, sequence: client.asked };
+        let follows = !client.waiting.is_empty();
+        client.waiting.insert(ticket.sequence);
+        let question = match &request {
+            Request::Command(command) => show::command(command),
+            Request::Wait { .. } => "wait".into(),
+        };
+        self.questions.insert(ticket, format!("{name}: {question}"));
+        let world = self.world()?;
+        let deadline_us = world.now.monotonic_us + timeout.unwrap_or(TIMEOUT_MS) * 1000;
+        let consequences = world.request(node, Asked { ticket, follows, deadline_us }, request);
+        self.note(node, consequences);
+        Ok(())
+    }
+
+    /// Takes the letters that fit out of the network.
+    fn take(&mut self, fits: &Fits) -> Result<Vec<Letter>, Box<dyn Error>> {
+        let network = &mut self.world()?.network;
+        let (taken, left) = std::mem::take(network).into_iter().partition(|letter| fits.fit(letter));
+        *network = left;
+        Ok(taken)
+    }
+
+    fn tell(&mut self, what: &str, letters: &[Letter]) {
+        for letter in letters {
+            self.transcript += &format!("{what}: {}\n", show::letter(letter));
+        }
+    }
+
+    fn deliver(&mut self, fits: &Fits, reverse: bool) -> Done {
+        let mut letters = self.take(fits)?;
+        if reverse {
+            letters.reverse();
+        }
+        let mut receivers = BTreeSet::new();
+        for letter in letters {
+            let consequences = self.world()?.deliver(&letter);
+            self.note(letter.to, consequences);
+            receivers.insert(letter.to);
+        }
+        for id in receivers {
+            self.each(Some(id), World::flush)?;
+        }
+        Ok(())
+    }
+
+    fn stabilize(&mut self) -> Done {
+        const ROUNDS_MAX: usize = 1000;
+        self.each(None, World::flush)?;
+        for _ in 0..ROUNDS_MAX {
+            if self.world()?.network.iter().all(|letter| letter.held) {
+                return Ok(());
+            }
+            self.deliver(&Fits::default(), false)?;
+        }
+        Err("the group never becomes quiet".into())
+    }
+
+    /// Tells a node and its peers that the links between them came up or went down.
+    fn hint_all(&mut self, node: NodeId, up: bool) -> Done {
+        for peer in self.which(None)? {
+            if peer == node || self.world()?.is_cut(node, peer) {
+                continue;
+            }
+            self.each(Some(node), |world, id| world.hint(id, peer, up))?;
+            self.each(Some(peer), |world, id| world.hint(id, node, up))?;
+        }
+        Ok(())
+    }
+
+    fn tables(&mut self) -> Done {
+        let world = self.world.as_mut().ok_or("a script begins with `cluster`")?;
+        let mut digests = BTreeSet::new();
+        for id in world.alive() {
+            let Some(table) = world.replica(id).map(|replica| replica.table()) else { continue };
+            digests.insert(table.digest());
+            let mut entries = Vec::new();
+            table.walk_registers(0, usize::MAX, |key, register| {
+                let tag = Tag::of_version(register.version);
+                let value = if register.is_deleted() { "deleted".into() } else { show::text(register.value) };
+                entries.push(format!("{}={value} [tag {tag}]", show::text(key)));
+            });
+            entries.sort();
+            let shown = if entries.is_empty() { "empty".into() } else { entries.join(", ") };
+            writeln!(self.transcript, "{id}: {shown}")?;
+        }
+        writeln!(self.transcript, "{}", if digests.len() == 1 { "all equal" } else { "not equal" })?;
+        Ok(())
+    }
+}
+
+/// Which letters a verb is about: all that are not held, when nothing is named.
+#[derive(Default)]
+struct Fits {
+    from: Option<NodeId>,
+    to: Option<NodeId>,
+    kind: Option<String>,
+}
+
+impl Fits {
+    fn fit(&self, letter: &Letter) -> bool {
+        !letter.held
+            && self.from.is_none_or(|from| letter.from == from)
+            && self.to.is_none_or(|to| letter.to == to)
+            && self.kind.as_ref().is_none_or(|kind| show::kinds(&letter.message()).contains(&kind.as_str()))
+    }
+}
+
+fn fault(name: &str) -> Result<Planted, Box<dyn Error>> {
+    let faults = [
+        Fault::TagWithoutWriter,
+        Fault::ReadWithoutWriteBack,
+        Fault::FixedQuorum,
+        Fault::AnswerWithoutRefill,
+        Fault::StaleAcknowledgement,
+        Fault::TombstoneForgottenEarly,
+        Fault::UnknownToldAsRefused,
+    ];
+    let fault = faults.into_iter().find(|fault| format!("{fault:?}") == name);
+    Ok(Planted::one(fault.ok_or("no such fault")?))
+}
+
+fn timing(verb: &Verb) -> Timing {
+    let mut timing = Timing::default();
+    // Scripts show each message where it belongs; those about repair and collection say so.
+    timing.upkeep.sweep_ms = u64::MAX / 2000;
+    if let Verb::Cluster { sweep, chunk, chunks, window, .. } = verb {
+        timing.upkeep.sweep_ms = sweep.unwrap_or(timing.upkeep.sweep_ms);
+        timing.upkeep.chunk_bytes = chunk.unwrap_or(timing.upkeep.chunk_bytes);
+        timing.upkeep.chunk_window = chunks.unwrap_or(timing.upkeep.chunk_window);
+        timing.window_bytes = window.unwrap_or(timing.window_bytes);
+    }
+    timing
+}
+
+#[test]
+fn golden_scripts() -> std::io::Result<()> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/abd/golden");
+    let mut scripts =
+        std::fs::read_dir(folder)?.map(|entry| Ok(entry?.path())).collect::<std::io::Result<Vec<_>>>()?;
+    scripts.sort();
+    for script in scripts {
+        println!("{}", script.display()); // The last one told is the one that failed.
+        goldenscript::run(&mut Script::default(), &script)?;
+    }
+    Ok(())
+}

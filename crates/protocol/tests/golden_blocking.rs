@@ -1,0 +1,376 @@
+//! Golden scripts of `blocking`: each says in prose what it shows, and holds every message, outcome and change that
+//! follows.
+//!
+//! They live in `src/blocking/golden`, one file per behaviour, and are the protocol's documentation by example. To
+//! write the transcripts anew after a change (the diff is what there is to review):
+//!
+//! ```text
+//! UPDATE_GOLDENFILES=1 cargo test -p quorate-protocol --test golden_blocking
+//! ```
+//!
+//! How to read a transcript: `1 → 2 …` is a message leaving, `1 * …` a change at node 1, and `a: set k v: …` the
+//! outcome of a client's request. `#7` is an attempt, `grant 1.5` the fifth grant of a replica in its first life,
+//! `3.1.1` a tag: counter 3, node 1, life 1. Messages of the upkeep (copies, repair) arrive and are not shown.
+
+mod blocking_verbs;
+mod blocking_world;
+
+use blocking_verbs::Verb;
+use blocking_world::{Consequences, Letter, World, show};
+use kv::{Command, Condition, Deadline, Expiry, List, SetAnswer};
+use protocol::blocking::{Options, Retry, Timing};
+use protocol::contract::NodeId;
+use protocol::planted::{Fault, Planted};
+use protocol::{Request, Ticket, registers};
+use std::collections::{BTreeMap, BTreeSet};
+use std::error::Error;
+use std::fmt::Write as _;
+use std::path::Path;
+
+#[derive(Default)]
+struct Client {
+    number: u64,
+    asked: u64,
+    waiting: BTreeSet<u64>,
+}
+
+#[derive(Default)]
+struct Script {
+    world: Option<World>,
+    clients: BTreeMap<String, Client>,
+    questions: BTreeMap<Ticket, String>,
+    transcript: String,
+}
+
+type Done = Result<(), Box<dyn Error>>;
+
+impl goldenscript::Runner for Script {
+    type Command = Verb;
+
+    fn run(&mut self, verb: &Verb, _context: &goldenscript::Context) -> Result<String, Box<dyn Error>> {
+        self.carry_out(verb)?;
+        Ok(std::mem::take(&mut self.transcript))
+    }
+}
+
+impl Script {
+    fn carry_out(&mut self, verb: &Verb) -> Done {
+        let mut scratch = Vec::new();
+        match verb {
+            Verb::Cluster { n, retry, planted, lease, sweep } => {
+                let options = options(retry.as_deref(), planted.as_deref())?;
+                let mut world = World::new(*n, options, timing(*lease, *sweep), 1);
+                let started: Vec<_> = world.members().map(|id| (id, world.start(id))).collect();
+                self.world = Some(world);
+                started.into_iter().for_each(|(id, consequences)| self.note(id, consequences));
+                self.settle()?;
+                self.transcript.clear();
+            }
+            Verb::Set { node, key, value, client, expires, timeout } => {
+                let command = Command::Set {
+                    key: key.as_bytes(),
+                    value: value.as_bytes(),
+                    expiry: expires.map_or(Expiry::Clear, |ms| Expiry::Set(Deadline::In(ms))),
+                    condition: Condition::Always,
+                    answer: SetAnswer::Status,
+                };
+                self.ask(*node, client, *timeout, Request::Command(command))?;
+            }
+            Verb::Get { node, key, client, timeout } => {
+                self.ask(*node, client, *timeout, Request::Command(Command::Get { key: key.as_bytes() }))?;
+            }
+            Verb::Del { node, keys, client } => {
+                let keys = List::build(&mut scratch, keys.iter().map(String::as_bytes));
+                self.ask(*node, client, None, Request::Command(Command::Delete { keys }))?;
+            }
+            Verb::Mget { node, keys, client } => {
+                let keys = List::build(&mut scratch, keys.iter().map(String::as_bytes));
+                self.ask(*node, client, None, Request::Command(Command::MultiGet { keys }))?;
+            }
+            Verb::Incr { node, key } => {
+                let command = Command::IncrementBy { key: key.as_bytes(), delta: 1 };
+                self.ask(*node, &None, None, Request::Command(command))?;
+            }
+            Verb::Wait { node } => {
+                self.ask(*node, &None, None, Request::Wait { offset: u64::MAX, count: 1 })?;
+            }
+            Verb::Flush { node } => self.each(*node, World::flush)?,
+            Verb::Advance { duration } => self.advance(microseconds(duration)?)?,
+            Verb::Deliver { from, to, kind, n, order } => {
+                let reverse = order.as_deref() == Some("reverse");
+                self.deliver(&Fits { from: *from, to: *to, kind: kind.clone() }, *n, reverse)?;
+            }
+            Verb::Drop { from, to, kind } => {
+                let lost = self.take(&Fits { from: *from, to: *to, kind: kind.clone() }, None)?;
+                self.tell("lost", &lost);
+            }
+            Verb::Duplicate { from, to, kind } => {
+                let copies = self.copies(&Fits { from: *from, to: *to, kind: kind.clone() })?;
+                self.tell("twice", &copies);
+                self.world()?.network.extend(copies);
+            }
+            Verb::Hold { from, to, kind, copies } => {
+                let fits = Fits { from: *from, to: *to, kind: kind.clone() };
+                let mut held = match copies {
+                    Some(true) => self.copies(&fits)?,
+                    _ => self.take(&fits, None)?,
+                };
+                self.tell("held", &held);
+                held.iter_mut().for_each(|letter| letter.held = true);
+                self.world()?.network.extend(held);
+            }
+            Verb::Release => self.world()?.network.iter_mut().for_each(|letter| letter.held = false),
+            Verb::Link { ends, state, hint } => {
+                let (one, other) = ends.split_once('-').ok_or("a link is named like 1-2")?;
+                self.link(one.parse()?, other.parse()?, state == "up", hint.unwrap_or(true))?;
+            }
+            Verb::Crash { node } => self.world()?.crash(*node),
+            Verb::Restart { node } => {
+                let consequences = self.world()?.start(*node);
+                self.note(*node, consequences);
+            }
+            Verb::Status { node } => {
+                for id in self.which(*node)? {
+                    let shown = self.world()?.status(id).map(|status| show::status(&status));
+                    writeln!(self.transcript, "{id}: {}", shown.unwrap_or_else(|| "crashed".into()))?;
+                }
+            }
+            Verb::Table { keys } => {
+                for id in self.world()?.alive() {
+                    let world = self.world.as_ref().ok_or("no cluster")?;
+                    let entry =
+                        |key: &String| Some(format!("{key}={}", show::register(world.register(id, key)?)));
+                    let entries: Vec<String> = keys.iter().filter_map(entry).collect();
+                    writeln!(self.transcript, "{id}: {}", entries.join(", "))?;
+                }
+            }
+            Verb::Locks => {
+                for id in self.world()?.alive() {
+                    let world = self.world.as_ref().ok_or("no cluster")?;
+                    let (now_us, locks) = (world.now(id).monotonic_us, world.locks(id));
+                    let locks: Vec<String> =
+                        locks.iter().map(|(key, lock)| show::lock(key, lock, now_us)).collect();
+                    let shown = if locks.is_empty() { "all free".into() } else { locks.join(", ") };
+                    writeln!(self.transcript, "{id}: {shown}")?;
+                }
+            }
+            Verb::Stabilize => self.stabilize()?,
+        }
+        Ok(())
+    }
+
+    fn world(&mut self) -> Result<&mut World, Box<dyn Error>> {
+        self.world.as_mut().ok_or_else(|| "a script begins with `cluster`".into())
+    }
+
+    fn which(&mut self, node: Option<NodeId>) -> Result<Vec<NodeId>, Box<dyn Error>> {
+        Ok(node.map_or(self.world()?.members().collect(), |id| vec![id]))
+    }
+
+    fn each(&mut self, node: Option<NodeId>, act: impl Fn(&mut World, NodeId) -> Consequences) -> Done {
+        for id in self.which(node)? {
+            let consequences = act(self.world()?, id);
+            self.note(id, consequences);
+        }
+        Ok(())
+    }
+
+    /// Writes down what followed, and puts the letters on their way.
+    fn note(&mut self, id: NodeId, consequences: Consequences) {
+        for trace in &consequences.traces {
+            self.transcript += &format!("{id} * {}\n", show::trace(trace));
+        }
+        for (outcome, reply) in &consequences.outcomes {
+            let question = self.questions.remove(&outcome.ticket).unwrap_or("?".into());
+            self.transcript += &format!("{question}: {}\n", show::outcome(&outcome.result, reply));
+            for client in self.clients.values_mut().filter(|client| client.number == outcome.ticket.client) {
+                client.waiting.remove(&outcome.ticket.sequence);
+            }
+        }
+        for letter in consequences.letters.iter().filter(|letter| !show::is_upkeep(letter)) {
+            self.transcript += &format!("{}\n", show::letter(letter));
+        }
+        if let Some(world) = &mut self.world {
+            world.post(consequences.letters);
+        }
+    }
+
+    fn ask(
+        &mut self,
+        node: NodeId,
+        client: &Option<String>,
+        timeout: Option<u64>,
+        request: Request<'_>,
+    ) -> Done {
+        const TIMEOUT_MS: u64 = 30_000;
+        let name = client.clone().unwrap_or("a".into());
+        let number = self.clients.len() as u64 + 1;
+        let client =
+            self.clients.entry(name.clone()).or_insert_with(|| Client { number, ..Client::default() });
+        client.asked += 1;
+        let ticket = Ticket { client: client.number, sequence: client.asked };
+        let follows = !client.waiting.is_empty();
+        client.waiting.insert(ticket.sequence);
+        let question = match &request {
+            Request::Command(command) => show::command(command),
+            Request::Wait { count, .. } => format!("wait {count}"),
+        };
+        self.questions.insert(ticket, format!("{name}: {question}"));
+        let timeout_ms = timeout.unwrap_or(TIMEOUT_MS);
+        let consequences = self.world()?.request(node, (ticket, follows, timeout_ms), request);
+        self.note(node, consequences);
+        Ok(())
+    }
+
+    /// Copies of the letters that fit.
+    fn copies(&mut self, fits: &Fits) -> Result<Vec<Letter>, Box<dyn Error>> {
+        Ok(self.world()?.network.iter().filter(|letter| fits.fit(letter)).cloned().collect())
+    }
+
+    /// Takes the letters that fit out of the network, at most `n`.
+    fn take(&mut self, fits: &Fits, n: Option<usize>) -> Result<Vec<Letter>, Box<dyn Error>> {
+        let mut left = n.unwrap_or(usize::MAX);
+        let mut fit = |letter: &Letter| {
+            let takes = left > 0 && fits.fit(letter);
+            left -= usize::from(takes);
+            takes
+        };
+        let network = &mut self.world()?.network;
+        let (taken, left) = std::mem::take(network).into_iter().partition(|letter| fit(letter));
+        *network = left;
+        Ok(taken)
+    }
+
+    fn tell(&mut self, what: &str, letters: &[Letter]) {
+        for letter in letters {
+            self.transcript += &format!("{what}: {}\n", show::letter(letter));
+        }
+    }
+
+    fn deliver(&mut self, fits: &Fits, n: Option<usize>, reverse: bool) -> Done {
+        let mut letters = self.take(fits, n)?;
+        if reverse {
+            letters.reverse();
+        }
+        let mut receivers = BTreeSet::new();
+        for letter in letters {
+            let consequences = self.world()?.deliver(&letter);
+            self.note(letter.to, consequences);
+            receivers.insert(letter.to);
+        }
+        for id in receivers {
+            self.each(Some(id), World::flush)?;
+        }
+        Ok(())
+    }
+
+    fn stabilize(&mut self) -> Done {
+        const ROUNDS_MAX: usize = 1000;
+        self.each(None, World::flush)?;
+        for _ in 0..ROUNDS_MAX {
+            if self.world()?.network.iter().all(|letter| letter.held) {
+                return Ok(());
+            }
+            self.deliver(&Fits::default(), None, false)?;
+        }
+        Err("the group never becomes quiet".into())
+    }
+
+    /// Time passes until the group has begun.
+    fn settle(&mut self) -> Done {
+        for _ in 0..20 {
+            self.stabilize()?;
+            self.advance(100_000)?;
+        }
+        self.stabilize()
+    }
+
+    fn advance(&mut self, microseconds: u64) -> Done {
+        self.world()?.advance_us(microseconds);
+        self.each(None, World::tick)?;
+        self.each(None, World::flush)
+    }
+
+    fn link(&mut self, one: NodeId, other: NodeId, up: bool, hint: bool) -> Done {
+        self.world()?.set_link(one, other, up);
+        if hint {
+            self.each(Some(one), |world, id| world.hint(id, other, up))?;
+            self.each(Some(other), |world, id| world.hint(id, one, up))?;
+        }
+        Ok(())
+    }
+}
+
+/// Which letters a verb is about: all that are not held, when nothing is named.
+#[derive(Default)]
+struct Fits {
+    from: Option<NodeId>,
+    to: Option<NodeId>,
+    kind: Option<String>,
+}
+
+impl Fits {
+    fn fit(&self, letter: &Letter) -> bool {
+        !letter.held
+            && self.from.is_none_or(|from| letter.from == from)
+            && self.to.is_none_or(|to| letter.to == to)
+            && self.kind.as_ref().is_none_or(|kind| show::kinds(&letter.message()).contains(&kind.as_str()))
+    }
+}
+
+fn microseconds(duration: &str) -> Result<u64, Box<dyn Error>> {
+    match (duration.strip_suffix("ms"), duration.strip_suffix("us")) {
+        (Some(number), _) => Ok(number.parse::<u64>()? * 1000),
+        (None, Some(number)) => Ok(number.parse()?),
+        (None, None) => Err("a duration is told like 100ms".into()),
+    }
+}
+
+fn options(retry: Option<&str>, planted: Option<&str>) -> Result<Options, Box<dyn Error>> {
+    let faults = [
+        Fault::WriteWithoutLockCheck,
+        Fault::ReadWithoutRepair,
+        Fault::UnlockByNonOwner,
+        Fault::SurplusLockKept,
+        Fault::LockGrantedAfterRestart,
+        Fault::UnknownToldAsRefused,
+    ];
+    let named = |name: &str| faults.into_iter().find(|fault| format!("{fault:?}") == name);
+    Ok(Options {
+        retry: match retry {
+            Some("none") => Retry::None,
+            None | Some("backoff") => Retry::Backoff,
+            Some(other) => return Err(format!("unknown retry {other}").into()),
+        },
+        planted: match planted {
+            None => Planted::default(),
+            Some(name) => Planted::one(named(name).ok_or("unknown fault")?),
+        },
+    })
+}
+
+fn timing(lease: Option<u64>, sweep: Option<u64>) -> Timing {
+    const NEVER_MS: u64 = 1 << 40;
+    let timing = Timing::default();
+    // Replicas look at each other's keys only where a script is about that.
+    let upkeep = registers::Timing {
+        sweep_ms: sweep.unwrap_or(NEVER_MS),
+        silence_ms: NEVER_MS,
+        begin_grace_ms: 0,
+        ..registers::Timing::default()
+    };
+    Timing { lease_ms: lease.unwrap_or(timing.lease_ms), upkeep, ..timing }
+}
+
+#[test]
+fn golden_scripts() -> std::io::Result<()> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/blocking/golden");
+    let mut scripts =
+        std::fs::read_dir(folder)?.map(|entry| Ok(entry?.path())).collect::<std::io::Result<Vec<_>>>()?;
+    scripts.sort();
+    for script in scripts {
+        println!("{}", script.display()); // The last one told is the one that failed.
+        goldenscript::run(&mut Script::default(), &script)?;
+    }
+    Ok(())
+}

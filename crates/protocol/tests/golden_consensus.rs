@@ -1,0 +1,448 @@
+//! Golden scripts of `consensus`: each says in prose what it shows, and holds every message, outcome and change that
+//! follows. They live in `src/consensus/golden`. To write the transcripts anew after a change:
+//!
+//! ```text
+//! UPDATE_GOLDENFILES=1 cargo test -p quorate-protocol --test golden_consensus
+//! ```
+//!
+//! How to read a transcript: `1 → 2 …` is a message leaving, `1 * …` a change at node 1, and `a: set k v: …` the
+//! outcome of a client's request. A ballot is its number and its node (`2@3`); an entry is told by who proposed it and
+//! which of its proposals it is (`3.7: set k v`); `#1.2` is the crate's number of a message to a follower. Heartbeats
+//! are left out unless they matter. The verbs are in `consensus_verbs`.
+
+mod consensus_verbs;
+mod consensus_world;
+
+use consensus_verbs::Verb;
+use consensus_world::{Asked, Consequences, Letter, World, show};
+use kv::{Command, Condition, Deadline, Expiry, SetAnswer};
+use protocol::consensus::{Lease, Options, Timing};
+use protocol::contract::{NodeId, Result as Outcome};
+use protocol::{Request, Ticket};
+use std::collections::{BTreeMap, BTreeSet};
+use std::error::Error;
+use std::fmt::Write as _;
+use std::path::Path;
+
+#[derive(Default)]
+struct Client {
+    number: u64,
+    asked: u64,
+    waiting: BTreeSet<u64>,
+    seen: u64,
+}
+
+#[derive(Default)]
+struct Script {
+    world: Option<World>,
+    clients: BTreeMap<String, Client>,
+    questions: BTreeMap<Ticket, String>,
+    cut: BTreeSet<(NodeId, NodeId)>,
+    asleep: BTreeSet<NodeId>,
+    syncs_by_hand: bool,
+    tells_heartbeats: bool,
+    tells_positions: bool,
+    is_quiet: bool,
+    transcript: String,
+}
+
+type Done = Result<(), Box<dyn Error>>;
+
+impl goldenscript::Runner for Script {
+    type Command = Verb;
+
+    fn run(&mut self, verb: &Verb, _context: &goldenscript::Context) -> Result<String, Box<dyn Error>> {
+        self.carry_out(verb)?;
+        Ok(std::mem::take(&mut self.transcript))
+    }
+}
+
+const ROUND_MS: u64 = 80;
+
+impl Script {
+    fn carry_out(&mut self, verb: &Verb) -> Done {
+        match verb {
+            Verb::Cluster { n, fresh, .. } => {
+                self.world = Some(World::new(*n, options(verb)?, timing(verb)));
+                for id in 1..=*n {
+                    self.start(id)?;
+                }
+                if !fresh {
+                    self.advance(10 * ROUND_MS, true)?;
+                    self.transcript.clear();
+                }
+            }
+            Verb::Disks { how } => self.syncs_by_hand = how == "manual",
+            Verb::Heartbeats { how } => {
+                self.tells_heartbeats = how == "on";
+                self.tells_positions = how != "off";
+            }
+            Verb::Sync { node } => self.sync(*node)?,
+            Verb::Set { node, key, value, client, expires, timeout } => {
+                let command = Command::Set {
+                    key: key.as_bytes(),
+                    value: value.as_bytes(),
+                    expiry: expires.map_or(Expiry::Clear, |ms| Expiry::Set(Deadline::In(ms))),
+                    condition: Condition::Always,
+                    answer: SetAnswer::Status,
+                };
+                self.ask(*node, client, *timeout, Request::Command(command))?;
+            }
+            Verb::Get { node, key, client, timeout } => {
+                self.ask(*node, client, *timeout, Request::Command(Command::Get { key: key.as_bytes() }))?;
+            }
+            Verb::Incr { node, key, client } => {
+                let command = Command::IncrementBy { key: key.as_bytes(), delta: 1 };
+                self.ask(*node, client, None, Request::Command(command))?;
+            }
+            Verb::Fill { node, writes } => {
+                let told = std::mem::take(&mut self.transcript);
+                for number in 1..=*writes {
+                    let (key, value) = ([b"a", b"b", b"c"][number as usize % 3], number.to_string());
+                    let command = Command::Set {
+                        key,
+                        value: value.as_bytes(),
+                        expiry: Expiry::Clear,
+                        condition: Condition::Always,
+                        answer: SetAnswer::Status,
+                    };
+                    self.ask(*node, &None, None, Request::Command(command))?;
+                    self.stabilize()?;
+                }
+                self.transcript = told;
+            }
+            Verb::Wait { node, count, client, timeout } => {
+                self.ask(*node, client, *timeout, Request::Wait { offset: u64::MAX, count: *count })?;
+            }
+            Verb::Flush { node } => {
+                for id in node.map_or(self.awake()?, |id| vec![id]) {
+                    self.flush(id)?;
+                }
+            }
+            Verb::Deliver { from, to, kind, n } => {
+                self.deliver(&Fits { from: *from, to: *to, kind: kind.clone() }, *n)?;
+            }
+            Verb::Drop { from, to, kind, n } => {
+                let lost = self.take(&Fits { from: *from, to: *to, kind: kind.clone() }, *n)?;
+                self.tell("lost", &lost);
+            }
+            Verb::Duplicate { from, to, kind } => {
+                let fits = Fits { from: *from, to: *to, kind: kind.clone() };
+                let network = &mut self.world()?.network;
+                let copies: Vec<Letter> = network.iter().filter(|letter| fits.fit(letter)).cloned().collect();
+                network.extend(copies.iter().cloned());
+                self.tell("twice", &copies);
+            }
+            Verb::Hold { from, to, kind } => {
+                let fits = Fits { from: *from, to: *to, kind: kind.clone() };
+                let mut held = Vec::new();
+                for letter in self.world()?.network.iter_mut().filter(|letter| fits.fit(letter)) {
+                    letter.held = true;
+                    held.push(letter.clone());
+                }
+                self.tell("held", &held);
+            }
+            Verb::Release => self.world()?.network.iter_mut().for_each(|letter| letter.held = false),
+            Verb::Advance { duration, quiet } => self.advance(milliseconds(duration)?, *quiet)?,
+            Verb::Sleep { node } => {
+                self.asleep.insert(*node);
+            }
+            Verb::Awake { node } => {
+                self.asleep.remove(node);
+            }
+            Verb::Link { ends, state } => {
+                let (one, other) = ends.split_once('-').ok_or("a link is named like 1-2")?;
+                let link: (NodeId, NodeId) = (one.parse()?, other.parse()?);
+                let link = (link.0.min(link.1), link.0.max(link.1));
+                if state == "up" {
+                    self.cut.remove(&link);
+                } else {
+                    self.cut.insert(link);
+                    self.world()?.network.retain(|letter| ends_of(letter) != link);
+                }
+            }
+            Verb::Crash { node, keeps } => {
+                self.world()?.crash(*node, keeps.unwrap_or(0));
+                self.world()?.network.retain(|letter| letter.held || letter.to != *node);
+                for id in self.awake()? {
+                    let consequences = self.world()?.hint(id, *node);
+                    self.note(id, consequences);
+                }
+            }
+            Verb::Start { node } => self.start(*node)?,
+            Verb::Wipe { node } => self.world()?.wipe(*node),
+            Verb::Checkpoint { node } => {
+                let world = self.world()?;
+                while world.checkpoint(*node, 1000) {}
+            }
+            Verb::Status { node } => {
+                for id in node.map_or(self.world()?.members().collect(), |id| vec![id]) {
+                    let shown = self.world()?.status(id).map(|status| show::status(&status));
+                    writeln!(self.transcript, "{id}: {}", shown.unwrap_or_else(|| "crashed".into()))?;
+                }
+            }
+            Verb::Table => self.tables()?,
+            Verb::Stabilize => self.stabilize()?,
+        }
+        Ok(())
+    }
+
+    fn world(&mut self) -> Result<&mut World, Box<dyn Error>> {
+        self.world.as_mut().ok_or_else(|| "a script begins with `cluster`".into())
+    }
+
+    fn awake(&mut self) -> Result<Vec<NodeId>, Box<dyn Error>> {
+        let alive = self.world()?.alive();
+        Ok(alive.into_iter().filter(|id| !self.asleep.contains(id)).collect())
+    }
+
+    fn start(&mut self, id: NodeId) -> Done {
+        let consequences = self.world()?.start(id);
+        self.note(id, consequences);
+        self.flush(id)
+    }
+
+    fn flush(&mut self, id: NodeId) -> Done {
+        let consequences = self.world()?.flush(id);
+        self.note(id, consequences);
+        if !self.syncs_by_hand {
+            self.sync(id)?;
+        }
+        Ok(())
+    }
+
+    /// What a sync lets happen may need another one.
+    fn sync(&mut self, id: NodeId) -> Done {
+        while !self.world()?.is_synced(id) {
+            let world = self.world()?;
+            let written = world.written(id);
+            let consequences = world.sync(id, written);
+            self.note(id, consequences);
+            let consequences = self.world()?.flush(id);
+            self.note(id, consequences);
+            if self.syncs_by_hand {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes down what followed, and puts the letters on their way.
+    fn note(&mut self, id: NodeId, consequences: Consequences) {
+        for trace in &consequences.traces {
+            self.transcript += &format!("{id} * {}\n", show::trace(trace));
+        }
+        for (outcome, reply) in &consequences.outcomes {
+            let question = self.questions.remove(&outcome.ticket).unwrap_or("?".into());
+            self.transcript += &format!("{question}: {}\n", show::outcome(&outcome.result, reply));
+            for client in self.clients.values_mut().filter(|client| client.number == outcome.ticket.client) {
+                client.waiting.remove(&outcome.ticket.sequence);
+                if let Outcome::Done { offset, .. } = outcome.result {
+                    client.seen = client.seen.max(offset);
+                }
+            }
+        }
+        for letter in consequences.letters {
+            if self.cut.contains(&ends_of(&letter)) {
+                continue;
+            }
+            let is_told = match show::kind(&letter).as_str() {
+                "HeartbeatRequest" | "HeartbeatReply" => self.tells_heartbeats,
+                "Position" => self.tells_positions,
+                // Each position is answered so.
+                "Accepted" => !self.is_quiet,
+                _ => true,
+            };
+            if is_told {
+                self.transcript += &format!("{}\n", show::letter(&letter));
+            }
+            if let Some(world) = &mut self.world {
+                world.network.push(letter);
+            }
+        }
+    }
+
+    fn ask(
+        &mut self,
+        node: NodeId,
+        client: &Option<String>,
+        timeout: Option<u64>,
+        request: Request<'_>,
+    ) -> Done {
+        const TIMEOUT_MS: u64 = 5000;
+        let name = client.clone().unwrap_or("a".into());
+        let number = self.clients.len() as u64 + 1;
+        let client =
+            self.clients.entry(name.clone()).or_insert_with(|| Client { number, ..Client::default() });
+        client.asked += 1;
+        let ticket = Ticket { client: client.number, sequence: client.asked };
+        let (follows, seen) = (!client.waiting.is_empty(), client.seen);
+        client.waiting.insert(ticket.sequence);
+        let question = match &request {
+            Request::Command(command) => show::command(command),
+            Request::Wait { count, .. } => format!("wait {count}"),
+        };
+        self.questions.insert(ticket, format!("{name}: {question}"));
+        let world = self.world()?;
+        let deadline_us = world.now(node).monotonic_us + timeout.unwrap_or(TIMEOUT_MS) * 1000;
+        let consequences = world.request(node, Asked { ticket, follows, seen, deadline_us }, request);
+        self.note(node, consequences);
+        Ok(())
+    }
+
+    /// Takes the letters that fit out of the network, at most `n`.
+    fn take(&mut self, fits: &Fits, n: Option<usize>) -> Result<Vec<Letter>, Box<dyn Error>> {
+        let mut left = n.unwrap_or(usize::MAX);
+        let asleep = self.asleep.clone();
+        let mut fit = |letter: &Letter| {
+            let takes = left > 0 && fits.fit(letter) && !asleep.contains(&letter.to);
+            left -= usize::from(takes);
+            takes
+        };
+        let network = &mut self.world()?.network;
+        let (taken, left) = std::mem::take(network).into_iter().partition(|letter| fit(letter));
+        *network = left;
+        Ok(taken)
+    }
+
+    fn tell(&mut self, what: &str, letters: &[Letter]) {
+        for letter in letters {
+            self.transcript += &format!("{what}: {}\n", show::letter(letter));
+        }
+    }
+
+    fn deliver(&mut self, fits: &Fits, n: Option<usize>) -> Done {
+        let letters = self.take(fits, n)?;
+        let mut receivers = BTreeSet::new();
+        for letter in letters {
+            let consequences = self.world()?.deliver(&letter);
+            self.note(letter.to, consequences);
+            receivers.insert(letter.to);
+        }
+        for id in receivers {
+            self.flush(id)?;
+        }
+        Ok(())
+    }
+
+    fn stabilize(&mut self) -> Done {
+        const ROUNDS_MAX: usize = 1000;
+        for id in self.awake()? {
+            self.flush(id)?;
+        }
+        for _ in 0..ROUNDS_MAX {
+            let asleep = self.asleep.clone();
+            if self.world()?.network.iter().all(|letter| letter.held || asleep.contains(&letter.to)) {
+                return Ok(());
+            }
+            self.deliver(&Fits::default(), None)?;
+        }
+        Err("the group never becomes quiet".into())
+    }
+
+    /// Heartbeats arrive in any case, or every round would be an election.
+    fn advance(&mut self, mut milliseconds: u64, quiet: bool) -> Done {
+        self.is_quiet = quiet;
+        while milliseconds > 0 {
+            let step = milliseconds.min(ROUND_MS);
+            milliseconds -= step;
+            self.world()?.now_us += step * 1000;
+            for id in self.awake()? {
+                let consequences = self.world()?.tick(id);
+                self.note(id, consequences);
+                self.flush(id)?;
+            }
+            if quiet {
+                self.stabilize()?;
+            } else {
+                for kind in ["HeartbeatRequest", "HeartbeatReply"] {
+                    self.deliver(&Fits { kind: Some(kind.into()), ..Fits::default() }, None)?;
+                }
+            }
+        }
+        self.is_quiet = false;
+        Ok(())
+    }
+
+    fn tables(&mut self) -> Done {
+        let world = self.world.as_mut().ok_or("a script begins with `cluster`")?;
+        let mut digests = BTreeSet::new();
+        for id in world.alive() {
+            digests.insert(world.replica(id).map(|replica| replica.table().digest()));
+            let listed = show::fetched(&world.peek(id, &Command::Keys { pattern: b"*" }));
+            let keys: BTreeSet<&str> = listed.split_whitespace().collect();
+            let entry = |key: &&str| {
+                format!("{key}={}", show::fetched(&world.peek(id, &Command::Fetch { key: key.as_bytes() })).trim())
+            };
+            let shown: Vec<String> = keys.iter().map(entry).collect();
+            writeln!(self.transcript, "{id}: {}", if shown.is_empty() { "empty".into() } else { shown.join(", ") })?;
+        }
+        writeln!(self.transcript, "{}", if digests.len() == 1 { "all equal" } else { "not equal" })?;
+        Ok(())
+    }
+}
+
+/// A link's name: its two ends in ascending order.
+fn ends_of(letter: &Letter) -> (NodeId, NodeId) {
+    (letter.from.min(letter.to), letter.from.max(letter.to))
+}
+
+/// Which letters a verb is about: all that are not held, when nothing is named.
+#[derive(Default)]
+struct Fits {
+    from: Option<NodeId>,
+    to: Option<NodeId>,
+    kind: Option<String>,
+}
+
+impl Fits {
+    fn fit(&self, letter: &Letter) -> bool {
+        !letter.held
+            && self.from.is_none_or(|from| letter.from == from)
+            && self.to.is_none_or(|to| letter.to == to)
+            && self.kind.as_ref().is_none_or(|kind| show::kind(letter) == *kind)
+    }
+}
+
+fn milliseconds(duration: &str) -> Result<u64, Box<dyn Error>> {
+    match duration.strip_suffix("ms") {
+        Some(number) => Ok(number.parse()?),
+        None => Err(format!("{duration} is no duration like 100ms").into()),
+    }
+}
+
+fn options(verb: &Verb) -> Result<Options, Box<dyn Error>> {
+    let Verb::Cluster { lease, reads, log, .. } = verb else { return Err("not a cluster".into()) };
+    Ok(Options {
+        lease: if lease.as_deref() == Some("off") { Lease::Off } else { Lease::Log },
+        reads_any: reads.as_deref() == Some("any"),
+        log_bytes: log.unwrap_or(1 << 20),
+        planted: Default::default(),
+    })
+}
+
+fn timing(verb: &Verb) -> Timing {
+    let default = Timing::default();
+    let Verb::Cluster { chunk, uncommitted, .. } = verb else { return default };
+    Timing {
+        chunk_bytes: chunk.unwrap_or(default.chunk_bytes),
+        uncommitted_bytes_max: uncommitted.unwrap_or(default.uncommitted_bytes_max),
+        ..default
+    }
+}
+
+#[test]
+fn golden_scripts() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/consensus/golden");
+    let mut scripts: Vec<_> = std::fs::read_dir(folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.is_file())
+        .collect();
+    scripts.sort();
+    assert!(!scripts.is_empty());
+    for script in scripts {
+        println!("{}", script.display());
+        goldenscript::run(&mut Script::default(), script).unwrap();
+    }
+}

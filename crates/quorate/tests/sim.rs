@@ -1,0 +1,59 @@
+//! `quorate sim` as people run it.
+
+use std::process::{Command, Output};
+
+fn sim(arguments: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_quorate"));
+    command.arg("sim").args(arguments).output().expect("the program runs")
+}
+
+fn text(output: &Output) -> String {
+    String::from_utf8(output.stdout.clone()).expect("it prints text")
+}
+
+/// The figure that depends on how fast this machine is.
+fn without_speed(text: &str) -> String {
+    let lines = text.lines().map(|line| match (line.find(" ("), line.find(" simulated seconds per second)")) {
+        (Some(start), Some(_)) => &line[..start],
+        _ => line,
+    });
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+#[test]
+fn a_seed_is_replayed_byte_for_byte() {
+    let arguments = ["--seed", "7", "--protocol", "leader-follower", "--trace"];
+    let (once, again) = (sim(&arguments), sim(&arguments));
+    assert!(once.status.success(), "{}", text(&once));
+    assert!(text(&once).contains("digest "));
+    assert!(text(&once).lines().count() > 1000, "the story is printed");
+    assert_eq!(without_speed(&text(&once)), without_speed(&text(&again)));
+}
+
+#[test]
+fn a_search_tells_what_it_has_seen() {
+    let output = sim(&["--runs", "5", "--seed", "1", "--json"]);
+    assert!(output.status.success(), "{}", text(&output));
+    let told: serde_json::Value = serde_json::from_slice(&output.stdout).expect("it prints JSON");
+    assert_eq!((&told["ok"], &told["totals"]["runs"]), (&true.into(), &5.into()));
+    assert!(told["totals"]["checked"].as_u64() > Some(0));
+    assert!(told["totals"]["simulated_seconds"].as_f64() > Some(25.0));
+    let faults = told["totals"]["faults"].as_object().expect("each fault has its count");
+    assert!(faults.contains_key("crash") && faults.contains_key("one-way-partition"));
+}
+
+#[test]
+fn what_cannot_be_is_wrong_usage() {
+    let refusals: [(&[&str], &str); 4] = [
+        (&[], "required"),
+        (&["--seed", "1", "--protocol", "gossip"], "unknown protocol"),
+        (&["--seed", "1", "--without", "rain"], "neither a fault's number"),
+        (&["--minutes", "-1"], "minutes"),
+    ];
+    for (arguments, expected) in refusals {
+        let output = sim(arguments);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}");
+        let error = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(error.contains(expected), "{arguments:?}: {error}");
+    }
+}
