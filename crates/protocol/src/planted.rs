@@ -48,6 +48,8 @@ pub enum Fault {
     ReadWithoutQuorum,
     /// consensus: the lease is looked at once per round and not when a read is answered.
     LeaseNotRechecked,
+    /// consensus: leases are measured by the wall clock, which jumps.
+    LeaseOnWallClock,
     /// consensus: a new leader does not wait for the old one's lease to end.
     NewLeaderServesEarly,
     /// consensus: a copy of the table says that it shows one entry less than it does.

@@ -68,12 +68,12 @@ fn one_seed() {
 /// Each planted fault, with a schedule that finds it. They are to be searched anew (`search_for_a_fault`) when the
 /// schedules are changed.
 const TELLING: [(Fault, u64); 7] = [
-    (Fault::TagWithoutWriter, 0),
-    (Fault::ReadWithoutWriteBack, 0),
-    (Fault::FixedQuorum, 0),
-    (Fault::AnswerWithoutRefill, 0),
-    (Fault::StaleAcknowledgement, 0),
-    (Fault::TombstoneForgottenEarly, 0),
+    (Fault::TagWithoutWriter, 5),
+    (Fault::ReadWithoutWriteBack, 50),
+    (Fault::FixedQuorum, 2),
+    (Fault::AnswerWithoutRefill, 5),
+    (Fault::StaleAcknowledgement, 2421),
+    (Fault::TombstoneForgottenEarly, 2887),
     (Fault::UnknownToldAsRefused, 0),
 ];
 

@@ -1,5 +1,5 @@
 //! A seeded search over random schedules of `consensus`: clients, loss, duplication, delay, links that break one way
-//! or both, pauses, clocks that drift, slow disks, crashes that lose what was not synced, lost disks, checkpoints;
+//! or both, pauses, clocks that drift and jump, slow disks, crashes that lose what was not synced, lost disks, checkpoints;
 //! then everything heals. What clients were told must be linearizable, all replicas must go through the same states,
 //! every request must have an end, and in the end the replicas must be equal and writes go on.
 //!
@@ -62,27 +62,30 @@ fn one_seed() {
     }
 }
 
-/// A search that cannot fail proves nothing: each planted fault is found.
+/// A search that cannot fail proves nothing: each planted fault is found. With each stands the first seed that found it,
+/// which is tried first; should it find nothing any more, all are tried in turn.
 #[test]
 fn planted_faults_are_found() {
     const SEEDS_MAX: u64 = 20_000;
-    const FAULTS: [Fault; 12] = [
-        Fault::VoteNotPersisted,
-        Fault::VotePersistedAfterReply,
-        Fault::AcceptedBeforeDurable,
-        Fault::LeaderCountsUnsynced,
-        Fault::ReadWithoutQuorum,
-        Fault::LeaseNotRechecked,
-        Fault::NewLeaderServesEarly,
-        Fault::SnapshotIndexOffByOne,
-        Fault::LogCutPastApplied,
-        Fault::RetriedCommandAppliedTwice,
-        Fault::WipedVoterVotes,
-        Fault::UnknownToldAsRefused,
+    const FAULTS: [(Fault, u64); 13] = [
+        (Fault::VoteNotPersisted, 5),
+        (Fault::VotePersistedAfterReply, 493),
+        (Fault::AcceptedBeforeDurable, 493),
+        (Fault::LeaderCountsUnsynced, 579),
+        (Fault::ReadWithoutQuorum, 14),
+        (Fault::LeaseNotRechecked, 327),
+        (Fault::LeaseOnWallClock, 7035),
+        (Fault::NewLeaderServesEarly, 203),
+        (Fault::SnapshotIndexOffByOne, 0),
+        (Fault::LogCutPastApplied, 15),
+        (Fault::RetriedCommandAppliedTwice, 1),
+        (Fault::WipedVoterVotes, 475),
+        (Fault::UnknownToldAsRefused, 1),
     ];
-    for fault in FAULTS {
+    for (fault, first) in FAULTS {
         let planted = Planted::one(fault);
-        let found = (0..SEEDS_MAX).find_map(|seed| Some((seed, run(seed, planted, false).err()?)));
+        let mut seeds = std::iter::once(first).chain(0..SEEDS_MAX);
+        let found = seeds.find_map(|seed| Some((seed, run(seed, planted, false).err()?)));
         let Some((seed, why)) = found else { panic!("{fault:?} is not found in {SEEDS_MAX} schedules") };
         println!("{fault:?}: found by seed {seed}: {}", why.lines().next().unwrap_or_default());
     }

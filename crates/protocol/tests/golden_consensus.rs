@@ -372,10 +372,17 @@ impl Script {
             let listed = show::fetched(&world.peek(id, &Command::Keys { pattern: b"*" }));
             let keys: BTreeSet<&str> = listed.split_whitespace().collect();
             let entry = |key: &&str| {
-                format!("{key}={}", show::fetched(&world.peek(id, &Command::Fetch { key: key.as_bytes() })).trim())
+                format!(
+                    "{key}={}",
+                    show::fetched(&world.peek(id, &Command::Fetch { key: key.as_bytes() })).trim()
+                )
             };
             let shown: Vec<String> = keys.iter().map(entry).collect();
-            writeln!(self.transcript, "{id}: {}", if shown.is_empty() { "empty".into() } else { shown.join(", ") })?;
+            writeln!(
+                self.transcript,
+                "{id}: {}",
+                if shown.is_empty() { "empty".into() } else { shown.join(", ") }
+            )?;
         }
         writeln!(self.transcript, "{}", if digests.len() == 1 { "all equal" } else { "not equal" })?;
         Ok(())

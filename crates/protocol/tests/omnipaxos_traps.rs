@@ -105,8 +105,9 @@ type Node = OmniPaxos<Number, Memory>;
 fn node(pid: u64) -> Node {
     let cluster = ClusterConfig { configuration_id: 1, nodes: vec![1, 2, 3], flexible_quorum: None };
     let leader_priority = u32::from(pid == 1);
-    let server = ServerConfig { pid, leader_priority, resend_message_tick_timeout: 1, ..ServerConfig::default() };
-    cluster.build_for_server(server, Memory::default()).unwrap()
+    let server =
+        ServerConfig { pid, leader_priority, resend_message_tick_timeout: 1, ..ServerConfig::default() };
+    cluster.build_for_server(server, Memory::default()).expect("three nodes")
 }
 
 /// What a node sends to another one now.
@@ -146,7 +147,8 @@ fn exchange(leader: &mut Node, follower: &mut Node) {
 fn numbers(node: &Node) -> Vec<u64> {
     let entries = node.read_entries(..).unwrap_or_default();
     let number = |entry| match entry {
-        omnipaxos::util::LogEntry::Decided(Number(number)) | omnipaxos::util::LogEntry::Undecided(Number(number)) => number,
+        omnipaxos::util::LogEntry::Decided(Number(number))
+        | omnipaxos::util::LogEntry::Undecided(Number(number)) => number,
         other => panic!("{other:?}"),
     };
     entries.into_iter().map(number).collect()
@@ -210,7 +212,8 @@ fn a_second_accept_sync_cuts_off_what_was_acknowledged() {
 #[test]
 fn a_late_request_to_prepare_leaves_a_follower_out_for_good() {
     let (mut leader, mut follower) = leader_and_follower();
-    let late = PaxosMessage { from: 2, to: 1, msg: PaxosMsg::PrepareReq(PrepareReq { n: leader.get_promise() }) };
+    let late =
+        PaxosMessage { from: 2, to: 1, msg: PaxosMsg::PrepareReq(PrepareReq { n: leader.get_promise() }) };
     leader.handle_incoming(Message::SequencePaxos(late));
     leader.append(Number(1)).unwrap();
     pass_rounds(&mut leader, &mut follower);

@@ -237,8 +237,10 @@ fn summary(search: &Search) -> String {
 
 fn totals_json(search: &Search) -> serde_json::Value {
     let totals = &search.totals;
-    let faults: serde_json::Map<String, serde_json::Value> =
-        Class::ALL.into_iter().map(|class| (class.name().to_string(), totals.counts.of(class).into())).collect();
+    let faults: serde_json::Map<String, serde_json::Value> = Class::ALL
+        .into_iter()
+        .map(|class| (class.name().to_string(), totals.counts.of(class).into()))
+        .collect();
     let protocols: serde_json::Map<String, serde_json::Value> = totals
         .seen
         .iter()

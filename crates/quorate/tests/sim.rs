@@ -13,10 +13,11 @@ fn text(output: &Output) -> String {
 
 /// The figure that depends on how fast this machine is.
 fn without_speed(text: &str) -> String {
-    let lines = text.lines().map(|line| match (line.find(" ("), line.find(" simulated seconds per second)")) {
-        (Some(start), Some(_)) => &line[..start],
-        _ => line,
-    });
+    let lines =
+        text.lines().map(|line| match (line.find(" ("), line.find(" simulated seconds per second)")) {
+            (Some(start), Some(_)) => &line[..start],
+            _ => line,
+        });
     lines.collect::<Vec<_>>().join("\n")
 }
 

@@ -18,7 +18,8 @@ pub(crate) fn has(mask: Mask, place: Place) -> bool {
 }
 
 fn ids(mask: Mask) -> String {
-    let ids: Vec<String> = (0..8).filter(|place| has(mask, *place)).map(|place| (place + 1).to_string()).collect();
+    let ids: Vec<String> =
+        (0..8).filter(|place| has(mask, *place)).map(|place| (place + 1).to_string()).collect();
     ids.join("+")
 }
 
@@ -421,7 +422,9 @@ impl Draw<'_> {
 impl fmt::Display for Cut {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Cut::Halves(mask) => write!(formatter, "nodes {} and the others do not hear each other", ids(*mask)),
+            Cut::Halves(mask) => {
+                write!(formatter, "nodes {} and the others do not hear each other", ids(*mask))
+            }
             Cut::OneWay(mask) => write!(formatter, "the others do not hear nodes {}", ids(*mask)),
             Cut::Bridge(mask, bridge) => {
                 write!(formatter, "nodes {} and the others hear only node {} alike", ids(*mask), bridge + 1)
@@ -448,7 +451,8 @@ impl fmt::Display for Kind {
                 write!(formatter, "turns of node {} take {} ms, for {} ms", node + 1, ms(turn_us), ms(us))
             }
             Kind::Partition { cut, noticed_us, us, times } => {
-                let told = noticed_us.map_or("unnoticed".into(), |us| format!("noticed after {} ms", us / MS));
+                let told =
+                    noticed_us.map_or("unnoticed".into(), |us| format!("noticed after {} ms", us / MS));
                 write!(formatter, "{cut}, {times} times for {} ms, {told}", ms(us))
             }
             Kind::Defection { mask, node, after_us, us, .. } => {

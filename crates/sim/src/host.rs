@@ -13,12 +13,28 @@ pub(crate) const NODES_MAX: usize = 8;
 /// What has arrived at a node and waits for its next turn.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Arrival {
-    Frame { from: Place, buffer: u32 },
+    Frame {
+        from: Place,
+        buffer: u32,
+    },
     /// The connection to a peer is up, with a number, or broken.
-    Link { peer: Place, generation: Option<u32> },
-    Hello { client: u8, connection: u32 },
-    Request { client: u8, connection: u32, operation: Operation },
-    Goodbye { client: u8, connection: u32 },
+    Link {
+        peer: Place,
+        generation: Option<u32>,
+    },
+    Hello {
+        client: u8,
+        connection: u32,
+    },
+    Request {
+        client: u8,
+        connection: u32,
+        operation: Operation,
+    },
+    Goodbye {
+        client: u8,
+        connection: u32,
+    },
 }
 
 /// A client's connection at its node.

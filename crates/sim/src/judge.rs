@@ -28,12 +28,14 @@ impl Evidence<'_> {
         let mut seen = self.count();
         let mut failure = None;
         for (index, space) in self.spaces.iter().enumerate() {
-            let entries = || self.record.entries.iter().filter(|e| usize::from(e.operation.key.space) == index);
+            let entries =
+                || self.record.entries.iter().filter(|e| usize::from(e.operation.key.space) == index);
             let linearizable = entries().filter(|entry| is_ordered(entry, space));
             let mut found = fleeting::judge(entries(), self.clock_error_ms);
             if self.forgot[index] {
                 found = found.or_else(|| stale::judge_values(entries()));
-                seen[index].lost_acknowledged += Written::new(linearizable, space).lost(&finally(entries(), space));
+                seen[index].lost_acknowledged +=
+                    Written::new(linearizable, space).lost(&finally(entries(), space));
             } else {
                 found = found.or_else(|| stale::judge_sessions(entries(), space));
                 let history = Written::new(linearizable, space);
@@ -62,7 +64,8 @@ impl Evidence<'_> {
 
 /// Whether an operation has its place in one order that everybody sees.
 fn is_ordered(entry: &Entry, space: &Space) -> bool {
-    let may_be_stale = space.reads_any && entry.operation.kind == Kind::Get && space.leader != Some(entry.node);
+    let may_be_stale =
+        space.reads_any && entry.operation.kind == Kind::Get && space.leader != Some(entry.node);
     let is_fleeting = matches!(entry.operation.kind, Kind::SetFleeting | Kind::GetFleeting);
     !may_be_stale && !is_fleeting
 }
@@ -98,7 +101,8 @@ impl Written {
             Verdict::Unknown { key } => {
                 let key = String::from_utf8_lossy(self.history.key_bytes(key)).into_owned();
                 let count = self.history.operations().len();
-                let words = format!("{count} operations, those on key {key} among them, are too hard to check");
+                let words =
+                    format!("{count} operations, those on key {key} among them, are too hard to check");
                 Some(Failure { broken: Broken::Undecided, words, window_us: (0, u64::MAX), picture: None })
             }
             Verdict::Violation(window) => {

@@ -159,7 +159,15 @@ pub(crate) enum Reply {
 /// What the first word of an error means. Every code that a node may answer a simulated client with is here: any
 /// other one is a fault.
 const REFUSALS: [&str; 10] = [
-    "NOREPLICAS", "NOLEADER", "NOQUORUM", "LOCKED", "LOADING", "OVERLOADED", "CLUSTERDOWN", "TRYAGAIN", "BUSY",
+    "NOREPLICAS",
+    "NOLEADER",
+    "NOQUORUM",
+    "LOCKED",
+    "LOADING",
+    "OVERLOADED",
+    "CLUSTERDOWN",
+    "TRYAGAIN",
+    "BUSY",
     "ERR",
 ];
 const UNKNOWN: &str = "UNKNOWN";

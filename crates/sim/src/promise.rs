@@ -148,7 +148,12 @@ impl Space {
     /// The default keyspace as most people have it.
     pub(crate) fn plain(protocol: Protocol, nodes: usize) -> Space {
         let leader = (protocol == Protocol::LeaderFollower).then_some(0);
-        Space::new(format!("prefix= replication={protocol}"), protocol, nodes, (leader, Acks::Majority, false))
+        Space::new(
+            format!("prefix= replication={protocol}"),
+            protocol,
+            nodes,
+            (leader, Acks::Majority, false),
+        )
     }
 
     fn new(

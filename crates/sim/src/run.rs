@@ -1,7 +1,7 @@
 //! One run, from its seed to its report.
 
 use crate::judge::Evidence;
-use crate::report::{Broken, Failure, Report, Seen};
+use crate::report::{Broken, Failure, Report};
 use crate::scenario::{Scenario, Settings};
 use crate::world::World;
 use std::collections::BTreeMap;
@@ -38,7 +38,7 @@ pub fn run(seed: u64, settings: &Settings, told: bool) -> Report {
     };
     let (seen, unsafe_answer) = evidence.judge();
     for (space, seen) in world.scenario.spaces.iter().zip(seen) {
-        report.seen.entry(space.protocol).or_insert_with(Seen::default).merge(&seen);
+        report.seen.entry(space.protocol).or_default().merge(&seen);
     }
     let panic = panic.map(|panic| {
         let text = panic.downcast_ref::<String>().cloned();

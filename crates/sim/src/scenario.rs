@@ -339,7 +339,10 @@ mod tests {
         for seed in 0..200 {
             let scenario = Scenario::draw(seed, &Settings::default());
             for space in &scenario.spaces {
-                space.keyspace.check(scenario.nodes.into()).unwrap_or_else(|why| panic!("seed {seed}: {why}"));
+                space
+                    .keyspace
+                    .check(scenario.nodes.into())
+                    .unwrap_or_else(|why| panic!("seed {seed}: {why}"));
                 assert_eq!(node::Keyspace::parse(&space.text).as_ref(), Ok(&space.keyspace));
             }
         }

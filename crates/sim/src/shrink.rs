@@ -83,7 +83,8 @@ impl<F: FnMut(u64, usize)> Shrinking<F> {
             let mut at = 0;
             loop {
                 let parts = self.parts();
-                let Some(some) = parts.get(at..parts.len().min(at + group)).filter(|some| !some.is_empty()) else {
+                let Some(some) = parts.get(at..parts.len().min(at + group)).filter(|some| !some.is_empty())
+                else {
                     break;
                 };
                 if !self.try_with(|settings| settings.without.extend(some)) {

@@ -92,7 +92,10 @@ mod tests {
 
     #[test]
     fn byte_strings_are_told_by_their_length() {
-        assert_eq!(shorten("Append { epoch: 1, records: [1, 22, 3] }"), "Append { epoch: 1, records: 3 bytes }");
+        assert_eq!(
+            shorten("Append { epoch: 1, records: [1, 22, 3] }"),
+            "Append { epoch: 1, records: 3 bytes }"
+        );
         assert_eq!(shorten("None { a: [] } [x]"), "None { a: 0 bytes } [x]");
     }
 

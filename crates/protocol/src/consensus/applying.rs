@@ -1,10 +1,10 @@
 //! Applying: what is decided takes effect, in order, once.
 
-use super::agreement::Agreement;
-use super::log::Handle;
-use super::entry::{Entry, Proposer};
-use super::waiting::Proposal;
 use super::Replica;
+use super::agreement::Agreement;
+use super::entry::{Entry, Proposer};
+use super::log::Handle;
+use super::waiting::Proposal;
 use crate::contract::{Effects, Trace};
 use kv::codec::Reader;
 use kv::table::WARMED_KEYS_MAX;

@@ -10,8 +10,8 @@
 //! new one.
 
 use super::Replica;
-use super::message::Body;
 use super::entry::Entry;
+use super::message::Body;
 use super::record::{Change, Moment};
 use crate::contract::{Effects, NodeId, Now, Trace};
 use crate::planted::Fault;
@@ -157,7 +157,14 @@ impl Replica {
     }
 
     /// The receiver of a copy says how far it is.
-    pub(super) fn copy_progress(&mut self, now: Now, from: NodeId, transfer: u64, next: u32, effects: &mut Effects) {
+    pub(super) fn copy_progress(
+        &mut self,
+        now: Now,
+        from: NodeId,
+        transfer: u64,
+        next: u32,
+        effects: &mut Effects,
+    ) {
         let fits = |sender: &&mut Sender| sender.to == from && sender.transfer == transfer;
         let Some(sender) = self.senders.iter_mut().find(fits) else { return };
         if next == WHOLE {
@@ -190,7 +197,8 @@ impl Replica {
     }
 
     pub(super) fn abandon_copies(&mut self, which: impl Fn(&Sender) -> bool, effects: &mut Effects) {
-        let (given_up, kept) = std::mem::take(&mut self.senders).into_iter().partition(|sender| which(sender));
+        let (given_up, kept) =
+            std::mem::take(&mut self.senders).into_iter().partition(|sender| which(sender));
         self.senders = kept;
         let given_up: Vec<Sender> = given_up;
         for sender in given_up {
@@ -224,7 +232,8 @@ impl Replica {
         }
         let is_busy = self.receiver.as_ref().is_some_and(|receiver| {
             let same = receiver.from == from && receiver.transfer == transfer;
-            let is_live = self.link(receiver.from).is_some_and(|link| link.is_live(now, self.timing.silence_ms));
+            let is_live =
+                self.link(receiver.from).is_some_and(|link| link.is_live(now, self.timing.silence_ms));
             same || is_live && receiver.from != from && receiver.moment.index >= moment.index
         });
         if is_busy {
@@ -242,7 +251,8 @@ impl Replica {
         chunk: &[u8],
         effects: &mut Effects,
     ) {
-        let Some(receiver) = self.receiver.as_mut().filter(|it| it.from == from && it.transfer == transfer) else {
+        let Some(receiver) = self.receiver.as_mut().filter(|it| it.from == from && it.transfer == transfer)
+        else {
             let next = if self.installed_transfer == (from, transfer) { WHOLE } else { 0 };
             return self.send(from, Body::CopyProgress { transfer, next }, effects);
         };

@@ -1,9 +1,9 @@
 //! Leading: taking over, waiting for the old leader's lease to end, proposing, and keeping a lease of one's own.
 
+use super::Replica;
 use super::entry::{Entry, Head, Proposer};
 use super::options::Lease;
 use super::waiting::{Proposal, Standing};
-use super::Replica;
 use crate::contract::{Effects, Now, Trace};
 use crate::planted::Fault;
 use kv::Command;
@@ -27,9 +27,8 @@ pub(super) struct Leadership {
 }
 
 impl Leadership {
-    /// True while the lease lasts, at this very moment.
-    pub(super) fn is_leased(&self, now: Now, lease_ms: u64) -> bool {
-        self.leased_from_us.is_some_and(|from_us| now.monotonic_us < from_us + lease_ms * 1000)
+    fn is_leased(&self, now_us: u64, lease_ms: u64) -> bool {
+        self.leased_from_us.is_some_and(|from_us| now_us < from_us + lease_ms * 1000)
     }
 
     /// An entry of this ballot is committed.
@@ -39,6 +38,20 @@ impl Leadership {
 }
 
 impl Replica {
+    /// True while this leader's lease lasts, at this very moment.
+    pub(super) fn is_leased(&self, now: Now) -> bool {
+        self.leadership
+            .is_some_and(|leadership| leadership.is_leased(self.lease_clock_us(now), self.timing.lease_ms))
+    }
+
+    /// The clock that leases are measured by.
+    fn lease_clock_us(&self, now: Now) -> u64 {
+        match self.options.planted.has(Fault::LeaseOnWallClock) {
+            true => now.unix_ms * 1000,
+            false => now.monotonic_us,
+        }
+    }
+
     /// Looks whether something that has just happened made this replica a leader, or one no more.
     pub(super) fn look_at_leadership(&mut self, effects: &mut Effects) {
         let Some(agreement) = &self.agreement else { return };
@@ -97,6 +110,7 @@ impl Replica {
 
     /// Closes the batch that is being built, and appends it.
     pub(super) fn seal(&mut self, now: Now) {
+        let now_us = self.lease_clock_us(now);
         let (Some(agreement), Some(leadership)) = (&mut self.agreement, &mut self.leadership) else { return };
         let batch = self.proposals.last + 1;
         let head = Head {
@@ -109,13 +123,13 @@ impl Replica {
             batch,
             index: self.log.borrow().end(),
             ballot: leadership.ballot,
-            proposed_us: now.monotonic_us,
+            proposed_us: now_us,
             bytes: entry.bytes().len(),
             askers: std::mem::take(&mut self.builder_askers),
         };
         self.builder.clear();
         self.proposals.push(proposal);
-        leadership.proposed_us = Some(now.monotonic_us);
+        leadership.proposed_us = Some(now_us);
         self.is_read = false;
         agreement.append(&self.log, entry);
     }
@@ -132,7 +146,7 @@ impl Replica {
             Some(proposed_us) => {
                 self.options.lease == Lease::Log
                     && self.is_read
-                    && now.monotonic_us >= proposed_us + self.timing.lease_ms * 500
+                    && self.lease_clock_us(now) >= proposed_us + self.timing.lease_ms * 500
             }
         }
     }

@@ -89,7 +89,9 @@ impl Link {
             self.received = [0; 2];
         }
         let stream = message.body.stream();
-        if stream == Stream::Ordered && (to_identity, to_life) != own || number <= self.received[stream as usize] {
+        if stream == Stream::Ordered && (to_identity, to_life) != own
+            || number <= self.received[stream as usize]
+        {
             return Arrival::Drop;
         }
         self.received[stream as usize] = number;
@@ -109,7 +111,13 @@ impl Link {
     }
 
     /// Sends it a message, not before a record is durable.
-    pub(super) fn send(&mut self, mut envelope: Envelope, after_record: u64, body: Body<'_>, effects: &mut Effects) {
+    pub(super) fn send(
+        &mut self,
+        mut envelope: Envelope,
+        after_record: u64,
+        body: Body<'_>,
+        effects: &mut Effects,
+    ) {
         let stream = body.stream();
         let after_record = match stream {
             Stream::Loose => after_record,

@@ -72,6 +72,11 @@ impl Log {
         self.decided.min(self.end())
     }
 
+    /// How many entries are said to be decided: more than [`Log::decided`] only if a peer has lied.
+    pub(super) fn said_decided(&self) -> usize {
+        self.decided
+    }
+
     /// The index of the first entry that is held.
     pub(super) fn base(&self) -> usize {
         self.base

@@ -123,8 +123,8 @@ use kv::{ReplyBuffer, Table, UnixMs, Version};
 use leading::Leadership;
 use links::Link;
 use log::{Handle, Log};
-pub use message::{Body, Envelope, Message};
 use message::Stream;
+pub use message::{Body, Envelope, Message};
 use omnipaxos::ballot_leader_election::Ballot;
 use omnipaxos::messages::sequence_paxos::PaxosMsg;
 use omnipaxos::storage::{Storage, StorageOp};
@@ -132,10 +132,10 @@ pub use options::{Lease, Options, Timing};
 pub use record::{Change, Moment};
 use requests::Asked;
 pub use restoring::Progress;
+pub use status::{Counters, FollowerStatus, Status};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
-pub use status::{Counters, FollowerStatus, Status};
 use waiting::{Asker, Held, Proposals, Reads, Wait};
 
 /// Reconfiguration, which is not built yet, will begin each configuration with a higher one.
@@ -331,7 +331,7 @@ impl Replica {
         self.log.borrow_mut().record_decided();
         self.abandon_stuck_copies(now, effects);
         self.is_position_due = true;
-        let leased = self.leadership.is_some_and(|it| it.is_leased(now, self.timing.lease_ms));
+        let leased = self.is_leased(now);
         if let Some(leadership) = &mut self.leadership {
             leadership.leased_at_tick = leased;
         }
@@ -381,7 +381,8 @@ impl Replica {
         let is_position_due = std::mem::take(&mut self.is_position_due);
         let Some(Leadership { ballot, .. }) = self.leadership else { return };
         let has_readers = !self.reads.is_empty() || !self.reads_behind.is_empty();
-        let asks = self.options.lease == Lease::Off && has_readers && (self.has_new_readers() || is_position_due);
+        let asks =
+            self.options.lease == Lease::Off && has_readers && (self.has_new_readers() || is_position_due);
         if asks {
             self.questions += 1;
         }
@@ -465,11 +466,9 @@ impl crate::contract::Replica for Replica {
         }
     }
 
-    fn wakeup_us(&self, _now: Now) -> u64 {
-        let appends_from = self.leadership.map_or(u64::MAX, |leadership| leadership.appends_from_us);
-        match self.held.is_empty() {
-            true => self.next_round_us,
-            false => self.next_round_us.min(appends_from),
-        }
+    fn wakeup_us(&self, now: Now) -> u64 {
+        let appends_from_us = self.leadership.map(|leadership| leadership.appends_from_us);
+        let waits_until_us = appends_from_us.filter(|from_us| *from_us > now.monotonic_us);
+        self.next_round_us.min(waits_until_us.unwrap_or(u64::MAX))
     }
 }

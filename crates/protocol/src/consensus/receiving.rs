@@ -84,7 +84,7 @@ impl Replica {
         };
         let (promise, end, decided) = {
             let log = self.log.borrow();
-            (log.promise(), log.end(), log.decided())
+            (log.promise(), log.end(), log.said_decided())
         };
         let leads_as = match &message {
             PaxosMsg::Prepare(prepare) => Some(prepare.n),
@@ -102,7 +102,12 @@ impl Replica {
                     && self.must_copy(from, from_index, decided)
                 {
                     // The answer would have to hold what is cut off here.
-                    return self.begin_copy(now, from, "it is about to lead and lacks what is cut off here", effects);
+                    return self.begin_copy(
+                        now,
+                        from,
+                        "it is about to lead and lacks what is cut off here",
+                        effects,
+                    );
                 }
             }
             PaxosMsg::Promise(answer) => {
@@ -180,7 +185,9 @@ impl Replica {
             false => log.durable_in(ballot),
         };
         drop(log);
-        let Some(accepted) = self.link(from).map(|link| link.accepted).filter(|accepted| accepted.0 == ballot) else {
+        let Some(accepted) =
+            self.link(from).map(|link| link.accepted).filter(|accepted| accepted.0 == ballot)
+        else {
             return;
         };
         let accepted = Accepted { n: ballot, accepted_idx: accepted.1.min(durable) };
@@ -219,7 +226,13 @@ impl Replica {
 
     /// The leader tells how far it has come. What it sent before has arrived or never will, so whoever has come less
     /// far starts over with it. The answer repeats an acknowledgement that may be lost.
-    fn position(&mut self, from: NodeId, ballot: Ballot, (end, decided): (usize, usize), effects: &mut Effects) {
+    fn position(
+        &mut self,
+        from: NodeId,
+        ballot: Ballot,
+        (end, decided): (usize, usize),
+        effects: &mut Effects,
+    ) {
         let (promise, own_end, own_decided) = {
             let log = self.log.borrow();
             (log.promise(), log.end(), log.decided())

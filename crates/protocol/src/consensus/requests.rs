@@ -1,9 +1,9 @@
 //! What clients ask: answered here, proposed, held back for a while, or sent on to the leader.
 
+use super::Replica;
 use super::links::Link;
 use super::options::Lease;
 use super::waiting::{Held, HeldRequest, Read, Reads, Standing, Wait};
-use super::Replica;
 use crate::contract::{Effects, NodeId, Now, Request, Ticket};
 use crate::planted::Fault;
 use kv::codec::Reader;
@@ -53,7 +53,8 @@ impl Replica {
             && !command.is_write()
         {
             // Any replica, if the keyspace allows it, unless it would show less than the client has seen.
-            let stale = self.options.reads_any && !asked.follows && self.offset >= asked.seen && self.is_filled();
+            let stale =
+                self.options.reads_any && !asked.follows && self.offset >= asked.seen && self.is_filled();
             let settled = !asked.follows || self.everything_is_settled();
             let alone = !stale && settled && self.may_answer(now);
             self.is_read |= alone;
@@ -84,7 +85,7 @@ impl Replica {
             _ if self.links.is_empty() => true,
             Lease::Off => self.options.planted.has(Fault::ReadWithoutQuorum),
             Lease::Log if self.options.planted.has(Fault::LeaseNotRechecked) => leadership.leased_at_tick,
-            Lease::Log => leadership.is_leased(now, self.timing.lease_ms),
+            Lease::Log => self.is_leased(now),
         }
     }
 
@@ -101,7 +102,8 @@ impl Replica {
             Request::Command(command) if !command.is_write() => {
                 let behind = if follows { newest } else { 0 };
                 let question = self.questions + 1;
-                let reads = if behind > self.proposals.settled() { &mut self.reads_behind } else { &mut self.reads };
+                let reads =
+                    if behind > self.proposals.settled() { &mut self.reads_behind } else { &mut self.reads };
                 reads.push((ticket, deadline_us), (behind, question), |out| command.encode(out));
             }
             Request::Command(command) => {
@@ -258,7 +260,8 @@ impl Replica {
     }
 
     pub(super) fn tell_unknown(&mut self, ticket: Ticket, effects: &mut Effects) {
-        let error = "UNKNOWN the write was proposed, but not known to be committed in time: it may still happen";
+        let error =
+            "UNKNOWN the write was proposed, but not known to be committed in time: it may still happen";
         if self.options.planted.has(Fault::UnknownToldAsRefused) {
             return effects.refuse(ticket, error);
         }

@@ -137,7 +137,8 @@ impl Reads {
     /// Forgets the commands of the reads that were taken.
     pub(super) fn forget(&mut self) {
         const KEPT_BYTES: usize = 64 << 10;
-        let kept_from = self.reads.front().map_or(self.bytes_start + self.bytes.len() as u64, |read| read.start);
+        let kept_from =
+            self.reads.front().map_or(self.bytes_start + self.bytes.len() as u64, |read| read.start);
         let taken = (kept_from - self.bytes_start) as usize;
         if taken == self.bytes.len() {
             self.bytes.clear();

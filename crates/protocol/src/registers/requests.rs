@@ -312,7 +312,8 @@ impl Requests {
         let Some(ticket) = slot.ticket.take() else { return };
         match slot.changed {
             false => effects.refuse(ticket, error),
-            true => effects.unknown(ticket, &format!("UNKNOWN a part of it was done: {error}")),
+            // What the error says of one key does not hold for all.
+            true => effects.unknown(ticket, "UNKNOWN some of its keys were changed and the others were not"),
         }
     }
 

@@ -1,6 +1,7 @@
 //! What goes wrong in a schedule.
 
 use super::{Check, Schedule};
+use crate::abd_world::{Letter, show};
 use protocol::contract::NodeId;
 
 impl Schedule {
@@ -93,17 +94,65 @@ impl Schedule {
         if !self.world.is_alive(id) {
             return self.restart(id);
         }
-        // Many crash just when they have said something that is still under way.
+        // Many crash just when they have acknowledged something, and it is still under way.
+        let acknowledges = |letter: &&Letter| show::kinds(&letter.message()).contains(&"Held");
+        let senders: Vec<NodeId> =
+            self.world.network.iter().filter(acknowledges).map(|letter| letter.from).collect();
         if self.random.percent(50)
-            && let Some(index) = self.any_letter()
-            && self.world.is_alive(self.world.network[index].from)
+            && let Some(sender) = self.random.pick(&senders)
+            && self.world.is_alive(sender)
         {
-            id = self.world.network[index].from;
+            id = sender;
         }
         // What is promised: a minority may be without memory at one time.
         let mut without = self.damaged.clone();
         without.insert(id);
         if without.len() < self.world.members().count().div_ceil(2) { self.crash(id) } else { Ok(()) }
+    }
+
+    /// What is too rare by chance is played on purpose: of all members only one gets an update, acknowledges it, and
+    /// loses its memory; it refills itself before anybody else has got the update.
+    pub(super) fn crash_after_acknowledging(&mut self) -> Check {
+        let carries = |letter: &Letter, kind: &str| show::kinds(&letter.message()).contains(&kind);
+        let updates: Vec<(NodeId, NodeId)> = self
+            .world
+            .network
+            .iter()
+            .filter(|letter| carries(letter, "Update"))
+            .map(|letter| (letter.from, letter.to))
+            .collect();
+        let Some((coordinator, forgetful)) = self.random.pick(&updates) else { return Ok(()) };
+        let mut without = self.damaged.clone();
+        without.insert(forgetful);
+        if without.len() > self.world.members().count().div_ceil(2) - 1 || !self.world.is_alive(forgetful) {
+            return Ok(());
+        }
+        self.tell(|| format!("{forgetful} is to acknowledge what {coordinator} writes, and forget it"));
+        self.hold(|from, to| from == coordinator && to != forgetful);
+        while let Some(index) = self
+            .world
+            .network
+            .iter()
+            .position(|letter| !letter.held && (letter.from, letter.to) == (coordinator, forgetful))
+        {
+            self.deliver(index)?;
+        }
+        self.flush(forgetful)?;
+        self.hold(|from, to| (from, to) == (forgetful, coordinator));
+        self.world.set_link(coordinator, forgetful, false); // Nobody notices.
+        self.crash(forgetful)?;
+        if !self.world.is_alive(forgetful) {
+            self.restart(forgetful)?;
+        }
+        for _ in 0..40 {
+            self.deliver_one()?;
+            let others = self.world.alive();
+            for id in others.into_iter().filter(|id| *id != coordinator) {
+                self.flush(id)?;
+            }
+        }
+        self.world.network.iter_mut().for_each(|letter| letter.held = false);
+        Ok(())
     }
 
     fn crash(&mut self, id: NodeId) -> Check {

@@ -47,6 +47,7 @@ struct Troubles {
     checkpoint: u64,
     wipe: u64,
     slow_disk: u64,
+    jump: u64,
 }
 
 /// A request that has no end yet.
@@ -105,7 +106,8 @@ impl Schedule {
             chunk_window: [1, 8][random.below(2) as usize],
             ..Timing::default()
         };
-        let mut some = |percent: u64, bound: u64| if random.percent(percent) { 1 + random.below(bound) } else { 0 };
+        let mut some =
+            |percent: u64, bound: u64| if random.percent(percent) { 1 + random.below(bound) } else { 0 };
         let troubles = Troubles {
             lose: some(40, 15),
             duplicate: some(40, 20),
@@ -119,6 +121,7 @@ impl Schedule {
             checkpoint: some(50, 60),
             wipe: some(15, 5),
             slow_disk: some(40, 30),
+            jump: some(30, 20),
         };
         let clients = 2 + random.below(4);
         let mut world = World::new(nodes, options, timing);
@@ -270,7 +273,8 @@ impl Schedule {
         }
         self.is_syncing[id as usize] = true;
         let is_slow = !self.is_calm && self.random.percent(self.troubles.slow_disk);
-        let duration_us = if is_slow { 1000 + self.random.below(60_000) } else { 100 + self.random.below(1500) };
+        let duration_us =
+            if is_slow { 1000 + self.random.below(60_000) } else { 100 + self.random.below(1500) };
         let (start, position) = (self.starts[id as usize], self.world.written(id));
         self.later(duration_us, Event::Synced(id, start, position));
     }
@@ -410,6 +414,10 @@ impl Schedule {
             self.tell(|| format!("{id} pauses for {pause_us}"));
             self.paused_until_us[id as usize] = self.world.now_us + pause_us;
         }
+        if is(self, self.troubles.jump) {
+            let more_ms = self.random.below(5_000);
+            self.world.set_wall(id, more_ms);
+        }
         if is(self, self.troubles.cut) {
             match self.cut.is_empty() {
                 true => self.isolate(id, true),
@@ -539,8 +547,10 @@ impl Schedule {
     fn is_whole(&self) -> bool {
         let members = || self.world.members().filter(|id| !self.wiped.contains(id));
         let statuses: Vec<_> = members().filter_map(|id| self.world.status(id)).collect();
-        let digests: BTreeSet<u64> =
-            members().filter_map(|id| self.world.replica(id)).map(|replica| replica.table().digest()).collect();
+        let digests: BTreeSet<u64> = members()
+            .filter_map(|id| self.world.replica(id))
+            .map(|replica| replica.table().digest())
+            .collect();
         let offsets: BTreeSet<u64> =
             statuses.iter().flat_map(|status| [status.offset, status.applied]).collect();
         statuses.iter().all(|status| status.ready) && digests.len() == 1 && offsets.len() == 1

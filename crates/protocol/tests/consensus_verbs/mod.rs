@@ -64,10 +64,7 @@ pub(crate) enum Verb {
         client: Option<String>,
     },
     /// So many writes of the keys a, b and c, one after the other; nothing of it is told.
-    Fill {
-        node: NodeId,
-        writes: u64,
-    },
+    Fill { node: NodeId, writes: u64 },
     /// A client waits until so many followers hold everything written until now.
     Wait {
         node: NodeId,

@@ -1,7 +1,11 @@
 //! A group in one process: replicas, their disks, which lose what was not synced, their clocks, and the letters under
 //! way. Nothing in it is random; who drives it decides what happens and when.
 
-#![allow(unreachable_pub, dead_code, reason = "a module of several test programs, which need different parts of it")]
+#![allow(
+    unreachable_pub,
+    dead_code,
+    reason = "a module of several test programs, which need different parts of it"
+)]
 
 pub mod show;
 
@@ -75,6 +79,8 @@ struct Node {
     identity: u64,
     /// This node's clock runs so many parts in a million faster.
     drift_ppm: i64,
+    /// Its wall clock shows so much more.
+    wall_ms: u64,
 }
 
 pub struct World {
@@ -101,7 +107,14 @@ impl World {
         };
         for id in 1..=nodes {
             let disk = Disk::default();
-            let node = Node { replica: None, disk, waiting: Vec::new(), identity: u64::from(id) * 100, drift_ppm: 0 };
+            let node = Node {
+                replica: None,
+                disk,
+                waiting: Vec::new(),
+                identity: u64::from(id) * 100,
+                drift_ppm: 0,
+                wall_ms: 0,
+            };
             world.nodes.push(node);
         }
         world
@@ -127,11 +140,17 @@ impl World {
         self.node(id).drift_ppm = ppm;
     }
 
+    /// A node's wall clock jumps to so much more than the right time.
+    pub fn set_wall(&mut self, id: NodeId, more_ms: u64) {
+        self.node(id).wall_ms = more_ms;
+    }
+
     /// What a node's clocks say.
     pub fn now(&self, id: NodeId) -> Now {
         let drift = self.nodes[id as usize - 1].drift_ppm;
-        let monotonic_us = (self.now_us as i64 + self.now_us as i64 * drift / 1_000_000) as u64 + u64::from(id) * 7_000_000;
-        Now { monotonic_us, unix_ms: self.now_us / 1000 + 1_000_000 }
+        let monotonic_us =
+            (self.now_us as i64 + self.now_us as i64 * drift / 1_000_000) as u64 + u64::from(id) * 7_000_000;
+        Now { monotonic_us, unix_ms: self.now_us / 1000 + 1_000_000 + self.nodes[id as usize - 1].wall_ms }
     }
 
     /// When, in the world's time, a node's clock will show a time.

@@ -35,7 +35,12 @@ fn entry(entry: &Entry) -> String {
     while let Ok(one) = Command::decode(&mut reader) {
         commands.push(command(&one));
     }
-    format!("{}.{}: {}", head.proposer.node, head.proposer.batch, if commands.is_empty() { "empty".into() } else { commands.join(", ") })
+    format!(
+        "{}.{}: {}",
+        head.proposer.node,
+        head.proposer.batch,
+        if commands.is_empty() { "empty".into() } else { commands.join(", ") }
+    )
 }
 
 fn entries(list: &[Entry]) -> String {
@@ -80,7 +85,9 @@ pub fn body(body: &Body<'_>) -> String {
             if reply.happy { "" } else { " unhappy" }
         ),
         Body::Paxos(message) => paxos(message),
-        Body::Position { ballot: of, end, decided } => format!("end {end} decided {decided} ({})", ballot(*of)),
+        Body::Position { ballot: of, end, decided } => {
+            format!("end {end} decided {decided} ({})", ballot(*of))
+        }
         Body::Confirm { ballot: of, number } | Body::Confirmed { ballot: of, number } => {
             format!("?{number} ({})", ballot(*of))
         }
@@ -91,7 +98,12 @@ pub fn body(body: &Body<'_>) -> String {
             format!("{} chunk {index}, {} bytes", name(transfer), chunk.len())
         }
         Body::CopyEnd { transfer, chunks, round, rest } => {
-            format!("{} of {chunks} chunks, behind it {} in {}", name(transfer), entries(rest), ballot(*round))
+            format!(
+                "{} of {chunks} chunks, behind it {} in {}",
+                name(transfer),
+                entries(rest),
+                ballot(*round)
+            )
         }
         Body::CopyProgress { transfer, next: u32::MAX } => format!("{} whole", name(transfer)),
         Body::CopyProgress { transfer, next } => format!("{} next {next}", name(transfer)),
@@ -177,13 +189,17 @@ pub fn outcome(result: &Result, encoded: &[u8]) -> String {
 
 pub fn trace(trace: &Trace) -> String {
     match trace {
-        Trace::Role { role, epoch, offset } => format!("becomes {role} in ballot {epoch}, holds up to {offset}"),
+        Trace::Role { role, epoch, offset } => {
+            format!("becomes {role} in ballot {epoch}, holds up to {offset}")
+        }
         Trace::Committed { offset } => format!("committed up to {offset}"),
         Trace::FullResync { follower, offset, why } => format!("sends {follower} a copy at {offset}: {why}"),
         Trace::Installed { offset, keys } => format!("installed a copy of {keys} keys at {offset}"),
         Trace::Rejected { peer, why } => format!("rejected what {peer} sent: {why}"),
         Trace::ResyncAbandoned { follower, why } => format!("gave up the copy for {follower}: {why}"),
-        Trace::EpochPassed { epoch } => format!("raises its ballot, as {epoch} was promised to somebody who is gone"),
+        Trace::EpochPassed { epoch } => {
+            format!("raises its ballot, as {epoch} was promised to somebody who is gone")
+        }
         other => format!("{other:?}"),
     }
 }

@@ -39,7 +39,7 @@ impl Started {
         let folder = tempfile::tempdir().unwrap();
         let keyspaces: Vec<&str> =
             KEYSPACES.into_iter().filter(|text| nodes >= 5 || !text.contains("replicas=5")).collect();
-        let cluster =
+        let (cluster, _) =
             Cluster::start_with(&folder.path().join("data"), free_ports(3 * nodes), nodes, &keyspaces);
         Started { cluster, _folder: folder, nodes }
     }

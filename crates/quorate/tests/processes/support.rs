@@ -267,17 +267,18 @@ pub(crate) struct Cluster {
 impl Cluster {
     /// Starts a cluster and waits until it says that it is ready. Gives back what it has printed until then.
     pub(crate) fn start(folder: &Path, base: u16, nodes: u16) -> (Cluster, Vec<String>) {
-        Cluster::spawn(cluster_command(folder, base, nodes), folder, base, nodes)
+        Cluster::start_with(folder, base, nodes, &[])
     }
 
     /// As [`Cluster::start`], with keyspaces.
-    pub(crate) fn start_with(folder: &Path, base: u16, nodes: u16, keyspaces: &[&str]) -> Cluster {
+    pub(crate) fn start_with(
+        folder: &Path,
+        base: u16,
+        nodes: u16,
+        keyspaces: &[&str],
+    ) -> (Cluster, Vec<String>) {
         let mut command = cluster_command(folder, base, nodes);
-        keyspaces.iter().for_each(|keyspace| drop(command.arg("--keyspace").arg(keyspace)));
-        Cluster::spawn(command, folder, base, nodes).0
-    }
-
-    fn spawn(mut command: Command, folder: &Path, base: u16, nodes: u16) -> (Cluster, Vec<String>) {
+        command.args(keyspaces.iter().flat_map(|keyspace| ["--keyspace", keyspace]));
         let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
         let output = BufReader::new(child.stdout.take().unwrap());
         let mut cluster = Cluster { child, output, folder: folder.to_owned(), base, nodes };

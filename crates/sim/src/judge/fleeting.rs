@@ -30,7 +30,12 @@ pub(super) fn judge<'e>(
         if known.is_none_or(|gone| entry.start > *gone) {
             let what = if known.is_some() { "whose time was over" } else { "which nobody wrote" };
             let words = format!("client {} read v{}, {what}", entry.client, value.number);
-            return Some(Failure { broken: Broken::Safety, words, window_us: (entry.start, end), picture: None });
+            return Some(Failure {
+                broken: Broken::Safety,
+                words,
+                window_us: (entry.start, end),
+                picture: None,
+            });
         }
     }
     None

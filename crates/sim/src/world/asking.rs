@@ -102,7 +102,8 @@ impl World {
         if self.trace.is_told() {
             let prefix = &self.scenario.spaces[usize::from(operation.key.space)].keyspace.prefix;
             let (what, number) = (operation.describe(prefix), operation.number);
-            self.trace.tell(self.now, format_args!("client {client} asks node {} #{number} {what}", id(node)));
+            self.trace
+                .tell(self.now, format_args!("client {client} asks node {} #{number} {what}", id(node)));
         }
         if who.open.is_empty() {
             who.asked_at = self.now;
@@ -121,7 +122,9 @@ impl World {
 
     #[inline]
     pub(super) fn upstream(&mut self, client: u8) {
-        let Some((node, connection, what)) = self.clients[usize::from(client)].upstream.pop_front() else { return };
+        let Some((node, connection, what)) = self.clients[usize::from(client)].upstream.pop_front() else {
+            return;
+        };
         let host = &mut self.hosts[usize::from(node)];
         if !host.is_alive() {
             return self.tell_closed(client, connection, self.now);

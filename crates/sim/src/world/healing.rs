@@ -17,19 +17,32 @@ use std::collections::VecDeque;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Phase {
     /// Nodes start, in the weather of the run.
-    Starting { by: u64 },
+    Starting {
+        by: u64,
+    },
     /// Faults and load.
     Faults,
     /// Requests that are open are answered.
-    Answering { by: u64 },
+    Answering {
+        by: u64,
+    },
     /// All nodes become ready; then comes the next phase.
-    Readying { by: u64, next: Next },
+    Readying {
+        by: u64,
+        next: Next,
+    },
     /// Some nodes are away, and all others must be served.
-    Missing { by: u64 },
+    Missing {
+        by: u64,
+    },
     /// Every key is read at every node.
-    Reading { by: u64 },
+    Reading {
+        by: u64,
+    },
     /// Replicas become equal.
-    Converging { by: u64 },
+    Converging {
+        by: u64,
+    },
     Over,
 }
 
@@ -259,9 +272,8 @@ impl World {
     /// Lets the next observer begin, if observers take turns. True when all have been told what they asked.
     fn are_observers_satisfied(&mut self) -> bool {
         let waiting = self.observers.make_contiguous();
-        let is_busy = |(index, client): (usize, &Client)| {
-            !client.is_satisfied() && !waiting.contains(&(index as u8))
-        };
+        let is_busy =
+            |(index, client): (usize, &Client)| !client.is_satisfied() && !waiting.contains(&(index as u8));
         if self.clients.iter().enumerate().any(is_busy) {
             return false;
         }

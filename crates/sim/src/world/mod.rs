@@ -72,8 +72,10 @@ impl World {
             peer_port: 9000 + id,
         };
         let host = |place: Place| {
-            let clock =
-                Clock::new(scenario.drift_ppm[usize::from(place)], scenario.unix_ahead_ms[usize::from(place)]);
+            let clock = Clock::new(
+                scenario.drift_ppm[usize::from(place)],
+                scenario.unix_ahead_ms[usize::from(place)],
+            );
             Host::new(place, clock, Random::new(seed, stream::NODES + u64::from(place)))
         };
         let client = |(index, think_us): (usize, &u64)| {
@@ -145,7 +147,9 @@ impl World {
     #[inline]
     fn happen(&mut self, event: Event) {
         match event {
-            Event::Frame { from, to, generation, buffer } => self.frame_arrives((from, to), generation, buffer),
+            Event::Frame { from, to, generation, buffer } => {
+                self.frame_arrives((from, to), generation, buffer)
+            }
             Event::Connect { one, other, attempt } => self.connect(one, other, attempt),
             Event::End { at, peer, generation, up: true } => self.end_comes_up(at, peer, generation),
             Event::End { at, peer, generation, up: false } => self.end_breaks(at, peer, generation),

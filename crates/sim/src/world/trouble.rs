@@ -12,7 +12,9 @@ use node::{Configuration, Node};
 impl World {
     /// A step of a scheduled fault: the even ones begin it, the odd ones end it.
     pub(super) fn fault(&mut self, index: u16, step: u16) {
-        let Some(Some(Fault { kind, .. })) = self.scenario.faults.get(usize::from(index)).copied() else { return };
+        let Some(Some(Fault { kind, .. })) = self.scenario.faults.get(usize::from(index)).copied() else {
+            return;
+        };
         if self.phase != Phase::Faults {
             return; // Everything has healed already.
         }
@@ -22,7 +24,8 @@ impl World {
         }
         let (verb, now) = (if step.is_multiple_of(2) { "begins" } else { "ends" }, self.now);
         self.trace.tell(now, format_args!("fault {index} {verb}: {kind}"));
-        let mut later = |after_us: u64| self.queue.push(now + after_us, Event::Fault { index, step: step + 1 });
+        let mut later =
+            |after_us: u64| self.queue.push(now + after_us, Event::Fault { index, step: step + 1 });
         match (kind, step % 2) {
             (Kind::Crash { nodes, within_turn, down_us, noticed }, _) => {
                 self.crash_several(nodes, within_turn, down_us, noticed);
@@ -98,7 +101,8 @@ impl World {
         let nodes = self.scenario.nodes;
         for (one, other) in self.pairs() {
             let ways = [(one, other), (other, one)].map(|(from, to)| cut.blocks(from, to, nodes));
-            for ((from, to), _) in [(one, other), (other, one)].into_iter().zip(ways).filter(|(_, cut)| *cut) {
+            for ((from, to), _) in [(one, other), (other, one)].into_iter().zip(ways).filter(|(_, cut)| *cut)
+            {
                 self.network.link(from, to).block();
             }
             if ways == [false, false] {
@@ -156,8 +160,12 @@ impl World {
     /// Whether what is promised would survive it.
     fn may_crash(&mut self, place: Place) -> bool {
         self.notice_repairs();
-        let damaged: Vec<Place> =
-            self.hosts.iter().filter(|host| host.is_damaged || host.place == place).map(|h| h.place).collect();
+        let damaged: Vec<Place> = self
+            .hosts
+            .iter()
+            .filter(|host| host.is_damaged || host.place == place)
+            .map(|h| h.place)
+            .collect();
         self.scenario.spaces.iter().all(|space| {
             let lost = damaged.iter().filter(|place| space.is_member(**place)).count();
             let forgets = space.forgets_with_its_leader() && space.leader == Some(place);

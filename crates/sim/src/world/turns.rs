@@ -46,7 +46,8 @@ impl World {
         for line in self.log.drain(..) {
             self.trace.tell(self.now, format_args!("node {}: {}", id(place), line.text));
         }
-        let (peers, clients) = doom.map_or((Mask::MAX, true), |doom| (doom.within.peers, doom.within.clients));
+        let (peers, clients) =
+            doom.map_or((Mask::MAX, true), |doom| (doom.within.peers, doom.within.clients));
         self.send_frames(&mut node, place, leaves_at, peers);
         self.send_replies(&mut node, place, leaves_at, clients);
         self.host(place).node = Some(node);
@@ -135,7 +136,8 @@ impl World {
             let stands = generation.is_some() && *self.network.end(place, to) == generation;
             let mut rest = if stands && has(peers, to) { bytes.as_slice() } else { &[] };
             while !rest.is_empty() {
-                let Ok(Next::Frame { payload, consumed }) = frame::next(rest, node.peer_payload_bytes_max()) else {
+                let Ok(Next::Frame { payload, consumed }) = frame::next(rest, node.peer_payload_bytes_max())
+                else {
                     return self.fail(Broken::Language, format!("node {} sends no whole frame", id(place)));
                 };
                 let mut header = [0; HEADER_BYTES];
@@ -168,8 +170,7 @@ impl World {
         let keeps_order = node::replica_message(payload).is_none();
         let buffer = self.buffers.put(payload);
         let frame = Outgoing { from, to, generation, buffer, keeps_order };
-        let sent =
-            self.network.send(leaves_at, frame, &mut self.buffers, &mut self.queue, &mut self.counts);
+        let sent = self.network.send(leaves_at, frame, &mut self.buffers, &mut self.queue, &mut self.counts);
         if self.trace.is_told() {
             let what = message::describe(payload, &self.scenario.spaces);
             let lost = if sent { "" } else { "  LOST" };
@@ -194,7 +195,8 @@ impl World {
                 if self.trace.is_told() && rest[0] == b'-' {
                     let line = rest.split(|byte| *byte == b'\r').next().unwrap_or_default();
                     let (text, node) = (String::from_utf8_lossy(line), crate::trace::id(place));
-                    self.trace.tell(self.now, format_args!("node {node} to client {}: {text}", session.client));
+                    self.trace
+                        .tell(self.now, format_args!("node {node} to client {}: {text}", session.client));
                 }
                 let Some(reply) = Reply::take(&mut rest) else {
                     let words = format!("node {} answers what is no reply", crate::trace::id(place));

@@ -5,7 +5,7 @@ use sim::{Protocol, Settings};
 
 #[test]
 fn a_shrunk_run_fails_as_the_whole_one_did_with_far_fewer_faults() {
-    let planted = Planted::one(Fault::OneAcknowledgementTooFew);
+    let planted = Planted::one(Fault::UnknownToldAsRefused);
     let settings = Settings { protocol: Some(Protocol::LeaderFollower), planted, ..Settings::default() };
     let fails = |seed: &u64| sim::run(*seed, &settings, false).failure.is_some();
     let seed = (0..1000).find(fails).expect("the fault is found");
@@ -18,10 +18,26 @@ fn a_shrunk_run_fails_as_the_whole_one_did_with_far_fewer_faults() {
     let left = again.parts.len() - shrunk.settings.without.iter().filter(|p| again.parts.contains(p)).count();
     assert!(left < whole.parts.len(), "{left} of {} parts are left", whole.parts.len());
     assert!(again.simulated_us <= whole.simulated_us);
-    println!("{} runs: {}", shrunk.runs, shrunk.settings.command(seed));
 }
 
 #[test]
 fn a_sound_run_cannot_be_shrunk() {
     assert!(sim::shrink(0, &Settings::default(), 10, |_, _| {}).is_none());
+}
+
+#[test]
+fn a_failure_is_told_with_the_steps_around_it() {
+    let planted = Planted::one(Fault::UnknownToldAsRefused);
+    let settings = Settings { protocol: Some(Protocol::LeaderFollower), planted, ..Settings::default() };
+    let fails = |seed: &u64| sim::run(*seed, &settings, false).failure.is_some();
+    let seed = (0..1000).find(fails).expect("the fault is found");
+    let report = sim::run(seed, &settings, true);
+    let failure = report.failure.as_ref().expect("it fails again");
+    assert!(failure.words.contains("is not linearizable"), "{}", failure.words);
+    assert!(failure.picture.as_ref().is_some_and(|picture| picture.starts_with("<svg")));
+    let lines = report.lines_around_failure(60);
+    assert!((1..=60).contains(&lines.len()), "{} lines", lines.len());
+    assert!(lines.iter().any(|line| line.text.contains("is told")), "clients' answers are among them");
+    let (from, to) = failure.window_us;
+    assert!(lines.iter().all(|line| line.at_us + 20_000 >= from && line.at_us <= to + 20_000));
 }

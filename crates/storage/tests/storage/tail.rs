@@ -85,19 +85,17 @@ fn a_tail_is_cleared_on_the_disk_though_an_earlier_start_cleared_it_in_memory_on
     disk.tamper(SEGMENT, |bytes| zero_sector(bytes, 1024));
     // The first start clears the tail, and its sync fails. The second one reads zeros there.
     let failed = Trouble::Fail(Cause::Failed("input/output error".to_owned()));
-    let mut tries = 1..;
-    let error = loop {
+    let failing = (1..100).find_map(|operation| {
         let mut again = disk.clone();
-        again.trouble_in(tries.next().unwrap(), failed.clone());
+        again.trouble_in(operation, failed.clone());
         match start(&mut again) {
             Err(StorageError::Disk(error)) if error.verb == Verb::Sync && error.file == SEGMENT => {
-                disk = again;
-                break error;
+                Some((again, error))
             }
-            Err(_) => {}
-            Ok(_) => panic!("no sync of the segment"),
+            _ => None,
         }
-    };
+    });
+    let (mut disk, error) = failing.unwrap();
     assert_eq!(error.to_string(), format!("cannot sync {SEGMENT}: input/output error"));
     let (mut log, kinds, _) = start(&mut disk).unwrap();
     assert_eq!(kinds, [1]);
@@ -131,6 +129,25 @@ fn the_same_is_damage_when_a_batch_behind_it_knows_that_it_was_durable() {
             )
         );
     }
+}
+
+#[test]
+fn the_header_of_the_next_segment_knows_it_too() {
+    let mut disk = FaultyDisk::new(1);
+    let (mut log, ..) = start(&mut disk).unwrap();
+    upkeep(&mut log, &mut disk);
+    write(&mut log, &mut disk, 1, 3500);
+    sync(&mut log, &mut disk);
+    let durable = log.durable();
+    write(&mut log, &mut disk, 2, 3500);
+    disk.lose_power(Survivors::Everything);
+    // Of the second batch nothing came to the disk but the header of its segment. Then the first one is lost.
+    disk.tamper("segment-0000000001", |bytes| bytes[512..].fill(0));
+    assert_eq!(start(&mut disk.clone()).unwrap().1, [1]);
+    disk.tamper(SEGMENT, |bytes| bytes[512..].fill(0));
+    let told = start(&mut disk).unwrap_err().to_string();
+    let expected = format!("segment-0000000001 says that it was durable up to {durable}");
+    assert!(told.ends_with(&expected), "{told}");
 }
 
 #[test]

@@ -1,0 +1,210 @@
+//! The encodings of `consensus`: whatever is written is read back, whatever else arrives is refused and never panics,
+//! here and in a replica that is given what can be read.
+
+use kv::{Command, Condition, Expiry, SetAnswer};
+use omnipaxos::ballot_leader_election::Ballot;
+use omnipaxos::messages::ballot_leader_election::{HeartbeatMsg, HeartbeatReply, HeartbeatRequest};
+use omnipaxos::messages::sequence_paxos::{
+    AcceptDecide, AcceptSync, Accepted, Decide, NotAccepted, PaxosMsg, Prepare, PrepareReq, Promise,
+};
+use omnipaxos::util::{LogSync, SequenceNumber};
+use proptest::prelude::*;
+use protocol::consensus::{
+    Body, Change, Entry, Envelope, Head, Lease, Message, Moment, Options, Proposer, Replica, Timing,
+};
+use protocol::contract::{Configuration, Effects, Input, Now, Replica as _};
+
+fn ballots() -> impl Strategy<Value = Ballot> {
+    // Small numbers, so that they meet those that a replica has.
+    (0..3u32, 0..4u32, 0..5u64).prop_map(|(n, config_id, pid)| Ballot {
+        config_id: config_id.min(1),
+        n,
+        priority: 0,
+        pid,
+    })
+}
+
+fn entries() -> impl Strategy<Value = Vec<Entry>> {
+    let entry = (0..4u16, any::<u64>(), prop::collection::vec(any::<[u8; 3]>(), 0..3)).prop_map(
+        |(node, batch, keys)| {
+            let mut commands = Vec::new();
+            for key in &keys {
+                let command = Command::Set {
+                    key,
+                    value: b"v",
+                    expiry: Expiry::Clear,
+                    condition: Condition::Always,
+                    answer: SetAnswer::Status,
+                };
+                command.encode(&mut commands);
+            }
+            let proposer = Proposer { node, life: 1, batch };
+            Entry::new(Head { proposer, time: batch % 1000, count: keys.len() as u32 }, &commands)
+        },
+    );
+    prop::collection::vec(entry, 0..4)
+}
+
+fn syncs() -> impl Strategy<Value = LogSync<Entry>> {
+    (0..6usize, entries()).prop_map(|(sync_idx, suffix)| LogSync {
+        decided_snapshot: None,
+        suffix,
+        sync_idx,
+        stopsign: None,
+    })
+}
+
+fn numbers() -> impl Strategy<Value = SequenceNumber> {
+    (0..3u64, 0..4u64).prop_map(|(session, counter)| SequenceNumber { session, counter })
+}
+
+fn moments() -> impl Strategy<Value = Moment> {
+    (0..9u64, 0..9u64, any::<u64>(), 0..99u64).prop_map(|(index, offset, time, floor)| Moment {
+        index,
+        offset,
+        time,
+        floor,
+    })
+}
+
+fn paxos() -> impl Strategy<Value = PaxosMsg<Entry>> {
+    let index = || 0..8usize;
+    prop_oneof![
+        ballots().prop_map(|n| PaxosMsg::PrepareReq(PrepareReq { n })),
+        (ballots(), index(), ballots(), index()).prop_map(|(n, decided_idx, n_accepted, accepted_idx)| {
+            PaxosMsg::Prepare(Prepare { n, decided_idx, n_accepted, accepted_idx })
+        }),
+        (ballots(), ballots(), index(), index(), prop::option::of(syncs())).prop_map(
+            |(n, n_accepted, decided_idx, accepted_idx, log_sync)| {
+                PaxosMsg::Promise(Promise { n, n_accepted, decided_idx, accepted_idx, log_sync })
+            }
+        ),
+        (ballots(), numbers(), index(), syncs()).prop_map(|(n, seq_num, decided_idx, log_sync)| {
+            PaxosMsg::AcceptSync(AcceptSync { n, seq_num, decided_idx, log_sync })
+        }),
+        (ballots(), numbers(), index(), entries()).prop_map(|(n, seq_num, decided_idx, entries)| {
+            PaxosMsg::AcceptDecide(AcceptDecide { n, seq_num, decided_idx, entries })
+        }),
+        (ballots(), index()).prop_map(|(n, accepted_idx)| PaxosMsg::Accepted(Accepted { n, accepted_idx })),
+        ballots().prop_map(|n| PaxosMsg::NotAccepted(NotAccepted { n })),
+        (ballots(), numbers(), index()).prop_map(|(n, seq_num, decided_idx)| PaxosMsg::Decide(Decide {
+            n,
+            seq_num,
+            decided_idx
+        })),
+    ]
+}
+
+fn bodies() -> impl Strategy<Value = Body<'static>> {
+    const CHUNK: &[u8] = b"no entries of a table";
+    prop_oneof![
+        5 => paxos().prop_map(Body::Paxos),
+        1 => (0..4u32).prop_map(|round| Body::Heartbeat(HeartbeatMsg::Request(HeartbeatRequest { round }))),
+        1 => (0..4u32, ballots(), ballots(), any::<bool>()).prop_map(|(round, ballot, leader, happy)| {
+            Body::Heartbeat(HeartbeatMsg::Reply(HeartbeatReply { round, ballot, leader, happy }))
+        }),
+        1 => (ballots(), 0..9u64, 0..9u64).prop_map(|(ballot, end, decided)| Body::Position { ballot, end, decided }),
+        1 => (ballots(), 0..9u64).prop_map(|(ballot, number)| Body::Confirm { ballot, number }),
+        1 => (ballots(), 0..9u64).prop_map(|(ballot, number)| Body::Confirmed { ballot, number }),
+        1 => (0..2u64, moments()).prop_map(|(transfer, moment)| Body::CopyBegin { transfer, moment }),
+        1 => (0..2u64, 0..2u32, any::<bool>()).prop_map(|(transfer, index, empty)| {
+            Body::CopyChunk { transfer, index, chunk: if empty { &[] } else { CHUNK } }
+        }),
+        1 => (0..2u64, 0..3u32, ballots(), entries())
+            .prop_map(|(transfer, chunks, round, rest)| Body::CopyEnd { transfer, chunks, round, rest }),
+        1 => (0..2u64, 0..4u32).prop_map(|(transfer, next)| Body::CopyProgress { transfer, next }),
+    ]
+}
+
+fn changes() -> impl Strategy<Value = Change> {
+    prop_oneof![
+        (any::<u64>(), any::<u64>()).prop_map(|(identity, life)| Change::Life { identity, life }),
+        (any::<u16>(), any::<u64>()).prop_map(|(node, identity)| Change::Peer { node, identity }),
+        ballots().prop_map(Change::Promise),
+        ballots().prop_map(Change::Accepted),
+        any::<u64>().prop_map(Change::Decided),
+        entries().prop_map(Change::Append),
+        (any::<u64>(), entries()).prop_map(|(from, entries)| Change::Replace(from, entries)),
+        moments().prop_map(Change::CopyBegin),
+        prop::collection::vec(any::<u8>(), 0..20).prop_map(Change::CopyChunk),
+        Just(Change::CopyEnd),
+    ]
+}
+
+fn encoded(message: &Message<'_>) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    message.encode(&mut bytes);
+    bytes
+}
+
+proptest! {
+    #[test]
+    fn a_message_is_read_back(body in bodies(), number in any::<u64>(), life in any::<u64>()) {
+        let envelope = Envelope { configuration: 1, identity: 7, life, to_identity: 9, to_life: life ^ 1, number };
+        let bytes = encoded(&Message { envelope, body });
+        let message = Message::decode(&bytes).unwrap();
+        prop_assert_eq!(message.envelope, envelope);
+        prop_assert_eq!(encoded(&message), bytes.clone());
+        // No beginning of it is a message, nor is it with anything behind.
+        for end in 0..bytes.len() {
+            prop_assert!(Message::decode(&bytes[..end]).is_err());
+        }
+        prop_assert!(Message::decode(&[&bytes[..], &[0]].concat()).is_err());
+    }
+
+    #[test]
+    fn records_are_read_back(list in prop::collection::vec(changes(), 0..4)) {
+        let mut bytes = Vec::new();
+        list.iter().for_each(|change| change.encode(&mut bytes));
+        prop_assert_eq!(Change::decode_all(&bytes).unwrap(), list);
+    }
+
+    #[test]
+    fn any_bytes_are_read_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..200), kind in 0..20u8) {
+        let _ = Change::decode_all(&bytes);
+        let _ = Entry::decode(&bytes);
+        let mut message = vec![0; 44];
+        message.push(kind);
+        message.extend(bytes);
+        let _ = Message::decode(&message);
+    }
+
+    /// A peer may send anything that can be read, in any order, and time may pass: nothing panics. The peers say
+    /// who they are and number what they send, or nothing would be taken at all.
+    #[test]
+    fn nothing_that_a_peer_sends_panics(
+        letters in prop::collection::vec((2..4u16, bodies(), 0..4u8), 0..60),
+        log_bytes in prop_oneof![Just(0usize), Just(1 << 20)],
+    ) {
+        let options = Options { lease: Lease::Log, reads_any: false, log_bytes, planted: Default::default() };
+        let mut replica = Replica::new(1, options, Timing::default(), 5, 100);
+        let (mut effects, mut now) = (Effects::default(), Now { monotonic_us: 1_000_000, unix_ms: 1 });
+        let members = vec![1, 2, 3];
+        let configuration = Configuration { epoch: 1, leader: 1, members: members.clone(), in_sync: members };
+        replica.step(now, Input::Configure(&configuration), &mut effects);
+        let mut records = 0;
+        for (number, (from, body, passes)) in letters.into_iter().enumerate() {
+            let envelope = Envelope {
+                configuration: 1,
+                identity: u64::from(from),
+                life: 1,
+                to_identity: 100,
+                to_life: 1,
+                number: number as u64 + 1,
+            };
+            let bytes = encoded(&Message { envelope, body });
+            let message = Message::decode(&bytes).unwrap();
+            replica.step(now, Input::Message { from, message }, &mut effects);
+            if passes == 0 {
+                now.monotonic_us += 80_000;
+                replica.step(now, Input::Tick, &mut effects);
+            }
+            if passes <= 1 {
+                replica.step(now, Input::Flush, &mut effects);
+                records += effects.records.len() as u64;
+                effects.clear();
+                replica.step(now, Input::Durable { record: records }, &mut effects);
+            }
+        }
+    }
+}
