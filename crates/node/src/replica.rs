@@ -9,6 +9,7 @@ use protocol::{Effects, Input, Now, Replica as _, abd, blocking, leader_follower
 
 /// One replica. A closed set: a match costs less than a table of functions, and says what there is.
 #[derive(Debug)]
+#[allow(clippy::large_enum_variant)] // There are few, and a box would be one more wait for memory.
 pub(crate) enum Replica {
     LeaderFollower(leader_follower::Replica),
     Abd(abd::Replica),

@@ -147,7 +147,9 @@ pub fn trace(trace: &Trace) -> String {
         Trace::Rejected { peer, why } => format!("rejected what {peer} sent: {why}"),
         Trace::ResyncAbandoned { follower, why } => format!("gave up the resync of {follower}: {why}"),
         Trace::Refilling { incarnation } => format!("refills itself in life {incarnation}"),
-        Trace::Refilled { incarnation, keys } => format!("is refilled with {keys} keys in life {incarnation}"),
+        Trace::Refilled { incarnation, keys } => {
+            format!("is refilled with {keys} keys in life {incarnation}")
+        }
         Trace::Begun { incarnation } => format!("begins empty in life {incarnation}"),
         Trace::RefillServed { to } => format!("gives {to} a copy"),
         Trace::TombstonesCollected { tombstones } => format!("{tombstones} tombstones are collected"),

@@ -56,7 +56,8 @@ impl Recorder {
     pub(crate) fn start(ports: &[u16], clients: u64, keys: &[&str]) -> Recorder {
         let (stop, done) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
         let refusals = Arc::default();
-        let (begun, keys): (_, Vec<String>) = (Instant::now(), keys.iter().map(|key| key.to_string()).collect());
+        let (begun, keys): (_, Vec<String>) =
+            (Instant::now(), keys.iter().map(|key| key.to_string()).collect());
         let clients = (0..clients).map(|number| {
             let client = Client {
                 number,
