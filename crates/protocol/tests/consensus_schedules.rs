@@ -70,16 +70,16 @@ fn planted_faults_are_found() {
     const FAULTS: [(Fault, u64); 13] = [
         (Fault::VoteNotPersisted, 5),
         (Fault::VotePersistedAfterReply, 493),
-        (Fault::AcceptedBeforeDurable, 493),
+        (Fault::AcceptedBeforeDurable, 263),
         (Fault::LeaderCountsUnsynced, 579),
         (Fault::ReadWithoutQuorum, 14),
-        (Fault::LeaseNotRechecked, 327),
-        (Fault::LeaseOnWallClock, 7035),
-        (Fault::NewLeaderServesEarly, 203),
-        (Fault::SnapshotIndexOffByOne, 0),
+        (Fault::LeaseNotRechecked, 148),
+        (Fault::LeaseOnWallClock, 1067),
+        (Fault::NewLeaderServesEarly, 108),
+        (Fault::SnapshotIndexOffByOne, 1),
         (Fault::LogCutPastApplied, 15),
         (Fault::RetriedCommandAppliedTwice, 1),
-        (Fault::WipedVoterVotes, 475),
+        (Fault::WipedVoterVotes, 35),
         (Fault::UnknownToldAsRefused, 1),
     ];
     for (fault, first) in FAULTS {

@@ -121,7 +121,7 @@ impl Schedule {
             checkpoint: some(50, 60),
             wipe: some(15, 5),
             slow_disk: some(40, 30),
-            jump: some(30, 20),
+            jump: some(40, 60),
         };
         let clients = 2 + random.below(4);
         let mut world = World::new(nodes, options, timing);

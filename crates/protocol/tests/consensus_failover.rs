@@ -1,0 +1,128 @@
+//! How long writes rest when the leader is killed: three nodes whose rounds begin at any moments, messages that take a
+//! millisecond, disks that take another one.
+
+mod consensus_world;
+#[path = "schedules/random.rs"]
+mod random;
+
+use consensus_world::{Asked, Consequences, Letter, World};
+use kv::{Command, Condition, Expiry, SetAnswer};
+use protocol::consensus::{Lease, Options, Timing};
+use protocol::contract::{NodeId, Result as Outcome};
+use protocol::{Request, Ticket};
+use random::Random;
+
+struct Group {
+    world: World,
+    letters: Vec<Letter>,
+    asked: u64,
+    /// When a write was last acknowledged.
+    done_us: u64,
+    redirected: Vec<NodeId>,
+}
+
+impl Group {
+    fn note(&mut self, consequences: Consequences) {
+        self.letters.extend(consequences.letters);
+        for (outcome, _) in consequences.outcomes {
+            match outcome.result {
+                Outcome::Done { .. } => self.done_us = self.world.now_us,
+                Outcome::Redirect { to } => self.redirected.push(to),
+                Outcome::Refused | Outcome::Unknown => {}
+            }
+        }
+    }
+
+    fn ask(&mut self, node: NodeId) {
+        self.asked += 1;
+        let command = Command::Set {
+            key: b"k",
+            value: b"v",
+            expiry: Expiry::Clear,
+            condition: Condition::Always,
+            answer: SetAnswer::Status,
+        };
+        let ticket = Ticket { client: 1, sequence: self.asked };
+        let deadline_us = self.world.now(node).monotonic_us + 2_000_000;
+        let asked = Asked { ticket, follows: false, seen: 0, deadline_us };
+        let consequences = self.world.request(node, asked, Request::Command(command));
+        self.note(consequences);
+    }
+
+    /// One millisecond.
+    fn pass(&mut self) {
+        self.world.now_us += 1000;
+        for letter in std::mem::take(&mut self.letters) {
+            let consequences = self.world.deliver(&letter);
+            self.note(consequences);
+        }
+        for node in std::mem::take(&mut self.redirected) {
+            self.ask(node);
+        }
+        for id in self.world.alive() {
+            let written = self.world.written(id);
+            let consequences = self.world.sync(id, written);
+            self.note(consequences);
+            if self.world.wakeup_us(id).is_some_and(|wakeup_us| wakeup_us <= self.world.now_us) {
+                let consequences = self.world.tick(id);
+                self.note(consequences);
+            }
+            let consequences = self.world.flush(id);
+            self.note(consequences);
+        }
+    }
+}
+
+/// From the kill to the first write that is acknowledged after it, in milliseconds.
+fn failover_ms(seed: u64) -> u64 {
+    let mut random = Random::new(seed);
+    let options =
+        Options { lease: Lease::Log, reads_any: false, log_bytes: 1 << 20, planted: Default::default() };
+    let world = World::new(3, options, Timing::default());
+    let mut group = Group { world, letters: Vec::new(), asked: 0, done_us: 0, redirected: Vec::new() };
+    for id in 1..=3 {
+        (0..random.below(80)).for_each(|_| group.pass());
+        let consequences = group.world.start(id);
+        group.note(consequences);
+    }
+    (0..2000 + random.below(80)).for_each(|_| group.pass());
+    let writes = random.percent(50);
+    for _ in 0..200 {
+        if writes {
+            group.ask(1 + random.below(3) as NodeId);
+        }
+        group.pass();
+    }
+    let leader = |group: &Group| {
+        group.world.alive().into_iter().find(|id| group.world.replica(*id).is_some_and(|it| it.is_leader()))
+    };
+    let killed = leader(&group).expect("somebody leads");
+    group.world.crash(killed, 0);
+    // What is under way still arrives.
+    group.letters.retain(|letter| letter.to != killed);
+    let killed_us = group.world.now_us;
+    let peers = group.world.alive();
+    for peer in &peers {
+        let consequences = group.world.hint(*peer, killed);
+        group.note(consequences);
+    }
+    group.done_us = 0;
+    while group.done_us == 0 {
+        assert!(group.world.now_us < killed_us + 10_000_000, "seed {seed}: nobody leads");
+        group.ask(peers[random.below(2) as usize]);
+        group.redirected.retain(|node| *node != killed);
+        group.pass();
+    }
+    (group.done_us - killed_us) / 1000
+}
+
+#[test]
+fn writes_go_on_within_a_second_after_the_leader_is_killed() {
+    let mut times: Vec<u64> = (0..300).map(failover_ms).collect();
+    times.sort_unstable();
+    println!(
+        "failover: {} ms at least, {} median, {} p99, {} at most",
+        times[0], times[150], times[296], times[299]
+    );
+    assert!(times[296] < 1000);
+}
