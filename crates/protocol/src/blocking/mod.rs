@@ -20,7 +20,7 @@
 //! holds, so locking and reading are one round (the study's client read in a round of its own). A GET whose majority
 //! agrees is done then; another one writes the newest back under its locks first. A SET or DEL chooses a tag above all
 //! that it was told, and writes under its grants. Tags, lives, refilling, repair and the collection of tombstones are
-//! those of all [registers](crate::registers).
+//! those of all [`crate::registers`].
 //!
 //! # Promise
 //!
@@ -40,7 +40,7 @@
 //! a life each write's counter is greater than that of the write before. A write that is done is held by a majority, and
 //! so is what a read tells before it tells it. Every operation that begins later hears from a majority, in grants that
 //! were given to it after it began, and the two share a replica that holds that tag or a greater one and is in a life
-//! in which it still does ([`registers`](crate::registers) shows why, for restarts too). So a later read tells nothing
+//! in which it still does ([`crate::registers`] shows why, for restarts too). So a later read tells nothing
 //! older, and a later write's tag is greater: this is the argument of ABD, and it speaks of no lock.
 //!
 //! **So what are the locks for?** Not for linearizability. Let A's lease run out when one replica has stored its write,
