@@ -190,6 +190,19 @@ impl Index {
         std::mem::replace(self, empty)
     }
 
+    /// Drops the entries of one partition, and returns how many they were: 0 when none are left. O(entries of a
+    /// partition).
+    pub(super) fn drop_some(&mut self) -> usize {
+        let Some(partition) = self.partitions.iter_mut().find(|partition| partition.len() > 0) else {
+            return 0;
+        };
+        let count = partition.len();
+        self.count -= count;
+        self.bytes -= partition.bytes();
+        *partition = Partition::default();
+        count
+    }
+
     /// The entries with this hash: one or none, but for very few hashes.
     pub(super) fn all_with(&self, hash: KeyHash) -> impl Iterator<Item = &Entry> {
         let entries = self.partitions[hash.partition()].walk_from(hash.item());

@@ -69,6 +69,8 @@ pub struct Table {
     snapshots_begun: u64,
     /// The highest version ever given.
     floor: Version,
+    /// What was removed all at once and still takes memory.
+    discarded: Vec<Index>,
     /// Entries that are tombstones.
     tombstones: usize,
     /// Bytes of all entries, with what the allocator adds.
@@ -96,6 +98,7 @@ impl Table {
             snapshots: Vec::new(),
             snapshots_begun: 0,
             floor: 0,
+            discarded: Vec::new(),
             tombstones: 0,
             entry_bytes: 0,
             statistics: Statistics::default(),
@@ -240,6 +243,28 @@ impl Table {
     /// What was counted so far.
     pub fn statistics(&self) -> Statistics {
         self.statistics
+    }
+
+    /// Puts another table in this one's place. What this one held is left to [`Table::tidy`].
+    pub fn replace(&mut self, table: Table) {
+        let mut before = std::mem::replace(self, table);
+        self.discarded.push(before.index.take());
+        self.discarded.append(&mut before.discarded);
+    }
+
+    /// Gives the memory of keys that were removed all at once back to the system, about so many at a time: ten
+    /// million would take seconds. True when there is more. Changes nothing that anybody sees.
+    pub fn tidy(&mut self, keys: usize) -> bool {
+        let mut dropped = 0;
+        while dropped < keys
+            && let Some(index) = self.discarded.last_mut()
+        {
+            match index.drop_some() {
+                0 => drop(self.discarded.pop()),
+                count => dropped += count,
+            }
+        }
+        !self.discarded.is_empty()
     }
 
     /// The highest version ever given in this table.

@@ -200,10 +200,13 @@ impl Table {
         entry
     }
 
-    /// Removes all keys. An open snapshot that has not passed them all takes the index over as it was.
+    /// Removes all keys. An open snapshot that has not passed them all takes the index over as it was; else it is
+    /// left to [`Table::tidy`].
     pub(super) fn remove_all(&mut self, record: Record) {
         let index = self.index.take();
-        if !self.snapshots.is_empty() {
+        if self.snapshots.is_empty() {
+            self.discarded.push(index);
+        } else {
             let index = std::sync::Arc::new(index);
             self.snapshots.iter_mut().for_each(|snapshot| snapshot.keep(&index));
         }

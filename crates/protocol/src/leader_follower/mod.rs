@@ -86,6 +86,9 @@ pub use serving::FollowerStatus;
 pub use state::Counters;
 use state::State;
 
+/// How many keys of those that were removed all at once are dropped per tick: some milliseconds of work.
+const TIDIED_KEYS: usize = 10_000;
+
 #[derive(Debug)]
 enum Role {
     /// No configuration yet.
@@ -388,16 +391,19 @@ impl crate::contract::Replica for Replica {
             },
             // It keeps no records.
             Input::Durable { .. } => {}
-            Input::Tick => match &mut self.role {
-                Role::Leader(leader) => leader.tick(state, now, effects),
-                Role::Follower(follower) => follower.tick(state, now, effects),
-                Role::Recovery(recovery) => {
-                    if recovery.tick(state, now, effects) {
-                        self.lead(now, effects);
+            Input::Tick => {
+                state.table.tidy(TIDIED_KEYS);
+                match &mut self.role {
+                    Role::Leader(leader) => leader.tick(state, now, effects),
+                    Role::Follower(follower) => follower.tick(state, now, effects),
+                    Role::Recovery(recovery) => {
+                        if recovery.tick(state, now, effects) {
+                            self.lead(now, effects);
+                        }
                     }
+                    Role::Idle => {}
                 }
-                Role::Idle => {}
-            },
+            }
         }
     }
 

@@ -155,7 +155,7 @@ impl State {
 
     /// Replaces everything by an installed snapshot.
     pub(super) fn install(&mut self, table: Table, position: Position, time: UnixMs) {
-        self.table = table;
+        self.table.replace(table);
         self.backlog.reset(position);
         self.applied = position.offset;
         self.time = time;

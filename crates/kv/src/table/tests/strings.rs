@@ -2,6 +2,7 @@
 
 use super::script::play;
 use super::*;
+use crate::Register;
 use crate::limits::VALUE_BYTES_MAX_CEILING;
 
 #[test]
@@ -220,4 +221,21 @@ fn a_reply_that_would_be_too_large_is_an_error() {
     let keys = List::build(&mut scratch, [&b"big"[..]; 8]);
     let reply = store.read(&Command::MultiGet { keys });
     assert_eq!(reply, "!ERR the reply would hold more than 536870912 bytes");
+}
+
+#[test]
+fn keys_that_are_removed_all_at_once_give_their_memory_back_bit_by_bit() {
+    let (mut table, mut out) = (Table::new(1), ReplyBuffer::new());
+    for number in 0..5000 {
+        let key = format!("k{number}");
+        table.put_register(key.as_bytes(), Register { version: 1, deadline: Register::NEVER, value: b"v" });
+    }
+    table.apply(&Command::Clear, 2, 0, &mut out);
+    assert_eq!(table.len(), 0);
+    let mut steps = 1;
+    while table.tidy(500) {
+        steps += 1;
+    }
+    assert!((5..=11).contains(&steps), "{steps}");
+    assert!(!table.tidy(500), "nothing is left");
 }
