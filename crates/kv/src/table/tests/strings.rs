@@ -39,6 +39,9 @@ fn keys_and_values_are_any_bytes() {
         GET \0                  -> "zero"
         GET \0\0                -> "two\x00zeros"
         DBSIZE                  -> 3
+        KEYS ""                 -> [""]
+        KEYS \0                 -> ["\x00"]
+        KEYS \0\0               -> ["\x00\x00"]
     "#,
     );
 }
