@@ -58,6 +58,8 @@ pub struct Configuration {
     pub output_bytes_max: usize,
     /// A command has its outcome after so long, be it `UNKNOWN`.
     pub command_timeout_ms: u64,
+    /// A replica of a keyspace without a leader compares some of its keys with the others this often.
+    pub sweep_ms: u64,
     /// What clients must say before anything else.
     pub password: Option<String>,
     /// The epoch in which this node leads what it leads: higher than at any earlier start.

@@ -5,7 +5,7 @@ use crate::keyspace::{Keyspace, Protocol};
 use crate::status::Status;
 use kv::Table;
 use kv::codec::Malformed;
-use protocol::{Effects, Input, Now, Replica as _, abd, blocking, leader_follower};
+use protocol::{Effects, Input, Now, Replica as _, abd, blocking, leader_follower, registers};
 
 /// One replica. A closed set: a match costs less than a table of functions, and says what there is.
 #[derive(Debug)]
@@ -36,12 +36,14 @@ impl Replica {
                 Replica::LeaderFollower(leader_follower::Replica::new(node, options, timing, seed))
             }
             Protocol::Abd => {
-                let (options, timing) = (abd::Options { planted }, abd::Timing::default());
+                let options = abd::Options { planted };
+                let timing = abd::Timing { upkeep: upkeep(configuration), ..abd::Timing::default() };
                 Replica::Abd(abd::Replica::new(node, options, timing, epoch, seed))
             }
             Protocol::Blocking => {
                 let options = blocking::Options { retry: keyspace.retry()?, planted };
-                let timing = blocking::Timing::default();
+                let timing =
+                    blocking::Timing { upkeep: upkeep(configuration), ..blocking::Timing::default() };
                 Replica::Blocking(blocking::Replica::new(node, options, timing, epoch, seed))
             }
         })
@@ -99,4 +101,13 @@ impl Replica {
             Replica::Blocking(replica) => Status::of_blocking(replica.status(now)),
         }
     }
+}
+
+/// How registers are kept in order. A replica that nobody asks is heard when it compares its keys: who sends
+/// nothing in between is not silent.
+fn upkeep(configuration: &Configuration) -> registers::Timing {
+    let usual = registers::Timing::default();
+    let sweep_ms = configuration.sweep_ms;
+    let silence_ms = usual.silence_ms.max(sweep_ms.saturating_mul(3));
+    registers::Timing { sweep_ms, silence_ms, ..usual }
 }

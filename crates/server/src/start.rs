@@ -141,6 +141,7 @@ fn node_configuration(config: &Config, epoch: u64) -> Result<Configuration> {
         connections_max: config.limits.connections_max,
         output_bytes_max: config.limits.output_bytes_max,
         command_timeout_ms: config.limits.command_timeout_ms,
+        sweep_ms: protocol::registers::Timing::default().sweep_ms,
         password: config.password.clone(),
         epoch,
         seed: getrandom::u64().map_err(|error| anyhow!("the system gives no random numbers: {error}"))?,

@@ -2,7 +2,8 @@
 
 use crate::promise::{Protocol, Space};
 use crate::trace::shorten;
-use protocol::leader_follower;
+use protocol::{abd, blocking, leader_follower};
+use std::fmt::Debug;
 
 /// A frame's payload in words.
 pub(crate) fn describe(payload: &[u8], spaces: &[Space]) -> String {
@@ -13,8 +14,23 @@ pub(crate) fn describe(payload: &[u8], spaces: &[Space]) -> String {
     let Some(space) = spaces.get(group) else { return format!("a message of group {group}") };
     let text = match space.protocol {
         Protocol::LeaderFollower => leader_follower::Message::decode(message).map(|read| format!("{read:?}")),
-        Protocol::Abd | Protocol::Blocking => Ok(format!("{} bytes of {}", message.len(), space.protocol)),
+        Protocol::Abd => abd::Message::decode(message).map(|read| match read {
+            abd::Message::Turn { items, .. } => join(items.iter()),
+            abd::Message::Upkeep(upkeep) => format!("{:?}", upkeep.body),
+        }),
+        Protocol::Blocking => blocking::Message::decode(message).map(|read| match read {
+            blocking::Message::Turn { asks, answers, .. } => {
+                [join(asks.iter()), join(answers.iter())].join(" ").trim().to_string()
+            }
+            blocking::Message::Upkeep(upkeep) => format!("{:?}", upkeep.body),
+        }),
     };
     let text = text.map_or_else(|malformed| format!("{malformed:?}"), |text| shorten(&text));
     if spaces.len() == 1 { text } else { format!("'{}' {text}", space.keyspace.name()) }
+}
+
+/// What one turn has for another replica, one item behind the other.
+fn join<T: Debug>(items: impl Iterator<Item = T>) -> String {
+    let items: Vec<String> = items.map(|item| format!("{item:?}")).collect();
+    items.join("; ")
 }

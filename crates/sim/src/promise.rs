@@ -219,12 +219,13 @@ impl Space {
         self.protocol == Protocol::Blocking && self.keyspace.retry == "none"
     }
 
-    /// How long replicas may take to become equal once nothing disturbs them, in milliseconds.
-    pub(crate) fn converges_within_ms(&self) -> u64 {
+    /// How long replicas may take to become equal once nothing disturbs them, in milliseconds, if they compare their
+    /// keys this often.
+    pub(crate) fn converges_within_ms(&self, sweep_ms: u64) -> u64 {
         match self.protocol {
             Protocol::LeaderFollower => 10_000,
             // Their replicas are repaired in the background, at leisure.
-            Protocol::Abd | Protocol::Blocking => 120_000,
+            Protocol::Abd | Protocol::Blocking => 120_000 + 5 * sweep_ms,
         }
     }
 }

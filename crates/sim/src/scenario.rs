@@ -14,6 +14,7 @@ pub(crate) mod stream {
     pub(crate) const SCENARIO: u64 = 1;
     pub(crate) const FAULTS: u64 = 2;
     pub(crate) const WORLD: u64 = 3;
+    pub(crate) const TIMING: u64 = 4;
     pub(crate) const NODES: u64 = 100;
     pub(crate) const CLIENTS: u64 = 200;
     pub(crate) const LINKS: u64 = 1000;
@@ -110,6 +111,10 @@ pub(crate) struct Weather {
     pub(crate) delay: u32,
 }
 
+/// What nodes are told as long as nobody wants it otherwise.
+const USUAL_TIMEOUT_MS: u64 = 5_000;
+const USUAL_SWEEP_MS: u64 = 100;
+
 /// Everything that a seed has decided before the run begins.
 #[derive(Clone, Debug)]
 pub(crate) struct Scenario {
@@ -125,6 +130,10 @@ pub(crate) struct Scenario {
     pub(crate) value_bytes: u16,
     /// After so long without an answer a client gives up.
     pub(crate) patience_us: Option<u64>,
+    /// A command has its outcome after so long.
+    pub(crate) command_timeout_ms: u64,
+    /// Replicas without a leader compare their keys this often.
+    pub(crate) sweep_ms: u64,
     pub(crate) latency_us: u64,
     pub(crate) jitter_us: u64,
     pub(crate) weather: Weather,
@@ -168,6 +177,8 @@ impl Scenario {
             pipeline: if random.percent(40) { random.between(2, 8) } else { 1 },
             value_bytes: if random.percent(20) { random.scaled(10, 3_000) as u16 } else { 0 },
             patience_us: random.percent(70).then_some(random.scaled(100 * MS, 8 * SECOND)),
+            command_timeout_ms: USUAL_TIMEOUT_MS,
+            sweep_ms: USUAL_SWEEP_MS,
             latency_us: random.scaled(20, 20_000),
             jitter_us: random.scaled(1, 20_000),
             weather: Weather {
@@ -189,11 +200,25 @@ impl Scenario {
             scenario.calm_down(calm);
             return scenario;
         }
+        scenario.draw_timing();
         let mut random = Random::new(seed, stream::FAULTS);
         let faults = Draw { random: &mut random, nodes, length_us: scenario.length_us }.faults();
         scenario.faults = faults.into_iter().map(Some).collect();
         scenario.restrict(settings);
         scenario
+    }
+
+    /// Half of the clusters have the usual times. In the others what is left half done stays so for long, or commands
+    /// are given up early: not so early that a cluster in order could not do them.
+    fn draw_timing(&mut self) {
+        let mut random = Random::new(self.seed, stream::TIMING);
+        let round_ms = 2 * (self.latency_us + self.jitter_us) / MS;
+        if random.percent(50) {
+            self.sweep_ms = random.scaled(1_000, 60_000);
+        }
+        if random.percent(50) {
+            self.command_timeout_ms = random.scaled(100, 3_000) + 4 * round_ms;
+        }
     }
 
     /// Leaves out what the settings leave out. Nothing is drawn here, so that the rest stays as it is.
@@ -271,6 +296,10 @@ impl Scenario {
                 self.delay_us / MS
             ),
         ];
+        lines.push(format!(
+            "commands have {} ms; replicas without a leader compare their keys every {} ms",
+            self.command_timeout_ms, self.sweep_ms
+        ));
         for (number, fault) in self.faults.iter().enumerate() {
             if let Some(Fault { at, kind }) = fault {
                 lines.push(format!("fault {number}, at {} ms: {kind}", at / MS));

@@ -59,7 +59,13 @@ pub(crate) fn id(place: Place) -> u16 {
     u16::from(place) + 1
 }
 
-/// A message between replicas, short enough for a line: byte strings are told by their length.
+/// True for what clients of the simulator use as keys and values.
+fn is_word(bytes: &[u8]) -> bool {
+    const LENGTH_MAX: usize = 16;
+    !bytes.is_empty() && bytes.len() <= LENGTH_MAX && bytes.iter().all(u8::is_ascii_graphic)
+}
+
+/// A message between replicas, short enough for a line: byte strings that are no words are told by their length.
 pub(crate) fn shorten(debug: &str) -> String {
     const LENGTH_MAX: usize = 200;
     let mut short = String::new();
@@ -71,8 +77,12 @@ pub(crate) fn shorten(debug: &str) -> String {
         short.push_str(&rest[..open]);
         match is_bytes {
             true => {
-                let count = inside.split(',').filter(|number| !number.trim().is_empty()).count();
-                short.push_str(&format!("{count} bytes"));
+                let bytes: Vec<u8> =
+                    inside.split(',').filter_map(|number| number.trim().parse().ok()).collect();
+                match std::str::from_utf8(&bytes) {
+                    Ok(word) if is_word(&bytes) => short.push_str(word),
+                    _ => short.push_str(&format!("{} bytes", bytes.len())),
+                }
             }
             false => short.push_str(&rest[open..=close]),
         }
@@ -91,7 +101,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn byte_strings_are_told_by_their_length() {
+    fn byte_strings_are_told_as_words_or_by_their_length() {
+        assert_eq!(shorten("Query { key: [107, 48] }"), "Query { key: k0 }");
         assert_eq!(
             shorten("Append { epoch: 1, records: [1, 22, 3] }"),
             "Append { epoch: 1, records: 3 bytes }"

@@ -56,6 +56,7 @@ pub(crate) fn setup(nodes: u16, keyspaces: &[&str]) -> Setup {
             connections_max: 100,
             output_bytes_max: 8 << 20,
             command_timeout_ms: 5000,
+            sweep_ms: 100,
             password: None,
             epoch: 1,
             seed: 7,

@@ -7,6 +7,7 @@ use crate::clients::Client;
 use crate::events::{Event, Place};
 use crate::faults::{Class, MS, Mask, SECOND, has};
 use crate::operation::{Key, Kind, Operation, Value};
+use crate::promise::Space;
 use crate::random::Random;
 use crate::report::Broken;
 use crate::scenario::stream;
@@ -99,7 +100,9 @@ impl World {
             }
             Phase::Reading { by } => {
                 if self.are_observers_satisfied() {
-                    let most_ms = self.scenario.spaces.iter().map(|space| space.converges_within_ms()).max();
+                    let sweep_ms = self.scenario.sweep_ms;
+                    let within = |space: &Space| space.converges_within_ms(sweep_ms);
+                    let most_ms = self.scenario.spaces.iter().map(within).max();
                     self.enter(Phase::Converging { by: now + most_ms.unwrap_or_default() * MS });
                 } else if now >= by {
                     self.complain_of_clients("though all nodes are ready");

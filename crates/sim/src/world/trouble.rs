@@ -6,6 +6,7 @@ use crate::events::{Event, Place};
 use crate::faults::{Class, Cut, Fault, Kind, Mask, Within, has};
 use crate::host::{Arrival, Doom, Host};
 use crate::report::Broken;
+use crate::scenario::Scenario;
 use crate::trace::id;
 use node::{Configuration, Node};
 
@@ -234,7 +235,8 @@ impl World {
     pub(super) fn restart(&mut self, place: Place, life: u32) {
         let now = self.now;
         let seed = self.random.draw();
-        let (nodes, planted) = (self.addresses.clone(), self.scenario.planted);
+        let Scenario { planted, command_timeout_ms, sweep_ms, .. } = self.scenario;
+        let nodes = self.addresses.clone();
         let keyspaces = self.scenario.spaces.iter().map(|space| space.keyspace.clone()).collect();
         let host = self.host(place);
         if host.is_alive() || host.life != life || host.is_kept_down {
@@ -252,7 +254,8 @@ impl World {
             value_bytes_max: 1 << 20,
             connections_max: 1000,
             output_bytes_max: 8 << 20,
-            command_timeout_ms: 5000,
+            command_timeout_ms,
+            sweep_ms,
             password: None,
             epoch: host.epoch,
             seed,

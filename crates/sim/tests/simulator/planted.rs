@@ -22,12 +22,12 @@ fn find(fault: Fault, protocol: Protocol, first: u64) -> Broken {
 
 #[test]
 fn leader_follower_shows_before_it_commits() {
-    assert_eq!(find(Fault::VisibleBeforeCommitted, Protocol::LeaderFollower, 12), Broken::Safety);
+    assert_eq!(find(Fault::VisibleBeforeCommitted, Protocol::LeaderFollower, 82), Broken::Safety);
 }
 
 #[test]
 fn leader_follower_waits_for_one_too_few() {
-    find(Fault::OneAcknowledgementTooFew, Protocol::LeaderFollower, 553);
+    find(Fault::OneAcknowledgementTooFew, Protocol::LeaderFollower, 585);
 }
 
 #[test]
@@ -42,7 +42,7 @@ fn leader_follower_begins_anew_without_asking() {
 
 #[test]
 fn leader_follower_calls_unknown_refused() {
-    assert_eq!(find(Fault::UnknownToldAsRefused, Protocol::LeaderFollower, 12), Broken::Safety);
+    assert_eq!(find(Fault::UnknownToldAsRefused, Protocol::LeaderFollower, 2), Broken::Safety);
 }
 
 #[test]
@@ -52,7 +52,7 @@ fn abd_gives_a_tag_twice() {
 
 #[test]
 fn abd_reads_without_writing_back() {
-    assert_eq!(find(Fault::ReadWithoutWriteBack, Protocol::Abd, 52), Broken::Safety);
+    assert_eq!(find(Fault::ReadWithoutWriteBack, Protocol::Abd, 114), Broken::Safety);
 }
 
 #[test]
@@ -67,20 +67,30 @@ fn abd_answers_without_memory() {
 
 #[test]
 fn abd_forgets_tombstones_early() {
-    find(Fault::TombstoneForgottenEarly, Protocol::Abd, 3);
+    find(Fault::TombstoneForgottenEarly, Protocol::Abd, 99);
 }
 
 #[test]
 fn abd_calls_unknown_refused() {
-    assert_eq!(find(Fault::UnknownToldAsRefused, Protocol::Abd, 1173), Broken::Safety);
+    assert_eq!(find(Fault::UnknownToldAsRefused, Protocol::Abd, 2), Broken::Safety);
+}
+
+#[test]
+fn blocking_writes_without_looking_at_the_lock() {
+    assert_eq!(find(Fault::WriteWithoutLockCheck, Protocol::Blocking, 45), Broken::Safety);
+}
+
+#[test]
+fn blocking_reads_without_repairing() {
+    assert_eq!(find(Fault::ReadWithoutRepair, Protocol::Blocking, 45), Broken::Safety);
 }
 
 #[test]
 fn blocking_keeps_surplus_locks() {
-    assert_eq!(find(Fault::SurplusLockKept, Protocol::Blocking, 2), Broken::Liveness);
+    assert_eq!(find(Fault::SurplusLockKept, Protocol::Blocking, 7), Broken::Liveness);
 }
 
 #[test]
 fn blocking_calls_unknown_refused() {
-    assert_eq!(find(Fault::UnknownToldAsRefused, Protocol::Blocking, 77), Broken::Safety);
+    assert_eq!(find(Fault::UnknownToldAsRefused, Protocol::Blocking, 45), Broken::Safety);
 }
