@@ -102,6 +102,7 @@ impl Node {
                     requests: Vec::new(),
                     outcomes: Vec::new(),
                     deferred: Vec::new(),
+                    silent_since_us: None,
                 })
                 .collect(),
             forwards: Slab::default(),

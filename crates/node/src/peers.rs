@@ -5,7 +5,7 @@ use crate::node::{Node, request_bytes_max};
 use crate::routing::{Asked, Origin};
 use crate::slab::Handle;
 use kv::codec::{Malformed, Reader};
-use protocol::{Input, NodeId, Result as Outcome, Ticket};
+use protocol::{Input, NodeId, Now, Result as Outcome, Ticket};
 use wire::frame;
 
 /// Another node, as this one sees it.
@@ -21,6 +21,8 @@ pub(crate) struct Peer {
     pub(crate) outcomes: Vec<u8>,
     /// Its requests that are put off: too many replies to earlier ones have not left yet.
     pub(crate) deferred: Vec<u8>,
+    /// When it last left a forwarded request unanswered.
+    pub(crate) silent_since_us: Option<u64>,
 }
 
 impl Node {
@@ -33,6 +35,7 @@ impl Node {
         peer.requests.clear();
         peer.outcomes.clear();
         peer.deferred.clear();
+        peer.silent_since_us = None;
         if was_up {
             self.end_forwards(|entry| entry.to == id, "was lost before it answered");
         }
@@ -154,6 +157,12 @@ impl Peer {
     pub(crate) fn owes_too_much(&self) -> bool {
         const OWED_BYTES_MAX: usize = 16 << 20;
         self.output.len() + self.outcomes.len() > OWED_BYTES_MAX
+    }
+
+    /// True when it has left a forwarded request unanswered not long ago: others are asked first.
+    pub(crate) fn is_silent(&self, now: Now) -> bool {
+        const SILENCE_MS: u64 = 5000;
+        self.silent_since_us.is_some_and(|since_us| now.ms_since(since_us) < SILENCE_MS)
     }
 
     /// True when requests were put off that can go on now.

@@ -188,8 +188,12 @@ impl Node {
             return keyspace.leader;
         }
         let own = self.configuration.node;
-        let ring = members.iter().filter(|member| **member > own).chain(members);
-        ring.copied().find(|member| self.peer_is_up(*member)).unwrap_or(members[0])
+        let ring = members.iter().filter(|member| **member > own).chain(members).copied();
+        let mut reached = ring.filter(|member| self.peer_is_up(*member)).peekable();
+        let first = reached.peek().copied();
+        // A machine that lost its power leaves its link up for a while.
+        let answering = reached.find(|member| !self.peers[*member as usize - 1].is_silent(self.now));
+        answering.or(first).unwrap_or(members[0])
     }
 
     /// Passes a request on to another node.
@@ -249,6 +253,8 @@ impl Node {
         const GRACE_US: u64 = 500_000;
         let now_us = self.now.monotonic_us;
         let is_overdue = |entry: &Forwarded| entry.deadline_us.saturating_add(GRACE_US) <= now_us;
+        let overdue = self.forwards.iter().map(|(_, entry)| entry).filter(|entry| is_overdue(entry));
+        overdue.for_each(|entry| self.peers[entry.to as usize - 1].silent_since_us = Some(now_us));
         self.end_forwards(is_overdue, "did not answer in time");
     }
 
