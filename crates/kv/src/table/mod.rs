@@ -248,7 +248,7 @@ impl Table {
     /// Puts another table in this one's place. What this one held is left to [`Table::tidy`].
     pub fn replace(&mut self, table: Table) {
         let mut before = std::mem::replace(self, table);
-        self.discarded.push(before.index.take());
+        self.discard(before.index.take());
         self.discarded.append(&mut before.discarded);
     }
 

@@ -125,7 +125,11 @@ impl Table {
 
     /// Ends a snapshot, whether or not all of it was taken.
     pub fn end_snapshot(&mut self, id: SnapshotId) {
-        self.snapshots.retain(|snapshot| snapshot.id != id);
+        let Some(place) = self.snapshots.iter().position(|snapshot| snapshot.id == id) else { return };
+        // The last one that has kept an index gives it back.
+        if let Some(index) = self.snapshots.remove(place).kept.and_then(Arc::into_inner) {
+            self.discard(index);
+        }
     }
 
     /// Adds the entries of a snapshot's chunk and returns how many there were. Chunks may come in any order, and

@@ -4,7 +4,7 @@
 //! nothing else touches them.
 
 use super::entry::{Entry, Kind, Stamp};
-use super::index::{KeyHash, Place};
+use super::index::{Index, KeyHash, Place};
 use super::registers::DELETED;
 use super::{NO_DEADLINE, Record, Table};
 use crate::UnixMs;
@@ -200,12 +200,11 @@ impl Table {
         entry
     }
 
-    /// Removes all keys. An open snapshot that has not passed them all takes the index over as it was; else it is
-    /// left to [`Table::tidy`].
+    /// Removes all keys. An open snapshot that has not passed them all takes the index over as it was.
     pub(super) fn remove_all(&mut self, record: Record) {
         let index = self.index.take();
         if self.snapshots.is_empty() {
-            self.discarded.push(index);
+            self.discard(index);
         } else {
             let index = std::sync::Arc::new(index);
             self.snapshots.iter_mut().for_each(|snapshot| snapshot.keep(&index));
@@ -215,6 +214,15 @@ impl Table {
         self.tombstones = 0;
         self.entry_bytes = 0;
         self.raise_floor(record);
+    }
+
+    /// Drops an index, at once if it is small. A large one is left to [`Table::tidy`]; were small ones too, they
+    /// could become any number before that is called again.
+    pub(super) fn discard(&mut self, index: Index) {
+        const AT_ONCE: usize = 1000;
+        if index.len() > AT_ONCE {
+            self.discarded.push(index);
+        }
     }
 
     #[inline]

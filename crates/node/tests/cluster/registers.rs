@@ -211,3 +211,15 @@ fn clients_of_all_nodes_fight_for_one_key_and_all_get_through() {
         });
     }
 }
+
+/// A machine that lost its power leaves its links up for a while.
+#[test]
+fn a_node_without_a_replica_asks_another_one_when_the_first_gives_no_answer() {
+    let mut cluster = setup(5, &["prefix=r: replication=abd replicas=3"]).start();
+    let client = cluster.client(4);
+    assert_eq!(cluster.ask(client, "SET r:a 1"), "OK");
+    cluster.pause(1); // Node 4 asks this one first.
+    assert_error(&cluster.ask(client, "SET r:a 2"), "UNKNOWN");
+    assert_eq!(cluster.ask(client, "SET r:a 3"), "OK");
+    assert_eq!(cluster.ask(client, "GET r:a"), "\"3\"");
+}

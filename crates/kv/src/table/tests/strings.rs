@@ -226,13 +226,18 @@ fn a_reply_that_would_be_too_large_is_an_error() {
     assert_eq!(reply, "!ERR the reply would hold more than 536870912 bytes");
 }
 
-#[test]
-fn keys_that_are_removed_all_at_once_give_their_memory_back_bit_by_bit() {
-    let (mut table, mut out) = (Table::new(1), ReplyBuffer::new());
-    for number in 0..5000 {
+fn filled(keys: usize) -> Table {
+    let mut table = Table::new(1);
+    for number in 0..keys {
         let key = format!("k{number}");
         table.put_register(key.as_bytes(), Register { version: 1, deadline: Register::NEVER, value: b"v" });
     }
+    table
+}
+
+#[test]
+fn keys_that_are_removed_all_at_once_give_their_memory_back_bit_by_bit() {
+    let (mut table, mut out) = (filled(5000), ReplyBuffer::new());
     table.apply(&Command::Clear, 2, 0, &mut out);
     assert_eq!(table.len(), 0);
     let mut steps = 1;
@@ -241,4 +246,23 @@ fn keys_that_are_removed_all_at_once_give_their_memory_back_bit_by_bit() {
     }
     assert!((5..=11).contains(&steps), "{steps}");
     assert!(!table.tidy(500), "nothing is left");
+}
+
+#[test]
+fn keys_that_a_snapshot_has_kept_give_their_memory_back_when_it_ends() {
+    let (mut table, mut out) = (filled(5000), ReplyBuffer::new());
+    let snapshots = [table.begin_snapshot(), table.begin_snapshot()];
+    table.apply(&Command::Clear, 2, 0, &mut out);
+    table.end_snapshot(snapshots[1]);
+    assert!(!table.tidy(0), "the other one still needs them");
+    table.end_snapshot(snapshots[0]);
+    assert!(table.tidy(0));
+}
+
+#[test]
+fn few_keys_are_dropped_at_once_so_that_nobody_can_pile_them_up() {
+    let (mut table, mut out) = (filled(100), ReplyBuffer::new());
+    table.apply(&Command::Clear, 2, 0, &mut out);
+    table.apply(&Command::Clear, 3, 0, &mut out);
+    assert!(!table.tidy(0));
 }
