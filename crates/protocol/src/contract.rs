@@ -5,6 +5,7 @@
 //! byte. What a peer, a client or a clock does is an operating error and becomes an outcome or a trace
 //! event; a broken invariant is a bug and panics.
 
+use kv::codec::Malformed;
 use kv::{Command, Reply, ReplyBuffer, UnixMs, Version};
 use std::ops::Range;
 
@@ -91,6 +92,12 @@ pub enum Input<'a, Message> {
     },
     /// The group has a new epoch, leader or membership.
     Configure(&'a Configuration),
+    /// The control group will appoint no other leader of any group that this node leads before this moment of the
+    /// monotonic clock. Only grows.
+    Lease {
+        /// The moment. A leader serves nobody from then on.
+        until_us: u64,
+    },
     /// The turn ends: everything gathered leaves as one batch.
     Flush,
 }
@@ -114,6 +121,7 @@ impl<'a, M> Input<'a, M> {
             Input::Link { peer, up } => Input::Link { peer, up },
             Input::Durable { record } => Input::Durable { record },
             Input::Configure(configuration) => Input::Configure(configuration),
+            Input::Lease { until_us } => Input::Lease { until_us },
             Input::Flush => Input::Flush,
         })
     }
@@ -277,6 +285,19 @@ pub enum Trace {
     },
 }
 
+/// What a leader asks of the control group. It asks again now and then until its configuration says so, or has another
+/// epoch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Wish {
+    /// That these replicas, the leader among them, be the in-sync set of its epoch.
+    InSync {
+        /// The epoch.
+        epoch: u64,
+        /// The replicas, in ascending order.
+        in_sync: Vec<NodeId>,
+    },
+}
+
 /// What comes out of a replica, in order, in buffers that are reused.
 #[derive(Debug, Default)]
 pub struct Effects {
@@ -291,6 +312,8 @@ pub struct Effects {
     pub records: Vec<Range<usize>>,
     /// The bytes of messages and records.
     pub bytes: Vec<u8>,
+    /// What is asked of the control group.
+    pub wishes: Vec<Wish>,
     /// Changes worth telling.
     pub trace: Vec<Trace>,
 }
@@ -305,6 +328,7 @@ impl Effects {
         self.bytes.clear();
         const RETAINED_BYTES_MAX: usize = 4 << 20;
         self.bytes.shrink_to(RETAINED_BYTES_MAX);
+        self.wishes.clear();
         self.trace.clear();
     }
 
@@ -363,7 +387,24 @@ impl Effects {
     }
 }
 
+/// How a checkpoint goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Progress {
+    /// One more record of it is written; more are to come.
+    More,
+    /// That was the last record.
+    Whole,
+    /// The state was replaced by another replica's: what was written of the checkpoint is of no use.
+    Abandoned,
+}
+
 /// One group's state machine on one node.
+///
+/// A replica whose keyspace outlives crashes tells records ([`Effects::records`]). A node keeps, for each replica, its
+/// newest whole checkpoint and the records made after it began. When it starts, it gives the replica all of these, in
+/// order ([`Replica::replay`]), then its configuration. To make a new checkpoint it calls [`Replica::begin_checkpoint`]
+/// behind a flush and [`Replica::checkpoint_record`] until there is nothing more to write, beside the work; when all
+/// that is durable, the records that were made before, and the checkpoint before, are of no use any more.
 pub trait Replica {
     /// What this protocol's replicas say to each other.
     type Message<'a>;
@@ -373,4 +414,26 @@ pub trait Replica {
 
     /// When, on the monotonic clock, the replica wants its next [`Input::Tick`].
     fn wakeup_us(&self, now: Now) -> u64;
+
+    /// Takes one record that an earlier life made, or that a checkpoint holds. Only before the replica is configured.
+    ///
+    /// # Errors
+    /// [`Malformed`] when it is no record: the node must not start with it.
+    fn replay(&mut self, _now: Now, _record: &[u8]) -> std::result::Result<(), Malformed> {
+        Err(Malformed("a replica that keeps no records is given one"))
+    }
+
+    /// Begins a checkpoint, right behind a flush: it will stand for all records made until now. A checkpoint under way
+    /// is abandoned. False when there can be none at this moment.
+    fn begin_checkpoint(&mut self) -> bool {
+        false
+    }
+
+    /// Appends the next record of the checkpoint, a chunk of about so many bytes.
+    fn checkpoint_record(&mut self, _bytes_max: usize, _record: &mut Vec<u8>) -> Progress {
+        Progress::Abandoned
+    }
+
+    /// Gives up the checkpoint under way, if there is one.
+    fn abandon_checkpoint(&mut self) {}
 }

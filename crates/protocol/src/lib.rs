@@ -12,5 +12,6 @@ pub mod planted;
 pub mod registers;
 
 pub use contract::{
-    Configuration, Effects, Input, NodeId, Now, Outcome, Replica, Request, Result, Ticket, Trace,
+    Configuration, Effects, Input, NodeId, Now, Outcome, Progress, Replica, Request, Result, Ticket, Trace,
+    Wish,
 };

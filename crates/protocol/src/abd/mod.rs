@@ -346,6 +346,7 @@ impl crate::contract::Replica for Replica {
             Input::Link { peer, up } => self.link(now, peer, up, effects),
             Input::Configure(configuration) => self.configure(now, configuration, effects),
             Input::Durable { .. } => {} // It writes no records: what it holds is in memory only.
+            Input::Lease { .. } => {}   // Nobody leads.
         }
     }
 

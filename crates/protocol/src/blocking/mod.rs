@@ -365,6 +365,7 @@ impl crate::contract::Replica for Replica {
             Input::Tick => self.tick(now, effects),
             Input::Flush => self.state.send(1, effects),
             Input::Durable { .. } => {} // Everything is in memory.
+            Input::Lease { .. } => {}   // Nobody leads.
         }
     }
 

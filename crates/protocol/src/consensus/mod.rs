@@ -115,10 +115,11 @@ mod restoring;
 mod status;
 mod waiting;
 
-use crate::contract::{Configuration, Effects, Input, NodeId, Now, Trace};
+use crate::contract::{Configuration, Effects, Input, NodeId, Now, Progress, Trace};
 use crate::planted::Fault;
 use agreement::{Agreement, CrateMessage};
 pub use entry::{Entry, Head, Proposer};
+use kv::codec::Malformed;
 use kv::{ReplyBuffer, Table, UnixMs, Version};
 use leading::Leadership;
 use links::Link;
@@ -131,7 +132,6 @@ use omnipaxos::storage::{Storage, StorageOp};
 pub use options::{Lease, Options, Timing};
 pub use record::{Change, Moment};
 use requests::Asked;
-pub use restoring::Progress;
 pub use status::{Counters, FollowerStatus, Status};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
@@ -458,6 +458,8 @@ impl crate::contract::Replica for Replica {
                 }
             }
             Input::Link { .. } => {}
+            // Its lease is its log.
+            Input::Lease { .. } => {}
             Input::Tick => self.tick(now, effects),
             Input::Flush => {
                 self.log.borrow_mut().now_us = now.monotonic_us;
@@ -470,5 +472,21 @@ impl crate::contract::Replica for Replica {
         let appends_from_us = self.leadership.map(|leadership| leadership.appends_from_us);
         let waits_until_us = appends_from_us.filter(|from_us| *from_us > now.monotonic_us);
         self.next_round_us.min(waits_until_us.unwrap_or(u64::MAX))
+    }
+
+    fn replay(&mut self, now: Now, record: &[u8]) -> Result<(), Malformed> {
+        self.take_record(now, record)
+    }
+
+    fn begin_checkpoint(&mut self) -> bool {
+        self.start_checkpoint()
+    }
+
+    fn checkpoint_record(&mut self, bytes_max: usize, record: &mut Vec<u8>) -> Progress {
+        self.next_checkpoint_record(bytes_max, record)
+    }
+
+    fn abandon_checkpoint(&mut self) {
+        self.give_up_checkpoint();
     }
 }

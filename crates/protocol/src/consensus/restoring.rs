@@ -1,14 +1,10 @@
 //! Restoring: a replica is what its records say. Checkpoints are records, too.
 //!
-//! A node keeps, for each replica, its newest whole checkpoint and the records made after it began. When it starts, it
-//! gives the replica all of these, in order ([`Replica::replay`]), then its configuration. To make a new checkpoint it
-//! calls [`Replica::begin_checkpoint`] between two turns and [`Replica::checkpoint_record`] until there is nothing more
-//! to write, beside the work; when all that is durable, records up to the number that `begin_checkpoint` told, and the
-//! checkpoint before, are of no use any more.
+//! See [`crate::Replica`] for what a node does with them.
 
 use super::Replica;
 use super::record::{Change, Moment};
-use crate::contract::{Effects, Now};
+use crate::contract::{Effects, Now, Progress};
 use crate::planted::Fault;
 use kv::codec::Malformed;
 use kv::table::SnapshotId;
@@ -29,23 +25,8 @@ pub(super) struct Replay {
     table: Table,
 }
 
-/// How a checkpoint goes on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Progress {
-    /// One more record of it is written; more are to come.
-    More,
-    /// That was the last record.
-    Whole,
-    /// The state was replaced by a copy of another replica's: what was written of the checkpoint is of no use.
-    Abandoned,
-}
-
 impl Replica {
-    /// Takes one record that an earlier life made, or that a checkpoint holds. Only before the replica is configured.
-    ///
-    /// # Errors
-    /// [`Malformed`] when it is no record: the node must not start with it.
-    pub fn replay(&mut self, now: Now, record: &[u8]) -> Result<(), Malformed> {
+    pub(super) fn take_record(&mut self, now: Now, record: &[u8]) -> Result<(), Malformed> {
         self.log.borrow_mut().now_us = now.monotonic_us;
         for change in Change::decode_all(record)? {
             match change {
@@ -83,13 +64,12 @@ impl Replica {
         self.apply(&mut Effects::default());
     }
 
-    /// Begins a checkpoint of what is applied, and tells the last record that it makes useless, in this life's numbers.
-    /// None while the state is about to be replaced. A checkpoint under way is abandoned. Between two turns only.
-    pub fn begin_checkpoint(&mut self) -> Option<u64> {
+    /// Begins a checkpoint of what is applied. False while the state is about to be replaced.
+    pub(super) fn start_checkpoint(&mut self) -> bool {
         if self.receiver.is_some() || self.agreement.is_none() {
-            return None;
+            return false;
         }
-        self.abandon_checkpoint();
+        self.give_up_checkpoint();
         let mut begin = vec![Change::Life { identity: self.identity, life: self.life }];
         let known = self.links.iter().filter_map(|link| Some((link.peer, link.identity?)));
         begin.extend(known.map(|(node, identity)| Change::Peer { node, identity }));
@@ -106,14 +86,12 @@ impl Replica {
             Change::Append(kept),
             Change::Decided(log.decided() as u64),
         ];
-        let record = log.recorded();
         drop(log);
         self.checkpoint = Some(Checkpoint { snapshot: self.table.begin_snapshot(), begin: Some(begin), end });
-        Some(record)
+        true
     }
 
-    /// Appends the next record of the checkpoint, a chunk of about so many bytes.
-    pub fn checkpoint_record(&mut self, bytes_max: usize, record: &mut Vec<u8>) -> Progress {
+    pub(super) fn next_checkpoint_record(&mut self, bytes_max: usize, record: &mut Vec<u8>) -> Progress {
         let Some(checkpoint) = &mut self.checkpoint else { return Progress::Abandoned };
         if let Some(begin) = checkpoint.begin.take() {
             begin.iter().for_each(|change| change.encode(record));
@@ -126,12 +104,11 @@ impl Replica {
             return Progress::More;
         }
         checkpoint.end.iter().for_each(|change| change.encode(record));
-        self.abandon_checkpoint();
+        self.give_up_checkpoint();
         Progress::Whole
     }
 
-    /// Gives up the checkpoint under way, if there is one.
-    pub fn abandon_checkpoint(&mut self) {
+    pub(super) fn give_up_checkpoint(&mut self) {
         if let Some(checkpoint) = self.checkpoint.take() {
             self.table.end_snapshot(checkpoint.snapshot);
         }

@@ -391,6 +391,8 @@ impl crate::contract::Replica for Replica {
             },
             // It keeps no records.
             Input::Durable { .. } => {}
+            // Its leader is configured, and nobody takes its place.
+            Input::Lease { .. } => {}
             Input::Tick => {
                 state.table.tidy(TIDIED_KEYS);
                 match &mut self.role {

@@ -10,9 +10,9 @@
 pub mod show;
 
 use kv::{Command, ReplyBuffer};
-use protocol::consensus::{Change, Message, Options, Progress, Replica, Status, Timing};
+use protocol::consensus::{Change, Message, Options, Replica, Status, Timing};
 use protocol::contract::{Configuration, Effects, Input, NodeId, Now, Outcome, Replica as _};
-use protocol::{Request, Ticket, Trace};
+use protocol::{Progress, Request, Ticket, Trace};
 
 /// A message under way.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -316,7 +316,7 @@ impl World {
         let Some(replica) = &mut node.replica else { return false };
         let disk = &mut node.disk;
         if disk.unfinished.is_none() {
-            disk.unfinished = replica.begin_checkpoint().map(|record| (disk.life_at + record, Vec::new()));
+            disk.unfinished = replica.begin_checkpoint().then(|| (disk.written, Vec::new()));
         }
         let Some((at, mut records)) = disk.unfinished.take() else { return false };
         let mut record = Vec::new();
