@@ -6,6 +6,7 @@ use crate::faults::Within;
 use crate::operation::Operation;
 use crate::random::Random;
 use node::{ClientId, Node};
+use storage::{MemoryDisk, Work};
 
 /// Most nodes of a simulated cluster.
 pub(crate) const NODES_MAX: usize = 8;
@@ -58,9 +59,11 @@ pub(crate) struct Doom {
 /// One machine.
 pub(crate) struct Host {
     pub(crate) place: Place,
-    /// The process. What it keeps is in memory and dies with it: nodes have no disk yet. When they get one, it
-    /// belongs here, beside the process.
+    /// The process. What it keeps in memory dies with it.
     pub(crate) node: Option<Node>,
+    pub(crate) disk: MemoryDisk,
+    /// Work on the disk that was begun: done in the next turn.
+    pub(crate) work: Vec<Work>,
     /// What the machine keeps even now: how often the node has been started, and its epoch.
     pub(crate) life: u32,
     pub(crate) epoch: u64,
@@ -90,6 +93,8 @@ impl Host {
         Host {
             place,
             node: None,
+            disk: MemoryDisk::new(),
+            work: Vec::new(),
             life: 0,
             epoch: 0,
             clock,

@@ -258,13 +258,16 @@ impl World {
             sweep_ms,
             password: None,
             epoch: host.epoch,
+            identity: seed,
+            storage: node::StorageSettings { segment_bytes: 1 << 16, ..Default::default() },
             seed,
             process: Default::default(),
             planted,
         };
-        match Node::new(configuration, host.clock.read(now)) {
+        host.work.clear();
+        match Node::open(configuration, &mut host.disk, host.clock.read(now)) {
             Ok(node) => host.node = Some(node),
-            Err(why) => return self.fail(Broken::Language, why),
+            Err(why) => return self.fail(Broken::Language, why.to_string()),
         }
         (host.free_at, host.turn_at) = (now, now);
         let life = host.life;

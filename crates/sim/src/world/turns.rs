@@ -35,12 +35,20 @@ impl World {
             host.epoch = wanted.max(host.epoch + 1);
             node.raise_epoch(host.epoch);
         }
-        node.end_turn();
+        for work in std::mem::take(&mut host.work) {
+            let result = work.run(&mut host.disk);
+            node.work_finished(work, result);
+        }
+        node.end_turn(&mut host.disk);
+        node.take_work(&mut host.work);
         let doom = is_doomed(host, &mut node, self.scenario.nodes).then(|| host.doom.take()).flatten();
         let busy_us = 5 + host.random.below(20) + host.slow_us;
         let leaves_at = self.now + host.stall_us.take().unwrap_or(busy_us);
         host.free_at = leaves_at;
         host.turn_at = host.clock.when(node.next_wakeup_us(), self.now).max(leaves_at);
+        if !host.work.is_empty() {
+            host.turn_at = leaves_at;
+        }
 
         node.take_log(&mut self.log);
         for line in self.log.drain(..) {
