@@ -13,6 +13,7 @@ pub mod command;
 mod configuration;
 mod envelope;
 mod gather;
+mod groups;
 mod info;
 mod inspect;
 mod journal;
@@ -28,6 +29,7 @@ mod requests;
 mod routing;
 mod session;
 mod slab;
+mod slots;
 mod status;
 mod usage;
 
