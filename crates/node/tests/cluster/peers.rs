@@ -59,16 +59,8 @@ fn forwarded(id: u64, group: u16, remaining_ms: u32, command: &Command<'_>) -> V
 fn what_is_no_envelope_is_refused() {
     let mut cluster = cluster();
     let node = cluster.node(1);
-    let broken: [&[u8]; 8] = [
-        b"",
-        b"\0",
-        b"\x04",
-        b"\xff\xff\xff",
-        &[GROUP],
-        &[GROUP, 1, 0],
-        &[REQUESTS, 1],
-        &[OUTCOMES, 1],
-    ];
+    let broken: [&[u8]; 8] =
+        [b"", b"\0", b"\x04", b"\xff\xff\xff", &[GROUP], &[GROUP, 1, 0], &[REQUESTS, 1], &[OUTCOMES, 1]];
     for payload in broken {
         assert!(node.peer_frame(2, payload).is_err(), "{payload:?}");
     }
