@@ -3,7 +3,8 @@
 use crate::command::statistics::CommandStatistics;
 use crate::configuration::Configuration;
 use crate::gather::Gather;
-use crate::keyspace::{Keyspace, Router, arrange};
+use crate::journal::{Journal, Tail};
+use crate::keyspace::{Keyspace, Protocol, Router};
 use crate::log::Line;
 use crate::parameters::Parameters;
 use crate::peers::Peer;
@@ -15,16 +16,23 @@ use crate::usage::{Rate, Usage};
 use kv::ReplyBuffer;
 use protocol::{Effects, Input, NodeId, Now, Result as Outcome, Trace};
 use std::time::Duration;
+use storage::{Disk, DiskError, Work};
 use wire::resp::request::{Limits, ProtocolError};
 
 /// One keyspace's replicas.
 #[derive(Debug)]
 pub(crate) struct Group {
+    /// Its name in the log and between nodes.
+    pub(crate) id: u16,
     pub(crate) keyspace: Keyspace,
     pub(crate) members: Vec<NodeId>,
     /// This node's replica, if it has one.
     pub(crate) replica: Option<Replica>,
-    next_tick_us: u64,
+    /// What that has in the log.
+    pub(crate) tail: Tail,
+    /// Who leads it, as this node was last told by others. 0: nobody has said.
+    pub(crate) leader_told: NodeId,
+    pub(crate) next_tick_us: u64,
 }
 
 /// What the node has counted since its start.
@@ -49,12 +57,13 @@ pub struct Node {
     pub(crate) now: Now,
     pub(crate) started: Now,
     pub(crate) groups: Vec<Group>,
+    pub(crate) journal: Journal,
     pub(crate) router: Router,
     pub(crate) sessions: Slab<Session>,
     pub(crate) ready: Vec<ClientId>,
     pub(crate) peers: Vec<Peer>,
     pub(crate) forwards: Slab<Forwarded>,
-    forwards_checked_us: u64,
+    pub(crate) forwards_checked_us: u64,
     pub(crate) gathers: Slab<Gather>,
     pub(crate) effects: Effects,
     /// Bytes of key lists while a command is carried out.
@@ -64,80 +73,28 @@ pub struct Node {
     pub(crate) random: u64,
     pub(crate) sleep: Option<Duration>,
     pub(crate) log: Vec<Line>,
-    epoch_wanted: Option<u64>,
+    pub(crate) epoch_wanted: Option<u64>,
 }
 
 impl Node {
-    /// A node that has just started, with nothing in memory.
-    ///
-    /// # Errors
-    /// A sentence that says which setting cannot be kept.
-    pub fn new(mut configuration: Configuration, now: Now) -> Result<Node, String> {
-        configuration.nodes.sort_by_key(|node| node.id);
-        let count = configuration.nodes.len();
-        let numbered = configuration.nodes.iter().zip(1..).all(|(node, id)| node.id == id);
-        if !numbered || configuration.node == 0 || configuration.node as usize > count {
-            let own = configuration.node;
-            return Err(format!("nodes must be numbered 1 to {count}, and this one ({own}) be among them"));
-        }
-        configuration.keyspaces = arrange(std::mem::take(&mut configuration.keyspaces), count)?;
-        let router = Router::new(&configuration.keyspaces);
-        let mut node = Node {
-            parameters: Parameters::new(&configuration),
-            statistics: CommandStatistics::new(),
-            counters: Counters::default(),
-            usage: Usage::default(),
-            rate: Rate::default(),
-            now,
-            started: now,
-            groups: Vec::new(),
-            router,
-            sessions: Slab::default(),
-            ready: Vec::new(),
-            peers: (0..count)
-                .map(|_| Peer {
-                    up: false,
-                    link: 0,
-                    output: Vec::new(),
-                    requests: Vec::new(),
-                    outcomes: Vec::new(),
-                    deferred: Vec::new(),
-                    silent_since_us: None,
-                })
-                .collect(),
-            forwards: Slab::default(),
-            forwards_checked_us: 0,
-            gathers: Slab::default(),
-            effects: Effects::default(),
-            scratch: Vec::new(),
-            replies: ReplyBuffer::new(),
-            random: configuration.seed,
-            sleep: None,
-            log: Vec::new(),
-            epoch_wanted: None,
-            configuration,
-        };
-        for (index, keyspace) in node.configuration.keyspaces.clone().into_iter().enumerate() {
-            let members = keyspace.members(count);
-            let is_member = members.contains(&node.configuration.node);
-            let replica = is_member.then(|| Replica::new(&keyspace, index, &node.configuration));
-            node.groups.push(Group { keyspace, members, replica: replica.transpose()?, next_tick_us: 0 });
-        }
-        node.configure_groups(|_| true);
-        Ok(node)
-    }
-
     /// Tells groups who leads them. Until a control group does, the keyspace's configured node leads; what
     /// epoch a leader of another node is in, this node learns from it.
-    fn configure_groups(&mut self, concerns: impl Fn(&Keyspace) -> bool) {
+    pub(crate) fn configure_groups(&mut self, concerns: impl Fn(&Keyspace) -> bool) {
         for index in 0..self.groups.len() {
             let group = &mut self.groups[index];
             if !concerns(&group.keyspace) {
                 continue;
             }
             let leads = group.keyspace.leader == self.configuration.node;
+            let is_led = group.keyspace.protocol() == Ok(Protocol::LeaderFollower);
             let configuration = protocol::Configuration {
-                epoch: if leads { self.configuration.epoch } else { 0 },
+                epoch: if !is_led {
+                    1
+                } else if leads {
+                    self.configuration.epoch
+                } else {
+                    0
+                },
                 leader: group.keyspace.leader,
                 members: group.members.clone(),
                 in_sync: group.members.clone(),
@@ -194,11 +151,28 @@ impl Node {
         }
     }
 
-    /// Ends a turn: what was gathered for each peer leaves as one batch.
-    pub fn end_turn(&mut self) {
+    /// The time was read again, within the turn: what is put in from now on had arrived by then.
+    #[inline]
+    pub fn advance(&mut self, now: Now) {
+        self.now = now;
+    }
+
+    /// Ends a turn: this turn's records are written, and what was gathered for each peer leaves as one batch.
+    pub fn end_turn<D: Disk>(&mut self, disk: &mut D) {
         for index in 0..self.groups.len() {
             self.step(index, Input::Flush);
-            let group = &mut self.groups[index];
+        }
+        self.checkpoint(disk);
+        // Where what is written is as good as durable, its replica goes on at once, and may record more.
+        const ROUNDS_MAX: u32 = 4;
+        for _ in 0..ROUNDS_MAX {
+            self.journal.write(disk, self.now, &mut self.log);
+            self.tell_durable(true);
+            if !self.journal.has_unwritten() {
+                break;
+            }
+        }
+        for group in &mut self.groups {
             if let Some(replica) = &group.replica {
                 group.next_tick_us = group.next_tick_us.min(replica.wakeup_us(self.now));
             }
@@ -206,9 +180,57 @@ impl Node {
         self.peers.iter_mut().for_each(Peer::flush);
     }
 
+    /// Tells replicas which of their records have become durable, and lets go what waited for them.
+    fn tell_durable(&mut self, flushes: bool) {
+        for index in 0..self.groups.len() {
+            let Some(record) = self.journal.news(&mut self.groups[index].tail) else { continue };
+            while let Some((to, message)) = self.groups[index].tail.release() {
+                self.send(index, to, &message);
+            }
+            self.step(index, Input::Durable { record });
+            if flushes {
+                self.step(index, Input::Flush);
+            }
+        }
+    }
+
+    /// Begins a checkpoint when one is due, or goes on with the one that is under way.
+    fn checkpoint<D: Disk>(&mut self, disk: &mut D) {
+        if let Some(id) = self.journal.checkpointing() {
+            let group = self.groups.iter_mut().find(|group| group.id == id);
+            return self.journal.advance_checkpoint(disk, group.and_then(|group| group.replica.as_mut()));
+        }
+        let tables = self.groups.iter().filter_map(|group| group.replica.as_ref()).map(Replica::table);
+        let state_bytes = || tables.map(|table| table.memory_bytes() as u64).sum();
+        let Some(id) = self.journal.checkpoint_due(state_bytes) else { return };
+        let group = self.groups.iter_mut().find(|group| group.id == id);
+        let Some(replica) = group.and_then(|group| group.replica.as_mut()) else { return };
+        if replica.begin_checkpoint() && !self.journal.begin_checkpoint(disk, id) {
+            replica.abandon_checkpoint();
+        }
+    }
+
+    /// Moves what is to be run beside the loop into `work`: syncs, and the upkeep of the log.
+    pub fn take_work(&mut self, work: &mut Vec<Work>) {
+        self.journal.take_work(work);
+    }
+
+    /// A piece of that work is over. Within a turn.
+    pub fn work_finished(&mut self, work: Work, result: Result<(), DiskError>) {
+        self.journal.work_finished(work, result, self.now, &mut self.log);
+        self.tell_durable(false);
+    }
+
+    /// Why the process must end at once, if it must: its disk has failed, and nobody knows what is on it. Nothing that
+    /// this node has left since the turn before may leave the machine.
+    pub fn stopped(&self) -> Option<&str> {
+        self.journal.stopped()
+    }
+
     /// When, on the monotonic clock, the next turn must begin even if nothing happens.
     pub fn next_wakeup_us(&self) -> u64 {
-        if self.peers.iter().any(Peer::has_due_requests) {
+        let is_busy = self.journal.has_unwritten() || self.journal.checkpointing().is_some();
+        if is_busy || self.peers.iter().any(Peer::has_due_requests) {
             return self.now.monotonic_us;
         }
         const IDLE_US: u64 = 100_000;

@@ -9,7 +9,7 @@ use protocol::{Input, NodeId, Now, Result as Outcome, Ticket};
 use wire::frame;
 
 /// Another node, as this one sees it.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Peer {
     pub(crate) up: bool,
     /// The number of the newest link.
@@ -40,6 +40,7 @@ impl Node {
             self.end_forwards(|entry| entry.to == id, "was lost before it answered");
         }
         for index in 0..self.groups.len() {
+            self.groups[index].tail.drop_held(id);
             if was_up && up {
                 // A new link in the place of an old one that nobody saw break.
                 self.step(index, Input::Link { peer: id, up: false });
@@ -61,11 +62,16 @@ impl Node {
     pub fn peer_frame(&mut self, from: NodeId, payload: &[u8]) -> Result<(), Malformed> {
         match Envelope::decode(payload)? {
             Envelope::Group { group, message } => {
-                let index = group as usize;
-                let group = self.groups.get_mut(index).ok_or(Malformed("a group that is not known here"))?;
-                if let Some(replica) = &mut group.replica {
+                let index = self.group_with(group)?;
+                if let Some(replica) = &mut self.groups[index].replica {
                     replica.step(self.now, Input::Message { from, message }, &mut self.effects)?;
                     self.settle(index);
+                }
+            }
+            Envelope::Leader { group, leader } => {
+                let index = self.group_with(group)?;
+                if self.groups[index].members.contains(&leader) {
+                    self.groups[index].leader_told = leader;
                 }
             }
             Envelope::Requests(items) => self.forwarded_requests(from, items)?,
@@ -112,18 +118,23 @@ impl Node {
             };
             let link = self.peers[from as usize - 1].link;
             let ticket = Ticket { client: Origin::peer(from, link), sequence: asked.id };
-            let (follows, seen) = (asked.follows, asked.seen);
-            self.submit(asked.group as usize, Asked { ticket, follows, seen, deadline_us }, asked.request);
+            let ForwardedRequest { follows, seen, hops, .. } = asked;
+            let group = self.group_with(asked.group)?;
+            self.submit(group, Asked { ticket, follows, seen, deadline_us, hops }, asked.request);
         }
         Ok(())
     }
 
     fn forwarded_request<'a>(&self, reader: &mut Reader<'a>) -> Result<ForwardedRequest<'a>, Malformed> {
         let asked = ForwardedRequest::decode(reader)?;
-        match self.groups.get(asked.group as usize) {
-            Some(_) => Ok(asked),
-            None => Err(Malformed("a group that is not known here")),
-        }
+        self.group_with(asked.group).map(|_| asked)
+    }
+
+    /// Which of this node's groups has an id.
+    #[inline]
+    fn group_with(&self, id: u16) -> Result<usize, Malformed> {
+        let index = usize::from(id).wrapping_sub(1);
+        if index < self.groups.len() { Ok(index) } else { Err(Malformed("a group that is not known here")) }
     }
 
     /// Frames to be written to a peer. Whoever writes them takes them away.

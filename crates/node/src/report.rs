@@ -137,8 +137,12 @@ impl Node {
 
     /// True when this node takes writes of the default keyspace itself: it leads, or nobody does.
     pub(crate) fn leads_default(&self) -> bool {
-        let default = self.groups.iter().map(|group| &group.keyspace).find(|space| space.prefix.is_empty());
-        default.is_some_and(|space| !space.has_leader() || space.leader == self.configuration.node)
+        let default = self.groups.iter().find(|group| group.keyspace.prefix.is_empty());
+        default.is_some_and(|group| match &group.replica {
+            _ if !group.keyspace.has_leader() => true,
+            Some(replica) => replica.is_leader(),
+            None => false,
+        })
     }
 
     /// Appends the node's counters in Prometheus's text format.

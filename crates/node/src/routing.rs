@@ -2,12 +2,14 @@
 
 use crate::envelope::{Envelope, ForwardedOutcome, ForwardedRequest, NO_DEADLINE_MS};
 use crate::gather::{Combine, Gather};
+use crate::keyspace::Protocol;
 use crate::log::{Level, Line};
 use crate::node::{Group, Node};
 use crate::session::{ClientId, Session};
 use crate::slab::Handle;
+use kv::codec::{Malformed, Reader};
 use kv::{Command, Reply, ReplyBuffer, Version};
-use protocol::{Input, NodeId, Request, Result as Outcome, Ticket};
+use protocol::{HandedOn, Input, NodeId, Request, Result as Outcome, Ticket};
 use wire::frame;
 use wire::resp::Arguments;
 
@@ -50,7 +52,13 @@ pub(crate) struct Asked {
     /// The newest write of the client in this group that was acknowledged.
     pub(crate) seen: Version,
     pub(crate) deadline_us: u64,
+    /// How many nodes have passed it on.
+    pub(crate) hops: u8,
 }
+
+/// A request may be passed on by so many nodes, so that it never goes round in circles: by the one that its client is
+/// connected to, and by one that does not lead any more.
+const HOPS_MAX: u8 = 2;
 
 /// A client's request that was passed on to another node.
 #[derive(Debug)]
@@ -124,7 +132,7 @@ impl Node {
             session.written |= 1 << group;
         }
         let ticket = session.begin(wants_version);
-        self.submit(group, Asked { ticket, follows, seen, deadline_us }, request);
+        self.submit(group, Asked { ticket, follows, seen, deadline_us, hops: 0 }, request);
     }
 
     /// Asks several groups for a client, each what `request` says, and answers with one reply.
@@ -149,7 +157,7 @@ impl Node {
         let gather = self.gathers.insert(|_| Gather::new(ticket, combine, groups.len()));
         for (part, (group, request, seen)) in asked.into_iter().enumerate() {
             let ticket = Ticket { client: ORIGIN_PART | gather.to_bits(), sequence: part as u64 };
-            self.submit(group, Asked { ticket, follows, seen, deadline_us }, request);
+            self.submit(group, Asked { ticket, follows, seen, deadline_us, hops: 0 }, request);
         }
     }
 
@@ -161,11 +169,19 @@ impl Node {
             let to = self.coordinator_of(group);
             return self.forward(group, to, asked, request);
         };
-        let Asked { ticket, follows, seen, deadline_us } = asked;
+        let Asked { ticket, follows, seen, deadline_us, .. } = asked;
+        if self.journal.is_full()
+            && replica.takes_durable_writes()
+            && matches!(request, Request::Command(command) if command.is_write())
+        {
+            let error =
+                format!("NOSPACE the disk of node {} is full; nothing was done", self.configuration.node);
+            return self.complete_with_error(ticket, group, Outcome::Refused, &error);
+        }
         let input = Input::Request { ticket, request, follows, seen, deadline_us };
         let stepped = replica.step(self.now, input, &mut self.effects);
         debug_assert_eq!(stepped, Ok(()), "only a message can be malformed");
-        // A redirect is always the outcome of what was just asked: what is accepted is never redirected later.
+        // Whoever can ask another node at once does: the command is still at hand.
         let redirect = match self.effects.outcomes.last() {
             Some(outcome) => match outcome.result {
                 Outcome::Redirect { to } if outcome.ticket == ticket => Some(to),
@@ -180,12 +196,15 @@ impl Node {
         self.settle(group);
     }
 
-    /// Who is asked for a group that has no replica here: its leader; where there is none, a replica whose link
-    /// is up, the next one in a ring, so that different nodes ask different ones.
+    /// Who is asked for a group that has no replica here: its leader; where none is known, a replica whose link is up, the next one in a ring, so that different nodes ask different ones.
     pub(crate) fn coordinator_of(&self, group: usize) -> NodeId {
-        let Group { keyspace, members, .. } = &self.groups[group];
-        if keyspace.has_leader() {
+        let Group { keyspace, members, leader_told, .. } = &self.groups[group];
+        if keyspace.protocol() == Ok(Protocol::LeaderFollower) {
             return keyspace.leader;
+        }
+        let told = *leader_told;
+        if self.peer_is_up(told) && !self.peers[told as usize - 1].is_silent(self.now) {
+            return told;
         }
         let own = self.configuration.node;
         let ring = members.iter().filter(|member| **member > own).chain(members).copied();
@@ -201,8 +220,11 @@ impl Node {
         let own = self.configuration.node;
         let keyspace = &self.groups[group].keyspace;
         let (name, has_leader) = (keyspace.name(), keyspace.has_leader());
-        let error = if matches!(Origin::of(asked.ticket), Origin::Peer(..)) {
-            // Passing on what was passed on could go round in circles.
+        let passes_on = match Origin::of(asked.ticket) {
+            Origin::Peer(from, _) => asked.hops < HOPS_MAX && from != to && has_leader,
+            _ => true,
+        };
+        let error = if !passes_on {
             match has_leader {
                 true => format!(
                     "NOLEADER node {own} does not lead keyspace '{name}'; nothing was done, try again"
@@ -227,7 +249,12 @@ impl Node {
             return self.complete_with_error(asked.ticket, group, Outcome::Refused, &error);
         }
         self.counters.forwarded += 1;
-        let Asked { ticket, follows, seen, deadline_us } = asked;
+        let id = self.groups[group].id;
+        if let Origin::Peer(from, _) = Origin::of(asked.ticket) {
+            let envelope = Envelope::Leader { group: id, leader: to };
+            frame::append(&mut self.peers[from as usize - 1].output, |out| envelope.encode(out));
+        }
+        let Asked { ticket, follows, seen, deadline_us, hops } = asked;
         let is_write = matches!(request, Request::Command(command) if command.is_write());
         let entry = self.forwards.insert(|_| Forwarded { ticket, group, to, is_write, deadline_us });
         let remaining_ms = match deadline_us {
@@ -238,10 +265,11 @@ impl Node {
         let peer = &mut self.peers[to as usize - 1];
         let forwarded = ForwardedRequest {
             id: entry.to_bits(),
-            group: group as u16,
+            group: id,
             follows,
             seen,
             remaining_ms,
+            hops: hops + 1,
             request,
         };
         forwarded.encode(&mut peer.requests);
@@ -282,22 +310,62 @@ impl Node {
     pub(crate) fn settle(&mut self, group: usize) {
         let mut effects = std::mem::take(&mut self.effects);
         for outcome in &effects.outcomes {
+            if let Outcome::Redirect { to } = outcome.result {
+                let error = format!("NOLEADER node {to} leads now; nothing was done, try again");
+                self.complete_with_error(outcome.ticket, group, Outcome::Refused, &error);
+                continue;
+            }
             let reply = &effects.replies.as_bytes()[outcome.reply.clone()];
             self.complete(outcome.ticket, group, outcome.result, reply);
         }
+        for record in effects.records.drain(..) {
+            let Group { id, tail, .. } = &mut self.groups[group];
+            self.journal.append(*id, tail, &effects.bytes[record]);
+        }
         for message in &effects.messages {
-            let peer = &mut self.peers[message.to as usize - 1];
-            if peer.up {
-                let envelope =
-                    Envelope::Group { group: group as u16, message: &effects.bytes[message.bytes.clone()] };
-                frame::append(&mut peer.output, |out| envelope.encode(out));
+            let bytes = &effects.bytes[message.bytes.clone()];
+            let tail = &mut self.groups[group].tail;
+            if tail.may_leave(message.after_record) {
+                self.send(group, message.to, bytes);
+            } else {
+                tail.hold(message.after_record, message.to, bytes);
             }
         }
         for event in effects.trace.drain(..) {
             self.tell(group, event);
         }
+        let handed_on = std::mem::take(&mut effects.handed_on);
+        if handed_on.is_empty() {
+            effects.clear();
+            self.effects = effects;
+            return;
+        }
+        let bytes = std::mem::take(&mut effects.bytes);
         effects.clear();
         self.effects = effects;
+        for HandedOn { ticket, to, deadline_us, command } in handed_on {
+            match Command::decode(&mut Reader::new(&bytes[command])) {
+                Ok(command) => {
+                    let asked = Asked { ticket, follows: true, seen: Version::MAX, deadline_us, hops: 0 };
+                    self.forward(group, to, asked, Request::Command(command));
+                }
+                Err(Malformed(why)) => {
+                    debug_assert!(false, "a replica hands on what it was given: {why}");
+                    let error = "NOLEADER the leader has changed; nothing was done, try again";
+                    self.complete_with_error(ticket, group, Outcome::Refused, error);
+                }
+            }
+        }
+    }
+
+    /// Sends a replica's message to another one.
+    #[inline]
+    pub(crate) fn send(&mut self, group: usize, to: NodeId, message: &[u8]) {
+        let peer = &mut self.peers[to as usize - 1];
+        if peer.up {
+            let envelope = Envelope::Group { group: self.groups[group].id, message };
+            frame::append(&mut peer.output, |out| envelope.encode(out));
+        }
     }
 
     #[inline]

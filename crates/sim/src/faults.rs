@@ -270,8 +270,14 @@ impl Class {
 }
 
 /// How often each class happened.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Counts([u64; Class::ALL.len()]);
+
+impl Default for Counts {
+    fn default() -> Self {
+        Counts([0; Class::ALL.len()])
+    }
+}
 
 impl Counts {
     /// How often this happened.

@@ -6,6 +6,7 @@ use kv::{Command, Deadline, Expiry};
 use proptest::prelude::*;
 use protocol::NodeId;
 use protocol::leader_follower::{Message, Position};
+use storage::MemoryDisk;
 
 // An envelope begins with its kind.
 const GROUP: u8 = 1;
@@ -27,7 +28,7 @@ fn survives(cluster: &mut Cluster, from: NodeId, to: NodeId, payload: &[u8]) {
     let node = cluster.node(to);
     node.begin_turn(now);
     let _ = node.peer_frame(from, payload);
-    node.end_turn();
+    node.end_turn(&mut MemoryDisk::new());
     for peer in (1..=3).filter(|peer| *peer != to) {
         node.peer_output(peer).clear();
     }
@@ -35,7 +36,7 @@ fn survives(cluster: &mut Cluster, from: NodeId, to: NodeId, payload: &[u8]) {
 
 fn group_message(group: u16, message: &Message<'_>) -> Vec<u8> {
     let mut payload = vec![GROUP];
-    payload.put_u16(group);
+    payload.put_u16(group + 1); // Ids count from 1.
     message.encode(&mut payload);
     payload
 }
@@ -44,10 +45,11 @@ fn group_message(group: u16, message: &Message<'_>) -> Vec<u8> {
 fn forwarded(id: u64, group: u16, remaining_ms: u32, command: &Command<'_>) -> Vec<u8> {
     let mut payload = vec![REQUESTS];
     payload.put_u64(id);
-    payload.put_u16(group);
+    payload.put_u16(group + 1); // Ids count from 1.
     payload.put_bool(false);
     payload.put_u64(0);
     payload.put_u32(remaining_ms);
+    payload.put_u8(1);
     payload.put_bool(true);
     command.encode(&mut payload);
     payload

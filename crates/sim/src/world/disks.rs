@@ -15,13 +15,16 @@ impl World {
     /// Begins what a node leaves to be done beside it.
     pub(super) fn begin_work(&mut self, place: Place, node: &mut Node) {
         let now = self.now;
-        for work in node.take_work() {
+        let mut begun = std::mem::take(&mut self.begun);
+        node.take_work(&mut begun);
+        for work in begun.drain(..) {
             let host = self.host(place);
             let (lane, life) = (host.disk.begin(work, now), host.life);
             if let (lane, Some(at)) = lane {
                 self.queue.push(at, Event::DiskStep { node: place, lane, life });
             }
         }
+        self.begun = begun;
     }
 
     pub(super) fn disk_step(&mut self, place: Place, lane: u8, life: u32) {

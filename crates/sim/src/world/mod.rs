@@ -58,6 +58,7 @@ pub(crate) struct World {
     arrivals: Vec<Arrival>,
     ready: Vec<ClientId>,
     arguments: ArgumentsBuffer,
+    begun: Vec<storage::Work>,
     log: Vec<node::Line>,
     addresses: Vec<NodeAddress>,
 }
@@ -105,6 +106,7 @@ impl World {
             arrivals: Vec::new(),
             ready: Vec::new(),
             arguments: ArgumentsBuffer::new(),
+            begun: Vec::new(),
             log: Vec::new(),
             addresses: (1..=u16::from(scenario.nodes)).map(address).collect(),
             random: random.clone(),

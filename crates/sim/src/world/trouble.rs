@@ -282,6 +282,11 @@ impl World {
         let now = self.now;
         let seed = self.random.draw();
         let Scenario { planted, command_timeout_ms, sweep_ms, .. } = self.scenario;
+        let storage = node::StorageSettings {
+            segment_bytes: self.scenario.segment_bytes,
+            checkpoint_bytes: self.scenario.checkpoint_bytes,
+            planted: self.scenario.planted_in_storage,
+        };
         let nodes = self.addresses.clone();
         let keyspaces = self.scenario.spaces.iter().map(|space| space.keyspace.clone()).collect();
         let host = self.host(place);
@@ -304,6 +309,8 @@ impl World {
             sweep_ms,
             password: None,
             epoch: host.epoch,
+            identity: seed,
+            storage,
             seed,
             process: Default::default(),
             planted,

@@ -39,7 +39,7 @@ impl World {
             node.raise_epoch(host.epoch);
         }
         node.end_turn(&mut host.disk.files);
-        let stopped = node.stopped();
+        let stopped = node.stopped().map(str::to_owned);
         let doom = is_doomed(host, &mut node, self.scenario.nodes).then(|| host.doom.take()).flatten();
         let busy_us = 5 + host.random.below(20) + host.slow_us;
         let leaves_at = self.now + host.stall_us.take().unwrap_or(busy_us);
