@@ -13,7 +13,7 @@
 //! What is safe is held once. Of a sector that was written since, the disk keeps what it was and what it became, so
 //! that a write, a sync and a power loss cost no more than what is not safe.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::disk::{Cause, Disk, DiskError, Verb};
 use crate::format::SECTOR_BYTES;
@@ -376,8 +376,8 @@ impl SimulatedDisk {
 
     /// Drops files that have no name and cannot get one back.
     fn forget_unnamed(&mut self) {
-        let names = &self.names;
-        self.files.retain(|number, _| names.values().any(|named| named == number));
+        let named: BTreeSet<u64> = self.names.values().copied().collect();
+        self.files.retain(|number, _| named.contains(number));
     }
 }
 
