@@ -56,9 +56,9 @@ pub(crate) struct Asked {
     pub(crate) hops: u8,
 }
 
-/// A request may be passed on by so many nodes, so that it never goes round in circles: by the one that its client is
-/// connected to, and by one that does not lead any more.
-const HOPS_MAX: u8 = 2;
+/// A request may be passed on so often, so that it never goes round in circles: by the node that its client is connected
+/// to, by one that does not lead any more, and by one that has not heard of that yet.
+const HOPS_MAX: u8 = 3;
 
 /// A client's request that was passed on to another node.
 #[derive(Debug)]
@@ -221,7 +221,7 @@ impl Node {
         let keyspace = &self.groups[group].keyspace;
         let (name, has_leader) = (keyspace.name(), keyspace.has_leader());
         let passes_on = match Origin::of(asked.ticket) {
-            Origin::Peer(from, _) => asked.hops < HOPS_MAX && from != to && has_leader,
+            Origin::Peer(..) => asked.hops < HOPS_MAX && has_leader,
             _ => true,
         };
         let error = if !passes_on {
