@@ -32,6 +32,8 @@ pub(crate) struct Group {
     pub(crate) tail: Tail,
     /// Who leads it, as this node was last told by others. 0: nobody has said.
     pub(crate) leader_told: NodeId,
+    /// Who refused last what was passed on to it: the next one is asked behind it. 0: nobody has.
+    pub(crate) refused_by: NodeId,
     pub(crate) next_tick_us: u64,
 }
 

@@ -137,6 +137,7 @@ fn groups(configuration: &Configuration) -> Result<Vec<Group>, String> {
             members,
             replica,
             leader_told: 0,
+            refused_by: 0,
             next_tick_us: 0,
         })
     };

@@ -103,7 +103,11 @@ impl Draw<'_> {
 
     fn slow_disk(&mut self) -> DiskFault {
         let node = self.node();
-        DiskFault::Slow { node, times: self.random.scaled(5, 500), us: self.random.scaled(50 * MS, 5 * SECOND) }
+        DiskFault::Slow {
+            node,
+            times: self.random.scaled(5, 500),
+            us: self.random.scaled(50 * MS, 5 * SECOND),
+        }
     }
 
     fn stuck_disk(&mut self) -> DiskFault {
@@ -160,12 +164,21 @@ impl fmt::Display for DiskFault {
                     Survivors::Everything => "all",
                     Survivors::Random => "some",
                 };
-                let again = again.map_or(String::new(), |at| format!(", and again at operation {at} of their start"));
+                let again =
+                    again.map_or(String::new(), |at| format!(", and again at operation {at} of their start"));
                 let (ids, ms) = (ids(*nodes), ms(down_us));
-                write!(formatter, "nodes {ids} lose their power{how} for {ms} ms, {what} that is not synced survives{again}")
+                write!(
+                    formatter,
+                    "nodes {ids} lose their power{how} for {ms} ms, {what} that is not synced survives{again}"
+                )
             }
             DiskFault::Slow { node, times, us } => {
-                write!(formatter, "the disk of node {} takes {times} times as long, for {} ms", node + 1, ms(us))
+                write!(
+                    formatter,
+                    "the disk of node {} takes {times} times as long, for {} ms",
+                    node + 1,
+                    ms(us)
+                )
             }
             DiskFault::Stuck { node, us } => {
                 write!(formatter, "the disk of node {} is stuck for {} ms", node + 1, ms(us))
@@ -174,13 +187,20 @@ impl fmt::Display for DiskFault {
                 write!(formatter, "the disk of node {} will fail to {verb} something", node + 1)
             }
             DiskFault::Full { node, room, us } => {
-                write!(formatter, "the disk of node {} has room for {room} bytes, for {} ms", node + 1, ms(us))
+                write!(
+                    formatter,
+                    "the disk of node {} has room for {room} bytes, for {} ms",
+                    node + 1,
+                    ms(us)
+                )
             }
             DiskFault::Rot { node, zeroes, .. } => {
                 let what = if *zeroes { "a sector" } else { "a bit" };
                 write!(formatter, "node {} dies, and {what} on its disk changes", node + 1)
             }
-            DiskFault::Wiped { node, .. } => write!(formatter, "node {} dies, and its disk is empty", node + 1),
+            DiskFault::Wiped { node, .. } => {
+                write!(formatter, "node {} dies, and its disk is empty", node + 1)
+            }
             DiskFault::RolledBack { node, after_us, .. } => {
                 let (node, ms) = (node + 1, ms(after_us));
                 write!(formatter, "node {node} dies, and its disk is what it was {ms} ms before")

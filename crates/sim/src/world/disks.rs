@@ -159,7 +159,10 @@ impl World {
 
     /// Whether every keyspace can go on for ever without this node. If not, that is counted.
     fn may_lose_disk(&mut self, place: Place) -> bool {
-        let lost = |other: &&Place| **other == place || self.hosts[usize::from(**other)].is_lost;
+        let lost = |other: &&Place| {
+            let host = &self.hosts[usize::from(**other)];
+            host.place == place || host.is_lost || host.rotten.is_some()
+        };
         let is_spared = self.scenario.spaces.iter().all(|space| {
             space.leader != Some(place) && space.members.iter().filter(lost).count() <= space.spares()
         });
