@@ -17,6 +17,8 @@ pub(crate) struct Group {
     pub(crate) leader: NodeId,
     /// Who leads, as this node was last told by others. 0: nobody has said.
     pub(crate) leader_told: NodeId,
+    /// Who refused last what was passed on to it: the next one is asked behind it. 0: nobody has.
+    pub(crate) refused_by: NodeId,
     /// This node's replica, if it has one.
     pub(crate) replica: Option<Replica>,
     /// What that has in the log.

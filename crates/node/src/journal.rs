@@ -98,6 +98,8 @@ pub(crate) struct Journal {
     log: Log,
     work: Vec<Work>,
     checkpoint: Option<Checkpoint>,
+    /// A checkpoint is written, and does not count yet: another one now would be of no more use.
+    is_settling: bool,
     /// A checkpoint is due when a start would have to read so many bytes.
     checkpoint_bytes: u64,
     /// The disk is full, as was told then.
@@ -115,6 +117,7 @@ impl Journal {
             log,
             work: Vec::new(),
             checkpoint: None,
+            is_settling: false,
             checkpoint_bytes,
             full_since_us: None,
             retry_at_us: 0,
@@ -215,7 +218,11 @@ impl Journal {
         now: Now,
         lines: &mut Vec<Line>,
     ) {
-        match self.log.finished(work, result) {
+        let outcome = self.log.finished(work, result);
+        if let Ok(Outcome::SnapshotTaken(..) | Outcome::SnapshotRefused(..)) = outcome {
+            self.is_settling = false;
+        }
+        match outcome {
             Ok(Outcome::Durable | Outcome::SegmentReady | Outcome::Tidied | Outcome::SnapshotTaken(..)) => {}
             // The present segment can still be filled; writing tells when it is.
             Ok(Outcome::SegmentRefused(error) | Outcome::Postponed(error)) => {
@@ -253,6 +260,7 @@ impl Journal {
     /// checkpointed is of `state_bytes`: to write it more often than as much log would cost more than it saves.
     pub(crate) fn checkpoint_due(&self, state_bytes: impl FnOnce() -> u64) -> Option<u16> {
         let is_due = self.checkpoint.is_none()
+            && !self.is_settling
             && self.stopped.is_none()
             && !self.is_full()
             && self.log.held_bytes() > self.checkpoint_bytes
@@ -302,7 +310,7 @@ impl Journal {
             }
         };
         match result {
-            Ok(()) => {}
+            Ok(()) => self.is_settling = true,
             // No room now: it will be due again.
             Err(StorageError::Disk(_)) => replica.abandon_checkpoint(),
             Err(error) => self.stop(&error),

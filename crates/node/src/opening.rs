@@ -146,6 +146,7 @@ fn groups(configuration: &Configuration) -> Result<Groups, String> {
             members,
             replica,
             leader_told: 0,
+            refused_by: 0,
             next_tick_us: 0,
         };
         groups.insert(index as u16 + 1, group);

@@ -4,6 +4,7 @@ use crate::envelope::{Envelope, ForwardedOutcome, ForwardedRequest, NO_DEADLINE_
 use crate::node::{Node, request_bytes_max};
 use crate::routing::{Asked, Origin};
 use crate::slab::Handle;
+use kv::Reply;
 use kv::codec::{Malformed, Reader};
 use protocol::{Input, NodeId, Now, Result as Outcome, Ticket};
 use wire::frame;
@@ -90,7 +91,18 @@ impl Node {
                             let error = format!("NOLEADER node {to} leads now; nothing was done, try again");
                             self.complete_with_error(entry.ticket, entry.group, Outcome::Refused, &error);
                         }
-                        result => self.complete(entry.ticket, entry.group, result, outcome.reply),
+                        result => {
+                            if let Reply::Error(error) = Reply::first(outcome.reply)
+                                && error.starts_with(b"NOLEADER")
+                                && let Some(group) = self.groups.get_mut(entry.group)
+                            {
+                                group.refused_by = entry.to;
+                                if group.leader_told == entry.to {
+                                    group.leader_told = 0;
+                                }
+                            }
+                            self.complete(entry.ticket, entry.group, result, outcome.reply);
+                        }
                     }
                 }
             }

@@ -199,7 +199,7 @@ impl Node {
 
     /// Who is asked for a group that has no replica here: its leader; where none is known, a replica whose link is up, the next one in a ring, so that different nodes ask different ones.
     pub(crate) fn coordinator_of(&self, group: u16) -> NodeId {
-        let Group { keyspace, members, leader, leader_told, .. } = &self.groups[group];
+        let Group { keyspace, members, leader, leader_told, refused_by, .. } = &self.groups[group];
         if keyspace.protocol() == Ok(Protocol::LeaderFollower) {
             return *leader;
         }
@@ -207,8 +207,9 @@ impl Node {
         if self.peer_is_up(told) && !self.peers[told as usize - 1].is_silent(self.now) {
             return told;
         }
-        let own = self.configuration.node;
-        let ring = members.iter().filter(|member| **member > own).chain(members).copied();
+        // One that has lost its disk never knows who leads: whoever refuses is not asked again before the others.
+        let behind = if *refused_by == 0 { self.configuration.node } else { *refused_by };
+        let ring = members.iter().filter(|member| **member > behind).chain(members).copied();
         let mut reached = ring.filter(|member| self.peer_is_up(*member)).peekable();
         let first = reached.peek().copied();
         // A machine that lost its power leaves its link up for a while.
