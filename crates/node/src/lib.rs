@@ -11,6 +11,7 @@
 mod clients;
 pub mod command;
 mod configuration;
+pub mod control;
 mod envelope;
 mod gather;
 mod info;
@@ -26,6 +27,7 @@ mod requests;
 mod routing;
 mod session;
 mod slab;
+pub mod slots;
 mod status;
 mod usage;
 
