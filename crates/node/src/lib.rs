@@ -11,6 +11,7 @@
 mod clients;
 pub mod command;
 mod configuration;
+pub mod control;
 mod envelope;
 mod gather;
 mod groups;
@@ -29,7 +30,7 @@ mod requests;
 mod routing;
 mod session;
 mod slab;
-mod slots;
+pub mod slots;
 mod status;
 mod usage;
 

@@ -5,11 +5,11 @@
 //! same with the same table).
 
 /// How many there are.
-pub(crate) const SLOTS: u16 = 16384;
+pub const SLOTS: u16 = 16384;
 
 /// The slot of a key.
 #[inline]
-pub(crate) fn slot_of(key: &[u8]) -> u16 {
+pub fn slot_of(key: &[u8]) -> u16 {
     crc16(hash_tag(key)) % SLOTS
 }
 
