@@ -1,7 +1,6 @@
 //! What a node is told at its start.
 
 use crate::keyspace::Keyspace;
-use kv::codec::Writer;
 use protocol::NodeId;
 use protocol::planted::Planted;
 use serde::{Deserialize, Serialize};
@@ -81,10 +80,10 @@ pub struct Configuration {
     pub sweep_ms: u64,
     /// What clients must say before anything else.
     pub password: Option<String>,
-    /// The epoch in which this node leads what it leads: higher than at any earlier start.
-    pub epoch: u64,
     /// Drawn at the start: whose log it is, if there is none yet. A log that is there has its own.
     pub identity: u64,
+    /// How often the log was opened, this time included. It says so itself: this is overwritten.
+    pub life: u64,
     /// How the log is kept.
     pub storage: StorageSettings,
     /// Drawn at the start; seeds the tables' hashes and the node's own random numbers.
@@ -93,25 +92,4 @@ pub struct Configuration {
     pub process: ProcessFacts,
     /// A fault to be found, in tests.
     pub planted: Planted,
-}
-
-impl Configuration {
-    /// A name for the cluster together with its nodes and keyspaces, at most 64 bytes. Nodes that are
-    /// configured differently have different ones, and so refuse each other: they would not agree on which
-    /// group is which.
-    pub fn fingerprint(&self) -> String {
-        let mut bytes = Vec::new();
-        bytes.put_u64(self.nodes.len() as u64);
-        let mut keyspaces: Vec<&Keyspace> = self.keyspaces.iter().collect();
-        keyspaces.sort_by(|a, b| a.prefix.cmp(&b.prefix));
-        for keyspace in keyspaces {
-            bytes.put_bytes(format!("{keyspace:?}").as_bytes());
-        }
-        // FNV-1a: this guards against mistakes, not against attackers, who lack the cluster's secret.
-        let digest = bytes.iter().fold(0xcbf2_9ce4_8422_2325_u64, |digest, byte| {
-            (digest ^ *byte as u64).wrapping_mul(0x0000_0100_0000_01b3)
-        });
-        let name: String = self.cluster.chars().take(40).filter(char::is_ascii).collect();
-        format!("{name}/{digest:016x}")
-    }
 }

@@ -3,7 +3,7 @@
 use crate::journal::Tail;
 use crate::keyspace::Keyspace;
 use crate::replica::Replica;
-use protocol::NodeId;
+use protocol::{Configuration, NodeId};
 use std::ops::{Index, IndexMut};
 
 /// One shard's replicas.
@@ -21,7 +21,9 @@ pub(crate) struct Group {
     pub(crate) refused_by: NodeId,
     /// This node's replica, if it has one.
     pub(crate) replica: Option<Replica>,
-    /// What that has in the log.
+    /// What that was told last.
+    pub(crate) told: Option<Configuration>,
+    /// What it has in the log.
     pub(crate) tail: Tail,
     pub(crate) next_tick_us: u64,
 }
@@ -42,19 +44,41 @@ pub(crate) struct Groups {
     by_id: Vec<Option<Group>>,
     /// Those that there are, in ascending order.
     ids: Vec<u16>,
+    /// Those, and the ones that are to go.
+    all: Vec<u16>,
+    /// Groups of keyspaces that were dropped, and when they are let go.
+    dismissed: Vec<(u16, u64)>,
 }
 
 impl Groups {
-    /// Puts a group in its place.
-    pub(crate) fn insert(&mut self, id: u16, group: Group) {
+    /// The group with this number, made if it is not there.
+    pub(crate) fn entry(&mut self, id: u16, make: impl FnOnce() -> Group) -> &mut Group {
         let place = usize::from(id);
         if self.by_id.len() <= place {
             self.by_id.resize_with(place + 1, || None);
         }
-        self.by_id[place] = Some(group);
+        if let Err(at) = self.all.binary_search(&id) {
+            self.all.insert(at, id);
+        }
         if let Err(at) = self.ids.binary_search(&id) {
             self.ids.insert(at, id);
         }
+        self.by_id[place].get_or_insert_with(make)
+    }
+
+    /// A group is not there any more for whoever asks from now on, and is let go at that time.
+    pub(crate) fn dismiss(&mut self, id: u16, at_us: u64) {
+        self.ids.retain(|other| *other != id);
+        self.dismissed.push((id, at_us));
+    }
+
+    /// Lets go of a group whose time has come.
+    pub(crate) fn take_dismissed(&mut self, now_us: u64) -> Option<u16> {
+        let at = self.dismissed.iter().position(|(_, at_us)| *at_us <= now_us)?;
+        let (id, _) = self.dismissed.remove(at);
+        self.all.retain(|other| *other != id);
+        self.by_id[usize::from(id)] = None;
+        Some(id)
     }
 
     /// Their numbers, in ascending order.
@@ -63,10 +87,10 @@ impl Groups {
         &self.ids
     }
 
-    /// The number at a place of [`Groups::ids`]: for loops that change groups.
+    /// The number at a place among all, those that are to go included: for loops that change groups.
     #[inline]
     pub(crate) fn id_at(&self, place: usize) -> Option<u16> {
-        self.ids.get(place).copied()
+        self.all.get(place).copied()
     }
 
     /// The first number that is at least `id`.

@@ -8,9 +8,8 @@
 //! Checkpoints bound the log: when it has grown enough, the group that needs its oldest part writes its state as a
 //! snapshot, a chunk per turn, and the log before it is let go.
 
-use crate::keyspace::Durability;
+use crate::keyspace::{Durability, Keyspace};
 use crate::log::{Level, Line};
-use crate::replica::Replica;
 use protocol::{NodeId, Now, Progress};
 use std::collections::VecDeque;
 use storage::{Disk, Log, Outcome, Position, SnapshotWriter, StorageError, Work};
@@ -24,8 +23,14 @@ const CHUNK_BYTES: usize = 256 << 10;
 /// When nothing was written for so long, the log notes how far it is durable.
 const QUIET_MS: u64 = 1000;
 
-/// The kind of all entries: records of replicas.
-const RECORD: u16 = 0;
+/// The kinds of entries.
+pub(crate) mod kind {
+    /// A record of a replica.
+    pub(crate) const RECORD: u16 = 0;
+    /// The keyspace of a group whose replica begins here. It comes before its first record, and a snapshot begins with it,
+    /// so that a log can be read without knowing anything.
+    pub(crate) const KEYSPACE: u16 = 1;
+}
 
 /// A message that waits for a record.
 #[derive(Debug)]
@@ -69,6 +74,11 @@ impl Tail {
         let durable = self.durable;
         let place = self.held.iter().position(|held| held.after_record <= durable)?;
         self.held.remove(place).map(|held| (held.to, held.bytes))
+    }
+
+    /// Its keyspace promises something else from now on.
+    pub(crate) fn set_durability(&mut self, durability: Durability) {
+        self.durability = durability;
     }
 
     /// The link to a node broke: what waited for it would have been lost with it.
@@ -140,8 +150,19 @@ impl Journal {
     /// Takes a record of a group into this turn's write.
     #[inline]
     pub(crate) fn append(&mut self, group: u16, tail: &mut Tail, record: &[u8]) {
-        let position = self.log.append(group, RECORD, record);
         tail.recorded += 1;
+        self.append_as(kind::RECORD, group, tail, record);
+    }
+
+    /// Writes down which keyspace a new replica is of.
+    pub(crate) fn describe(&mut self, group: u16, tail: &mut Tail, keyspace: &Keyspace) {
+        if tail.durability != Durability::None {
+            self.append_as(kind::KEYSPACE, group, tail, &keyspace.encode());
+        }
+    }
+
+    fn append_as(&mut self, kind: u16, group: u16, tail: &mut Tail, bytes: &[u8]) {
+        let position = self.log.append(group, kind, bytes);
         self.wants_sync |= tail.durability == Durability::Fsync;
         match tail.undurable.back_mut() {
             // Nothing between the two was written: they become durable together.
@@ -273,9 +294,18 @@ impl Journal {
         self.checkpoint.as_ref().map(|checkpoint| checkpoint.group)
     }
 
-    /// A replica has begun its checkpoint, right behind a flush.
-    pub(crate) fn begin_checkpoint<D: Disk>(&mut self, disk: &mut D, group: u16) -> bool {
-        match self.log.begin_snapshot(disk, group, self.log.end()) {
+    /// A replica has begun its checkpoint, right behind a flush. Its first chunk is `description`.
+    pub(crate) fn begin_checkpoint<D: Disk>(&mut self, disk: &mut D, group: u16, description: &[u8]) -> bool {
+        let begun = self.log.begin_snapshot(disk, group, self.log.end());
+        let begun =
+            begun.and_then(|mut writer| match self.log.append_snapshot(disk, &mut writer, description) {
+                Ok(()) => Ok(writer),
+                Err(error) => {
+                    self.log.abandon_snapshot(writer);
+                    Err(error)
+                }
+            });
+        match begun {
             Ok(writer) => {
                 self.checkpoint = Some(Checkpoint { group, writer });
                 true
@@ -288,20 +318,25 @@ impl Journal {
         }
     }
 
-    /// Writes the next chunk of the checkpoint under way.
-    pub(crate) fn advance_checkpoint<D: Disk>(&mut self, disk: &mut D, replica: Option<&mut Replica>) {
-        let Some(Checkpoint { group, mut writer }) = self.checkpoint.take() else { return };
-        let Some(replica) = replica else { return self.log.abandon_snapshot(writer) };
+    /// Writes the next chunk of the checkpoint under way: a record of about so many bytes that `next` makes. False when
+    /// whoever makes them is to give up.
+    pub(crate) fn advance_checkpoint<D: Disk>(
+        &mut self,
+        disk: &mut D,
+        next: impl FnOnce(usize, &mut Vec<u8>) -> Progress,
+    ) -> bool {
+        let Some(Checkpoint { group, mut writer }) = self.checkpoint.take() else { return false };
         let mut record = Vec::new();
-        let progress = replica.checkpoint_record(CHUNK_BYTES, &mut record);
+        let progress = next(CHUNK_BYTES, &mut record);
         if progress == Progress::Abandoned {
-            return self.log.abandon_snapshot(writer);
+            self.log.abandon_snapshot(writer);
+            return false;
         }
         let written = self.log.append_snapshot(disk, &mut writer, &record);
         let result = match (written, progress) {
             (Ok(()), Progress::More) => {
                 self.checkpoint = Some(Checkpoint { group, writer });
-                return;
+                return true;
             }
             (Ok(()), _) => self.log.commit_snapshot(disk, writer),
             (Err(error), _) => {
@@ -312,9 +347,20 @@ impl Journal {
         match result {
             Ok(()) => self.is_settling = true,
             // No room now: it will be due again.
-            Err(StorageError::Disk(_)) => replica.abandon_checkpoint(),
+            Err(StorageError::Disk(_)) => return false,
             Err(error) => self.stop(&error),
         }
+        true
+    }
+
+    /// A group is gone, with all that is recorded of it.
+    pub(crate) fn forget(&mut self, group: u16) {
+        if self.checkpointing() == Some(group)
+            && let Some(Checkpoint { writer, .. }) = self.checkpoint.take()
+        {
+            self.log.abandon_snapshot(writer);
+        }
+        self.log.forget(group);
     }
 
     fn stop(&mut self, error: &StorageError) {

@@ -1,5 +1,6 @@
 //! A keyspace: all keys with a prefix, and what is promised for them.
 
+use crate::control::SHARDS_MAX;
 use crate::slots::{SLOTS, slot_of};
 use protocol::NodeId;
 use protocol::blocking::Retry;
@@ -65,7 +66,7 @@ pub struct Keyspace {
     pub acks: String,
     /// Replicas, the leader among them. 0: one on each node.
     pub replicas: u16,
-    /// Parts that the keys are split into: 1 in this version.
+    /// Parts that the keys are split into, by Redis's hash slots.
     pub shards: u16,
     /// What a write outlives: `none` (memory only), `os` (the death of all processes) or `fsync` (of all machines).
     /// Empty: `fsync` for consensus, else `none`.
@@ -79,7 +80,8 @@ pub struct Keyspace {
     /// consensus: how a leader makes sure that it still leads before it answers a read: `log` (by what it committed a
     /// moment ago) or `off` (it asks a majority each time).
     pub lease: String,
-    /// The node that leads, where one is configured to. Replicas stand on it and the nodes behind it.
+    /// The node that leads first, or that would be a good leader: the next shards have the nodes after it. Replicas stand
+    /// on it and the nodes behind it. 0: whichever leads the fewest.
     pub leader: NodeId,
     /// Bytes of history kept for followers that come back.
     pub backlog_bytes: usize,
@@ -164,8 +166,8 @@ impl Keyspace {
         if self.storage != "memory" {
             return refuse(format!("storage = \"{}\" is not built yet; use \"memory\"", self.storage));
         }
-        if self.shards != 1 {
-            return refuse(format!("shards = {} is not built yet; use 1", self.shards));
+        if self.shards == 0 || self.shards > SHARDS_MAX {
+            return refuse(format!("shards = {} is not between 1 and {SHARDS_MAX}", self.shards));
         }
         if !matches!(self.reads.as_str(), "linearizable" | "any") {
             return refuse(format!("unknown reads \"{}\"; use \"linearizable\" or \"any\"", self.reads));
@@ -175,9 +177,6 @@ impl Keyspace {
                 "replicas = {} needs more than the {nodes} nodes there are",
                 self.replicas
             ));
-        }
-        if self.leader == 0 || self.leader as usize > nodes {
-            return refuse(format!("leader = {} is not one of the nodes 1 to {nodes}", self.leader));
         }
         let name = &self.replication;
         if protocol != Protocol::LeaderFollower && self.acks != "majority" {
@@ -192,12 +191,12 @@ impl Keyspace {
                     "reads = \"any\" is for consensus and leader-follower; {name} has no stale reads"
                 ));
             }
-            if self.members(nodes).len() > MEMBERS_MAX {
+            if self.replicas_on(nodes) > MEMBERS_MAX {
                 return refuse(format!("{name} can have {MEMBERS_MAX} replicas at most: set replicas"));
             }
         }
         if let (Protocol::LeaderFollower, Acks::Count(count)) = (protocol, self.acks()?) {
-            let followers = self.members(nodes).len() - 1;
+            let followers = self.replicas_on(nodes).saturating_sub(1);
             if count as usize > followers {
                 return refuse(format!("acks = {count} can never be: there are {followers} followers"));
             }
@@ -209,6 +208,33 @@ impl Keyspace {
             return refuse(format!("lease = \"off\" is for consensus; {name} has no lease of that kind"));
         }
         Ok(())
+    }
+
+    /// The keyspace with nothing left to a protocol's default.
+    ///
+    /// # Errors
+    /// As [`Keyspace::check`].
+    pub(crate) fn resolved(mut self, nodes: usize) -> Result<Keyspace, String> {
+        self.check(nodes)?;
+        self.durability = match self.durability()? {
+            Durability::None => "none".into(),
+            Durability::Os => "os".into(),
+            Durability::Fsync => "fsync".into(),
+        };
+        Ok(self)
+    }
+
+    /// As it is kept in the log.
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        serde_json::to_vec(self).expect("a keyspace is made of strings and numbers")
+    }
+
+    /// Reads what was kept.
+    ///
+    /// # Errors
+    /// A sentence when the bytes are no keyspace.
+    pub(crate) fn decode(bytes: &[u8]) -> Result<Keyspace, String> {
+        serde_json::from_slice(bytes).map_err(|error| error.to_string())
     }
 
     /// How its replicas agree.
@@ -327,13 +353,9 @@ impl Keyspace {
         }
     }
 
-    /// The nodes that hold a replica, in ascending order: the leader, and those after it in a ring.
-    pub fn members(&self, nodes: usize) -> Vec<NodeId> {
-        let replicas = if self.replicas == 0 { nodes } else { self.replicas as usize };
-        let place = |step: usize| ((self.leader as usize - 1 + step) % nodes + 1) as NodeId;
-        let mut members: Vec<NodeId> = (0..replicas.min(nodes)).map(place).collect();
-        members.sort_unstable();
-        members
+    /// How many replicas it has on so many nodes.
+    pub(crate) fn replicas_on(&self, nodes: usize) -> usize {
+        if self.replicas == 0 { nodes } else { usize::from(self.replicas).min(nodes) }
     }
 }
 
@@ -375,33 +397,6 @@ fn shard_of(slot: u16, shards: usize) -> usize {
     ((usize::from(slot) + 1) * shards - 1) / usize::from(SLOTS)
 }
 
-/// Puts keyspaces in the order of their groups, the same on every node, adds the default one if it is not there, and
-/// says what is left to a protocol's default.
-///
-/// # Errors
-/// A sentence when two have the same prefix, there are too many, or one cannot be kept.
-pub(crate) fn arrange(mut keyspaces: Vec<Keyspace>, nodes: usize) -> Result<Vec<Keyspace>, String> {
-    if !keyspaces.iter().any(|keyspace| keyspace.prefix.is_empty()) {
-        keyspaces.push(Keyspace::default());
-    }
-    keyspaces.sort_by(|a, b| a.prefix.cmp(&b.prefix));
-    if let Some(pair) = keyspaces.windows(2).find(|pair| pair[0].prefix == pair[1].prefix) {
-        return Err(format!("keyspace '{}' is configured twice", pair[0].name()));
-    }
-    if keyspaces.len() > KEYSPACES_MAX {
-        return Err(format!("{} keyspaces are configured; at most {KEYSPACES_MAX} can be", keyspaces.len()));
-    }
-    for keyspace in &mut keyspaces {
-        keyspace.check(nodes)?;
-        keyspace.durability = match keyspace.durability()? {
-            Durability::None => "none".into(),
-            Durability::Os => "os".into(),
-            Durability::Fsync => "fsync".into(),
-        };
-    }
-    Ok(keyspaces)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -436,7 +431,6 @@ mod tests {
             ("prefix=s: replication=abd durability=fsync", "durability = \"fsync\" is not built yet for abd"),
             ("prefix=s: replication=leader-follower acks=3", "acks = 3 can never be: there are 2 followers"),
             ("prefix=s: replication=leader-follower acks=some", "unknown acks \"some\""),
-            ("prefix=s: leader=4", "leader = 4 is not one of the nodes 1 to 3"),
             ("prefix=s: replicas=5", "replicas = 5 needs more than the 3 nodes"),
             ("prefix=s: reads=dirty", "unknown reads \"dirty\""),
             ("acks=all", "it has no prefix"),
@@ -454,7 +448,7 @@ mod tests {
     fn the_longest_prefix_wins_and_everything_has_a_keyspace() {
         let spaces =
             ["user:", "user:admin:"].map(|prefix| Keyspace { prefix: prefix.into(), ..Keyspace::default() });
-        let spaces = arrange(spaces.to_vec(), 3).unwrap();
+        let spaces = [vec![Keyspace::default()], spaces.to_vec()].concat();
         let places = spaces.iter().zip(1..).map(|(space, id)| (space.prefix.clone().into_bytes(), vec![id]));
         let router = Router::new(places);
         let name = |key: &str| spaces[usize::from(router.group_of(key.as_bytes())) - 1].name();
@@ -476,12 +470,5 @@ mod tests {
         // Slots 12182 and 5061.
         assert_eq!((router.group_of(b"foo"), router.group_of(b"bar")), (6, 5));
         assert_eq!(router.group_of(b"{foo}bar"), 6);
-    }
-
-    #[test]
-    fn replicas_stand_on_the_leader_and_the_nodes_after_it() {
-        let keyspace = Keyspace { replicas: 3, leader: 4, ..Keyspace::default() };
-        assert_eq!(keyspace.members(5), [1, 4, 5]);
-        assert_eq!(Keyspace::default().members(3), [1, 2, 3]);
     }
 }

@@ -20,6 +20,7 @@ mod inspect;
 mod journal;
 mod keyspace;
 mod log;
+mod mapping;
 mod node;
 mod opening;
 mod parameters;

@@ -2,11 +2,13 @@
 
 use crate::command::statistics::CommandStatistics;
 use crate::configuration::Configuration;
+use crate::control::{self, CONTROL_GROUP, ClusterMap, Control};
 use crate::gather::Gather;
 use crate::groups::{Group, Groups};
-use crate::journal::Journal;
-use crate::keyspace::{Keyspace, Protocol, Router};
+use crate::journal::{Journal, Tail};
+use crate::keyspace::Router;
 use crate::log::Line;
+use crate::mapping::{MAP_GROUP, Wanted};
 use crate::parameters::Parameters;
 use crate::peers::Peer;
 use crate::replica::Replica;
@@ -15,7 +17,8 @@ use crate::session::{ClientId, ClientKind, Output, Session};
 use crate::slab::Slab;
 use crate::usage::{Rate, Usage};
 use kv::ReplyBuffer;
-use protocol::{Effects, Input, NodeId, Now, Result as Outcome, Trace};
+use protocol::{Effects, Input, NodeId, Now, Progress, Result as Outcome, Trace};
+use std::rc::Rc;
 use std::time::Duration;
 use storage::{Disk, DiskError, Work};
 use wire::resp::request::{Limits, ProtocolError};
@@ -43,6 +46,21 @@ pub struct Node {
     pub(crate) started: Now,
     pub(crate) groups: Groups,
     pub(crate) journal: Journal,
+    pub(crate) control: Control,
+    pub(crate) control_effects: control::Effects,
+    pub(crate) control_tail: Tail,
+    /// The control component has been given something in this turn.
+    pub(crate) control_is_due: bool,
+    pub(crate) control_wakeup_us: u64,
+    /// The newest map that was agreed on.
+    pub(crate) map: Rc<ClusterMap>,
+    pub(crate) map_record: Vec<u8>,
+    pub(crate) map_tail: Tail,
+    /// The control group has let this node take part.
+    pub(crate) is_admitted: bool,
+    /// Clients that wait for changes of the map, and how many changes were ever asked for here.
+    pub(crate) wanted: Vec<Wanted>,
+    pub(crate) requests: u64,
     pub(crate) router: Router,
     pub(crate) sessions: Slab<Session>,
     pub(crate) ready: Vec<ClientId>,
@@ -58,35 +76,15 @@ pub struct Node {
     pub(crate) random: u64,
     pub(crate) sleep: Option<Duration>,
     pub(crate) log: Vec<Line>,
-    pub(crate) epoch_wanted: Option<u64>,
 }
 
 impl Node {
-    /// Tells groups who leads them. Until a control group does, the keyspace's configured node leads; what
-    /// epoch a leader of another node is in, this node learns from it.
-    pub(crate) fn configure_groups(&mut self, concerns: impl Fn(&Keyspace) -> bool) {
+    /// Does something for each group.
+    pub(crate) fn for_each_group(&mut self, mut each: impl FnMut(&mut Node, u16)) {
         let mut place = 0;
         while let Some(id) = self.groups.id_at(place) {
             place += 1;
-            let group = &self.groups[id];
-            if !concerns(&group.keyspace) {
-                continue;
-            }
-            let leads = group.leader == self.configuration.node;
-            let is_led = group.keyspace.protocol() == Ok(Protocol::LeaderFollower);
-            let configuration = protocol::Configuration {
-                epoch: if !is_led {
-                    1
-                } else if leads {
-                    self.configuration.epoch
-                } else {
-                    0
-                },
-                leader: group.leader,
-                members: group.members.clone(),
-                in_sync: group.members.clone(),
-            };
-            self.step(id, Input::Configure(&configuration));
+            each(self, id);
         }
     }
 
@@ -115,15 +113,16 @@ impl Node {
     /// Begins a turn: everything until [`Node::end_turn`] happens at `now`.
     pub fn begin_turn(&mut self, now: Now) {
         self.now = now;
-        let mut place = 0;
-        while let Some(id) = self.groups.id_at(place) {
-            place += 1;
-            if self.groups[id].next_tick_us <= now.monotonic_us {
-                self.step(id, Input::Tick);
-                let group = &mut self.groups[id];
+        self.for_each_group(|node, id| {
+            if node.groups[id].next_tick_us <= now.monotonic_us {
+                node.step(id, Input::Tick);
+                let group = &mut node.groups[id];
                 group.next_tick_us =
                     group.replica.as_ref().map_or(u64::MAX, |replica| replica.wakeup_us(now));
             }
+        });
+        if self.control_wakeup_us <= now.monotonic_us {
+            self.control(|control, now, effects| control.tick(now, effects));
         }
         for index in 0..self.peers.len() {
             if self.peers[index].has_due_requests() {
@@ -137,6 +136,7 @@ impl Node {
             self.forwards_checked_us = now.monotonic_us;
             self.rate.update(now, self.counters.commands);
             self.end_overdue_forwards();
+            self.forget_dismissed();
         }
     }
 
@@ -148,11 +148,8 @@ impl Node {
 
     /// Ends a turn: this turn's records are written, and what was gathered for each peer leaves as one batch.
     pub fn end_turn<D: Disk>(&mut self, disk: &mut D) {
-        let mut place = 0;
-        while let Some(id) = self.groups.id_at(place) {
-            place += 1;
-            self.step(id, Input::Flush);
-        }
+        self.for_each_group(|node, id| node.step(id, Input::Flush));
+        self.flush_control();
         self.checkpoint(disk);
         // Where what is written is as good as durable, its replica goes on at once, and may record more.
         const ROUNDS_MAX: u32 = 4;
@@ -173,33 +170,72 @@ impl Node {
 
     /// Tells replicas which of their records have become durable, and lets go what waited for them.
     fn tell_durable(&mut self, flushes: bool) {
-        let mut place = 0;
-        while let Some(id) = self.groups.id_at(place) {
-            place += 1;
-            let Some(record) = self.journal.news(&mut self.groups[id].tail) else { continue };
-            while let Some((to, message)) = self.groups[id].tail.release() {
-                self.send(id, to, &message);
+        self.for_each_group(|node, id| {
+            let Some(record) = node.journal.news(&mut node.groups[id].tail) else { return };
+            while let Some((to, message)) = node.groups[id].tail.release() {
+                node.send(id, to, &message);
             }
-            self.step(id, Input::Durable { record });
+            node.step(id, Input::Durable { record });
             if flushes {
-                self.step(id, Input::Flush);
+                node.step(id, Input::Flush);
             }
+        });
+        if let Some(record) = self.journal.news(&mut self.control_tail) {
+            while let Some((to, message)) = self.control_tail.release() {
+                self.send(CONTROL_GROUP, to, &message);
+            }
+            self.control(|control, now, effects| control.durable(now, record, effects));
         }
+        self.journal.news(&mut self.map_tail);
     }
 
     /// Begins a checkpoint when one is due, or goes on with the one that is under way.
     fn checkpoint<D: Disk>(&mut self, disk: &mut D) {
         if let Some(id) = self.journal.checkpointing() {
-            let replica = self.groups.get_mut(id).and_then(|group| group.replica.as_mut());
-            return self.journal.advance_checkpoint(disk, replica);
+            return self.advance_checkpoint(disk, id);
         }
         let replicas = self.groups.iter().filter_map(|(_, group)| group.replica.as_ref());
         let tables = replicas.map(Replica::table);
         let state_bytes = || tables.map(|table| table.memory_bytes() as u64).sum();
         let Some(id) = self.journal.checkpoint_due(state_bytes) else { return };
-        let replica = self.groups.get_mut(id).and_then(|group| group.replica.as_mut());
-        let Some(replica) = replica else { return };
-        if replica.begin_checkpoint() && !self.journal.begin_checkpoint(disk, id) {
+        let group = self.groups.get_mut(id);
+        let (begins, description) = match (id, group) {
+            (CONTROL_GROUP, _) => (self.control.begin_checkpoint(), Vec::new()),
+            (MAP_GROUP, _) => (true, Vec::new()),
+            (_, Some(Group { keyspace, replica: Some(replica), .. })) => {
+                (replica.begin_checkpoint(), keyspace.encode())
+            }
+            _ => (false, Vec::new()),
+        };
+        if begins && !self.journal.begin_checkpoint(disk, id, &description) {
+            self.abandon_checkpoint(id);
+        }
+    }
+
+    fn advance_checkpoint<D: Disk>(&mut self, disk: &mut D, id: u16) {
+        let Node { journal, control, groups, map_record, .. } = self;
+        let goes_on = match (id, groups.get_mut(id).and_then(|group| group.replica.as_mut())) {
+            (CONTROL_GROUP, _) => {
+                journal.advance_checkpoint(disk, |bytes, out| control.checkpoint_record(bytes, out))
+            }
+            (MAP_GROUP, _) => journal.advance_checkpoint(disk, |_, out| {
+                out.extend_from_slice(map_record);
+                Progress::Whole
+            }),
+            (_, Some(replica)) => {
+                journal.advance_checkpoint(disk, |bytes, out| replica.checkpoint_record(bytes, out))
+            }
+            (_, None) => journal.advance_checkpoint(disk, |_, _| Progress::Abandoned),
+        };
+        if !goes_on {
+            self.abandon_checkpoint(id);
+        }
+    }
+
+    fn abandon_checkpoint(&mut self, id: u16) {
+        if id == CONTROL_GROUP {
+            self.control.abandon_checkpoint();
+        } else if let Some(replica) = self.groups.get_mut(id).and_then(|group| group.replica.as_mut()) {
             replica.abandon_checkpoint();
         }
     }
@@ -229,7 +265,8 @@ impl Node {
         }
         const IDLE_US: u64 = 100_000;
         let idle = self.now.monotonic_us + IDLE_US;
-        self.groups.iter().map(|(_, group)| group.next_tick_us).fold(idle, u64::min)
+        let own = idle.min(self.control_wakeup_us);
+        self.groups.iter().map(|(_, group)| group.next_tick_us).fold(own, u64::min)
     }
 
     // Clients.
@@ -341,23 +378,7 @@ impl Node {
         lines.append(&mut self.log);
     }
 
-    /// The least epoch that this node needs before it may lead: one that it has heard of has passed its own.
-    pub fn epoch_wanted(&self) -> Option<u64> {
-        self.epoch_wanted
-    }
-
-    /// Gives the node a new epoch, which must never have been used and never be used again.
-    pub fn raise_epoch(&mut self, epoch: u64) {
-        self.epoch_wanted = None;
-        self.configuration.epoch = epoch;
-        let own = self.configuration.node;
-        self.configure_groups(|keyspace| keyspace.leader == own);
-    }
-
     pub(crate) fn tell(&mut self, group: u16, event: Trace) {
-        if let Trace::EpochPassed { epoch } = event {
-            self.epoch_wanted = self.epoch_wanted.max(Some(epoch.saturating_add(1)));
-        }
         let name = self.groups.get(group).map_or_else(String::new, Group::name);
         if let Some(line) = crate::log::describe(&name, &event) {
             self.log.push(line);

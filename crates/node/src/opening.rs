@@ -1,20 +1,22 @@
-//! How a node comes up: its log is read, its replicas get back what they recorded, and are configured.
+//! How a node comes up: its log is read, and its replicas get back what they recorded. They take part when the control
+//! group lets them.
 
 use crate::command::statistics::CommandStatistics;
 use crate::configuration::Configuration;
+use crate::control::{self, CONTROL_GROUP, ClusterMap, Control, Start};
 use crate::groups::{Group, Groups};
-use crate::journal::{Journal, Tail};
-use crate::keyspace::{Router, arrange};
+use crate::journal::{Journal, Tail, kind};
+use crate::keyspace::{Durability, Keyspace, Router};
 use crate::log::{Level, Line};
+use crate::mapping::MAP_GROUP;
 use crate::node::{Counters, Node};
 use crate::parameters::Parameters;
-use crate::peers::Peer;
 use crate::replica::Replica;
 use crate::slab::Slab;
 use crate::usage::{Rate, Usage};
 use kv::ReplyBuffer;
-use kv::codec::Malformed;
 use protocol::{Effects, Now};
+use std::rc::Rc;
 use storage::{Disk, Identity, Options, StorageError};
 
 /// Why a node cannot start.
@@ -36,6 +38,15 @@ pub enum StartError {
     },
 }
 
+/// What is read from the log, piece by piece.
+struct Reading<'a> {
+    configuration: &'a Configuration,
+    now: Now,
+    groups: Groups,
+    control: Control,
+    map: Vec<u8>,
+}
+
 impl Node {
     /// A node that has just started, with what its disk holds.
     ///
@@ -46,33 +57,55 @@ impl Node {
         disk: &mut D,
         now: Now,
     ) -> Result<Node, StartError> {
-        configuration.nodes.sort_by_key(|node| node.id);
-        let count = configuration.nodes.len();
-        let numbered = configuration.nodes.iter().zip(1..).all(|(node, id)| node.id == id);
-        if !numbered || configuration.node == 0 || configuration.node as usize > count {
-            let own = configuration.node;
-            let text = format!("nodes must be numbered 1 to {count}, and this one ({own}) be among them");
-            return Err(StartError::Configuration(text));
+        let refuse = |why: String| Err(StartError::Configuration(why));
+        let own = configuration.node;
+        if !configuration.nodes.iter().any(|node| node.id == own) {
+            return refuse(format!("node {own} is not among the configured nodes"));
         }
-        let keyspaces = std::mem::take(&mut configuration.keyspaces);
-        configuration.keyspaces = arrange(keyspaces, count).map_err(StartError::Configuration)?;
-
+        let initial = ClusterMap::initial(&configuration.nodes, &configuration.keyspaces)
+            .map_err(StartError::Configuration)?;
         let opening = storage::open(disk, log_options(&configuration))?;
         configuration.identity = opening.identity().log;
-        let mut groups = groups(&configuration).map_err(StartError::Configuration)?;
+        configuration.life = opening.openings() + 1;
+        let start =
+            Start { identity: configuration.identity, life: configuration.life, run: configuration.seed };
+        let options = control::Options {
+            id: own,
+            start,
+            seed: configuration.seed,
+            initial,
+            timing: control::Timing::default(),
+            moves_control_group: true,
+        };
+        let mut reading = Reading {
+            configuration: &configuration,
+            now,
+            groups: Groups::default(),
+            control: Control::new(options),
+            map: Vec::new(),
+        };
         let mut chunk = Vec::new();
         for mut snapshot in opening.snapshots() {
+            let mut kind = match snapshot.group() {
+                CONTROL_GROUP | MAP_GROUP => kind::RECORD,
+                _ => kind::KEYSPACE,
+            };
             while snapshot.read(disk, &mut chunk)? {
-                replay(&mut groups, now, snapshot.group(), &chunk)?;
+                reading.take(snapshot.group(), kind, &chunk)?;
+                kind = kind::RECORD;
             }
         }
-        let mut refused = Ok(());
+        let mut taken = Ok(());
         let (log, replayed) = opening.replay(disk, |entry| {
-            if refused.is_ok() {
-                refused = replay(&mut groups, now, entry.group, entry.bytes);
+            if taken.is_ok() {
+                taken = reading.take(entry.group, entry.kind, entry.bytes);
             }
         })?;
-        refused?;
+        taken?;
+        let Reading { groups, mut control, map, .. } = reading;
+        if !map.is_empty() {
+            control.restore_map(&map).map_err(|why| StartError::Record { group: MAP_GROUP, why })?;
+        }
 
         let mut lines = Vec::new();
         if replayed.entries > 0 {
@@ -94,16 +127,21 @@ impl Node {
             started: now,
             groups,
             journal: Journal::new(log, configuration.storage.checkpoint_bytes),
-            router: Router::new(
-                configuration
-                    .keyspaces
-                    .iter()
-                    .zip(1..)
-                    .map(|(space, id)| (space.prefix.clone().into(), vec![id])),
-            ),
+            map: Rc::clone(control.map()),
+            control,
+            control_effects: control::Effects::default(),
+            control_tail: Tail::new(Durability::Fsync),
+            control_is_due: true,
+            control_wakeup_us: 0,
+            map_record: map,
+            map_tail: Tail::new(Durability::Fsync),
+            is_admitted: false,
+            wanted: Vec::new(),
+            requests: 0,
+            router: Router::default(),
             sessions: Slab::default(),
             ready: Vec::new(),
-            peers: (0..count).map(|_| Peer::default()).collect(),
+            peers: Vec::new(),
             forwards: Slab::default(),
             forwards_checked_us: 0,
             gathers: Slab::default(),
@@ -113,10 +151,12 @@ impl Node {
             random: configuration.seed,
             sleep: None,
             log: lines,
-            epoch_wanted: None,
             configuration,
         };
-        node.configure_groups(|_| true);
+        // Until a map is agreed on, it is known who the nodes are and which keyspaces there will be.
+        let map = Rc::clone(&node.map);
+        node.take_map(&map);
+        node.start_control();
         Ok(node)
     }
 }
@@ -131,34 +171,29 @@ fn log_options(configuration: &Configuration) -> Options {
     Options { segment_bytes: storage.segment_bytes, planted: storage.planted, ..Options::new(identity) }
 }
 
-fn groups(configuration: &Configuration) -> Result<Groups, String> {
-    let mut groups = Groups::default();
-    let count = configuration.nodes.len();
-    for (index, keyspace) in configuration.keyspaces.iter().enumerate() {
-        let members = keyspace.members(count);
-        let is_member = members.contains(&configuration.node);
-        let replica = is_member.then(|| Replica::new(keyspace, index, configuration)).transpose()?;
-        let group = Group {
-            shard: 0,
-            leader: keyspace.leader,
-            tail: Tail::new(keyspace.durability()?),
-            keyspace: keyspace.clone(),
-            members,
-            replica,
-            leader_told: 0,
-            refused_by: 0,
-            next_tick_us: 0,
+impl Reading<'_> {
+    fn take(&mut self, id: u16, entry: u16, bytes: &[u8]) -> Result<(), StartError> {
+        let taken = match (id, entry) {
+            (CONTROL_GROUP, _) => self.control.replay(self.now, bytes).map_err(|why| why.to_string()),
+            (MAP_GROUP, _) => {
+                self.map = bytes.to_vec();
+                Ok(())
+            }
+            (_, kind::KEYSPACE) => self.begin(id, bytes),
+            _ => match self.groups.get_mut(id).and_then(|group| group.replica.as_mut()) {
+                Some(replica) => replica.replay(self.now, bytes).map_err(|why| why.to_string()),
+                None => Err("it comes before the group's keyspace".into()),
+            },
         };
-        groups.insert(index as u16 + 1, group);
+        taken.map_err(|why| StartError::Record { group: id, why })
     }
-    Ok(groups)
-}
 
-/// Gives a record of an earlier life to its replica.
-fn replay(groups: &mut Groups, now: Now, id: u16, record: &[u8]) -> Result<(), StartError> {
-    let replayed = match groups.get_mut(id).and_then(|group| group.replica.as_mut()) {
-        Some(replica) => replica.replay(now, record),
-        None => Err(Malformed("no replica of that group is configured here")),
-    };
-    replayed.map_err(|why| StartError::Record { group: id, why: why.to_string() })
+    /// A replica begins here.
+    fn begin(&mut self, id: u16, bytes: &[u8]) -> Result<(), String> {
+        let keyspace = Keyspace::decode(bytes)?;
+        let replica = Replica::new(&keyspace, id, self.configuration)?;
+        let group = self.groups.entry(id, || Group::new(keyspace, 0));
+        group.replica.get_or_insert(replica);
+        Ok(())
+    }
 }

@@ -1,5 +1,6 @@
 //! The links to the other nodes: what comes in over them, and what is gathered for them.
 
+use crate::control::CONTROL_GROUP;
 use crate::envelope::{Envelope, ForwardedOutcome, ForwardedRequest, NO_DEADLINE_MS};
 use crate::node::{Node, request_bytes_max};
 use crate::routing::{Asked, Origin};
@@ -50,6 +51,8 @@ impl Node {
             }
             self.step(group, Input::Link { peer: id, up });
         }
+        self.control_tail.drop_held(id);
+        self.control(|control, now, effects| control.link(now, id, up, effects));
     }
 
     /// True when the link to a peer is up.
@@ -65,6 +68,11 @@ impl Node {
     pub fn peer_frame(&mut self, from: NodeId, payload: &[u8]) -> Result<(), Malformed> {
         match Envelope::decode(payload)? {
             Envelope::Group { group, message } => {
+                if group == CONTROL_GROUP {
+                    let mut read = Ok(());
+                    self.control(|control, now, effects| read = control.message(now, from, message, effects));
+                    return read;
+                }
                 // One may know of a group before the other, or still know of it.
                 if let Some(replica) = self.groups.get_mut(group).and_then(|group| group.replica.as_mut()) {
                     replica.step(self.now, Input::Message { from, message }, &mut self.effects)?;

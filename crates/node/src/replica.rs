@@ -5,6 +5,7 @@ use crate::keyspace::{Keyspace, Protocol};
 use crate::status::Status;
 use kv::Table;
 use kv::codec::Malformed;
+use protocol::planted::Planted;
 use protocol::{
     Effects, Input, Now, Progress, Replica as _, abd, blocking, consensus, leader_follower, registers,
 };
@@ -20,18 +21,17 @@ pub(crate) enum Replica {
 }
 
 impl Replica {
-    /// A replica that has just started, with nothing in memory. `index` is its group's number.
+    /// A replica that has just started, with nothing in memory. `id` is its group's number.
     ///
     /// # Errors
     /// As [`Keyspace::check`].
     pub(crate) fn new(
         keyspace: &Keyspace,
-        index: usize,
+        id: u16,
         configuration: &Configuration,
     ) -> Result<Replica, String> {
-        // A node's epoch counts its starts.
-        let Configuration { node, epoch, planted, .. } = *configuration;
-        let seed = configuration.seed.wrapping_add(index as u64);
+        let Configuration { node, life, planted, .. } = *configuration;
+        let seed = configuration.seed.wrapping_add(u64::from(id));
         Ok(match keyspace.protocol()? {
             Protocol::LeaderFollower => {
                 let options = keyspace.leader_follower(planted)?;
@@ -41,22 +41,38 @@ impl Replica {
             Protocol::Abd => {
                 let options = abd::Options { planted };
                 let timing = abd::Timing { upkeep: upkeep(configuration), ..abd::Timing::default() };
-                Replica::Abd(abd::Replica::new(node, options, timing, epoch, seed))
+                Replica::Abd(abd::Replica::new(node, options, timing, life, seed))
             }
             Protocol::Blocking => {
                 let options = blocking::Options { retry: keyspace.retry()?, planted };
                 let timing =
                     blocking::Timing { upkeep: upkeep(configuration), ..blocking::Timing::default() };
-                Replica::Blocking(blocking::Replica::new(node, options, timing, epoch, seed))
+                Replica::Blocking(blocking::Replica::new(node, options, timing, life, seed))
             }
             Protocol::Consensus => {
                 let options = keyspace.consensus(planted)?;
                 let timing = consensus::Timing::default();
                 // What another group of this node has told its peers is of no meaning here.
-                let identity = configuration.identity.wrapping_add(index as u64);
+                let identity = configuration.identity.wrapping_add(u64::from(id));
                 Replica::Consensus(consensus::Replica::new(node, options, timing, seed, identity))
             }
         })
+    }
+
+    /// Its keyspace has other settings, of those that can change at run time.
+    ///
+    /// # Errors
+    /// As [`Keyspace::check`].
+    pub(crate) fn set_keyspace(&mut self, keyspace: &Keyspace, planted: Planted) -> Result<(), String> {
+        match self {
+            Replica::LeaderFollower(replica) => replica.set_options(keyspace.leader_follower(planted)?),
+            Replica::Blocking(replica) => {
+                replica.set_options(blocking::Options { retry: keyspace.retry()?, planted });
+            }
+            Replica::Consensus(replica) => replica.set_options(keyspace.consensus(planted)?),
+            Replica::Abd(_) => {}
+        }
+        Ok(())
     }
 
     /// One step. A message comes as the peer sent it.

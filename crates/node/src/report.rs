@@ -125,6 +125,14 @@ impl Node {
         if let Some(replica) = &group.replica {
             return replica.status(self.now);
         }
+        if group.members.contains(&self.configuration.node) {
+            let explanation = match self.control.refusal() {
+                Some(why) => why.to_string(),
+                None if self.is_admitted => "its replica here is being replaced".into(),
+                None => "the control group has not let this node in yet".into(),
+            };
+            return Status { role: "none", explanation, ..Status::default() };
+        }
         let coordinator = self.coordinator_of(id);
         let ready = self.peer_is_up(coordinator);
         let (leader, explanation) = match (group.keyspace.has_leader(), ready) {

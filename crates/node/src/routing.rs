@@ -226,7 +226,10 @@ impl Node {
             Origin::Peer(..) => asked.hops < HOPS_MAX && has_leader,
             _ => true,
         };
-        let error = if !passes_on {
+        let starts = !self.is_admitted && self.groups[group].members.contains(&own);
+        let error = if starts {
+            format!("LOADING node {own} has not been let in by the control group yet; nothing was done")
+        } else if !passes_on {
             match has_leader {
                 true => format!(
                     "NOLEADER node {own} does not lead keyspace '{name}'; nothing was done, try again"
@@ -335,8 +338,9 @@ impl Node {
         for event in effects.trace.drain(..) {
             self.tell(group, event);
         }
+        let wishes = std::mem::take(&mut effects.wishes);
         let handed_on = std::mem::take(&mut effects.handed_on);
-        if handed_on.is_empty() {
+        if handed_on.is_empty() && wishes.is_empty() {
             effects.clear();
             self.effects = effects;
             return;
@@ -344,6 +348,7 @@ impl Node {
         let bytes = std::mem::take(&mut effects.bytes);
         effects.clear();
         self.effects = effects;
+        wishes.into_iter().for_each(|wish| self.wish(group, wish));
         for HandedOn { ticket, to, deadline_us, command } in handed_on {
             match Command::decode(&mut Reader::new(&bytes[command])) {
                 Ok(command) => {

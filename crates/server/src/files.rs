@@ -1,8 +1,6 @@
-//! The node's folder: who may use it, which start this is, and under which process id it runs.
+//! The node's folder: who may use it, and under which process id it runs.
 //!
 //! - `quorate.lock` is locked while a server uses the folder. The lock goes with the process, however it ends.
-//! - `epoch` holds a number that only grows: each start is a new epoch, so that nothing said in an earlier life
-//!   of this node can be mistaken for something said in this one. It is on the disk before it is used.
 //! - `storage` is the folder of the node's log.
 //! - `quorate.pid` holds the process id while the server runs; after a crash it is stale until the next start.
 
@@ -18,11 +16,10 @@ pub struct DataFolder {
     path: PathBuf,
     /// Never read: it is open for its lock.
     _lock: File,
-    epoch: u64,
 }
 
 impl DataFolder {
-    /// Makes the folder if needed, takes it for this process, and begins a new epoch.
+    /// Makes the folder if needed, and takes it for this process.
     ///
     /// # Errors
     /// Another process uses it, or it cannot be written.
@@ -30,9 +27,7 @@ impl DataFolder {
         fs::create_dir_all(path)
             .with_context(|| format!("cannot make the data folder {}", path.display()))?;
         let lock = lock_folder(path)?;
-        let before = read_epoch(path)?;
-        let mut folder = DataFolder { path: path.to_owned(), _lock: lock, epoch: before };
-        folder.raise_epoch(before.checked_add(1).context("the epoch has no successor")?)?;
+        let folder = DataFolder { path: path.to_owned(), _lock: lock };
         folder.write("quorate.pid", &format!("{}\n", std::process::id()))?;
         Ok(folder)
     }
@@ -40,23 +35,6 @@ impl DataFolder {
     /// The folder of the node's log.
     pub fn storage(&self) -> PathBuf {
         self.path.join("storage")
-    }
-
-    /// The present epoch. On the disk.
-    pub fn epoch(&self) -> u64 {
-        self.epoch
-    }
-
-    /// Makes the epoch at least `epoch`, on the disk before this returns.
-    ///
-    /// # Errors
-    /// It cannot be written. The epoch that is told remains what is known to be on the disk.
-    pub fn raise_epoch(&mut self, epoch: u64) -> Result<()> {
-        if epoch > self.epoch {
-            self.write("epoch", &format!("{epoch}\n"))?;
-            self.epoch = epoch;
-        }
-        Ok(())
     }
 
     /// Removes the process id: the server ends in an orderly way.
@@ -113,21 +91,6 @@ fn read_process_id(path: &Path) -> Option<u32> {
     fs::read_to_string(path.join("quorate.pid")).ok()?.trim().parse().ok()
 }
 
-fn read_epoch(path: &Path) -> Result<u64> {
-    let file = path.join("epoch");
-    match fs::read_to_string(&file) {
-        Ok(text) => text.trim().parse().ok().with_context(|| {
-            format!(
-                "{} does not hold a number: it was damaged. Write into it a number above every epoch that this \
-                 cluster's logs tell of, or give the node a new, empty folder",
-                file.display()
-            )
-        }),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(0),
-        Err(error) => Err(error).with_context(|| format!("cannot read {}", file.display())),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -136,33 +99,6 @@ mod tests {
         let path = std::env::temp_dir().join(format!("quorate-files-{name}-{}", std::process::id()));
         let _ = fs::remove_dir_all(&path);
         path
-    }
-
-    #[test]
-    fn every_start_is_a_new_epoch() {
-        let path = empty_folder("epoch");
-        for expected in 1..=3 {
-            assert_eq!(DataFolder::open(&path).unwrap().epoch(), expected);
-        }
-        let mut folder = DataFolder::open(&path).unwrap();
-        folder.raise_epoch(40).unwrap();
-        folder.raise_epoch(7).unwrap();
-        assert_eq!(folder.epoch(), 40);
-        drop(folder);
-        assert_eq!(DataFolder::open(&path).unwrap().epoch(), 41);
-        fs::remove_dir_all(&path).unwrap();
-    }
-
-    #[test]
-    fn a_damaged_epoch_is_refused_and_a_half_written_one_is_not_looked_at() {
-        let path = empty_folder("damaged");
-        drop(DataFolder::open(&path).unwrap());
-        fs::write(path.join("epoch.new"), "9").unwrap();
-        assert_eq!(DataFolder::open(&path).unwrap().epoch(), 2);
-        fs::write(path.join("epoch"), "seven").unwrap();
-        let told = format!("{:#}", DataFolder::open(&path).unwrap_err());
-        assert!(told.contains("epoch does not hold a number"), "{told}");
-        fs::remove_dir_all(&path).unwrap();
     }
 
     #[test]

@@ -47,7 +47,7 @@ pub fn run(config: Config) -> Result<()> {
 
     let mut disk = FolderDisk::open(&folder.storage())
         .with_context(|| format!("cannot use the folder {}", folder.storage().display()))?;
-    let node = Node::open(node_configuration(&config, folder.epoch())?, &mut disk, Clock.now());
+    let node = Node::open(node_configuration(&config)?, &mut disk, Clock.now());
     let node = node.map_err(|error| match error {
         StartError::Configuration(why) => {
             anyhow!("the node cannot start with {}: {why}", config.file.display())
@@ -68,8 +68,7 @@ pub fn run(config: Config) -> Result<()> {
     let http = Http::start(listeners.http, &config, caller)?;
 
     let limits = &config.limits;
-    // Nodes that are configured differently would not agree on which group is which: they refuse each other.
-    let identity = Identity::new(&node.configuration().fingerprint(), config.node, config.secret.as_bytes())?;
+    let identity = Identity::new(&config.cluster, config.node, config.secret.as_bytes())?;
     let resolver = Resolver::new(waker);
     let worker = Worker::new(Parts {
         poll,
@@ -148,7 +147,7 @@ fn raise_descriptor_limit(config: &Config) {
     }
 }
 
-fn node_configuration(config: &Config, epoch: u64) -> Result<Configuration> {
+fn node_configuration(config: &Config) -> Result<Configuration> {
     Ok(Configuration {
         node: config.node,
         cluster: config.cluster.clone(),
@@ -160,8 +159,8 @@ fn node_configuration(config: &Config, epoch: u64) -> Result<Configuration> {
         command_timeout_ms: config.limits.command_timeout_ms,
         sweep_ms: protocol::registers::Timing::default().sweep_ms,
         password: config.password.clone(),
-        epoch,
         identity: getrandom::u64().map_err(|error| anyhow!("the system gives no random numbers: {error}"))?,
+        life: 0,
         storage: config.storage,
         seed: getrandom::u64().map_err(|error| anyhow!("the system gives no random numbers: {error}"))?,
         process: process_facts(config)?,

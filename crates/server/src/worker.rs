@@ -48,9 +48,6 @@ const SWEEP_US: u64 = 1_000_000;
 /// When the system has let nobody in (it may be out of file descriptors), how long to wait before the next try.
 const ACCEPT_PAUSE_US: u64 = 100_000;
 
-/// When an epoch could not be written, how long to wait before the next try.
-const EPOCH_PAUSE_US: u64 = 5_000_000;
-
 /// How long the last replies may take when the server stops.
 const STOP_US_MAX: u64 = 1_000_000;
 
@@ -81,8 +78,6 @@ pub(crate) struct Worker {
     /// When the last turn ended.
     ended_us: u64,
     sweep_at_us: u64,
-    /// Not before then is it tried again to write an epoch.
-    epoch_at_us: u64,
     lines: Vec<Line>,
     others: Vec<ClientId>,
     is_stopping: bool,
@@ -170,7 +165,6 @@ impl Worker {
             ahead: LookAhead::new(),
             ended_us: 0,
             sweep_at_us: 0,
-            epoch_at_us: 0,
             lines: Vec::new(),
             others: Vec::new(),
             is_stopping: false,
@@ -203,7 +197,6 @@ impl Worker {
         let now = self.clock.now();
         self.node.begin_turn(now);
         self.take_input(events, now);
-        self.enter_epoch(now);
         while let Some((work, result)) = self.threads.take_finished() {
             self.node.work_finished(work, result);
         }
@@ -282,22 +275,6 @@ impl Worker {
         clients.write_replies(others, turn);
         for id in others.drain(..) {
             bridge.on_ready(id, turn);
-        }
-    }
-
-    /// Gives the node the epoch that it needs, if it needs one. Only once it is on the disk: after a restart it
-    /// must not be used again.
-    fn enter_epoch(&mut self, now: Now) {
-        let Some(epoch) = self.node.epoch_wanted() else { return };
-        if now.monotonic_us < self.epoch_at_us {
-            return;
-        }
-        match self.folder.raise_epoch(epoch) {
-            Ok(()) => self.node.raise_epoch(self.folder.epoch()),
-            Err(error) => {
-                tracing::error!("epoch {epoch} cannot be entered, so this node cannot lead: {error:#}");
-                self.epoch_at_us = now.monotonic_us + EPOCH_PAUSE_US;
-            }
         }
     }
 

@@ -7,7 +7,7 @@
 use crate::events::Place;
 use crate::operation::Kind;
 use crate::random::Random;
-use node::{Keyspace, NodeId};
+use node::Keyspace;
 use std::fmt;
 
 /// How replicas agree.
@@ -201,7 +201,12 @@ impl Space {
     ) -> Space {
         // A text that cannot be read is found by a test, and refused by the node.
         let keyspace = Keyspace::parse(&text).unwrap_or_default();
-        let members = keyspace.members(nodes).into_iter().map(|id: NodeId| (id - 1) as Place).collect();
+        // On the first node and those after it in a ring.
+        let replicas = if keyspace.replicas == 0 { nodes } else { usize::from(keyspace.replicas).min(nodes) };
+        let first = usize::from(keyspace.leader).saturating_sub(1);
+        let mut members: Vec<Place> =
+            (first..first + replicas).map(|place| (place % nodes) as Place).collect();
+        members.sort_unstable();
         let kinds = vec![Kind::Get, Kind::Set];
         let durability = match protocol {
             Protocol::Consensus => Durability::Fsync,

@@ -121,6 +121,7 @@ impl ClusterMap {
         let name = keyspace.name().to_string();
         let refuse = |why: String| Err(format!("keyspace '{name}': {why}"));
         let nodes = self.staying();
+        let keyspace = keyspace.resolved(nodes.len())?;
         let kind = Kind::of(&keyspace)?;
         if self.keyspaces.contains_key(&keyspace.prefix) {
             return refuse("it is there already; KEYSPACE SET changes it".into());
@@ -128,17 +129,9 @@ impl ClusterMap {
         if self.keyspaces.len() >= KEYSPACES_MAX {
             return refuse(format!("a cluster can have {KEYSPACES_MAX} keyspaces at most"));
         }
-        if keyspace.shards == 0 || keyspace.shards > SHARDS_MAX {
-            return refuse(format!("shards = {} is not between 1 and {SHARDS_MAX}", keyspace.shards));
-        }
-        if usize::from(keyspace.replicas) > nodes.len() {
-            let (replicas, nodes) = (keyspace.replicas, nodes.len());
-            return refuse(format!("replicas = {replicas} needs more than the {nodes} nodes there are"));
-        }
         if keyspace.leader != 0 && !nodes.contains(&keyspace.leader) {
             return refuse(format!("leader = {} is not one of the nodes {nodes:?}", keyspace.leader));
         }
-        check_acks(&keyspace, replicas(&keyspace, nodes.len()))?;
         if self.next_group + u32::from(keyspace.shards) > u32::from(GroupId::MAX) + 1 {
             return refuse("all group numbers are used up; none is ever used twice".into());
         }
@@ -200,8 +193,7 @@ impl ClusterMap {
     fn set_keyspace(&mut self, prefix: &str, settings: &BTreeMap<String, String>) -> Result<(), String> {
         let nodes = self.staying().len();
         let entry = self.keyspaces.get_mut(prefix).ok_or_else(|| no_keyspace(prefix))?;
-        let changed = with_settings(&entry.keyspace, settings)?;
-        check_acks(&changed, replicas(&changed, nodes))?;
+        let changed = with_settings(&entry.keyspace, settings)?.resolved(nodes)?;
         let (before, after) = (Kind::of(&entry.keyspace)?, Kind::of(&changed)?);
         let groups = entry.groups.clone();
         entry.keyspace = changed;
@@ -322,8 +314,8 @@ impl ClusterMap {
             ));
         }
         node.start = start;
-        if known.identity == 0 {
-            return Ok(());
+        if known.life == 0 {
+            return Ok(()); // It has not taken part in anything before.
         }
         for group_id in self.groups.keys().copied().collect::<Vec<_>>() {
             let Kind::LeaderFollower { durable, .. } = self.kind(group_id) else { continue };

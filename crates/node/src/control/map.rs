@@ -369,5 +369,5 @@ impl Node {
 
 /// How many replicas a keyspace is to have on so many nodes.
 pub(super) fn replicas(keyspace: &Keyspace, nodes: usize) -> usize {
-    if keyspace.replicas == 0 { nodes } else { usize::from(keyspace.replicas).min(nodes) }
+    keyspace.replicas_on(nodes)
 }

@@ -373,6 +373,11 @@ impl Control {
         self.is_admitted && self.refused.is_none()
     }
 
+    /// Why this node may not take part, if it was told so.
+    pub fn refusal(&self) -> Option<&str> {
+        self.refused.as_deref()
+    }
+
     /// How the control group's replica stands, on a control node.
     pub fn status(&self, now: Now) -> Option<consensus::Status> {
         self.keeper.as_ref().map(|keeper| keeper.status(now))

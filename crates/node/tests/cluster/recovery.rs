@@ -175,27 +175,6 @@ fn a_write_that_a_follower_leaves_unacknowledged_is_unknown_and_ends_up_everywhe
     assert_eq!(cluster.contents(3), leader);
 }
 
-#[test]
-fn a_leader_that_was_started_in_a_used_epoch_asks_for_a_new_one() {
-    let mut cluster = cluster_with("prefix= acks=majority");
-    let client = cluster.client(2);
-    cluster.ask(client, "SET k v");
-    cluster.kill(1);
-    cluster.restart_in_epoch(1, 5);
-    cluster.settle();
-    cluster.kill(1);
-    // As if the node's folder were lost: it does not know how far its epochs had come.
-    cluster.restart_in_epoch(1, 2);
-    cluster.until("a peer says so", |cluster| cluster.node(1).epoch_wanted().is_some());
-    assert_error(&cluster.ask(client, "GET k"), "LOADING");
-    let wanted = cluster.node(1).epoch_wanted().expect("it was there");
-    assert_eq!(wanted, 6);
-    cluster.node(1).raise_epoch(wanted);
-    cluster.settle();
-    assert_eq!(cluster.node(1).epoch_wanted(), None);
-    assert_eq!(cluster.ask(client, "GET k"), "\"v\"");
-}
-
 /// What clients know of keys whose values only grow: the last number acknowledged and the last one sent.
 #[derive(Default)]
 struct Knowledge {

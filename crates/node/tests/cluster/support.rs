@@ -68,7 +68,7 @@ pub(crate) fn setup(nodes: u16, keyspaces: &[&str]) -> Setup {
             command_timeout_ms: 5000,
             sweep_ms: 100,
             password: None,
-            epoch: 1,
+            life: 0,
             identity: 7,
             storage: StorageSettings { segment_bytes: 1 << 20, ..Default::default() },
             seed: 7,
@@ -85,10 +85,10 @@ impl Setup {
         self
     }
 
-    fn node(&self, id: NodeId, epoch: u64, now: Now, disk: &mut MemoryDisk) -> Node {
+    fn node(&self, id: NodeId, run: u64, now: Now, disk: &mut MemoryDisk) -> Node {
         let mut configuration = self.configuration.clone();
-        (configuration.node, configuration.epoch) = (id, epoch);
-        configuration.seed += id as u64;
+        configuration.node = id;
+        configuration.seed += u64::from(id) + 100 * run;
         configuration.identity += id as u64;
         Node::open(configuration, disk, now).expect("a configuration that can be kept")
     }

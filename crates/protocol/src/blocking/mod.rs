@@ -170,6 +170,11 @@ impl Replica {
         }
     }
 
+    /// The keyspace promises something else from now on.
+    pub fn set_options(&mut self, options: Options) {
+        self.state.options = options;
+    }
+
     /// The keys and values that this replica holds. What a majority holds may be newer.
     pub fn table(&self) -> &Table {
         self.state.table()

@@ -256,6 +256,11 @@ impl Replica {
         }
     }
 
+    /// The keyspace promises something else from now on.
+    pub fn set_options(&mut self, options: Options) {
+        self.options = options;
+    }
+
     /// The keys and values: exactly what is decided and applied here.
     pub fn table(&self) -> &Table {
         &self.table

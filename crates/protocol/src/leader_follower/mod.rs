@@ -148,6 +148,11 @@ impl Replica {
         Replica { state: State::new(id, options, timing, seed), role: Role::Idle }
     }
 
+    /// The keyspace promises something else from now on.
+    pub fn set_options(&mut self, options: Options) {
+        self.state.options = options;
+    }
+
     /// The keys and values: exactly what is committed and applied here.
     pub fn table(&self) -> &Table {
         &self.state.table

@@ -183,7 +183,7 @@ impl Folder {
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 // New configurations would give nodes that have lived a new identity.
-                let lived = settings.ids().find(|id| folder.node(*id).join("epoch").exists());
+                let lived = settings.ids().find(|id| folder.node(*id).join("storage").exists());
                 if let Some(id) = lived {
                     let lived = folder.node(id);
                     bail!(

@@ -65,7 +65,7 @@ fn a_port_in_use_is_named_with_its_key() {
         assert_eq!(code, 1);
         assert!(error.contains(&format!("127.0.0.1:{}, the {key} of node 1", base + offset)), "{error}");
         assert!(error.contains(&format!("process {} (", std::process::id())), "{error}");
-        assert!(!folder.path().join("epoch").exists(), "a start that fails must not use up an epoch");
+        assert!(!folder.path().join("storage").exists(), "a start that fails leaves nothing behind");
     }
 }
 

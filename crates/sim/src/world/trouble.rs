@@ -308,7 +308,7 @@ impl World {
             command_timeout_ms,
             sweep_ms,
             password: None,
-            epoch: host.epoch,
+            life: 0,
             identity: seed,
             storage,
             seed,

@@ -34,10 +34,6 @@ impl World {
         }
         self.arrivals = arrivals;
         let host = &mut self.hosts[usize::from(place)];
-        if let Some(wanted) = node.epoch_wanted() {
-            host.epoch = wanted.max(host.epoch + 1);
-            node.raise_epoch(host.epoch);
-        }
         node.end_turn(&mut host.disk.files);
         let stopped = node.stopped().map(str::to_owned);
         let doom = is_doomed(host, &mut node, self.scenario.nodes).then(|| host.doom.take()).flatten();

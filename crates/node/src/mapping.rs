@@ -1,0 +1,268 @@
+//! What a node does with the cluster map: which groups it takes part in, who its peers are, and the way to the control
+//! group and back.
+
+use crate::control::{CONTROL_GROUP, Change, ClusterMap, Effects, Event};
+use crate::groups::Group;
+use crate::journal::Tail;
+use crate::keyspace::{Durability, Router};
+use crate::log::{Level, Line};
+use crate::node::Node;
+use crate::peers::Peer;
+use crate::replica::Replica;
+use crate::session::ClientId;
+use protocol::{Input, NodeId, Result as Outcome, Ticket, Wish};
+use std::rc::Rc;
+
+/// The map's own records in the node's log.
+pub(crate) const MAP_GROUP: u16 = u16::MAX;
+
+/// A group of a keyspace that was dropped is kept until whoever still waits has an answer.
+const FAREWELL_MS: u64 = 1000;
+
+/// A client that waits for a change of the map.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Wanted {
+    request: u64,
+    ticket: Ticket,
+    /// The version that has it, once that is known: the client is told when this node has it, too.
+    version: Option<u64>,
+}
+
+impl Node {
+    /// Begins to take part in the control group's work.
+    pub(crate) fn start_control(&mut self) {
+        let mut effects = std::mem::take(&mut self.control_effects);
+        self.control.start(self.now, &mut effects);
+        self.settle_control(effects);
+    }
+
+    /// Something for the control component: whatever it is given, it ends its turn with this one.
+    pub(crate) fn control(
+        &mut self,
+        input: impl FnOnce(&mut crate::control::Control, protocol::Now, &mut Effects),
+    ) {
+        let mut effects = std::mem::take(&mut self.control_effects);
+        input(&mut self.control, self.now, &mut effects);
+        self.control_is_due = true;
+        self.settle_control(effects);
+    }
+
+    /// Ends the control component's turn, if it took part in this one.
+    pub(crate) fn flush_control(&mut self) {
+        if std::mem::take(&mut self.control_is_due) {
+            let mut effects = std::mem::take(&mut self.control_effects);
+            self.control.flush(self.now, &mut effects);
+            self.settle_control(effects);
+            self.control_wakeup_us = self.control.wakeup_us(self.now);
+        }
+    }
+
+    /// Carries out what the control component has left.
+    fn settle_control(&mut self, mut effects: Effects) {
+        for record in effects.records.drain(..) {
+            self.journal.append(CONTROL_GROUP, &mut self.control_tail, &effects.bytes[record]);
+        }
+        for message in effects.messages.drain(..) {
+            let bytes = &effects.bytes[message.bytes];
+            if self.control_tail.may_leave(message.after_record) {
+                self.send(CONTROL_GROUP, message.to, bytes);
+            } else {
+                self.control_tail.hold(message.after_record, message.to, bytes);
+            }
+        }
+        if let Some(record) = effects.map_record.take() {
+            self.map_record = effects.bytes[record].to_vec();
+            self.journal.append(MAP_GROUP, &mut self.map_tail, &self.map_record);
+        }
+        let map = effects.map.take();
+        let is_admitted = std::mem::take(&mut effects.is_admitted);
+        let lease = effects.lease_until_us.take();
+        for answer in effects.answers.drain(..) {
+            self.answered(answer.request, answer.result);
+        }
+        for event in effects.events.drain(..) {
+            self.log.push(describe(&event));
+        }
+        for event in effects.trace.drain(..) {
+            self.log.extend(crate::log::describe("control", &event));
+        }
+        effects.clear();
+        self.control_effects = effects;
+        self.is_admitted |= is_admitted;
+        if map.is_some() || is_admitted {
+            let map = map.unwrap_or_else(|| Rc::clone(self.control.map()));
+            self.take_map(&map);
+        }
+        if let Some(until_us) = lease {
+            self.for_each_group(|node, id| node.step(id, Input::Lease { until_us }));
+        }
+        self.end_wanted();
+    }
+
+    // The map.
+
+    /// The cluster is as this map says.
+    pub(crate) fn take_map(&mut self, map: &ClusterMap) {
+        self.configuration.nodes = map.nodes.values().map(|node| node.address.clone()).collect();
+        self.configuration.keyspaces = map.keyspaces.values().map(|entry| entry.keyspace.clone()).collect();
+        let last = map.nodes.keys().max().copied().unwrap_or_default();
+        if self.peers.len() < usize::from(last) {
+            self.peers.resize_with(usize::from(last), Peer::default);
+        }
+        let prefixes = map.keyspaces.iter();
+        self.router =
+            Router::new(prefixes.map(|(prefix, entry)| (prefix.clone().into(), entry.groups.clone())));
+        let gone: Vec<u16> =
+            self.groups.ids().iter().copied().filter(|id| !map.groups.contains_key(id)).collect();
+        for id in gone {
+            let patience_ms = self.configuration.command_timeout_ms + FAREWELL_MS;
+            self.groups.dismiss(id, self.now.monotonic_us + patience_ms * 1000);
+        }
+        for (id, entry) in map.groups.iter().filter(|(id, _)| **id != CONTROL_GROUP) {
+            let Some(keyspace) = map.keyspaces.get(&entry.keyspace).map(|entry| &entry.keyspace) else {
+                continue;
+            };
+            let group = self.groups.entry(*id, || Group::new(keyspace.clone(), entry.shard));
+            group.shard = entry.shard;
+            group.members.clone_from(&entry.members);
+            group.leader = entry.leader;
+            if group.keyspace != *keyspace {
+                group.keyspace = keyspace.clone();
+                group.tail.set_durability(keyspace.durability().unwrap_or(Durability::Fsync));
+                let planted = self.configuration.planted;
+                if let Some(replica) = &mut group.replica {
+                    let changed = replica.set_keyspace(keyspace, planted);
+                    debug_assert_eq!(changed, Ok(()), "the map holds what was checked");
+                }
+            }
+        }
+        if self.is_admitted {
+            self.take_part(map);
+        }
+        self.map = Rc::clone(self.control.map());
+    }
+
+    /// Makes replicas where this node is a member, tells all of them who their group is, and lets go of those that are
+    /// not needed any more.
+    fn take_part(&mut self, map: &ClusterMap) {
+        let own = self.configuration.node;
+        for (id, entry) in map.groups.iter().filter(|(id, _)| **id != CONTROL_GROUP) {
+            let takes_part = map.groups_of(own).any(|(other, _)| other == *id);
+            let Some(group) = self.groups.get_mut(*id) else { continue };
+            if !takes_part {
+                // Who was a member may still have to tell the new ones what they lack.
+                if entry.settled && !entry.members.contains(&own) && group.replica.take().is_some() {
+                    self.journal.forget(*id);
+                }
+                continue;
+            }
+            if group.replica.is_none() {
+                match Replica::new(&group.keyspace, *id, &self.configuration) {
+                    Ok(replica) => group.replica = Some(replica),
+                    Err(why) => {
+                        self.log.push(Line { level: Level::Error, text: why });
+                        continue;
+                    }
+                }
+                self.journal.describe(*id, &mut group.tail, &group.keyspace);
+            }
+            let configuration = entry.configuration();
+            if group.told.as_ref() != Some(&configuration) {
+                group.told = Some(configuration.clone());
+                self.step(*id, Input::Configure(&configuration));
+                let until_us = self.control.lease_until_us();
+                self.step(*id, Input::Lease { until_us });
+                let up: Vec<NodeId> =
+                    (1..=self.peers.len() as NodeId).filter(|id| self.peer_is_up(*id)).collect();
+                up.into_iter().for_each(|peer| self.step(*id, Input::Link { peer, up: true }));
+            }
+        }
+    }
+
+    /// Lets go of groups whose keyspace was dropped a while ago.
+    pub(crate) fn forget_dismissed(&mut self) {
+        while let Some(id) = self.groups.take_dismissed(self.now.monotonic_us) {
+            self.end_forwards(|entry| entry.group == id, "had no answer before its keyspace was dropped");
+            self.journal.forget(id);
+        }
+    }
+
+    // Changes.
+
+    /// A leader's replica wishes for something that the control group decides.
+    pub(crate) fn wish(&mut self, group: u16, wish: Wish) {
+        let Wish::InSync { epoch, in_sync } = wish;
+        let change = Change::InSync { group, epoch, in_sync };
+        self.requests += 1;
+        let request = self.requests;
+        self.control(|control, now, effects| control.change(now, request, &change, effects));
+    }
+
+    /// Asks the control group for a change that a client wants.
+    pub(crate) fn change_for(&mut self, client: ClientId, change: &Change) {
+        let Some(session) = self.sessions.get_mut(client) else { return };
+        let ticket = session.begin(false);
+        self.requests += 1;
+        let request = self.requests;
+        self.wanted.push(Wanted { request, ticket, version: None });
+        self.control(|control, now, effects| control.change(now, request, change, effects));
+    }
+
+    fn answered(&mut self, request: u64, result: Result<u64, String>) {
+        let Some(at) = self.wanted.iter().position(|wanted| wanted.request == request) else { return };
+        match result {
+            Ok(version) => self.wanted[at].version = Some(version),
+            Err(why) => {
+                let Wanted { ticket, .. } = self.wanted.remove(at);
+                let code = if why.starts_with("UNKNOWN") { "" } else { "ERR " };
+                self.complete_with_error(ticket, 0, Outcome::Refused, &format!("{code}{why}"));
+            }
+        }
+    }
+
+    /// Answers the clients whose changes this node's map has.
+    fn end_wanted(&mut self) {
+        let version = self.map.version;
+        let is_done = |wanted: &Wanted| wanted.version.is_some_and(|wanted| wanted <= version);
+        while let Some(at) = self.wanted.iter().position(is_done) {
+            let Wanted { ticket, .. } = self.wanted.remove(at);
+            let mut replies = kv::ReplyBuffer::new();
+            replies.ok();
+            let done = Outcome::Done { version: 0, offset: 0 };
+            self.complete(ticket, 0, done, replies.as_bytes());
+        }
+    }
+}
+
+impl Group {
+    pub(crate) fn new(keyspace: crate::Keyspace, shard: u16) -> Group {
+        Group {
+            tail: Tail::new(keyspace.durability().unwrap_or(Durability::Fsync)),
+            keyspace,
+            shard,
+            members: Vec::new(),
+            leader: 0,
+            leader_told: 0,
+            refused_by: 0,
+            replica: None,
+            told: None,
+            next_tick_us: 0,
+        }
+    }
+}
+
+fn describe(event: &Event) -> Line {
+    let (level, text) = match event {
+        Event::Leads => (Level::Info, "this node leads the control group".to_string()),
+        Event::LeadsNoMore => (Level::Info, "this node leads the control group no more".to_string()),
+        Event::Appointed { group, leader, instead_of } => {
+            (Level::Warning, format!("group {group} is led by node {leader} instead of node {instead_of}"))
+        }
+        Event::Admitted => (Level::Info, "the control group has let this node in".to_string()),
+        Event::Refused { why } => (Level::Error, format!("this node may not take part: {why}")),
+        Event::WaitsFor { nodes } => {
+            (Level::Info, format!("a new cluster begins when nodes {nodes:?} have started, too"))
+        }
+    };
+    Line { level, text }
+}
