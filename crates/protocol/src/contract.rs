@@ -237,7 +237,7 @@ pub enum Trace {
         /// How many.
         records: u64,
     },
-    /// The leader has a lease of the control group again, or none any more.
+    /// The leader has got a lease of the control group, or has none any more.
     Leased {
         /// Whether it has one.
         leased: bool,

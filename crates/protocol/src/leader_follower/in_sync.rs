@@ -63,6 +63,20 @@ impl Leader {
         for follower in &mut self.followers {
             follower.watch_mark(now, self.head);
         }
+        // Whoever was paused, or cut off from everybody, has heard nobody: that says nothing about the others. They get
+        // some time to be heard again.
+        let is_leased = state.is_leased(now);
+        let was_away = now.ms_since(self.watched_us) > 2 * state.timing.heartbeat_ms;
+        self.watched_us = now.monotonic_us;
+        if was_away || !is_leased {
+            let least_us = now.monotonic_us.saturating_sub(silence_ms * 1000 / 2);
+            for follower in &mut self.followers {
+                follower.in_step_us = follower.in_step_us.max(least_us);
+            }
+        }
+        if !is_leased {
+            return;
+        }
         if let Some(wish) = &mut self.wish {
             if now.ms_since(wish.asked_us) >= state.timing.wish_ms {
                 wish.asked_us = now.monotonic_us;
@@ -99,8 +113,10 @@ impl Leader {
             effects.wishes.push(Wish::InSync { epoch: state.epoch, in_sync: in_sync.clone() });
             self.wish = Some(Pending { in_sync, asked_us: now.monotonic_us });
         }
+        let needed = self.needed;
         self.count_needed(state);
-        if is_waited_for_less && is_all {
+        if is_all && (is_waited_for_less || self.needed != needed) {
+            // What took effect at once, and what now has to wait, are not of one batch.
             self.reconsider(state, now, effects);
         }
     }

@@ -60,6 +60,8 @@ pub(super) struct Leader {
     pub(super) needed: usize,
     /// What is asked of the control group.
     pub(super) wish: Option<Pending>,
+    /// When it last looked who is in step.
+    pub(super) watched_us: u64,
     /// Whether there was a lease when last looked at, to tell changes.
     pub(super) was_leased: bool,
     pub(super) followers: Vec<Follower>,
@@ -86,6 +88,7 @@ impl Leader {
             waits: Vec::new(),
             needed: 0,
             wish: None,
+            watched_us: now.monotonic_us,
             was_leased: state.is_leased(now),
             followers: state.peers().map(|id| Follower::new(id, now)).collect(),
             transfers: 0,
@@ -520,6 +523,7 @@ impl Leader {
                     state.counters.unknown_writes += 1;
                     match state.options.planted.has(Fault::UnknownToldAsRefused) {
                         true => effects.refuse(ticket, "NOREPLICAS too few followers acknowledged the write"),
+                        false if !is_leased => effects.unknown(ticket, LEASE_LOST),
                         false => effects.unknown(ticket, UNACKNOWLEDGED),
                     }
                 }
@@ -587,6 +591,8 @@ const REPLIES_BYTES_MAX: usize = 128 << 20;
 const TOO_MUCH_AT_ONCE: &str =
     "OVERLOADED too many bytes are to be read behind one write; nothing was done, ask again";
 const UNACKNOWLEDGED: &str = "UNKNOWN the write was sent to the followers and too few acknowledged it in time; it may still take effect";
+const LEASE_LOST: &str =
+    "UNKNOWN the write was sent to the followers and the leader's lease ran out; it may still take effect";
 const READ_BEHIND: &str =
     "NOREPLICAS the read stands behind a write that too few followers acknowledged in time";
 const DEPOSED_WRITE: &str =

@@ -91,12 +91,11 @@ impl Schedule {
             chunk_bytes: [1, 40, 1 << 20][random.below(3) as usize],
             chunk_window: [1, 8][random.below(2) as usize],
             resync_backlog_bytes_max: [500, 1 << 20][random.below(2) as usize],
-            // Not drawn, so that seeds which tell something go on telling it.
-            lazy_send_ms: match seed % 11 {
-                7 => 1,
-                8 => 2,
-                _ => 0,
-            },
+            lazy_send_ms: [0, 0, 0, 1, 2][random.below(5) as usize],
+            // Followers leave the in-sync set and come back in a short time.
+            heartbeat_ms: [20, 100][random.below(2) as usize],
+            in_sync_silence_ms: [40, 150, 300][random.below(3) as usize],
+            wish_ms: [20, 100][random.below(2) as usize],
             ..Timing::default()
         };
         let some = |random: &mut Random, chance, most| {

@@ -145,7 +145,7 @@ pub fn trace(trace: &Trace) -> String {
         Trace::LostWrites { epoch, records } => {
             format!("{records} acknowledged writes of epoch {epoch} were lost")
         }
-        Trace::Leased { leased } => if *leased { "has a lease again" } else { "has no lease" }.into(),
+        Trace::Leased { leased } => if *leased { "has a lease" } else { "has no lease" }.into(),
         Trace::Follower { follower, live } => {
             format!("follower {follower} {}", if *live { "is live" } else { "is silent" })
         }
