@@ -2,7 +2,7 @@
 
 use protocol::NodeId;
 use protocol::blocking::Retry;
-use protocol::leader_follower::{Acks, Options};
+use protocol::leader_follower::{Acks, Durability, Options};
 use protocol::planted::Planted;
 use serde::{Deserialize, Serialize};
 
@@ -236,6 +236,7 @@ impl Keyspace {
             acks: self.acks()?,
             reads_any: self.reads == "any",
             backlog_bytes: self.backlog_bytes,
+            durability: Durability::None,
             planted,
         })
     }

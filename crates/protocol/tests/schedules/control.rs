@@ -40,6 +40,8 @@ pub(super) struct Control {
     leases: Vec<Lease>,
     /// Wishes on their way, each with the version of the map that its leader knew.
     wishes: Vec<(u64, Wish)>,
+    /// Repetitions of wishes that were heard.
+    repeated: Vec<(u64, Wish)>,
     /// The version in which the group changed last, and the one in which its leadership did.
     changed: u64,
     appointed: u64,
@@ -76,6 +78,9 @@ impl Schedule {
         }
         while !self.control.wishes.is_empty() && (prompt || self.random.percent(30)) {
             self.hear_wish();
+        }
+        if !prompt && self.random.percent(20) {
+            self.hear_repeated_wish();
         }
         self.appoint_if_due(prompt)?;
         for id in self.world.alive() {
@@ -118,10 +123,21 @@ impl Schedule {
 
     fn hear_wish(&mut self) {
         let index = self.random.below(self.control.wishes.len() as u64) as usize;
-        let (version, wish) = match self.random.percent(70) {
-            true => self.control.wishes.swap_remove(index),
-            false => self.control.wishes[index].clone(), // It will come once more.
-        };
+        let wish = self.control.wishes.swap_remove(index);
+        self.control.repeated.push(wish.clone());
+        self.grant(wish);
+    }
+
+    /// A wish that was heard before comes once more.
+    fn hear_repeated_wish(&mut self) {
+        let count = self.control.repeated.len() as u64;
+        if count > 0 {
+            let wish = self.control.repeated.swap_remove(self.random.below(count) as usize);
+            self.grant(wish);
+        }
+    }
+
+    fn grant(&mut self, (version, wish): (u64, Wish)) {
         let Wish::InSync { epoch, in_sync } = wish;
         let is_stale =
             version < self.control.changed && self.control.breach != Some(Breach::GrantsStaleWishes);
@@ -144,7 +160,8 @@ impl Schedule {
         }
         let promised_us = self.control.promised_us.get(&leader).copied().unwrap_or(0);
         let is_early = self.world.now.monotonic_us < promised_us;
-        if is_early && !(self.control.breach == Some(Breach::AppointsTooEarly) && !is_gone) {
+        let is_hasty = self.control.breach == Some(Breach::AppointsTooEarly) && !is_gone;
+        if is_early && !is_hasty {
             return Ok(());
         }
         let is_bound = self.acks == Acks::All && self.control.breach != Some(Breach::AppointsOutsideInSync);
