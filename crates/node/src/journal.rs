@@ -76,6 +76,11 @@ impl Tail {
         self.held.remove(place).map(|held| (held.to, held.bytes))
     }
 
+    /// True when anything is recorded.
+    pub(crate) fn is_durable(&self) -> bool {
+        self.durability != Durability::None
+    }
+
     /// Its keyspace promises something else from now on.
     pub(crate) fn set_durability(&mut self, durability: Durability) {
         self.durability = durability;

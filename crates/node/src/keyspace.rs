@@ -5,6 +5,7 @@ use crate::slots::{SLOTS, slot_of};
 use protocol::NodeId;
 use protocol::blocking::Retry;
 use protocol::consensus::{self, Lease};
+pub(crate) use protocol::leader_follower::Durability;
 use protocol::leader_follower::{self, Acks};
 use protocol::planted::Planted;
 use serde::{Deserialize, Serialize};
@@ -37,17 +38,6 @@ impl Protocol {
     pub(crate) fn has_registers(self) -> bool {
         matches!(self, Protocol::Abd | Protocol::Blocking)
     }
-}
-
-/// What an acknowledged write outlives.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Durability {
-    /// The death of some processes: it is in the memory of others.
-    None,
-    /// The death of all processes: it is in the hands of their operating systems.
-    Os,
-    /// That of all machines: it is on their disks.
-    Fsync,
 }
 
 /// One `[[keyspace]]` of the configuration.
@@ -155,13 +145,13 @@ impl Keyspace {
                         .into(),
                 );
             }
-            (Protocol::Consensus, _) | (_, Durability::None) => {}
-            _ => {
+            (Protocol::Abd | Protocol::Blocking, Durability::Os | Durability::Fsync) => {
                 let (durability, name) = (&self.durability, &self.replication);
                 return refuse(format!(
-                    "durability = \"{durability}\" is not built yet for {name}; use \"none\", or consensus"
+                    "durability = \"{durability}\" is not built yet for {name}; use \"none\", or another protocol"
                 ));
             }
+            _ => {}
         }
         if self.storage != "memory" {
             return refuse(format!("storage = \"{}\" is not built yet; use \"memory\"", self.storage));
@@ -310,6 +300,7 @@ impl Keyspace {
             acks: self.acks()?,
             reads_any: self.reads == "any",
             backlog_bytes: self.backlog_bytes,
+            durability: self.durability()?,
             planted,
         })
     }

@@ -42,6 +42,15 @@ pub(crate) fn describe(keyspace: &str, event: &Trace) -> Option<Line> {
             Level::Warning,
             format!("{records} records behind offset {after} were never committed and are cut off"),
         ),
+        Trace::LostWrites { epoch, records } => (
+            Level::Warning,
+            format!("{records} writes that were acknowledged in epoch {epoch} are lost (acks = none)"),
+        ),
+        Trace::Leased { leased: true } => return None,
+        Trace::Leased { leased: false } => (
+            Level::Warning,
+            "the leader has not heard from the control group in time and serves nobody".into(),
+        ),
         Trace::Follower { follower, live: true } => (Level::Info, format!("node {follower} is in step")),
         Trace::Follower { follower, live: false } => (Level::Warning, format!("node {follower} is silent")),
         Trace::EpochPassed { epoch } => (Level::Warning, format!("epoch {epoch} has passed this node's own")),

@@ -144,15 +144,6 @@ impl Replica {
         }
     }
 
-    /// True when a write that is asked here will be recorded here before it is acknowledged.
-    #[inline]
-    pub(crate) fn takes_durable_writes(&self) -> bool {
-        match self {
-            Replica::Consensus(replica) => replica.is_leader(),
-            Replica::LeaderFollower(_) | Replica::Abd(_) | Replica::Blocking(_) => false,
-        }
-    }
-
     // Records.
 
     /// Takes what an earlier life has recorded.

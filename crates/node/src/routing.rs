@@ -172,7 +172,8 @@ impl Node {
         };
         let Asked { ticket, follows, seen, deadline_us, .. } = asked;
         if self.journal.is_full()
-            && replica.takes_durable_writes()
+            && target.tail.is_durable()
+            && replica.is_leader()
             && matches!(request, Request::Command(command) if command.is_write())
         {
             let error =

@@ -243,6 +243,18 @@ pub enum Trace {
         /// How many were cut.
         records: u64,
     },
+    /// Writes that this replica acknowledged when it led were given up by a later leader (`acks = none`).
+    LostWrites {
+        /// The epoch in which it led.
+        epoch: u64,
+        /// How many.
+        records: u64,
+    },
+    /// The leader has got a lease of the control group, or has none any more.
+    Leased {
+        /// Whether it has one.
+        leased: bool,
+    },
     /// A follower is heard and streams, or fell silent.
     Follower {
         /// The follower.

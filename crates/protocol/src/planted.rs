@@ -36,6 +36,17 @@ pub enum Fault {
     GapNotNoticed,
     /// leader-follower: a leader that lost its memory begins a new history without asking for the old one.
     NoRecovery,
+    /// leader-follower: the leader serves without a lease.
+    ServesWithoutLease,
+    /// leader-follower, `acks = all`: a follower that the leader wishes out of the in-sync set is waited for no more
+    /// before the control group has agreed.
+    InSyncShrunkEarly,
+    /// leader-follower, `acks = all`: a follower is wished into the in-sync set before the leader waits for it.
+    InSyncGrownEarly,
+    /// leader-follower: a follower acknowledges records before they are durable.
+    HeldBeforeDurable,
+    /// leader-follower: the leader counts its own records as held before they are durable.
+    LeaderCountsUnrecorded,
     /// consensus: a promise is not recorded.
     VoteNotPersisted,
     /// consensus: a promise leaves before it is durable.

@@ -16,8 +16,8 @@ mod world;
 use kv::codec::Reader;
 use kv::{Command, Condition, Deadline, Expiry, Reply, SetAnswer};
 use protocol::contract::{NodeId, Result as Outcome};
-use protocol::leader_follower::{Acks, Options, Timing};
-use protocol::{Request, Ticket};
+use protocol::leader_follower::{Acks, Durability, Options, Timing};
+use protocol::{Progress, Request, Ticket};
 use std::collections::{BTreeMap, BTreeSet};
 use std::error::Error;
 use std::fmt::Write as _;
@@ -55,14 +55,17 @@ impl goldenscript::Runner for Script {
 impl Script {
     fn carry_out(&mut self, verb: &Verb) -> Done {
         match verb {
-            Verb::Cluster { n, acks, fresh, .. } => {
+            Verb::Cluster { n, acks, fresh, lease, .. } => {
                 let mut world = World::new(*n, options(verb, acks)?, timing(verb));
+                world.leases_forever = lease.as_deref() != Some("manual");
                 let consequences: Vec<_> = world.members().map(|id| (id, world.configure(id))).collect();
                 self.world = Some(world);
                 consequences.into_iter().for_each(|(id, consequence)| self.note(id, consequence));
                 if !fresh {
                     for _ in 0..4 {
                         self.advance(100)?;
+                        self.stabilize()?;
+                        self.each(None, World::sync_all)?;
                         self.stabilize()?;
                     }
                     self.transcript.clear();
@@ -124,8 +127,8 @@ impl Script {
                 let (one, other) = ends.split_once('-').ok_or("a link is named like 1-2")?;
                 self.link(one.parse()?, other.parse()?, state == "up", hint.unwrap_or(true))?;
             }
-            Verb::Crash { node, silent } => {
-                self.world()?.crash(*node);
+            Verb::Crash { node, kept, silent } => {
+                self.world()?.crash(*node, kept.unwrap_or(0));
                 if !silent {
                     self.hint_all(*node, false)?;
                 }
@@ -133,11 +136,13 @@ impl Script {
             Verb::Restart { node, epoch } => {
                 let world = self.world()?;
                 world.configuration.epoch = epoch.unwrap_or(world.configuration.epoch);
+                world.version += u64::from(epoch.is_some());
                 world.restart(*node);
                 self.each(Some(*node), World::configure)?;
                 self.hint_all(*node, true)?;
             }
             Verb::Configure { epoch, leader, in_sync, members, to } => {
+                self.world()?.version += 1;
                 let configuration = &mut self.world()?.configuration;
                 configuration.epoch = epoch.unwrap_or(configuration.epoch);
                 configuration.leader = leader.unwrap_or(configuration.leader);
@@ -149,6 +154,13 @@ impl Script {
                 }
                 self.each(*to, World::configure)?;
             }
+            Verb::Lease { node, duration } => {
+                let until_us = self.world()?.now.monotonic_us + milliseconds(duration)? * 1000;
+                self.each(Some(*node), |world, id| world.lease(id, until_us))?;
+            }
+            Verb::Sync { node } => self.each(*node, World::sync_all)?,
+            Verb::Checkpoint { node, n, chunk } => self.checkpoint(*node, *n, chunk.unwrap_or(1 << 20))?,
+            Verb::Wipe { node } => self.world()?.wipe(*node),
             Verb::Status { node } => {
                 for id in self.which(*node)? {
                     let shown = self.world()?.status(id).map(|status| show::status(&status));
@@ -181,6 +193,12 @@ impl Script {
     fn note(&mut self, id: NodeId, consequences: Consequences) {
         for trace in &consequences.traces {
             self.transcript += &format!("{id} * {}\n", show::trace(trace));
+        }
+        for record in &consequences.records {
+            self.transcript += &format!("{id} ⇒ {}\n", show::record(record));
+        }
+        for (_, wish) in &consequences.wishes {
+            self.transcript += &format!("{id} {}\n", show::wish(wish));
         }
         for (outcome, reply) in &consequences.outcomes {
             let question = self.questions.remove(&outcome.ticket).unwrap_or("?".into());
@@ -292,6 +310,29 @@ impl Script {
         Ok(())
     }
 
+    fn checkpoint(&mut self, id: NodeId, n: Option<usize>, chunk: usize) -> Done {
+        for _ in 0..n.unwrap_or(usize::MAX) {
+            let Some((progress, record)) = self.world()?.checkpoint(id, chunk) else {
+                writeln!(self.transcript, "{id}: no checkpoint now")?;
+                break;
+            };
+            let shown = if record.is_empty() { "nothing".into() } else { show::record(&record) };
+            writeln!(
+                self.transcript,
+                "{id} checkpoint: {shown}{}",
+                match progress {
+                    Progress::More => "",
+                    Progress::Whole => ", whole",
+                    Progress::Abandoned => ", abandoned",
+                }
+            )?;
+            if progress != Progress::More {
+                break;
+            }
+        }
+        Ok(())
+    }
+
     /// Tells a node and its peers that the links between them came up or went down.
     fn hint_all(&mut self, node: NodeId, up: bool) -> Done {
         for peer in self.which(None)? {
@@ -370,7 +411,7 @@ fn milliseconds(duration: &str) -> Result<u64, Box<dyn Error>> {
 }
 
 fn options(verb: &Verb, acks: &str) -> Result<Options, Box<dyn Error>> {
-    let Verb::Cluster { reads, backlog, .. } = verb else { return Err("not a cluster".into()) };
+    let Verb::Cluster { reads, backlog, durability, .. } = verb else { return Err("not a cluster".into()) };
     Ok(Options {
         acks: match acks {
             "none" => Acks::None,
@@ -380,6 +421,11 @@ fn options(verb: &Verb, acks: &str) -> Result<Options, Box<dyn Error>> {
         },
         reads_any: reads.as_deref() == Some("any"),
         backlog_bytes: backlog.unwrap_or(1 << 20),
+        durability: match durability.as_deref() {
+            None | Some("none") => Durability::None,
+            Some("fsync") => Durability::Fsync,
+            Some(_) => return Err("durability is none or fsync".into()),
+        },
         planted: Default::default(),
     })
 }

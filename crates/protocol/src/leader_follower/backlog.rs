@@ -113,6 +113,10 @@ impl<'a> Windows<'a> {
 pub(super) struct Backlog {
     base: Position,
     batches: VecDeque<Batch>,
+    /// Where each of the newest epochs begins, as far as it was seen since the last snapshot.
+    epochs: VecDeque<Position>,
+    /// The epoch just before the first of these.
+    epoch_before: u64,
     bytes: usize,
     stream_end: u64,
 }
@@ -140,6 +144,13 @@ impl Backlog {
     pub(super) fn push(&mut self, mut batch: Batch) {
         assert_eq!(batch.first, self.last().offset + 1, "a batch leaves a hole in the history");
         assert!(batch.epoch >= self.last().epoch, "a batch of an older epoch behind a newer one");
+        if batch.epoch > self.last().epoch {
+            const EPOCHS_MAX: usize = 64;
+            self.epochs.push_back(Position { epoch: batch.epoch, offset: batch.first });
+            if self.epochs.len() > EPOCHS_MAX {
+                self.epoch_before = self.epochs.pop_front().map_or(0, |begin| begin.epoch);
+            }
+        }
         self.bytes += batch.bytes();
         self.stream_end += batch.records.len() as u64;
         batch.stream_end = self.stream_end;
@@ -196,6 +207,17 @@ impl Backlog {
         self.batches.iter().rev().map(Batch::end).chain([self.base]).find(fits)
     }
 
+    /// How much of a history that ends at `other` is a part of this one, if that is known: everything before the first
+    /// later epoch of this one.
+    pub(super) fn agrees_until(&self, other: Position) -> Option<Version> {
+        if self.epoch_before > other.epoch {
+            return None; // Epochs between `other`'s and the oldest known are forgotten.
+        }
+        let later = self.epochs.iter().find(|begin| begin.epoch > other.epoch);
+        let end = later.map_or(self.last().offset, |begin| begin.offset - 1);
+        Some(end.min(other.offset))
+    }
+
     /// Cuts off everything behind `offset`, which must be the end of a batch kept or the base. Returns how
     /// many records were cut.
     pub(super) fn truncate_after(&mut self, offset: Version) -> u64 {
@@ -205,7 +227,22 @@ impl Backlog {
             self.batches.pop_back();
         }
         assert_eq!(self.last().offset, offset, "a history can only be cut between batches");
+        while self.epochs.pop_back_if(|begin| begin.offset > offset).is_some() {}
         before - offset
+    }
+
+    /// How many of the records behind `offset`, as far as they are kept, only remove what has expired: nobody wrote them.
+    pub(super) fn purges_behind(&self, offset: Version) -> u64 {
+        let behind = self.batches.iter().filter(|batch| batch.first > offset);
+        let purges = |batch: &Batch| {
+            let mut reader = Reader::new(&batch.records);
+            let mut purges = 0;
+            while let Ok(command) = Command::decode(&mut reader) {
+                purges += u64::from(matches!(command, Command::Purge { .. }));
+            }
+            purges
+        };
+        behind.map(purges).sum()
     }
 
     /// Drops the oldest batches while more than `bytes_max` are held, but none behind `keep_after`.
@@ -223,6 +260,8 @@ impl Backlog {
     /// Forgets every batch: the history is known to end at `base`.
     pub(super) fn reset(&mut self, base: Position) {
         self.batches.clear();
+        self.epochs.clear();
+        self.epoch_before = base.epoch;
         self.bytes = 0;
         self.base = base;
     }
@@ -262,6 +301,19 @@ mod tests {
         assert_eq!(common(3, 9), Some(9));
         assert_eq!(common(2, 7), None, "nothing is known of epoch 2");
         assert_eq!(common(0, 0), Some(0), "whoever has nothing agrees with everybody");
+    }
+
+    #[test]
+    fn an_epoch_ends_where_a_later_one_begins() {
+        let mut backlog = backlog();
+        backlog.trim(0, 9); // What is no longer kept is still known.
+        let agrees = |epoch, offset| backlog.agrees_until(Position { epoch, offset });
+        assert_eq!(agrees(1, 4), Some(4));
+        assert_eq!(agrees(1, 8), Some(5), "6..=8 of epoch 1 are not here");
+        assert_eq!(agrees(2, 8), Some(5), "nor is anything of epoch 2");
+        assert_eq!(agrees(3, 12), Some(9));
+        backlog.reset(Position { epoch: 3, offset: 9 });
+        assert_eq!(backlog.agrees_until(Position { epoch: 1, offset: 8 }), None, "a snapshot does not tell");
     }
 
     #[test]

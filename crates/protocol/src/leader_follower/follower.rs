@@ -159,9 +159,9 @@ impl Follower {
                 }
                 let last = state.last();
                 match Batch::received(&message, now) {
-                    Some(batch) if previous == last => state.backlog.push(batch),
+                    Some(batch) if previous == last => state.push(batch, effects),
                     Some(batch) if state.options.planted.has(Fault::GapNotNoticed) && previous > last => {
-                        state.backlog.push(Batch { first: last.offset + 1, ..batch });
+                        state.push(Batch { first: last.offset + 1, ..batch }, effects);
                     }
                     // A gap: something was lost on the way.
                     _ if previous != last && previous.offset + count as u64 > last.offset => {
@@ -169,7 +169,7 @@ impl Follower {
                     }
                     _ => {}
                 }
-                self.notice_whole(state);
+                self.notice_whole(state, effects);
                 self.acknowledge |= acknowledge;
                 self.commit = self.commit.max(commit);
                 self.apply(state, now, effects);
@@ -177,13 +177,14 @@ impl Follower {
             Message::Resume { join, after, head, .. } if join == self.join => {
                 self.resume(state, now, (after, head), effects);
             }
-            Message::SnapshotBegin { join, transfer, position, head, floor, time, .. } => {
+            Message::SnapshotBegin { join, transfer, head, .. } => {
                 let asked = join == self.join && !matches!(self.mode, Mode::Streaming);
-                if asked && transfer > self.transfer {
+                if asked
+                    && transfer > self.transfer
+                    && let Some(receiver) = Receiver::begin(state, now, from, head, &message, effects)
+                {
                     self.transfer = transfer;
                     self.whole_at = head;
-                    let (name, start) = ((transfer, head), (position, floor, time));
-                    let receiver = Receiver::begin(from, now, state.seed, name, start);
                     self.mode = Mode::Filling(Box::new(receiver));
                 }
             }
@@ -196,20 +197,50 @@ impl Follower {
                 }
             }
             Message::Probe { epoch } => {
+                // That it follows no older epoch, and what it holds, is true after a crash, too.
                 let holding = Message::Holding { epoch, last: state.last(), intact: state.intact };
-                effects.send([from], |out| holding.encode(out));
+                effects.send_after(state.journal.last(), [from], |out| holding.encode(out));
+                if matches!(self.mode, Mode::Joining) {
+                    self.asked_us = 0; // Whoever asks may not have been there to hear of it.
+                }
             }
             // Whoever streams already is served by a leader that has what it needs: the question is late.
-            Message::Fetch { join, .. } if !matches!(self.mode, Mode::Streaming) => {
-                self.stop_sending(state, "it was asked for again", effects);
-                effects.trace.push(Trace::FullResync {
-                    follower: from,
-                    offset: state.applied,
-                    why: "it is to lead and holds less",
-                });
-                self.sender = Some(Sender::begin(state, now, from, (join, join), effects));
+            Message::Fetch { last, applied, join, .. } if !matches!(self.mode, Mode::Streaming) => {
+                self.give(state, now, from, (last, applied, join), effects);
             }
             _ => {}
+        }
+    }
+
+    /// Gives who is to lead what it lacks.
+    fn give(
+        &mut self,
+        state: &mut State,
+        now: Now,
+        to: NodeId,
+        (last, applied, join): (Position, Version, u64),
+        effects: &mut Effects,
+    ) {
+        self.stop_sending(state, "it was asked for again", effects);
+        let end = state.last().offset;
+        let can_follow = |common: &Position| {
+            // Sent all at once.
+            let bytes = state.backlog.bytes_between(common.offset, end);
+            common.offset >= applied && bytes <= state.timing.window_bytes as u64
+        };
+        match state.backlog.common_with(last).filter(can_follow) {
+            Some(after) => {
+                state.counters.partial_resyncs += 1;
+                effects.trace.push(Trace::PartialResync { follower: to, after: after.offset });
+                let resume = Message::Resume { epoch: state.epoch, join, after, head: end };
+                effects.send([to], |out| resume.encode(out));
+                send_behind(state, to, after, effects);
+            }
+            None => {
+                let why = "it is to lead and holds less";
+                effects.trace.push(Trace::FullResync { follower: to, offset: state.applied, why });
+                self.sender = Some(Sender::begin(state, now, to, (join, join), last, effects));
+            }
         }
     }
 
@@ -229,14 +260,11 @@ impl Follower {
             let why = "it resumes at a position that is not held here";
             return effects.trace.push(Trace::Rejected { peer, why });
         }
-        let records = state.backlog.truncate_after(after.offset);
-        if records > 0 {
-            state.counters.truncated_records += records;
-            effects.trace.push(Trace::Truncated { after: after.offset, records });
-        }
+        state.note_lost(Some(after.offset), effects);
+        state.truncate_after(after.offset, effects);
         state.counters.partial_resyncs += 1;
         self.whole_at = head;
-        self.begin_streaming(state, now);
+        self.begin_streaming(state, now, effects);
     }
 
     /// Takes a part of the snapshot, or a batch behind it; swaps all in when it is complete.
@@ -255,23 +283,25 @@ impl Follower {
             Received::Whole => {
                 if let Mode::Filling(receiver) = std::mem::replace(&mut self.mode, Mode::Streaming) {
                     receiver.install(state, effects);
-                    self.begin_streaming(state, now);
+                    self.begin_streaming(state, now, effects);
                     self.apply(state, now, effects);
                 }
             }
         }
     }
 
-    fn begin_streaming(&mut self, state: &mut State, now: Now) {
+    fn begin_streaming(&mut self, state: &mut State, now: Now, effects: &mut Effects) {
         self.mode = Mode::Streaming;
         self.acked = 0;
         self.acknowledge = true;
         self.heard_us = now.monotonic_us;
-        self.notice_whole(state);
+        self.notice_whole(state, effects);
     }
 
-    fn notice_whole(&self, state: &mut State) {
-        state.intact |= state.last().offset >= self.whole_at;
+    fn notice_whole(&self, state: &mut State, effects: &mut Effects) {
+        if state.last().offset >= self.whole_at {
+            state.set_intact(effects);
+        }
     }
 
     fn start_over(
@@ -298,9 +328,12 @@ impl Follower {
     pub(super) fn flush(&mut self, state: &mut State, now: Now, effects: &mut Effects) {
         if let Some(mut sender) = self.sender.take() {
             match sender.advance(state, effects) {
-                true => send_rest(state, &sender, effects),
+                true => send_behind(state, sender.to, sender.position, effects),
                 false => self.sender = Some(sender),
             }
+        }
+        if matches!(self.mode, Mode::Joining) && self.asked_us == 0 {
+            self.ask(state, now, effects);
         }
         if !matches!(self.mode, Mode::Streaming) {
             return;
@@ -309,7 +342,11 @@ impl Follower {
         let lazily = offset > self.acked && now.ms_since(self.acked_us) >= state.timing.lazy_acknowledge_ms;
         if self.acknowledge || lazily {
             let message = Message::Acknowledge { epoch: state.epoch, join: self.join, offset };
-            effects.send([state.configuration.leader], |out| message.encode(out));
+            let after_record = match state.options.planted.has(Fault::HeldBeforeDurable) {
+                true => 0,
+                false => state.journal.last(),
+            };
+            effects.send_after(after_record, [state.configuration.leader], |out| message.encode(out));
             self.acknowledge = false;
             self.acked = offset;
             self.acked_us = now.monotonic_us;
@@ -362,13 +399,13 @@ impl Follower {
     }
 }
 
-/// The batches behind a snapshot, for a leader that lost its memory: held here, perhaps never committed. Nothing
-/// changes them meanwhile, as no batch is taken before that leader leads.
-fn send_rest(state: &State, sender: &Sender, effects: &mut Effects) {
-    let mut previous = sender.position;
+/// The batches behind a position, for a leader that holds less: held here, perhaps never committed. Nothing changes them
+/// meanwhile, as no batch is taken before that leader leads.
+fn send_behind(state: &State, to: NodeId, position: Position, effects: &mut Effects) {
+    let mut previous = position;
     while let Some(batch) = state.backlog.following(previous.offset) {
         let message = state.append(previous, Some(batch), state.last().offset, false);
-        effects.send([sender.to], |out| message.encode(out));
+        effects.send([to], |out| message.encode(out));
         previous = batch.end();
     }
 }

@@ -6,6 +6,8 @@
 //! its place would win the next recovery (figure 8 of the Raft paper).
 
 use super::backlog::Batch;
+use super::held::{Held, NO_LEASE};
+use super::in_sync::Pending;
 use super::message::{Message, Position};
 use super::options::Acks;
 use super::queue::{Queue, Waiting};
@@ -15,21 +17,16 @@ use crate::contract::{Effects, NodeId, Now, Request, Ticket, Trace};
 use crate::planted::Fault;
 use kv::codec::Reader;
 use kv::{Command, Reply, Version};
-use std::collections::VecDeque;
 
-/// A request that waits, in order, until enough followers are live. It was not written anywhere yet, so it
-/// can still be refused.
-#[derive(Debug)]
-struct Held {
-    ticket: Ticket,
-    deadline_us: u64,
-    request: HeldRequest,
-}
-
-#[derive(Debug)]
-enum HeldRequest {
-    Command(Vec<u8>),
-    Wait { offset: Version, count: u32 },
+/// A request, by whom and until when.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Asked {
+    pub(super) ticket: Ticket,
+    /// It takes effect behind earlier ones of the same client.
+    pub(super) follows: bool,
+    pub(super) deadline_us: u64,
+    /// As long as nothing was done it may be held until then.
+    pub(super) hold_until_us: u64,
 }
 
 /// A `WAIT` whose writes are committed, or need not be.
@@ -57,8 +54,16 @@ pub(super) struct Leader {
     /// Bytes of sealed records that are not committed.
     uncommitted_bytes: usize,
     queue: Queue,
-    held: VecDeque<Held>,
+    pub(super) held: Held,
     waits: Vec<Wait>,
+    /// How many followers must hold a write before it is committed.
+    pub(super) needed: usize,
+    /// What is asked of the control group.
+    pub(super) wish: Option<Pending>,
+    /// When it last looked who is in step.
+    pub(super) watched_us: u64,
+    /// Whether there was a lease when last looked at, to tell changes.
+    pub(super) was_leased: bool,
     pub(super) followers: Vec<Follower>,
     pub(super) transfers: u64,
     /// True when a `WAIT` came in that the next message must ask acknowledgements for.
@@ -79,13 +84,18 @@ impl Leader {
             builder_time: 0,
             uncommitted_bytes: state.backlog.bytes_between(state.applied, offset) as usize,
             queue: Queue::default(),
-            held: VecDeque::new(),
+            held: Held::default(),
             waits: Vec::new(),
+            needed: 0,
+            wish: None,
+            watched_us: now.monotonic_us,
+            was_leased: state.is_leased(now),
             followers: state.peers().map(|id| Follower::new(id, now)).collect(),
             transfers: 0,
             ask: false,
         };
-        if leader.followers.is_empty() {
+        leader.count_needed(state);
+        if leader.followers.is_empty() && !state.journal.is_kept() {
             state.apply_until(offset, effects); // Nobody is to be waited for, and nobody else will ever lead.
         }
         if state.applied < offset {
@@ -98,11 +108,18 @@ impl Leader {
         leader
     }
 
-    /// The group's in-sync set has changed, or nobody is to be waited for.
-    pub(super) fn reconsider(&mut self, state: &mut State, now: Now, effects: &mut Effects) {
-        self.seal(state, now);
+    /// More of the history is durable here.
+    pub(super) fn durable(&mut self, state: &mut State, now: Now, effects: &mut Effects) {
         self.commit(state, now, effects);
-        self.end_waits(now, effects);
+        self.end_waits(state, now, effects);
+    }
+
+    /// Something that requests wait for has changed: the in-sync set, or the lease.
+    pub(super) fn reconsider(&mut self, state: &mut State, now: Now, effects: &mut Effects) {
+        self.watch_lease(state, now, effects);
+        self.seal(state, now, effects);
+        self.commit(state, now, effects);
+        self.end_waits(state, now, effects);
         self.release_held(state, now, effects);
     }
 
@@ -122,8 +139,23 @@ impl Leader {
         request: Request<'_>,
         effects: &mut Effects,
     ) {
-        if !self.held.is_empty() && (follows || !is_read(&request)) {
-            return self.hold(state, now, (ticket, deadline_us), request, effects);
+        let hold_until_us = deadline_us.min(now.monotonic_us + state.timing.hold_ms * 1000);
+        self.take(state, now, Asked { ticket, follows, deadline_us, hold_until_us }, request, effects);
+    }
+
+    #[inline]
+    pub(super) fn take(
+        &mut self,
+        state: &mut State,
+        now: Now,
+        asked: Asked,
+        request: Request<'_>,
+        effects: &mut Effects,
+    ) {
+        let Asked { ticket, follows, deadline_us, .. } = asked;
+        let stands_behind = !self.held.is_empty() && (follows || !is_read(&request));
+        if stands_behind || !state.is_leased(now) {
+            return self.hold(state, now, asked, request, effects);
         }
         match request {
             Request::Command(command) if !command.is_write() => {
@@ -134,23 +166,29 @@ impl Leader {
                 }
             }
             Request::Command(command) => {
-                if state.acks_needed() == 0 && self.queue.is_empty() {
+                if self.takes_effect_at_once(state) {
                     self.write_at_once(state, now, Some(ticket), &command, effects);
                 } else if self.can_commit(state, now) {
                     self.write(state, now, (Some(ticket), deadline_us), &command, effects);
                 } else {
-                    self.hold(state, now, (ticket, deadline_us), request, effects);
+                    self.hold(state, now, asked, request, effects);
                 }
             }
             Request::Wait { offset, count } => {
                 let offset = offset.min(self.head);
                 if self.queue.is_empty() {
-                    self.begin_wait(state, now, Wait { ticket, offset, count, deadline_us }, effects);
+                    self.begin_wait(now, Wait { ticket, offset, count, deadline_us }, effects);
                 } else {
                     self.queue.push_wait(ticket, deadline_us, offset, count);
                 }
             }
         }
+    }
+
+    /// Nobody is to be waited for, nor is the disk, and nothing waits.
+    #[inline]
+    fn takes_effect_at_once(&self, state: &State) -> bool {
+        self.needed == 0 && !state.journal.is_kept() && self.queue.is_empty()
     }
 
     /// `acks = none`: a write takes effect at once; the followers get it at the end of the turn.
@@ -165,7 +203,7 @@ impl Leader {
     ) {
         let time = state.clock(now);
         if !self.followers.is_empty() {
-            self.build(state, now, time, command);
+            self.build(state, now, time, command, effects);
         }
         self.head += 1;
         state.time = time;
@@ -198,80 +236,38 @@ impl Leader {
         }
         // Not before the records that are not applied yet, either.
         let time = state.clock(now).max(self.builder_time);
-        self.build(state, now, time, command);
+        self.build(state, now, time, command, effects);
         self.head += 1;
         self.queue.push_write(ticket, deadline_us);
     }
 
     #[inline]
-    fn build(&mut self, state: &mut State, now: Now, time: u64, command: &Command<'_>) {
+    fn build(
+        &mut self,
+        state: &mut State,
+        now: Now,
+        time: u64,
+        command: &Command<'_>,
+        effects: &mut Effects,
+    ) {
         // All records of a batch have one time; and a batch is bounded even when a turn is not.
         if self.builder_count > 0
             && (self.builder_time != time || self.builder.len() >= state.timing.batch_bytes)
         {
-            self.seal(state, now);
+            self.seal(state, now, effects);
         }
         self.builder_time = time;
         command.encode(&mut self.builder);
         self.builder_count += 1;
     }
 
-    fn hold(
-        &mut self,
-        state: &State,
-        now: Now,
-        (ticket, deadline_us): (Ticket, u64),
-        request: Request<'_>,
-        effects: &mut Effects,
-    ) {
-        const HELD_MAX: usize = 100_000;
-        if self.held.len() >= HELD_MAX {
-            return effects.refuse(ticket, "NOREPLICAS Not enough good replicas to write.");
-        }
-        let deadline_us = deadline_us.min(now.monotonic_us + state.timing.hold_ms * 1000);
-        let request = match request {
-            Request::Command(command) => {
-                let mut bytes = Vec::new();
-                command.encode(&mut bytes);
-                HeldRequest::Command(bytes)
-            }
-            Request::Wait { offset, count } => HeldRequest::Wait { offset, count },
-        };
-        self.held.push_back(Held { ticket, deadline_us, request });
-    }
-
-    /// Takes up what was held, in order, if it can go on now.
-    fn release_held(&mut self, state: &mut State, now: Now, effects: &mut Effects) {
-        if self.held.is_empty() || !self.can_commit(state, now) {
-            return;
-        }
-        for held in std::mem::take(&mut self.held) {
-            self.take_up(state, now, held, effects);
-        }
-    }
-
-    fn take_up(&mut self, state: &mut State, now: Now, held: Held, effects: &mut Effects) {
-        let head = (held.ticket, true, held.deadline_us);
-        match held.request {
-            HeldRequest::Command(bytes) => {
-                let command = Command::decode(&mut Reader::new(&bytes)).expect("we encoded it");
-                self.request(state, now, head, Request::Command(command), effects);
-            }
-            HeldRequest::Wait { offset, count } => {
-                self.request(state, now, head, Request::Wait { offset, count }, effects);
-            }
-        }
-    }
-
-    fn can_commit(&self, state: &State, now: Now) -> bool {
+    /// Whether enough followers are live to hold what is written now.
+    pub(super) fn can_commit(&self, state: &State, now: Now) -> bool {
         let silence_ms = state.timing.silence_ms;
         let is_live = |follower: &&Follower| follower.is_live(now, silence_ms);
         match state.options.acks {
-            Acks::All => {
-                let in_sync = &state.configuration.in_sync;
-                self.followers.iter().filter(|follower| in_sync.contains(&follower.id)).all(|f| is_live(&f))
-            }
-            _ => self.followers.iter().filter(is_live).count() >= state.acks_needed(),
+            Acks::All => self.followers.iter().filter(|follower| follower.is_awaited).all(|f| is_live(&f)),
+            _ => self.followers.iter().filter(is_live).count() >= self.needed,
         }
     }
 
@@ -280,13 +276,12 @@ impl Leader {
     /// What enough followers hold, by the keyspace's rule.
     fn committed(&self, state: &State) -> Version {
         let planted = state.options.planted;
-        let needed = state.acks_needed().saturating_sub(planted.has(Fault::OneAcknowledgementTooFew).into());
-        let in_sync = &state.configuration.in_sync;
+        let needed = self.needed.saturating_sub(planted.has(Fault::OneAcknowledgementTooFew).into());
         if needed == 0 || planted.has(Fault::VisibleBeforeCommitted) {
             return self.head;
         }
         if state.options.acks == Acks::All {
-            let followers = self.followers.iter().filter(|follower| in_sync.contains(&follower.id));
+            let followers = self.followers.iter().filter(|follower| follower.is_awaited);
             return followers.map(|follower| follower.acked).min().unwrap_or(self.head);
         }
         // The needed-th largest, without sorting: groups have at most a handful of members.
@@ -295,10 +290,18 @@ impl Leader {
         acked.filter(|offset| held_by(*offset) >= needed).max().unwrap_or(0)
     }
 
-    /// Applies and answers everything that is committed by now.
+    /// Applies and answers everything that is committed by now. What is applied is answered, so without a lease nothing
+    /// is: another leader may have given up what this one holds.
     fn commit(&mut self, state: &mut State, now: Now, effects: &mut Effects) {
+        if !state.is_leased(now) {
+            return;
+        }
         let before = state.applied;
         let committed = self.committed(state).min(state.last().offset);
+        let committed = match state.options.planted.has(Fault::LeaderCountsUnrecorded) {
+            true => committed,
+            false => committed.min(state.journal.held()),
+        };
         if committed < self.serves_from {
             return; // What was inherited is committed with the first record of this epoch, not before.
         }
@@ -348,7 +351,7 @@ impl Leader {
                 }
                 (Waiting::Wait { offset, count }, Some(ticket)) => {
                     let wait = Wait { ticket, offset, count, deadline_us: entry.deadline_us };
-                    self.begin_wait(state, now, wait, effects);
+                    self.begin_wait(now, wait, effects);
                 }
                 _ => {}
             }
@@ -362,19 +365,25 @@ impl Leader {
         self.followers.iter().filter(|follower| follower.is_streaming() && follower.acked >= offset).count()
     }
 
-    fn begin_wait(&mut self, state: &State, now: Now, wait: Wait, effects: &mut Effects) {
+    fn begin_wait(&mut self, now: Now, wait: Wait, effects: &mut Effects) {
         let held_by = self.held_by(wait.offset);
         if held_by >= wait.count as usize || wait.deadline_us <= now.monotonic_us {
             end_wait(&wait, held_by, effects);
         } else {
-            self.ask |= state.acks_needed() == 0;
+            self.ask |= self.needed == 0;
             self.waits.push(wait);
         }
     }
 
-    fn end_waits(&mut self, now: Now, effects: &mut Effects) {
+    fn end_waits(&mut self, state: &State, now: Now, effects: &mut Effects) {
+        let is_leased = state.is_leased(now);
         let mut waits = std::mem::take(&mut self.waits);
         waits.retain(|wait| {
+            if !is_leased {
+                let overdue = wait.deadline_us <= now.monotonic_us;
+                overdue.then(|| effects.refuse(wait.ticket, NO_LEASE));
+                return !overdue;
+            }
             let held_by = self.held_by(wait.offset);
             let ends = held_by >= wait.count as usize || wait.deadline_us <= now.monotonic_us;
             if ends {
@@ -424,10 +433,13 @@ impl Leader {
                     // Of both questions one is old and came late. Left alone, the follower asks again.
                     return follower.leave("it acknowledges by another question", state, effects);
                 }
-                if offset > follower.acked && matches!(follower.service, Service::Streaming { .. }) {
+                if follower.is_streaming() {
+                    follower.confirm(now);
+                }
+                if offset > follower.acked && follower.is_streaming() {
                     follower.acknowledge(state, offset);
                     self.commit(state, now, effects);
-                    self.end_waits(now, effects);
+                    self.end_waits(state, now, effects);
                 }
                 self.release_held(state, now, effects);
             }
@@ -442,8 +454,8 @@ impl Leader {
 
     // The end of a turn, and time.
 
-    pub(super) fn seal(&mut self, state: &mut State, now: Now) {
-        if self.followers.is_empty() {
+    pub(super) fn seal(&mut self, state: &mut State, now: Now, effects: &mut Effects) {
+        if self.followers.is_empty() && !state.journal.is_kept() {
             // Nobody will ask for the history.
             return state.backlog.reset(Position { epoch: state.epoch, offset: state.applied });
         }
@@ -453,7 +465,7 @@ impl Leader {
         if state.applied < self.head {
             self.uncommitted_bytes += self.builder.len();
         }
-        state.backlog.push(Batch {
+        let batch = Batch {
             epoch: state.epoch,
             first: state.last().offset + 1,
             count: self.builder_count,
@@ -461,14 +473,15 @@ impl Leader {
             received_us: now.monotonic_us,
             records: self.builder.as_slice().into(),
             stream_end: 0,
-        });
+        };
+        state.push(batch, effects);
         self.builder.clear();
         self.builder.shrink_to(2 * state.timing.batch_bytes);
         self.builder_count = 0;
     }
 
     pub(super) fn flush(&mut self, state: &mut State, now: Now, effects: &mut Effects) {
-        self.seal(state, now);
+        self.seal(state, now, effects);
         let mut followers = std::mem::take(&mut self.followers);
         let mut encoded = None;
         for follower in &mut followers {
@@ -481,17 +494,20 @@ impl Leader {
     }
 
     pub(super) fn tick(&mut self, state: &mut State, now: Now, effects: &mut Effects) {
+        self.watch_lease(state, now, effects);
         self.end_overdue(state, now, effects);
-        self.end_waits(now, effects);
+        self.end_waits(state, now, effects);
         self.watch_followers(state, now, effects);
+        self.watch_in_sync(state, now, effects);
         const PURGED_KEYS_MAX: usize = 1000;
         if self.held.is_empty()
             && state.applied >= self.purge
+            && state.is_leased(now)
             && self.can_commit(state, now)
             && let Some(until) = state.table.purge_until(state.clock(now), PURGED_KEYS_MAX)
         {
             let command = Command::Purge { until };
-            match state.acks_needed() == 0 && self.queue.is_empty() {
+            match self.takes_effect_at_once(state) {
                 true => self.write_at_once(state, now, None, &command, effects),
                 false => self.write(state, now, (None, u64::MAX), &command, effects),
             }
@@ -500,15 +516,18 @@ impl Leader {
     }
 
     fn end_overdue(&mut self, state: &mut State, now: Now, effects: &mut Effects) {
+        let is_leased = state.is_leased(now);
         for (ticket, waiting) in self.queue.take_overdue(now.monotonic_us) {
             match waiting {
                 Waiting::Write => {
                     state.counters.unknown_writes += 1;
                     match state.options.planted.has(Fault::UnknownToldAsRefused) {
                         true => effects.refuse(ticket, "NOREPLICAS too few followers acknowledged the write"),
+                        false if !is_leased => effects.unknown(ticket, LEASE_LOST),
                         false => effects.unknown(ticket, UNACKNOWLEDGED),
                     }
                 }
+                _ if !is_leased => effects.refuse(ticket, NO_LEASE),
                 Waiting::Read { .. } => effects.refuse(ticket, READ_BEHIND),
                 Waiting::Wait { offset, .. } => {
                     let start = effects.replies.len();
@@ -517,28 +536,7 @@ impl Leader {
                 }
             }
         }
-        while let Some(held) = self.held.pop_front_if(|held| held.deadline_us <= now.monotonic_us) {
-            let is_write = match &held.request {
-                HeldRequest::Command(bytes) => {
-                    Command::decode(&mut Reader::new(bytes)).is_ok_and(|command| command.is_write())
-                }
-                HeldRequest::Wait { .. } => false,
-            };
-            if is_write {
-                state.counters.refused_writes += 1;
-                let (needed, acks) = (state.acks_needed(), acks_word(state.options.acks));
-                let live = self.live(state, now);
-                let error = format!(
-                    "NOREPLICAS Not enough good replicas to write. acks={acks} needs {needed} live followers \
-                     and {live} are; nothing was written"
-                );
-                effects.refuse(held.ticket, &error);
-            } else {
-                let earlier = std::mem::take(&mut self.held);
-                self.take_up(state, now, held, effects);
-                self.held = earlier;
-            }
-        }
+        self.end_held(state, now, effects);
         self.release_held(state, now, effects);
     }
 
@@ -553,9 +551,9 @@ impl Leader {
                 _ => effects.refuse(ticket, DEPOSED),
             }
         }
-        std::mem::take(&mut self.held).into_iter().for_each(|held| effects.refuse(held.ticket, DEPOSED));
+        self.held.drain().for_each(|ticket| effects.refuse(ticket, DEPOSED));
         std::mem::take(&mut self.waits).into_iter().for_each(|wait| effects.refuse(wait.ticket, DEPOSED));
-        self.seal(state, now);
+        self.seal(state, now, effects);
         for follower in &mut self.followers {
             follower.leave("the leader was deposed", state, effects);
         }
@@ -584,7 +582,7 @@ impl Leader {
     }
 
     pub(super) fn is_writable(&self, state: &State, now: Now) -> bool {
-        self.can_commit(state, now)
+        state.is_leased(now) && self.can_commit(state, now)
     }
 }
 
@@ -593,20 +591,13 @@ const REPLIES_BYTES_MAX: usize = 128 << 20;
 const TOO_MUCH_AT_ONCE: &str =
     "OVERLOADED too many bytes are to be read behind one write; nothing was done, ask again";
 const UNACKNOWLEDGED: &str = "UNKNOWN the write was sent to the followers and too few acknowledged it in time; it may still take effect";
+const LEASE_LOST: &str =
+    "UNKNOWN the write was sent to the followers and the leader's lease ran out; it may still take effect";
 const READ_BEHIND: &str =
     "NOREPLICAS the read stands behind a write that too few followers acknowledged in time";
 const DEPOSED_WRITE: &str =
     "UNKNOWN the leader was deposed before the write was committed; it may still take effect";
 const DEPOSED: &str = "NOLEADER the leader was deposed; nothing was done";
-
-fn acks_word(acks: Acks) -> String {
-    match acks {
-        Acks::None => "none".into(),
-        Acks::Count(count) => count.to_string(),
-        Acks::Majority => "majority".into(),
-        Acks::All => "all".into(),
-    }
-}
 
 fn is_read(request: &Request<'_>) -> bool {
     matches!(request, Request::Command(command) if !command.is_write())

@@ -93,6 +93,8 @@ pub enum Message<'a> {
         floor: Version,
         /// The time of the newest record in it.
         time: UnixMs,
+        /// How much of what the receiver holds is in the sender's history, if that is known.
+        kept: Option<Version>,
     },
     /// A part of a snapshot.
     SnapshotChunk {
@@ -137,11 +139,15 @@ pub enum Message<'a> {
         /// False when this replica may have lost something that it once acknowledged.
         intact: bool,
     },
-    /// Who is about to lead, to the replica that holds the most: send me everything, a snapshot of what you have
-    /// applied and then the batches behind it.
+    /// Who is about to lead, to the replica that holds the most: send me what I lack. That is answered as a
+    /// [`Message::Join`] is, and the batches that follow go up to the last one held.
     Fetch {
         /// The epoch that it is about to lead.
         epoch: u64,
+        /// The last position it holds.
+        last: Position,
+        /// The last offset it has applied: it cannot go back behind that.
+        applied: Version,
         /// Names this question.
         join: u64,
     },
@@ -209,7 +215,7 @@ impl<'a> Message<'a> {
                 put_position(out, after);
                 out.put_u64(head);
             }
-            Message::SnapshotBegin { epoch, join, transfer, position, head, floor, time } => {
+            Message::SnapshotBegin { epoch, join, transfer, position, head, floor, time, kept } => {
                 put_head(out, SNAPSHOT_BEGIN, epoch);
                 out.put_u64(join);
                 out.put_u64(transfer);
@@ -217,6 +223,8 @@ impl<'a> Message<'a> {
                 out.put_u64(head);
                 out.put_u64(floor);
                 out.put_u64(time);
+                out.put_bool(kept.is_some());
+                out.put_u64(kept.unwrap_or_default());
             }
             Message::SnapshotChunk { epoch, transfer, index, entries } => {
                 put_head(out, SNAPSHOT_CHUNK, epoch);
@@ -240,8 +248,10 @@ impl<'a> Message<'a> {
                 put_position(out, last);
                 out.put_bool(intact);
             }
-            Message::Fetch { epoch, join } => {
+            Message::Fetch { epoch, last, applied, join } => {
                 put_head(out, FETCH, epoch);
+                put_position(out, last);
+                out.put_u64(applied);
                 out.put_u64(join);
             }
             Message::Stale { epoch } => put_head(out, STALE, epoch),
@@ -334,6 +344,10 @@ impl<'a> Message<'a> {
                 head: reader.u64()?,
                 floor: reader.u64()?,
                 time: reader.u64()?,
+                kept: {
+                    let (is_known, kept) = (reader.bool()?, reader.u64()?);
+                    is_known.then_some(kept)
+                },
             },
             SNAPSHOT_CHUNK => Message::SnapshotChunk {
                 epoch,
@@ -347,14 +361,19 @@ impl<'a> Message<'a> {
             }
             PROBE => Message::Probe { epoch },
             HOLDING => Message::Holding { epoch, last: take_position(reader)?, intact: reader.bool()? },
-            FETCH => Message::Fetch { epoch, join: reader.u64()? },
+            FETCH => Message::Fetch {
+                epoch,
+                last: take_position(reader)?,
+                applied: reader.u64()?,
+                join: reader.u64()?,
+            },
             STALE => Message::Stale { epoch },
             _ => return Err(Malformed("unknown kind of message")),
         })
     }
 }
 
-fn check_records(records: &[u8], count: u32) -> Result<(), Malformed> {
+pub(super) fn check_records(records: &[u8], count: u32) -> Result<(), Malformed> {
     let mut reader = Reader::new(records);
     for _ in 0..count {
         if !Command::decode(&mut reader)?.is_write() {
@@ -369,11 +388,11 @@ fn put_head(out: &mut Vec<u8>, tag: u8, epoch: u64) {
     out.put_u64(epoch);
 }
 
-fn put_position(out: &mut Vec<u8>, position: Position) {
+pub(super) fn put_position(out: &mut Vec<u8>, position: Position) {
     out.put_u64(position.epoch);
     out.put_u64(position.offset);
 }
 
-fn take_position(reader: &mut Reader<'_>) -> Result<Position, Malformed> {
+pub(super) fn take_position(reader: &mut Reader<'_>) -> Result<Position, Malformed> {
     Ok(Position { epoch: reader.u64()?, offset: reader.u64()? })
 }

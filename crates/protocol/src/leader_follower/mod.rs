@@ -65,22 +65,28 @@
 
 mod backlog;
 mod follower;
+mod held;
+mod in_sync;
+mod journal;
 mod leader;
 pub mod message;
 mod options;
 mod queue;
+pub mod record;
 pub mod recovery;
+mod restoring;
 mod resync;
 mod serving;
 mod state;
 
-use crate::contract::{Configuration, Effects, Input, NodeId, Now, Request, Ticket, Trace};
+use crate::contract::{Configuration, Effects, Input, NodeId, Now, Progress, Request, Ticket, Trace};
 use crate::planted::Fault;
 use follower::Follower;
+use kv::codec::Malformed;
 use kv::{Command, ReplyBuffer, Table, UnixMs, Version};
 use leader::Leader;
 pub use message::{Message, Position};
-pub use options::{Acks, Options, Timing};
+pub use options::{Acks, Durability, Options, Timing};
 use recovery::Recovery;
 pub use serving::FollowerStatus;
 pub use state::Counters;
@@ -127,6 +133,8 @@ pub struct Status {
     pub resyncing: bool,
     /// Follower: for how many milliseconds it has not heard from its leader.
     pub leader_silent_ms: u64,
+    /// The in-sync set, as far as this replica was told.
+    pub in_sync: Vec<NodeId>,
     /// Leader: how each follower stands.
     pub followers: Vec<FollowerStatus>,
     /// What has happened so far.
@@ -179,6 +187,9 @@ impl Replica {
         };
         let (role, ready, explanation) = match &self.role {
             Role::Idle => ("idle", false, "it has no configuration".to_string()),
+            Role::Leader(_) if !state.is_leased(now) => {
+                ("leader", false, "it has no lease of the control group".to_string())
+            }
             Role::Leader(leader) if leader.serves(state) => ("leader", true, String::new()),
             Role::Leader(_) => {
                 ("leader", false, "too few followers hold what it took over: it may not be committed".into())
@@ -212,6 +223,7 @@ impl Replica {
                 Role::Follower(follower) => follower.silent_ms(now),
                 _ => 0,
             },
+            in_sync: state.configuration.in_sync.clone(),
             followers: match &self.role {
                 Role::Leader(leader) => leader.follower_status(state, now),
                 _ => Vec::new(),
@@ -268,7 +280,7 @@ impl Replica {
                     return effects.send([from], |out| stale.encode(out));
                 }
                 if epoch > state.epoch {
-                    state.epoch = epoch;
+                    state.enter_epoch(epoch, false, effects);
                     state.configuration.leader = from;
                     follower.enter_epoch(state, now, effects);
                 } else if from != state.configuration.leader {
@@ -296,7 +308,7 @@ impl Replica {
             return;
         }
         self.leave_role(now, effects); // First: what it wrote it wrote in its own epoch.
-        self.state.epoch = epoch;
+        self.state.enter_epoch(epoch, false, effects);
         effects.trace.push(Trace::EpochPassed { epoch });
         self.role = Role::Recovery(Recovery::new(&self.state, now, true, effects));
     }
@@ -333,20 +345,30 @@ impl Replica {
         {
             return; // It follows the leader of a newer epoch already.
         }
+        if matches!(self.role, Role::Idle) {
+            self.state.begin_life();
+        }
         let keeps_roles = self.keeps_roles(configuration);
         if !keeps_roles {
             self.leave_role(now, effects); // First: what it wrote it wrote in its own epoch.
         }
-        let passed = configuration.epoch < self.state.epoch;
-        self.state.epoch = self.state.epoch.max(configuration.epoch);
+        let leads = configuration.leader == self.state.id;
+        // What an earlier life wrote in this epoch may be known to others and forgotten here.
+        let has_led = leads && !keeps_roles && configuration.epoch <= self.state.journal.earlier_epoch;
+        let passed = configuration.epoch < self.state.epoch || has_led && configuration.members.len() > 1;
+        self.state.enter_epoch(configuration.epoch, leads && !keeps_roles && !passed, effects);
+        let in_sync_changes = self.state.configuration.in_sync != configuration.in_sync;
         self.state.configuration = configuration.clone();
         if keeps_roles {
-            if let Role::Leader(leader) = &mut self.role {
+            if let Role::Leader(leader) = &mut self.role
+                && in_sync_changes
+            {
+                leader.in_sync_changed(&self.state);
                 leader.reconsider(&mut self.state, now, effects);
             }
             return;
         }
-        if configuration.leader != self.state.id {
+        if !leads {
             self.role = Role::Follower(Follower::new(&mut self.state, now, effects));
         } else if passed {
             self.role = Role::Recovery(Recovery::new(&self.state, now, true, effects));
@@ -354,12 +376,18 @@ impl Replica {
         } else if configuration.members.len() == 1 || self.state.options.planted.has(Fault::NoRecovery) {
             self.lead(now, effects);
         } else {
-            self.role = Role::Recovery(Recovery::new(&self.state, now, false, effects));
+            let mut recovery = Recovery::new(&self.state, now, false, effects);
+            let is_whole = recovery.choose(&mut self.state, now, effects);
+            self.role = Role::Recovery(recovery);
+            if is_whole {
+                self.lead(now, effects);
+            }
         }
     }
 
     fn lead(&mut self, now: Now, effects: &mut Effects) {
-        self.state.intact = true;
+        self.state.set_intact(effects);
+        self.state.led = Some(self.state.epoch);
         let before = std::mem::replace(&mut self.role, Role::Idle);
         let mut leader = Leader::new(&mut self.state, now, effects);
         if let Role::Recovery(recovery) = before {
@@ -394,12 +422,30 @@ impl crate::contract::Replica for Replica {
                 Role::Follower(follower) => follower.flush(state, now, effects),
                 Role::Recovery(_) | Role::Idle => {}
             },
-            // It keeps no records.
-            Input::Durable { .. } => {}
-            // Its leader is configured, and nobody takes its place.
-            Input::Lease { .. } => {}
+            Input::Durable { record } => {
+                state.journal.durable(record);
+                match &mut self.role {
+                    Role::Leader(leader) => leader.durable(state, now, effects),
+                    Role::Recovery(recovery) => {
+                        if recovery.choose(state, now, effects) {
+                            self.lead(now, effects);
+                        }
+                    }
+                    Role::Follower(_) | Role::Idle => {}
+                }
+            }
+            Input::Lease { until_us } => {
+                let was_leased = state.is_leased(now);
+                state.extend_lease(until_us);
+                if let Role::Leader(leader) = &mut self.role
+                    && !was_leased
+                {
+                    leader.reconsider(state, now, effects);
+                }
+            }
             Input::Tick => {
                 state.table.tidy(TIDIED_KEYS);
+                state.journal.tell_commit(now, state.applied, effects);
                 match &mut self.role {
                     Role::Leader(leader) => leader.tick(state, now, effects),
                     Role::Follower(follower) => follower.tick(state, now, effects),
@@ -418,7 +464,31 @@ impl crate::contract::Replica for Replica {
         match &self.role {
             Role::Leader(leader) => leader.wakeup_us(&self.state, now),
             Role::Follower(follower) => follower.wakeup_us(&self.state, now),
-            _ => now.monotonic_us + self.state.timing.heartbeat_ms * 1000,
+            Role::Recovery(recovery) => recovery.wakeup_us(&self.state, now),
+            Role::Idle => now.monotonic_us + self.state.timing.heartbeat_ms * 1000,
         }
+    }
+
+    fn replay(&mut self, now: Now, record: &[u8]) -> Result<(), Malformed> {
+        self.state.take_record(now, record)
+    }
+
+    fn begin_checkpoint(&mut self) -> bool {
+        // Records of a copy under way would be torn apart.
+        let is_copying = match &self.role {
+            Role::Follower(follower) => follower.is_filling(),
+            Role::Recovery(recovery) => recovery.is_copying(),
+            Role::Leader(_) => false,
+            Role::Idle => true,
+        };
+        !is_copying && self.state.begin_checkpoint()
+    }
+
+    fn checkpoint_record(&mut self, bytes_max: usize, record: &mut Vec<u8>) -> Progress {
+        self.state.checkpoint_record(bytes_max, record)
+    }
+
+    fn abandon_checkpoint(&mut self) {
+        self.state.abandon_checkpoint();
     }
 }

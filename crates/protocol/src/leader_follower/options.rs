@@ -28,6 +28,18 @@ impl Acks {
     }
 }
 
+/// What a replica finds again after its process, or its machine, has crashed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Durability {
+    /// Nothing: everything is in memory.
+    #[default]
+    None,
+    /// What was handed to the operating system: it outlives the process, but not the machine's power.
+    Os,
+    /// What was synced: it outlives both.
+    Fsync,
+}
+
 /// What the keyspace promises.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
@@ -37,6 +49,9 @@ pub struct Options {
     pub reads_any: bool,
     /// How many bytes of applied history a replica keeps for followers that come back.
     pub backlog_bytes: usize,
+    /// Whether the replica tells records, and counts as held only what is recorded. What a record's being durable means
+    /// is the node's matter, so [`Durability::Os`] and [`Durability::Fsync`] are the same here.
+    pub durability: Durability,
     /// A fault to be found, in tests.
     pub planted: Planted,
 }
@@ -55,12 +70,17 @@ pub struct Timing {
     pub lazy_send_ms: u64,
     /// A commit that no batch carries to the followers goes alone after so long.
     pub commit_notice_ms: u64,
-    /// A write that too few live followers could acknowledge waits so long for them, then it is refused.
+    /// A request of a leader without a lease, or a write that too few live followers could acknowledge, waits so long
+    /// for a lease or for them, then it is refused.
     pub hold_ms: u64,
     /// A question without an answer is asked again after so long.
     pub retry_ms: u64,
-    /// With `acks = none`, a leader without memory gives all followers so long to answer.
+    /// With `acks = none`, a new leader gives the others so long to answer: they may hold more.
     pub recovery_grace_ms: u64,
+    /// A follower that has not acknowledged anything, a heartbeat neither, for so long leaves the in-sync set.
+    pub in_sync_silence_ms: u64,
+    /// A wish that the control group has not granted is repeated after so long.
+    pub wish_ms: u64,
     /// A batch is closed when it has grown to this, even within a turn.
     pub batch_bytes: usize,
     /// Bytes sent to one follower and not acknowledged: beyond it the leader waits for the follower.
@@ -85,7 +105,9 @@ impl Default for Timing {
             commit_notice_ms: 5,
             hold_ms: 1000,
             retry_ms: 200,
-            recovery_grace_ms: 2000,
+            recovery_grace_ms: 80,
+            in_sync_silence_ms: 300,
+            wish_ms: 100,
             batch_bytes: 1 << 20,
             window_bytes: 64 << 20,
             uncommitted_bytes_max: 256 << 20,

@@ -32,13 +32,26 @@ struct Copying {
 }
 
 impl Copying {
-    fn message(&mut self, state: &State, now: Now, message: Message<'_>, effects: &mut Effects) -> Received {
+    fn message(
+        &mut self,
+        state: &mut State,
+        now: Now,
+        message: Message<'_>,
+        effects: &mut Effects,
+    ) -> Received {
         match (message, &mut self.receiver) {
-            (Message::SnapshotBegin { join, transfer, position, floor, time, .. }, None)
-                if join == self.join =>
-            {
-                let (name, start) = ((transfer, self.until.offset), (position, floor, time));
-                self.receiver = Some(Box::new(Receiver::begin(self.from, now, state.seed, name, start)));
+            (Message::SnapshotBegin { join, .. }, None) if join == self.join => {
+                let until = self.until.offset;
+                self.receiver =
+                    Receiver::begin(state, now, self.from, until, &message, effects).map(Box::new);
+                Received::Part
+            }
+            (Message::Resume { join, after, .. }, None) if join == self.join => {
+                if after.offset < state.applied || state.backlog.position_at(after.offset) != Some(after) {
+                    return Received::Broken("it resumes at a position that is not held here");
+                }
+                let receiver = Receiver::resume(now, self.from, after, self.until.offset);
+                self.receiver = Some(Box::new(receiver));
                 Received::Part
             }
             (message, Some(receiver)) => match receiver.message(state, now, message, effects) {
@@ -54,7 +67,7 @@ impl Copying {
     fn is_stuck(&self, state: &State, now: Now) -> bool {
         match &self.receiver {
             Some(receiver) => receiver.is_stuck(state, now),
-            None => now.ms_since(self.asked_us) > state.timing.silence_ms,
+            None => now.ms_since(self.asked_us) > state.timing.retry_ms,
         }
     }
 }
@@ -152,7 +165,7 @@ impl Recovery {
 
     fn install(&mut self, state: &mut State, effects: &mut Effects) {
         let Some(Copying { receiver: Some(receiver), .. }) = self.copying.take() else { return };
-        let known_committed = state.applied;
+        let known_committed = state.applied.max(receiver.commit());
         receiver.install(state, effects);
         state.apply_until(known_committed, effects);
     }
@@ -186,15 +199,18 @@ impl Recovery {
         }
     }
 
-    fn choose(&mut self, state: &mut State, now: Now, effects: &mut Effects) -> bool {
-        if self.copying.is_some() || self.passed || !self.is_enough(state, now) {
+    /// True when the replica may lead. It may not before its epoch is durable, either: if it is started again, it must not
+    /// take what it wrote in this epoch for unwritten.
+    pub(super) fn choose(&mut self, state: &mut State, now: Now, effects: &mut Effects) -> bool {
+        let may_begin = state.journal.is_epoch_durable() && self.is_enough(state, now);
+        if self.copying.is_some() || self.passed || !may_begin {
             return false;
         }
         let most_advanced = self.answers.iter().map(|(id, answer)| (answer.last, *id)).max();
         match most_advanced {
             Some((last, id)) if last > state.last() => {
-                let join = state.next_question(now);
-                let fetch = Message::Fetch { epoch: state.configuration.epoch, join };
+                let (join, epoch) = (state.next_question(now), state.configuration.epoch);
+                let fetch = Message::Fetch { epoch, last: state.last(), applied: state.applied, join };
                 effects.send([id], |out| fetch.encode(out));
                 self.copying =
                     Some(Copying { from: id, join, until: last, asked_us: now.monotonic_us, receiver: None });
@@ -216,6 +232,18 @@ impl Recovery {
             self.ask(state, now, effects);
         }
         self.choose(state, now, effects)
+    }
+
+    pub(super) fn wakeup_us(&self, state: &State, now: Now) -> u64 {
+        let grace_us = self.started_us + state.timing.recovery_grace_ms * 1000;
+        let retry_us = self.asked_us + state.timing.retry_ms * 1000;
+        let next_us =
+            if state.options.acks == Acks::None && now.monotonic_us < grace_us { grace_us } else { retry_us };
+        next_us.clamp(now.monotonic_us, now.monotonic_us + state.timing.heartbeat_ms * 1000)
+    }
+
+    pub(super) fn is_copying(&self) -> bool {
+        self.copying.as_ref().is_some_and(|copying| copying.receiver.is_some())
     }
 
     /// What is missing, for people.

@@ -3,6 +3,7 @@
 
 use super::backlog::Batch;
 use super::message::{Message, Position};
+use super::record::{Change, RecordedBatch};
 use super::state::State;
 use crate::contract::{Effects, NodeId, Now, Trace};
 use kv::table::SnapshotId;
@@ -33,6 +34,7 @@ impl Sender {
         now: Now,
         to: NodeId,
         (join, transfer): (u64, u64),
+        last: Position,
         effects: &mut Effects,
     ) -> Sender {
         let position = state.backlog.position_at(state.applied).expect("the applied offset is a batch's end");
@@ -45,6 +47,7 @@ impl Sender {
             head: state.last().offset,
             floor: state.table.version_floor(),
             time: state.time,
+            kept: state.backlog.agrees_until(last),
         };
         effects.send([to], |out| message.encode(out));
         state.counters.full_resyncs += 1;
@@ -114,18 +117,30 @@ impl Sender {
 pub(super) struct Receiver {
     from: NodeId,
     transfer: u64,
-    /// The position of the snapshot.
+    /// The position of the snapshot, or the last one in common.
     position: Position,
-    floor: Version,
-    time: UnixMs,
+    /// None when what is held here is good up to that position: only batches come.
+    snapshot: Option<Snapshot>,
+    /// How much of what is held here is in the sender's history, if that is known.
+    kept: Option<Version>,
     /// The copy is complete when it has come to this offset.
     until: Version,
     next_index: u32,
-    table: Table,
+    /// The snapshot, if one comes, is here.
     has_snapshot: bool,
-    /// The batches behind the snapshot.
+    /// The batches behind the position.
     rest: Vec<Batch>,
+    /// What the sender of these knew to be committed.
+    commit: Version,
     progress_us: u64,
+}
+
+/// A snapshot that is being received.
+#[derive(Debug)]
+struct Snapshot {
+    floor: Version,
+    time: UnixMs,
+    table: Table,
 }
 
 /// How a receiver stands after a message.
@@ -140,24 +155,47 @@ pub(super) enum Received {
 }
 
 impl Receiver {
+    /// Begins to take what [`Message::SnapshotBegin`] announces. `until` is where the copy is complete.
     pub(super) fn begin(
-        from: NodeId,
+        state: &mut State,
         now: Now,
-        seed: u64,
-        (transfer, until): (u64, Version),
-        (position, floor, time): (Position, Version, UnixMs),
-    ) -> Receiver {
-        Receiver {
+        from: NodeId,
+        until: Version,
+        message: &Message<'_>,
+        effects: &mut Effects,
+    ) -> Option<Receiver> {
+        let Message::SnapshotBegin { transfer, position, floor, time, kept, .. } = *message else {
+            return None;
+        };
+        state.journal.tell(&Change::CopyBegin { position, floor, time }, effects);
+        Some(Receiver {
             from,
             transfer,
             position,
-            floor,
-            time,
+            snapshot: Some(Snapshot { floor, time, table: Table::new(state.seed) }),
+            kept,
             until,
             next_index: 0,
-            table: Table::new(seed),
             has_snapshot: false,
             rest: Vec::new(),
+            commit: 0,
+            progress_us: now.monotonic_us,
+        })
+    }
+
+    /// Begins to take the batches behind a position that is held here, too.
+    pub(super) fn resume(now: Now, from: NodeId, after: Position, until: Version) -> Receiver {
+        Receiver {
+            from,
+            transfer: 0,
+            position: after,
+            snapshot: None,
+            kept: Some(after.offset),
+            until,
+            next_index: 0,
+            has_snapshot: true,
+            rest: Vec::new(),
+            commit: 0,
             progress_us: now.monotonic_us,
         }
     }
@@ -167,9 +205,14 @@ impl Receiver {
         self.rest.last().map_or(self.position, Batch::end)
     }
 
+    /// Up to which offset the sender knew the copy to be committed.
+    pub(super) fn commit(&self) -> Version {
+        self.commit
+    }
+
     pub(super) fn message(
         &mut self,
-        state: &State,
+        state: &mut State,
         now: Now,
         message: Message<'_>,
         effects: &mut Effects,
@@ -184,10 +227,16 @@ impl Receiver {
                 }
                 self.has_snapshot = true;
             }
-            Message::Append { previous, count, .. } if self.has_snapshot => {
+            Message::Append { previous, count, commit, .. } if self.has_snapshot => {
                 let last = self.last();
+                self.commit = self.commit.max(commit);
                 match Batch::received(&message, now) {
-                    Some(batch) if previous == last => self.rest.push(batch),
+                    Some(batch) if previous == last => {
+                        if self.snapshot.is_some() {
+                            state.journal.tell(&Change::CopyBatch(RecordedBatch::of(&batch)), effects);
+                        }
+                        self.rest.push(batch);
+                    }
                     _ if previous.offset + count as u64 > last.offset => {
                         return Received::Broken("a batch is missing");
                     }
@@ -205,7 +254,7 @@ impl Receiver {
 
     fn chunk(
         &mut self,
-        state: &State,
+        state: &mut State,
         now: Now,
         index: u32,
         entries: &[u8],
@@ -217,9 +266,11 @@ impl Receiver {
         if index > self.next_index {
             return Received::Broken("a chunk is missing");
         }
-        if self.table.install(entries).is_err() {
+        let Some(snapshot) = &mut self.snapshot else { return Received::Part };
+        if snapshot.table.install(entries).is_err() {
             return Received::Broken("a chunk cannot be read");
         }
+        state.journal.tell(&Change::CopyChunk(entries), effects);
         self.next_index += 1;
         self.progress_us = now.monotonic_us;
         let (epoch, transfer, next) = (state.epoch, self.transfer, self.next_index);
@@ -229,13 +280,25 @@ impl Receiver {
     }
 
     /// Swaps the copy in whole: no key of before survives, and nothing held before is missed.
-    pub(super) fn install(mut self, state: &mut State, effects: &mut Effects) {
-        self.table.set_version_floor(self.floor);
-        let keys = self.table.len() as u64;
-        state.install(self.table, self.position, self.time);
-        self.rest.into_iter().for_each(|batch| state.backlog.push(batch));
-        state.counters.full_resyncs += 1;
-        effects.trace.push(Trace::Installed { offset: self.position.offset, keys });
+    pub(super) fn install(self, state: &mut State, effects: &mut Effects) {
+        state.note_lost(self.kept, effects);
+        let (Position { offset, .. }, last) = (self.position, self.last());
+        match self.snapshot {
+            Some(Snapshot { floor, time, mut table }) => {
+                table.set_version_floor(floor);
+                let keys = table.len() as u64;
+                state.install(table, self.position, time);
+                self.rest.into_iter().for_each(|batch| state.backlog.push(batch));
+                state.journal.tell_installed(last.offset, effects);
+                state.counters.full_resyncs += 1;
+                effects.trace.push(Trace::Installed { offset, keys });
+            }
+            None => {
+                state.truncate_after(offset, effects);
+                self.rest.into_iter().for_each(|batch| state.push(batch, effects));
+                state.counters.partial_resyncs += 1;
+            }
+        }
     }
 
     /// True when the sender has not sent for so long that it must be asked again.

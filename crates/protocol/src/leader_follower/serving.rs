@@ -52,6 +52,18 @@ pub(super) struct Follower {
     /// While it is filled by a snapshot: where the copy is complete. It acknowledges nothing before.
     pub(super) fills_until: Version,
     pub(super) link_up: bool,
+    /// It is not in the in-sync set that the map shows, and about to be wished into it.
+    pub(super) is_joining_set: bool,
+    /// With `acks = all`: nothing is committed without it.
+    pub(super) is_awaited: bool,
+    /// It has acknowledged something since it joined: this was when, last.
+    is_confirmed: bool,
+    pub(super) in_step_us: u64,
+    /// The leader's last offset when the follower last held all of the mark before, and when that was.
+    mark: Version,
+    mark_us: u64,
+    /// It has come so far once since it joined.
+    is_caught_up: bool,
     /// Whether it was live when last looked at, to tell changes.
     pub(super) was_live: bool,
 }
@@ -69,8 +81,39 @@ impl Follower {
             sent_commit: 0,
             fills_until: 0,
             link_up: true,
+            is_joining_set: false,
+            is_awaited: false,
+            is_confirmed: false,
+            in_step_us: now.monotonic_us,
+            mark: 0,
+            mark_us: now.monotonic_us,
+            is_caught_up: false,
             was_live: false,
         }
+    }
+
+    /// It says, by the question that it is served by, that it holds something.
+    pub(super) fn confirm(&mut self, now: Now) {
+        self.is_confirmed = true;
+        self.in_step_us = now.monotonic_us;
+    }
+
+    /// Looks whether it has come as far as its leader was some time ago. Under load it never holds all at any moment.
+    pub(super) fn watch_mark(&mut self, now: Now, head: Version) {
+        if self.is_confirmed && self.acked >= self.mark {
+            self.is_caught_up = true;
+            self.mark = head;
+            self.mark_us = now.monotonic_us;
+        }
+    }
+
+    /// Whether it holds what its leader held so long ago, and has lately said so.
+    pub(super) fn is_in_step(&self, now: Now, silence_ms: u64) -> bool {
+        self.link_up
+            && self.is_streaming()
+            && self.is_caught_up
+            && now.ms_since(self.in_step_us) <= silence_ms
+            && now.ms_since(self.mark_us) <= silence_ms
     }
 
     /// Serves it no more, until it asks again.
@@ -140,7 +183,7 @@ impl Leader {
         (last, applied, join): (Position, Version, u64),
         effects: &mut Effects,
     ) {
-        self.seal(state, now);
+        self.seal(state, now, effects);
         let id = self.followers[index].id;
         self.followers[index].leave("the follower began anew", state, effects);
         let common = state.backlog.common_with(last);
@@ -163,12 +206,14 @@ impl Leader {
                 };
                 effects.trace.push(Trace::FullResync { follower: id, offset: state.applied, why });
                 self.transfers += 1;
-                Service::Snapshot(Sender::begin(state, now, id, (join, self.transfers), effects))
+                Service::Snapshot(Sender::begin(state, now, id, (join, self.transfers), last, effects))
             }
         };
+        let head = self.head;
         let follower = &mut self.followers[index];
         (follower.join, follower.acked, follower.service) = (join, 0, service);
-        follower.fills_until = if matches!(follower.service, Service::Snapshot(_)) { self.head } else { 0 };
+        (follower.is_confirmed, follower.is_caught_up, follower.mark) = (false, false, head);
+        follower.fills_until = if matches!(follower.service, Service::Snapshot(_)) { head } else { 0 };
         follower.sent_us = 0; // It hears from us at the end of this turn, records or not.
     }
 
@@ -192,7 +237,7 @@ impl Leader {
         let Service::Streaming { sent, sent_bytes, acked_bytes } = &mut follower.service else {
             return;
         };
-        let acknowledge = state.acks_needed() > 0 || self.ask;
+        let acknowledge = self.needed > 0 || self.ask;
         if !acknowledge
             && now.ms_since(follower.sent_us) < state.timing.lazy_send_ms
             && state.backlog.bytes_between(sent.offset, self.head) < LAZY_BYTES_MAX
@@ -256,7 +301,9 @@ impl Leader {
         }
         let needed = self.followers.iter().filter_map(Follower::needs_after);
         let keep_after = needed.fold(state.applied, Version::min);
-        state.backlog.trim(state.options.backlog_bytes, keep_after);
+        // Without followers nobody will ask for it.
+        let bytes_max = if self.followers.is_empty() { 0 } else { state.options.backlog_bytes };
+        state.backlog.trim(bytes_max, keep_after);
     }
 
     pub(super) fn watch_followers(&mut self, state: &mut State, now: Now, effects: &mut Effects) {

@@ -1,9 +1,13 @@
 //! What a replica keeps whatever its role is: the table, the newest history, and how far each has come.
 
 use super::backlog::{Backlog, Batch};
+use super::journal::Journal;
 use super::message::{Message, Position};
-use super::options::{Options, Timing};
+use super::options::{Acks, Durability, Options, Timing};
+use super::record::Change;
+use super::restoring::{Checkpoint, Copy};
 use crate::contract::{Configuration, Effects, NodeId, Now, Trace};
+use crate::planted::Fault;
 use kv::{ReplyBuffer, Table, UnixMs, Version};
 
 /// Counts of what has happened, for `INFO` and the metrics.
@@ -13,6 +17,9 @@ pub struct Counters {
     pub partial_resyncs: u64,
     /// Followers that were served, or that were, by a snapshot.
     pub full_resyncs: u64,
+    /// Writes that this replica acknowledged when it led, and that a later leader has given up (`acks = none`). They are
+    /// known when the deposed leader comes back with its memory.
+    pub lost_writes: u64,
     /// Records cut off because a leader was deposed before they were committed.
     pub truncated_records: u64,
     /// Writes refused because too few replicas were live.
@@ -47,6 +54,16 @@ pub(super) struct State {
     /// True when this replica holds everything that it ever acknowledged. One that started empty does not
     /// know what it lost, and does not vouch for anything before it has caught up with a leader.
     pub(super) intact: bool,
+    /// The control group appoints no other leader before this moment.
+    lease_until_us: u64,
+    /// The last epoch in which this replica led, until it is known what became of what it wrote.
+    pub(super) led: Option<u64>,
+    /// What it must find again after a crash, and how much of it is durable.
+    pub(super) journal: Journal,
+    /// A checkpoint that is being written.
+    pub(super) checkpoint: Option<Checkpoint>,
+    /// A copy that is being replayed.
+    pub(super) replayed_copy: Option<Copy>,
     /// The last question asked: see [`State::next_question`].
     question: u64,
     /// What has happened so far.
@@ -69,6 +86,11 @@ impl State {
             applied: 0,
             time: 0,
             intact: false,
+            lease_until_us: 0,
+            led: None,
+            journal: Journal::new(options.durability != Durability::None),
+            checkpoint: None,
+            replayed_copy: None,
             question: 0,
             counters: Counters::default(),
             discarded: ReplyBuffer::new(),
@@ -118,9 +140,65 @@ impl State {
         }
     }
 
-    /// How many followers must hold a write before it is committed.
+    /// How many followers must hold a write before it is committed, by what the control group says.
     pub(super) fn acks_needed(&self) -> usize {
         self.options.acks.needed(&self.configuration)
+    }
+
+    /// Whether no other leader can have been appointed. To be asked with the time of the step that makes an answer.
+    #[inline]
+    pub(super) fn is_leased(&self, now: Now) -> bool {
+        now.monotonic_us < self.lease_until_us || self.options.planted.has(Fault::ServesWithoutLease)
+    }
+
+    /// The control group's promise holds for longer.
+    pub(super) fn extend_lease(&mut self, until_us: u64) {
+        self.lease_until_us = self.lease_until_us.max(until_us);
+    }
+
+    /// Follows no older epoch any more. `leads`: this replica is the leader of the new one.
+    pub(super) fn enter_epoch(&mut self, epoch: u64, leads: bool, effects: &mut Effects) {
+        if epoch > self.epoch || leads {
+            self.epoch = self.epoch.max(epoch);
+            self.journal.tell(&Change::Epoch { epoch: self.epoch, leads }, effects);
+        }
+    }
+
+    /// It holds again everything that it ever acknowledged.
+    pub(super) fn set_intact(&mut self, effects: &mut Effects) {
+        if !self.intact {
+            self.intact = true;
+            self.journal.tell(&Change::Intact, effects);
+        }
+    }
+
+    /// Adds a batch behind the last one.
+    pub(super) fn push(&mut self, batch: Batch, effects: &mut Effects) {
+        self.journal.tell_batch(&batch, self.applied, effects);
+        self.backlog.push(batch);
+    }
+
+    /// Cuts off everything behind an offset, and returns how many records that were.
+    pub(super) fn truncate_after(&mut self, after: Version, effects: &mut Effects) -> u64 {
+        let records = self.backlog.truncate_after(after);
+        if records > 0 {
+            self.journal.tell_truncated(after, effects);
+            self.counters.truncated_records += records;
+            effects.trace.push(Trace::Truncated { after, records });
+        }
+        records
+    }
+
+    /// What is held behind `kept` is about to be given up, if so much is known. What this replica acknowledged when it
+    /// led was promised to nobody but clients (`acks = none`): they have lost it.
+    pub(super) fn note_lost(&mut self, kept: Option<Version>, effects: &mut Effects) {
+        let (Some(epoch), last) = (self.led.take(), self.last()) else { return };
+        let Some(kept) = kept.filter(|kept| last.epoch == epoch && *kept < last.offset) else { return };
+        if self.options.acks == Acks::None {
+            let records = last.offset - kept - self.backlog.purges_behind(kept);
+            self.counters.lost_writes += records;
+            effects.trace.push(Trace::LostWrites { epoch, records });
+        }
     }
 
     /// Applies what nobody here waits for, up to `commit`, as far as it is held.
@@ -155,6 +233,7 @@ impl State {
 
     /// Replaces everything by an installed snapshot.
     pub(super) fn install(&mut self, table: Table, position: Position, time: UnixMs) {
+        self.checkpoint = None; // It shows the table that is thrown away.
         self.table.replace(table);
         self.backlog.reset(position);
         self.applied = position.offset;

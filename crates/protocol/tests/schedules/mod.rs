@@ -2,17 +2,19 @@
 
 #![allow(unreachable_pub, reason = "a module of a test program")]
 
+pub mod control;
 pub mod oracle;
 pub mod plant;
 pub mod random;
 mod trouble;
 
 use crate::world::{Asked, Consequences, World, show};
+use control::Control;
 use kv::{Command, Condition, Deadline, Expiry, SetAnswer};
 use oracle::{COUNTER, Check, FLEETING, KEYS, Oracle, Question};
 use plant::Plant;
 use protocol::contract::{NodeId, Result as Outcome};
-use protocol::leader_follower::{Acks, Options, Timing};
+use protocol::leader_follower::{Acks, Durability, Options, Timing};
 use protocol::{Request, Ticket};
 use random::Random;
 use std::collections::{BTreeMap, BTreeSet};
@@ -33,6 +35,10 @@ struct Trouble {
     crash: u64,
     depose: u64,
     jump: u64,
+    /// The power fails everywhere at once (replicas with records only).
+    blackout: u64,
+    /// Of crashes of replicas with records, so many percent take the disk with them.
+    wipe: u64,
 }
 
 struct Client {
@@ -51,10 +57,9 @@ pub struct Schedule {
     /// Where each open request was put.
     asked_at: BTreeMap<Ticket, NodeId>,
     acks: Acks,
+    control: Control,
     /// Nodes that lost their memory and are not known to have got it back.
     damaged: BTreeSet<NodeId>,
-    /// Whether another node than the first has ever led.
-    failed_over: bool,
     values: u64,
     plant: Option<Plant>,
     told: bool,
@@ -76,7 +81,8 @@ impl Schedule {
             acks,
             reads_any: random.percent(50),
             backlog_bytes: [200, 2_000, 1 << 20][random.below(3) as usize],
-            planted: Default::default(),
+            durability: if random.percent(50) { Durability::Fsync } else { Durability::None },
+            planted: plant.map(Plant::in_replica).unwrap_or_default(),
         };
         let timing = Timing {
             batch_bytes: [1, 60, 1 << 20][random.below(3) as usize],
@@ -85,12 +91,11 @@ impl Schedule {
             chunk_bytes: [1, 40, 1 << 20][random.below(3) as usize],
             chunk_window: [1, 8][random.below(2) as usize],
             resync_backlog_bytes_max: [500, 1 << 20][random.below(2) as usize],
-            // Not drawn, so that seeds which tell something go on telling it.
-            lazy_send_ms: match seed % 11 {
-                7 => 1,
-                8 => 2,
-                _ => 0,
-            },
+            lazy_send_ms: [0, 0, 0, 1, 2][random.below(5) as usize],
+            // Followers leave the in-sync set and come back in a short time.
+            heartbeat_ms: [20, 100][random.below(2) as usize],
+            in_sync_silence_ms: [40, 150, 300][random.below(3) as usize],
+            wish_ms: [20, 100][random.below(2) as usize],
             ..Timing::default()
         };
         let some = |random: &mut Random, chance, most| {
@@ -108,8 +113,19 @@ impl Schedule {
             crash: some(&mut random, 60, 4),
             depose: some(&mut random, 60, 5),
             jump: some(&mut random, 50, 3),
+            blackout: some(&mut random, 30, 1),
+            wipe: [0, 10, 50][random.below(3) as usize],
         };
-        let world = World::new(nodes, options, timing);
+        let mut world = World::new(nodes, options, timing);
+        world.leases_forever = false;
+        if random.percent(50) {
+            const DRIFT_PPM: u64 = 40_000; // Of two clocks, one may gain nearly a tenth on the other.
+            for id in world.members() {
+                let drift = random.below(2 * DRIFT_PPM) as i64 - DRIFT_PPM as i64;
+                world.set_drift(id, drift);
+            }
+        }
+        let control = Control::new(plant.and_then(Plant::in_control));
         let oracle = Oracle::new(acks, acks.needed(&world.configuration));
         let client = || Client { asked: 0, waiting: BTreeSet::new(), seen: 0 };
         let schedule = Schedule {
@@ -121,7 +137,7 @@ impl Schedule {
             asked_at: BTreeMap::new(),
             acks,
             damaged: BTreeSet::new(),
-            failed_over: false,
+            control,
             values: 0,
             plant,
             told,
@@ -169,7 +185,8 @@ impl Schedule {
             () if is(self.trouble.cut) => return self.cut_or_mend(),
             () if is(self.trouble.isolate) => return self.isolate_or_rejoin(),
             () if is(self.trouble.crash) => return self.crash_or_restart(),
-            () if is(self.trouble.depose) => return self.control(),
+            () if is(self.trouble.depose) => self.control.depose(),
+            () if is(self.trouble.blackout) => return self.blackout(),
             () if is(self.trouble.jump) => {
                 let jump = self.random.below(3000);
                 self.world.advance(jump);
@@ -177,6 +194,7 @@ impl Schedule {
             () => match self.random.below(10) {
                 0..=2 => return self.ask(),
                 3 | 4 => return self.turn(),
+                5 => return self.sync_or_checkpoint(),
                 _ => return self.deliver_one(),
             },
         }
@@ -189,6 +207,7 @@ impl Schedule {
         if self.random.percent(50) {
             let passed = self.random.below(60);
             self.world.advance(passed);
+            self.control(false)?;
             let consequences = self.world.tick(id);
             self.note(id, consequences)?;
         }
@@ -231,11 +250,12 @@ impl Schedule {
             let head = leaders.map(|status| status.offset).max().unwrap_or(0);
             consequences.letters.iter_mut().for_each(|letter| plant.spoil(letter, head));
         }
+        self.control.hear(std::mem::take(&mut consequences.wishes));
         // The tables first: an outcome may not tell what no replica may show yet.
         self.oracle.look(&self.world, id, &consequences.traces)?;
         for (outcome, reply) in &consequences.outcomes {
             self.tell(&format!("{:?} {}", outcome.ticket, show::outcome(&outcome.result, reply)));
-            let at_leader = id == self.world.configuration.leader;
+            let at_leader = self.world.status(id).is_some_and(|status| status.role == "leader");
             self.oracle.answer(outcome.ticket, &outcome.result, reply, at_leader)?;
             self.asked_at.remove(&outcome.ticket);
             let client = &mut self.clients[outcome.ticket.client as usize];
@@ -249,7 +269,43 @@ impl Schedule {
         }
         self.world.post(consequences.letters);
         self.notice_repair();
+        self.check_in_sync()
+    }
+
+    /// `acks = all`: whom the map calls in sync holds everything that was acknowledged.
+    fn check_in_sync(&self) -> Check {
+        if self.acks != Acks::All {
+            return Ok(());
+        }
+        let in_sync = self.world.configuration.in_sync.iter().filter(|id| !self.damaged.contains(id));
+        for id in in_sync {
+            let Some(status) = self.world.status(*id) else { continue };
+            let acknowledged = self.oracle.acknowledged();
+            if status.offset < acknowledged {
+                let held = status.offset;
+                return Err(format!("{id} is called in sync, holds {held}, and {acknowledged} was told"));
+            }
+        }
         Ok(())
+    }
+
+    /// A node's disk gets on, or the node writes a part of a checkpoint.
+    fn sync_or_checkpoint(&mut self) -> Check {
+        let Some(id) = self.random.pick(&self.world.alive()) else { return Ok(()) };
+        if self.random.percent(20) {
+            const CHUNK_BYTES: usize = 50;
+            self.world.checkpoint(id, CHUNK_BYTES);
+            return Ok(());
+        }
+        let (durable, written) = (self.world.durable(id), self.world.written(id));
+        let position = if self.random.percent(70) {
+            written
+        } else {
+            durable + self.random.below(1 + written - durable)
+        };
+        self.tell(&format!("{id} syncs up to {position} of {written}"));
+        let consequences = self.world.sync(id, position);
+        self.note(id, consequences)
     }
 
     /// A damaged node is whole again when it holds what a leader that serves holds.
@@ -274,10 +330,12 @@ impl Schedule {
 
     fn ask(&mut self) -> Check {
         let client = self.random.below(self.clients.len() as u64);
-        let leader = self.world.configuration.leader;
         let alive = self.world.alive();
-        let node = if self.random.percent(85) { Some(leader) } else { self.random.pick(&alive) };
-        let Some(node) = node.filter(|node| self.may_be_asked(*node)) else { return Ok(()) };
+        // Mostly one that thinks that it leads, deposed or not.
+        let leads = |id: &NodeId| self.world.status(*id).is_some_and(|status| status.role == "leader");
+        let leaders: Vec<NodeId> = alive.iter().copied().filter(leads).collect();
+        let candidates = if self.random.percent(85) { &leaders } else { &alive };
+        let Some(node) = self.random.pick(candidates) else { return Ok(()) };
         let value = format!("value{}", self.values);
         let key = KEYS[self.random.below(KEYS.len() as u64) as usize];
         let set = |key: &'static str, expiry: Expiry| Command::Set {
@@ -315,7 +373,7 @@ impl Schedule {
             ticket,
             follows: !asker.waiting.is_empty(),
             seen: asker.seen,
-            deadline_us: self.world.now.monotonic_us + timeout_ms * 1000,
+            deadline_us: self.world.now(node).monotonic_us + timeout_ms * 1000,
         };
         asker.waiting.insert(ticket.sequence);
         self.asked_at.insert(ticket, node);
@@ -326,19 +384,16 @@ impl Schedule {
         if self.random.percent(50) { self.flush(node) } else { Ok(()) }
     }
 
-    /// A deposed leader's lease has run out: it is not asked any more.
-    fn may_be_asked(&self, id: NodeId) -> bool {
-        let Some(status) = self.world.status(id) else { return false };
-        status.role != "leader" || status.epoch == self.world.configuration.epoch
-    }
-
     // The end.
 
     /// So many rounds in which time passes and everything is delivered.
     fn settle(&mut self, rounds: usize) -> Check {
         for _ in 0..rounds {
             self.world.advance(50);
+            self.control(true)?;
             for id in self.world.alive() {
+                let consequences = self.world.sync_all(id);
+                self.note(id, consequences)?;
                 let consequences = self.world.tick(id);
                 self.note(id, consequences)?;
                 self.flush(id)?;
@@ -367,9 +422,6 @@ impl Schedule {
             if !self.world.is_alive(*id) {
                 self.restart(*id)?;
             }
-        }
-        for id in &members {
-            self.configure(*id)?;
         }
         let leader = self.world.configuration.leader;
         for _ in 0..ROUNDS_MAX {

@@ -54,6 +54,8 @@ pub struct Oracle {
     held: BTreeMap<NodeId, u64>,
     added_surely: i64,
     added_perhaps: i64,
+    /// The newest write that a client was told of.
+    acknowledged: u64,
     /// The fewest followers that `acks` has asked for so far.
     pub needed: usize,
 }
@@ -71,6 +73,7 @@ impl Oracle {
             held: BTreeMap::new(),
             added_surely: 0,
             added_perhaps: 0,
+            acknowledged: 0,
             needed,
         }
     }
@@ -104,6 +107,10 @@ impl Oracle {
         }
     }
 
+    pub fn acknowledged(&self) -> u64 {
+        self.acknowledged
+    }
+
     pub fn unanswered(&self) -> usize {
         self.open.len()
     }
@@ -113,6 +120,9 @@ impl Oracle {
         let Some(open) = self.open.remove(&ticket) else {
             return Err(format!("{ticket:?} is answered twice"));
         };
+        if let Outcome::Done { offset, .. } = outcome {
+            self.acknowledged = self.acknowledged.max(*offset);
+        }
         match (open.question, outcome) {
             (Question::Set { key, value }, Outcome::Done { version, .. }) => {
                 self.fates.insert(value.clone(), Fate::Happened);

@@ -1,7 +1,9 @@
 //! Planted bugs: faults that a replica could have, made by changing what it says. The search must find each.
 
+use super::control::Breach;
 use crate::world::Letter;
 use protocol::leader_follower::{Message, Position};
+use protocol::planted::{Fault, Planted};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Plant {
@@ -17,17 +19,38 @@ pub enum Plant {
     SnapshotLeavesOut,
     /// A follower answers a leader without memory that it holds nothing.
     ForgetsInRecovery,
+    /// A fault that the replica itself knows how to have.
+    InReplica(Fault),
+    /// The control group breaks a rule.
+    InControl(Breach),
 }
 
 impl Plant {
-    pub const ALL: [Plant; 6] = [
+    pub const ALL: [Plant; 15] = [
         Plant::AcknowledgesBeforeItHolds,
         Plant::VouchesWithoutMemory,
         Plant::ResumesByOffsetAlone,
         Plant::CommitsBeforeAcknowledged,
         Plant::SnapshotLeavesOut,
         Plant::ForgetsInRecovery,
+        Plant::InReplica(Fault::ServesWithoutLease),
+        Plant::InReplica(Fault::InSyncShrunkEarly),
+        Plant::InReplica(Fault::InSyncGrownEarly),
+        Plant::InReplica(Fault::HeldBeforeDurable),
+        Plant::InReplica(Fault::LeaderCountsUnrecorded),
+        Plant::InControl(Breach::AppointsTooEarly),
+        Plant::InControl(Breach::LeasesOnAnOldMap),
+        Plant::InControl(Breach::AppointsOutsideInSync),
+        Plant::InControl(Breach::GrantsStaleWishes),
     ];
+
+    pub fn in_replica(self) -> Planted {
+        if let Plant::InReplica(fault) = self { Planted::one(fault) } else { Planted::default() }
+    }
+
+    pub fn in_control(self) -> Option<Breach> {
+        if let Plant::InControl(breach) = self { Some(breach) } else { None }
+    }
 
     /// Changes a letter as the bug would have written it. `head` is the last offset that the leader has given.
     pub fn spoil(self, letter: &mut Letter, head: u64) {

@@ -82,7 +82,7 @@ impl Schedule {
     }
 
     /// Whether a node can talk to enough others to get anything done.
-    fn is_connected(&self, id: NodeId) -> bool {
+    pub(super) fn is_connected(&self, id: NodeId) -> bool {
         let members = self.world.members().count();
         let reached = self.world.alive().into_iter().filter(|peer| !self.world.is_cut(id, *peer)).count();
         reached > members / 2
@@ -129,20 +129,38 @@ impl Schedule {
     pub(super) fn crash_or_restart(&mut self) -> Check {
         let members: Vec<NodeId> = self.world.members().collect();
         let Some(id) = self.random.pick(&members) else { return Ok(()) };
-        if self.world.is_alive(id) {
-            if self.may_crash(id) { self.crash(id) } else { Ok(()) }
-        } else {
-            self.restart(id)
+        if !self.world.is_alive(id) {
+            return self.restart(id);
+        }
+        let loses_memory = !self.world.keeps_records() || self.random.percent(self.trouble.wipe);
+        match !loses_memory || self.may_crash(id) {
+            true => self.crash(id, loses_memory),
+            false => Ok(()),
         }
     }
 
-    pub(super) fn crash(&mut self, id: NodeId) -> Check {
-        self.tell(&format!("{id} crashes"));
-        self.world.crash(id);
+    /// The power fails everywhere.
+    pub(super) fn blackout(&mut self) -> Check {
+        if self.world.keeps_records() {
+            for id in self.world.alive() {
+                self.crash(id, false)?;
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn crash(&mut self, id: NodeId, loses_memory: bool) -> Check {
+        self.tell(&format!("{id} crashes{}", if loses_memory { " and loses its memory" } else { "" }));
+        let unsynced = self.world.written(id) - self.world.durable(id);
+        let kept = self.random.below(1 + unsynced);
+        self.world.crash(id, kept);
         if self.random.percent(self.trouble.ghosts) {
             self.hold(|letter| letter.from == id);
         }
-        self.damaged.insert(id);
+        if loses_memory {
+            self.world.wipe(id);
+            self.damaged.insert(id);
+        }
         let lost: Vec<Ticket> =
             self.asked_at.iter().filter(|(_, node)| **node == id).map(|(ticket, _)| *ticket).collect();
         for ticket in lost {
@@ -166,8 +184,18 @@ impl Schedule {
     pub(super) fn restart(&mut self, id: NodeId) -> Check {
         self.tell(&format!("{id} restarts"));
         self.world.restart(id);
-        if id == self.world.configuration.leader {
-            self.world.configuration.epoch += 1;
+        let configuration = &mut self.world.configuration;
+        if id == configuration.leader {
+            // It may hear late that its new life needs a new epoch, if its records tell it of the old one.
+            if self.world.keeps_records() && !self.damaged.contains(&id) && self.random.percent(30) {
+                self.configure(id)?;
+            }
+            self.appoint(id);
+        } else if self.damaged.contains(&id) && configuration.in_sync.contains(&id) && self.random.percent(50)
+        {
+            configuration.in_sync.retain(|member| *member != id);
+            self.oracle.needed = self.oracle.needed.min(self.acks.needed(&self.world.configuration));
+            self.change_map(false);
         }
         self.configure(id)?;
         for peer in self.world.alive().into_iter().filter(|peer| *peer != id) {
@@ -182,62 +210,5 @@ impl Schedule {
         self.tell(&format!("{id} is told {:?}", self.world.configuration));
         let consequences = self.world.configure(id);
         self.note(id, consequences)
-    }
-
-    /// The control group decides something.
-    pub(super) fn control(&mut self) -> Check {
-        if self.acks == Acks::All && self.random.percent(60) {
-            return self.change_in_sync();
-        }
-        let candidates: Vec<NodeId> = match self.acks {
-            Acks::All => self.world.configuration.in_sync.clone(),
-            _ => self.world.members().collect(),
-        };
-        let mut alive = candidates.into_iter().filter(|id| self.world.is_alive(*id)).collect::<Vec<_>>();
-        if self.random.percent(90) {
-            alive.retain(|id| self.is_connected(*id));
-        }
-        let Some(leader) = self.random.pick(&alive) else { return Ok(()) };
-        self.failed_over |= leader != self.world.configuration.leader;
-        self.world.configuration.epoch += 1;
-        self.world.configuration.leader = leader;
-        self.oracle.forget_promises();
-        self.clients.iter_mut().filter(|_| self.acks == Acks::None).for_each(|client| client.seen = 0);
-        for id in self.world.alive() {
-            if id == leader || self.random.percent(50) {
-                self.configure(id)?;
-            }
-        }
-        Ok(())
-    }
-
-    /// A replica leaves the in-sync set, or one that holds all that its leader holds comes back into it.
-    fn change_in_sync(&mut self) -> Check {
-        let configuration = &self.world.configuration;
-        let Some(leader) = self.world.status(configuration.leader) else { return Ok(()) };
-        if leader.role != "leader" || leader.epoch != configuration.epoch {
-            return Ok(());
-        }
-        let others: Vec<NodeId> = self.world.members().filter(|id| *id != configuration.leader).collect();
-        let Some(id) = self.random.pick(&others) else { return Ok(()) };
-        let mut in_sync = configuration.in_sync.clone();
-        if in_sync.contains(&id) {
-            in_sync.retain(|member| *member != id);
-            let damaged = in_sync.iter().filter(|id| self.damaged.contains(id)).count();
-            if damaged == in_sync.len() {
-                return Ok(()); // Nobody would be left that holds everything.
-            }
-        } else {
-            let Some(status) = self.world.status(id) else { return Ok(()) };
-            let in_step = status.ready && status.epoch == leader.epoch && status.offset >= leader.offset;
-            if !in_step {
-                return Ok(());
-            }
-            in_sync.push(id);
-            in_sync.sort_unstable();
-        }
-        self.world.configuration.in_sync = in_sync;
-        self.oracle.needed = self.oracle.needed.min(self.acks.needed(&self.world.configuration));
-        self.configure(self.world.configuration.leader)
     }
 }

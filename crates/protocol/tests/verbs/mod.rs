@@ -13,6 +13,12 @@ pub(crate) enum Verb {
         acks: String,
         #[arg(key)]
         reads: Option<String>,
+        /// With `durability=fsync` replicas tell records, and what is not synced is lost in a crash.
+        #[arg(key)]
+        durability: Option<String>,
+        /// With `lease=manual` nobody has a lease before the script gives one.
+        #[arg(key)]
+        lease: Option<String>,
         /// Bytes of history that each node keeps.
         #[arg(key)]
         backlog: Option<usize>,
@@ -132,13 +138,16 @@ pub(crate) enum Verb {
         #[arg(key)]
         hint: Option<bool>,
     },
-    /// A node stops and forgets everything. With `silent=true` its peers are not told.
+    /// A node stops and forgets all that is not on its disk, but for so many records that were not synced. With
+    /// `silent=true` its peers are not told.
     Crash {
         node: NodeId,
+        #[arg(key)]
+        kept: Option<u64>,
         #[arg(key, optional)]
         silent: bool,
     },
-    /// A crashed node starts with nothing; a leader needs a new epoch.
+    /// A crashed node starts with what its disk holds; a leader needs a new epoch.
     Restart {
         node: NodeId,
         #[arg(key)]
@@ -157,6 +166,20 @@ pub(crate) enum Verb {
         #[arg(key)]
         to: Option<NodeId>,
     },
+    /// A node gets a lease for so long from now.
+    Lease { node: NodeId, duration: String },
+    /// Everything that a node, or each, has recorded is durable.
+    Sync { node: Option<NodeId> },
+    /// A node writes a whole checkpoint, or with `n` so many records of it.
+    Checkpoint {
+        node: NodeId,
+        #[arg(key)]
+        n: Option<usize>,
+        #[arg(key)]
+        chunk: Option<usize>,
+    },
+    /// A crashed node's disk is lost.
+    Wipe { node: NodeId },
     /// How a node, or each, stands.
     Status { node: Option<NodeId> },
     /// What each node's table holds, with versions and deadlines, and whether all tables are equal.

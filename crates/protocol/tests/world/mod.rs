@@ -4,11 +4,13 @@
 
 #![allow(dead_code, unreachable_pub, reason = "each test program uses a part of it")]
 
+mod disk;
 pub mod show;
 
+use disk::Disk;
 use kv::{Command, ReplyBuffer};
-use protocol::contract::{Configuration, Effects, Input, NodeId, Now, Outcome, Trace};
-use protocol::leader_follower::{Message, Options, Replica, Status, Timing};
+use protocol::contract::{Configuration, Effects, Input, NodeId, Now, Outcome, Progress, Trace, Wish};
+use protocol::leader_follower::{Durability, Message, Options, Replica, Status, Timing};
 use protocol::{Replica as _, Request, Ticket};
 use std::collections::BTreeSet;
 
@@ -34,6 +36,21 @@ pub struct Consequences {
     pub traces: Vec<Trace>,
     pub outcomes: Vec<(Outcome, Vec<u8>)>,
     pub letters: Vec<Letter>,
+    /// What the replica records from now on, in order.
+    pub records: Vec<Vec<u8>>,
+    /// What it asks of the control group, each with the version of the map that it knew.
+    pub wishes: Vec<(u64, Wish)>,
+}
+
+impl Consequences {
+    fn and(mut self, mut later: Consequences) -> Consequences {
+        self.traces.append(&mut later.traces);
+        self.outcomes.append(&mut later.outcomes);
+        self.letters.append(&mut later.letters);
+        self.records.append(&mut later.records);
+        self.wishes.append(&mut later.wishes);
+        self
+    }
 }
 
 /// A client's request, with what the node that takes it knows of the client.
@@ -45,15 +62,30 @@ pub struct Asked {
     pub deadline_us: u64,
 }
 
+struct Node {
+    replica: Option<Replica>,
+    disk: Disk,
+    /// Letters that wait for a position on the disk.
+    waiting: Vec<(u64, Letter)>,
+    /// Its clock runs so many parts in a million faster.
+    drift_ppm: i64,
+    /// The version of the map that it was last told.
+    version: u64,
+}
+
 pub struct World {
     pub now: Now,
     /// What the control group says at present. Replicas know what they were last told.
     pub configuration: Configuration,
+    /// Grows with every change of it.
+    pub version: u64,
     /// Letters under way, in the order in which they were sent.
     pub network: Vec<Letter>,
+    /// Whether whoever is configured gets a lease that never ends.
+    pub leases_forever: bool,
     options: Options,
     timing: Timing,
-    replicas: Vec<Option<Replica>>,
+    nodes: Vec<Node>,
     cut: BTreeSet<(NodeId, NodeId)>,
     replicas_made: u64,
     effects: Effects,
@@ -63,30 +95,43 @@ impl World {
     pub fn new(nodes: NodeId, options: Options, timing: Timing) -> World {
         let members: Vec<NodeId> = (1..=nodes).collect();
         let mut world = World {
-            now: Now { monotonic_us: 1_000_000, unix_ms: 1_000_000 },
+            now: Now { monotonic_us: START_US, unix_ms: 1_000_000 },
             configuration: Configuration { epoch: 1, leader: 1, members: members.clone(), in_sync: members },
+            version: 1,
             network: Vec::new(),
+            leases_forever: true,
             options,
             timing,
-            replicas: Vec::new(),
+            nodes: Vec::new(),
             cut: BTreeSet::new(),
             replicas_made: 0,
             effects: Effects::default(),
         };
         for id in 1..=nodes {
-            let replica = world.empty_replica(id);
-            world.replicas.push(Some(replica));
+            let disk = Disk::default();
+            world.nodes.push(Node { replica: None, disk, waiting: Vec::new(), drift_ppm: 0, version: 0 });
+            world.restart(id);
         }
         world
     }
 
-    fn empty_replica(&mut self, id: NodeId) -> Replica {
-        self.replicas_made += 1; // Tables of different seeds must agree all the same.
-        Replica::new(id, self.options, self.timing, self.replicas_made)
+    pub fn set_drift(&mut self, id: NodeId, ppm: i64) {
+        self.nodes[id as usize - 1].drift_ppm = ppm;
+    }
+
+    /// What a node's clocks say.
+    pub fn now(&self, id: NodeId) -> Now {
+        let passed_us = (self.now.monotonic_us - START_US) as i64;
+        let ahead_us = passed_us * self.nodes[id as usize - 1].drift_ppm / 1_000_000;
+        Now { monotonic_us: (self.now.monotonic_us as i64 + ahead_us) as u64, ..self.now }
+    }
+
+    pub fn keeps_records(&self) -> bool {
+        self.options.durability != Durability::None
     }
 
     pub fn members(&self) -> impl Iterator<Item = NodeId> + use<> {
-        1..=self.replicas.len() as NodeId
+        1..=self.nodes.len() as NodeId
     }
 
     pub fn alive(&self) -> Vec<NodeId> {
@@ -98,18 +143,23 @@ impl World {
     }
 
     pub fn replica(&self, id: NodeId) -> Option<&Replica> {
-        self.replicas.get(id as usize - 1)?.as_ref()
+        self.nodes.get(id as usize - 1)?.replica.as_ref()
+    }
+
+    /// The version of the map that a node was last told.
+    pub fn version_told(&self, id: NodeId) -> u64 {
+        self.nodes[id as usize - 1].version
     }
 
     pub fn status(&self, id: NodeId) -> Option<Status> {
-        Some(self.replica(id)?.status(self.now))
+        Some(self.replica(id)?.status(self.now(id)))
     }
 
     /// Reads what is applied at a replica, whatever its role.
     pub fn peek(&mut self, id: NodeId, command: &Command<'_>) -> Vec<u8> {
         let mut reply = ReplyBuffer::new();
         let now = self.now.unix_ms;
-        if let Some(replica) = &mut self.replicas[id as usize - 1] {
+        if let Some(replica) = &mut self.nodes[id as usize - 1].replica {
             replica.peek(command, now, &mut reply);
         }
         reply.as_bytes().to_vec()
@@ -117,26 +167,37 @@ impl World {
 
     /// Gives a replica one input. A crashed one takes nothing.
     fn step(&mut self, id: NodeId, input: Input<'_, Message<'_>>) -> Consequences {
-        let Some(replica) = &mut self.replicas[id as usize - 1] else {
+        let now = self.now(id);
+        let node = &mut self.nodes[id as usize - 1];
+        let Some(replica) = &mut node.replica else {
             return Consequences::default();
         };
-        self.effects.clear();
-        replica.step(self.now, input, &mut self.effects);
-        let replies = self.effects.replies.as_bytes();
+        let effects = &mut self.effects;
+        effects.clear();
+        replica.step(now, input, effects);
+        let records: Vec<Vec<u8>> =
+            effects.records.iter().map(|record| effects.bytes[record.clone()].to_vec()).collect();
+        node.disk.write(&records);
+        let mut letters = Vec::new();
+        for message in &effects.messages {
+            let bytes = effects.bytes[message.bytes.clone()].to_vec();
+            let letter = Letter { from: id, to: message.to, bytes, held: false };
+            match node.disk.position_of(message.after_record) {
+                Some(position) if !node.disk.is_durable(position) => node.waiting.push((position, letter)),
+                _ => letters.push(letter),
+            }
+        }
+        let replies = effects.replies.as_bytes();
         let with_reply = |outcome: Outcome| {
             let reply = replies[outcome.reply.clone()].to_vec();
             (outcome, reply)
         };
-        let letter = |message: &protocol::contract::Outgoing| Letter {
-            from: id,
-            to: message.to,
-            bytes: self.effects.bytes[message.bytes.clone()].to_vec(),
-            held: false,
-        };
         Consequences {
-            traces: self.effects.trace.clone(),
-            outcomes: self.effects.outcomes.iter().cloned().map(with_reply).collect(),
-            letters: self.effects.messages.iter().map(letter).collect(),
+            traces: effects.trace.clone(),
+            outcomes: effects.outcomes.iter().cloned().map(with_reply).collect(),
+            letters,
+            records,
+            wishes: effects.wishes.iter().cloned().map(|wish| (node.version, wish)).collect(),
         }
     }
 
@@ -171,8 +232,18 @@ impl World {
 
     /// Tells a replica what the control group says.
     pub fn configure(&mut self, id: NodeId) -> Consequences {
-        let configuration = self.configuration.clone();
-        self.step(id, Input::Configure(&configuration))
+        let (configuration, version) = (self.configuration.clone(), self.version);
+        self.nodes[id as usize - 1].version = version;
+        let configured = self.step(id, Input::Configure(&configuration));
+        match self.leases_forever {
+            true => configured.and(self.lease(id, u64::MAX)),
+            false => configured,
+        }
+    }
+
+    /// Tells a replica until when, on its own clock, no other leader is appointed.
+    pub fn lease(&mut self, id: NodeId, until_us: u64) -> Consequences {
+        self.step(id, Input::Lease { until_us })
     }
 
     pub fn is_cut(&self, one: NodeId, other: NodeId) -> bool {
@@ -195,17 +266,80 @@ impl World {
         self.step(id, Input::Link { peer, up })
     }
 
-    /// A node stops and forgets everything.
-    pub fn crash(&mut self, id: NodeId) {
-        self.replicas[id as usize - 1] = None;
+    /// A node stops. What is not on its disk is forgotten; of the records that were not synced it keeps the first few.
+    pub fn crash(&mut self, id: NodeId, kept: u64) {
+        let node = &mut self.nodes[id as usize - 1];
+        node.replica = None;
+        node.waiting.clear();
+        node.disk.crash(kept);
     }
 
-    /// A node starts with nothing.
+    /// A crashed node's disk is lost; it gets a new one.
+    pub fn wipe(&mut self, id: NodeId) {
+        self.nodes[id as usize - 1].disk = Disk::default();
+    }
+
+    /// A node starts with what its disk holds.
     pub fn restart(&mut self, id: NodeId) {
-        let replica = self.empty_replica(id);
-        self.replicas[id as usize - 1] = Some(replica);
+        self.replicas_made += 1; // Tables of different seeds must agree all the same.
+        let mut replica = Replica::new(id, self.options, self.timing, self.replicas_made);
+        let now = self.now(id);
+        let node = &mut self.nodes[id as usize - 1];
+        for record in node.disk.begin_life() {
+            replica.replay(now, record).expect("replicas write what can be read");
+        }
+        node.replica = Some(replica);
+    }
+
+    // Disks.
+
+    /// Where a node's disk has come to: what a sync that begins now makes durable.
+    pub fn written(&self, id: NodeId) -> u64 {
+        self.nodes[id as usize - 1].disk.written()
+    }
+
+    /// Up to where it is durable.
+    pub fn durable(&self, id: NodeId) -> u64 {
+        self.nodes[id as usize - 1].disk.durable()
+    }
+
+    /// Everything written is durable.
+    pub fn sync_all(&mut self, id: NodeId) -> Consequences {
+        self.sync(id, self.written(id))
+    }
+
+    /// A sync is done: everything up to a position is durable, and what waited for it leaves.
+    pub fn sync(&mut self, id: NodeId, position: u64) -> Consequences {
+        let node = &mut self.nodes[id as usize - 1];
+        if node.replica.is_none() || node.disk.is_durable(position) {
+            return Consequences::default();
+        }
+        let record = node.disk.sync(position);
+        let (leave, stay): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut node.waiting).into_iter().partition(|(after, _)| *after <= position);
+        node.waiting = stay;
+        let letters = leave.into_iter().map(|(_, letter)| letter).collect();
+        let released = Consequences { letters, ..Consequences::default() };
+        released.and(self.step(id, Input::Durable { record }))
+    }
+
+    /// Writes one more record of a node's checkpoint, and begins one if none is under way. What became of it, and the
+    /// record, if there is one.
+    pub fn checkpoint(&mut self, id: NodeId, chunk_bytes: usize) -> Option<(Progress, Vec<u8>)> {
+        let keeps_records = self.keeps_records();
+        let node = &mut self.nodes[id as usize - 1];
+        let replica = node.replica.as_mut().filter(|_| keeps_records)?;
+        if !node.disk.is_checkpointing() {
+            replica.begin_checkpoint().then(|| node.disk.begin_checkpoint())?;
+        }
+        let mut record = Vec::new();
+        let progress = replica.checkpoint_record(chunk_bytes, &mut record);
+        node.disk.checkpoint_record(progress, record.clone());
+        Some((progress, record))
     }
 }
+
+const START_US: u64 = 1_000_000;
 
 /// A link's name: its two ends in ascending order.
 fn ends(one: NodeId, other: NodeId) -> (NodeId, NodeId) {

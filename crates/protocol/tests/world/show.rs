@@ -3,7 +3,8 @@
 use super::Letter;
 use kv::codec::Reader;
 use kv::{Command, Deadline, Expiry, Reply};
-use protocol::contract::{Result, Trace};
+use protocol::contract::{NodeId, Result, Trace, Wish};
+use protocol::leader_follower::record::{Change, RecordedBatch};
 use protocol::leader_follower::{Message, Status};
 
 fn text(bytes: &[u8]) -> String {
@@ -84,15 +85,16 @@ pub fn message(message: &Message<'_>) -> String {
         Message::Acknowledge { join, offset, .. } => format!("#{join} {offset}"),
         Message::Join { last, applied, join, .. } => format!("#{join} last {last} applied {applied}"),
         Message::Resume { join, after, head, .. } => format!("#{join} after {after} head {head}"),
-        Message::SnapshotBegin { join, transfer, position, head, .. } => {
-            format!("#{join} transfer {transfer} at {position} head {head}")
+        Message::SnapshotBegin { join, transfer, position, head, kept, .. } => {
+            let kept = kept.map_or("unknown".to_string(), |kept| kept.to_string());
+            format!("#{join} transfer {transfer} at {position} head {head} kept {kept}")
         }
         Message::SnapshotChunk { transfer, index, entries, .. } => {
             format!("transfer {transfer} chunk {index}, {} bytes", entries.len())
         }
         Message::SnapshotEnd { transfer, chunks, .. } => format!("transfer {transfer} of {chunks} chunks"),
         Message::SnapshotProgress { transfer, next, .. } => format!("transfer {transfer} next {next}"),
-        Message::Fetch { join, .. } => format!("#{join}"),
+        Message::Fetch { last, applied, join, .. } => format!("#{join} last {last} applied {applied}"),
         Message::Probe { .. } | Message::Stale { .. } => String::new(),
         Message::Holding { last, intact, .. } => {
             format!("last {last}{}", if intact { " intact" } else { " not intact" })
@@ -140,6 +142,10 @@ pub fn trace(trace: &Trace) -> String {
         }
         Trace::Installed { offset, keys } => format!("installed a snapshot of {keys} keys at {offset}"),
         Trace::Truncated { after, records } => format!("cut off {records} records after {after}"),
+        Trace::LostWrites { epoch, records } => {
+            format!("{records} acknowledged writes of epoch {epoch} were lost")
+        }
+        Trace::Leased { leased } => if *leased { "has a lease" } else { "has no lease" }.into(),
         Trace::Follower { follower, live } => {
             format!("follower {follower} {}", if *live { "is live" } else { "is silent" })
         }
@@ -156,6 +162,42 @@ pub fn trace(trace: &Trace) -> String {
     }
 }
 
+fn list(nodes: &[NodeId]) -> String {
+    nodes.iter().map(NodeId::to_string).collect::<Vec<_>>().join(",")
+}
+
+pub fn wish(wish: &Wish) -> String {
+    match wish {
+        Wish::InSync { epoch, in_sync } => format!("wishes in epoch {epoch} in sync {}", list(in_sync)),
+    }
+}
+
+/// What a record of a replica's says, change by change.
+pub fn record(record: &[u8]) -> String {
+    let mut reader = Reader::new(record);
+    let mut shown = Vec::new();
+    while !reader.is_empty() {
+        let batch = |batch: RecordedBatch<'_>| {
+            let last = batch.first + u64::from(batch.count) - 1;
+            format!("{}..{last}@{} [{}]", batch.first, batch.epoch, records(batch.records))
+        };
+        shown.push(match Change::take(&mut reader).expect("replicas write what can be read") {
+            Change::Epoch { epoch, leads } => {
+                format!("Epoch {epoch}{}", if leads { ", leads" } else { "" })
+            }
+            Change::Intact => "Intact".into(),
+            Change::Batch { batch: recorded, commit } => format!("Batch {} commit {commit}", batch(recorded)),
+            Change::Truncate { after } => format!("Truncate after {after}"),
+            Change::Commit { offset } => format!("Commit {offset}"),
+            Change::CopyBegin { position, .. } => format!("CopyBegin at {position}"),
+            Change::CopyChunk(chunk) => format!("CopyChunk of {} bytes", chunk.len()),
+            Change::CopyBatch(recorded) => format!("CopyBatch {}", batch(recorded)),
+            Change::CopyEnd => "CopyEnd".into(),
+        });
+    }
+    shown.join("; ")
+}
+
 pub fn status(status: &Status) -> String {
     let mut line = format!(
         "{} in epoch {} of leader {}, holds {}, applied {}, backlog after {}",
@@ -163,6 +205,7 @@ pub fn status(status: &Status) -> String {
     );
     line += flag(status.ready, ", ready");
     line += flag(status.writable, ", writable");
+    line += &format!(", in sync {}", list(&status.in_sync));
     if status.lag > 0 {
         line += &format!(", lag {} records for {} ms", status.lag, status.lag_ms);
     }
@@ -171,6 +214,7 @@ pub fn status(status: &Status) -> String {
         (counters.partial_resyncs, "partial resyncs"),
         (counters.full_resyncs, "full resyncs"),
         (counters.truncated_records, "records cut off"),
+        (counters.lost_writes, "acknowledged writes lost"),
         (counters.refused_writes, "writes refused"),
         (counters.unknown_writes, "writes unknown"),
     ];

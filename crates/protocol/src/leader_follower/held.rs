@@ -1,0 +1,152 @@
+//! Requests that a leader takes and cannot go on with yet: without a lease none, without enough live followers no
+//! writes. Nothing of them was written anywhere, so they can still be refused.
+
+use super::leader::{Asked, Leader};
+use super::options::Acks;
+use super::state::State;
+use crate::contract::{Effects, Now, Request, Ticket, Trace};
+use kv::codec::Reader;
+use kv::{Command, Version};
+use std::collections::VecDeque;
+
+/// Requests in the order in which they will take effect.
+#[derive(Debug, Default)]
+pub(super) struct Held {
+    requests: VecDeque<HeldRequest>,
+    /// Some of them only wait for a lease.
+    for_lease: bool,
+}
+
+#[derive(Debug)]
+struct HeldRequest {
+    asked: Asked,
+    what: What,
+}
+
+#[derive(Debug)]
+enum What {
+    Command(Vec<u8>),
+    Wait { offset: Version, count: u32 },
+}
+
+impl HeldRequest {
+    fn is_write(&self) -> bool {
+        match &self.what {
+            What::Command(bytes) => {
+                Command::decode(&mut Reader::new(bytes)).is_ok_and(|command| command.is_write())
+            }
+            What::Wait { .. } => false,
+        }
+    }
+}
+
+impl Held {
+    pub(super) fn is_empty(&self) -> bool {
+        self.requests.is_empty()
+    }
+
+    /// Whoever waits here.
+    pub(super) fn drain(&mut self) -> impl Iterator<Item = Ticket> {
+        std::mem::take(&mut self.requests).into_iter().map(|held| held.asked.ticket)
+    }
+}
+
+impl Leader {
+    pub(super) fn hold(
+        &mut self,
+        state: &State,
+        now: Now,
+        asked: Asked,
+        request: Request<'_>,
+        effects: &mut Effects,
+    ) {
+        const HELD_MAX: usize = 100_000;
+        let is_leased = state.is_leased(now);
+        if self.held.requests.len() >= HELD_MAX {
+            let error = if is_leased { "NOREPLICAS Not enough good replicas to write." } else { NO_LEASE };
+            return effects.refuse(asked.ticket, error);
+        }
+        self.held.for_lease |= !is_leased;
+        let what = match request {
+            Request::Command(command) => {
+                let mut bytes = Vec::new();
+                command.encode(&mut bytes);
+                What::Command(bytes)
+            }
+            Request::Wait { offset, count } => What::Wait { offset, count },
+        };
+        self.held.requests.push_back(HeldRequest { asked, what });
+    }
+
+    /// Takes up what was held, in order, if it can go on now.
+    pub(super) fn release_held(&mut self, state: &mut State, now: Now, effects: &mut Effects) {
+        if self.held.is_empty()
+            || !state.is_leased(now)
+            || !(self.held.for_lease || self.can_commit(state, now))
+        {
+            return;
+        }
+        for held in std::mem::take(&mut self.held).requests {
+            self.take_up(state, now, held, effects); // What waits for followers is held again.
+        }
+    }
+
+    fn take_up(&mut self, state: &mut State, now: Now, held: HeldRequest, effects: &mut Effects) {
+        match held.what {
+            What::Command(bytes) => {
+                let command = Command::decode(&mut Reader::new(&bytes)).expect("we encoded it");
+                self.take(state, now, held.asked, Request::Command(command), effects);
+            }
+            What::Wait { offset, count } => {
+                self.take(state, now, held.asked, Request::Wait { offset, count }, effects);
+            }
+        }
+    }
+
+    /// Ends what was held for as long as may be.
+    pub(super) fn end_held(&mut self, state: &mut State, now: Now, effects: &mut Effects) {
+        let is_leased = state.is_leased(now);
+        while let Some(held) =
+            self.held.requests.pop_front_if(|held| held.asked.hold_until_us <= now.monotonic_us)
+        {
+            let is_write = held.is_write();
+            state.counters.refused_writes += u64::from(is_write);
+            if !is_leased {
+                effects.refuse(held.asked.ticket, NO_LEASE);
+            } else if is_write {
+                let (needed, acks) = (self.needed, acks_word(state.options.acks));
+                let live = self.live(state, now);
+                let error = format!(
+                    "NOREPLICAS Not enough good replicas to write. acks={acks} needs {needed} live followers \
+                     and {live} are; nothing was written"
+                );
+                effects.refuse(held.asked.ticket, &error);
+            } else {
+                let later = std::mem::take(&mut self.held);
+                self.take_up(state, now, held, effects);
+                self.held = later;
+            }
+        }
+    }
+
+    /// Tells when the lease has run out, or is there again.
+    pub(super) fn watch_lease(&mut self, state: &State, now: Now, effects: &mut Effects) {
+        let leased = state.is_leased(now);
+        if leased != self.was_leased {
+            self.was_leased = leased;
+            effects.trace.push(Trace::Leased { leased });
+        }
+    }
+}
+
+/// Why a leader refuses when it is not certain that it still leads.
+pub(super) const NO_LEASE: &str = "NOLEADER the leader has not heard from the control group in time, and another one may have been appointed; nothing was done";
+
+fn acks_word(acks: Acks) -> String {
+    match acks {
+        Acks::None => "none".into(),
+        Acks::Count(count) => count.to_string(),
+        Acks::Majority => "majority".into(),
+        Acks::All => "all".into(),
+    }
+}

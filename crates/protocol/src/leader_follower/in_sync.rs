@@ -1,0 +1,123 @@
+//! The in-sync set: the followers that hold every acknowledged write, so that any of them may lead next.
+//!
+//! The control group keeps the set; the leader wishes for changes of it. Two rules make it true what the set says, in
+//! every order in which wishes, configurations and failures can come (`acks = all`):
+//!
+//! * A follower is wished in only after the leader has begun to wait for it, and once it holds everything that is
+//!   committed. From the wish on the leader waits for it whatever happens: the control group may grant the wish at any
+//!   moment, and the leader may die before it hears of that. A follower that was wished in and then lost its link is
+//!   waited for until a configuration with it has come, and another one without it.
+//! * A follower that is wished out is waited for until a configuration without it has come.
+//!
+//! So the leader always waits for all of the set in the map, which may be smaller than the one that it knows of.
+//!
+//! There is one wish at a time. It is repeated, unchanged, until a configuration shows another set (or another epoch):
+//! then it is granted, or moot. For that the control group must refuse a wish that was made before the newest change
+//! of the group: a repetition that comes late must not bring back a set that the leader has left behind. The node says
+//! with each wish which configuration the replica had when it made it (`AlterPartition` of Kafka is fenced alike).
+//!
+//! Under the other `acks` nobody waits for the set; it says whom failover prefers.
+
+use super::leader::Leader;
+use super::options::Acks;
+use super::state::State;
+use crate::contract::{Effects, NodeId, Now, Wish};
+use crate::planted::Fault;
+
+/// What was asked of the control group, and is neither granted nor moot.
+#[derive(Debug)]
+pub(super) struct Pending {
+    in_sync: Vec<NodeId>,
+    asked_us: u64,
+}
+
+impl Leader {
+    /// A configuration has come. A wish is granted or moot if it changes the set.
+    pub(super) fn in_sync_changed(&mut self, state: &State) {
+        self.wish = None;
+        self.followers.iter_mut().for_each(|follower| follower.is_joining_set = false);
+        self.count_needed(state);
+    }
+
+    /// Notes for whom commits wait.
+    pub(super) fn count_needed(&mut self, state: &State) {
+        let in_sync = &state.configuration.in_sync;
+        let gone_early = |id| {
+            state.options.planted.has(Fault::InSyncShrunkEarly)
+                && self.wish.as_ref().is_some_and(|wish| !wish.in_sync.contains(&id))
+        };
+        for follower in &mut self.followers {
+            let id = follower.id;
+            follower.is_awaited = follower.is_joining_set || in_sync.contains(&id) && !gone_early(id);
+        }
+        self.needed = match state.options.acks {
+            Acks::All => self.followers.iter().filter(|follower| follower.is_awaited).count(),
+            _ => state.acks_needed(),
+        };
+    }
+
+    /// Looks who holds what the leader holds, and who is silent, and wishes what follows.
+    pub(super) fn watch_in_sync(&mut self, state: &mut State, now: Now, effects: &mut Effects) {
+        let silence_ms = state.timing.in_sync_silence_ms;
+        let serves = self.serves(state);
+        for follower in &mut self.followers {
+            follower.watch_mark(now, self.head);
+        }
+        // Whoever was paused, or cut off from everybody, has heard nobody: that says nothing about the others. They get
+        // some time to be heard again.
+        let is_leased = state.is_leased(now);
+        let was_away = now.ms_since(self.watched_us) > 2 * state.timing.heartbeat_ms;
+        self.watched_us = now.monotonic_us;
+        if was_away || !is_leased {
+            let least_us = now.monotonic_us.saturating_sub(silence_ms * 1000 / 2);
+            for follower in &mut self.followers {
+                follower.in_step_us = follower.in_step_us.max(least_us);
+            }
+        }
+        if !is_leased {
+            return;
+        }
+        if let Some(wish) = &mut self.wish {
+            if now.ms_since(wish.asked_us) >= state.timing.wish_ms {
+                wish.asked_us = now.monotonic_us;
+                let in_sync = wish.in_sync.clone();
+                effects.wishes.push(Wish::InSync { epoch: state.epoch, in_sync });
+            }
+            return;
+        }
+        let is_all = state.options.acks == Acks::All;
+        let mut is_waited_for_less = false;
+        let mut in_sync: Vec<NodeId> = vec![state.id];
+        let mut changes = false;
+        for follower in &mut self.followers {
+            let is_in = state.configuration.in_sync.contains(&follower.id);
+            if is_in {
+                let stays = now.ms_since(follower.in_step_us) <= silence_ms;
+                changes |= !stays;
+                in_sync.extend(stays.then_some(follower.id));
+                continue;
+            }
+            let is_in_step = serves && follower.is_in_step(now, silence_ms);
+            // It is not in any wish: it may still be left alone.
+            is_waited_for_less |= follower.is_joining_set && !is_in_step;
+            follower.is_joining_set = is_in_step;
+            let is_early = state.options.planted.has(Fault::InSyncGrownEarly);
+            if is_in_step && (!is_all || is_early || follower.acked >= state.applied) {
+                changes = true;
+                in_sync.push(follower.id);
+            }
+            follower.is_joining_set &= !is_early;
+        }
+        if changes {
+            in_sync.sort_unstable();
+            effects.wishes.push(Wish::InSync { epoch: state.epoch, in_sync: in_sync.clone() });
+            self.wish = Some(Pending { in_sync, asked_us: now.monotonic_us });
+        }
+        let needed = self.needed;
+        self.count_needed(state);
+        if is_all && (is_waited_for_less || self.needed != needed) {
+            // What took effect at once, and what now has to wait, are not of one batch.
+            self.reconsider(state, now, effects);
+        }
+    }
+}

@@ -1,0 +1,178 @@
+//! Records: what a replica must find again after a crash.
+//!
+//! Replayed in order, the records of a replica's lives rebuild its state. A checkpoint is written in records too, so
+//! that there is one way to restore a replica: the checkpoint's records, then those that were made after it.
+
+use super::backlog::Batch;
+use super::message::{Position, check_records, put_position, take_position};
+use crate::contract::Now;
+use kv::codec::{Malformed, Reader, Writer};
+use kv::{UnixMs, Version};
+
+/// One change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change<'a> {
+    /// No older epoch is followed any more.
+    Epoch {
+        /// The epoch.
+        epoch: u64,
+        /// This replica is its leader.
+        leads: bool,
+    },
+    /// The replica holds everything that it ever acknowledged.
+    Intact,
+    /// A batch behind the last one.
+    Batch {
+        /// The batch.
+        batch: RecordedBatch<'a>,
+        /// Everything up to here was applied when it came.
+        commit: Version,
+    },
+    /// Everything behind an offset is cut off.
+    Truncate {
+        /// The last offset kept.
+        after: Version,
+    },
+    /// Everything up to an offset is committed.
+    Commit {
+        /// The offset.
+        offset: Version,
+    },
+    /// A copy of the table, another replica's or a checkpoint's, begins.
+    CopyBegin {
+        /// The position that it shows.
+        position: Position,
+        /// The highest version ever given in the table.
+        floor: Version,
+        /// The time of the newest record in it.
+        time: UnixMs,
+    },
+    /// A part of it.
+    CopyChunk(&'a [u8]),
+    /// A batch behind it. It is a part of the copy: without it the copy may be older than what it replaces.
+    CopyBatch(RecordedBatch<'a>),
+    /// It is complete, and replaces the table and the history.
+    CopyEnd,
+}
+
+/// One batch of a leader's history.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RecordedBatch<'a> {
+    /// The epoch in which it was written.
+    pub epoch: u64,
+    /// The offset of its first record.
+    pub first: Version,
+    /// How many records it holds.
+    pub count: u32,
+    /// The leader's time when it was written.
+    pub time: UnixMs,
+    /// The records.
+    pub records: &'a [u8],
+}
+
+impl<'a> RecordedBatch<'a> {
+    pub(super) fn of(batch: &'a Batch) -> RecordedBatch<'a> {
+        let Batch { epoch, first, count, time, .. } = *batch;
+        RecordedBatch { epoch, first, count, time, records: &batch.records }
+    }
+
+    /// The batch, as if it had just been received.
+    pub(super) fn to_batch(self, now: Now) -> Batch {
+        let RecordedBatch { epoch, first, count, time, records } = self;
+        let (received_us, records) = (now.monotonic_us, records.into());
+        Batch { epoch, first, count, time, received_us, records, stream_end: 0 }
+    }
+
+    fn put(&self, out: &mut Vec<u8>) {
+        out.reserve(48 + self.records.len());
+        out.put_u64(self.epoch);
+        out.put_u64(self.first);
+        out.put_u32(self.count);
+        out.put_u64(self.time);
+        out.put_bytes(self.records);
+    }
+
+    fn take(reader: &mut Reader<'a>) -> Result<RecordedBatch<'a>, Malformed> {
+        let (epoch, first, count, time) = (reader.u64()?, reader.u64()?, reader.u32()?, reader.u64()?);
+        let records = reader.bytes()?;
+        check_records(records, count)?;
+        if count == 0 || first.checked_add(count as u64).is_none() {
+            return Err(Malformed("a batch that no leader writes"));
+        }
+        Ok(RecordedBatch { epoch, first, count, time, records })
+    }
+}
+
+const EPOCH: u8 = 1;
+const INTACT: u8 = 2;
+const BATCH: u8 = 3;
+const TRUNCATE: u8 = 4;
+const COMMIT: u8 = 5;
+const COPY_BEGIN: u8 = 6;
+const COPY_CHUNK: u8 = 7;
+const COPY_BATCH: u8 = 8;
+const COPY_END: u8 = 9;
+
+impl<'a> Change<'a> {
+    /// Appends the change's encoding.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        match *self {
+            Change::Epoch { epoch, leads } => {
+                out.put_u8(EPOCH);
+                out.put_u64(epoch);
+                out.put_bool(leads);
+            }
+            Change::Intact => out.put_u8(INTACT),
+            Change::Batch { batch, commit } => {
+                out.put_u8(BATCH);
+                out.put_u64(commit);
+                batch.put(out);
+            }
+            Change::Truncate { after } => {
+                out.put_u8(TRUNCATE);
+                out.put_u64(after);
+            }
+            Change::Commit { offset } => {
+                out.put_u8(COMMIT);
+                out.put_u64(offset);
+            }
+            Change::CopyBegin { position, floor, time } => {
+                out.put_u8(COPY_BEGIN);
+                put_position(out, position);
+                out.put_u64(floor);
+                out.put_u64(time);
+            }
+            Change::CopyChunk(chunk) => {
+                out.put_u8(COPY_CHUNK);
+                out.put_bytes(chunk);
+            }
+            Change::CopyBatch(batch) => {
+                out.put_u8(COPY_BATCH);
+                batch.put(out);
+            }
+            Change::CopyEnd => out.put_u8(COPY_END),
+        }
+    }
+
+    /// Takes the next change of a record, which may hold several.
+    ///
+    /// # Errors
+    /// [`Malformed`] when the bytes are no change.
+    pub fn take(reader: &mut Reader<'a>) -> Result<Change<'a>, Malformed> {
+        Ok(match reader.u8()? {
+            EPOCH => Change::Epoch { epoch: reader.u64()?, leads: reader.bool()? },
+            INTACT => Change::Intact,
+            BATCH => Change::Batch { commit: reader.u64()?, batch: RecordedBatch::take(reader)? },
+            TRUNCATE => Change::Truncate { after: reader.u64()? },
+            COMMIT => Change::Commit { offset: reader.u64()? },
+            COPY_BEGIN => {
+                let position = take_position(reader)?;
+                Change::CopyBegin { position, floor: reader.u64()?, time: reader.u64()? }
+            }
+            COPY_CHUNK => Change::CopyChunk(reader.bytes()?),
+            COPY_BATCH => Change::CopyBatch(RecordedBatch::take(reader)?),
+            COPY_END => Change::CopyEnd,
+            _ => return Err(Malformed("unknown kind of record")),
+        })
+    }
+}

@@ -1,0 +1,162 @@
+//! Restoring: a replica is what its records say. Checkpoints are records, too.
+//!
+//! See [`crate::Replica`] for what a node does with them.
+
+use super::backlog::Batch;
+use super::message::Position;
+use super::record::{Change, RecordedBatch};
+use super::state::State;
+use crate::contract::{Effects, Now, Progress};
+use kv::codec::{Malformed, Reader};
+use kv::table::SnapshotId;
+use kv::{Table, UnixMs, Version};
+
+/// A checkpoint that is being written: what stands for the replica's state when it began.
+#[derive(Debug)]
+pub(super) struct Checkpoint {
+    snapshot: SnapshotId,
+    /// What comes before the table's chunks, until it is written.
+    begin: Option<Vec<u8>>,
+    /// The batches that were not applied: shared, not copied.
+    rest: Vec<Batch>,
+    applied: Version,
+}
+
+/// A copy that is being replayed.
+#[derive(Debug)]
+pub(super) struct Copy {
+    position: Position,
+    floor: Version,
+    time: UnixMs,
+    table: Table,
+    rest: Vec<Batch>,
+}
+
+impl State {
+    /// Takes a record that an earlier life made.
+    pub(super) fn take_record(&mut self, now: Now, record: &[u8]) -> Result<(), Malformed> {
+        let mut reader = Reader::new(record);
+        while !reader.is_empty() {
+            self.take_change(now, Change::take(&mut reader)?)?;
+        }
+        Ok(())
+    }
+
+    fn take_change(&mut self, now: Now, change: Change<'_>) -> Result<(), Malformed> {
+        match change {
+            Change::Epoch { epoch, leads } => {
+                self.epoch = self.epoch.max(epoch);
+                if leads {
+                    self.led = Some(epoch);
+                }
+            }
+            Change::Intact => self.intact = true,
+            Change::Batch { batch, commit } => {
+                self.replay_batch(batch.to_batch(now))?;
+                self.replay_commit(commit);
+            }
+            Change::Truncate { after } => {
+                if after < self.applied || self.backlog.position_at(after).is_none() {
+                    return Err(Malformed("a history that is cut where it cannot be"));
+                }
+                self.backlog.truncate_after(after);
+            }
+            Change::Commit { offset } => self.replay_commit(offset),
+            Change::CopyBegin { position, floor, time } => {
+                let table = Table::new(self.seed);
+                self.replayed_copy = Some(Copy { position, floor, time, table, rest: Vec::new() });
+            }
+            Change::CopyChunk(chunk) => {
+                if let Some(copy) = &mut self.replayed_copy {
+                    copy.table.install(chunk)?;
+                }
+            }
+            Change::CopyBatch(batch) => {
+                if let Some(copy) = &mut self.replayed_copy {
+                    copy.rest.push(batch.to_batch(now));
+                }
+            }
+            Change::CopyEnd => {
+                let copy = self.replayed_copy.take().ok_or(Malformed("a copy ends that never began"))?;
+                let mut table = copy.table;
+                table.set_version_floor(copy.floor);
+                self.install(table, copy.position, copy.time);
+                copy.rest.into_iter().try_for_each(|batch| self.replay_batch(batch))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn replay_batch(&mut self, batch: Batch) -> Result<(), Malformed> {
+        let last = self.last();
+        if batch.first != last.offset + 1 || batch.epoch < last.epoch {
+            return Err(Malformed("a batch that does not follow the one before it"));
+        }
+        self.backlog.push(batch);
+        Ok(())
+    }
+
+    fn replay_commit(&mut self, offset: Version) {
+        self.apply_until(offset, &mut Effects::default());
+        self.backlog.trim(self.options.backlog_bytes, self.applied);
+    }
+
+    /// The records are all taken: a new life begins with what they say.
+    pub(super) fn begin_life(&mut self) {
+        self.replayed_copy = None; // The rest of it was lost.
+        self.journal.begin_life(self.last().offset, self.epoch);
+    }
+
+    /// Begins a checkpoint of what is applied, and of what is held behind it.
+    pub(super) fn begin_checkpoint(&mut self) -> bool {
+        self.abandon_checkpoint();
+        let Some(position) = self.backlog.position_at(self.applied) else { return false };
+        let mut begin = Vec::new();
+        let leads = self.led == Some(self.epoch);
+        // The last epoch that it led, and the newest that it knows.
+        if let Some(epoch) = self.led.filter(|_| !leads) {
+            Change::Epoch { epoch, leads: true }.encode(&mut begin);
+        }
+        Change::Epoch { epoch: self.epoch, leads }.encode(&mut begin);
+        if self.intact {
+            Change::Intact.encode(&mut begin);
+        }
+        let (floor, time) = (self.table.version_floor(), self.time);
+        Change::CopyBegin { position, floor, time }.encode(&mut begin);
+        let mut rest = Vec::new();
+        let mut end = position.offset;
+        while let Some(batch) = self.backlog.following(end) {
+            end = batch.end().offset;
+            rest.push(batch.clone());
+        }
+        let snapshot = self.table.begin_snapshot();
+        self.checkpoint = Some(Checkpoint { snapshot, begin: Some(begin), rest, applied: self.applied });
+        true
+    }
+
+    pub(super) fn checkpoint_record(&mut self, bytes_max: usize, record: &mut Vec<u8>) -> Progress {
+        let Some(checkpoint) = &mut self.checkpoint else { return Progress::Abandoned };
+        if let Some(begin) = checkpoint.begin.take() {
+            record.extend_from_slice(&begin);
+            return Progress::More;
+        }
+        let mut chunk = Vec::new();
+        let more = self.table.snapshot_chunk(checkpoint.snapshot, bytes_max, &mut chunk);
+        Change::CopyChunk(&chunk).encode(record);
+        if more {
+            return Progress::More;
+        }
+        Change::CopyEnd.encode(record);
+        for batch in &checkpoint.rest {
+            Change::Batch { batch: RecordedBatch::of(batch), commit: checkpoint.applied }.encode(record);
+        }
+        self.abandon_checkpoint();
+        Progress::Whole
+    }
+
+    pub(super) fn abandon_checkpoint(&mut self) {
+        if let Some(checkpoint) = self.checkpoint.take() {
+            self.table.end_snapshot(checkpoint.snapshot);
+        }
+    }
+}
