@@ -315,7 +315,7 @@ impl ClusterMap {
         }
         node.start = start;
         if known.life == 0 {
-            return Ok(()); // It has not taken part in anything before.
+            return Ok(()); // The storage was known at most, as a control node's is: it has never held anything.
         }
         for group_id in self.groups.keys().copied().collect::<Vec<_>>() {
             let Kind::LeaderFollower { durable, .. } = self.kind(group_id) else { continue };

@@ -117,11 +117,15 @@ pub struct Timing {
 impl Default for Timing {
     fn default() -> Self {
         Timing {
-            renew_ms: 100,
+            renew_ms: 75,
             node_lease_ms: 300,
             grace_ms: 100,
             answer_ms: 5000,
-            consensus: consensus::Timing::default(),
+            consensus: consensus::Timing {
+                lease_ms: 200,
+                lease_margin_ms: 20,
+                ..consensus::Timing::default()
+            },
         }
     }
 }

@@ -1,0 +1,96 @@
+//! How long it takes.
+
+use crate::world::{World, keyspaces};
+use node::control::Kind;
+
+/// The times in milliseconds from a kill to the survivors' new maps, over so many runs.
+fn times(runs: u64, killed: impl Fn(&World) -> Option<u16>) -> Vec<u64> {
+    let mut times: Vec<u64> = (0..runs).map(|seed| time(seed, &killed)).collect();
+    times.sort_unstable();
+    times
+}
+
+fn time(seed: u64, killed: impl Fn(&World) -> Option<u16>) -> u64 {
+    let mut world = World::new(seed, if seed.is_multiple_of(2) { 3 } else { 5 }, 100);
+    for id in world.ids() {
+        let pause_us = world.random.below(100_000);
+        world.run_for(pause_us);
+        world.start(id);
+    }
+    world.become_whole();
+    let pause_us = 1_000_000 + world.random.below(300_000);
+    world.run_for(pause_us);
+    let node = killed(&world).expect("somebody to kill");
+    let killed_us = world.now_us;
+    world.kill(node, 0);
+    let told = world.told.len();
+    let mut seen = std::collections::BTreeSet::new();
+    let mut tale = String::new();
+    for _ in 0..5_000 {
+        world.run_for(1_000);
+        for id in world.alive() {
+            let st = world.control(id).unwrap().status(world.now(id));
+            if let Some(st) = st {
+                let key = (id, st.role, st.epoch, st.writable, st.leased);
+                if seen.insert(key) {
+                    tale += &format!("  {} {key:?} {}\n", (world.now_us - killed_us) / 1000, st.explanation);
+                }
+            }
+        }
+        let survivors = world.alive();
+        let is_rid = |id: &u16| {
+            let map = world.control(*id).expect("it lives").map();
+            let is_led = |group: u16| matches!(map.kind(group), Kind::LeaderFollower { .. });
+            map.groups
+                .iter()
+                .all(|(group, it)| !is_led(*group) || it.leader != node && world.leads(it.leader, *group))
+        };
+        if survivors.iter().all(is_rid) {
+            let t = (world.now_us - killed_us) / 1000;
+            if t > 700 {
+                println!("seed {seed} killed {node} {t}\n{tale}{:?}", &world.told[told..]);
+            }
+            return t;
+        }
+    }
+    panic!("seed {seed}: nobody replaces node {node}");
+}
+
+fn leads_some_group(world: &World, node: u16) -> bool {
+    world.control(node).is_some_and(|control| {
+        let map = control.map();
+        map.groups
+            .iter()
+            .any(|(id, group)| group.leader == node && matches!(map.kind(*id), Kind::LeaderFollower { .. }))
+    })
+}
+
+fn tell(what: &str, times: &[u64]) {
+    let at = |part: usize| times[(times.len() - 1) * part / 100];
+    println!(
+        "{what}: {} ms at least, {} median, {} p90, {} p99, {} at most",
+        at(0),
+        at(50),
+        at(90),
+        at(99),
+        at(100)
+    );
+}
+
+#[test]
+fn the_death_of_the_control_leader_that_leads_groups_is_healed_well_within_a_second() {
+    assert!(!keyspaces().is_empty());
+    let times = times(200, |world| world.control_leader());
+    tell("control leader and leader", &times);
+    assert!(times[times.len() - 1] < 700, "{times:?}");
+}
+
+#[test]
+fn the_death_of_another_leader_is_healed_in_half_a_second() {
+    let times = times(200, |world| {
+        let control = world.control_leader();
+        world.alive().into_iter().find(|id| Some(*id) != control && leads_some_group(world, *id))
+    });
+    tell("leader", &times);
+    assert!(times[times.len() - 1] < 500, "{times:?}");
+}

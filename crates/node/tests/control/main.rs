@@ -1,0 +1,9 @@
+//! The control group: the cluster map, and who may lead, under a bad network, crashes, pauses and clocks that drift.
+
+mod failover;
+mod map;
+mod membership;
+mod random;
+mod schedules;
+mod storage;
+mod world;

@@ -1,0 +1,399 @@
+//! The map as plain data: what changes do, what is refused, and what no sequence of changes can break.
+
+use crate::world::{address, keyspace, keyspaces};
+use node::Keyspace;
+use node::control::{CONTROL_GROUP, Change, ClusterMap, Group, Kind, NodeState, Rejoin, Start, Step};
+use proptest::prelude::*;
+use protocol::NodeId;
+use protocol::leader_follower::Acks;
+use std::collections::{BTreeMap, BTreeSet};
+
+fn cluster(nodes: NodeId, keyspaces: &[Keyspace]) -> ClusterMap {
+    let addresses: Vec<_> = (1..=nodes).map(address).collect();
+    ClusterMap::initial(&addresses, keyspaces).expect("a cluster")
+}
+
+fn started(map: ClusterMap) -> ClusterMap {
+    let ids: Vec<NodeId> = map.nodes.keys().copied().collect();
+    ids.into_iter().fold(map, |map, id| map.apply(&start(id, 1)).expect("a first start"))
+}
+
+fn start(id: NodeId, life: u64) -> Change {
+    Change::NodeStarted { id, start: Start { identity: u64::from(id) * 100, life, run: life } }
+}
+
+fn group<'a>(map: &'a ClusterMap, prefix: &str) -> (u16, &'a Group) {
+    let id = map.keyspaces[prefix].groups[0];
+    (id, &map.groups[&id])
+}
+
+/// What holds between a map and the one after it.
+pub(crate) fn check_step(before: &ClusterMap, after: &ClusterMap) -> Result<(), String> {
+    after.check()?;
+    if after.next_group < before.next_group {
+        return Err("group numbers are given out again".into());
+    }
+    for (id, new) in &after.groups {
+        let Some(old) = before.groups.get(id) else {
+            if u32::from(*id) < before.next_group {
+                return Err(format!("group {id} is used twice"));
+            }
+            continue;
+        };
+        let is_same = (new.leader, &new.members) == (old.leader, &old.members);
+        if new.epoch < old.epoch || new.epoch == old.epoch && !is_same {
+            return Err(format!("group {id} changed without a new epoch: {old:?} {new:?}"));
+        }
+        // Under `all`, whoever leads next was in sync, unless a loss was accepted.
+        let is_lost = |node: &NodeId| after.nodes.get(node).is_some_and(|node| node.rejoins.contains_key(id));
+        let is_loss_accepted = old.in_sync.iter().all(is_lost);
+        if let Kind::LeaderFollower { acks: Acks::All, .. } = before.kind(*id)
+            && new.leader != old.leader
+            && !old.in_sync.contains(&new.leader)
+            && !is_loss_accepted
+        {
+            return Err(format!("group {id} is led by one that was not in sync: {old:?} {new:?}"));
+        }
+    }
+    Ok(())
+}
+
+// Placement.
+
+#[test]
+fn leaders_of_shards_are_spread_and_slots_are_covered() {
+    let map = cluster(3, &[keyspace("", |it| it.shards = 6)]);
+    let leaders: Vec<NodeId> =
+        map.keyspaces[""].groups.iter().map(|group| map.groups[group].leader).collect();
+    assert_eq!(leaders, [1, 2, 3, 1, 2, 3]);
+    let slots: Vec<_> = map.keyspaces[""].groups.iter().map(|group| map.groups[group].slots).collect();
+    assert_eq!((slots[0].first, slots[0].last, slots[1].first, slots[5].last), (0, 2729, 2730, 16383));
+}
+
+#[test]
+fn a_configured_leader_is_the_first_of_the_ring() {
+    let map = cluster(5, &[keyspace("", |it| (it.leader, it.replicas, it.shards) = (4, 3, 2))]);
+    let [one, other] = [0, 1].map(|shard| &map.groups[&map.keyspaces[""].groups[shard]]);
+    assert_eq!((one.leader, other.leader), (4, 5));
+    assert_eq!(one.members, [1, 4, 5]);
+    assert_eq!(other.members, [1, 2, 5]);
+}
+
+#[test]
+fn the_control_group_is_on_the_first_three_or_five_nodes() {
+    let members = |nodes| cluster(nodes, &[]).groups[&CONTROL_GROUP].members.clone();
+    assert_eq!(members(1), [1]);
+    assert_eq!(members(2), [1, 2]);
+    assert_eq!(members(4), [1, 2, 3]);
+    assert_eq!(members(7), [1, 2, 3, 4, 5]);
+}
+
+#[test]
+fn a_map_goes_through_its_bytes() {
+    let map = started(cluster(5, &keyspaces()));
+    assert_eq!(ClusterMap::decode(&map.encode()).as_ref(), Ok(&map));
+    assert!(ClusterMap::decode(b"{}").is_err());
+    let mut wrong = map.clone();
+    wrong.groups.get_mut(&1).expect("a group").members.push(77);
+    assert!(ClusterMap::decode(&wrong.encode()).is_err(), "a member that is no node");
+}
+
+// Starts.
+
+#[test]
+fn a_node_that_comes_back_with_less_than_it_had_is_refused() {
+    let map = started(cluster(3, &[]));
+    let map = map.apply(&start(2, 5)).expect("a later start");
+    assert_eq!(map.apply(&start(2, 5)), Ok(map.clone()), "told twice");
+    let other_storage = Change::NodeStarted { id: 2, start: Start { identity: 999, life: 9, run: 1 } };
+    let refused = map.apply(&other_storage).expect_err("wiped");
+    assert!(refused.contains("CLUSTER REPLACE"), "{refused}");
+    let refused = map.apply(&start(2, 4)).expect_err("rolled back");
+    assert!(refused.contains("CLUSTER REPLACE"), "{refused}");
+    // A copy that is one life older is opened in the life that is registered, but by another process.
+    let same_life = Change::NodeStarted { id: 2, start: Start { identity: 200, life: 5, run: 77 } };
+    assert!(map.apply(&same_life).is_err());
+}
+
+#[test]
+fn a_leader_in_memory_that_starts_again_is_replaced_and_leaves_the_in_sync_set() {
+    let map = started(cluster(3, &[keyspace("", |it| it.leader = 1)]));
+    let after = map.apply(&start(1, 2)).expect("a later start");
+    let (_, group) = group(&after, "");
+    assert_eq!((group.leader, group.epoch), (2, 2));
+    assert_eq!(group.in_sync, [2, 3]);
+}
+
+#[test]
+fn the_only_one_in_sync_stays_leader_in_a_new_epoch() {
+    let map = started(cluster(3, &[keyspace("", |it| it.leader = 1)]));
+    let (id, _) = group(&map, "");
+    let map = map.apply(&Change::InSync { group: id, epoch: 1, in_sync: vec![1] }).expect("a wish");
+    let after = map.apply(&start(1, 2)).expect("a later start");
+    let (_, group) = group(&after, "");
+    assert_eq!((group.leader, group.epoch, group.in_sync.as_slice()), (1, 2, &[1][..]));
+}
+
+#[test]
+fn a_durable_leader_that_starts_again_stays_but_never_in_the_same_epoch() {
+    let durable = keyspace("", |it| (it.leader, it.durability) = (1, "fsync".into()));
+    let map = started(cluster(3, &[durable]));
+    let after = map.apply(&start(1, 2)).expect("a later start");
+    let (_, group) = group(&after, "");
+    assert_eq!((group.leader, group.epoch, group.in_sync.len()), (1, 2, 3));
+}
+
+// Leaders and in-sync sets.
+
+#[test]
+fn what_an_older_leader_wishes_does_not_count() {
+    let map = started(cluster(3, &[keyspace("", |it| (it.leader, it.acks) = (1, "all".into()))]));
+    let (id, _) = group(&map, "");
+    let wish = Change::InSync { group: id, epoch: 1, in_sync: vec![1, 2] };
+    let map = map.apply(&wish).expect("a wish");
+    assert_eq!(map.apply(&wish), Ok(map.clone()), "asked twice");
+    assert!(map.apply(&Change::AppointLeaders(vec![(id, 3)])).is_err(), "3 is not in sync");
+    let map = map.apply(&Change::AppointLeaders(vec![(id, 2)])).expect("2 is");
+    assert_eq!(group(&map, "").1.in_sync, [2], "nobody waits for the one that was deposed");
+    let refused = map.apply(&wish).expect_err("an old epoch");
+    assert!(refused.contains("is in epoch 2"), "{refused}");
+}
+
+#[test]
+fn after_a_change_of_members_it_is_counted_anew_who_holds_everything() {
+    let map = started(cluster(4, &[keyspace("", |it| (it.leader, it.replicas) = (1, 3))]));
+    let (id, _) = group(&map, "");
+    let map = map.apply(&Change::MoveMember { group: id, step: Step::Add(4) }).expect("a member more");
+    assert!(!group(&map, "").1.settled);
+    let appointed = map.apply(&Change::AppointLeaders(vec![(id, 2)]));
+    assert!(appointed.is_err_and(|why| why.contains("nobody else can lead it yet")));
+    assert!(map.apply(&Change::MoveMember { group: id, step: Step::Remove(3) }).is_err(), "one at a time");
+    let in_sync = Change::InSync { group: id, epoch: 2, in_sync: vec![1, 2, 4] };
+    let map = map.apply(&in_sync).expect("a majority of four");
+    assert!(group(&map, "").1.settled);
+    assert!(map.apply(&Change::MoveMember { group: id, step: Step::Remove(3) }).is_ok());
+}
+
+// Keyspaces.
+
+#[test]
+fn keyspaces_come_change_and_go() {
+    let map = cluster(3, &[]);
+    let map = map.apply(&Change::CreateKeyspace(keyspace("a:", |_| ()))).expect("a keyspace");
+    assert!(map.apply(&Change::CreateKeyspace(keyspace("a:", |_| ()))).is_err(), "it is there");
+    let set = |setting: &str, value: &str| Change::SetKeyspace {
+        prefix: "a:".into(),
+        settings: BTreeMap::from([(setting.to_string(), value.to_string())]),
+    };
+    let changed = map.apply(&set("backlog_bytes", "1000")).expect("a setting");
+    assert_eq!(changed.keyspaces["a:"].keyspace.backlog_bytes, 1000);
+    assert_eq!(group(&changed, "a:").1.epoch, 1);
+    let cases = [
+        (set("shards", "2"), "keys would have to move"),
+        (set("replication", "abd"), "another protocol"),
+        (set("colour", "red"), "there is no setting 'colour'"),
+        (set("acks", "3"), "acks = 3 can never be with 2 followers"),
+        (set("backlog_bytes", "many"), "is no number"),
+        (Change::DropKeyspace(String::new()), "the default keyspace cannot be dropped"),
+        (Change::DropKeyspace("b:".into()), "there is no keyspace 'b:'"),
+        (Change::CreateKeyspace(keyspace("b:", |it| it.replicas = 4)), "needs more than the 3 nodes"),
+        (Change::CreateKeyspace(keyspace("b:", |it| it.shards = 0)), "is not between 1 and"),
+        (Change::CreateKeyspace(keyspace("b:", |it| it.leader = 9)), "leader = 9 is not one of"),
+    ];
+    for (change, expected) in cases {
+        let refused = map.apply(&change).expect_err(expected);
+        assert!(refused.contains(expected), "{refused}");
+    }
+    let gone = map.apply(&Change::DropKeyspace("a:".into())).expect("it is there");
+    let again = gone.apply(&Change::CreateKeyspace(keyspace("a:", |_| ()))).expect("a new one");
+    assert!(group(&again, "a:").0 > group(&map, "a:").0, "with a group of its own");
+}
+
+#[test]
+fn with_other_acks_the_in_sync_set_begins_with_the_leader_alone() {
+    let map = started(cluster(3, &[keyspace("", |it| it.leader = 1)]));
+    let settings = BTreeMap::from([("acks".to_string(), "all".to_string())]);
+    let map = map.apply(&Change::SetKeyspace { prefix: "".into(), settings }).expect("a setting");
+    let (_, group) = group(&map, "");
+    assert_eq!((group.epoch, group.in_sync.as_slice()), (2, &[1][..]));
+}
+
+// Nodes.
+
+#[test]
+fn a_node_cannot_leave_when_a_keyspace_would_get_less_than_it_promises() {
+    let refused = |map: ClusterMap| map.apply(&Change::RemoveNode(3)).expect_err("it promises more");
+    assert!(refused(cluster(3, &[keyspace("", |it| it.replicas = 3)])).contains("promises 3 replicas"));
+    assert!(
+        refused(cluster(3, &[keyspace("", |it| it.acks = "2".into())])).contains("acks = 2 can never be")
+    );
+    let alone = cluster(1, &[]).apply(&Change::RemoveNode(1)).expect_err("the last");
+    assert!(alone.contains("the last one"), "{alone}");
+}
+
+/// What the control leader and the replicas do until nothing is left to do: every group reports that it is settled.
+fn settle(mut map: ClusterMap, moves_control_group: bool) -> ClusterMap {
+    for _ in 0..1000 {
+        let before = map.clone();
+        for (id, group) in before.groups.clone() {
+            let holds = |node: &NodeId| before.nodes[node].start.identity != 0;
+            let in_sync: Vec<NodeId> = group.members.iter().copied().filter(holds).collect();
+            let wish = Change::InSync { group: id, epoch: group.epoch, in_sync };
+            map = map.apply(&wish).unwrap_or(map);
+        }
+        // Whoever leaves leads no more once its lease is over.
+        for (id, group) in before.groups.clone() {
+            if before.nodes[&group.leader.max(1)].state == NodeState::Leaving {
+                let others = group.members.iter().filter(|node| **node != group.leader);
+                let appointed =
+                    others.filter_map(|node| map.apply(&Change::AppointLeaders(vec![(id, *node)])).ok());
+                map = appointed.take(1).next().unwrap_or(map);
+            }
+        }
+        for change in map.next_moves(moves_control_group) {
+            let after = map.apply(&change).expect("what is planned can be done");
+            check_step(&map, &after).expect("a step that may be");
+            map = after;
+        }
+        if map == before {
+            return map;
+        }
+    }
+    panic!("it never settles");
+}
+
+#[test]
+fn a_node_is_removed_when_others_hold_what_it_held() {
+    let mut spaces = keyspaces();
+    spaces.push(keyspace("three:", |it| (it.replicas, it.leader) = (3, 4)));
+    let map = started(cluster(5, &spaces));
+    let map = settle(map.apply(&Change::RemoveNode(4)).expect("a node less"), true);
+    assert!(!map.nodes.contains_key(&4));
+    assert_eq!(group(&map, "three:").1.members.len(), 3, "another node has taken its place");
+    assert_eq!(group(&map, "").1.members, [1, 2, 3, 5]);
+    assert_eq!(map.groups[&CONTROL_GROUP].members, [1, 2, 3], "four nodes need no more");
+}
+
+#[test]
+fn a_node_that_is_added_gets_replicas_when_it_has_started() {
+    let map = settle(started(cluster(4, &keyspaces())), true);
+    let map = settle(map.apply(&Change::AddNode(address(5))).expect("a node more"), true);
+    assert_eq!(map.apply(&Change::AddNode(address(5))), Ok(map.clone()), "asked twice");
+    assert_eq!(group(&map, "").1.members, [1, 2, 3, 4], "it may never come");
+    let map = settle(map.apply(&start(5, 1)).expect("it came"), true);
+    assert_eq!(group(&map, "").1.members, [1, 2, 3, 4, 5]);
+    assert_eq!(map.groups[&CONTROL_GROUP].members, [1, 2, 3, 4, 5]);
+}
+
+#[test]
+fn a_node_that_is_replaced_leaves_each_group_and_enters_it_again() {
+    let map = started(cluster(3, &keyspaces()));
+    let map = map.apply(&Change::ReplaceNode { id: 3, accept_loss: false }).expect("others hold everything");
+    let (id, _) = group(&map, "abd:");
+    assert_eq!(map.nodes[&3].rejoins[&id], Rejoin::Leave);
+    assert!(map.groups_of(3).next().is_none(), "it takes part in nothing that it was a member of");
+    let epoch = map.groups[&id].epoch;
+    let map = settle(map, true);
+    assert_eq!(map.groups[&id].members, [1, 2]);
+    let new = Change::NodeStarted { id: 3, start: Start { identity: 333, life: 1, run: 1 } };
+    let map = settle(map.apply(&new).expect("new storage"), true);
+    assert_eq!((map.groups[&id].members.as_slice(), map.groups[&id].epoch), (&[1, 2, 3][..], epoch + 2));
+    assert!(map.nodes[&3].rejoins.is_empty());
+    assert!(map.groups.values().all(|group| group.members.contains(&3)));
+}
+
+#[test]
+fn the_only_one_that_holds_everything_is_not_replaced_by_accident() {
+    let map = started(cluster(3, &[keyspace("", |it| it.leader = 1)]));
+    let (id, _) = group(&map, "");
+    let map = map.apply(&Change::InSync { group: id, epoch: 1, in_sync: vec![1] }).expect("a wish");
+    let refused = map.apply(&Change::ReplaceNode { id: 1, accept_loss: false }).expect_err("a loss");
+    assert!(refused.contains("alone held everything"), "{refused}");
+    let map = map.apply(&Change::ReplaceNode { id: 1, accept_loss: true }).expect("accepted");
+    assert_eq!(group(&map, "").1.leader, 2);
+}
+
+// Any sequence of changes.
+
+fn any_keyspace() -> impl Strategy<Value = Keyspace> {
+    let prefix = prop::sample::select(vec!["a:", "b:", "c:"]);
+    let replication = prop::sample::select(vec!["leader-follower", "abd", "blocking", "consensus"]);
+    let acks = prop::sample::select(vec!["none", "1", "2", "majority", "all"]);
+    let durability = prop::sample::select(vec!["none", "fsync"]);
+    (prefix, replication, acks, durability, 0..5u16, 1..9u16, 0..6u16).prop_map(
+        |(prefix, replication, acks, durability, replicas, shards, leader)| Keyspace {
+            prefix: prefix.into(),
+            replication: replication.into(),
+            acks: acks.into(),
+            durability: durability.into(),
+            replicas,
+            shards,
+            leader,
+            ..Keyspace::default()
+        },
+    )
+}
+
+fn any_change() -> impl Strategy<Value = Change> {
+    let node = || 1..8u16;
+    let some_nodes = || prop::collection::btree_set(node(), 0..5);
+    let setting =
+        prop::sample::select(vec![("acks", "all"), ("acks", "1"), ("acks", "majority"), ("reads", "any")]);
+    prop_oneof![
+        any_keyspace().prop_map(Change::CreateKeyspace),
+        prop::sample::select(vec!["a:", "b:", "c:", ""]).prop_map(|it| Change::DropKeyspace(it.into())),
+        (prop::sample::select(vec!["a:", "b:", ""]), setting).prop_map(|(prefix, (name, value))| {
+            let settings = BTreeMap::from([(name.to_string(), value.to_string())]);
+            Change::SetKeyspace { prefix: prefix.into(), settings }
+        }),
+        node().prop_map(|id| Change::AddNode(address(id))),
+        node().prop_map(Change::RemoveNode),
+        (node(), any::<bool>()).prop_map(|(id, accept_loss)| Change::ReplaceNode { id, accept_loss }),
+        (node(), 1..3u64, 1..4u64, 1..3u64).prop_map(|(id, identity, life, run)| {
+            Change::NodeStarted { id, start: Start { identity, life, run } }
+        }),
+        (0..20u16, 1..6u64, some_nodes()).prop_map(|(group, epoch, in_sync)| {
+            Change::InSync { group, epoch, in_sync: in_sync.into_iter().collect() }
+        }),
+        prop::collection::vec((0..20u16, node()), 0..3).prop_map(Change::AppointLeaders),
+        (0..20u16, node(), any::<bool>()).prop_map(|(group, node, adds)| {
+            let step = if adds { Step::Add(node) } else { Step::Remove(node) };
+            Change::MoveMember { group, step }
+        }),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn no_sequence_of_changes_breaks_a_map(
+        nodes in 1..6u16,
+        changes in prop::collection::vec((any_change(), any::<bool>()), 1..60),
+    ) {
+        let mut map = cluster(nodes, &[keyspace("", |it| it.shards = 3)]);
+        let mut given: BTreeSet<u16> = map.groups.keys().copied().collect();
+        for (mut change, settles) in changes {
+            // Wishes of the present are more telling than those of any epoch.
+            if let Change::InSync { group, epoch, .. } = &mut change
+                && let Some(group) = map.groups.get(group)
+            {
+                *epoch = group.epoch;
+            }
+            let mut todo = vec![change];
+            todo.extend(if settles { map.next_moves(true) } else { Vec::new() });
+            for change in todo {
+                let Ok(after) = map.apply(&change) else { continue };
+                prop_assert_eq!(after.version, map.version + u64::from(after != map));
+                if let Err(why) = check_step(&map, &after) {
+                    prop_assert!(false, "{}: {:?}", why, change);
+                }
+                for id in after.groups.keys().filter(|id| !map.groups.contains_key(id)) {
+                    prop_assert!(given.insert(*id), "group {} is given twice", id);
+                }
+                map = after;
+            }
+        }
+        prop_assert_eq!(ClusterMap::decode(&map.encode()), Ok(map));
+    }
+}

@@ -1,0 +1,114 @@
+//! Nodes that come and go while the cluster runs.
+
+use crate::world::{World, address, keyspace};
+use node::control::{Change, Event, NodeState};
+use std::collections::BTreeMap;
+
+fn cluster(nodes: u16) -> World {
+    let mut world = World::new(u64::from(nodes), nodes, 1000);
+    (1..=nodes).for_each(|id| world.start(id));
+    world.become_whole();
+    world
+}
+
+fn newest(world: &World) -> &node::control::ClusterMap {
+    world.maps.values().last().expect("a map")
+}
+
+#[test]
+fn a_node_is_added_and_takes_its_part() {
+    let mut world = cluster(3);
+    world.make(2, &Change::AddNode(address(4))).expect("a node more");
+    world.provide(4);
+    world.start(4);
+    world.run_for(3_000_000);
+    world.become_whole();
+    assert!(
+        newest(&world).keyspaces[""].groups.iter().all(|id| newest(&world).groups[id].members.contains(&4))
+    );
+    assert!(world.control(4).expect("it runs").is_admitted());
+}
+
+#[test]
+fn a_node_that_nobody_added_is_told_so() {
+    let mut world = cluster(3);
+    world.provide(4);
+    world.start(4);
+    world.run_for(1_000_000);
+    let refused = |event: &Event| matches!(event, Event::Refused { why } if why.contains("CLUSTER ADD"));
+    assert!(world.told.iter().any(|(id, event)| *id == 4 && refused(event)));
+}
+
+#[test]
+fn a_leader_is_removed_while_its_groups_go_on() {
+    let mut world = cluster(4);
+    world
+        .make(1, &Change::CreateKeyspace(keyspace("x:", |it| (it.leader, it.replicas) = (4, 3))))
+        .expect("new");
+    world.become_whole();
+    world.make(3, &Change::RemoveNode(4)).expect("a node less");
+    for _ in 0..100 {
+        world.run_for(100_000);
+        if !newest(&world).nodes.contains_key(&4) {
+            break;
+        }
+    }
+    world.kill(4, 0);
+    world.become_whole();
+    assert_eq!(newest(&world).groups[&newest(&world).keyspaces["x:"].groups[0]].members, [1, 2, 3]);
+}
+
+#[test]
+fn a_control_node_stays_while_its_group_cannot_change() {
+    let mut world = cluster(4);
+    let refused = world.make(4, &Change::RemoveNode(2)).expect_err("a control node");
+    assert!(refused.contains("control group"), "{refused}");
+    assert_eq!(newest(&world).nodes[&2].state, NodeState::Member);
+}
+
+#[test]
+fn a_dead_node_is_replaced_by_one_with_new_storage() {
+    let mut world = cluster(4);
+    let alive = world.make(1, &Change::ReplaceNode { id: 4, accept_loss: false }).expect_err("it lives");
+    assert!(alive.contains("is alive"), "{alive}");
+    world.kill(4, 0);
+    world.wipe(4);
+    world.start(4);
+    world.run_for(2_000_000);
+    assert!(!world.control(4).expect("it runs").is_admitted(), "it has forgotten what it promised");
+    world.make(1, &Change::ReplaceNode { id: 4, accept_loss: false }).expect("it is another one");
+    world.run_for(5_000_000);
+    world.become_whole();
+    assert!(world.control(4).expect("it runs").is_admitted(), "let in without another start");
+    assert!(newest(&world).nodes[&4].rejoins.is_empty());
+    assert!(newest(&world).groups.iter().all(|(id, group)| *id == 0 || group.members.contains(&4)));
+}
+
+#[test]
+fn every_node_takes_changes_and_tells_what_came_of_them() {
+    let mut world = cluster(5);
+    for id in 1..=5 {
+        let prefix = format!("of{id}:");
+        world.make(id, &Change::CreateKeyspace(keyspace(&prefix, |_| ()))).expect("a keyspace");
+        let settings = BTreeMap::from([("acks".to_string(), "all".to_string())]);
+        world.make(id, &Change::SetKeyspace { prefix: prefix.clone(), settings }).expect("a setting");
+        let refused =
+            world.make(id, &Change::CreateKeyspace(keyspace(&prefix, |_| ()))).expect_err("it is there");
+        assert!(refused.contains("it is there already"), "{refused}");
+    }
+    let refused = world.make(5, &Change::AppointLeaders(vec![(1, 2)])).expect_err("its leader lives");
+    assert!(refused.contains("before its lease is over"), "{refused}");
+    let unknown = keyspace("y:", |it| it.reads = "dirty".into());
+    assert!(world.make(4, &Change::CreateKeyspace(unknown)).expect_err("no such reads").contains("dirty"));
+    world.become_whole();
+}
+
+#[test]
+fn without_a_majority_nothing_is_changed_and_that_is_said() {
+    let mut world = cluster(3);
+    world.kill(1, 0);
+    world.kill(2, 0);
+    let answer = world.make(3, &Change::CreateKeyspace(keyspace("x:", |_| ()))).expect_err("nobody decides");
+    assert!(answer.contains("did not answer within 5 s"), "{answer}");
+    assert!((1..9).all(|group| !world.leads(3, group)), "its lease is over");
+}

@@ -1,0 +1,595 @@
+//! Control components of a whole cluster in one process and in virtual time: their disks, which lose what was not synced,
+//! their clocks, and the messages under way. After every event it is looked whether two nodes may lead the same group.
+
+use crate::random::Random;
+use node::control::{
+    Answer, CONTROL_GROUP, Change, ClusterMap, Control, Effects, Event as Told, Kind, Options, Start, Timing,
+};
+use node::{Keyspace, NodeAddress};
+use protocol::{NodeId, Now};
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+
+/// What happens at a moment.
+enum Event {
+    Deliver { from: NodeId, to: NodeId, bytes: Rc<[u8]> },
+    Turn { node: NodeId, start: u64 },
+    Synced { node: NodeId, start: u64, position: u64 },
+    Replicas { node: NodeId, start: u64 },
+}
+
+#[derive(Default)]
+struct Disk {
+    checkpoint: Vec<Vec<u8>>,
+    records: Vec<(u64, Vec<u8>)>,
+    written: u64,
+    durable: u64,
+    /// Where this life's records begin.
+    life_at: u64,
+    map: Option<Vec<u8>>,
+}
+
+struct Machine {
+    control: Option<Control>,
+    disk: Disk,
+    waiting: Vec<(u64, NodeId, Rc<[u8]>)>,
+    identity: u64,
+    life: u64,
+    /// Which start: events of earlier ones are void.
+    starts: u64,
+    is_syncing: bool,
+    turn_at_us: u64,
+    paused_until_us: u64,
+    drift_ppm: i64,
+}
+
+/// How likely trouble is, in percent of messages.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Network {
+    pub(crate) lose: u64,
+    pub(crate) duplicate: u64,
+    pub(crate) delay: u64,
+    pub(crate) slow_disk: u64,
+}
+
+pub(crate) struct World {
+    pub(crate) now_us: u64,
+    pub(crate) random: Random,
+    pub(crate) network: Network,
+    pub(crate) timing: Timing,
+    pub(crate) cut: BTreeSet<(NodeId, NodeId)>,
+    pub(crate) answers: Vec<(NodeId, Answer)>,
+    pub(crate) told: Vec<(NodeId, Told)>,
+    /// Every version that anybody ever had.
+    pub(crate) maps: BTreeMap<u64, Rc<ClusterMap>>,
+    machines: BTreeMap<NodeId, Machine>,
+    events: BTreeMap<(u64, u64), Event>,
+    sequence: u64,
+    initial: ClusterMap,
+    drift_ppm_max: u64,
+    requests: u64,
+    effects: Effects,
+    broken: Option<String>,
+}
+
+pub(crate) fn address(id: NodeId) -> NodeAddress {
+    NodeAddress {
+        id,
+        host: "localhost".into(),
+        client_port: 7000 + id,
+        http_port: 8000 + id,
+        peer_port: 9000 + id,
+    }
+}
+
+pub(crate) fn keyspace(prefix: &str, set: impl FnOnce(&mut Keyspace)) -> Keyspace {
+    let mut keyspace = Keyspace { prefix: prefix.into(), leader: 0, ..Keyspace::default() };
+    set(&mut keyspace);
+    keyspace
+}
+
+/// One keyspace of each sort.
+pub(crate) fn keyspaces() -> Vec<Keyspace> {
+    vec![
+        keyspace("", |it| it.shards = 3),
+        keyspace("all:", |it| it.acks = "all".into()),
+        keyspace("cache:", |it| it.acks = "none".into()),
+        keyspace("count:", |it| (it.acks, it.durability) = ("1".into(), "fsync".into())),
+        keyspace("abd:", |it| it.replication = "abd".into()),
+        keyspace("lock:", |it| (it.replication, it.durability) = ("consensus".into(), "fsync".into())),
+    ]
+}
+
+impl World {
+    pub(crate) fn new(seed: u64, nodes: NodeId, drift_ppm_max: u64) -> World {
+        let is_kept = |it: &Keyspace| nodes > 1 || it.acks != "1";
+        let addresses: Vec<NodeAddress> = (1..=nodes).map(address).collect();
+        let keyspaces: Vec<Keyspace> = keyspaces().into_iter().filter(is_kept).collect();
+        let mut world = World {
+            now_us: 1_000_000,
+            random: Random::new(seed),
+            network: Network::default(),
+            timing: Timing::default(),
+            cut: BTreeSet::new(),
+            answers: Vec::new(),
+            told: Vec::new(),
+            maps: BTreeMap::new(),
+            machines: BTreeMap::new(),
+            events: BTreeMap::new(),
+            sequence: 0,
+            initial: ClusterMap::initial(&addresses, &keyspaces).expect("a cluster"),
+            drift_ppm_max,
+            requests: 0,
+            effects: Effects::default(),
+            broken: None,
+        };
+        for id in 1..=nodes {
+            world.provide(id);
+        }
+        world
+    }
+
+    /// There is another machine, which has never run a node.
+    pub(crate) fn provide(&mut self, id: NodeId) {
+        let most = self.drift_ppm_max;
+        let drift_ppm = self.random.below(2 * most + 1) as i64 - most as i64;
+        let machine = Machine {
+            control: None,
+            disk: Disk::default(),
+            waiting: Vec::new(),
+            identity: u64::from(id) * 1000,
+            life: 0,
+            starts: 0,
+            is_syncing: false,
+            turn_at_us: u64::MAX,
+            paused_until_us: 0,
+            drift_ppm,
+        };
+        self.machines.insert(id, machine);
+    }
+
+    pub(crate) fn ids(&self) -> Vec<NodeId> {
+        self.machines.keys().copied().collect()
+    }
+
+    pub(crate) fn alive(&self) -> Vec<NodeId> {
+        let runs = |machine: &Machine| machine.control.is_some();
+        self.machines.iter().filter(|(_, machine)| runs(machine)).map(|(id, _)| *id).collect()
+    }
+
+    pub(crate) fn control(&self, id: NodeId) -> Option<&Control> {
+        self.machines[&id].control.as_ref()
+    }
+
+    fn machine(&mut self, id: NodeId) -> &mut Machine {
+        self.machines.get_mut(&id).expect("a machine")
+    }
+
+    /// What a node's clock says.
+    pub(crate) fn now(&self, id: NodeId) -> Now {
+        let drift = self.machines[&id].drift_ppm;
+        let own = self.now_us as i64 + self.now_us as i64 * drift / 1_000_000;
+        Now { monotonic_us: own as u64 + u64::from(id) * 7_000_000, unix_ms: self.now_us / 1000 }
+    }
+
+    fn when(&self, id: NodeId, local_us: u64) -> u64 {
+        let drift = self.machines[&id].drift_ppm;
+        let own = local_us.saturating_sub(u64::from(id) * 7_000_000).min(1 << 50) as i64;
+        (own as f64 / (1.0 + drift as f64 / 1e6)).ceil() as u64 + 1
+    }
+
+    /// The node that leads the control group and may act.
+    pub(crate) fn control_leader(&self) -> Option<NodeId> {
+        self.alive().into_iter().find(|id| {
+            self.control(*id)
+                .and_then(|control| control.status(self.now(*id)))
+                .is_some_and(|status| status.leased && status.role == "leader")
+        })
+    }
+
+    // Faults.
+
+    pub(crate) fn start(&mut self, id: NodeId) {
+        let run = self.random.below(1 << 40);
+        let (now, initial, timing) = (self.now(id), self.initial.clone(), self.timing);
+        let mut effects = std::mem::take(&mut self.effects);
+        effects.clear();
+        let machine = self.machine(id);
+        assert!(machine.control.is_none(), "it runs already");
+        machine.life += 1;
+        machine.starts += 1;
+        let start = Start { identity: machine.identity, life: machine.life, run };
+        let mut control =
+            Control::new(Options { id, start, seed: run, initial, timing, moves_control_group: false });
+        let records =
+            machine.disk.checkpoint.iter().chain(machine.disk.records.iter().map(|(_, record)| record));
+        for record in records {
+            control.replay(now, record).expect("components write what can be read");
+        }
+        if let Some(map) = &machine.disk.map {
+            control.restore_map(map).expect("components write maps that can be");
+        }
+        machine.disk.life_at = machine.disk.written;
+        machine.is_syncing = false;
+        machine.paused_until_us = 0;
+        machine.turn_at_us = u64::MAX;
+        control.start(now, &mut effects);
+        machine.control = Some(control);
+        let start = machine.starts;
+        self.take(id, &effects);
+        self.effects = effects;
+        self.wake(id);
+        let at_us = self.now_us + 100_000;
+        self.at(at_us, Event::Replicas { node: id, start });
+    }
+
+    /// A node is killed. Of the records that were not synced it keeps the first few.
+    pub(crate) fn kill(&mut self, id: NodeId, kept: u64) {
+        let machine = self.machine(id);
+        machine.control = None;
+        machine.waiting.clear();
+        machine.starts += 1;
+        let disk = &mut machine.disk;
+        let end = (disk.durable + kept).min(disk.written);
+        disk.records.retain(|(position, _)| *position <= end);
+        disk.written = end;
+        disk.durable = end;
+    }
+
+    /// A killed node's storage is lost, and it gets new one.
+    pub(crate) fn wipe(&mut self, id: NodeId) {
+        let machine = self.machine(id);
+        machine.disk = Disk::default();
+        machine.identity += 1;
+        machine.life = 0;
+    }
+
+    /// A killed node's storage is put back by one start.
+    pub(crate) fn roll_back(&mut self, id: NodeId) {
+        self.machine(id).life -= 1;
+    }
+
+    pub(crate) fn pause(&mut self, id: NodeId, for_us: u64) {
+        self.machine(id).paused_until_us = self.now_us + for_us;
+    }
+
+    pub(crate) fn cut_off(&mut self, id: NodeId, both_ways: bool) {
+        for peer in self.ids() {
+            self.cut.insert((id, peer));
+            if both_ways {
+                self.cut.insert((peer, id));
+            }
+        }
+    }
+
+    /// Writes a whole checkpoint of a node's component.
+    pub(crate) fn checkpoint(&mut self, id: NodeId) {
+        let machine = self.machine(id);
+        let Some(control) = &mut machine.control else { return };
+        if machine.disk.durable < machine.disk.written || !control.begin_checkpoint() {
+            return;
+        }
+        let mut records = Vec::new();
+        loop {
+            let mut record = Vec::new();
+            let progress = control.checkpoint_record(1000, &mut record);
+            records.push(record);
+            match progress {
+                protocol::Progress::More => {}
+                protocol::Progress::Whole => break,
+                protocol::Progress::Abandoned => return,
+            }
+        }
+        machine.disk.checkpoint = records;
+        machine.disk.records.clear();
+    }
+
+    // Inputs.
+
+    /// Asks a node for a change.
+    pub(crate) fn change(&mut self, id: NodeId, change: &Change) -> u64 {
+        self.requests += 1;
+        let request = self.requests;
+        self.step(id, |control, now, out| control.change(now, request, change, out));
+        request
+    }
+
+    /// Asks, and waits for the answer.
+    pub(crate) fn make(&mut self, id: NodeId, change: &Change) -> Result<u64, String> {
+        let request = self.change(id, change);
+        let end_us = self.now_us + 10_000_000;
+        while self.now_us < end_us {
+            if let Some((_, answer)) = self.answers.iter().find(|(_, answer)| answer.request == request) {
+                return answer.result.clone();
+            }
+            self.run_for(1_000);
+        }
+        panic!("{change:?} has no answer");
+    }
+
+    fn step(&mut self, id: NodeId, input: impl FnOnce(&mut Control, Now, &mut Effects)) {
+        let now = self.now(id);
+        let mut effects = std::mem::take(&mut self.effects);
+        effects.clear();
+        if let Some(control) = &mut self.machine(id).control {
+            input(control, now, &mut effects);
+            self.take(id, &effects);
+            self.turn_soon(id);
+        }
+        self.effects = effects;
+    }
+
+    /// Puts what came out where it belongs.
+    fn take(&mut self, id: NodeId, effects: &Effects) {
+        let machine = self.machine(id);
+        for record in &effects.records {
+            machine.disk.written += 1;
+            let record = effects.bytes[record.clone()].to_vec();
+            machine.disk.records.push((machine.disk.written, record));
+        }
+        if let Some(map) = &effects.map_record {
+            machine.disk.map = Some(effects.bytes[map.clone()].to_vec());
+        }
+        let (life_at, durable) = (machine.disk.life_at, machine.disk.durable);
+        for message in &effects.messages {
+            let bytes: Rc<[u8]> = effects.bytes[message.bytes.clone()].into();
+            let after = life_at + message.after_record;
+            if message.after_record == 0 || after <= durable {
+                self.post(id, message.to, bytes);
+            } else {
+                self.machine(id).waiting.push((after, message.to, bytes));
+            }
+        }
+        self.answers.extend(effects.answers.iter().map(|answer| (id, answer.clone())));
+        self.told.extend(effects.events.iter().map(|event| (id, event.clone())));
+        if let Some(map) = &effects.map {
+            let known = self.maps.entry(map.version).or_insert_with(|| Rc::clone(map));
+            if known != map {
+                self.broken = Some(format!("two maps have version {}", map.version));
+            }
+        }
+    }
+
+    fn post(&mut self, from: NodeId, to: NodeId, bytes: Rc<[u8]>) {
+        let network = self.network;
+        if self.cut.contains(&(from, to))
+            || self.random.percent(network.lose)
+            || !self.machines.contains_key(&to)
+        {
+            return;
+        }
+        let mut delay_us = 100 + self.random.below(500);
+        if self.random.percent(network.delay) {
+            let most_us = if self.random.percent(90) { 20_000 } else { 2_000_000 };
+            delay_us += self.random.below(most_us);
+        }
+        if self.random.percent(network.duplicate) {
+            let again_us = self.now_us + delay_us + self.random.below(300_000);
+            self.at(again_us, Event::Deliver { from, to, bytes: Rc::clone(&bytes) });
+        }
+        let at_us = self.now_us + delay_us;
+        self.at(at_us, Event::Deliver { from, to, bytes });
+    }
+
+    // Time.
+
+    fn at(&mut self, at_us: u64, event: Event) {
+        self.sequence += 1;
+        self.events.insert((at_us.max(self.now_us), self.sequence), event);
+    }
+
+    fn turn_soon(&mut self, id: NodeId) {
+        let at_us = self.now_us + 50 + self.random.below(200);
+        self.turn_by(id, at_us);
+    }
+
+    fn wake(&mut self, id: NodeId) {
+        let Some(control) = self.control(id) else { return };
+        let wakeup_us = control.wakeup_us(self.now(id));
+        let at_us = self.when(id, wakeup_us).max(self.now_us + 500).min(self.now_us + 100_000);
+        self.turn_by(id, at_us);
+    }
+
+    /// A node's next turn is then, or before.
+    fn turn_by(&mut self, id: NodeId, at_us: u64) {
+        let machine = self.machine(id);
+        if at_us < machine.turn_at_us {
+            machine.turn_at_us = at_us;
+            let start = machine.starts;
+            self.at(at_us, Event::Turn { node: id, start });
+        }
+    }
+
+    pub(crate) fn run_for(&mut self, for_us: u64) {
+        let end_us = self.now_us + for_us;
+        while let Some(entry) = self.events.first_entry() {
+            if entry.key().0 > end_us {
+                break;
+            }
+            let ((at_us, _), event) = entry.remove_entry();
+            self.now_us = at_us;
+            self.happen(event);
+            self.look();
+            if let Some(broken) = &self.broken {
+                panic!("at {}: {broken}", self.now_us);
+            }
+        }
+        self.now_us = end_us;
+    }
+
+    fn happen(&mut self, event: Event) {
+        let (id, start) = match &event {
+            Event::Deliver { to, .. } => (*to, None),
+            Event::Turn { node, start } | Event::Replicas { node, start } => (*node, Some(*start)),
+            Event::Synced { node, start, .. } => (*node, Some(*start)),
+        };
+        let now_us = self.now_us;
+        let machine = self.machine(id);
+        if machine.control.is_none() || start.is_some_and(|start| start != machine.starts) {
+            return;
+        }
+        if machine.paused_until_us > now_us {
+            let until_us = machine.paused_until_us;
+            return self.at(until_us, event);
+        }
+        match event {
+            Event::Deliver { from, to, bytes } => {
+                self.step(to, |control, now, out| {
+                    control.message(now, from, &bytes, out).expect("components send what can be read");
+                });
+            }
+            Event::Turn { node, .. } => {
+                if now_us < self.machine(node).turn_at_us {
+                    return; // It was due earlier, and is again later.
+                }
+                self.machine(node).turn_at_us = u64::MAX;
+                let now = self.now(node);
+                self.step(node, |control, _, out| {
+                    if control.wakeup_us(now) <= now.monotonic_us {
+                        control.tick(now, out);
+                    }
+                    control.flush(now, out);
+                });
+                self.machine(node).turn_at_us = u64::MAX;
+                self.wake(node);
+                self.sync(node);
+            }
+            Event::Synced { node, position, .. } => {
+                let machine = self.machine(node);
+                machine.is_syncing = false;
+                machine.disk.durable = position;
+                let record = position - machine.disk.life_at;
+                let (leave, stay) = std::mem::take(&mut machine.waiting)
+                    .into_iter()
+                    .partition(|(after, _, _)| *after <= position);
+                machine.waiting = stay;
+                let leave: Vec<(u64, NodeId, Rc<[u8]>)> = leave;
+                leave.into_iter().for_each(|(_, to, bytes)| self.post(node, to, bytes));
+                self.step(node, |control, now, out| control.durable(now, record, out));
+                self.sync(node);
+            }
+            Event::Replicas { node, start } => {
+                self.wish(node);
+                let at_us = self.now_us + 150_000;
+                self.at(at_us, Event::Replicas { node, start });
+            }
+        }
+    }
+
+    fn sync(&mut self, id: NodeId) {
+        let slow = self.network.slow_disk;
+        let is_slow = self.random.percent(slow);
+        let duration_us = if is_slow { self.random.below(60_000) } else { 100 + self.random.below(1000) };
+        let machine = self.machine(id);
+        if machine.is_syncing || machine.disk.durable == machine.disk.written {
+            return;
+        }
+        machine.is_syncing = true;
+        let (start, position) = (machine.starts, machine.disk.written);
+        let at_us = self.now_us + duration_us;
+        self.at(at_us, Event::Synced { node: id, start, position });
+    }
+
+    // Replicas, as far as they matter here.
+
+    /// Whether a node holds, at this very moment, a lease for leading a group.
+    pub(crate) fn leads(&self, id: NodeId, group: u16) -> bool {
+        let Some(control) = self.control(id) else { return false };
+        let appointed = control.map().groups.get(&group).is_some_and(|group| group.leader == id);
+        appointed && control.is_admitted() && self.now(id).monotonic_us < control.lease_until_us()
+    }
+
+    /// What a node's replicas wish: that whoever is alive be in sync, or that a membership is known to be in effect.
+    fn wish(&mut self, id: NodeId) {
+        let alive: BTreeSet<NodeId> = self
+            .alive()
+            .into_iter()
+            .filter(|node| self.control(*node).is_some_and(Control::is_admitted))
+            .collect();
+        let Some(control) = self.control(id).filter(|control| control.is_admitted()) else { return };
+        let map = Rc::clone(control.map());
+        for (group_id, group) in map.groups_of(id) {
+            let in_sync: Vec<NodeId> =
+                group.members.iter().copied().filter(|node| alive.contains(node)).collect();
+            let speaks = match map.kind(group_id) {
+                _ if group_id == CONTROL_GROUP => false,
+                Kind::LeaderFollower { .. } => self.leads(id, group_id),
+                Kind::Consensus | Kind::Registers => in_sync.first() == Some(&id) && !group.settled,
+            };
+            if speaks && (in_sync != group.in_sync || !group.settled) {
+                self.change(id, &Change::InSync { group: group_id, epoch: group.epoch, in_sync });
+            }
+        }
+    }
+
+    // What must always be so.
+
+    fn look(&mut self) {
+        let mut leaders: BTreeMap<u16, NodeId> = BTreeMap::new();
+        let mut broken = None;
+        for (id, machine) in &self.machines {
+            let Some(control) = &machine.control else { continue };
+            if !control.is_admitted() || self.now(*id).monotonic_us >= control.lease_until_us() {
+                continue;
+            }
+            let map = control.map();
+            let is_led = |group: u16| matches!(map.kind(group), Kind::LeaderFollower { .. });
+            for (group, _) in map.groups.iter().filter(|(_, group)| group.leader == *id) {
+                if is_led(*group)
+                    && let Some(other) = leaders.insert(*group, *id)
+                {
+                    broken = Some(format!("nodes {other} and {id} both lead group {group}"));
+                }
+            }
+        }
+        self.broken = self.broken.take().or(broken);
+    }
+
+    /// All nodes that run have the newest map, and every group has a leader that lives.
+    pub(crate) fn is_whole(&self) -> bool {
+        let newest = self.maps.keys().last().copied().unwrap_or(0);
+        let has_it = |id: &NodeId| {
+            self.control(*id).is_some_and(|control| control.map().version == newest && control.is_admitted())
+        };
+        let Some(map) = self.maps.get(&newest) else { return false };
+        let led = |group: &u16| !matches!(map.kind(*group), Kind::LeaderFollower { .. });
+        let leads = |group: &u16| led(group) || self.leads(map.groups[group].leader, *group);
+        self.alive().iter().all(has_it) && map.groups.keys().all(leads)
+    }
+
+    /// Waits until everything is whole.
+    pub(crate) fn heal(&mut self) {
+        self.network = Network::default();
+        self.cut.clear();
+        for id in self.ids() {
+            self.machine(id).paused_until_us = 0;
+            if self.control(id).is_none() {
+                self.start(id);
+            }
+        }
+        self.become_whole();
+    }
+
+    pub(crate) fn become_whole(&mut self) {
+        for _ in 0..200 {
+            self.run_for(100_000);
+            if self.is_whole() {
+                return;
+            }
+        }
+        let newest = self.maps.values().last();
+        let stands = |id: &NodeId| {
+            let control = self.control(*id)?;
+            let status = control.status(self.now(*id));
+            Some(format!(
+                "{id}: map {}, admitted {}, lease for {} us, {:?}",
+                control.map().version,
+                control.is_admitted(),
+                control.lease_until_us() as i64 - self.now(*id).monotonic_us as i64,
+                status.map(|it| (it.role, it.leased, it.explanation))
+            ))
+        };
+        let standing: Vec<String> = self.ids().iter().filter_map(stands).collect();
+        panic!("it does not heal: {}\n{newest:#?}", standing.join("\n"));
+    }
+}
