@@ -17,6 +17,6 @@ impl Node {
     /// `None` where it has none. O(keys).
     pub fn digests(&self) -> Vec<Option<u64>> {
         let digest = |replica: &crate::replica::Replica| replica.table().digest();
-        self.groups.iter().map(|group| group.replica.as_ref().map(digest)).collect()
+        self.groups.iter().map(|(_, group)| group.replica.as_ref().map(digest)).collect()
     }
 }

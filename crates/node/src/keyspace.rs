@@ -1,5 +1,6 @@
 //! A keyspace: all keys with a prefix, and what is promised for them.
 
+use crate::slots::{SLOTS, slot_of};
 use protocol::NodeId;
 use protocol::blocking::Retry;
 use protocol::consensus::{self, Lease};
@@ -336,32 +337,42 @@ impl Keyspace {
     }
 }
 
-/// Which keyspace a key belongs to.
-#[derive(Debug)]
+/// Which group a key belongs to.
+#[derive(Debug, Default)]
 pub(crate) struct Router {
-    /// Prefixes with their group, the longest first; the empty one is last.
-    prefixes: Vec<(Vec<u8>, usize)>,
+    /// Prefixes, the longest first, with the groups of their shards; the empty one is last.
+    prefixes: Vec<(Vec<u8>, Vec<u16>)>,
 }
 
 impl Router {
-    /// For keyspaces in the order of their groups, one of which has the empty prefix.
-    pub(crate) fn new(keyspaces: &[Keyspace]) -> Router {
-        let mut prefixes: Vec<(Vec<u8>, usize)> =
-            keyspaces.iter().enumerate().map(|(group, space)| (space.prefix.clone().into(), group)).collect();
+    /// For keyspaces with the groups of their shards, in order. One of them has the empty prefix, and none is without a
+    /// group.
+    pub(crate) fn new(keyspaces: impl Iterator<Item = (Vec<u8>, Vec<u16>)>) -> Router {
+        let mut prefixes: Vec<_> = keyspaces.collect();
         prefixes.sort_by_key(|(prefix, _)| std::cmp::Reverse(prefix.len()));
         Router { prefixes }
     }
 
-    /// The group of a key. O(keyspaces); nothing to do when there is only one.
+    /// The group of a key. O(keyspaces).
     #[inline]
-    pub(crate) fn group_of(&self, key: &[u8]) -> usize {
-        match self.prefixes.as_slice() {
-            [(_, only)] => *only,
-            prefixes => {
-                prefixes.iter().find(|(prefix, _)| key.starts_with(prefix)).map_or(0, |(_, group)| *group)
-            }
+    pub(crate) fn group_of(&self, key: &[u8]) -> u16 {
+        match self.prefixes.iter().find(|(prefix, _)| key.starts_with(prefix)) {
+            Some((_, groups)) if let [only] = groups.as_slice() => *only,
+            Some((_, groups)) => groups[shard_of(slot_of(key), groups.len())],
+            None => self.default_group(),
         }
     }
+
+    /// The first group of the default keyspace.
+    pub(crate) fn default_group(&self) -> u16 {
+        self.prefixes.last().and_then(|(_, groups)| groups.first()).copied().unwrap_or_default()
+    }
+}
+
+/// The shard that has a slot, of so many: shard s begins with slot s * 16384 / shards.
+#[inline]
+fn shard_of(slot: u16, shards: usize) -> usize {
+    ((usize::from(slot) + 1) * shards - 1) / usize::from(SLOTS)
 }
 
 /// Puts keyspaces in the order of their groups, the same on every node, adds the default one if it is not there, and
@@ -444,11 +455,27 @@ mod tests {
         let spaces =
             ["user:", "user:admin:"].map(|prefix| Keyspace { prefix: prefix.into(), ..Keyspace::default() });
         let spaces = arrange(spaces.to_vec(), 3).unwrap();
-        let router = Router::new(&spaces);
-        let name = |key: &str| spaces[router.group_of(key.as_bytes())].name();
+        let places = spaces.iter().zip(1..).map(|(space, id)| (space.prefix.clone().into_bytes(), vec![id]));
+        let router = Router::new(places);
+        let name = |key: &str| spaces[usize::from(router.group_of(key.as_bytes())) - 1].name();
         assert_eq!(name("user:admin:7"), "user:admin:");
         assert_eq!(name("user:7"), "user:");
         assert_eq!(name("use"), "default");
+    }
+
+    #[test]
+    fn a_key_goes_to_the_shard_that_has_its_slot() {
+        for shards in [1, 2, 3, 7, 256] {
+            let first = |shard: usize| shard * 16384 / shards;
+            for slot in 0..SLOTS {
+                let shard = shard_of(slot, shards);
+                assert!((first(shard)..first(shard + 1)).contains(&usize::from(slot)), "{slot} of {shards}");
+            }
+        }
+        let router = Router::new([(Vec::new(), vec![5, 6])].into_iter());
+        // Slots 12182 and 5061.
+        assert_eq!((router.group_of(b"foo"), router.group_of(b"bar")), (6, 5));
+        assert_eq!(router.group_of(b"{foo}bar"), 6);
     }
 
     #[test]

@@ -11,8 +11,10 @@
 mod clients;
 pub mod command;
 mod configuration;
+pub mod control;
 mod envelope;
 mod gather;
+mod groups;
 mod info;
 mod inspect;
 mod journal;
@@ -28,6 +30,7 @@ mod requests;
 mod routing;
 mod session;
 mod slab;
+pub mod slots;
 mod status;
 mod usage;
 

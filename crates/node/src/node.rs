@@ -3,7 +3,8 @@
 use crate::command::statistics::CommandStatistics;
 use crate::configuration::Configuration;
 use crate::gather::Gather;
-use crate::journal::{Journal, Tail};
+use crate::groups::{Group, Groups};
+use crate::journal::Journal;
 use crate::keyspace::{Keyspace, Protocol, Router};
 use crate::log::Line;
 use crate::parameters::Parameters;
@@ -18,24 +19,6 @@ use protocol::{Effects, Input, NodeId, Now, Result as Outcome, Trace};
 use std::time::Duration;
 use storage::{Disk, DiskError, Work};
 use wire::resp::request::{Limits, ProtocolError};
-
-/// One keyspace's replicas.
-#[derive(Debug)]
-pub(crate) struct Group {
-    /// Its name in the log and between nodes.
-    pub(crate) id: u16,
-    pub(crate) keyspace: Keyspace,
-    pub(crate) members: Vec<NodeId>,
-    /// This node's replica, if it has one.
-    pub(crate) replica: Option<Replica>,
-    /// What that has in the log.
-    pub(crate) tail: Tail,
-    /// Who leads it, as this node was last told by others. 0: nobody has said.
-    pub(crate) leader_told: NodeId,
-    /// Who refused last what was passed on to it: the next one is asked behind it. 0: nobody has.
-    pub(crate) refused_by: NodeId,
-    pub(crate) next_tick_us: u64,
-}
 
 /// What the node has counted since its start.
 #[derive(Clone, Copy, Debug, Default)]
@@ -58,7 +41,7 @@ pub struct Node {
     pub(crate) rate: Rate,
     pub(crate) now: Now,
     pub(crate) started: Now,
-    pub(crate) groups: Vec<Group>,
+    pub(crate) groups: Groups,
     pub(crate) journal: Journal,
     pub(crate) router: Router,
     pub(crate) sessions: Slab<Session>,
@@ -82,12 +65,14 @@ impl Node {
     /// Tells groups who leads them. Until a control group does, the keyspace's configured node leads; what
     /// epoch a leader of another node is in, this node learns from it.
     pub(crate) fn configure_groups(&mut self, concerns: impl Fn(&Keyspace) -> bool) {
-        for index in 0..self.groups.len() {
-            let group = &mut self.groups[index];
+        let mut place = 0;
+        while let Some(id) = self.groups.id_at(place) {
+            place += 1;
+            let group = &self.groups[id];
             if !concerns(&group.keyspace) {
                 continue;
             }
-            let leads = group.keyspace.leader == self.configuration.node;
+            let leads = group.leader == self.configuration.node;
             let is_led = group.keyspace.protocol() == Ok(Protocol::LeaderFollower);
             let configuration = protocol::Configuration {
                 epoch: if !is_led {
@@ -97,17 +82,17 @@ impl Node {
                 } else {
                     0
                 },
-                leader: group.keyspace.leader,
+                leader: group.leader,
                 members: group.members.clone(),
                 in_sync: group.members.clone(),
             };
-            self.step(index, Input::Configure(&configuration));
+            self.step(id, Input::Configure(&configuration));
         }
     }
 
     /// Gives a group's replica here an input that is no message, and carries out what follows from it.
     #[inline]
-    pub(crate) fn step(&mut self, group: usize, input: Input<'_, &[u8]>) {
+    pub(crate) fn step(&mut self, group: u16, input: Input<'_, &[u8]>) {
         if let Some(replica) = &mut self.groups[group].replica {
             let stepped = replica.step(self.now, input, &mut self.effects);
             debug_assert_eq!(stepped, Ok(()), "only a message can be malformed");
@@ -130,10 +115,12 @@ impl Node {
     /// Begins a turn: everything until [`Node::end_turn`] happens at `now`.
     pub fn begin_turn(&mut self, now: Now) {
         self.now = now;
-        for index in 0..self.groups.len() {
-            if self.groups[index].next_tick_us <= now.monotonic_us {
-                self.step(index, Input::Tick);
-                let group = &mut self.groups[index];
+        let mut place = 0;
+        while let Some(id) = self.groups.id_at(place) {
+            place += 1;
+            if self.groups[id].next_tick_us <= now.monotonic_us {
+                self.step(id, Input::Tick);
+                let group = &mut self.groups[id];
                 group.next_tick_us =
                     group.replica.as_ref().map_or(u64::MAX, |replica| replica.wakeup_us(now));
             }
@@ -161,8 +148,10 @@ impl Node {
 
     /// Ends a turn: this turn's records are written, and what was gathered for each peer leaves as one batch.
     pub fn end_turn<D: Disk>(&mut self, disk: &mut D) {
-        for index in 0..self.groups.len() {
-            self.step(index, Input::Flush);
+        let mut place = 0;
+        while let Some(id) = self.groups.id_at(place) {
+            place += 1;
+            self.step(id, Input::Flush);
         }
         self.checkpoint(disk);
         // Where what is written is as good as durable, its replica goes on at once, and may record more.
@@ -174,7 +163,7 @@ impl Node {
                 break;
             }
         }
-        for group in &mut self.groups {
+        for group in self.groups.iter_mut() {
             if let Some(replica) = &group.replica {
                 group.next_tick_us = group.next_tick_us.min(replica.wakeup_us(self.now));
             }
@@ -184,14 +173,16 @@ impl Node {
 
     /// Tells replicas which of their records have become durable, and lets go what waited for them.
     fn tell_durable(&mut self, flushes: bool) {
-        for index in 0..self.groups.len() {
-            let Some(record) = self.journal.news(&mut self.groups[index].tail) else { continue };
-            while let Some((to, message)) = self.groups[index].tail.release() {
-                self.send(index, to, &message);
+        let mut place = 0;
+        while let Some(id) = self.groups.id_at(place) {
+            place += 1;
+            let Some(record) = self.journal.news(&mut self.groups[id].tail) else { continue };
+            while let Some((to, message)) = self.groups[id].tail.release() {
+                self.send(id, to, &message);
             }
-            self.step(index, Input::Durable { record });
+            self.step(id, Input::Durable { record });
             if flushes {
-                self.step(index, Input::Flush);
+                self.step(id, Input::Flush);
             }
         }
     }
@@ -199,14 +190,15 @@ impl Node {
     /// Begins a checkpoint when one is due, or goes on with the one that is under way.
     fn checkpoint<D: Disk>(&mut self, disk: &mut D) {
         if let Some(id) = self.journal.checkpointing() {
-            let group = self.groups.iter_mut().find(|group| group.id == id);
-            return self.journal.advance_checkpoint(disk, group.and_then(|group| group.replica.as_mut()));
+            let replica = self.groups.get_mut(id).and_then(|group| group.replica.as_mut());
+            return self.journal.advance_checkpoint(disk, replica);
         }
-        let tables = self.groups.iter().filter_map(|group| group.replica.as_ref()).map(Replica::table);
+        let replicas = self.groups.iter().filter_map(|(_, group)| group.replica.as_ref());
+        let tables = replicas.map(Replica::table);
         let state_bytes = || tables.map(|table| table.memory_bytes() as u64).sum();
         let Some(id) = self.journal.checkpoint_due(state_bytes) else { return };
-        let group = self.groups.iter_mut().find(|group| group.id == id);
-        let Some(replica) = group.and_then(|group| group.replica.as_mut()) else { return };
+        let replica = self.groups.get_mut(id).and_then(|group| group.replica.as_mut());
+        let Some(replica) = replica else { return };
         if replica.begin_checkpoint() && !self.journal.begin_checkpoint(disk, id) {
             replica.abandon_checkpoint();
         }
@@ -237,7 +229,7 @@ impl Node {
         }
         const IDLE_US: u64 = 100_000;
         let idle = self.now.monotonic_us + IDLE_US;
-        self.groups.iter().map(|group| group.next_tick_us).fold(idle, u64::min)
+        self.groups.iter().map(|(_, group)| group.next_tick_us).fold(idle, u64::min)
     }
 
     // Clients.
@@ -362,11 +354,12 @@ impl Node {
         self.configure_groups(|keyspace| keyspace.leader == own);
     }
 
-    pub(crate) fn tell(&mut self, group: usize, event: Trace) {
+    pub(crate) fn tell(&mut self, group: u16, event: Trace) {
         if let Trace::EpochPassed { epoch } = event {
             self.epoch_wanted = self.epoch_wanted.max(Some(epoch.saturating_add(1)));
         }
-        if let Some(line) = crate::log::describe(self.groups[group].keyspace.name(), &event) {
+        let name = self.groups.get(group).map_or_else(String::new, Group::name);
+        if let Some(line) = crate::log::describe(&name, &event) {
             self.log.push(line);
         }
     }

@@ -2,10 +2,11 @@
 
 use crate::command::statistics::CommandStatistics;
 use crate::configuration::Configuration;
+use crate::groups::{Group, Groups};
 use crate::journal::{Journal, Tail};
 use crate::keyspace::{Router, arrange};
 use crate::log::{Level, Line};
-use crate::node::{Counters, Group, Node};
+use crate::node::{Counters, Node};
 use crate::parameters::Parameters;
 use crate::peers::Peer;
 use crate::replica::Replica;
@@ -93,7 +94,13 @@ impl Node {
             started: now,
             groups,
             journal: Journal::new(log, configuration.storage.checkpoint_bytes),
-            router: Router::new(&configuration.keyspaces),
+            router: Router::new(
+                configuration
+                    .keyspaces
+                    .iter()
+                    .zip(1..)
+                    .map(|(space, id)| (space.prefix.clone().into(), vec![id])),
+            ),
             sessions: Slab::default(),
             ready: Vec::new(),
             peers: (0..count).map(|_| Peer::default()).collect(),
@@ -124,14 +131,16 @@ fn log_options(configuration: &Configuration) -> Options {
     Options { segment_bytes: storage.segment_bytes, planted: storage.planted, ..Options::new(identity) }
 }
 
-fn groups(configuration: &Configuration) -> Result<Vec<Group>, String> {
+fn groups(configuration: &Configuration) -> Result<Groups, String> {
+    let mut groups = Groups::default();
     let count = configuration.nodes.len();
-    let group = |(index, keyspace): (usize, &crate::Keyspace)| {
+    for (index, keyspace) in configuration.keyspaces.iter().enumerate() {
         let members = keyspace.members(count);
         let is_member = members.contains(&configuration.node);
         let replica = is_member.then(|| Replica::new(keyspace, index, configuration)).transpose()?;
-        Ok(Group {
-            id: index as u16 + 1,
+        let group = Group {
+            shard: 0,
+            leader: keyspace.leader,
             tail: Tail::new(keyspace.durability()?),
             keyspace: keyspace.clone(),
             members,
@@ -139,15 +148,15 @@ fn groups(configuration: &Configuration) -> Result<Vec<Group>, String> {
             leader_told: 0,
             refused_by: 0,
             next_tick_us: 0,
-        })
-    };
-    configuration.keyspaces.iter().enumerate().map(group).collect()
+        };
+        groups.insert(index as u16 + 1, group);
+    }
+    Ok(groups)
 }
 
 /// Gives a record of an earlier life to its replica.
-fn replay(groups: &mut [Group], now: Now, id: u16, record: &[u8]) -> Result<(), StartError> {
-    let group = groups.iter_mut().find(|group| group.id == id);
-    let replayed = match group.and_then(|group| group.replica.as_mut()) {
+fn replay(groups: &mut Groups, now: Now, id: u16, record: &[u8]) -> Result<(), StartError> {
+    let replayed = match groups.get_mut(id).and_then(|group| group.replica.as_mut()) {
         Some(replica) => replica.replay(now, record),
         None => Err(Malformed("no replica of that group is configured here")),
     };

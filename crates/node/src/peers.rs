@@ -40,13 +40,15 @@ impl Node {
         if was_up {
             self.end_forwards(|entry| entry.to == id, "was lost before it answered");
         }
-        for index in 0..self.groups.len() {
-            self.groups[index].tail.drop_held(id);
+        let mut place = 0;
+        while let Some(group) = self.groups.id_at(place) {
+            place += 1;
+            self.groups[group].tail.drop_held(id);
             if was_up && up {
                 // A new link in the place of an old one that nobody saw break.
-                self.step(index, Input::Link { peer: id, up: false });
+                self.step(group, Input::Link { peer: id, up: false });
             }
-            self.step(index, Input::Link { peer: id, up });
+            self.step(group, Input::Link { peer: id, up });
         }
     }
 
@@ -63,16 +65,15 @@ impl Node {
     pub fn peer_frame(&mut self, from: NodeId, payload: &[u8]) -> Result<(), Malformed> {
         match Envelope::decode(payload)? {
             Envelope::Group { group, message } => {
-                let index = self.group_with(group)?;
-                if let Some(replica) = &mut self.groups[index].replica {
+                // One may know of a group before the other, or still know of it.
+                if let Some(replica) = self.groups.get_mut(group).and_then(|group| group.replica.as_mut()) {
                     replica.step(self.now, Input::Message { from, message }, &mut self.effects)?;
-                    self.settle(index);
+                    self.settle(group);
                 }
             }
             Envelope::Leader { group, leader } => {
-                let index = self.group_with(group)?;
-                if self.groups[index].members.contains(&leader) {
-                    self.groups[index].leader_told = leader;
+                if let Some(group) = self.groups.get_mut(group).filter(|it| it.members.contains(&leader)) {
+                    group.leader_told = leader;
                 }
             }
             Envelope::Requests(items) => self.forwarded_requests(from, items)?,
@@ -91,9 +92,9 @@ impl Node {
                             self.complete_with_error(entry.ticket, entry.group, Outcome::Refused, &error);
                         }
                         result => {
-                            let group = &mut self.groups[entry.group];
                             if let Reply::Error(error) = Reply::first(outcome.reply)
                                 && error.starts_with(b"NOLEADER")
+                                && let Some(group) = self.groups.get_mut(entry.group)
                             {
                                 group.refused_by = entry.to;
                                 if group.leader_told == entry.to {
@@ -115,11 +116,11 @@ impl Node {
         let mut reader = Reader::new(items);
         while !reader.is_empty() {
             let rest = reader.rest();
-            let asked = self.forwarded_request(&mut reader)?;
+            let asked = ForwardedRequest::decode(&mut reader)?;
             let peer = &mut self.peers[from as usize - 1];
             if !peer.deferred.is_empty() || peer.owes_too_much() {
                 while !reader.is_empty() {
-                    self.forwarded_request(&mut reader)?;
+                    ForwardedRequest::decode(&mut reader)?;
                 }
                 self.peers[from as usize - 1].deferred.extend_from_slice(rest);
                 return Ok(());
@@ -131,22 +132,16 @@ impl Node {
             let link = self.peers[from as usize - 1].link;
             let ticket = Ticket { client: Origin::peer(from, link), sequence: asked.id };
             let ForwardedRequest { follows, seen, hops, .. } = asked;
-            let group = self.group_with(asked.group)?;
-            self.submit(group, Asked { ticket, follows, seen, deadline_us, hops }, asked.request);
+            if self.groups.get(asked.group).is_some() {
+                self.submit(asked.group, Asked { ticket, follows, seen, deadline_us, hops }, asked.request);
+            } else {
+                let own = self.configuration.node;
+                let error =
+                    format!("NOLEADER node {own} does not know that keyspace; nothing was done, try again");
+                self.complete_with_error(ticket, asked.group, Outcome::Refused, &error);
+            }
         }
         Ok(())
-    }
-
-    fn forwarded_request<'a>(&self, reader: &mut Reader<'a>) -> Result<ForwardedRequest<'a>, Malformed> {
-        let asked = ForwardedRequest::decode(reader)?;
-        self.group_with(asked.group).map(|_| asked)
-    }
-
-    /// Which of this node's groups has an id.
-    #[inline]
-    fn group_with(&self, id: u16) -> Result<usize, Malformed> {
-        let index = usize::from(id).wrapping_sub(1);
-        if index < self.groups.len() { Ok(index) } else { Err(Malformed("a group that is not known here")) }
     }
 
     /// Frames to be written to a peer. Whoever writes them takes them away.

@@ -2,9 +2,10 @@
 
 use crate::envelope::{Envelope, ForwardedOutcome, ForwardedRequest, NO_DEADLINE_MS};
 use crate::gather::{Combine, Gather};
+use crate::groups::Group;
 use crate::keyspace::Protocol;
 use crate::log::{Level, Line};
-use crate::node::{Group, Node};
+use crate::node::Node;
 use crate::session::{ClientId, Session};
 use crate::slab::Handle;
 use kv::codec::{Malformed, Reader};
@@ -64,7 +65,7 @@ const HOPS_MAX: u8 = 3;
 #[derive(Debug)]
 pub(crate) struct Forwarded {
     pub(crate) ticket: Ticket,
-    pub(crate) group: usize,
+    pub(crate) group: u16,
     pub(crate) to: NodeId,
     pub(crate) is_write: bool,
     pub(crate) deadline_us: u64,
@@ -82,11 +83,11 @@ impl Node {
 
     /// The group of all keys of a command: `None` when they are of several.
     #[inline]
-    pub(crate) fn group_of(&self, command: &Command<'_>) -> Option<usize> {
-        if self.groups.len() == 1 {
-            return Some(0);
+    pub(crate) fn group_of(&self, command: &Command<'_>) -> Option<u16> {
+        if let [only] = self.groups.ids() {
+            return Some(*only);
         }
-        let mut found: Option<usize> = None;
+        let mut found: Option<u16> = None;
         let mut agree = true;
         command.for_each_key(|key| {
             let group = self.router.group_of(key);
@@ -100,17 +101,17 @@ impl Node {
     pub fn warm<'a>(&self, requests: impl Iterator<Item = Arguments<'a>> + Clone) {
         // With many keyspaces, sorting the keys out would cost more than it saves.
         const GROUPS_MAX: usize = 4;
-        for (index, group) in self.groups.iter().enumerate().take(GROUPS_MAX) {
+        for (id, group) in self.groups.iter().take(GROUPS_MAX) {
             if let Some(replica) = &group.replica {
                 let keys = requests.clone().filter_map(|arguments| arguments.get(1));
-                replica.table().warm(keys.filter(|key| self.router.group_of(key) == index));
+                replica.table().warm(keys.filter(|key| self.router.group_of(key) == id));
             }
         }
     }
 
     /// Asks one group for a client.
     #[inline]
-    pub(crate) fn ask(&mut self, client: ClientId, group: usize, wants_version: bool, request: Request<'_>) {
+    pub(crate) fn ask(&mut self, client: ClientId, group: u16, wants_version: bool, request: Request<'_>) {
         let timeout_us = self.configuration.command_timeout_ms * 1000;
         self.ask_until(client, group, wants_version, request, self.now.monotonic_us + timeout_us);
     }
@@ -120,7 +121,7 @@ impl Node {
     pub(crate) fn ask_until(
         &mut self,
         client: ClientId,
-        group: usize,
+        group: u16,
         wants_version: bool,
         request: Request<'_>,
         deadline_us: u64,
@@ -129,7 +130,7 @@ impl Node {
         let follows = session.is_waiting();
         let seen = session.seen(group);
         if matches!(request, Request::Command(command) if command.is_write()) {
-            session.written |= 1 << group;
+            session.wrote(group);
         }
         let ticket = session.begin(wants_version);
         self.submit(group, Asked { ticket, follows, seen, deadline_us, hops: 0 }, request);
@@ -139,18 +140,18 @@ impl Node {
     pub(crate) fn ask_all<'r>(
         &mut self,
         client: ClientId,
-        groups: &[usize],
+        groups: &[u16],
         combine: Combine,
         deadline_us: u64,
-        request: impl Fn(&Session, usize) -> Request<'r>,
+        request: impl Fn(&Session, u16) -> Request<'r>,
     ) {
         let Some(session) = self.sessions.get_mut(client) else { return };
         let follows = session.is_waiting();
-        let asked: Vec<(usize, Request<'r>, Version)> =
+        let asked: Vec<(u16, Request<'r>, Version)> =
             groups.iter().map(|group| (*group, request(session, *group), session.seen(*group))).collect();
         for (group, request, _) in &asked {
             if matches!(request, Request::Command(command) if command.is_write()) {
-                session.written |= 1 << group;
+                session.wrote(*group);
             }
         }
         let ticket = session.begin(false);
@@ -163,7 +164,7 @@ impl Node {
 
     /// Hands a request to this node's replica of the group, or to a node that can carry it out.
     #[inline]
-    pub(crate) fn submit(&mut self, group: usize, asked: Asked, request: Request<'_>) {
+    pub(crate) fn submit(&mut self, group: u16, asked: Asked, request: Request<'_>) {
         let target = &mut self.groups[group];
         let Some(replica) = &mut target.replica else {
             let to = self.coordinator_of(group);
@@ -197,10 +198,10 @@ impl Node {
     }
 
     /// Who is asked for a group that has no replica here: its leader; where none is known, a replica whose link is up, the next one in a ring, so that different nodes ask different ones.
-    pub(crate) fn coordinator_of(&self, group: usize) -> NodeId {
-        let Group { keyspace, members, leader_told, refused_by, .. } = &self.groups[group];
+    pub(crate) fn coordinator_of(&self, group: u16) -> NodeId {
+        let Group { keyspace, members, leader, leader_told, refused_by, .. } = &self.groups[group];
         if keyspace.protocol() == Ok(Protocol::LeaderFollower) {
-            return keyspace.leader;
+            return *leader;
         }
         let told = *leader_told;
         if self.peer_is_up(told) && !self.peers[told as usize - 1].is_silent(self.now) {
@@ -217,7 +218,7 @@ impl Node {
     }
 
     /// Passes a request on to another node.
-    pub(crate) fn forward(&mut self, group: usize, to: NodeId, asked: Asked, request: Request<'_>) {
+    pub(crate) fn forward(&mut self, group: u16, to: NodeId, asked: Asked, request: Request<'_>) {
         let own = self.configuration.node;
         let keyspace = &self.groups[group].keyspace;
         let (name, has_leader) = (keyspace.name(), keyspace.has_leader());
@@ -250,9 +251,8 @@ impl Node {
             return self.complete_with_error(asked.ticket, group, Outcome::Refused, &error);
         }
         self.counters.forwarded += 1;
-        let id = self.groups[group].id;
         if let Origin::Peer(from, _) = Origin::of(asked.ticket) {
-            let envelope = Envelope::Leader { group: id, leader: to };
+            let envelope = Envelope::Leader { group, leader: to };
             frame::append(&mut self.peers[from as usize - 1].output, |out| envelope.encode(out));
         }
         let Asked { ticket, follows, seen, deadline_us, hops } = asked;
@@ -266,7 +266,7 @@ impl Node {
         let peer = &mut self.peers[to as usize - 1];
         let forwarded = ForwardedRequest {
             id: entry.to_bits(),
-            group: id,
+            group,
             follows,
             seen,
             remaining_ms,
@@ -299,7 +299,8 @@ impl Node {
                     format!("UNKNOWN node {to} {what}; the write may have taken effect or may still do so");
                 self.complete_with_error(ticket, group, Outcome::Unknown, &error);
             } else {
-                let code = if self.groups[group].keyspace.has_leader() { "NOLEADER" } else { "NOQUORUM" };
+                let has_leader = self.groups.get(group).is_none_or(|group| group.keyspace.has_leader());
+                let code = if has_leader { "NOLEADER" } else { "NOQUORUM" };
                 let error = format!("{code} node {to} {what}; nothing was changed");
                 self.complete_with_error(ticket, group, Outcome::Refused, &error);
             }
@@ -308,7 +309,7 @@ impl Node {
 
     /// Carries out what a replica's step has left in the effects.
     #[inline]
-    pub(crate) fn settle(&mut self, group: usize) {
+    pub(crate) fn settle(&mut self, group: u16) {
         let mut effects = std::mem::take(&mut self.effects);
         for outcome in &effects.outcomes {
             if let Outcome::Redirect { to } = outcome.result {
@@ -320,8 +321,7 @@ impl Node {
             self.complete(outcome.ticket, group, outcome.result, reply);
         }
         for record in effects.records.drain(..) {
-            let Group { id, tail, .. } = &mut self.groups[group];
-            self.journal.append(*id, tail, &effects.bytes[record]);
+            self.journal.append(group, &mut self.groups[group].tail, &effects.bytes[record]);
         }
         for message in &effects.messages {
             let bytes = &effects.bytes[message.bytes.clone()];
@@ -361,16 +361,16 @@ impl Node {
 
     /// Sends a replica's message to another one.
     #[inline]
-    pub(crate) fn send(&mut self, group: usize, to: NodeId, message: &[u8]) {
+    pub(crate) fn send(&mut self, group: u16, to: NodeId, message: &[u8]) {
         let peer = &mut self.peers[to as usize - 1];
         if peer.up {
-            let envelope = Envelope::Group { group: self.groups[group].id, message };
+            let envelope = Envelope::Group { group, message };
             frame::append(&mut peer.output, |out| envelope.encode(out));
         }
     }
 
     #[inline]
-    pub(crate) fn complete(&mut self, ticket: Ticket, group: usize, result: Outcome, reply: &[u8]) {
+    pub(crate) fn complete(&mut self, ticket: Ticket, group: u16, result: Outcome, reply: &[u8]) {
         match Origin::of(ticket) {
             Origin::Session(client) => {
                 let Some(session) = self.sessions.get_mut(client) else { return };
@@ -382,7 +382,7 @@ impl Node {
                 if let Outcome::Done { version, offset } = result {
                     known = Some(version);
                     if offset > 0 {
-                        session.saw(group, self.groups.len(), offset);
+                        session.saw(group, offset);
                     }
                 }
                 let (command, begun_us) = session.complete(ticket.sequence, known, reply);
@@ -414,7 +414,7 @@ impl Node {
                     && offset > 0
                     && let Some(session) = self.sessions.get_mut(client)
                 {
-                    session.saw(group, self.groups.len(), offset);
+                    session.saw(group, offset);
                 }
                 if gather.take(ticket.sequence as usize, reply)
                     && let Some(gather) = self.gathers.remove(handle)
@@ -428,7 +428,7 @@ impl Node {
         }
     }
 
-    pub(crate) fn complete_with_error(&mut self, ticket: Ticket, group: usize, result: Outcome, error: &str) {
+    pub(crate) fn complete_with_error(&mut self, ticket: Ticket, group: u16, result: Outcome, error: &str) {
         let mut replies = ReplyBuffer::new();
         replies.error(error);
         self.complete(ticket, group, result, replies.as_bytes());
