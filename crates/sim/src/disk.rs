@@ -33,6 +33,8 @@ struct Queue {
     step: usize,
     /// When that was begun, in the disk's own order of writes.
     moment: u64,
+    /// When it is over.
+    due: u64,
 }
 
 /// One machine's disk.
@@ -69,11 +71,16 @@ impl MachineDisk {
         self.files = SimulatedDisk::new(self.random.draw());
     }
 
-    /// Everything that was wrong with it is over.
-    pub(crate) fn heal(&mut self) {
+    /// Everything that was wrong with it is over. Says which lanes' steps, which may have taken long, are over when.
+    pub(crate) fn heal(&mut self, now: u64) -> [Option<(u8, u64)>; LANES] {
         (self.files.refusal, self.files.capacity, self.copy) = (None, None, None);
         self.files.trouble.clear();
         (self.slowness, self.stuck_until, self.is_healthy) = (1, 0, true);
+        [0, 1].map(|lane| {
+            let queue = &mut self.lanes[lane];
+            queue.due = queue.due.min(now + MS);
+            (!queue.work.is_empty()).then_some((lane as u8, queue.due))
+        })
     }
 
     /// Begins a piece of work. Says in which lane, and when its first step is over if nothing is before it.
@@ -91,7 +98,11 @@ impl MachineDisk {
     pub(crate) fn end_step(&mut self, lane: u8, now: u64) -> Ended {
         let queue = &mut self.lanes[usize::from(lane)];
         let Some(work) = queue.work.front() else { return Ended::Nothing };
+        if now < queue.due {
+            return Ended::Nothing; // That was an earlier step, which was over before its time.
+        }
         if now < self.stuck_until {
+            queue.due = self.stuck_until;
             return Ended::Next(self.stuck_until);
         }
         let result = match work.steps().get(queue.step) {
@@ -114,16 +125,18 @@ impl MachineDisk {
     }
 
     fn begin_step(&mut self, lane: usize, now: u64) -> u64 {
-        let queue = &mut self.lanes[lane];
-        queue.moment = self.files.moment();
+        self.lanes[lane].moment = self.files.moment();
+        let queue = &self.lanes[lane];
         let us = match queue.work.front().and_then(|work| work.steps().get(queue.step)) {
             // 500 MB per second, and the zeros are synced.
-            Some(Step::Create { bytes, .. }) => bytes / 500 + self.sync_us(),
+            Some(&Step::Create { bytes, .. }) => bytes / 500 + self.sync_us(),
             Some(Step::Sync { .. } | Step::SyncFolder) => self.sync_us(),
             Some(Step::Write { .. } | Step::Rename { .. } | Step::Remove { .. }) => 2 + self.random.below(50),
             None => 0,
         };
-        now.max(self.stuck_until) + us * self.slowness
+        let due = now.max(self.stuck_until) + us * self.slowness;
+        self.lanes[lane].due = due;
+        due
     }
 
     /// Usually 100 to 500 microseconds, sometimes 20 milliseconds, seldom a second.
@@ -198,5 +211,18 @@ mod tests {
         let Ended::Next(later) = disk.end_step(lane, at.unwrap()) else { panic!() };
         assert_eq!(later, 5 * SECOND);
         assert!(matches!(disk.end_step(lane, later), Ended::Work(_, Ok(()), None)));
+    }
+
+    #[test]
+    fn what_a_slow_disk_had_begun_is_over_soon_when_it_is_healthy_again() {
+        let mut disk = MachineDisk::new(Random::new(1, 1));
+        let mut log = log(&mut disk);
+        disk.slowness = 500;
+        let (lane, at) = disk.begin(log.begin_sync().unwrap().unwrap(), 0);
+        assert!(at.unwrap() > 10 * MS);
+        let [Some((healed, due)), None] = disk.heal(0) else { panic!() };
+        assert_eq!((healed, due), (lane, MS));
+        assert!(matches!(disk.end_step(lane, due), Ended::Work(_, Ok(()), None)));
+        assert!(matches!(disk.end_step(lane, at.unwrap()), Ended::Nothing));
     }
 }

@@ -73,6 +73,8 @@ pub(crate) struct Host {
     pub(crate) rotten: Option<String>,
     /// The disk, or what the node had promised on it, is gone: it does not count any more.
     pub(crate) is_lost: bool,
+    /// How many messages of each machine have arrived, in all its lives.
+    pub(crate) heard: [u32; NODES_MAX],
     /// The disk was told to refuse something, and may have done so in this life.
     pub(crate) is_refused: bool,
     /// At this operation of its next start the power goes again.
@@ -110,6 +112,7 @@ impl Host {
             finished: Vec::new(),
             rotten: None,
             is_lost: false,
+            heard: [0; NODES_MAX],
             is_refused: false,
             power_goes_at: None,
             life: 0,

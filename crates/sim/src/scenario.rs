@@ -238,11 +238,17 @@ impl Scenario {
         }
     }
 
-    /// What happens to disks, behind everything else that happens.
+    /// What disks are like and what happens to them, behind everything else that happens.
     fn draw_disk_faults(&mut self) {
         let mut random = Random::new(self.seed, stream::DISK_FAULTS);
         self.segment_bytes = random.pick(&[8 << 10, 32 << 10, 128 << 10]);
         self.checkpoint_bytes = self.segment_bytes * random.pick(&[1, 2, 8]);
+        // A disk that is stuck makes many wait at once; too many for one key, and nobody can check their order.
+        const AT_ONCE_MAX: u64 = 16;
+        let at_once = (self.think_us.len() as u64 * self.pipeline).div_ceil(AT_ONCE_MAX) as u8;
+        for space in self.spaces.iter_mut().filter(|space| space.is_durable()) {
+            space.keys = space.keys.max(at_once);
+        }
         let (nodes, length_us) = (self.nodes, self.length_us);
         let faults = Draw { random: &mut random, nodes, length_us }.disk_faults();
         self.faults.extend(faults.into_iter().map(Some));

@@ -38,7 +38,7 @@ pub(crate) enum DiskFault {
 }
 
 impl DiskFault {
-    pub(super) fn class(self) -> Class {
+    pub(crate) fn class(self) -> Class {
         match self {
             DiskFault::PowerLoss { .. } => Class::PowerLoss,
             DiskFault::Slow { .. } => Class::SlowDisk,

@@ -18,6 +18,7 @@ impl World {
         if !stands {
             self.counts.add(Class::Ghost);
         }
+        self.hosts[usize::from(to)].heard[usize::from(from)] += 1;
         self.hosts[usize::from(to)].arrive(self.now, Arrival::Frame { from, buffer });
         if self.trace.is_told() {
             let what = crate::message::describe(self.buffers.get(buffer), &self.scenario.spaces);

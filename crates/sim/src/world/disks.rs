@@ -4,7 +4,8 @@ use super::World;
 use super::trouble::Death;
 use crate::disk::Ended;
 use crate::events::{Event, Place};
-use crate::faults::{Class, DiskFault, MS, SECOND};
+use crate::faults::{Class, DiskFault, MS, SECOND, has};
+use crate::host::Host;
 use node::Node;
 use storage::simulated::{SimulatedDisk, Survivors};
 use storage::{Cause, Verb};
@@ -84,42 +85,50 @@ impl World {
     /// A step of a fault of disks: the even ones begin it, the odd ones end it. Says when the next one is.
     pub(super) fn disk_fault(&mut self, fault: DiskFault, step: u16) -> Option<u64> {
         let now = self.now;
+        let mut happens = true;
+        let mut again = None;
         match (fault, step) {
             (DiskFault::PowerLoss { nodes, within_turn, down_us, survivors, again }, _) => {
                 let death = Death { within_turn, down_us, noticed: false, power: Some(survivors) };
                 let dead = self.crash_several(nodes, death);
-                for place in self.places().filter(|place| crate::faults::has(dead, *place)) {
+                happens = dead != 0;
+                for place in self.places().filter(|place| has(dead, *place)) {
                     self.host(place).power_goes_at = again;
                 }
             }
             (DiskFault::Slow { node, times, us }, 0) => {
                 self.host(node).disk.slowness = times;
-                return Some(us);
+                again = Some(us);
             }
-            (DiskFault::Slow { node, .. }, _) => self.host(node).disk.slowness = 1,
+            (DiskFault::Slow { node, .. }, _) => {
+                (self.host(node).disk.slowness, happens) = (1, false);
+            }
             (DiskFault::Stuck { node, us }, _) => {
                 let disk = &mut self.host(node).disk;
                 disk.stuck_until = disk.stuck_until.max(now + us);
             }
-            (DiskFault::Refusal { node, verb }, _) => self.refuse(node, verb),
+            (DiskFault::Refusal { node, verb }, _) => happens = self.refuse(node, verb),
             (DiskFault::Full { node, room, us }, 0) => {
                 let files = &mut self.host(node).disk.files;
                 files.capacity = Some(files.used_bytes() + room);
-                return Some(us);
+                again = Some(us);
             }
-            (DiskFault::Full { node, .. }, _) => self.host(node).disk.files.capacity = None,
+            (DiskFault::Full { node, .. }, _) => {
+                (self.host(node).disk.files.capacity, happens) = (None, false);
+            }
             (DiskFault::Rot { node, place, zeroes, down_us }, _) => {
-                if self.may_lose_disk(node) {
+                happens = self.may_lose_disk(node);
+                if happens {
                     self.crash(node, down_us, true);
                     let host = self.host(node);
                     host.rotten = rot(&mut host.disk.files, place, zeroes);
-                    if let Some(what) = host.rotten.clone() {
-                        self.tell_of(node, &format!("finds another disk than it left: {what} has changed"));
-                    }
+                    let what = host.rotten.clone().unwrap_or("nothing".into());
+                    self.tell_of(node, &format!("finds another disk than it left: {what} has changed"));
                 }
             }
             (DiskFault::Wiped { node, down_us }, _) => {
-                if self.may_lose_disk(node) {
+                happens = self.may_lose_disk(node);
+                if happens {
                     self.crash(node, down_us, true);
                     let host = self.host(node);
                     host.disk.replace();
@@ -131,12 +140,12 @@ impl World {
                 let mut copy = disk.files.clone();
                 copy.lose_power(Survivors::Random);
                 disk.copy = Some(copy);
-                return Some(after_us);
+                (again, happens) = (Some(after_us), false);
             }
             (DiskFault::RolledBack { node, down_us, .. }, _) => {
-                if let Some(copy) = self.host(node).disk.copy.take()
-                    && self.may_lose_disk(node)
-                {
+                let copy = self.host(node).disk.copy.take();
+                happens = copy.is_some() && self.may_lose_disk(node);
+                if let Some(copy) = copy.filter(|_| happens) {
                     self.crash(node, down_us, true);
                     let host = self.host(node);
                     host.disk.files = copy;
@@ -144,20 +153,26 @@ impl World {
                 }
             }
         }
-        None
+        if happens {
+            self.counts.add(fault.class());
+        }
+        again
     }
 
-    /// The disk will refuse an operation, and its node must stop then.
-    fn refuse(&mut self, place: Place, verb: Verb) {
+    /// The disk will refuse an operation, and its node must stop then. False if that is left out.
+    fn refuse(&mut self, place: Place, verb: Verb) -> bool {
         if !self.may_crash(place, false) {
-            return self.counts.add(Class::DiskSpared);
+            self.counts.add(Class::DiskSpared);
+            return false;
         }
         let host = self.host(place);
         host.disk.files.refusal = Some((verb, Cause::Failed("input/output error".to_owned())));
         (host.is_refused, host.is_damaged) = (true, true);
+        true
     }
 
-    /// Whether every keyspace can go on for ever without this node. If not, that is counted.
+    /// Whether every keyspace can go on for ever without this node, and everybody would know it if it came back as
+    /// somebody else. If not, that is counted.
     fn may_lose_disk(&mut self, place: Place) -> bool {
         let lost = |other: &&Place| {
             let host = &self.hosts[usize::from(**other)];
@@ -167,8 +182,12 @@ impl World {
             space.leader != Some(place) && space.members.iter().filter(lost).count() <= space.spares()
         });
         let host = &self.hosts[usize::from(place)];
+        // So many that some are on everybody's disk.
+        const KNOWN: u32 = 100;
+        let is_known = |other: &Host| other.place == place || other.heard[usize::from(place)] >= KNOWN;
         let is_one = !host.is_lost && host.rotten.is_none() && host.is_alive();
-        let may = is_one && is_spared && self.may_crash(place, false);
+        let is_known = self.hosts.iter().all(is_known);
+        let may = is_one && is_spared && is_known && self.may_crash(place, false);
         if !may {
             self.counts.add(Class::DiskSpared);
         }

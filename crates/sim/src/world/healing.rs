@@ -147,8 +147,10 @@ impl World {
             host.go_on(now);
             host.doom = None;
             host.power_goes_at = None;
-            host.disk.heal();
             let life = host.life;
+            for (lane, at) in host.disk.heal(now).into_iter().flatten() {
+                self.queue.push(at, Event::DiskStep { node: place, lane, life });
+            }
             self.queue.push(now + after_us, Event::Restart { node: place, life });
         }
         for (one, other) in self.pairs() {

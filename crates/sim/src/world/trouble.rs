@@ -32,7 +32,8 @@ impl World {
             return; // Everything has healed already.
         }
         self.trace.note(u64::from(index) << 16 | u64::from(step));
-        if step == 0 {
+        // Those of disks count where they are known to happen.
+        if step == 0 && !matches!(kind, Kind::Disk(_)) {
             self.counts.add(kind.class());
         }
         let (verb, now) = (if step.is_multiple_of(2) { "begins" } else { "ends" }, self.now);
