@@ -193,7 +193,7 @@ fn a_client_that_leaves_takes_its_pending_requests_with_it() {
 /// answers only now, must not be taken for the answer to a new request of the same number.
 #[test]
 fn an_answer_to_a_node_that_died_is_not_given_to_a_client_of_its_next_life() {
-    let mut cluster = setup(3, &["prefix= acks=all"]).start();
+    let mut cluster = setup(3, &["prefix= acks=2"]).start();
     let lost = cluster.client(2);
     cluster.pause(3);
     cluster.send(lost, "SET k text");
@@ -201,7 +201,7 @@ fn an_answer_to_a_node_that_died_is_not_given_to_a_client_of_its_next_life() {
     cluster.kill(2);
     cluster.restart(2);
     let client = cluster.client(2);
-    cluster.turns(50);
+    cluster.until("it is let in", |cluster| cluster.keyspace(2, "default").role == "follower");
     cluster.send(client, "INCR counter");
     cluster.turns(5);
     cluster.go_on(3);

@@ -127,7 +127,7 @@ fn a_node_that_lost_its_memory_gets_it_back_before_it_answers() {
         // What node 1 alone has besides is not needed.
         cluster.kill(1);
         let client = cluster.client(3);
-        assert_eq!(cluster.ask(client, "GET r:7"), "\"new\"");
+        cluster.until("it finds the other one", |cluster| cluster.ask(client, "GET r:7") == "\"new\"");
         assert_eq!(cluster.ask(client, "GET r:8"), "nil");
         for number in 9..50 {
             assert_eq!(cluster.ask(client, &format!("GET r:{number}")), format!("\"{number}\""));

@@ -89,7 +89,7 @@ fn a_follower_without_memory_answers_nothing_before_it_is_filled() {
     cluster.restart(3);
     cluster.cut_off(3);
     let reader = cluster.client(3);
-    assert_error(&cluster.ask(reader, "GET k"), "NOLEADER");
+    assert_error(&cluster.ask(reader, "GET k"), "LOADING");
     cluster.reconnect(3);
     cluster.settle();
     assert_eq!(cluster.ask(reader, "GET k"), "\"v\"");
