@@ -104,7 +104,7 @@ fn server(facts: &Facts, fields: &mut Fields<'_>) {
     let server = &facts.server;
     fields.put("redis_version", REDIS_VERSION);
     fields.put("quorate_version", VERSION);
-    fields.constants(&[("redis_mode", "standalone")]);
+    fields.constants(&[("redis_mode", "cluster")]);
     fields.put("os", safe(&server.os));
     fields.put("arch_bits", usize::BITS);
     fields.put("multiplexing_api", &server.multiplexing_api);
@@ -284,7 +284,7 @@ fn latency_statistics(facts: &Facts, fields: &mut Fields<'_>) {
 }
 
 fn cluster(_: &Facts, fields: &mut Fields<'_>) {
-    fields.put("cluster_enabled", 0);
+    fields.put("cluster_enabled", 1);
 }
 
 fn keyspace(facts: &Facts, fields: &mut Fields<'_>) {

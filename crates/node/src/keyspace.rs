@@ -108,26 +108,45 @@ impl Keyspace {
     /// # Errors
     /// A sentence that names the setting and what it may be.
     pub fn parse(text: &str) -> Result<Keyspace, String> {
-        let mut table = toml::Table::new();
-        for word in text.split_whitespace() {
-            let (key, value) = word
-                .split_once('=')
-                .ok_or_else(|| format!("keyspace '{text}': '{word}' is not of the form setting=value"))?;
-            let number = matches!(key, "replicas" | "shards" | "leader" | "backlog_bytes");
-            let value = match value.parse::<i64>() {
-                Ok(integer) if number => toml::Value::Integer(integer),
-                _ => toml::Value::String(value.to_string()),
-            };
-            if table.insert(key.to_string(), value).is_some() {
-                return Err(format!("keyspace '{text}': '{key}' is given twice"));
-            }
-        }
-        if !table.contains_key("prefix") {
+        let word = |word: &'_ str| match word.split_once('=') {
+            Some((name, value)) => Ok((name.to_string(), value.to_string())),
+            None => Err(format!("keyspace '{text}': '{word}' is not of the form setting=value")),
+        };
+        let words: Vec<(String, String)> = text.split_whitespace().map(word).collect::<Result<_, _>>()?;
+        if !words.iter().any(|(name, _)| name == "prefix") {
             return Err(format!("keyspace '{text}': it has no prefix (prefix= is the default keyspace)"));
         }
-        table
-            .try_into()
-            .map_err(|error: toml::de::Error| format!("keyspace '{text}': {}", error.message().trim()))
+        Keyspace::of_settings(words.iter().map(|(name, value)| (name.as_str(), value.as_str())))
+            .map_err(|why| format!("keyspace '{text}': {why}"))
+    }
+
+    /// A keyspace with these settings. What is left out has its default.
+    ///
+    /// # Errors
+    /// A sentence that names the setting and what it may be.
+    pub(crate) fn of_settings<'a>(
+        settings: impl Iterator<Item = (&'a str, &'a str)>,
+    ) -> Result<Keyspace, String> {
+        let mut table = toml::Table::new();
+        for (name, value) in settings {
+            let is_number = matches!(name, "replicas" | "shards" | "leader" | "backlog_bytes");
+            let value = match value.parse::<i64>() {
+                Ok(integer) if is_number => toml::Value::Integer(integer),
+                _ => toml::Value::String(value.to_string()),
+            };
+            if table.insert(name.to_string(), value).is_some() {
+                return Err(format!("'{name}' is given twice"));
+            }
+        }
+        table.try_into().map_err(|error: toml::de::Error| error.message().trim().to_string())
+    }
+
+    /// Its settings and their values, as [`Keyspace::parse`] reads them.
+    pub(crate) fn settings(&self) -> Vec<(String, String)> {
+        let fields = serde_json::to_value(self).unwrap_or_default();
+        let text = |value: &serde_json::Value| value.as_str().map_or(value.to_string(), str::to_string);
+        let fields = fields.as_object().into_iter().flatten();
+        fields.map(|(name, value)| (name.clone(), text(value))).collect()
     }
 
     /// Checks that this version can keep what the keyspace promises on `nodes` nodes.

@@ -23,6 +23,7 @@ mod log;
 mod mapping;
 mod node;
 mod opening;
+mod operators;
 mod parameters;
 mod peers;
 mod replica;

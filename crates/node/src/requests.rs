@@ -189,6 +189,8 @@ impl Node {
                 self.answer(client, |replies| command::introspection::help(found.spec, replies));
             }
             NodeCommand::Config(command) => self.config(client, command, arguments),
+            NodeCommand::Keyspace(command) => self.keyspace_command(client, command, arguments),
+            NodeCommand::Cluster(command) => self.cluster_command(client, command, arguments),
             NodeCommand::Info => self.info(client, arguments),
             NodeCommand::Time => {
                 let unix_ms = self.now.unix_ms;
@@ -316,7 +318,7 @@ impl Node {
             };
             text("server", "redis");
             text("version", crate::REDIS_VERSION);
-            text("mode", "standalone");
+            text("mode", "cluster");
             text("role", role);
             replies.bulk(b"proto");
             replies.integer(version);

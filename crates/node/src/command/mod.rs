@@ -19,7 +19,8 @@ mod tests;
 pub use error::CommandError;
 pub(crate) use error::printable;
 pub use spec::{
-    ClientCommand, CommandCommand, CommandSpec, ConfigCommand, Context, Flag, Handler, NodeCommand, ParseFn,
+    ClientCommand, ClusterCommand, CommandCommand, CommandSpec, ConfigCommand, Context, Flag, Handler,
+    KeyspaceCommand, NodeCommand, ParseFn,
 };
 pub use table::COMMANDS;
 

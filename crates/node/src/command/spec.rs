@@ -46,6 +46,8 @@ pub enum NodeCommand {
     Client(ClientCommand),
     Command(CommandCommand),
     Config(ConfigCommand),
+    Keyspace(KeyspaceCommand),
+    Cluster(ClusterCommand),
     Info,
     Time,
     Wait,
@@ -90,6 +92,33 @@ pub enum ConfigCommand {
     Get,
     Set,
     ResetStat,
+}
+
+/// The subcommands of `KEYSPACE`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)] // Each is the subcommand of that name.
+pub enum KeyspaceCommand {
+    Create,
+    Drop,
+    Get,
+    List,
+    Set,
+}
+
+/// The subcommands of `CLUSTER`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)] // Each is the subcommand of that name.
+pub enum ClusterCommand {
+    Add,
+    Info,
+    KeySlot,
+    Map,
+    MyId,
+    Nodes,
+    Remove,
+    Replace,
+    Shards,
+    Slots,
 }
 
 /// Declares an enum of at most 32 variants with their names in Redis, and a set of them.
@@ -277,6 +306,7 @@ pub enum Group {
     String,
     Connection,
     Server,
+    Cluster,
 }
 
 impl Group {
@@ -287,6 +317,7 @@ impl Group {
             Group::String => "string",
             Group::Connection => "connection",
             Group::Server => "server",
+            Group::Cluster => "cluster",
         }
     }
 }

@@ -13,13 +13,13 @@ use super::spec::KeyFlag::{Access, Delete, Insert, Overwrite, ReadWrite, Remove,
 use super::spec::NodeCommand::{self, Auth, Client, Command, Config, DebugSleep, Echo, Hello, Help};
 use super::spec::NodeCommand::{Info, Ping, Quit, Reset, Select, Time, Wait};
 use super::spec::{
-    Categories, Category, ClientCommand, CommandSpec, Flags, Group, Handler, KeyFlag, KeyFlags, KeyPositions,
-    ParseFn,
+    Categories, Category, ClientCommand, ClusterCommand, CommandSpec, Flags, Group, Handler, KeyFlag,
+    KeyFlags, KeyPositions, KeyspaceCommand, ParseFn,
 };
 use super::{expiry, keyspace, strings};
 
 /// All commands, in the order in which they are listed. Subcommands are inside their containers.
-pub static COMMANDS: [CommandSpec; 60] = [
+pub static COMMANDS: [CommandSpec; 62] = [
     // Strings.
     data("get", 2, strings::get)
         .flags(READ.with(&[Fast]))
@@ -382,6 +382,12 @@ pub static COMMANDS: [CommandSpec; 60] = [
         .tips(&["nondeterministic_output"])
         .docs(Group::Server, "2.6.0", "O(1)")
         .help("", "Returns the server's time"),
+    container("keyspace", &KEYSPACE)
+        .docs(Group::Cluster, "3.0.0", "Depends on the subcommand")
+        .help("", "Holds commands about keyspaces: prefixes of keys, and what is promised for them"),
+    container("cluster", &CLUSTER)
+        .docs(Group::Cluster, "3.0.0", "Depends on the subcommand")
+        .help("", "Holds commands about the nodes of the cluster, and who serves which keys"),
     container("debug", &DEBUG)
         .flags(OPERATORS)
         .docs(Group::Server, "1.0.0", "Depends on the subcommand")
@@ -503,6 +509,87 @@ static CONFIG: [CommandSpec; 4] = [
         .docs(Group::Server, "2.0.0", "O(1)")
         .help("", "Sets the counters that INFO tells back to zero"),
     help_of("config|help").docs(Group::Server, "5.0.0", "O(1)"),
+];
+
+static KEYSPACE: [CommandSpec; 6] = [
+    node("keyspace|create", -3, NodeCommand::Keyspace(KeyspaceCommand::Create))
+        .flags(OPERATORS)
+        .docs(Group::Cluster, "3.0.0", "O(1)")
+        .help("prefix [setting=value ...]", "Makes a keyspace for the keys with a prefix"),
+    node("keyspace|drop", 3, NodeCommand::Keyspace(KeyspaceCommand::Drop))
+        .flags(OPERATORS)
+        .docs(Group::Cluster, "3.0.0", "O(N) for N keys")
+        .help("prefix", "Removes a keyspace and all its keys"),
+    node("keyspace|get", 3, NodeCommand::Keyspace(KeyspaceCommand::Get))
+        .flags(ANY_TIME)
+        .docs(Group::Cluster, "3.0.0", "O(1)")
+        .help("prefix", "Returns the settings of a keyspace"),
+    node("keyspace|list", 2, NodeCommand::Keyspace(KeyspaceCommand::List))
+        .flags(ANY_TIME)
+        .docs(Group::Cluster, "3.0.0", "O(N) for N keyspaces")
+        .help("", "Returns the prefixes of all keyspaces"),
+    node("keyspace|set", -4, NodeCommand::Keyspace(KeyspaceCommand::Set))
+        .flags(OPERATORS)
+        .docs(Group::Cluster, "3.0.0", "O(1)")
+        .help(
+            "prefix setting=value [setting=value ...]",
+            "Changes settings of a keyspace while it is in use",
+        ),
+    help_of("keyspace|help").docs(Group::Cluster, "3.0.0", "O(1)"),
+];
+
+static CLUSTER: [CommandSpec; 11] = [
+    node("cluster|add", 7, NodeCommand::Cluster(ClusterCommand::Add))
+        .flags(OPERATORS)
+        .docs(Group::Cluster, "3.0.0", "O(1)")
+        .help(
+            "id host client-port http-port peer-port",
+            "Adds a node, which gets its replicas when it has started",
+        ),
+    node("cluster|info", 2, NodeCommand::Cluster(ClusterCommand::Info))
+        .flags(ANY_TIME)
+        .tips(&["nondeterministic_output"])
+        .docs(Group::Cluster, "3.0.0", "O(1)")
+        .help("", "Tells how the cluster stands"),
+    node("cluster|keyslot", 3, NodeCommand::Cluster(ClusterCommand::KeySlot))
+        .flags(ANY_TIME)
+        .docs(Group::Cluster, "3.0.0", "O(N) for N bytes")
+        .help("key", "Returns the hash slot of a key"),
+    node("cluster|map", 2, NodeCommand::Cluster(ClusterCommand::Map))
+        .flags(ANY_TIME)
+        .docs(Group::Cluster, "3.0.0", "O(N) for N groups")
+        .help("", "Returns the whole cluster map as JSON"),
+    node("cluster|myid", 2, NodeCommand::Cluster(ClusterCommand::MyId))
+        .flags(ANY_TIME)
+        .docs(Group::Cluster, "3.0.0", "O(1)")
+        .help("", "Returns the name of this node"),
+    node("cluster|nodes", 2, NodeCommand::Cluster(ClusterCommand::Nodes))
+        .flags(ANY_TIME)
+        .tips(&["nondeterministic_output"])
+        .docs(Group::Cluster, "3.0.0", "O(N) for N nodes")
+        .help("", "Lists the nodes, and which slots of the default keyspace each serves"),
+    node("cluster|remove", 3, NodeCommand::Cluster(ClusterCommand::Remove))
+        .flags(OPERATORS)
+        .docs(Group::Cluster, "3.0.0", "O(1)")
+        .help("id", "Moves a node's replicas to others and removes it"),
+    node("cluster|replace", -3, NodeCommand::Cluster(ClusterCommand::Replace))
+        .flags(OPERATORS)
+        .docs(Group::Cluster, "3.0.0", "O(1)")
+        .help(
+            "id [ACCEPTLOSS]",
+            "Lets a node that has lost its storage in again, as a new member of its groups",
+        ),
+    node("cluster|shards", 2, NodeCommand::Cluster(ClusterCommand::Shards))
+        .flags(ANY_TIME)
+        .tips(&["nondeterministic_output"])
+        .docs(Group::Cluster, "7.0.0", "O(N) for N shards")
+        .help("", "Describes the default keyspace's shards"),
+    node("cluster|slots", 2, NodeCommand::Cluster(ClusterCommand::Slots))
+        .flags(ANY_TIME)
+        .tips(&["nondeterministic_output"])
+        .docs(Group::Cluster, "3.0.0", "O(N) for N shards")
+        .help("", "Tells which nodes serve which slots of the default keyspace"),
+    help_of("cluster|help").docs(Group::Cluster, "5.0.0", "O(1)"),
 ];
 
 static DEBUG: [CommandSpec; 2] = [

@@ -26,7 +26,7 @@ fn sections_are_told_in_order_whatever_the_order_asked() {
     assert_eq!(titles("everything"), titles("all"));
     assert_eq!(
         told(&Facts::default(), "cluster keyspace"),
-        "# Cluster\r\ncluster_enabled:0\r\n\r\n# Keyspace\r\n"
+        "# Cluster\r\ncluster_enabled:1\r\n\r\n# Keyspace\r\n"
     );
 }
 

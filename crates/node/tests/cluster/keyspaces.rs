@@ -215,3 +215,39 @@ fn a_node_without_a_replica_serves_by_passing_on() {
     assert!(!cluster.health(3).ready);
     assert_eq!(cluster.ask(client, "GET two:k"), "\"3\"");
 }
+
+#[test]
+fn a_keyspace_is_made_changed_and_dropped_while_the_cluster_runs() {
+    let mut cluster = setup(3, &["prefix="]).start();
+    let (one, other) = (cluster.client(1), cluster.client(3));
+    assert_eq!(cluster.ask(one, "SET new:k before"), "OK");
+    assert_eq!(cluster.ask(one, "KEYSPACE CREATE new: replication=consensus shards=4"), "OK");
+    assert_eq!(cluster.ask(one, "KEYSPACE LIST"), r#"["", "new:"]"#);
+    cluster.until("all nodes know it", |cluster| cluster.ask(other, "KEYSPACE LIST") == r#"["", "new:"]"#);
+    cluster.until("it serves", |cluster| cluster.ask(other, "SET new:k v") == "OK");
+    assert_eq!(cluster.ask(one, "GET new:k"), "\"v\"");
+    for number in 0..50 {
+        cluster
+            .until("it serves", |cluster| cluster.ask(other, &format!("SET new:{number} {number}")) == "OK");
+    }
+    // Those of the default keyspace with the prefix are out of reach, and still there.
+    assert_eq!(cluster.ask(one, "DBSIZE"), "52");
+    assert_error(&cluster.ask(one, "MGET new:0 new:1"), "CROSSSLOT");
+    assert_eq!(cluster.ask(one, "MGET new:{a}0 new:{a}1"), "[nil, nil]");
+
+    assert_eq!(cluster.ask(one, "KEYSPACE SET new: reads=any"), "OK");
+    let settings = cluster.ask(one, "KEYSPACE GET new:");
+    assert!(
+        settings.contains(r#""reads", "any""#) && settings.contains(r#""durability", "fsync""#),
+        "{settings}"
+    );
+    assert_error(&cluster.ask(one, "KEYSPACE SET new: shards=5"), "ERR");
+    assert_error(&cluster.ask(one, "KEYSPACE CREATE new: replication=abd"), "ERR");
+    assert_error(&cluster.ask(one, "KEYSPACE CREATE wrong: replication=gossip"), "ERR");
+    assert_error(&cluster.ask(one, "KEYSPACE DROP \"\""), "ERR");
+
+    assert_eq!(cluster.ask(other, "KEYSPACE DROP new:"), "OK");
+    assert_eq!(cluster.ask(other, "GET new:k"), "\"before\"");
+    cluster.turns(10_000);
+    assert_eq!(cluster.ask(other, "DBSIZE"), "1");
+}

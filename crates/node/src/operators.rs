@@ -1,0 +1,307 @@
+//! `KEYSPACE` and `CLUSTER`: what operators, and clients that know Redis Cluster, ask of the cluster map.
+//!
+//! Hash slots are the default keyspace's: a cluster-aware client that sends a key of another keyspace to the node of its
+//! slot is served all the same, by passing on.
+
+use crate::command::{ClusterCommand, KeyspaceCommand};
+use crate::configuration::NodeAddress;
+use crate::control::{Change, Slots};
+use crate::keyspace::Keyspace;
+use crate::node::Node;
+use crate::session::ClientId;
+use crate::slots::{SLOTS, slot_of};
+use kv::{Reply, ReplyBuffer};
+use protocol::NodeId;
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use wire::resp::Arguments;
+
+/// A range of the default keyspace's slots, and who serves it.
+struct Range<'a> {
+    slots: Slots,
+    leader: NodeId,
+    members: &'a [NodeId],
+    group: u16,
+}
+
+impl Node {
+    // KEYSPACE
+
+    pub(crate) fn keyspace_command(
+        &mut self,
+        client: ClientId,
+        command: KeyspaceCommand,
+        arguments: Arguments<'_>,
+    ) {
+        let change = match command {
+            KeyspaceCommand::List => {
+                let prefixes: Vec<String> = self.map.keyspaces.keys().cloned().collect();
+                return self.answer(client, |replies| {
+                    replies.array(prefixes.len());
+                    prefixes.iter().for_each(|prefix| replies.bulk(prefix.as_bytes()));
+                });
+            }
+            KeyspaceCommand::Get => return self.keyspace_get(client, &arguments[2]),
+            KeyspaceCommand::Drop => {
+                text(&arguments[2]).map(|prefix| Change::DropKeyspace(prefix.to_string()))
+            }
+            KeyspaceCommand::Create => words(arguments).and_then(|(prefix, settings)| {
+                let settings = std::iter::once(("prefix", prefix)).chain(settings);
+                Ok(Change::CreateKeyspace(Keyspace::of_settings(settings)?))
+            }),
+            KeyspaceCommand::Set => words(arguments).map(|(prefix, settings)| {
+                let settings: BTreeMap<String, String> =
+                    settings.into_iter().map(|(name, value)| (name.to_string(), value.to_string())).collect();
+                Change::SetKeyspace { prefix: prefix.to_string(), settings }
+            }),
+        };
+        self.change_or_refuse(client, change);
+    }
+
+    fn keyspace_get(&mut self, client: ClientId, prefix: &[u8]) {
+        let found = text(prefix).ok().and_then(|prefix| self.map.keyspaces.get(prefix));
+        let Some(entry) = found else {
+            let text = format!("ERR there is no keyspace '{}'", String::from_utf8_lossy(prefix));
+            return self.answer(client, |replies| replies.error(&text));
+        };
+        let settings = entry.keyspace.settings();
+        self.answer(client, |replies| {
+            replies.map(settings.len());
+            for (name, value) in &settings {
+                replies.bulk(name.as_bytes());
+                replies.bulk(value.as_bytes());
+            }
+        });
+    }
+
+    fn change_or_refuse(&mut self, client: ClientId, change: Result<Change, String>) {
+        match change {
+            Ok(change) => self.change_for(client, &change),
+            Err(why) => self.answer(client, |replies| replies.error(&format!("ERR {why}"))),
+        }
+    }
+
+    // CLUSTER
+
+    pub(crate) fn cluster_command(
+        &mut self,
+        client: ClientId,
+        command: ClusterCommand,
+        arguments: Arguments<'_>,
+    ) {
+        let change = match command {
+            ClusterCommand::Add => added(arguments).map(Change::AddNode),
+            ClusterCommand::Remove => number(&arguments[2]).map(Change::RemoveNode),
+            ClusterCommand::Replace => match arguments.get(3) {
+                None => number(&arguments[2]).map(|id| Change::ReplaceNode { id, accept_loss: false }),
+                Some(word) if word.eq_ignore_ascii_case(b"ACCEPTLOSS") => {
+                    number(&arguments[2]).map(|id| Change::ReplaceNode { id, accept_loss: true })
+                }
+                Some(_) => Err("syntax error".into()),
+            },
+            ClusterCommand::KeySlot => {
+                let slot = slot_of(&arguments[2]);
+                return self.answer(client, |replies| replies.integer(i64::from(slot)));
+            }
+            ClusterCommand::MyId => {
+                let name = self.name_of(self.configuration.node);
+                return self.answer(client, |replies| replies.bulk(name.as_bytes()));
+            }
+            ClusterCommand::Map => {
+                let map = self.map.encode();
+                return self.answer(client, |replies| replies.push(Reply::Text(&map)));
+            }
+            ClusterCommand::Info => {
+                let told = self.cluster_info();
+                return self.answer(client, |replies| replies.push(Reply::Text(told.as_bytes())));
+            }
+            ClusterCommand::Nodes => {
+                let told = self.cluster_nodes();
+                return self.answer(client, |replies| replies.push(Reply::Text(told.as_bytes())));
+            }
+            ClusterCommand::Slots => {
+                let mut told = ReplyBuffer::new();
+                self.cluster_slots(&mut told);
+                return self.answer(client, |replies| replies.extend_encoded(told.as_bytes()));
+            }
+            ClusterCommand::Shards => {
+                let mut told = ReplyBuffer::new();
+                self.cluster_shards(&mut told);
+                return self.answer(client, |replies| replies.extend_encoded(told.as_bytes()));
+            }
+        };
+        self.change_or_refuse(client, change);
+    }
+
+    /// The default keyspace's slots, in ascending order.
+    fn ranges(&self) -> Vec<Range<'_>> {
+        let groups = self.map.keyspaces.get("").map(|entry| entry.groups.as_slice()).unwrap_or_default();
+        let range = |group: &u16| {
+            let entry = self.map.groups.get(group)?;
+            let leader = self.leader_of(*group);
+            Some(Range { slots: entry.slots, leader, members: &entry.members, group: *group })
+        };
+        groups.iter().filter_map(range).collect()
+    }
+
+    /// Who serves a group, as far as this node knows.
+    fn leader_of(&self, id: u16) -> NodeId {
+        let Some(group) = self.groups.get(id) else { return 0 };
+        let known = group.replica.as_ref().map_or(0, |replica| replica.status(self.now).leader);
+        let candidates = [known, group.leader_told, group.leader];
+        let first = group.members.first().copied().unwrap_or(0);
+        candidates.into_iter().find(|leader| *leader != 0).unwrap_or(first)
+    }
+
+    /// 40 hexadecimal digits that name a node.
+    fn name_of(&self, id: NodeId) -> String {
+        let identity = self.map.nodes.get(&id).map_or(0, |node| node.start.identity);
+        format!("{identity:016x}{id:024x}")
+    }
+
+    fn address(&self, id: NodeId) -> Option<&NodeAddress> {
+        self.map.nodes.get(&id).map(|node| &node.address)
+    }
+
+    fn is_reached(&self, id: NodeId) -> bool {
+        id == self.configuration.node || self.peer_is_up(id)
+    }
+
+    fn cluster_info(&self) -> String {
+        let ranges = self.ranges();
+        let size = |range: &Range<'_>| u32::from(range.slots.last - range.slots.first) + 1;
+        let served: u32 = ranges.iter().filter(|range| self.is_reached(range.leader)).map(size).sum();
+        let state = if self.is_admitted && served == u32::from(SLOTS) { "ok" } else { "fail" };
+        let mut leaders: Vec<NodeId> = ranges.iter().map(|range| range.leader).collect();
+        leaders.sort_unstable();
+        leaders.dedup();
+        let lost = u32::from(SLOTS) - served;
+        let (nodes, version) = (self.map.nodes.len(), self.map.version);
+        format!(
+            "cluster_enabled:1\r\ncluster_state:{state}\r\ncluster_slots_assigned:{SLOTS}\r\n\
+             cluster_slots_ok:{served}\r\ncluster_slots_pfail:0\r\ncluster_slots_fail:{lost}\r\n\
+             cluster_known_nodes:{nodes}\r\ncluster_size:{}\r\ncluster_current_epoch:{version}\r\n\
+             cluster_my_epoch:{version}\r\n",
+            leaders.len()
+        )
+    }
+
+    fn cluster_nodes(&self) -> String {
+        let ranges = self.ranges();
+        let mut told = String::new();
+        for (id, node) in &self.map.nodes {
+            let led: Vec<&Range<'_>> = ranges.iter().filter(|range| range.leader == *id).collect();
+            let followed = ranges.iter().find(|range| range.members.contains(id));
+            let myself = if *id == self.configuration.node { "myself," } else { "" };
+            let (role, leader) = match followed {
+                Some(range) if led.is_empty() => ("slave", self.name_of(range.leader)),
+                _ => ("master", "-".to_string()),
+            };
+            let link = if self.is_reached(*id) { "connected" } else { "disconnected" };
+            let failed = if self.is_reached(*id) { "" } else { ",fail?" };
+            let (host, port, peer_port) =
+                (&node.address.host, node.address.client_port, node.address.peer_port);
+            let (name, version) = (self.name_of(*id), self.map.version);
+            // Writing to a string does not fail.
+            let _ = write!(
+                told,
+                "{name} {host}:{port}@{peer_port} {myself}{role}{failed} {leader} 0 0 {version} {link}"
+            );
+            for Range { slots: Slots { first, last }, .. } in led {
+                let _ =
+                    if first == last { write!(told, " {first}") } else { write!(told, " {first}-{last}") };
+            }
+            told.push('\n');
+        }
+        told
+    }
+
+    fn cluster_slots(&self, replies: &mut ReplyBuffer) {
+        let ranges = self.ranges();
+        replies.array(ranges.len());
+        for range in ranges {
+            let followers = range.members.iter().filter(|member| **member != range.leader);
+            let nodes: Vec<NodeId> = std::iter::once(range.leader).chain(followers.copied()).collect();
+            replies.array(2 + nodes.len());
+            replies.integer(i64::from(range.slots.first));
+            replies.integer(i64::from(range.slots.last));
+            for id in nodes {
+                let (host, port) =
+                    self.address(id).map_or(("", 0), |address| (address.host.as_str(), address.client_port));
+                replies.array(4);
+                replies.bulk(host.as_bytes());
+                replies.integer(i64::from(port));
+                replies.bulk(self.name_of(id).as_bytes());
+                replies.array(0);
+            }
+        }
+    }
+
+    fn cluster_shards(&self, replies: &mut ReplyBuffer) {
+        let ranges = self.ranges();
+        replies.array(ranges.len());
+        for range in ranges {
+            replies.map(2);
+            replies.bulk(b"slots");
+            replies.array(2);
+            replies.integer(i64::from(range.slots.first));
+            replies.integer(i64::from(range.slots.last));
+            replies.bulk(b"nodes");
+            replies.array(range.members.len());
+            let offset = self.group_status(range.group).offset;
+            for id in range.members {
+                let (host, port) =
+                    self.address(*id).map_or(("", 0), |address| (address.host.as_str(), address.client_port));
+                let role = if *id == range.leader { "master" } else { "replica" };
+                let health = if self.is_reached(*id) { "online" } else { "failed" };
+                replies.map(7);
+                for (field, value) in [
+                    ("id", self.name_of(*id).as_str()),
+                    ("endpoint", host),
+                    ("ip", host),
+                    ("role", role),
+                    ("health", health),
+                ] {
+                    replies.bulk(field.as_bytes());
+                    replies.bulk(value.as_bytes());
+                }
+                replies.bulk(b"port");
+                replies.integer(i64::from(port));
+                replies.bulk(b"replication-offset");
+                replies.integer(offset as i64);
+            }
+        }
+    }
+}
+
+fn text(argument: &[u8]) -> Result<&str, String> {
+    std::str::from_utf8(argument).map_err(|_| "the prefix of a keyspace is text".to_string())
+}
+
+/// The prefix, and `setting=value` for each of the others.
+fn words<'a>(arguments: Arguments<'a>) -> Result<(&'a str, Vec<(&'a str, &'a str)>), String> {
+    let setting = |argument: &'a [u8]| {
+        let word = std::str::from_utf8(argument).ok();
+        let given = || String::from_utf8_lossy(argument).into_owned();
+        word.and_then(|word| word.split_once('='))
+            .ok_or_else(|| format!("'{}' is not of the form setting=value", given()))
+    };
+    let settings: Result<Vec<_>, String> = arguments.iter().skip(3).map(setting).collect();
+    Ok((text(arguments.get(2).unwrap_or_default())?, settings?))
+}
+
+fn number<Number: std::str::FromStr>(argument: &[u8]) -> Result<Number, String> {
+    let parsed = std::str::from_utf8(argument).ok().and_then(|text| text.parse().ok());
+    parsed.ok_or_else(|| format!("'{}' is not a number that can be", String::from_utf8_lossy(argument)))
+}
+
+/// `CLUSTER ADD id host client-port http-port peer-port`.
+fn added(arguments: Arguments<'_>) -> Result<NodeAddress, String> {
+    Ok(NodeAddress {
+        id: number(&arguments[2])?,
+        host: String::from_utf8_lossy(&arguments[3]).into_owned(),
+        client_port: number(&arguments[4])?,
+        http_port: number(&arguments[5])?,
+        peer_port: number(&arguments[6])?,
+    })
+}
