@@ -171,15 +171,15 @@ pub enum Command<'a> {
     TimeToLive { key: &'a [u8], unit: ExpiryUnit },
     /// All keys that match a glob pattern (`KEYS`).
     Keys { pattern: &'a [u8] },
-    /// Some keys from a cursor on, and the next cursor (`SCAN`). A scan goes through `parts` groups one by one;
-    /// this group is number `part`, and cursors are multiples of `parts` plus the number of their group.
+    /// Some keys from a cursor on, and the next cursor (`SCAN`). A scan goes through groups one by one: this group has
+    /// the number `group`, and `next` comes after it, 0 when it is the last. See [`crate::table::scan_group`].
     Scan {
         position: u64,
         count: u64,
         pattern: Option<&'a [u8]>,
         kind: Option<&'a [u8]>,
-        part: u32,
-        parts: u32,
+        group: u16,
+        next: u16,
     },
     /// A key picked by `draw`, a number drawn by whoever asks (`RANDOMKEY`).
     RandomKey { draw: u64 },
@@ -357,14 +357,14 @@ impl<'a> Command<'a> {
                 out.put_u8(unit as u8);
             }
             Keys { pattern } => keyed(out, KEYS, pattern),
-            Scan { position, count, pattern, kind, part, parts } => {
+            Scan { position, count, pattern, kind, group, next } => {
                 out.put_u8(SCAN);
                 out.put_u64(position);
                 out.put_u64(count);
                 put_optional(out, pattern);
                 put_optional(out, kind);
-                out.put_u32(part);
-                out.put_u32(parts);
+                out.put_u16(group);
+                out.put_u16(next);
             }
             RandomKey { draw } => {
                 out.put_u8(RANDOM_KEY);
@@ -476,8 +476,8 @@ impl<'a> Command<'a> {
                 count: reader.u64()?,
                 pattern: take_optional(reader)?,
                 kind: take_optional(reader)?,
-                part: reader.u32()?,
-                parts: reader.u32()?,
+                group: reader.u16()?,
+                next: reader.u16()?,
             },
             RANDOM_KEY => RandomKey { draw: reader.u64()? },
             SIZE => Size,
@@ -592,7 +592,7 @@ mod tests {
             GetRange { key, start: -3, end: i64::MAX },
             TimeToLive { key, unit: ExpiryUnit::UnixSeconds },
             Keys { pattern: b"*" },
-            Scan { position: 7, count: 10, pattern: Some(b"a*"), kind: None, part: 1, parts: 3 },
+            Scan { position: 7, count: 10, pattern: Some(b"a*"), kind: None, group: 1, next: 3 },
             RandomKey { draw: 9 },
             Size,
             Encoding { key },

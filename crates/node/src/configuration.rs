@@ -39,6 +39,25 @@ pub struct ProcessFacts {
     pub multiplexing_api: &'static str,
 }
 
+/// How the log is kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct StorageSettings {
+    /// Length of a segment, made in advance. A multiple of a sector's 512 bytes.
+    pub segment_bytes: u64,
+    /// The log is shortened when a start would have to read more than this, or as much as there is in memory.
+    pub checkpoint_bytes: u64,
+    /// A fault to be found, in tests.
+    #[serde(skip)]
+    pub planted: storage::planted::Planted,
+}
+
+impl Default for StorageSettings {
+    fn default() -> Self {
+        StorageSettings { segment_bytes: 64 << 20, checkpoint_bytes: 256 << 20, planted: Default::default() }
+    }
+}
+
 /// What a node is told at its start.
 #[derive(Clone, Debug)]
 pub struct Configuration {
@@ -64,6 +83,10 @@ pub struct Configuration {
     pub password: Option<String>,
     /// The epoch in which this node leads what it leads: higher than at any earlier start.
     pub epoch: u64,
+    /// Drawn at the start: whose log it is, if there is none yet. A log that is there has its own.
+    pub identity: u64,
+    /// How the log is kept.
+    pub storage: StorageSettings,
     /// Drawn at the start; seeds the tables' hashes and the node's own random numbers.
     pub seed: u64,
     /// Facts about the process.

@@ -11,6 +11,7 @@ use wire::resp::reply::element_end;
 const GROUP: u8 = 1;
 const REQUESTS: u8 = 2;
 const OUTCOMES: u8 = 3;
+const LEADER: u8 = 4;
 
 /// Without a deadline.
 pub(crate) const NO_DEADLINE_MS: u32 = u32::MAX;
@@ -24,6 +25,8 @@ pub(crate) enum Envelope<'a> {
     Requests(&'a [u8]),
     /// Outcomes of the receiver's requests.
     Outcomes(&'a [u8]),
+    /// The receiver asked the wrong node for a group: this one leads it, as far as the sender knows.
+    Leader { group: u16, leader: NodeId },
 }
 
 impl<'a> Envelope<'a> {
@@ -33,6 +36,7 @@ impl<'a> Envelope<'a> {
             GROUP => Envelope::Group { group: reader.u16()?, message: reader.rest() },
             REQUESTS => Envelope::Requests(reader.rest()),
             OUTCOMES => Envelope::Outcomes(reader.rest()),
+            LEADER => Envelope::Leader { group: reader.u16()?, leader: reader.u16()? },
             _ => return Err(Malformed("unknown kind of envelope")),
         })
     }
@@ -52,6 +56,11 @@ impl<'a> Envelope<'a> {
                 out.put_u8(OUTCOMES);
                 out.extend_from_slice(items);
             }
+            Envelope::Leader { group, leader } => {
+                out.put_u8(LEADER);
+                out.put_u16(*group);
+                out.put_u16(*leader);
+            }
         }
     }
 }
@@ -66,6 +75,8 @@ pub(crate) struct ForwardedRequest<'a> {
     pub(crate) seen: Version,
     /// How long the client still waits.
     pub(crate) remaining_ms: u32,
+    /// How many nodes have passed it on before the sender.
+    pub(crate) hops: u8,
     pub(crate) request: Request<'a>,
 }
 
@@ -76,6 +87,7 @@ impl<'a> ForwardedRequest<'a> {
         out.put_bool(self.follows);
         out.put_u64(self.seen);
         out.put_u32(self.remaining_ms);
+        out.put_u8(self.hops);
         match self.request {
             Request::Command(command) => {
                 out.put_bool(true);
@@ -96,6 +108,7 @@ impl<'a> ForwardedRequest<'a> {
             follows: reader.bool()?,
             seen: reader.u64()?,
             remaining_ms: reader.u32()?,
+            hops: reader.u8()?,
             request: match reader.bool()? {
                 true => Request::Command(Command::decode(reader)?),
                 false => Request::Wait { offset: reader.u64()?, count: reader.u32()? },
@@ -166,6 +179,7 @@ mod tests {
             follows: true,
             seen: 3,
             remaining_ms: 9,
+            hops: 1,
             request,
         });
         let mut bytes = Vec::new();

@@ -1,8 +1,10 @@
 //! A keyspace: all keys with a prefix, and what is promised for them.
 
+use crate::slots::{SLOTS, slot_of};
 use protocol::NodeId;
 use protocol::blocking::Retry;
-use protocol::leader_follower::{Acks, Durability, Options};
+use protocol::consensus::{self, Lease};
+use protocol::leader_follower::{self, Acks};
 use protocol::planted::Planted;
 use serde::{Deserialize, Serialize};
 
@@ -21,13 +23,30 @@ pub(crate) enum Protocol {
     LeaderFollower,
     Abd,
     Blocking,
+    Consensus,
 }
 
 impl Protocol {
     /// True when one replica leads. Else any replica coordinates.
     pub(crate) fn has_leader(self) -> bool {
-        self == Protocol::LeaderFollower
+        matches!(self, Protocol::LeaderFollower | Protocol::Consensus)
     }
+
+    /// True for registers: values that are written whole, and never read and written in one step.
+    pub(crate) fn has_registers(self) -> bool {
+        matches!(self, Protocol::Abd | Protocol::Blocking)
+    }
+}
+
+/// What an acknowledged write outlives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Durability {
+    /// The death of some processes: it is in the memory of others.
+    None,
+    /// The death of all processes: it is in the hands of their operating systems.
+    Os,
+    /// That of all machines: it is on their disks.
+    Fsync,
 }
 
 /// One `[[keyspace]]` of the configuration.
@@ -39,7 +58,7 @@ impl Protocol {
 pub struct Keyspace {
     /// The keys that it holds; the longest matching prefix wins. Empty: the default keyspace.
     pub prefix: String,
-    /// The protocol: `leader-follower`, `abd` or `blocking` in this version.
+    /// The protocol: `consensus`, `leader-follower`, `abd` or `blocking`.
     pub replication: String,
     /// leader-follower: how many followers hold a write before it is acknowledged: `none`, a number, `majority`
     /// or `all`.
@@ -48,7 +67,8 @@ pub struct Keyspace {
     pub replicas: u16,
     /// Parts that the keys are split into: 1 in this version.
     pub shards: u16,
-    /// What a write outlives: `none` in this version, that is memory only.
+    /// What a write outlives: `none` (memory only), `os` (the death of all processes) or `fsync` (of all machines).
+    /// Empty: `fsync` for consensus, else `none`.
     pub durability: String,
     /// `linearizable`, or `any` (any replica, may be stale).
     pub reads: String,
@@ -56,7 +76,10 @@ pub struct Keyspace {
     pub storage: String,
     /// blocking: what happens when a key is locked, `none` (the operation fails) or `backoff` (it tries again).
     pub retry: String,
-    /// The node that leads, where one does: fixed in this version. Replicas stand on it and the nodes behind it.
+    /// consensus: how a leader makes sure that it still leads before it answers a read: `log` (by what it committed a
+    /// moment ago) or `off` (it asks a majority each time).
+    pub lease: String,
+    /// The node that leads, where one is configured to. Replicas stand on it and the nodes behind it.
     pub leader: NodeId,
     /// Bytes of history kept for followers that come back.
     pub backlog_bytes: usize,
@@ -66,14 +89,15 @@ impl Default for Keyspace {
     fn default() -> Self {
         Keyspace {
             prefix: String::new(),
-            replication: "leader-follower".into(),
+            replication: "consensus".into(),
             acks: "majority".into(),
             replicas: 0,
             shards: 1,
-            durability: "none".into(),
+            durability: String::new(),
             reads: "linearizable".into(),
             storage: "memory".into(),
             retry: "backoff".into(),
+            lease: "log".into(),
             leader: 1,
             backlog_bytes: BACKLOG_BYTES_DEFAULT,
         }
@@ -120,12 +144,22 @@ impl Keyspace {
     /// A sentence that names the keyspace, the setting and what it may be.
     pub fn check(&self, nodes: usize) -> Result<(), String> {
         let refuse = |why: String| Err(format!("keyspace '{}': {why}", self.name()));
-        self.protocol()?;
-        if self.durability != "none" {
-            let durability = &self.durability;
-            return refuse(format!(
-                "durability = \"{durability}\" is not built yet; use \"none\" (memory only)"
-            ));
+        let protocol = self.protocol()?;
+        match (protocol, self.durability()?) {
+            (Protocol::Consensus, Durability::None) => {
+                return refuse(
+                    "durability = \"none\" is not for consensus: a voter that forgets its promises breaks it; use \"os\" \
+                     or \"fsync\", or leader-follower"
+                        .into(),
+                );
+            }
+            (Protocol::Consensus, _) | (_, Durability::None) => {}
+            _ => {
+                let (durability, name) = (&self.durability, &self.replication);
+                return refuse(format!(
+                    "durability = \"{durability}\" is not built yet for {name}; use \"none\", or consensus"
+                ));
+            }
         }
         if self.storage != "memory" {
             return refuse(format!("storage = \"{}\" is not built yet; use \"memory\"", self.storage));
@@ -145,37 +179,34 @@ impl Keyspace {
         if self.leader == 0 || self.leader as usize > nodes {
             return refuse(format!("leader = {} is not one of the nodes 1 to {nodes}", self.leader));
         }
-        let protocol = &self.replication;
-        match self.protocol()? {
-            Protocol::LeaderFollower => {
-                let followers = self.members(nodes).len() - 1;
-                if let Acks::Count(count) = self.acks()?
-                    && count as usize > followers
-                {
-                    return refuse(format!("acks = {count} can never be: there are {followers} followers"));
-                }
+        let name = &self.replication;
+        if protocol != Protocol::LeaderFollower && self.acks != "majority" {
+            let acks = &self.acks;
+            return refuse(format!(
+                "acks = \"{acks}\" is for leader-follower; {name} always waits for a majority"
+            ));
+        }
+        if protocol.has_registers() {
+            if self.reads != "linearizable" {
+                return refuse(format!(
+                    "reads = \"any\" is for consensus and leader-follower; {name} has no stale reads"
+                ));
             }
-            Protocol::Abd | Protocol::Blocking => {
-                if self.acks != "majority" {
-                    let acks = &self.acks;
-                    return refuse(format!(
-                        "acks = \"{acks}\" is for leader-follower; {protocol} always waits for a majority"
-                    ));
-                }
-                if self.reads != "linearizable" {
-                    return refuse(format!(
-                        "reads = \"any\" is for leader-follower; {protocol} has no stale reads"
-                    ));
-                }
-                if self.members(nodes).len() > MEMBERS_MAX {
-                    return refuse(format!(
-                        "{protocol} can have {MEMBERS_MAX} replicas at most: set replicas"
-                    ));
-                }
+            if self.members(nodes).len() > MEMBERS_MAX {
+                return refuse(format!("{name} can have {MEMBERS_MAX} replicas at most: set replicas"));
             }
         }
-        if self.retry()? == Retry::None && self.protocol()? != Protocol::Blocking {
-            return refuse(format!("retry = \"none\" is for blocking; {protocol} takes no locks"));
+        if let (Protocol::LeaderFollower, Acks::Count(count)) = (protocol, self.acks()?) {
+            let followers = self.members(nodes).len() - 1;
+            if count as usize > followers {
+                return refuse(format!("acks = {count} can never be: there are {followers} followers"));
+            }
+        }
+        if self.retry()? == Retry::None && protocol != Protocol::Blocking {
+            return refuse(format!("retry = \"none\" is for blocking; {name} takes no locks"));
+        }
+        if self.lease()? == Lease::Off && protocol != Protocol::Consensus {
+            return refuse(format!("lease = \"off\" is for consensus; {name} has no lease of that kind"));
         }
         Ok(())
     }
@@ -190,12 +221,29 @@ impl Keyspace {
             "leader-follower" => Ok(Protocol::LeaderFollower),
             "abd" => Ok(Protocol::Abd),
             "blocking" => Ok(Protocol::Blocking),
-            "consensus" => Err(format!(
-                "keyspace '{name}': replication = \"consensus\" is not built yet; use leader-follower, abd or blocking"
-            )),
+            "consensus" => Ok(Protocol::Consensus),
             other => Err(format!(
-                "keyspace '{name}': unknown replication \"{other}\"; use leader-follower, abd or blocking"
+                "keyspace '{name}': unknown replication \"{other}\"; use consensus, leader-follower, abd or blocking"
             )),
+        }
+    }
+
+    /// What a write outlives.
+    ///
+    /// # Errors
+    /// A sentence that says what it may be.
+    pub(crate) fn durability(&self) -> Result<Durability, String> {
+        match self.durability.as_str() {
+            "" if self.protocol()? == Protocol::Consensus => Ok(Durability::Fsync),
+            "" | "none" => Ok(Durability::None),
+            "os" => Ok(Durability::Os),
+            "fsync" => Ok(Durability::Fsync),
+            other => {
+                let name = self.name();
+                Err(format!(
+                    "keyspace '{name}': unknown durability \"{other}\"; use \"none\", \"os\" or \"fsync\""
+                ))
+            }
         }
     }
 
@@ -207,7 +255,7 @@ impl Keyspace {
     /// Why not all keys can be deleted at once, where they cannot.
     pub(crate) fn refuses_clear(&self) -> Option<String> {
         let (name, protocol) = (self.name(), &self.replication);
-        (!self.has_leader()).then(|| {
+        self.protocol().is_ok_and(Protocol::has_registers).then(|| {
             format!(
                 "ERR keyspace '{name}' uses {protocol} registers, which cannot all be deleted at once; nothing was \
                  done: DEL its keys"
@@ -231,14 +279,38 @@ impl Keyspace {
     ///
     /// # Errors
     /// As [`Keyspace::check`].
-    pub(crate) fn leader_follower(&self, planted: Planted) -> Result<Options, String> {
-        Ok(Options {
+    pub(crate) fn leader_follower(&self, planted: Planted) -> Result<leader_follower::Options, String> {
+        Ok(leader_follower::Options {
             acks: self.acks()?,
             reads_any: self.reads == "any",
             backlog_bytes: self.backlog_bytes,
-            durability: Durability::None,
+            durability: leader_follower::Durability::None,
             planted,
         })
+    }
+
+    /// What consensus needs to know.
+    ///
+    /// # Errors
+    /// As [`Keyspace::check`].
+    pub(crate) fn consensus(&self, planted: Planted) -> Result<consensus::Options, String> {
+        Ok(consensus::Options {
+            lease: self.lease()?,
+            reads_any: self.reads == "any",
+            log_bytes: self.backlog_bytes,
+            planted,
+        })
+    }
+
+    fn lease(&self) -> Result<Lease, String> {
+        match self.lease.as_str() {
+            "log" => Ok(Lease::Log),
+            "off" => Ok(Lease::Off),
+            other => {
+                let name = self.name();
+                Err(format!("keyspace '{name}': unknown lease \"{other}\"; use \"log\" or \"off\""))
+            }
+        }
     }
 
     /// What becomes of an operation whose key is locked (blocking).
@@ -266,36 +338,46 @@ impl Keyspace {
     }
 }
 
-/// Which keyspace a key belongs to.
-#[derive(Debug)]
+/// Which group a key belongs to.
+#[derive(Debug, Default)]
 pub(crate) struct Router {
-    /// Prefixes with their group, the longest first; the empty one is last.
-    prefixes: Vec<(Vec<u8>, usize)>,
+    /// Prefixes, the longest first, with the groups of their shards; the empty one is last.
+    prefixes: Vec<(Vec<u8>, Vec<u16>)>,
 }
 
 impl Router {
-    /// For keyspaces in the order of their groups, one of which has the empty prefix.
-    pub(crate) fn new(keyspaces: &[Keyspace]) -> Router {
-        let mut prefixes: Vec<(Vec<u8>, usize)> =
-            keyspaces.iter().enumerate().map(|(group, space)| (space.prefix.clone().into(), group)).collect();
+    /// For keyspaces with the groups of their shards, in order. One of them has the empty prefix, and none is without a
+    /// group.
+    pub(crate) fn new(keyspaces: impl Iterator<Item = (Vec<u8>, Vec<u16>)>) -> Router {
+        let mut prefixes: Vec<_> = keyspaces.collect();
         prefixes.sort_by_key(|(prefix, _)| std::cmp::Reverse(prefix.len()));
         Router { prefixes }
     }
 
-    /// The group of a key. O(keyspaces); nothing to do when there is only one.
+    /// The group of a key. O(keyspaces).
     #[inline]
-    pub(crate) fn group_of(&self, key: &[u8]) -> usize {
-        match self.prefixes.as_slice() {
-            [(_, only)] => *only,
-            prefixes => {
-                prefixes.iter().find(|(prefix, _)| key.starts_with(prefix)).map_or(0, |(_, group)| *group)
-            }
+    pub(crate) fn group_of(&self, key: &[u8]) -> u16 {
+        match self.prefixes.iter().find(|(prefix, _)| key.starts_with(prefix)) {
+            Some((_, groups)) if let [only] = groups.as_slice() => *only,
+            Some((_, groups)) => groups[shard_of(slot_of(key), groups.len())],
+            None => self.default_group(),
         }
+    }
+
+    /// The first group of the default keyspace.
+    pub(crate) fn default_group(&self) -> u16 {
+        self.prefixes.last().and_then(|(_, groups)| groups.first()).copied().unwrap_or_default()
     }
 }
 
-/// Puts keyspaces in the order of their groups, the same on every node, and adds the default one if it is
-/// not there.
+/// The shard that has a slot, of so many: shard s begins with slot s * 16384 / shards.
+#[inline]
+fn shard_of(slot: u16, shards: usize) -> usize {
+    ((usize::from(slot) + 1) * shards - 1) / usize::from(SLOTS)
+}
+
+/// Puts keyspaces in the order of their groups, the same on every node, adds the default one if it is not there, and
+/// says what is left to a protocol's default.
 ///
 /// # Errors
 /// A sentence when two have the same prefix, there are too many, or one cannot be kept.
@@ -310,7 +392,14 @@ pub(crate) fn arrange(mut keyspaces: Vec<Keyspace>, nodes: usize) -> Result<Vec<
     if keyspaces.len() > KEYSPACES_MAX {
         return Err(format!("{} keyspaces are configured; at most {KEYSPACES_MAX} can be", keyspaces.len()));
     }
-    keyspaces.iter().try_for_each(|keyspace| keyspace.check(nodes))?;
+    for keyspace in &mut keyspaces {
+        keyspace.check(nodes)?;
+        keyspace.durability = match keyspace.durability()? {
+            Durability::None => "none".into(),
+            Durability::Os => "os".into(),
+            Durability::Fsync => "fsync".into(),
+        };
+    }
     Ok(keyspaces)
 }
 
@@ -323,7 +412,10 @@ mod tests {
         let keyspace = Keyspace::parse("prefix=cache: replication=leader-follower acks=none").unwrap();
         assert_eq!((keyspace.name(), keyspace.acks().unwrap()), ("cache:", Acks::None));
         assert_eq!(keyspace.reads, "linearizable", "what is left out has its default");
-        assert_eq!(Keyspace::parse("prefix=c: acks=2").unwrap().acks().unwrap(), Acks::Count(2));
+        let numbered = Keyspace::parse("prefix=c: replication=leader-follower acks=2").unwrap();
+        assert_eq!(numbered.acks().unwrap(), Acks::Count(2));
+        let safe = Keyspace::parse("prefix=").unwrap();
+        assert_eq!((safe.protocol(), safe.durability()), (Ok(Protocol::Consensus), Ok(Durability::Fsync)));
     }
 
     #[test]
@@ -332,15 +424,19 @@ mod tests {
             Keyspace::parse(text).and_then(|keyspace| keyspace.check(nodes)).expect_err("refused")
         };
         let cases = [
-            ("prefix=s: replication=consensus", "replication = \"consensus\" is not built yet"),
+            ("prefix=s: durability=none", "a voter that forgets its promises"),
+            ("prefix=s: durability=disk", "unknown durability \"disk\""),
+            ("prefix=s: acks=all", "acks = \"all\" is for leader-follower; consensus always waits"),
+            ("prefix=s: lease=clock", "unknown lease \"clock\""),
+            ("prefix=s: replication=abd lease=off", "lease = \"off\" is for consensus"),
             ("prefix=s: replication=abd acks=all", "acks = \"all\" is for leader-follower; abd always waits"),
-            ("prefix=s: replication=abd reads=any", "reads = \"any\" is for leader-follower"),
+            ("prefix=s: replication=abd reads=any", "reads = \"any\" is for consensus and leader-follower"),
             ("prefix=s: replication=abd retry=none", "retry = \"none\" is for blocking; abd takes no locks"),
             ("prefix=s: replication=blocking retry=often", "unknown retry \"often\""),
             ("prefix=s: replication=gossip", "unknown replication \"gossip\""),
-            ("prefix=s: durability=fsync", "durability = \"fsync\" is not built yet"),
-            ("prefix=s: acks=3", "acks = 3 can never be: there are 2 followers"),
-            ("prefix=s: acks=some", "unknown acks \"some\""),
+            ("prefix=s: replication=abd durability=fsync", "durability = \"fsync\" is not built yet for abd"),
+            ("prefix=s: replication=leader-follower acks=3", "acks = 3 can never be: there are 2 followers"),
+            ("prefix=s: replication=leader-follower acks=some", "unknown acks \"some\""),
             ("prefix=s: leader=4", "leader = 4 is not one of the nodes 1 to 3"),
             ("prefix=s: replicas=5", "replicas = 5 needs more than the 3 nodes"),
             ("prefix=s: reads=dirty", "unknown reads \"dirty\""),
@@ -360,11 +456,27 @@ mod tests {
         let spaces =
             ["user:", "user:admin:"].map(|prefix| Keyspace { prefix: prefix.into(), ..Keyspace::default() });
         let spaces = arrange(spaces.to_vec(), 3).unwrap();
-        let router = Router::new(&spaces);
-        let name = |key: &str| spaces[router.group_of(key.as_bytes())].name();
+        let places = spaces.iter().zip(1..).map(|(space, id)| (space.prefix.clone().into_bytes(), vec![id]));
+        let router = Router::new(places);
+        let name = |key: &str| spaces[usize::from(router.group_of(key.as_bytes())) - 1].name();
         assert_eq!(name("user:admin:7"), "user:admin:");
         assert_eq!(name("user:7"), "user:");
         assert_eq!(name("use"), "default");
+    }
+
+    #[test]
+    fn a_key_goes_to_the_shard_that_has_its_slot() {
+        for shards in [1, 2, 3, 7, 256] {
+            let first = |shard: usize| shard * 16384 / shards;
+            for slot in 0..SLOTS {
+                let shard = shard_of(slot, shards);
+                assert!((first(shard)..first(shard + 1)).contains(&usize::from(slot)), "{slot} of {shards}");
+            }
+        }
+        let router = Router::new([(Vec::new(), vec![5, 6])].into_iter());
+        // Slots 12182 and 5061.
+        assert_eq!((router.group_of(b"foo"), router.group_of(b"bar")), (6, 5));
+        assert_eq!(router.group_of(b"{foo}bar"), 6);
     }
 
     #[test]

@@ -9,6 +9,8 @@ pub enum Level {
     Info,
     /// Somebody should look.
     Warning,
+    /// Somebody must act.
+    Error,
 }
 
 /// One line for the log.

@@ -3,7 +3,9 @@
 use crate::command::statistics::CommandStatistics;
 use crate::configuration::Configuration;
 use crate::gather::Gather;
-use crate::keyspace::{Keyspace, Router, arrange};
+use crate::groups::{Group, Groups};
+use crate::journal::Journal;
+use crate::keyspace::{Keyspace, Protocol, Router};
 use crate::log::Line;
 use crate::parameters::Parameters;
 use crate::peers::Peer;
@@ -15,17 +17,8 @@ use crate::usage::{Rate, Usage};
 use kv::ReplyBuffer;
 use protocol::{Effects, Input, NodeId, Now, Result as Outcome, Trace};
 use std::time::Duration;
+use storage::{Disk, DiskError, Work};
 use wire::resp::request::{Limits, ProtocolError};
-
-/// One keyspace's replicas.
-#[derive(Debug)]
-pub(crate) struct Group {
-    pub(crate) keyspace: Keyspace,
-    pub(crate) members: Vec<NodeId>,
-    /// This node's replica, if it has one.
-    pub(crate) replica: Option<Replica>,
-    next_tick_us: u64,
-}
 
 /// What the node has counted since its start.
 #[derive(Clone, Copy, Debug, Default)]
@@ -48,13 +41,14 @@ pub struct Node {
     pub(crate) rate: Rate,
     pub(crate) now: Now,
     pub(crate) started: Now,
-    pub(crate) groups: Vec<Group>,
+    pub(crate) groups: Groups,
+    pub(crate) journal: Journal,
     pub(crate) router: Router,
     pub(crate) sessions: Slab<Session>,
     pub(crate) ready: Vec<ClientId>,
     pub(crate) peers: Vec<Peer>,
     pub(crate) forwards: Slab<Forwarded>,
-    forwards_checked_us: u64,
+    pub(crate) forwards_checked_us: u64,
     pub(crate) gathers: Slab<Gather>,
     pub(crate) effects: Effects,
     /// Bytes of key lists while a command is carried out.
@@ -64,91 +58,45 @@ pub struct Node {
     pub(crate) random: u64,
     pub(crate) sleep: Option<Duration>,
     pub(crate) log: Vec<Line>,
-    epoch_wanted: Option<u64>,
+    pub(crate) epoch_wanted: Option<u64>,
 }
 
 impl Node {
-    /// A node that has just started, with nothing in memory.
-    ///
-    /// # Errors
-    /// A sentence that says which setting cannot be kept.
-    pub fn new(mut configuration: Configuration, now: Now) -> Result<Node, String> {
-        configuration.nodes.sort_by_key(|node| node.id);
-        let count = configuration.nodes.len();
-        let numbered = configuration.nodes.iter().zip(1..).all(|(node, id)| node.id == id);
-        if !numbered || configuration.node == 0 || configuration.node as usize > count {
-            let own = configuration.node;
-            return Err(format!("nodes must be numbered 1 to {count}, and this one ({own}) be among them"));
-        }
-        configuration.keyspaces = arrange(std::mem::take(&mut configuration.keyspaces), count)?;
-        let router = Router::new(&configuration.keyspaces);
-        let mut node = Node {
-            parameters: Parameters::new(&configuration),
-            statistics: CommandStatistics::new(),
-            counters: Counters::default(),
-            usage: Usage::default(),
-            rate: Rate::default(),
-            now,
-            started: now,
-            groups: Vec::new(),
-            router,
-            sessions: Slab::default(),
-            ready: Vec::new(),
-            peers: (0..count)
-                .map(|_| Peer {
-                    up: false,
-                    link: 0,
-                    output: Vec::new(),
-                    requests: Vec::new(),
-                    outcomes: Vec::new(),
-                    deferred: Vec::new(),
-                    silent_since_us: None,
-                })
-                .collect(),
-            forwards: Slab::default(),
-            forwards_checked_us: 0,
-            gathers: Slab::default(),
-            effects: Effects::default(),
-            scratch: Vec::new(),
-            replies: ReplyBuffer::new(),
-            random: configuration.seed,
-            sleep: None,
-            log: Vec::new(),
-            epoch_wanted: None,
-            configuration,
-        };
-        for (index, keyspace) in node.configuration.keyspaces.clone().into_iter().enumerate() {
-            let members = keyspace.members(count);
-            let is_member = members.contains(&node.configuration.node);
-            let replica = is_member.then(|| Replica::new(&keyspace, index, &node.configuration));
-            node.groups.push(Group { keyspace, members, replica: replica.transpose()?, next_tick_us: 0 });
-        }
-        node.configure_groups(|_| true);
-        Ok(node)
-    }
-
     /// Tells groups who leads them. Until a control group does, the keyspace's configured node leads; what
     /// epoch a leader of another node is in, this node learns from it.
-    fn configure_groups(&mut self, concerns: impl Fn(&Keyspace) -> bool) {
-        for index in 0..self.groups.len() {
-            let group = &mut self.groups[index];
+    pub(crate) fn configure_groups(&mut self, concerns: impl Fn(&Keyspace) -> bool) {
+        let mut place = 0;
+        while let Some(id) = self.groups.id_at(place) {
+            place += 1;
+            let group = &self.groups[id];
             if !concerns(&group.keyspace) {
                 continue;
             }
-            let leads = group.keyspace.leader == self.configuration.node;
+            let leads = group.leader == self.configuration.node;
+            let is_led = group.keyspace.protocol() == Ok(Protocol::LeaderFollower);
             let configuration = protocol::Configuration {
-                epoch: if leads { self.configuration.epoch } else { 0 },
-                leader: group.keyspace.leader,
+                epoch: if !is_led {
+                    1
+                } else if leads {
+                    self.configuration.epoch
+                } else {
+                    0
+                },
+                leader: group.leader,
                 members: group.members.clone(),
                 in_sync: group.members.clone(),
             };
-            self.step(index, Input::Configure(&configuration));
+            self.step(id, Input::Configure(&configuration));
+            if is_led && leads {
+                // As long as leaders are configured nobody takes their place.
+                self.step(id, Input::Lease { until_us: u64::MAX });
+            }
         }
     }
 
     /// Gives a group's replica here an input that is no message, and carries out what follows from it.
     #[inline]
-    pub(crate) fn step(&mut self, group: usize, input: Input<'_, &[u8]>) {
+    pub(crate) fn step(&mut self, group: u16, input: Input<'_, &[u8]>) {
         if let Some(replica) = &mut self.groups[group].replica {
             let stepped = replica.step(self.now, input, &mut self.effects);
             debug_assert_eq!(stepped, Ok(()), "only a message can be malformed");
@@ -171,10 +119,12 @@ impl Node {
     /// Begins a turn: everything until [`Node::end_turn`] happens at `now`.
     pub fn begin_turn(&mut self, now: Now) {
         self.now = now;
-        for index in 0..self.groups.len() {
-            if self.groups[index].next_tick_us <= now.monotonic_us {
-                self.step(index, Input::Tick);
-                let group = &mut self.groups[index];
+        let mut place = 0;
+        while let Some(id) = self.groups.id_at(place) {
+            place += 1;
+            if self.groups[id].next_tick_us <= now.monotonic_us {
+                self.step(id, Input::Tick);
+                let group = &mut self.groups[id];
                 group.next_tick_us =
                     group.replica.as_ref().map_or(u64::MAX, |replica| replica.wakeup_us(now));
             }
@@ -194,11 +144,30 @@ impl Node {
         }
     }
 
-    /// Ends a turn: what was gathered for each peer leaves as one batch.
-    pub fn end_turn(&mut self) {
-        for index in 0..self.groups.len() {
-            self.step(index, Input::Flush);
-            let group = &mut self.groups[index];
+    /// The time was read again, within the turn: what is put in from now on had arrived by then.
+    #[inline]
+    pub fn advance(&mut self, now: Now) {
+        self.now = now;
+    }
+
+    /// Ends a turn: this turn's records are written, and what was gathered for each peer leaves as one batch.
+    pub fn end_turn<D: Disk>(&mut self, disk: &mut D) {
+        let mut place = 0;
+        while let Some(id) = self.groups.id_at(place) {
+            place += 1;
+            self.step(id, Input::Flush);
+        }
+        self.checkpoint(disk);
+        // Where what is written is as good as durable, its replica goes on at once, and may record more.
+        const ROUNDS_MAX: u32 = 4;
+        for _ in 0..ROUNDS_MAX {
+            self.journal.write(disk, self.now, &mut self.log);
+            self.tell_durable(true);
+            if !self.journal.has_unwritten() {
+                break;
+            }
+        }
+        for group in self.groups.iter_mut() {
             if let Some(replica) = &group.replica {
                 group.next_tick_us = group.next_tick_us.min(replica.wakeup_us(self.now));
             }
@@ -206,14 +175,65 @@ impl Node {
         self.peers.iter_mut().for_each(Peer::flush);
     }
 
+    /// Tells replicas which of their records have become durable, and lets go what waited for them.
+    fn tell_durable(&mut self, flushes: bool) {
+        let mut place = 0;
+        while let Some(id) = self.groups.id_at(place) {
+            place += 1;
+            let Some(record) = self.journal.news(&mut self.groups[id].tail) else { continue };
+            while let Some((to, message)) = self.groups[id].tail.release() {
+                self.send(id, to, &message);
+            }
+            self.step(id, Input::Durable { record });
+            if flushes {
+                self.step(id, Input::Flush);
+            }
+        }
+    }
+
+    /// Begins a checkpoint when one is due, or goes on with the one that is under way.
+    fn checkpoint<D: Disk>(&mut self, disk: &mut D) {
+        if let Some(id) = self.journal.checkpointing() {
+            let replica = self.groups.get_mut(id).and_then(|group| group.replica.as_mut());
+            return self.journal.advance_checkpoint(disk, replica);
+        }
+        let replicas = self.groups.iter().filter_map(|(_, group)| group.replica.as_ref());
+        let tables = replicas.map(Replica::table);
+        let state_bytes = || tables.map(|table| table.memory_bytes() as u64).sum();
+        let Some(id) = self.journal.checkpoint_due(state_bytes) else { return };
+        let replica = self.groups.get_mut(id).and_then(|group| group.replica.as_mut());
+        let Some(replica) = replica else { return };
+        if replica.begin_checkpoint() && !self.journal.begin_checkpoint(disk, id) {
+            replica.abandon_checkpoint();
+        }
+    }
+
+    /// Moves what is to be run beside the loop into `work`: syncs, and the upkeep of the log.
+    pub fn take_work(&mut self, work: &mut Vec<Work>) {
+        self.journal.take_work(work);
+    }
+
+    /// A piece of that work is over. Within a turn.
+    pub fn work_finished(&mut self, work: Work, result: Result<(), DiskError>) {
+        self.journal.work_finished(work, result, self.now, &mut self.log);
+        self.tell_durable(false);
+    }
+
+    /// Why the process must end at once, if it must: its disk has failed, and nobody knows what is on it. Nothing that
+    /// this node has left since the turn before may leave the machine.
+    pub fn stopped(&self) -> Option<&str> {
+        self.journal.stopped()
+    }
+
     /// When, on the monotonic clock, the next turn must begin even if nothing happens.
     pub fn next_wakeup_us(&self) -> u64 {
-        if self.peers.iter().any(Peer::has_due_requests) {
+        let is_busy = self.journal.has_unwritten() || self.journal.checkpointing().is_some();
+        if is_busy || self.peers.iter().any(Peer::has_due_requests) {
             return self.now.monotonic_us;
         }
         const IDLE_US: u64 = 100_000;
         let idle = self.now.monotonic_us + IDLE_US;
-        self.groups.iter().map(|group| group.next_tick_us).fold(idle, u64::min)
+        self.groups.iter().map(|(_, group)| group.next_tick_us).fold(idle, u64::min)
     }
 
     // Clients.
@@ -338,11 +358,12 @@ impl Node {
         self.configure_groups(|keyspace| keyspace.leader == own);
     }
 
-    pub(crate) fn tell(&mut self, group: usize, event: Trace) {
+    pub(crate) fn tell(&mut self, group: u16, event: Trace) {
         if let Trace::EpochPassed { epoch } = event {
             self.epoch_wanted = self.epoch_wanted.max(Some(epoch.saturating_add(1)));
         }
-        if let Some(line) = crate::log::describe(self.groups[group].keyspace.name(), &event) {
+        let name = self.groups.get(group).map_or_else(String::new, Group::name);
+        if let Some(line) = crate::log::describe(&name, &event) {
             self.log.push(line);
         }
     }

@@ -4,12 +4,13 @@ use crate::envelope::{Envelope, ForwardedOutcome, ForwardedRequest, NO_DEADLINE_
 use crate::node::{Node, request_bytes_max};
 use crate::routing::{Asked, Origin};
 use crate::slab::Handle;
+use kv::Reply;
 use kv::codec::{Malformed, Reader};
 use protocol::{Input, NodeId, Now, Result as Outcome, Ticket};
 use wire::frame;
 
 /// Another node, as this one sees it.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Peer {
     pub(crate) up: bool,
     /// The number of the newest link.
@@ -39,12 +40,15 @@ impl Node {
         if was_up {
             self.end_forwards(|entry| entry.to == id, "was lost before it answered");
         }
-        for index in 0..self.groups.len() {
+        let mut place = 0;
+        while let Some(group) = self.groups.id_at(place) {
+            place += 1;
+            self.groups[group].tail.drop_held(id);
             if was_up && up {
                 // A new link in the place of an old one that nobody saw break.
-                self.step(index, Input::Link { peer: id, up: false });
+                self.step(group, Input::Link { peer: id, up: false });
             }
-            self.step(index, Input::Link { peer: id, up });
+            self.step(group, Input::Link { peer: id, up });
         }
     }
 
@@ -61,11 +65,15 @@ impl Node {
     pub fn peer_frame(&mut self, from: NodeId, payload: &[u8]) -> Result<(), Malformed> {
         match Envelope::decode(payload)? {
             Envelope::Group { group, message } => {
-                let index = group as usize;
-                let group = self.groups.get_mut(index).ok_or(Malformed("a group that is not known here"))?;
-                if let Some(replica) = &mut group.replica {
+                // One may know of a group before the other, or still know of it.
+                if let Some(replica) = self.groups.get_mut(group).and_then(|group| group.replica.as_mut()) {
                     replica.step(self.now, Input::Message { from, message }, &mut self.effects)?;
-                    self.settle(index);
+                    self.settle(group);
+                }
+            }
+            Envelope::Leader { group, leader } => {
+                if let Some(group) = self.groups.get_mut(group).filter(|it| it.members.contains(&leader)) {
+                    group.leader_told = leader;
                 }
             }
             Envelope::Requests(items) => self.forwarded_requests(from, items)?,
@@ -83,7 +91,18 @@ impl Node {
                             let error = format!("NOLEADER node {to} leads now; nothing was done, try again");
                             self.complete_with_error(entry.ticket, entry.group, Outcome::Refused, &error);
                         }
-                        result => self.complete(entry.ticket, entry.group, result, outcome.reply),
+                        result => {
+                            if let Reply::Error(error) = Reply::first(outcome.reply)
+                                && error.starts_with(b"NOLEADER")
+                                && let Some(group) = self.groups.get_mut(entry.group)
+                            {
+                                group.refused_by = entry.to;
+                                if group.leader_told == entry.to {
+                                    group.leader_told = 0;
+                                }
+                            }
+                            self.complete(entry.ticket, entry.group, result, outcome.reply);
+                        }
                     }
                 }
             }
@@ -97,11 +116,11 @@ impl Node {
         let mut reader = Reader::new(items);
         while !reader.is_empty() {
             let rest = reader.rest();
-            let asked = self.forwarded_request(&mut reader)?;
+            let asked = ForwardedRequest::decode(&mut reader)?;
             let peer = &mut self.peers[from as usize - 1];
             if !peer.deferred.is_empty() || peer.owes_too_much() {
                 while !reader.is_empty() {
-                    self.forwarded_request(&mut reader)?;
+                    ForwardedRequest::decode(&mut reader)?;
                 }
                 self.peers[from as usize - 1].deferred.extend_from_slice(rest);
                 return Ok(());
@@ -112,18 +131,17 @@ impl Node {
             };
             let link = self.peers[from as usize - 1].link;
             let ticket = Ticket { client: Origin::peer(from, link), sequence: asked.id };
-            let (follows, seen) = (asked.follows, asked.seen);
-            self.submit(asked.group as usize, Asked { ticket, follows, seen, deadline_us }, asked.request);
+            let ForwardedRequest { follows, seen, hops, .. } = asked;
+            if self.groups.get(asked.group).is_some() {
+                self.submit(asked.group, Asked { ticket, follows, seen, deadline_us, hops }, asked.request);
+            } else {
+                let own = self.configuration.node;
+                let error =
+                    format!("NOLEADER node {own} does not know that keyspace; nothing was done, try again");
+                self.complete_with_error(ticket, asked.group, Outcome::Refused, &error);
+            }
         }
         Ok(())
-    }
-
-    fn forwarded_request<'a>(&self, reader: &mut Reader<'a>) -> Result<ForwardedRequest<'a>, Malformed> {
-        let asked = ForwardedRequest::decode(reader)?;
-        match self.groups.get(asked.group as usize) {
-            Some(_) => Ok(asked),
-            None => Err(Malformed("a group that is not known here")),
-        }
     }
 
     /// Frames to be written to a peer. Whoever writes them takes them away.

@@ -5,7 +5,9 @@ use crate::keyspace::{Keyspace, Protocol};
 use crate::status::Status;
 use kv::Table;
 use kv::codec::Malformed;
-use protocol::{Effects, Input, Now, Replica as _, abd, blocking, leader_follower, registers};
+use protocol::{
+    Effects, Input, Now, Progress, Replica as _, abd, blocking, consensus, leader_follower, registers,
+};
 
 /// One replica. A closed set: a match costs less than a table of functions, and says what there is.
 #[derive(Debug)]
@@ -14,6 +16,7 @@ pub(crate) enum Replica {
     LeaderFollower(leader_follower::Replica),
     Abd(abd::Replica),
     Blocking(blocking::Replica),
+    Consensus(consensus::Replica),
 }
 
 impl Replica {
@@ -46,6 +49,13 @@ impl Replica {
                     blocking::Timing { upkeep: upkeep(configuration), ..blocking::Timing::default() };
                 Replica::Blocking(blocking::Replica::new(node, options, timing, epoch, seed))
             }
+            Protocol::Consensus => {
+                let options = keyspace.consensus(planted)?;
+                let timing = consensus::Timing::default();
+                // What another group of this node has told its peers is of no meaning here.
+                let identity = configuration.identity.wrapping_add(index as u64);
+                Replica::Consensus(consensus::Replica::new(node, options, timing, seed, identity))
+            }
         })
     }
 
@@ -73,6 +83,10 @@ impl Replica {
                 let input = input.with_message(blocking::Message::decode)?;
                 replica.step(now, input, effects);
             }
+            Replica::Consensus(replica) => {
+                let input = input.with_message(consensus::Message::decode)?;
+                replica.step(now, input, effects);
+            }
         }
         Ok(())
     }
@@ -82,6 +96,7 @@ impl Replica {
             Replica::LeaderFollower(replica) => replica.wakeup_us(now),
             Replica::Abd(replica) => replica.wakeup_us(now),
             Replica::Blocking(replica) => replica.wakeup_us(now),
+            Replica::Consensus(replica) => replica.wakeup_us(now),
         }
     }
 
@@ -91,6 +106,7 @@ impl Replica {
             Replica::LeaderFollower(replica) => replica.table(),
             Replica::Abd(replica) => replica.table(),
             Replica::Blocking(replica) => replica.table(),
+            Replica::Consensus(replica) => replica.table(),
         }
     }
 
@@ -99,6 +115,67 @@ impl Replica {
             Replica::LeaderFollower(replica) => Status::of_leader_follower(replica.status(now)),
             Replica::Abd(replica) => Status::of_abd(replica.status(now)),
             Replica::Blocking(replica) => Status::of_blocking(replica.status(now)),
+            Replica::Consensus(replica) => Status::of_consensus(replica.status(now)),
+        }
+    }
+
+    /// True when this replica leads its group.
+    pub(crate) fn is_leader(&self) -> bool {
+        match self {
+            Replica::LeaderFollower(replica) => replica.is_leader(),
+            Replica::Consensus(replica) => replica.is_leader(),
+            Replica::Abd(_) | Replica::Blocking(_) => false,
+        }
+    }
+
+    /// True when a write that is asked here will be recorded here before it is acknowledged.
+    #[inline]
+    pub(crate) fn takes_durable_writes(&self) -> bool {
+        match self {
+            Replica::Consensus(replica) => replica.is_leader(),
+            Replica::LeaderFollower(_) | Replica::Abd(_) | Replica::Blocking(_) => false,
+        }
+    }
+
+    // Records.
+
+    /// Takes what an earlier life has recorded.
+    ///
+    /// # Errors
+    /// [`Malformed`] when it is no record of this protocol.
+    pub(crate) fn replay(&mut self, now: Now, record: &[u8]) -> Result<(), Malformed> {
+        match self {
+            Replica::LeaderFollower(replica) => replica.replay(now, record),
+            Replica::Abd(replica) => replica.replay(now, record),
+            Replica::Blocking(replica) => replica.replay(now, record),
+            Replica::Consensus(replica) => replica.replay(now, record),
+        }
+    }
+
+    pub(crate) fn begin_checkpoint(&mut self) -> bool {
+        match self {
+            Replica::LeaderFollower(replica) => replica.begin_checkpoint(),
+            Replica::Abd(replica) => replica.begin_checkpoint(),
+            Replica::Blocking(replica) => replica.begin_checkpoint(),
+            Replica::Consensus(replica) => replica.begin_checkpoint(),
+        }
+    }
+
+    pub(crate) fn checkpoint_record(&mut self, bytes_max: usize, record: &mut Vec<u8>) -> Progress {
+        match self {
+            Replica::LeaderFollower(replica) => replica.checkpoint_record(bytes_max, record),
+            Replica::Abd(replica) => replica.checkpoint_record(bytes_max, record),
+            Replica::Blocking(replica) => replica.checkpoint_record(bytes_max, record),
+            Replica::Consensus(replica) => replica.checkpoint_record(bytes_max, record),
+        }
+    }
+
+    pub(crate) fn abandon_checkpoint(&mut self) {
+        match self {
+            Replica::LeaderFollower(replica) => replica.abandon_checkpoint(),
+            Replica::Abd(replica) => replica.abandon_checkpoint(),
+            Replica::Blocking(replica) => replica.abandon_checkpoint(),
+            Replica::Consensus(replica) => replica.abandon_checkpoint(),
         }
     }
 }

@@ -1,6 +1,7 @@
 //! What a node tells of itself: health, metrics and `INFO`.
 
-use crate::node::{Group, Node};
+use crate::groups::Group;
+use crate::node::Node;
 use crate::status::{Counter, Status};
 use protocol::NodeId;
 use serde::Serialize;
@@ -73,7 +74,7 @@ impl Node {
     /// How this node stands.
     pub fn health(&self) -> Health {
         let keyspaces: Vec<KeyspaceHealth> =
-            (0..self.groups.len()).map(|index| self.keyspace_health(index)).collect();
+            self.groups.ids().iter().map(|id| self.keyspace_health(*id)).collect();
         let default = keyspaces.iter().find(|keyspace| keyspace.prefix.is_empty());
         Health {
             ready: keyspaces.iter().all(|keyspace| keyspace.ready),
@@ -89,8 +90,8 @@ impl Node {
         }
     }
 
-    fn keyspace_health(&self, index: usize) -> KeyspaceHealth {
-        let (group, status) = (&self.groups[index], self.group_status(index));
+    fn keyspace_health(&self, id: u16) -> KeyspaceHealth {
+        let (group, status) = (&self.groups[id], self.group_status(id));
         let followers = status.followers.into_iter().map(|follower| FollowerHealth {
             node: follower.id,
             state: follower.state,
@@ -119,12 +120,12 @@ impl Node {
     }
 
     /// How a group stands here; without a replica, whether its leader can be reached.
-    pub(crate) fn group_status(&self, index: usize) -> Status {
-        let group = &self.groups[index];
+    pub(crate) fn group_status(&self, id: u16) -> Status {
+        let group = &self.groups[id];
         if let Some(replica) = &group.replica {
             return replica.status(self.now);
         }
-        let coordinator = self.coordinator_of(index);
+        let coordinator = self.coordinator_of(id);
         let ready = self.peer_is_up(coordinator);
         let (leader, explanation) = match (group.keyspace.has_leader(), ready) {
             (true, true) => (coordinator, String::new()),
@@ -137,8 +138,13 @@ impl Node {
 
     /// True when this node takes writes of the default keyspace itself: it leads, or nobody does.
     pub(crate) fn leads_default(&self) -> bool {
-        let default = self.groups.iter().map(|group| &group.keyspace).find(|space| space.prefix.is_empty());
-        default.is_some_and(|space| !space.has_leader() || space.leader == self.configuration.node)
+        let default =
+            self.groups.iter().map(|(_, group)| group).find(|group| group.keyspace.prefix.is_empty());
+        default.is_some_and(|group| match &group.replica {
+            _ if !group.keyspace.has_leader() => true,
+            Some(replica) => replica.is_leader(),
+            None => false,
+        })
     }
 
     /// Appends the node's counters in Prometheus's text format.
@@ -197,18 +203,18 @@ impl Node {
                 table(group, |table| table.memory_bytes() as u64)
             }),
         ];
-        let statuses: Vec<Status> = (0..self.groups.len()).map(|index| self.group_status(index)).collect();
+        let statuses: Vec<Status> = self.groups.ids().iter().map(|id| self.group_status(*id)).collect();
         for (name, kind, help, value) in series {
             let _ =
                 write!(out, "# HELP quorate_keyspace_{name} {help}\n# TYPE quorate_keyspace_{name} {kind}\n");
-            for (group, status) in self.groups.iter().zip(&statuses) {
+            for ((_, group), status) in self.groups.iter().zip(&statuses) {
                 let (label, value) = (label(group), value(group, status));
                 let _ = writeln!(out, "quorate_keyspace_{name}{{keyspace=\"{label}\"}} {value}");
             }
         }
         // What protocols count: each under its name, for the keyspaces whose protocol counts it.
         let mut counted: BTreeMap<&str, (&str, String)> = BTreeMap::new();
-        for (group, status) in self.groups.iter().zip(&statuses) {
+        for ((_, group), status) in self.groups.iter().zip(&statuses) {
             let label = label(group);
             for Counter { name, help, value } in &status.counters {
                 let (_, lines) = counted.entry(name).or_insert((help, String::new()));
@@ -224,7 +230,7 @@ impl Node {
             out,
             "# HELP {name}_records Leader: records that a follower has not acknowledged.\n# TYPE {name}_records gauge\n"
         );
-        for (group, status) in self.groups.iter().zip(&statuses) {
+        for ((_, group), status) in self.groups.iter().zip(&statuses) {
             for follower in &status.followers {
                 let (keyspace, id) = (label(group), follower.id);
                 let _ =

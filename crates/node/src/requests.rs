@@ -5,6 +5,7 @@ use crate::gather::Combine;
 use crate::node::Node;
 use crate::session::ClientId;
 use kv::limits::KEY_BYTES_MAX;
+use kv::table::scan_group;
 use kv::{Command, Condition, Deadline, Expiry, Reply, ReplyBuffer, SetAnswer, Version};
 use protocol::Request;
 use std::time::Duration;
@@ -68,16 +69,16 @@ impl Node {
     /// A command on keys goes to their group; one on all keys to every group.
     #[inline]
     fn data_request(&mut self, client: ClientId, command: Command<'_>) {
-        let groups = self.groups.len();
-        if groups == 1 {
+        if let [only] = self.groups.ids() {
+            let only = *only;
             let command = match command {
                 Command::RandomKey { .. } => Command::RandomKey { draw: self.draw() },
                 Command::Scan { position, count, pattern, kind, .. } => {
-                    Command::Scan { position, count, pattern, kind, part: 0, parts: 1 }
+                    Command::Scan { position, count, pattern, kind, group: only, next: 0 }
                 }
                 command => command,
             };
-            return self.ask(client, 0, false, Request::Command(command));
+            return self.ask(client, only, false, Request::Command(command));
         }
         let combine = match command {
             Command::Size => Some(Combine::Sum),
@@ -87,25 +88,36 @@ impl Node {
             _ => None,
         };
         // Before any other keyspace is emptied.
-        if command == Command::Clear
-            && let Some(text) = self.groups.iter().find_map(|group| group.keyspace.refuses_clear())
-        {
-            return self.answer(client, |replies| replies.error(&text));
+        if command == Command::Clear {
+            let refusal = self.groups.iter().find_map(|(_, group)| group.keyspace.refuses_clear());
+            if let Some(text) = refusal {
+                return self.answer(client, |replies| replies.error(&text));
+            }
         }
         if let Some(combine) = combine {
             let command = match command {
                 Command::RandomKey { .. } => Command::RandomKey { draw: self.draw() },
                 command => command,
             };
-            let all: Vec<usize> = (0..groups).collect();
+            let all = self.groups.ids().to_vec();
             let deadline_us = self.now.monotonic_us + self.configuration.command_timeout_ms * 1000;
             return self.ask_all(client, &all, combine, deadline_us, |_, _| Request::Command(command));
         }
         match command {
             Command::Scan { position, count, pattern, kind, .. } => {
-                let part = (position % groups as u64) as u32;
-                let command = Command::Scan { position, count, pattern, kind, part, parts: groups as u32 };
-                self.ask(client, part as usize, false, Request::Command(command));
+                let told = scan_group(position);
+                let Some(group) = self.groups.from(told) else {
+                    // It was the last one, and is gone.
+                    return self.answer(client, |replies| {
+                        replies.array(2);
+                        replies.bulk(b"0");
+                        replies.array(0);
+                    });
+                };
+                let position = if group == told { position } else { u64::from(group) };
+                let next = self.groups.from(group + 1).unwrap_or(0);
+                let command = Command::Scan { position, count, pattern, kind, group, next };
+                self.ask(client, group, false, Request::Command(command));
             }
             command => match self.group_of(&command) {
                 Some(group) => self.ask(client, group, false, Request::Command(command)),
@@ -363,10 +375,9 @@ impl Node {
         let count = replicas.clamp(0, u32::MAX as i64) as u32;
         let Some(session) = self.sessions.get(client) else { return };
         let is_waiting = session.is_waiting();
-        let mut groups: Vec<usize> =
-            (0..self.groups.len()).filter(|group| session.written >> group & 1 == 1).collect();
+        let mut groups: Vec<u16> = session.written().filter(|id| self.groups.get(*id).is_some()).collect();
         if groups.is_empty() {
-            groups.push(0);
+            groups.push(self.router.default_group());
         }
         let offset = |seen: Version| if is_waiting { Version::MAX } else { seen };
         if let [group] = groups[..] {
@@ -425,7 +436,7 @@ impl Node {
             let text = error.to_string();
             return self.answer(client, |replies| replies.error(&text));
         }
-        let group = self.group_of(&command).unwrap_or(0);
+        let group = self.group_of(&command).unwrap_or_else(|| self.router.default_group());
         self.ask(client, group, wants_version, Request::Command(command));
     }
 }

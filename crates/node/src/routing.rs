@@ -2,12 +2,15 @@
 
 use crate::envelope::{Envelope, ForwardedOutcome, ForwardedRequest, NO_DEADLINE_MS};
 use crate::gather::{Combine, Gather};
+use crate::groups::Group;
+use crate::keyspace::Protocol;
 use crate::log::{Level, Line};
-use crate::node::{Group, Node};
+use crate::node::Node;
 use crate::session::{ClientId, Session};
 use crate::slab::Handle;
+use kv::codec::{Malformed, Reader};
 use kv::{Command, Reply, ReplyBuffer, Version};
-use protocol::{Input, NodeId, Request, Result as Outcome, Ticket};
+use protocol::{HandedOn, Input, NodeId, Request, Result as Outcome, Ticket};
 use wire::frame;
 use wire::resp::Arguments;
 
@@ -50,13 +53,19 @@ pub(crate) struct Asked {
     /// The newest write of the client in this group that was acknowledged.
     pub(crate) seen: Version,
     pub(crate) deadline_us: u64,
+    /// How many nodes have passed it on.
+    pub(crate) hops: u8,
 }
+
+/// A request may be passed on so often, so that it never goes round in circles: by the node that its client is connected
+/// to, by one that does not lead any more, and by one that has not heard of that yet.
+const HOPS_MAX: u8 = 3;
 
 /// A client's request that was passed on to another node.
 #[derive(Debug)]
 pub(crate) struct Forwarded {
     pub(crate) ticket: Ticket,
-    pub(crate) group: usize,
+    pub(crate) group: u16,
     pub(crate) to: NodeId,
     pub(crate) is_write: bool,
     pub(crate) deadline_us: u64,
@@ -74,11 +83,11 @@ impl Node {
 
     /// The group of all keys of a command: `None` when they are of several.
     #[inline]
-    pub(crate) fn group_of(&self, command: &Command<'_>) -> Option<usize> {
-        if self.groups.len() == 1 {
-            return Some(0);
+    pub(crate) fn group_of(&self, command: &Command<'_>) -> Option<u16> {
+        if let [only] = self.groups.ids() {
+            return Some(*only);
         }
-        let mut found: Option<usize> = None;
+        let mut found: Option<u16> = None;
         let mut agree = true;
         command.for_each_key(|key| {
             let group = self.router.group_of(key);
@@ -92,17 +101,17 @@ impl Node {
     pub fn warm<'a>(&self, requests: impl Iterator<Item = Arguments<'a>> + Clone) {
         // With many keyspaces, sorting the keys out would cost more than it saves.
         const GROUPS_MAX: usize = 4;
-        for (index, group) in self.groups.iter().enumerate().take(GROUPS_MAX) {
+        for (id, group) in self.groups.iter().take(GROUPS_MAX) {
             if let Some(replica) = &group.replica {
                 let keys = requests.clone().filter_map(|arguments| arguments.get(1));
-                replica.table().warm(keys.filter(|key| self.router.group_of(key) == index));
+                replica.table().warm(keys.filter(|key| self.router.group_of(key) == id));
             }
         }
     }
 
     /// Asks one group for a client.
     #[inline]
-    pub(crate) fn ask(&mut self, client: ClientId, group: usize, wants_version: bool, request: Request<'_>) {
+    pub(crate) fn ask(&mut self, client: ClientId, group: u16, wants_version: bool, request: Request<'_>) {
         let timeout_us = self.configuration.command_timeout_ms * 1000;
         self.ask_until(client, group, wants_version, request, self.now.monotonic_us + timeout_us);
     }
@@ -112,7 +121,7 @@ impl Node {
     pub(crate) fn ask_until(
         &mut self,
         client: ClientId,
-        group: usize,
+        group: u16,
         wants_version: bool,
         request: Request<'_>,
         deadline_us: u64,
@@ -121,51 +130,59 @@ impl Node {
         let follows = session.is_waiting();
         let seen = session.seen(group);
         if matches!(request, Request::Command(command) if command.is_write()) {
-            session.written |= 1 << group;
+            session.wrote(group);
         }
         let ticket = session.begin(wants_version);
-        self.submit(group, Asked { ticket, follows, seen, deadline_us }, request);
+        self.submit(group, Asked { ticket, follows, seen, deadline_us, hops: 0 }, request);
     }
 
     /// Asks several groups for a client, each what `request` says, and answers with one reply.
     pub(crate) fn ask_all<'r>(
         &mut self,
         client: ClientId,
-        groups: &[usize],
+        groups: &[u16],
         combine: Combine,
         deadline_us: u64,
-        request: impl Fn(&Session, usize) -> Request<'r>,
+        request: impl Fn(&Session, u16) -> Request<'r>,
     ) {
         let Some(session) = self.sessions.get_mut(client) else { return };
         let follows = session.is_waiting();
-        let asked: Vec<(usize, Request<'r>, Version)> =
+        let asked: Vec<(u16, Request<'r>, Version)> =
             groups.iter().map(|group| (*group, request(session, *group), session.seen(*group))).collect();
         for (group, request, _) in &asked {
             if matches!(request, Request::Command(command) if command.is_write()) {
-                session.written |= 1 << group;
+                session.wrote(*group);
             }
         }
         let ticket = session.begin(false);
         let gather = self.gathers.insert(|_| Gather::new(ticket, combine, groups.len()));
         for (part, (group, request, seen)) in asked.into_iter().enumerate() {
             let ticket = Ticket { client: ORIGIN_PART | gather.to_bits(), sequence: part as u64 };
-            self.submit(group, Asked { ticket, follows, seen, deadline_us }, request);
+            self.submit(group, Asked { ticket, follows, seen, deadline_us, hops: 0 }, request);
         }
     }
 
     /// Hands a request to this node's replica of the group, or to a node that can carry it out.
     #[inline]
-    pub(crate) fn submit(&mut self, group: usize, asked: Asked, request: Request<'_>) {
+    pub(crate) fn submit(&mut self, group: u16, asked: Asked, request: Request<'_>) {
         let target = &mut self.groups[group];
         let Some(replica) = &mut target.replica else {
             let to = self.coordinator_of(group);
             return self.forward(group, to, asked, request);
         };
-        let Asked { ticket, follows, seen, deadline_us } = asked;
+        let Asked { ticket, follows, seen, deadline_us, .. } = asked;
+        if self.journal.is_full()
+            && replica.takes_durable_writes()
+            && matches!(request, Request::Command(command) if command.is_write())
+        {
+            let error =
+                format!("NOSPACE the disk of node {} is full; nothing was done", self.configuration.node);
+            return self.complete_with_error(ticket, group, Outcome::Refused, &error);
+        }
         let input = Input::Request { ticket, request, follows, seen, deadline_us };
         let stepped = replica.step(self.now, input, &mut self.effects);
         debug_assert_eq!(stepped, Ok(()), "only a message can be malformed");
-        // A redirect is always the outcome of what was just asked: what is accepted is never redirected later.
+        // Whoever can ask another node at once does: the command is still at hand.
         let redirect = match self.effects.outcomes.last() {
             Some(outcome) => match outcome.result {
                 Outcome::Redirect { to } if outcome.ticket == ticket => Some(to),
@@ -180,15 +197,19 @@ impl Node {
         self.settle(group);
     }
 
-    /// Who is asked for a group that has no replica here: its leader; where there is none, a replica whose link
-    /// is up, the next one in a ring, so that different nodes ask different ones.
-    pub(crate) fn coordinator_of(&self, group: usize) -> NodeId {
-        let Group { keyspace, members, .. } = &self.groups[group];
-        if keyspace.has_leader() {
-            return keyspace.leader;
+    /// Who is asked for a group that has no replica here: its leader; where none is known, a replica whose link is up, the next one in a ring, so that different nodes ask different ones.
+    pub(crate) fn coordinator_of(&self, group: u16) -> NodeId {
+        let Group { keyspace, members, leader, leader_told, refused_by, .. } = &self.groups[group];
+        if keyspace.protocol() == Ok(Protocol::LeaderFollower) {
+            return *leader;
         }
-        let own = self.configuration.node;
-        let ring = members.iter().filter(|member| **member > own).chain(members).copied();
+        let told = *leader_told;
+        if self.peer_is_up(told) && !self.peers[told as usize - 1].is_silent(self.now) {
+            return told;
+        }
+        // One that has lost its disk never knows who leads: whoever refuses is not asked again before the others.
+        let behind = if *refused_by == 0 { self.configuration.node } else { *refused_by };
+        let ring = members.iter().filter(|member| **member > behind).chain(members).copied();
         let mut reached = ring.filter(|member| self.peer_is_up(*member)).peekable();
         let first = reached.peek().copied();
         // A machine that lost its power leaves its link up for a while.
@@ -197,12 +218,15 @@ impl Node {
     }
 
     /// Passes a request on to another node.
-    pub(crate) fn forward(&mut self, group: usize, to: NodeId, asked: Asked, request: Request<'_>) {
+    pub(crate) fn forward(&mut self, group: u16, to: NodeId, asked: Asked, request: Request<'_>) {
         let own = self.configuration.node;
         let keyspace = &self.groups[group].keyspace;
         let (name, has_leader) = (keyspace.name(), keyspace.has_leader());
-        let error = if matches!(Origin::of(asked.ticket), Origin::Peer(..)) {
-            // Passing on what was passed on could go round in circles.
+        let passes_on = match Origin::of(asked.ticket) {
+            Origin::Peer(..) => asked.hops < HOPS_MAX && has_leader,
+            _ => true,
+        };
+        let error = if !passes_on {
             match has_leader {
                 true => format!(
                     "NOLEADER node {own} does not lead keyspace '{name}'; nothing was done, try again"
@@ -227,7 +251,11 @@ impl Node {
             return self.complete_with_error(asked.ticket, group, Outcome::Refused, &error);
         }
         self.counters.forwarded += 1;
-        let Asked { ticket, follows, seen, deadline_us } = asked;
+        if let Origin::Peer(from, _) = Origin::of(asked.ticket) {
+            let envelope = Envelope::Leader { group, leader: to };
+            frame::append(&mut self.peers[from as usize - 1].output, |out| envelope.encode(out));
+        }
+        let Asked { ticket, follows, seen, deadline_us, hops } = asked;
         let is_write = matches!(request, Request::Command(command) if command.is_write());
         let entry = self.forwards.insert(|_| Forwarded { ticket, group, to, is_write, deadline_us });
         let remaining_ms = match deadline_us {
@@ -238,10 +266,11 @@ impl Node {
         let peer = &mut self.peers[to as usize - 1];
         let forwarded = ForwardedRequest {
             id: entry.to_bits(),
-            group: group as u16,
+            group,
             follows,
             seen,
             remaining_ms,
+            hops: hops + 1,
             request,
         };
         forwarded.encode(&mut peer.requests);
@@ -270,7 +299,8 @@ impl Node {
                     format!("UNKNOWN node {to} {what}; the write may have taken effect or may still do so");
                 self.complete_with_error(ticket, group, Outcome::Unknown, &error);
             } else {
-                let code = if self.groups[group].keyspace.has_leader() { "NOLEADER" } else { "NOQUORUM" };
+                let has_leader = self.groups.get(group).is_none_or(|group| group.keyspace.has_leader());
+                let code = if has_leader { "NOLEADER" } else { "NOQUORUM" };
                 let error = format!("{code} node {to} {what}; nothing was changed");
                 self.complete_with_error(ticket, group, Outcome::Refused, &error);
             }
@@ -279,29 +309,68 @@ impl Node {
 
     /// Carries out what a replica's step has left in the effects.
     #[inline]
-    pub(crate) fn settle(&mut self, group: usize) {
+    pub(crate) fn settle(&mut self, group: u16) {
         let mut effects = std::mem::take(&mut self.effects);
         for outcome in &effects.outcomes {
+            if let Outcome::Redirect { to } = outcome.result {
+                let error = format!("NOLEADER node {to} leads now; nothing was done, try again");
+                self.complete_with_error(outcome.ticket, group, Outcome::Refused, &error);
+                continue;
+            }
             let reply = &effects.replies.as_bytes()[outcome.reply.clone()];
             self.complete(outcome.ticket, group, outcome.result, reply);
         }
+        for record in effects.records.drain(..) {
+            self.journal.append(group, &mut self.groups[group].tail, &effects.bytes[record]);
+        }
         for message in &effects.messages {
-            let peer = &mut self.peers[message.to as usize - 1];
-            if peer.up {
-                let envelope =
-                    Envelope::Group { group: group as u16, message: &effects.bytes[message.bytes.clone()] };
-                frame::append(&mut peer.output, |out| envelope.encode(out));
+            let bytes = &effects.bytes[message.bytes.clone()];
+            let tail = &mut self.groups[group].tail;
+            if tail.may_leave(message.after_record) {
+                self.send(group, message.to, bytes);
+            } else {
+                tail.hold(message.after_record, message.to, bytes);
             }
         }
         for event in effects.trace.drain(..) {
             self.tell(group, event);
         }
+        let handed_on = std::mem::take(&mut effects.handed_on);
+        if handed_on.is_empty() {
+            effects.clear();
+            self.effects = effects;
+            return;
+        }
+        let bytes = std::mem::take(&mut effects.bytes);
         effects.clear();
         self.effects = effects;
+        for HandedOn { ticket, to, deadline_us, command } in handed_on {
+            match Command::decode(&mut Reader::new(&bytes[command])) {
+                Ok(command) => {
+                    let asked = Asked { ticket, follows: true, seen: Version::MAX, deadline_us, hops: 0 };
+                    self.forward(group, to, asked, Request::Command(command));
+                }
+                Err(Malformed(why)) => {
+                    debug_assert!(false, "a replica hands on what it was given: {why}");
+                    let error = "NOLEADER the leader has changed; nothing was done, try again";
+                    self.complete_with_error(ticket, group, Outcome::Refused, error);
+                }
+            }
+        }
+    }
+
+    /// Sends a replica's message to another one.
+    #[inline]
+    pub(crate) fn send(&mut self, group: u16, to: NodeId, message: &[u8]) {
+        let peer = &mut self.peers[to as usize - 1];
+        if peer.up {
+            let envelope = Envelope::Group { group, message };
+            frame::append(&mut peer.output, |out| envelope.encode(out));
+        }
     }
 
     #[inline]
-    pub(crate) fn complete(&mut self, ticket: Ticket, group: usize, result: Outcome, reply: &[u8]) {
+    pub(crate) fn complete(&mut self, ticket: Ticket, group: u16, result: Outcome, reply: &[u8]) {
         match Origin::of(ticket) {
             Origin::Session(client) => {
                 let Some(session) = self.sessions.get_mut(client) else { return };
@@ -313,7 +382,7 @@ impl Node {
                 if let Outcome::Done { version, offset } = result {
                     known = Some(version);
                     if offset > 0 {
-                        session.saw(group, self.groups.len(), offset);
+                        session.saw(group, offset);
                     }
                 }
                 let (command, begun_us) = session.complete(ticket.sequence, known, reply);
@@ -345,7 +414,7 @@ impl Node {
                     && offset > 0
                     && let Some(session) = self.sessions.get_mut(client)
                 {
-                    session.saw(group, self.groups.len(), offset);
+                    session.saw(group, offset);
                 }
                 if gather.take(ticket.sequence as usize, reply)
                     && let Some(gather) = self.gathers.remove(handle)
@@ -359,7 +428,7 @@ impl Node {
         }
     }
 
-    pub(crate) fn complete_with_error(&mut self, ticket: Ticket, group: usize, result: Outcome, error: &str) {
+    pub(crate) fn complete_with_error(&mut self, ticket: Ticket, group: u16, result: Outcome, error: &str) {
         let mut replies = ReplyBuffer::new();
         replies.error(error);
         self.complete(ticket, group, result, replies.as_bytes());

@@ -75,10 +75,9 @@ pub(crate) struct Session {
     pub(crate) no_evict: bool,
     pub(crate) no_touch: bool,
     pub(crate) output: Output,
-    /// For each group, the newest write of this client that was acknowledged. Empty before the first.
-    seen: Vec<Version>,
-    /// Groups that this client has written to, acknowledged or not: one bit each.
-    pub(crate) written: u64,
+    /// Groups that this client has written to, acknowledged or not, in ascending order, each with the newest write that
+    /// was acknowledged.
+    written: Vec<(u16, Version)>,
     slots: VecDeque<Slot>,
     /// Bytes of the replies in `slots`, which wait for an earlier one.
     kept_bytes: usize,
@@ -106,8 +105,7 @@ impl Session {
             no_evict: false,
             no_touch: false,
             output: Output::default(),
-            seen: Vec::new(),
-            written: 0,
+            written: Vec::new(),
             slots: VecDeque::new(),
             kept_bytes: 0,
             first: 0,
@@ -207,17 +205,40 @@ impl Session {
 
     /// The newest write of this client that was acknowledged in a group.
     #[inline]
-    pub(crate) fn seen(&self, group: usize) -> Version {
-        self.seen.get(group).copied().unwrap_or(0)
+    pub(crate) fn seen(&self, group: u16) -> Version {
+        match self.written.as_slice() {
+            [] => 0,
+            written => written.binary_search_by_key(&group, |(id, _)| *id).map_or(0, |at| written[at].1),
+        }
     }
 
     /// A write of this client was acknowledged.
     #[inline]
-    pub(crate) fn saw(&mut self, group: usize, groups: usize, offset: Version) {
-        if self.seen.len() <= group {
-            self.seen.resize(groups, 0);
-        }
-        self.seen[group] = self.seen[group].max(offset);
+    pub(crate) fn saw(&mut self, group: u16, offset: Version) {
+        let seen = self.place_of(group);
+        *seen = (*seen).max(offset);
+    }
+
+    /// This client writes to a group.
+    #[inline]
+    pub(crate) fn wrote(&mut self, group: u16) {
+        self.place_of(group);
+    }
+
+    fn place_of(&mut self, group: u16) -> &mut Version {
+        let at = match self.written.binary_search_by_key(&group, |(id, _)| *id) {
+            Ok(at) => at,
+            Err(at) => {
+                self.written.insert(at, (group, 0));
+                at
+            }
+        };
+        &mut self.written[at].1
+    }
+
+    /// The groups that this client has written to.
+    pub(crate) fn written(&self) -> impl Iterator<Item = u16> {
+        self.written.iter().map(|(group, _)| *group)
     }
 
     /// Bytes of replies that this session holds.

@@ -2,7 +2,7 @@
 
 use protocol::NodeId;
 use protocol::leader_follower::{self, FollowerStatus};
-use protocol::{abd, blocking, registers};
+use protocol::{abd, blocking, consensus, registers};
 
 /// Something that a replica counts.
 #[derive(Clone, Copy, Debug)]
@@ -121,6 +121,46 @@ impl Status {
         counters.extend(upkeep(status.upkeep));
         let epoch = incarnation.into();
         Status { role, epoch, ready, writable: ready, explanation, counters, ..Status::default() }
+    }
+
+    pub(crate) fn of_consensus(status: consensus::Status) -> Status {
+        let counted = status.counters;
+        let follower = |follower: consensus::FollowerStatus| FollowerStatus {
+            id: follower.id,
+            state: if follower.live { "streaming" } else { "silent" },
+            acked: follower.accepted,
+            lag: status.end_entries.saturating_sub(follower.accepted),
+            lag_ms: 0,
+        };
+        Status {
+            role: status.role,
+            epoch: status.epoch,
+            leader: status.leader,
+            offset: status.offset,
+            applied: status.applied,
+            ready: status.ready,
+            writable: status.writable,
+            lag: status.offset.saturating_sub(status.applied),
+            backlog_start: status.log_start,
+            backlog_bytes: status.log_bytes,
+            resyncing: status.resyncing,
+            followers: status.followers.iter().copied().map(follower).collect(),
+            counters: vec![
+                counter(
+                    "partial_resyncs",
+                    "Times that it had lost a message and started over.",
+                    counted.resyncs,
+                ),
+                counter("full_resyncs", "Copies of its state sent to others.", counted.copies_sent),
+                counter("copies_installed", "Copies of another's state installed.", counted.copies_installed),
+                counter("log_cuts", "Times that the log in memory was cut.", counted.log_cuts),
+                counter("dropped_messages", "Messages that came late or twice.", counted.dropped_messages),
+                counter("refused_writes", "Writes refused.", counted.refused_writes),
+                counter("unknown_writes", "Writes with unknown outcome.", counted.unknown_writes),
+            ],
+            explanation: status.explanation,
+            ..Status::default()
+        }
     }
 
     /// What was counted under a name; 0 when the protocol does not count it.

@@ -172,6 +172,19 @@ pub struct Outcome {
     pub reply: Range<usize>,
 }
 
+/// A command that a replica has kept for a while and hands on: nothing happened, and another node is the one to ask.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HandedOn {
+    /// Under which it was asked. It has no outcome yet.
+    pub ticket: Ticket,
+    /// The leader as far as this replica knows.
+    pub to: NodeId,
+    /// When the client must have its outcome.
+    pub deadline_us: u64,
+    /// The encoded command's place in [`Effects::bytes`].
+    pub command: Range<usize>,
+}
+
 /// A message to a peer. Several may share the same bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outgoing {
@@ -322,7 +335,9 @@ pub struct Effects {
     /// Records for the node's log, by their place in [`Effects::bytes`]: numbered in order through the replica's
     /// life. A replica that starts again is given all of them first.
     pub records: Vec<Range<usize>>,
-    /// The bytes of messages and records.
+    /// Commands that others are to be asked.
+    pub handed_on: Vec<HandedOn>,
+    /// The bytes of messages, records and commands.
     pub bytes: Vec<u8>,
     /// What is asked of the control group.
     pub wishes: Vec<Wish>,
@@ -340,6 +355,7 @@ impl Effects {
         self.bytes.clear();
         const RETAINED_BYTES_MAX: usize = 4 << 20;
         self.bytes.shrink_to(RETAINED_BYTES_MAX);
+        self.handed_on.clear();
         self.wishes.clear();
         self.trace.clear();
     }
@@ -371,6 +387,13 @@ impl Effects {
     pub fn redirect(&mut self, ticket: Ticket, to: NodeId) {
         let end = self.replies.len();
         self.outcomes.push(Outcome { ticket, result: Result::Redirect { to }, reply: end..end });
+    }
+
+    /// Hands an encoded command on to another node.
+    pub fn hand_on(&mut self, ticket: Ticket, to: NodeId, deadline_us: u64, command: &[u8]) {
+        let start = self.bytes.len();
+        self.bytes.extend_from_slice(command);
+        self.handed_on.push(HandedOn { ticket, to, deadline_us, command: start..self.bytes.len() });
     }
 
     /// Encodes a message once and sends it to every receiver.

@@ -12,6 +12,6 @@ pub mod planted;
 pub mod registers;
 
 pub use contract::{
-    Configuration, Effects, Input, NodeId, Now, Outcome, Progress, Replica, Request, Result, Ticket, Trace,
-    Wish,
+    Configuration, Effects, HandedOn, Input, NodeId, Now, Outcome, Progress, Replica, Request, Result,
+    Ticket, Trace, Wish,
 };

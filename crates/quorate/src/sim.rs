@@ -41,7 +41,7 @@ pub(crate) struct SimArgs {
     #[arg(long, value_name = "N")]
     runs: Option<u64>,
 
-    /// Only this protocol: leader-follower, abd or blocking
+    /// Only this protocol: leader-follower, abd, blocking or consensus
     #[arg(long, value_name = "P", value_parser = protocol)]
     protocol: Option<Protocol>,
 

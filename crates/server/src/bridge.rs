@@ -92,6 +92,7 @@ impl Bridge {
         for _ in 0..TURN_CALLS_MAX {
             let Ok(call) = self.calls.try_recv() else { return };
             turn.counters.http_calls += 1;
+            turn.has_read();
             match call {
                 Call::Command(arguments, sender) => self.start(&arguments, sender, turn),
                 Call::Health(sender) => answer(Question::Health(sender), turn),

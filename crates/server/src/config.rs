@@ -14,6 +14,9 @@
 //! [limits]                          # all optional, see Limits
 //! connections_max = 10000
 //!
+//! [storage]                         # all optional, see StorageSettings
+//! segment_bytes = 67108864
+//!
 //! [[keyspace]]                      # none are needed: the default one is always there
 //! prefix = "cache:"
 //! replication = "leader-follower"
@@ -34,7 +37,7 @@ use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
-use node::{Keyspace, NodeAddress, NodeId};
+use node::{Keyspace, NodeAddress, NodeId, StorageSettings};
 use serde::{Deserialize, Serialize};
 
 /// Shortest secret: guessing fewer bytes than this is within reach.
@@ -102,6 +105,9 @@ pub struct Config {
     /// Limits on what clients may take.
     #[serde(default)]
     pub limits: Limits,
+    /// How the log is kept.
+    #[serde(default)]
+    pub storage: StorageSettings,
     /// The keyspaces at the first start.
     #[serde(default, rename = "keyspace")]
     pub keyspaces: Vec<Keyspace>,
@@ -202,6 +208,15 @@ impl Config {
             ),
         }
         self.check_keyspaces()?;
+        let StorageSettings { segment_bytes, checkpoint_bytes, .. } = self.storage;
+        ensure!(
+            segment_bytes.is_multiple_of(512) && (1 << 16..=1 << 40).contains(&segment_bytes),
+            "storage: segment_bytes = {segment_bytes} must be a multiple of 512, from 64 KiB to 1 TiB"
+        );
+        ensure!(
+            checkpoint_bytes >= segment_bytes,
+            "storage: checkpoint_bytes = {checkpoint_bytes} must be at least segment_bytes = {segment_bytes}"
+        );
         self.limits.check()
     }
 

@@ -3,6 +3,7 @@
 //! - `quorate.lock` is locked while a server uses the folder. The lock goes with the process, however it ends.
 //! - `epoch` holds a number that only grows: each start is a new epoch, so that nothing said in an earlier life
 //!   of this node can be mistaken for something said in this one. It is on the disk before it is used.
+//! - `storage` is the folder of the node's log.
 //! - `quorate.pid` holds the process id while the server runs; after a crash it is stale until the next start.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
@@ -34,6 +35,11 @@ impl DataFolder {
         folder.raise_epoch(before.checked_add(1).context("the epoch has no successor")?)?;
         folder.write("quorate.pid", &format!("{}\n", std::process::id()))?;
         Ok(folder)
+    }
+
+    /// The folder of the node's log.
+    pub fn storage(&self) -> PathBuf {
+        self.path.join("storage")
     }
 
     /// The present epoch. On the disk.

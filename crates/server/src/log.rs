@@ -18,6 +18,7 @@ pub(crate) fn line(line: &Line) {
     match line.level {
         Level::Info => tracing::info!("{}", line.text),
         Level::Warning => tracing::warn!("{}", line.text),
+        Level::Error => tracing::error!("{}", line.text),
     }
 }
 

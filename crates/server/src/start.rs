@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow};
 use mio::Poll;
-use node::{Configuration, Node, ProcessFacts};
+use node::{Configuration, Node, ProcessFacts, StartError};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::low_level::pipe;
@@ -16,6 +16,7 @@ use wire::handshake::Identity;
 use crate::bridge::bridge;
 use crate::clients::Clients;
 use crate::config::Config;
+use crate::disk::{FolderDisk, WorkThreads};
 use crate::files::DataFolder;
 use crate::http::Http;
 use crate::listen::Listeners;
@@ -44,11 +45,25 @@ pub fn run(config: Config) -> Result<()> {
     }
     raise_descriptor_limit(&config);
 
-    let clock = Clock::start();
-    let node = Node::new(node_configuration(&config, folder.epoch())?, clock.now())
-        .map_err(|error| anyhow!("the node cannot start with {}: {error}", config.file.display()))?;
+    let mut disk = FolderDisk::open(&folder.storage())
+        .with_context(|| format!("cannot use the folder {}", folder.storage().display()))?;
+    let node = Node::open(node_configuration(&config, folder.epoch())?, &mut disk, Clock.now());
+    let node = node.map_err(|error| match error {
+        StartError::Configuration(why) => {
+            anyhow!("the node cannot start with {}: {why}", config.file.display())
+        }
+        error => anyhow!("the node cannot start with what is in {}: {error}", folder.storage().display()),
+    })?;
     let poll = Poll::new().context("cannot watch sockets")?;
     let waker = worker::waker(&poll)?;
+    let wake = {
+        let waker = Arc::clone(&waker);
+        move || {
+            // It fails only when the poll is gone, and then nobody waits.
+            let _ = waker.wake();
+        }
+    };
+    let threads = WorkThreads::start(&disk, wake).context("cannot start the threads of the log")?;
     let (caller, bridge) = bridge(Arc::clone(&waker));
     let http = Http::start(listeners.http, &config, caller)?;
 
@@ -66,7 +81,9 @@ pub fn run(config: Config) -> Result<()> {
         peers: Peers::new(identity, config.node, &config.nodes, resolver),
         bridge,
         folder,
-        clock,
+        disk,
+        threads,
+        clock: Clock,
     })?;
     let own = config.own()?;
     tracing::info!(
@@ -144,6 +161,8 @@ fn node_configuration(config: &Config, epoch: u64) -> Result<Configuration> {
         sweep_ms: protocol::registers::Timing::default().sweep_ms,
         password: config.password.clone(),
         epoch,
+        identity: getrandom::u64().map_err(|error| anyhow!("the system gives no random numbers: {error}"))?,
+        storage: config.storage,
         seed: getrandom::u64().map_err(|error| anyhow!("the system gives no random numbers: {error}"))?,
         process: process_facts(config)?,
         planted: Default::default(),

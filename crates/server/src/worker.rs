@@ -10,16 +10,19 @@
 
 use std::io::Read;
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, SystemTime};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use mio::net::{TcpListener, UnixStream};
 use mio::{Events, Interest, Poll, Token, Waker};
 use node::{ClientId, Line, Node};
 use protocol::Now;
+use rustix::time::{ClockId, clock_gettime};
+use storage::Work;
 
 use crate::bridge::{Bridge, Question};
 use crate::clients::Clients;
+use crate::disk::{FolderDisk, WorkThreads};
 use crate::files::DataFolder;
 use crate::log;
 use crate::look_ahead::LookAhead;
@@ -51,6 +54,12 @@ const EPOCH_PAUSE_US: u64 = 5_000_000;
 /// How long the last replies may take when the server stops.
 const STOP_US_MAX: u64 = 1_000_000;
 
+/// The clock that goes on while the machine sleeps, where there is one.
+#[cfg(target_os = "linux")]
+const MONOTONIC: ClockId = ClockId::Boottime;
+#[cfg(not(target_os = "linux"))]
+const MONOTONIC: ClockId = ClockId::Monotonic;
+
 /// Everything that the worker's thread owns.
 pub(crate) struct Worker {
     poll: Poll,
@@ -62,6 +71,9 @@ pub(crate) struct Worker {
     peers: Peers,
     bridge: Bridge,
     folder: DataFolder,
+    disk: FolderDisk,
+    threads: WorkThreads,
+    work: Vec<Work>,
     clock: Clock,
     counters: Counters,
     buffer: Vec<u8>,
@@ -84,26 +96,21 @@ struct Door {
     limiter: log::Limiter,
 }
 
-/// The clock of this process. Its monotonic time starts near zero.
+/// The clock of this process. Its monotonic time goes on while the machine sleeps: a lease must not.
 #[derive(Clone, Copy)]
-pub(crate) struct Clock {
-    start: Instant,
-}
+pub(crate) struct Clock;
 
 impl Clock {
-    /// Starts the clock.
-    pub(crate) fn start() -> Clock {
-        Clock { start: Instant::now() }
-    }
-
     /// The time.
     pub(crate) fn now(&self) -> Now {
         let unix = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         Now { monotonic_us: self.monotonic_us(), unix_ms: unix.as_millis() as u64 }
     }
 
-    fn monotonic_us(&self) -> u64 {
-        self.start.elapsed().as_micros() as u64
+    /// Microseconds of the monotonic clock.
+    pub(crate) fn monotonic_us(&self) -> u64 {
+        let time = clock_gettime(MONOTONIC);
+        time.tv_sec as u64 * 1_000_000 + time.tv_nsec as u64 / 1000
     }
 }
 
@@ -119,6 +126,8 @@ pub(crate) struct Parts {
     pub(crate) peers: Peers,
     pub(crate) bridge: Bridge,
     pub(crate) folder: DataFolder,
+    pub(crate) disk: FolderDisk,
+    pub(crate) threads: WorkThreads,
     pub(crate) clock: Clock,
 }
 
@@ -152,6 +161,9 @@ impl Worker {
             peers: parts.peers,
             bridge: parts.bridge,
             folder: parts.folder,
+            disk: parts.disk,
+            threads: parts.threads,
+            work: Vec::new(),
             clock: parts.clock,
             counters: Counters::default(),
             buffer: vec![0; READ_BUFFER_BYTES],
@@ -168,7 +180,7 @@ impl Worker {
     /// Takes turns until the process is asked to stop. Gives back the folder, to be closed.
     ///
     /// # Errors
-    /// The system no longer tells of events.
+    /// The system no longer tells of events, or the disk has failed.
     pub(crate) fn run(mut self) -> Result<DataFolder> {
         let mut events = Events::with_capacity(TURN_EVENTS_MAX);
         while !self.is_stopping {
@@ -192,7 +204,18 @@ impl Worker {
         self.node.begin_turn(now);
         self.take_input(events, now);
         self.enter_epoch(now);
-        self.node.end_turn();
+        while let Some((work, result)) = self.threads.take_finished() {
+            self.node.work_finished(work, result);
+        }
+        self.node.end_turn(&mut self.disk);
+        if let Some(why) = self.node.stopped() {
+            // What is on the disk is not known: nothing that rests on it may be said.
+            let why = why.to_string();
+            self.log_lines();
+            bail!("the node stops, as its disk has failed: {why}");
+        }
+        self.node.take_work(&mut self.work);
+        self.work.drain(..).for_each(|work| self.threads.begin(work));
         self.give_output(now);
         self.keep_house(now);
         self.ended_us = self.clock.monotonic_us();
@@ -215,8 +238,8 @@ impl Worker {
     }
 
     fn take_input(&mut self, events: &Events, now: Now) {
-        let Worker { node, counters, buffer, ahead, clients, peers, bridge, .. } = self;
-        let turn = &mut Turn { node, counters, ahead, buffer, now };
+        let Worker { node, counters, buffer, ahead, clients, peers, bridge, clock, .. } = self;
+        let turn = &mut Turn { node, counters, ahead, buffer, now, clock: *clock };
         let mut is_called = bridge.is_unfinished();
         // Who was interrupted in the last turn goes first.
         clients.serve_unfinished(turn);
@@ -253,8 +276,8 @@ impl Worker {
     }
 
     fn give_output(&mut self, now: Now) {
-        let Worker { node, counters, buffer, ahead, clients, peers, bridge, others, .. } = self;
-        let turn = &mut Turn { node, counters, ahead, buffer, now };
+        let Worker { node, counters, buffer, ahead, clients, peers, bridge, others, clock, .. } = self;
+        let turn = &mut Turn { node, counters, ahead, buffer, now, clock: *clock };
         peers.write(turn);
         clients.write_replies(others, turn);
         for id in others.drain(..) {
@@ -278,18 +301,23 @@ impl Worker {
         }
     }
 
-    /// What has to be done now and then.
-    fn keep_house(&mut self, now: Now) {
+    fn log_lines(&mut self) {
         self.node.take_log(&mut self.lines);
         for line in self.lines.drain(..) {
             log::line(&line);
         }
+    }
+
+    /// What has to be done now and then.
+    fn keep_house(&mut self, now: Now) {
+        self.log_lines();
         if now.monotonic_us >= self.sweep_at_us {
             self.sweep_at_us = now.monotonic_us + SWEEP_US;
             self.node.set_usage(usage::measure(&self.counters));
             let idle_timeout_seconds = self.node.parameters().idle_timeout_seconds();
-            let Worker { node, counters, buffer, ahead, clients, .. } = self;
-            clients.sweep(idle_timeout_seconds, &mut Turn { node, counters, ahead, buffer, now });
+            let Worker { node, counters, buffer, ahead, clients, clock, .. } = self;
+            let turn = &mut Turn { node, counters, ahead, buffer, now, clock: *clock };
+            clients.sweep(idle_timeout_seconds, turn);
         }
     }
 }

@@ -27,6 +27,8 @@ pub(crate) enum Event {
     Fault { index: u16, step: u16 },
     /// A crashed node starts again.
     Restart { node: Place, life: u32 },
+    /// A step that was to be done on a disk, for one life of its node, is over.
+    DiskStep { node: Place, lane: u8, life: u32 },
     /// Clients look whether they have waited too long.
     Sweep,
     /// The world looks how far it has come since everything healed.

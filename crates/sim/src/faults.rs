@@ -1,8 +1,11 @@
 //! What goes wrong in a run. Faults are drawn before it begins, so that they have numbers and can be left out one
 //! by one when a failing run is made smaller.
 
+mod disk;
+
 use crate::events::Place;
 use crate::random::Random;
+pub(crate) use disk::DiskFault;
 use std::fmt;
 
 /// One millisecond of simulated time.
@@ -63,7 +66,7 @@ pub(crate) struct Within {
 /// One thing that goes wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// Processes die and lose their memory; later they start again.
+    /// Processes die and lose their memory, but nothing that they have written; later they start again.
     Crash {
         nodes: Mask,
         /// It happens within a turn.
@@ -88,6 +91,8 @@ pub(crate) enum Kind {
     Storm { us: u64 },
     /// A wall clock is set.
     ClockJump { node: Place, by_ms: i64 },
+    /// Something happens to disks.
+    Disk(DiskFault),
 }
 
 /// Kinds of trouble, to be counted and to be left out together.
@@ -140,11 +145,37 @@ pub enum Class {
     ImpatientClient,
     /// Times when a minority was kept away and everybody else had to be served.
     MissingMinority,
+    /// Machines that lost their power, and what was not synced.
+    PowerLoss,
+    /// Of these, those that lost it again while they started.
+    PowerLossInStart,
+    /// Disks that took long.
+    SlowDisk,
+    /// Disks on which nothing came to an end.
+    StuckDisk,
+    /// Syncs that failed.
+    FailedSync,
+    /// Writes that failed.
+    FailedWrite,
+    /// Other operations of disks that failed.
+    FailedOperation,
+    /// Processes that stopped, or did not start, because their disk failed.
+    StoppedByDisk,
+    /// Disks without room.
+    FullDisk,
+    /// Disks that changed what was safe: their nodes must not start.
+    BitRot,
+    /// Nodes that came back without their disk.
+    WipedDisk,
+    /// Nodes that came back with an older state of their disk.
+    RolledBackDisk,
+    /// Faults of disks that were left out: more is not promised to be survived.
+    DiskSpared,
 }
 
 impl Class {
     /// Every class.
-    pub const ALL: [Class; 23] = [
+    pub const ALL: [Class; 36] = [
         Class::Crash,
         Class::CrashWithinTurn,
         Class::CrashSpared,
@@ -168,6 +199,19 @@ impl Class {
         Class::Ghost,
         Class::ImpatientClient,
         Class::MissingMinority,
+        Class::PowerLoss,
+        Class::PowerLossInStart,
+        Class::SlowDisk,
+        Class::StuckDisk,
+        Class::FailedSync,
+        Class::FailedWrite,
+        Class::FailedOperation,
+        Class::StoppedByDisk,
+        Class::FullDisk,
+        Class::BitRot,
+        Class::WipedDisk,
+        Class::RolledBackDisk,
+        Class::DiskSpared,
     ];
 
     /// Classes that are no scheduled faults and can only be left out as a whole.
@@ -208,13 +252,32 @@ impl Class {
             Class::Ghost => "ghost",
             Class::ImpatientClient => "impatient-client",
             Class::MissingMinority => "missing-minority",
+            Class::PowerLoss => "power-loss",
+            Class::PowerLossInStart => "power-loss-in-start",
+            Class::SlowDisk => "slow-disk",
+            Class::StuckDisk => "stuck-disk",
+            Class::FailedSync => "failed-sync",
+            Class::FailedWrite => "failed-write",
+            Class::FailedOperation => "failed-operation",
+            Class::StoppedByDisk => "stopped-by-disk",
+            Class::FullDisk => "full-disk",
+            Class::BitRot => "bit-rot",
+            Class::WipedDisk => "wiped-disk",
+            Class::RolledBackDisk => "rolled-back-disk",
+            Class::DiskSpared => "disk-spared",
         }
     }
 }
 
 /// How often each class happened.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Counts([u64; Class::ALL.len()]);
+
+impl Default for Counts {
+    fn default() -> Self {
+        Counts([0; Class::ALL.len()])
+    }
+}
 
 impl Counts {
     /// How often this happened.
@@ -255,6 +318,7 @@ impl Kind {
             Kind::BrokenConnection { .. } => Class::BrokenConnection,
             Kind::Storm { .. } => Class::Storm,
             Kind::ClockJump { .. } => Class::ClockJump,
+            Kind::Disk(fault) => fault.class(),
         }
     }
 }
@@ -331,16 +395,20 @@ impl Draw<'_> {
 
     fn crash_of(&mut self, nodes: Mask) -> Kind {
         let within = self.random.percent(60);
-        let sent = Within {
-            peers: self.random.draw() as Mask,
-            clients: self.random.percent(50),
-            after_request: self.random.percent(70).then_some(self.random.below(4) as u8),
-        };
+        let sent = self.within();
         Kind::Crash {
             nodes,
             within_turn: within.then_some(sent),
             down_us: self.random.scaled(MS, 8 * SECOND),
             noticed: self.random.percent(70),
+        }
+    }
+
+    fn within(&mut self) -> Within {
+        Within {
+            peers: self.random.draw() as Mask,
+            clients: self.random.percent(50),
+            after_request: self.random.percent(70).then_some(self.random.below(4) as u8),
         }
     }
 
@@ -471,6 +539,7 @@ impl fmt::Display for Kind {
             Kind::ClockJump { node, by_ms } => {
                 write!(formatter, "the wall clock of node {} is set by {by_ms} ms", node + 1)
             }
+            Kind::Disk(fault) => write!(formatter, "{fault}"),
         }
     }
 }

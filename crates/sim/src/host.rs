@@ -1,11 +1,14 @@
 //! A machine with a node's process on it, or with none while it is down.
 
 use crate::clock::Clock;
+use crate::disk::MachineDisk;
 use crate::events::Place;
 use crate::faults::Within;
 use crate::operation::Operation;
 use crate::random::Random;
 use node::{ClientId, Node};
+use storage::simulated::Survivors;
+use storage::{DiskError, Work};
 
 /// Most nodes of a simulated cluster.
 pub(crate) const NODES_MAX: usize = 8;
@@ -53,14 +56,27 @@ pub(crate) struct Doom {
     pub(crate) has_request: bool,
     pub(crate) down_us: u64,
     pub(crate) noticed: bool,
+    /// The machine loses its power, and this survives of what is not synced.
+    pub(crate) power: Option<Survivors>,
 }
 
 /// One machine.
 pub(crate) struct Host {
     pub(crate) place: Place,
-    /// The process. What it keeps is in memory and dies with it: nodes have no disk yet. When they get one, it
-    /// belongs here, beside the process.
+    /// The process. What it keeps in memory dies with it.
     pub(crate) node: Option<Node>,
+    /// What it has written is here.
+    pub(crate) disk: MachineDisk,
+    /// Work that is done, of which the process does not know yet.
+    pub(crate) finished: Vec<(Work, Result<(), DiskError>)>,
+    /// What has changed on the disk since it was synced.
+    pub(crate) rotten: Option<String>,
+    /// The disk, or what the node had promised on it, is gone: it does not count any more.
+    pub(crate) is_lost: bool,
+    /// The disk was told to refuse something, and may have done so in this life.
+    pub(crate) is_refused: bool,
+    /// At this operation of its next start the power goes again.
+    pub(crate) power_goes_at: Option<u8>,
     /// What the machine keeps even now: how often the node has been started, and its epoch.
     pub(crate) life: u32,
     pub(crate) epoch: u64,
@@ -86,10 +102,16 @@ pub(crate) struct Host {
 }
 
 impl Host {
-    pub(crate) fn new(place: Place, clock: Clock, random: Random) -> Host {
+    pub(crate) fn new(place: Place, clock: Clock, disk: MachineDisk, random: Random) -> Host {
         Host {
             place,
             node: None,
+            disk,
+            finished: Vec::new(),
+            rotten: None,
+            is_lost: false,
+            is_refused: false,
+            power_goes_at: None,
             life: 0,
             epoch: 0,
             clock,
@@ -115,6 +137,12 @@ impl Host {
     #[inline]
     pub(crate) fn arrive(&mut self, now: u64, arrival: Arrival) {
         self.inbox.push(arrival);
+        self.turn_at = self.turn_at.min(now.max(self.free_at));
+    }
+
+    /// Work is done: the process learns of it in its next turn.
+    pub(crate) fn finish(&mut self, now: u64, work: Work, result: Result<(), DiskError>) {
+        self.finished.push((work, result));
         self.turn_at = self.turn_at.min(now.max(self.free_at));
     }
 

@@ -4,12 +4,13 @@
 //! and what goes wrong when. Two runs of a seed are equal, byte for byte.
 //!
 //! Reading order: `promise` (what each protocol promises, and so what is checked), `faults` and `scenario` (what a
-//! seed means), `events` and `world` (what happens), `record` and `judge` (what clients were told, and whether that
-//! can be), `shrink` (a smaller run that still fails).
+//! seed means), `disk` (a machine's disk), `events` and `world` (what happens), `record` and `judge` (what clients were
+//! told, and whether that can be), `shrink` (a smaller run that still fails).
 
 mod buffers;
 mod clients;
 mod clock;
+mod disk;
 mod events;
 mod faults;
 mod host;

@@ -2,7 +2,7 @@
 
 use crate::promise::{Protocol, Space};
 use crate::trace::shorten;
-use protocol::{abd, blocking, leader_follower};
+use protocol::{abd, blocking, consensus, leader_follower};
 use std::fmt::Debug;
 
 /// A frame's payload in words.
@@ -24,6 +24,7 @@ pub(crate) fn describe(payload: &[u8], spaces: &[Space]) -> String {
             }
             blocking::Message::Upkeep(upkeep) => format!("{:?}", upkeep.body),
         }),
+        Protocol::Consensus => consensus::Message::decode(message).map(|read| format!("{:?}", read.body)),
     };
     let text = text.map_or_else(|malformed| format!("{malformed:?}"), |text| shorten(&text));
     if spaces.len() == 1 { text } else { format!("'{}' {text}", space.keyspace.name()) }

@@ -158,10 +158,12 @@ pub(crate) enum Reply {
 
 /// What the first word of an error means. Every code that a node may answer a simulated client with is here: any
 /// other one is a fault.
-const REFUSALS: [&str; 10] = [
+const REFUSALS: [&str; 12] = [
     "NOREPLICAS",
     "NOLEADER",
     "NOQUORUM",
+    "NOSPACE",
+    "LOST",
     "LOCKED",
     "LOADING",
     "OVERLOADED",

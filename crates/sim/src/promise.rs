@@ -19,11 +19,14 @@ pub enum Protocol {
     Abd,
     /// Registers on majorities, each operation under a lock.
     Blocking,
+    /// A replicated log, on disks.
+    Consensus,
 }
 
 impl Protocol {
     /// All that a keyspace can choose.
-    pub const ALL: [Protocol; 3] = [Protocol::LeaderFollower, Protocol::Abd, Protocol::Blocking];
+    pub const ALL: [Protocol; 4] =
+        [Protocol::LeaderFollower, Protocol::Abd, Protocol::Blocking, Protocol::Consensus];
 
     /// As a keyspace names it.
     pub fn name(self) -> &'static str {
@@ -31,6 +34,7 @@ impl Protocol {
             Protocol::LeaderFollower => "leader-follower",
             Protocol::Abd => "abd",
             Protocol::Blocking => "blocking",
+            Protocol::Consensus => "consensus",
         }
     }
 
@@ -39,7 +43,15 @@ impl Protocol {
     /// # Errors
     /// Why not.
     pub fn check(self) -> Result<(), String> {
-        Keyspace::parse(&format!("prefix= replication={}", self.name()))?.check(3)
+        Keyspace::parse(&format!("prefix= replication={self}{}", self.plain()))?.check(3)
+    }
+
+    /// What its plain keyspaces need to be told besides.
+    fn plain(self) -> &'static str {
+        match self {
+            Protocol::Consensus => " durability=fsync",
+            Protocol::LeaderFollower | Protocol::Abd | Protocol::Blocking => "",
+        }
     }
 
     fn kinds(self) -> &'static [Kind] {
@@ -48,7 +60,7 @@ impl Protocol {
         const STRINGS: &[Kind] =
             &[Get, Set, Delete, SetFleeting, GetFleeting, Increment, SetIfAbsent, GetAndSet];
         match self {
-            Protocol::LeaderFollower => STRINGS,
+            Protocol::LeaderFollower | Protocol::Consensus => STRINGS,
             Protocol::Abd | Protocol::Blocking => REGISTERS,
         }
     }
@@ -80,6 +92,17 @@ pub(crate) enum Acks {
     All,
 }
 
+/// What a write outlives once it is acknowledged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Durability {
+    /// So many processes that die as [`Space::survives`] says.
+    Memory,
+    /// All processes, but no machine that loses its power: a voter may have forgotten what it promised.
+    Os,
+    /// All machines.
+    Fsync,
+}
+
 /// A keyspace of a run, and what is promised for it.
 #[derive(Clone, Debug)]
 pub(crate) struct Space {
@@ -90,6 +113,7 @@ pub(crate) struct Space {
     /// Only leader-follower.
     pub(crate) leader: Option<Place>,
     acks: Acks,
+    pub(crate) durability: Durability,
     pub(crate) reads_any: bool,
     pub(crate) members: Vec<Place>,
     pub(crate) kinds: Vec<Kind>,
@@ -102,6 +126,7 @@ impl Space {
     pub(crate) fn draw(protocol: Protocol, prefix: &str, nodes: usize, random: &mut Random) -> Space {
         let mut text = format!("prefix={prefix} replication={protocol}");
         let (mut acks, mut leader, mut reads_any) = (Acks::Majority, None, false);
+        let mut durability = Durability::Memory;
         let replicas = match nodes {
             5.. if random.percent(20) => 3,
             _ => nodes,
@@ -132,6 +157,18 @@ impl Space {
             }
             Protocol::Blocking => text += [" retry=none", " retry=backoff"][random.below(2) as usize],
             Protocol::Abd => {}
+            Protocol::Consensus => {
+                let os = random.percent(25);
+                durability = if os { Durability::Os } else { Durability::Fsync };
+                text += if os { " durability=os" } else { " durability=fsync" };
+                if random.percent(35) {
+                    text += " lease=off";
+                }
+                reads_any = random.percent(15);
+                if reads_any {
+                    text += " reads=any";
+                }
+            }
         }
         // Few and hot: what goes wrong shows where everybody looks.
         let keys = random.scaled(1, 8) as u8;
@@ -142,14 +179,14 @@ impl Space {
             let times = 2 + random.below(4) as usize;
             kinds.extend(std::iter::repeat_n(needed, times));
         }
-        Space { kinds, keys, ..Space::new(text, protocol, nodes, (leader, acks, reads_any)) }
+        Space { kinds, keys, durability, ..Space::new(text, protocol, nodes, (leader, acks, reads_any)) }
     }
 
     /// The default keyspace as most people have it.
     pub(crate) fn plain(protocol: Protocol, nodes: usize) -> Space {
         let leader = (protocol == Protocol::LeaderFollower).then_some(0);
         Space::new(
-            format!("prefix= replication={protocol}"),
+            format!("prefix= replication={protocol}{}", protocol.plain()),
             protocol,
             nodes,
             (leader, Acks::Majority, false),
@@ -166,18 +203,29 @@ impl Space {
         let keyspace = Keyspace::parse(&text).unwrap_or_default();
         let members = keyspace.members(nodes).into_iter().map(|id: NodeId| (id - 1) as Place).collect();
         let kinds = vec![Kind::Get, Kind::Set];
-        Space { text, keyspace, protocol, leader, acks, reads_any, members, kinds, keys: 8 }
+        let durability = match protocol {
+            Protocol::Consensus => Durability::Fsync,
+            Protocol::LeaderFollower | Protocol::Abd | Protocol::Blocking => Durability::Memory,
+        };
+        Space { text, keyspace, protocol, leader, acks, durability, reads_any, members, kinds, keys: 8 }
     }
 
     /// True when the number that `DEL` answers is part of the promise.
     pub(crate) fn counts_deleted(&self) -> bool {
-        self.protocol == Protocol::LeaderFollower
+        matches!(self.protocol, Protocol::LeaderFollower | Protocol::Consensus)
+    }
+
+    /// True when its members find again, on their disks, what they held.
+    pub(crate) fn is_durable(&self) -> bool {
+        self.durability != Durability::Memory
     }
 
     /// How many of its members may be without memory at one time.
     pub(crate) fn survives(&self) -> usize {
         let others = self.members.len() - 1;
         match (self.protocol, self.acks) {
+            // What they held is on their disks; these are another matter.
+            (Protocol::Consensus, _) => self.members.len(),
             (Protocol::Abd | Protocol::Blocking, _) => others / 2,
             // It loses what it must; what it still promises must hold all the same.
             (Protocol::LeaderFollower, Acks::None) => others,
@@ -188,7 +236,7 @@ impl Space {
     /// How many of its members may be away, not any leader, so that everybody else is still served.
     pub(crate) fn spares(&self) -> usize {
         match self.protocol {
-            Protocol::Abd | Protocol::Blocking => (self.members.len() - 1) / 2,
+            Protocol::Abd | Protocol::Blocking | Protocol::Consensus => (self.members.len() - 1) / 2,
             Protocol::LeaderFollower => self.members.len() - 1 - self.acknowledgers(),
         }
     }
@@ -223,7 +271,7 @@ impl Space {
     /// keys this often.
     pub(crate) fn converges_within_ms(&self, sweep_ms: u64) -> u64 {
         match self.protocol {
-            Protocol::LeaderFollower => 10_000,
+            Protocol::LeaderFollower | Protocol::Consensus => 10_000,
             // Their replicas are repaired in the background, at leisure.
             Protocol::Abd | Protocol::Blocking => 120_000 + 5 * sweep_ms,
         }

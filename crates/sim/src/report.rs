@@ -17,6 +17,8 @@ pub enum Broken {
     Convergence,
     /// A node said what another one cannot read, or answered what is no answer.
     Language,
+    /// A node did not start, or stopped, though its disk had done nothing wrong.
+    Storage,
     /// A node's own check of an invariant failed.
     Panic,
     /// The checker ran out of its budget: nothing is known.
@@ -31,6 +33,7 @@ impl Broken {
             Broken::Liveness => "liveness",
             Broken::Convergence => "convergence",
             Broken::Language => "language",
+            Broken::Storage => "storage",
             Broken::Panic => "panic",
             Broken::Undecided => "undecided",
         }

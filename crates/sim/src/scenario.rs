@@ -15,8 +15,10 @@ pub(crate) mod stream {
     pub(crate) const FAULTS: u64 = 2;
     pub(crate) const WORLD: u64 = 3;
     pub(crate) const TIMING: u64 = 4;
+    pub(crate) const DISK_FAULTS: u64 = 5;
     pub(crate) const NODES: u64 = 100;
     pub(crate) const CLIENTS: u64 = 200;
+    pub(crate) const DISKS: u64 = 500;
     pub(crate) const LINKS: u64 = 1000;
 }
 
@@ -60,6 +62,8 @@ pub struct Settings {
     pub protocol: Option<Protocol>,
     /// The fault that replicas are to have, in tests.
     pub planted: Planted,
+    /// The fault that logs are to have, in tests.
+    pub planted_in_storage: storage::planted::Planted,
     /// What is left out.
     pub without: BTreeSet<Part>,
     /// At most so many clients.
@@ -114,6 +118,8 @@ pub(crate) struct Weather {
 /// What nodes are told as long as nobody wants it otherwise.
 const USUAL_TIMEOUT_MS: u64 = 5_000;
 const USUAL_SWEEP_MS: u64 = 100;
+const USUAL_SEGMENT_BYTES: u64 = 256 << 10;
+const USUAL_CHECKPOINT_BYTES: u64 = 1 << 20;
 
 /// Everything that a seed has decided before the run begins.
 #[derive(Clone, Debug)]
@@ -122,6 +128,7 @@ pub(crate) struct Scenario {
     pub(crate) nodes: Place,
     pub(crate) spaces: Vec<Space>,
     pub(crate) planted: Planted,
+    pub(crate) planted_in_storage: storage::planted::Planted,
     /// How long each client thinks between its operations, on average.
     pub(crate) think_us: Vec<u64>,
     /// Requests that a client sends without waiting, at most.
@@ -134,6 +141,10 @@ pub(crate) struct Scenario {
     pub(crate) command_timeout_ms: u64,
     /// Replicas without a leader compare their keys this often.
     pub(crate) sweep_ms: u64,
+    /// Segments of logs are so long.
+    pub(crate) segment_bytes: u64,
+    /// Logs are shortened when they have grown by so much.
+    pub(crate) checkpoint_bytes: u64,
     pub(crate) latency_us: u64,
     pub(crate) jitter_us: u64,
     pub(crate) weather: Weather,
@@ -173,12 +184,15 @@ impl Scenario {
             nodes,
             spaces,
             planted: settings.planted,
+            planted_in_storage: settings.planted_in_storage,
             think_us: (0..clients).map(|_| random.between(1, 2 * clients * SECOND / rate)).collect(),
             pipeline: if random.percent(40) { random.between(2, 8) } else { 1 },
             value_bytes: if random.percent(20) { random.scaled(10, 3_000) as u16 } else { 0 },
             patience_us: random.percent(70).then_some(random.scaled(100 * MS, 8 * SECOND)),
             command_timeout_ms: USUAL_TIMEOUT_MS,
             sweep_ms: USUAL_SWEEP_MS,
+            segment_bytes: USUAL_SEGMENT_BYTES,
+            checkpoint_bytes: USUAL_CHECKPOINT_BYTES,
             latency_us: random.scaled(20, 20_000),
             jitter_us: random.scaled(1, 20_000),
             weather: Weather {
@@ -204,6 +218,9 @@ impl Scenario {
         let mut random = Random::new(seed, stream::FAULTS);
         let faults = Draw { random: &mut random, nodes, length_us: scenario.length_us }.faults();
         scenario.faults = faults.into_iter().map(Some).collect();
+        if scenario.spaces.iter().any(Space::is_durable) {
+            scenario.draw_disk_faults();
+        }
         scenario.restrict(settings);
         scenario
     }
@@ -219,6 +236,16 @@ impl Scenario {
         if random.percent(50) {
             self.command_timeout_ms = random.scaled(100, 3_000) + 4 * round_ms;
         }
+    }
+
+    /// What happens to disks, behind everything else that happens.
+    fn draw_disk_faults(&mut self) {
+        let mut random = Random::new(self.seed, stream::DISK_FAULTS);
+        self.segment_bytes = random.pick(&[8 << 10, 32 << 10, 128 << 10]);
+        self.checkpoint_bytes = self.segment_bytes * random.pick(&[1, 2, 8]);
+        let (nodes, length_us) = (self.nodes, self.length_us);
+        let faults = Draw { random: &mut random, nodes, length_us }.disk_faults();
+        self.faults.extend(faults.into_iter().map(Some));
     }
 
     /// Leaves out what the settings leave out. Nothing is drawn here, so that the rest stays as it is.

@@ -25,14 +25,16 @@
 //! Reading order: [`disk`] (what a disk does), [`work`] (what runs beside the loop), [`format`](mod@format)
 //! (what stands in the files), [`log`] (append, write, sync), [`upkeep`](mod@crate::upkeep) (new segments,
 //! snapshots taken into account, old segments removed), [`snapshot`], [`opening`] and `replay` (a start),
-//! `tail` (what a crash left).
+//! `tail` (what a crash left). Disks for tests and simulations are [`memory`] and [`simulated`].
 
 pub mod disk;
 pub mod error;
 pub mod format;
 pub mod log;
+pub mod memory;
 pub mod opening;
 pub mod planted;
+pub mod simulated;
 pub mod snapshot;
 pub mod tail;
 pub mod upkeep;
@@ -45,6 +47,7 @@ pub use disk::{Cause, Disk, DiskError, Verb};
 pub use error::{Damage, StorageError};
 pub use format::{Entry, Identity};
 pub use log::{Log, Options};
+pub use memory::MemoryDisk;
 pub use opening::{Opening, Replayed, open};
 pub use snapshot::{SnapshotReader, SnapshotWriter};
 pub use tail::Torn;

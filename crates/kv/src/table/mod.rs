@@ -33,6 +33,7 @@ use snapshot::Snapshot;
 use std::collections::BTreeSet;
 
 pub use registers::Register;
+pub use scan::scan_group;
 pub use snapshot::SnapshotId;
 
 /// Later than any deadline: the key does not expire.
@@ -192,9 +193,9 @@ impl Table {
             MultiGet { keys } => self.multi_get(keys, now, out),
             Exists { keys } => self.exists(keys, now, out),
             Keys { pattern } => self.keys(pattern, now, out),
-            Scan { position, count, pattern, kind, part, parts } => {
+            Scan { position, count, pattern, kind, group, next } => {
                 let filter = scan::Filter { pattern, kind };
-                self.scan(position / u64::from(parts.max(1)), count, filter, (part, parts.max(1)), now, out);
+                self.scan(position >> scan::GROUP_BITS, count, filter, (group, next), now, out);
             }
             RandomKey { draw } => self.random_key(draw, now, out),
             Size => out.integer(self.len() as i64),

@@ -13,6 +13,14 @@ use crate::glob;
 use crate::limits::{KEY_BYTES_MAX, REPLY_BYTES_MAX};
 use crate::reply::ReplyBuffer;
 
+/// A cursor ends with so many bits that name a group.
+pub(super) const GROUP_BITS: u32 = 16;
+
+/// The group that a cursor of `SCAN` goes on in. 0: a scan begins.
+pub fn scan_group(cursor: u64) -> u16 {
+    cursor as u16
+}
+
 /// A scan ends a step early rather than let its reply grow beyond the limit: the keys of one more hash, hardly
 /// ever more than two, always have room.
 const SCAN_BYTES_MAX: usize = REPLY_BYTES_MAX - 16 * KEY_BYTES_MAX;
@@ -65,22 +73,20 @@ impl Table {
         self.scratch = told;
     }
 
-    /// Visits about `count` entries from the hash `from` on and tells their keys. `group` is this table's number
-    /// among the groups that one scan goes through, and how many those are.
+    /// Visits about `count` entries from the hash `from` on and tells their keys. `group` is this table's, and `next_group`
+    /// the one that the scan goes on with, 0 if there is none.
     ///
-    /// The cursor for the rest of part p is `hash * parts + p`, where the hash is one more than the last visited
-    /// and so at least 1. When a part is done the cursor is the start of the next, which is its number, or 0
-    /// after the last: 0 means only start and end.
+    /// The cursor for the rest of a group is the next hash with the group's number behind it. When a group is done the
+    /// cursor is the number of the next one, or 0 after the last: 0 means only start and end.
     pub(super) fn scan(
         &mut self,
         from: u64,
         count: u64,
         filter: Filter<'_>,
-        group: (u32, u32),
+        (group, next_group): (u16, u16),
         now: UnixMs,
         out: &mut ReplyBuffer,
     ) {
-        let (part, parts) = (u64::from(group.0), u64::from(group.1));
         let mut told = std::mem::take(&mut self.scratch);
         told.clear();
         let (mut keys, mut visited) = (0, 0);
@@ -99,9 +105,8 @@ impl Table {
             visited += 1;
         }
         let cursor = match is_done {
-            false => next.number() * parts + part,
-            true if part + 1 < parts => part + 1,
-            true => 0,
+            false => next.number() << GROUP_BITS | u64::from(group),
+            true => u64::from(next_group),
         };
         out.array(2);
         out.bulk(cursor.to_string().as_bytes());

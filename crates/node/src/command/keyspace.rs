@@ -82,8 +82,8 @@ pub(super) fn scan<'a>(arguments: Arguments<'a>, _: &'a mut Vec<u8>, _: &Context
             return Err(CommandError::Syntax);
         }
     }
-    // Whoever routes the scan says which of the groups is asked; a single group is the first of one.
-    Ok(Command::Scan { position, count, pattern, kind, part: 0, parts: 1 })
+    // Whoever routes the scan says which of the groups is asked.
+    Ok(Command::Scan { position, count, pattern, kind, group: 0, next: 0 })
 }
 
 /// An unsigned number in decimal. Redis, which reads it with C's `strtoul`, takes no digits at all for 0.

@@ -4,7 +4,8 @@ use super::{
     ClientFacts, CpuFacts, Facts, KeyspaceFacts, MemoryFacts, ReplicaFacts, ReplicationFacts, ServerFacts,
     StatsFacts, render,
 };
-use crate::node::{Group, Node};
+use crate::groups::Group;
+use crate::node::Node;
 use crate::session::ClientId;
 use crate::status::Status;
 use crate::usage::Usage;
@@ -23,9 +24,10 @@ impl Node {
     }
 
     fn facts(&self) -> Facts {
-        let statuses: Vec<Status> = (0..self.groups.len()).map(|index| self.group_status(index)).collect();
-        let default = self.groups.iter().zip(&statuses).find(|(group, _)| group.keyspace.prefix.is_empty());
-        let keyspaces = self.groups.iter().zip(&statuses);
+        let statuses: Vec<Status> = self.groups.ids().iter().map(|id| self.group_status(*id)).collect();
+        let groups = self.groups.iter().map(|(_, group)| group);
+        let default = groups.clone().zip(&statuses).find(|(group, _)| group.keyspace.prefix.is_empty());
+        let keyspaces = groups.zip(&statuses);
         Facts {
             server: self.server_facts(),
             clients: ClientFacts {
@@ -144,7 +146,7 @@ impl Node {
     }
 
     fn tables(&self) -> impl Iterator<Item = &Table> {
-        self.groups.iter().filter_map(|group| group.replica.as_ref()).map(|replica| replica.table())
+        self.groups.iter().filter_map(|(_, group)| group.replica.as_ref()).map(|replica| replica.table())
     }
 
     /// Where clients reach a node.

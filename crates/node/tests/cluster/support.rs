@@ -3,9 +3,11 @@
 use crate::reading::Reply;
 use node::{
     ClientId, ClientKind, Configuration, Health, Keyspace, KeyspaceHealth, Node, NodeAddress, NodeId,
+    StorageSettings,
 };
 use protocol::Now;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use storage::MemoryDisk;
 use wire::frame::{self, Next};
 use wire::resp::ArgumentsBuffer;
 
@@ -45,13 +47,21 @@ pub(crate) fn setup(nodes: u16, keyspaces: &[&str]) -> Setup {
         http_port: 8000 + id,
         peer_port: 9000 + id,
     };
-    let parse = |text: &&str| Keyspace::parse(text).expect("a keyspace");
+    // Most tests are about leader-follower; those about consensus say so.
+    let parse = |text: &&str| {
+        let replication = if text.contains("replication=") { "" } else { " replication=leader-follower" };
+        Keyspace::parse(&format!("{text}{replication}")).expect("a keyspace")
+    };
+    let mut keyspaces: Vec<Keyspace> = keyspaces.iter().map(parse).collect();
+    if !keyspaces.iter().any(|keyspace| keyspace.prefix.is_empty()) {
+        keyspaces.push(parse(&"prefix="));
+    }
     Setup {
         configuration: Configuration {
             node: 0,
             cluster: "test".into(),
             nodes: (1..=nodes).map(address).collect(),
-            keyspaces: keyspaces.iter().map(parse).collect(),
+            keyspaces,
             value_bytes_max: 1 << 20,
             connections_max: 100,
             output_bytes_max: 8 << 20,
@@ -59,6 +69,8 @@ pub(crate) fn setup(nodes: u16, keyspaces: &[&str]) -> Setup {
             sweep_ms: 100,
             password: None,
             epoch: 1,
+            identity: 7,
+            storage: StorageSettings { segment_bytes: 1 << 20, ..Default::default() },
             seed: 7,
             process: Default::default(),
             planted: Default::default(),
@@ -73,11 +85,12 @@ impl Setup {
         self
     }
 
-    fn node(&self, id: NodeId, epoch: u64, now: Now) -> Node {
+    fn node(&self, id: NodeId, epoch: u64, now: Now, disk: &mut MemoryDisk) -> Node {
         let mut configuration = self.configuration.clone();
         (configuration.node, configuration.epoch) = (id, epoch);
         configuration.seed += id as u64;
-        Node::new(configuration, now).expect("a configuration that can be kept")
+        configuration.identity += id as u64;
+        Node::open(configuration, disk, now).expect("a configuration that can be kept")
     }
 
     /// Starts the cluster and waits until it serves everywhere.
@@ -91,8 +104,10 @@ impl Setup {
     pub(crate) fn start_cold(self) -> Cluster {
         let now = Now { monotonic_us: 1_000_000, unix_ms: START_UNIX_MS };
         let ids = 1..=self.configuration.nodes.len() as NodeId;
+        let mut disks: BTreeMap<NodeId, MemoryDisk> = ids.clone().map(|id| (id, MemoryDisk::new())).collect();
         let mut cluster = Cluster {
-            nodes: ids.clone().map(|id| (id, self.node(id, 1, now))).collect(),
+            nodes: disks.iter_mut().map(|(id, disk)| (*id, self.node(*id, 1, now, disk))).collect(),
+            disks,
             epochs: ids.clone().map(|id| (id, 1)).collect(),
             setup: self,
             now,
@@ -114,6 +129,7 @@ pub(crate) struct Cluster {
     setup: Setup,
     /// Those that run.
     nodes: BTreeMap<NodeId, Node>,
+    disks: BTreeMap<NodeId, MemoryDisk>,
     /// The epoch of each node's last start.
     epochs: BTreeMap<NodeId, u64>,
     pub(crate) now: Now,
@@ -148,7 +164,14 @@ impl Cluster {
                     }
                 }
             }
-            node.end_turn();
+            let disk = self.disks.get_mut(id).expect("every node has a disk");
+            node.end_turn(disk);
+            let mut work = Vec::new();
+            node.take_work(&mut work);
+            for work in work {
+                let result = work.run(disk);
+                node.work_finished(work, result);
+            }
         }
         running.into_iter().for_each(|id| self.collect(id));
     }
@@ -321,7 +344,8 @@ impl Cluster {
         assert!(!self.nodes.contains_key(&id), "node {id} still runs");
         self.inboxes.retain(|client, _| client.node != id);
         self.epochs.insert(id, epoch);
-        self.nodes.insert(id, self.setup.node(id, epoch, self.now));
+        let disk = self.disks.get_mut(&id).expect("every node has a disk");
+        self.nodes.insert(id, self.setup.node(id, epoch, self.now, disk));
         self.reconnect(id);
     }
 

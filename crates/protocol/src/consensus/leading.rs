@@ -44,6 +44,18 @@ impl Replica {
             .is_some_and(|leadership| leadership.is_leased(self.lease_clock_us(now), self.timing.lease_ms))
     }
 
+    /// Until when this leader may answer reads alone if nothing more is committed: 0 when it may not now, and for ever
+    /// when it is alone.
+    pub fn leased_until_us(&self, now: Now) -> u64 {
+        match self.leadership {
+            Some(leadership) if self.may_answer(now) => match leadership.leased_from_us {
+                Some(from_us) if !self.links.is_empty() => from_us + self.timing.lease_ms * 1000,
+                _ => u64::MAX,
+            },
+            _ => 0,
+        }
+    }
+
     /// The clock that leases are measured by.
     fn lease_clock_us(&self, now: Now) -> u64 {
         match self.options.planted.has(Fault::LeaseOnWallClock) {

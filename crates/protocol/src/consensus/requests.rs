@@ -195,9 +195,17 @@ impl Replica {
         if self.held.is_empty() || !matches!(self.standing(now), Standing::Leads | Standing::Follows(_)) {
             return;
         }
+        // What its client asked before, and what is proposed here, may still happen: another node must not overtake it.
+        let leader = match self.standing(now) {
+            Standing::Follows(leader) if self.everything_is_settled() => Some(leader),
+            _ => None,
+        };
         for Held { ticket, deadline_us, request } in std::mem::take(&mut self.held) {
             let asked = Asked { ticket, follows: true, seen: Version::MAX, deadline_us };
             match request {
+                HeldRequest::Command(bytes) if let Some(leader) = leader => {
+                    effects.hand_on(ticket, leader, deadline_us, &bytes);
+                }
                 HeldRequest::Command(bytes) => {
                     if let Ok(command) = Command::decode(&mut Reader::new(&bytes)) {
                         self.request(now, asked, Request::Command(command), effects);

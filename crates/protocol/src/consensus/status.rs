@@ -50,6 +50,8 @@ pub struct Status {
     pub applied: Version,
     /// How many entries are applied.
     pub applied_entries: u64,
+    /// How many entries its log holds, from the first that the group ever had.
+    pub end_entries: u64,
     /// The first entry that is still in memory.
     pub log_start: u64,
     /// Bytes of entries in memory.
@@ -97,6 +99,7 @@ impl Replica {
             offset: log.end_offset(),
             applied: self.offset,
             applied_entries: self.applied as u64,
+            end_entries: log.end() as u64,
             log_start: log.base() as u64,
             log_bytes: log.bytes(),
             ready: explanation.is_empty(),

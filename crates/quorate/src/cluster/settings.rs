@@ -232,6 +232,7 @@ impl Folder {
                 bind: HOST,
                 password: None,
                 limits: Default::default(),
+                storage: Default::default(),
                 keyspaces: settings.keyspaces.clone(),
                 nodes: nodes.clone(),
                 file: PathBuf::new(),

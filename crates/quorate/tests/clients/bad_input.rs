@@ -28,7 +28,11 @@ fn is_served(connection: &mut Connection) -> bool {
 
 #[test]
 fn keys_and_values_over_the_limits_are_refused_by_name_and_the_connection_goes_on() {
-    let cluster = Cluster::start_with(3, &["prefix= acks=majority"], "value_bytes_max = 1000000");
+    let cluster = Cluster::start_with(
+        3,
+        &["prefix= replication=leader-follower acks=majority"],
+        "value_bytes_max = 1000000",
+    );
     for id in [1, 2] {
         let mut connection = cluster.client(id);
         let too_long = vec![b'k'; 65_537];
@@ -51,7 +55,7 @@ fn keys_and_values_over_the_limits_are_refused_by_name_and_the_connection_goes_o
 
 #[test]
 fn a_million_arguments_in_one_command_are_carried_out() {
-    let cluster = Cluster::start(3, &["prefix= acks=majority"]);
+    let cluster = Cluster::start(3, &["prefix= replication=leader-follower acks=majority"]);
     let mut connection = cluster.client(2);
     let mut command = redis::cmd("MSET");
     (0..500_000).for_each(|number| _ = command.arg(number).arg("v"));
@@ -135,7 +139,7 @@ fn noise(count: usize) -> Vec<u8> {
 
 #[test]
 fn a_stranger_at_the_peer_port_is_turned_away() {
-    let cluster = Cluster::start(3, &["prefix= acks=all"]);
+    let cluster = Cluster::start(3, &["prefix= replication=leader-follower acks=all"]);
     let mut connection = cluster.client(2);
     let mut wrong_secret = Vec::new();
     let identity = wire::handshake::Identity::new("elsewhere", 3, b"a secret that is not theirs").unwrap();
@@ -179,7 +183,13 @@ fn send_without_reading(stream: &mut TcpStream, request: &[u8], most: usize) -> 
 
 #[test]
 fn a_client_that_never_reads_costs_little_memory_and_nobody_elses_time() {
-    let cluster = Cluster::start(3, &["prefix= acks=majority", "prefix=local: acks=none leader=2"]);
+    let cluster = Cluster::start(
+        3,
+        &[
+            "prefix= replication=leader-follower acks=majority",
+            "prefix=local: replication=leader-follower acks=none leader=2",
+        ],
+    );
     let mut connection = cluster.client(2);
     let value = vec![b'v'; 100_000];
     connection.set::<_, _, ()>("large", &value).unwrap();

@@ -107,7 +107,7 @@ fn hold(connection: &mut Connection, with: &str) {
 
 #[test]
 fn every_command_answers_the_same_at_every_node_in_both_protocols() {
-    let cluster = Cluster::start(3, &["prefix= acks=majority"]);
+    let cluster = Cluster::start(3, &[]);
     hold(&mut cluster.client(1), "RESP2 at the leader");
     hold(&mut cluster.client3(1), "RESP3 at the leader");
     hold(&mut cluster.client(2), "RESP2 at a follower");

@@ -9,7 +9,7 @@ use redis::{Connection, pipe};
 use crate::contents::assert_all_equal;
 use crate::support::{Cluster, ask, code, until};
 
-const MAJORITY: &[&str] = &["prefix= acks=majority reads=any"];
+const MAJORITY: &[&str] = &["prefix= replication=leader-follower acks=majority reads=any"];
 
 /// How many keys the writer has. It goes through them again and again, with growing numbers.
 const WRITER_KEYS: u64 = 500;
@@ -60,7 +60,10 @@ fn assert_all_there(cluster: &Cluster, written: u64) {
 #[test]
 fn writes_go_on_without_a_killed_follower_and_it_is_filled_when_it_starts_again() {
     // A backlog that is soon too small: else all of the history would be sent again, and no snapshot.
-    let mut cluster = Cluster::start(3, &["prefix= acks=majority reads=any backlog_bytes=4096"]);
+    let mut cluster = Cluster::start(
+        3,
+        &["prefix= replication=leader-follower acks=majority reads=any backlog_bytes=4096"],
+    );
     let full_before = cluster.counter(1, "full_resyncs_total");
     let written = while_writing(&mut cluster, |cluster, written| {
         wait_for_more("writes before", written, 200);
@@ -94,7 +97,10 @@ fn a_paused_follower_goes_on_where_it_stood() {
 
 #[test]
 fn a_follower_that_missed_more_than_the_backlog_keeps_is_filled_anew() {
-    let cluster = Cluster::start(3, &["prefix= acks=majority reads=any backlog_bytes=4096"]);
+    let cluster = Cluster::start(
+        3,
+        &["prefix= replication=leader-follower acks=majority reads=any backlog_bytes=4096"],
+    );
     let full = cluster.counter(1, "full_resyncs_total");
     let mut connection = cluster.client(1);
     assert_eq!(ask(&mut connection, "SET gone v"), "OK");
@@ -185,7 +191,13 @@ fn a_killed_leader_starts_again_with_every_acknowledged_write() {
 
 #[test]
 fn without_a_follower_all_refuses_writes_and_none_goes_on() {
-    let mut cluster = Cluster::start(3, &["prefix= acks=all", "prefix=cache: acks=none"]);
+    let mut cluster = Cluster::start(
+        3,
+        &[
+            "prefix= replication=leader-follower acks=all",
+            "prefix=cache: replication=leader-follower acks=none",
+        ],
+    );
     let mut connection = cluster.client(2);
     assert_eq!(ask(&mut connection, "SET k before"), "OK");
     cluster.kill(3);
@@ -206,7 +218,11 @@ fn without_a_follower_all_refuses_writes_and_none_goes_on() {
 
 #[test]
 fn a_write_that_a_paused_follower_may_have_is_unknown_and_later_the_same_everywhere() {
-    let cluster = Cluster::start_with(3, &["prefix= acks=all reads=any"], "command_timeout_ms = 1500");
+    let cluster = Cluster::start_with(
+        3,
+        &["prefix= replication=leader-follower acks=all reads=any"],
+        "command_timeout_ms = 1500",
+    );
     let mut connection = cluster.client(1);
     assert_eq!(ask(&mut connection, "SET k before"), "OK");
     until("node 3 is in step", || cluster.follower_state(3) == "streaming");
@@ -222,7 +238,7 @@ fn a_write_that_a_paused_follower_may_have_is_unknown_and_later_the_same_everywh
 
 #[test]
 fn clients_of_a_follower_are_told_when_the_leader_is_dead() {
-    let mut cluster = Cluster::start(3, &["prefix= acks=majority"]);
+    let mut cluster = Cluster::start(3, &["prefix= replication=leader-follower acks=majority"]);
     let mut connection = cluster.client(2);
     assert_eq!(ask(&mut connection, "SET k v"), "OK");
     cluster.kill(1);

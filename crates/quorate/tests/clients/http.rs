@@ -6,7 +6,7 @@ use crate::support::{Cluster, ask};
 
 #[test]
 fn values_are_put_read_and_deleted_at_every_node() {
-    let cluster = Cluster::start(3, &["prefix= acks=majority"]);
+    let cluster = Cluster::start(3, &[]);
     for id in 1..=3 {
         let body = json!({ "key": "k", "value": format!("v{id}") }).to_string();
         let (status, put) = cluster.http(id, "POST /put HTTP/1.1", &body);
@@ -50,7 +50,7 @@ fn what_is_asked_wrongly_is_refused_with_its_own_status() {
 
 #[test]
 fn a_record_is_replicated_with_the_secret_and_only_if_it_is_newer() {
-    let cluster = Cluster::start(3, &["prefix= acks=majority"]);
+    let cluster = Cluster::start(3, &[]);
     let secret = cluster.configured(2, "secret");
     let head = format!("POST /replicate HTTP/1.1\r\nAuthorization: Bearer {secret}");
     let replicate = |value: &str, version: u64| {
@@ -69,7 +69,7 @@ fn a_record_is_replicated_with_the_secret_and_only_if_it_is_newer() {
 
 #[test]
 fn health_and_metrics_tell_of_each_node() {
-    let cluster = Cluster::start(3, &["prefix= acks=majority"]);
+    let cluster = Cluster::start(3, &["prefix= replication=leader-follower acks=majority"]);
     assert_eq!(ask(&mut cluster.client(2), "SET k v"), "OK");
     cluster.wait_until_equal();
     for id in 1..=3 {

@@ -77,7 +77,7 @@ fn redis_py_works_unchanged_at_a_leader_and_a_follower() {
     if !is_installed("redis-py (pip install redis)", Command::new(&python).args(["-c", "import redis"])) {
         return;
     }
-    let cluster = Cluster::start(3, &["prefix= acks=majority"]);
+    let cluster = Cluster::start(3, &[]);
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/clients/redis_py.py");
     for id in [1, 2] {
         let port = cluster.client_port(id).to_string();
@@ -93,7 +93,13 @@ fn redis_cli_works_in_every_mode_that_people_use() {
     if !has_tool("redis-cli") {
         return;
     }
-    let cluster = Cluster::start(3, &["prefix= acks=majority", "prefix=b: acks=none leader=2"]);
+    let cluster = Cluster::start(
+        3,
+        &[
+            "prefix= replication=leader-follower acks=majority",
+            "prefix=b: replication=leader-follower acks=none leader=2",
+        ],
+    );
     for (id, protocol) in [(1, "-2"), (2, "-3")] {
         let run = |words: &[&str], input: &str| redis_cli(&cluster, id, words, input.as_bytes());
         run(&[protocol, "FLUSHALL"], "");
@@ -152,7 +158,7 @@ fn redis_benchmark_measures_a_leader_and_a_follower() {
     if !has_tool("redis-benchmark") {
         return;
     }
-    let cluster = Cluster::start(3, &["prefix= acks=majority"]);
+    let cluster = Cluster::start(3, &[]);
     for id in [1, 2] {
         let port = cluster.client_port(id).to_string();
         let words = ["-p", &port, "-t", "ping,set,get,incr,mset", "-P", "16", "-n", "20000", "-q"];

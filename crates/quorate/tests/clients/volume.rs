@@ -8,7 +8,7 @@ use crate::support::{Cluster, ask, until};
 
 #[test]
 fn pipelines_of_ten_thousand_are_answered_in_order() {
-    let cluster = Cluster::start(3, &["prefix= acks=majority"]);
+    let cluster = Cluster::start(3, &[]);
     for (node, mut connection) in [(1, cluster.client(1)), (2, cluster.client3(2))] {
         let mut pipeline = pipe();
         for number in 0..5_000 {
@@ -23,7 +23,7 @@ fn pipelines_of_ten_thousand_are_answered_in_order() {
 
 #[test]
 fn keys_and_values_may_be_any_bytes_and_as_long_as_the_limits() {
-    let cluster = Cluster::start(3, &["prefix= acks=majority reads=any"]);
+    let cluster = Cluster::start(3, &["prefix= reads=any"]);
     let all_bytes: Vec<u8> = (0..=255).collect();
     let large: Vec<u8> = (0..1_000_000u32).map(|number| (number * 7 + number / 256) as u8).collect();
     let long_key = vec![b'\n'; 64 * 1024];
@@ -49,7 +49,7 @@ fn keys_and_values_may_be_any_bytes_and_as_long_as_the_limits() {
 
 #[test]
 fn a_thousand_keys_in_one_command() {
-    let cluster = Cluster::start(3, &["prefix= acks=majority"]);
+    let cluster = Cluster::start(3, &[]);
     for node in [1, 2] {
         let mut connection = cluster.client(node);
         let pairs: Vec<(String, u32)> =
@@ -64,7 +64,7 @@ fn a_thousand_keys_in_one_command() {
 
 #[test]
 fn keys_expire_on_all_nodes_whether_or_not_anybody_looks() {
-    let cluster = Cluster::start(3, &["prefix= acks=majority reads=any"]);
+    let cluster = Cluster::start(3, &["prefix= reads=any"]);
     let mut writer = cluster.client(2);
     let mut pipeline = pipe();
     (0..300).for_each(|number| _ = pipeline.pset_ex(format!("k{number}"), "v", 700).ignore());

@@ -117,6 +117,7 @@ impl Connection {
                     self.heard_us = turn.now.monotonic_us;
                     share = share.saturating_sub(count);
                     turn.counters.client_bytes_in += count as u64;
+                    turn.has_read();
                     self.parse_arrived(count, turn);
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.has_unread = false,

@@ -266,6 +266,7 @@ impl Peers {
                     connection.has_unread = count == turn.buffer.len() || connection.is_hung_up;
                     share = share.saturating_sub(count);
                     turn.counters.peer_bytes_in += count as u64;
+                    turn.has_read();
                     self.take(index, count, turn)?;
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => connection.has_unread = false,

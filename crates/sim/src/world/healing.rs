@@ -6,6 +6,7 @@ use super::World;
 use crate::clients::Client;
 use crate::events::{Event, Place};
 use crate::faults::{Class, MS, Mask, SECOND, has};
+use crate::host::Host;
 use crate::operation::{Key, Kind, Operation, Value};
 use crate::promise::Space;
 use crate::random::Random;
@@ -145,6 +146,8 @@ impl World {
             let host = self.host(place);
             host.go_on(now);
             host.doom = None;
+            host.power_goes_at = None;
+            host.disk.heal();
             let life = host.life;
             self.queue.push(now + after_us, Event::Restart { node: place, life });
         }
@@ -154,11 +157,16 @@ impl World {
     }
 
     fn are_all_ready(&self) -> bool {
-        self.hosts.iter().all(|host| host.node.as_ref().is_some_and(|node| node.health().ready))
+        let is_ready =
+            |host: &Host| host.is_lost || host.node.as_ref().is_some_and(|node| node.health().ready);
+        self.hosts.iter().all(is_ready)
     }
 
     fn explain_nodes(&self) -> String {
-        let explain = |host: &crate::host::Host| {
+        let explain = |host: &Host| {
+            if host.is_lost {
+                return format!("node {} has lost its disk", id(host.place));
+            }
             let Some(node) = &host.node else { return format!("node {} is down", id(host.place)) };
             let keyspaces = node.health().keyspaces;
             let of = |keyspace: &node::KeyspaceHealth| {
@@ -211,7 +219,7 @@ impl World {
     fn begin_missing(&mut self) {
         self.notice_repairs();
         let missing = self.missing();
-        if missing == 0 || self.hosts.iter().any(|host| host.is_damaged) {
+        if missing == 0 || self.hosts.iter().any(|host| host.is_damaged || host.is_lost) {
             return self.begin_reading();
         }
         self.counts.add(Class::MissingMinority);
@@ -248,6 +256,9 @@ impl World {
 
     /// Adds a client that asks a node for every key, until it is told.
     fn observe(&mut self, place: Place, kinds: &[Kind]) {
+        if self.hosts[usize::from(place)].is_lost {
+            return; // It need not serve anybody.
+        }
         let mut script = VecDeque::new();
         for index in 0..self.scenario.spaces.len() {
             let counts = self.scenario.spaces[index].kinds.contains(&Kind::Increment);
@@ -298,10 +309,11 @@ impl World {
 
     /// The first keyspace whose replicas differ.
     fn first_difference(&self) -> Option<String> {
-        let digests: Vec<Vec<Option<u64>>> =
-            self.hosts.iter().filter_map(|host| host.node.as_ref()).map(node::Node::digests).collect();
+        let hosts = self.hosts.iter().filter(|host| !host.is_lost);
+        let digests: Vec<(u16, Vec<Option<u64>>)> =
+            hosts.filter_map(|host| Some((id(host.place), host.node.as_ref()?.digests()))).collect();
         for (index, space) in self.scenario.spaces.iter().enumerate() {
-            let mut held = digests.iter().zip(1..).filter_map(|(held, id)| Some((id, held[index]?)));
+            let mut held = digests.iter().filter_map(|(id, held)| Some((id, held[index]?)));
             let Some((first, digest)) = held.next() else { continue };
             if let Some((other, _)) = held.find(|(_, other)| *other != digest) {
                 let name = space.keyspace.name();

@@ -2,10 +2,11 @@
 //!
 //! Everything happens in [`World::run`]: the next event, or the next turn of a node, whichever is first. Read
 //! `turns` (a node's turn, and what it leaves), `connections` (links between nodes), `asking` (clients), `trouble`
-//! (faults) and `healing` (what must hold once they are over).
+//! (faults), `disks` (those of disks, and what is done on them) and `healing` (what must hold once they are over).
 
 mod asking;
 mod connections;
+mod disks;
 mod healing;
 mod trouble;
 mod turns;
@@ -13,6 +14,7 @@ mod turns;
 use crate::buffers::Buffers;
 use crate::clients::Client;
 use crate::clock::Clock;
+use crate::disk::MachineDisk;
 use crate::events::{Event, Place, Queue};
 use crate::faults::{Class, Counts, SECOND};
 use crate::host::{Arrival, Host};
@@ -56,6 +58,7 @@ pub(crate) struct World {
     arrivals: Vec<Arrival>,
     ready: Vec<ClientId>,
     arguments: ArgumentsBuffer,
+    begun: Vec<storage::Work>,
     log: Vec<node::Line>,
     addresses: Vec<NodeAddress>,
 }
@@ -76,7 +79,8 @@ impl World {
                 scenario.drift_ppm[usize::from(place)],
                 scenario.unix_ahead_ms[usize::from(place)],
             );
-            Host::new(place, clock, Random::new(seed, stream::NODES + u64::from(place)))
+            let disk = MachineDisk::new(Random::new(seed, stream::DISKS + u64::from(place)));
+            Host::new(place, clock, disk, Random::new(seed, stream::NODES + u64::from(place)))
         };
         let client = |(index, think_us): (usize, &u64)| {
             Client::new(Random::new(seed, stream::CLIENTS + index as u64), *think_us)
@@ -102,6 +106,7 @@ impl World {
             arrivals: Vec::new(),
             ready: Vec::new(),
             arguments: ArgumentsBuffer::new(),
+            begun: Vec::new(),
             log: Vec::new(),
             addresses: (1..=u16::from(scenario.nodes)).map(address).collect(),
             random: random.clone(),
@@ -159,6 +164,7 @@ impl World {
             Event::Client { client, alarm } => self.client_wakes(client, alarm),
             Event::Fault { index, step } => self.fault(index, step),
             Event::Restart { node, life } => self.restart(node, life),
+            Event::DiskStep { node, lane, life } => self.disk_step(node, lane, life),
             Event::Sweep => self.sweep(),
             Event::Progress => self.progress(),
         }

@@ -5,10 +5,22 @@ use super::healing::Phase;
 use crate::events::{Event, Place};
 use crate::faults::{Class, Cut, Fault, Kind, Mask, Within, has};
 use crate::host::{Arrival, Doom, Host};
-use crate::report::Broken;
+use crate::promise::Durability;
 use crate::scenario::Scenario;
 use crate::trace::id;
 use node::{Configuration, Node};
+use storage::simulated::{Survivors, Trouble};
+
+/// How processes die.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Death {
+    pub(super) within_turn: Option<Within>,
+    pub(super) down_us: u64,
+    /// Peers and clients learn of it at once.
+    pub(super) noticed: bool,
+    /// Their machines lose their power, and this survives of what is not synced.
+    pub(super) power: Option<Survivors>,
+}
 
 impl World {
     /// A step of a scheduled fault: the even ones begin it, the odd ones end it.
@@ -29,7 +41,7 @@ impl World {
             |after_us: u64| self.queue.push(now + after_us, Event::Fault { index, step: step + 1 });
         match (kind, step % 2) {
             (Kind::Crash { nodes, within_turn, down_us, noticed }, _) => {
-                self.crash_several(nodes, within_turn, down_us, noticed);
+                self.crash_several(nodes, Death { within_turn, down_us, noticed, power: None });
             }
             (Kind::Pause { node, within_turn: false, us }, _) => self.host(node).pause_until(now + us),
             (Kind::Pause { node, within_turn: true, us }, _) => {
@@ -60,7 +72,8 @@ impl World {
                     later(us);
                     self.mend(Cut::Halves(mask));
                     self.cut(Cut::Halves(mask ^ 1 << node), None);
-                    self.crash_several(1 << node, None, down_us, true);
+                    let death = Death { within_turn: None, down_us, noticed: true, power: None };
+                    self.crash_several(1 << node, death);
                 }
                 _ => self.mend(Cut::Halves(mask ^ 1 << node)),
             },
@@ -86,6 +99,11 @@ impl World {
             (Kind::ClockJump { node, by_ms }, _) => {
                 self.host(node).clock.jump(by_ms);
                 self.note_clocks();
+            }
+            (Kind::Disk(fault), _) => {
+                if let Some(after_us) = self.disk_fault(fault, step) {
+                    self.queue.push(now + after_us, Event::Fault { index, step: step + 1 });
+                }
             }
         }
     }
@@ -137,29 +155,50 @@ impl World {
 
     // Crashes.
 
-    fn crash_several(&mut self, nodes: Mask, within_turn: Option<Within>, down_us: u64, noticed: bool) {
+    /// Of these nodes, those that live and whose death everything survives die. Says which.
+    pub(super) fn crash_several(&mut self, nodes: Mask, death: Death) -> Mask {
+        let Death { within_turn, down_us, noticed, power } = death;
+        let mut dead = 0;
         for place in self.places().filter(|place| has(nodes, *place)) {
-            if !self.hosts[usize::from(place)].is_alive() || self.hosts[usize::from(place)].doom.is_some() {
+            if self.hosts[usize::from(place)].doom.is_some() {
                 continue;
             }
-            if !self.may_crash(place) {
+            if !self.may_crash(place, power.is_some()) {
                 self.counts.add(Class::CrashSpared);
                 continue;
             }
+            let host = self.host(place);
+            if !host.is_alive() {
+                if let Some(survivors) = power {
+                    host.disk.files.lose_power(survivors);
+                }
+                continue;
+            }
+            dead |= 1 << place;
             match within_turn {
                 Some(within) => {
                     self.counts.add(Class::CrashWithinTurn);
                     let host = self.host(place);
-                    host.doom = Some(Doom { within, has_request: false, down_us, noticed });
+                    host.doom = Some(Doom { within, has_request: false, down_us, noticed, power });
                     host.is_damaged = true;
                 }
-                None => self.crash(place, down_us, noticed),
+                None => self.die(place, down_us, noticed, power),
             }
+        }
+        dead
+    }
+
+    /// A process dies; with the power, what of its writes was not synced may be gone.
+    pub(super) fn die(&mut self, place: Place, down_us: u64, noticed: bool, power: Option<Survivors>) {
+        self.crash(place, down_us, noticed);
+        if let Some(survivors) = power {
+            self.tell_of(place, "has lost its power");
+            self.host(place).disk.files.lose_power(survivors);
         }
     }
 
     /// Whether what is promised would survive it.
-    fn may_crash(&mut self, place: Place) -> bool {
+    pub(super) fn may_crash(&mut self, place: Place, power: bool) -> bool {
         self.notice_repairs();
         let damaged: Vec<Place> = self
             .hosts
@@ -168,6 +207,9 @@ impl World {
             .map(|h| h.place)
             .collect();
         self.scenario.spaces.iter().all(|space| {
+            if power && space.durability == Durability::Os && space.is_member(place) {
+                return false;
+            }
             let lost = damaged.iter().filter(|place| space.is_member(**place)).count();
             let forgets = space.forgets_with_its_leader() && space.leader == Some(place);
             lost <= space.survives() && (!forgets || self.scenario.may_forget)
@@ -177,7 +219,9 @@ impl World {
     /// A damaged node is whole again when it has, in every keyspace, what the group has.
     pub(super) fn notice_repairs(&mut self) {
         for index in 0..self.hosts.len() {
-            if self.hosts[index].is_damaged && self.hosts[index].doom.is_none() && self.is_whole(index) {
+            let host = &self.hosts[index];
+            let is_doomed = host.doom.is_some() || host.disk.files.refusal.is_some();
+            if host.is_damaged && !is_doomed && self.is_whole(index) {
                 self.hosts[index].is_damaged = false;
             }
         }
@@ -188,7 +232,7 @@ impl World {
         let own = node.health();
         let place = self.hosts[index].place;
         self.scenario.spaces.iter().zip(&own.keyspaces).enumerate().all(|(group, (space, held))| {
-            if !space.is_member(place) {
+            if !space.is_member(place) || space.is_durable() {
                 return true;
             }
             let Some(leader) = space.leader else { return held.ready };
@@ -198,7 +242,7 @@ impl World {
         })
     }
 
-    /// A process dies, and its memory with it.
+    /// A process dies, and its memory with it. What it has written stays.
     pub(super) fn crash(&mut self, place: Place, down_us: u64, noticed: bool) {
         self.trace.note(u64::from(place) | 1 << 60);
         self.tell_of(place, "dies");
@@ -206,6 +250,8 @@ impl World {
         (host.node, host.turn_at, host.free_at, host.doom, host.stall_us) = (None, u64::MAX, 0, None, None);
         host.links = Default::default();
         host.is_damaged = true;
+        host.disk.stop();
+        host.finished.clear();
         let life = host.life;
         let (sessions, inbox) = (std::mem::take(&mut host.sessions), std::mem::take(&mut host.inbox));
         for arrival in inbox {
@@ -231,11 +277,16 @@ impl World {
         self.queue.push(self.now + down_us, Event::Restart { node: place, life });
     }
 
-    /// A process starts, with nothing in memory, unless it did meanwhile.
+    /// A process starts, with nothing but what is on its disk, unless it did meanwhile.
     pub(super) fn restart(&mut self, place: Place, life: u32) {
         let now = self.now;
         let seed = self.random.draw();
         let Scenario { planted, command_timeout_ms, sweep_ms, .. } = self.scenario;
+        let storage = node::StorageSettings {
+            segment_bytes: self.scenario.segment_bytes,
+            checkpoint_bytes: self.scenario.checkpoint_bytes,
+            planted: self.scenario.planted_in_storage,
+        };
         let nodes = self.addresses.clone();
         let keyspaces = self.scenario.spaces.iter().map(|space| space.keyspace.clone()).collect();
         let host = self.host(place);
@@ -258,14 +309,24 @@ impl World {
             sweep_ms,
             password: None,
             epoch: host.epoch,
+            identity: seed,
+            storage,
             seed,
             process: Default::default(),
             planted,
         };
-        match Node::new(configuration, host.clock.read(now)) {
-            Ok(node) => host.node = Some(node),
-            Err(why) => return self.fail(Broken::Language, why),
+        let files = &mut host.disk.files;
+        if let Some(operation) = host.power_goes_at.take() {
+            files.trouble_in(operation.into(), Trouble::Crash);
         }
+        let opened = Node::open(configuration, files, host.clock.read(now));
+        match opened {
+            Ok(node) => host.node = Some(node),
+            Err(why) => return self.does_not_start(place, &why.to_string()),
+        }
+        files.trouble.clear();
+        host.is_refused = files.refusal.is_some();
+        host.rotten = None;
         (host.free_at, host.turn_at) = (now, now);
         let life = host.life;
         self.trace.note(u64::from(place) | 1 << 61);

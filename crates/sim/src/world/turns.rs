@@ -2,7 +2,7 @@
 
 use super::World;
 use crate::events::{Event, Place};
-use crate::faults::{Mask, has};
+use crate::faults::{MS, Mask, SECOND, has};
 use crate::host::{Arrival, Doom, Host, Session};
 use crate::message;
 use crate::network::Outgoing;
@@ -24,6 +24,9 @@ impl World {
         let Some(mut node) = host.node.take() else { return };
         self.turns += 1;
         node.begin_turn(host.clock.read(self.now));
+        for (work, result) in host.finished.drain(..) {
+            node.work_finished(work, result);
+        }
         let mut arrivals = std::mem::take(&mut self.arrivals);
         std::mem::swap(&mut arrivals, &mut host.inbox);
         for arrival in arrivals.drain(..) {
@@ -35,7 +38,8 @@ impl World {
             host.epoch = wanted.max(host.epoch + 1);
             node.raise_epoch(host.epoch);
         }
-        node.end_turn();
+        node.end_turn(&mut host.disk.files);
+        let stopped = node.stopped().map(str::to_owned);
         let doom = is_doomed(host, &mut node, self.scenario.nodes).then(|| host.doom.take()).flatten();
         let busy_us = 5 + host.random.below(20) + host.slow_us;
         let leaves_at = self.now + host.stall_us.take().unwrap_or(busy_us);
@@ -46,14 +50,30 @@ impl World {
         for line in self.log.drain(..) {
             self.trace.tell(self.now, format_args!("node {}: {}", id(place), line.text));
         }
+        if let Some(why) = stopped {
+            // Nothing of this turn leaves: it may rest on what is not on the disk.
+            return self.stop(place, node, &why);
+        }
+        self.begin_work(place, &mut node);
         let (peers, clients) =
             doom.map_or((Mask::MAX, true), |doom| (doom.within.peers, doom.within.clients));
         self.send_frames(&mut node, place, leaves_at, peers);
         self.send_replies(&mut node, place, leaves_at, clients);
         self.host(place).node = Some(node);
-        if let Some(Doom { down_us, noticed, .. }) = doom {
-            self.crash(place, down_us, noticed);
+        if let Some(Doom { down_us, noticed, power, .. }) = doom {
+            self.die(place, down_us, noticed, power);
         }
+    }
+
+    /// The disk has failed in a way that ends the process at once.
+    fn stop(&mut self, place: Place, node: Node, why: &str) {
+        self.host(place).node = Some(node);
+        if !self.stop_by_disk(place, why) {
+            let words = format!("node {} stops: {why}", id(place));
+            return self.fail(Broken::Storage, words);
+        }
+        let down_us = 10 * MS + self.random.below(SECOND);
+        self.crash(place, down_us, true);
     }
 
     #[inline]

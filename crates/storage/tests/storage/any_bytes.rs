@@ -3,12 +3,12 @@
 use proptest::prelude::*;
 use storage::open;
 
-use crate::support::disk::{FaultyDisk, Survivors};
+use crate::support::disk::{Folder as _, SimulatedDisk, Survivors};
 use crate::support::options;
 
 /// A log with entries and a snapshot.
-fn folder() -> FaultyDisk {
-    let mut disk = FaultyDisk::new(1);
+fn folder() -> SimulatedDisk {
+    let mut disk = SimulatedDisk::new(1);
     let (mut log, _) = open(&mut disk, options()).unwrap().replay(&mut disk, |_| {}).unwrap();
     for kind in 0..4 {
         log.append(1, kind, &[kind as u8; 400]);
@@ -25,7 +25,7 @@ fn folder() -> FaultyDisk {
     disk
 }
 
-fn read(mut disk: FaultyDisk) {
+fn read(mut disk: SimulatedDisk) {
     let Ok(opening) = open(&mut disk, options()) else { return };
     let mut chunk = Vec::new();
     for mut snapshot in opening.snapshots() {

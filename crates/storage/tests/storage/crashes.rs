@@ -6,10 +6,10 @@ use std::collections::BTreeMap;
 use storage::planted::{Fault, Planted};
 use storage::{Cause, Options};
 
-use crate::support::disk::{Survivors, Trouble};
-use crate::support::random::Random;
+use crate::support::disk::{Folder as _, Survivors, Trouble};
 use crate::support::world::{Action, Violation, World};
 use crate::support::{flip_bit, options, zero_sector};
+use storage::simulated::Random;
 
 const SURVIVORS: [Survivors; 3] = [Survivors::Nothing, Survivors::Everything, Survivors::Random];
 

@@ -3,7 +3,7 @@
 
 use storage::{Damage, StorageError};
 
-use crate::support::disk::Survivors;
+use crate::support::disk::{Folder as _, Survivors};
 use crate::support::world::{Action, World};
 use crate::support::{flip_bit, options, zero_sector};
 

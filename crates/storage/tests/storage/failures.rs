@@ -2,20 +2,20 @@
 
 use storage::{Cause, DiskError, Log, Outcome, StorageError, Verb, Work, open};
 
-use crate::support::disk::{FaultyDisk, Survivors, Trouble};
+use crate::support::disk::{Folder as _, SimulatedDisk, Survivors, Trouble};
 use crate::support::{SEGMENT_BYTES, options};
 
-fn start(disk: &mut FaultyDisk) -> Log {
+fn start(disk: &mut SimulatedDisk) -> Log {
     open(disk, options()).unwrap().replay(disk, |_| {}).unwrap().0
 }
 
-fn run(log: &mut Log, disk: &mut FaultyDisk, work: Work) -> Result<Outcome, StorageError> {
+fn run(log: &mut Log, disk: &mut SimulatedDisk, work: Work) -> Result<Outcome, StorageError> {
     let result = work.run(disk);
     log.finished(work, result)
 }
 
 /// Does all upkeep that there is; what came of it.
-fn upkeep(log: &mut Log, disk: &mut FaultyDisk) -> Vec<Outcome> {
+fn upkeep(log: &mut Log, disk: &mut SimulatedDisk) -> Vec<Outcome> {
     let mut outcomes = Vec::new();
     while let Some(work) = log.begin_upkeep().unwrap() {
         outcomes.push(run(log, disk, work).unwrap());
@@ -27,13 +27,13 @@ fn input_output_error() -> Trouble {
     Trouble::Fail(Cause::Failed("input/output error".to_owned()))
 }
 
-fn count_entries(disk: &mut FaultyDisk) -> u64 {
+fn count_entries(disk: &mut SimulatedDisk) -> u64 {
     open(disk, options()).unwrap().replay(disk, |_| {}).unwrap().1.entries
 }
 
 #[test]
 fn a_failed_sync_stops_the_log_for_good() {
-    let mut disk = FaultyDisk::new(1);
+    let mut disk = SimulatedDisk::new(1);
     let mut log = start(&mut disk);
     log.append(1, 1, b"value");
     log.write(&mut disk).unwrap();
@@ -57,7 +57,7 @@ fn a_failed_sync_stops_the_log_for_good() {
 
 #[test]
 fn what_a_failed_sync_left_in_memory_only_is_written_again_at_the_next_start() {
-    let mut disk = FaultyDisk::new(1);
+    let mut disk = SimulatedDisk::new(1);
     let mut log = start(&mut disk);
     log.append(1, 1, b"value");
     log.write(&mut disk).unwrap();
@@ -73,7 +73,7 @@ fn what_a_failed_sync_left_in_memory_only_is_written_again_at_the_next_start() {
 
 #[test]
 fn a_failed_write_stops_the_log_and_what_came_of_it_is_cut() {
-    let mut disk = FaultyDisk::new(1);
+    let mut disk = SimulatedDisk::new(1);
     let mut log = start(&mut disk);
     log.append(1, 1, &[7; 2000]);
     disk.trouble_in(1, input_output_error());
@@ -84,7 +84,7 @@ fn a_failed_write_stops_the_log_and_what_came_of_it_is_cut() {
 
 #[test]
 fn a_full_disk_is_met_when_a_segment_is_made_and_nothing_is_lost() {
-    let mut disk = FaultyDisk::new(1);
+    let mut disk = SimulatedDisk::new(1);
     let mut log = start(&mut disk);
     disk.capacity = Some(SEGMENT_BYTES + 500);
     let full = DiskError { verb: Verb::Create, file: "segment-0000000001".to_owned(), cause: Cause::Full };
@@ -112,7 +112,7 @@ fn a_full_disk_is_met_when_a_segment_is_made_and_nothing_is_lost() {
 
 #[test]
 fn a_segment_that_is_late_is_not_waited_for() {
-    let mut disk = FaultyDisk::new(1);
+    let mut disk = SimulatedDisk::new(1);
     let mut log = start(&mut disk);
     let late = log.begin_upkeep().unwrap().unwrap();
     for _ in 0..10 {
@@ -128,7 +128,7 @@ fn a_segment_that_is_late_is_not_waited_for() {
 
 #[test]
 fn a_snapshot_for_which_there_is_no_room_leaves_everything_as_it_was() {
-    let mut disk = FaultyDisk::new(1);
+    let mut disk = SimulatedDisk::new(1);
     let mut log = start(&mut disk);
     upkeep(&mut log, &mut disk);
     log.append(1, 1, b"value");
@@ -158,7 +158,7 @@ fn a_snapshot_for_which_there_is_no_room_leaves_everything_as_it_was() {
 
 #[test]
 fn a_sector_that_cannot_be_read_is_told_by_file() {
-    let mut disk = FaultyDisk::new(1);
+    let mut disk = SimulatedDisk::new(1);
     start(&mut disk);
     let mut told = Vec::new();
     for operation in 1..20 {

@@ -3,7 +3,7 @@
 
 use storage::{Log, open};
 
-use crate::support::disk::FaultyDisk;
+use crate::support::disk::{Folder as _, SimulatedDisk};
 use crate::support::options;
 
 /// Sixteen bytes in a row; rows of zeros at the end are left out.
@@ -19,7 +19,7 @@ fn hex(bytes: &[u8]) -> String {
     text
 }
 
-fn upkeep(log: &mut Log, disk: &mut FaultyDisk) {
+fn upkeep(log: &mut Log, disk: &mut SimulatedDisk) {
     while let Some(work) = log.begin_upkeep().unwrap() {
         let result = work.run(disk);
         log.finished(work, result).unwrap();
@@ -28,7 +28,7 @@ fn upkeep(log: &mut Log, disk: &mut FaultyDisk) {
 
 #[test]
 fn the_format_is_fixed() {
-    let mut disk = FaultyDisk::new(1);
+    let mut disk = SimulatedDisk::new(1);
     let (mut log, _) = open(&mut disk, options()).unwrap().replay(&mut disk, |_| {}).unwrap();
     log.append(7, 1, b"quorate");
     log.append(8, 2, b"log");

@@ -2,14 +2,14 @@
 
 use storage::{Group, Log, Outcome, open};
 
-use crate::support::disk::{FaultyDisk, Survivors};
+use crate::support::disk::{Folder as _, SimulatedDisk, Survivors};
 use crate::support::options;
 
-fn start(disk: &mut FaultyDisk) -> Log {
+fn start(disk: &mut SimulatedDisk) -> Log {
     open(disk, options()).unwrap().replay(disk, |_| {}).unwrap().0
 }
 
-fn upkeep(log: &mut Log, disk: &mut FaultyDisk) -> Vec<Outcome> {
+fn upkeep(log: &mut Log, disk: &mut SimulatedDisk) -> Vec<Outcome> {
     let mut outcomes = Vec::new();
     if log.wants_sync() {
         let work = log.begin_sync().unwrap().unwrap();
@@ -23,7 +23,7 @@ fn upkeep(log: &mut Log, disk: &mut FaultyDisk) -> Vec<Outcome> {
     outcomes
 }
 
-fn fill(log: &mut Log, disk: &mut FaultyDisk, group: Group) {
+fn fill(log: &mut Log, disk: &mut SimulatedDisk, group: Group) {
     for _ in 0..8 {
         log.append(group, 1, &[7; 1000]);
         log.write(disk).unwrap();
@@ -34,7 +34,7 @@ fn fill(log: &mut Log, disk: &mut FaultyDisk, group: Group) {
     }
 }
 
-fn snapshot(log: &mut Log, disk: &mut FaultyDisk, group: Group, chunks: &[&[u8]]) -> Vec<Outcome> {
+fn snapshot(log: &mut Log, disk: &mut SimulatedDisk, group: Group, chunks: &[&[u8]]) -> Vec<Outcome> {
     let end = log.end();
     let mut writer = log.begin_snapshot(disk, group, end).unwrap();
     for chunk in chunks {
@@ -44,13 +44,13 @@ fn snapshot(log: &mut Log, disk: &mut FaultyDisk, group: Group, chunks: &[&[u8]]
     upkeep(log, disk)
 }
 
-fn files(disk: &FaultyDisk) -> Vec<String> {
+fn files(disk: &SimulatedDisk) -> Vec<String> {
     disk.contents().into_iter().map(|(name, _)| name).collect()
 }
 
 #[test]
 fn segments_go_when_every_group_has_a_snapshot_above_them() {
-    let mut disk = FaultyDisk::new(1);
+    let mut disk = SimulatedDisk::new(1);
     let mut log = start(&mut disk);
     log.append(2, 1, b"early");
     fill(&mut log, &mut disk, 1);
@@ -82,7 +82,7 @@ fn segments_go_when_every_group_has_a_snapshot_above_them() {
 
 #[test]
 fn a_segment_becomes_the_first_one_only_when_it_is_on_the_disk_itself() {
-    let mut disk = FaultyDisk::new(1);
+    let mut disk = SimulatedDisk::new(1);
     let mut log = start(&mut disk);
     log.append(1, 1, &[7; 3500]);
     log.write(&mut disk).unwrap();
@@ -103,7 +103,7 @@ fn a_segment_becomes_the_first_one_only_when_it_is_on_the_disk_itself() {
 
 #[test]
 fn a_snapshot_is_read_back_in_its_chunks_at_a_start_and_while_the_log_runs() {
-    let mut disk = FaultyDisk::new(1);
+    let mut disk = SimulatedDisk::new(1);
     let mut log = start(&mut disk);
     log.append(1, 1, b"value");
     // The entries that it stands for have not been synced; the snapshot waits for that.
@@ -130,7 +130,7 @@ fn a_snapshot_is_read_back_in_its_chunks_at_a_start_and_while_the_log_runs() {
 
 #[test]
 fn a_snapshot_that_is_being_read_stays_though_a_newer_one_takes_its_place() {
-    let mut disk = FaultyDisk::new(1);
+    let mut disk = SimulatedDisk::new(1);
     let mut log = start(&mut disk);
     snapshot(&mut log, &mut disk, 1, &[b"old"]);
     let mut reader = log.open_snapshot(1).unwrap();
@@ -146,7 +146,7 @@ fn a_snapshot_that_is_being_read_stays_though_a_newer_one_takes_its_place() {
 
 #[test]
 fn an_unfinished_snapshot_is_removed_at_the_next_start() {
-    let mut disk = FaultyDisk::new(1);
+    let mut disk = SimulatedDisk::new(1);
     let mut log = start(&mut disk);
     let mut writer = log.begin_snapshot(&mut disk, 1, 0).unwrap();
     log.append_snapshot(&mut disk, &mut writer, b"begun").unwrap();
@@ -159,7 +159,7 @@ fn an_unfinished_snapshot_is_removed_at_the_next_start() {
 
 #[test]
 fn files_of_others_are_left_alone() {
-    let mut disk = FaultyDisk::new(1);
+    let mut disk = SimulatedDisk::new(1);
     disk.put("quorate.pid", b"7\n");
     disk.put("segment-of-somebody", b"else");
     start(&mut disk);
@@ -168,7 +168,7 @@ fn files_of_others_are_left_alone() {
 
 #[test]
 fn a_group_that_was_forgotten_begins_anew_under_its_old_number() {
-    let mut disk = FaultyDisk::new(1);
+    let mut disk = SimulatedDisk::new(1);
     let mut log = start(&mut disk);
     log.append(1, 1, b"old");
     log.forget(1);

@@ -2,7 +2,7 @@
 
 use storage::{Cause, Log, Position, StorageError, Torn, Verb, open};
 
-use crate::support::disk::{FaultyDisk, Survivors, Trouble};
+use crate::support::disk::{Folder as _, SimulatedDisk, Survivors, Trouble};
 use crate::support::{flip_bit, options, zero_sector};
 
 const SEGMENT: &str = "segment-0000000000";
@@ -13,25 +13,25 @@ fn after(offset: u64, bytes: u64) -> u64 {
 }
 
 /// What a start finds: the kinds of the entries, the end, and what was cut.
-fn start(disk: &mut FaultyDisk) -> Result<(Log, Vec<u16>, Option<Torn>), StorageError> {
+fn start(disk: &mut SimulatedDisk) -> Result<(Log, Vec<u16>, Option<Torn>), StorageError> {
     let mut kinds = Vec::new();
     let (log, replayed) = open(disk, options())?.replay(disk, |entry| kinds.push(entry.kind))?;
     Ok((log, kinds, replayed.torn))
 }
 
-fn write(log: &mut Log, disk: &mut FaultyDisk, kind: u16, bytes: usize) -> Position {
+fn write(log: &mut Log, disk: &mut SimulatedDisk, kind: u16, bytes: usize) -> Position {
     let position = log.append(1, kind, &vec![kind as u8; bytes]);
     log.write(disk).unwrap();
     position
 }
 
-fn sync(log: &mut Log, disk: &mut FaultyDisk) {
+fn sync(log: &mut Log, disk: &mut SimulatedDisk) {
     let work = log.begin_sync().unwrap().unwrap();
     let result = work.run(disk);
     log.finished(work, result).unwrap();
 }
 
-fn upkeep(log: &mut Log, disk: &mut FaultyDisk) {
+fn upkeep(log: &mut Log, disk: &mut SimulatedDisk) {
     while let Some(work) = log.begin_upkeep().unwrap() {
         let result = work.run(disk);
         log.finished(work, result).unwrap();
@@ -40,8 +40,8 @@ fn upkeep(log: &mut Log, disk: &mut FaultyDisk) {
 
 /// A log with a durable batch 1, and batches 2 (so long that 3 begins a sector) and 3 (of 10) written behind
 /// it, that a crash lets live.
-fn crashed(sync_second: bool) -> FaultyDisk {
-    let mut disk = FaultyDisk::new(1);
+fn crashed(sync_second: bool) -> SimulatedDisk {
+    let mut disk = SimulatedDisk::new(1);
     let (mut log, ..) = start(&mut disk).unwrap();
     write(&mut log, &mut disk, 1, 10);
     sync(&mut log, &mut disk);
@@ -133,7 +133,7 @@ fn the_same_is_damage_when_a_batch_behind_it_knows_that_it_was_durable() {
 
 #[test]
 fn the_header_of_the_next_segment_knows_it_too() {
-    let mut disk = FaultyDisk::new(1);
+    let mut disk = SimulatedDisk::new(1);
     let (mut log, ..) = start(&mut disk).unwrap();
     upkeep(&mut log, &mut disk);
     write(&mut log, &mut disk, 1, 3500);
@@ -166,7 +166,7 @@ fn a_changed_bit_in_the_very_last_batch_is_damage_and_no_torn_tail() {
 #[test]
 fn a_silent_log_is_told_from_a_torn_one_once_it_was_noted() {
     for noted in [false, true] {
-        let mut disk = FaultyDisk::new(1);
+        let mut disk = SimulatedDisk::new(1);
         let (mut log, ..) = start(&mut disk).unwrap();
         upkeep(&mut log, &mut disk);
         write(&mut log, &mut disk, 1, 10);
@@ -191,10 +191,10 @@ fn a_silent_log_is_told_from_a_torn_one_once_it_was_noted() {
 
 #[test]
 fn a_value_that_looks_like_a_batch_is_a_value() {
-    let mut disk = FaultyDisk::new(1);
+    let mut disk = SimulatedDisk::new(1);
     let (mut log, ..) = start(&mut disk).unwrap();
     // What a client could know: the very bytes of a batch of another node's log.
-    let mut other = FaultyDisk::new(1);
+    let mut other = SimulatedDisk::new(1);
     let mut identity = options().identity;
     identity.log += 1;
     let opening = open(&mut other, storage::Options { identity, ..options() }).unwrap();

@@ -1,14 +1,15 @@
 //! What a scan promises: every key that is present throughout is told exactly once.
 
 use super::*;
+use crate::table::scan_group;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 
 /// The next cursor and the keys of one step.
-fn step(table: &mut Table, cursor: u64, count: u64, part: u32, parts: u32) -> (u64, Vec<String>) {
+fn step(table: &mut Table, cursor: u64, count: u64, group: u16, next: u16) -> (u64, Vec<String>) {
     let mut out = ReplyBuffer::new();
-    let scan = Command::Scan { position: cursor, count, pattern: None, kind: None, part, parts };
+    let scan = Command::Scan { position: cursor, count, pattern: None, kind: None, group, next };
     table.read(&scan, 0, &mut out);
     let mut reader = Reader::new(out.as_bytes());
     let mut bulk = |array: bool| match Reply::decode(&mut reader).unwrap() {
@@ -25,13 +26,13 @@ fn step(table: &mut Table, cursor: u64, count: u64, part: u32, parts: u32) -> (u
 #[test]
 fn a_scan_goes_through_the_table_in_steps() {
     let mut store = Store::new();
-    assert_eq!(step(&mut store.table, 0, 10, 0, 1), (0, vec![]));
+    assert_eq!(step(&mut store.table, 0, 10, 1, 0), (0, vec![]));
     for number in 0..25 {
         store.set(&format!("k{number}"), "v");
     }
     let (mut cursor, mut told, mut steps) = (0, Vec::new(), 0);
     loop {
-        let (next, keys) = step(&mut store.table, cursor, 10, 0, 1);
+        let (next, keys) = step(&mut store.table, cursor, 10, 1, 0);
         assert!(keys.len() <= 10);
         told.extend(keys);
         steps += 1;
@@ -41,8 +42,8 @@ fn a_scan_goes_through_the_table_in_steps() {
         }
     }
     assert_eq!((told.len(), steps), (25, 3));
-    assert_eq!(step(&mut store.table, 0, 0, 0, 1).1.len(), 1, "a count of zero goes on all the same");
-    assert_eq!(step(&mut store.table, u64::MAX, 10, 0, 1), (0, vec![]), "a cursor from nowhere ends");
+    assert_eq!(step(&mut store.table, 0, 0, 1, 0).1.len(), 1, "a count of zero goes on all the same");
+    assert_eq!(step(&mut store.table, u64::MAX, 10, 1, 0), (0, vec![]), "a cursor from nowhere ends");
 }
 
 #[test]
@@ -60,8 +61,8 @@ fn a_scan_passes_from_group_to_group() {
     }
     let (mut cursor, mut told) = (0, Vec::new());
     loop {
-        let part = (cursor % 3) as u32;
-        let (next, keys) = step(&mut tables[part as usize], cursor, 4, part, 3);
+        let group = scan_group(cursor).max(1);
+        let (next, keys) = step(&mut tables[usize::from(group) - 1], cursor, 4, group, (group + 1) % 4);
         told.extend(keys);
         cursor = next;
         if cursor == 0 {
@@ -78,7 +79,7 @@ fn a_scan_leaves_out_what_does_not_match_or_has_expired() {
     let mut store = Store::new();
     store.play("MSET user:1 a user:2 b order:1 c -> OK\nSET user:3 d PX 5 -> OK\nwait 5");
     let mut scan = |pattern, kind| {
-        store.read(&Command::Scan { position: 0, count: 10, pattern, kind, part: 0, parts: 1 })
+        store.read(&Command::Scan { position: 0, count: 10, pattern, kind, group: 1, next: 0 })
     };
     let either = [r#"["0" ["user:1" "user:2"]]"#, r#"["0" ["user:2" "user:1"]]"#];
     assert!(either.contains(&&*scan(Some(b"user:*"), None)));
@@ -105,7 +106,7 @@ proptest! {
         let mut writes = writes.into_iter();
         let mut cursor = 0;
         loop {
-            let (next, keys) = step(&mut store.table, cursor, count, 0, 1);
+            let (next, keys) = step(&mut store.table, cursor, count, 1, 0);
             keys.into_iter().for_each(|key| *told.entry(key).or_default() += 1);
             cursor = next;
             if cursor == 0 {
@@ -145,7 +146,7 @@ fn a_scan_outlives_any_number_of_resizes() {
     (0..100).for_each(|number| store.set(&format!("stays{number}"), "v"));
     let (mut cursor, mut told, mut steps) = (0, Vec::new(), 0);
     loop {
-        let (next, keys) = step(&mut store.table, cursor, 7, 0, 1);
+        let (next, keys) = step(&mut store.table, cursor, 7, 1, 0);
         told.extend(keys.into_iter().filter(|key| key.starts_with("stays")));
         for number in 0..10_000 {
             let key = format!("passes{number}");
@@ -157,7 +158,7 @@ fn a_scan_outlives_any_number_of_resizes() {
         }
     }
     while cursor != 0 {
-        let (next, keys) = step(&mut store.table, cursor, 1000, 0, 1);
+        let (next, keys) = step(&mut store.table, cursor, 1000, 1, 0);
         told.extend(keys.into_iter().filter(|key| key.starts_with("stays")));
         cursor = next;
     }

@@ -52,7 +52,7 @@ fn renaming_and_copying() {
 
 #[test]
 fn commands_on_the_whole_keyspace() {
-    let scan = |position, count, pattern, kind| Scan { position, count, pattern, kind, part: 0, parts: 1 };
+    let scan = |position, count, pattern, kind| Scan { position, count, pattern, kind, group: 0, next: 0 };
     let cases = [
         ("KEYS a*", Keys { pattern: b"a*" }),
         ("RANDOMKEY", RandomKey { draw: 0 }),

@@ -1,7 +1,6 @@
 //! A disk that fails in every way that a disk may, and a model of what a log must be whatever it does.
 
 pub(crate) mod disk;
-pub(crate) mod random;
 pub(crate) mod world;
 
 use storage::planted::Planted;

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use storage::disk::Cause;
 use storage::{Group, Log, Options, Outcome, Position, SnapshotWriter, StorageError, Torn, Work, open};
 
-use super::disk::{FaultyDisk, Survivors};
+use super::disk::{SimulatedDisk, Survivors};
 
 /// An entry as the model remembers it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,7 +40,7 @@ struct Snapshot {
 }
 
 pub(crate) struct World {
-    pub(crate) disk: FaultyDisk,
+    pub(crate) disk: SimulatedDisk,
     options: Options,
     log: Option<Log>,
     history: BTreeMap<Group, Vec<Told>>,
@@ -64,7 +64,7 @@ pub(crate) type Violation = String;
 impl World {
     pub(crate) fn new(options: Options, seed: u64) -> World {
         World {
-            disk: FaultyDisk::new(seed),
+            disk: SimulatedDisk::new(seed),
             options,
             log: None,
             history: BTreeMap::new(),
@@ -278,7 +278,7 @@ impl World {
     /// Opens a copy of the disk to which something was done. It must be refused, or not matter.
     pub(crate) fn after(
         &self,
-        tamper: impl FnOnce(&mut FaultyDisk),
+        tamper: impl FnOnce(&mut SimulatedDisk),
     ) -> Result<Result<(), StorageError>, Violation> {
         let mut copy = World::new(self.options, 0);
         copy.disk.clone_from(&self.disk);
@@ -344,7 +344,7 @@ type Groups = BTreeMap<Group, Vec<Told>>;
 
 /// Opens a log and gives what each group finds: its snapshot, and the entries above.
 pub(crate) fn read_all(
-    disk: &mut FaultyDisk,
+    disk: &mut SimulatedDisk,
     options: Options,
 ) -> Result<(Log, Option<Torn>, Groups), StorageError> {
     let opening = open(disk, options)?;

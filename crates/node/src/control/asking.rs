@@ -1,0 +1,100 @@
+//! Asking: changes that are wished for on this node, until the control leader has answered.
+
+use super::change::Change;
+use super::message::Message;
+use super::{Answer, Effects, Timing};
+use protocol::{NodeId, Now};
+use std::collections::BTreeMap;
+
+/// A change that has no answer yet.
+#[derive(Debug)]
+struct Open {
+    request: u64,
+    change: Vec<u8>,
+    deadline_us: u64,
+    send_at_us: u64,
+    /// How often it was sent.
+    times_sent: u32,
+}
+
+/// Changes in the order in which they were asked for.
+#[derive(Debug, Default)]
+pub(super) struct Asking {
+    open: BTreeMap<u64, Open>,
+    last: u64,
+}
+
+impl Asking {
+    /// Takes a change.
+    pub(super) fn ask(
+        &mut self,
+        now: Now,
+        timing: &Timing,
+        request: u64,
+        change: &Change,
+        out: &mut Effects,
+    ) {
+        const OPEN_MAX: usize = 10_000;
+        if self.open.len() >= OPEN_MAX {
+            let why = "too many changes wait for the control group; nothing was done, try again".to_string();
+            return out.answers.push(Answer { request, result: Err(why) });
+        }
+        let change =
+            serde_json::to_vec(change).expect("a change is made of numbers, strings, lists and maps");
+        if change.len() > super::message::CHANGE_BYTES_MAX {
+            return out.answers.push(Answer { request, result: Err("this change is too long".into()) });
+        }
+        self.last += 1;
+        let deadline_us = now.monotonic_us + timing.answer_ms * 1000;
+        let open = Open { request, change, deadline_us, send_at_us: now.monotonic_us, times_sent: 0 };
+        self.open.insert(self.last, open);
+    }
+
+    /// Sends what is to be sent to the control nodes, again if there was no answer; ends what has waited too long. What
+    /// this node itself is to do, as the control leader, is returned.
+    pub(super) fn send(
+        &mut self,
+        now: Now,
+        timing: &Timing,
+        run: u64,
+        to: &[NodeId],
+        out: &mut Effects,
+    ) -> Vec<(u64, Vec<u8>)> {
+        let mut here = Vec::new();
+        self.open.retain(|id, open| {
+            if now.monotonic_us >= open.deadline_us {
+                let seconds = timing.answer_ms / 1000;
+                let why = format!(
+                    "the control group did not answer within {seconds} s; the change may have been made or may still be"
+                );
+                out.answers.push(Answer { request: open.request, result: Err(why) });
+                return false;
+            }
+            if now.monotonic_us >= open.send_at_us {
+                open.send_at_us = now.monotonic_us + timing.renew_ms * 1000;
+                out.send(to.iter().copied(), &Message::Ask { run, id: *id, change: &open.change });
+                here.push((*id, open.change.clone()));
+                open.times_sent += 1;
+            }
+            true
+        });
+        here
+    }
+
+    /// What came of a change. A second answer says nothing new.
+    pub(super) fn answered(&mut self, id: u64, result: Result<u64, String>, out: &mut Effects) {
+        let Some(open) = self.open.remove(&id) else { return };
+        // A leader that is gone may have made the change before it could say so, and then it was refused for that.
+        let is_doubtful = open.times_sent > 1;
+        let result = result.map_err(|why| match is_doubtful {
+            true => format!("{why} (it was asked for more than once: an earlier try may have succeeded)"),
+            false => why,
+        });
+        out.answers.push(Answer { request: open.request, result });
+    }
+
+    pub(super) fn wakeup_us(&self) -> u64 {
+        let next = |open: &Open| open.send_at_us.min(open.deadline_us);
+        self.open.values().map(next).min().unwrap_or(u64::MAX)
+    }
+}

@@ -1,0 +1,530 @@
+//! Changes of the map: pure functions from one map to the next, refused with a sentence for people.
+//!
+//! What the map alone cannot tell, above all who is alive and whose lease has run out, is checked by the control leader
+//! before it makes a change: see `leading`.
+
+use super::map::{
+    CONTROL_GROUP, ClusterMap, Group, GroupId, KeyspaceEntry, Kind, Node, NodeState, Rejoin, Slots, Start,
+    replicas,
+};
+use crate::configuration::NodeAddress;
+use crate::keyspace::{KEYSPACES_MAX, Keyspace};
+use protocol::NodeId;
+use protocol::leader_follower::Acks;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// Most shards of one keyspace.
+pub const SHARDS_MAX: u16 = 256;
+
+/// Most nodes of a cluster.
+pub const NODES_MAX: usize = 256;
+
+/// Settings that can change while a keyspace is in use.
+const CHANGEABLE: [&str; 5] = ["acks", "reads", "backlog_bytes", "retry", "lease"];
+
+/// One change.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Change {
+    /// There is a new keyspace.
+    CreateKeyspace(Keyspace),
+    /// A keyspace and all its keys are gone. Not the default one.
+    DropKeyspace(String),
+    /// Settings of a keyspace, those that can change at run time, have new values.
+    SetKeyspace {
+        /// The keyspace.
+        prefix: String,
+        /// Settings and their values.
+        settings: BTreeMap<String, String>,
+    },
+    /// There is a new node. It gets replicas of the keyspaces that have one on each node when it has started.
+    AddNode(NodeAddress),
+    /// A node is to go: its replicas are moved, then it is gone.
+    RemoveNode(NodeId),
+    /// A node that is dead comes back with new storage: in each of its groups it will be a new member.
+    ReplaceNode {
+        /// The node.
+        id: NodeId,
+        /// Even if it alone held everything that was acknowledged in a group.
+        accept_loss: bool,
+    },
+    /// A node started. Its first start is taken as it is, others only if they are later ones of the same storage.
+    NodeStarted {
+        /// The node.
+        id: NodeId,
+        /// How it started.
+        start: Start,
+    },
+    /// A group's replicas tell which of them hold everything (leader-follower), or take part in this membership with all
+    /// that they need (other protocols).
+    InSync {
+        /// The group.
+        group: GroupId,
+        /// The epoch in which this is so.
+        epoch: u64,
+        /// The replicas, in ascending order.
+        in_sync: Vec<NodeId>,
+    },
+    /// Leader-follower groups get these leaders, each in a new epoch.
+    AppointLeaders(Vec<(GroupId, NodeId)>),
+    /// A group gets one more member or loses one.
+    MoveMember {
+        /// The group.
+        group: GroupId,
+        /// Which of both, and who.
+        step: Step,
+    },
+}
+
+/// A change of a group's members.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Step {
+    /// A node becomes a member. It holds nothing yet.
+    Add(NodeId),
+    /// A node is no member any more.
+    Remove(NodeId),
+}
+
+impl ClusterMap {
+    /// The map after a change: the same one if the change asks for what is so already, else one with the next version.
+    ///
+    /// # Errors
+    /// A sentence that says why this cannot be.
+    pub fn apply(&self, change: &Change) -> Result<ClusterMap, String> {
+        let mut map = self.clone();
+        match change {
+            Change::CreateKeyspace(keyspace) => map.create_keyspace(keyspace.clone()),
+            Change::DropKeyspace(prefix) => map.drop_keyspace(prefix),
+            Change::SetKeyspace { prefix, settings } => map.set_keyspace(prefix, settings),
+            Change::AddNode(address) => map.add_node(address),
+            Change::RemoveNode(id) => map.remove_node(*id),
+            Change::ReplaceNode { id, accept_loss } => map.replace_node(*id, *accept_loss),
+            Change::NodeStarted { id, start } => map.node_started(*id, *start),
+            Change::InSync { group, epoch, in_sync } => map.set_in_sync(*group, *epoch, in_sync),
+            Change::AppointLeaders(leaders) => {
+                leaders.iter().try_for_each(|(group, leader)| map.appoint(*group, *leader))
+            }
+            Change::MoveMember { group, step: Step::Add(node) } => map.add_member(*group, *node),
+            Change::MoveMember { group, step: Step::Remove(node) } => map.remove_member(*group, *node),
+        }?;
+        if map != *self {
+            map.version += 1;
+        }
+        Ok(map)
+    }
+
+    // Keyspaces.
+
+    pub(super) fn create_keyspace(&mut self, keyspace: Keyspace) -> Result<(), String> {
+        let name = keyspace.name().to_string();
+        let refuse = |why: String| Err(format!("keyspace '{name}': {why}"));
+        let nodes = self.staying();
+        let kind = Kind::of(&keyspace)?;
+        if self.keyspaces.contains_key(&keyspace.prefix) {
+            return refuse("it is there already; KEYSPACE SET changes it".into());
+        }
+        if self.keyspaces.len() >= KEYSPACES_MAX {
+            return refuse(format!("a cluster can have {KEYSPACES_MAX} keyspaces at most"));
+        }
+        if keyspace.shards == 0 || keyspace.shards > SHARDS_MAX {
+            return refuse(format!("shards = {} is not between 1 and {SHARDS_MAX}", keyspace.shards));
+        }
+        if usize::from(keyspace.replicas) > nodes.len() {
+            let (replicas, nodes) = (keyspace.replicas, nodes.len());
+            return refuse(format!("replicas = {replicas} needs more than the {nodes} nodes there are"));
+        }
+        if keyspace.leader != 0 && !nodes.contains(&keyspace.leader) {
+            return refuse(format!("leader = {} is not one of the nodes {nodes:?}", keyspace.leader));
+        }
+        check_acks(&keyspace, replicas(&keyspace, nodes.len()))?;
+        if self.next_group + u32::from(keyspace.shards) > u32::from(GroupId::MAX) + 1 {
+            return refuse("all group numbers are used up; none is ever used twice".into());
+        }
+        let mut groups = Vec::new();
+        for shard in 0..keyspace.shards {
+            let first = self.first_node(&keyspace, kind, shard);
+            let members = ring(&nodes, first, replicas(&keyspace, nodes.len()));
+            let group = Group {
+                keyspace: keyspace.prefix.clone(),
+                shard,
+                slots: Slots::of_shard(shard, keyspace.shards),
+                leader: if kind == Kind::Registers { 0 } else { first },
+                epoch: 1,
+                in_sync: members.clone(),
+                members,
+                settled: true,
+            };
+            let id = self.next_group as GroupId;
+            self.next_group += 1;
+            self.groups.insert(id, group);
+            groups.push(id);
+        }
+        self.keyspaces.insert(keyspace.prefix.clone(), KeyspaceEntry { keyspace, groups });
+        Ok(())
+    }
+
+    /// Where a new shard has its leader, or, without one, its first replica: on the nodes after the configured one in
+    /// turn, else where there are the fewest of these.
+    fn first_node(&self, keyspace: &Keyspace, kind: Kind, shard: u16) -> NodeId {
+        let nodes = self.staying();
+        if let Some(place) = nodes.iter().position(|node| *node == keyspace.leader) {
+            return nodes[(place + usize::from(shard)) % nodes.len()];
+        }
+        let counts = |group: &&Group, node: NodeId| match kind {
+            Kind::Registers => group.members.contains(&node),
+            _ => group.leader == node,
+        };
+        let groups = || self.groups.iter().filter(|(id, _)| **id != CONTROL_GROUP).map(|(_, group)| group);
+        let load = |node: &NodeId| groups().filter(|group| counts(group, *node)).count();
+        nodes.iter().copied().min_by_key(load).unwrap_or(0)
+    }
+
+    fn drop_keyspace(&mut self, prefix: &str) -> Result<(), String> {
+        if prefix.is_empty() {
+            return Err(
+                "the default keyspace cannot be dropped: keys without another keyspace belong to it".into()
+            );
+        }
+        let entry = self.keyspaces.remove(prefix).ok_or_else(|| no_keyspace(prefix))?;
+        for group in entry.groups {
+            self.groups.remove(&group);
+            self.nodes.values_mut().for_each(|node| {
+                node.rejoins.remove(&group);
+            });
+        }
+        Ok(())
+    }
+
+    fn set_keyspace(&mut self, prefix: &str, settings: &BTreeMap<String, String>) -> Result<(), String> {
+        let nodes = self.staying().len();
+        let entry = self.keyspaces.get_mut(prefix).ok_or_else(|| no_keyspace(prefix))?;
+        let changed = with_settings(&entry.keyspace, settings)?;
+        check_acks(&changed, replicas(&changed, nodes))?;
+        let (before, after) = (Kind::of(&entry.keyspace)?, Kind::of(&changed)?);
+        let groups = entry.groups.clone();
+        entry.keyspace = changed;
+        // Under `all` the in-sync set is a promise, under other acks a preference: what it was kept as before the change
+        // is not enough. A new epoch begins with the leader alone, and is settled when enough others hold everything.
+        let is_all = |kind| matches!(kind, Kind::LeaderFollower { acks: Acks::All, .. });
+        for id in if before == after { Vec::new() } else { groups } {
+            if let Some(group) = self.groups.get_mut(&id) {
+                group.epoch += 1;
+                group.in_sync = match is_all(before) {
+                    true => group.in_sync.clone(),
+                    false => vec![group.leader],
+                };
+                group.settled = group.in_sync.len() >= after.settles_with(group.members.len());
+            }
+        }
+        Ok(())
+    }
+
+    // Nodes.
+
+    fn add_node(&mut self, address: &NodeAddress) -> Result<(), String> {
+        let id = address.id;
+        match self.nodes.get(&id) {
+            _ if id == 0 => Err("a node's number is 1 or more".into()),
+            Some(known) if known.address == *address && known.state == NodeState::Member => Ok(()),
+            Some(_) => Err(format!("there is a node {id} already, with another address or about to leave")),
+            None if self.nodes.len() >= NODES_MAX => Err(format!("a cluster has {NODES_MAX} nodes at most")),
+            None => {
+                self.nodes.insert(id, Node::new(address.clone()));
+                Ok(())
+            }
+        }
+    }
+
+    fn remove_node(&mut self, id: NodeId) -> Result<(), String> {
+        let node = self.nodes.get_mut(&id).ok_or_else(|| no_node(id))?;
+        node.state = NodeState::Leaving;
+        let staying = self.staying();
+        if staying.is_empty() {
+            return Err(format!("node {id} is the last one of the cluster"));
+        }
+        if !self.groups.values().any(|group| group.members.contains(&id)) {
+            self.nodes.remove(&id);
+            return Ok(());
+        }
+        for entry in self.keyspaces.values() {
+            let (name, wanted) = (entry.keyspace.name(), entry.keyspace.replicas);
+            if usize::from(wanted) > staying.len() {
+                let left = staying.len();
+                return Err(format!(
+                    "node {id} cannot be removed: keyspace '{name}' promises {wanted} replicas and {left} nodes would \
+                     be left; add a node first"
+                ));
+            }
+            check_acks(&entry.keyspace, replicas(&entry.keyspace, staying.len()))
+                .map_err(|why| format!("node {id} cannot be removed: {why}"))?;
+        }
+        Ok(())
+    }
+
+    fn replace_node(&mut self, id: NodeId, accept_loss: bool) -> Result<(), String> {
+        let node = self.nodes.get_mut(&id).ok_or_else(|| no_node(id))?;
+        if node.state == NodeState::Leaving {
+            return Err(format!("node {id} is leaving; there is nothing to replace it for"));
+        }
+        node.start = Start::default();
+        let ids: Vec<GroupId> = self.groups.keys().copied().collect();
+        for group_id in ids {
+            let (kind, name) = (self.kind(group_id), self.name_of(group_id));
+            let Some(group) = self.groups.get_mut(&group_id) else { continue };
+            if !group.members.contains(&id) {
+                continue;
+            }
+            let is_followed = matches!(kind, Kind::LeaderFollower { .. });
+            let others: Vec<NodeId> = group.in_sync.iter().copied().filter(|node| *node != id).collect();
+            let was_alone = group.members == [id] || is_followed && others.is_empty();
+            if was_alone && !accept_loss {
+                return Err(format!(
+                    "node {id} alone held everything that was acknowledged in {name}: bring it back with its storage, \
+                     or replace it accepting that writes are lost"
+                ));
+            }
+            if group.members == [id] {
+                group.epoch += 1; // It begins again, empty.
+                continue;
+            }
+            group.in_sync = others;
+            if is_followed && (was_alone || group.leader == id) {
+                let fallback = group.members.iter().copied().find(|node| *node != id);
+                group.leader = group.in_sync.first().copied().or(fallback).unwrap_or(id);
+                group.in_sync = if was_alone { vec![group.leader] } else { group.in_sync.clone() };
+                group.epoch += 1;
+            }
+            if let Some(node) = self.nodes.get_mut(&id) {
+                node.rejoins.insert(group_id, Rejoin::Leave);
+            }
+        }
+        Ok(())
+    }
+
+    fn node_started(&mut self, id: NodeId, start: Start) -> Result<(), String> {
+        let node = self.nodes.get_mut(&id).ok_or_else(|| no_node(id))?;
+        let known = node.start;
+        if known == start {
+            return Ok(());
+        }
+        if known.identity != 0 && start.identity != known.identity {
+            return Err(format!(
+                "node {id} came back with other storage than it had, so it has forgotten what it promised: give it back \
+                 its storage, or use CLUSTER REPLACE to let it in as a new member"
+            ));
+        }
+        if known.identity != 0 && start.life <= known.life {
+            return Err(format!(
+                "node {id} came back with storage from before its last start, so it has forgotten what it promised since: \
+                 use CLUSTER REPLACE to let it in as a new member"
+            ));
+        }
+        node.start = start;
+        if known.identity == 0 {
+            return Ok(());
+        }
+        for group_id in self.groups.keys().copied().collect::<Vec<_>>() {
+            let Kind::LeaderFollower { durable, .. } = self.kind(group_id) else { continue };
+            let Some(group) = self.groups.get_mut(&group_id).filter(|group| group.members.contains(&id))
+            else {
+                continue;
+            };
+            if !durable && group.in_sync != [id] {
+                group.in_sync.retain(|node| *node != id);
+            }
+            if group.leader == id {
+                // Even one that lost nothing may have sent what it did not have safe, and would give these offsets again.
+                group.epoch += 1;
+                group.leader = match group.in_sync.contains(&id) {
+                    true => id,
+                    false => group.in_sync.first().copied().unwrap_or(id),
+                };
+            }
+        }
+        Ok(())
+    }
+
+    // Groups.
+
+    fn set_in_sync(&mut self, id: GroupId, epoch: u64, in_sync: &[NodeId]) -> Result<(), String> {
+        let (kind, name) = (self.kind(id), self.name_of(id));
+        let group = self.groups.get_mut(&id).ok_or_else(|| format!("there is no group {id}"))?;
+        if epoch != group.epoch {
+            let now = group.epoch;
+            return Err(format!("{name} is in epoch {now}: what was so in epoch {epoch} does not count"));
+        }
+        let fits = in_sync.windows(2).all(|pair| pair[0] < pair[1])
+            && in_sync.iter().all(|node| group.members.contains(node))
+            && (!matches!(kind, Kind::LeaderFollower { .. }) || in_sync.contains(&group.leader));
+        if !fits {
+            return Err(format!("{name}: {in_sync:?} are not members of it in order, its leader among them"));
+        }
+        group.in_sync = in_sync.to_vec();
+        group.settled |= in_sync.len() >= kind.settles_with(group.members.len());
+        Ok(())
+    }
+
+    fn appoint(&mut self, id: GroupId, leader: NodeId) -> Result<(), String> {
+        let (kind, name) = (self.kind(id), self.name_of(id));
+        let group = self.groups.get_mut(&id).ok_or_else(|| format!("there is no group {id}"))?;
+        let Kind::LeaderFollower { acks, .. } = kind else {
+            return Err(format!("{name}: only the leader of a leader-follower group is appointed"));
+        };
+        if !group.members.contains(&leader) {
+            return Err(format!("{name}: node {leader} holds no replica of it"));
+        }
+        if acks == Acks::All && !group.in_sync.contains(&leader) {
+            return Err(format!("{name}: node {leader} may lack writes that were acknowledged"));
+        }
+        if !group.settled {
+            return Err(format!(
+                "{name}: its members have changed and too few are known to hold everything, so nobody else can lead it \
+                 yet"
+            ));
+        }
+        group.epoch += 1;
+        if group.leader != leader {
+            // Who was deposed is dead, or leaves: nobody is to wait for it. The others hold what they held.
+            let before = group.leader;
+            group.in_sync.retain(|node| *node != before);
+            group.leader = leader;
+        }
+        if !group.in_sync.contains(&leader) {
+            group.in_sync = vec![leader];
+        }
+        Ok(())
+    }
+
+    fn add_member(&mut self, id: GroupId, node: NodeId) -> Result<(), String> {
+        let (kind, name) = (self.kind(id), self.name_of(id));
+        if !self.staying().contains(&node) {
+            return Err(format!("node {node} is no node that stays"));
+        }
+        let group = self.moveable(id, &name)?;
+        if group.members.contains(&node) {
+            return Err(format!("{name}: node {node} holds a replica of it already"));
+        }
+        group.members.push(node);
+        group.members.sort_unstable();
+        begin_membership(group, kind);
+        if let Some(node) = self.nodes.get_mut(&node) {
+            node.rejoins.remove(&id);
+        }
+        Ok(())
+    }
+
+    fn remove_member(&mut self, id: GroupId, node: NodeId) -> Result<(), String> {
+        let (kind, name) = (self.kind(id), self.name_of(id));
+        let group = self.moveable(id, &name)?;
+        if !group.members.contains(&node) {
+            return Err(format!("{name}: node {node} holds no replica of it"));
+        }
+        if group.members == [node] {
+            return Err(format!("{name}: node {node} holds the only replica of it"));
+        }
+        if matches!(kind, Kind::LeaderFollower { .. }) && group.leader == node {
+            return Err(format!("{name}: node {node} leads it; another must be appointed first"));
+        }
+        group.members.retain(|member| *member != node);
+        group.in_sync.retain(|member| *member != node);
+        if kind == Kind::Consensus && group.leader == node {
+            group.leader = group.members[0];
+        }
+        begin_membership(group, kind);
+        if let Some(node) = self.nodes.get_mut(&node)
+            && let Some(rejoin) = node.rejoins.get_mut(&id)
+        {
+            *rejoin = Rejoin::Join;
+        }
+        Ok(())
+    }
+
+    fn moveable(&mut self, id: GroupId, name: &str) -> Result<&mut Group, String> {
+        let group = self.groups.get_mut(&id).ok_or_else(|| format!("there is no group {id}"))?;
+        match group.settled {
+            true => Ok(group),
+            false => Err(format!("{name}: its members have changed and it is not settled yet; try again")),
+        }
+    }
+}
+
+/// A group has other members. One change of members keeps every write that was acknowledged within reach of whoever
+/// leads next, two in a row may not, and under a count of acknowledgements not even one does. So it is counted anew who
+/// holds everything, and until enough do, nobody is appointed and no member changes. Under `all` the in-sync set holds
+/// everything at any time, and under `none` nothing is promised.
+fn begin_membership(group: &mut Group, kind: Kind) {
+    group.epoch += 1;
+    match kind {
+        Kind::LeaderFollower { acks: Acks::All | Acks::None, .. } => {}
+        Kind::LeaderFollower { .. } => group.in_sync = vec![group.leader],
+        Kind::Consensus | Kind::Registers => group.in_sync.clear(),
+    }
+    group.settled = group.in_sync.len() >= kind.settles_with(group.members.len());
+}
+
+/// So many nodes from one on, in a ring, in ascending order.
+fn ring(nodes: &[NodeId], first: NodeId, count: usize) -> Vec<NodeId> {
+    let place = nodes.iter().position(|node| *node == first).unwrap_or(0);
+    let mut members: Vec<NodeId> = nodes.iter().cycle().skip(place).take(count).copied().collect();
+    members.sort_unstable();
+    members
+}
+
+fn check_acks(keyspace: &Keyspace, replicas: usize) -> Result<(), String> {
+    match Kind::of(keyspace)? {
+        Kind::LeaderFollower { acks: Acks::Count(count), .. } if usize::from(count) + 1 > replicas => {
+            let (name, followers) = (keyspace.name(), replicas.saturating_sub(1));
+            Err(format!("keyspace '{name}': acks = {count} can never be with {followers} followers"))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// A keyspace with some settings changed.
+fn with_settings(keyspace: &Keyspace, settings: &BTreeMap<String, String>) -> Result<Keyspace, String> {
+    let name = keyspace.name();
+    let mut fields = serde_json::to_value(keyspace).map_err(|error| error.to_string())?;
+    for (setting, text) in settings {
+        let Some(value) = fields.get_mut(setting) else {
+            return Err(format!("keyspace '{name}': there is no setting '{setting}'"));
+        };
+        if !CHANGEABLE.contains(&setting.as_str()) {
+            let why = why_fixed(setting);
+            return Err(format!(
+                "keyspace '{name}': {setting} cannot be changed: {why}; create another keyspace"
+            ));
+        }
+        *value = match text.parse::<u64>() {
+            Ok(number) if value.is_number() => number.into(),
+            Err(_) if value.is_number() => {
+                return Err(format!("keyspace '{name}': {setting} = \"{text}\" is no number"));
+            }
+            _ => text.clone().into(),
+        };
+    }
+    serde_json::from_value(fields).map_err(|error| format!("keyspace '{name}': {error}"))
+}
+
+fn why_fixed(setting: &str) -> &'static str {
+    match setting {
+        "prefix" => "it says which keys there are",
+        "replication" => "another protocol could not read what this one's replicas hold",
+        "shards" => "keys would have to move from group to group",
+        "replicas" => "replicas come and go with the nodes only",
+        "durability" => "what was not written cannot be found again",
+        "storage" => "what is there would have to move",
+        "leader" => "it is where the leader was first; who leads now is found out from who is alive",
+        _ => "replicas use it from the beginning",
+    }
+}
+
+fn no_keyspace(prefix: &str) -> String {
+    let name = if prefix.is_empty() { "default" } else { prefix };
+    format!("there is no keyspace '{name}'")
+}
+
+fn no_node(id: NodeId) -> String {
+    format!("there is no node {id}")
+}

@@ -1,0 +1,230 @@
+//! The keeper: the control group's replica on a control node. The map with version v is the value under the key `map:v`,
+//! written only if it is not there: so exactly one proposal makes each version, whoever proposes.
+
+use super::Effects;
+use super::message::Message;
+use super::record::{put_begun, put_replica};
+use kv::codec::{Malformed, Reader};
+use kv::{Command, Condition, Expiry, List, Reply, ReplyBuffer, SetAnswer};
+use protocol::consensus::{self, Options, Replica, Status, Timing};
+use protocol::contract::{Input, NodeId, Now, Replica as _, Result as Outcome};
+use protocol::{Configuration, Progress, Request, Ticket};
+use std::collections::BTreeMap;
+
+/// So many versions are kept, for people who look.
+const KEPT_VERSIONS: u64 = 8;
+
+/// The control group's replica.
+#[derive(Debug)]
+pub(super) struct Keeper {
+    pub(super) replica: Replica,
+    effects: protocol::Effects,
+    reply: ReplyBuffer,
+    /// How many of this life's records are not the replica's: they came before its first.
+    records_before: u64,
+    sequence: u64,
+    /// The checkpoint under way begins with a record of the component's own.
+    checkpoint_begins: bool,
+    proposed: Option<Ticket>,
+    /// What came of the last proposal, until it is taken.
+    end: Option<ProposalEnd>,
+}
+
+/// What came of a proposal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ProposalEnd {
+    /// It is the map.
+    Won,
+    /// It is not, and never will be.
+    Lost,
+    /// It may still become the map.
+    Unknown,
+}
+
+impl Keeper {
+    pub(super) fn new(id: NodeId, timing: Timing, seed: u64, identity: u64) -> Keeper {
+        const LOG_BYTES: usize = 1 << 20;
+        let options = Options {
+            lease: consensus::Lease::Log,
+            reads_any: false,
+            log_bytes: LOG_BYTES,
+            planted: Default::default(),
+        };
+        Keeper {
+            replica: Replica::new(id, options, timing, seed, identity),
+            effects: protocol::Effects::default(),
+            reply: ReplyBuffer::new(),
+            records_before: 0,
+            sequence: 0,
+            checkpoint_begins: false,
+            proposed: None,
+            end: None,
+        }
+    }
+
+    pub(super) fn configure(&mut self, now: Now, configuration: &Configuration, out: &mut Effects) {
+        self.step(now, Input::Configure(configuration), out);
+    }
+
+    /// The replica's records of this life come behind so many others.
+    pub(super) fn begins_after(&mut self, records: u64) {
+        self.records_before = records;
+    }
+
+    pub(super) fn message(
+        &mut self,
+        now: Now,
+        from: NodeId,
+        bytes: &[u8],
+        out: &mut Effects,
+    ) -> Result<(), Malformed> {
+        let message = consensus::Message::decode(bytes)?;
+        self.step(now, Input::Message { from, message }, out);
+        Ok(())
+    }
+
+    pub(super) fn durable(&mut self, now: Now, record: u64, out: &mut Effects) {
+        let record = record.saturating_sub(self.records_before);
+        self.step(now, Input::Durable { record }, out);
+    }
+
+    pub(super) fn step(&mut self, now: Now, input: Input<'_, consensus::Message<'_>>, out: &mut Effects) {
+        self.effects.clear();
+        self.replica.step(now, input, &mut self.effects);
+        for record in &self.effects.records {
+            out.replica_record(&self.effects.bytes[record.clone()]);
+        }
+        for message in &self.effects.messages {
+            let bytes = &self.effects.bytes[message.bytes.clone()];
+            let after = match message.after_record {
+                0 => 0,
+                record => record + self.records_before,
+            };
+            out.send_after(after, [message.to], &Message::Replica { bytes });
+        }
+        let replies = self.effects.replies.as_bytes();
+        for outcome in &self.effects.outcomes {
+            if Some(outcome.ticket) != self.proposed {
+                continue; // A read, which only keeps the lease alive.
+            }
+            self.proposed = None;
+            self.end = Some(match outcome.result {
+                Outcome::Done { .. } => match Reply::first(&replies[outcome.reply.clone()]) {
+                    Reply::Ok => ProposalEnd::Won,
+                    _ => ProposalEnd::Lost,
+                },
+                Outcome::Refused | Outcome::Redirect { .. } => ProposalEnd::Lost,
+                Outcome::Unknown => ProposalEnd::Unknown,
+            });
+        }
+        out.trace.append(&mut self.effects.trace);
+    }
+
+    pub(super) fn status(&self, now: Now) -> Status {
+        self.replica.status(now)
+    }
+
+    pub(super) fn take_end(&mut self) -> Option<ProposalEnd> {
+        self.end.take()
+    }
+
+    pub(super) fn begin_checkpoint(&mut self) -> bool {
+        self.checkpoint_begins = self.replica.begin_checkpoint();
+        self.checkpoint_begins
+    }
+
+    pub(super) fn checkpoint_record(
+        &mut self,
+        bytes_max: usize,
+        identities: &BTreeMap<NodeId, u64>,
+        record: &mut Vec<u8>,
+    ) -> Progress {
+        if std::mem::take(&mut self.checkpoint_begins) {
+            put_begun(record, identities);
+            return Progress::More;
+        }
+        let mut inner = Vec::new();
+        let progress = self.replica.checkpoint_record(bytes_max, &mut inner);
+        put_replica(record, &inner);
+        progress
+    }
+
+    /// Proposes a version of the map.
+    pub(super) fn propose(&mut self, now: Now, version: u64, map: &[u8], out: &mut Effects) {
+        let key = key_of(version);
+        let command = Command::Set {
+            key: key.as_bytes(),
+            value: map,
+            expiry: Expiry::Clear,
+            condition: Condition::IfAbsent,
+            answer: SetAnswer::Status,
+        };
+        // It ends when it is decided, or can never be: no earlier, since nobody could tell which of both it will be.
+        const NEVER_US: u64 = 24 * 3600 * 1_000_000;
+        self.end = None;
+        self.proposed = Some(Ticket { client: 0, sequence: self.sequence + 1 });
+        self.request(now, command, NEVER_US, out);
+        if version > KEPT_VERSIONS {
+            let old = key_of(version - KEPT_VERSIONS);
+            let mut scratch = Vec::new();
+            let keys = List::build(&mut scratch, [old.as_bytes()]);
+            self.request(now, Command::Delete { keys }, NEVER_US, out);
+        }
+    }
+
+    /// Asks for something that is not looked at: whoever leads keeps its lease while there are readers.
+    pub(super) fn keep_lease(&mut self, now: Now, out: &mut Effects) {
+        const PATIENCE_US: u64 = 100_000;
+        self.request(now, Command::Get { key: b"map:" }, PATIENCE_US, out);
+    }
+
+    fn request(&mut self, now: Now, command: Command<'_>, patience_us: u64, out: &mut Effects) {
+        self.sequence += 1;
+        let ticket = Ticket { client: 0, sequence: self.sequence };
+        let deadline_us = now.monotonic_us + patience_us;
+        let request = Request::Command(command);
+        self.step(now, Input::Request { ticket, request, follows: false, seen: 0, deadline_us }, out);
+    }
+
+    /// The newest map that is decided and applied here, if it is newer than one that is known.
+    pub(super) fn newer_map(&mut self, now: Now, known: u64) -> Option<Vec<u8>> {
+        let mut newest = None;
+        let mut version = known;
+        while let Some(map) = self.map(now, version + 1) {
+            version += 1;
+            newest = Some(map);
+        }
+        if newest.is_some() || known > 0 && self.map(now, known).is_some() {
+            return newest;
+        }
+        // A copy of the table may have skipped versions that are not kept any more.
+        self.reply.clear();
+        self.replica.peek(&Command::Keys { pattern: b"map:*" }, now.unix_ms, &mut self.reply);
+        let version = versions(self.reply.as_bytes()).max().filter(|version| *version > known)?;
+        self.map(now, version)
+    }
+
+    fn map(&mut self, now: Now, version: u64) -> Option<Vec<u8>> {
+        let key = key_of(version);
+        self.reply.clear();
+        self.replica.peek(&Command::Get { key: key.as_bytes() }, now.unix_ms, &mut self.reply);
+        match Reply::first(self.reply.as_bytes()) {
+            Reply::Bulk(bytes) => Some(bytes.to_vec()),
+            _ => None,
+        }
+    }
+}
+
+fn key_of(version: u64) -> String {
+    format!("map:{version}")
+}
+
+/// The versions among an encoded list of keys.
+fn versions(reply: &[u8]) -> impl Iterator<Item = u64> {
+    let mut reader = Reader::new(reply);
+    let elements = std::iter::from_fn(move || Reply::decode(&mut reader).ok());
+    elements.filter_map(|element| match element {
+        Reply::Bulk(key) => std::str::from_utf8(key).ok()?.strip_prefix("map:")?.parse().ok(),
+        _ => None,
+    })
+}

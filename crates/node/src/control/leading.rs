@@ -1,0 +1,472 @@
+//! Leading: what the control leader does. It hears the nodes, grants leases, appoints leaders in the place of dead ones,
+//! and makes changes. See the parent module for why that is safe.
+
+use super::change::{Change, Step};
+use super::keeper::{Keeper, ProposalEnd};
+use super::map::{CONTROL_GROUP, ClusterMap, Group, GroupId, Kind, NodeState, Start};
+use super::message::Message;
+use super::{Effects, Event, Timing};
+use protocol::leader_follower::Acks;
+use protocol::{NodeId, Now};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::rc::Rc;
+
+/// What was last heard of a node.
+#[derive(Clone, Copy, Debug)]
+struct Heard {
+    at_us: u64,
+    start: Start,
+    sequence: u64,
+    map_version: u64,
+    /// Its renewal has no answer yet.
+    is_open: bool,
+}
+
+/// A change that somebody asked for.
+#[derive(Clone, Debug)]
+struct Asked {
+    from: NodeId,
+    run: u64,
+    id: u64,
+    change: Change,
+}
+
+/// A map that was proposed.
+#[derive(Debug)]
+struct InFlight {
+    version: u64,
+    /// Who would lead less with it: nobody of these gets a lease while it may become the map.
+    deposed: BTreeSet<NodeId>,
+    asked: Vec<Asked>,
+    /// It is not known what came of it, and will not be told.
+    is_unknown: bool,
+}
+
+/// What a control node knows in case it leads, and does when it does.
+#[derive(Debug, Default)]
+pub(super) struct Leading {
+    /// The ballot in which it leads.
+    ballot: Option<u64>,
+    /// When it could append for the first time in this ballot.
+    appends_since_us: Option<u64>,
+    heard: BTreeMap<NodeId, Heard>,
+    /// When each node last got a lease from this leader.
+    granted: BTreeMap<NodeId, u64>,
+    waiting: Vec<Asked>,
+    /// What was answered lately, in case the answer is lost.
+    answered: VecDeque<(NodeId, u64, u64, Result<u64, String>)>,
+    in_flight: Option<InFlight>,
+    read_at_us: u64,
+    /// It leads at this moment, and nobody else can have made another map than it has.
+    is_leased: bool,
+    pub(super) here: Here,
+}
+
+/// What the control leader says to its own node.
+#[derive(Debug, Default)]
+pub(super) struct Here {
+    /// A renewal's number, the map's version, and how long the lease lasts.
+    pub(super) renewed: Option<(u64, u64, u64)>,
+    pub(super) refused: Option<String>,
+    pub(super) answered: Vec<(u64, Result<u64, String>)>,
+}
+
+/// What leading rests on in one turn.
+pub(super) struct Turn<'a> {
+    pub(super) now: Now,
+    pub(super) id: NodeId,
+    pub(super) timing: &'a Timing,
+    pub(super) moves_control_group: bool,
+    /// The newest map; not agreed on when its version is 0.
+    pub(super) map: &'a Rc<ClusterMap>,
+    /// What is proposed when nothing was ever agreed on.
+    pub(super) first: Option<ClusterMap>,
+}
+
+impl Leading {
+    /// A node is there. Control nodes listen whether they lead or not.
+    pub(super) fn hear(&mut self, now: Now, from: NodeId, start: Start, (sequence, map_version): (u64, u64)) {
+        let is_late = self.heard.get(&from).is_some_and(|heard| {
+            heard.start == start && heard.sequence >= sequence
+                || heard.start.identity == start.identity && heard.start.life > start.life
+        });
+        if !is_late {
+            let heard = Heard { at_us: now.monotonic_us, start, sequence, map_version, is_open: true };
+            self.heard.insert(from, heard);
+        }
+    }
+
+    /// Somebody asks for a change. Whoever does not lead forgets it: all control nodes were asked.
+    pub(super) fn ask(
+        &mut self,
+        own_id: NodeId,
+        from: NodeId,
+        (run, id): (u64, u64),
+        change: &[u8],
+        out: &mut Effects,
+    ) {
+        if !self.is_leased {
+            return;
+        }
+        let is_it = |asked: &Asked| (asked.from, asked.run, asked.id) == (from, run, id);
+        let in_flight = self.in_flight.iter().flat_map(|in_flight| &in_flight.asked);
+        if self.waiting.iter().chain(in_flight).any(is_it) {
+            return;
+        }
+        let before = self.answered.iter().find(|(node, r, i, _)| (*node, *r, *i) == (from, run, id));
+        if let Some((_, _, _, result)) = before {
+            let result = result.clone();
+            return self.tell(own_id, from, (run, id), result, out);
+        }
+        const WAITING_MAX: usize = 10_000;
+        if self.waiting.len() < WAITING_MAX
+            && let Ok(change) = serde_json::from_slice::<Change>(change)
+        {
+            self.waiting.push(Asked { from, run, id, change });
+        }
+    }
+
+    fn tell(
+        &mut self,
+        own_id: NodeId,
+        to: NodeId,
+        (run, id): (u64, u64),
+        result: Result<u64, String>,
+        out: &mut Effects,
+    ) {
+        match to == own_id {
+            true => self.here.answered.push((id, result)),
+            false => out.send([to], &Message::Answered { run, id, result }),
+        }
+    }
+
+    /// Does what is to be done now. True when it has proposed something.
+    pub(super) fn work(&mut self, turn: &Turn<'_>, keeper: &mut Keeper, out: &mut Effects) -> bool {
+        let now_us = turn.now.monotonic_us;
+        let status = keeper.status(turn.now);
+        let ballot = (status.role == "leader").then_some(status.epoch);
+        if ballot != self.ballot {
+            if self.ballot.is_some() != ballot.is_some() {
+                out.events.push(if ballot.is_some() { Event::Leads } else { Event::LeadsNoMore });
+            }
+            self.begin(ballot);
+        }
+        self.is_leased = status.leased && ballot.is_some();
+        if ballot.is_none() {
+            return false;
+        }
+        if status.writable && self.appends_since_us.is_none() {
+            self.appends_since_us = Some(now_us);
+        }
+        if now_us >= self.read_at_us {
+            self.read_at_us = now_us + turn.timing.renew_ms * 250;
+            keeper.keep_lease(turn.now, out);
+        }
+        self.settle(turn, keeper.take_end(), out);
+        if !self.is_leased {
+            return true; // The read is to be sent.
+        }
+        self.grant(turn, keeper.replica.leased_until_us(turn.now), out);
+        if self.in_flight.is_none() && status.writable {
+            self.propose(turn, keeper, out);
+        }
+        true
+    }
+
+    pub(super) fn wakeup_us(&self) -> u64 {
+        if self.ballot.is_some() { self.read_at_us } else { u64::MAX }
+    }
+
+    /// Another ballot: what was proposed before is decided in the log that was taken over, or never will be.
+    fn begin(&mut self, ballot: Option<u64>) {
+        self.ballot = ballot;
+        self.appends_since_us = None;
+        self.in_flight = None;
+        self.waiting.clear();
+        self.answered.clear();
+        self.is_leased = false;
+    }
+
+    // Proposals.
+
+    /// Looks what came of the proposal under way. The map that is known now is the newest that is applied.
+    fn settle(&mut self, turn: &Turn<'_>, end: Option<ProposalEnd>, out: &mut Effects) {
+        let Some(in_flight) = &mut self.in_flight else { return };
+        in_flight.is_unknown |= end == Some(ProposalEnd::Unknown);
+        match end {
+            Some(ProposalEnd::Won) => {
+                let InFlight { version, asked, .. } = self.in_flight.take().expect("it was just there");
+                asked.into_iter().for_each(|asked| self.answer(turn.id, asked, Ok(version), out));
+            }
+            Some(ProposalEnd::Lost) => {
+                let asked = self.in_flight.take().expect("it was just there").asked;
+                self.waiting.splice(0..0, asked);
+            }
+            // Somebody's proposal made this version. If nobody knows whose, whoever asked asks again.
+            _ if in_flight.is_unknown && turn.map.version >= in_flight.version => self.in_flight = None,
+            _ => {}
+        }
+    }
+
+    fn answer(&mut self, id: NodeId, asked: Asked, result: Result<u64, String>, out: &mut Effects) {
+        const KEPT: usize = 256;
+        let Asked { from, run, id: number, .. } = asked;
+        self.tell(id, from, (run, number), result.clone(), out);
+        self.answered.push_back((from, run, number, result));
+        if self.answered.len() > KEPT {
+            self.answered.pop_front();
+        }
+    }
+
+    fn propose(&mut self, turn: &Turn<'_>, keeper: &mut Keeper, out: &mut Effects) {
+        if let Some(first) = &turn.first {
+            return self.propose_map(turn, keeper, first, Vec::new(), out);
+        }
+        let before: &ClusterMap = turn.map;
+        let mut next = before.clone();
+        for (node, heard) in &self.heard {
+            if next.nodes.get(node).is_some_and(|known| known.start != heard.start)
+                && let Ok(map) = next.apply(&Change::NodeStarted { id: *node, start: heard.start })
+            {
+                next = map;
+            }
+        }
+        let mut changed = Vec::new();
+        for asked in std::mem::take(&mut self.waiting) {
+            match self.make(turn, &next, &asked.change) {
+                Ok(map) if map == next && next == *before => {
+                    self.answer(turn.id, asked, Ok(before.version), out);
+                }
+                Ok(map) => {
+                    next = map;
+                    changed.push(asked);
+                }
+                Err(why) => self.answer(turn.id, asked, Err(why), out),
+            }
+        }
+        for change in next.next_moves(turn.moves_control_group) {
+            if let Ok(map) = next.apply(&change) {
+                next = map;
+            }
+        }
+        let leaders = self.replacements(turn, &next);
+        for (group, leader) in &leaders {
+            let instead_of = next.groups.get(group).map_or(0, |group| group.leader);
+            out.events.push(Event::Appointed { group: *group, leader: *leader, instead_of });
+        }
+        if let Ok(map) = next.apply(&Change::AppointLeaders(leaders)) {
+            next = map;
+        }
+        if next == *before {
+            return;
+        }
+        next.version = before.version + 1;
+        self.propose_map(turn, keeper, &next, changed, out);
+    }
+
+    fn propose_map(
+        &mut self,
+        turn: &Turn<'_>,
+        keeper: &mut Keeper,
+        next: &ClusterMap,
+        asked: Vec<Asked>,
+        out: &mut Effects,
+    ) {
+        let deposed = deposed(turn.map, next);
+        self.in_flight = Some(InFlight { version: next.version, deposed, asked, is_unknown: false });
+        keeper.propose(turn.now, next.version, &next.encode(), out);
+    }
+
+    /// Makes a change that somebody asked for, if what the map alone cannot tell allows it, too.
+    fn make(&self, turn: &Turn<'_>, map: &ClusterMap, change: &Change) -> Result<ClusterMap, String> {
+        let is_fixed = |node: &NodeId| {
+            let control = map.groups.get(&CONTROL_GROUP);
+            !turn.moves_control_group && control.is_some_and(|group| group.members.contains(node))
+        };
+        match change {
+            Change::NodeStarted { .. } => Err("a node itself tells that it started".into()),
+            Change::RemoveNode(id) | Change::ReplaceNode { id, .. } if is_fixed(id) => {
+                Err(format!("node {id} is in the control group, whose members cannot be changed yet"))
+            }
+            Change::MoveMember { group: CONTROL_GROUP, .. } => {
+                Err("the control group's members follow from which nodes there are".into())
+            }
+            Change::ReplaceNode { id, .. } if !self.is_dead(turn, map, *id) || !self.is_over(turn, *id) => {
+                Err(format!(
+                    "node {id} is alive, or was until a moment ago; only a dead node can be replaced"
+                ))
+            }
+            Change::AppointLeaders(leaders) => {
+                let leads = |(group, _): &(GroupId, NodeId)| map.groups.get(group).map(|group| group.leader);
+                let alive = leaders.iter().filter_map(leads).find(|leader| !self.is_over(turn, *leader));
+                match alive {
+                    Some(alive) => {
+                        Err(format!("node {alive} leads, and nobody else may before its lease is over"))
+                    }
+                    None => map.apply(change),
+                }
+            }
+            Change::CreateKeyspace(keyspace) => checked(map.apply(change)?, &keyspace.prefix),
+            Change::SetKeyspace { prefix, .. } => checked(map.apply(change)?, prefix),
+            Change::MoveMember { step: Step::Add(_) | Step::Remove(_), .. }
+            | Change::DropKeyspace(_)
+            | Change::AddNode(_)
+            | Change::RemoveNode(_)
+            | Change::ReplaceNode { .. }
+            | Change::InSync { .. } => map.apply(change),
+        }
+    }
+
+    // Leases.
+
+    /// Answers the renewals that are open.
+    fn grant(&mut self, turn: &Turn<'_>, leased_until_us: u64, out: &mut Effects) {
+        let now_us = turn.now.monotonic_us;
+        for (node, heard) in &mut self.heard {
+            // A renewal that could not be answered at once is not answered later: it would look as if the node was alive.
+            heard.is_open &= now_us < heard.at_us + turn.timing.renew_ms * 1000;
+            if !heard.is_open {
+                continue;
+            }
+            let Some(known) = turn.map.nodes.get(node) else {
+                if turn.map.version > 0 {
+                    heard.is_open = false;
+                    let why = format!("the cluster has no node {node}; CLUSTER ADD lets it in");
+                    refuse(turn, *node, heard.start, why, &mut self.here, out);
+                }
+                continue;
+            };
+            if turn.map.version > heard.map_version && *node != turn.id {
+                out.send([*node], &Message::Map { bytes: &turn.map.encode() });
+            }
+            if known.start != heard.start {
+                if let Err(why) = turn.map.apply(&Change::NodeStarted { id: *node, start: heard.start }) {
+                    heard.is_open = false;
+                    refuse(turn, *node, heard.start, why, &mut self.here, out);
+                }
+                continue;
+            }
+            let is_deposed = self.in_flight.as_ref().is_some_and(|it| it.deposed.contains(node));
+            if is_deposed || known.state == NodeState::Leaving || turn.map.version == 0 {
+                continue;
+            }
+            // It never outlasts this leader's own lease by much, so that the next leader need not wait long.
+            let own_us = leased_until_us.saturating_add(turn.timing.grace_ms * 1000).saturating_sub(now_us);
+            let lasts_us = own_us.min(turn.timing.node_lease_ms * 1000);
+            heard.is_open = false;
+            self.granted.insert(*node, now_us);
+            let (sequence, map_version) = (heard.sequence, turn.map.version);
+            match *node == turn.id {
+                true => self.here.renewed = Some((sequence, map_version, lasts_us)),
+                false => out.send([*node], &Message::Renewed { sequence, map_version, lasts_us }),
+            }
+        }
+    }
+
+    /// Whether a node was heard lately, as the start that the map knows.
+    fn is_alive(&self, turn: &Turn<'_>, map: &ClusterMap, id: NodeId) -> bool {
+        let (Some(heard), Some(known)) = (self.heard.get(&id), map.nodes.get(&id)) else { return false };
+        let silent_us = turn.now.monotonic_us.saturating_sub(heard.at_us);
+        heard.start == known.start && silent_us < turn.timing.with_margin_us(turn.timing.node_lease_ms)
+    }
+
+    /// Whether a node was silent for so long that it must be dead or cut off. Whom this leader never heard may be about to
+    /// start.
+    fn is_dead(&self, turn: &Turn<'_>, map: &ClusterMap, id: NodeId) -> bool {
+        let Some(since_us) = self.appends_since_us else { return false };
+        let known = map.nodes.get(&id).map(|node| node.start);
+        let heard = self.heard.get(&id).filter(|heard| Some(heard.start) == known);
+        let last_us = heard.map_or(since_us, |heard| heard.at_us);
+        turn.now.monotonic_us >= last_us + turn.timing.with_margin_us(turn.timing.node_lease_ms)
+    }
+
+    /// Whether every lease that a node ever got is over, wherever it came from.
+    fn is_over(&self, turn: &Turn<'_>, id: NodeId) -> bool {
+        let now_us = turn.now.monotonic_us;
+        let Some(since_us) = self.appends_since_us else { return false };
+        // Alone, this leader waited for no log's lease before it appended.
+        let is_alone = turn.map.groups.get(&CONTROL_GROUP).is_some_and(|group| group.members.len() == 1);
+        let earlier_ms = if is_alone { turn.timing.node_lease_ms } else { turn.timing.grace_ms };
+        let own_us = self.granted.get(&id).copied();
+        let is_own_over = own_us.is_none_or(|granted_us| {
+            now_us >= granted_us + turn.timing.with_margin_us(turn.timing.node_lease_ms)
+        });
+        is_own_over && now_us >= since_us + turn.timing.with_margin_us(earlier_ms)
+    }
+
+    /// Who is to lead in the place of leaders that are dead, or leave.
+    fn replacements(&self, turn: &Turn<'_>, map: &ClusterMap) -> Vec<(GroupId, NodeId)> {
+        let mut leads: BTreeMap<NodeId, usize> = BTreeMap::new();
+        map.groups.values().for_each(|group| *leads.entry(group.leader).or_default() += 1);
+        let mut replacements = Vec::new();
+        for (id, group) in &map.groups {
+            let Kind::LeaderFollower { acks, .. } = map.kind(*id) else { continue };
+            let is_to_go = map.nodes.get(&group.leader).is_none_or(|node| node.state == NodeState::Leaving)
+                || self.is_dead(turn, map, group.leader);
+            if !is_to_go || !group.settled || !self.is_over(turn, group.leader) {
+                continue;
+            }
+            let chosen = self.candidates(turn, map, group, acks).min_by_key(|node| {
+                (!group.in_sync.contains(node), leads.get(node).copied().unwrap_or(0), *node)
+            });
+            if let Some(chosen) = chosen {
+                *leads.entry(chosen).or_default() += 1;
+                replacements.push((*id, chosen));
+            }
+        }
+        replacements
+    }
+
+    fn candidates(
+        &self,
+        turn: &Turn<'_>,
+        map: &ClusterMap,
+        group: &Group,
+        acks: Acks,
+    ) -> impl Iterator<Item = NodeId> {
+        let eligible = if acks == Acks::All { &group.in_sync } else { &group.members };
+        let stays = |node: &NodeId| map.nodes.get(node).is_some_and(|node| node.state == NodeState::Member);
+        eligible
+            .iter()
+            .copied()
+            .filter(move |node| *node != group.leader && stays(node) && self.is_alive(turn, map, *node))
+    }
+
+    /// Tells a new map to the nodes that do not hold the log.
+    pub(super) fn spread(&self, map: &ClusterMap, out: &mut Effects) {
+        if !self.is_leased {
+            return;
+        }
+        let holds_log =
+            |node: &NodeId| map.groups.get(&CONTROL_GROUP).is_some_and(|it| it.members.contains(node));
+        let to = self.heard.keys().copied().filter(|node| !holds_log(node) && map.nodes.contains_key(node));
+        out.send(to, &Message::Map { bytes: &map.encode() });
+    }
+}
+
+/// Who would lead a leader-follower group no more.
+fn deposed(before: &ClusterMap, after: &ClusterMap) -> BTreeSet<NodeId> {
+    let leads_no_more = |(id, group): &(&GroupId, &Group)| {
+        matches!(before.kind(**id), Kind::LeaderFollower { .. })
+            && after.groups.get(id).is_none_or(|it| it.leader != group.leader)
+    };
+    before.groups.iter().filter(leads_no_more).map(|(_, group)| group.leader).collect()
+}
+
+fn refuse(turn: &Turn<'_>, node: NodeId, start: Start, why: String, here: &mut Here, out: &mut Effects) {
+    match node == turn.id {
+        true => here.refused = Some(why),
+        false => out.send([node], &Message::Refused { start, why }),
+    }
+}
+
+/// What this version of the program cannot keep is refused.
+fn checked(map: ClusterMap, prefix: &str) -> Result<ClusterMap, String> {
+    let nodes = map.nodes.len();
+    if let Some(entry) = map.keyspaces.get(prefix) {
+        let mut keyspace = entry.keyspace.clone();
+        keyspace.leader = 1; // Who leads was looked at already; numbers of nodes may have gaps.
+        keyspace.check(nodes)?;
+    }
+    Ok(map)
+}

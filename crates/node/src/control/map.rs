@@ -1,0 +1,373 @@
+//! The cluster map: which nodes there are, which keyspaces, which groups, and who is in them. Plain data.
+
+use crate::configuration::NodeAddress;
+use crate::keyspace::Keyspace;
+use crate::slots::SLOTS;
+use protocol::leader_follower::Acks;
+use protocol::planted::Planted;
+use protocol::{Configuration, NodeId};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// A group's number. None is ever used twice.
+pub type GroupId = u16;
+
+/// The group that holds the map itself.
+pub const CONTROL_GROUP: GroupId = 0;
+
+/// Most bytes that an encoded map may have.
+pub const MAP_BYTES_MAX: usize = 16 << 20;
+
+/// The state of the cluster. A new one is made of an old one by [`ClusterMap::apply`] only.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ClusterMap {
+    /// Grows by one with each map that is agreed on. The first one is 1.
+    pub version: u64,
+    /// The nodes.
+    pub nodes: BTreeMap<NodeId, Node>,
+    /// The keyspaces, by their prefixes.
+    pub keyspaces: BTreeMap<String, KeyspaceEntry>,
+    /// The groups, the control group among them.
+    pub groups: BTreeMap<GroupId, Group>,
+    /// The number of the next group. Beyond the last one when all numbers are used up.
+    pub next_group: u32,
+}
+
+/// Who a node is: its storage, how often that was opened, and by which process. A node that does not come back as a
+/// later start of the same storage may have forgotten what it promised.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Start {
+    /// Drawn at random when the storage was first used. 0: nobody has started here yet.
+    pub identity: u64,
+    /// How often the storage was opened, this time included.
+    pub life: u64,
+    /// Drawn at random at each start. A copy of the storage that is one life older is opened in the same life as the
+    /// process that was registered last; this tells the two apart.
+    pub run: u64,
+}
+
+/// A node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Node {
+    /// Where it is reached.
+    pub address: NodeAddress,
+    /// The newest start that was accepted.
+    pub start: Start,
+    /// Whether it is to stay.
+    pub state: NodeState,
+    /// Groups that it must leave and enter again as a new member, since it lost its storage.
+    pub rejoins: BTreeMap<GroupId, Rejoin>,
+}
+
+/// Whether a node is to stay.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum NodeState {
+    /// It is.
+    Member,
+    /// Its replicas are moved to other nodes; with the last of them it is gone.
+    Leaving,
+}
+
+/// What is left to do for a replica that has lost its storage.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Rejoin {
+    /// It is still counted as the member that it was. It must not take part.
+    Leave,
+    /// It is out and comes in again.
+    Join,
+}
+
+/// A keyspace and its groups.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct KeyspaceEntry {
+    /// What is promised.
+    pub keyspace: Keyspace,
+    /// Its shards' groups, in the order of the shards.
+    pub groups: Vec<GroupId>,
+}
+
+/// Hash slots from one to another, both included.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Slots {
+    /// The first one.
+    pub first: u16,
+    /// The last one.
+    pub last: u16,
+}
+
+impl Slots {
+    /// The slots of one shard of so many.
+    pub fn of_shard(shard: u16, shards: u16) -> Slots {
+        let from = |shard: u32| (shard * u32::from(SLOTS) / u32::from(shards)) as u16;
+        Slots { first: from(u32::from(shard)), last: from(u32::from(shard) + 1) - 1 }
+    }
+}
+
+/// The replicas of one shard.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Group {
+    /// The prefix of its keyspace. The control group has none: empty.
+    pub keyspace: String,
+    /// Which shard of it.
+    pub shard: u16,
+    /// The shard's hash slots.
+    pub slots: Slots,
+    /// The nodes that hold a replica, in ascending order.
+    pub members: Vec<NodeId>,
+    /// leader-follower: who leads. consensus: who would be a good leader. Else 0.
+    pub leader: NodeId,
+    /// leader-follower: which leadership. Else which membership. From 1, and only grows.
+    pub epoch: u64,
+    /// leader-follower: see [`protocol::Configuration`]. Else the members that are known to take part in this epoch with
+    /// all that they need.
+    pub in_sync: Vec<NodeId>,
+    /// False from a change of members until enough of them are known to hold everything: until then nobody is
+    /// appointed, and no other member changes.
+    pub settled: bool,
+}
+
+impl Group {
+    /// What its replicas are told.
+    pub fn configuration(&self) -> Configuration {
+        Configuration {
+            epoch: self.epoch,
+            leader: self.leader,
+            members: self.members.clone(),
+            in_sync: self.in_sync.clone(),
+        }
+    }
+}
+
+/// How the replicas of a group agree, as far as the map is concerned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// The map appoints the leader.
+    LeaderFollower {
+        /// How many hold a write that was acknowledged.
+        acks: Acks,
+        /// Whether a replica that starts again still holds what it acknowledged.
+        durable: bool,
+    },
+    /// They elect one.
+    Consensus,
+    /// Nobody leads.
+    Registers,
+}
+
+impl Kind {
+    /// Of a keyspace.
+    ///
+    /// # Errors
+    /// A sentence when it has a setting that nobody knows.
+    pub fn of(keyspace: &Keyspace) -> Result<Kind, String> {
+        match keyspace.replication.as_str() {
+            "leader-follower" => Ok(Kind::LeaderFollower {
+                acks: keyspace.leader_follower(Planted::default())?.acks,
+                durable: keyspace.durability != "none",
+            }),
+            "consensus" => Ok(Kind::Consensus),
+            "abd" | "blocking" => Ok(Kind::Registers),
+            other => Err(format!("keyspace '{}': unknown replication \"{other}\"", keyspace.name())),
+        }
+    }
+
+    /// How many members must be known to hold everything before a group of so many is settled.
+    pub(super) fn settles_with(self, members: usize) -> usize {
+        match self {
+            Kind::LeaderFollower { acks: Acks::None | Acks::All, .. } => 1,
+            Kind::LeaderFollower { acks: Acks::Count(count), .. } => (usize::from(count) + 1).min(members),
+            Kind::LeaderFollower { acks: Acks::Majority, .. } | Kind::Consensus | Kind::Registers => {
+                members / 2 + 1
+            }
+        }
+    }
+}
+
+/// How many nodes hold the map in a cluster of so many.
+pub fn control_members(nodes: usize) -> usize {
+    if nodes < 5 { nodes.min(3) } else { 5 }
+}
+
+impl ClusterMap {
+    /// The map that all nodes of a new cluster begin with. It counts when the control group has agreed on it.
+    ///
+    /// # Errors
+    /// A sentence when there are no nodes, or a keyspace cannot be kept on them.
+    pub fn initial(nodes: &[NodeAddress], keyspaces: &[Keyspace]) -> Result<ClusterMap, String> {
+        let mut map = ClusterMap { next_group: 1, ..ClusterMap::default() };
+        for address in nodes {
+            let node = Node::new(address.clone());
+            if address.id == 0 || map.nodes.insert(address.id, node).is_some() {
+                return Err(format!("node number {} is 0 or is configured twice", address.id));
+            }
+        }
+        let members: Vec<NodeId> = map.nodes.keys().copied().take(control_members(map.nodes.len())).collect();
+        let leader = *members.first().ok_or("a cluster needs a node")?;
+        let control = Group {
+            keyspace: String::new(),
+            shard: 0,
+            slots: Slots::of_shard(0, 1),
+            leader,
+            epoch: 1,
+            in_sync: members.clone(),
+            members,
+            settled: true,
+        };
+        map.groups.insert(CONTROL_GROUP, control);
+        let mut keyspaces = keyspaces.to_vec();
+        if !keyspaces.iter().any(|keyspace| keyspace.prefix.is_empty()) {
+            keyspaces.push(Keyspace::default());
+        }
+        keyspaces.sort_by(|one, other| one.prefix.cmp(&other.prefix));
+        for keyspace in keyspaces {
+            map.create_keyspace(keyspace)?;
+        }
+        map.version = 1;
+        Ok(map)
+    }
+
+    /// How a group's replicas agree.
+    pub fn kind(&self, group: GroupId) -> Kind {
+        if group == CONTROL_GROUP {
+            return Kind::Consensus;
+        }
+        let keyspace = self.groups.get(&group).and_then(|group| self.keyspaces.get(&group.keyspace));
+        keyspace.and_then(|entry| Kind::of(&entry.keyspace).ok()).unwrap_or(Kind::Registers)
+    }
+
+    /// What people call a group.
+    pub fn name_of(&self, id: GroupId) -> String {
+        match self.groups.get(&id) {
+            _ if id == CONTROL_GROUP => "the control group".into(),
+            None => format!("group {id}"),
+            Some(group) => {
+                let keyspace = if group.keyspace.is_empty() { "default" } else { &group.keyspace };
+                format!("shard {} of keyspace '{keyspace}'", group.shard)
+            }
+        }
+    }
+
+    /// The groups in which a node takes part. One that it must leave since it lost its storage is not among them.
+    pub fn groups_of(&self, node: NodeId) -> impl Iterator<Item = (GroupId, &Group)> {
+        let rejoins = self.nodes.get(&node).map(|node| &node.rejoins);
+        let takes_part = move |id: &GroupId| rejoins.is_some_and(|it| it.get(id) != Some(&Rejoin::Leave));
+        self.groups
+            .iter()
+            .filter(move |(id, group)| group.members.contains(&node) && takes_part(id))
+            .map(|(id, group)| (*id, group))
+    }
+
+    /// The nodes that are to stay, in ascending order.
+    pub(super) fn staying(&self) -> Vec<NodeId> {
+        let is_member = |node: &Node| node.state == NodeState::Member;
+        self.nodes.iter().filter(|(_, node)| is_member(node)).map(|(id, _)| *id).collect()
+    }
+
+    /// How many replicas a group is to have on so many nodes.
+    pub(super) fn replicas_of(&self, id: GroupId, nodes: usize) -> usize {
+        let keyspace = self.groups.get(&id).and_then(|group| self.keyspaces.get(&group.keyspace));
+        match keyspace {
+            _ if id == CONTROL_GROUP => control_members(nodes),
+            Some(entry) => replicas(&entry.keyspace, nodes),
+            None => 0,
+        }
+    }
+
+    // Bytes.
+
+    /// The map as it is kept and sent.
+    pub fn encode(&self) -> Vec<u8> {
+        serde_json::to_vec(self).expect("a map is made of numbers, strings, lists and maps of these")
+    }
+
+    /// Reads a map.
+    ///
+    /// # Errors
+    /// A sentence when the bytes are no map, or one that cannot be.
+    pub fn decode(bytes: &[u8]) -> Result<ClusterMap, String> {
+        if bytes.len() > MAP_BYTES_MAX {
+            return Err(format!("a map of {} bytes is longer than {MAP_BYTES_MAX}", bytes.len()));
+        }
+        let map: ClusterMap = serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
+        map.check()?;
+        Ok(map)
+    }
+
+    /// Looks whether the map is one that can be.
+    ///
+    /// # Errors
+    /// A sentence that says what cannot be.
+    pub fn check(&self) -> Result<(), String> {
+        let wrong = |what: String| Err(format!("map {}: {what}", self.version));
+        if !self.groups.contains_key(&CONTROL_GROUP) || !self.keyspaces.contains_key("") {
+            return wrong("it has no control group or no default keyspace".into());
+        }
+        for (id, group) in &self.groups {
+            let is_among = |some: &[NodeId], all: &[NodeId]| some.iter().all(|node| all.contains(node));
+            let ascends = |nodes: &[NodeId]| nodes.windows(2).all(|pair| pair[0] < pair[1]);
+            if group.members.is_empty() || !ascends(&group.members) || !ascends(&group.in_sync) {
+                return wrong(format!("the members of group {id} are none or not in order"));
+            }
+            if !group.members.iter().all(|member| self.nodes.contains_key(member)) {
+                return wrong(format!("a member of group {id} is no node"));
+            }
+            if !is_among(&group.in_sync, &group.members) || group.epoch == 0 {
+                return wrong(format!("group {id} has an epoch of 0 or others in sync than its members"));
+            }
+            let leads = group.members.contains(&group.leader);
+            let fits = match self.kind(*id) {
+                Kind::LeaderFollower { .. } => leads && group.in_sync.contains(&group.leader),
+                Kind::Consensus => leads,
+                Kind::Registers => group.leader == 0,
+            };
+            if !fits {
+                return wrong(format!("group {id} cannot be led by node {}", group.leader));
+            }
+            let is_listed = |entry: &KeyspaceEntry| entry.groups.contains(id);
+            let listed = self.keyspaces.get(&group.keyspace).is_some_and(is_listed);
+            if u32::from(*id) >= self.next_group || listed == (*id == CONTROL_GROUP) {
+                return wrong(format!("group {id} belongs to no keyspace or was never given out"));
+            }
+        }
+        for (prefix, entry) in &self.keyspaces {
+            let mut next = 0;
+            for group in &entry.groups {
+                let slots = self.groups.get(group).filter(|group| group.keyspace == *prefix);
+                let slots = slots.map(|group| group.slots).filter(|slots| slots.first == next);
+                let Some(slots) = slots.filter(|slots| slots.last >= next && slots.last < SLOTS) else {
+                    return wrong(format!("the slots of keyspace '{prefix}' have a gap at {next}"));
+                };
+                next = slots.last + 1;
+            }
+            if next != SLOTS || entry.keyspace.prefix != *prefix {
+                return wrong(format!("keyspace '{prefix}' ends at slot {next}"));
+            }
+            Kind::of(&entry.keyspace)?;
+        }
+        for (id, node) in &self.nodes {
+            if *id == 0 || node.address.id != *id {
+                return wrong(format!("node {id} has another number in its address"));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Node {
+    pub(super) fn new(address: NodeAddress) -> Node {
+        Node { address, start: Start::default(), state: NodeState::Member, rejoins: BTreeMap::new() }
+    }
+}
+
+/// How many replicas a keyspace is to have on so many nodes.
+pub(super) fn replicas(keyspace: &Keyspace, nodes: usize) -> usize {
+    if keyspace.replicas == 0 { nodes } else { usize::from(keyspace.replicas).min(nodes) }
+}

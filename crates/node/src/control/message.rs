@@ -1,0 +1,223 @@
+//! What control components say to each other.
+
+use super::map::{MAP_BYTES_MAX, Start};
+use kv::codec::{Malformed, Reader, Writer};
+
+/// Most bytes of one change that is asked for.
+pub(super) const CHANGE_BYTES_MAX: usize = 1 << 20;
+
+/// Most bytes of a sentence.
+const SENTENCE_BYTES_MAX: usize = 4096;
+
+/// A message.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Message<'a> {
+    /// I am here, in this life, with this map: renew my lease (every node, to all control nodes).
+    Renew {
+        /// How the sender started.
+        start: Start,
+        /// Which of its renewals.
+        sequence: u64,
+        /// The newest map that it has.
+        map_version: u64,
+    },
+    /// Your lease lasts so long from when you asked, if you act on this map or a newer one (control leader).
+    Renewed {
+        /// Which renewal is answered.
+        sequence: u64,
+        /// The newest map.
+        map_version: u64,
+        /// How long.
+        lasts_us: u64,
+    },
+    /// This is the newest map (control leader).
+    Map {
+        /// The map.
+        bytes: &'a [u8],
+    },
+    /// Make this change (any node, to all control nodes: the leader does it).
+    Ask {
+        /// The process that asks.
+        run: u64,
+        /// Which of its changes.
+        id: u64,
+        /// The change.
+        change: &'a [u8],
+    },
+    /// What came of it (control leader).
+    Answered {
+        /// The process that asked.
+        run: u64,
+        /// Which of its changes.
+        id: u64,
+        /// The map that has it, or why it cannot be.
+        result: Result<u64, String>,
+    },
+    /// You are not let in (control leader).
+    Refused {
+        /// Who.
+        start: Start,
+        /// Why.
+        why: String,
+    },
+    /// A control node that has never taken part asks the others whether anybody has (`is_question`), and is told.
+    Hello {
+        /// The sender's storage.
+        identity: u64,
+        /// It takes part.
+        has_begun: bool,
+        /// The storage that the receiver had when the sender began to take part; 0 before.
+        knows: u64,
+        /// It wants an answer.
+        is_question: bool,
+    },
+    /// A message of the control group's replicas.
+    Replica {
+        /// The message.
+        bytes: &'a [u8],
+    },
+}
+
+const RENEW: u8 = 1;
+const RENEWED: u8 = 2;
+const MAP: u8 = 3;
+const ASK: u8 = 4;
+const ANSWERED: u8 = 5;
+const REFUSED: u8 = 6;
+const HELLO: u8 = 7;
+const REPLICA: u8 = 8;
+
+impl<'a> Message<'a> {
+    /// Appends the message's encoding.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        match self {
+            Message::Renew { start, sequence, map_version } => {
+                out.put_u8(RENEW);
+                put_start(out, *start);
+                out.put_u64(*sequence);
+                out.put_u64(*map_version);
+            }
+            Message::Renewed { sequence, map_version, lasts_us } => {
+                out.put_u8(RENEWED);
+                out.put_u64(*sequence);
+                out.put_u64(*map_version);
+                out.put_u64(*lasts_us);
+            }
+            Message::Map { bytes } => {
+                out.put_u8(MAP);
+                out.put_bytes(bytes);
+            }
+            Message::Ask { run, id, change } => {
+                out.put_u8(ASK);
+                out.put_u64(*run);
+                out.put_u64(*id);
+                out.put_bytes(change);
+            }
+            Message::Answered { run, id, result } => {
+                out.put_u8(ANSWERED);
+                out.put_u64(*run);
+                out.put_u64(*id);
+                out.put_bool(result.is_ok());
+                match result {
+                    Ok(version) => out.put_u64(*version),
+                    Err(why) => put_sentence(out, why),
+                }
+            }
+            Message::Refused { start, why } => {
+                out.put_u8(REFUSED);
+                put_start(out, *start);
+                put_sentence(out, why);
+            }
+            Message::Hello { identity, has_begun, knows, is_question } => {
+                out.put_u8(HELLO);
+                out.put_u64(*identity);
+                out.put_bool(*has_begun);
+                out.put_u64(*knows);
+                out.put_bool(*is_question);
+            }
+            Message::Replica { bytes } => {
+                out.put_u8(REPLICA);
+                out.extend_from_slice(bytes);
+            }
+        }
+    }
+
+    /// Reads a whole message.
+    ///
+    /// # Errors
+    /// [`Malformed`] when the bytes are none.
+    pub fn decode(bytes: &'a [u8]) -> Result<Message<'a>, Malformed> {
+        let mut reader = Reader::new(bytes);
+        let message = match reader.u8()? {
+            RENEW => Message::Renew {
+                start: take_start(&mut reader)?,
+                sequence: reader.u64()?,
+                map_version: reader.u64()?,
+            },
+            RENEWED => Message::Renewed {
+                sequence: reader.u64()?,
+                map_version: reader.u64()?,
+                lasts_us: reader.u64()?,
+            },
+            MAP => Message::Map { bytes: take_bounded(&mut reader, MAP_BYTES_MAX)? },
+            ASK => Message::Ask {
+                run: reader.u64()?,
+                id: reader.u64()?,
+                change: take_bounded(&mut reader, CHANGE_BYTES_MAX)?,
+            },
+            ANSWERED => {
+                let (run, id) = (reader.u64()?, reader.u64()?);
+                let result = match reader.bool()? {
+                    true => Ok(reader.u64()?),
+                    false => Err(take_sentence(&mut reader)?),
+                };
+                Message::Answered { run, id, result }
+            }
+            REFUSED => Message::Refused { start: take_start(&mut reader)?, why: take_sentence(&mut reader)? },
+            HELLO => Message::Hello {
+                identity: reader.u64()?,
+                has_begun: reader.bool()?,
+                knows: reader.u64()?,
+                is_question: reader.bool()?,
+            },
+            REPLICA => return Ok(Message::Replica { bytes: reader.rest() }),
+            _ => return Err(Malformed("unknown kind of control message")),
+        };
+        if !reader.is_empty() {
+            return Err(Malformed("bytes behind a control message"));
+        }
+        Ok(message)
+    }
+}
+
+fn put_start(out: &mut Vec<u8>, start: Start) {
+    out.put_u64(start.identity);
+    out.put_u64(start.life);
+    out.put_u64(start.run);
+}
+
+fn take_start(reader: &mut Reader<'_>) -> Result<Start, Malformed> {
+    let start = Start { identity: reader.u64()?, life: reader.u64()?, run: reader.u64()? };
+    if start.identity == 0 || start.life == 0 {
+        return Err(Malformed("a start of nobody"));
+    }
+    Ok(start)
+}
+
+fn take_bounded<'a>(reader: &mut Reader<'a>, bytes_max: usize) -> Result<&'a [u8], Malformed> {
+    let bytes = reader.bytes()?;
+    if bytes.len() > bytes_max {
+        return Err(Malformed("a control message is too long"));
+    }
+    Ok(bytes)
+}
+
+fn put_sentence(out: &mut Vec<u8>, sentence: &str) {
+    let end = sentence.floor_char_boundary(SENTENCE_BYTES_MAX);
+    out.put_bytes(&sentence.as_bytes()[..end]);
+}
+
+fn take_sentence(reader: &mut Reader<'_>) -> Result<String, Malformed> {
+    let bytes = take_bounded(reader, SENTENCE_BYTES_MAX)?;
+    String::from_utf8(bytes.to_vec()).map_err(|_| Malformed("a sentence that is no text"))
+}

@@ -1,0 +1,69 @@
+//! Moves: which members of groups have to come and go. A group changes by one member at a time, and goes on only when it
+//! is settled, so a cluster gets where it should be in steps that each leave everything within reach.
+
+use super::change::{Change, Step};
+use super::map::{CONTROL_GROUP, ClusterMap, Group, GroupId, Kind, NodeState, Rejoin};
+use protocol::NodeId;
+
+impl ClusterMap {
+    /// What can be done now, one step for each group at most. Empty when everything is where it should be, or nothing can
+    /// be done before something else happens.
+    pub fn next_moves(&self, moves_control_group: bool) -> Vec<Change> {
+        let mut changes: Vec<Change> = self
+            .groups
+            .iter()
+            .filter(|(id, group)| group.settled && (moves_control_group || **id != CONTROL_GROUP))
+            .filter_map(|(id, group)| {
+                Some(Change::MoveMember { group: *id, step: self.next_step(*id, group)? })
+            })
+            .collect();
+        let is_gone = |id: &NodeId| !self.groups.values().any(|group| group.members.contains(id));
+        let leaving = self.nodes.iter().filter(|(_, node)| node.state == NodeState::Leaving);
+        changes.extend(leaving.map(|(id, _)| *id).filter(is_gone).map(Change::RemoveNode));
+        changes
+    }
+
+    fn next_step(&self, id: GroupId, group: &Group) -> Option<Step> {
+        let staying = self.staying();
+        let wanted = self.replicas_of(id, staying.len());
+        let has_rejoin = |node: &NodeId, rejoin| {
+            self.nodes.get(node).is_some_and(|node| node.rejoins.get(&id) == Some(&rejoin))
+        };
+        // Who lost its storage holds nothing: without it the group is better off.
+        if let Some(lost) = group.members.iter().find(|node| has_rejoin(node, Rejoin::Leave)) {
+            return self.may_leave(id, group, *lost, false).then_some(Step::Remove(*lost));
+        }
+        let stay: Vec<NodeId> =
+            group.members.iter().copied().filter(|member| staying.contains(member)).collect();
+        if stay.len() < wanted {
+            // Only who has started can hold anything.
+            let has_started = |node: &&NodeId| self.nodes.get(node).is_some_and(|it| it.start.identity != 0);
+            let free = staying.iter().filter(|node| !group.members.contains(node)).filter(has_started);
+            let rank = |node: &&NodeId| (!has_rejoin(node, Rejoin::Join), self.load(id, **node), **node);
+            if let Some(node) = free.min_by_key(rank) {
+                return Some(Step::Add(*node));
+            }
+        }
+        let leaves = group.members.iter().rev().find(|member| !stay.contains(member));
+        // The control group shrinks with the cluster.
+        let surplus = stay.last().filter(|_| stay.len() > wanted);
+        let leaves = leaves.or(surplus)?;
+        self.may_leave(id, group, *leaves, true).then_some(Step::Remove(*leaves))
+    }
+
+    /// Whether a group can do without a member now. One that holds something goes when all others do, too.
+    fn may_leave(&self, id: GroupId, group: &Group, leaves: NodeId, holds_something: bool) -> bool {
+        let leads = matches!(self.kind(id), Kind::LeaderFollower { .. }) && group.leader == leaves;
+        let others_hold_all =
+            group.members.iter().all(|member| *member == leaves || group.in_sync.contains(member));
+        group.members.len() > 1 && !leads && (!holds_something || others_hold_all)
+    }
+
+    /// How many replicas a node has. The control group is on the first nodes, whatever else they have.
+    fn load(&self, id: GroupId, node: NodeId) -> usize {
+        match id {
+            CONTROL_GROUP => 0,
+            _ => self.groups.values().filter(|group| group.members.contains(&node)).count(),
+        }
+    }
+}

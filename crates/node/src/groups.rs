@@ -1,0 +1,111 @@
+//! The groups that this node knows of, by their numbers. Numbers are never used twice, so that there are gaps.
+
+use crate::journal::Tail;
+use crate::keyspace::Keyspace;
+use crate::replica::Replica;
+use protocol::NodeId;
+use std::ops::{Index, IndexMut};
+
+/// One shard's replicas.
+#[derive(Debug)]
+pub(crate) struct Group {
+    pub(crate) keyspace: Keyspace,
+    /// Which shard of the keyspace.
+    pub(crate) shard: u16,
+    pub(crate) members: Vec<NodeId>,
+    /// Who leads, where the map says so.
+    pub(crate) leader: NodeId,
+    /// Who leads, as this node was last told by others. 0: nobody has said.
+    pub(crate) leader_told: NodeId,
+    /// Who refused last what was passed on to it: the next one is asked behind it. 0: nobody has.
+    pub(crate) refused_by: NodeId,
+    /// This node's replica, if it has one.
+    pub(crate) replica: Option<Replica>,
+    /// What that has in the log.
+    pub(crate) tail: Tail,
+    pub(crate) next_tick_us: u64,
+}
+
+impl Group {
+    /// What people call it.
+    pub(crate) fn name(&self) -> String {
+        match self.keyspace.shards {
+            1 => self.keyspace.name().to_string(),
+            _ => format!("{} shard {}", self.keyspace.name(), self.shard),
+        }
+    }
+}
+
+/// All of them.
+#[derive(Debug, Default)]
+pub(crate) struct Groups {
+    by_id: Vec<Option<Group>>,
+    /// Those that there are, in ascending order.
+    ids: Vec<u16>,
+}
+
+impl Groups {
+    /// Puts a group in its place.
+    pub(crate) fn insert(&mut self, id: u16, group: Group) {
+        let place = usize::from(id);
+        if self.by_id.len() <= place {
+            self.by_id.resize_with(place + 1, || None);
+        }
+        self.by_id[place] = Some(group);
+        if let Err(at) = self.ids.binary_search(&id) {
+            self.ids.insert(at, id);
+        }
+    }
+
+    /// Their numbers, in ascending order.
+    #[inline]
+    pub(crate) fn ids(&self) -> &[u16] {
+        &self.ids
+    }
+
+    /// The number at a place of [`Groups::ids`]: for loops that change groups.
+    #[inline]
+    pub(crate) fn id_at(&self, place: usize) -> Option<u16> {
+        self.ids.get(place).copied()
+    }
+
+    /// The first number that is at least `id`.
+    pub(crate) fn from(&self, id: u16) -> Option<u16> {
+        self.ids.get(self.ids.partition_point(|other| *other < id)).copied()
+    }
+
+    #[inline]
+    pub(crate) fn get(&self, id: u16) -> Option<&Group> {
+        self.by_id.get(usize::from(id))?.as_ref()
+    }
+
+    #[inline]
+    pub(crate) fn get_mut(&mut self, id: u16) -> Option<&mut Group> {
+        self.by_id.get_mut(usize::from(id))?.as_mut()
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (u16, &Group)> + Clone {
+        self.ids.iter().filter_map(|id| Some((*id, self.get(*id)?)))
+    }
+
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Group> {
+        self.by_id.iter_mut().flatten()
+    }
+}
+
+/// Of one that there is: whoever has its number from this node's map, in the same turn.
+impl Index<u16> for Groups {
+    type Output = Group;
+
+    #[inline]
+    fn index(&self, id: u16) -> &Group {
+        self.by_id[usize::from(id)].as_ref().expect("the group is in this node's map")
+    }
+}
+
+impl IndexMut<u16> for Groups {
+    #[inline]
+    fn index_mut(&mut self, id: u16) -> &mut Group {
+        self.by_id[usize::from(id)].as_mut().expect("the group is in this node's map")
+    }
+}

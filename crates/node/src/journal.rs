@@ -1,0 +1,323 @@
+//! The node's log: what its replicas must find again after a crash.
+//!
+//! Replicas tell records; at the end of a turn all of them are written by one write. What a replica hears of as durable
+//! is what its keyspace promises: with `os` that is what was written, with `fsync` what a sync has covered. Messages
+//! that say more than is durable wait here. Syncs and whatever else takes long are handed out as [`Work`], to be run
+//! beside the loop: nobody who only reads ever waits for one.
+//!
+//! Checkpoints bound the log: when it has grown enough, the group that needs its oldest part writes its state as a
+//! snapshot, a chunk per turn, and the log before it is let go.
+
+use crate::keyspace::Durability;
+use crate::log::{Level, Line};
+use crate::replica::Replica;
+use protocol::{NodeId, Now, Progress};
+use std::collections::VecDeque;
+use storage::{Disk, Log, Outcome, Position, SnapshotWriter, StorageError, Work};
+
+/// A full disk is asked again this often.
+const RETRY_MS: u64 = 100;
+
+/// One chunk of a checkpoint, written within one turn.
+const CHUNK_BYTES: usize = 256 << 10;
+
+/// When nothing was written for so long, the log notes how far it is durable.
+const QUIET_MS: u64 = 1000;
+
+/// The kind of all entries: records of replicas.
+const RECORD: u16 = 0;
+
+/// A message that waits for a record.
+#[derive(Debug)]
+struct Held {
+    after_record: u64,
+    to: NodeId,
+    bytes: Vec<u8>,
+}
+
+/// What a group has in the log.
+#[derive(Debug)]
+pub(crate) struct Tail {
+    durability: Durability,
+    /// The number of the last record of this life.
+    recorded: u64,
+    /// Up to which record all is as durable as the keyspace promises.
+    durable: u64,
+    /// Records that are not, by where the last of each turn stands in the log.
+    undurable: VecDeque<(u64, Position)>,
+    held: VecDeque<Held>,
+}
+
+impl Tail {
+    pub(crate) fn new(durability: Durability) -> Tail {
+        Tail { durability, recorded: 0, durable: 0, undurable: VecDeque::new(), held: VecDeque::new() }
+    }
+
+    /// True when a message may leave now.
+    #[inline]
+    pub(crate) fn may_leave(&self, after_record: u64) -> bool {
+        after_record <= self.durable
+    }
+
+    /// Keeps a message until a record is durable.
+    pub(crate) fn hold(&mut self, after_record: u64, to: NodeId, message: &[u8]) {
+        self.held.push_back(Held { after_record, to, bytes: message.to_vec() });
+    }
+
+    /// The next message whose record is durable by now, in the order in which they were sent.
+    pub(crate) fn release(&mut self) -> Option<(NodeId, Vec<u8>)> {
+        let durable = self.durable;
+        let place = self.held.iter().position(|held| held.after_record <= durable)?;
+        self.held.remove(place).map(|held| (held.to, held.bytes))
+    }
+
+    /// The link to a node broke: what waited for it would have been lost with it.
+    pub(crate) fn drop_held(&mut self, to: NodeId) {
+        self.held.retain(|held| held.to != to);
+    }
+
+    /// Everything up to a position is as durable as promised. Tells the record up to which that is news.
+    fn advance(&mut self, durable: Position) -> Option<u64> {
+        let before = self.durable;
+        while let Some((record, _)) = self.undurable.pop_front_if(|(_, position)| *position < durable) {
+            self.durable = record;
+        }
+        (self.durable > before).then_some(self.durable)
+    }
+}
+
+#[derive(Debug)]
+struct Checkpoint {
+    group: u16,
+    writer: SnapshotWriter,
+}
+
+/// The log of one node, and what is under way on it.
+#[derive(Debug)]
+pub(crate) struct Journal {
+    log: Log,
+    work: Vec<Work>,
+    checkpoint: Option<Checkpoint>,
+    /// A checkpoint is written, and does not count yet: another one now would be of no more use.
+    is_settling: bool,
+    /// A checkpoint is due when a start would have to read so many bytes.
+    checkpoint_bytes: u64,
+    /// The disk is full, as was told then.
+    full_since_us: Option<u64>,
+    retry_at_us: u64,
+    /// Since when nothing was written; none once that is noted.
+    quiet_since_us: Option<u64>,
+    wants_sync: bool,
+    stopped: Option<String>,
+}
+
+impl Journal {
+    pub(crate) fn new(log: Log, checkpoint_bytes: u64) -> Journal {
+        Journal {
+            log,
+            work: Vec::new(),
+            checkpoint: None,
+            is_settling: false,
+            checkpoint_bytes,
+            full_since_us: None,
+            retry_at_us: 0,
+            quiet_since_us: None,
+            wants_sync: false,
+            stopped: None,
+        }
+    }
+
+    /// Why the node must stop, if it must.
+    pub(crate) fn stopped(&self) -> Option<&str> {
+        self.stopped.as_deref()
+    }
+
+    /// True while there is no room for more.
+    pub(crate) fn is_full(&self) -> bool {
+        self.full_since_us.is_some()
+    }
+
+    /// Takes a record of a group into this turn's write.
+    #[inline]
+    pub(crate) fn append(&mut self, group: u16, tail: &mut Tail, record: &[u8]) {
+        let position = self.log.append(group, RECORD, record);
+        tail.recorded += 1;
+        self.wants_sync |= tail.durability == Durability::Fsync;
+        match tail.undurable.back_mut() {
+            // Nothing between the two was written: they become durable together.
+            Some(last) if last.1 >= self.log.written() => *last = (tail.recorded, position),
+            _ => tail.undurable.push_back((tail.recorded, position)),
+        }
+    }
+
+    /// Writes what was appended, and begins a sync if somebody waits for one.
+    pub(crate) fn write<D: Disk>(&mut self, disk: &mut D, now: Now, lines: &mut Vec<Line>) {
+        if self.full_since_us.is_some() && now.monotonic_us >= self.retry_at_us {
+            self.retry_at_us = now.monotonic_us + RETRY_MS * 1000;
+            self.log.retry();
+        }
+        let before = self.log.written();
+        match self.log.write(disk) {
+            Ok(()) => {
+                if self.full_since_us.take_if(|_| self.log.written() > before).is_some() {
+                    lines.push(Line { level: Level::Info, text: "the disk has room again".into() });
+                }
+            }
+            Err(StorageError::Disk(error)) => self.note_full(&error.to_string(), now, lines),
+            Err(error) => self.stop(&error),
+        }
+        if self.log.written() > before {
+            self.quiet_since_us = Some(now.monotonic_us);
+        } else if self.log.durable() == self.log.written()
+            && self.quiet_since_us.take_if(|since_us| now.ms_since(*since_us) >= QUIET_MS).is_some()
+        {
+            self.log.note_durable();
+        }
+        self.begin_work();
+    }
+
+    fn note_full(&mut self, error: &str, now: Now, lines: &mut Vec<Line>) {
+        if self.full_since_us.is_none() {
+            let text = format!("{error}: writes are refused until there is room again");
+            lines.push(Line { level: Level::Error, text });
+            self.full_since_us = Some(now.monotonic_us);
+            self.retry_at_us = now.monotonic_us + RETRY_MS * 1000;
+        }
+    }
+
+    fn begin_work(&mut self) {
+        if self.stopped.is_some() {
+            return;
+        }
+        if self.wants_sync || self.log.wants_sync() {
+            match self.log.begin_sync() {
+                Ok(Some(work)) => {
+                    self.wants_sync = false;
+                    self.work.push(work);
+                }
+                Ok(None) => self.wants_sync &= self.log.durable() < self.log.end(),
+                Err(error) => self.stop(&error),
+            }
+        }
+        match self.log.begin_upkeep() {
+            Ok(work) => self.work.extend(work),
+            Err(error) => self.stop(&error),
+        }
+    }
+
+    /// Moves the work that is to be run beside the loop into `work`.
+    pub(crate) fn take_work(&mut self, work: &mut Vec<Work>) {
+        work.append(&mut self.work);
+    }
+
+    /// A piece of work is over.
+    pub(crate) fn work_finished(
+        &mut self,
+        work: Work,
+        result: Result<(), storage::DiskError>,
+        now: Now,
+        lines: &mut Vec<Line>,
+    ) {
+        let outcome = self.log.finished(work, result);
+        if let Ok(Outcome::SnapshotTaken(..) | Outcome::SnapshotRefused(..)) = outcome {
+            self.is_settling = false;
+        }
+        match outcome {
+            Ok(Outcome::Durable | Outcome::SegmentReady | Outcome::Tidied | Outcome::SnapshotTaken(..)) => {}
+            // The present segment can still be filled; writing tells when it is.
+            Ok(Outcome::SegmentRefused(error) | Outcome::Postponed(error)) => {
+                let text = format!("{error}: there is little room for the log");
+                lines.push(Line { level: Level::Warning, text });
+                self.retry_at_us = now.monotonic_us + RETRY_MS * 1000;
+            }
+            Ok(Outcome::SnapshotRefused(_, error)) => {
+                let text = format!("{error}: the log cannot be shortened");
+                lines.push(Line { level: Level::Warning, text });
+            }
+            Err(error) => self.stop(&error),
+        }
+    }
+
+    /// The record up to which a group's records have become as durable as its keyspace promises, if that is news.
+    pub(crate) fn news(&self, tail: &mut Tail) -> Option<u64> {
+        if tail.undurable.is_empty() {
+            return None;
+        }
+        tail.advance(match tail.durability {
+            Durability::Fsync => self.log.durable(),
+            Durability::Os | Durability::None => self.log.written(),
+        })
+    }
+
+    /// True when something is appended that was not written: what `Os` groups record after the turn's write.
+    pub(crate) fn has_unwritten(&self) -> bool {
+        self.stopped.is_none() && !self.is_full() && self.log.end() > self.log.written()
+    }
+
+    // Checkpoints.
+
+    /// The group whose checkpoint would let the most of the log go, if one is due and none is under way. What is
+    /// checkpointed is of `state_bytes`: to write it more often than as much log would cost more than it saves.
+    pub(crate) fn checkpoint_due(&self, state_bytes: impl FnOnce() -> u64) -> Option<u16> {
+        let is_due = self.checkpoint.is_none()
+            && !self.is_settling
+            && self.stopped.is_none()
+            && !self.is_full()
+            && self.log.held_bytes() > self.checkpoint_bytes
+            && self.log.held_bytes() > state_bytes();
+        self.log.oldest().filter(|_| is_due).map(|(group, _)| group)
+    }
+
+    /// The group whose checkpoint is under way.
+    pub(crate) fn checkpointing(&self) -> Option<u16> {
+        self.checkpoint.as_ref().map(|checkpoint| checkpoint.group)
+    }
+
+    /// A replica has begun its checkpoint, right behind a flush.
+    pub(crate) fn begin_checkpoint<D: Disk>(&mut self, disk: &mut D, group: u16) -> bool {
+        match self.log.begin_snapshot(disk, group, self.log.end()) {
+            Ok(writer) => {
+                self.checkpoint = Some(Checkpoint { group, writer });
+                true
+            }
+            Err(StorageError::Disk(_)) => false,
+            Err(error) => {
+                self.stop(&error);
+                false
+            }
+        }
+    }
+
+    /// Writes the next chunk of the checkpoint under way.
+    pub(crate) fn advance_checkpoint<D: Disk>(&mut self, disk: &mut D, replica: Option<&mut Replica>) {
+        let Some(Checkpoint { group, mut writer }) = self.checkpoint.take() else { return };
+        let Some(replica) = replica else { return self.log.abandon_snapshot(writer) };
+        let mut record = Vec::new();
+        let progress = replica.checkpoint_record(CHUNK_BYTES, &mut record);
+        if progress == Progress::Abandoned {
+            return self.log.abandon_snapshot(writer);
+        }
+        let written = self.log.append_snapshot(disk, &mut writer, &record);
+        let result = match (written, progress) {
+            (Ok(()), Progress::More) => {
+                self.checkpoint = Some(Checkpoint { group, writer });
+                return;
+            }
+            (Ok(()), _) => self.log.commit_snapshot(disk, writer),
+            (Err(error), _) => {
+                self.log.abandon_snapshot(writer);
+                Err(error)
+            }
+        };
+        match result {
+            Ok(()) => self.is_settling = true,
+            // No room now: it will be due again.
+            Err(StorageError::Disk(_)) => replica.abandon_checkpoint(),
+            Err(error) => self.stop(&error),
+        }
+    }
+
+    fn stop(&mut self, error: &StorageError) {
+        self.stopped.get_or_insert_with(|| error.to_string());
+    }
+}

@@ -1,0 +1,202 @@
+//! The disk of a machine, and what is being done on it beside the process that lives there.
+//!
+//! What a node writes within a turn happens at once; its other work ([`Work`]) is done here, step by step, in virtual
+//! time. Between any two steps the process may die, or the machine lose its power: what was not done then never is.
+//! Each lane does one piece of work after the other, and lanes run side by side.
+
+use crate::faults::{MS, SECOND};
+use crate::random::Random;
+use std::collections::VecDeque;
+use storage::simulated::SimulatedDisk;
+use storage::work::Lane;
+use storage::{DiskError, Step, Work};
+
+/// Lanes of a log.
+const LANES: usize = 2;
+
+/// What came of a step that is over.
+#[derive(Debug)]
+pub(crate) enum Ended {
+    /// Nobody waits for it any more.
+    Nothing,
+    /// The lane's next step is over then.
+    Next(u64),
+    /// All of a piece of work is over. If the lane has more to do, its first step is over then.
+    Work(Work, Result<(), DiskError>, Option<u64>),
+}
+
+/// What waits in a lane; the first piece of work is under way.
+#[derive(Debug, Default)]
+struct Queue {
+    work: VecDeque<Work>,
+    /// Which of its steps.
+    step: usize,
+    /// When that was begun, in the disk's own order of writes.
+    moment: u64,
+}
+
+/// One machine's disk.
+#[derive(Debug)]
+pub(crate) struct MachineDisk {
+    pub(crate) files: SimulatedDisk,
+    /// A copy of an earlier time.
+    pub(crate) copy: Option<SimulatedDisk>,
+    random: Random,
+    lanes: [Queue; LANES],
+    /// Everything takes so many times as long.
+    pub(crate) slowness: u64,
+    /// Nothing is over before.
+    pub(crate) stuck_until: u64,
+    /// It is never slower than usual any more.
+    pub(crate) is_healthy: bool,
+}
+
+impl MachineDisk {
+    pub(crate) fn new(mut random: Random) -> MachineDisk {
+        MachineDisk {
+            files: SimulatedDisk::new(random.draw()),
+            copy: None,
+            random,
+            lanes: Default::default(),
+            slowness: 1,
+            stuck_until: 0,
+            is_healthy: false,
+        }
+    }
+
+    /// Another disk is put in its place, without files.
+    pub(crate) fn replace(&mut self) {
+        self.files = SimulatedDisk::new(self.random.draw());
+    }
+
+    /// Everything that was wrong with it is over.
+    pub(crate) fn heal(&mut self) {
+        (self.files.refusal, self.files.capacity, self.copy) = (None, None, None);
+        self.files.trouble.clear();
+        (self.slowness, self.stuck_until, self.is_healthy) = (1, 0, true);
+    }
+
+    /// Begins a piece of work. Says in which lane, and when its first step is over if nothing is before it.
+    pub(crate) fn begin(&mut self, work: Work, now: u64) -> (u8, Option<u64>) {
+        let lane = match work.lane() {
+            Lane::Sync => 0,
+            Lane::Upkeep => 1,
+        };
+        self.lanes[lane].work.push_back(work);
+        let first = self.lanes[lane].work.len() == 1;
+        (lane as u8, first.then(|| self.begin_step(lane, now)))
+    }
+
+    /// The step that was under way in a lane is over.
+    pub(crate) fn end_step(&mut self, lane: u8, now: u64) -> Ended {
+        let queue = &mut self.lanes[usize::from(lane)];
+        let Some(work) = queue.work.front() else { return Ended::Nothing };
+        if now < self.stuck_until {
+            return Ended::Next(self.stuck_until);
+        }
+        let result = match work.steps().get(queue.step) {
+            Some(step) => self.files.since(queue.moment, |files| step.run(files)),
+            None => Ok(()),
+        };
+        queue.step += 1;
+        if result.is_ok() && queue.step < work.steps().len() {
+            return Ended::Next(self.begin_step(usize::from(lane), now));
+        }
+        queue.step = 0;
+        let Some(work) = queue.work.pop_front() else { return Ended::Nothing };
+        let more = !queue.work.is_empty();
+        Ended::Work(work, result, more.then(|| self.begin_step(usize::from(lane), now)))
+    }
+
+    /// The process that wanted it is gone: nothing more is done.
+    pub(crate) fn stop(&mut self) {
+        self.lanes = Default::default();
+    }
+
+    fn begin_step(&mut self, lane: usize, now: u64) -> u64 {
+        let queue = &mut self.lanes[lane];
+        queue.moment = self.files.moment();
+        let us = match queue.work.front().and_then(|work| work.steps().get(queue.step)) {
+            // 500 MB per second, and the zeros are synced.
+            Some(Step::Create { bytes, .. }) => bytes / 500 + self.sync_us(),
+            Some(Step::Sync { .. } | Step::SyncFolder) => self.sync_us(),
+            Some(Step::Write { .. } | Step::Rename { .. } | Step::Remove { .. }) => 2 + self.random.below(50),
+            None => 0,
+        };
+        now.max(self.stuck_until) + us * self.slowness
+    }
+
+    /// Usually 100 to 500 microseconds, sometimes 20 milliseconds, seldom a second.
+    fn sync_us(&mut self) -> u64 {
+        match self.random.below(2000) {
+            0 if !self.is_healthy => SECOND,
+            0..20 => 20 * MS,
+            _ => 100 + self.random.below(400),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use storage::simulated::Survivors;
+    use storage::{Disk as _, Identity, Options, open};
+
+    /// A log on a disk, with one batch written and not synced.
+    fn log(disk: &mut MachineDisk) -> storage::Log {
+        let identity = Identity { cluster: 1, node: 1, worker: 0, log: 7 };
+        let options = Options { segment_bytes: 4096, ..Options::new(identity) };
+        let opening = open(&mut disk.files, options).unwrap();
+        let (mut log, _) = opening.replay(&mut disk.files, |_| {}).unwrap();
+        log.append(1, 1, b"value");
+        log.write(&mut disk.files).unwrap();
+        log
+    }
+
+    #[test]
+    fn work_is_done_step_by_step_and_lanes_run_side_by_side() {
+        let mut disk = MachineDisk::new(Random::new(1, 1));
+        let mut log = log(&mut disk);
+        let (sync, upkeep) = (log.begin_sync().unwrap().unwrap(), log.begin_upkeep().unwrap().unwrap());
+        let steps = upkeep.steps().len();
+        assert!(steps > 3, "a segment is made, and a manifest written");
+        let (upkeep_lane, upkeep_at) = disk.begin(upkeep, 0);
+        let (sync_lane, sync_at) = disk.begin(sync, 0);
+        let Ended::Work(work, result, None) = disk.end_step(sync_lane, sync_at.unwrap()) else { panic!() };
+        log.finished(work, result).unwrap();
+        assert_eq!(log.durable(), log.written(), "no sync waits for upkeep");
+        let mut at = upkeep_at.unwrap();
+        for _ in 1..steps {
+            let Ended::Next(next) = disk.end_step(upkeep_lane, at) else { panic!() };
+            assert!(next > at);
+            at = next;
+        }
+        let Ended::Work(work, Ok(()), None) = disk.end_step(upkeep_lane, at) else { panic!() };
+        log.finished(work, Ok(())).unwrap();
+        assert_eq!(log.segment_numbers(), 0..2);
+    }
+
+    #[test]
+    fn what_is_under_way_when_the_process_dies_is_never_done() {
+        let mut disk = MachineDisk::new(Random::new(1, 1));
+        let mut log = log(&mut disk);
+        let (lane, at) = disk.begin(log.begin_sync().unwrap().unwrap(), 0);
+        disk.stop();
+        assert!(matches!(disk.end_step(lane, at.unwrap()), Ended::Nothing));
+        disk.files.lose_power(Survivors::Nothing);
+        let mut bytes = [0; 8];
+        disk.files.read("segment-0000000000", 512, &mut bytes).unwrap();
+        assert_eq!(bytes, [0; 8], "nothing was synced");
+    }
+
+    #[test]
+    fn a_stuck_disk_goes_on_where_it_was() {
+        let mut disk = MachineDisk::new(Random::new(1, 1));
+        let mut log = log(&mut disk);
+        let (lane, at) = disk.begin(log.begin_sync().unwrap().unwrap(), 0);
+        disk.stuck_until = 5 * SECOND;
+        let Ended::Next(later) = disk.end_step(lane, at.unwrap()) else { panic!() };
+        assert_eq!(later, 5 * SECOND);
+        assert!(matches!(disk.end_step(lane, later), Ended::Work(_, Ok(()), None)));
+    }
+}

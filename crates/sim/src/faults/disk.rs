@@ -1,0 +1,210 @@
+//! What goes wrong with machines that have disks: with the disk itself, and with the power.
+//!
+//! These are drawn from numbers of their own, and only where a keyspace is kept on disks. So a run without such a
+//! keyspace is what it was.
+
+use super::{Class, Draw, Kind, MS, Mask, SECOND, Within, ids};
+use crate::events::Place;
+use std::fmt;
+use storage::Verb;
+use storage::simulated::Survivors;
+
+/// One thing that goes wrong with machines' disks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum DiskFault {
+    /// Machines lose their power: of what was not synced, only some survives. Perhaps within a turn, and perhaps again
+    /// at that operation of the start that follows.
+    PowerLoss {
+        nodes: Mask,
+        within_turn: Option<Within>,
+        down_us: u64,
+        survivors: Survivors,
+        again: Option<u8>,
+    },
+    /// Whatever runs beside the node takes so many times as long.
+    Slow { node: Place, times: u64, us: u64 },
+    /// Nothing that runs beside the node comes to an end.
+    Stuck { node: Place, us: u64 },
+    /// The disk refuses one operation of a kind, with an input/output error.
+    Refusal { node: Place, verb: Verb },
+    /// There is no room for more than so many bytes.
+    Full { node: Place, room: u64, us: u64 },
+    /// A process dies; a bit, or a whole sector, of what is safe on its disk changes meanwhile.
+    Rot { node: Place, place: u64, zeroes: bool, down_us: u64 },
+    /// A process dies and comes back with an empty disk.
+    Wiped { node: Place, down_us: u64 },
+    /// A process dies and comes back with its disk as that was some time before.
+    RolledBack { node: Place, after_us: u64, down_us: u64 },
+}
+
+impl DiskFault {
+    pub(super) fn class(self) -> Class {
+        match self {
+            DiskFault::PowerLoss { .. } => Class::PowerLoss,
+            DiskFault::Slow { .. } => Class::SlowDisk,
+            DiskFault::Stuck { .. } => Class::StuckDisk,
+            DiskFault::Refusal { verb: Verb::Sync, .. } => Class::FailedSync,
+            DiskFault::Refusal { verb: Verb::Write, .. } => Class::FailedWrite,
+            DiskFault::Refusal { .. } => Class::FailedOperation,
+            DiskFault::Full { .. } => Class::FullDisk,
+            DiskFault::Rot { .. } => Class::BitRot,
+            DiskFault::Wiped { .. } => Class::WipedDisk,
+            DiskFault::RolledBack { .. } => Class::RolledBackDisk,
+        }
+    }
+}
+
+impl Draw<'_> {
+    /// The faults of a run's disks, in the order of their numbers. As with the others, most runs have only some kinds.
+    pub(crate) fn disk_faults(&mut self) -> Vec<super::Fault> {
+        type One = fn(&mut Draw<'_>) -> DiskFault;
+        const DRAWS: [One; 9] = [
+            |draw| draw.power_loss(),
+            |draw| draw.slow_disk(),
+            |draw| draw.stuck_disk(),
+            |draw| DiskFault::Refusal { node: draw.node(), verb: Verb::Sync },
+            |draw| DiskFault::Refusal { node: draw.node(), verb: Verb::Write },
+            |draw| draw.refusal(),
+            |draw| draw.full_disk(),
+            |draw| draw.rot(),
+            |draw| draw.lost_disk(),
+        ];
+        let chosen: Vec<One> = DRAWS.into_iter().filter(|_| self.random.percent(30)).collect();
+        if chosen.is_empty() {
+            return Vec::new();
+        }
+        let per_minute = self.random.scaled(2, 60);
+        let count = 1 + self.length_us * per_minute / (60 * SECOND);
+        (0..count)
+            .map(|_| {
+                let at = self.random.below(self.length_us);
+                let kind = Kind::Disk(self.random.pick(&chosen)(self));
+                super::Fault { at, kind }
+            })
+            .collect()
+    }
+
+    fn power_loss(&mut self) -> DiskFault {
+        let all = ((1u64 << self.nodes) - 1) as Mask;
+        let nodes = match self.random.below(4) {
+            0 => all,
+            1 => self.some(),
+            _ => 1 << self.node(),
+        };
+        let within_turn = self.random.percent(50).then(|| self.within());
+        DiskFault::PowerLoss {
+            nodes,
+            within_turn,
+            down_us: self.random.scaled(MS, 8 * SECOND),
+            survivors: self.random.pick(&[Survivors::Random, Survivors::Random, Survivors::Nothing]),
+            again: self.random.percent(30).then_some(1 + self.random.below(40) as u8),
+        }
+    }
+
+    fn slow_disk(&mut self) -> DiskFault {
+        let node = self.node();
+        DiskFault::Slow {
+            node,
+            times: self.random.scaled(5, 500),
+            us: self.random.scaled(50 * MS, 5 * SECOND),
+        }
+    }
+
+    fn stuck_disk(&mut self) -> DiskFault {
+        DiskFault::Stuck { node: self.node(), us: self.random.scaled(20 * MS, 8 * SECOND) }
+    }
+
+    fn refusal(&mut self) -> DiskFault {
+        const VERBS: [Verb; 7] = [
+            Verb::Create,
+            Verb::Rename,
+            Verb::Remove,
+            Verb::SyncFolder,
+            Verb::List,
+            Verb::Read,
+            Verb::Measure,
+        ];
+        DiskFault::Refusal { node: self.node(), verb: self.random.pick(&VERBS) }
+    }
+
+    fn full_disk(&mut self) -> DiskFault {
+        let (node, room) = (self.node(), self.random.below(100_000));
+        DiskFault::Full { node, room, us: self.random.scaled(100 * MS, 10 * SECOND) }
+    }
+
+    fn rot(&mut self) -> DiskFault {
+        DiskFault::Rot {
+            node: self.node(),
+            place: self.random.draw(),
+            zeroes: self.random.percent(30),
+            down_us: self.random.scaled(MS, SECOND),
+        }
+    }
+
+    fn lost_disk(&mut self) -> DiskFault {
+        let (node, down_us) = (self.node(), self.random.scaled(MS, 2 * SECOND));
+        match self.random.percent(50) {
+            true => DiskFault::Wiped { node, down_us },
+            false => {
+                let after_us = self.random.scaled(100 * MS, 5 * SECOND);
+                DiskFault::RolledBack { node, after_us, down_us }
+            }
+        }
+    }
+}
+
+impl fmt::Display for DiskFault {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ms = |us: &u64| us / MS;
+        match self {
+            DiskFault::PowerLoss { nodes, within_turn, down_us, survivors, again } => {
+                let how = if within_turn.is_some() { " within a turn" } else { "" };
+                let what = match survivors {
+                    Survivors::Nothing => "nothing",
+                    Survivors::Everything => "all",
+                    Survivors::Random => "some",
+                };
+                let again =
+                    again.map_or(String::new(), |at| format!(", and again at operation {at} of their start"));
+                let (ids, ms) = (ids(*nodes), ms(down_us));
+                write!(
+                    formatter,
+                    "nodes {ids} lose their power{how} for {ms} ms, {what} that is not synced survives{again}"
+                )
+            }
+            DiskFault::Slow { node, times, us } => {
+                write!(
+                    formatter,
+                    "the disk of node {} takes {times} times as long, for {} ms",
+                    node + 1,
+                    ms(us)
+                )
+            }
+            DiskFault::Stuck { node, us } => {
+                write!(formatter, "the disk of node {} is stuck for {} ms", node + 1, ms(us))
+            }
+            DiskFault::Refusal { node, verb } => {
+                write!(formatter, "the disk of node {} will fail to {verb} something", node + 1)
+            }
+            DiskFault::Full { node, room, us } => {
+                write!(
+                    formatter,
+                    "the disk of node {} has room for {room} bytes, for {} ms",
+                    node + 1,
+                    ms(us)
+                )
+            }
+            DiskFault::Rot { node, zeroes, .. } => {
+                let what = if *zeroes { "a sector" } else { "a bit" };
+                write!(formatter, "node {} dies, and {what} on its disk changes", node + 1)
+            }
+            DiskFault::Wiped { node, .. } => {
+                write!(formatter, "node {} dies, and its disk is empty", node + 1)
+            }
+            DiskFault::RolledBack { node, after_us, .. } => {
+                let (node, ms) = (node + 1, ms(after_us));
+                write!(formatter, "node {node} dies, and its disk is what it was {ms} ms before")
+            }
+        }
+    }
+}

@@ -1,0 +1,213 @@
+//! Machines' disks: what is done on them beside the nodes, and what goes wrong with them and with the power.
+
+use super::World;
+use super::trouble::Death;
+use crate::disk::Ended;
+use crate::events::{Event, Place};
+use crate::faults::{Class, DiskFault, MS, SECOND};
+use node::Node;
+use storage::simulated::{SimulatedDisk, Survivors};
+use storage::{Cause, Verb};
+
+impl World {
+    // Work beside the node.
+
+    /// Begins what a node leaves to be done beside it.
+    pub(super) fn begin_work(&mut self, place: Place, node: &mut Node) {
+        let now = self.now;
+        let mut begun = std::mem::take(&mut self.begun);
+        node.take_work(&mut begun);
+        for work in begun.drain(..) {
+            let host = self.host(place);
+            let (lane, life) = (host.disk.begin(work, now), host.life);
+            if let (lane, Some(at)) = lane {
+                self.queue.push(at, Event::DiskStep { node: place, lane, life });
+            }
+        }
+        self.begun = begun;
+    }
+
+    pub(super) fn disk_step(&mut self, place: Place, lane: u8, life: u32) {
+        let now = self.now;
+        let host = &mut self.hosts[usize::from(place)];
+        if host.life != life {
+            return;
+        }
+        let next = match host.disk.end_step(lane, now) {
+            Ended::Nothing => None,
+            Ended::Next(at) => Some(at),
+            Ended::Work(work, result, next) => {
+                self.trace.note(u64::from(place) << 8 | u64::from(lane) | 1 << 59);
+                host.finish(now, work, result);
+                next
+            }
+        };
+        if let Some(at) = next {
+            self.queue.push(at, Event::DiskStep { node: place, lane, life });
+        }
+    }
+
+    /// The node must end at once, since its disk failed. True if that was to be expected.
+    pub(super) fn stop_by_disk(&mut self, place: Place, why: &str) -> bool {
+        let host = self.host(place);
+        let is_expected = host.is_refused || host.disk.files.capacity.is_some();
+        self.counts.add(Class::StoppedByDisk);
+        self.tell_of(place, &format!("stops: {why}"));
+        is_expected
+    }
+
+    /// The disk of a node failed while it started, or the node refuses the disk.
+    pub(super) fn does_not_start(&mut self, place: Place, why: &str) {
+        let after_us = 10 * MS + self.random.below(SECOND);
+        let host = self.host(place);
+        let life = host.life;
+        let again = Event::Restart { node: place, life };
+        if host.disk.files.is_off() {
+            self.counts.add(Class::PowerLossInStart);
+            self.tell_of(place, "loses its power while it starts");
+            self.host(place).disk.files.lose_power(Survivors::Random);
+            return self.queue.push(self.now + after_us, again);
+        }
+        if host.rotten.is_some() && names_a_place(why) {
+            (host.is_lost, host.is_kept_down) = (true, true);
+            return self.tell_of(place, &format!("does not start, as it should: {why}"));
+        }
+        if !self.stop_by_disk(place, why) {
+            let words = format!("node {} does not start: {why}", crate::trace::id(place));
+            return self.fail(crate::report::Broken::Storage, words);
+        }
+        self.queue.push(self.now + after_us, again);
+    }
+
+    // Faults.
+
+    /// A step of a fault of disks: the even ones begin it, the odd ones end it. Says when the next one is.
+    pub(super) fn disk_fault(&mut self, fault: DiskFault, step: u16) -> Option<u64> {
+        let now = self.now;
+        match (fault, step) {
+            (DiskFault::PowerLoss { nodes, within_turn, down_us, survivors, again }, _) => {
+                let death = Death { within_turn, down_us, noticed: false, power: Some(survivors) };
+                let dead = self.crash_several(nodes, death);
+                for place in self.places().filter(|place| crate::faults::has(dead, *place)) {
+                    self.host(place).power_goes_at = again;
+                }
+            }
+            (DiskFault::Slow { node, times, us }, 0) => {
+                self.host(node).disk.slowness = times;
+                return Some(us);
+            }
+            (DiskFault::Slow { node, .. }, _) => self.host(node).disk.slowness = 1,
+            (DiskFault::Stuck { node, us }, _) => {
+                let disk = &mut self.host(node).disk;
+                disk.stuck_until = disk.stuck_until.max(now + us);
+            }
+            (DiskFault::Refusal { node, verb }, _) => self.refuse(node, verb),
+            (DiskFault::Full { node, room, us }, 0) => {
+                let files = &mut self.host(node).disk.files;
+                files.capacity = Some(files.used_bytes() + room);
+                return Some(us);
+            }
+            (DiskFault::Full { node, .. }, _) => self.host(node).disk.files.capacity = None,
+            (DiskFault::Rot { node, place, zeroes, down_us }, _) => {
+                if self.may_lose_disk(node) {
+                    self.crash(node, down_us, true);
+                    let host = self.host(node);
+                    host.rotten = rot(&mut host.disk.files, place, zeroes);
+                    if let Some(what) = host.rotten.clone() {
+                        self.tell_of(node, &format!("finds another disk than it left: {what} has changed"));
+                    }
+                }
+            }
+            (DiskFault::Wiped { node, down_us }, _) => {
+                if self.may_lose_disk(node) {
+                    self.crash(node, down_us, true);
+                    let host = self.host(node);
+                    host.disk.replace();
+                    host.is_lost = true;
+                }
+            }
+            (DiskFault::RolledBack { node, after_us, .. }, 0) => {
+                let disk = &mut self.host(node).disk;
+                let mut copy = disk.files.clone();
+                copy.lose_power(Survivors::Random);
+                disk.copy = Some(copy);
+                return Some(after_us);
+            }
+            (DiskFault::RolledBack { node, down_us, .. }, _) => {
+                if let Some(copy) = self.host(node).disk.copy.take()
+                    && self.may_lose_disk(node)
+                {
+                    self.crash(node, down_us, true);
+                    let host = self.host(node);
+                    host.disk.files = copy;
+                    host.is_lost = true;
+                }
+            }
+        }
+        None
+    }
+
+    /// The disk will refuse an operation, and its node must stop then.
+    fn refuse(&mut self, place: Place, verb: Verb) {
+        if !self.may_crash(place, false) {
+            return self.counts.add(Class::DiskSpared);
+        }
+        let host = self.host(place);
+        host.disk.files.refusal = Some((verb, Cause::Failed("input/output error".to_owned())));
+        (host.is_refused, host.is_damaged) = (true, true);
+    }
+
+    /// Whether every keyspace can go on for ever without this node. If not, that is counted.
+    fn may_lose_disk(&mut self, place: Place) -> bool {
+        let lost = |other: &&Place| {
+            let host = &self.hosts[usize::from(**other)];
+            host.place == place || host.is_lost || host.rotten.is_some()
+        };
+        let is_spared = self.scenario.spaces.iter().all(|space| {
+            space.leader != Some(place) && space.members.iter().filter(lost).count() <= space.spares()
+        });
+        let host = &self.hosts[usize::from(place)];
+        let is_one = !host.is_lost && host.rotten.is_none() && host.is_alive();
+        let may = is_one && is_spared && self.may_crash(place, false);
+        if !may {
+            self.counts.add(Class::DiskSpared);
+        }
+        may
+    }
+}
+
+/// True when an error says what is wrong in which file, and where in it.
+fn names_a_place(why: &str) -> bool {
+    ["segment-", "snapshot-", "manifest"].iter().any(|file| why.contains(file)) && why.contains("at byte ")
+}
+
+/// Changes a byte, or a sector, of what is safe, but of the last batches, which nothing may stand behind that says that
+/// they were safe. Says where.
+fn rot(files: &mut SimulatedDisk, place: u64, zeroes: bool) -> Option<String> {
+    const LAST_BYTES: usize = 4096;
+    const SECTOR_BYTES: usize = 512;
+    let mut ends: Vec<(String, usize)> = files
+        .files()
+        .filter_map(|(name, bytes)| Some((name.to_owned(), bytes.iter().rposition(|byte| *byte != 0)? + 1)))
+        .filter(|(name, _)| !name.ends_with("new"))
+        .collect();
+    if let Some((_, end)) = ends.iter_mut().rfind(|(name, _)| name.starts_with("segment-")) {
+        *end = end.saturating_sub(LAST_BYTES);
+    }
+    ends.retain(|(_, end)| *end > 0);
+    let (name, end) = ends.get((place % ends.len().max(1) as u64) as usize)?;
+    let from = (place >> 8) as usize % end;
+    let (_, bytes) = files.files().find(|(file, _)| file == name)?;
+    // Where there is something to lose.
+    let at = (from..*end).find(|at| bytes[*at] != 0 && files.is_safe(name, *at as u64))?;
+    files.tamper(name, |bytes| {
+        if zeroes {
+            let start = at / SECTOR_BYTES * SECTOR_BYTES;
+            let end = (start + SECTOR_BYTES).min(bytes.len());
+            bytes[start..end].fill(0);
+        } else {
+            bytes[at] ^= 1 << (place % 8);
+        }
+    });
+    Some(format!("byte {at} of {name}"))
+}

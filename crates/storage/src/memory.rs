@@ -1,0 +1,82 @@
+//! The simplest disk that is right: files in memory, for tests and examples that need just a disk.
+
+use std::collections::BTreeMap;
+
+use crate::disk::{Cause, Disk, DiskError, Verb};
+
+/// Files in memory. Everything is safe at once, and nothing ever fails but what is asked of a file that is not there.
+#[derive(Clone, Debug, Default)]
+pub struct MemoryDisk {
+    files: BTreeMap<String, Vec<u8>>,
+}
+
+impl MemoryDisk {
+    /// A disk without files.
+    pub fn new() -> MemoryDisk {
+        MemoryDisk::default()
+    }
+
+    fn file(&mut self, verb: Verb, name: &str) -> Result<&mut Vec<u8>, DiskError> {
+        self.files.get_mut(name).ok_or_else(|| missing(verb, name))
+    }
+}
+
+fn missing(verb: Verb, file: &str) -> DiskError {
+    DiskError { verb, file: file.to_owned(), cause: Cause::Missing }
+}
+
+/// A place in a file, or in the buffer of a reader.
+fn place(bytes: u64) -> usize {
+    usize::try_from(bytes).unwrap_or(usize::MAX)
+}
+
+impl Disk for MemoryDisk {
+    fn list(&mut self) -> Result<Vec<String>, DiskError> {
+        Ok(self.files.keys().cloned().collect())
+    }
+
+    fn create(&mut self, file: &str, bytes: u64) -> Result<(), DiskError> {
+        self.files.insert(file.to_owned(), vec![0; place(bytes)]);
+        Ok(())
+    }
+
+    fn write(&mut self, file: &str, offset: u64, bytes: &[u8]) -> Result<(), DiskError> {
+        let (file, start) = (self.file(Verb::Write, file)?, place(offset));
+        let end = start + bytes.len();
+        if file.len() < end {
+            file.resize(end, 0);
+        }
+        file[start..end].copy_from_slice(bytes);
+        Ok(())
+    }
+
+    fn read(&mut self, file: &str, offset: u64, buffer: &mut [u8]) -> Result<usize, DiskError> {
+        let bytes = self.file(Verb::Read, file)?.get(place(offset)..).unwrap_or_default();
+        let length = bytes.len().min(buffer.len());
+        buffer[..length].copy_from_slice(&bytes[..length]);
+        Ok(length)
+    }
+
+    fn length(&mut self, file: &str) -> Result<u64, DiskError> {
+        self.file(Verb::Measure, file).map(|bytes| bytes.len() as u64)
+    }
+
+    fn rename(&mut self, from: &str, to: &str) -> Result<(), DiskError> {
+        let bytes = self.files.remove(from).ok_or_else(|| missing(Verb::Rename, from))?;
+        self.files.insert(to.to_owned(), bytes);
+        Ok(())
+    }
+
+    fn remove(&mut self, file: &str) -> Result<(), DiskError> {
+        self.files.remove(file);
+        Ok(())
+    }
+
+    fn sync(&mut self, file: &str) -> Result<(), DiskError> {
+        self.file(Verb::Sync, file).map(drop)
+    }
+
+    fn sync_folder(&mut self) -> Result<(), DiskError> {
+        Ok(())
+    }
+}
