@@ -63,6 +63,8 @@ pub(crate) struct World {
     /// Every version that anybody ever had.
     pub(crate) maps: BTreeMap<u64, Rc<ClusterMap>>,
     machines: BTreeMap<NodeId, Machine>,
+    /// When the last message on each link arrives.
+    arrivals: BTreeMap<(NodeId, NodeId), u64>,
     events: BTreeMap<(u64, u64), Event>,
     sequence: u64,
     initial: ClusterMap,
@@ -115,6 +117,7 @@ impl World {
             told: Vec::new(),
             maps: BTreeMap::new(),
             machines: BTreeMap::new(),
+            arrivals: BTreeMap::new(),
             events: BTreeMap::new(),
             sequence: 0,
             initial: ClusterMap::initial(&addresses, &keyspaces).expect("a cluster"),
@@ -359,7 +362,8 @@ impl World {
             return;
         }
         let mut delay_us = 100 + self.random.below(500);
-        if self.random.percent(network.delay) {
+        let is_late = self.random.percent(network.delay);
+        if is_late {
             let most_us = if self.random.percent(90) { 20_000 } else { 2_000_000 };
             delay_us += self.random.below(most_us);
         }
@@ -367,7 +371,13 @@ impl World {
             let again_us = self.now_us + delay_us + self.random.below(300_000);
             self.at(again_us, Event::Deliver { from, to, bytes: Rc::clone(&bytes) });
         }
-        let at_us = self.now_us + delay_us;
+        let mut at_us = self.now_us + delay_us;
+        if !is_late {
+            // What one node sends another arrives in order, as on a connection.
+            let last_us = self.arrivals.entry((from, to)).or_default();
+            at_us = at_us.max(*last_us);
+            *last_us = at_us;
+        }
         self.at(at_us, Event::Deliver { from, to, bytes });
     }
 
