@@ -3,6 +3,7 @@
 mod failover;
 mod map;
 mod membership;
+mod messages;
 mod random;
 mod schedules;
 mod storage;

@@ -2,6 +2,7 @@
 //! their clocks, and the messages under way. After every event it is looked whether two nodes may lead the same group.
 
 use crate::random::Random;
+use kv::codec::Malformed;
 use node::control::{
     Answer, CONTROL_GROUP, Change, ClusterMap, Control, Effects, Event as Told, Kind, Options, Start, Timing,
 };
@@ -62,6 +63,8 @@ pub(crate) struct World {
     pub(crate) told: Vec<(NodeId, Told)>,
     /// Every version that anybody ever had.
     pub(crate) maps: BTreeMap<u64, Rc<ClusterMap>>,
+    /// For each version the groups that somebody leads, and who.
+    led: BTreeMap<u64, Vec<(u16, NodeId)>>,
     machines: BTreeMap<NodeId, Machine>,
     /// When the last message on each link arrives.
     arrivals: BTreeMap<(NodeId, NodeId), u64>,
@@ -116,6 +119,7 @@ impl World {
             answers: Vec::new(),
             told: Vec::new(),
             maps: BTreeMap::new(),
+            led: BTreeMap::new(),
             machines: BTreeMap::new(),
             arrivals: BTreeMap::new(),
             events: BTreeMap::new(),
@@ -310,6 +314,13 @@ impl World {
         panic!("{change:?} has no answer");
     }
 
+    /// Gives a component some bytes as if another had sent them.
+    pub(crate) fn hand_over(&mut self, from: NodeId, to: NodeId, bytes: &[u8]) -> Result<(), Malformed> {
+        let mut taken = Ok(());
+        self.step(to, |control, now, out| taken = control.message(now, from, bytes, out));
+        taken
+    }
+
     fn step(&mut self, id: NodeId, input: impl FnOnce(&mut Control, Now, &mut Effects)) {
         let now = self.now(id);
         let mut effects = std::mem::take(&mut self.effects);
@@ -346,6 +357,11 @@ impl World {
         self.answers.extend(effects.answers.iter().map(|answer| (id, answer.clone())));
         self.told.extend(effects.events.iter().map(|event| (id, event.clone())));
         if let Some(map) = &effects.map {
+            self.led.entry(map.version).or_insert_with(|| {
+                let is_led = |id: &u16| matches!(map.kind(*id), Kind::LeaderFollower { .. });
+                let groups = map.groups.iter().filter(|(id, _)| is_led(id));
+                groups.map(|(id, group)| (*id, group.leader)).collect()
+            });
             let known = self.maps.entry(map.version).or_insert_with(|| Rc::clone(map));
             if known != map {
                 self.broken = Some(format!("two maps have version {}", map.version));
@@ -542,10 +558,8 @@ impl World {
             if !control.is_admitted() || self.now(*id).monotonic_us >= control.lease_until_us() {
                 continue;
             }
-            let map = control.map();
-            let is_led = |group: u16| matches!(map.kind(group), Kind::LeaderFollower { .. });
-            for (group, _) in map.groups.iter().filter(|(_, group)| group.leader == *id) {
-                if is_led(*group)
+            for (group, leader) in self.led.get(&control.map().version).into_iter().flatten() {
+                if leader == id
                     && let Some(other) = leaders.insert(*group, *id)
                 {
                     broken = Some(format!("nodes {other} and {id} both lead group {group}"));
