@@ -46,7 +46,7 @@ fn run(seed: u64, drift_ppm_max: u64) {
         if random.percent(alter) && world.control(id).is_some() {
             let prefix = format!("k{}:", random.below(3));
             let change = match random.below(2) {
-                0 => Change::CreateKeyspace(crate::world::keyspace(&prefix, |_| ())),
+                0 => Change::CreateKeyspace(crate::cluster::keyspace(&prefix, |_| ())),
                 _ => Change::DropKeyspace(prefix),
             };
             world.change(id, &change);

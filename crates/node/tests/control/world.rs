@@ -1,6 +1,7 @@
 //! Control components of a whole cluster in one process and in virtual time: their disks, which lose what was not synced,
 //! their clocks, and the messages under way. After every event it is looked whether two nodes may lead the same group.
 
+use crate::cluster::{address, keyspaces};
 use crate::random::Random;
 use kv::codec::Malformed;
 use node::control::{
@@ -75,34 +76,6 @@ pub(crate) struct World {
     requests: u64,
     effects: Effects,
     broken: Option<String>,
-}
-
-pub(crate) fn address(id: NodeId) -> NodeAddress {
-    NodeAddress {
-        id,
-        host: "localhost".into(),
-        client_port: 7000 + id,
-        http_port: 8000 + id,
-        peer_port: 9000 + id,
-    }
-}
-
-pub(crate) fn keyspace(prefix: &str, set: impl FnOnce(&mut Keyspace)) -> Keyspace {
-    let mut keyspace = Keyspace { prefix: prefix.into(), leader: 0, ..Keyspace::default() };
-    set(&mut keyspace);
-    keyspace
-}
-
-/// One keyspace of each sort.
-pub(crate) fn keyspaces() -> Vec<Keyspace> {
-    vec![
-        keyspace("", |it| it.shards = 3),
-        keyspace("all:", |it| it.acks = "all".into()),
-        keyspace("cache:", |it| it.acks = "none".into()),
-        keyspace("count:", |it| (it.acks, it.durability) = ("1".into(), "fsync".into())),
-        keyspace("abd:", |it| it.replication = "abd".into()),
-        keyspace("lock:", |it| (it.replication, it.durability) = ("consensus".into(), "fsync".into())),
-    ]
 }
 
 impl World {
