@@ -192,7 +192,8 @@ impl Node {
     /// A leader's replica wishes for something that the control group decides.
     pub(crate) fn wish(&mut self, group: u16, wish: Wish) {
         let Wish::InSync { epoch, in_sync } = wish;
-        let change = Change::InSync { group, epoch, in_sync };
+        let revision = self.map.groups.get(&group).map_or(0, |entry| entry.revision);
+        let change = Change::InSync { group, epoch, revision, in_sync };
         self.requests += 1;
         let request = self.requests;
         self.control(|control, now, effects| control.change(now, request, &change, effects));

@@ -158,7 +158,8 @@ impl Leading {
         if status.writable && self.appends_since_us.is_none() {
             self.appends_since_us = Some(now_us);
         }
-        if now_us >= self.read_at_us {
+        let is_due = now_us >= self.read_at_us;
+        if is_due {
             self.read_at_us = now_us + turn.timing.renew_ms * 250;
             keeper.keep_lease(turn.now, out);
         }
@@ -167,7 +168,8 @@ impl Leading {
             return true; // The read is to be sent.
         }
         self.grant(turn, keeper.replica.leased_until_us(turn.now), out);
-        if self.in_flight.is_none() && status.writable {
+        // To look through all groups in every turn would cost too much: what nobody asked for waits some milliseconds.
+        if self.in_flight.is_none() && status.writable && (is_due || !self.waiting.is_empty()) {
             self.propose(turn, keeper, out);
         }
         true

@@ -127,6 +127,7 @@ use log::{Handle, Log};
 use message::Stream;
 pub use message::{Body, Envelope, Message};
 use omnipaxos::ballot_leader_election::Ballot;
+use omnipaxos::messages::ballot_leader_election::HeartbeatMsg;
 use omnipaxos::messages::sequence_paxos::PaxosMsg;
 use omnipaxos::storage::{Storage, StorageOp};
 pub use options::{Lease, Options, Timing};
@@ -202,6 +203,10 @@ pub struct Replica {
     replayed_copy: Option<restoring::Replay>,
 
     next_round_us: u64,
+    /// What the round's heartbeats were answered with.
+    answers: Vec<(NodeId, HeartbeatMsg)>,
+    /// The promise at the beginning of the round.
+    round_promise: Ballot,
     /// The followers are to be told how far the leader has come.
     is_position_due: bool,
     outgoing: Vec<CrateMessage>,
@@ -250,6 +255,8 @@ impl Replica {
             checkpoint: None,
             replayed_copy: None,
             next_round_us: 0,
+            answers: Vec::new(),
+            round_promise: Ballot::default(),
             is_position_due: false,
             outgoing: Vec::new(),
             counters: Counters::default(),
@@ -329,7 +336,17 @@ impl Replica {
         }
         // A round that was slept through is not made up for: nobody could have answered in it.
         self.next_round_us = now.monotonic_us + self.timing.heartbeat_ms * 1000;
+        // The answers show how the others stood when the round began. When another candidate has won this replica's promise
+        // since, all may seem to be without a leader still, and the crate would bid against that candidate: it is not told
+        // who answered, and bids in a later round if need be.
+        let promise = self.log.borrow().promise();
+        let is_won = promise > self.round_promise && promise.pid != u64::from(self.id);
+        self.round_promise = promise;
+        let answers = std::mem::take(&mut self.answers);
         if let Some(agreement) = &mut self.agreement {
+            for (from, answer) in answers.into_iter().filter(|_| !is_won) {
+                agreement.heartbeat(self.id, from, answer);
+            }
             agreement.tick();
         }
         self.look_at_leadership(effects);

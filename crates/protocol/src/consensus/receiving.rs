@@ -73,8 +73,11 @@ impl Replica {
         {
             return effects.trace.push(Trace::Rejected { peer: from, why: "a heartbeat in another's name" });
         }
-        if let Some(agreement) = &mut self.agreement {
-            agreement.heartbeat(self.id, from, heartbeat);
+        match (&heartbeat, &mut self.agreement) {
+            // It is looked at when the round ends: see `tick`.
+            (HeartbeatMsg::Reply(_), _) => self.answers.push((from, heartbeat)),
+            (HeartbeatMsg::Request(_), Some(agreement)) => agreement.heartbeat(self.id, from, heartbeat),
+            (HeartbeatMsg::Request(_), None) => {}
         }
     }
 
