@@ -103,9 +103,11 @@ mod agreement;
 mod applying;
 mod copying;
 mod entry;
+mod group;
 mod leading;
 mod links;
 mod log;
+mod membership;
 pub mod message;
 mod options;
 mod receiving;
@@ -115,10 +117,11 @@ mod restoring;
 mod status;
 mod waiting;
 
-use crate::contract::{Configuration, Effects, Input, NodeId, Now, Progress, Trace};
+use crate::contract::{Effects, Input, NodeId, Now, Progress};
 use crate::planted::Fault;
 use agreement::{Agreement, CrateMessage};
 pub use entry::{Entry, Head, Proposer};
+pub use group::{Group, Identity, Member, StopSign, Voter};
 use kv::codec::Malformed;
 use kv::{ReplyBuffer, Table, UnixMs, Version};
 use leading::Leadership;
@@ -138,9 +141,6 @@ use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 use waiting::{Asker, Held, Proposals, Reads, Wait};
 
-/// Reconfiguration, which is not built yet, will begin each configuration with a higher one.
-const CONFIGURATION_ID: u32 = 1;
-
 /// One group's consensus state machine on one node.
 #[derive(Debug)]
 pub struct Replica {
@@ -149,20 +149,32 @@ pub struct Replica {
     timing: Timing,
     /// Seeds the hash of every table made here.
     seed: u64,
-    /// Who this replica is to its peers: its storage.
-    identity: u64,
-    /// How often it was started with that storage.
-    life: u64,
+    /// Who this replica is to its peers.
+    identity: Identity,
     /// The record that says so: no message may leave before it.
     life_record: u64,
-    configuration_id: u32,
-    members: Vec<NodeId>,
+    /// It has been configured: its records are read.
+    is_started: bool,
+    /// The configuration that holds behind what is applied.
+    group: Group,
+    /// The newest configuration that the control group has told, and the newest that a peer was heard to be in.
+    wanted: StopSign,
+    newer: membership::Newer,
+    /// It is no voter as the member that it has been since that configuration: its storage is not what it was.
+    excluded: Option<u32>,
     log: Rc<RefCell<Log>>,
-    /// None before it is configured.
+    /// None while it has no vote.
     agreement: Option<Agreement>,
+    /// The other voters.
     links: Vec<Link>,
-    /// Identities of peers that were ever heard, from records.
-    identities: BTreeMap<NodeId, u64>,
+    /// Others who were heard, or are to be.
+    outsiders: Vec<Link>,
+    /// The voters that were ever heard, as records say.
+    voters: BTreeMap<NodeId, Voter>,
+    /// Those who are to be members: how far they have come.
+    learners: BTreeMap<NodeId, membership::Learner>,
+    /// Who is asked for help next.
+    questions_for_help: usize,
 
     /// The keys and values: exactly what the first `applied` entries made.
     table: Table,
@@ -175,6 +187,8 @@ pub struct Replica {
     discarded: ReplyBuffer,
 
     leadership: Option<Leadership>,
+    /// It led to the end of a configuration: where that was, and from when on it was allowed to append.
+    led_until: Option<(usize, u64)>,
     /// The promise that was last told as a change.
     told_promise: Ballot,
     /// This turn's commands, and who waits for each.
@@ -210,28 +224,34 @@ pub struct Replica {
 
 impl Replica {
     /// A replica without records, which does nothing until it is configured. `seed` keeps its table from flooding.
-    /// `identity` is drawn at random for storage that is used for the first time; records bring their own.
-    pub fn new(id: NodeId, options: Options, timing: Timing, seed: u64, identity: u64) -> Replica {
+    /// `random` is drawn anew at each start: it names this process, and its storage if that is used for the first time.
+    pub fn new(id: NodeId, options: Options, timing: Timing, seed: u64, random: u64) -> Replica {
         Replica {
             id,
             options,
             timing,
             seed,
-            identity,
-            life: 0,
+            identity: Identity { storage: random, life: 0, process: random },
             life_record: 0,
-            configuration_id: CONFIGURATION_ID,
-            members: Vec::new(),
+            is_started: false,
+            group: Group::default(),
+            wanted: StopSign { id: 0, members: Vec::new() },
+            newer: membership::Newer::default(),
+            excluded: None,
             log: Rc::new(RefCell::new(Log::new(options.planted))),
             agreement: None,
             links: Vec::new(),
-            identities: BTreeMap::new(),
+            outsiders: Vec::new(),
+            voters: BTreeMap::new(),
+            learners: BTreeMap::new(),
+            questions_for_help: 0,
             table: Table::new(seed),
             applied: 0,
             offset: 0,
             time: 0,
             discarded: ReplyBuffer::new(),
             leadership: None,
+            led_until: None,
             told_promise: Ballot::default(),
             builder: Vec::new(),
             builder_askers: Vec::new(),
@@ -268,7 +288,7 @@ impl Replica {
     }
 
     fn majority(&self) -> usize {
-        self.members.len() / 2 + 1
+        self.group.members.len() / 2 + 1
     }
 
     fn peers(&self) -> Vec<NodeId> {
@@ -276,11 +296,11 @@ impl Replica {
     }
 
     fn link(&self, peer: NodeId) -> Option<&Link> {
-        self.links.iter().find(|link| link.peer == peer)
+        self.links.iter().chain(&self.outsiders).find(|link| link.peer == peer)
     }
 
     fn link_mut(&mut self, peer: NodeId) -> Option<&mut Link> {
-        self.links.iter_mut().find(|link| link.peer == peer)
+        self.links.iter_mut().chain(&mut self.outsiders).find(|link| link.peer == peer)
     }
 
     /// True when what is applied here is a state that the group was in, and not the emptiness before.
@@ -288,28 +308,11 @@ impl Replica {
         self.applied > 0
     }
 
-    fn configure(&mut self, now: Now, configuration: &Configuration, effects: &mut Effects) {
-        if !configuration.members.contains(&self.id) || self.agreement.is_some() {
-            if self.agreement.is_some() && configuration.members != self.members {
-                let why = "the members of a consensus group cannot be changed yet";
-                effects.trace.push(Trace::Rejected { peer: self.id, why });
-            }
-            return;
-        }
-        self.members = configuration.members.clone();
-        let peers = self.members.iter().copied().filter(|member| *member != self.id);
-        self.links = peers.map(|peer| Link::new(peer, self.identities.get(&peer).copied())).collect();
-        self.begin_life();
-        self.begin_agreement();
-        self.next_round_us = now.monotonic_us + self.timing.heartbeat_ms * 1000;
-        self.look_at_leadership(effects);
-    }
-
     /// Gives the log as it is to the crate. Not for the first time when a copy has changed it: what the crate was about
     /// to say is forgotten, as if the replica had been started again.
     fn begin_agreement(&mut self) {
-        let crate_options = (self.configuration_id, self.timing.resend_rounds);
-        let agreement = Agreement::new(self.id, &self.members, crate_options, &self.log);
+        let crate_options = (self.group.id, self.timing.resend_rounds);
+        let agreement = Agreement::new(self.id, &self.group.nodes(), crate_options, &self.log);
         if let Agreement::Alone { ballot } = agreement {
             let took_over = vec![StorageOp::SetPromise(ballot), StorageOp::SetAcceptedRound(ballot)];
             let _ = Handle(Rc::clone(&self.log)).write_atomically(took_over);
@@ -327,6 +330,7 @@ impl Replica {
         if let Some(agreement) = &mut self.agreement {
             agreement.tick();
         }
+        self.ask_for_help(now, effects);
         self.look_at_leadership(effects);
         self.log.borrow_mut().record_decided();
         self.abandon_stuck_copies(now, effects);
@@ -339,7 +343,7 @@ impl Replica {
 
     /// The turn ends.
     fn flush(&mut self, now: Now, effects: &mut Effects) {
-        if self.agreement.is_none() {
+        if !self.is_started {
             return;
         }
         self.end_overdue(now, effects);
@@ -422,9 +426,8 @@ impl Replica {
         };
         drop(log);
         let envelope = Envelope {
-            configuration: self.configuration_id,
-            identity: self.identity,
-            life: self.life,
+            configuration: self.group.id,
+            sender: self.identity,
             ..Envelope::default()
         };
         if let Some(link) = self.link_mut(to) {

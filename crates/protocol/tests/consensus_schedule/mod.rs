@@ -444,7 +444,7 @@ impl Schedule {
         // One lost disk is enough: no group survives the loss of more than a minority. Who has never heard of the node
         // that it was cannot tell that it is another: the node itself must, see the protocol's caveats.
         let may_wipe = self.nodes > 1 && self.wiped.is_empty() && is(self, self.troubles.wipe);
-        if may_wipe && self.world.is_known(id) {
+        if may_wipe && self.world.is_known(id, 0, &self.world.members().collect::<Vec<_>>()) {
             self.crash(id)?;
             self.tell(|| format!("{id} loses its disk"));
             self.world.wipe(id);
