@@ -86,6 +86,7 @@ impl Replica {
     }
 
     pub(super) fn forget_former_voters(&mut self) {
+        self.told_promise = Ballot::default();
         let group = &self.group;
         self.voters.retain(|node, voter| group.since(*node) == Some(voter.member.since));
         self.learners.clear();
@@ -109,7 +110,6 @@ impl Replica {
         }
         met.iter_mut().for_each(Link::unbind);
         self.outsiders = met;
-        self.told_promise = Ballot::default();
         self.agreement = None;
         if self.has_vote() {
             self.begin_agreement();
@@ -221,6 +221,20 @@ impl Replica {
         }
     }
 
+    /// The leader makes itself known to those who are to be members: of the present ones they may know nobody.
+    pub(super) fn invite_newcomers(&mut self, now: Now, effects: &mut Effects) {
+        if self.leadership.is_none() || self.wanted.id <= self.group.id {
+            return;
+        }
+        for newcomer in self.wanted.members.clone() {
+            let is_member = newcomer == self.id || self.group.contains(newcomer);
+            if !is_member && self.meet(newcomer) {
+                let members = self.group.nodes();
+                self.tell_now_and_then(now, newcomer, Body::Newer { members }, effects);
+            }
+        }
+    }
+
     /// Looks at the configuration of a message that means something in its own one only.
     pub(super) fn is_of_this_configuration(
         &mut self,
@@ -236,7 +250,8 @@ impl Replica {
         }
         // It is sent to members only.
         self.hears_of_newer(now, from, configuration, None, effects);
-        configuration == self.group.id && self.agreement.is_some()
+        // The crate cannot bear what strangers say.
+        configuration == self.group.id && self.agreement.is_some() && self.group.contains(from)
     }
 
     pub(super) fn hears_of_newer(

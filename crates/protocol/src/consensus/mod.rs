@@ -331,6 +331,7 @@ impl Replica {
             agreement.tick();
         }
         self.ask_for_help(now, effects);
+        self.invite_newcomers(now, effects);
         self.look_at_leadership(effects);
         self.log.borrow_mut().record_decided();
         self.abandon_stuck_copies(now, effects);

@@ -329,6 +329,12 @@ impl World {
     pub fn wipe(&mut self, id: NodeId) {
         let node = self.node(id);
         node.disk = Disk::default();
+        node.backup = None;
+    }
+
+    /// A node that was never told that it is in a group.
+    pub fn is_unused(&self, id: NodeId) -> bool {
+        self.nodes[id as usize - 1].told.is_none()
     }
 
     /// Keeps what a node's disk holds durably.
