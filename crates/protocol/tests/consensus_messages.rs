@@ -147,7 +147,7 @@ fn bodies() -> impl Strategy<Value = Body<'static>> {
         1 => (0..3u32, 0..9u64, entries())
             .prop_map(|(configuration, from, entries)| Body::Decided { configuration, from, entries }),
         1 => nodes().prop_map(|members| Body::Newer { members }),
-        1 => identities().prop_map(|identity| Body::Outlived { identity }),
+        1 => voters().prop_map(|voter| Body::Outlived { voter }),
         1 => (0..2u64, 0..4u32).prop_map(|(transfer, next)| Body::CopyProgress { transfer, next }),
     ]
 }

@@ -1,5 +1,6 @@
 //! A seeded search over random schedules of `consensus`: clients, loss, duplication, delay, links that break one way
-//! or both, pauses, clocks that drift and jump, slow disks, crashes that lose what was not synced, lost disks, checkpoints;
+//! or both, pauses, clocks that drift and jump, slow disks, crashes that lose what was not synced, lost disks, disks that are rolled back, checkpoints, members that are added
+//! and removed, by a control group that tells each replica late and in any order;
 //! then everything heals. What clients were told must be linearizable, all replicas must go through the same states,
 //! every request must have an end, and in the end the replicas must be equal and writes go on.
 //!
@@ -67,7 +68,7 @@ fn one_seed() {
 #[test]
 fn planted_faults_are_found() {
     const SEEDS_MAX: u64 = 20_000;
-    const FAULTS: [(Fault, u64); 13] = [
+    const FAULTS: [(Fault, u64); 16] = [
         (Fault::VoteNotPersisted, 5),
         (Fault::VotePersistedAfterReply, 493),
         (Fault::AcceptedBeforeDurable, 263),
@@ -80,6 +81,9 @@ fn planted_faults_are_found() {
         (Fault::LogCutPastApplied, 15),
         (Fault::RetriedCommandAppliedTwice, 1),
         (Fault::WipedVoterVotes, 35),
+        (Fault::RolledBackVoterVotes, 0),
+        (Fault::ConfigurationBeginsEarly, 0),
+        (Fault::NewMemberVotesEarly, 0),
         (Fault::UnknownToldAsRefused, 1),
     ];
     for (fault, first) in FAULTS {

@@ -24,14 +24,10 @@ use omnipaxos::ballot_leader_election::Ballot;
 #[derive(Debug)]
 pub(super) struct Link {
     pub(super) peer: NodeId,
-    /// Who was last heard in its name, or is known from records.
+    /// Who was last heard in its name, in this life of this replica.
     known: Option<Identity>,
-    /// It is a voter, and is known to be this storage: nobody else is listened to.
-    is_bound: bool,
-    /// A record says so, and which life it was.
-    is_recorded: bool,
-    /// It was heard in this life of this replica.
-    is_heard: bool,
+    /// Who the voter is, as a record says: nobody else is listened to.
+    voter: Option<Identity>,
     received: [u64; 2],
     sent: [u64; 2],
     /// The record that the last ordered message waits for: none that is sent later may leave earlier.
@@ -47,6 +43,18 @@ pub(super) struct Link {
     pub(super) is_warned: bool,
     /// When it was last told, unasked, something about configurations or lives.
     pub(super) told_us: u64,
+}
+
+/// In which configuration a sender is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Standing {
+    /// In this replica's, as a voter.
+    Voter,
+    /// In a newer one: whoever this replica knows as the voter may have been removed since, and another one added in its
+    /// name. It is not listened to as a voter.
+    Newer,
+    /// In an older one, or in none.
+    Other,
 }
 
 /// What is to be done with a message.
@@ -66,9 +74,7 @@ impl Link {
         Link {
             peer,
             known: None,
-            is_bound: false,
-            is_recorded: false,
-            is_heard: false,
+            voter: None,
             received: [0; 2],
             sent: [0; 2],
             after_record: 0,
@@ -83,57 +89,36 @@ impl Link {
 
     /// The peer is a voter from now on, or goes on being one: the one that the records know, if they do.
     pub(super) fn bind(&mut self, voter: Option<&Voter>) {
-        self.is_bound = voter.is_some();
-        self.is_recorded = voter.is_some();
-        if let Some(voter) = voter
-            && self.known != Some(voter.identity)
-        {
-            self.becomes(voter.identity);
-            self.is_heard = false;
-        }
+        self.voter = voter.map(|voter| voter.identity);
     }
 
     /// The peer is no voter any more: whoever speaks for it is it.
     pub(super) fn unbind(&mut self) {
-        self.is_bound = false;
-        self.is_recorded = false;
+        self.voter = None;
     }
 
-    fn becomes(&mut self, sender: Identity) {
-        self.known = Some(sender);
-        self.received = [0; 2];
-        self.is_recorded = false;
-    }
-
-    /// Looks at an envelope from this peer, which is to be opened by the given storage in the given life. `binds`: it
-    /// comes from a voter of this replica's configuration.
+    /// Looks at an envelope from this peer, which is to be opened by the given storage in the given life.
     pub(super) fn arrive(
         &mut self,
         now: Now,
         own: (u64, u64),
-        binds: bool,
+        standing: Standing,
         planted: Planted,
         message: &Message<'_>,
     ) -> Arrival {
         let Envelope { sender, to_storage, to_life, number, .. } = message.envelope;
-        match self.known {
-            Some(known) if known == sender => {}
-            Some(known) if self.is_bound && known.storage != sender.storage => {
-                if !planted.has(Fault::WipedVoterVotes) {
-                    return Arrival::Reject("it has not the storage that it had: what it promised is forgotten");
-                }
-                self.becomes(sender);
+        if let Some(voter) = self.voter.filter(|_| standing != Standing::Newer) {
+            if voter.storage != sender.storage && !planted.has(Fault::WipedVoterVotes) {
+                return Arrival::Reject("it has not the storage that it had: what it promised is forgotten");
             }
-            Some(known)
-                if self.is_bound
-                    && sender.is_outlived_by(&known)
-                    && !planted.has(Fault::RolledBackVoterVotes) =>
-            {
-                return Arrival::Outlived(known);
+            if sender.is_outlived_by(&voter) && !planted.has(Fault::RolledBackVoterVotes) {
+                return Arrival::Outlived(voter);
             }
-            _ => self.becomes(sender),
         }
-        self.is_heard = true;
+        if self.known != Some(sender) {
+            self.known = Some(sender);
+            self.received = [0; 2];
+        }
         let stream = message.body.stream();
         if stream == Stream::Ordered && (to_storage, to_life) != own
             || number <= self.received[stream as usize]
@@ -142,11 +127,10 @@ impl Link {
         }
         self.received[stream as usize] = number;
         self.heard_us = now.monotonic_us;
-        if !binds || self.is_recorded {
+        if standing != Standing::Voter || self.voter == Some(sender) {
             return Arrival::Take;
         }
-        self.is_bound = true;
-        self.is_recorded = true;
+        self.voter = Some(sender);
         Arrival::TakeAfterRecord(sender)
     }
 
@@ -172,7 +156,7 @@ impl Link {
         let after_record = match stream {
             Stream::Loose => after_record,
             // It could not be taken: its life is not known before it is heard.
-            Stream::Ordered if !self.is_heard => return,
+            Stream::Ordered if self.known.is_none() => return,
             Stream::Ordered => {
                 self.after_record = self.after_record.max(after_record);
                 self.after_record
@@ -180,8 +164,7 @@ impl Link {
         };
         self.sent[stream as usize] += 1;
         let known = self.known.unwrap_or_default();
-        envelope.to_storage = known.storage;
-        envelope.to_life = if self.is_heard { known.life } else { 0 };
+        (envelope.to_storage, envelope.to_life) = (known.storage, known.life);
         envelope.number = self.sent[stream as usize];
         let message = Message { envelope, body };
         effects.send_after(after_record, [self.peer], |out| message.encode(out));

@@ -199,6 +199,11 @@ impl Log {
         }
     }
 
+    /// True when records wait for the end of the turn.
+    pub(super) fn has_untold(&self) -> bool {
+        !self.untold.is_empty()
+    }
+
     /// Takes the records made since the last time, in order.
     pub(super) fn take_records(&mut self) -> Vec<Vec<Change>> {
         std::mem::take(&mut self.untold)

@@ -190,9 +190,6 @@ impl Replica {
         if self.has_vote() {
             return newer;
         }
-        if self.group.contains(self.id) {
-            return false; // It is excluded: nobody listens.
-        }
         let wanted = self.wanted.id > self.group.id && self.wanted.members.contains(&self.id);
         wanted || newer && self.newer.is_member
     }

@@ -123,8 +123,8 @@ pub enum Body<'a> {
     },
     /// I have heard this of your storage, so you are an older state of it (to whoever comes back with one).
     Outlived {
-        /// Who was heard.
-        identity: Identity,
+        /// Who was heard, as which member.
+        voter: Voter,
     },
 }
 
@@ -293,9 +293,9 @@ impl<'a> Body<'a> {
                 out.put_u8(NEWER);
                 put_nodes(out, members);
             }
-            Body::Outlived { identity } => {
+            Body::Outlived { voter } => {
                 out.put_u8(OUTLIVED);
-                identity.put(out);
+                voter.put(out);
             }
         }
     }
@@ -336,7 +336,7 @@ impl<'a> Body<'a> {
                 entries: take_entries(reader)?,
             },
             NEWER => Body::Newer { members: take_nodes(reader)? },
-            OUTLIVED => Body::Outlived { identity: Identity::take(reader)? },
+            OUTLIVED => Body::Outlived { voter: Voter::take(reader)? },
             kind => Body::Paxos(take_paxos(kind, reader)?),
         })
     }

@@ -6,7 +6,7 @@
 
 use super::Replica;
 use super::group::{Member, Voter};
-use super::links::Arrival;
+use super::links::{Arrival, Standing};
 use super::message::{Body, Message};
 use super::record::Change;
 use crate::contract::{Effects, NodeId, Now, Trace};
@@ -14,6 +14,7 @@ use crate::planted::Fault;
 use omnipaxos::ballot_leader_election::Ballot;
 use omnipaxos::messages::ballot_leader_election::HeartbeatMsg;
 use omnipaxos::messages::sequence_paxos::{Accepted, NotAccepted, PaxosMsg, Prepare, Promise};
+use std::cmp::Ordering;
 
 impl Replica {
     pub(super) fn message(&mut self, now: Now, from: NodeId, message: Message<'_>, effects: &mut Effects) {
@@ -26,10 +27,14 @@ impl Replica {
         }
         let own = (self.identity.storage, self.identity.life);
         let member = self.group.since(from).map(|since| Member { node: from, since });
-        let binds = member.is_some() && configuration == self.group.id;
+        let standing = match configuration.cmp(&self.group.id) {
+            Ordering::Greater => Standing::Newer,
+            Ordering::Equal if member.is_some() => Standing::Voter,
+            _ => Standing::Other,
+        };
         let planted = self.options.planted;
         let Some(link) = self.link_mut(from) else { return };
-        match link.arrive(now, own, binds, planted, &message) {
+        match link.arrive(now, own, standing, planted, &message) {
             Arrival::Take => {}
             Arrival::Drop => {
                 self.counters.dropped_messages += 1;
@@ -47,7 +52,9 @@ impl Replica {
                     let why = "its storage is in an older state than it was: what it promised since is forgotten";
                     effects.trace.push(Trace::Rejected { peer: from, why });
                 }
-                return self.tell_now_and_then(now, from, Body::Outlived { identity }, effects);
+                let Some(member) = member else { return };
+                let voter = Voter { member, identity };
+                return self.tell_now_and_then(now, from, Body::Outlived { voter }, effects);
             }
             Arrival::Reject(why) => {
                 if !std::mem::replace(&mut link.is_warned, true) {
@@ -91,8 +98,10 @@ impl Replica {
                 self.learn(from, of, index as usize, entries, effects);
             }
             Body::Newer { members } => self.hears_of_newer(now, from, configuration, Some(&members), effects),
-            Body::Outlived { identity } => {
-                if self.identity.is_outlived_by(&identity) {
+            Body::Outlived { voter: Voter { member, identity } } => {
+                // As another member, before it was removed and added again, it may have been anybody.
+                let is_own = member.node == self.id && self.group.since(self.id) == Some(member.since);
+                if is_own && self.identity.is_outlived_by(&identity) {
                     self.exclude("its own storage is in an older state than others have heard", effects);
                 }
             }

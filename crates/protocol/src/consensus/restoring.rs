@@ -72,9 +72,11 @@ impl Replica {
         Change::Life { identity: self.identity.storage, life: self.identity.life }
     }
 
-    /// Begins a checkpoint of what is applied. False while the state is about to be replaced.
+    /// Begins a checkpoint of what is applied. False while the state is about to be replaced, and in the middle of a
+    /// turn: what is in the log and not in a record yet would be there twice.
     pub(super) fn start_checkpoint(&mut self) -> bool {
-        if self.receiver.is_some() || self.group.id == 0 || !self.is_started {
+        let is_in_a_turn = self.log.borrow().has_untold();
+        if is_in_a_turn || self.receiver.is_some() || self.group.id == 0 || !self.is_started {
             return false;
         }
         self.give_up_checkpoint();

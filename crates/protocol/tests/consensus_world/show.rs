@@ -120,7 +120,7 @@ pub fn body(body: &Body<'_>) -> String {
             format!("of configuration {configuration} from {from} {}", entries(list))
         }
         Body::Newer { members } => format!("of {members:?}"),
-        Body::Outlived { identity } => format!("by life {}", identity.life),
+        Body::Outlived { voter } => format!("by life {}", voter.identity.life),
     };
     format!("{} {rest}", body.kind())
 }
