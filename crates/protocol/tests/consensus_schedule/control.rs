@@ -117,6 +117,13 @@ impl Schedule {
             return Ok(());
         }
         self.spoiled = Some(id);
+        // Nobody is left to tell it what it has forgotten before it is asked for its vote.
+        let leads = |peer: &NodeId| self.world.replica(*peer).is_some_and(|replica| replica.is_leader());
+        if let Some(leader) = self.world.alive().into_iter().find(leads)
+            && self.random.percent(50)
+        {
+            self.crash(leader)?;
+        }
         self.start(id)
     }
 

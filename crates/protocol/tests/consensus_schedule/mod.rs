@@ -129,8 +129,8 @@ impl Schedule {
             cut: some(40, 30),
             one_way: some(30, 30),
             checkpoint: some(50, 60),
-            spoil: some(20, 10),
-            backup: some(50, 10),
+            spoil: some(30, 20),
+            backup: some(60, 40),
             change: some(75, 20),
             slow_disk: some(40, 30),
             jump: some(40, 60),
@@ -457,7 +457,8 @@ impl Schedule {
                 None => self.start(id)?,
             }
         }
-        if is(self, self.troubles.backup) {
+        // The older a backup is, the more is forgotten with it.
+        if is(self, self.troubles.backup) && self.world.lives_in_backup(id).is_none() {
             self.world.back_up(id);
         }
         if is(self, self.troubles.spoil) {
