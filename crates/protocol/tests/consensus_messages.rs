@@ -88,13 +88,8 @@ fn numbers() -> impl Strategy<Value = SequenceNumber> {
 
 fn moments() -> impl Strategy<Value = Moment> {
     let groups = prop_oneof![Just(Group::default()), groups()];
-    (0..9u64, 0..9u64, any::<u64>(), 0..99u64, groups).prop_map(|(index, offset, time, floor, group)| Moment {
-        index,
-        offset,
-        time,
-        floor,
-        group,
-    })
+    (0..9u64, 0..9u64, any::<u64>(), 0..99u64, groups)
+        .prop_map(|(index, offset, time, floor, group)| Moment { index, offset, time, floor, group })
 }
 
 fn paxos() -> impl Strategy<Value = PaxosMsg<Entry>> {

@@ -137,7 +137,7 @@ impl storage::Entry for Entry {
     type Snapshot = Nothing;
 }
 
-/// The crate's own snapshots hold nothing and are never sent: state moves by messages of ours (see `transfer`). What
+/// The crate's own snapshots hold nothing and are never sent: state moves by messages of ours (see `copying`). What
 /// the crate offers for them, cutting off the beginning of one replica's log alone, is what is used.
 #[derive(Clone, Copy, Debug)]
 pub struct Nothing;

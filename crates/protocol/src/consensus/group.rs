@@ -114,7 +114,11 @@ pub(super) fn take_nodes(reader: &mut Reader<'_>) -> Result<Vec<NodeId>, Malform
     for _ in 0..reader.u16()? {
         nodes.push(reader.u16()?);
     }
-    if are_members(&nodes) { Ok(nodes) } else { Err(Malformed("a configuration with members that cannot be")) }
+    if are_members(&nodes) {
+        Ok(nodes)
+    } else {
+        Err(Malformed("a configuration with members that cannot be"))
+    }
 }
 
 /// Which storage and which process of it a replica is: what tells a voter from another in its name.

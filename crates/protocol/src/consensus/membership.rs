@@ -273,13 +273,7 @@ impl Replica {
     }
 
     /// Sends what is of use once a round, at most.
-    pub(super) fn tell_now_and_then(
-        &mut self,
-        now: Now,
-        to: NodeId,
-        body: Body<'_>,
-        effects: &mut Effects,
-    ) {
+    pub(super) fn tell_now_and_then(&mut self, now: Now, to: NodeId, body: Body<'_>, effects: &mut Effects) {
         let round_ms = self.timing.heartbeat_ms;
         let Some(link) = self.link_mut(to) else { return };
         if link.told_us == 0 || now.ms_since(link.told_us) >= round_ms {
@@ -362,10 +356,11 @@ impl Replica {
 
     /// Every voter of whom it is known here who it is.
     pub(super) fn known_voters(&self) -> Vec<Voter> {
-        let own = self.group.since(self.id).filter(|_| self.has_vote()).map(|since| Voter {
-            member: Member { node: self.id, since },
-            identity: self.identity,
-        });
+        let own = self
+            .group
+            .since(self.id)
+            .filter(|_| self.has_vote())
+            .map(|since| Voter { member: Member { node: self.id, since }, identity: self.identity });
         own.into_iter().chain(self.voters.values().copied()).collect()
     }
 

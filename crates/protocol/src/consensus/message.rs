@@ -2,7 +2,7 @@
 //!
 //! The crate assumes links that lose messages only together with everything behind them, and never bring one twice,
 //! late or after a restart. [`Envelope`] makes such links of any network: see `links`. Of the crate's kinds of
-//! message those that nobody ever sends here have no encoding: forwarded proposals, compaction, stop-signs.
+//! message those that nobody ever sends here have no encoding: forwarded proposals, compaction, its stop-signs.
 
 use super::entry::Entry;
 use super::group::{Identity, Voter, put_nodes, put_voters, take_nodes, take_voters};

@@ -29,7 +29,8 @@
 //! `AcceptSync`) and replicates (`AcceptDecide`, `Accepted`, `Decide`); its paper is its documentation. Everything else
 //! is ours: batching ([`Entry`]), records and durability (`log`, [`Change`]), links (`links`), what may reach the crate
 //! (`receiving`), applying and outcomes (`applying`), requests and reads (`requests`), the lease (`leading`), copies of
-//! the table (`copying`), restarts and checkpoints (`restoring`). In a group of one the crate is not used.
+//! the table (`copying`), changes of members (`membership`), restarts and checkpoints (`restoring`). In a group of one
+//! the crate is not used.
 //!
 //! # Why it holds
 //!
@@ -73,7 +74,43 @@
 //! a log does not move it. So when another entry is decided there, or a later proposal of the same replica is decided in
 //! a log without it, it never will be, and its client is told that nothing was done.
 //!
+//! **A configuration ends in its own log.** The control group names the next configuration; the leader orders it as an
+//! entry, the stop-sign, and appends nothing behind it in this configuration. A leader that inherits one appends nothing
+//! either. So a stop-sign is the last entry of every log that holds one, and once it is decided, at S - 1, nothing is
+//! ever decided behind it: every later leader has it. Whoever applies it begins the next configuration, in one record:
+//! its number and members, a log that ends at S, no promise, no accepted ballot. It never votes in the old one again. All
+//! who begin the new configuration thus begin it with the same log, which is decided, and Paxos goes on from there: old
+//! and new voters need have nobody in common, and it does not matter how many of them change. Ballots carry their
+//! configuration's number; those of different ones are never compared (the crate would).
+//!
+//! Nobody votes in a configuration before it holds that log. A replica without a vote has what is decided by a copy, or
+//! by being told the entries (`Decided`), which end at a stop-sign: what the new configuration decides behind S comes by
+//! the crate, or by a copy that brings the sender's accepted ballot with it. A voter that knew entries to be decided
+//! without a ballot for them would answer a candidate that it has less than it has, and the candidate would order
+//! something else there. So a voter takes `Decided` only if it ends its configuration, and only who has a vote, or is at S
+//! exactly, sends copies. Laggards of the old configuration can still decide the stop-sign among themselves; if they are
+//! too few because the others have moved on, these know that it is decided, and tell.
+//!
+//! What a replica had proposed at S or behind it in the old configuration never happens: nothing is decided there in it,
+//! and only the proposer ever puts an entry in a log, once. It is refused. What was not proposed waits for the next leader.
+//!
+//! **Leases across configurations.** The argument above names no configuration. An old leader's lease begins with the
+//! proposal of an entry that was decided in its own ballot. That entry stands before S, or is the stop-sign; so whoever
+//! leads the new configuration has it, and it came there after it was proposed. The moment when the newest entry came (R)
+//! goes over into the new configuration with the log, and the wait from R covers every lease of the old one. With a copy
+//! or a restart R is later than it need be. It holds for a group of one, too, unless nobody else was ever in it: such a
+//! leader waits, and reads wait with it, as what it inherits may be newer than what the old leader answers. One wait is
+//! spared. Who led the old configuration to its end, by counting votes itself, had waited for all older leases of it, has
+//! dropped its own, and no later ballot of it had an entry but the stop-sign. If such a replica leads the new
+//! configuration and its log ends at S, nobody was leader of that before with anything decided, and there is no lease.
+//!
 //! # What is kept from the crate
+//!
+//! Its own stop-signs, for two reasons. They cannot name a group of one. And they are no entries: a follower that has
+//! accepted one in this ballot and starts over with its leader counts it twice, says that it holds an entry too many, and
+//! never sees it decided (`tests/consensus_stop_sign.rs`). As entries they need nothing of their own in records, copies and
+//! `AcceptSync`.
+//!
 //!
 //! It panics, or does worse, on: an answer from a stranger (its node number indexes a vector); an `AcceptSync` or
 //! `Promise` whose entries begin before what is decided or behind the log's end; an `Accepted` beyond its log; a ballot
@@ -89,10 +126,12 @@
 //! * Clocks may differ in rate by what `lease_margin_ms` allows, and in time by anything.
 //! * `durability` must be at least `os`: a replica that forgets a promise is not a voter. With `os` the node says at once
 //!   that records are durable, and an operating system that crashes with a majority loses what was acknowledged.
-//! * A node that lost its storage comes back with another identity, and whoever has heard the former one does not listen
-//!   to it. That cannot be complete, as somebody may never have heard it: whoever starts replicas must know, from the
-//!   cluster's map, that a node had storage before, and not start it as the voter that it was.
-//! * Members cannot be changed yet. The crate's stop-sign would end a configuration; messages and ballots carry its number.
+//! * A node that lost its storage, or has an older state of it, is not listened to by whoever has heard it since. That
+//!   cannot be complete, as somebody may never have heard it, or not lately; copies tell newcomers who the voters are.
+//!   Whoever starts replicas must know, from the cluster's map, that a node had storage before, and not start it as the
+//!   voter that it was. Removed and added again it is a new voter.
+//! * The first configuration has the number 1, and only its members begin with nothing. Most of them must have begun it
+//!   before the control group names another: whoever is told a later one first waits for a copy.
 //!
 //! Sources: Ng, Haridi and Carbone, "Omni-Paxos: Breaking the Barriers of Partial Connectivity" (EuroSys 2023); Davis et
 //! al., "LeaseGuard: Raft Leases Done Right" (SIGMOD 2026).
@@ -426,11 +465,8 @@ impl Replica {
             _ => log.recorded(),
         };
         drop(log);
-        let envelope = Envelope {
-            configuration: self.group.id,
-            sender: self.identity,
-            ..Envelope::default()
-        };
+        let envelope =
+            Envelope { configuration: self.group.id, sender: self.identity, ..Envelope::default() };
         if let Some(link) = self.link_mut(to) {
             link.send(envelope, after_record, body, effects);
         }

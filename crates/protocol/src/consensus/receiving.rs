@@ -49,7 +49,8 @@ impl Replica {
             }
             Arrival::Outlived(identity) => {
                 if !std::mem::replace(&mut link.is_warned, true) {
-                    let why = "its storage is in an older state than it was: what it promised since is forgotten";
+                    let why =
+                        "its storage is in an older state than it was: what it promised since is forgotten";
                     effects.trace.push(Trace::Rejected { peer: from, why });
                 }
                 let Some(member) = member else { return };
@@ -63,7 +64,9 @@ impl Replica {
                 return;
             }
         }
-        if !message.body.is_of_any_configuration() && !self.is_of_this_configuration(now, from, &message, effects) {
+        if !message.body.is_of_any_configuration()
+            && !self.is_of_this_configuration(now, from, &message, effects)
+        {
             return;
         }
         match message.body {

@@ -93,10 +93,14 @@ impl Replica {
         let ballot = self.leadership.map(|leadership| leadership.ballot);
         let explanation = match standing {
             _ if !self.is_started => "it has no configuration",
-            _ if self.is_excluded() => "its storage is not what it was: remove it from the group and add it again",
+            _ if self.is_excluded() => {
+                "its storage is not what it was: remove it from the group and add it again"
+            }
             _ if self.is_removed() => "it was removed from the group",
             _ if self.agreement.is_none() => "it waits for what the group has decided before it came",
-            Standing::MayNotAppend if ballot.is_some() && self.is_ending() => "its configuration is about to end",
+            Standing::MayNotAppend if ballot.is_some() && self.is_ending() => {
+                "its configuration is about to end"
+            }
             Standing::MayNotAppend if ballot.is_some() => {
                 "an older leader's lease may last, or too few nodes are heard"
             }

@@ -97,7 +97,8 @@ impl Schedule {
     /// a minority. Who has never heard of the node that it was cannot tell that it is another: so all others have.
     pub(super) fn spoil(&mut self, id: NodeId) -> Check {
         let members = self.newest().members.clone();
-        let may_be = self.spoiled.is_none() && self.is_settled() && members.len() > 2 && members.contains(&id);
+        let may_be =
+            self.spoiled.is_none() && self.is_settled() && members.len() > 2 && members.contains(&id);
         if !may_be {
             return Ok(());
         }

@@ -447,7 +447,9 @@ impl Schedule {
             }
         }
         if is(self, self.troubles.crash_all) {
-            for id in self.world.alive().into_iter().filter(|id| self.spoiled != Some(*id)).collect::<Vec<_>>() {
+            for id in
+                self.world.alive().into_iter().filter(|id| self.spoiled != Some(*id)).collect::<Vec<_>>()
+            {
                 self.crash(id)?;
             }
         }
