@@ -135,6 +135,18 @@ impl Agreement {
         }
     }
 
+    /// Leads the new configuration as it led the one before: with a ballot that is greater than those with which the
+    /// others begin, so that no election follows.
+    pub(super) fn go_on_leading(&mut self, messages: &mut Vec<CrateMessage>) {
+        if let Agreement::OmniPaxos(paxos) = self {
+            paxos.try_become_leader();
+            // It asks for promises in the second ballot only.
+            paxos.take_outgoing_messages(messages);
+            messages.retain(|message| matches!(message, CrateMessage::BLE(_)));
+            paxos.try_become_leader();
+        }
+    }
+
     /// Cuts off the log before an index, which must be decided, in this replica alone.
     pub(super) fn cut_before(&mut self, log: &Rc<RefCell<Log>>, index: usize) {
         match self {
