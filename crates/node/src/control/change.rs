@@ -249,6 +249,15 @@ impl ClusterMap {
             self.nodes.remove(&id);
             return Ok(());
         }
+        for (group_id, group) in &self.groups {
+            if self.kind(*group_id) == Kind::Registers && group.members.contains(&id) {
+                let name = self.name_of(*group_id);
+                return Err(format!(
+                    "node {id} cannot be removed: it holds a replica of {name}, whose members cannot be changed yet; \
+                     drop the keyspace first"
+                ));
+            }
+        }
         for entry in self.keyspaces.values() {
             let (name, wanted) = (entry.keyspace.name(), entry.keyspace.replicas);
             if usize::from(wanted) > staying.len() {
@@ -274,7 +283,8 @@ impl ClusterMap {
         for group_id in ids {
             let (kind, name) = (self.kind(group_id), self.name_of(group_id));
             let Some(group) = self.groups.get_mut(&group_id) else { continue };
-            if !group.members.contains(&id) {
+            // Registers in memory are got back from the others by whoever starts.
+            if !group.members.contains(&id) || kind == Kind::Registers {
                 continue;
             }
             let is_followed = matches!(kind, Kind::LeaderFollower { .. });

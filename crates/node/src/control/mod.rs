@@ -217,7 +217,7 @@ impl Control {
             Record::Begun(identities) => self.beginning.restore(identities),
             Record::Replica(record) => {
                 let Options { id, timing, seed, start, .. } = &self.options;
-                let new = || Keeper::new(*id, timing.consensus, *seed, start.identity);
+                let new = || Keeper::new(*id, timing.consensus, *seed, start.run);
                 self.keeper.get_or_insert_with(new).replica.replay(now, record)?;
             }
         }
@@ -432,7 +432,7 @@ impl Control {
         };
         if begins {
             let Options { timing, seed, .. } = &self.options;
-            let mut keeper = Keeper::new(id, timing.consensus, *seed, start.identity);
+            let mut keeper = Keeper::new(id, timing.consensus, *seed, start.run);
             keeper.begins_after(1); // The record of having begun.
             self.keeper = Some(keeper);
             self.take_part(now, out);
@@ -452,7 +452,7 @@ impl Control {
         let configuration = group.configuration();
         self.configured_epoch = group.epoch;
         // A node that stopped between beginning and its replica's first record has no replica yet.
-        let new = || Keeper::new(*id, timing.consensus, *seed, start.identity);
+        let new = || Keeper::new(*id, timing.consensus, *seed, start.run);
         self.keeper.get_or_insert_with(new).configure(now, &configuration, out);
     }
 

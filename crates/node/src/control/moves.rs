@@ -24,6 +24,9 @@ impl ClusterMap {
     }
 
     fn next_step(&self, id: GroupId, group: &Group, staying: &[NodeId]) -> Option<Step> {
+        if self.kind(id) == Kind::Registers {
+            return None; // They begin and end with the members that they have.
+        }
         let wanted = self.replicas_of(id, staying.len());
         let has_rejoin = |node: &NodeId, rejoin| {
             self.nodes.get(node).is_some_and(|node| node.rejoins.get(&id) == Some(&rejoin))

@@ -332,6 +332,11 @@ impl Replica {
         &self.table
     }
 
+    /// The node that it is on.
+    pub fn id(&self) -> NodeId {
+        self.id
+    }
+
     /// True when this replica leads, as far as it knows.
     #[inline]
     pub fn is_leader(&self) -> bool {
