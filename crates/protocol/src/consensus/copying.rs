@@ -330,6 +330,7 @@ impl Replica {
             let why = "a copy with a log of another configuration";
             return effects.trace.push(Trace::Rejected { peer: from, why });
         }
+        let had_nothing = self.group.id == 0;
         let is_newer = moment.group.id > self.group.id;
         let gave_void = is_newer && self.agreement.is_some();
         self.abandon_copies(|_| true, effects); // They show the table that is thrown away, as does a checkpoint.
@@ -340,7 +341,10 @@ impl Replica {
             is_newer || (log.accepted_round(), log.end()) < (round, end)
         };
         self.put_in_place(table, &moment);
-        let learned = self.learn_voters(voters, effects);
+        let mut learned = self.learn_voters(voters, effects);
+        if had_nothing {
+            learned.extend(self.exclude_newcomer(effects));
+        }
         let has_less = has_less && self.has_vote();
         let mut log = self.log.borrow_mut();
         let mut changes = vec![Change::CopyEnd];

@@ -391,6 +391,17 @@ impl Replica {
         changes
     }
 
+    /// This replica had nothing, and gets a copy of a configuration in which it is a member already. Nobody becomes a
+    /// member before a copy of an earlier configuration is durable there, but for those who began the first one, with
+    /// nothing, themselves. So its storage was lost: there is no telling what it promised.
+    pub(super) fn exclude_newcomer(&mut self, effects: &mut Effects) -> Option<Change> {
+        let since = self.group.since(self.id).filter(|_| self.has_vote())?;
+        self.excluded = Some(since);
+        let why = "it is a member already, and has lost what it had";
+        effects.trace.push(Trace::Rejected { peer: self.id, why });
+        Some(Change::Excluded { since })
+    }
+
     fn is_another(&self, identity: &Identity) -> bool {
         self.identity.storage != identity.storage || self.identity.is_outlived_by(identity)
     }

@@ -487,6 +487,8 @@ impl Replica {
         let after_record = match &body {
             Body::Paxos(PaxosMsg::Promise(_)) if planted.has(Fault::VotePersistedAfterReply) => 0,
             Body::Paxos(PaxosMsg::Accepted(_)) if planted.has(Fault::AcceptedBeforeDurable) => 0,
+            // A newcomer is counted on as far as it cannot forget.
+            Body::Behind { .. } => log.recorded(),
             body if body.stream() == Stream::Loose => self.life_record,
             _ if self.leadership.is_some() => self.life_record.max(log.promise_record()),
             _ => log.recorded(),

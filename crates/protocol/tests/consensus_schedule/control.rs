@@ -13,6 +13,10 @@ impl Schedule {
     /// Most of the newest configuration's members have begun it.
     fn is_settled(&self) -> bool {
         let newest = self.newest();
+        // Who is told a later configuration before it has begun the first one, durably, never does.
+        if newest.epoch == 1 && newest.members.iter().any(|id| self.world.durable(*id) < 2) {
+            return false;
+        }
         let has_begun = |id: &&NodeId| {
             self.world.status(**id).is_some_and(|status| u64::from(status.configuration) == newest.epoch)
         };
@@ -24,7 +28,8 @@ impl Schedule {
         let members = self.newest().members.clone();
         let is_settled = self.is_settled();
         let spoiled = self.spoiled.filter(|id| members.contains(id));
-        if !is_settled && (self.spoiled.is_some() || self.random.percent(90)) {
+        let is_first = self.configurations.len() == 1;
+        if !is_settled && (is_first || self.spoiled.is_some() || self.random.percent(90)) {
             return Ok(());
         }
         if self.spoiled.is_some() && spoiled.is_none() {
@@ -102,20 +107,20 @@ impl Schedule {
         if !may_be {
             return Ok(());
         }
+        // A rolled-back disk begins one life more than its backup had: others must have heard that.
         let lives = self.world.lives_in_backup(id);
-        if let Some(lives) = lives
-            && self.random.percent(60)
-            && self.world.is_known(id, lives + 1, &members)
-        {
-            self.crash(id)?;
-            self.tell(|| format!("{id} is rolled back"));
-            self.world.roll_back(id);
-        } else if self.world.is_known(id, 0, &members) {
-            self.crash(id)?;
-            self.tell(|| format!("{id} loses its disk"));
-            self.world.wipe(id);
-        } else {
-            return Ok(());
+        match (self.troubles.loses_disks, lives) {
+            (true, _) if self.world.is_known(id, 0, &members) => {
+                self.crash(id)?;
+                self.tell(|| format!("{id} loses its disk"));
+                self.world.wipe(id);
+            }
+            (false, Some(lives)) if self.world.is_known(id, lives + 1, &members) => {
+                self.crash(id)?;
+                self.tell(|| format!("{id} is rolled back"));
+                self.world.roll_back(id);
+            }
+            _ => return Ok(()),
         }
         self.spoiled = Some(id);
         // Nobody is left to tell it what it has forgotten before it is asked for its vote.

@@ -48,7 +48,9 @@ struct Troubles {
     cut: u64,
     one_way: u64,
     checkpoint: u64,
+    /// Of disks, which are lost, or else rolled back.
     spoil: u64,
+    loses_disks: bool,
     backup: u64,
     change: u64,
     slow_disk: u64,
@@ -130,6 +132,7 @@ impl Schedule {
             one_way: some(30, 30),
             checkpoint: some(50, 60),
             spoil: some(30, 20),
+            loses_disks: some(40, 1) > 0,
             backup: some(60, 40),
             change: some(75, 20),
             slow_disk: some(40, 30),
@@ -459,8 +462,9 @@ impl Schedule {
                 None => self.start(id)?,
             }
         }
-        // The older a backup is, the more is forgotten with it.
-        if is(self, self.troubles.backup) && self.world.lives_in_backup(id).is_none() {
+        // The older a backup is, the more is forgotten with it. Who believes to be alone, though, asks nobody.
+        let is_alone = self.world.status(id).is_none_or(|status| status.members.len() < 2);
+        if is(self, self.troubles.backup) && !is_alone && self.world.lives_in_backup(id).is_none() {
             self.world.back_up(id);
         }
         if is(self, self.troubles.spoil) {

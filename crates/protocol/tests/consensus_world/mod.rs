@@ -251,6 +251,11 @@ impl World {
         self.nodes[id as usize - 1].disk.written
     }
 
+    /// Up to where it is durable.
+    pub fn durable(&self, id: NodeId) -> u64 {
+        self.nodes[id as usize - 1].disk.durable
+    }
+
     pub fn is_synced(&self, id: NodeId) -> bool {
         let disk = &self.nodes[id as usize - 1].disk;
         disk.durable == disk.written
