@@ -299,7 +299,7 @@ impl Journal {
         self.checkpoint.as_ref().map(|checkpoint| checkpoint.group)
     }
 
-    /// A replica has begun its checkpoint, right behind a flush. Its first chunk is `description`.
+    /// A replica has begun its checkpoint, right behind a flush. Its first chunk is `description`, if there is one.
     pub(crate) fn begin_checkpoint<D: Disk>(&mut self, disk: &mut D, group: u16, description: &[u8]) -> bool {
         let begun = self.log.begin_snapshot(disk, group, self.log.end());
         let begun =
@@ -365,6 +365,8 @@ impl Journal {
         {
             self.log.abandon_snapshot(writer);
         }
+        // If it is this group's checkpoint that is written, nobody will say that it counts.
+        self.is_settling = false;
         self.log.forget(group);
     }
 
