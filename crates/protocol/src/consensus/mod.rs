@@ -83,7 +83,9 @@
 //! and new voters need have nobody in common, and it does not matter how many of them change. Ballots carry their
 //! configuration's number; those of different ones are never compared (the crate would).
 //!
-//! Nobody votes in a configuration before it holds that log. A replica without a vote has what is decided by a copy, or
+//! Nobody votes in a configuration before it holds that log, nor becomes a member before an earlier state is durable there
+//! (but for the first configuration's, which begin with nothing). So a replica that has nothing, and gets a copy in which
+//! it is a member, has lost what it had. A replica without a vote has what is decided by a copy, or
 //! by being told the entries (`Decided`), which end at a stop-sign: what the new configuration decides behind S comes by
 //! the crate, or by a copy that brings the sender's accepted ballot with it. A voter that knew entries to be decided
 //! without a ballot for them would answer a candidate that it has less than it has, and the candidate would order
@@ -130,8 +132,10 @@
 //!   cannot be complete, as somebody may never have heard it, or not lately; copies tell newcomers who the voters are.
 //!   Whoever starts replicas must know, from the cluster's map, that a node had storage before, and not start it as the
 //!   voter that it was. Removed and added again it is a new voter.
-//! * The first configuration has the number 1, and only its members begin with nothing. Most of them must have begun it
-//!   before the control group names another: whoever is told a later one first waits for a copy.
+//! * The first configuration has the number 1, and only its members begin with nothing. All of them must be told it, and
+//!   have begun it durably, before the control group names another: whoever is told a later one first waits for a copy,
+//!   and if that shows it as a member already, takes itself for one that has lost its storage.
+//! * A rolled-back replica that believes to be a group of one asks nobody, and finds out nothing.
 //!
 //! Sources: Ng, Haridi and Carbone, "Omni-Paxos: Breaking the Barriers of Partial Connectivity" (EuroSys 2023); Davis et
 //! al., "LeaseGuard: Raft Leases Done Right" (SIGMOD 2026).
