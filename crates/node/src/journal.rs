@@ -202,6 +202,27 @@ impl Journal {
         self.begin_work();
     }
 
+    /// Makes everything that was written durable, and the log note that it is. True when that is so, or cannot be.
+    pub(crate) fn settle(&mut self) -> bool {
+        if self.stopped.is_some() || self.is_full() {
+            return true;
+        }
+        if self.log.durable() < self.log.end() {
+            self.wants_sync = true;
+            return false;
+        }
+        let is_noted = self.log.is_noted();
+        if !is_noted {
+            self.log.note_durable();
+        }
+        is_noted
+    }
+
+    /// Bytes of log that the next start would have to read.
+    pub(crate) fn held_bytes(&self) -> u64 {
+        self.log.held_bytes()
+    }
+
     fn note_full(&mut self, error: &str, now: Now, lines: &mut Vec<Line>) {
         if self.full_since_us.is_none() {
             let text = format!("{error}: writes are refused until there is room again");

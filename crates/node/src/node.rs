@@ -103,6 +103,11 @@ impl Node {
         &self.configuration
     }
 
+    /// The version of the cluster map that [`Node::configuration`] follows; it grows with each. 0: none was agreed on yet.
+    pub fn map_version(&self) -> u64 {
+        self.map.version
+    }
+
     /// The values of `CONFIG GET`.
     pub fn parameters(&self) -> &Parameters {
         &self.parameters
@@ -250,6 +255,12 @@ impl Node {
     pub fn work_finished(&mut self, work: Work, result: Result<(), DiskError>) {
         self.journal.work_finished(work, result, self.now, &mut self.log);
         self.tell_durable(false);
+    }
+
+    /// The process is about to end in an orderly way: everything that was written is to be durable, and known to be.
+    /// True when there is nothing left to wait for. Within a turn.
+    pub fn settle_log(&mut self) -> bool {
+        self.journal.settle()
     }
 
     /// Why the process must end at once, if it must: its disk has failed, and nobody knows what is on it. Nothing that

@@ -145,7 +145,7 @@ impl Node {
     }
 
     /// Who serves a group, as far as this node knows.
-    fn leader_of(&self, id: u16) -> NodeId {
+    pub(crate) fn leader_of(&self, id: u16) -> NodeId {
         let Some(group) = self.groups.get(id) else { return 0 };
         let known = group.replica.as_ref().map_or(0, |replica| replica.status(self.now).leader);
         let candidates = [known, group.leader_told, group.leader];

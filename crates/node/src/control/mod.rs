@@ -180,6 +180,8 @@ pub struct Control {
     leading: Leading,
     asking: Asking,
     lease: NodeLease,
+    /// Who granted the last lease. 0: nobody has.
+    leader_heard: NodeId,
     is_admitted: bool,
     refused: Option<String>,
     /// The epoch of the control group that its replica was told last.
@@ -199,6 +201,7 @@ impl Control {
             leading: Leading::default(),
             asking: Asking::default(),
             lease: NodeLease::default(),
+            leader_heard: 0,
             is_admitted: false,
             refused: None,
             configured_epoch: 0,
@@ -270,6 +273,7 @@ impl Control {
                 self.leading.hear(now, from, start, (sequence, map_version));
             }
             Message::Renewed { sequence, map_version, lasts_us } => {
+                self.leader_heard = from;
                 self.renewed(sequence, map_version, lasts_us, out);
             }
             Message::Map { bytes } => {
@@ -392,6 +396,11 @@ impl Control {
         self.keeper.as_ref().map(|keeper| keeper.status(now))
     }
 
+    /// Who leads the control group, as this node was last told by a lease that has not run out. 0: nobody is known to.
+    pub fn leader(&self, now: Now) -> NodeId {
+        if self.lease.until_us > now.monotonic_us { self.leader_heard } else { 0 }
+    }
+
     /// Until when nobody else leads what this node leads by its newest map.
     pub fn lease_until_us(&self) -> u64 {
         self.lease.until_us
@@ -472,7 +481,13 @@ impl Control {
         }
         let map_version = self.map.version;
         self.leading.hear(now, *id, *start, (sequence, map_version));
-        let others = self.control_nodes().iter().copied().filter(|node| node != id);
+        // Who has no lease may have another idea of who the control nodes are: a newcomer knows no map that was agreed on,
+        // and one that was away for long has an old one. It asks everybody that it knows of.
+        let lasted_us = self.lease.until_us + timing.node_lease_ms * 1000;
+        let others: Vec<NodeId> = match lasted_us > now.monotonic_us {
+            true => self.control_nodes().iter().copied().filter(|node| node != id).collect(),
+            false => self.map.nodes.keys().copied().filter(|node| node != id).collect(),
+        };
         out.send(others, &Message::Renew { start: *start, sequence, map_version });
     }
 
@@ -532,6 +547,7 @@ impl Control {
     fn hear_myself(&mut self, out: &mut Effects) {
         let here = std::mem::take(&mut self.leading.here);
         if let Some((sequence, map_version, lasts_us)) = here.renewed {
+            self.leader_heard = self.options.id;
             self.renewed(sequence, map_version, lasts_us, out);
         }
         if let Some(why) = here.refused {

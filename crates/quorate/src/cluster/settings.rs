@@ -247,9 +247,12 @@ impl Folder {
             .with_context(|| format!("cannot write {}", self.marker().display()))
     }
 
-    /// The processes of nodes that run, whoever has started them.
-    pub(super) fn running(&self, settings: &Settings) -> Vec<u32> {
-        settings.ids().filter_map(|id| running_process(&self.node(id))).collect()
+    /// The processes of nodes in this folder that run, whoever has started them; nodes that have joined, too.
+    pub(super) fn running(&self) -> Vec<u32> {
+        let Ok(entries) = fs::read_dir(&self.path) else { return Vec::new() };
+        let is_node = |path: &PathBuf| path.join("quorate.toml").exists();
+        let folders = entries.flatten().map(|entry| entry.path()).filter(is_node);
+        folders.filter_map(|folder| running_process(&folder)).collect()
     }
 
     fn marker(&self) -> PathBuf {
