@@ -199,7 +199,12 @@ impl Node {
         );
         single("map_version", "gauge", "Version of the cluster map.", self.map.version);
         let control_leader = self.control.leader(self.now);
-        single("control_leader", "gauge", "Node that leads the control group; 0: no lease.", control_leader.into());
+        single(
+            "control_leader",
+            "gauge",
+            "Node that leads the control group; 0: no lease.",
+            control_leader.into(),
+        );
         single("journal_bytes", "gauge", "Log that the next start would read.", self.journal.held_bytes());
         single("disk_full", "gauge", "1 while there is no room for the log.", self.journal.is_full().into());
         self.group_metrics(out);

@@ -183,8 +183,13 @@ impl Member {
     /// The cluster map.
     fn map(&mut self) -> Result<ClusterMap> {
         let bytes = self.ask(&["CLUSTER", "MAP"])?;
-        let map = ClusterMap::decode(&bytes).map_err(|why| anyhow!("{}: its map cannot be read: {why}", self.name))?;
-        ensure!(map.version > 0, "{} has no map yet: the cluster has not begun, or is cut off from it", self.name);
+        let map = ClusterMap::decode(&bytes)
+            .map_err(|why| anyhow!("{}: its map cannot be read: {why}", self.name))?;
+        ensure!(
+            map.version > 0,
+            "{} has no map yet: the cluster has not begun, or is cut off from it",
+            self.name
+        );
         Ok(map)
     }
 

@@ -199,6 +199,8 @@ pub struct Replica {
     life_record: u64,
     /// It has been configured: its records are read.
     is_started: bool,
+    /// The map would like this replica to lead, so that leaders are spread over nodes.
+    is_preferred: bool,
     /// The configuration that holds behind what is applied.
     group: Group,
     /// The newest configuration that the control group has told, and the newest that a peer was heard to be in.
@@ -282,6 +284,7 @@ impl Replica {
             identity: Identity { storage: random, life: 0, process: random },
             life_record: 0,
             is_started: false,
+            is_preferred: false,
             group: Group::default(),
             wanted: StopSign { id: 0, members: Vec::new() },
             newer: membership::Newer::default(),
@@ -372,7 +375,8 @@ impl Replica {
     /// to say is forgotten, as if the replica had been started again.
     fn begin_agreement(&mut self) {
         let crate_options = (self.group.id, self.timing.resend_rounds);
-        let agreement = Agreement::new(self.id, &self.group.nodes(), crate_options, &self.log);
+        let agreement =
+            Agreement::new(self.id, &self.group.nodes(), crate_options, self.is_preferred, &self.log);
         if let Agreement::Alone { ballot } = agreement {
             let took_over = vec![StorageOp::SetPromise(ballot), StorageOp::SetAcceptedRound(ballot)];
             let _ = Handle(Rc::clone(&self.log)).write_atomically(took_over);

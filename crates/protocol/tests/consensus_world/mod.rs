@@ -106,7 +106,7 @@ impl World {
     pub fn with_spares(members: NodeId, spares: NodeId, options: Options, timing: Timing) -> World {
         let nodes = members + spares;
         let first: Vec<NodeId> = (1..=members).collect();
-        let first = Configuration { epoch: 1, leader: 1, members: first.clone(), in_sync: first };
+        let first = Configuration { epoch: 1, leader: 0, members: first.clone(), in_sync: first };
         let mut world = World {
             now_us: 1_000_000,
             network: Vec::new(),

@@ -58,9 +58,9 @@ impl Routes {
     /// A keyspace as the list has it.
     async fn described(&self, prefix: &str) -> Result<Value, Refusal> {
         let mut all = self.ask(Call::Keyspaces).await?;
-        let found = all.as_array_mut().and_then(|all| {
-            all.iter_mut().find(|keyspace| keyspace["prefix"] == prefix).map(Value::take)
-        });
+        let found = all
+            .as_array_mut()
+            .and_then(|all| all.iter_mut().find(|keyspace| keyspace["prefix"] == prefix).map(Value::take));
         found.ok_or_else(|| {
             let error = "the change was made, and meanwhile somebody else has dropped the keyspace";
             Refusal::new(StatusCode::NOT_FOUND, "NOTFOUND", error)

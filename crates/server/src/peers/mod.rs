@@ -159,7 +159,10 @@ impl Peers {
         while let Some(position) = self.peers.iter().position(is_due) {
             let Peer { id, link, .. } = self.peers.remove(position);
             if let Some(connection) = link.and_then(|index| self.connections[index].take()) {
-                tracing::info!("link to node {id} ({}) is closed: the node has left the cluster", connection.address);
+                tracing::info!(
+                    "link to node {id} ({}) is closed: the node has left the cluster",
+                    connection.address
+                );
                 turn.node.peer_link(id, false);
             }
             // A dial to it that is under way is nobody's any more.
