@@ -320,17 +320,21 @@ impl Journal {
         self.checkpoint.as_ref().map(|checkpoint| checkpoint.group)
     }
 
-    /// A replica has begun its checkpoint, right behind a flush. Its first chunk is `description`.
+    /// A replica has begun its checkpoint, right behind a flush. Its first chunk is `description`, if there is one.
     pub(crate) fn begin_checkpoint<D: Disk>(&mut self, disk: &mut D, group: u16, description: &[u8]) -> bool {
         let begun = self.log.begin_snapshot(disk, group, self.log.end());
-        let begun =
-            begun.and_then(|mut writer| match self.log.append_snapshot(disk, &mut writer, description) {
+        let begun = begun.and_then(|mut writer| {
+            if description.is_empty() {
+                return Ok(writer);
+            }
+            match self.log.append_snapshot(disk, &mut writer, description) {
                 Ok(()) => Ok(writer),
                 Err(error) => {
                     self.log.abandon_snapshot(writer);
                     Err(error)
                 }
-            });
+            }
+        });
         match begun {
             Ok(writer) => {
                 self.checkpoint = Some(Checkpoint { group, writer });
@@ -386,6 +390,8 @@ impl Journal {
         {
             self.log.abandon_snapshot(writer);
         }
+        // If it is this group's checkpoint that is written, nobody will say that it counts.
+        self.is_settling = false;
         self.log.forget(group);
     }
 

@@ -187,12 +187,29 @@ impl Node {
         }
     }
 
+    /// Tells the control group who takes part in a new membership of the consensus groups that this node leads.
+    pub(crate) fn report_members(&mut self) {
+        let map = Rc::clone(&self.map);
+        for (id, entry) in map.groups.iter().filter(|(id, _)| **id != CONTROL_GROUP) {
+            let replica = self.groups.get(*id).and_then(|group| group.replica.as_ref());
+            let Some(mut in_sync) = replica.and_then(|replica| replica.voters_of(self.now, entry.epoch))
+            else {
+                continue;
+            };
+            in_sync.retain(|node| entry.members.contains(node));
+            if entry.in_sync != in_sync && (!entry.settled || in_sync.len() > entry.in_sync.len()) {
+                self.wish(*id, Wish::InSync { epoch: entry.epoch, in_sync });
+            }
+        }
+    }
+
     // Changes.
 
     /// A leader's replica wishes for something that the control group decides.
     pub(crate) fn wish(&mut self, group: u16, wish: Wish) {
         let Wish::InSync { epoch, in_sync } = wish;
-        let change = Change::InSync { group, epoch, in_sync };
+        let revision = self.map.groups.get(&group).map_or(0, |entry| entry.revision);
+        let change = Change::InSync { group, epoch, revision, in_sync };
         self.requests += 1;
         let request = self.requests;
         self.control(|control, now, effects| control.change(now, request, &change, effects));

@@ -142,6 +142,7 @@ impl Node {
             self.rate.update(now, self.counters.commands);
             self.end_overdue_forwards();
             self.forget_dismissed();
+            self.report_members();
         }
     }
 

@@ -7,7 +7,7 @@ use kv::Table;
 use kv::codec::Malformed;
 use protocol::planted::Planted;
 use protocol::{
-    Effects, Input, Now, Progress, Replica as _, abd, blocking, consensus, leader_follower, registers,
+    Effects, Input, NodeId, Now, Progress, Replica as _, abd, blocking, consensus, leader_follower, registers,
 };
 
 /// One replica. A closed set: a match costs less than a table of functions, and says what there is.
@@ -52,9 +52,9 @@ impl Replica {
             Protocol::Consensus => {
                 let options = keyspace.consensus(planted)?;
                 let timing = consensus::Timing::default();
-                // What another group of this node has told its peers is of no meaning here.
-                let identity = configuration.identity.wrapping_add(u64::from(id));
-                Replica::Consensus(consensus::Replica::new(node, options, timing, seed, identity))
+                // Drawn at each start: it names this process, and the storage if that is new.
+                let random = seed.rotate_left(32) ^ configuration.identity;
+                Replica::Consensus(consensus::Replica::new(node, options, timing, seed, random))
             }
         })
     }
@@ -142,6 +142,26 @@ impl Replica {
             Replica::Consensus(replica) => replica.is_leader(),
             Replica::Abd(_) | Replica::Blocking(_) => false,
         }
+    }
+
+    /// At the leader of a consensus group in its membership of that number: who takes part in it and holds all that is
+    /// decided, in ascending order.
+    pub(crate) fn voters_of(&self, now: Now, membership: u64) -> Option<Vec<NodeId>> {
+        let Replica::Consensus(replica) = self else { return None };
+        if !replica.is_leader() {
+            return None;
+        }
+        let status = replica.status(now);
+        if !status.writable || u64::from(status.configuration) != membership {
+            return None;
+        }
+        let holds_all = |follower: &&consensus::FollowerStatus| {
+            follower.live && follower.accepted >= status.applied_entries
+        };
+        let followers = status.followers.iter().filter(holds_all).map(|follower| follower.id);
+        let mut voters: Vec<NodeId> = followers.chain([replica.id()]).collect();
+        voters.sort_unstable();
+        Some(voters)
     }
 
     // Records.

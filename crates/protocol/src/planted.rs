@@ -71,6 +71,12 @@ pub enum Fault {
     RetriedCommandAppliedTwice,
     /// consensus: a node that lost its storage goes on voting.
     WipedVoterVotes,
+    /// consensus: a voter whose storage was rolled back goes on voting.
+    RolledBackVoterVotes,
+    /// consensus: a new configuration begins when its stop-sign is accepted, not when it is decided.
+    ConfigurationBeginsEarly,
+    /// consensus: a new member votes before it has a copy of what was decided before it came.
+    NewMemberVotesEarly,
     /// Any protocol: a write of unknown outcome is told as refused.
     UnknownToldAsRefused,
 }

@@ -10,7 +10,8 @@ use omnipaxos::messages::sequence_paxos::{
 use omnipaxos::util::{LogSync, SequenceNumber};
 use proptest::prelude::*;
 use protocol::consensus::{
-    Body, Change, Entry, Envelope, Head, Lease, Message, Moment, Options, Proposer, Replica, Timing,
+    Body, Change, Entry, Envelope, Group, Head, Identity, Lease, Member, Message, Moment, Options, Proposer,
+    Replica, StopSign, Timing, Voter,
 };
 use protocol::contract::{Configuration, Effects, Input, Now, Replica as _};
 
@@ -42,7 +43,34 @@ fn entries() -> impl Strategy<Value = Vec<Entry>> {
             Entry::new(Head { proposer, time: batch % 1000, count: keys.len() as u32 }, &commands)
         },
     );
-    prop::collection::vec(entry, 0..4)
+    let stop_sign = (1..4u16, any::<u64>(), 1..4u32, nodes()).prop_map(|(node, batch, id, members)| {
+        let proposer = Proposer { node, life: 1, batch };
+        Entry::stop(Head { proposer, time: 1, count: 0 }, &StopSign { id, members })
+    });
+    prop::collection::vec(prop_oneof![5 => entry, 1 => stop_sign], 0..4)
+}
+
+/// Members by ascending number, as a group has them.
+fn nodes() -> impl Strategy<Value = Vec<u16>> {
+    prop::collection::btree_set(1..5u16, 1..4).prop_map(|nodes| nodes.into_iter().collect())
+}
+
+fn groups() -> impl Strategy<Value = Group> {
+    (1..4u32, nodes(), 0..9u64).prop_map(|(id, nodes, begins)| Group {
+        id,
+        members: nodes.into_iter().map(|node| Member { node, since: 1 }).collect(),
+        begins,
+    })
+}
+
+fn identities() -> impl Strategy<Value = Identity> {
+    let storage = prop_oneof![Just(100), 0..4u64];
+    (storage, 0..4u64, 0..3u64).prop_map(|(storage, life, process)| Identity { storage, life, process })
+}
+
+fn voters() -> impl Strategy<Value = Voter> {
+    (1..5u16, 0..3u32, identities())
+        .prop_map(|(node, since, identity)| Voter { member: Member { node, since }, identity })
 }
 
 fn syncs() -> impl Strategy<Value = LogSync<Entry>> {
@@ -59,12 +87,9 @@ fn numbers() -> impl Strategy<Value = SequenceNumber> {
 }
 
 fn moments() -> impl Strategy<Value = Moment> {
-    (0..9u64, 0..9u64, any::<u64>(), 0..99u64).prop_map(|(index, offset, time, floor)| Moment {
-        index,
-        offset,
-        time,
-        floor,
-    })
+    let groups = prop_oneof![Just(Group::default()), groups()];
+    (0..9u64, 0..9u64, any::<u64>(), 0..99u64, groups)
+        .prop_map(|(index, offset, time, floor, group)| Moment { index, offset, time, floor, group })
 }
 
 fn paxos() -> impl Strategy<Value = PaxosMsg<Entry>> {
@@ -110,8 +135,14 @@ fn bodies() -> impl Strategy<Value = Body<'static>> {
         1 => (0..2u64, 0..2u32, any::<bool>()).prop_map(|(transfer, index, empty)| {
             Body::CopyChunk { transfer, index, chunk: if empty { &[] } else { CHUNK } }
         }),
-        1 => (0..2u64, 0..3u32, ballots(), entries())
-            .prop_map(|(transfer, chunks, round, rest)| Body::CopyEnd { transfer, chunks, round, rest }),
+        1 => (0..2u64, 0..3u32, ballots(), entries(), prop::collection::vec(voters(), 0..3)).prop_map(
+            |(transfer, chunks, round, rest, voters)| Body::CopyEnd { transfer, chunks, round, rest, voters }
+        ),
+        1 => (0..9u64, any::<bool>()).prop_map(|(index, asks)| Body::Behind { index, asks }),
+        1 => (0..3u32, 0..9u64, entries())
+            .prop_map(|(configuration, from, entries)| Body::Decided { configuration, from, entries }),
+        1 => nodes().prop_map(|members| Body::Newer { members }),
+        1 => voters().prop_map(|voter| Body::Outlived { voter }),
         1 => (0..2u64, 0..4u32).prop_map(|(transfer, next)| Body::CopyProgress { transfer, next }),
     ]
 }
@@ -119,7 +150,9 @@ fn bodies() -> impl Strategy<Value = Body<'static>> {
 fn changes() -> impl Strategy<Value = Change> {
     prop_oneof![
         (any::<u64>(), any::<u64>()).prop_map(|(identity, life)| Change::Life { identity, life }),
-        (any::<u16>(), any::<u64>()).prop_map(|(node, identity)| Change::Peer { node, identity }),
+        voters().prop_map(Change::Peer),
+        groups().prop_map(Change::Group),
+        any::<u32>().prop_map(|since| Change::Excluded { since }),
         ballots().prop_map(Change::Promise),
         ballots().prop_map(Change::Accepted),
         any::<u64>().prop_map(Change::Decided),
@@ -140,7 +173,8 @@ fn encoded(message: &Message<'_>) -> Vec<u8> {
 proptest! {
     #[test]
     fn a_message_is_read_back(body in bodies(), number in any::<u64>(), life in any::<u64>()) {
-        let envelope = Envelope { configuration: 1, identity: 7, life, to_identity: 9, to_life: life ^ 1, number };
+        let sender = Identity { storage: 7, life, process: 8 };
+        let envelope = Envelope { configuration: 1, sender, to_storage: 9, to_life: life ^ 1, number };
         let bytes = encoded(&Message { envelope, body });
         let message = Message::decode(&bytes).unwrap();
         prop_assert_eq!(message.envelope, envelope);
@@ -160,10 +194,10 @@ proptest! {
     }
 
     #[test]
-    fn any_bytes_are_read_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..200), kind in 0..20u8) {
+    fn any_bytes_are_read_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..200), kind in 0..24u8) {
         let _ = Change::decode_all(&bytes);
         let _ = Entry::decode(&bytes);
-        let mut message = vec![0; 44];
+        let mut message = vec![0; 52];
         message.push(kind);
         message.extend(bytes);
         let _ = Message::decode(&message);
@@ -173,22 +207,22 @@ proptest! {
     /// who they are and number what they send, or nothing would be taken at all.
     #[test]
     fn nothing_that_a_peer_sends_panics(
-        letters in prop::collection::vec((2..4u16, bodies(), 0..4u8), 0..60),
+        letters in prop::collection::vec((2..5u16, 0..4u32, bodies(), 0..4u8), 0..60),
         log_bytes in prop_oneof![Just(0usize), Just(1 << 20)],
     ) {
         let options = Options { lease: Lease::Log, reads_any: false, log_bytes, planted: Default::default() };
         let mut replica = Replica::new(1, options, Timing::default(), 5, 100);
         let (mut effects, mut now) = (Effects::default(), Now { monotonic_us: 1_000_000, unix_ms: 1 });
         let members = vec![1, 2, 3];
-        let configuration = Configuration { epoch: 1, leader: 1, members: members.clone(), in_sync: members };
+        let configuration = Configuration { epoch: 1, leader: 0, members: members.clone(), in_sync: members };
         replica.step(now, Input::Configure(&configuration), &mut effects);
         let mut records = 0;
-        for (number, (from, body, passes)) in letters.into_iter().enumerate() {
+        for (number, (from, configuration, body, passes)) in letters.into_iter().enumerate() {
             let envelope = Envelope {
-                configuration: 1,
-                identity: u64::from(from),
-                life: 1,
-                to_identity: 100,
+                // Mostly the one that the replica begins with.
+                configuration: if configuration == 0 { 2 } else { 1 },
+                sender: Identity { storage: u64::from(from), life: 1, process: 1 },
+                to_storage: 100,
                 to_life: 1,
                 number: number as u64 + 1,
             };

@@ -133,11 +133,14 @@ impl Script {
                     self.hint_all(*node, false)?;
                 }
             }
-            Verb::Restart { node, epoch } => {
+            Verb::Restart { node, distrusted, epoch } => {
                 let world = self.world()?;
                 world.configuration.epoch = epoch.unwrap_or(world.configuration.epoch);
                 world.version += u64::from(epoch.is_some());
                 world.restart(*node);
+                if *distrusted {
+                    world.distrust_records(*node);
+                }
                 self.each(Some(*node), World::configure)?;
                 self.hint_all(*node, true)?;
             }

@@ -17,7 +17,7 @@ use consensus_verbs::Verb;
 use consensus_world::{Asked, Consequences, Letter, World, show};
 use kv::{Command, Condition, Deadline, Expiry, SetAnswer};
 use protocol::consensus::{Lease, Options, Timing};
-use protocol::contract::{NodeId, Result as Outcome};
+use protocol::contract::{Configuration, NodeId, Result as Outcome};
 use protocol::{Request, Ticket};
 use std::collections::{BTreeMap, BTreeSet};
 use std::error::Error;
@@ -62,8 +62,8 @@ const ROUND_MS: u64 = 80;
 impl Script {
     fn carry_out(&mut self, verb: &Verb) -> Done {
         match verb {
-            Verb::Cluster { n, fresh, .. } => {
-                self.world = Some(World::new(*n, options(verb)?, timing(verb)));
+            Verb::Cluster { n, fresh, spares, .. } => {
+                self.world = Some(World::with_spares(*n, *spares, options(verb)?, timing(verb)));
                 for id in 1..=*n {
                     self.start(id)?;
                 }
@@ -170,6 +170,28 @@ impl Script {
                 }
             }
             Verb::Start { node } => self.start(*node)?,
+            Verb::Configure { node, epoch, members } => {
+                let members: Result<Vec<NodeId>, _> = members.split(',').map(str::parse).collect();
+                let members = members?;
+                let (leader, in_sync) = (members[0], members.clone());
+                let nodes = node.map_or_else(|| members.clone(), |node| vec![node]);
+                let configuration = Configuration { epoch: *epoch, leader, members, in_sync };
+                let mut told: BTreeSet<NodeId> = nodes.into_iter().collect();
+                if node.is_none() {
+                    told.extend(self.world()?.alive());
+                }
+                for id in told {
+                    let is_spare = self.world()?.is_unused(id);
+                    let consequences = self.world()?.configure(id, &configuration);
+                    self.note(id, consequences);
+                    if is_spare {
+                        self.start(id)?;
+                    }
+                    self.flush(id)?;
+                }
+            }
+            Verb::Backup { node } => self.world()?.back_up(*node),
+            Verb::Rollback { node } => self.world()?.roll_back(*node),
             Verb::Wipe { node } => self.world()?.wipe(*node),
             Verb::Checkpoint { node } => {
                 let world = self.world()?;

@@ -1,7 +1,7 @@
 //! What a seed means: the cluster, its clients, the network, the clocks and everything that will go wrong.
 
 use crate::events::Place;
-use crate::faults::{Class, Draw, Fault, MS, Mask, SECOND};
+use crate::faults::{Class, DiskFault, Draw, Fault, Kind, MS, Mask, SECOND};
 use crate::promise::{Protocol, Space};
 use crate::random::Random;
 use protocol::planted::Planted;
@@ -64,6 +64,9 @@ pub struct Settings {
     pub planted: Planted,
     /// The fault that logs are to have, in tests.
     pub planted_in_storage: storage::planted::Planted,
+    /// Disks may be put back to an older state of theirs. A voter to whom that happens has forgotten what it promised,
+    /// and consensus does not notice it yet.
+    pub rolled_back_disks: bool,
     /// What is left out.
     pub without: BTreeSet<Part>,
     /// At most so many clients.
@@ -261,6 +264,11 @@ impl Scenario {
         }
         if let Some(length_ms) = settings.length_ms_max {
             self.length_us = self.length_us.min(length_ms * MS);
+        }
+        if !settings.rolled_back_disks {
+            for fault in &mut self.faults {
+                fault.take_if(|fault| matches!(fault.kind, Kind::Disk(DiskFault::RolledBack { .. })));
+            }
         }
         for part in &settings.without {
             match part {

@@ -26,6 +26,7 @@ pub(super) struct Beginning {
     /// What others said, while it has not.
     heard: BTreeMap<NodeId, Heard>,
     asks_at_us: u64,
+    times_asked: u32,
     /// Who was missing when it was told.
     told: Vec<NodeId>,
 }
@@ -64,6 +65,7 @@ impl Beginning {
             return;
         }
         self.asks_at_us = now.monotonic_us + ASK_US;
+        self.times_asked += 1;
         let hello = Message::Hello { identity, has_begun: false, knows: 0, is_question: true };
         out.send(others(map, id), &hello);
     }
@@ -108,7 +110,8 @@ impl Beginning {
         };
         let missing: Vec<NodeId> = others(map, id).filter(|node| !agrees(node)).collect();
         if !missing.is_empty() {
-            if missing != self.told {
+            const PATIENCE: u32 = 10;
+            if missing != self.told && self.times_asked > PATIENCE {
                 self.told = missing.clone();
                 out.events.push(super::Event::WaitsFor { nodes: missing });
             }

@@ -63,6 +63,8 @@ pub enum Change {
         group: GroupId,
         /// The epoch in which this is so.
         epoch: u64,
+        /// The group's revision, as its leader knew it.
+        revision: u64,
         /// The replicas, in ascending order.
         in_sync: Vec<NodeId>,
     },
@@ -102,7 +104,9 @@ impl ClusterMap {
             Change::RemoveNode(id) => map.remove_node(*id),
             Change::ReplaceNode { id, accept_loss } => map.replace_node(*id, *accept_loss),
             Change::NodeStarted { id, start } => map.node_started(*id, *start),
-            Change::InSync { group, epoch, in_sync } => map.set_in_sync(*group, *epoch, in_sync),
+            Change::InSync { group, epoch, revision, in_sync } => {
+                map.set_in_sync(*group, (*epoch, *revision), in_sync)
+            }
             Change::AppointLeaders(leaders) => {
                 leaders.iter().try_for_each(|(group, leader)| map.appoint(*group, *leader))
             }
@@ -111,6 +115,10 @@ impl ClusterMap {
         }?;
         if map != *self {
             map.version += 1;
+            for (id, group) in &mut map.groups {
+                let is_changed = self.groups.get(id).is_some_and(|before| before != group);
+                group.revision += u64::from(is_changed);
+            }
         }
         Ok(map)
     }
@@ -147,6 +155,7 @@ impl ClusterMap {
                 epoch: 1,
                 in_sync: members.clone(),
                 members,
+                revision: 0,
                 settled: true,
             };
             let id = self.next_group as GroupId;
@@ -247,6 +256,15 @@ impl ClusterMap {
             self.nodes.remove(&id);
             return Ok(());
         }
+        for (group_id, group) in &self.groups {
+            if self.kind(*group_id) == Kind::Registers && group.members.contains(&id) {
+                let name = self.name_of(*group_id);
+                return Err(format!(
+                    "node {id} cannot be removed: it holds a replica of {name}, whose members cannot be changed yet; \
+                     drop the keyspace first"
+                ));
+            }
+        }
         for entry in self.keyspaces.values() {
             let (name, wanted) = (entry.keyspace.name(), entry.keyspace.replicas);
             if usize::from(wanted) > staying.len() {
@@ -272,7 +290,8 @@ impl ClusterMap {
         for group_id in ids {
             let (kind, name) = (self.kind(group_id), self.name_of(group_id));
             let Some(group) = self.groups.get_mut(&group_id) else { continue };
-            if !group.members.contains(&id) {
+            // Registers in memory are got back from the others by whoever starts.
+            if !group.members.contains(&id) || kind == Kind::Registers {
                 continue;
             }
             let is_followed = matches!(kind, Kind::LeaderFollower { .. });
@@ -347,12 +366,20 @@ impl ClusterMap {
 
     // Groups.
 
-    fn set_in_sync(&mut self, id: GroupId, epoch: u64, in_sync: &[NodeId]) -> Result<(), String> {
+    fn set_in_sync(
+        &mut self,
+        id: GroupId,
+        (epoch, revision): (u64, u64),
+        in_sync: &[NodeId],
+    ) -> Result<(), String> {
         let (kind, name) = (self.kind(id), self.name_of(id));
         let group = self.groups.get_mut(&id).ok_or_else(|| format!("there is no group {id}"))?;
         if epoch != group.epoch {
             let now = group.epoch;
             return Err(format!("{name} is in epoch {now}: what was so in epoch {epoch} does not count"));
+        }
+        if revision != group.revision && (in_sync != group.in_sync || !group.settled) {
+            return Err(format!("{name} has changed since: what was so before does not count"));
         }
         let fits = in_sync.windows(2).all(|pair| pair[0] < pair[1])
             && in_sync.iter().all(|node| group.members.contains(node))

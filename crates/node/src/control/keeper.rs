@@ -42,7 +42,7 @@ pub(super) enum ProposalEnd {
 }
 
 impl Keeper {
-    pub(super) fn new(id: NodeId, timing: Timing, seed: u64, identity: u64) -> Keeper {
+    pub(super) fn new(id: NodeId, timing: Timing, seed: u64, random: u64) -> Keeper {
         const LOG_BYTES: usize = 1 << 20;
         let options = Options {
             lease: consensus::Lease::Log,
@@ -51,7 +51,7 @@ impl Keeper {
             planted: Default::default(),
         };
         Keeper {
-            replica: Replica::new(id, options, timing, seed, identity),
+            replica: Replica::new(id, options, timing, seed, random),
             effects: protocol::Effects::default(),
             reply: ReplyBuffer::new(),
             records_before: 0,

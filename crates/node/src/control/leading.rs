@@ -6,6 +6,7 @@ use super::keeper::{Keeper, ProposalEnd};
 use super::map::{CONTROL_GROUP, ClusterMap, Group, GroupId, Kind, NodeState, Start};
 use super::message::Message;
 use super::{Effects, Event, Timing};
+use protocol::consensus::FollowerStatus;
 use protocol::leader_follower::Acks;
 use protocol::{NodeId, Now};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -158,7 +159,8 @@ impl Leading {
         if status.writable && self.appends_since_us.is_none() {
             self.appends_since_us = Some(now_us);
         }
-        if now_us >= self.read_at_us {
+        let is_due = now_us >= self.read_at_us;
+        if is_due {
             self.read_at_us = now_us + turn.timing.renew_ms * 250;
             keeper.keep_lease(turn.now, out);
         }
@@ -167,7 +169,8 @@ impl Leading {
             return true; // The read is to be sent.
         }
         self.grant(turn, keeper.replica.leased_until_us(turn.now), out);
-        if self.in_flight.is_none() && status.writable {
+        // To look through all groups in every turn would cost too much: what nobody asked for waits some milliseconds.
+        if self.in_flight.is_none() && status.writable && (is_due || !self.waiting.is_empty()) {
             self.propose(turn, keeper, out);
         }
         true
@@ -243,6 +246,11 @@ impl Leading {
                 }
                 Err(why) => self.answer(turn.id, asked, Err(why), out),
             }
+        }
+        if let Some(change) = members_of_control(turn, keeper, &next)
+            && let Ok(map) = next.apply(&change)
+        {
+            next = map;
         }
         for change in next.next_moves(turn.moves_control_group) {
             if let Ok(map) = next.apply(&change) {
@@ -451,6 +459,23 @@ fn deposed(before: &ClusterMap, after: &ClusterMap) -> BTreeSet<NodeId> {
             && after.groups.get(id).is_none_or(|it| it.leader != group.leader)
     };
     before.groups.iter().filter(leads_no_more).map(|(_, group)| group.leader).collect()
+}
+
+/// Who takes part in the control group's newest membership, if that is more than the map says.
+fn members_of_control(turn: &Turn<'_>, keeper: &Keeper, map: &ClusterMap) -> Option<Change> {
+    let group = map.groups.get(&CONTROL_GROUP)?;
+    let status = keeper.status(turn.now);
+    if u64::from(status.configuration) != group.epoch {
+        return None;
+    }
+    let holds_all = |it: &&FollowerStatus| it.live && it.accepted >= status.applied_entries;
+    let followers = status.followers.iter().filter(holds_all).map(|follower| follower.id);
+    let mut in_sync: Vec<NodeId> = followers.chain([turn.id]).collect();
+    in_sync.retain(|node| group.members.contains(node));
+    in_sync.sort_unstable();
+    let is_news = in_sync != group.in_sync && (!group.settled || in_sync.len() > group.in_sync.len());
+    let Group { epoch, revision, .. } = *group;
+    is_news.then_some(Change::InSync { group: CONTROL_GROUP, epoch, revision, in_sync })
 }
 
 fn refuse(turn: &Turn<'_>, node: NodeId, start: Start, why: String, here: &mut Here, out: &mut Effects) {

@@ -129,6 +129,9 @@ pub struct Group {
     /// leader-follower: see [`protocol::Configuration`]. Else the members that are known to take part in this epoch with
     /// all that they need.
     pub in_sync: Vec<NodeId>,
+    /// How often anything of this group has changed. A wish counts only if nothing has since its leader had it: wishes are
+    /// repeated and may come late, and a set that the leader has left behind must not come back.
+    pub revision: u64,
     /// False from a change of members until enough of them are known to hold everything: until then nobody is
     /// appointed, and no other member changes.
     pub settled: bool,
@@ -219,6 +222,7 @@ impl ClusterMap {
             epoch: 1,
             in_sync: members.clone(),
             members,
+            revision: 0,
             settled: true,
         };
         map.groups.insert(CONTROL_GROUP, control);

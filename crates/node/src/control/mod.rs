@@ -57,15 +57,20 @@
 //!
 //! # How long it takes
 //!
-//! Kill the node that is both control leader and leader of a group, at K. B's log was changed last at R <= K. It can
-//! append at R + 330 ms if it was elected by then (320 ms by the heartbeats of consensus), and at R + 440 ms every lease
-//! of A's is over. By then A's node has been silent for 330 ms, too, as every node renews at all control nodes. So the
-//! new map is proposed by K + 440 ms and what a turn and one round of the log take, and the new leader is told at once.
-//! If only the group's leader dies, it is K + 330 ms. Without `grace_ms`, if leases were granted to the end of the log
-//! lease for their full 300 ms, B would have to wait until K + 660 ms.
+//! Kill the node that is both control leader and leader of a group, at K. B's log was changed last at R <= K, so B may
+//! append from R + 220 ms on, if it is elected by then: that takes two rounds of heartbeats until all miss the leader and
+//! two more until all know it, 320 ms. At the later of these + 110 ms every lease that A granted is over, and A's node has
+//! been silent for 330 ms, since every node renews at all control nodes. So the new map is proposed by K + 430 ms, and is
+//! known to the new leader a round of the log and a message later. If only the group's leader dies, it is K + 330 ms and
+//! what is left of a look at all groups, every 19 ms. The control group's log lease is shorter than that of other groups
+//! for this, and it renews it by an empty entry every 100 ms. Without `grace_ms`, if leases were granted for their full
+//! 300 ms to the end of the log lease, B would have to wait until K + 650 ms.
 //!
 //! # Caveats
 //!
+//! * A control node that finds its records votes in the control group before its start is accepted: else no cluster would
+//!   come back from a loss of power. That its storage was put back to an earlier time only those can tell who heard it
+//!   since, which is the matter of `protocol::consensus`; the control leader refuses it when it hears it.
 //! * A keyspace that is dropped is still served by its leader until the map reaches it, or its lease is over.
 //! * The clock that comes with an input must have been read after the input had arrived.
 
@@ -215,7 +220,7 @@ impl Control {
             Record::Begun(identities) => self.beginning.restore(identities),
             Record::Replica(record) => {
                 let Options { id, timing, seed, start, .. } = &self.options;
-                let new = || Keeper::new(*id, timing.consensus, *seed, start.identity);
+                let new = || Keeper::new(*id, timing.consensus, *seed, start.run);
                 self.keeper.get_or_insert_with(new).replica.replay(now, record)?;
             }
         }
@@ -260,7 +265,7 @@ impl Control {
         let Options { id, start, .. } = self.options;
         match Message::decode(bytes)? {
             Message::Replica { bytes } => {
-                if let Some(keeper) = self.keeper.as_mut().filter(|_| self.beginning.has_begun()) {
+                if let Some(keeper) = self.running() {
                     keeper.message(now, from, bytes, out)?;
                 }
             }
@@ -436,7 +441,7 @@ impl Control {
         };
         if begins {
             let Options { timing, seed, .. } = &self.options;
-            let mut keeper = Keeper::new(id, timing.consensus, *seed, start.identity);
+            let mut keeper = Keeper::new(id, timing.consensus, *seed, start.run);
             keeper.begins_after(1); // The record of having begun.
             self.keeper = Some(keeper);
             self.take_part(now, out);
@@ -456,7 +461,7 @@ impl Control {
         let configuration = group.configuration();
         self.configured_epoch = group.epoch;
         // A node that stopped between beginning and its replica's first record has no replica yet.
-        let new = || Keeper::new(*id, timing.consensus, *seed, start.identity);
+        let new = || Keeper::new(*id, timing.consensus, *seed, start.run);
         self.keeper.get_or_insert_with(new).configure(now, &configuration, out);
     }
 

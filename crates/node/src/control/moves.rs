@@ -9,13 +9,13 @@ impl ClusterMap {
     /// What can be done now, one step for each group at most. Empty when everything is where it should be, or nothing can
     /// be done before something else happens.
     pub fn next_moves(&self, moves_control_group: bool) -> Vec<Change> {
+        let staying = self.staying();
+        let step = |id, group| self.next_step(id, group, &staying);
         let mut changes: Vec<Change> = self
             .groups
             .iter()
             .filter(|(id, group)| group.settled && (moves_control_group || **id != CONTROL_GROUP))
-            .filter_map(|(id, group)| {
-                Some(Change::MoveMember { group: *id, step: self.next_step(*id, group)? })
-            })
+            .filter_map(|(id, group)| Some(Change::MoveMember { group: *id, step: step(*id, group)? }))
             .collect();
         let is_gone = |id: &NodeId| !self.groups.values().any(|group| group.members.contains(id));
         let leaving = self.nodes.iter().filter(|(_, node)| node.state == NodeState::Leaving);
@@ -23,8 +23,10 @@ impl ClusterMap {
         changes
     }
 
-    fn next_step(&self, id: GroupId, group: &Group) -> Option<Step> {
-        let staying = self.staying();
+    fn next_step(&self, id: GroupId, group: &Group, staying: &[NodeId]) -> Option<Step> {
+        if self.kind(id) == Kind::Registers {
+            return None; // They begin and end with the members that they have.
+        }
         let wanted = self.replicas_of(id, staying.len());
         let has_rejoin = |node: &NodeId, rejoin| {
             self.nodes.get(node).is_some_and(|node| node.rejoins.get(&id) == Some(&rejoin))

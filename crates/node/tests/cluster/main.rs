@@ -7,6 +7,7 @@
 mod forwarding;
 mod keyspaces;
 mod limits;
+mod membership;
 mod peers;
 mod reading;
 mod recovery;

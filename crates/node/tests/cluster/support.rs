@@ -89,7 +89,7 @@ impl Setup {
         let mut configuration = self.configuration.clone();
         configuration.node = id;
         configuration.seed += u64::from(id) + 100 * run;
-        configuration.identity += id as u64;
+        configuration.identity += u64::from(id) + 100 * run;
         Node::open(configuration, disk, now).expect("a configuration that can be kept")
     }
 
@@ -338,6 +338,11 @@ impl Cluster {
     pub(crate) fn restart(&mut self, id: NodeId) {
         let epoch = self.epochs[&id] + 1;
         self.restart_in_epoch(id, epoch);
+    }
+
+    /// A node that died has a new, empty disk.
+    pub(crate) fn wipe(&mut self, id: NodeId) {
+        self.disks.insert(id, MemoryDisk::new());
     }
 
     pub(crate) fn restart_in_epoch(&mut self, id: NodeId, epoch: u64) {

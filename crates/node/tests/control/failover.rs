@@ -1,6 +1,6 @@
 //! How long it takes.
 
-use crate::world::{World, keyspaces};
+use crate::world::World;
 use node::control::Kind;
 
 /// The times in milliseconds from a kill to the survivors' new maps, over so many runs.
@@ -23,20 +23,8 @@ fn time(seed: u64, killed: impl Fn(&World) -> Option<u16>) -> u64 {
     let node = killed(&world).expect("somebody to kill");
     let killed_us = world.now_us;
     world.kill(node, 0);
-    let told = world.told.len();
-    let mut seen = std::collections::BTreeSet::new();
-    let mut tale = String::new();
     for _ in 0..5_000 {
         world.run_for(1_000);
-        for id in world.alive() {
-            let st = world.control(id).unwrap().status(world.now(id));
-            if let Some(st) = st {
-                let key = (id, st.role, st.epoch, st.writable, st.leased);
-                if seen.insert(key) {
-                    tale += &format!("  {} {key:?} {}\n", (world.now_us - killed_us) / 1000, st.explanation);
-                }
-            }
-        }
         let survivors = world.alive();
         let is_rid = |id: &u16| {
             let map = world.control(*id).expect("it lives").map();
@@ -46,11 +34,7 @@ fn time(seed: u64, killed: impl Fn(&World) -> Option<u16>) -> u64 {
                 .all(|(group, it)| !is_led(*group) || it.leader != node && world.leads(it.leader, *group))
         };
         if survivors.iter().all(is_rid) {
-            let t = (world.now_us - killed_us) / 1000;
-            if t > 700 {
-                println!("seed {seed} killed {node} {t}\n{tale}{:?}", &world.told[told..]);
-            }
-            return t;
+            return (world.now_us - killed_us) / 1000;
         }
     }
     panic!("seed {seed}: nobody replaces node {node}");
@@ -79,10 +63,9 @@ fn tell(what: &str, times: &[u64]) {
 
 #[test]
 fn the_death_of_the_control_leader_that_leads_groups_is_healed_well_within_a_second() {
-    assert!(!keyspaces().is_empty());
     let times = times(200, |world| world.control_leader());
     tell("control leader and leader", &times);
-    assert!(times[times.len() - 1] < 700, "{times:?}");
+    assert!(times[times.len() - 1] < 500, "{times:?}");
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! The map as plain data: what changes do, what is refused, and what no sequence of changes can break.
 
-use crate::world::{address, keyspace, keyspaces};
+use crate::cluster::{address, keyspace, keyspaces};
 use node::Keyspace;
 use node::control::{CONTROL_GROUP, Change, ClusterMap, Group, Kind, NodeState, Rejoin, Start, Step};
 use proptest::prelude::*;
@@ -44,7 +44,15 @@ pub(crate) fn check_step(before: &ClusterMap, after: &ClusterMap) -> Result<(), 
         if new.epoch < old.epoch || new.epoch == old.epoch && !is_same {
             return Err(format!("group {id} changed without a new epoch: {old:?} {new:?}"));
         }
-        // Under `all`, whoever leads next was in sync, unless a loss was accepted.
+    }
+    Ok(())
+}
+
+/// Under `all`, whoever leads next was in sync before, unless a loss was accepted. For one change: a version of the map may
+/// hold several, and the first may have let somebody into the set.
+fn check_leaders(before: &ClusterMap, after: &ClusterMap) -> Result<(), String> {
+    for (id, new) in &after.groups {
+        let Some(old) = before.groups.get(id) else { continue };
         let is_lost = |node: &NodeId| after.nodes.get(node).is_some_and(|node| node.rejoins.contains_key(id));
         let is_loss_accepted = old.in_sync.iter().all(is_lost);
         if let Kind::LeaderFollower { acks: Acks::All, .. } = before.kind(*id)
@@ -128,7 +136,9 @@ fn a_leader_in_memory_that_starts_again_is_replaced_and_leaves_the_in_sync_set()
 fn the_only_one_in_sync_stays_leader_in_a_new_epoch() {
     let map = started(cluster(3, &[keyspace("", |it| it.leader = 1)]));
     let (id, _) = group(&map, "");
-    let map = map.apply(&Change::InSync { group: id, epoch: 1, in_sync: vec![1] }).expect("a wish");
+    let map = map
+        .apply(&Change::InSync { group: id, epoch: 1, revision: map.groups[&id].revision, in_sync: vec![1] })
+        .expect("a wish");
     let after = map.apply(&start(1, 2)).expect("a later start");
     let (_, group) = group(&after, "");
     assert_eq!((group.leader, group.epoch, group.in_sync.as_slice()), (1, 2, &[1][..]));
@@ -149,9 +159,18 @@ fn a_durable_leader_that_starts_again_stays_but_never_in_the_same_epoch() {
 fn what_an_older_leader_wishes_does_not_count() {
     let map = started(cluster(3, &[keyspace("", |it| (it.leader, it.acks) = (1, "all".into()))]));
     let (id, _) = group(&map, "");
-    let wish = Change::InSync { group: id, epoch: 1, in_sync: vec![1, 2] };
+    let wish =
+        Change::InSync { group: id, epoch: 1, revision: map.groups[&id].revision, in_sync: vec![1, 2] };
     let map = map.apply(&wish).expect("a wish");
     assert_eq!(map.apply(&wish), Ok(map.clone()), "asked twice");
+    let wish_of = |map: &ClusterMap, in_sync: &[NodeId]| {
+        let (_, group) = group(map, "");
+        Change::InSync { group: id, epoch: 1, revision: group.revision, in_sync: in_sync.to_vec() }
+    };
+    let all_again = wish_of(&map, &[1, 2, 3]);
+    let later = map.apply(&all_again).expect("a wish");
+    let later = later.apply(&wish_of(&later, &[1, 2])).expect("a wish");
+    assert!(later.apply(&all_again).is_err(), "repeated, and late: the leader does not wait for 3 any more");
     assert!(map.apply(&Change::AppointLeaders(vec![(id, 3)])).is_err(), "3 is not in sync");
     let map = map.apply(&Change::AppointLeaders(vec![(id, 2)])).expect("2 is");
     assert_eq!(group(&map, "").1.in_sync, [2], "nobody waits for the one that was deposed");
@@ -168,7 +187,8 @@ fn after_a_change_of_members_it_is_counted_anew_who_holds_everything() {
     let appointed = map.apply(&Change::AppointLeaders(vec![(id, 2)]));
     assert!(appointed.is_err_and(|why| why.contains("nobody else can lead it yet")));
     assert!(map.apply(&Change::MoveMember { group: id, step: Step::Remove(3) }).is_err(), "one at a time");
-    let in_sync = Change::InSync { group: id, epoch: 2, in_sync: vec![1, 2, 4] };
+    let in_sync =
+        Change::InSync { group: id, epoch: 2, revision: map.groups[&id].revision, in_sync: vec![1, 2, 4] };
     let map = map.apply(&in_sync).expect("a majority of four");
     assert!(group(&map, "").1.settled);
     assert!(map.apply(&Change::MoveMember { group: id, step: Step::Remove(3) }).is_ok());
@@ -192,7 +212,7 @@ fn keyspaces_come_change_and_go() {
         (set("shards", "2"), "keys would have to move"),
         (set("replication", "abd"), "another protocol"),
         (set("colour", "red"), "there is no setting 'colour'"),
-        (set("acks", "3"), "acks = 3 can never be with 2 followers"),
+        (set("acks", "3"), "acks = 3 can never be: there are 2 followers"),
         (set("backlog_bytes", "many"), "is no number"),
         (Change::DropKeyspace(String::new()), "the default keyspace cannot be dropped"),
         (Change::DropKeyspace("b:".into()), "there is no keyspace 'b:'"),
@@ -238,7 +258,7 @@ fn settle(mut map: ClusterMap, moves_control_group: bool) -> ClusterMap {
         for (id, group) in before.groups.clone() {
             let holds = |node: &NodeId| before.nodes[node].start.identity != 0;
             let in_sync: Vec<NodeId> = group.members.iter().copied().filter(holds).collect();
-            let wish = Change::InSync { group: id, epoch: group.epoch, in_sync };
+            let wish = Change::InSync { group: id, epoch: group.epoch, revision: group.revision, in_sync };
             map = map.apply(&wish).unwrap_or(map);
         }
         // Whoever leaves leads no more once its lease is over.
@@ -252,7 +272,7 @@ fn settle(mut map: ClusterMap, moves_control_group: bool) -> ClusterMap {
         }
         for change in map.next_moves(moves_control_group) {
             let after = map.apply(&change).expect("what is planned can be done");
-            check_step(&map, &after).expect("a step that may be");
+            check_step(&map, &after).and_then(|()| check_leaders(&map, &after)).expect("a step that may be");
             map = after;
         }
         if map == before {
@@ -306,7 +326,9 @@ fn a_node_that_is_replaced_leaves_each_group_and_enters_it_again() {
 fn the_only_one_that_holds_everything_is_not_replaced_by_accident() {
     let map = started(cluster(3, &[keyspace("", |it| it.leader = 1)]));
     let (id, _) = group(&map, "");
-    let map = map.apply(&Change::InSync { group: id, epoch: 1, in_sync: vec![1] }).expect("a wish");
+    let map = map
+        .apply(&Change::InSync { group: id, epoch: 1, revision: map.groups[&id].revision, in_sync: vec![1] })
+        .expect("a wish");
     let refused = map.apply(&Change::ReplaceNode { id: 1, accept_loss: false }).expect_err("a loss");
     assert!(refused.contains("alone held everything"), "{refused}");
     let map = map.apply(&Change::ReplaceNode { id: 1, accept_loss: true }).expect("accepted");
@@ -353,7 +375,7 @@ fn any_change() -> impl Strategy<Value = Change> {
             Change::NodeStarted { id, start: Start { identity, life, run } }
         }),
         (0..20u16, 1..6u64, some_nodes()).prop_map(|(group, epoch, in_sync)| {
-            Change::InSync { group, epoch, in_sync: in_sync.into_iter().collect() }
+            Change::InSync { group, epoch, revision: 0, in_sync: in_sync.into_iter().collect() }
         }),
         prop::collection::vec((0..20u16, node()), 0..3).prop_map(Change::AppointLeaders),
         (0..20u16, node(), any::<bool>()).prop_map(|(group, node, adds)| {
@@ -375,17 +397,17 @@ proptest! {
         let mut given: BTreeSet<u16> = map.groups.keys().copied().collect();
         for (mut change, settles) in changes {
             // Wishes of the present are more telling than those of any epoch.
-            if let Change::InSync { group, epoch, .. } = &mut change
+            if let Change::InSync { group, epoch, revision, .. } = &mut change
                 && let Some(group) = map.groups.get(group)
             {
-                *epoch = group.epoch;
+                (*epoch, *revision) = (group.epoch, group.revision);
             }
             let mut todo = vec![change];
             todo.extend(if settles { map.next_moves(true) } else { Vec::new() });
             for change in todo {
                 let Ok(after) = map.apply(&change) else { continue };
                 prop_assert_eq!(after.version, map.version + u64::from(after != map));
-                if let Err(why) = check_step(&map, &after) {
+                if let Err(why) = check_step(&map, &after).and_then(|()| check_leaders(&map, &after)) {
                     prop_assert!(false, "{}: {:?}", why, change);
                 }
                 for id in after.groups.keys().filter(|id| !map.groups.contains_key(id)) {

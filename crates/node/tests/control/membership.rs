@@ -1,6 +1,7 @@
 //! Nodes that come and go while the cluster runs.
 
-use crate::world::{World, address, keyspace};
+use crate::cluster::{address, keyspace};
+use crate::world::World;
 use node::control::{Change, Event, NodeState};
 use std::collections::BTreeMap;
 

@@ -1,7 +1,9 @@
 //! Control components of a whole cluster in one process and in virtual time: their disks, which lose what was not synced,
 //! their clocks, and the messages under way. After every event it is looked whether two nodes may lead the same group.
 
+use crate::cluster::{address, keyspaces};
 use crate::random::Random;
+use kv::codec::Malformed;
 use node::control::{
     Answer, CONTROL_GROUP, Change, ClusterMap, Control, Effects, Event as Told, Kind, Options, Start, Timing,
 };
@@ -62,7 +64,11 @@ pub(crate) struct World {
     pub(crate) told: Vec<(NodeId, Told)>,
     /// Every version that anybody ever had.
     pub(crate) maps: BTreeMap<u64, Rc<ClusterMap>>,
+    /// For each version the groups that somebody leads, and who.
+    led: BTreeMap<u64, Vec<(u16, NodeId)>>,
     machines: BTreeMap<NodeId, Machine>,
+    /// When the last message on each link arrives.
+    arrivals: BTreeMap<(NodeId, NodeId), u64>,
     events: BTreeMap<(u64, u64), Event>,
     sequence: u64,
     initial: ClusterMap,
@@ -70,34 +76,6 @@ pub(crate) struct World {
     requests: u64,
     effects: Effects,
     broken: Option<String>,
-}
-
-pub(crate) fn address(id: NodeId) -> NodeAddress {
-    NodeAddress {
-        id,
-        host: "localhost".into(),
-        client_port: 7000 + id,
-        http_port: 8000 + id,
-        peer_port: 9000 + id,
-    }
-}
-
-pub(crate) fn keyspace(prefix: &str, set: impl FnOnce(&mut Keyspace)) -> Keyspace {
-    let mut keyspace = Keyspace { prefix: prefix.into(), leader: 0, ..Keyspace::default() };
-    set(&mut keyspace);
-    keyspace
-}
-
-/// One keyspace of each sort.
-pub(crate) fn keyspaces() -> Vec<Keyspace> {
-    vec![
-        keyspace("", |it| it.shards = 3),
-        keyspace("all:", |it| it.acks = "all".into()),
-        keyspace("cache:", |it| it.acks = "none".into()),
-        keyspace("count:", |it| (it.acks, it.durability) = ("1".into(), "fsync".into())),
-        keyspace("abd:", |it| it.replication = "abd".into()),
-        keyspace("lock:", |it| (it.replication, it.durability) = ("consensus".into(), "fsync".into())),
-    ]
 }
 
 impl World {
@@ -114,7 +92,9 @@ impl World {
             answers: Vec::new(),
             told: Vec::new(),
             maps: BTreeMap::new(),
+            led: BTreeMap::new(),
             machines: BTreeMap::new(),
+            arrivals: BTreeMap::new(),
             events: BTreeMap::new(),
             sequence: 0,
             initial: ClusterMap::initial(&addresses, &keyspaces).expect("a cluster"),
@@ -307,6 +287,13 @@ impl World {
         panic!("{change:?} has no answer");
     }
 
+    /// Gives a component some bytes as if another had sent them.
+    pub(crate) fn hand_over(&mut self, from: NodeId, to: NodeId, bytes: &[u8]) -> Result<(), Malformed> {
+        let mut taken = Ok(());
+        self.step(to, |control, now, out| taken = control.message(now, from, bytes, out));
+        taken
+    }
+
     fn step(&mut self, id: NodeId, input: impl FnOnce(&mut Control, Now, &mut Effects)) {
         let now = self.now(id);
         let mut effects = std::mem::take(&mut self.effects);
@@ -343,6 +330,11 @@ impl World {
         self.answers.extend(effects.answers.iter().map(|answer| (id, answer.clone())));
         self.told.extend(effects.events.iter().map(|event| (id, event.clone())));
         if let Some(map) = &effects.map {
+            self.led.entry(map.version).or_insert_with(|| {
+                let is_led = |id: &u16| matches!(map.kind(*id), Kind::LeaderFollower { .. });
+                let groups = map.groups.iter().filter(|(id, _)| is_led(id));
+                groups.map(|(id, group)| (*id, group.leader)).collect()
+            });
             let known = self.maps.entry(map.version).or_insert_with(|| Rc::clone(map));
             if known != map {
                 self.broken = Some(format!("two maps have version {}", map.version));
@@ -359,7 +351,8 @@ impl World {
             return;
         }
         let mut delay_us = 100 + self.random.below(500);
-        if self.random.percent(network.delay) {
+        let is_late = self.random.percent(network.delay);
+        if is_late {
             let most_us = if self.random.percent(90) { 20_000 } else { 2_000_000 };
             delay_us += self.random.below(most_us);
         }
@@ -367,7 +360,13 @@ impl World {
             let again_us = self.now_us + delay_us + self.random.below(300_000);
             self.at(again_us, Event::Deliver { from, to, bytes: Rc::clone(&bytes) });
         }
-        let at_us = self.now_us + delay_us;
+        let mut at_us = self.now_us + delay_us;
+        if !is_late {
+            // What one node sends another arrives in order, as on a connection.
+            let last_us = self.arrivals.entry((from, to)).or_default();
+            at_us = at_us.max(*last_us);
+            *last_us = at_us;
+        }
         self.at(at_us, Event::Deliver { from, to, bytes });
     }
 
@@ -517,7 +516,15 @@ impl World {
                 Kind::Consensus | Kind::Registers => in_sync.first() == Some(&id) && !group.settled,
             };
             if speaks && (in_sync != group.in_sync || !group.settled) {
-                self.change(id, &Change::InSync { group: group_id, epoch: group.epoch, in_sync });
+                self.change(
+                    id,
+                    &Change::InSync {
+                        group: group_id,
+                        epoch: group.epoch,
+                        revision: group.revision,
+                        in_sync,
+                    },
+                );
             }
         }
     }
@@ -532,10 +539,8 @@ impl World {
             if !control.is_admitted() || self.now(*id).monotonic_us >= control.lease_until_us() {
                 continue;
             }
-            let map = control.map();
-            let is_led = |group: u16| matches!(map.kind(group), Kind::LeaderFollower { .. });
-            for (group, _) in map.groups.iter().filter(|(_, group)| group.leader == *id) {
-                if is_led(*group)
+            for (group, leader) in self.led.get(&control.map().version).into_iter().flatten() {
+                if leader == id
                     && let Some(other) = leaders.insert(*group, *id)
                 {
                     broken = Some(format!("nodes {other} and {id} both lead group {group}"));

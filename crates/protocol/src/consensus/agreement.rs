@@ -39,6 +39,7 @@ impl Agreement {
         id: NodeId,
         members: &[NodeId],
         (configuration, resend_rounds): (u32, u64),
+        is_preferred: bool,
         log: &Rc<RefCell<Log>>,
     ) -> Agreement {
         if members == [id] {
@@ -55,6 +56,8 @@ impl Agreement {
             // A tick is a round of heartbeats.
             election_tick_timeout: 1,
             resend_message_tick_timeout: resend_rounds,
+            // Of several who bid at the same time, one wins that the map would like to lead.
+            leader_priority: u32::from(is_preferred),
             // An entry is a batch already.
             batch_size: 1,
             flush_batch_tick_timeout: u64::MAX,
@@ -131,6 +134,18 @@ impl Agreement {
     /// Tries to lead in a higher ballot.
     pub(super) fn raise_ballot(&mut self) {
         if let Agreement::OmniPaxos(paxos) = self {
+            paxos.try_become_leader();
+        }
+    }
+
+    /// Leads the new configuration as it led the one before: with a ballot that is greater than those with which the
+    /// others begin, so that no election follows.
+    pub(super) fn go_on_leading(&mut self, messages: &mut Vec<CrateMessage>) {
+        if let Agreement::OmniPaxos(paxos) = self {
+            paxos.try_become_leader();
+            // It asks for promises in the second ballot only.
+            paxos.take_outgoing_messages(messages);
+            messages.retain(|message| matches!(message, CrateMessage::BLE(_)));
             paxos.try_become_leader();
         }
     }

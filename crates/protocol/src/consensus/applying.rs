@@ -6,6 +6,7 @@ use super::entry::{Entry, Proposer};
 use super::log::Handle;
 use super::waiting::Proposal;
 use crate::contract::{Effects, Trace};
+use crate::planted::Fault;
 use kv::codec::Reader;
 use kv::table::WARMED_KEYS_MAX;
 use kv::{Command, Table};
@@ -30,6 +31,12 @@ impl Replica {
             {
                 leadership.committed(proposal.proposed_us);
             }
+            if let Some(stop_sign) = entry.stop_sign()
+                && stop_sign.id > self.group.id
+            {
+                self.follow_stop_sign(&stop_sign, effects);
+                break;
+            }
         }
         if self.applied > before {
             effects.trace.push(Trace::Committed { offset: self.offset });
@@ -44,7 +51,13 @@ impl Replica {
                 let _ = Handle(Rc::clone(&self.log)).set_decided_idx(durable);
             }
         }
-        self.log.borrow().decided()
+        let log = self.log.borrow();
+        if self.options.planted.has(Fault::ConfigurationBeginsEarly)
+            && log.last_stop_sign().is_some_and(|stop_sign| stop_sign.id > self.group.id)
+        {
+            return log.end();
+        }
+        log.decided()
     }
 
     fn carry_out(&mut self, entry: &Entry, proposal: Option<&Proposal>, effects: &mut Effects) {
@@ -69,7 +82,7 @@ impl Replica {
     /// The proposal that is the entry decided at an index, if this life of this replica made it. Proposals of which
     /// it is now certain that they never will be decided are told so.
     fn proposal_of(&mut self, index: usize, proposer: Proposer, effects: &mut Effects) -> Option<Proposal> {
-        let is_own = (proposer.node, proposer.life) == (self.id, self.life);
+        let is_own = (proposer.node, proposer.life) == (self.id, self.identity.life);
         loop {
             let proposal = self.proposals.pop_if(|proposal| {
                 // A later proposal of this replica stands in a log that the earlier one is not in; or something else
@@ -79,8 +92,14 @@ impl Replica {
             if is_own && proposal.batch == proposer.batch {
                 return Some(proposal);
             }
-            let error = "LOST another leader's write was decided in its place; nothing was done, try again";
-            proposal.askers.iter().flatten().for_each(|(ticket, _)| effects.refuse(*ticket, error));
+            refuse_lost(&proposal, effects);
+        }
+    }
+
+    /// Proposals that stand where nothing of their configuration is ever decided.
+    pub(super) fn end_void_proposals(&mut self, effects: &mut Effects) {
+        while let Some(proposal) = self.proposals.pop_if(|_| true) {
+            refuse_lost(&proposal, effects);
         }
     }
 
@@ -92,6 +111,11 @@ impl Replica {
             }
         }
     }
+}
+
+fn refuse_lost(proposal: &Proposal, effects: &mut Effects) {
+    let error = "LOST another leader's write was decided in its place; nothing was done, try again";
+    proposal.askers.iter().flatten().for_each(|(ticket, _)| effects.refuse(*ticket, error));
 }
 
 /// Decodes the next commands and looks at what they need in memory, all at once; false when none are left.

@@ -11,6 +11,7 @@
 
 use super::Replica;
 use super::entry::Entry;
+use super::group::Voter;
 use super::message::Body;
 use super::record::{Change, Moment};
 use crate::contract::{Effects, NodeId, Now, Trace};
@@ -53,6 +54,14 @@ pub(super) struct Receiver {
     moment: Moment,
     next: u32,
     table: Table,
+    /// When it last got on.
+    progress_us: u64,
+}
+
+impl Receiver {
+    pub(super) fn is_stuck(&self, now: Now, patience_ms: u64) -> bool {
+        now.ms_since(self.progress_us) > patience_ms
+    }
 }
 
 impl Replica {
@@ -104,7 +113,8 @@ impl Replica {
     /// The moment that the table shows now.
     pub(super) fn moment(&self) -> Moment {
         let floor = self.table.version_floor();
-        Moment { index: self.applied as u64, offset: self.offset, time: self.time, floor }
+        let group = self.group.clone();
+        Moment { index: self.applied as u64, offset: self.offset, time: self.time, floor, group }
     }
 
     /// Sends what the receivers of copies can take.
@@ -116,10 +126,11 @@ impl Replica {
     }
 
     fn advance_copy(&mut self, now: Now, sender: &mut Sender, effects: &mut Effects) {
-        let Sender { to, transfer, moment, .. } = *sender;
+        let Sender { to, transfer, .. } = *sender;
         let again = !sender.is_delivered && now.ms_since(sender.repeated_us) >= self.timing.silence_ms;
         if !sender.is_begun || again && sender.acknowledged == 0 {
             sender.is_begun = true;
+            let moment = sender.moment.clone();
             self.send(to, Body::CopyBegin { transfer, moment }, effects);
         }
         if again {
@@ -152,7 +163,8 @@ impl Replica {
 
     fn end_copy(&mut self, sender: &Sender, effects: &mut Effects) {
         let (round, rest) = sender.accepted.clone();
-        let body = Body::CopyEnd { transfer: sender.transfer, chunks: sender.next, round, rest };
+        let voters = self.known_voters();
+        let body = Body::CopyEnd { transfer: sender.transfer, chunks: sender.next, round, rest, voters };
         self.send(sender.to, body, effects);
     }
 
@@ -227,7 +239,7 @@ impl Replica {
         moment: Moment,
         effects: &mut Effects,
     ) {
-        if moment.index as usize <= self.applied {
+        if moment.index as usize <= self.applied && moment.group.id <= self.group.id {
             return self.send(from, Body::CopyProgress { transfer, next: WHOLE }, effects);
         }
         let is_busy = self.receiver.as_ref().is_some_and(|receiver| {
@@ -239,13 +251,14 @@ impl Replica {
         if is_busy {
             return;
         }
-        self.log.borrow_mut().record(vec![Change::CopyBegin(moment)]);
-        self.receiver = Some(Receiver { from, transfer, moment, next: 0, table: Table::new(self.seed) });
+        self.log.borrow_mut().record(vec![Change::CopyBegin(moment.clone())]);
+        let (table, progress_us) = (Table::new(self.seed), now.monotonic_us);
+        self.receiver = Some(Receiver { from, transfer, moment, next: 0, table, progress_us });
     }
 
     pub(super) fn copy_chunk(
         &mut self,
-        _now: Now,
+        now: Now,
         from: NodeId,
         (transfer, index): (u64, u32),
         chunk: &[u8],
@@ -262,6 +275,7 @@ impl Replica {
                 return effects.trace.push(Trace::Rejected { peer: from, why: "a copy that cannot be read" });
             }
             receiver.next += 1;
+            receiver.progress_us = now.monotonic_us;
             self.log.borrow_mut().record(vec![Change::CopyChunk(chunk.to_vec())]);
         }
         let next = receiver.next;
@@ -270,15 +284,19 @@ impl Replica {
 
     pub(super) fn copy_ends(
         &mut self,
+        now: Now,
         from: NodeId,
         (transfer, chunks): (u64, u32),
         accepted: (Ballot, Vec<Entry>),
+        voters: &[Voter],
         effects: &mut Effects,
     ) {
         let is_whole = |it: &Receiver| it.from == from && it.transfer == transfer && it.next == chunks;
         if let Some(receiver) = self.receiver.take_if(|receiver| is_whole(receiver)) {
-            if receiver.moment.index as usize > self.applied {
-                self.install(receiver, accepted, effects);
+            let moment = &receiver.moment;
+            if moment.index as usize > self.applied || moment.group.id > self.group.id {
+                self.install(receiver, accepted, voters, effects);
+                self.ask_for_help(now, effects);
             }
             self.installed_transfer = (from, transfer);
             return self.send(from, Body::CopyProgress { transfer, next: WHOLE }, effects);
@@ -297,16 +315,37 @@ impl Replica {
     /// replica never looks as if it had accepted less than it is known to have decided, nor loses what it has accepted;
     /// and it may look as if it had accepted what the sender has, for whatever was chosen is in either or in the one
     /// that is longer. See the proof in the parent module.
-    fn install(&mut self, receiver: Receiver, (round, rest): (Ballot, Vec<Entry>), effects: &mut Effects) {
-        let Receiver { moment, table, .. } = receiver;
+    ///
+    /// A copy of a newer configuration replaces all that was accepted in an older one, which has ended. Whoever gets
+    /// one without a vote in its configuration keeps what is decided, and nothing behind it.
+    fn install(
+        &mut self,
+        receiver: Receiver,
+        (round, rest): (Ballot, Vec<Entry>),
+        voters: &[Voter],
+        effects: &mut Effects,
+    ) {
+        let Receiver { moment, table, from, .. } = receiver;
+        if round != Ballot::default() && round.config_id != moment.group.id {
+            let why = "a copy with a log of another configuration";
+            return effects.trace.push(Trace::Rejected { peer: from, why });
+        }
+        let had_nothing = self.group.id == 0;
+        let is_newer = moment.group.id > self.group.id;
+        let gave_void = is_newer && self.agreement.is_some();
         self.abandon_copies(|_| true, effects); // They show the table that is thrown away, as does a checkpoint.
         self.checkpoint = None;
         let end = moment.index as usize + rest.len();
         let has_less = {
             let log = self.log.borrow();
-            (log.accepted_round(), log.end()) < (round, end)
+            is_newer || (log.accepted_round(), log.end()) < (round, end)
         };
-        self.put_in_place(table, moment);
+        self.put_in_place(table, &moment);
+        let mut learned = self.learn_voters(voters, effects);
+        if had_nothing {
+            learned.extend(self.exclude_newcomer(effects));
+        }
+        let has_less = has_less && self.has_vote();
         let mut log = self.log.borrow_mut();
         let mut changes = vec![Change::CopyEnd];
         if has_less {
@@ -318,24 +357,33 @@ impl Replica {
             ]);
             changes[1..].iter().for_each(|change| log.replay(change.clone()));
         }
+        changes.extend(learned);
         log.record(changes);
         drop(log);
         self.skip_proposals(self.applied, effects);
+        if gave_void {
+            self.end_void_proposals(effects);
+        }
         self.counters.copies_installed += 1;
         let keys = self.table.len() as u64;
         effects.trace.push(Trace::Installed { offset: moment.offset, keys });
         self.leadership = None;
         self.give_up_requests(effects);
-        self.begin_agreement();
+        self.begin_voting();
     }
 
     /// The table and the log's beginning are those of a copy from now on.
-    pub(super) fn put_in_place(&mut self, mut table: Table, moment: Moment) {
+    pub(super) fn put_in_place(&mut self, mut table: Table, moment: &Moment) {
         table.set_version_floor(moment.floor);
         self.table = table;
         self.applied = moment.index as usize;
         self.offset = moment.offset;
         self.time = self.time.max(moment.time);
-        self.log.borrow_mut().installed(moment);
+        let is_newer = moment.group.id > self.group.id;
+        self.log.borrow_mut().installed(moment, is_newer);
+        if is_newer {
+            self.group = moment.group.clone();
+            self.forget_former_voters();
+        }
     }
 }

@@ -2,8 +2,9 @@
 //!
 //! An entry is encoded once, by its proposer, and shared from then on: a copy of it is a reference count. Its head
 //! says who proposed it and when; behind it stand the commands. An entry without commands changes nothing: a
-//! leader orders one to renew its lease.
+//! leader orders one to renew its lease. One kind of entry holds no commands but a [`StopSign`]: it ends a configuration.
 
+use super::group::StopSign;
 use kv::codec::{Malformed, Reader, Writer};
 use kv::{Command, UnixMs};
 use omnipaxos::storage;
@@ -33,7 +34,10 @@ pub struct Head {
     pub count: u32,
 }
 
-const HEAD_BYTES: usize = 2 + 8 + 8 + 8 + 4;
+const HEAD_BYTES: usize = 1 + 2 + 8 + 8 + 8 + 4;
+
+const BATCH: u8 = 0;
+const STOP_SIGN: u8 = 1;
 
 /// One entry of the log, shared by all who hold it.
 #[derive(Clone, PartialEq, Eq)]
@@ -42,13 +46,25 @@ pub struct Entry(Arc<[u8]>);
 impl Entry {
     /// An entry of commands that are encoded one behind the other.
     pub fn new(head: Head, commands: &[u8]) -> Entry {
-        let mut bytes = Vec::with_capacity(HEAD_BYTES + commands.len());
+        Entry::of_kind(BATCH, head, commands)
+    }
+
+    /// The entry that ends a configuration.
+    pub fn stop(head: Head, stop_sign: &StopSign) -> Entry {
+        let mut body = Vec::new();
+        stop_sign.put(&mut body);
+        Entry::of_kind(STOP_SIGN, Head { count: 0, ..head }, &body)
+    }
+
+    fn of_kind(kind: u8, head: Head, body: &[u8]) -> Entry {
+        let mut bytes = Vec::with_capacity(HEAD_BYTES + body.len());
+        bytes.put_u8(kind);
         bytes.put_u16(head.proposer.node);
         bytes.put_u64(head.proposer.life);
         bytes.put_u64(head.proposer.batch);
         bytes.put_u64(head.time);
         bytes.put_u32(head.count);
-        bytes.extend_from_slice(commands);
+        bytes.extend_from_slice(body);
         Entry(bytes.into())
     }
 
@@ -59,11 +75,18 @@ impl Entry {
     /// [`Malformed`] when the bytes are no entry.
     pub fn decode(bytes: &[u8]) -> Result<Entry, Malformed> {
         let mut reader = Reader::new(bytes);
+        let kind = reader.u8()?;
         let head = take_head(&mut reader)?;
-        for _ in 0..head.count {
-            if !Command::decode(&mut reader)?.is_write() {
-                return Err(Malformed("an entry orders what is not a write"));
+        match kind {
+            BATCH => {
+                for _ in 0..head.count {
+                    if !Command::decode(&mut reader)?.is_write() {
+                        return Err(Malformed("an entry orders what is not a write"));
+                    }
+                }
             }
+            STOP_SIGN if head.count == 0 => drop(StopSign::take(&mut reader)?),
+            _ => return Err(Malformed("unknown kind of entry")),
         }
         if !reader.is_empty() {
             return Err(Malformed("bytes behind an entry's last command"));
@@ -78,12 +101,24 @@ impl Entry {
 
     /// Its head.
     pub fn head(&self) -> Head {
-        take_head(&mut Reader::new(&self.0)).expect("an entry is made whole")
+        take_head(&mut Reader::new(&self.0[1..])).expect("an entry is made whole")
     }
 
-    /// Its commands, one behind the other.
-    pub(super) fn commands(&self) -> Reader<'_> {
-        Reader::new(&self.0[HEAD_BYTES..])
+    /// The stop-sign, if it is one.
+    #[inline]
+    pub fn stop_sign(&self) -> Option<StopSign> {
+        match self.0.first() {
+            Some(&STOP_SIGN) => StopSign::take(&mut Reader::new(&self.0[HEAD_BYTES..])).ok(),
+            _ => None,
+        }
+    }
+
+    /// Its commands, one behind the other. A stop-sign has none.
+    pub fn commands(&self) -> Reader<'_> {
+        match self.0.first() {
+            Some(&BATCH) => Reader::new(&self.0[HEAD_BYTES..]),
+            _ => Reader::new(&[]),
+        }
     }
 }
 
@@ -102,7 +137,7 @@ impl storage::Entry for Entry {
     type Snapshot = Nothing;
 }
 
-/// The crate's own snapshots hold nothing and are never sent: state moves by messages of ours (see `transfer`). What
+/// The crate's own snapshots hold nothing and are never sent: state moves by messages of ours (see `copying`). What
 /// the crate offers for them, cutting off the beginning of one replica's log alone, is what is used.
 #[derive(Clone, Copy, Debug)]
 pub struct Nothing;

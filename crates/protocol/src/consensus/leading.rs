@@ -99,9 +99,16 @@ impl Replica {
         // Every entry that an older leader's lease can rest on is in this log, and came here after it was proposed.
         // So the newest of those leases ends, at the latest, a lease after the newest entry came.
         let wait_us = (self.timing.lease_ms + self.timing.lease_margin_ms) * 1000;
-        let nobody_led = log.changed_us() == 0 || self.links.is_empty();
+        let nobody_led = log.changed_us() == 0 || self.links.is_empty() && self.group.begins == 0;
+        // Whoever led to the end of a configuration has waited for older leases in it already, and has none itself
+        // while it does not lead. Had anybody else a lease in the new one, the log would be longer.
+        let led_until = self.led_until.filter(|(end, _)| *end == log.end());
         let serves_early = self.options.planted.has(Fault::NewLeaderServesEarly);
-        let appends_from_us = if nobody_led || serves_early { 0 } else { log.changed_us() + wait_us };
+        let appends_from_us = match led_until {
+            _ if nobody_led || serves_early => 0,
+            Some((_, appended_from_us)) => appended_from_us,
+            None => log.changed_us() + wait_us,
+        };
         self.leadership = Some(Leadership::new(ballot, log.end(), appends_from_us));
         drop(log);
         for link in &mut self.links {
@@ -118,19 +125,27 @@ impl Replica {
         if !self.builder_askers.is_empty() || self.needs_renewal(now) {
             self.seal(now);
         }
+        if self.is_change_due(now) {
+            let stop_sign = self.wanted.clone();
+            self.seal_as(now, |head, _| Entry::stop(head, &stop_sign));
+        }
     }
 
     /// Closes the batch that is being built, and appends it.
     pub(super) fn seal(&mut self, now: Now) {
+        self.seal_as(now, Entry::new);
+    }
+
+    fn seal_as(&mut self, now: Now, make: impl FnOnce(Head, &[u8]) -> Entry) {
         let now_us = self.lease_clock_us(now);
         let (Some(agreement), Some(leadership)) = (&mut self.agreement, &mut self.leadership) else { return };
         let batch = self.proposals.last + 1;
         let head = Head {
-            proposer: Proposer { node: self.id, life: self.life, batch },
+            proposer: Proposer { node: self.id, life: self.identity.life, batch },
             time: now.unix_ms.max(self.time),
             count: self.builder_askers.len() as u32,
         };
-        let entry = Entry::new(head, &self.builder);
+        let entry = make(head, &self.builder);
         let proposal = Proposal {
             batch,
             index: self.log.borrow().end(),

@@ -7,10 +7,14 @@
 //! names the life of its receiver, and is dropped by any other. What is late, or comes twice, is thus lost, and
 //! losses are repaired.
 //!
-//! A message also carries who sends it: the identity that its storage got when it was first used, kept as a record
-//! by everybody who ever heard it. A node that lost its storage comes back as somebody else and is not listened to:
-//! it has forgotten what it promised.
+//! A message also carries who sends it ([`Identity`]): the storage that it had when it was first used, how often that
+//! was started, and a number drawn at the start. Everybody who hears a voter keeps that as a record. A voter that lost
+//! its storage comes back with another one; one whose storage was rolled back begins a life that was begun before, or
+//! an earlier one. Neither is listened to: it has forgotten what it promised. The latter is told who was heard, so that
+//! it knows and never votes again; it could, started often enough, outgrow the life that is known of it. That ends when
+//! the node is removed from the group: added again, it is a new voter, and whoever speaks for it then is it.
 
+use super::group::{Identity, Voter};
 use super::message::{Body, Envelope, Message, Stream};
 use crate::contract::{Effects, NodeId, Now};
 use crate::planted::{Fault, Planted};
@@ -20,10 +24,10 @@ use omnipaxos::ballot_leader_election::Ballot;
 #[derive(Debug)]
 pub(super) struct Link {
     pub(super) peer: NodeId,
-    /// Who it is; none before it was first heard.
-    pub(super) identity: Option<u64>,
-    /// Its newest life that was heard.
-    life: u64,
+    /// Who was last heard in its name, in this life of this replica.
+    known: Option<Identity>,
+    /// Who the voter is, as a record says: nobody else is listened to.
+    voter: Option<Identity>,
     received: [u64; 2],
     sent: [u64; 2],
     /// The record that the last ordered message waits for: none that is sent later may leave earlier.
@@ -37,24 +41,40 @@ pub(super) struct Link {
     pub(super) refusals: (Ballot, u32),
     /// True when it was told that somebody else speaks in its name.
     pub(super) is_warned: bool,
+    /// When it was last told, unasked, something about configurations or lives.
+    pub(super) told_us: u64,
+}
+
+/// In which configuration a sender is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Standing {
+    /// In this replica's, as a voter.
+    Voter,
+    /// In a newer one: whoever this replica knows as the voter may have been removed since, and another one added in its
+    /// name. It is not listened to as a voter.
+    Newer,
+    /// In an older one, or in none.
+    Other,
 }
 
 /// What is to be done with a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Arrival {
     Take,
-    /// The sender was never heard before: its identity is to be recorded first.
-    TakeAfterRecord,
+    /// The voter was never heard before, or not in this life: who it is is to be recorded first.
+    TakeAfterRecord(Identity),
     Drop,
+    /// It comes of an older state of a storage that was heard.
+    Outlived(Identity),
     Reject(&'static str),
 }
 
 impl Link {
-    pub(super) fn new(peer: NodeId, identity: Option<u64>) -> Link {
+    pub(super) fn new(peer: NodeId) -> Link {
         Link {
             peer,
-            identity,
-            life: 0,
+            known: None,
+            voter: None,
             received: [0; 2],
             sent: [0; 2],
             after_record: 0,
@@ -63,41 +83,55 @@ impl Link {
             confirmed: (Ballot::default(), 0),
             refusals: (Ballot::default(), 0),
             is_warned: false,
+            told_us: 0,
         }
     }
 
-    /// Looks at an envelope from this peer, which is to be opened by the given identity in the given life.
+    /// The peer is a voter from now on, or goes on being one: the one that the records know, if they do.
+    pub(super) fn bind(&mut self, voter: Option<&Voter>) {
+        self.voter = voter.map(|voter| voter.identity);
+    }
+
+    /// The peer is no voter any more: whoever speaks for it is it.
+    pub(super) fn unbind(&mut self) {
+        self.voter = None;
+    }
+
+    /// Looks at an envelope from this peer, which is to be opened by the given storage in the given life.
     pub(super) fn arrive(
         &mut self,
         now: Now,
         own: (u64, u64),
+        standing: Standing,
         planted: Planted,
         message: &Message<'_>,
     ) -> Arrival {
-        let Envelope { identity, life, to_identity, to_life, number, .. } = message.envelope;
-        let is_new = match self.identity {
-            Some(known) if known != identity && !planted.has(Fault::WipedVoterVotes) => {
+        let Envelope { sender, to_storage, to_life, number, .. } = message.envelope;
+        if let Some(voter) = self.voter.filter(|_| standing != Standing::Newer) {
+            if voter.storage != sender.storage && !planted.has(Fault::WipedVoterVotes) {
                 return Arrival::Reject("it has not the storage that it had: what it promised is forgotten");
             }
-            known => known.is_none(),
-        };
-        if life < self.life {
-            return Arrival::Drop;
+            if sender.is_outlived_by(&voter) && !planted.has(Fault::RolledBackVoterVotes) {
+                return Arrival::Outlived(voter);
+            }
         }
-        if life > self.life {
-            self.life = life;
+        if self.known != Some(sender) {
+            self.known = Some(sender);
             self.received = [0; 2];
         }
         let stream = message.body.stream();
-        if stream == Stream::Ordered && (to_identity, to_life) != own
+        if stream == Stream::Ordered && (to_storage, to_life) != own
             || number <= self.received[stream as usize]
         {
             return Arrival::Drop;
         }
         self.received[stream as usize] = number;
         self.heard_us = now.monotonic_us;
-        self.identity = Some(identity);
-        if is_new { Arrival::TakeAfterRecord } else { Arrival::Take }
+        if standing != Standing::Voter || self.voter == Some(sender) {
+            return Arrival::Take;
+        }
+        self.voter = Some(sender);
+        Arrival::TakeAfterRecord(sender)
     }
 
     /// True when it was heard within so many milliseconds.
@@ -122,15 +156,15 @@ impl Link {
         let after_record = match stream {
             Stream::Loose => after_record,
             // It could not be taken: its life is not known before it is heard.
-            Stream::Ordered if self.life == 0 => return,
+            Stream::Ordered if self.known.is_none() => return,
             Stream::Ordered => {
                 self.after_record = self.after_record.max(after_record);
                 self.after_record
             }
         };
         self.sent[stream as usize] += 1;
-        envelope.to_identity = self.identity.unwrap_or_default();
-        envelope.to_life = self.life;
+        let known = self.known.unwrap_or_default();
+        (envelope.to_storage, envelope.to_life) = (known.storage, known.life);
         envelope.number = self.sent[stream as usize];
         let message = Message { envelope, body };
         effects.send_after(after_record, [self.peer], |out| message.encode(out));

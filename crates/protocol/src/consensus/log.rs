@@ -4,11 +4,12 @@
 //! [`Handle`]. Nothing here can fail: if the node's log on disk fails, the node stops.
 
 use super::entry::{Entry, Nothing};
+use super::group::StopSign;
 use super::record::{Change, Moment};
 use crate::planted::{Fault, Planted};
 use kv::Version;
 use omnipaxos::ballot_leader_election::Ballot;
-use omnipaxos::storage::{StopSign, Storage, StorageOp, StorageResult};
+use omnipaxos::storage::{Storage, StorageOp, StorageResult};
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -120,8 +121,14 @@ impl Log {
     }
 
     pub(super) fn entries_from(&self, index: usize) -> Vec<Entry> {
+        self.entries_between(index, usize::MAX)
+    }
+
+    /// Entries from an index up to another one, as far as they are held.
+    pub(super) fn entries_between(&self, index: usize, end: usize) -> Vec<Entry> {
         let skipped = index.saturating_sub(self.base);
-        self.slots.iter().skip(skipped).map(|slot| slot.entry.clone()).collect()
+        let taken = end.saturating_sub(self.base + skipped);
+        self.slots.iter().skip(skipped).take(taken).map(|slot| slot.entry.clone()).collect()
     }
 
     /// The lowest index at which the log can be cut so that at most so many bytes are left.
@@ -192,6 +199,11 @@ impl Log {
         }
     }
 
+    /// True when records wait for the end of the turn.
+    pub(super) fn has_untold(&self) -> bool {
+        !self.untold.is_empty()
+    }
+
     /// Takes the records made since the last time, in order.
     pub(super) fn take_records(&mut self) -> Vec<Vec<Change>> {
         std::mem::take(&mut self.untold)
@@ -208,7 +220,9 @@ impl Log {
             Change::Append(entries) => self.push(entries),
             Change::Replace(from, entries) => self.replace(from as usize, entries),
             Change::Life { .. }
-            | Change::Peer { .. }
+            | Change::Peer(_)
+            | Change::Group(_)
+            | Change::Excluded { .. }
             | Change::CopyBegin(_)
             | Change::CopyChunk(_)
             | Change::CopyEnd => {}
@@ -256,11 +270,17 @@ impl Log {
     }
 
     /// A copy of the table has replaced what the log's beginning would have made of it. What is held behind the
-    /// copy's moment stays: it may be needed to decide it.
-    pub(super) fn installed(&mut self, moment: Moment) {
+    /// copy's moment stays, as it may be needed to decide it;
+    /// what was accepted in an older configuration, though, is void in a newer one.
+    pub(super) fn installed(&mut self, moment: &Moment, is_newer: bool) {
         let index = moment.index as usize;
         let kept = self.entries_from(index);
-        let had_all = index <= self.end();
+        let had_all = index <= self.end() && !is_newer;
+        if is_newer {
+            self.promise = Ballot::default();
+            self.round = Ballot::default();
+            self.decided = index;
+        }
         self.slots.clear();
         self.bytes = 0;
         self.base = index;
@@ -270,6 +290,34 @@ impl Log {
         if had_all {
             self.push(kept);
         }
+    }
+
+    /// A configuration begins behind the stop-sign of the one before.
+    pub(super) fn begin_configuration(&mut self, begins: usize) {
+        self.replace(begins, Vec::new());
+        self.promise = Ballot::default();
+        self.round = Ballot::default();
+        self.decided = begins;
+        self.decided_untold = false;
+    }
+
+    /// What others have decided is put behind what is applied here.
+    pub(super) fn learn(&mut self, from: usize, entries: Vec<Entry>) {
+        self.replace(from, entries.clone());
+        self.decided = self.end();
+        self.record(vec![Change::Replace(from as u64, entries), Change::Decided(self.decided as u64)]);
+    }
+
+    /// The stop-sign that ends the log, if there is one.
+    pub(super) fn last_stop_sign(&self) -> Option<StopSign> {
+        self.slots.back()?.entry.stop_sign()
+    }
+
+    /// The first entry from an index on that ends a configuration. O(entries).
+    pub(super) fn stop_sign_from(&self, index: usize) -> Option<usize> {
+        let skipped = index.checked_sub(self.base)?;
+        let found = self.slots.iter().skip(skipped).position(|slot| slot.entry.stop_sign().is_some())?;
+        Some(index + found)
     }
 
     fn set_promise(&mut self, ballot: Ballot) {
@@ -292,7 +340,7 @@ impl Log {
                 self.cut_before(index);
                 return None;
             }
-            // Reconfiguration is not built yet, and cutting is done above.
+            // Stop-signs are entries of ours, and cutting is done above.
             StorageOp::Trim(_) | StorageOp::SetStopsign(_) | StorageOp::SetSnapshot(_) => return None,
         };
         self.replay(change.clone());
@@ -383,11 +431,11 @@ impl Storage<Entry> for Handle {
         Ok((promise != Ballot::default()).then_some(promise))
     }
 
-    fn set_stopsign(&mut self, _: Option<StopSign>) -> StorageResult<()> {
+    fn set_stopsign(&mut self, _: Option<omnipaxos::storage::StopSign>) -> StorageResult<()> {
         Ok(())
     }
 
-    fn get_stopsign(&self) -> StorageResult<Option<StopSign>> {
+    fn get_stopsign(&self) -> StorageResult<Option<omnipaxos::storage::StopSign>> {
         Ok(None)
     }
 

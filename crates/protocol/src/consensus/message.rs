@@ -2,12 +2,14 @@
 //!
 //! The crate assumes links that lose messages only together with everything behind them, and never bring one twice,
 //! late or after a restart. [`Envelope`] makes such links of any network: see `links`. Of the crate's kinds of
-//! message those that nobody ever sends here have no encoding: forwarded proposals, compaction, stop-signs.
+//! message those that nobody ever sends here have no encoding: forwarded proposals, compaction, its stop-signs.
 
 use super::entry::Entry;
+use super::group::{Identity, Voter, put_nodes, put_voters, take_nodes, take_voters};
 use super::record::{
     INDEX_MAX, Moment, put_ballot, put_entries, put_moment, take_ballot, take_entries, take_moment,
 };
+use crate::contract::NodeId;
 use kv::codec::{Malformed, Reader, Writer};
 use omnipaxos::ballot_leader_election::Ballot;
 use omnipaxos::messages::ballot_leader_election::{HeartbeatMsg, HeartbeatReply, HeartbeatRequest};
@@ -19,14 +21,12 @@ use omnipaxos::util::{LogSync, SequenceNumber};
 /// What stands before every message.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Envelope {
-    /// The configuration of the group that the sender is in.
+    /// The configuration of the group that the sender is in; 0 when it is in none yet.
     pub configuration: u32,
-    /// Who the sender is: the identity of its storage.
-    pub identity: u64,
-    /// Which of its lives.
-    pub life: u64,
-    /// Who the receiver is, as far as the sender knows; 0 when it does not.
-    pub to_identity: u64,
+    /// Who the sender is.
+    pub sender: Identity,
+    /// The storage of who the receiver is, as far as the sender knows; 0 when it does not.
+    pub to_storage: u64,
     /// The receiver's life, as far as the sender knows; 0 when it does not.
     pub to_life: u64,
     /// The message's number among those of its stream from this life of the sender to this receiver.
@@ -89,6 +89,8 @@ pub enum Body<'a> {
         round: Ballot,
         /// The log behind the moment of the copy.
         rest: Vec<Entry>,
+        /// Who the voters are, as far as the sender knows, itself among them.
+        voters: Vec<Voter>,
     },
     /// I have all parts before this one (receiver). `u32::MAX`: the copy is installed, or not needed.
     CopyProgress {
@@ -96,6 +98,33 @@ pub enum Body<'a> {
         transfer: u64,
         /// The first part that is missing.
         next: u32,
+    },
+    /// I am not where others are: so many entries are applied here (whoever is to be a member, or has heard of a
+    /// configuration newer than its own).
+    Behind {
+        /// How many.
+        index: u64,
+        /// The receiver is the one that is asked to help.
+        asks: bool,
+    },
+    /// These entries of your configuration are decided (anybody who knows).
+    Decided {
+        /// The configuration.
+        configuration: u32,
+        /// The first one's index.
+        from: u64,
+        /// The entries.
+        entries: Vec<Entry>,
+    },
+    /// Your configuration has ended; these are the members of mine (to whoever speaks in an older one).
+    Newer {
+        /// The members.
+        members: Vec<NodeId>,
+    },
+    /// I have heard this of your storage, so you are an older state of it (to whoever comes back with one).
+    Outlived {
+        /// Who was heard, as which member.
+        voter: Voter,
     },
 }
 
@@ -134,12 +163,39 @@ const COPY_BEGIN: u8 = 14;
 const COPY_CHUNK: u8 = 15;
 const COPY_END: u8 = 16;
 const COPY_PROGRESS: u8 = 17;
+const BEHIND: u8 = 18;
+const DECIDED: u8 = 19;
+const NEWER: u8 = 20;
+const OUTLIVED: u8 = 21;
 
 impl<'a> Body<'a> {
     pub(super) fn stream(&self) -> Stream {
         match self {
             Body::Heartbeat(_) | Body::Confirm { .. } | Body::Confirmed { .. } => Stream::Loose,
+            // Facts, and questions for facts.
+            Body::Behind { .. } | Body::Decided { .. } | Body::Newer { .. } | Body::Outlived { .. } => {
+                Stream::Loose
+            }
             _ => Stream::Ordered,
+        }
+    }
+
+    /// Whether it means the same in every configuration: it tells what is decided, or asks for it.
+    pub(super) fn is_of_any_configuration(&self) -> bool {
+        match self {
+            Body::CopyBegin { .. }
+            | Body::CopyChunk { .. }
+            | Body::CopyEnd { .. }
+            | Body::CopyProgress { .. }
+            | Body::Behind { .. }
+            | Body::Decided { .. }
+            | Body::Newer { .. }
+            | Body::Outlived { .. } => true,
+            Body::Heartbeat(_)
+            | Body::Paxos(_)
+            | Body::Position { .. }
+            | Body::Confirm { .. }
+            | Body::Confirmed { .. } => false,
         }
     }
 
@@ -164,6 +220,10 @@ impl<'a> Body<'a> {
             Body::CopyChunk { .. } => "CopyChunk",
             Body::CopyEnd { .. } => "CopyEnd",
             Body::CopyProgress { .. } => "CopyProgress",
+            Body::Behind { .. } => "Behind",
+            Body::Decided { .. } => "Decided",
+            Body::Newer { .. } => "Newer",
+            Body::Outlived { .. } => "Outlived",
         }
     }
 
@@ -197,7 +257,7 @@ impl<'a> Body<'a> {
             Body::CopyBegin { transfer, moment } => {
                 out.put_u8(COPY_BEGIN);
                 out.put_u64(*transfer);
-                put_moment(out, *moment);
+                put_moment(out, moment);
             }
             Body::CopyChunk { transfer, index, chunk } => {
                 out.put_u8(COPY_CHUNK);
@@ -205,17 +265,37 @@ impl<'a> Body<'a> {
                 out.put_u32(*index);
                 out.put_bytes(chunk);
             }
-            Body::CopyEnd { transfer, chunks, round, rest } => {
+            Body::CopyEnd { transfer, chunks, round, rest, voters } => {
                 out.put_u8(COPY_END);
                 out.put_u64(*transfer);
                 out.put_u32(*chunks);
                 put_ballot(out, *round);
                 put_entries(out, rest);
+                put_voters(out, voters);
             }
             Body::CopyProgress { transfer, next } => {
                 out.put_u8(COPY_PROGRESS);
                 out.put_u64(*transfer);
                 out.put_u32(*next);
+            }
+            Body::Behind { index, asks } => {
+                out.put_u8(BEHIND);
+                out.put_u64(*index);
+                out.put_bool(*asks);
+            }
+            Body::Decided { configuration, from, entries } => {
+                out.put_u8(DECIDED);
+                out.put_u32(*configuration);
+                out.put_u64(*from);
+                put_entries(out, entries);
+            }
+            Body::Newer { members } => {
+                out.put_u8(NEWER);
+                put_nodes(out, members);
+            }
+            Body::Outlived { voter } => {
+                out.put_u8(OUTLIVED);
+                voter.put(out);
             }
         }
     }
@@ -246,8 +326,17 @@ impl<'a> Body<'a> {
                 chunks: reader.u32()?,
                 round: take_ballot(reader)?,
                 rest: take_entries(reader)?,
+                voters: take_voters(reader)?,
             },
             COPY_PROGRESS => Body::CopyProgress { transfer: reader.u64()?, next: reader.u32()? },
+            BEHIND => Body::Behind { index: take_index(reader)? as u64, asks: reader.bool()? },
+            DECIDED => Body::Decided {
+                configuration: reader.u32()?,
+                from: take_index(reader)? as u64,
+                entries: take_entries(reader)?,
+            },
+            NEWER => Body::Newer { members: take_nodes(reader)? },
+            OUTLIVED => Body::Outlived { voter: Voter::take(reader)? },
             kind => Body::Paxos(take_paxos(kind, reader)?),
         })
     }
@@ -256,11 +345,10 @@ impl<'a> Body<'a> {
 impl<'a> Message<'a> {
     /// Appends the message's encoding.
     pub fn encode(&self, out: &mut Vec<u8>) {
-        let Envelope { configuration, identity, life, to_identity, to_life, number } = self.envelope;
+        let Envelope { configuration, sender, to_storage, to_life, number } = self.envelope;
         out.put_u32(configuration);
-        out.put_u64(identity);
-        out.put_u64(life);
-        out.put_u64(to_identity);
+        sender.put(out);
+        out.put_u64(to_storage);
         out.put_u64(to_life);
         out.put_u64(number);
         self.body.encode(out);
@@ -274,9 +362,8 @@ impl<'a> Message<'a> {
         let mut reader = Reader::new(bytes);
         let envelope = Envelope {
             configuration: reader.u32()?,
-            identity: reader.u64()?,
-            life: reader.u64()?,
-            to_identity: reader.u64()?,
+            sender: Identity::take(&mut reader)?,
+            to_storage: reader.u64()?,
             to_life: reader.u64()?,
             number: reader.u64()?,
         };

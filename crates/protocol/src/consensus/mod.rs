@@ -29,7 +29,8 @@
 //! `AcceptSync`) and replicates (`AcceptDecide`, `Accepted`, `Decide`); its paper is its documentation. Everything else
 //! is ours: batching ([`Entry`]), records and durability (`log`, [`Change`]), links (`links`), what may reach the crate
 //! (`receiving`), applying and outcomes (`applying`), requests and reads (`requests`), the lease (`leading`), copies of
-//! the table (`copying`), restarts and checkpoints (`restoring`). In a group of one the crate is not used.
+//! the table (`copying`), changes of members (`membership`), restarts and checkpoints (`restoring`). In a group of one
+//! the crate is not used.
 //!
 //! # Why it holds
 //!
@@ -73,7 +74,45 @@
 //! a log does not move it. So when another entry is decided there, or a later proposal of the same replica is decided in
 //! a log without it, it never will be, and its client is told that nothing was done.
 //!
+//! **A configuration ends in its own log.** The control group names the next configuration; the leader orders it as an
+//! entry, the stop-sign, and appends nothing behind it in this configuration. A leader that inherits one appends nothing
+//! either. So a stop-sign is the last entry of every log that holds one, and once it is decided, at S - 1, nothing is
+//! ever decided behind it: every later leader has it. Whoever applies it begins the next configuration, in one record:
+//! its number and members, a log that ends at S, no promise, no accepted ballot. It never votes in the old one again. All
+//! who begin the new configuration thus begin it with the same log, which is decided, and Paxos goes on from there: old
+//! and new voters need have nobody in common, and it does not matter how many of them change. Ballots carry their
+//! configuration's number; those of different ones are never compared (the crate would).
+//!
+//! Nobody votes in a configuration before it holds that log, nor becomes a member before an earlier state is durable there
+//! (but for the first configuration's, which begin with nothing). So a replica that has nothing, and gets a copy in which
+//! it is a member, has lost what it had. A replica without a vote has what is decided by a copy, or
+//! by being told the entries (`Decided`), which end at a stop-sign: what the new configuration decides behind S comes by
+//! the crate, or by a copy that brings the sender's accepted ballot with it. A voter that knew entries to be decided
+//! without a ballot for them would answer a candidate that it has less than it has, and the candidate would order
+//! something else there. So a voter takes `Decided` only if it ends its configuration, and only who has a vote, or is at S
+//! exactly, sends copies. Laggards of the old configuration can still decide the stop-sign among themselves; if they are
+//! too few because the others have moved on, these know that it is decided, and tell.
+//!
+//! What a replica had proposed at S or behind it in the old configuration never happens: nothing is decided there in it,
+//! and only the proposer ever puts an entry in a log, once. It is refused. What was not proposed waits for the next leader.
+//!
+//! **Leases across configurations.** The argument above names no configuration. An old leader's lease begins with the
+//! proposal of an entry that was decided in its own ballot. That entry stands before S, or is the stop-sign; so whoever
+//! leads the new configuration has it, and it came there after it was proposed. The moment when the newest entry came (R)
+//! goes over into the new configuration with the log, and the wait from R covers every lease of the old one. With a copy
+//! or a restart R is later than it need be. It holds for a group of one, too, unless nobody else was ever in it: such a
+//! leader waits, and reads wait with it, as what it inherits may be newer than what the old leader answers. One wait is
+//! spared. Who led the old configuration to its end, by counting votes itself, had waited for all older leases of it, has
+//! dropped its own, and no later ballot of it had an entry but the stop-sign. If such a replica leads the new
+//! configuration and its log ends at S, nobody was leader of that before with anything decided, and there is no lease.
+//!
 //! # What is kept from the crate
+//!
+//! Its own stop-signs, for two reasons. They cannot name a group of one. And they are no entries: a follower that has
+//! accepted one in this ballot and starts over with its leader counts it twice, says that it holds an entry too many, and
+//! never sees it decided (`tests/consensus_stop_sign.rs`). As entries they need nothing of their own in records, copies and
+//! `AcceptSync`.
+//!
 //!
 //! It panics, or does worse, on: an answer from a stranger (its node number indexes a vector); an `AcceptSync` or
 //! `Promise` whose entries begin before what is decided or behind the log's end; an `Accepted` beyond its log; a ballot
@@ -89,10 +128,14 @@
 //! * Clocks may differ in rate by what `lease_margin_ms` allows, and in time by anything.
 //! * `durability` must be at least `os`: a replica that forgets a promise is not a voter. With `os` the node says at once
 //!   that records are durable, and an operating system that crashes with a majority loses what was acknowledged.
-//! * A node that lost its storage comes back with another identity, and whoever has heard the former one does not listen
-//!   to it. That cannot be complete, as somebody may never have heard it: whoever starts replicas must know, from the
-//!   cluster's map, that a node had storage before, and not start it as the voter that it was.
-//! * Members cannot be changed yet. The crate's stop-sign would end a configuration; messages and ballots carry its number.
+//! * A node that lost its storage, or has an older state of it, is not listened to by whoever has heard it since. That
+//!   cannot be complete, as somebody may never have heard it, or not lately; copies tell newcomers who the voters are.
+//!   Whoever starts replicas must know, from the cluster's map, that a node had storage before, and not start it as the
+//!   voter that it was. Removed and added again it is a new voter.
+//! * The first configuration has the number 1, and only its members begin with nothing. All of them must be told it, and
+//!   have begun it durably, before the control group names another: whoever is told a later one first waits for a copy,
+//!   and if that shows it as a member already, takes itself for one that has lost its storage.
+//! * A rolled-back replica that believes to be a group of one asks nobody, and finds out nothing.
 //!
 //! Sources: Ng, Haridi and Carbone, "Omni-Paxos: Breaking the Barriers of Partial Connectivity" (EuroSys 2023); Davis et
 //! al., "LeaseGuard: Raft Leases Done Right" (SIGMOD 2026).
@@ -103,9 +146,11 @@ mod agreement;
 mod applying;
 mod copying;
 mod entry;
+mod group;
 mod leading;
 mod links;
 mod log;
+mod membership;
 pub mod message;
 mod options;
 mod receiving;
@@ -115,10 +160,11 @@ mod restoring;
 mod status;
 mod waiting;
 
-use crate::contract::{Configuration, Effects, Input, NodeId, Now, Progress, Trace};
+use crate::contract::{Effects, Input, NodeId, Now, Progress};
 use crate::planted::Fault;
 use agreement::{Agreement, CrateMessage};
 pub use entry::{Entry, Head, Proposer};
+pub use group::{Group, Identity, Member, StopSign, Voter};
 use kv::codec::Malformed;
 use kv::{ReplyBuffer, Table, UnixMs, Version};
 use leading::Leadership;
@@ -127,6 +173,7 @@ use log::{Handle, Log};
 use message::Stream;
 pub use message::{Body, Envelope, Message};
 use omnipaxos::ballot_leader_election::Ballot;
+use omnipaxos::messages::ballot_leader_election::HeartbeatMsg;
 use omnipaxos::messages::sequence_paxos::PaxosMsg;
 use omnipaxos::storage::{Storage, StorageOp};
 pub use options::{Lease, Options, Timing};
@@ -138,9 +185,6 @@ use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 use waiting::{Asker, Held, Proposals, Reads, Wait};
 
-/// Reconfiguration, which is not built yet, will begin each configuration with a higher one.
-const CONFIGURATION_ID: u32 = 1;
-
 /// One group's consensus state machine on one node.
 #[derive(Debug)]
 pub struct Replica {
@@ -149,20 +193,34 @@ pub struct Replica {
     timing: Timing,
     /// Seeds the hash of every table made here.
     seed: u64,
-    /// Who this replica is to its peers: its storage.
-    identity: u64,
-    /// How often it was started with that storage.
-    life: u64,
+    /// Who this replica is to its peers.
+    identity: Identity,
     /// The record that says so: no message may leave before it.
     life_record: u64,
-    configuration_id: u32,
-    members: Vec<NodeId>,
+    /// It has been configured: its records are read.
+    is_started: bool,
+    /// The map would like this replica to lead, so that leaders are spread over nodes.
+    is_preferred: bool,
+    /// The configuration that holds behind what is applied.
+    group: Group,
+    /// The newest configuration that the control group has told, and the newest that a peer was heard to be in.
+    wanted: StopSign,
+    newer: membership::Newer,
+    /// It is no voter as the member that it has been since that configuration: its storage is not what it was.
+    excluded: Option<u32>,
     log: Rc<RefCell<Log>>,
-    /// None before it is configured.
+    /// None while it has no vote.
     agreement: Option<Agreement>,
+    /// The other voters.
     links: Vec<Link>,
-    /// Identities of peers that were ever heard, from records.
-    identities: BTreeMap<NodeId, u64>,
+    /// Others who were heard, or are to be.
+    outsiders: Vec<Link>,
+    /// The voters that were ever heard, as records say.
+    voters: BTreeMap<NodeId, Voter>,
+    /// Those who are to be members: how far they have come.
+    learners: BTreeMap<NodeId, membership::Learner>,
+    /// Who is asked for help next.
+    questions_for_help: usize,
 
     /// The keys and values: exactly what the first `applied` entries made.
     table: Table,
@@ -175,6 +233,8 @@ pub struct Replica {
     discarded: ReplyBuffer,
 
     leadership: Option<Leadership>,
+    /// It led to the end of a configuration: where that was, and from when on it was allowed to append.
+    led_until: Option<(usize, u64)>,
     /// The promise that was last told as a change.
     told_promise: Ballot,
     /// This turn's commands, and who waits for each.
@@ -202,6 +262,10 @@ pub struct Replica {
     replayed_copy: Option<restoring::Replay>,
 
     next_round_us: u64,
+    /// What the round's heartbeats were answered with.
+    answers: Vec<(NodeId, HeartbeatMsg)>,
+    /// The promise at the beginning of the round.
+    round_promise: Ballot,
     /// The followers are to be told how far the leader has come.
     is_position_due: bool,
     outgoing: Vec<CrateMessage>,
@@ -210,28 +274,35 @@ pub struct Replica {
 
 impl Replica {
     /// A replica without records, which does nothing until it is configured. `seed` keeps its table from flooding.
-    /// `identity` is drawn at random for storage that is used for the first time; records bring their own.
-    pub fn new(id: NodeId, options: Options, timing: Timing, seed: u64, identity: u64) -> Replica {
+    /// `random` is drawn anew at each start: it names this process, and its storage if that is used for the first time.
+    pub fn new(id: NodeId, options: Options, timing: Timing, seed: u64, random: u64) -> Replica {
         Replica {
             id,
             options,
             timing,
             seed,
-            identity,
-            life: 0,
+            identity: Identity { storage: random, life: 0, process: random },
             life_record: 0,
-            configuration_id: CONFIGURATION_ID,
-            members: Vec::new(),
+            is_started: false,
+            is_preferred: false,
+            group: Group::default(),
+            wanted: StopSign { id: 0, members: Vec::new() },
+            newer: membership::Newer::default(),
+            excluded: None,
             log: Rc::new(RefCell::new(Log::new(options.planted))),
             agreement: None,
             links: Vec::new(),
-            identities: BTreeMap::new(),
+            outsiders: Vec::new(),
+            voters: BTreeMap::new(),
+            learners: BTreeMap::new(),
+            questions_for_help: 0,
             table: Table::new(seed),
             applied: 0,
             offset: 0,
             time: 0,
             discarded: ReplyBuffer::new(),
             leadership: None,
+            led_until: None,
             told_promise: Ballot::default(),
             builder: Vec::new(),
             builder_askers: Vec::new(),
@@ -250,6 +321,8 @@ impl Replica {
             checkpoint: None,
             replayed_copy: None,
             next_round_us: 0,
+            answers: Vec::new(),
+            round_promise: Ballot::default(),
             is_position_due: false,
             outgoing: Vec::new(),
             counters: Counters::default(),
@@ -266,6 +339,11 @@ impl Replica {
         &self.table
     }
 
+    /// The node that it is on.
+    pub fn id(&self) -> NodeId {
+        self.id
+    }
+
     /// True when this replica leads, as far as it knows.
     #[inline]
     pub fn is_leader(&self) -> bool {
@@ -273,7 +351,7 @@ impl Replica {
     }
 
     fn majority(&self) -> usize {
-        self.members.len() / 2 + 1
+        self.group.members.len() / 2 + 1
     }
 
     fn peers(&self) -> Vec<NodeId> {
@@ -281,11 +359,11 @@ impl Replica {
     }
 
     fn link(&self, peer: NodeId) -> Option<&Link> {
-        self.links.iter().find(|link| link.peer == peer)
+        self.links.iter().chain(&self.outsiders).find(|link| link.peer == peer)
     }
 
     fn link_mut(&mut self, peer: NodeId) -> Option<&mut Link> {
-        self.links.iter_mut().find(|link| link.peer == peer)
+        self.links.iter_mut().chain(&mut self.outsiders).find(|link| link.peer == peer)
     }
 
     /// True when what is applied here is a state that the group was in, and not the emptiness before.
@@ -293,28 +371,12 @@ impl Replica {
         self.applied > 0
     }
 
-    fn configure(&mut self, now: Now, configuration: &Configuration, effects: &mut Effects) {
-        if !configuration.members.contains(&self.id) || self.agreement.is_some() {
-            if self.agreement.is_some() && configuration.members != self.members {
-                let why = "the members of a consensus group cannot be changed yet";
-                effects.trace.push(Trace::Rejected { peer: self.id, why });
-            }
-            return;
-        }
-        self.members = configuration.members.clone();
-        let peers = self.members.iter().copied().filter(|member| *member != self.id);
-        self.links = peers.map(|peer| Link::new(peer, self.identities.get(&peer).copied())).collect();
-        self.begin_life();
-        self.begin_agreement();
-        self.next_round_us = now.monotonic_us + self.timing.heartbeat_ms * 1000;
-        self.look_at_leadership(effects);
-    }
-
     /// Gives the log as it is to the crate. Not for the first time when a copy has changed it: what the crate was about
     /// to say is forgotten, as if the replica had been started again.
     fn begin_agreement(&mut self) {
-        let crate_options = (self.configuration_id, self.timing.resend_rounds);
-        let agreement = Agreement::new(self.id, &self.members, crate_options, &self.log);
+        let crate_options = (self.group.id, self.timing.resend_rounds);
+        let agreement =
+            Agreement::new(self.id, &self.group.nodes(), crate_options, self.is_preferred, &self.log);
         if let Agreement::Alone { ballot } = agreement {
             let took_over = vec![StorageOp::SetPromise(ballot), StorageOp::SetAcceptedRound(ballot)];
             let _ = Handle(Rc::clone(&self.log)).write_atomically(took_over);
@@ -329,9 +391,21 @@ impl Replica {
         }
         // A round that was slept through is not made up for: nobody could have answered in it.
         self.next_round_us = now.monotonic_us + self.timing.heartbeat_ms * 1000;
+        // The answers show how the others stood when the round began. When another candidate has won this replica's promise
+        // since, all may seem to be without a leader still, and the crate would bid against that candidate: it is not told
+        // who answered, and bids in a later round if need be.
+        let promise = self.log.borrow().promise();
+        let is_won = promise > self.round_promise && promise.pid != u64::from(self.id);
+        self.round_promise = promise;
+        let answers = std::mem::take(&mut self.answers);
         if let Some(agreement) = &mut self.agreement {
+            for (from, answer) in answers.into_iter().filter(|_| !is_won) {
+                agreement.heartbeat(self.id, from, answer);
+            }
             agreement.tick();
         }
+        self.ask_for_help(now, effects);
+        self.invite_newcomers(now, effects);
         self.look_at_leadership(effects);
         self.log.borrow_mut().record_decided();
         self.abandon_stuck_copies(now, effects);
@@ -344,7 +418,7 @@ impl Replica {
 
     /// The turn ends.
     fn flush(&mut self, now: Now, effects: &mut Effects) {
-        if self.agreement.is_none() {
+        if !self.is_started {
             return;
         }
         self.end_overdue(now, effects);
@@ -421,17 +495,15 @@ impl Replica {
         let after_record = match &body {
             Body::Paxos(PaxosMsg::Promise(_)) if planted.has(Fault::VotePersistedAfterReply) => 0,
             Body::Paxos(PaxosMsg::Accepted(_)) if planted.has(Fault::AcceptedBeforeDurable) => 0,
+            // A newcomer is counted on as far as it cannot forget.
+            Body::Behind { .. } => log.recorded(),
             body if body.stream() == Stream::Loose => self.life_record,
             _ if self.leadership.is_some() => self.life_record.max(log.promise_record()),
             _ => log.recorded(),
         };
         drop(log);
-        let envelope = Envelope {
-            configuration: self.configuration_id,
-            identity: self.identity,
-            life: self.life,
-            ..Envelope::default()
-        };
+        let envelope =
+            Envelope { configuration: self.group.id, sender: self.identity, ..Envelope::default() };
         if let Some(link) = self.link_mut(to) {
             link.send(envelope, after_record, body, effects);
         }

@@ -5,7 +5,8 @@
 //! cannot bear is answered otherwise: see the list in the parent module.
 
 use super::Replica;
-use super::links::Arrival;
+use super::group::{Member, Voter};
+use super::links::{Arrival, Standing};
 use super::message::{Body, Message};
 use super::record::Change;
 use crate::contract::{Effects, NodeId, Now, Trace};
@@ -13,23 +14,48 @@ use crate::planted::Fault;
 use omnipaxos::ballot_leader_election::Ballot;
 use omnipaxos::messages::ballot_leader_election::HeartbeatMsg;
 use omnipaxos::messages::sequence_paxos::{Accepted, NotAccepted, PaxosMsg, Prepare, Promise};
+use std::cmp::Ordering;
 
 impl Replica {
     pub(super) fn message(&mut self, now: Now, from: NodeId, message: Message<'_>, effects: &mut Effects) {
-        let own = (self.identity, self.life);
-        let Some(link) = self.links.iter_mut().find(|link| link.peer == from) else { return };
-        if self.agreement.is_none() || message.envelope.configuration != self.configuration_id {
+        let configuration = message.envelope.configuration;
+        if !self.is_started || from == self.id || !self.meet(from) {
             return;
         }
-        match link.arrive(now, own, self.options.planted, &message) {
+        if configuration > self.group.id {
+            self.apply(effects); // The stop-sign may have come just before.
+        }
+        let own = (self.identity.storage, self.identity.life);
+        let member = self.group.since(from).map(|since| Member { node: from, since });
+        let standing = match configuration.cmp(&self.group.id) {
+            Ordering::Greater => Standing::Newer,
+            Ordering::Equal if member.is_some() => Standing::Voter,
+            _ => Standing::Other,
+        };
+        let planted = self.options.planted;
+        let Some(link) = self.link_mut(from) else { return };
+        match link.arrive(now, own, standing, planted, &message) {
             Arrival::Take => {}
             Arrival::Drop => {
                 self.counters.dropped_messages += 1;
                 return;
             }
-            Arrival::TakeAfterRecord => {
-                let identity = message.envelope.identity;
-                self.log.borrow_mut().record(vec![Change::Peer { node: from, identity }]);
+            Arrival::TakeAfterRecord(identity) => {
+                if let Some(member) = member {
+                    let voter = Voter { member, identity };
+                    self.voters.insert(from, voter);
+                    self.log.borrow_mut().record(vec![Change::Peer(voter)]);
+                }
+            }
+            Arrival::Outlived(identity) => {
+                if !std::mem::replace(&mut link.is_warned, true) {
+                    let why =
+                        "its storage is in an older state than it was: what it promised since is forgotten";
+                    effects.trace.push(Trace::Rejected { peer: from, why });
+                }
+                let Some(member) = member else { return };
+                let voter = Voter { member, identity };
+                return self.tell_now_and_then(now, from, Body::Outlived { voter }, effects);
             }
             Arrival::Reject(why) => {
                 if !std::mem::replace(&mut link.is_warned, true) {
@@ -37,6 +63,11 @@ impl Replica {
                 }
                 return;
             }
+        }
+        if !message.body.is_of_any_configuration()
+            && !self.is_of_this_configuration(now, from, &message, effects)
+        {
+            return;
         }
         match message.body {
             Body::Heartbeat(heartbeat) => self.heartbeat(from, heartbeat, effects),
@@ -59,10 +90,24 @@ impl Replica {
             Body::CopyChunk { transfer, index, chunk } => {
                 self.copy_chunk(now, from, (transfer, index), chunk, effects);
             }
-            Body::CopyEnd { transfer, chunks, round, rest } => {
-                self.copy_ends(from, (transfer, chunks), (round, rest), effects);
+            Body::CopyEnd { transfer, chunks, round, rest, voters } => {
+                self.copy_ends(now, from, (transfer, chunks), (round, rest), &voters, effects);
             }
             Body::CopyProgress { transfer, next } => self.copy_progress(now, from, transfer, next, effects),
+            Body::Behind { index, asks } => {
+                self.help(now, from, configuration, (index as usize, asks), effects);
+            }
+            Body::Decided { configuration: of, from: index, entries } => {
+                self.learn(from, of, index as usize, entries, effects);
+            }
+            Body::Newer { members } => self.hears_of_newer(now, from, configuration, Some(&members), effects),
+            Body::Outlived { voter: Voter { member, identity } } => {
+                // As another member, before it was removed and added again, it may have been anybody.
+                let is_own = member.node == self.id && self.group.since(self.id) == Some(member.since);
+                if is_own && self.identity.is_outlived_by(&identity) {
+                    self.exclude("its own storage is in an older state than others have heard", effects);
+                }
+            }
         }
         self.look_at_leadership(effects);
     }
@@ -73,8 +118,11 @@ impl Replica {
         {
             return effects.trace.push(Trace::Rejected { peer: from, why: "a heartbeat in another's name" });
         }
-        if let Some(agreement) = &mut self.agreement {
-            agreement.heartbeat(self.id, from, heartbeat);
+        match (&heartbeat, &mut self.agreement) {
+            // It is looked at when the round ends: see `tick`.
+            (HeartbeatMsg::Reply(_), _) => self.answers.push((from, heartbeat)),
+            (HeartbeatMsg::Request(_), Some(agreement)) => agreement.heartbeat(self.id, from, heartbeat),
+            (HeartbeatMsg::Request(_), None) => {}
         }
     }
 

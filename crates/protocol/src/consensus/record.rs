@@ -4,13 +4,14 @@
 //! that there is one way to restore a replica: the checkpoint's records, then those that were made after it.
 
 use super::entry::Entry;
+use super::group::{Group, Voter};
 use crate::contract::NodeId;
 use kv::codec::{Malformed, Reader, Writer};
 use kv::{UnixMs, Version};
 use omnipaxos::ballot_leader_election::Ballot;
 
 /// The moment in the group's history that a copy of the table shows.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Moment {
     /// How many entries are applied in it.
     pub index: u64,
@@ -20,6 +21,8 @@ pub struct Moment {
     pub time: UnixMs,
     /// The highest version that the table ever gave.
     pub floor: Version,
+    /// The configuration that holds from there on.
+    pub group: Group,
 }
 
 /// One change.
@@ -32,12 +35,16 @@ pub enum Change {
         /// Counted from 1.
         life: u64,
     },
-    /// A peer was heard of for the first time: who it is from now on.
-    Peer {
-        /// The peer.
-        node: NodeId,
-        /// Its storage's identity.
-        identity: u64,
+    /// A voter was heard that is new or has started anew: who it is from now on.
+    Peer(Voter),
+    /// A configuration began: what was promised and accepted in the one before counts no more, and the log behind
+    /// its stop-sign is void.
+    Group(Group),
+    /// This replica's storage is not what it was when others heard it last, so it is no voter any more as the member
+    /// that it has been since this configuration.
+    Excluded {
+        /// The configuration.
+        since: u32,
     },
     /// No older ballot is served any more.
     Promise(Ballot),
@@ -67,6 +74,8 @@ const REPLACE: u8 = 7;
 const COPY_BEGIN: u8 = 8;
 const COPY_CHUNK: u8 = 9;
 const COPY_END: u8 = 10;
+const GROUP: u8 = 11;
+const EXCLUDED: u8 = 12;
 
 impl Change {
     /// Appends the change's encoding.
@@ -77,10 +86,17 @@ impl Change {
                 out.put_u64(*identity);
                 out.put_u64(*life);
             }
-            Change::Peer { node, identity } => {
+            Change::Peer(voter) => {
                 out.put_u8(PEER);
-                out.put_u16(*node);
-                out.put_u64(*identity);
+                voter.put(out);
+            }
+            Change::Group(group) => {
+                out.put_u8(GROUP);
+                group.put(out);
+            }
+            Change::Excluded { since } => {
+                out.put_u8(EXCLUDED);
+                out.put_u32(*since);
             }
             Change::Promise(ballot) => {
                 out.put_u8(PROMISE);
@@ -105,7 +121,7 @@ impl Change {
             }
             Change::CopyBegin(moment) => {
                 out.put_u8(COPY_BEGIN);
-                put_moment(out, *moment);
+                put_moment(out, moment);
             }
             Change::CopyChunk(chunk) => {
                 out.put_u8(COPY_CHUNK);
@@ -125,7 +141,9 @@ impl Change {
         while !reader.is_empty() {
             changes.push(match reader.u8()? {
                 LIFE => Change::Life { identity: reader.u64()?, life: reader.u64()? },
-                PEER => Change::Peer { node: reader.u16()?, identity: reader.u64()? },
+                PEER => Change::Peer(Voter::take(&mut reader)?),
+                GROUP => Change::Group(Group::take(&mut reader)?),
+                EXCLUDED => Change::Excluded { since: reader.u32()? },
                 PROMISE => Change::Promise(take_ballot(&mut reader)?),
                 ACCEPTED => Change::Accepted(take_ballot(&mut reader)?),
                 DECIDED => Change::Decided(reader.u64()?),
@@ -175,11 +193,12 @@ pub(super) fn take_entries(reader: &mut Reader<'_>) -> Result<Vec<Entry>, Malfor
     Ok(entries)
 }
 
-pub(super) fn put_moment(out: &mut Vec<u8>, moment: Moment) {
+pub(super) fn put_moment(out: &mut Vec<u8>, moment: &Moment) {
     out.put_u64(moment.index);
     out.put_u64(moment.offset);
     out.put_u64(moment.time);
     out.put_u64(moment.floor);
+    moment.group.put(out);
 }
 
 pub(super) fn take_moment(reader: &mut Reader<'_>) -> Result<Moment, Malformed> {
@@ -187,7 +206,8 @@ pub(super) fn take_moment(reader: &mut Reader<'_>) -> Result<Moment, Malformed> 
     if index > INDEX_MAX || offset > INDEX_MAX {
         return Err(Malformed("a moment that never comes"));
     }
-    Ok(Moment { index, offset, time: reader.u64()?, floor: reader.u64()? })
+    let (time, floor) = (reader.u64()?, reader.u64()?);
+    Ok(Moment { index, offset, time, floor, group: Group::take(reader)? })
 }
 
 /// No log grows so long: sums of indexes cannot overflow.

@@ -9,6 +9,7 @@ use crate::planted::Fault;
 use kv::codec::Reader;
 use kv::{Command, Version};
 use omnipaxos::ballot_leader_election::Ballot;
+use std::collections::VecDeque;
 
 const NO_LEADER: &str = "NOLEADER nobody is known to lead this group; nothing was done, try again";
 const NOT_CONFIRMED: &str = "NOQUORUM too few nodes answer to say who leads; nothing was read, try again";
@@ -26,11 +27,19 @@ impl Replica {
     pub(super) fn standing(&self, now: Now) -> Standing {
         let silence_ms = self.timing.silence_ms;
         if let Some(leadership) = &self.leadership {
+            // Nothing stands behind a stop-sign.
+            if self.is_ending() {
+                return Standing::MayNotAppend;
+            }
             let heard = self.links.iter().filter(|link| link.is_live(now, silence_ms)).count();
             return match heard + 1 >= self.majority() && now.monotonic_us >= leadership.appends_from_us {
                 true => Standing::Leads,
                 false => Standing::MayNotAppend,
             };
+        }
+        if self.agreement.is_none() {
+            let member = self.links.iter().find(|link| link.is_live(now, silence_ms));
+            return member.map_or(Standing::Nobody, |link| Standing::Follows(link.peer));
         }
         match self.leader() {
             Some(leader) if leader == self.id => Standing::MayNotAppend,
@@ -82,7 +91,7 @@ impl Replica {
             return false;
         }
         match self.options.lease {
-            _ if self.links.is_empty() => true,
+            _ if self.links.is_empty() => now.monotonic_us >= leadership.appends_from_us,
             Lease::Off => self.options.planted.has(Fault::ReadWithoutQuorum),
             Lease::Log if self.options.planted.has(Fault::LeaseNotRechecked) => leadership.leased_at_tick,
             Lease::Log => self.is_leased(now),
@@ -236,6 +245,33 @@ impl Replica {
                 None => effects.refuse(ticket, NO_LEADER),
             }
         }
+    }
+
+    /// The configuration ends: what was not proposed waits for the next one's leader, before what waits already.
+    pub(super) fn keep_requests(&mut self) {
+        let mut kept = VecDeque::new();
+        let mut commands = Reader::new(&self.builder);
+        for asker in self.builder_askers.drain(..) {
+            let before = commands.rest();
+            let Ok(_) = Command::decode(&mut commands) else { break };
+            let bytes = before[..before.len() - commands.rest().len()].to_vec();
+            if let Some((ticket, deadline_us)) = asker {
+                kept.push_back(Held { ticket, deadline_us, request: HeldRequest::Command(bytes) });
+            }
+        }
+        self.builder.clear();
+        for reads in [&mut self.reads_behind, &mut self.reads] {
+            while let Some(read) = reads.pop_if(|_| true) {
+                let request = HeldRequest::Command(reads.command(&read).to_vec());
+                kept.push_back(Held { ticket: read.ticket, deadline_us: read.deadline_us, request });
+            }
+            reads.forget();
+        }
+        for Wait { ticket, deadline_us, offset, count, .. } in self.waits.drain(..) {
+            kept.push_back(Held { ticket, deadline_us, request: HeldRequest::Wait { offset, count } });
+        }
+        kept.append(&mut self.held);
+        self.held = kept;
     }
 
     /// Ends what has waited too long.

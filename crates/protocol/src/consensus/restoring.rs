@@ -30,10 +30,14 @@ impl Replica {
         self.log.borrow_mut().now_us = now.monotonic_us;
         for change in Change::decode_all(record)? {
             match change {
-                Change::Life { identity, life } => (self.identity, self.life) = (identity, life),
-                Change::Peer { node, identity } => {
-                    self.identities.insert(node, identity);
+                Change::Life { identity, life } => {
+                    (self.identity.storage, self.identity.life) = (identity, life);
                 }
+                Change::Peer(voter) => {
+                    self.voters.insert(voter.member.node, voter);
+                }
+                Change::Group(group) => self.enter(group),
+                Change::Excluded { since } => self.excluded = Some(since),
                 Change::CopyBegin(moment) => {
                     self.replayed_copy = Some(Replay { moment, table: Table::new(self.seed) });
                 }
@@ -44,7 +48,7 @@ impl Replica {
                 }
                 Change::CopyEnd => {
                     let copy = self.replayed_copy.take().ok_or(Malformed("a copy ends that never began"))?;
-                    self.put_in_place(copy.table, copy.moment);
+                    self.put_in_place(copy.table, &copy.moment);
                 }
                 change => self.log.borrow_mut().replay(change),
             }
@@ -56,23 +60,29 @@ impl Replica {
     pub(super) fn begin_life(&mut self) {
         self.replayed_copy = None; // The rest of it was lost.
         self.log.borrow_mut().replayed();
-        self.life += 1;
-        self.transfers = self.life << 32; // No transfer has the name of one of an earlier life.
-        let changes = vec![Change::Life { identity: self.identity, life: self.life }];
+        self.identity.life += 1;
+        self.transfers = self.identity.life << 32; // No transfer has the name of one of an earlier life.
+        let changes = vec![self.own_life()];
         self.life_record = self.log.borrow_mut().record(changes);
         // Nobody waits for what earlier lives proposed.
         self.apply(&mut Effects::default());
     }
 
-    /// Begins a checkpoint of what is applied. False while the state is about to be replaced.
+    fn own_life(&self) -> Change {
+        Change::Life { identity: self.identity.storage, life: self.identity.life }
+    }
+
+    /// Begins a checkpoint of what is applied. False while the state is about to be replaced, and in the middle of a
+    /// turn: what is in the log and not in a record yet would be there twice.
     pub(super) fn start_checkpoint(&mut self) -> bool {
-        if self.receiver.is_some() || self.agreement.is_none() {
+        let is_in_a_turn = self.log.borrow().has_untold();
+        if is_in_a_turn || self.receiver.is_some() || self.group.id == 0 || !self.is_started {
             return false;
         }
         self.give_up_checkpoint();
-        let mut begin = vec![Change::Life { identity: self.identity, life: self.life }];
-        let known = self.links.iter().filter_map(|link| Some((link.peer, link.identity?)));
-        begin.extend(known.map(|(node, identity)| Change::Peer { node, identity }));
+        let mut begin = vec![self.own_life()];
+        begin.extend(self.voters.values().map(|voter| Change::Peer(*voter)));
+        begin.extend(self.excluded.map(|since| Change::Excluded { since }));
         begin.push(Change::CopyBegin(self.moment()));
         let log = self.log.borrow();
         let kept = match self.options.planted.has(Fault::LogCutPastApplied) {

@@ -38,8 +38,23 @@ pub struct FollowerStatus {
 /// How a replica stands.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Status {
-    /// `leader`, `candidate`, `follower` or `idle`.
+    /// `leader`, `candidate`, `follower`, `learner` (it is to be a member, or excluded), `removed` or `idle`.
     pub role: &'static str,
+    /// The number of the newest configuration that it is in; 0 for none.
+    pub configuration: u32,
+    /// The members of that.
+    pub members: Vec<NodeId>,
+    /// It is a voter of the newest configuration that it knows of.
+    pub voter: bool,
+    /// It was removed: no configuration that it knows of has it as a member any more. It still tells others what they
+    /// lack of the configurations that it was in.
+    pub removed: bool,
+    /// Its storage is not what it was, so it is no voter until it has been removed and added again.
+    pub excluded: bool,
+    /// The number of the configuration that the control group has told, if it has not begun here yet; else 0.
+    pub next_configuration: u32,
+    /// Those who are to be members and have told how far they have come, each with how many entries it has applied.
+    pub learners: Vec<(NodeId, u64)>,
     /// The number of the ballot that it has promised.
     pub epoch: u64,
     /// The leader, as far as it knows; 0 for none.
@@ -79,7 +94,15 @@ impl Replica {
         let standing = self.standing(now);
         let ballot = self.leadership.map(|leadership| leadership.ballot);
         let explanation = match standing {
-            _ if self.agreement.is_none() => "it has no configuration",
+            _ if !self.is_started => "it has no configuration",
+            _ if self.is_excluded() => {
+                "its storage is not what it was: remove it from the group and add it again"
+            }
+            _ if self.is_removed() => "it was removed from the group",
+            _ if self.agreement.is_none() => "it waits for what the group has decided before it came",
+            Standing::MayNotAppend if ballot.is_some() && self.is_ending() => {
+                "its configuration is about to end"
+            }
             Standing::MayNotAppend if ballot.is_some() => {
                 "an older leader's lease may last, or too few nodes are heard"
             }
@@ -89,11 +112,20 @@ impl Replica {
         };
         Status {
             role: match (&self.agreement, ballot) {
-                (None, _) => "idle",
+                _ if !self.is_started => "idle",
+                _ if self.is_removed() => "removed",
+                (None, _) => "learner",
                 (_, Some(_)) => "leader",
                 _ if self.leader() == Some(self.id) => "candidate",
                 _ => "follower",
             },
+            configuration: self.group.id,
+            members: self.group.nodes(),
+            voter: self.has_vote() && self.newer.id <= self.group.id,
+            removed: self.is_removed(),
+            excluded: self.is_excluded(),
+            next_configuration: if self.wanted.id > self.group.id { self.wanted.id } else { 0 },
+            learners: self.learners.iter().map(|(node, learner)| (*node, learner.index as u64)).collect(),
             epoch: u64::from(log.promise().n),
             leader: self.leader().unwrap_or(0),
             offset: log.end_offset(),
@@ -110,6 +142,23 @@ impl Replica {
             counters: self.counters,
             explanation: explanation.to_string(),
         }
+    }
+
+    fn is_excluded(&self) -> bool {
+        self.group.contains(self.id) && !self.has_vote()
+    }
+
+    /// Whether the newest configuration that it knows of is without it.
+    fn is_removed(&self) -> bool {
+        let newest = self.group.id.max(self.wanted.id).max(self.newer.id);
+        let is_member = match newest {
+            0 => true,
+            id if id == self.group.id => self.group.contains(self.id),
+            id if id == self.newer.id => self.newer.is_member,
+            _ => self.wanted.members.contains(&self.id),
+        };
+        // It has its vote until its configuration has ended.
+        !is_member && !self.has_vote()
     }
 
     fn followers(&self, now: Now) -> Vec<FollowerStatus> {

@@ -13,10 +13,11 @@ use super::options::Acks;
 use super::queue::{Queue, Waiting};
 use super::serving::{Follower, Service};
 use super::state::State;
+use super::waits::Wait;
 use crate::contract::{Effects, NodeId, Now, Request, Ticket, Trace};
 use crate::planted::Fault;
 use kv::codec::Reader;
-use kv::{Command, Reply, Version};
+use kv::{Command, Version};
 
 /// A request, by whom and until when.
 #[derive(Clone, Copy, Debug)]
@@ -27,15 +28,6 @@ pub(super) struct Asked {
     pub(super) deadline_us: u64,
     /// As long as nothing was done it may be held until then.
     pub(super) hold_until_us: u64,
-}
-
-/// A `WAIT` whose writes are committed, or need not be.
-#[derive(Debug)]
-struct Wait {
-    ticket: Ticket,
-    offset: Version,
-    count: u32,
-    deadline_us: u64,
 }
 
 /// The leader's role.
@@ -55,7 +47,7 @@ pub(super) struct Leader {
     uncommitted_bytes: usize,
     queue: Queue,
     pub(super) held: Held,
-    waits: Vec<Wait>,
+    pub(super) waits: Vec<Wait>,
     /// How many followers must hold a write before it is committed.
     pub(super) needed: usize,
     /// What is asked of the control group.
@@ -358,42 +350,6 @@ impl Leader {
         }
     }
 
-    // WAIT.
-
-    /// How many followers hold everything up to `offset`. One that is away does not count: it may have lost it.
-    fn held_by(&self, offset: Version) -> usize {
-        self.followers.iter().filter(|follower| follower.is_streaming() && follower.acked >= offset).count()
-    }
-
-    fn begin_wait(&mut self, now: Now, wait: Wait, effects: &mut Effects) {
-        let held_by = self.held_by(wait.offset);
-        if held_by >= wait.count as usize || wait.deadline_us <= now.monotonic_us {
-            end_wait(&wait, held_by, effects);
-        } else {
-            self.ask |= self.needed == 0;
-            self.waits.push(wait);
-        }
-    }
-
-    fn end_waits(&mut self, state: &State, now: Now, effects: &mut Effects) {
-        let is_leased = state.is_leased(now);
-        let mut waits = std::mem::take(&mut self.waits);
-        waits.retain(|wait| {
-            if !is_leased {
-                let overdue = wait.deadline_us <= now.monotonic_us;
-                overdue.then(|| effects.refuse(wait.ticket, NO_LEASE));
-                return !overdue;
-            }
-            let held_by = self.held_by(wait.offset);
-            let ends = held_by >= wait.count as usize || wait.deadline_us <= now.monotonic_us;
-            if ends {
-                end_wait(wait, held_by, effects);
-            }
-            !ends
-        });
-        self.waits = waits;
-    }
-
     // Followers.
 
     pub(super) fn link(&mut self, state: &mut State, peer: NodeId, up: bool, effects: &mut Effects) {
@@ -608,10 +564,4 @@ fn answer_read(state: &mut State, now: Now, ticket: Ticket, command: &Command<'_
     let start = effects.replies.len();
     let version = state.table.read(command, state.clock(now), &mut effects.replies);
     effects.done(ticket, start, version, 0);
-}
-
-fn end_wait(wait: &Wait, held_by: usize, effects: &mut Effects) {
-    let start = effects.replies.len();
-    effects.replies.push(Reply::Integer(held_by as i64));
-    effects.done(wait.ticket, start, 0, 0);
 }

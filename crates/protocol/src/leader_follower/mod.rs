@@ -23,10 +23,15 @@
 //!   and never less than its own client has seen acknowledged.
 //! * A write that too few live followers could acknowledge is refused after a while, written nowhere
 //!   (`NOREPLICAS`). One that was sent and not acknowledged in time ends as unknown: it may still happen.
+//! * A leader answers only while it has a lease of the control group, by the time of the very step that makes the answer:
+//!   then no other leader has been appointed. Without one requests wait for a moment and are refused (`NOLEADER`).
 //! * A new leader, or one that restarts without memory, first gets together everything that was acknowledged
 //!   ([`recovery`]). Under `acks = n` that is possible while at most n replicas are without memory: crashed, or
 //!   started again and not in step yet. Under `majority`, half of the others; under `all`, while one of the
-//!   in-sync set has its memory.
+//!   in-sync set has its memory. Under `none` the most advanced that answers soon is taken; what a deposed leader had
+//!   acknowledged beyond that is counted when it comes back ([`Counters::lost_writes`]).
+//! * With a `durability` a replica keeps its memory in records, and acknowledges nothing that is not durable. So it comes
+//!   back intact, and a group whose machines all lost their power has everything that was acknowledged.
 //!
 //! # Why it holds
 //!
@@ -45,19 +50,28 @@
 //! because nothing is applied that is not committed, at the leader neither. An acknowledgement counts only with
 //! the name of the question by which the follower is served: not one that it gave before it lost its memory.
 //!
-//! # Caveats
+//! With `acks = all` any member of the in-sync set may lead next, because the leader always waits for at least all of
+//! those that the control group's map calls in sync; `in_sync.rs` says how that stays true while the map changes. It leads
+//! at once: it holds everything acknowledged, and as it follows the old leader no more, nothing else can be.
 //!
-//! * The configuration (epoch, leader, in-sync set) is an input. Whoever gives it must give an epoch to one
-//!   leader only (a leader that restarts needs a new one), and a new leader only when the old one serves no
-//!   more; it must tell a replica that starts the newest epoch that ever had another leader, as that replica
-//!   has forgotten whom it follows no more; and it must take a follower into the in-sync set only when that one
-//!   holds everything and the leader already waits for it.
+//! # Caveats: what the control group and the node must do
+//!
+//! * Epochs only grow, and one is given to one leader only, in one of its lives: a leader that restarts needs a new one,
+//!   whether or not it keeps records, as it sends batches before they are on its own disk. (One that keeps records waits
+//!   for it by itself.) A replica that starts without its memory must be told the newest epoch that ever had another
+//!   leader, as it has forgotten whom it follows no more.
+//! * A lease counts from the moment the node asked for it, and belongs to a map: the node gives it to its replicas only
+//!   when it has given them a map at least as new as the one in force when the lease was granted. Else a leader that was
+//!   deposed while it slept would believe that it still leads.
+//! * A wish for an in-sync set is granted only if the group's part of the map has not changed since the map that the
+//!   replica had when it wished. Wishes are repeated and may come late: a set that the leader has left behind must not come
+//!   back. Apart from the leader's wishes the control group may take members out of the set, never put them in.
 //! * With `acks = none` a write that the leader had not sent when it crashed is lost.
-//! * A leader that is deposed learns it from its peers; reads that it serves until then may be stale.
 //! * A new leader answers reads only when enough followers hold what it took over.
 //!
 //! Sources: the primary-backup scheme with a configuration kept elsewhere is that of PacificA (Lin et al.,
-//! MSR-TR-2008-25); partial resync by (history, offset) out of a bounded backlog is Redis's PSYNC2; cutting an
+//! MSR-TR-2008-25); that the leader waits for a follower before the configuration may call it in sync is Kafka's (KIP-497,
+//! the maximal in-sync set); partial resync by (history, offset) out of a bounded backlog is Redis's PSYNC2; cutting an
 //! uncommitted suffix by epochs, and committing an older epoch's records only with one's own, is Raft's (Ongaro
 //! and Ousterhout 2014, sections 5.3 and 5.4.2).
 //!
@@ -78,6 +92,7 @@ mod restoring;
 mod resync;
 mod serving;
 mod state;
+mod waits;
 
 use crate::contract::{Configuration, Effects, Input, NodeId, Now, Progress, Request, Ticket, Trace};
 use crate::planted::Fault;
@@ -176,6 +191,13 @@ impl Replica {
     #[inline]
     pub fn is_leader(&self) -> bool {
         matches!(self.role, Role::Leader(_))
+    }
+
+    /// What was recorded may have been lost in part: this replica does not vouch for anything before it has caught up with a
+    /// leader. To be told behind [`replay`](crate::Replica::replay), when records that were durable in the sense of the
+    /// keyspace may be gone all the same: the machine lost its power, and they were not synced ([`Durability::Os`]).
+    pub fn distrust_records(&mut self) {
+        self.state.intact = false;
     }
 
     /// How it stands. O(members).
@@ -346,7 +368,7 @@ impl Replica {
             return; // It follows the leader of a newer epoch already.
         }
         if matches!(self.role, Role::Idle) {
-            self.state.begin_life();
+            self.state.begin_life(effects);
         }
         let keeps_roles = self.keeps_roles(configuration);
         if !keeps_roles {

@@ -19,8 +19,8 @@ pub enum Change<'a> {
         /// This replica is its leader.
         leads: bool,
     },
-    /// The replica holds everything that it ever acknowledged.
-    Intact,
+    /// Whether the replica holds everything that it ever acknowledged.
+    Intact(bool),
     /// A batch behind the last one.
     Batch {
         /// The batch.
@@ -122,7 +122,10 @@ impl<'a> Change<'a> {
                 out.put_u64(epoch);
                 out.put_bool(leads);
             }
-            Change::Intact => out.put_u8(INTACT),
+            Change::Intact(intact) => {
+                out.put_u8(INTACT);
+                out.put_bool(intact);
+            }
             Change::Batch { batch, commit } => {
                 out.put_u8(BATCH);
                 out.put_u64(commit);
@@ -161,7 +164,7 @@ impl<'a> Change<'a> {
     pub fn take(reader: &mut Reader<'a>) -> Result<Change<'a>, Malformed> {
         Ok(match reader.u8()? {
             EPOCH => Change::Epoch { epoch: reader.u64()?, leads: reader.bool()? },
-            INTACT => Change::Intact,
+            INTACT => Change::Intact(reader.bool()?),
             BATCH => Change::Batch { commit: reader.u64()?, batch: RecordedBatch::take(reader)? },
             TRUNCATE => Change::Truncate { after: reader.u64()? },
             COMMIT => Change::Commit { offset: reader.u64()? },

@@ -50,7 +50,7 @@ impl State {
                     self.led = Some(epoch);
                 }
             }
-            Change::Intact => self.intact = true,
+            Change::Intact(intact) => self.intact = intact,
             Change::Batch { batch, commit } => {
                 self.replay_batch(batch.to_batch(now))?;
                 self.replay_commit(commit);
@@ -102,9 +102,12 @@ impl State {
     }
 
     /// The records are all taken: a new life begins with what they say.
-    pub(super) fn begin_life(&mut self) {
+    pub(super) fn begin_life(&mut self, effects: &mut Effects) {
         self.replayed_copy = None; // The rest of it was lost.
         self.journal.begin_life(self.last().offset, self.epoch);
+        if !self.intact {
+            self.journal.tell(&Change::Intact(false), effects); // No later life may trust the records, either.
+        }
     }
 
     /// Begins a checkpoint of what is applied, and of what is held behind it.
@@ -119,7 +122,7 @@ impl State {
         }
         Change::Epoch { epoch: self.epoch, leads }.encode(&mut begin);
         if self.intact {
-            Change::Intact.encode(&mut begin);
+            Change::Intact(true).encode(&mut begin);
         }
         let (floor, time) = (self.table.version_floor(), self.time);
         Change::CopyBegin { position, floor, time }.encode(&mut begin);

@@ -168,7 +168,7 @@ impl State {
     pub(super) fn set_intact(&mut self, effects: &mut Effects) {
         if !self.intact {
             self.intact = true;
-            self.journal.tell(&Change::Intact, effects);
+            self.journal.tell(&Change::Intact(true), effects);
         }
     }
 

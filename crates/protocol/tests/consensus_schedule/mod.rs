@@ -1,8 +1,9 @@
 //! One random schedule of a consensus group in virtual time: clients, a bad network, crashes that lose what was not
-//! synced, pauses, clocks that drift; then everything heals.
+//! synced, pauses, clocks that drift, members that come and go; then everything heals.
 
 #![allow(unreachable_pub, reason = "a module of a test program")]
 
+mod control;
 mod oracle;
 
 use crate::consensus_world::{Asked, Consequences, Letter, World, show};
@@ -10,7 +11,7 @@ use crate::random::Random;
 use kv::{Command, Condition, Expiry, SetAnswer};
 use oracle::{Check, Oracle, Question};
 use protocol::consensus::{Lease, Options, Timing};
-use protocol::contract::{NodeId, Result as Outcome};
+use protocol::contract::{Configuration, NodeId, Result as Outcome};
 use protocol::planted::Planted;
 use protocol::{Request, Ticket};
 use std::collections::{BTreeMap, BTreeSet};
@@ -28,6 +29,8 @@ enum Event {
     Ask(u64),
     /// A client goes where it was sent.
     AskAgain(Ticket, NodeId),
+    /// The control group tells a node one of its configurations.
+    Configure(NodeId, usize),
     Trouble,
 }
 
@@ -45,7 +48,11 @@ struct Troubles {
     cut: u64,
     one_way: u64,
     checkpoint: u64,
-    wipe: u64,
+    /// Of disks, which are lost, or else rolled back.
+    spoil: u64,
+    loses_disks: bool,
+    backup: u64,
+    change: u64,
     slow_disk: u64,
     jump: u64,
 }
@@ -74,7 +81,10 @@ pub struct Schedule {
     arrivals: BTreeMap<(NodeId, NodeId), u64>,
     /// Directed links that bring nothing.
     cut: BTreeSet<(NodeId, NodeId)>,
-    wiped: BTreeSet<NodeId>,
+    /// The node whose disk was lost or rolled back, until it was removed.
+    spoiled: Option<NodeId>,
+    /// All that the control group ever decided.
+    configurations: Vec<Configuration>,
     open: BTreeMap<Ticket, Open>,
     asked: Vec<u64>,
     values: u64,
@@ -88,7 +98,9 @@ impl Schedule {
     /// The schedule of a seed. With `told` it prints what happens.
     pub fn new(seed: u64, planted: Planted, told: bool) -> Schedule {
         let mut random = Random::new(seed);
-        let nodes = [1, 3, 3, 3, 5, 5][random.below(6) as usize];
+        let members = [1, 2, 3, 3, 3, 5][random.below(6) as usize];
+        let spares = [0, 1, 2, 2][random.below(4) as usize];
+        let nodes = members + spares;
         let lease = if random.percent(60) { Lease::Log } else { Lease::Off };
         // Small enough for copies, and for batches that are closed within a turn.
         let log_bytes = [200, 2_000, 1 << 20][random.below(3) as usize];
@@ -119,18 +131,23 @@ impl Schedule {
             cut: some(40, 30),
             one_way: some(30, 30),
             checkpoint: some(50, 60),
-            wipe: some(15, 5),
+            spoil: some(30, 20),
+            loses_disks: some(40, 1) > 0,
+            backup: some(60, 40),
+            change: some(75, 20),
             slow_disk: some(40, 30),
             jump: some(40, 60),
         };
         let clients = 2 + random.below(4);
-        let mut world = World::new(nodes, options, timing);
+        let mut world = World::with_spares(members, spares, options, timing);
         // Within the margin: a lease and a margin are measured by clocks that differ by less.
         let drifts = random.percent(50);
         for id in 1..=nodes {
             let ppm = random.below(80_000) as i64 - 40_000;
             world.set_drift(id, if drifts { ppm } else { 0 });
         }
+        let first: Vec<NodeId> = (1..=members).collect();
+        let first = Configuration { epoch: 1, leader: 0, members: first.clone(), in_sync: first };
         Schedule {
             ends_us: world.now_us + 1000 * heartbeat_ms * (20 + random.below(60)),
             random,
@@ -145,7 +162,8 @@ impl Schedule {
             paused_until_us: vec![0; nodes as usize + 1],
             arrivals: BTreeMap::new(),
             cut: BTreeSet::new(),
-            wiped: BTreeSet::new(),
+            spoiled: None,
+            configurations: vec![first],
             open: BTreeMap::new(),
             asked: vec![0; clients as usize],
             values: 0,
@@ -157,7 +175,7 @@ impl Schedule {
 
     /// Runs it: an error says which promise was broken.
     pub fn run(mut self) -> Check {
-        for id in self.world.members() {
+        for id in self.configurations[0].members.clone() {
             self.start(id)?;
         }
         for client in 0..self.asked.len() as u64 {
@@ -216,7 +234,7 @@ impl Schedule {
                 }
                 Some(*id)
             }
-            Event::AskAgain(_, id) => Some(*id),
+            Event::AskAgain(_, id) | Event::Configure(id, _) => Some(*id),
             Event::Ask(_) | Event::Trouble => None,
         };
         // What comes to a paused node waits, in order, until it goes on.
@@ -255,6 +273,7 @@ impl Schedule {
             }
             Event::Ask(client) => self.ask(client),
             Event::AskAgain(ticket, node) => self.ask_at(ticket, node),
+            Event::Configure(id, which) => self.configure(id, which),
             Event::Trouble => self.trouble(),
         }
     }
@@ -431,25 +450,31 @@ impl Schedule {
             }
         }
         if is(self, self.troubles.crash_all) {
-            for id in self.world.alive() {
+            for id in
+                self.world.alive().into_iter().filter(|id| self.spoiled != Some(*id)).collect::<Vec<_>>()
+            {
                 self.crash(id)?;
             }
         }
-        if is(self, self.troubles.crash) {
+        if is(self, self.troubles.crash) && self.spoiled != Some(id) && !self.world.is_unused(id) {
             match self.world.replica(id) {
                 Some(_) => self.crash(id)?,
                 None => self.start(id)?,
             }
         }
-        // One lost disk is enough: no group survives the loss of more than a minority. Who has never heard of the node
-        // that it was cannot tell that it is another: the node itself must, see the protocol's caveats.
-        let may_wipe = self.nodes > 1 && self.wiped.is_empty() && is(self, self.troubles.wipe);
-        if may_wipe && self.world.is_known(id) {
-            self.crash(id)?;
-            self.tell(|| format!("{id} loses its disk"));
-            self.world.wipe(id);
-            self.wiped.insert(id);
-            self.start(id)?;
+        // The older a backup is, the more is forgotten with it. Who believes to be alone, though, asks nobody.
+        let is_alone = self.world.status(id).is_none_or(|status| status.members.len() < 2);
+        if is(self, self.troubles.backup) && !is_alone && self.world.lives_in_backup(id).is_none() {
+            self.world.back_up(id);
+        }
+        if is(self, self.troubles.spoil) {
+            self.spoil(id)?;
+        }
+        if self.troubles.change > 0 {
+            self.tell_again()?;
+        }
+        if is(self, self.troubles.change) {
+            self.change_members()?;
         }
         Ok(())
     }
@@ -512,13 +537,15 @@ impl Schedule {
         self.cut.clear();
         self.paused_until_us.fill(0);
         for id in self.world.members() {
-            if self.world.replica(id).is_none() {
+            if self.world.replica(id).is_none() && !self.world.is_unused(id) {
                 self.start(id)?;
             }
         }
+        self.tell_all()?;
         for _ in 0..ROUNDS_MAX {
             let end_us = self.world.now_us + 100_000;
             self.run_until(end_us)?;
+            self.mend()?;
             if self.open.is_empty() && self.is_whole() {
                 return self.finish();
             }
@@ -542,17 +569,5 @@ impl Schedule {
             return Err("a request in peace is not answered".into());
         }
         self.oracle.check()
-    }
-
-    fn is_whole(&self) -> bool {
-        let members = || self.world.members().filter(|id| !self.wiped.contains(id));
-        let statuses: Vec<_> = members().filter_map(|id| self.world.status(id)).collect();
-        let digests: BTreeSet<u64> = members()
-            .filter_map(|id| self.world.replica(id))
-            .map(|replica| replica.table().digest())
-            .collect();
-        let offsets: BTreeSet<u64> =
-            statuses.iter().flat_map(|status| [status.offset, status.applied]).collect();
-        statuses.iter().all(|status| status.ready) && digests.len() == 1 && offsets.len() == 1
     }
 }

@@ -10,6 +10,9 @@ pub(crate) enum Verb {
     Cluster {
         #[arg(key)]
         n: NodeId,
+        /// So many nodes besides, which are in no group yet and not started.
+        #[arg(key, optional)]
+        spares: NodeId,
         /// `log` or `off`.
         #[arg(key)]
         lease: Option<String>,
@@ -142,6 +145,19 @@ pub(crate) enum Verb {
     Start { node: NodeId },
     /// A crashed node's disk is replaced by an empty one.
     Wipe { node: NodeId },
+    /// The control group tells a node, or all that run, who is to make up the group: `members=1,2,3`. A spare node starts.
+    Configure {
+        #[arg(key)]
+        node: Option<NodeId>,
+        #[arg(key)]
+        epoch: u64,
+        #[arg(key)]
+        members: String,
+    },
+    /// What a node's disk holds is kept elsewhere.
+    Backup { node: NodeId },
+    /// A crashed node's disk holds again what was kept.
+    Rollback { node: NodeId },
     /// A node writes a checkpoint whole, and forgets the records before it.
     Checkpoint { node: NodeId },
     /// How a node, or each, stands.

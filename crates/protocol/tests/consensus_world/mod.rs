@@ -10,7 +10,7 @@
 pub mod show;
 
 use kv::{Command, ReplyBuffer};
-use protocol::consensus::{Change, Message, Options, Replica, Status, Timing};
+use protocol::consensus::{Change, Message, Options, Replica, Status, Timing, Voter};
 use protocol::contract::{Configuration, Effects, Input, NodeId, Now, Outcome, Replica as _};
 use protocol::{Progress, Request, Ticket, Trace};
 
@@ -76,7 +76,10 @@ struct Node {
     disk: Disk,
     /// Letters that wait for a position on the disk.
     waiting: Vec<(u64, Letter)>,
-    identity: u64,
+    /// The newest configuration that it was told.
+    told: Option<Configuration>,
+    /// What its disk held at some time.
+    backup: Option<Disk>,
     /// This node's clock runs so many parts in a million faster.
     drift_ppm: i64,
     /// Its wall clock shows so much more.
@@ -96,6 +99,14 @@ pub struct World {
 
 impl World {
     pub fn new(nodes: NodeId, options: Options, timing: Timing) -> World {
+        World::with_spares(nodes, 0, options, timing)
+    }
+
+    /// A group of so many nodes, and so many nodes besides that are in no group yet.
+    pub fn with_spares(members: NodeId, spares: NodeId, options: Options, timing: Timing) -> World {
+        let nodes = members + spares;
+        let first: Vec<NodeId> = (1..=members).collect();
+        let first = Configuration { epoch: 1, leader: 0, members: first.clone(), in_sync: first };
         let mut world = World {
             now_us: 1_000_000,
             network: Vec::new(),
@@ -111,7 +122,8 @@ impl World {
                 replica: None,
                 disk,
                 waiting: Vec::new(),
-                identity: u64::from(id) * 100,
+                told: (id <= members).then(|| first.clone()),
+                backup: None,
                 drift_ppm: 0,
                 wall_ms: 0,
             };
@@ -239,6 +251,11 @@ impl World {
         self.nodes[id as usize - 1].disk.written
     }
 
+    /// Up to where it is durable.
+    pub fn durable(&self, id: NodeId) -> u64 {
+        self.nodes[id as usize - 1].disk.durable
+    }
+
     pub fn is_synced(&self, id: NodeId) -> bool {
         let disk = &self.nodes[id as usize - 1].disk;
         disk.durable == disk.written
@@ -276,38 +293,81 @@ impl World {
     /// A node starts with what its disk holds.
     pub fn start(&mut self, id: NodeId) -> Consequences {
         self.made += 1; // Tables of different seeds must agree all the same.
-        let (now, made, members) = (self.now(id), self.made, self.members().collect::<Vec<_>>());
+        let (now, made) = (self.now(id), self.made);
         let (options, timing) = (self.options, self.timing);
         let node = self.node(id);
-        let mut replica = Replica::new(id, options, timing, made, node.identity);
+        let mut replica = Replica::new(id, options, timing, made, u64::from(id) * 1_000_000 + made);
         let records = node.disk.checkpoint.iter().chain(node.disk.records.iter().map(|(_, record)| record));
         for record in records {
             replica.replay(now, record).expect("replicas write what can be read");
         }
         node.disk.life_at = node.disk.written;
         node.replica = Some(replica);
-        let configuration = Configuration { epoch: 1, leader: 1, members: members.clone(), in_sync: members };
-        self.step(id, Input::Configure(&configuration))
+        let told = node.told.clone();
+        told.map_or_else(Consequences::default, |told| self.step(id, Input::Configure(&told)))
     }
 
-    /// Whether every other node's disk holds, durably, who a node is.
-    pub fn is_known(&self, id: NodeId) -> bool {
+    /// The control group tells a node a configuration. It remembers the newest for its next start.
+    pub fn configure(&mut self, id: NodeId, configuration: &Configuration) -> Consequences {
+        let node = self.node(id);
+        if node.told.as_ref().is_none_or(|told| told.epoch < configuration.epoch) {
+            node.told = Some(configuration.clone());
+        }
+        self.step(id, Input::Configure(configuration))
+    }
+
+    /// Whether the disks of all these others hold, durably, who a node is, and that it has had so many lives.
+    pub fn is_known(&self, id: NodeId, lives: u64, others: &[NodeId]) -> bool {
         let knows = |node: &Node| {
             let durable = node.disk.records.iter().filter(|(position, _)| *position <= node.disk.durable);
             let mut records = node.disk.checkpoint.iter().chain(durable.map(|(_, record)| record));
             records.any(|record| {
                 let changes = Change::decode_all(record).expect("replicas write what can be read");
-                changes.iter().any(|change| matches!(change, Change::Peer { node, .. } if *node == id))
+                let is_it = |voter: &Voter| voter.member.node == id && voter.identity.life >= lives;
+                changes.iter().any(|change| matches!(change, Change::Peer(voter) if is_it(voter)))
             })
         };
-        self.nodes.iter().enumerate().all(|(index, node)| index + 1 == id as usize || knows(node))
+        others.iter().all(|other| *other == id || knows(&self.nodes[*other as usize - 1]))
     }
 
     /// A crashed node's disk is lost; it gets a new one.
     pub fn wipe(&mut self, id: NodeId) {
         let node = self.node(id);
         node.disk = Disk::default();
-        node.identity += 1;
+        node.backup = None;
+    }
+
+    /// A node that was never told that it is in a group.
+    pub fn is_unused(&self, id: NodeId) -> bool {
+        self.nodes[id as usize - 1].told.is_none()
+    }
+
+    /// Keeps what a node's disk holds durably.
+    pub fn back_up(&mut self, id: NodeId) {
+        let disk = &mut self.node(id).disk;
+        let mut backup = disk.clone();
+        backup.unfinished = None;
+        backup.records.retain(|(position, _)| *position <= disk.durable);
+        backup.written = disk.durable;
+        self.node(id).backup = Some(backup);
+    }
+
+    /// The lives of which a node's backup knows; none without one.
+    pub fn lives_in_backup(&self, id: NodeId) -> Option<u64> {
+        let backup = self.nodes[id as usize - 1].backup.as_ref()?;
+        let records = backup.checkpoint.iter().chain(backup.records.iter().map(|(_, record)| record));
+        let lives = records
+            .flat_map(|record| Change::decode_all(record).expect("replicas write what can be read"))
+            .filter_map(|change| if let Change::Life { life, .. } = change { Some(life) } else { None });
+        lives.last()
+    }
+
+    /// A crashed node's disk holds again what it held when it was last backed up.
+    pub fn roll_back(&mut self, id: NodeId) {
+        let node = self.node(id);
+        if let Some(backup) = node.backup.clone() {
+            node.disk = backup;
+        }
     }
 
     /// Writes one more record of a node's checkpoint, and begins one if none is under way. True when more are to come.

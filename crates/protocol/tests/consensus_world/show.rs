@@ -30,8 +30,11 @@ pub fn command(command: &Command<'_>) -> String {
 /// An entry: who proposed it, which of its proposals it is, and what it holds.
 fn entry(entry: &Entry) -> String {
     let head = entry.head();
-    let mut reader = Reader::new(&entry.bytes()[30..]);
+    let mut reader = entry.commands();
     let mut commands = Vec::new();
+    if let Some(stop_sign) = entry.stop_sign() {
+        commands.push(format!("stop-sign: configuration {} of {:?}", stop_sign.id, stop_sign.members));
+    }
     while let Ok(one) = Command::decode(&mut reader) {
         commands.push(command(&one));
     }
@@ -61,7 +64,12 @@ fn sync(sync: &LogSync<Entry>) -> String {
 }
 
 pub fn letter(letter: &Letter) -> String {
-    format!("{} → {} {}", letter.from, letter.to, body(&letter.message().body))
+    let message = letter.message();
+    let shown = format!("{} → {} {}", letter.from, letter.to, body(&message.body));
+    match message.envelope.configuration {
+        1 => shown,
+        configuration => format!("{shown} [configuration {configuration}]"),
+    }
 }
 
 pub fn kind(letter: &Letter) -> String {
@@ -97,7 +105,7 @@ pub fn body(body: &Body<'_>) -> String {
         Body::CopyChunk { transfer, index, chunk } => {
             format!("{} chunk {index}, {} bytes", name(transfer), chunk.len())
         }
-        Body::CopyEnd { transfer, chunks, round, rest } => {
+        Body::CopyEnd { transfer, chunks, round, rest, voters: _ } => {
             format!(
                 "{} of {chunks} chunks, behind it {} in {}",
                 name(transfer),
@@ -107,6 +115,12 @@ pub fn body(body: &Body<'_>) -> String {
         }
         Body::CopyProgress { transfer, next: u32::MAX } => format!("{} whole", name(transfer)),
         Body::CopyProgress { transfer, next } => format!("{} next {next}", name(transfer)),
+        Body::Behind { index, asks } => format!("{index}{}", if *asks { ", asks for help" } else { "" }),
+        Body::Decided { configuration, from, entries: list } => {
+            format!("of configuration {configuration} from {from} {}", entries(list))
+        }
+        Body::Newer { members } => format!("of {members:?}"),
+        Body::Outlived { voter } => format!("by life {}", voter.identity.life),
     };
     format!("{} {rest}", body.kind())
 }
@@ -189,6 +203,9 @@ pub fn outcome(result: &Result, encoded: &[u8]) -> String {
 
 pub fn trace(trace: &Trace) -> String {
     match trace {
+        Trace::Role { role: role @ ("voter" | "outsider"), epoch, offset } => {
+            format!("begins configuration {epoch} as {role}, holds up to {offset}")
+        }
         Trace::Role { role, epoch, offset } => {
             format!("becomes {role} in ballot {epoch}, holds up to {offset}")
         }
@@ -215,6 +232,18 @@ pub fn status(status: &Status) -> String {
         (status.leased, "leased"),
         (status.resyncing, "gets a copy"),
     ] {
+        line += &if is_so { format!(", {what}") } else { String::new() };
+    }
+    if status.configuration != 1 {
+        line += &format!(", configuration {} of {:?}", status.configuration, status.members);
+    }
+    if status.next_configuration > 0 {
+        line += &format!(", to be followed by {}", status.next_configuration);
+    }
+    for (node, index) in &status.learners {
+        line += &format!(", learner {node} at {index}");
+    }
+    for (is_so, what) in [(status.removed, "removed"), (status.excluded, "excluded")] {
         line += &if is_so { format!(", {what}") } else { String::new() };
     }
     if status.log_start > 0 {

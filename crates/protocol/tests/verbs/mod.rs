@@ -148,8 +148,12 @@ pub(crate) enum Verb {
         silent: bool,
     },
     /// A crashed node starts with what its disk holds; a leader needs a new epoch.
+    ///
+    /// With `distrusted=true` the replica is told that its records may be lost in part.
     Restart {
         node: NodeId,
+        #[arg(key, optional)]
+        distrusted: bool,
         #[arg(key)]
         epoch: Option<u64>,
     },

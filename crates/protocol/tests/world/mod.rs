@@ -155,6 +155,11 @@ impl World {
         Some(self.replica(id)?.status(self.now(id)))
     }
 
+    /// When, on its own clock, a replica wants to be woken.
+    pub fn wakeup_us(&self, id: NodeId) -> Option<u64> {
+        Some(self.replica(id)?.wakeup_us(self.now(id)))
+    }
+
     /// Reads what is applied at a replica, whatever its role.
     pub fn peek(&mut self, id: NodeId, command: &Command<'_>) -> Vec<u8> {
         let mut reply = ReplyBuffer::new();
@@ -289,6 +294,13 @@ impl World {
             replica.replay(now, record).expect("replicas write what can be read");
         }
         node.replica = Some(replica);
+    }
+
+    /// A node that has just started knows that its disk may have lost something.
+    pub fn distrust_records(&mut self, id: NodeId) {
+        if let Some(replica) = &mut self.nodes[id as usize - 1].replica {
+            replica.distrust_records();
+        }
     }
 
     // Disks.

@@ -185,7 +185,7 @@ pub fn record(record: &[u8]) -> String {
             Change::Epoch { epoch, leads } => {
                 format!("Epoch {epoch}{}", if leads { ", leads" } else { "" })
             }
-            Change::Intact => "Intact".into(),
+            Change::Intact(intact) => if intact { "Intact" } else { "Not intact" }.into(),
             Change::Batch { batch: recorded, commit } => format!("Batch {} commit {commit}", batch(recorded)),
             Change::Truncate { after } => format!("Truncate after {after}"),
             Change::Commit { offset } => format!("Commit {offset}"),

@@ -12,10 +12,11 @@ use storage::simulated::Survivors;
 /// One thing that goes wrong with machines' disks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum DiskFault {
-    /// Machines lose their power: of what was not synced, only some survives. Perhaps within a turn, and perhaps again
-    /// at that operation of the start that follows.
+    /// Machines lose their power: of what was not synced, only some survives. Perhaps some disks were stuck for a while
+    /// before; perhaps it happens within a turn, and again at that operation of the start that follows.
     PowerLoss {
         nodes: Mask,
+        stuck: Option<(Mask, u64)>,
         within_turn: Option<Within>,
         down_us: u64,
         survivors: Survivors,
@@ -58,7 +59,8 @@ impl Draw<'_> {
     /// The faults of a run's disks, in the order of their numbers. As with the others, most runs have only some kinds.
     pub(crate) fn disk_faults(&mut self) -> Vec<super::Fault> {
         type One = fn(&mut Draw<'_>) -> DiskFault;
-        const DRAWS: [One; 9] = [
+        const DRAWS: [One; 10] = [
+            |draw| draw.power_loss(),
             |draw| draw.power_loss(),
             |draw| draw.slow_disk(),
             |draw| draw.stuck_disk(),
@@ -92,8 +94,10 @@ impl Draw<'_> {
             _ => 1 << self.node(),
         };
         let within_turn = self.random.percent(50).then(|| self.within());
+        let stuck = (self.some(), self.random.scaled(MS, SECOND));
         DiskFault::PowerLoss {
             nodes,
+            stuck: self.random.percent(60).then_some(stuck),
             within_turn,
             down_us: self.random.scaled(MS, 8 * SECOND),
             survivors: self.random.pick(&[Survivors::Random, Survivors::Random, Survivors::Nothing]),
@@ -157,7 +161,10 @@ impl fmt::Display for DiskFault {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let ms = |us: &u64| us / MS;
         match self {
-            DiskFault::PowerLoss { nodes, within_turn, down_us, survivors, again } => {
+            DiskFault::PowerLoss { nodes, stuck, within_turn, down_us, survivors, again } => {
+                let before = stuck.map_or(String::new(), |(mask, us)| {
+                    format!(" after the disks of {} were stuck for {} ms", super::ids(mask), us / MS)
+                });
                 let how = if within_turn.is_some() { " within a turn" } else { "" };
                 let what = match survivors {
                     Survivors::Nothing => "nothing",
@@ -169,7 +176,7 @@ impl fmt::Display for DiskFault {
                 let (ids, ms) = (ids(*nodes), ms(down_us));
                 write!(
                     formatter,
-                    "nodes {ids} lose their power{how} for {ms} ms, {what} that is not synced survives{again}"
+                    "nodes {ids} lose their power{how}{before} for {ms} ms, {what} that is not synced survives{again}"
                 )
             }
             DiskFault::Slow { node, times, us } => {

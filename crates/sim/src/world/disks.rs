@@ -88,7 +88,14 @@ impl World {
         let mut happens = true;
         let mut again = None;
         match (fault, step) {
-            (DiskFault::PowerLoss { nodes, within_turn, down_us, survivors, again }, _) => {
+            (DiskFault::PowerLoss { stuck: Some((mask, us)), .. }, 0) => {
+                for place in self.places().filter(|place| has(mask, *place)) {
+                    let disk = &mut self.host(place).disk;
+                    disk.stuck_until = disk.stuck_until.max(now + us + 1);
+                }
+                (again, happens) = (Some(us), false);
+            }
+            (DiskFault::PowerLoss { nodes, within_turn, down_us, survivors, again, .. }, _) => {
                 let death = Death { within_turn, down_us, noticed: false, power: Some(survivors) };
                 let dead = self.crash_several(nodes, death);
                 happens = dead != 0;

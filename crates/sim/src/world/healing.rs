@@ -146,7 +146,7 @@ impl World {
             let host = self.host(place);
             host.go_on(now);
             host.doom = None;
-            host.power_goes_at = None;
+            (host.power_goes_at, host.is_refused) = (None, false);
             let life = host.life;
             for (lane, at) in host.disk.heal(now).into_iter().flatten() {
                 self.queue.push(at, Event::DiskStep { node: place, lane, life });

@@ -176,6 +176,8 @@ impl World {
                 continue;
             }
             dead |= 1 << place;
+            // Machines whose power comes back at one time are not up at one time.
+            let down_us = if power.is_some() { self.random.below(2 * down_us) } else { down_us };
             match within_turn {
                 Some(within) => {
                     self.counts.add(Class::CrashWithinTurn);

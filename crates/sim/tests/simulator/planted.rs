@@ -5,19 +5,32 @@
 
 use protocol::planted::{Fault, Planted};
 use sim::{Broken, Protocol, Settings};
+use storage::planted as storage_planted;
 
-/// Looks for a planted fault from a seed on, and says what gave it away.
+/// Looks for a fault that is planted in replicas from a seed on, and says what gave it away.
 fn find(fault: Fault, protocol: Protocol, first: u64) -> Broken {
+    let settings = Settings { planted: Planted::one(fault), ..Settings::default() };
+    find_with(&format!("{fault:?}"), settings, protocol, first)
+}
+
+/// The same for a fault of logs.
+fn find_in_storage(fault: storage_planted::Fault, first: u64) -> Broken {
+    let planted_in_storage = storage_planted::Planted::one(fault);
+    let settings = Settings { planted_in_storage, ..Settings::default() };
+    find_with(&format!("{fault:?}"), settings, Protocol::Consensus, first)
+}
+
+fn find_with(fault: &str, settings: Settings, protocol: Protocol, first: u64) -> Broken {
     const RUNS_MAX: u64 = 2000;
-    let settings = Settings { protocol: Some(protocol), planted: Planted::one(fault), ..Settings::default() };
+    let settings = Settings { protocol: Some(protocol), ..settings };
     for seed in first..first + RUNS_MAX {
         if let Some(failure) = sim::run(seed, &settings, false).failure {
             let (broken, why) = (failure.broken, failure.words.lines().next().unwrap_or_default().to_owned());
-            println!("{protocol} {fault:?}: seed {seed}, {}: {why}", broken.name());
+            println!("{protocol} {fault}: seed {seed}, {}: {why}", broken.name());
             return broken;
         }
     }
-    panic!("{fault:?} is not found in {RUNS_MAX} runs");
+    panic!("{fault} is not found in {RUNS_MAX} runs");
 }
 
 #[test]
@@ -93,4 +106,51 @@ fn blocking_keeps_surplus_locks() {
 #[test]
 fn blocking_calls_unknown_refused() {
     assert_eq!(find(Fault::UnknownToldAsRefused, Protocol::Blocking, 45), Broken::Safety);
+}
+
+#[test]
+fn consensus_records_no_promise() {
+    find(Fault::VoteNotPersisted, Protocol::Consensus, 0);
+}
+
+#[test]
+fn consensus_reads_without_a_quorum() {
+    assert_eq!(find(Fault::ReadWithoutQuorum, Protocol::Consensus, 39), Broken::Safety);
+}
+
+#[test]
+fn consensus_cuts_its_log_past_what_is_applied() {
+    find(Fault::LogCutPastApplied, Protocol::Consensus, 2);
+}
+
+#[test]
+fn consensus_applies_a_retried_command_twice() {
+    assert_eq!(find(Fault::RetriedCommandAppliedTwice, Protocol::Consensus, 2), Broken::Safety);
+}
+
+#[test]
+fn a_log_accepts_a_torn_tail() {
+    find_in_storage(storage_planted::Fault::TornTailAccepted, 11);
+}
+
+#[test]
+fn a_log_does_not_compare_checksums() {
+    find_in_storage(storage_planted::Fault::ChecksumNotCompared, 11);
+}
+
+#[test]
+fn a_log_counts_a_sync_for_what_was_written_while_it_ran() {
+    assert_eq!(find_in_storage(storage_planted::Fault::SyncCoversLaterWrites, 74), Broken::Storage);
+}
+
+#[test]
+fn a_log_does_not_sync_its_folder() {
+    find_in_storage(storage_planted::Fault::FolderNotSynced, 17);
+}
+
+/// Not planted: consensus does not notice yet that a voter came back with less than it had.
+#[test]
+fn a_rolled_back_voter_is_found_out() {
+    let settings = Settings { rolled_back_disks: true, ..Settings::default() };
+    assert_eq!(find_with("a rolled-back disk", settings, Protocol::Consensus, 0), Broken::Safety);
 }

@@ -1,0 +1,42 @@
+//! Nodes that lose their storage, and how they come in again.
+
+use crate::support::{assert_error, setup};
+
+const KEYSPACES: &[&str] = &[
+    "prefix= replication=consensus",
+    "prefix=all: acks=all",
+    "prefix=disk: acks=majority durability=fsync leader=3",
+    "prefix=abd: replication=abd",
+];
+
+#[test]
+fn a_node_that_lost_its_storage_is_not_let_in_as_what_it_was_and_comes_in_as_a_new_member() {
+    let mut cluster = setup(3, KEYSPACES).start();
+    let client = cluster.client(1);
+    for number in 0..50 {
+        for prefix in ["", "all:", "disk:", "abd:"] {
+            assert_eq!(cluster.ask(client, &format!("SET {prefix}{number} {number}")), "OK");
+        }
+    }
+    cluster.kill(3);
+    cluster.until("another one leads", |cluster| cluster.ask(client, "SET disk:k v") == "OK");
+    cluster.wipe(3);
+    cluster.restart(3);
+    cluster.turns(3000);
+    let lost = cluster.client(3);
+    assert_error(&cluster.ask(lost, "GET 1"), "LOADING");
+    assert_error(&cluster.ask(client, "CLUSTER REPLACE 2"), "ERR"); // That one is alive.
+    assert_eq!(cluster.ask(client, "CLUSTER REPLACE 3"), "OK");
+    cluster.settle();
+    let client = cluster.client(3);
+    for number in 0..50 {
+        for prefix in ["", "all:", "disk:", "abd:"] {
+            assert_eq!(cluster.ask(client, &format!("GET {prefix}{number}")), format!("\"{number}\""));
+        }
+    }
+    // It counts: another one may go.
+    cluster.kill(1);
+    cluster.until("the others go on", |cluster| cluster.ask(client, "SET k v") == "OK");
+    cluster.until("the others go on", |cluster| cluster.ask(client, "SET all:k v") == "OK");
+    assert_eq!(cluster.ask(client, "GET 7"), "\"7\"");
+}

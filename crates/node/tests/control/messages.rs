@@ -1,0 +1,80 @@
+//! What components say to each other, and bytes that nobody says.
+
+use crate::world::World;
+use kv::codec::Malformed;
+use node::control::{ClusterMap, Message, Start};
+use proptest::prelude::*;
+
+fn any_start() -> impl Strategy<Value = Start> {
+    (1..u64::MAX, 1..u64::MAX, any::<u64>()).prop_map(|(identity, life, run)| Start { identity, life, run })
+}
+
+fn any_message() -> impl Strategy<Value = Message<'static>> {
+    const SOME: &[u8] = b"some bytes";
+    prop_oneof![
+        (any_start(), any::<u64>(), any::<u64>()).prop_map(|(start, sequence, map_version)| Message::Renew {
+            start,
+            sequence,
+            map_version
+        }),
+        (any::<u64>(), any::<u64>(), any::<u64>()).prop_map(|(sequence, map_version, lasts_us)| {
+            Message::Renewed { sequence, map_version, lasts_us }
+        }),
+        Just(Message::Map { bytes: SOME }),
+        (any::<u64>(), any::<u64>()).prop_map(|(run, id)| Message::Ask { run, id, change: SOME }),
+        (any::<u64>(), any::<u64>(), any::<Option<u64>>()).prop_map(|(run, id, version)| {
+            Message::Answered { run, id, result: version.ok_or_else(|| "no \u{2014} never".to_string()) }
+        }),
+        any_start().prop_map(|start| Message::Refused { start, why: "who are you?".into() }),
+        (any::<u64>(), any::<bool>(), any::<u64>(), any::<bool>()).prop_map(
+            |(identity, has_begun, knows, is_question)| {
+                Message::Hello { identity, has_begun, knows, is_question }
+            }
+        ),
+        Just(Message::Replica { bytes: SOME }),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_message_goes_through_its_bytes_and_is_nothing_when_cut(message in any_message()) {
+        let mut bytes = Vec::new();
+        message.encode(&mut bytes);
+        prop_assert_eq!(Message::decode(&bytes), Ok(message.clone()));
+        if !matches!(message, Message::Replica { .. }) {
+            prop_assert!(Message::decode(&bytes[..bytes.len() - 1]).is_err());
+        }
+    }
+
+    #[test]
+    fn random_bytes_are_survived(pieces in prop::collection::vec(
+        (1..9u8, prop::collection::vec(any::<u8>(), 0..60)), 1..20)) {
+        let mut world = World::new(1, 3, 0);
+        (1..=3).for_each(|id| world.start(id));
+        world.become_whole();
+        for (kind, mut bytes) in pieces {
+            bytes.insert(0, kind);
+            let _ = world.hand_over(2, 1, &bytes);
+        }
+        world.become_whole();
+    }
+}
+
+#[test]
+fn what_is_too_long_or_cannot_be_is_malformed() {
+    let malformed = |bytes: &[u8]| Message::decode(bytes).is_err();
+    assert!(malformed(b""));
+    assert!(malformed(b"\x09"));
+    let mut long = Vec::new();
+    let change = vec![b' '; 2 << 20];
+    Message::Ask { run: 1, id: 1, change: &change }.encode(&mut long);
+    assert_eq!(Message::decode(&long), Err(Malformed("a control message is too long")));
+    let mut world = World::new(1, 3, 0);
+    world.start(1);
+    let mut map = Vec::new();
+    let nothing = ClusterMap::default().encode();
+    Message::Map { bytes: &nothing }.encode(&mut map);
+    assert!(world.hand_over(2, 1, &map).is_err(), "a map that cannot be");
+}

@@ -1,0 +1,58 @@
+//! `WAIT`: how many followers hold what was written.
+
+use super::held::NO_LEASE;
+use super::leader::Leader;
+use super::state::State;
+use crate::contract::{Effects, Now, Ticket};
+use kv::{Reply, Version};
+
+/// A `WAIT` whose writes are committed, or need not be.
+#[derive(Debug)]
+pub(super) struct Wait {
+    pub(super) ticket: Ticket,
+    pub(super) offset: Version,
+    pub(super) count: u32,
+    pub(super) deadline_us: u64,
+}
+
+impl Leader {
+    /// How many followers hold everything up to `offset`. One that is away does not count: it may have lost it.
+    pub(super) fn held_by(&self, offset: Version) -> usize {
+        self.followers.iter().filter(|follower| follower.is_streaming() && follower.acked >= offset).count()
+    }
+
+    pub(super) fn begin_wait(&mut self, now: Now, wait: Wait, effects: &mut Effects) {
+        let held_by = self.held_by(wait.offset);
+        if held_by >= wait.count as usize || wait.deadline_us <= now.monotonic_us {
+            end_wait(&wait, held_by, effects);
+        } else {
+            self.ask |= self.needed == 0;
+            self.waits.push(wait);
+        }
+    }
+
+    pub(super) fn end_waits(&mut self, state: &State, now: Now, effects: &mut Effects) {
+        let is_leased = state.is_leased(now);
+        let mut waits = std::mem::take(&mut self.waits);
+        waits.retain(|wait| {
+            if !is_leased {
+                let overdue = wait.deadline_us <= now.monotonic_us;
+                overdue.then(|| effects.refuse(wait.ticket, NO_LEASE));
+                return !overdue;
+            }
+            let held_by = self.held_by(wait.offset);
+            let ends = held_by >= wait.count as usize || wait.deadline_us <= now.monotonic_us;
+            if ends {
+                end_wait(wait, held_by, effects);
+            }
+            !ends
+        });
+        self.waits = waits;
+    }
+}
+
+fn end_wait(wait: &Wait, held_by: usize, effects: &mut Effects) {
+    let start = effects.replies.len();
+    effects.replies.push(Reply::Integer(held_by as i64));
+    effects.done(wait.ticket, start, 0, 0);
+}
