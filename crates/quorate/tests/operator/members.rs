@@ -79,7 +79,6 @@ fn a_node_joins_a_leader_follower_cluster_under_load_and_leaves_it() {
 }
 
 #[test]
-#[ignore = "needs changes of the members of consensus groups"]
 fn a_node_joins_a_consensus_cluster_under_load_and_leaves_it() {
     a_node_is_added_and_removed(CONSENSUS);
 }
@@ -111,14 +110,12 @@ fn a_node_of_a_leader_follower_cluster_that_lost_its_storage_is_replaced() {
 }
 
 #[test]
-#[ignore = "needs changes of the members of consensus groups"]
 fn a_node_of_a_consensus_cluster_that_lost_its_storage_is_replaced() {
     a_wiped_node_is_replaced(CONSENSUS);
 }
 
 /// One of the first three, which hold the map itself.
 #[test]
-#[ignore = "needs changes of the members of consensus groups"]
 fn a_control_node_is_removed_and_the_newcomer_takes_its_place() {
     let started = cluster(CONSENSUS);
     let recorder = record(&started);
@@ -127,7 +124,7 @@ fn a_control_node_is_removed_and_the_newcomer_takes_its_place() {
     assert_eq!(started.ask(1, "CLUSTER REMOVE 3"), "+OK");
     until("node 3 is gone", || is_gone(&started, 3));
     recorder.wait_for(200);
-    // Of four control nodes' former three only one is left, with the newcomer.
+    // Of the three that held the map, one is left and is no majority without the newcomer.
     started.kill(2);
     recorder.wait_for(200);
     assert_linearizable(&recorder.stop());
