@@ -209,13 +209,13 @@ impl Journal {
         }
         if self.log.durable() < self.log.end() {
             self.wants_sync = true;
-            return false;
-        }
-        let is_noted = self.log.is_noted();
-        if !is_noted {
+        } else if self.log.is_noted() {
+            return true;
+        } else {
             self.log.note_durable();
         }
-        is_noted
+        self.begin_work();
+        false
     }
 
     /// Bytes of log that the next start would have to read.

@@ -257,9 +257,11 @@ impl Node {
         self.tell_durable(false);
     }
 
-    /// The process is about to end in an orderly way: everything that was written is to be durable, and known to be.
-    /// True when there is nothing left to wait for. Within a turn.
-    pub fn settle_log(&mut self) -> bool {
+    /// The process is about to end in an orderly way, and there are no more turns: what is left is written, and is to be
+    /// durable and noted as such. True when there is nothing left to wait for; until then this is to be called again, and
+    /// [`Node::take_work`] and [`Node::work_finished`] as in turns.
+    pub fn settle_log<D: Disk>(&mut self, disk: &mut D) -> bool {
+        self.journal.write(disk, self.now, &mut self.log);
         self.journal.settle()
     }
 

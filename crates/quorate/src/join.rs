@@ -120,7 +120,8 @@ fn address(args: &JoinArgs, like: &Config, map: &ClusterMap) -> Result<NodeAddre
         peer_port: port(args.peer_port, own.peer_port, "peer")?,
     };
     match map.nodes.get(&id) {
-        Some(known) if known.address != address => bail!(
+        // One that was added and never started may be added again, as when its file was lost.
+        Some(known) if known.address != address || known.start.identity != 0 => bail!(
             "there is a node {id} already, at {}:{}: give another --id",
             known.address.host,
             known.address.client_port

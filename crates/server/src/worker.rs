@@ -51,8 +51,8 @@ const ACCEPT_PAUSE_US: u64 = 100_000;
 /// How long the last replies may take when the server stops, and then the last sync.
 const STOP_US_MAX: u64 = 1_000_000;
 
-/// How long a turn waits for events at most while the server stops.
-const STOP_PAUSE: Duration = Duration::from_millis(2);
+/// How often it is looked whether the last sync is over, in case nobody tells.
+const STOP_PAUSE: Duration = Duration::from_millis(10);
 
 /// The clock that goes on while the machine sleeps, where there is one.
 #[cfg(target_os = "linux")]
@@ -187,17 +187,32 @@ impl Worker {
         while self.clients.has_unwritten() && self.clock.monotonic_us() < stop_by_us {
             self.turn(&mut events)?;
         }
-        // What nobody waits for is made durable, too, and the log notes that it is: the next start finds a log without a
-        // torn tail, and can tell damage from a write that was cut short.
-        let stop_by_us = self.clock.monotonic_us() + STOP_US_MAX;
-        while !self.node.settle_log() && self.clock.monotonic_us() < stop_by_us {
-            self.turn(&mut events)?;
-        }
+        self.settle_log(&mut events)?;
         Ok(self.folder)
     }
 
+    /// What nobody waits for is made durable, too, and the log notes that it is: so the next start can tell damage from a
+    /// write that was cut short. Nothing comes in and goes out any more, else there would be ever more to write.
+    fn settle_log(&mut self, events: &mut Events) -> Result<()> {
+        let stop_by_us = self.clock.monotonic_us() + STOP_US_MAX;
+        while !self.node.settle_log(&mut self.disk) && self.clock.monotonic_us() < stop_by_us {
+            self.node.take_work(&mut self.work);
+            self.work.drain(..).for_each(|work| self.threads.begin(work));
+            // What runs beside the loop wakes it.
+            let _ = self.poll.poll(events, Some(STOP_PAUSE));
+            while let Some((work, result)) = self.threads.take_finished() {
+                self.node.work_finished(work, result);
+            }
+        }
+        self.log_lines();
+        match self.node.stopped() {
+            Some(why) => bail!("the end of the log may not be on the disk: {why}"),
+            None => Ok(()),
+        }
+    }
+
     fn turn(&mut self, events: &mut Events) -> Result<()> {
-        let pause = if self.is_stopping { self.pause().min(STOP_PAUSE) } else { self.pause() };
+        let pause = self.pause();
         match self.poll.poll(events, Some(pause)) {
             Ok(()) => {}
             Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}

@@ -53,6 +53,11 @@
 //! nothing before that is applied. *A node that starts again* has no lease, and the process that had one is gone:
 //! nobody waits for it when another start of the same storage is registered.
 //!
+//! *A node that is heard and does not hear.* Its renewals say which of them was answered last. One that was told of a
+//! lease and does not say so for as long as a lease lasts is as good as dead: it serves nobody. From then on it is
+//! answered with leases of no length, so that what it was granted before runs out and another can lead; when it
+//! confirms one of these, it hears again, and gets leases again.
+//!
 //! Only durations are measured, each on one clock. Rates of clocks may differ by the margin, a tenth: 4 % each.
 //!
 //! # How long it takes
@@ -165,6 +170,8 @@ struct NodeLease {
     until_us: u64,
     renew_at_us: u64,
     sequence: u64,
+    /// The newest renewal that was answered.
+    answered: u64,
     /// When the last renewals were sent.
     sent: VecDeque<(u64, u64)>,
 }
@@ -269,8 +276,9 @@ impl Control {
                     keeper.message(now, from, bytes, out)?;
                 }
             }
-            Message::Renew { start, sequence, map_version } => {
-                self.leading.hear(now, from, start, (sequence, map_version));
+            Message::Renew { start, sequence, map_version, answered } => {
+                let heard = (sequence, map_version, answered);
+                self.leading.hear(now, &self.options.timing, from, start, heard);
             }
             Message::Renewed { sequence, map_version, lasts_us } => {
                 self.leader_heard = from;
@@ -480,7 +488,8 @@ impl Control {
             self.lease.sent.pop_front();
         }
         let map_version = self.map.version;
-        self.leading.hear(now, *id, *start, (sequence, map_version));
+        let answered = self.lease.answered;
+        self.leading.hear(now, timing, *id, *start, (sequence, map_version, answered));
         // Who has no lease may have another idea of who the control nodes are: a newcomer knows no map that was agreed on,
         // and one that was away for long has an old one. It asks everybody that it knows of.
         let lasted_us = self.lease.until_us + timing.node_lease_ms * 1000;
@@ -488,11 +497,14 @@ impl Control {
             true => self.control_nodes().iter().copied().filter(|node| node != id).collect(),
             false => self.map.nodes.keys().copied().filter(|node| node != id).collect(),
         };
-        out.send(others, &Message::Renew { start: *start, sequence, map_version });
+        out.send(others, &Message::Renew { start: *start, sequence, map_version, answered });
     }
 
     fn renewed(&mut self, sequence: u64, map_version: u64, lasts_us: u64, out: &mut Effects) {
         let sent = self.lease.sent.iter().find(|(number, _)| *number == sequence);
+        if sent.is_some() {
+            self.lease.answered = self.lease.answered.max(sequence);
+        }
         let Some((_, sent_us)) = sent.filter(|_| self.map.version >= map_version && self.is_admitted())
         else {
             return;

@@ -199,7 +199,7 @@ impl Cluster {
 
     // What is done to nodes.
 
-    fn process(&self, id: u16) -> u32 {
+    pub(crate) fn process(&self, id: u16) -> u32 {
         match &self.processes[id as usize - 1] {
             Process::OfCluster(process) => *process,
             Process::Own(child) => child.id(),
