@@ -103,9 +103,10 @@ impl Leading {
         });
         if !is_late {
             // Who was silent could not say either that it hears, and another process never did.
-            let goes_on = self.heard.get(&from).is_some_and(|heard| {
-                heard.start == start && now.monotonic_us < heard.at_us + silence_us
-            });
+            let goes_on = self
+                .heard
+                .get(&from)
+                .is_some_and(|heard| heard.start == start && now.monotonic_us < heard.at_us + silence_us);
             if self.unconfirmed.get(&from).is_some_and(|(told, _)| !goes_on || answered >= *told) {
                 self.unconfirmed.remove(&from);
             }
@@ -398,7 +399,9 @@ impl Leading {
         let (Some(heard), Some(known)) = (self.heard.get(&id), map.nodes.get(&id)) else { return false };
         let silent_us = turn.now.monotonic_us.saturating_sub(heard.at_us);
         let hears = !self.unconfirmed.get(&id).is_some_and(|told| is_deaf(turn, *told));
-        hears && heard.start == known.start && silent_us < turn.timing.with_margin_us(turn.timing.node_lease_ms)
+        hears
+            && heard.start == known.start
+            && silent_us < turn.timing.with_margin_us(turn.timing.node_lease_ms)
     }
 
     /// Whether a node was silent, or does not hear, for so long that it must be dead or cut off. Whom this leader never heard may be about to

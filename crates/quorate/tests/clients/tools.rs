@@ -176,7 +176,8 @@ fn redis_benchmark_measures_a_leader_and_a_follower() {
 
 /// A cluster whose default keyspace has four shards, with leaders on all nodes.
 fn sharded() -> Cluster {
-    let cluster = Cluster::start(3, &["prefix= shards=4 replication=leader-follower acks=majority durability=fsync"]);
+    let cluster =
+        Cluster::start(3, &["prefix= shards=4 replication=leader-follower acks=majority durability=fsync"]);
     (1..=3).for_each(|id| cluster.wait_until_ready(id));
     cluster
 }
@@ -212,10 +213,15 @@ fn redis_cli_and_redis_benchmark_know_the_shards() {
     let port = cluster.client_port(3).to_string();
     let words = ["--cluster", "-p", &port, "-t", "set,get", "-r", "1000", "-n", "10000", "-q"];
     let output = finish(start("redis-benchmark", &words), "redis-benchmark");
-    let told = [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).replace('\r', "\n")).concat();
+    let told = [output.stdout, output.stderr]
+        .map(|bytes| String::from_utf8_lossy(&bytes).replace('\r', "\n"))
+        .concat();
     assert!(output.status.success() && !told.contains("rror"), "{told}");
     assert!(told.contains("Cluster has 3 master nodes"), "{told}");
     for test in ["SET: ", "GET: "] {
-        assert!(told.lines().any(|line| line.starts_with(test) && line.contains("requests per second")), "{told}");
+        assert!(
+            told.lines().any(|line| line.starts_with(test) && line.contains("requests per second")),
+            "{told}"
+        );
     }
 }
