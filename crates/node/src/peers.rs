@@ -101,7 +101,7 @@ impl Node {
                         }
                         result => {
                             if let Reply::Error(error) = Reply::first(outcome.reply)
-                                && error.starts_with(b"NOLEADER")
+                                && [&b"NOLEADER"[..], b"LOADING"].iter().any(|code| error.starts_with(code))
                                 && let Some(group) = self.groups.get_mut(entry.group)
                             {
                                 group.refused_by = entry.to;

@@ -153,10 +153,11 @@ impl ClusterMap {
                 slots: Slots::of_shard(shard, keyspace.shards),
                 leader: if kind == Kind::Registers { 0 } else { first },
                 epoch: 1,
-                in_sync: members.clone(),
+                // The first members of a consensus group must have begun before others are named.
+                in_sync: if kind == Kind::Consensus { Vec::new() } else { members.clone() },
                 members,
                 revision: 0,
-                settled: true,
+                settled: kind != Kind::Consensus,
             };
             let id = self.next_group as GroupId;
             self.next_group += 1;

@@ -40,3 +40,21 @@ fn a_node_that_lost_its_storage_is_not_let_in_as_what_it_was_and_comes_in_as_a_n
     cluster.until("the others go on", |cluster| cluster.ask(client, "SET all:k v") == "OK");
     assert_eq!(cluster.ask(client, "GET 7"), "\"7\"");
 }
+
+#[test]
+fn who_has_no_replica_asks_another_node_when_one_that_was_not_let_in_refuses() {
+    // Replicas stand on nodes 1, 2 and 3. Node 4 has just started, so it asks node 1 first.
+    let mut cluster = setup(4, &["prefix= replication=consensus replicas=3"]).start();
+    for node in [1, 4] {
+        cluster.kill(node);
+        if node == 1 {
+            cluster.wipe(node);
+        }
+        cluster.turns(2000);
+        cluster.restart(node);
+        cluster.turns(1000);
+    }
+    let client = cluster.client(4);
+    cluster.until("it asks the others", |cluster| cluster.ask(client, "SET k w") == "OK");
+    assert_eq!(cluster.ask(client, "GET k"), "\"w\"");
+}

@@ -374,6 +374,9 @@ impl Replica {
     /// Gives the log as it is to the crate. Not for the first time when a copy has changed it: what the crate was about
     /// to say is forgotten, as if the replica had been started again.
     fn begin_agreement(&mut self) {
+        // Answers to an earlier instance are of another configuration, or of another round.
+        self.answers.clear();
+        self.round_promise = self.log.borrow().promise();
         let crate_options = (self.group.id, self.timing.resend_rounds);
         let agreement =
             Agreement::new(self.id, &self.group.nodes(), crate_options, self.is_preferred, &self.log);

@@ -219,7 +219,13 @@ impl World {
             let reply = replies[outcome.reply.clone()].to_vec();
             (outcome, reply)
         });
-        Consequences { traces: effects.trace.clone(), outcomes: outcomes.collect(), letters }
+        // Nobody asks another replica here: what is handed on reads like what is turned away at once.
+        let handed_on = effects.handed_on.iter().map(|it| {
+            let result = protocol::Result::Redirect { to: it.to };
+            (Outcome { ticket: it.ticket, result, reply: 0..0 }, Vec::new())
+        });
+        let outcomes = outcomes.chain(handed_on).collect();
+        Consequences { traces: effects.trace.clone(), outcomes, letters }
     }
 
     pub fn request(&mut self, id: NodeId, asked: Asked, request: Request<'_>) -> Consequences {
