@@ -98,6 +98,6 @@ fn a_leader_that_is_heard_and_does_not_hear_is_replaced_and_comes_back() {
             assert!(leader != deaf && world.leads(leader, *group), "seed {seed}: group {group}");
             assert!(!world.leads(deaf, *group), "seed {seed}: its lease is over");
         }
-        world.become_whole();
+        world.heal();
     }
 }

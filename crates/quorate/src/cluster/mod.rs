@@ -107,6 +107,7 @@ pub(crate) fn run(args: &ClusterArgs) -> Result<()> {
     }
     say("ready");
     say(&format!("try: redis-cli -p {} set hello world", settings.ports(1).client));
+    say(&format!("keys without a keyspace of their own: {}", settings.default_promise()));
 
     // The iterator ends never; a signal that asks to stop ends the loop.
     for signal in signals.forever() {

@@ -88,6 +88,23 @@ impl Settings {
         Ports { client: of(self.client_port), http: of(self.http_port), peer: of(self.peer_port) }
     }
 
+    /// What the default keyspace is when the cluster begins, in a few words.
+    pub(super) fn default_promise(&self) -> String {
+        let given = self.keyspaces.iter().find(|keyspace| keyspace.prefix.is_empty());
+        let keyspace = given.cloned().unwrap_or_default();
+        let is_consensus = keyspace.replication == "consensus";
+        let acks = match keyspace.replication.as_str() {
+            "leader-follower" => format!(", acks {}", keyspace.acks),
+            _ => String::new(),
+        };
+        let durability = match keyspace.durability.as_str() {
+            "" if is_consensus => "fsync",
+            "" => "none",
+            given => given,
+        };
+        format!("{}{acks}, durability {durability}, reads {}", keyspace.replication, keyspace.reads)
+    }
+
     /// Looks whether every port can be had, before anything is started.
     ///
     /// # Errors
