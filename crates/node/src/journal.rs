@@ -147,11 +147,6 @@ impl Journal {
         self.stopped.as_deref()
     }
 
-    /// Bytes that a start would have to read.
-    pub(crate) fn held_bytes(&self) -> u64 {
-        self.log.held_bytes()
-    }
-
     /// True while there is no room for more.
     pub(crate) fn is_full(&self) -> bool {
         self.full_since_us.is_some()

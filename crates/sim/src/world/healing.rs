@@ -239,7 +239,8 @@ impl World {
             let control = self.map.groups.get(&CONTROL_GROUP);
             let spared = control.is_some_and(|group| away(group) <= (group.members.len() - 1) / 2)
                 && self.promised().all(|(_, group, space)| {
-                    away(group) <= space.spares(group) && (space.is_durable() || space.survives(group, is_away))
+                    away(group) <= space.spares(group)
+                        && (space.is_durable() || space.survives(group, is_away))
                 });
             if spared {
                 missing = without;
