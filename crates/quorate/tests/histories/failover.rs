@@ -18,15 +18,16 @@ const KEYSPACES: [&str; 2] = [
 /// No test may be slower than this; what is usual is measured by [`fifty_kills_of_each_leader`].
 const SILENCE_MAX: Duration = Duration::from_secs(5);
 
-fn record(started: &Started, prefix: &str) -> Recorder {
-    let keys = ["a", "b", "c", "d"].map(|key| format!("{prefix}{key}"));
+/// Clients at work on keys that no earlier round has used.
+fn record(started: &Started, prefix: &str, round: usize) -> Recorder {
+    let keys = ["a", "b", "c", "d"].map(|key| format!("{prefix}{round}:{key}"));
     started.record(6, &keys.each_ref().map(String::as_str))
 }
 
 /// Kills the leader while clients write. Tells for how long no write was acknowledged.
-fn leader_is_killed(started: &Started, prefix: &str) -> (u16, Duration) {
+fn leader_is_killed(started: &Started, prefix: &str, round: usize) -> (u16, Duration) {
     let leader = started.leader(prefix);
-    let recorder = record(started, prefix);
+    let recorder = record(started, prefix, round);
     recorder.wait_for(200);
     let killed_at = recorder.now();
     started.kill(leader);
@@ -38,7 +39,7 @@ fn leader_is_killed(started: &Started, prefix: &str) -> (u16, Duration) {
 
 fn writes_go_on_without_the_leader(prefix: &str) {
     let started = Started::new(3, &KEYSPACES);
-    let (_, silence) = leader_is_killed(&started, prefix);
+    let (_, silence) = leader_is_killed(&started, prefix, 0);
     println!("keyspace '{prefix}': no write was acknowledged for {} ms", silence.as_millis());
     assert!(silence < SILENCE_MAX, "{silence:?}");
 }
@@ -62,7 +63,7 @@ fn a_killed_leader_under_acks_majority_is_replaced() {
 fn a_leader_stands_still(prefix: &str) {
     let started = Started::new(3, &KEYSPACES);
     let leader = started.leader(prefix);
-    let recorder = record(&started, prefix);
+    let recorder = record(&started, prefix, 0);
     recorder.wait_for(200);
     let process = started.cluster.process(leader);
     signal(process, Signal::STOP);
@@ -99,8 +100,8 @@ fn fifty_kills_of_each_leader() {
         let started = Started::new(3, &KEYSPACES);
         let mut restarted = Vec::new();
         let mut silences = Vec::new();
-        for _ in 0..KILLS {
-            let (leader, silence) = leader_is_killed(&started, prefix);
+        for round in 0..KILLS {
+            let (leader, silence) = leader_is_killed(&started, prefix, round);
             silences.push(silence);
             restarted.push(started.spawn(leader));
             until("all are ready again", || (1..=3).all(|node| started.is_ready(node)));
