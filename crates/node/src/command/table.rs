@@ -11,7 +11,7 @@ use super::spec::ConfigCommand::{Get, ResetStat, Set};
 use super::spec::Flag::{Admin, AllowBusy, DenyOom, Fast, Loading, NoAuth, NoScript, ReadOnly, Stale, Write};
 use super::spec::KeyFlag::{Access, Delete, Insert, Overwrite, ReadWrite, Remove, Update, Variable};
 use super::spec::NodeCommand::{self, Auth, Client, Command, Config, DebugSleep, Echo, Hello, Help};
-use super::spec::NodeCommand::{Info, Ping, Quit, ReadOnly, Reset, Select, Time, Wait};
+use super::spec::NodeCommand::{Info, Ping, Quit, Reset, Select, Time, Wait};
 use super::spec::{
     Categories, Category, ClientCommand, ClusterCommand, CommandSpec, Flags, Group, Handler, KeyFlag,
     KeyFlags, KeyPositions, KeyspaceCommand, ParseFn,
@@ -19,7 +19,7 @@ use super::spec::{
 use super::{expiry, keyspace, strings};
 
 /// All commands, in the order in which they are listed. Subcommands are inside their containers.
-pub static COMMANDS: [CommandSpec; 62] = [
+pub static COMMANDS: [CommandSpec; 64] = [
     // Strings.
     data("get", 2, strings::get)
         .flags(READ.with(&[Fast]))
@@ -358,12 +358,12 @@ pub static COMMANDS: [CommandSpec; 62] = [
         .in_categories(&[Connection])
         .docs(Group::Connection, "1.0.0", "O(1)")
         .help("index", "Chooses the database; there is one, number 0"),
-    node("readonly", 1, ReadOnly)
+    node("readonly", 1, NodeCommand::ReadOnly)
         .flags(Flags::of(&[Loading, Stale, Fast]))
         .in_categories(&[Connection])
         .docs(Group::Cluster, "3.0.0", "O(1)")
         .help("", "Allows reads at replicas, as far as the keyspace does"),
-    node("readwrite", 1, ReadOnly)
+    node("readwrite", 1, NodeCommand::ReadOnly)
         .flags(Flags::of(&[Loading, Stale, Fast]))
         .in_categories(&[Connection])
         .docs(Group::Cluster, "3.0.0", "O(1)")
