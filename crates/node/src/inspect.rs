@@ -1,22 +1,65 @@
 //! What a test or a simulator may look at from outside. Nothing here changes anything.
 
+use crate::control::{ClusterMap, GroupId};
 use crate::envelope::Envelope;
 use crate::node::Node;
+use crate::report::KeyspaceHealth;
+use std::rc::Rc;
 
-/// The group, by its place among the keyspaces of [`Node::configuration`], and the message of a frame's payload, if it is a message between replicas. Other payloads carry
+/// The group and the message of a frame's payload, if it is a message between replicas. Other payloads carry
 /// requests and outcomes of clients: these rely on the order and on the end of their link.
-pub fn replica_message(payload: &[u8]) -> Option<(usize, &[u8])> {
+pub fn replica_message(payload: &[u8]) -> Option<(GroupId, &[u8])> {
     match Envelope::decode(payload) {
-        Ok(Envelope::Group { group, message }) => Some((usize::from(group).checked_sub(1)?, message)),
+        Ok(Envelope::Group { group, message }) => Some((group, message)),
         _ => None,
     }
 }
 
 impl Node {
-    /// For each keyspace, in the order of [`Node::configuration`], a fingerprint of what this node's replica holds;
-    /// `None` where it has none. O(keys).
-    pub fn digests(&self) -> Vec<Option<u64>> {
-        let digest = |replica: &crate::replica::Replica| replica.table().digest();
-        self.groups.iter().map(|(_, group)| group.replica.as_ref().map(digest)).collect()
+    /// The newest map that this node knows. Before one was agreed on, the initial one with version 0.
+    pub fn cluster_map(&self) -> &Rc<ClusterMap> {
+        self.control.map()
+    }
+
+    /// Whether the control group has let this node in.
+    pub fn is_admitted(&self) -> bool {
+        self.control.is_admitted()
+    }
+
+    /// Why the control group does not let this node in, if it said so.
+    pub fn refusal(&self) -> Option<&str> {
+        self.control.refusal()
+    }
+
+    /// Whether this node leads the control group, as far as it knows.
+    pub fn leads_control(&self) -> bool {
+        self.control.status(self.now).is_some_and(|status| status.role == "leader")
+    }
+
+    /// Bytes of log that a start would have to read, and above which it is shortened unless there is as much in memory.
+    pub fn log_bytes(&self) -> (u64, u64) {
+        let tables = self.groups.iter().filter_map(|(_, group)| group.replica.as_ref());
+        let state_bytes = tables.map(|replica| replica.table().memory_bytes() as u64).sum();
+        (self.journal.held_bytes(), state_bytes)
+    }
+
+    /// How a group stands here, if this node knows of it.
+    pub fn group_health(&self, group: GroupId) -> Option<KeyspaceHealth> {
+        self.groups.ids().contains(&group).then(|| self.keyspace_health(group))
+    }
+
+    /// What a replica here has counted under a name, as in the metrics.
+    pub fn counted(&self, group: GroupId, name: &str) -> u64 {
+        let replica = self.groups.get(group).and_then(|group| group.replica.as_ref());
+        let counters = replica.map(|replica| replica.status(self.now).counters).unwrap_or_default();
+        counters.iter().find(|counter| counter.name == name).map_or(0, |counter| counter.value)
+    }
+
+    /// For each group with a replica here, a fingerprint of what that holds. O(keys).
+    pub fn digests(&self) -> Vec<(GroupId, u64)> {
+        let digest = |(id, group): (GroupId, &crate::groups::Group)| {
+            group.replica.as_ref().map(|replica| (id, replica.table().digest()))
+        };
+        self.groups.iter().filter_map(digest).collect()
     }
 }

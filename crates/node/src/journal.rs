@@ -159,11 +159,13 @@ impl Journal {
         self.append_as(kind::RECORD, group, tail, record);
     }
 
-    /// Writes down which keyspace a new replica is of.
-    pub(crate) fn describe(&mut self, group: u16, tail: &mut Tail, keyspace: &Keyspace) {
-        if tail.durability != Durability::None {
+    /// Writes down which keyspace a new replica is of. False when nothing is recorded of it.
+    pub(crate) fn describe(&mut self, group: u16, tail: &mut Tail, keyspace: &Keyspace) -> bool {
+        let is_recorded = tail.is_durable();
+        if is_recorded {
             self.append_as(kind::KEYSPACE, group, tail, &keyspace.encode());
         }
+        is_recorded
     }
 
     fn append_as(&mut self, kind: u16, group: u16, tail: &mut Tail, bytes: &[u8]) {

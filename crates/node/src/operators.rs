@@ -278,8 +278,11 @@ fn text(argument: &[u8]) -> Result<&str, String> {
     std::str::from_utf8(argument).map_err(|_| "the prefix of a keyspace is text".to_string())
 }
 
+/// Settings of a keyspace and their values.
+type Settings<'a> = Vec<(&'a str, &'a str)>;
+
 /// The prefix, and `setting=value` for each of the others.
-fn words<'a>(arguments: Arguments<'a>) -> Result<(&'a str, Vec<(&'a str, &'a str)>), String> {
+fn words<'a>(arguments: Arguments<'a>) -> Result<(&'a str, Settings<'a>), String> {
     let setting = |argument: &'a [u8]| {
         let word = std::str::from_utf8(argument).ok();
         let given = || String::from_utf8_lossy(argument).into_owned();

@@ -103,7 +103,7 @@ impl Node {
         }
     }
 
-    fn keyspace_health(&self, id: u16) -> KeyspaceHealth {
+    pub(crate) fn keyspace_health(&self, id: u16) -> KeyspaceHealth {
         let (group, status) = (&self.groups[id], self.group_status(id));
         let followers = status.followers.into_iter().map(|follower| FollowerHealth {
             node: follower.id,

@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 pub(crate) struct Evidence<'r> {
     pub(crate) record: &'r Record,
     pub(crate) spaces: &'r [Space],
-    /// Each space whose leader forgot acknowledged writes, as it may.
+    /// Each space whose leader may have forgotten acknowledged writes, as it may.
     pub(crate) forgot: &'r [bool],
     pub(crate) clock_error_ms: u64,
 }
@@ -64,8 +64,7 @@ impl Evidence<'_> {
 
 /// Whether an operation has its place in one order that everybody sees.
 fn is_ordered(entry: &Entry, space: &Space) -> bool {
-    let may_be_stale =
-        space.reads_any && entry.operation.kind == Kind::Get && space.leader != Some(entry.node);
+    let may_be_stale = space.reads_any && entry.operation.kind == Kind::Get;
     let is_fleeting = matches!(entry.operation.kind, Kind::SetFleeting | Kind::GetFleeting);
     !may_be_stale && !is_fleeting
 }

@@ -2,16 +2,23 @@
 
 use crate::promise::{Protocol, Space};
 use crate::trace::shorten;
+use node::control::{CONTROL_GROUP, ClusterMap};
 use protocol::{abd, blocking, consensus, leader_follower};
 use std::fmt::Debug;
 
 /// A frame's payload in words.
-pub(crate) fn describe(payload: &[u8], spaces: &[Space]) -> String {
+pub(crate) fn describe(payload: &[u8], spaces: &[Space], map: &ClusterMap) -> String {
     let Some((group, message)) = node::replica_message(payload) else {
         let what = if payload.first() == Some(&2) { "requests" } else { "outcomes" };
         return format!("{what} of clients, {} bytes", payload.len());
     };
-    let Some(space) = spaces.get(group) else { return format!("a message of group {group}") };
+    if group == CONTROL_GROUP {
+        let read = node::control::Message::decode(message).map(|read| format!("{read:?}"));
+        return format!("control {}", read.map_or_else(|it| format!("{it:?}"), |text| shorten(&text)));
+    }
+    let entry = map.groups.get(&group);
+    let space = entry.and_then(|entry| spaces.iter().find(|space| space.keyspace.prefix == entry.keyspace));
+    let (Some(entry), Some(space)) = (entry, space) else { return format!("a message of group {group}") };
     let text = match space.protocol {
         Protocol::LeaderFollower => leader_follower::Message::decode(message).map(|read| format!("{read:?}")),
         Protocol::Abd => abd::Message::decode(message).map(|read| match read {
@@ -27,7 +34,11 @@ pub(crate) fn describe(payload: &[u8], spaces: &[Space]) -> String {
         Protocol::Consensus => consensus::Message::decode(message).map(|read| format!("{:?}", read.body)),
     };
     let text = text.map_or_else(|malformed| format!("{malformed:?}"), |text| shorten(&text));
-    if spaces.len() == 1 { text } else { format!("'{}' {text}", space.keyspace.name()) }
+    match (spaces.len(), space.keyspace.shards) {
+        (1, 1) => text,
+        (_, 1) => format!("'{}' {text}", space.keyspace.name()),
+        _ => format!("'{}' shard {} {text}", space.keyspace.name(), entry.shard),
+    }
 }
 
 /// What one turn has for another replica, one item behind the other.

@@ -1,13 +1,14 @@
-//! What each protocol promises, in one table: which commands it takes, how many replicas may be without memory at
-//! one time, how many may be away without anybody being refused.
+//! What each protocol promises, in one table: which commands it takes, how many replicas of a group may be without
+//! memory at one time, how many may be away without anybody being refused.
 //!
-//! The simulator stays within these limits while it checks. A protocol that is added gets its entry here, and its
-//! keyspaces in [`Space::draw`].
+//! The simulator stays within these limits while it checks. Who makes up a group, who leads it and who is in sync is what
+//! the cluster map says at that moment. A protocol that is added gets its entry here, and its keyspaces in
+//! [`Space::draw`].
 
-use crate::events::Place;
 use crate::operation::Kind;
 use crate::random::Random;
-use node::Keyspace;
+use node::control::Group;
+use node::{Keyspace, NodeId};
 use std::fmt;
 
 /// How replicas agree.
@@ -52,6 +53,11 @@ impl Protocol {
             Protocol::Consensus => " durability=fsync",
             Protocol::LeaderFollower | Protocol::Abd | Protocol::Blocking => "",
         }
+    }
+
+    /// True where nobody leads.
+    pub(crate) fn has_registers(self) -> bool {
+        matches!(self, Protocol::Abd | Protocol::Blocking)
     }
 
     fn kinds(self) -> &'static [Kind] {
@@ -110,12 +116,9 @@ pub(crate) struct Space {
     pub(crate) text: String,
     pub(crate) keyspace: Keyspace,
     pub(crate) protocol: Protocol,
-    /// Only leader-follower.
-    pub(crate) leader: Option<Place>,
     acks: Acks,
     pub(crate) durability: Durability,
     pub(crate) reads_any: bool,
-    pub(crate) members: Vec<Place>,
     pub(crate) kinds: Vec<Kind>,
     /// Keys of each class.
     pub(crate) keys: u8,
@@ -125,7 +128,7 @@ impl Space {
     /// Draws a keyspace for so many nodes.
     pub(crate) fn draw(protocol: Protocol, prefix: &str, nodes: usize, random: &mut Random) -> Space {
         let mut text = format!("prefix={prefix} replication={protocol}");
-        let (mut acks, mut leader, mut reads_any) = (Acks::Majority, None, false);
+        let (mut acks, mut reads_any) = (Acks::Majority, false);
         let mut durability = Durability::Memory;
         let replicas = match nodes {
             5.. if random.percent(20) => 3,
@@ -136,8 +139,7 @@ impl Space {
         }
         match protocol {
             Protocol::LeaderFollower => {
-                let place = random.below(nodes as u64) as Place;
-                leader = Some(place);
+                let first = 1 + random.below(nodes as u64);
                 let followers = replicas - 1;
                 acks = match random.below(6) {
                     0 => Acks::None,
@@ -146,7 +148,7 @@ impl Space {
                     _ => Acks::Majority,
                 };
                 reads_any = random.percent(25);
-                text += &format!(" leader={} acks={acks}", place + 1);
+                text += &format!(" leader={first} acks={acks}");
                 if reads_any {
                     text += " reads=any";
                 }
@@ -154,6 +156,16 @@ impl Space {
                     // Small enough that followers which come back need snapshots.
                     text += &format!(" backlog_bytes={}", random.pick(&[200, 2_000, 20_000]));
                 }
+                durability = match random.below(10) {
+                    0..=5 => Durability::Memory,
+                    6 => Durability::Os,
+                    _ => Durability::Fsync,
+                };
+                text += match durability {
+                    Durability::Memory => "",
+                    Durability::Os => " durability=os",
+                    Durability::Fsync => " durability=fsync",
+                };
             }
             Protocol::Blocking => text += [" retry=none", " retry=backoff"][random.below(2) as usize],
             Protocol::Abd => {}
@@ -170,6 +182,9 @@ impl Space {
                 }
             }
         }
+        if matches!(protocol, Protocol::LeaderFollower | Protocol::Consensus) && random.percent(20) {
+            text += &format!(" shards={}", random.between(2, 4));
+        }
         // Few and hot: what goes wrong shows where everybody looks.
         let keys = random.scaled(1, 8) as u8;
         let all = protocol.kinds();
@@ -179,40 +194,24 @@ impl Space {
             let times = 2 + random.below(4) as usize;
             kinds.extend(std::iter::repeat_n(needed, times));
         }
-        Space { kinds, keys, durability, ..Space::new(text, protocol, nodes, (leader, acks, reads_any)) }
+        Space { kinds, keys, durability, ..Space::new(text, protocol, (acks, reads_any)) }
     }
 
     /// The default keyspace as most people have it.
-    pub(crate) fn plain(protocol: Protocol, nodes: usize) -> Space {
-        let leader = (protocol == Protocol::LeaderFollower).then_some(0);
-        Space::new(
-            format!("prefix= replication={protocol}{}", protocol.plain()),
-            protocol,
-            nodes,
-            (leader, Acks::Majority, false),
-        )
+    pub(crate) fn plain(protocol: Protocol) -> Space {
+        let text = format!("prefix= replication={protocol}{}", protocol.plain());
+        Space::new(text, protocol, (Acks::Majority, false))
     }
 
-    fn new(
-        text: String,
-        protocol: Protocol,
-        nodes: usize,
-        (leader, acks, reads_any): (Option<Place>, Acks, bool),
-    ) -> Space {
+    fn new(text: String, protocol: Protocol, (acks, reads_any): (Acks, bool)) -> Space {
         // A text that cannot be read is found by a test, and refused by the node.
         let keyspace = Keyspace::parse(&text).unwrap_or_default();
-        // On the first node and those after it in a ring.
-        let replicas = if keyspace.replicas == 0 { nodes } else { usize::from(keyspace.replicas).min(nodes) };
-        let first = usize::from(keyspace.leader).saturating_sub(1);
-        let mut members: Vec<Place> =
-            (first..first + replicas).map(|place| (place % nodes) as Place).collect();
-        members.sort_unstable();
         let kinds = vec![Kind::Get, Kind::Set];
         let durability = match protocol {
             Protocol::Consensus => Durability::Fsync,
             Protocol::LeaderFollower | Protocol::Abd | Protocol::Blocking => Durability::Memory,
         };
-        Space { text, keyspace, protocol, leader, acks, durability, reads_any, members, kinds, keys: 8 }
+        Space { text, keyspace, protocol, acks, durability, reads_any, kinds, keys: 8 }
     }
 
     /// True when the number that `DEL` answers is part of the promise.
@@ -225,45 +224,55 @@ impl Space {
         self.durability != Durability::Memory
     }
 
-    /// How many of its members may be without memory at one time.
-    pub(crate) fn survives(&self) -> usize {
-        let others = self.members.len() - 1;
+    /// Whether a group of it still has everything that was acknowledged, in reach of whoever serves it, if these are
+    /// the members that are without what they held.
+    pub(crate) fn survives(&self, group: &Group, is_damaged: impl Fn(NodeId) -> bool) -> bool {
+        let damaged = group.members.iter().filter(|member| is_damaged(**member)).count();
         match (self.protocol, self.acks) {
-            // What they held is on their disks; these are another matter.
-            (Protocol::Consensus, _) => self.members.len(),
-            (Protocol::Abd | Protocol::Blocking, _) => others / 2,
+            (Protocol::Consensus | Protocol::Abd | Protocol::Blocking, _) => {
+                damaged <= (group.members.len() - 1) / 2
+            }
             // It loses what it must; what it still promises must hold all the same.
-            (Protocol::LeaderFollower, Acks::None) => others,
-            (Protocol::LeaderFollower, _) => self.acknowledgers(),
+            (Protocol::LeaderFollower, Acks::None) => true,
+            (Protocol::LeaderFollower, Acks::All) => group.in_sync.iter().any(|member| !is_damaged(*member)),
+            // While it is not known who holds what, after a change of members, everybody is needed.
+            (Protocol::LeaderFollower, _) if !group.settled => damaged == 0,
+            (Protocol::LeaderFollower, _) => damaged <= self.acknowledgers(group),
         }
     }
 
-    /// How many of its members may be away, not any leader, so that everybody else is still served.
-    pub(crate) fn spares(&self) -> usize {
-        match self.protocol {
-            Protocol::Abd | Protocol::Blocking | Protocol::Consensus => (self.members.len() - 1) / 2,
-            Protocol::LeaderFollower => self.members.len() - 1 - self.acknowledgers(),
+    /// How many members of a group may be away, its leader among them, so that everybody else is still served.
+    pub(crate) fn spares(&self, group: &Group) -> usize {
+        let others = group.members.len() - 1;
+        match (self.protocol, self.acks) {
+            (Protocol::Consensus | Protocol::Abd | Protocol::Blocking, _) => others / 2,
+            (Protocol::LeaderFollower, Acks::None | Acks::All) => others,
+            // Enough to acknowledge, and enough to know what was acknowledged.
+            (Protocol::LeaderFollower, _) => {
+                let count = self.acknowledgers(group);
+                others.saturating_sub(count).min(count)
+            }
         }
     }
 
     /// Followers that acknowledge each write.
-    fn acknowledgers(&self) -> usize {
+    fn acknowledgers(&self, group: &Group) -> usize {
         match self.acks {
             Acks::None => 0,
             Acks::Count(count) => count,
-            Acks::Majority => self.members.len() / 2,
-            Acks::All => self.members.len() - 1,
+            Acks::Majority => group.members.len() / 2,
+            Acks::All => group.in_sync.len() - 1,
         }
     }
 
-    /// True when a crash of the leader loses writes, acknowledged ones included.
+    /// True when another leader, or the same one in another life, may lack writes that were acknowledged.
     pub(crate) fn forgets_with_its_leader(&self) -> bool {
-        self.protocol == Protocol::LeaderFollower && self.acks == Acks::None && self.members.len() > 1
+        self.protocol == Protocol::LeaderFollower && self.acks == Acks::None
     }
 
-    /// Whether a node holds a replica of it.
-    pub(crate) fn is_member(&self, place: Place) -> bool {
-        self.members.contains(&place)
+    /// True when the in-sync set is a promise.
+    pub(crate) fn needs_in_sync(&self) -> bool {
+        self.protocol == Protocol::LeaderFollower && self.acks == Acks::All
     }
 
     /// True when a request is refused, and not put off, where others ask for the same key: those who go on asking

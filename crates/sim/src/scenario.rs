@@ -364,7 +364,7 @@ fn draw_space(index: usize, nodes: Place, settings: &Settings, random: &mut Rand
     let drawn = random.pick(&ready);
     let protocol = settings.protocol.unwrap_or(drawn);
     match settings.calm {
-        Some(_) => Space::plain(protocol, nodes.into()),
+        Some(_) => Space::plain(protocol),
         None => Space::draw(protocol, PREFIXES[index], nodes.into(), random),
     }
 }

@@ -43,7 +43,7 @@ pub enum NodeCommand {
     Hello,
     Select,
     /// `READONLY` and `READWRITE`: who may answer is the keyspace's `reads`, whatever the connection says.
-    ReplicaReads,
+    ReadOnly,
     Auth,
     Client(ClientCommand),
     Command(CommandCommand),

@@ -11,7 +11,7 @@ use super::spec::ConfigCommand::{Get, ResetStat, Set};
 use super::spec::Flag::{Admin, AllowBusy, DenyOom, Fast, Loading, NoAuth, NoScript, ReadOnly, Stale, Write};
 use super::spec::KeyFlag::{Access, Delete, Insert, Overwrite, ReadWrite, Remove, Update, Variable};
 use super::spec::NodeCommand::{self, Auth, Client, Command, Config, DebugSleep, Echo, Hello, Help};
-use super::spec::NodeCommand::{Info, Ping, Quit, ReplicaReads, Reset, Select, Time, Wait};
+use super::spec::NodeCommand::{Info, Ping, Quit, Reset, Select, Time, Wait};
 use super::spec::{
     Categories, Category, ClientCommand, ClusterCommand, CommandSpec, Flags, Group, Handler, KeyFlag,
     KeyFlags, KeyPositions, KeyspaceCommand, ParseFn,
@@ -358,12 +358,12 @@ pub static COMMANDS: [CommandSpec; 64] = [
         .in_categories(&[Connection])
         .docs(Group::Connection, "1.0.0", "O(1)")
         .help("index", "Chooses the database; there is one, number 0"),
-    node("readonly", 1, ReplicaReads)
+    node("readonly", 1, NodeCommand::ReadOnly)
         .flags(Flags::of(&[Loading, Stale, Fast]))
         .in_categories(&[Connection])
         .docs(Group::Cluster, "3.0.0", "O(1)")
         .help("", "Allows reads at replicas, as far as the keyspace does"),
-    node("readwrite", 1, ReplicaReads)
+    node("readwrite", 1, NodeCommand::ReadOnly)
         .flags(Flags::of(&[Loading, Stale, Fast]))
         .in_categories(&[Connection])
         .docs(Group::Cluster, "3.0.0", "O(1)")

@@ -62,7 +62,6 @@ impl Agreement {
             batch_size: 1,
             flush_batch_tick_timeout: u64::MAX,
             buffer_size: 64,
-            ..ServerConfig::default()
         };
         let built = cluster.build_for_server(server, Handle(Rc::clone(log)));
         Agreement::OmniPaxos(Box::new(built.expect("a group of several nodes, this one among them")))

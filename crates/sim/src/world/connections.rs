@@ -21,7 +21,7 @@ impl World {
         self.hosts[usize::from(to)].heard[usize::from(from)] += 1;
         self.hosts[usize::from(to)].arrive(self.now, Arrival::Frame { from, buffer });
         if self.trace.is_told() {
-            let what = crate::message::describe(self.buffers.get(buffer), &self.scenario.spaces);
+            let what = crate::message::describe(self.buffers.get(buffer), &self.scenario.spaces, &self.map);
             self.trace.tell(self.now, format_args!("  {}=>{} {what}", id(from), id(to)));
         }
     }

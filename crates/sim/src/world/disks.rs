@@ -5,7 +5,6 @@ use super::trouble::Death;
 use crate::disk::Ended;
 use crate::events::{Event, Place};
 use crate::faults::{Class, DiskFault, MS, SECOND, has};
-use crate::host::Host;
 use node::Node;
 use storage::simulated::{SimulatedDisk, Survivors};
 use storage::{Cause, Verb};
@@ -176,29 +175,6 @@ impl World {
         host.disk.files.refusal = Some((verb, Cause::Failed("input/output error".to_owned())));
         (host.is_refused, host.is_damaged) = (true, true);
         true
-    }
-
-    /// Whether every keyspace can go on for ever without this node, and everybody would know it if it came back as
-    /// somebody else. If not, that is counted.
-    fn may_lose_disk(&mut self, place: Place) -> bool {
-        let lost = |other: &&Place| {
-            let host = &self.hosts[usize::from(**other)];
-            host.place == place || host.is_lost || host.rotten.is_some()
-        };
-        let is_spared = self.scenario.spaces.iter().all(|space| {
-            space.leader != Some(place) && space.members.iter().filter(lost).count() <= space.spares()
-        });
-        let host = &self.hosts[usize::from(place)];
-        // So many that some are on everybody's disk.
-        const KNOWN: u32 = 100;
-        let is_known = |other: &Host| other.place == place || other.heard[usize::from(place)] >= KNOWN;
-        let is_one = !host.is_lost && host.rotten.is_none() && host.is_alive();
-        let is_known = self.hosts.iter().all(is_known);
-        let may = is_one && is_spared && is_known && self.may_crash(place, false);
-        if !may {
-            self.counts.add(Class::DiskSpared);
-        }
-        may
     }
 }
 

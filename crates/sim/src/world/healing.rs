@@ -3,6 +3,7 @@
 //! is away stops nobody, every key can be read at every node, and replicas become equal.
 
 use super::World;
+use super::damage::place_of;
 use crate::clients::Client;
 use crate::events::{Event, Place};
 use crate::faults::{Class, MS, Mask, SECOND, has};
@@ -13,6 +14,8 @@ use crate::random::Random;
 use crate::report::Broken;
 use crate::scenario::stream;
 use crate::trace::id;
+use node::NodeId;
+use node::control::{CONTROL_GROUP, Group, GroupId};
 use std::collections::VecDeque;
 
 /// How far a run has come. Whatever has a `by` must be done by then.
@@ -110,7 +113,10 @@ impl World {
                 }
             }
             Phase::Converging { by } => match self.first_difference() {
-                None => self.enter(Phase::Over),
+                None => {
+                    self.check_lost_writes();
+                    self.enter(Phase::Over);
+                }
                 Some(words) if now >= by => self.fail(Broken::Convergence, words),
                 Some(_) => {}
             },
@@ -158,10 +164,30 @@ impl World {
         }
     }
 
+    /// Every node that lives is let in and can serve, and the control group has nothing left to settle.
     fn are_all_ready(&self) -> bool {
-        let is_ready =
-            |host: &Host| host.is_lost || host.node.as_ref().is_some_and(|node| node.health().ready);
-        self.hosts.iter().all(is_ready)
+        let is_ready = |host: &Host| {
+            let node = host.node.as_ref();
+            host.is_lost || node.is_some_and(|node| node.is_admitted() && node.health().ready)
+        };
+        self.hosts.iter().all(is_ready) && self.unsettled().is_none()
+    }
+
+    /// What the control group has yet to settle.
+    fn unsettled(&self) -> Option<String> {
+        for (id, group, space) in self.promised() {
+            let name = self.map.name_of(id);
+            let is_lost = |member: &&NodeId| self.hosts[usize::from(place_of(**member))].is_lost;
+            let missing = group.members.iter().find(|it| !group.in_sync.contains(it) && !is_lost(it));
+            match missing {
+                _ if !group.settled => return Some(format!("{name} is not settled")),
+                Some(member) if space.needs_in_sync() => {
+                    return Some(format!("node {member} is not in sync in {name}"));
+                }
+                _ => {}
+            }
+        }
+        None
     }
 
     fn explain_nodes(&self) -> String {
@@ -179,7 +205,8 @@ impl World {
             let why = if why.is_empty() { "ready".into() } else { why.join(", ") };
             format!("node {} {why}", id(host.place))
         };
-        self.hosts.iter().map(explain).collect::<Vec<_>>().join("; ")
+        let nodes = self.hosts.iter().map(explain).collect::<Vec<_>>().join("; ");
+        self.unsettled().map_or(nodes.clone(), |why| format!("{nodes}; {why}"))
     }
 
     fn complain_of_clients(&mut self, when: &str) {
@@ -201,16 +228,20 @@ impl World {
 
     // A minority is away.
 
-    /// Of the nodes that were drawn, so many as every keyspace can spare.
+    /// Of the nodes that were drawn, so many as every group can spare, the one that holds the map included.
     fn missing(&self) -> Mask {
         let drawn = self.scenario.missing.unwrap_or_default();
         let mut missing: Mask = 0;
         for place in self.places().filter(|place| has(drawn, *place)) {
             let without = missing | 1 << place;
-            let spared = self.scenario.spaces.iter().all(|space| {
-                let away = space.members.iter().filter(|member| has(without, **member)).count();
-                space.leader != Some(place) && away <= space.spares().min(space.survives())
-            });
+            let is_away = |member: NodeId| has(without, place_of(member));
+            let away = |group: &Group| group.members.iter().filter(|member| is_away(**member)).count();
+            let control = self.map.groups.get(&CONTROL_GROUP);
+            let spared = control.is_some_and(|group| away(group) <= (group.members.len() - 1) / 2)
+                && self.promised().all(|(_, group, space)| {
+                    away(group) <= space.spares(group)
+                        && (space.is_durable() || space.survives(group, is_away))
+                });
             if spared {
                 missing = without;
             }
@@ -309,20 +340,51 @@ impl World {
 
     // Replicas become equal.
 
-    /// The first keyspace whose replicas differ.
+    /// The first group whose replicas differ.
     fn first_difference(&self) -> Option<String> {
         let hosts = self.hosts.iter().filter(|host| !host.is_lost);
-        let digests: Vec<(u16, Vec<Option<u64>>)> =
+        let digests: Vec<(NodeId, Vec<(GroupId, u64)>)> =
             hosts.filter_map(|host| Some((id(host.place), host.node.as_ref()?.digests()))).collect();
-        for (index, space) in self.scenario.spaces.iter().enumerate() {
-            let mut held = digests.iter().filter_map(|(id, held)| Some((id, held[index]?)));
+        for (group, ..) in self.promised() {
+            let of = |held: &[(GroupId, u64)]| held.iter().find(|(id, _)| *id == group).map(|(_, it)| *it);
+            let mut held = digests.iter().filter_map(|(node, held)| Some((node, of(held)?)));
             let Some((first, digest)) = held.next() else { continue };
             if let Some((other, _)) = held.find(|(_, other)| *other != digest) {
-                let name = space.keyspace.name();
-                let words = format!("nodes {first} and {other} hold different contents of keyspace '{name}'");
-                return Some(words);
+                let name = self.map.name_of(group);
+                return Some(format!("nodes {first} and {other} hold different contents of {name}"));
             }
         }
         None
+    }
+
+    // What replicas count.
+
+    /// Remembers what a process has counted that is about to be gone.
+    pub(super) fn note_lost_writes(&mut self, place: Place) {
+        let Some(node) = &self.hosts[usize::from(place)].node else { return };
+        for (index, space) in self.scenario.spaces.iter().enumerate() {
+            let groups = self.map.groups.iter().filter(|(_, it)| it.keyspace == space.keyspace.prefix);
+            let counted = groups.filter(|(id, _)| **id != CONTROL_GROUP);
+            self.lost_writes[index] += counted.map(|(id, _)| node.counted(*id, "lost_writes")).sum::<u64>();
+        }
+    }
+
+    /// Looks whether the lost writes that replicas have counted can be so many.
+    fn check_lost_writes(&mut self) {
+        for place in self.places() {
+            self.note_lost_writes(place);
+        }
+        for (index, space) in self.scenario.spaces.iter().enumerate() {
+            let entries = self.record.entries.iter().filter(|e| usize::from(e.operation.key.space) == index);
+            let most = if self.forgot[index] { entries.count() as u64 } else { 0 };
+            let counted = self.lost_writes[index];
+            if counted > most {
+                let name = space.keyspace.name();
+                let words = format!(
+                    "replicas of keyspace '{name}' say that {counted} acknowledged writes were lost, and {most} can be"
+                );
+                return self.fail(Broken::Safety, words);
+            }
+        }
     }
 }

@@ -2,10 +2,12 @@
 //!
 //! Everything happens in [`World::run`]: the next event, or the next turn of a node, whichever is first. Read
 //! `turns` (a node's turn, and what it leaves), `connections` (links between nodes), `asking` (clients), `trouble`
-//! (faults), `disks` (those of disks, and what is done on them) and `healing` (what must hold once they are over).
+//! (faults), `disks` (those of disks, and what is done on them), `damage` (how much may be lost) and `healing` (what must
+//! hold once faults are over).
 
 mod asking;
 mod connections;
+mod damage;
 mod disks;
 mod healing;
 mod trouble;
@@ -25,8 +27,10 @@ use crate::report::{Broken, Failure};
 use crate::scenario::{Scenario, stream};
 use crate::trace::{Line, Trace, id};
 use healing::Phase;
+use node::control::ClusterMap;
 use node::{ClientId, NodeAddress};
 use std::collections::VecDeque;
+use std::rc::Rc;
 use wire::resp::ArgumentsBuffer;
 
 /// A run that is under way.
@@ -48,8 +52,12 @@ pub(crate) struct World {
     phase: Phase,
     /// Observers that begin when those before them are satisfied.
     observers: VecDeque<u8>,
-    /// Each space whose leader forgot what it had acknowledged, as it may.
+    /// The newest cluster map that any node has, or had.
+    map: Rc<ClusterMap>,
+    /// Each space whose leader may have forgotten what it had acknowledged.
     pub(crate) forgot: Vec<bool>,
+    /// For each space, the acknowledged writes that processes which are gone said were lost.
+    lost_writes: Vec<u64>,
     /// The farthest that wall clocks were ever apart from the true time.
     pub(crate) clock_error_ms: u64,
     failure: Option<Failure>,
@@ -85,6 +93,11 @@ impl World {
         let client = |(index, think_us): (usize, &u64)| {
             Client::new(Random::new(seed, stream::CLIENTS + index as u64), *think_us)
         };
+        let addresses: Vec<NodeAddress> = (1..=u16::from(scenario.nodes)).map(address).collect();
+        let keyspaces: Vec<node::Keyspace> =
+            scenario.spaces.iter().map(|space| space.keyspace.clone()).collect();
+        // One that cannot be is refused by the nodes.
+        let map = ClusterMap::initial(&addresses, &keyspaces).unwrap_or_default();
         let mut world = World {
             now: 0,
             queue: Queue::default(),
@@ -108,7 +121,9 @@ impl World {
             arguments: ArgumentsBuffer::new(),
             begun: Vec::new(),
             log: Vec::new(),
-            addresses: (1..=u16::from(scenario.nodes)).map(address).collect(),
+            addresses,
+            map: Rc::new(ClusterMap { version: 0, ..map }),
+            lost_writes: vec![0; scenario.spaces.len()],
             random: random.clone(),
             scenario,
         };

@@ -5,7 +5,6 @@ use super::healing::Phase;
 use crate::events::{Event, Place};
 use crate::faults::{Class, Cut, Fault, Kind, Mask, Within, has};
 use crate::host::{Arrival, Doom, Host};
-use crate::promise::Durability;
 use crate::scenario::Scenario;
 use crate::trace::id;
 use node::{Configuration, Node};
@@ -200,55 +199,11 @@ impl World {
         }
     }
 
-    /// Whether what is promised would survive it.
-    pub(super) fn may_crash(&mut self, place: Place, power: bool) -> bool {
-        self.notice_repairs();
-        let damaged: Vec<Place> = self
-            .hosts
-            .iter()
-            .filter(|host| host.is_damaged || host.place == place)
-            .map(|h| h.place)
-            .collect();
-        self.scenario.spaces.iter().all(|space| {
-            if power && space.durability == Durability::Os && space.is_member(place) {
-                return false;
-            }
-            let lost = damaged.iter().filter(|place| space.is_member(**place)).count();
-            let forgets = space.forgets_with_its_leader() && space.leader == Some(place);
-            lost <= space.survives() && (!forgets || self.scenario.may_forget)
-        })
-    }
-
-    /// A damaged node is whole again when it has, in every keyspace, what the group has.
-    pub(super) fn notice_repairs(&mut self) {
-        for index in 0..self.hosts.len() {
-            let host = &self.hosts[index];
-            let is_doomed = host.doom.is_some() || host.disk.files.refusal.is_some();
-            if host.is_damaged && !is_doomed && self.is_whole(index) {
-                self.hosts[index].is_damaged = false;
-            }
-        }
-    }
-
-    fn is_whole(&self, index: usize) -> bool {
-        let Some(node) = &self.hosts[index].node else { return false };
-        let own = node.health();
-        let place = self.hosts[index].place;
-        self.scenario.spaces.iter().zip(&own.keyspaces).enumerate().all(|(group, (space, held))| {
-            if !space.is_member(place) || space.is_durable() {
-                return true;
-            }
-            let Some(leader) = space.leader else { return held.ready };
-            let Some(leader) = &self.hosts[usize::from(leader)].node else { return false };
-            let leads = &leader.health().keyspaces[group];
-            held.ready && leads.ready && held.epoch == leads.epoch && held.offset >= leads.offset
-        })
-    }
-
     /// A process dies, and its memory with it. What it has written stays.
     pub(super) fn crash(&mut self, place: Place, down_us: u64, noticed: bool) {
         self.trace.note(u64::from(place) | 1 << 60);
         self.tell_of(place, "dies");
+        self.note_lost_writes(place);
         let host = self.host(place);
         (host.node, host.turn_at, host.free_at, host.doom, host.stall_us) = (None, u64::MAX, 0, None, None);
         host.links = Default::default();
@@ -272,10 +227,6 @@ impl World {
         }
         for session in sessions.into_iter().filter(|_| noticed) {
             self.tell_closed(session.client, session.connection, self.now);
-        }
-        for index in 0..self.scenario.spaces.len() {
-            let space = &self.scenario.spaces[index];
-            self.forgot[index] |= space.forgets_with_its_leader() && space.leader == Some(place);
         }
         self.queue.push(self.now + down_us, Event::Restart { node: place, life });
     }

@@ -36,6 +36,8 @@ impl World {
         let host = &mut self.hosts[usize::from(place)];
         node.end_turn(&mut host.disk.files);
         let stopped = node.stopped().map(str::to_owned);
+        self.learn_map(&node);
+        let host = &mut self.hosts[usize::from(place)];
         let doom = is_doomed(host, &mut node, self.scenario.nodes).then(|| host.doom.take()).flatten();
         let busy_us = 5 + host.random.below(20) + host.slow_us;
         let leaves_at = self.now + host.stall_us.take().unwrap_or(busy_us);
@@ -188,7 +190,7 @@ impl World {
         let frame = Outgoing { from, to, generation, buffer, keeps_order };
         let sent = self.network.send(leaves_at, frame, &mut self.buffers, &mut self.queue, &mut self.counts);
         if self.trace.is_told() {
-            let what = message::describe(payload, &self.scenario.spaces);
+            let what = message::describe(payload, &self.scenario.spaces, &self.map);
             let lost = if sent { "" } else { "  LOST" };
             self.trace.tell(self.now, format_args!("  {}->{} {what}{lost}", id(from), id(to)));
         }

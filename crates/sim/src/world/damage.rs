@@ -1,0 +1,174 @@
+//! What the cluster has lost at a moment, and whether what is promised would survive if it lost more. Who makes up each
+//! group is what the newest cluster map says.
+
+use super::World;
+use crate::events::Place;
+use crate::faults::Class;
+use crate::host::Host;
+use crate::promise::{Durability, Space};
+use crate::trace::id;
+use node::control::{CONTROL_GROUP, ClusterMap, Group, GroupId};
+use node::{KeyspaceHealth, Node, NodeId};
+use std::rc::Rc;
+
+/// The place of a node with this id.
+pub(super) fn place_of(id: NodeId) -> Place {
+    id.saturating_sub(1) as Place
+}
+
+impl World {
+    // The cluster map.
+
+    /// A node has ended a turn: it may be the first that knows a newer map.
+    #[inline]
+    pub(super) fn learn_map(&mut self, node: &Node) {
+        if node.cluster_map().version > self.map.version {
+            self.take_map(Rc::clone(node.cluster_map()));
+        }
+    }
+
+    fn take_map(&mut self, map: Rc<ClusterMap>) {
+        for (index, space) in self.scenario.spaces.iter().enumerate() {
+            let before = groups_of(&self.map, space);
+            let leads_anew = |(id, group): (GroupId, &Group)| {
+                map.groups.get(&id).is_some_and(|now| now.epoch != group.epoch)
+            };
+            self.forgot[index] |= space.forgets_with_its_leader() && before.into_iter().any(leads_anew);
+        }
+        self.map = map;
+    }
+
+    /// The space that a keyspace of the map is.
+    pub(super) fn space_of(&self, group: &Group) -> Option<&Space> {
+        self.scenario.spaces.iter().find(|space| space.keyspace.prefix == group.keyspace)
+    }
+
+    /// The groups of keyspaces, with what is promised for them.
+    pub(super) fn promised(&self) -> impl Iterator<Item = (GroupId, &Group, &Space)> {
+        let groups = self.map.groups.iter().filter(|(id, _)| **id != CONTROL_GROUP);
+        groups.filter_map(|(id, group)| Some((*id, group, self.space_of(group)?)))
+    }
+
+    pub(super) fn health_of(&self, member: NodeId, group: GroupId) -> Option<KeyspaceHealth> {
+        self.hosts.get(usize::from(place_of(member)))?.node.as_ref()?.group_health(group)
+    }
+
+    // Memory.
+
+    /// Whether a member of a group is without what it held, by what the group's keyspace promises.
+    pub(super) fn is_damaged(&self, space: &Space, member: NodeId) -> bool {
+        let Some(host) = self.hosts.get(usize::from(place_of(member))) else { return true };
+        has_lost_disk(host) || host.is_damaged && !space.is_durable()
+    }
+
+    /// Whether what is promised would survive the death of a process, and of its machine's power.
+    pub(super) fn may_crash(&mut self, place: Place, power: bool) -> bool {
+        self.notice_repairs();
+        self.promised().all(|(id, group, space)| {
+            let member = self::id(place);
+            if !group.members.contains(&member) {
+                return true;
+            }
+            if space.durability == Durability::Os && power {
+                return false;
+            }
+            if space.forgets_with_its_leader() && group.leader == member && !self.scenario.may_forget {
+                return false;
+            }
+            if space.is_durable() {
+                return true;
+            }
+            let is_damaged = |other: NodeId| other == member || self.is_damaged(space, other);
+            // The leader may not know yet that others are in sync than it waits for.
+            let told =
+                self.hosts.get(usize::from(place_of(group.leader))).and_then(|host| host.node.as_ref());
+            let told = told.and_then(|leader| leader.cluster_map().groups.get(&id));
+            space.survives(group, is_damaged) && told.is_none_or(|told| space.survives(told, is_damaged))
+        })
+    }
+
+    /// A damaged node is whole again when it has, in every keyspace, what the group has.
+    pub(super) fn notice_repairs(&mut self) {
+        for index in 0..self.hosts.len() {
+            let host = &self.hosts[index];
+            let is_doomed = host.doom.is_some() || host.disk.files.refusal.is_some() || has_lost_disk(host);
+            if host.is_damaged && !is_doomed && self.is_whole(host) {
+                self.hosts[index].is_damaged = false;
+            }
+        }
+    }
+
+    fn is_whole(&self, host: &Host) -> bool {
+        let Some(node) = &host.node else { return false };
+        let member = id(host.place);
+        node.is_admitted()
+            && self.promised().filter(|(_, group, _)| group.members.contains(&member)).all(
+                |(id, group, space)| {
+                    let held = node.group_health(id);
+                    space.is_durable() || held.is_some_and(|held| self.holds_all(&held, id, group, space))
+                },
+            )
+    }
+
+    /// Whether a replica without records holds everything that its group does.
+    fn holds_all(&self, held: &KeyspaceHealth, id: GroupId, group: &Group, space: &Space) -> bool {
+        if space.protocol != crate::Protocol::LeaderFollower {
+            return held.ready;
+        }
+        let Some(leads) = self.health_of(group.leader, id) else { return false };
+        let follows = held.epoch == leads.epoch && held.offset >= leads.offset;
+        held.ready && leads.ready && leads.role == "leader" && leads.epoch >= group.epoch && follows
+    }
+
+    // Disks.
+
+    /// Whether every group can go on for ever without this node, and everybody would know it if it came back as
+    /// somebody else. If not, that is counted.
+    pub(super) fn may_lose_disk(&mut self, place: Place) -> bool {
+        let member = id(place);
+        let is_lost = |other: NodeId| {
+            other == member || self.hosts.get(usize::from(place_of(other))).is_none_or(has_lost_disk)
+        };
+        let lost = |group: &Group| group.members.iter().filter(|other| is_lost(**other)).count();
+        let is_control_spared = self
+            .map
+            .groups
+            .get(&CONTROL_GROUP)
+            .is_some_and(|group| group.settled && lost(group) <= (group.members.len() - 1) / 2);
+        let is_spared = self.promised().filter(|(_, group, _)| group.members.contains(&member)).all(
+            |(_, group, space)| {
+                // A member that was replaced holds nothing before the group is settled, and known to hold all.
+                let is_settled = group.settled && group.members.iter().all(|it| group.in_sync.contains(it));
+                let is_settled = is_settled || space.protocol.has_registers();
+                let may_forget = !space.forgets_with_its_leader() || self.scenario.may_forget;
+                is_settled
+                    && may_forget
+                    && lost(group) <= space.spares(group)
+                    && space.survives(group, is_lost)
+            },
+        );
+        let host = &self.hosts[usize::from(place)];
+        // So many that some are on everybody's disk.
+        const KNOWN: u32 = 100;
+        let is_known = |other: &Host| {
+            other.place == place || !other.is_alive() || other.heard[usize::from(place)] >= KNOWN
+        };
+        let is_one = !has_lost_disk(host) && host.is_alive() && host.doom.is_none();
+        let is_known = self.hosts.iter().all(is_known);
+        let may = is_one && is_control_spared && is_spared && is_known && self.may_crash(place, false);
+        if !may {
+            self.counts.add(Class::DiskSpared);
+        }
+        may
+    }
+}
+
+fn has_lost_disk(host: &Host) -> bool {
+    host.is_lost || host.rotten.is_some()
+}
+
+/// A keyspace's groups.
+fn groups_of<'m>(map: &'m ClusterMap, space: &Space) -> Vec<(GroupId, &'m Group)> {
+    let groups = map.groups.iter().filter(|(id, _)| **id != CONTROL_GROUP);
+    groups.filter(|(_, group)| group.keyspace == space.keyspace.prefix).map(|(id, it)| (*id, it)).collect()
+}
