@@ -54,9 +54,8 @@
 //! nobody waits for it when another start of the same storage is registered.
 //!
 //! *A node that is heard and does not hear.* Its renewals say which of them was answered last. One that was told of a
-//! lease and does not say so for as long as a lease lasts is as good as dead: it serves nobody. From then on it is
-//! answered with leases of no length, so that what it was granted before runs out and another can lead; when it
-//! confirms one of these, it hears again, and gets leases again.
+//! lease and does not say so for as long as a lease lasts is as good as dead. From then on it is answered with leases of
+//! no length, so that its last real one runs out and another can lead, until it confirms one: then it hears again.
 //!
 //! Only durations are measured, each on one clock. Rates of clocks may differ by the margin, a tenth: 4 % each.
 //!
@@ -276,9 +275,8 @@ impl Control {
                     keeper.message(now, from, bytes, out)?;
                 }
             }
-            Message::Renew { start, sequence, map_version, answered } => {
-                let heard = (sequence, map_version, answered);
-                self.leading.hear(now, &self.options.timing, from, start, heard);
+            Message::Renew { start, sequence, map_version: map, answered } => {
+                self.leading.hear(now, &self.options.timing, from, start, (sequence, map, answered));
             }
             Message::Renewed { sequence, map_version, lasts_us } => {
                 self.leader_heard = from;
@@ -490,13 +488,12 @@ impl Control {
         let map_version = self.map.version;
         let answered = self.lease.answered;
         self.leading.hear(now, timing, *id, *start, (sequence, map_version, answered));
-        // Who has no lease may have another idea of who the control nodes are: a newcomer knows no map that was agreed on,
-        // and one that was away for long has an old one. It asks everybody that it knows of.
+        // Who has no lease may not know who the control nodes are, as a newcomer without a map: it asks everybody.
         let lasted_us = self.lease.until_us + timing.node_lease_ms * 1000;
-        let others: Vec<NodeId> = match lasted_us > now.monotonic_us {
-            true => self.control_nodes().iter().copied().filter(|node| node != id).collect(),
-            false => self.map.nodes.keys().copied().filter(|node| node != id).collect(),
-        };
+        let is_known = lasted_us > now.monotonic_us;
+        let everybody = || self.map.nodes.keys().copied().collect();
+        let asked: Vec<NodeId> = if is_known { self.control_nodes().to_vec() } else { everybody() };
+        let others = asked.into_iter().filter(|node| node != id);
         out.send(others, &Message::Renew { start: *start, sequence, map_version, answered });
     }
 
