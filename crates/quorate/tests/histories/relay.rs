@@ -52,8 +52,7 @@ fn carry(from: &TcpStream, to: &TcpStream, way: &Way) {
     let (Ok(mut from), Ok(mut to), way) = (from.try_clone(), to.try_clone(), way.clone()) else { return };
     std::thread::spawn(move || {
         let mut buffer = vec![0; 64 << 10];
-        loop {
-            let Ok(count) = from.read(&mut buffer) else { break };
+        while let Ok(count) = from.read(&mut buffer) {
             while way.0.load(Ordering::Relaxed) {
                 std::thread::sleep(Duration::from_millis(1));
             }
