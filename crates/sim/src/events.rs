@@ -25,6 +25,8 @@ pub(crate) enum Event {
     Client { client: u8, alarm: u32 },
     /// A fault begins, changes or ends.
     Fault { index: u16, step: u16 },
+    /// The operator gives a command, or looks what came of it.
+    Order { index: u16 },
     /// A crashed node starts again.
     Restart { node: Place, life: u32 },
     /// A step that was to be done on a disk, for one life of its node, is over.

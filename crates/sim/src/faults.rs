@@ -2,10 +2,12 @@
 //! by one when a failing run is made smaller.
 
 mod disk;
+mod operator;
 
 use crate::events::Place;
 use crate::random::Random;
 pub(crate) use disk::DiskFault;
+pub(crate) use operator::{Leaders, Order};
 use std::fmt;
 
 /// One millisecond of simulated time.
@@ -93,6 +95,10 @@ pub(crate) enum Kind {
     ClockJump { node: Place, by_ms: i64 },
     /// Something happens to disks.
     Disk(DiskFault),
+    /// Whoever leads at that moment dies, or only stands still.
+    Leader { leaders: Leaders, pauses: bool, within_turn: Option<Within>, down_us: u64, noticed: bool },
+    /// The operator gives a command.
+    Order(Order),
 }
 
 /// Kinds of trouble, to be counted and to be left out together.
@@ -171,11 +177,27 @@ pub enum Class {
     RolledBackDisk,
     /// Faults of disks that were left out: more is not promised to be survived.
     DiskSpared,
+    /// Leaders, of the control group or of others, that died because they led.
+    KilledLeader,
+    /// Leaders that stood still because they led.
+    PausedLeader,
+    /// Keyspaces that were created during the run.
+    KeyspaceCreated,
+    /// Keyspaces whose settings were changed.
+    KeyspaceChanged,
+    /// Keyspaces that were dropped.
+    KeyspaceDropped,
+    /// Nodes that were added.
+    NodeAdded,
+    /// Nodes that were removed.
+    NodeRemoved,
+    /// Nodes that had lost their disk, and came in again as new members.
+    NodeReplaced,
 }
 
 impl Class {
     /// Every class.
-    pub const ALL: [Class; 36] = [
+    pub const ALL: [Class; 44] = [
         Class::Crash,
         Class::CrashWithinTurn,
         Class::CrashSpared,
@@ -212,6 +234,14 @@ impl Class {
         Class::WipedDisk,
         Class::RolledBackDisk,
         Class::DiskSpared,
+        Class::KilledLeader,
+        Class::PausedLeader,
+        Class::KeyspaceCreated,
+        Class::KeyspaceChanged,
+        Class::KeyspaceDropped,
+        Class::NodeAdded,
+        Class::NodeRemoved,
+        Class::NodeReplaced,
     ];
 
     /// Classes that are no scheduled faults and can only be left out as a whole.
@@ -265,6 +295,14 @@ impl Class {
             Class::WipedDisk => "wiped-disk",
             Class::RolledBackDisk => "rolled-back-disk",
             Class::DiskSpared => "disk-spared",
+            Class::KilledLeader => "killed-leader",
+            Class::PausedLeader => "paused-leader",
+            Class::KeyspaceCreated => "keyspace-created",
+            Class::KeyspaceChanged => "keyspace-changed",
+            Class::KeyspaceDropped => "keyspace-dropped",
+            Class::NodeAdded => "node-added",
+            Class::NodeRemoved => "node-removed",
+            Class::NodeReplaced => "node-replaced",
         }
     }
 }
@@ -319,6 +357,9 @@ impl Kind {
             Kind::Storm { .. } => Class::Storm,
             Kind::ClockJump { .. } => Class::ClockJump,
             Kind::Disk(fault) => fault.class(),
+            Kind::Leader { pauses: false, .. } => Class::KilledLeader,
+            Kind::Leader { pauses: true, .. } => Class::PausedLeader,
+            Kind::Order(order) => order.class(),
         }
     }
 }
@@ -540,6 +581,11 @@ impl fmt::Display for Kind {
                 write!(formatter, "the wall clock of node {} is set by {by_ms} ms", node + 1)
             }
             Kind::Disk(fault) => write!(formatter, "{fault}"),
+            Kind::Leader { leaders, pauses, down_us, .. } => {
+                let what = if *pauses { "stands still" } else { "crashes" };
+                write!(formatter, "{leaders} {what} for {} ms", ms(down_us))
+            }
+            Kind::Order(order) => write!(formatter, "{order}"),
         }
     }
 }

@@ -38,6 +38,10 @@ pub(crate) enum Arrival {
         client: u8,
         connection: u32,
     },
+    /// A command of the operator.
+    Order {
+        index: u16,
+    },
 }
 
 /// A client's connection at its node.
@@ -101,6 +105,8 @@ pub(crate) struct Host {
     pub(crate) is_damaged: bool,
     /// It is not to start again yet.
     pub(crate) is_kept_down: bool,
+    /// It is not one of the cluster's nodes: not yet, or no more.
+    pub(crate) is_absent: bool,
 }
 
 impl Host {
@@ -129,7 +135,13 @@ impl Host {
             sessions: Vec::new(),
             is_damaged: false,
             is_kept_down: false,
+            is_absent: false,
         }
+    }
+
+    /// It need not serve anybody, and holds nothing that anybody counts on.
+    pub(crate) fn is_gone(&self) -> bool {
+        self.is_lost || self.is_absent
     }
 
     pub(crate) fn is_alive(&self) -> bool {

@@ -16,6 +16,8 @@ pub(crate) struct Evidence<'r> {
     pub(crate) spaces: &'r [Space],
     /// Each space whose leader may have forgotten acknowledged writes, as it may.
     pub(crate) forgot: &'r [bool],
+    /// Each space that was there to the end: what is dropped is not checked.
+    pub(crate) stayed: &'r [bool],
     pub(crate) clock_error_ms: u64,
 }
 
@@ -28,6 +30,9 @@ impl Evidence<'_> {
         let mut seen = self.count();
         let mut failure = None;
         for (index, space) in self.spaces.iter().enumerate() {
+            if !self.stayed[index] {
+                continue;
+            }
             let entries =
                 || self.record.entries.iter().filter(|e| usize::from(e.operation.key.space) == index);
             let linearizable = entries().filter(|entry| is_ordered(entry, space));

@@ -122,6 +122,10 @@ pub(crate) struct Space {
     pub(crate) kinds: Vec<Kind>,
     /// Keys of each class.
     pub(crate) keys: u8,
+    /// It is not there from the beginning: the operator creates it.
+    pub(crate) is_created: bool,
+    /// The setting that the operator may change. What is promised before and after is promised all the time.
+    pub(crate) change: String,
 }
 
 impl Space {
@@ -207,11 +211,29 @@ impl Space {
         // A text that cannot be read is found by a test, and refused by the node.
         let keyspace = Keyspace::parse(&text).unwrap_or_default();
         let kinds = vec![Kind::Get, Kind::Set];
+        let change = match protocol {
+            Protocol::LeaderFollower => "backlog_bytes=3000",
+            Protocol::Consensus => "lease=off",
+            Protocol::Blocking => "retry=backoff",
+            Protocol::Abd => "reads=linearizable",
+        };
+        let change = change.to_owned();
         let durability = match protocol {
             Protocol::Consensus => Durability::Fsync,
             Protocol::LeaderFollower | Protocol::Abd | Protocol::Blocking => Durability::Memory,
         };
-        Space { text, keyspace, protocol, acks, durability, reads_any, kinds, keys: 8 }
+        Space {
+            text,
+            keyspace,
+            protocol,
+            acks,
+            durability,
+            reads_any,
+            kinds,
+            keys: 8,
+            is_created: false,
+            change,
+        }
     }
 
     /// True when the number that `DEL` answers is part of the promise.

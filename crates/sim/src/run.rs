@@ -30,7 +30,9 @@ pub fn run(seed: u64, settings: &Settings, told: bool) -> Report {
     let panic = catch_unwind(AssertUnwindSafe(|| world.run())).err();
     (report.simulated_us, report.counts) = (world.now(), world.counts);
     (report.turns, report.frames) = (world.turns, world.frames);
+    let stayed: Vec<bool> = (0..world.scenario.spaces.len()).map(|index| world.is_judged(index)).collect();
     let evidence = Evidence {
+        stayed: &stayed,
         record: &world.record,
         spaces: &world.scenario.spaces,
         forgot: &world.forgot,

@@ -1,7 +1,7 @@
 //! What a seed means: the cluster, its clients, the network, the clocks and everything that will go wrong.
 
 use crate::events::Place;
-use crate::faults::{Class, DiskFault, Draw, Fault, Kind, MS, Mask, SECOND};
+use crate::faults::{Class, Draw, Fault, MS, Mask, SECOND};
 use crate::promise::{Protocol, Space};
 use crate::random::Random;
 use protocol::planted::Planted;
@@ -16,6 +16,7 @@ pub(crate) mod stream {
     pub(crate) const WORLD: u64 = 3;
     pub(crate) const TIMING: u64 = 4;
     pub(crate) const DISK_FAULTS: u64 = 5;
+    pub(crate) const OPERATOR: u64 = 6;
     pub(crate) const NODES: u64 = 100;
     pub(crate) const CLIENTS: u64 = 200;
     pub(crate) const DISKS: u64 = 500;
@@ -64,9 +65,6 @@ pub struct Settings {
     pub planted: Planted,
     /// The fault that logs are to have, in tests.
     pub planted_in_storage: storage::planted::Planted,
-    /// Disks may be put back to an older state of theirs. A voter to whom that happens has forgotten what it promised,
-    /// and consensus does not notice it yet.
-    pub rolled_back_disks: bool,
     /// What is left out.
     pub without: BTreeSet<Part>,
     /// At most so many clients.
@@ -128,7 +126,10 @@ const USUAL_CHECKPOINT_BYTES: u64 = 1 << 20;
 #[derive(Clone, Debug)]
 pub(crate) struct Scenario {
     pub(crate) seed: u64,
+    /// All nodes that there ever are.
     pub(crate) nodes: Place,
+    /// Those that the cluster begins with, the first ones.
+    pub(crate) first_nodes: Place,
     pub(crate) spaces: Vec<Space>,
     pub(crate) planted: Planted,
     pub(crate) planted_in_storage: storage::planted::Planted,
@@ -185,6 +186,7 @@ impl Scenario {
         let mut scenario = Scenario {
             seed,
             nodes,
+            first_nodes: nodes,
             spaces,
             planted: settings.planted,
             planted_in_storage: settings.planted_in_storage,
@@ -218,14 +220,36 @@ impl Scenario {
             return scenario;
         }
         scenario.draw_timing();
+        let mut operator = Random::new(seed, stream::OPERATOR);
+        let (dynamic, spare) = scenario.draw_changes(settings, &mut operator);
         let mut random = Random::new(seed, stream::FAULTS);
         let faults = Draw { random: &mut random, nodes, length_us: scenario.length_us }.faults();
         scenario.faults = faults.into_iter().map(Some).collect();
-        if scenario.spaces.iter().any(Space::is_durable) {
-            scenario.draw_disk_faults();
-        }
+        scenario.draw_disk_faults();
+        let (nodes, length_us) = (scenario.nodes, scenario.length_us);
+        let spaces = scenario.spaces.iter().filter(|space| !space.is_created).count() as u8;
+        let mut draw = Draw { random: &mut operator, nodes, length_us };
+        let changes = [draw.killed_leaders(), draw.orders(spaces, dynamic, spare)].concat();
+        scenario.faults.extend(changes.into_iter().map(Some));
         scenario.restrict(settings);
         scenario
+    }
+
+    /// Some clusters get a keyspace, or a node, during the run.
+    fn draw_changes(&mut self, settings: &Settings, random: &mut Random) -> (Option<u8>, Option<Place>) {
+        let dynamic = random.percent(25).then_some(self.spaces.len());
+        if let Some(index) = dynamic {
+            let mut space = draw_space(index, self.nodes, settings, random);
+            space.is_created = true;
+            self.spaces.push(space);
+        }
+        let spare = random.percent(25).then_some(self.nodes);
+        if spare.is_some() {
+            self.nodes += 1;
+            self.drift_ppm.push(random.below(20_001) as i64 - 10_000);
+            self.unix_ahead_ms.push(random.below(2_000) as i64 - 1_000);
+        }
+        (dynamic.map(|index| index as u8), spare)
     }
 
     /// Half of the clusters have the usual times. In the others what is left half done stays so for long, or commands
@@ -264,11 +288,6 @@ impl Scenario {
         }
         if let Some(length_ms) = settings.length_ms_max {
             self.length_us = self.length_us.min(length_ms * MS);
-        }
-        if !settings.rolled_back_disks {
-            for fault in &mut self.faults {
-                fault.take_if(|fault| matches!(fault.kind, Kind::Disk(DiskFault::RolledBack { .. })));
-            }
         }
         for part in &settings.without {
             match part {
@@ -358,7 +377,7 @@ fn some(random: &mut Random, most: u64) -> u32 {
 
 /// One keyspace has the empty prefix, so that there is a default one: every run has as many groups as keyspaces.
 fn draw_space(index: usize, nodes: Place, settings: &Settings, random: &mut Random) -> Space {
-    const PREFIXES: [&str; 3] = ["", "p:", "q:"];
+    const PREFIXES: [&str; 4] = ["", "p:", "q:", "r:"];
     let ready: Vec<Protocol> =
         Protocol::ALL.into_iter().filter(|protocol| protocol.check().is_ok()).collect();
     let drawn = random.pick(&ready);

@@ -31,11 +31,11 @@ pub(crate) enum DiskFault {
     /// There is no room for more than so many bytes.
     Full { node: Place, room: u64, us: u64 },
     /// A process dies; a bit, or a whole sector, of what is safe on its disk changes meanwhile.
-    Rot { node: Place, place: u64, zeroes: bool, down_us: u64 },
+    Rot { node: Place, place: u64, zeroes: bool, down_us: u64, replaced_us: Option<u64> },
     /// A process dies and comes back with an empty disk.
-    Wiped { node: Place, down_us: u64 },
+    Wiped { node: Place, down_us: u64, replaced_us: Option<u64> },
     /// A process dies and comes back with its disk as that was some time before.
-    RolledBack { node: Place, after_us: u64, down_us: u64 },
+    RolledBack { node: Place, after_us: u64, down_us: u64, replaced_us: Option<u64> },
 }
 
 impl DiskFault {
@@ -142,16 +142,23 @@ impl Draw<'_> {
             place: self.random.draw(),
             zeroes: self.random.percent(30),
             down_us: self.random.scaled(MS, SECOND),
+            replaced_us: self.replaced_us(),
         }
+    }
+
+    /// After how long the operator replaces a node that has lost its disk, if at all.
+    fn replaced_us(&mut self) -> Option<u64> {
+        let after_us = self.random.scaled(100 * MS, 5 * SECOND);
+        self.random.percent(70).then_some(after_us)
     }
 
     fn lost_disk(&mut self) -> DiskFault {
         let (node, down_us) = (self.node(), self.random.scaled(MS, 2 * SECOND));
         match self.random.percent(50) {
-            true => DiskFault::Wiped { node, down_us },
+            true => DiskFault::Wiped { node, down_us, replaced_us: self.replaced_us() },
             false => {
                 let after_us = self.random.scaled(100 * MS, 5 * SECOND);
-                DiskFault::RolledBack { node, after_us, down_us }
+                DiskFault::RolledBack { node, after_us, down_us, replaced_us: self.replaced_us() }
             }
         }
     }

@@ -20,12 +20,17 @@ struct Write {
 /// The writes of values that are never written twice.
 fn writes<'e>(entries: impl Iterator<Item = &'e Entry>) -> BTreeMap<Value, Write> {
     let stores = |kind| matches!(kind, Kind::Set | Kind::SetIfAbsent | Kind::GetAndSet);
-    let written = entries.filter(|entry| stores(entry.operation.kind)).map(|entry| {
+    let mut writes: BTreeMap<Value, Write> = BTreeMap::new();
+    for entry in entries.filter(|entry| stores(entry.operation.kind)) {
         let end = entry.reply().filter(|(_, reply)| reply.is_done()).map_or(u64::MAX, |(at, _)| at);
         let was_refused = matches!(entry.reply(), Some((_, Reply::Refused(_))));
-        (entry.operation.value, Write { start: entry.start, end, was_refused })
-    });
-    written.collect()
+        let tried = Write { start: entry.start, end, was_refused };
+        // Whoever is not answered in the end asks for the same write again.
+        let write = writes.entry(entry.operation.value).or_insert(tried);
+        write.end = write.end.min(tried.end);
+        write.was_refused &= was_refused;
+    }
+    writes
 }
 
 fn failure(entry: &Entry, what: &str, end: u64) -> Option<Failure> {

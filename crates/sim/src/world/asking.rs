@@ -2,6 +2,7 @@
 
 use super::World;
 use super::healing::Phase;
+use super::operator::{OPERATOR, Presence};
 use crate::clients::Upstream;
 use crate::events::{Event, Place};
 use crate::faults::{Class, MS};
@@ -77,7 +78,10 @@ impl World {
     fn draw_operation(&mut self, client: u8) -> Operation {
         let random = &mut self.clients[usize::from(client)].random;
         let spaces = &self.scenario.spaces;
-        let index = random.below(spaces.len() as u64) as usize;
+        let mut index = random.below(spaces.len() as u64) as usize;
+        if self.presence[index] != Presence::There {
+            index = 0;
+        }
         let kind = random.pick(&spaces[index].kinds);
         let class = match kind {
             Kind::Increment => b'n',
@@ -175,6 +179,9 @@ impl World {
 
     /// A client will find that nobody is at the other end any more.
     pub(super) fn tell_closed(&mut self, client: u8, connection: u32, at: u64) {
+        if client == OPERATOR {
+            return; // It gives its command again.
+        }
         let latency_us = self.client_latency(client);
         self.queue.push(at + latency_us, Event::Closed { client, connection });
     }
@@ -198,6 +205,7 @@ impl World {
 
     /// Clients that have waited too long for an answer hang up.
     pub(super) fn sweep(&mut self) {
+        self.look_at_map();
         if self.phase != Phase::Faults {
             return;
         }

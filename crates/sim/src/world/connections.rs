@@ -1,6 +1,7 @@
 //! Connections between nodes: how they come up and break, and frames that arrive over them.
 
 use super::World;
+use super::turns::knows;
 use crate::events::{Event, Place};
 use crate::faults::{Class, MS};
 use crate::host::Arrival;
@@ -46,6 +47,13 @@ impl World {
 
     pub(super) fn connect(&mut self, one: Place, other: Place, attempt: u32) {
         let alive = [one, other].into_iter().all(|place| self.hosts[usize::from(place)].is_alive());
+        let know = [(one, other), (other, one)].into_iter().all(|(at, peer)| {
+            self.hosts[usize::from(at)].node.as_ref().is_some_and(|node| knows(node, peer))
+        });
+        if alive && !know && self.network.pair(one, other).attempt == attempt {
+            // The map has yet to tell one of them about the other.
+            return self.queue.push(self.now + 100 * MS, Event::Connect { one, other, attempt });
+        }
         // Whoever starts, or unblocks the way, has it tried again.
         if self.network.pair(one, other).attempt != attempt
             || !alive

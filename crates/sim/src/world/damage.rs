@@ -79,6 +79,10 @@ impl World {
                 return true;
             }
             let is_damaged = |other: NodeId| other == member || self.is_damaged(space, other);
+            // Where a machine never comes back, somebody has to have a memory for the others to begin with.
+            if group.members.iter().all(|it| is_damaged(*it)) && self.hosts.iter().any(has_lost_disk) {
+                return false;
+            }
             // The leader may not know yet that others are in sync than it waits for.
             let told =
                 self.hosts.get(usize::from(place_of(group.leader))).and_then(|host| host.node.as_ref());
@@ -126,6 +130,10 @@ impl World {
     /// somebody else. If not, that is counted.
     pub(super) fn may_lose_disk(&mut self, place: Place) -> bool {
         let member = id(place);
+        if self.given.iter().any(|given| !given.is_over) {
+            self.counts.add(Class::DiskSpared);
+            return false; // One change of the cluster at a time.
+        }
         let is_lost = |other: NodeId| {
             other == member || self.hosts.get(usize::from(place_of(other))).is_none_or(has_lost_disk)
         };

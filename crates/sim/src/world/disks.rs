@@ -4,7 +4,7 @@ use super::World;
 use super::trouble::Death;
 use crate::disk::Ended;
 use crate::events::{Event, Place};
-use crate::faults::{Class, DiskFault, MS, SECOND, has};
+use crate::faults::{Class, DiskFault, MS, Order, SECOND, has};
 use node::Node;
 use storage::simulated::{SimulatedDisk, Survivors};
 use storage::{Cause, Verb};
@@ -122,9 +122,16 @@ impl World {
             (DiskFault::Full { node, .. }, _) => {
                 (self.host(node).disk.files.capacity, happens) = (None, false);
             }
-            (DiskFault::Rot { node, place, zeroes, down_us }, _) => {
+            (DiskFault::Rot { node, .. }, 1)
+            | (DiskFault::Wiped { node, .. }, 1)
+            | (DiskFault::RolledBack { node, .. }, 2) => {
+                happens = false;
+                self.give(Order::Replace { node });
+            }
+            (DiskFault::Rot { node, place, zeroes, down_us, replaced_us }, _) => {
                 happens = self.may_lose_disk(node);
                 if happens {
+                    again = replaced_us;
                     self.crash(node, down_us, true);
                     let host = self.host(node);
                     host.rotten = rot(&mut host.disk.files, place, zeroes);
@@ -132,9 +139,10 @@ impl World {
                     self.tell_of(node, &format!("finds another disk than it left: {what} has changed"));
                 }
             }
-            (DiskFault::Wiped { node, down_us }, _) => {
+            (DiskFault::Wiped { node, down_us, replaced_us }, _) => {
                 happens = self.may_lose_disk(node);
                 if happens {
+                    again = replaced_us;
                     self.crash(node, down_us, true);
                     let host = self.host(node);
                     host.disk.replace();
@@ -148,10 +156,11 @@ impl World {
                 disk.copy = Some(copy);
                 (again, happens) = (Some(after_us), false);
             }
-            (DiskFault::RolledBack { node, down_us, .. }, _) => {
+            (DiskFault::RolledBack { node, down_us, replaced_us, .. }, _) => {
                 let copy = self.host(node).disk.copy.take();
                 happens = copy.is_some() && self.may_lose_disk(node);
                 if let Some(copy) = copy.filter(|_| happens) {
+                    again = replaced_us;
                     self.crash(node, down_us, true);
                     let host = self.host(node);
                     host.disk.files = copy;

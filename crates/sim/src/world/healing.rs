@@ -69,6 +69,7 @@ const SERVE_US: u64 = 20 * SECOND;
 impl World {
     pub(super) fn progress(&mut self) {
         let now = self.now;
+        self.look_at_map();
         match self.phase {
             Phase::Starting { by } => {
                 if now >= by || self.are_all_ready() {
@@ -168,9 +169,9 @@ impl World {
     fn are_all_ready(&self) -> bool {
         let is_ready = |host: &Host| {
             let node = host.node.as_ref();
-            host.is_lost || node.is_some_and(|node| node.is_admitted() && node.health().ready)
+            host.is_gone() || node.is_some_and(|node| node.is_admitted() && node.health().ready)
         };
-        self.hosts.iter().all(is_ready) && self.unsettled().is_none()
+        self.hosts.iter().all(is_ready) && self.unsettled().is_none() && self.open_order().is_none()
     }
 
     /// What the control group has yet to settle.
@@ -192,8 +193,9 @@ impl World {
 
     fn explain_nodes(&self) -> String {
         let explain = |host: &Host| {
-            if host.is_lost {
-                return format!("node {} has lost its disk", id(host.place));
+            if host.is_gone() {
+                let why = if host.is_lost { "has lost its disk" } else { "is not in the cluster" };
+                return format!("node {} {why}", id(host.place));
             }
             let Some(node) = &host.node else { return format!("node {} is down", id(host.place)) };
             let keyspaces = node.health().keyspaces;
@@ -206,7 +208,9 @@ impl World {
             format!("node {} {why}", id(host.place))
         };
         let nodes = self.hosts.iter().map(explain).collect::<Vec<_>>().join("; ");
-        self.unsettled().map_or(nodes.clone(), |why| format!("{nodes}; {why}"))
+        let order = self.open_order().map(|order| format!("it waits: {order}"));
+        let why = [Some(nodes), self.unsettled(), order];
+        why.into_iter().flatten().collect::<Vec<_>>().join("; ")
     }
 
     fn complain_of_clients(&mut self, when: &str) {
@@ -232,7 +236,8 @@ impl World {
     fn missing(&self) -> Mask {
         let drawn = self.scenario.missing.unwrap_or_default();
         let mut missing: Mask = 0;
-        for place in self.places().filter(|place| has(drawn, *place)) {
+        let is_here = |place: &Place| self.hosts[usize::from(*place)].is_alive() && has(drawn, *place);
+        for place in self.places().filter(is_here) {
             let without = missing | 1 << place;
             let is_away = |member: NodeId| has(without, place_of(member));
             let away = |group: &Group| group.members.iter().filter(|member| is_away(**member)).count();
@@ -289,11 +294,14 @@ impl World {
 
     /// Adds a client that asks a node for every key, until it is told.
     fn observe(&mut self, place: Place, kinds: &[Kind]) {
-        if self.hosts[usize::from(place)].is_lost {
+        if self.hosts[usize::from(place)].is_gone() {
             return; // It need not serve anybody.
         }
         let mut script = VecDeque::new();
         for index in 0..self.scenario.spaces.len() {
+            if !self.is_asked(index) {
+                continue;
+            }
             let counts = self.scenario.spaces[index].kinds.contains(&Kind::Increment);
             for number in 0..self.scenario.spaces[index].keys {
                 for kind in kinds {
@@ -342,7 +350,7 @@ impl World {
 
     /// The first group whose replicas differ.
     fn first_difference(&self) -> Option<String> {
-        let hosts = self.hosts.iter().filter(|host| !host.is_lost);
+        let hosts = self.hosts.iter().filter(|host| !host.is_gone());
         let digests: Vec<(NodeId, Vec<(GroupId, u64)>)> =
             hosts.filter_map(|host| Some((id(host.place), host.node.as_ref()?.digests()))).collect();
         for (group, ..) in self.promised() {

@@ -2,7 +2,7 @@
 //!
 //! Everything happens in [`World::run`]: the next event, or the next turn of a node, whichever is first. Read
 //! `turns` (a node's turn, and what it leaves), `connections` (links between nodes), `asking` (clients), `trouble`
-//! (faults), `disks` (those of disks, and what is done on them), `damage` (how much may be lost) and `healing` (what must
+//! (faults), `disks` (those of disks, and what is done on them), `damage` (how much may be lost), `operator` (the cluster changes) and `healing` (what must
 //! hold once faults are over).
 
 mod asking;
@@ -10,6 +10,7 @@ mod connections;
 mod damage;
 mod disks;
 mod healing;
+mod operator;
 mod trouble;
 mod turns;
 
@@ -29,6 +30,7 @@ use crate::trace::{Line, Trace, id};
 use healing::Phase;
 use node::control::ClusterMap;
 use node::{ClientId, NodeAddress};
+use operator::{Given, Presence};
 use std::collections::VecDeque;
 use std::rc::Rc;
 use wire::resp::ArgumentsBuffer;
@@ -50,6 +52,10 @@ pub(crate) struct World {
     pub(crate) turns: u64,
     pub(crate) frames: u64,
     phase: Phase,
+    /// What the operator has been told to do.
+    given: Vec<Given>,
+    /// For each space, whether it is there.
+    presence: Vec<Presence>,
     /// Observers that begin when those before them are satisfied.
     observers: VecDeque<u8>,
     /// The newest cluster map that any node has, or had.
@@ -95,9 +101,10 @@ impl World {
         };
         let addresses: Vec<NodeAddress> = (1..=u16::from(scenario.nodes)).map(address).collect();
         let keyspaces: Vec<node::Keyspace> =
-            scenario.spaces.iter().map(|space| space.keyspace.clone()).collect();
+            scenario.spaces.iter().filter(|it| !it.is_created).map(|it| it.keyspace.clone()).collect();
         // One that cannot be is refused by the nodes.
-        let map = ClusterMap::initial(&addresses, &keyspaces).unwrap_or_default();
+        let map = ClusterMap::initial(&addresses[..usize::from(scenario.first_nodes)], &keyspaces)
+            .unwrap_or_default();
         let mut world = World {
             now: 0,
             queue: Queue::default(),
@@ -111,6 +118,8 @@ impl World {
             turns: 0,
             frames: 0,
             phase: Phase::Starting { by: 10 * SECOND },
+            given: Vec::new(),
+            presence: operator::presence(&scenario.spaces),
             observers: VecDeque::new(),
             forgot: vec![false; scenario.spaces.len()],
             clock_error_ms: 0,
@@ -127,7 +136,8 @@ impl World {
             random: random.clone(),
             scenario,
         };
-        for place in 0..world.scenario.nodes {
+        for place in world.places() {
+            world.host(place).is_absent = place >= world.scenario.first_nodes;
             world.queue.push(random.below(SECOND / 10), Event::Restart { node: place, life: 0 });
         }
         if world.scenario.drift_ppm.iter().any(|ppm| *ppm != 0) {
@@ -178,6 +188,7 @@ impl World {
             Event::Closed { client, connection } => self.connection_closed(client, connection),
             Event::Client { client, alarm } => self.client_wakes(client, alarm),
             Event::Fault { index, step } => self.fault(index, step),
+            Event::Order { index } => self.order(index),
             Event::Restart { node, life } => self.restart(node, life),
             Event::DiskStep { node, lane, life } => self.disk_step(node, lane, life),
             Event::Sweep => self.sweep(),

@@ -7,7 +7,7 @@ use crate::faults::{Class, Cut, Fault, Kind, Mask, Within, has};
 use crate::host::{Arrival, Doom, Host};
 use crate::scenario::Scenario;
 use crate::trace::id;
-use node::{Configuration, Node};
+use node::{Configuration, Node, NodeAddress};
 use storage::simulated::{Survivors, Trouble};
 
 /// How processes die.
@@ -32,7 +32,7 @@ impl World {
         }
         self.trace.note(u64::from(index) << 16 | u64::from(step));
         // Those of disks count where they are known to happen.
-        if step == 0 && !matches!(kind, Kind::Disk(_)) {
+        if step == 0 && !matches!(kind, Kind::Disk(_) | Kind::Order(_)) {
             self.counts.add(kind.class());
         }
         let (verb, now) = (if step.is_multiple_of(2) { "begins" } else { "ends" }, self.now);
@@ -100,6 +100,17 @@ impl World {
                 self.host(node).clock.jump(by_ms);
                 self.note_clocks();
             }
+            (Kind::Leader { leaders, pauses: true, down_us, .. }, _) => {
+                let mask = self.leaders(leaders);
+                for place in self.places().filter(|place| has(mask, *place)) {
+                    self.host(place).pause_until(now + down_us);
+                }
+            }
+            (Kind::Leader { leaders, pauses: false, within_turn, down_us, noticed }, _) => {
+                let mask = self.leaders(leaders);
+                self.crash_several(mask, Death { within_turn, down_us, noticed, power: None });
+            }
+            (Kind::Order(order), _) => self.give(order),
             (Kind::Disk(fault), _) => {
                 if let Some(after_us) = self.disk_fault(fault, step) {
                     self.queue.push(now + after_us, Event::Fault { index, step: step + 1 });
@@ -241,10 +252,14 @@ impl World {
             checkpoint_bytes: self.scenario.checkpoint_bytes,
             planted: self.scenario.planted_in_storage,
         };
-        let nodes = self.addresses.clone();
-        let keyspaces = self.scenario.spaces.iter().map(|space| space.keyspace.clone()).collect();
+        // Those that the cluster began with, and itself.
+        let first = usize::from(self.scenario.first_nodes);
+        let is_told = |address: &&NodeAddress| usize::from(address.id) <= first || address.id == id(place);
+        let nodes = self.addresses.iter().filter(is_told).cloned().collect();
+        let spaces = self.scenario.spaces.iter().filter(|space| !space.is_created);
+        let keyspaces = spaces.map(|space| space.keyspace.clone()).collect();
         let host = self.host(place);
-        if host.is_alive() || host.life != life || host.is_kept_down {
+        if host.is_alive() || host.life != life || host.is_kept_down || host.is_absent {
             return;
         }
         host.life += 1;

@@ -1,6 +1,7 @@
 //! A node's turn: what has arrived goes in, and what the node leaves goes on its way.
 
 use super::World;
+use super::operator::OPERATOR;
 use crate::events::{Event, Place};
 use crate::faults::{MS, Mask, SECOND, has};
 use crate::host::{Arrival, Doom, Host, Session};
@@ -120,6 +121,7 @@ impl World {
                     None => self.tell_closed(client, connection, self.now),
                 }
             }
+            Arrival::Order { index } => self.put_order(node, place, index),
             Arrival::Goodbye { client, connection } => {
                 if let Some(session) = self.session(place, client, connection) {
                     node.disconnect(session);
@@ -145,7 +147,7 @@ impl World {
     #[inline]
     fn send_frames(&mut self, node: &mut Node, place: Place, leaves_at: u64, peers: Mask) {
         for to in 0..self.scenario.nodes {
-            if to == place {
+            if to == place || !knows(node, to) {
                 continue;
             }
             let bytes = std::mem::take(node.peer_output(id(to)));
@@ -220,9 +222,16 @@ impl World {
                     let words = format!("node {} answers what is no reply", crate::trace::id(place));
                     return self.fail(Broken::Language, words);
                 };
+                if session.client == OPERATOR {
+                    self.order_answered(place, id, session.connection, reply);
+                    continue;
+                }
                 self.send_reply(session, leaves_at, reply);
             }
             output.bytes.clear();
+            if session.client == OPERATOR {
+                node.disconnect(id);
+            }
         }
         self.ready = ready;
     }
@@ -236,11 +245,17 @@ impl World {
     }
 }
 
+/// Whether a node has heard of another one.
+pub(super) fn knows(node: &Node, other: Place) -> bool {
+    node.configuration().nodes.iter().any(|address| address.id == id(other))
+}
+
 /// Whether a process dies within this turn, which is over but for what it sends.
 fn is_doomed(host: &mut Host, node: &mut Node, nodes: Place) -> bool {
     let Some(doom) = &mut host.doom else { return false };
     let Some(turns) = &mut doom.within.after_request else { return true };
-    let sends = (0..nodes).any(|to| to != host.place && !node.peer_output(id(to)).is_empty());
+    let sends =
+        (0..nodes).any(|to| to != host.place && knows(node, to) && !node.peer_output(id(to)).is_empty());
     if !doom.has_request || !sends {
         return false;
     }

@@ -1,0 +1,125 @@
+//! What an operator does during a run, and leaders that die: drawn from numbers of their own, behind everything else.
+
+use super::{Class, Draw, Fault, Kind, MS, SECOND, Within};
+use crate::events::Place;
+use std::fmt;
+
+/// A command of the operator, given again until it is answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Order {
+    /// `KEYSPACE CREATE`: of this number among the run's keyspaces.
+    Create { space: u8 },
+    /// `KEYSPACE SET`.
+    Change { space: u8 },
+    /// `KEYSPACE DROP`.
+    Drop { space: u8 },
+    /// `CLUSTER ADD`, and the node is started.
+    Add { node: Place },
+    /// `CLUSTER REMOVE`; when the node is out of the map, its process ends.
+    Remove { node: Place },
+    /// `CLUSTER REPLACE`, with another disk, of a node that has lost its own.
+    Replace { node: Place },
+}
+
+impl Order {
+    pub(crate) fn class(self) -> Class {
+        match self {
+            Order::Create { .. } => Class::KeyspaceCreated,
+            Order::Change { .. } => Class::KeyspaceChanged,
+            Order::Drop { .. } => Class::KeyspaceDropped,
+            Order::Add { .. } => Class::NodeAdded,
+            Order::Remove { .. } => Class::NodeRemoved,
+            Order::Replace { .. } => Class::NodeReplaced,
+        }
+    }
+}
+
+/// Whose leader dies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Leaders {
+    /// The control group's.
+    pub(crate) control: bool,
+    /// That of a group, which one follows from this number.
+    pub(crate) group: Option<u8>,
+}
+
+impl Draw<'_> {
+    /// Leaders that die.
+    pub(crate) fn killed_leaders(&mut self) -> Vec<Fault> {
+        if !self.random.percent(35) {
+            return Vec::new();
+        }
+        let per_minute = self.random.scaled(2, 20);
+        let count = 1 + self.length_us * per_minute / (60 * SECOND);
+        let leaders = |draw: &mut Self| {
+            let group = draw.random.below(256) as u8;
+            match draw.random.below(3) {
+                0 => Leaders { control: true, group: None },
+                1 => Leaders { control: false, group: Some(group) },
+                _ => Leaders { control: true, group: Some(group) },
+            }
+        };
+        (0..count)
+            .map(|_| {
+                let at = self.random.below(self.length_us);
+                let leaders = leaders(self);
+                let within_turn: Option<Within> = self.random.percent(40).then(|| self.within());
+                let down_us = self.random.scaled(MS, 8 * SECOND);
+                let noticed = self.random.percent(70);
+                // Some only stand still: what they believe about their leases is over when they go on.
+                let pauses = self.random.percent(40);
+                Fault { at, kind: Kind::Leader { leaders, pauses, within_turn, down_us, noticed } }
+            })
+            .collect()
+    }
+
+    /// Keyspaces come, change and go, and so do nodes: `dynamic` is the keyspace that is not there from the beginning,
+    /// `spare` the node.
+    pub(crate) fn orders(&mut self, spaces: u8, dynamic: Option<u8>, spare: Option<Place>) -> Vec<Fault> {
+        let mut faults = Vec::new();
+        let mut order = |at, order| faults.push(Fault { at, kind: Kind::Order(order) });
+        if let Some(space) = dynamic {
+            let at = self.random.below(self.length_us / 3);
+            order(at, Order::Create { space });
+            if self.random.percent(40) {
+                order(at + self.random.below(self.length_us - at), Order::Drop { space });
+            }
+        }
+        if self.random.percent(25) {
+            let space = self.random.below(spaces.into()) as u8;
+            order(self.random.below(self.length_us), Order::Change { space });
+        }
+        if let Some(node) = spare {
+            let at = self.random.below(self.length_us / 2);
+            order(at, Order::Add { node });
+            if self.random.percent(60) {
+                let node = self.random.below(u64::from(node) + 1) as Place;
+                order(at + self.random.below(self.length_us - at), Order::Remove { node });
+            }
+        }
+        faults
+    }
+}
+
+impl fmt::Display for Order {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Order::Create { space } => write!(formatter, "the operator creates keyspace {space}"),
+            Order::Change { space } => write!(formatter, "the operator changes keyspace {space}"),
+            Order::Drop { space } => write!(formatter, "the operator drops keyspace {space}"),
+            Order::Add { node } => write!(formatter, "the operator adds node {}", node + 1),
+            Order::Remove { node } => write!(formatter, "the operator removes node {}", node + 1),
+            Order::Replace { node } => write!(formatter, "the operator replaces node {}", node + 1),
+        }
+    }
+}
+
+impl fmt::Display for Leaders {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(match (self.control, self.group) {
+            (true, None) => "the control leader",
+            (true, Some(_)) => "the control leader and a group's",
+            (false, _) => "the leader of a group",
+        })
+    }
+}

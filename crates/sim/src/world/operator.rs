@@ -1,0 +1,263 @@
+//! The operator: commands that change the cluster, given to any node again and again until they are carried out.
+
+use super::World;
+use super::healing::Phase;
+use crate::events::{Event, Place};
+use crate::faults::{Leaders, MS, Mask, Order, SECOND};
+use crate::host::Arrival;
+use crate::operation::Reply;
+use crate::promise::Space;
+use crate::trace::id;
+use node::control::CONTROL_GROUP;
+use node::{ClientId, ClientKind, Node};
+use std::rc::Rc;
+use wire::resp::ArgumentsBuffer;
+
+/// Whose sessions are the operator's, among clients' numbers.
+pub(super) const OPERATOR: u8 = u8::MAX;
+
+/// A command that cannot be, such as the removal of a node that registers need, is given up after so many refusals.
+const REFUSALS_MAX: u32 = 5;
+
+/// A command that is being given.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Given {
+    pub(super) order: Order,
+    refusals: u32,
+    pub(super) is_over: bool,
+}
+
+/// How far a keyspace is that is not there all the time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Presence {
+    /// All the time, or all nodes know of it by now.
+    There,
+    /// Not yet known to all nodes: a client would find other keyspaces at some of them.
+    Absent,
+    /// It is being dropped, or was.
+    Dropped,
+}
+
+impl World {
+    /// Begins to give a command.
+    pub(super) fn give(&mut self, order: Order) {
+        match order {
+            Order::Drop { space } => self.presence[usize::from(space)] = Presence::Dropped,
+            Order::Replace { node } => self.renew_disk(node),
+            _ => {}
+        }
+        self.given.push(Given { order, refusals: 0, is_over: false });
+        let index = self.given.len() as u16 - 1;
+        self.queue.push(self.now, Event::Order { index });
+    }
+
+    /// A machine gets an empty disk, and its process starts on it.
+    fn renew_disk(&mut self, place: Place) {
+        if self.hosts[usize::from(place)].is_alive() {
+            self.crash(place, SECOND / 10, true);
+        }
+        let after_us = self.random.below(2 * SECOND);
+        let host = self.host(place);
+        host.disk.replace();
+        (host.rotten, host.is_kept_down, host.is_damaged) = (None, false, true);
+        host.is_lost = true;
+        let life = host.life;
+        self.queue.push(self.now + after_us, Event::Restart { node: place, life });
+    }
+
+    /// A command is sent to some node, unless it has been carried out.
+    pub(super) fn order(&mut self, index: u16) {
+        let Given { order, is_over, .. } = self.given[usize::from(index)];
+        if is_over || self.phase == Phase::Over {
+            return;
+        }
+        if self.is_carried_out(order) {
+            return self.end_order(index);
+        }
+        // Once everything has healed, only what is begun is brought to an end.
+        let place = self.random.below(self.scenario.nodes.into()) as Place;
+        let now = self.now;
+        if self.hosts[usize::from(place)].is_alive() {
+            self.host(place).arrive(now, Arrival::Order { index });
+        }
+        let again_us = 100 * MS + self.random.below(SECOND);
+        self.queue.push(now + again_us, Event::Order { index });
+    }
+
+    fn is_carried_out(&self, order: Order) -> bool {
+        let has = |space: u8| {
+            let prefix = &self.scenario.spaces[usize::from(space)].keyspace.prefix;
+            self.map.keyspaces.contains_key(prefix)
+        };
+        match order {
+            Order::Create { space } => has(space) || self.presence[usize::from(space)] == Presence::Dropped,
+            Order::Drop { space } => !has(space),
+            Order::Add { node } => self.map.nodes.contains_key(&id(node)),
+            Order::Remove { node } => !self.map.nodes.contains_key(&id(node)),
+            Order::Replace { node } => {
+                let process = self.hosts[usize::from(node)].node.as_ref();
+                process.is_some_and(Node::is_admitted)
+            }
+            Order::Change { .. } => false,
+        }
+    }
+
+    fn end_order(&mut self, index: u16) {
+        let given = &mut self.given[usize::from(index)];
+        given.is_over = true;
+        let order = given.order;
+        self.counts.add(order.class());
+        self.trace.tell(self.now, format_args!("done: {order}"));
+        match order {
+            Order::Add { node } => {
+                let host = self.host(node);
+                host.is_absent = false;
+                let life = host.life;
+                self.restart(node, life);
+            }
+            Order::Replace { node } => {
+                let host = self.host(node);
+                host.is_lost = false;
+                // Nobody has heard of this one yet.
+                self.hosts.iter_mut().for_each(|host| host.heard[usize::from(node)] = 0);
+            }
+            _ => {}
+        }
+    }
+
+    /// The words of a command.
+    fn words(&self, order: Order) -> Vec<String> {
+        let prefix = |space: u8| self.scenario.spaces[usize::from(space)].keyspace.prefix.clone();
+        let words = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
+        match order {
+            Order::Create { space } => {
+                let settings = self.scenario.spaces[usize::from(space)].text.split(' ').skip(1);
+                let settings = settings.map(str::to_owned);
+                [words("KEYSPACE CREATE"), vec![prefix(space)]].concat().into_iter().chain(settings).collect()
+            }
+            Order::Change { space } => {
+                let setting = self.scenario.spaces[usize::from(space)].change.clone();
+                [words("KEYSPACE SET"), vec![prefix(space), setting]].concat()
+            }
+            Order::Drop { space } => [words("KEYSPACE DROP"), vec![prefix(space)]].concat(),
+            Order::Add { node } => {
+                let address = &self.addresses[usize::from(node)];
+                let ports = format!("{} {} {}", address.client_port, address.http_port, address.peer_port);
+                words(&format!("CLUSTER ADD {} {} {ports}", address.id, address.host))
+            }
+            Order::Remove { node } => words(&format!("CLUSTER REMOVE {}", id(node))),
+            Order::Replace { node } => words(&format!("CLUSTER REPLACE {}", id(node))),
+        }
+    }
+
+    /// A command arrives at a node.
+    pub(super) fn put_order(&mut self, node: &mut Node, place: Place, index: u16) {
+        let kind = ClientKind::Resp {
+            address: "127.0.0.1:49999".into(),
+            local_address: format!("127.0.0.1:{}", 7000 + id(place)),
+            fd: 99,
+        };
+        let Some(session) = node.connect(kind) else { return };
+        let mut arguments = ArgumentsBuffer::new();
+        let words = self.words(self.given[usize::from(index)].order);
+        words.iter().for_each(|word| arguments.push(word.as_bytes()));
+        self.trace.tell(self.now, format_args!("the operator at node {}: {}", id(place), words.join(" ")));
+        let connection = u32::from(index);
+        self.host(place).sessions.push(crate::host::Session { client: OPERATOR, connection, id: session });
+        node.request(session, arguments.as_arguments());
+    }
+
+    /// A node answers a command.
+    pub(super) fn order_answered(&mut self, place: Place, session: ClientId, index: u32, reply: Reply) {
+        self.host(place).sessions.retain(|other| other.id != session);
+        let index = index as u16;
+        let given = &mut self.given[usize::from(index)];
+        if given.is_over {
+            return;
+        }
+        match (reply, given.order) {
+            // What was asked for is done when the map says so.
+            (Reply::Ok, Order::Change { .. }) => self.end_order(index),
+            // A disk that was lost has to be replaced some time.
+            (Reply::Refused(_), Order::Replace { .. }) | (Reply::Ok | Reply::Unknown, _) => {}
+            (_, order) => {
+                given.refusals += 1;
+                given.is_over = given.refusals >= REFUSALS_MAX;
+                if given.is_over
+                    && let Order::Drop { space } = order
+                {
+                    self.trace.tell(self.now, format_args!("keyspace {space} stays"));
+                }
+            }
+        }
+    }
+
+    /// Looks which keyspaces all nodes know of, and who has left the cluster.
+    pub(super) fn look_at_map(&mut self) {
+        for index in 0..self.scenario.spaces.len() {
+            let prefix = &self.scenario.spaces[index].keyspace.prefix;
+            let knows = |node: &Node| node.cluster_map().keyspaces.contains_key(prefix);
+            let is_known = self.hosts.iter().all(|host| match &host.node {
+                Some(node) => knows(node),
+                None => host.is_gone(),
+            });
+            if self.presence[index] == Presence::Absent && is_known {
+                self.presence[index] = Presence::There;
+            }
+        }
+        let map = Rc::clone(&self.map);
+        for place in self.places().filter(|_| map.version > 0) {
+            let was_told =
+                self.given.iter().any(|given| matches!(given.order, Order::Remove { node } if node == place));
+            let is_out = !map.nodes.contains_key(&id(place));
+            if was_told && is_out && !self.hosts[usize::from(place)].is_absent {
+                self.host(place).is_absent = true;
+                if self.hosts[usize::from(place)].is_alive() {
+                    self.crash(place, 0, true);
+                }
+            }
+        }
+    }
+
+    /// The first command that the operator still waits for.
+    pub(super) fn open_order(&self) -> Option<Order> {
+        let given = self.given.iter().find(|given| !given.is_over)?;
+        Some(given.order)
+    }
+
+    /// Who leads now.
+    pub(super) fn leaders(&self, leaders: Leaders) -> Mask {
+        let mut mask = 0;
+        for host in &self.hosts {
+            let Some(node) = &host.node else { continue };
+            if leaders.control && node.leads_control() {
+                mask |= 1 << host.place;
+            }
+            let groups: Vec<u16> =
+                self.map.groups.keys().copied().filter(|group| *group != CONTROL_GROUP).collect();
+            let group =
+                leaders.group.and_then(|number| groups.get(usize::from(number) % groups.len().max(1)));
+            let leads =
+                group.and_then(|group| node.group_health(*group)).is_some_and(|it| it.role == "leader");
+            if leads {
+                mask |= 1 << host.place;
+            }
+        }
+        mask
+    }
+
+    /// Whether clients ask for keys of a keyspace.
+    pub(super) fn is_asked(&self, space: usize) -> bool {
+        self.presence[space] == Presence::There
+    }
+
+    /// Whether what was said about a keyspace is checked.
+    pub(crate) fn is_judged(&self, space: usize) -> bool {
+        self.presence[space] != Presence::Dropped
+    }
+}
+
+/// What a space's keyspaces are at the beginning.
+pub(super) fn presence(spaces: &[Space]) -> Vec<Presence> {
+    spaces.iter().map(|it| if it.is_created { Presence::Absent } else { Presence::There }).collect()
+}
