@@ -149,7 +149,12 @@ impl Node {
         for (id, entry) in map.groups.iter().filter(|(id, _)| **id != CONTROL_GROUP) {
             let takes_part = map.groups_of(own).any(|(other, _)| other == *id);
             let Some(group) = self.groups.get_mut(*id) else { continue };
-            if !takes_part {
+            // Who is to leave a consensus group may lead it, and its vote may be needed, until the others do without it: it
+            // has to know what is wanted of it. Not so who lost its storage.
+            let has_lost = map.nodes.get(&own).is_some_and(|node| node.rejoins.contains_key(id));
+            let is_leaving =
+                !entry.settled && !has_lost && matches!(group.replica, Some(Replica::Consensus(_)));
+            if !takes_part && !is_leaving {
                 // Who was a member may still have to tell the new ones what they lack.
                 if entry.settled && !entry.members.contains(&own) && group.replica.take().is_some() {
                     self.journal.forget(*id);
