@@ -21,6 +21,8 @@ pub(crate) struct Group {
     pub(crate) refused_by: NodeId,
     /// This node's replica, if it has one.
     pub(crate) replica: Option<Replica>,
+    /// The node's log holds something of it.
+    pub(crate) is_recorded: bool,
     /// What that was told last.
     pub(crate) told: Option<Configuration>,
     /// What it has in the log.
@@ -72,13 +74,16 @@ impl Groups {
         self.dismissed.push((id, at_us));
     }
 
-    /// Lets go of a group whose time has come.
-    pub(crate) fn take_dismissed(&mut self, now_us: u64) -> Option<u16> {
-        let at = self.dismissed.iter().position(|(_, at_us)| *at_us <= now_us)?;
-        let (id, _) = self.dismissed.remove(at);
+    /// A group whose time has come.
+    pub(crate) fn next_dismissed(&self, now_us: u64) -> Option<u16> {
+        self.dismissed.iter().find(|(_, at_us)| *at_us <= now_us).map(|(id, _)| *id)
+    }
+
+    /// Lets go of it.
+    pub(crate) fn remove_dismissed(&mut self, id: u16) {
+        self.dismissed.retain(|(other, _)| *other != id);
         self.all.retain(|other| *other != id);
         self.by_id[usize::from(id)] = None;
-        Some(id)
     }
 
     /// Their numbers, in ascending order.

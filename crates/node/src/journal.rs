@@ -147,11 +147,6 @@ impl Journal {
         self.stopped.as_deref()
     }
 
-    /// Bytes that a start would have to read.
-    pub(crate) fn held_bytes(&self) -> u64 {
-        self.log.held_bytes()
-    }
-
     /// True while there is no room for more.
     pub(crate) fn is_full(&self) -> bool {
         self.full_since_us.is_some()
@@ -164,11 +159,13 @@ impl Journal {
         self.append_as(kind::RECORD, group, tail, record);
     }
 
-    /// Writes down which keyspace a new replica is of.
-    pub(crate) fn describe(&mut self, group: u16, tail: &mut Tail, keyspace: &Keyspace) {
-        if tail.durability != Durability::None {
+    /// Writes down which keyspace a new replica is of. False when nothing is recorded of it.
+    pub(crate) fn describe(&mut self, group: u16, tail: &mut Tail, keyspace: &Keyspace) -> bool {
+        let is_recorded = tail.is_durable();
+        if is_recorded {
             self.append_as(kind::KEYSPACE, group, tail, &keyspace.encode());
         }
+        is_recorded
     }
 
     fn append_as(&mut self, kind: u16, group: u16, tail: &mut Tail, bytes: &[u8]) {
@@ -205,6 +202,27 @@ impl Journal {
             self.log.note_durable();
         }
         self.begin_work();
+    }
+
+    /// Makes everything that was written durable, and the log note that it is. True when that is so, or cannot be.
+    pub(crate) fn settle(&mut self) -> bool {
+        if self.stopped.is_some() || self.is_full() {
+            return true;
+        }
+        if self.log.durable() < self.log.end() {
+            self.wants_sync = true;
+        } else if self.log.is_noted() {
+            return true;
+        } else {
+            self.log.note_durable();
+        }
+        self.begin_work();
+        false
+    }
+
+    /// Bytes of log that the next start would have to read.
+    pub(crate) fn held_bytes(&self) -> u64 {
+        self.log.held_bytes()
     }
 
     fn note_full(&mut self, error: &str, now: Now, lines: &mut Vec<Line>) {

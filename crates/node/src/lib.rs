@@ -12,6 +12,7 @@ mod clients;
 pub mod command;
 mod configuration;
 pub mod control;
+mod describe;
 mod envelope;
 mod gather;
 mod groups;
@@ -37,6 +38,7 @@ mod status;
 mod usage;
 
 pub use configuration::{Configuration, NodeAddress, ProcessFacts, StorageSettings};
+pub use describe::{GroupDescription, KeyspaceDescription};
 pub use inspect::replica_message;
 pub use keyspace::Keyspace;
 pub use log::{Level, Line};

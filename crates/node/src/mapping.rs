@@ -86,9 +86,15 @@ impl Node {
         for event in effects.trace.drain(..) {
             self.log.extend(crate::log::describe("control", &event));
         }
+        let is_refused = effects.refused.is_some();
         effects.clear();
         self.control_effects = effects;
         self.is_admitted |= is_admitted;
+        if is_refused {
+            // Another start of this node was let in, or it lost its storage: it must not take part in anything.
+            self.is_admitted = false;
+            self.for_each_group(Node::retire);
+        }
         if map.is_some() || is_admitted {
             let map = map.unwrap_or_else(|| Rc::clone(self.control.map()));
             self.take_map(&map);
@@ -146,8 +152,10 @@ impl Node {
     /// not needed any more.
     fn take_part(&mut self, map: &ClusterMap) {
         let own = self.configuration.node;
+        let taking_part: Vec<u16> = map.groups_of(own).map(|(id, _)| id).collect();
         for (id, entry) in map.groups.iter().filter(|(id, _)| **id != CONTROL_GROUP) {
-            let takes_part = map.groups_of(own).any(|(other, _)| other == *id);
+            let is_member = entry.members.contains(&own);
+            let takes_part = is_member && taking_part.contains(id);
             let Some(group) = self.groups.get_mut(*id) else { continue };
             // Who is to leave a consensus group may lead it, and its vote may be needed, until the others do without it: it
             // has to know what is wanted of it. Not so who lost its storage.
@@ -155,9 +163,14 @@ impl Node {
             let is_leaving =
                 !entry.settled && !has_lost && matches!(group.replica, Some(Replica::Consensus(_)));
             if !takes_part && !is_leaving {
-                // Who was a member may still have to tell the new ones what they lack.
-                if entry.settled && !entry.members.contains(&own) && group.replica.take().is_some() {
-                    self.journal.forget(*id);
+                // What a member that has to come in anew holds is of no use. Who is no member any more may still have to
+                // tell the new ones what they lack.
+                if is_member || entry.settled {
+                    let was_recorded = std::mem::take(&mut group.is_recorded);
+                    self.retire(*id);
+                    if was_recorded {
+                        self.journal.forget(*id);
+                    }
                 }
                 continue;
             }
@@ -169,7 +182,7 @@ impl Node {
                         continue;
                     }
                 }
-                self.journal.describe(*id, &mut group.tail, &group.keyspace);
+                group.is_recorded = self.journal.describe(*id, &mut group.tail, &group.keyspace);
             }
             let configuration = entry.configuration();
             if group.told.as_ref() != Some(&configuration) {
@@ -184,9 +197,29 @@ impl Node {
         }
     }
 
+    /// Lets go of a replica. Whoever waits for it has waited for the last time: it lives to see the end of all deadlines,
+    /// and only the outcomes of that count.
+    fn retire(&mut self, id: u16) {
+        let group = &mut self.groups[id];
+        group.told = None;
+        let Some(mut replica) = group.replica.take() else { return };
+        const DAY_US: u64 = 24 * 3600 * 1_000_000;
+        let late = protocol::Now { monotonic_us: self.now.monotonic_us + DAY_US, ..self.now };
+        for input in [Input::Tick, Input::Flush] {
+            let stepped = replica.step(late, input, &mut self.effects);
+            debug_assert_eq!(stepped, Ok(()), "only a message can be malformed");
+        }
+        self.effects.messages.clear();
+        self.effects.records.clear();
+        self.effects.wishes.clear();
+        self.settle(id);
+    }
+
     /// Lets go of groups whose keyspace was dropped a while ago.
     pub(crate) fn forget_dismissed(&mut self) {
-        while let Some(id) = self.groups.take_dismissed(self.now.monotonic_us) {
+        while let Some(id) = self.groups.next_dismissed(self.now.monotonic_us) {
+            self.retire(id);
+            self.groups.remove_dismissed(id);
             self.end_forwards(|entry| entry.group == id, "had no answer before its keyspace was dropped");
             self.journal.forget(id);
         }
@@ -267,6 +300,7 @@ impl Group {
             leader_told: 0,
             refused_by: 0,
             replica: None,
+            is_recorded: false,
             told: None,
             next_tick_us: 0,
         }

@@ -103,6 +103,11 @@ impl Node {
         &self.configuration
     }
 
+    /// The version of the cluster map that [`Node::configuration`] follows; it grows with each. 0: none was agreed on yet.
+    pub fn map_version(&self) -> u64 {
+        self.map.version
+    }
+
     /// The values of `CONFIG GET`.
     pub fn parameters(&self) -> &Parameters {
         &self.parameters
@@ -250,6 +255,14 @@ impl Node {
     pub fn work_finished(&mut self, work: Work, result: Result<(), DiskError>) {
         self.journal.work_finished(work, result, self.now, &mut self.log);
         self.tell_durable(false);
+    }
+
+    /// The process is about to end in an orderly way, and there are no more turns: what is left is written, and is to be
+    /// durable and noted as such. True when there is nothing left to wait for; until then this is to be called again, and
+    /// [`Node::take_work`] and [`Node::work_finished`] as in turns.
+    pub fn settle_log<D: Disk>(&mut self, disk: &mut D) -> bool {
+        self.journal.write(disk, self.now, &mut self.log);
+        self.journal.settle()
     }
 
     /// Why the process must end at once, if it must: its disk has failed, and nobody knows what is on it. Nothing that

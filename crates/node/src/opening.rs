@@ -194,6 +194,7 @@ impl Reading<'_> {
         let replica = Replica::new(&keyspace, id, self.configuration)?;
         let group = self.groups.entry(id, || Group::new(keyspace, 0));
         group.replica.get_or_insert(replica);
+        group.is_recorded = true;
         Ok(())
     }
 }

@@ -145,7 +145,7 @@ impl Node {
     }
 
     /// Who serves a group, as far as this node knows.
-    fn leader_of(&self, id: u16) -> NodeId {
+    pub(crate) fn leader_of(&self, id: u16) -> NodeId {
         let Some(group) = self.groups.get(id) else { return 0 };
         let known = group.replica.as_ref().map_or(0, |replica| replica.status(self.now).leader);
         let candidates = [known, group.leader_told, group.leader];
@@ -278,8 +278,11 @@ fn text(argument: &[u8]) -> Result<&str, String> {
     std::str::from_utf8(argument).map_err(|_| "the prefix of a keyspace is text".to_string())
 }
 
+/// Settings of a keyspace and their values.
+type Settings<'a> = Vec<(&'a str, &'a str)>;
+
 /// The prefix, and `setting=value` for each of the others.
-fn words<'a>(arguments: Arguments<'a>) -> Result<(&'a str, Vec<(&'a str, &'a str)>), String> {
+fn words<'a>(arguments: Arguments<'a>) -> Result<(&'a str, Settings<'a>), String> {
     let setting = |argument: &'a [u8]| {
         let word = std::str::from_utf8(argument).ok();
         let given = || String::from_utf8_lossy(argument).into_owned();

@@ -29,7 +29,15 @@ pub struct Health {
     pub lag: u64,
     /// For how many milliseconds that has been so.
     pub lag_ms: u64,
-    /// Each keyspace.
+    /// The version of the cluster map that this node has. 0: none was agreed on yet.
+    pub map_version: u64,
+    /// The node that leads the control group, by this node's lease. 0: it has no lease.
+    pub control_leader: NodeId,
+    /// Bytes of log that the next start would have to read.
+    pub journal_bytes: u64,
+    /// There is no room for the log: writes are refused until there is.
+    pub disk_full: bool,
+    /// Each shard of each keyspace.
     pub keyspaces: Vec<KeyspaceHealth>,
 }
 
@@ -38,6 +46,7 @@ pub struct Health {
 #[allow(missing_docs)] // The fields are those of `Keyspace` and of the replica's `Status`.
 pub struct KeyspaceHealth {
     pub prefix: String,
+    pub shard: u16,
     pub replication: String,
     pub acks: String,
     pub durability: String,
@@ -86,6 +95,10 @@ impl Node {
             offset: default.map_or(0, |keyspace| keyspace.offset),
             lag: default.map_or(0, |keyspace| keyspace.lag),
             lag_ms: default.map_or(0, |keyspace| keyspace.lag_ms),
+            map_version: self.map.version,
+            control_leader: self.control.leader(self.now),
+            journal_bytes: self.journal.held_bytes(),
+            disk_full: self.journal.is_full(),
             keyspaces,
         }
     }
@@ -101,6 +114,7 @@ impl Node {
         });
         KeyspaceHealth {
             prefix: group.keyspace.prefix.clone(),
+            shard: group.shard,
             replication: group.keyspace.replication.clone(),
             acks: group.keyspace.acks.clone(),
             durability: group.keyspace.durability.clone(),
@@ -183,13 +197,29 @@ impl Node {
             "Clients closed for not reading.",
             counters.output_overflows,
         );
+        single("map_version", "gauge", "Version of the cluster map.", self.map.version);
+        let control_leader = self.control.leader(self.now);
+        single(
+            "control_leader",
+            "gauge",
+            "Node that leads the control group; 0: no lease.",
+            control_leader.into(),
+        );
+        single("journal_bytes", "gauge", "Log that the next start would read.", self.journal.held_bytes());
+        single("disk_full", "gauge", "1 while there is no room for the log.", self.journal.is_full().into());
         self.group_metrics(out);
     }
 
     fn group_metrics(&self, out: &mut String) {
         type Value = fn(&Group, &Status) -> u64;
+        /// What tells a group's series from the others'. The shard is named where there are several.
         fn label(group: &Group) -> String {
-            group.keyspace.name().replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
+            let name = group.keyspace.name();
+            let name = name.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
+            match group.keyspace.shards {
+                1 => format!("keyspace=\"{name}\""),
+                _ => format!("keyspace=\"{name}\",shard=\"{}\"", group.shard),
+            }
         }
         fn table(group: &Group, value: impl Fn(&kv::Table) -> u64) -> u64 {
             group.replica.as_ref().map_or(0, |replica| value(replica.table()))
@@ -217,7 +247,7 @@ impl Node {
                 write!(out, "# HELP quorate_keyspace_{name} {help}\n# TYPE quorate_keyspace_{name} {kind}\n");
             for ((_, group), status) in self.groups.iter().zip(&statuses) {
                 let (label, value) = (label(group), value(group, status));
-                let _ = writeln!(out, "quorate_keyspace_{name}{{keyspace=\"{label}\"}} {value}");
+                let _ = writeln!(out, "quorate_keyspace_{name}{{{label}}} {value}");
             }
         }
         // What protocols count: each under its name, for the keyspaces whose protocol counts it.
@@ -226,7 +256,7 @@ impl Node {
             let label = label(group);
             for Counter { name, help, value } in &status.counters {
                 let (_, lines) = counted.entry(name).or_insert((help, String::new()));
-                let _ = writeln!(lines, "quorate_keyspace_{name}_total{{keyspace=\"{label}\"}} {value}");
+                let _ = writeln!(lines, "quorate_keyspace_{name}_total{{{label}}} {value}");
             }
         }
         for (name, (help, lines)) in counted {
@@ -240,9 +270,8 @@ impl Node {
         );
         for ((_, group), status) in self.groups.iter().zip(&statuses) {
             for follower in &status.followers {
-                let (keyspace, id) = (label(group), follower.id);
-                let _ =
-                    writeln!(out, "{name}_records{{keyspace=\"{keyspace}\",node=\"{id}\"}} {}", follower.lag);
+                let (label, id) = (label(group), follower.id);
+                let _ = writeln!(out, "{name}_records{{{label},node=\"{id}\"}} {}", follower.lag);
             }
         }
     }

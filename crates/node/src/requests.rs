@@ -155,6 +155,7 @@ impl Node {
                 self.answer(client, |replies| replies.push(Reply::Status(b"RESET")));
             }
             NodeCommand::Select => self.select(client, &arguments[1]),
+            NodeCommand::ReadOnly => self.answer(client, ReplyBuffer::ok),
             NodeCommand::Auth => {
                 let (user, password) = match arguments.len() {
                     2 => (&b"default"[..], &arguments[1]),

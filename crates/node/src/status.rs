@@ -73,7 +73,11 @@ impl Status {
                 counter("partial_resyncs", "Partial resyncs.", counted.partial_resyncs),
                 counter("full_resyncs", "Full resyncs.", counted.full_resyncs),
                 counter("truncated_records", "Uncommitted records cut off.", counted.truncated_records),
-                counter("lost_writes", "Acknowledged writes that a later leader gave up.", counted.lost_writes),
+                counter(
+                    "lost_writes",
+                    "Acknowledged writes that a later leader gave up.",
+                    counted.lost_writes,
+                ),
                 counter("refused_writes", "Writes refused.", counted.refused_writes),
                 counter("unknown_writes", "Writes with unknown outcome.", counted.unknown_writes),
             ],

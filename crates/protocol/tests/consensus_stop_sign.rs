@@ -128,7 +128,7 @@ fn group() -> Group {
     let mut group: Group = (1..=3)
         .map(|pid| {
             let server = ServerConfig { pid, ..ServerConfig::default() };
-            cluster(1, vec![1, 2, 3]).build_for_server(server, Memory::default()).unwrap()
+            cluster(1, vec![1, 2, 3]).build_for_server(server, Memory::default()).expect("a group of three")
         })
         .collect();
     group[0].try_become_leader();

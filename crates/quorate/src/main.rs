@@ -6,6 +6,7 @@
 
 mod check;
 mod cluster;
+mod join;
 mod sim;
 
 use std::path::PathBuf;
@@ -22,6 +23,7 @@ Examples:
   quorate cluster --nodes 3 --dir data           three nodes on this machine
   redis-cli -p 7000 set hello world              talk to the first of them
   quorate server --config data/node-1/quorate.toml   start one node again
+  quorate join --like data/node-1/quorate.toml --dir data/node-4   make a fourth
   quorate bench --addr 127.0.0.1:7000            measure it
   quorate check history.jsonl                    is this history linearizable?
   quorate sim --minutes 10                       look for faults in a simulated world";
@@ -40,6 +42,8 @@ enum Command {
     Cluster(cluster::ClusterArgs),
     /// Run one node
     Server(ServerArgs),
+    /// Make a new node of a cluster that runs
+    Join(join::JoinArgs),
     /// Measure any server that speaks the Redis protocol
     Bench(lab::load::BenchArgs),
     /// Check whether recorded histories are linearizable
@@ -73,6 +77,7 @@ fn main() -> ExitCode {
     let (name, done) = match command_line.command {
         Command::Cluster(args) => ("cluster", cluster::run(&args)),
         Command::Server(args) => ("server", serve(&args)),
+        Command::Join(args) => ("join", join::run(&args)),
         Command::Bench(args) => return lab::load::bench(args),
         Command::Check(args) => return check::run(&args),
         Command::Sim(args) => return sim::run(&args),

@@ -30,6 +30,8 @@ pub(crate) enum Call {
     Health(oneshot::Sender<serde_json::Value>),
     /// What was counted? As Prometheus text.
     Metrics(oneshot::Sender<String>),
+    /// Which keyspaces are there, and where? As JSON.
+    Keyspaces(oneshot::Sender<serde_json::Value>),
 }
 
 /// HTTP's end.
@@ -65,6 +67,8 @@ pub(crate) enum Question {
     Health(oneshot::Sender<serde_json::Value>),
     /// See [`Call::Metrics`].
     Metrics(oneshot::Sender<String>),
+    /// See [`Call::Keyspaces`].
+    Keyspaces(oneshot::Sender<serde_json::Value>),
 }
 
 /// A bridge and its way in.
@@ -97,6 +101,7 @@ impl Bridge {
                 Call::Command(arguments, sender) => self.start(&arguments, sender, turn),
                 Call::Health(sender) => answer(Question::Health(sender), turn),
                 Call::Metrics(sender) => answer(Question::Metrics(sender), turn),
+                Call::Keyspaces(sender) => answer(Question::Keyspaces(sender), turn),
             }
         }
         self.may_hold_more = true;

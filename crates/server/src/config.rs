@@ -22,7 +22,8 @@
 //! replication = "leader-follower"
 //! acks = "none"
 //!
-//! [[nodes]]                         # one for each node, numbered from 1
+//! [[nodes]]                         # one for each node, this one among them; once the cluster has agreed on
+//!                                   # a map of its own, that counts instead, and nodes come and go by CLUSTER
 //! id = 1
 //! host = "127.0.0.1"
 //! client_port = 7000
@@ -43,8 +44,8 @@ use serde::{Deserialize, Serialize};
 /// Shortest secret: guessing fewer bytes than this is within reach.
 pub const SECRET_BYTES_MIN: usize = 16;
 
-/// Most nodes of one cluster.
-pub const NODES_MAX: usize = 9;
+/// Most nodes of one cluster, and the greatest id.
+pub const NODES_MAX: usize = node::control::NODES_MAX;
 
 /// What clients may take of a node. Every limit has a name with a unit; who passes one is told or closed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -152,12 +153,20 @@ impl Config {
         Ok(config)
     }
 
+    /// What is written into a file.
+    ///
+    /// # Errors
+    /// It cannot be written as TOML.
+    pub fn text(&self) -> Result<String> {
+        toml::to_string(self).context("the configuration cannot be written as TOML")
+    }
+
     /// Writes the file, readable by its owner alone.
     ///
     /// # Errors
     /// The file cannot be written.
     pub fn write(&self, file: &Path) -> Result<()> {
-        let text = toml::to_string(self).context("the configuration cannot be written as TOML")?;
+        let text = self.text()?;
         let write = || {
             let mut options = std::fs::OpenOptions::new();
             let mut target = options.write(true).create(true).truncate(true).mode(0o600).open(file)?;
@@ -227,11 +236,12 @@ impl Config {
             "nodes: there must be 1 to {NODES_MAX} [[nodes]], not {count}"
         );
         self.own()?;
-        for id in 1..=count as NodeId {
-            let same = self.nodes.iter().filter(|entry| entry.id == id).count();
+        // Nodes come and go, so there may be gaps.
+        for NodeAddress { id, .. } in &self.nodes {
+            let same = self.nodes.iter().filter(|entry| entry.id == *id).count();
             ensure!(
-                same == 1,
-                "nodes: the ids of {count} nodes must be 1 to {count}, each once, but {same} have id = {id}"
+                (1..=NODES_MAX).contains(&usize::from(*id)) && same == 1,
+                "nodes: ids are from 1 to {NODES_MAX}, each once, but {same} have id = {id}"
             );
         }
         let mut taken: Vec<(&str, u16, String)> = Vec::new();

@@ -48,8 +48,11 @@ const SWEEP_US: u64 = 1_000_000;
 /// When the system has let nobody in (it may be out of file descriptors), how long to wait before the next try.
 const ACCEPT_PAUSE_US: u64 = 100_000;
 
-/// How long the last replies may take when the server stops.
+/// How long the last replies may take when the server stops, and then the last sync.
 const STOP_US_MAX: u64 = 1_000_000;
+
+/// How often it is looked whether the last sync is over, in case nobody tells.
+const STOP_PAUSE: Duration = Duration::from_millis(10);
 
 /// The clock that goes on while the machine sleeps, where there is one.
 #[cfg(target_os = "linux")]
@@ -184,7 +187,28 @@ impl Worker {
         while self.clients.has_unwritten() && self.clock.monotonic_us() < stop_by_us {
             self.turn(&mut events)?;
         }
+        self.settle_log(&mut events)?;
         Ok(self.folder)
+    }
+
+    /// What nobody waits for is made durable, too, and the log notes that it is: so the next start can tell damage from a
+    /// write that was cut short. Nothing comes in and goes out any more, else there would be ever more to write.
+    fn settle_log(&mut self, events: &mut Events) -> Result<()> {
+        let stop_by_us = self.clock.monotonic_us() + STOP_US_MAX;
+        while !self.node.settle_log(&mut self.disk) && self.clock.monotonic_us() < stop_by_us {
+            self.node.take_work(&mut self.work);
+            self.work.drain(..).for_each(|work| self.threads.begin(work));
+            // What runs beside the loop wakes it.
+            let _ = self.poll.poll(events, Some(STOP_PAUSE));
+            while let Some((work, result)) = self.threads.take_finished() {
+                self.node.work_finished(work, result);
+            }
+        }
+        self.log_lines();
+        match self.node.stopped() {
+            Some(why) => bail!("the end of the log may not be on the disk: {why}"),
+            None => Ok(()),
+        }
     }
 
     fn turn(&mut self, events: &mut Events) -> Result<()> {
@@ -288,6 +312,7 @@ impl Worker {
     /// What has to be done now and then.
     fn keep_house(&mut self, now: Now) {
         self.log_lines();
+        self.peers.follow(&self.node, now.monotonic_us);
         if now.monotonic_us >= self.sweep_at_us {
             self.sweep_at_us = now.monotonic_us + SWEEP_US;
             self.node.set_usage(usage::measure(&self.counters));
@@ -326,6 +351,9 @@ fn answer(question: Question, clients: &Clients, peers: &Peers, turn: &mut Turn<
     match question {
         Question::Health(sender) => {
             let _ = sender.send(serde_json::to_value(turn.node.health()).unwrap_or_default());
+        }
+        Question::Keyspaces(sender) => {
+            let _ = sender.send(serde_json::to_value(turn.node.keyspaces()).unwrap_or_default());
         }
         Question::Metrics(sender) => {
             let mut text = String::new();

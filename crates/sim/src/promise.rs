@@ -222,7 +222,18 @@ impl Space {
             Protocol::Consensus => Durability::Fsync,
             Protocol::LeaderFollower | Protocol::Abd | Protocol::Blocking => Durability::Memory,
         };
-        Space { text, keyspace, protocol, acks, durability, reads_any, kinds, keys: 8, is_created: false, change }
+        Space {
+            text,
+            keyspace,
+            protocol,
+            acks,
+            durability,
+            reads_any,
+            kinds,
+            keys: 8,
+            is_created: false,
+            change,
+        }
     }
 
     /// True when the number that `DEL` answers is part of the promise.

@@ -107,6 +107,11 @@ impl Log {
         self.upkeep.note = true;
     }
 
+    /// True when the disk says of all that is durable that it is.
+    pub fn is_noted(&self) -> bool {
+        self.noted >= self.durable
+    }
+
     /// The group is gone: its entries up to now, and its snapshot, are not needed and will not be replayed.
     pub fn forget(&mut self, group: Group) {
         let floor = Floor { position: self.end(), snapshot: None };

@@ -42,6 +42,8 @@ pub enum NodeCommand {
     Reset,
     Hello,
     Select,
+    /// `READONLY` and `READWRITE`: who may answer is the keyspace's `reads`, whatever the connection says.
+    ReadOnly,
     Auth,
     Client(ClientCommand),
     Command(CommandCommand),

@@ -19,7 +19,7 @@ use super::spec::{
 use super::{expiry, keyspace, strings};
 
 /// All commands, in the order in which they are listed. Subcommands are inside their containers.
-pub static COMMANDS: [CommandSpec; 62] = [
+pub static COMMANDS: [CommandSpec; 64] = [
     // Strings.
     data("get", 2, strings::get)
         .flags(READ.with(&[Fast]))
@@ -358,6 +358,16 @@ pub static COMMANDS: [CommandSpec; 62] = [
         .in_categories(&[Connection])
         .docs(Group::Connection, "1.0.0", "O(1)")
         .help("index", "Chooses the database; there is one, number 0"),
+    node("readonly", 1, NodeCommand::ReadOnly)
+        .flags(Flags::of(&[Loading, Stale, Fast]))
+        .in_categories(&[Connection])
+        .docs(Group::Cluster, "3.0.0", "O(1)")
+        .help("", "Allows reads at replicas, as far as the keyspace does"),
+    node("readwrite", 1, NodeCommand::ReadOnly)
+        .flags(Flags::of(&[Loading, Stale, Fast]))
+        .in_categories(&[Connection])
+        .docs(Group::Cluster, "3.0.0", "O(1)")
+        .help("", "Ends what READONLY began"),
     container("client", &CLIENT)
         .docs(Group::Connection, "2.4.0", "Depends on the subcommand")
         .help("", "Holds commands about client connections"),

@@ -65,7 +65,7 @@ impl Asking {
             if now.monotonic_us >= open.deadline_us {
                 let seconds = timing.answer_ms / 1000;
                 let why = format!(
-                    "the control group did not answer within {seconds} s; the change may have been made or may still be"
+                    "UNKNOWN the control group did not answer within {seconds} s; the change may have been made or may still be"
                 );
                 out.answers.push(Answer { request: open.request, result: Err(why) });
                 return false;

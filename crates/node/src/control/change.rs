@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 /// Most shards of one keyspace.
 pub const SHARDS_MAX: u16 = 256;
 
-/// Most nodes of a cluster.
+/// Most nodes of a cluster, and the greatest number that a node may have.
 pub const NODES_MAX: usize = 256;
 
 /// Settings that can change while a keyspace is in use.
@@ -153,10 +153,11 @@ impl ClusterMap {
                 slots: Slots::of_shard(shard, keyspace.shards),
                 leader: if kind == Kind::Registers { 0 } else { first },
                 epoch: 1,
-                in_sync: members.clone(),
+                // The first members of a consensus group must have begun before others are named.
+                in_sync: if kind == Kind::Consensus { Vec::new() } else { members.clone() },
                 members,
                 revision: 0,
-                settled: true,
+                settled: kind != Kind::Consensus,
             };
             let id = self.next_group as GroupId;
             self.next_group += 1;
@@ -227,7 +228,14 @@ impl ClusterMap {
     fn add_node(&mut self, address: &NodeAddress) -> Result<(), String> {
         let id = address.id;
         match self.nodes.get(&id) {
-            _ if id == 0 => Err("a node's number is 1 or more".into()),
+            _ if id == 0 || usize::from(id) > NODES_MAX => {
+                Err(format!("a node's number is from 1 to {NODES_MAX}"))
+            }
+            _ if address.host.is_empty()
+                || [address.client_port, address.http_port, address.peer_port].contains(&0) =>
+            {
+                Err(format!("node {id} needs a host and three ports"))
+            }
             Some(known) if known.address == *address && known.state == NodeState::Member => Ok(()),
             Some(_) => Err(format!("there is a node {id} already, with another address or about to leave")),
             None if self.nodes.len() >= NODES_MAX => Err(format!("a cluster has {NODES_MAX} nodes at most")),

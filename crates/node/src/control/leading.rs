@@ -53,6 +53,8 @@ pub(super) struct Leading {
     heard: BTreeMap<NodeId, Heard>,
     /// When each node last got a lease from this leader.
     granted: BTreeMap<NodeId, u64>,
+    /// Of each node that has not confirmed what it was told since: the first renewal that was answered, and when.
+    unconfirmed: BTreeMap<NodeId, (u64, u64)>,
     waiting: Vec<Asked>,
     /// What was answered lately, in case the answer is lost.
     answered: VecDeque<(NodeId, u64, u64, Result<u64, String>)>,
@@ -86,12 +88,28 @@ pub(super) struct Turn<'a> {
 
 impl Leading {
     /// A node is there. Control nodes listen whether they lead or not.
-    pub(super) fn hear(&mut self, now: Now, from: NodeId, start: Start, (sequence, map_version): (u64, u64)) {
+    pub(super) fn hear(
+        &mut self,
+        now: Now,
+        timing: &Timing,
+        from: NodeId,
+        start: Start,
+        (sequence, map_version, answered): (u64, u64, u64),
+    ) {
+        let silence_us = timing.with_margin_us(timing.node_lease_ms);
         let is_late = self.heard.get(&from).is_some_and(|heard| {
             heard.start == start && heard.sequence >= sequence
                 || heard.start.identity == start.identity && heard.start.life > start.life
         });
         if !is_late {
+            // Who was silent could not say either that it hears, and another process never did.
+            let goes_on = self
+                .heard
+                .get(&from)
+                .is_some_and(|heard| heard.start == start && now.monotonic_us < heard.at_us + silence_us);
+            if self.unconfirmed.get(&from).is_some_and(|(told, _)| !goes_on || answered >= *told) {
+                self.unconfirmed.remove(&from);
+            }
             let heard = Heard { at_us: now.monotonic_us, start, sequence, map_version, is_open: true };
             self.heard.insert(from, heard);
         }
@@ -184,6 +202,7 @@ impl Leading {
     fn begin(&mut self, ballot: Option<u64>) {
         self.ballot = ballot;
         self.appends_since_us = None;
+        self.unconfirmed.clear();
         self.in_flight = None;
         self.waiting.clear();
         self.answered.clear();
@@ -366,10 +385,14 @@ impl Leading {
             }
             // It never outlasts this leader's own lease by much, so that the next leader need not wait long.
             let own_us = leased_until_us.saturating_add(turn.timing.grace_ms * 1000).saturating_sub(now_us);
-            let lasts_us = own_us.min(turn.timing.node_lease_ms * 1000);
+            let lease_us = own_us.min(turn.timing.node_lease_ms * 1000);
             heard.is_open = false;
-            self.granted.insert(*node, now_us);
             let (sequence, map_version) = (heard.sequence, turn.map.version);
+            let told = *self.unconfirmed.entry(*node).or_insert((sequence, now_us));
+            let lasts_us = if is_deaf(turn, told) { 0 } else { lease_us };
+            if lasts_us > 0 {
+                self.granted.insert(*node, now_us);
+            }
             match *node == turn.id {
                 true => self.here.renewed = Some((sequence, map_version, lasts_us)),
                 false => out.send([*node], &Message::Renewed { sequence, map_version, lasts_us }),
@@ -377,21 +400,25 @@ impl Leading {
         }
     }
 
-    /// Whether a node was heard lately, as the start that the map knows.
+    /// Whether a node was heard lately and hears, as the start that the map knows.
     fn is_alive(&self, turn: &Turn<'_>, map: &ClusterMap, id: NodeId) -> bool {
         let (Some(heard), Some(known)) = (self.heard.get(&id), map.nodes.get(&id)) else { return false };
         let silent_us = turn.now.monotonic_us.saturating_sub(heard.at_us);
-        heard.start == known.start && silent_us < turn.timing.with_margin_us(turn.timing.node_lease_ms)
+        let hears = !self.unconfirmed.get(&id).is_some_and(|told| is_deaf(turn, *told));
+        hears
+            && heard.start == known.start
+            && silent_us < turn.timing.with_margin_us(turn.timing.node_lease_ms)
     }
 
-    /// Whether a node was silent for so long that it must be dead or cut off. Whom this leader never heard may be about to
+    /// Whether a node was silent, or does not hear, for so long that it must be dead or cut off. Whom this leader never heard may be about to
     /// start.
     fn is_dead(&self, turn: &Turn<'_>, map: &ClusterMap, id: NodeId) -> bool {
         let Some(since_us) = self.appends_since_us else { return false };
         let known = map.nodes.get(&id).map(|node| node.start);
         let heard = self.heard.get(&id).filter(|heard| Some(heard.start) == known);
         let last_us = heard.map_or(since_us, |heard| heard.at_us);
-        turn.now.monotonic_us >= last_us + turn.timing.with_margin_us(turn.timing.node_lease_ms)
+        let is_deaf = self.unconfirmed.get(&id).is_some_and(|told| is_deaf(turn, *told));
+        is_deaf || turn.now.monotonic_us >= last_us + turn.timing.with_margin_us(turn.timing.node_lease_ms)
     }
 
     /// Whether every lease that a node ever got is over, wherever it came from.
@@ -456,6 +483,11 @@ impl Leading {
         let to = self.heard.keys().copied().filter(|node| !holds_log(node) && map.nodes.contains_key(node));
         out.send(to, &Message::Map { bytes: &map.encode() });
     }
+}
+
+/// Whether a node that was told something at some time, and has not confirmed it, does not hear.
+fn is_deaf(turn: &Turn<'_>, (_, told_us): (u64, u64)) -> bool {
+    turn.now.monotonic_us >= told_us + turn.timing.with_margin_us(turn.timing.node_lease_ms)
 }
 
 /// Who would lead a leader-follower group no more.

@@ -20,6 +20,8 @@ pub enum Message<'a> {
         sequence: u64,
         /// The newest map that it has.
         map_version: u64,
+        /// The newest of its renewals that was answered. 0: none was.
+        answered: u64,
     },
     /// Your lease lasts so long from when you asked, if you act on this map or a newer one (control leader).
     Renewed {
@@ -91,11 +93,12 @@ impl<'a> Message<'a> {
     /// Appends the message's encoding.
     pub fn encode(&self, out: &mut Vec<u8>) {
         match self {
-            Message::Renew { start, sequence, map_version } => {
+            Message::Renew { start, sequence, map_version, answered } => {
                 out.put_u8(RENEW);
                 put_start(out, *start);
                 out.put_u64(*sequence);
                 out.put_u64(*map_version);
+                out.put_u64(*answered);
             }
             Message::Renewed { sequence, map_version, lasts_us } => {
                 out.put_u8(RENEWED);
@@ -153,6 +156,7 @@ impl<'a> Message<'a> {
                 start: take_start(&mut reader)?,
                 sequence: reader.u64()?,
                 map_version: reader.u64()?,
+                answered: reader.u64()?,
             },
             RENEWED => Message::Renewed {
                 sequence: reader.u64()?,

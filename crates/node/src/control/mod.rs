@@ -53,6 +53,11 @@
 //! nothing before that is applied. *A node that starts again* has no lease, and the process that had one is gone:
 //! nobody waits for it when another start of the same storage is registered.
 //!
+//! *A node that is heard and does not hear.* Its renewals say which of them was answered last. One that was told of a
+//! lease and does not say so for as long as a lease lasts is as good as dead: it serves nobody. From then on it is
+//! answered with leases of no length, so that what it was granted before runs out and another can lead; when it
+//! confirms one of these, it hears again, and gets leases again.
+//!
 //! Only durations are measured, each on one clock. Rates of clocks may differ by the margin, a tenth: 4 % each.
 //!
 //! # How long it takes
@@ -165,6 +170,8 @@ struct NodeLease {
     until_us: u64,
     renew_at_us: u64,
     sequence: u64,
+    /// The newest renewal that was answered.
+    answered: u64,
     /// When the last renewals were sent.
     sent: VecDeque<(u64, u64)>,
 }
@@ -180,6 +187,8 @@ pub struct Control {
     leading: Leading,
     asking: Asking,
     lease: NodeLease,
+    /// Who granted the last lease. 0: nobody has.
+    leader_heard: NodeId,
     is_admitted: bool,
     refused: Option<String>,
     /// The epoch of the control group that its replica was told last.
@@ -199,6 +208,7 @@ impl Control {
             leading: Leading::default(),
             asking: Asking::default(),
             lease: NodeLease::default(),
+            leader_heard: 0,
             is_admitted: false,
             refused: None,
             configured_epoch: 0,
@@ -266,10 +276,12 @@ impl Control {
                     keeper.message(now, from, bytes, out)?;
                 }
             }
-            Message::Renew { start, sequence, map_version } => {
-                self.leading.hear(now, from, start, (sequence, map_version));
+            Message::Renew { start, sequence, map_version, answered } => {
+                let heard = (sequence, map_version, answered);
+                self.leading.hear(now, &self.options.timing, from, start, heard);
             }
             Message::Renewed { sequence, map_version, lasts_us } => {
+                self.leader_heard = from;
                 self.renewed(sequence, map_version, lasts_us, out);
             }
             Message::Map { bytes } => {
@@ -392,6 +404,11 @@ impl Control {
         self.keeper.as_ref().map(|keeper| keeper.status(now))
     }
 
+    /// Who leads the control group, as this node was last told by a lease that has not run out. 0: nobody is known to.
+    pub fn leader(&self, now: Now) -> NodeId {
+        if self.lease.until_us > now.monotonic_us { self.leader_heard } else { 0 }
+    }
+
     /// Until when nobody else leads what this node leads by its newest map.
     pub fn lease_until_us(&self) -> u64 {
         self.lease.until_us
@@ -471,13 +488,23 @@ impl Control {
             self.lease.sent.pop_front();
         }
         let map_version = self.map.version;
-        self.leading.hear(now, *id, *start, (sequence, map_version));
-        let others = self.control_nodes().iter().copied().filter(|node| node != id);
-        out.send(others, &Message::Renew { start: *start, sequence, map_version });
+        let answered = self.lease.answered;
+        self.leading.hear(now, timing, *id, *start, (sequence, map_version, answered));
+        // Who has no lease may have another idea of who the control nodes are: a newcomer knows no map that was agreed on,
+        // and one that was away for long has an old one. It asks everybody that it knows of.
+        let lasted_us = self.lease.until_us + timing.node_lease_ms * 1000;
+        let others: Vec<NodeId> = match lasted_us > now.monotonic_us {
+            true => self.control_nodes().iter().copied().filter(|node| node != id).collect(),
+            false => self.map.nodes.keys().copied().filter(|node| node != id).collect(),
+        };
+        out.send(others, &Message::Renew { start: *start, sequence, map_version, answered });
     }
 
     fn renewed(&mut self, sequence: u64, map_version: u64, lasts_us: u64, out: &mut Effects) {
         let sent = self.lease.sent.iter().find(|(number, _)| *number == sequence);
+        if sent.is_some() {
+            self.lease.answered = self.lease.answered.max(sequence);
+        }
         let Some((_, sent_us)) = sent.filter(|_| self.map.version >= map_version && self.is_admitted())
         else {
             return;
@@ -532,6 +559,7 @@ impl Control {
     fn hear_myself(&mut self, out: &mut Effects) {
         let here = std::mem::take(&mut self.leading.here);
         if let Some((sequence, map_version, lasts_us)) = here.renewed {
+            self.leader_heard = self.options.id;
             self.renewed(sequence, map_version, lasts_us, out);
         }
         if let Some(why) = here.refused {

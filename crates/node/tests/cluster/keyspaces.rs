@@ -251,3 +251,15 @@ fn a_keyspace_is_made_changed_and_dropped_while_the_cluster_runs() {
     cluster.turns(10_000);
     assert_eq!(cluster.ask(other, "DBSIZE"), "1");
 }
+
+#[test]
+fn whoever_waits_in_a_keyspace_that_is_dropped_has_an_answer() {
+    let mut cluster = setup(3, &["prefix=", "prefix=x: acks=2"]).start();
+    let (waiting, operator) = (cluster.client(1), cluster.client(1));
+    cluster.pause(3);
+    cluster.send(waiting, "SET x:k v");
+    cluster.turns(5);
+    assert_eq!(cluster.ask(operator, "KEYSPACE DROP x:"), "OK");
+    assert_error(&cluster.reply(waiting), "UNKNOWN");
+    assert_eq!(cluster.ask(waiting, "GET x:k"), "nil");
+}

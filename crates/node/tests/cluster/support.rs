@@ -7,7 +7,7 @@ use node::{
 };
 use protocol::Now;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use storage::MemoryDisk;
+use storage::{Disk, MemoryDisk};
 use wire::frame::{self, Next};
 use wire::resp::ArgumentsBuffer;
 
@@ -338,6 +338,13 @@ impl Cluster {
     pub(crate) fn restart(&mut self, id: NodeId) {
         let epoch = self.epochs[&id] + 1;
         self.restart_in_epoch(id, epoch);
+    }
+
+    /// Bytes of the files on a node's disk.
+    pub(crate) fn log_bytes(&mut self, id: NodeId) -> u64 {
+        let disk = self.disks.get_mut(&id).expect("every node has a disk");
+        let files = disk.list().expect("a disk in memory");
+        files.iter().map(|file| disk.length(file).expect("it is there")).sum()
     }
 
     /// A node that died has a new, empty disk.

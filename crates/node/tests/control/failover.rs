@@ -77,3 +77,27 @@ fn the_death_of_another_leader_is_healed_in_half_a_second() {
     tell("leader", &times);
     assert!(times[times.len() - 1] < 500, "{times:?}");
 }
+
+#[test]
+fn a_leader_that_is_heard_and_does_not_hear_is_replaced_and_comes_back() {
+    for seed in 0..50 {
+        let mut world = World::new(seed, 3, 100);
+        world.ids().into_iter().for_each(|id| world.start(id));
+        world.become_whole();
+        let control = world.control_leader();
+        let mut others = world.alive().into_iter().filter(|id| Some(*id) != control);
+        let Some(deaf) = others.find(|id| leads_some_group(&world, *id)) else { continue };
+        for id in world.ids().into_iter().filter(|id| *id != deaf) {
+            world.cut.insert((id, deaf));
+        }
+        world.run_for(1_000_000);
+        let map = world.control(control.expect("it leads")).expect("it lives").map();
+        let followed = |group: &&u16| matches!(map.kind(**group), Kind::LeaderFollower { .. });
+        for group in map.groups.keys().filter(followed) {
+            let leader = map.groups[group].leader;
+            assert!(leader != deaf && world.leads(leader, *group), "seed {seed}: group {group}");
+            assert!(!world.leads(deaf, *group), "seed {seed}: its lease is over");
+        }
+        world.heal();
+    }
+}

@@ -286,7 +286,10 @@ fn settle(mut map: ClusterMap, moves_control_group: bool) -> ClusterMap {
 fn a_node_is_removed_when_others_hold_what_it_held() {
     let mut spaces = keyspaces();
     spaces.push(keyspace("three:", |it| (it.replicas, it.leader) = (3, 4)));
-    let map = started(cluster(5, &spaces));
+    let map = settle(started(cluster(5, &spaces)), true);
+    let refused = map.apply(&Change::RemoveNode(4)).expect_err("registers");
+    assert!(refused.contains("keyspace 'abd:', whose members cannot be changed yet"), "{refused}");
+    let map = map.apply(&Change::DropKeyspace("abd:".into())).expect("nobody needs it");
     let map = settle(map.apply(&Change::RemoveNode(4)).expect("a node less"), true);
     assert!(!map.nodes.contains_key(&4));
     assert_eq!(group(&map, "three:").1.members.len(), 3, "another node has taken its place");
@@ -321,11 +324,20 @@ fn a_node_that_is_added_gets_replicas_when_it_has_started() {
 
 #[test]
 fn a_node_that_is_replaced_leaves_each_group_and_enters_it_again() {
-    let map = started(cluster(3, &keyspaces()));
+    let map = settle(started(cluster(3, &keyspaces())), true);
     let map = map.apply(&Change::ReplaceNode { id: 3, accept_loss: false }).expect("others hold everything");
-    let (id, _) = group(&map, "abd:");
+    let (registers, _) = group(&map, "abd:");
+    assert!(
+        !map.nodes[&3].rejoins.contains_key(&registers),
+        "they are got back from the others by whoever starts"
+    );
+    let (id, _) = group(&map, "lock:");
     assert_eq!(map.nodes[&3].rejoins[&id], Rejoin::Leave);
-    assert!(map.groups_of(3).next().is_none(), "it takes part in nothing that it was a member of");
+    assert_eq!(
+        map.groups_of(3).map(|(id, _)| id).collect::<Vec<_>>(),
+        [registers],
+        "nothing else that it was in"
+    );
     let epoch = map.groups[&id].epoch;
     let map = settle(map, true);
     assert_eq!(map.groups[&id].members, [1, 2]);

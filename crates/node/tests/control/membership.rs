@@ -46,6 +46,7 @@ fn a_leader_is_removed_while_its_groups_go_on() {
     world
         .make(1, &Change::CreateKeyspace(keyspace("x:", |it| (it.leader, it.replicas) = (4, 3))))
         .expect("new");
+    world.make(2, &Change::DropKeyspace("abd:".into())).expect("registers keep their members");
     world.become_whole();
     world.make(3, &Change::RemoveNode(4)).expect("a node less");
     for _ in 0..100 {

@@ -12,10 +12,8 @@ fn any_start() -> impl Strategy<Value = Start> {
 fn any_message() -> impl Strategy<Value = Message<'static>> {
     const SOME: &[u8] = b"some bytes";
     prop_oneof![
-        (any_start(), any::<u64>(), any::<u64>()).prop_map(|(start, sequence, map_version)| Message::Renew {
-            start,
-            sequence,
-            map_version
+        (any_start(), any::<[u64; 3]>()).prop_map(|(start, [sequence, map_version, answered])| {
+            Message::Renew { start, sequence, map_version, answered }
         }),
         (any::<u64>(), any::<u64>(), any::<u64>()).prop_map(|(sequence, map_version, lasts_us)| {
             Message::Renewed { sequence, map_version, lasts_us }

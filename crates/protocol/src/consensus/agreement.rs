@@ -39,6 +39,7 @@ impl Agreement {
         id: NodeId,
         members: &[NodeId],
         (configuration, resend_rounds): (u32, u64),
+        is_preferred: bool,
         log: &Rc<RefCell<Log>>,
     ) -> Agreement {
         if members == [id] {
@@ -55,11 +56,12 @@ impl Agreement {
             // A tick is a round of heartbeats.
             election_tick_timeout: 1,
             resend_message_tick_timeout: resend_rounds,
+            // Of several who bid at the same time, one wins that the map would like to lead.
+            leader_priority: u32::from(is_preferred),
             // An entry is a batch already.
             batch_size: 1,
             flush_batch_tick_timeout: u64::MAX,
             buffer_size: 64,
-            ..ServerConfig::default()
         };
         let built = cluster.build_for_server(server, Handle(Rc::clone(log)));
         Agreement::OmniPaxos(Box::new(built.expect("a group of several nodes, this one among them")))

@@ -43,6 +43,21 @@ impl Replica {
         }
     }
 
+    /// Applies what is known to be decided while records are replayed, up to the end of the configuration: how the next one
+    /// began is a record of its own.
+    pub(super) fn apply_replayed(&mut self) {
+        let decided = self.log.borrow().decided();
+        while self.applied < decided {
+            let Some(entry) = self.log.borrow().entry(self.applied) else { return };
+            if entry.stop_sign().is_some_and(|stop_sign| stop_sign.id > self.group.id) {
+                return;
+            }
+            self.time = self.time.max(entry.head().time);
+            self.carry_out(&entry, None, &mut Effects::default());
+            self.applied += 1;
+        }
+    }
+
     /// How many entries are decided. Alone, that is what is durable.
     fn decided(&mut self) -> usize {
         if let Some(Agreement::Alone { ballot }) = self.agreement {

@@ -60,6 +60,7 @@ impl Replica {
             let why = "a configuration that cannot be";
             return effects.trace.push(Trace::Rejected { peer: self.id, why });
         }
+        self.is_preferred = configuration.leader == self.id;
         if !self.is_started {
             self.begin_life();
             self.is_started = true;

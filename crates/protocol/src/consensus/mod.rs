@@ -83,7 +83,9 @@
 //! and new voters need have nobody in common, and it does not matter how many of them change. Ballots carry their
 //! configuration's number; those of different ones are never compared (the crate would).
 //!
-//! Nobody votes in a configuration before it holds that log. A replica without a vote has what is decided by a copy, or
+//! Nobody votes in a configuration before it holds that log, nor becomes a member before an earlier state is durable there
+//! (but for the first configuration's, which begin with nothing). So a replica that has nothing, and gets a copy in which
+//! it is a member, has lost what it had. A replica without a vote has what is decided by a copy, or
 //! by being told the entries (`Decided`), which end at a stop-sign: what the new configuration decides behind S comes by
 //! the crate, or by a copy that brings the sender's accepted ballot with it. A voter that knew entries to be decided
 //! without a ballot for them would answer a candidate that it has less than it has, and the candidate would order
@@ -130,8 +132,10 @@
 //!   cannot be complete, as somebody may never have heard it, or not lately; copies tell newcomers who the voters are.
 //!   Whoever starts replicas must know, from the cluster's map, that a node had storage before, and not start it as the
 //!   voter that it was. Removed and added again it is a new voter.
-//! * The first configuration has the number 1, and only its members begin with nothing. Most of them must have begun it
-//!   before the control group names another: whoever is told a later one first waits for a copy.
+//! * The first configuration has the number 1, and only its members begin with nothing. All of them must be told it, and
+//!   have begun it durably, before the control group names another: whoever is told a later one first waits for a copy,
+//!   and if that shows it as a member already, takes itself for one that has lost its storage.
+//! * A rolled-back replica that believes to be a group of one asks nobody, and finds out nothing.
 //!
 //! Sources: Ng, Haridi and Carbone, "Omni-Paxos: Breaking the Barriers of Partial Connectivity" (EuroSys 2023); Davis et
 //! al., "LeaseGuard: Raft Leases Done Right" (SIGMOD 2026).
@@ -195,6 +199,8 @@ pub struct Replica {
     life_record: u64,
     /// It has been configured: its records are read.
     is_started: bool,
+    /// The map would like this replica to lead, so that leaders are spread over nodes.
+    is_preferred: bool,
     /// The configuration that holds behind what is applied.
     group: Group,
     /// The newest configuration that the control group has told, and the newest that a peer was heard to be in.
@@ -278,6 +284,7 @@ impl Replica {
             identity: Identity { storage: random, life: 0, process: random },
             life_record: 0,
             is_started: false,
+            is_preferred: false,
             group: Group::default(),
             wanted: StopSign { id: 0, members: Vec::new() },
             newer: membership::Newer::default(),
@@ -367,8 +374,12 @@ impl Replica {
     /// Gives the log as it is to the crate. Not for the first time when a copy has changed it: what the crate was about
     /// to say is forgotten, as if the replica had been started again.
     fn begin_agreement(&mut self) {
+        // Answers to an earlier instance are of another configuration, or of another round.
+        self.answers.clear();
+        self.round_promise = self.log.borrow().promise();
         let crate_options = (self.group.id, self.timing.resend_rounds);
-        let agreement = Agreement::new(self.id, &self.group.nodes(), crate_options, &self.log);
+        let agreement =
+            Agreement::new(self.id, &self.group.nodes(), crate_options, self.is_preferred, &self.log);
         if let Agreement::Alone { ballot } = agreement {
             let took_over = vec![StorageOp::SetPromise(ballot), StorageOp::SetAcceptedRound(ballot)];
             let _ = Handle(Rc::clone(&self.log)).write_atomically(took_over);

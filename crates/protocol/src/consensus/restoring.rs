@@ -3,12 +3,15 @@
 //! See [`crate::Replica`] for what a node does with them.
 
 use super::Replica;
+use super::log::Handle;
 use super::record::{Change, Moment};
 use crate::contract::{Effects, Now, Progress};
 use crate::planted::Fault;
 use kv::codec::Malformed;
 use kv::table::SnapshotId;
 use kv::{Command, Table};
+use omnipaxos::storage::Storage;
+use std::rc::Rc;
 
 /// A checkpoint that is being written.
 #[derive(Debug)]
@@ -53,7 +56,17 @@ impl Replica {
                 change => self.log.borrow_mut().replay(change),
             }
         }
+        self.cut_replayed();
         Ok(())
+    }
+
+    /// Applies what is replayed and cuts it off as it grows, so that a start needs no more memory than the life before it.
+    fn cut_replayed(&mut self) {
+        if self.log.borrow().bytes() > self.options.log_bytes {
+            self.apply_replayed();
+            let index = self.log.borrow().cut_for(self.options.log_bytes / 2).min(self.applied);
+            let _ = Handle(Rc::clone(&self.log)).set_compacted_idx(index);
+        }
     }
 
     /// Makes of the records what they say, and begins a new life.

@@ -106,7 +106,7 @@ impl World {
     pub fn with_spares(members: NodeId, spares: NodeId, options: Options, timing: Timing) -> World {
         let nodes = members + spares;
         let first: Vec<NodeId> = (1..=members).collect();
-        let first = Configuration { epoch: 1, leader: 1, members: first.clone(), in_sync: first };
+        let first = Configuration { epoch: 1, leader: 0, members: first.clone(), in_sync: first };
         let mut world = World {
             now_us: 1_000_000,
             network: Vec::new(),
@@ -219,7 +219,13 @@ impl World {
             let reply = replies[outcome.reply.clone()].to_vec();
             (outcome, reply)
         });
-        Consequences { traces: effects.trace.clone(), outcomes: outcomes.collect(), letters }
+        // Nobody asks another replica here: what is handed on reads like what is turned away at once.
+        let handed_on = effects.handed_on.iter().map(|it| {
+            let result = protocol::Result::Redirect { to: it.to };
+            (Outcome { ticket: it.ticket, result, reply: 0..0 }, Vec::new())
+        });
+        let outcomes = outcomes.chain(handed_on).collect();
+        Consequences { traces: effects.trace.clone(), outcomes, letters }
     }
 
     pub fn request(&mut self, id: NodeId, asked: Asked, request: Request<'_>) -> Consequences {

@@ -23,6 +23,9 @@ use signal_hook::iterator::Signals;
 use self::children::Children;
 use self::settings::{Folder, Settings};
 
+/// Most nodes that are started on one machine.
+const NODES_MAX: i64 = 9;
+
 /// How long the nodes may take to serve commands.
 const READY_WITHIN: Duration = Duration::from_secs(60);
 
@@ -43,7 +46,7 @@ Start a node that has ended again with: quorate server --config DIR/node-I/quora
 #[command(after_help = EXAMPLES)]
 pub(crate) struct ClusterArgs {
     /// How many nodes
-    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=server::config::NODES_MAX as i64))]
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=NODES_MAX))]
     nodes: u16,
 
     /// The cluster's folder; made if it is not there
@@ -104,6 +107,7 @@ pub(crate) fn run(args: &ClusterArgs) -> Result<()> {
     }
     say("ready");
     say(&format!("try: redis-cli -p {} set hello world", settings.ports(1).client));
+    say(&format!("keys without a keyspace of their own: {}", settings.default_promise()));
 
     // The iterator ends never; a signal that asks to stop ends the loop.
     for signal in signals.forever() {
@@ -121,7 +125,7 @@ pub(crate) fn run(args: &ClusterArgs) -> Result<()> {
     say("stopping");
     children.stop(&mut signals);
     // Nodes that somebody has started again are this cluster's nodes, if not this process's children.
-    children::stop_strays(|| folder.running(&settings));
+    children::stop_strays(|| folder.running());
     Ok(())
 }
 

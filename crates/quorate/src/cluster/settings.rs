@@ -88,6 +88,23 @@ impl Settings {
         Ports { client: of(self.client_port), http: of(self.http_port), peer: of(self.peer_port) }
     }
 
+    /// What the default keyspace is when the cluster begins, in a few words.
+    pub(super) fn default_promise(&self) -> String {
+        let given = self.keyspaces.iter().find(|keyspace| keyspace.prefix.is_empty());
+        let keyspace = given.cloned().unwrap_or_default();
+        let is_consensus = keyspace.replication == "consensus";
+        let acks = match keyspace.replication.as_str() {
+            "leader-follower" => format!(", acks {}", keyspace.acks),
+            _ => String::new(),
+        };
+        let durability = match keyspace.durability.as_str() {
+            "" if is_consensus => "fsync",
+            "" => "none",
+            given => given,
+        };
+        format!("{}{acks}, durability {durability}, reads {}", keyspace.replication, keyspace.reads)
+    }
+
     /// Looks whether every port can be had, before anything is started.
     ///
     /// # Errors
@@ -247,9 +264,12 @@ impl Folder {
             .with_context(|| format!("cannot write {}", self.marker().display()))
     }
 
-    /// The processes of nodes that run, whoever has started them.
-    pub(super) fn running(&self, settings: &Settings) -> Vec<u32> {
-        settings.ids().filter_map(|id| running_process(&self.node(id))).collect()
+    /// The processes of nodes in this folder that run, whoever has started them; nodes that have joined, too.
+    pub(super) fn running(&self) -> Vec<u32> {
+        let Ok(entries) = fs::read_dir(&self.path) else { return Vec::new() };
+        let is_node = |path: &PathBuf| path.join("quorate.toml").exists();
+        let folders = entries.flatten().map(|entry| entry.path()).filter(is_node);
+        folders.filter_map(|folder| running_process(&folder)).collect()
     }
 
     fn marker(&self) -> PathBuf {

@@ -151,14 +151,38 @@ impl Cluster {
         keyspaces.iter().find(|keyspace| keyspace["prefix"] == "").unwrap().clone()
     }
 
-    /// How node 1, the leader, sees a follower in the default keyspace.
+    /// Who leads the default keyspace, as the leader itself says.
+    pub(crate) fn leader(&self) -> u16 {
+        let mut leader = None;
+        until("somebody leads", || {
+            leader = (1..=self.nodes).find(|id| {
+                let answer = try_http(self.http_port(*id), "GET /health HTTP/1.1", "");
+                answer.is_some_and(|(_, health)| {
+                    let mut keyspaces = health["keyspaces"].as_array().into_iter().flatten();
+                    keyspaces.any(|it| it["prefix"] == "" && it["role"] == "leader" && it["writable"] == true)
+                })
+            });
+            leader.is_some()
+        });
+        leader.unwrap()
+    }
+
+    /// How the leader sees a follower in the default keyspace.
     pub(crate) fn follower_state(&self, id: u16) -> String {
-        let keyspace = self.default_keyspace(1);
-        let followers = keyspace["followers"].as_array().unwrap();
-        followers.iter().find(|follower| follower["node"] == id).unwrap()["state"]
-            .as_str()
-            .unwrap()
-            .to_owned()
+        let keyspace = self.default_keyspace(self.leader());
+        let mut followers = keyspace["followers"].as_array().into_iter().flatten();
+        let follower = followers.find(|follower| follower["node"] == id);
+        follower.map_or("none", |follower| follower["state"].as_str().unwrap()).to_owned()
+    }
+
+    /// The in-sync set of the default keyspace, as a node knows it.
+    pub(crate) fn in_sync(&self, id: u16) -> serde_json::Value {
+        self.http(id, "GET /keyspaces HTTP/1.1", "").1[0]["groups"][0]["in_sync"].clone()
+    }
+
+    /// A counter of the default keyspace, of all nodes together.
+    pub(crate) fn counters(&self, name: &str) -> u64 {
+        (1..=self.nodes).map(|id| self.counter(id, name)).sum()
     }
 
     /// A counter of the default keyspace at a node.
@@ -179,13 +203,14 @@ impl Cluster {
     /// Waits until every node has applied everything that the leader has in the default keyspace.
     pub(crate) fn wait_until_equal(&self) {
         until("the followers have everything", || {
-            let leader = self.default_keyspace(1);
+            let leader = self.default_keyspace(self.leader());
             leader["offset"] == leader["applied"]
-                && (2..=self.nodes).all(|id| {
-                    let follower = self.default_keyspace(id);
-                    follower["ready"] == true
-                        && follower["lag"] == 0
-                        && follower["applied"] == leader["applied"]
+                && (1..=self.nodes).all(|id| {
+                    let replica = self.default_keyspace(id);
+                    replica["ready"] == true
+                        && replica["lag"] == 0
+                        && replica["applied"] == leader["applied"]
+                        && replica["epoch"] == leader["epoch"]
                 })
         });
     }
@@ -199,7 +224,7 @@ impl Cluster {
 
     // What is done to nodes.
 
-    fn process(&self, id: u16) -> u32 {
+    pub(crate) fn process(&self, id: u16) -> u32 {
         match &self.processes[id as usize - 1] {
             Process::OfCluster(process) => *process,
             Process::Own(child) => child.id(),

@@ -173,3 +173,55 @@ fn redis_benchmark_measures_a_leader_and_a_follower() {
     }
     assert_eq!(ask(&mut cluster.client(3), "GET counter:__rand_int__"), "\"40000\"");
 }
+
+/// A cluster whose default keyspace has four shards, with leaders on all nodes.
+fn sharded() -> Cluster {
+    let cluster =
+        Cluster::start(3, &["prefix= shards=4 replication=leader-follower acks=majority durability=fsync"]);
+    (1..=3).for_each(|id| cluster.wait_until_ready(id));
+    cluster
+}
+
+#[test]
+fn redis_py_knows_the_shards_and_finds_the_new_leaders_when_a_node_is_killed() {
+    let python = std::env::var("QUORATE_PYTHON").unwrap_or("python3".into());
+    if !is_installed("redis-py (pip install redis)", Command::new(&python).args(["-c", "import redis"])) {
+        return;
+    }
+    let cluster = sharded();
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/clients/redis_cluster.py");
+    let (port, victim) = (cluster.client_port(1).to_string(), cluster.process(2).to_string());
+    let output = finish(start(&python, &[script, &port, &victim]), "python");
+    let (told, error) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{told}{error}");
+}
+
+#[test]
+fn redis_cli_and_redis_benchmark_know_the_shards() {
+    if !has_tool("redis-cli") || !has_tool("redis-benchmark") {
+        return;
+    }
+    let cluster = sharded();
+    for id in 1..=3 {
+        assert_eq!(redis_cli(&cluster, id, &["-c", "SET", "foo", "bar"], b""), "OK\n");
+        assert_eq!(redis_cli(&cluster, id, &["-c"], b"GET foo\nCLUSTER KEYSLOT foo\n"), "bar\n12182\n");
+    }
+    let address = format!("127.0.0.1:{}", cluster.client_port(2));
+    let told = redis_cli(&cluster, 1, &["--cluster", "check", &address], b"");
+    assert!(told.contains("All 16384 slots covered") && !told.contains("[ERR]"), "{told}");
+
+    let port = cluster.client_port(3).to_string();
+    let words = ["--cluster", "-p", &port, "-t", "set,get", "-r", "1000", "-n", "10000", "-q"];
+    let output = finish(start("redis-benchmark", &words), "redis-benchmark");
+    let told = [output.stdout, output.stderr]
+        .map(|bytes| String::from_utf8_lossy(&bytes).replace('\r', "\n"))
+        .concat();
+    assert!(output.status.success() && !told.contains("rror"), "{told}");
+    assert!(told.contains("Cluster has 3 master nodes"), "{told}");
+    for test in ["SET: ", "GET: "] {
+        assert!(
+            told.lines().any(|line| line.starts_with(test) && line.contains("requests per second")),
+            "{told}"
+        );
+    }
+}

@@ -48,6 +48,19 @@ pub(crate) struct Recorder {
     done: Arc<AtomicU64>,
     refusals: Arc<std::sync::Mutex<Vec<String>>>,
     keys: Vec<String>,
+    begun: Instant,
+}
+
+/// The longest time between two acknowledgements of writes, one of them at or after `from`, as [`Recorder::now`] tells
+/// it: for how long nothing was acknowledged when something happened then.
+pub(crate) fn longest_silence(history: &History, from: u64) -> Duration {
+    let is_write = |operation: &&Operation| !matches!(operation.action, Action::Get);
+    let acknowledged = |operation: &&Operation| matches!(operation.outcome, Outcome::Ok(_));
+    let writes = history.operations().iter().filter(is_write).filter(acknowledged);
+    let mut ends: Vec<u64> = writes.filter_map(|write| write.end).filter(|end| *end >= from).collect();
+    ends.push(from);
+    ends.sort_unstable();
+    Duration::from_nanos(ends.windows(2).map(|pair| pair[1] - pair[0]).max().unwrap_or(u64::MAX))
 }
 
 impl Recorder {
@@ -71,7 +84,7 @@ impl Recorder {
             let refusals = Arc::clone(&refusals);
             std::thread::spawn(move || client.work(&keys, &stop, &done, &refusals))
         });
-        Recorder { clients: clients.collect(), stop, done, refusals, keys }
+        Recorder { clients: clients.collect(), stop, done, refusals, keys, begun }
     }
 
     /// Operations that were done so far, by all clients.
@@ -88,6 +101,11 @@ impl Recorder {
     /// The refusals that clients were told so far.
     pub(crate) fn refusals(&self) -> Vec<String> {
         self.refusals.lock().unwrap().clone()
+    }
+
+    /// The time by the clients' own clock, in nanoseconds.
+    pub(crate) fn now(&self) -> u64 {
+        self.begun.elapsed().as_nanos() as u64
     }
 
     /// Stops the clients and gives back what they have written down.
@@ -160,7 +178,11 @@ impl Client {
             let told = self.ask(&keys[key], &asked);
             let end = self.nanoseconds();
             match &told {
-                Told::Refused(error) => refusals.lock().unwrap().push(error.clone()),
+                Told::Refused(error) => {
+                    refusals.lock().unwrap().push(error.clone());
+                    // Nobody asks again and again in no time.
+                    std::thread::sleep(Duration::from_millis(2));
+                }
                 Told::Unknown => {
                     self.connection = None;
                     self.at = (self.at + 1) % self.ports.len();

@@ -26,6 +26,7 @@ fn a_cluster_starts_serves_and_stops() {
     assert_eq!(lines.len(), 4, "{lines:?}");
     assert!(lines[2].starts_with("node 3: "), "{lines:?}");
     assert!(cluster.line().contains(&format!("redis-cli -p {base}")));
+    assert!(cluster.line().ends_with("consensus, durability fsync, reads linearizable"));
 
     let processes: Vec<u32> = (1..=3).map(|id| cluster.process(id)).collect();
     for id in 1..=3 {
@@ -41,18 +42,42 @@ fn a_cluster_starts_serves_and_stops() {
 }
 
 #[test]
-fn the_same_folder_starts_the_same_cluster_again_in_a_new_epoch() {
+fn the_same_folder_starts_the_same_cluster_again_with_all_that_it_held() {
     let folder = tempfile::tempdir().unwrap();
     let base = free_ports(3);
     let config = folder.path().join("node-1/quorate.toml");
     let mut made = None;
-    for epoch in ["1", "2"] {
+    for start in 1..=2 {
         let (mut cluster, _) = Cluster::start(folder.path(), base, 1);
-        assert_eq!(fs::read_to_string(cluster.node(1).join("epoch")).unwrap().trim(), epoch);
-        assert_eq!(cluster.client(1).ask("PING"), "+PONG");
+        assert_eq!(cluster.client(1).ask("INCR starts"), format!(":{start}"));
         assert_eq!(cluster.stop(Signal::INT), 0);
         let text = fs::read_to_string(&config).unwrap();
         assert_eq!(made.get_or_insert(text.clone()), &text);
+        let log = fs::read_to_string(cluster.node(1).join("quorate.log")).unwrap();
+        assert!(!log.contains("cut off"), "an orderly end leaves no torn tail: {log}");
+    }
+}
+
+/// The log's `manifest` says how far it is durable (docs/storage.md): a node that was stopped knows of all that it wrote.
+#[test]
+fn nodes_that_are_stopped_have_noted_that_their_logs_are_durable() {
+    let folder = tempfile::tempdir().unwrap();
+    let (mut cluster, _) = Cluster::start(folder.path(), free_ports(9), 3);
+    for number in 0..100 {
+        assert_eq!(cluster.client(number % 3 + 1).ask(&format!("SET k{number} v")), "+OK");
+    }
+    assert_eq!(cluster.stop(Signal::TERM), 0);
+    for node in 1..=3 {
+        let storage = cluster.node(node).join("storage");
+        let mut disk = server::disk::FolderDisk::open(&storage).unwrap();
+        let manifest = fs::read(storage.join("manifest")).unwrap();
+        let number = |at: usize| u64::from_le_bytes(manifest[at..at + 8].try_into().unwrap());
+        let identity = storage::Identity { cluster: number(16), log: number(24), node, worker: 0 };
+        let options = storage::Options::new(identity);
+        let (_, replayed) = storage::open(&mut disk, options).unwrap().replay(&mut disk, |_| {}).unwrap();
+        let (start, durable) = (number(64), number(72));
+        assert!(replayed.entries > 100, "node {node} took part");
+        assert_eq!((start + replayed.bytes, replayed.torn), (durable, None), "node {node}");
     }
 }
 
@@ -60,6 +85,7 @@ fn the_same_folder_starts_the_same_cluster_again_in_a_new_epoch() {
 fn a_node_that_is_killed_is_told_once_and_can_be_started_again() {
     let folder = tempfile::tempdir().unwrap();
     let (mut cluster, _) = Cluster::start(folder.path(), free_ports(9), 3);
+    cluster.line();
     cluster.line();
     let killed = cluster.process(3);
     signal(killed, Signal::KILL);

@@ -178,7 +178,14 @@ pub(crate) fn wait(child: &mut Child) -> i32 {
 
 /// Sends one HTTP request on a connection of its own. `head` is the first line and further headers.
 pub(crate) fn http(port: u16, head: &str, body: &str) -> (u16, String) {
-    let mut stream = connect(port);
+    try_http(port, head, body).unwrap_or_else(|| panic!("no answer to {head}"))
+}
+
+/// As [`http`], of a node that may not run, or ends in the middle of it.
+pub(crate) fn try_http(port: u16, head: &str, body: &str) -> Option<(u16, String)> {
+    let mut stream = TcpStream::connect(SocketAddr::from((Ipv4Addr::LOCALHOST, port))).ok()?;
+    stream.set_read_timeout(Some(PATIENCE)).ok()?;
+    stream.set_write_timeout(Some(PATIENCE)).ok()?;
     let length = body.len();
     let request =
         format!("{head}\r\nHost: 127.0.0.1\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n{body}");
@@ -186,9 +193,9 @@ pub(crate) fn http(port: u16, head: &str, body: &str) -> (u16, String) {
     let _ = stream.write_all(request.as_bytes());
     let mut answer = Vec::new();
     let _ = stream.read_to_end(&mut answer);
-    let answer = String::from_utf8(answer).unwrap();
-    let (head, body) = answer.split_once("\r\n\r\n").unwrap_or_else(|| panic!("no HTTP: {answer:?}"));
-    (head.split(' ').nth(1).unwrap().parse().unwrap(), body.to_owned())
+    let answer = String::from_utf8(answer).ok()?;
+    let (head, body) = answer.split_once("\r\n\r\n")?;
+    Some((head.split(' ').nth(1)?.parse().ok()?, body.to_owned()))
 }
 
 pub(crate) fn connect(port: u16) -> TcpStream {
@@ -261,7 +268,8 @@ pub(crate) struct Cluster {
     output: BufReader<ChildStdout>,
     pub(crate) folder: PathBuf,
     pub(crate) base: u16,
-    nodes: u16,
+    /// How far apart the ports of clients, HTTP and peers begin.
+    stride: u16,
 }
 
 impl Cluster {
@@ -277,11 +285,22 @@ impl Cluster {
         nodes: u16,
         keyspaces: &[&str],
     ) -> (Cluster, Vec<String>) {
-        let mut command = cluster_command(folder, base, nodes);
+        Cluster::start_spaced(folder, base, nodes, nodes, keyspaces)
+    }
+
+    /// As [`Cluster::start_with`], with room between the ports for nodes that join later.
+    pub(crate) fn start_spaced(
+        folder: &Path,
+        base: u16,
+        nodes: u16,
+        stride: u16,
+        keyspaces: &[&str],
+    ) -> (Cluster, Vec<String>) {
+        let mut command = cluster_command_spaced(folder, base, nodes, stride);
         command.args(keyspaces.iter().flat_map(|keyspace| ["--keyspace", keyspace]));
         let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
         let output = BufReader::new(child.stdout.take().unwrap());
-        let mut cluster = Cluster { child, output, folder: folder.to_owned(), base, nodes };
+        let mut cluster = Cluster { child, output, folder: folder.to_owned(), base, stride };
         let mut lines = Vec::new();
         while lines.last().is_none_or(|line| line != "ready") {
             lines.push(cluster.line());
@@ -301,7 +320,11 @@ impl Cluster {
     }
 
     pub(crate) fn health(&self, id: u16) -> (u16, String) {
-        http(self.base + self.nodes + id - 1, "GET /health HTTP/1.1", "")
+        http(self.http_port(id), "GET /health HTTP/1.1", "")
+    }
+
+    pub(crate) fn http_port(&self, id: u16) -> u16 {
+        self.base + self.stride + id - 1
     }
 
     pub(crate) fn node(&self, id: u16) -> PathBuf {
@@ -333,9 +356,13 @@ impl Drop for Cluster {
 
 /// A cluster whose ports are, from `base`, those of all clients, then those of HTTP, then those of peers.
 pub(crate) fn cluster_command(folder: &Path, base: u16, nodes: u16) -> Command {
+    cluster_command_spaced(folder, base, nodes, nodes)
+}
+
+fn cluster_command_spaced(folder: &Path, base: u16, nodes: u16, stride: u16) -> Command {
     let mut command = quorate();
     command.arg("cluster").arg("--dir").arg(folder).arg("--nodes").arg(nodes.to_string());
-    let bases = [("--client-port", base), ("--http-port", base + nodes), ("--peer-port", base + 2 * nodes)];
+    let bases = [("--client-port", base), ("--http-port", base + stride), ("--peer-port", base + 2 * stride)];
     for (name, port) in bases {
         command.arg(name).arg(port.to_string());
     }

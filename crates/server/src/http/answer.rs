@@ -83,6 +83,18 @@ impl Refusal {
     }
 }
 
+impl Refusal {
+    /// What came of a change of keyspaces, under the status that says most.
+    pub(super) fn of_keyspace(self) -> Refusal {
+        let (status, code) = match self.error.as_str() {
+            error if error.starts_with("there is no keyspace") => (StatusCode::NOT_FOUND, "NOTFOUND"),
+            error if error.contains("it is there already") => (StatusCode::CONFLICT, "EXISTS"),
+            _ => return self,
+        };
+        Refusal { status, code: code.to_owned(), ..self }
+    }
+}
+
 impl From<Refusal> for Answer {
     fn from(refusal: Refusal) -> Answer {
         let told = json!({ "error": refusal.error, "code": refusal.code });

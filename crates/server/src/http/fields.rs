@@ -8,13 +8,23 @@ use super::answer::Refusal;
 
 /// The key that a path names.
 pub(super) fn key_of(encoded: &str, query: Option<&str>) -> Result<Vec<u8>, Refusal> {
+    if encoded.is_empty() {
+        return Err(Refusal::bad_request("the path names no key"));
+    }
+    name_of(encoded, query)
+}
+
+/// The prefix of a keyspace that a path names. Empty: the default one.
+pub(super) fn prefix_of(encoded: &str, query: Option<&str>) -> Result<String, Refusal> {
+    String::from_utf8(name_of(encoded, query)?)
+        .map_err(|_| Refusal::bad_request("the prefix of a keyspace is text"))
+}
+
+fn name_of(encoded: &str, query: Option<&str>) -> Result<Vec<u8>, Refusal> {
     if query.is_some() {
         return Err(Refusal::bad_request(
             "this path takes no query; a question mark in a key is written %3F",
         ));
-    }
-    if encoded.is_empty() {
-        return Err(Refusal::bad_request("the path names no key"));
     }
     percent_decoded(encoded.as_bytes()).ok_or_else(|| {
         Refusal::bad_request("a percent sign in a key is written %25; others begin two hex digits")

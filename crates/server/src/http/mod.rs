@@ -7,6 +7,7 @@
 mod access;
 mod answer;
 mod fields;
+mod keyspaces;
 mod routes;
 
 use std::convert::Infallible;

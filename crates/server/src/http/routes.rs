@@ -8,9 +8,11 @@
 //! | `DELETE /{key}` | `{"key","deleted"}` |
 //! | `GET /health` | the node's state; 503 until it is ready |
 //! | `GET /metrics` | Prometheus text |
+//! | `/keyspaces` | see [`super::keyspaces`] |
 //! | `POST /replicate {"key","value","version"}` | `{"key","applied","version"}`; needs the cluster's secret |
 //!
-//! Keys in paths are percent-encoded; slashes need not be. What is not UTF-8 travels as base64 in a field whose
+//! Keys in paths are percent-encoded; slashes need not be, but for the key of a `DELETE` that begins with `keyspaces/`:
+//! unencoded, that is the path of a keyspace. What is not UTF-8 travels as base64 in a field whose
 //! name ends in `_base64` instead.
 
 use std::time::Duration;
@@ -28,7 +30,7 @@ use wire::resp::ArgumentsBuffer;
 
 use super::access::{require, same_origin};
 use super::answer::{Answer, Refusal};
-use super::fields::{bytes_of, key_of, named};
+use super::fields::{bytes_of, key_of, named, prefix_of};
 use crate::bridge::{Call, Caller};
 use crate::config::Config;
 
@@ -116,6 +118,10 @@ impl Routes {
 
     async fn answer_client(&self, path: &str, request: Request<Incoming>) -> Result<Answer, Refusal> {
         let (method, query) = (request.method(), request.uri().query());
+        if let Some(encoded) = path.strip_prefix("/keyspaces/") {
+            let prefix = prefix_of(encoded, query)?;
+            return self.keyspace(prefix, request).await;
+        }
         match path {
             "/" => {
                 only(method, &[Method::GET, Method::HEAD], "GET")?;
@@ -128,6 +134,10 @@ impl Routes {
             "/put" => {
                 only(method, &[Method::POST], "POST, DELETE")?;
                 self.put(request).await
+            }
+            "/keyspaces" => {
+                only(method, &[Method::GET, Method::HEAD, Method::POST], "GET, POST, DELETE")?;
+                self.keyspaces(request).await
             }
             "/metrics" => {
                 only(method, &[Method::GET, Method::HEAD], "GET, DELETE")?;
@@ -217,7 +227,7 @@ impl Routes {
     }
 
     /// Runs a command. Its answer is not an error.
-    async fn command(&self, arguments: ArgumentsBuffer) -> Result<Vec<u8>, Refusal> {
+    pub(super) async fn command(&self, arguments: ArgumentsBuffer) -> Result<Vec<u8>, Refusal> {
         let reply = self.ask(|sender| Call::Command(arguments, sender)).await?;
         match Reply::first(&reply) {
             Reply::Error(text) => Err(Refusal::from_node(text)),
@@ -226,7 +236,7 @@ impl Routes {
     }
 
     /// Hands a call to the worker and waits for what it says.
-    async fn ask<T>(&self, call: impl FnOnce(oneshot::Sender<T>) -> Call) -> Result<T, Refusal> {
+    pub(super) async fn ask<T>(&self, call: impl FnOnce(oneshot::Sender<T>) -> Call) -> Result<T, Refusal> {
         let (sender, receiver) = oneshot::channel();
         if !self.caller.call(call(sender)) {
             let error = "too many calls are waiting; nothing was done";
@@ -243,7 +253,7 @@ impl Routes {
     }
 
     /// Reads a body. What comes with it is to be kept until its contents are no longer needed.
-    async fn body<T: DeserializeOwned>(
+    pub(super) async fn body<T: DeserializeOwned>(
         &self,
         request: Request<Incoming>,
     ) -> Result<(T, SemaphorePermit<'_>), Refusal> {
@@ -285,7 +295,7 @@ impl Routes {
     }
 }
 
-fn only(method: &Method, allowed: &[Method], told: &'static str) -> Result<(), Refusal> {
+pub(super) fn only(method: &Method, allowed: &[Method], told: &'static str) -> Result<(), Refusal> {
     if allowed.contains(method) { Ok(()) } else { Err(Refusal::method(told)) }
 }
 
@@ -294,6 +304,10 @@ fn index() -> Answer {
         "POST /put": "{\"key\", \"value\", \"ttl_ms\"?} stores a value",
         "GET /get/{key}": "reads a value",
         "DELETE /{key}": "removes a key",
+        "GET /keyspaces": "the keyspaces, their settings, and where their replicas are",
+        "POST /keyspaces": "{\"prefix\", setting: value, ...} makes a keyspace",
+        "PATCH /keyspaces/{prefix}": "{setting: value, ...} changes settings of a keyspace",
+        "DELETE /keyspaces/{prefix}": "drops a keyspace and all its keys",
         "GET /health": "the state of this node; 503 until it is ready",
         "GET /metrics": "counters for Prometheus",
         "POST /replicate": "{\"key\", \"value\", \"version\"} stores a value if its version is newer",

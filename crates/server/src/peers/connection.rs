@@ -159,13 +159,34 @@ impl Connection {
                 Ok(Some(peer))
             }
             Stage::AwaitsHello(mut acceptor) => {
-                let challenge = acceptor.on_hello(payload, is_expected)?;
+                let challenge = acceptor.on_hello(payload, is_expected).map_err(|error| match error {
+                    HandshakeError::UnknownNode { node } => Fault::Refused(format!(
+                        "it says that it is node {node}, which does not belong here; CLUSTER ADD lets a new node in"
+                    )),
+                    error => error.into(),
+                })?;
                 self.send(&challenge)?;
                 self.stage = Stage::AwaitsProof(acceptor);
                 Ok(None)
             }
             Stage::AwaitsProof(acceptor) => Ok(Some(acceptor.on_proof(payload)?)),
             Stage::Connecting | Stage::Up(_) | Stage::Failed => Err(HandshakeError::OutOfOrder.into()),
+        }
+    }
+
+    /// What is behind a fault, as far as this side can tell: who is not known there is cut off at its Hello.
+    pub(super) fn explained(&self, fault: Fault) -> Fault {
+        match (&self.stage, fault) {
+            (Stage::AwaitsChallenge(_), Fault::Broken(error))
+                if error.kind() == io::ErrorKind::UnexpectedEof =>
+            {
+                Fault::Refused(
+                    "it hung up at the greeting, and its log says why; it may not know this node: CLUSTER ADD lets a \
+                     new node in"
+                        .into(),
+                )
+            }
+            (_, fault) => fault,
         }
     }
 

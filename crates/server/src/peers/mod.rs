@@ -7,6 +7,10 @@
 //!
 //! A newer link of the same peer replaces the older one: the peer has dialled again because it knows that the
 //! old one is dead, which this side may not have noticed.
+//!
+//! Who the other nodes are, the cluster map says, which changes ([`Peers::follow`]). Before a node has a map, and
+//! while that does not name a newcomer, its handshake is refused with a sentence, and it dials again. A node that
+//! has left keeps its link for a moment: over that it is told that it has.
 
 mod connection;
 
@@ -16,7 +20,7 @@ use std::net::{IpAddr, SocketAddr};
 use mio::event::Event;
 use mio::net::{TcpListener, TcpStream};
 use mio::{Interest, Registry, Token};
-use node::{NodeAddress, NodeId};
+use node::{Node, NodeAddress, NodeId};
 use wire::frame;
 use wire::handshake::{self, Acceptor, Identity};
 
@@ -33,6 +37,10 @@ const HANDSHAKE_US: u64 = 3_000_000;
 const PAUSE_US: u64 = 20_000;
 const PAUSE_US_MAX: u64 = 1_000_000;
 
+/// How long a node that was removed from the cluster keeps its link. It renews its lease many times in that, and is
+/// told that the cluster does not have it any more.
+const FAREWELL_US: u64 = 1_000_000;
+
 /// When the pauses have grown to this, it is logged that the peer cannot be reached.
 const PAUSE_US_TOLD: u64 = 200_000;
 
@@ -48,6 +56,9 @@ const RETAINED_BYTES_MAX: usize = 1 << 20;
 /// All connections to and from other nodes.
 pub(crate) struct Peers {
     identity: Identity,
+    own: NodeId,
+    /// The map that `peers` are taken from.
+    map_version: Option<u64>,
     peers: Vec<Peer>,
     /// Each connection's token is its place here.
     connections: Vec<Option<Connection>>,
@@ -74,31 +85,90 @@ struct Peer {
     dials: usize,
     /// Why there is no link, as it was logged last. None while there is one, and at the start.
     told: Option<String>,
+    /// It is no node of the cluster any more: when its link is closed.
+    leaves_at_us: Option<u64>,
 }
 
-impl Peers {
-    /// No links yet; those that this node dials are due at once.
-    pub(crate) fn new(identity: Identity, own: NodeId, nodes: &[NodeAddress], resolver: Resolver) -> Peers {
-        let others = nodes.iter().filter(|entry| entry.id != own);
-        let peer = |entry: &NodeAddress| Peer {
-            id: entry.id,
-            host: entry.host.clone(),
-            port: entry.peer_port,
-            is_dialled: own > entry.id,
+impl Peer {
+    /// A node that has no link yet. If this node is to dial it, it is due at once.
+    fn new(own: NodeId, address: &NodeAddress) -> Peer {
+        let is_dialled = own > address.id;
+        Peer {
+            id: address.id,
+            host: address.host.clone(),
+            port: address.peer_port,
+            is_dialled,
             link: None,
-            dial_at_us: (own > entry.id).then_some(0),
+            dial_at_us: is_dialled.then_some(0),
             pause_us: PAUSE_US,
             dials: 0,
             told: None,
-        };
+            leaves_at_us: None,
+        }
+    }
+}
+
+impl Peers {
+    /// No peers yet: [`Peers::follow`] says who they are.
+    pub(crate) fn new(identity: Identity, own: NodeId, resolver: Resolver) -> Peers {
         Peers {
             identity,
-            peers: others.map(peer).collect(),
+            own,
+            map_version: None,
+            peers: Vec::new(),
             connections: Vec::new(),
             unfinished: Vec::new(),
             serving: Vec::new(),
             resolver,
             limiter: Limiter::default(),
+        }
+    }
+
+    /// Goes by the newest map: dials nodes that are new, takes new addresses, and lets nodes go that have left. Cheap
+    /// when the map is the one of before.
+    pub(crate) fn follow(&mut self, node: &Node, now_us: u64) {
+        let version = node.map_version();
+        if self.map_version.replace(version) == Some(version) {
+            return;
+        }
+        let nodes = &node.configuration().nodes;
+        for address in nodes.iter().filter(|address| address.id != self.own) {
+            match self.peers.iter_mut().find(|peer| peer.id == address.id) {
+                None => self.peers.push(Peer::new(self.own, address)),
+                Some(peer) => {
+                    peer.leaves_at_us = None;
+                    if (peer.host.as_str(), peer.port) != (address.host.as_str(), address.peer_port) {
+                        peer.host.clone_from(&address.host);
+                        peer.port = address.peer_port;
+                        peer.pause_us = PAUSE_US;
+                    }
+                }
+            }
+        }
+        for peer in &mut self.peers {
+            if peer.leaves_at_us.is_none() && !nodes.iter().any(|address| address.id == peer.id) {
+                peer.leaves_at_us = Some(now_us + FAREWELL_US);
+            }
+        }
+    }
+
+    /// Lets go of nodes that have left the cluster a moment ago.
+    fn part(&mut self, turn: &mut Turn<'_>) {
+        let now_us = turn.now.monotonic_us;
+        let is_due = |peer: &Peer| peer.leaves_at_us.is_some_and(|at| at <= now_us);
+        while let Some(position) = self.peers.iter().position(is_due) {
+            let Peer { id, link, .. } = self.peers.remove(position);
+            if let Some(connection) = link.and_then(|index| self.connections[index].take()) {
+                tracing::info!(
+                    "link to node {id} ({}) is closed: the node has left the cluster",
+                    connection.address
+                );
+                turn.node.peer_link(id, false);
+            }
+            // A dial to it that is under way is nobody's any more.
+            for slot in &mut self.connections {
+                slot.take_if(|connection| connection.dialled == Some(id));
+            }
         }
     }
 
@@ -119,7 +189,8 @@ impl Peers {
         let deadlines = connections
             .filter(|connection| connection.link().is_none())
             .map(|connection| connection.deadline_us);
-        dials.chain(deadlines).min().unwrap_or(u64::MAX)
+        let farewells = self.peers.iter().filter_map(|peer| peer.leaves_at_us);
+        dials.chain(deadlines).chain(farewells).min().unwrap_or(u64::MAX)
     }
 
     /// Dials who is due, closes who has not proved itself in time.
@@ -131,7 +202,11 @@ impl Peers {
                 self.close(index, Fault::late(), turn);
             }
         }
+        self.part(turn);
         while let Some((id, found)) = self.resolver.next() {
+            if !self.peers.iter().any(|peer| peer.id == id) {
+                continue; // It has left meanwhile.
+            }
             match found {
                 Ok(address) => self.connect(id, address, registry, turn),
                 Err(error) => self.dial_later(id, &error.into(), now_us),
@@ -319,7 +394,10 @@ impl Peers {
                 read.map_err(|error| Fault::Refused(format!("a message cannot be read: {error}")))?;
                 continue;
             }
-            let is_expected = |id| self.peers.iter().any(|peer| peer.id == id && !peer.is_dialled);
+            let is_expected = |id| {
+                let stays = |peer: &Peer| !peer.is_dialled && peer.leaves_at_us.is_none();
+                self.peers.iter().any(|peer| peer.id == id && stays(peer))
+            };
             if let Some(peer) = connection.shake_hands(payload, is_expected)? {
                 self.establish(index, peer, turn);
             }
@@ -360,6 +438,7 @@ impl Peers {
     fn close(&mut self, index: usize, fault: Fault, turn: &mut Turn<'_>) {
         let Some(connection) = self.connections.get_mut(index).and_then(Option::take) else { return };
         let (now_us, address) = (turn.now.monotonic_us, connection.address);
+        let fault = connection.explained(fault);
         if let Some(link) = connection.link() {
             let id = link.peer;
             tracing::info!("link to node {id} is down: {fault}");

@@ -84,7 +84,8 @@ impl World {
                 return false;
             }
             // The leader may not know yet that others are in sync than it waits for.
-            let told = self.hosts.get(usize::from(place_of(group.leader))).and_then(|host| host.node.as_ref());
+            let told =
+                self.hosts.get(usize::from(place_of(group.leader))).and_then(|host| host.node.as_ref());
             let told = told.and_then(|leader| leader.cluster_map().groups.get(&id));
             space.survives(group, is_damaged) && told.is_none_or(|told| space.survives(told, is_damaged))
         })
@@ -137,16 +138,21 @@ impl World {
             other == member || self.hosts.get(usize::from(place_of(other))).is_none_or(has_lost_disk)
         };
         let lost = |group: &Group| group.members.iter().filter(|other| is_lost(**other)).count();
-        let is_control_spared = self.map.groups.get(&CONTROL_GROUP).is_some_and(|group| {
-            group.settled && lost(group) <= (group.members.len() - 1) / 2
-        });
+        let is_control_spared = self
+            .map
+            .groups
+            .get(&CONTROL_GROUP)
+            .is_some_and(|group| group.settled && lost(group) <= (group.members.len() - 1) / 2);
         let is_spared = self.promised().filter(|(_, group, _)| group.members.contains(&member)).all(
             |(_, group, space)| {
                 // A member that was replaced holds nothing before the group is settled, and known to hold all.
                 let is_settled = group.settled && group.members.iter().all(|it| group.in_sync.contains(it));
                 let is_settled = is_settled || space.protocol.has_registers();
                 let may_forget = !space.forgets_with_its_leader() || self.scenario.may_forget;
-                is_settled && may_forget && lost(group) <= space.spares(group) && space.survives(group, is_lost)
+                is_settled
+                    && may_forget
+                    && lost(group) <= space.spares(group)
+                    && space.survives(group, is_lost)
             },
         );
         let host = &self.hosts[usize::from(place)];

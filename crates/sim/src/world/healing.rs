@@ -181,7 +181,7 @@ impl World {
             let is_lost = |member: &&NodeId| self.hosts[usize::from(place_of(**member))].is_lost;
             let missing = group.members.iter().find(|it| !group.in_sync.contains(it) && !is_lost(it));
             match missing {
-                _ if !group.settled => return Some(format!("{name} is not settled")),
+                _ if !group.settled => return Some(format!("{name} is not settled: {group:?}")),
                 Some(member) if space.needs_in_sync() => {
                     return Some(format!("node {member} is not in sync in {name}"));
                 }
@@ -244,7 +244,8 @@ impl World {
             let control = self.map.groups.get(&CONTROL_GROUP);
             let spared = control.is_some_and(|group| away(group) <= (group.members.len() - 1) / 2)
                 && self.promised().all(|(_, group, space)| {
-                    away(group) <= space.spares(group) && (space.is_durable() || space.survives(group, is_away))
+                    away(group) <= space.spares(group)
+                        && (space.is_durable() || space.survives(group, is_away))
                 });
             if spared {
                 missing = without;

@@ -28,9 +28,9 @@ use crate::report::{Broken, Failure};
 use crate::scenario::{Scenario, stream};
 use crate::trace::{Line, Trace, id};
 use healing::Phase;
-use operator::{Given, Presence};
 use node::control::ClusterMap;
 use node::{ClientId, NodeAddress};
+use operator::{Given, Presence};
 use std::collections::VecDeque;
 use std::rc::Rc;
 use wire::resp::ArgumentsBuffer;
@@ -103,7 +103,8 @@ impl World {
         let keyspaces: Vec<node::Keyspace> =
             scenario.spaces.iter().filter(|it| !it.is_created).map(|it| it.keyspace.clone()).collect();
         // One that cannot be is refused by the nodes.
-        let map = ClusterMap::initial(&addresses[..usize::from(scenario.first_nodes)], &keyspaces).unwrap_or_default();
+        let map = ClusterMap::initial(&addresses[..usize::from(scenario.first_nodes)], &keyspaces)
+            .unwrap_or_default();
         let mut world = World {
             now: 0,
             queue: Queue::default(),

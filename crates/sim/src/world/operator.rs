@@ -41,6 +41,11 @@ pub(crate) enum Presence {
 impl World {
     /// Begins to give a command.
     pub(super) fn give(&mut self, order: Order) {
+        // While machines are lost, nobody takes another one away.
+        let is_lost = |host: &crate::host::Host| host.is_lost || host.rotten.is_some();
+        if matches!(order, Order::Remove { .. }) && self.hosts.iter().any(is_lost) {
+            return;
+        }
         match order {
             Order::Drop { space } => self.presence[usize::from(space)] = Presence::Dropped,
             Order::Replace { node } => self.renew_disk(node),
@@ -183,7 +188,9 @@ impl World {
             (_, order) => {
                 given.refusals += 1;
                 given.is_over = given.refusals >= REFUSALS_MAX;
-                if given.is_over && let Order::Drop { space } = order {
+                if given.is_over
+                    && let Order::Drop { space } = order
+                {
                     self.trace.tell(self.now, format_args!("keyspace {space} stays"));
                 }
             }
@@ -205,10 +212,8 @@ impl World {
         }
         let map = Rc::clone(&self.map);
         for place in self.places().filter(|_| map.version > 0) {
-            let was_told = self
-                .given
-                .iter()
-                .any(|given| matches!(given.order, Order::Remove { node } if node == place));
+            let was_told =
+                self.given.iter().any(|given| matches!(given.order, Order::Remove { node } if node == place));
             let is_out = !map.nodes.contains_key(&id(place));
             if was_told && is_out && !self.hosts[usize::from(place)].is_absent {
                 self.host(place).is_absent = true;
@@ -235,8 +240,10 @@ impl World {
             }
             let groups: Vec<u16> =
                 self.map.groups.keys().copied().filter(|group| *group != CONTROL_GROUP).collect();
-            let group = leaders.group.and_then(|number| groups.get(usize::from(number) % groups.len().max(1)));
-            let leads = group.and_then(|group| node.group_health(*group)).is_some_and(|it| it.role == "leader");
+            let group =
+                leaders.group.and_then(|number| groups.get(usize::from(number) % groups.len().max(1)));
+            let leads =
+                group.and_then(|group| node.group_health(*group)).is_some_and(|it| it.role == "leader");
             if leads {
                 mask |= 1 << host.place;
             }

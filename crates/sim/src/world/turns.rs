@@ -254,7 +254,8 @@ pub(super) fn knows(node: &Node, other: Place) -> bool {
 fn is_doomed(host: &mut Host, node: &mut Node, nodes: Place) -> bool {
     let Some(doom) = &mut host.doom else { return false };
     let Some(turns) = &mut doom.within.after_request else { return true };
-    let sends = (0..nodes).any(|to| to != host.place && knows(node, to) && !node.peer_output(id(to)).is_empty());
+    let sends =
+        (0..nodes).any(|to| to != host.place && knows(node, to) && !node.peer_output(id(to)).is_empty());
     if !doom.has_request || !sends {
         return false;
     }

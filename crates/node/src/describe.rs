@@ -1,0 +1,65 @@
+//! What the cluster map says of keyspaces, for people and programs that ask over HTTP.
+
+use crate::control::{KeyspaceEntry, Slots};
+use crate::keyspace::Keyspace;
+use crate::node::Node;
+use protocol::NodeId;
+use serde::Serialize;
+
+/// A keyspace: its settings, and the groups of its shards.
+#[derive(Clone, Debug, Serialize)]
+pub struct KeyspaceDescription {
+    /// What is promised.
+    #[serde(flatten)]
+    pub keyspace: Keyspace,
+    /// One for each shard, in order.
+    pub groups: Vec<GroupDescription>,
+}
+
+/// The replicas of one shard.
+#[derive(Clone, Debug, Serialize)]
+pub struct GroupDescription {
+    /// The group's number.
+    pub id: u16,
+    /// Which shard of its keyspace.
+    pub shard: u16,
+    /// Its hash slots.
+    pub slots: Slots,
+    /// The nodes that hold a replica.
+    pub members: Vec<NodeId>,
+    /// Who leads, as far as this node knows. 0: nobody does, or nobody is known to.
+    pub leader: NodeId,
+    /// Which leadership (leader-follower), or which membership.
+    pub epoch: u64,
+    /// leader-follower: the replicas that hold everything that was acknowledged. Else those that are known to take part
+    /// in this membership with all that they need.
+    pub in_sync: Vec<NodeId>,
+    /// False from a change of members until enough of them hold everything.
+    pub settled: bool,
+}
+
+impl Node {
+    /// Every keyspace of the newest map, by prefix.
+    pub fn keyspaces(&self) -> Vec<KeyspaceDescription> {
+        let describe = |entry: &KeyspaceEntry| KeyspaceDescription {
+            keyspace: entry.keyspace.clone(),
+            groups: entry.groups.iter().filter_map(|id| self.group_description(*id)).collect(),
+        };
+        self.map.keyspaces.values().map(describe).collect()
+    }
+
+    fn group_description(&self, id: u16) -> Option<GroupDescription> {
+        let group = self.map.groups.get(&id)?;
+        let has_leader = self.groups.get(id).is_some_and(|group| group.keyspace.has_leader());
+        Some(GroupDescription {
+            id,
+            shard: group.shard,
+            slots: group.slots,
+            members: group.members.clone(),
+            leader: if has_leader { self.leader_of(id) } else { 0 },
+            epoch: group.epoch,
+            in_sync: group.in_sync.clone(),
+            settled: group.settled,
+        })
+    }
+}

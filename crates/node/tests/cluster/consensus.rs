@@ -1,0 +1,125 @@
+//! Keyspaces that go through consensus: every command on every node, leaders that die, and a log that outlives everybody.
+
+use crate::support::{Client, Cluster, setup};
+
+const KEYSPACES: &[&str] = &["prefix= replication=consensus"];
+
+fn leader(cluster: &Cluster) -> u16 {
+    cluster.keyspace(1, "default").leader
+}
+
+/// Asks again and again, as a client would that wants its write done.
+fn insist(cluster: &mut Cluster, client: Client, request: &str) -> u64 {
+    cluster.time(|cluster| cluster.until("it is done", |cluster| cluster.ask(client, request) == "OK"))
+}
+
+#[test]
+fn every_node_takes_every_command() {
+    let mut cluster = setup(3, KEYSPACES).start();
+    let clients = [1, 2, 3].map(|node| cluster.client(node));
+    assert_eq!(cluster.ask(clients[0], "SET a 1"), "OK");
+    assert_eq!(cluster.ask(clients[1], "INCR a"), "2");
+    assert_eq!(cluster.ask(clients[2], "APPEND a 3"), "2");
+    assert_eq!(cluster.ask(clients[0], "MSET b x c y"), "OK");
+    assert_eq!(cluster.ask(clients[1], "MGET a b c none"), r#"["23", "x", "y", nil]"#);
+    assert_eq!(cluster.ask(clients[2], "SET b z NX"), "nil");
+    assert_eq!(cluster.ask(clients[2], "SET b z GET"), "\"x\"");
+    assert_eq!(cluster.ask(clients[1], "SET e v PX 50"), "OK");
+    cluster.turns(60);
+    assert_eq!(clients.map(|client| cluster.ask(client, "EXISTS e")), ["0", "0", "0"]);
+    assert_eq!(cluster.ask(clients[0], "DBSIZE"), "3");
+    assert_eq!(cluster.ask(clients[1], "FLUSHALL"), "OK");
+    assert_eq!(cluster.ask(clients[2], "DBSIZE"), "0");
+}
+
+#[test]
+fn one_node_alone_needs_nobody() {
+    let mut cluster = setup(1, KEYSPACES).start();
+    let client = cluster.client(1);
+    assert_eq!(cluster.ask(client, "INCR n"), "1");
+    cluster.kill(1);
+    cluster.restart(1);
+    cluster.settle();
+    let client = cluster.client(1);
+    assert_eq!(cluster.ask(client, "INCR n"), "2");
+}
+
+#[test]
+fn a_leader_that_dies_is_replaced_and_nothing_is_lost() {
+    let mut cluster = setup(5, KEYSPACES).start();
+    let mut dead = Vec::new();
+    for round in 0..2 {
+        let client = cluster.client(5);
+        assert_eq!(cluster.ask(client, &format!("SET k{round} v")), "OK");
+        let victim = leader_of(&cluster, &dead);
+        cluster.kill(victim);
+        dead.push(victim);
+        let survivor = (1..=5).find(|node| !dead.contains(node)).expect("a majority is left");
+        let client = cluster.client(survivor);
+        let took_ms = insist(&mut cluster, client, "SET after v");
+        assert!(took_ms < 1000, "{took_ms} ms");
+        for earlier in 0..=round {
+            assert_eq!(cluster.ask(client, &format!("GET k{earlier}")), "\"v\"");
+        }
+    }
+}
+
+fn leader_of(cluster: &Cluster, dead: &[u16]) -> u16 {
+    let alive = (1..=4).find(|node| !dead.contains(node)).expect("somebody is left");
+    cluster.keyspace(alive, "default").leader
+}
+
+#[test]
+fn what_was_acknowledged_is_there_when_all_nodes_have_died() {
+    let mut cluster = setup(3, KEYSPACES).start();
+    let client = cluster.client(1);
+    for number in 0..100 {
+        assert_eq!(cluster.ask(client, &format!("SET k{number} {number}")), "OK");
+    }
+    assert_eq!(cluster.ask(client, "DEL k50"), "1");
+    (1..=3).for_each(|id| cluster.kill(id));
+    (1..=3).for_each(|id| cluster.restart(id));
+    cluster.settle();
+    let client = cluster.client(2);
+    assert_eq!(cluster.ask(client, "DBSIZE"), "99");
+    assert_eq!(cluster.ask(client, "GET k99"), "\"99\"");
+    assert_eq!(cluster.ask(client, "GET k50"), "nil");
+}
+
+#[test]
+fn a_log_that_grows_is_cut_by_checkpoints_and_a_node_starts_from_them() {
+    let small = |configuration: &mut node::Configuration| {
+        configuration.storage.segment_bytes = 64 << 10;
+        configuration.storage.checkpoint_bytes = 128 << 10;
+    };
+    let mut cluster = setup(3, KEYSPACES).with(small).start();
+    let client = cluster.client(1);
+    let value = "v".repeat(1000);
+    for number in 0..2000 {
+        assert_eq!(cluster.ask(client, &format!("SET k{} {value}{number}", number % 20)), "OK");
+    }
+    let log = cluster.log_bytes(2);
+    assert!(log < 1 << 20, "2 MB were written, and {log} bytes are kept");
+    let at = leader(&cluster);
+    (1..=3).for_each(|id| cluster.kill(id));
+    (1..=3).for_each(|id| cluster.restart(id));
+    cluster.settle();
+    let client = cluster.client(at);
+    assert_eq!(cluster.ask(client, "DBSIZE"), "20");
+    assert_eq!(cluster.ask(client, "GET k19"), format!("\"{value}1999\""));
+}
+
+#[test]
+fn shards_have_leaders_on_different_nodes() {
+    let mut cluster = setup(3, &["prefix= replication=consensus shards=6"]).start();
+    let client = cluster.client(2);
+    let mut leaders: Vec<u16> = cluster.health(2).keyspaces.iter().map(|shard| shard.leader).collect();
+    leaders.sort_unstable();
+    assert_eq!(leaders, [1, 1, 2, 2, 3, 3]);
+    for number in 0..100 {
+        assert_eq!(cluster.ask(client, &format!("SET k{number} {number}")), "OK");
+    }
+    assert_eq!(cluster.ask(client, "DBSIZE"), "100");
+    assert_eq!(cluster.ask(client, "CLUSTER KEYSLOT {user1000}.following"), "3443");
+    assert!(cluster.ask(client, "CLUSTER INFO").contains("cluster_state:ok"));
+}

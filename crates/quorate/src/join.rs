@@ -1,0 +1,226 @@
+//! `quorate join`: makes a new node of a cluster that runs.
+//!
+//! The file of any of its nodes says what all nodes share: name, secret, password, limits. The cluster itself says who
+//! is in it now. From both comes the new node's file; then the cluster is told of the node (`CLUSTER ADD`), and it can
+//! be started. The secret travels with a file only, never over a connection or a command line.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{IpAddr, TcpStream, ToSocketAddrs};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, Result, anyhow, bail, ensure};
+use clap::Args;
+use node::control::{ClusterMap, MAP_BYTES_MAX};
+use node::{NodeAddress, NodeId};
+use server::Config;
+
+/// How long a node may take to connect. Answers take longer: the control group gives up after five seconds.
+const CONNECT_WITHIN: Duration = Duration::from_secs(2);
+const ANSWER_WITHIN: Duration = Duration::from_secs(10);
+
+const EXAMPLES: &str = "\
+Examples:
+  quorate join --like data/node-1/quorate.toml --dir data/node-4
+  quorate server --config data/node-4/quorate.toml
+
+On another machine, with a copy of any node's quorate.toml (it holds the secret: keep it safe on the way):
+  quorate join --like quorate.toml --dir data --host 10.0.0.7 --bind 10.0.0.7
+
+CLUSTER REMOVE takes a node out again; CLUSTER REPLACE lets one in that has lost its storage.";
+
+/// Make a new node of a cluster that runs.
+#[derive(Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct JoinArgs {
+    /// The configuration of a node of the cluster: name, secret, password and limits are taken from it
+    #[arg(long, value_name = "FILE")]
+    like: PathBuf,
+
+    /// The new node's folder; made if it is not there
+    #[arg(long, value_name = "DIR")]
+    dir: PathBuf,
+
+    /// The new node's number; one more than the greatest unless given
+    #[arg(long)]
+    id: Option<NodeId>,
+
+    /// Where the other nodes and clients reach the new node
+    #[arg(long, default_value = "127.0.0.1")]
+    host: String,
+
+    /// The address to listen on; as in the file unless given
+    #[arg(long, value_name = "ADDRESS")]
+    bind: Option<IpAddr>,
+
+    /// Port for Redis clients; the file's node's and as much more as the number is unless given
+    #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
+    client_port: Option<u16>,
+
+    /// Port for HTTP
+    #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
+    http_port: Option<u16>,
+
+    /// Port for the other nodes
+    #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
+    peer_port: Option<u16>,
+}
+
+/// Writes the new node's configuration and adds it to the cluster.
+///
+/// # Errors
+/// A sentence that says why not; then neither is done.
+pub(crate) fn run(args: &JoinArgs) -> Result<()> {
+    let like = Config::read(&args.like)?;
+    let file = args.dir.join("quorate.toml");
+    ensure!(
+        !file.exists() && !args.dir.join("storage").exists(),
+        "{} is a node's folder already: use another one, or start that node with `quorate server --config {}`",
+        args.dir.display(),
+        file.display()
+    );
+    let mut member = Member::find(&like)?;
+    let map = member.map()?;
+    let own = address(args, &like, &map)?;
+    let config = configuration(&like, &map, &own, args.bind.unwrap_or(like.bind));
+    // Read as the node will read it, so that what it would refuse is refused now.
+    Config::parse(&config.text()?).context("the new node could not start")?;
+
+    std::fs::create_dir_all(&args.dir)
+        .with_context(|| format!("cannot make the folder {}", args.dir.display()))?;
+    config.write(&file)?;
+    let NodeAddress { id, host, client_port, http_port, peer_port } = &own;
+    let words = [client_port, http_port, peer_port].map(u16::to_string);
+    let [client, http, peer] = words.each_ref().map(String::as_str);
+    if let Err(error) = member.ask(&["CLUSTER", "ADD", &id.to_string(), host, client, http, peer]) {
+        // It may have been added all the same, if nobody answered: the same command does it again.
+        let _ = std::fs::remove_file(&file);
+        return Err(error).with_context(|| format!("node {id} was not added"));
+    }
+    println!("node {id} is added: redis {host}:{client}, http {host}:{http}, peers {host}:{peer}");
+    println!("start it: quorate server --config {}", file.display());
+    Ok(())
+}
+
+/// Where the new node is to be reached.
+fn address(args: &JoinArgs, like: &Config, map: &ClusterMap) -> Result<NodeAddress> {
+    let last = map.nodes.keys().max().copied().unwrap_or_default();
+    let id = args.id.unwrap_or(last.saturating_add(1));
+    let own = like.own()?;
+    let port = |given: Option<u16>, of_like: u16, name: &str| {
+        let counted = i32::from(of_like) + i32::from(id) - i32::from(like.node);
+        let counted = || u16::try_from(counted).ok().filter(|port| *port > 0);
+        given.or_else(counted).with_context(|| format!("give --{name}-port: node {id} would have none"))
+    };
+    let address = NodeAddress {
+        id,
+        host: args.host.clone(),
+        client_port: port(args.client_port, own.client_port, "client")?,
+        http_port: port(args.http_port, own.http_port, "http")?,
+        peer_port: port(args.peer_port, own.peer_port, "peer")?,
+    };
+    match map.nodes.get(&id) {
+        // One that was added and never started may be added again, as when its file was lost.
+        Some(known) if known.address != address || known.start.identity != 0 => bail!(
+            "there is a node {id} already, at {}:{}: give another --id",
+            known.address.host,
+            known.address.client_port
+        ),
+        _ => Ok(address),
+    }
+}
+
+fn configuration(like: &Config, map: &ClusterMap, own: &NodeAddress, bind: IpAddr) -> Config {
+    let others = map.nodes.values().map(|node| node.address.clone()).filter(|address| address.id != own.id);
+    let mut nodes: Vec<NodeAddress> = others.chain([own.clone()]).collect();
+    nodes.sort_by_key(|address| address.id);
+    Config {
+        node: own.id,
+        data: PathBuf::from("."),
+        bind,
+        // The cluster's map holds the keyspaces; what the file says is for a new cluster.
+        keyspaces: Vec::new(),
+        nodes,
+        file: PathBuf::new(),
+        ..like.clone()
+    }
+}
+
+/// A node of the cluster that answers.
+struct Member {
+    stream: BufReader<TcpStream>,
+    name: String,
+}
+
+impl Member {
+    /// The first node of a configuration that answers and has a map.
+    fn find(like: &Config) -> Result<Member> {
+        let mut reasons = Vec::new();
+        for address in &like.nodes {
+            match Member::connect(address, like.password.as_deref()) {
+                Ok(member) => return Ok(member),
+                Err(error) => reasons.push(format!("node {}: {error:#}", address.id)),
+            }
+        }
+        let file: &Path = &like.file;
+        bail!("no node of {} answers ({}): the cluster must run", file.display(), reasons.join("; "))
+    }
+
+    fn connect(address: &NodeAddress, password: Option<&str>) -> Result<Member> {
+        let name = format!("node {} at {}:{}", address.id, address.host, address.client_port);
+        let mut found = (address.host.as_str(), address.client_port).to_socket_addrs()?;
+        let socket = found.next().context("its name has no address")?;
+        let stream = TcpStream::connect_timeout(&socket, CONNECT_WITHIN)?;
+        stream.set_read_timeout(Some(ANSWER_WITHIN))?;
+        stream.set_write_timeout(Some(ANSWER_WITHIN))?;
+        let mut member = Member { stream: BufReader::new(stream), name };
+        if let Some(password) = password {
+            member.ask(&["AUTH", password])?;
+        }
+        member.ask(&["PING"])?;
+        Ok(member)
+    }
+
+    /// The cluster map.
+    fn map(&mut self) -> Result<ClusterMap> {
+        let bytes = self.ask(&["CLUSTER", "MAP"])?;
+        let map = ClusterMap::decode(&bytes)
+            .map_err(|why| anyhow!("{}: its map cannot be read: {why}", self.name))?;
+        ensure!(
+            map.version > 0,
+            "{} has no map yet: the cluster has not begun, or is cut off from it",
+            self.name
+        );
+        Ok(map)
+    }
+
+    /// Runs a command and gives back its reply, a text.
+    fn ask(&mut self, words: &[&str]) -> Result<Vec<u8>> {
+        let mut request = format!("*{}\r\n", words.len());
+        words.iter().for_each(|word| request.push_str(&format!("${}\r\n{word}\r\n", word.len())));
+        let answer = self.exchange(request.as_bytes());
+        // The first word alone: others may be a password.
+        answer.with_context(|| format!("{} was asked for {}", self.name, words[0]))
+    }
+
+    fn exchange(&mut self, request: &[u8]) -> Result<Vec<u8>> {
+        self.stream.get_mut().write_all(request)?;
+        let mut line = String::new();
+        // Neither a line nor what it announces is of any length.
+        (&mut self.stream).take(1 << 16).read_line(&mut line)?;
+        let line = line.trim_end();
+        match line.split_at_checked(1) {
+            Some(("+", text)) => Ok(text.as_bytes().to_vec()),
+            Some(("-", error)) => Err(anyhow!("{error}")),
+            Some(("$", length)) => {
+                let length: usize = length.parse()?;
+                ensure!(length <= MAP_BYTES_MAX, "its answer has {length} bytes");
+                let mut bytes = vec![0; length + 2];
+                self.stream.read_exact(&mut bytes)?;
+                bytes.truncate(length);
+                Ok(bytes)
+            }
+            _ => bail!("its answer cannot be read: {line:?}"),
+        }
+    }
+}

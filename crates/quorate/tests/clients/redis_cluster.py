@@ -1,0 +1,77 @@
+"""What redis-py's RedisCluster, unchanged, gets from a cluster of sharded keys. Arguments: a client port, and the process
+of another node, which is killed on the way. Ends with 0 when all is as with Redis Cluster."""
+
+import os
+import signal
+import sys
+import time
+
+import redis
+from redis.cluster import ClusterNode, RedisCluster
+
+PORT, VICTIM = int(sys.argv[1]), int(sys.argv[2])
+KEYS = [f"key:{number}" for number in range(200)]
+
+
+def topology(client):
+    assert len(client.get_nodes()) == 3, client.get_nodes()
+    slots = client.nodes_manager.slots_cache
+    assert len(slots) == 16384
+    # A node leads some shards and follows in others. The client keeps one role for each node, and goes by the slots.
+    assert len({nodes[0].name for nodes in slots.values()}) == 3
+    assert client.cluster_keyslot("foo") == 12182 == client.keyslot("foo")
+    assert client.cluster_info(target_nodes=RedisCluster.RANDOM)["cluster_state"] == "ok"
+    assert len(client.cluster_nodes()) == 3
+
+
+def commands(client):
+    for number, key in enumerate(KEYS):
+        assert client.set(key, number) is True
+    for number, key in enumerate(KEYS):
+        assert client.get(key) == b"%d" % number
+    assert client.mset({"{tag}a": "1", "{tag}b": "2"}) is True
+    assert client.mget("{tag}a", "{tag}b") == [b"1", b"2"]
+    assert client.mset_nonatomic({"x": "1", "y": "2", "z": "3"})
+    assert client.mget_nonatomic("x", "y", "z") == [b"1", b"2", b"3"]
+    assert client.incr("counter") == 1
+    with client.pipeline() as pipeline:
+        for key in KEYS:
+            pipeline.incr(key)
+        assert pipeline.execute() == list(range(1, len(KEYS) + 1))
+    assert client.delete("x", "y", "z") == 3
+    assert client.exists("x", "y", "z") == 0
+    try:
+        client.execute_command("MGET", "a", "b", target_nodes=client.get_node_from_key("a"))
+    except redis.exceptions.ClusterCrossSlotError:
+        pass
+    else:
+        raise AssertionError("keys of several shards in one command")
+
+
+def failover(client):
+    os.kill(VICTIM, signal.SIGKILL)
+    by = time.monotonic() + 20
+    for number, key in enumerate(KEYS):
+        while True:
+            try:
+                assert client.get(key) == b"%d" % (number + 1), key
+                assert client.set(key, "after") is True
+                break
+            except redis.RedisError as error:
+                assert time.monotonic() < by, error
+                time.sleep(0.02)
+                client.nodes_manager.initialize()
+            # One that was set and not acknowledged is read as such the next time.
+            try:
+                if client.get(key) == b"after":
+                    break
+            except redis.RedisError:
+                pass
+
+
+for options in [{}, {"protocol": 3}, {"read_from_replicas": True}]:
+    client = RedisCluster(startup_nodes=[ClusterNode("127.0.0.1", PORT)], socket_timeout=20, **options)
+    client.flushall(target_nodes=RedisCluster.RANDOM)
+    topology(client)
+    commands(client)
+failover(client)

@@ -1,0 +1,78 @@
+//! Three nodes with configurations of the test's own, started without `quorate cluster`.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use super::started::Restarted;
+use super::support::{configuration, free_ports, quorate, try_http, until};
+
+/// Nodes that end with the test, and so does their folder.
+pub(crate) struct Bare {
+    folder: tempfile::TempDir,
+    base: u16,
+    nodes: Vec<Restarted>,
+}
+
+impl Bare {
+    /// Writes the files of three nodes, with these tables added and the text changed by `edit`. Nothing runs yet.
+    pub(crate) fn new(tables: &str, edit: impl Fn(String, u16) -> String) -> Bare {
+        let (folder, base) = (tempfile::tempdir().unwrap(), free_ports(9));
+        let bare = Bare { folder, base, nodes: Vec::new() };
+        for node in 1..=3 {
+            let config = edit(configuration(base, 3, "", tables), base);
+            fs::create_dir(bare.node(node)).unwrap();
+            let config = config.replace("node = 1\n", &format!("node = {node}\n"));
+            fs::write(bare.node(node).join("quorate.toml"), config).unwrap();
+        }
+        bare
+    }
+
+    /// Starts a node.
+    pub(crate) fn start(&mut self, node: u16) {
+        let mut command = quorate();
+        command.arg("server").arg("--config").arg(self.node(node).join("quorate.toml"));
+        self.start_by(node, command);
+    }
+
+    /// Starts a node by a command that does more than that.
+    pub(crate) fn start_by(&mut self, node: u16, mut command: Command) {
+        let log = fs::File::create(self.node(node).join("quorate.log")).unwrap();
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
+        self.nodes.push(Restarted(command.spawn().unwrap()));
+    }
+
+    pub(crate) fn wait_until_ready(&self, nodes: &[u16]) {
+        until("they are ready", || nodes.iter().all(|node| self.health(*node).0 == 200));
+    }
+
+    /// The status and body of `GET /health`; 0 of a node that does not answer.
+    pub(crate) fn health(&self, node: u16) -> (u16, String) {
+        try_http(self.client_port(node) + 1, "GET /health HTTP/1.1", "").unwrap_or_default()
+    }
+
+    pub(crate) fn client_port(&self, node: u16) -> u16 {
+        self.base + 3 * (node - 1)
+    }
+
+    pub(crate) fn node(&self, node: u16) -> PathBuf {
+        let folder: &Path = self.folder.path();
+        folder.join(format!("node-{node}"))
+    }
+
+    pub(crate) fn log(&self, node: u16) -> String {
+        fs::read_to_string(self.node(node).join("quorate.log")).unwrap_or_default()
+    }
+}
+
+impl Drop for Bare {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            for node in 1..=3 {
+                let log = self.log(node);
+                let lines: Vec<&str> = log.lines().collect();
+                eprintln!("node {node}:\n{}", lines[lines.len().saturating_sub(30)..].join("\n"));
+            }
+        }
+    }
+}

@@ -1,0 +1,84 @@
+//! All nodes die at once: what was acknowledged under `os` and `fsync` is in their logs.
+
+use std::fs;
+use std::path::Path;
+
+use server::disk::FolderDisk;
+use storage::{Identity, Options};
+
+use super::assert_linearizable;
+use super::started::{Restarted, Started};
+use super::support::until;
+
+/// Keyspaces that outlive the death of all processes. The default one is of consensus, with `fsync`.
+const KEYSPACES: [&str; 3] = [
+    "prefix=os: durability=os",
+    "prefix=all: replication=leader-follower acks=all durability=fsync",
+    "prefix=most: replication=leader-follower acks=majority durability=fsync",
+];
+
+const KEYS: [&str; 8] = ["a", "b", "os:a", "os:b", "all:a", "all:b", "most:a", "most:b"];
+
+/// Kills all nodes while clients write, does something to their folders, starts them again, and checks that the clients
+/// could not tell.
+fn all_die(hurt: impl Fn(&Path)) -> Started {
+    let started = Started::new(3, &KEYSPACES);
+    let recorder = started.record(6, &KEYS);
+    let mut restarted: Vec<Restarted> = Vec::new();
+    for _ in 0..2 {
+        recorder.wait_for(400);
+        started.kill_all(&[1, 2, 3]);
+        (1..=3).for_each(|node| hurt(&started.cluster.node(node)));
+        restarted.extend((1..=3).map(|node| started.spawn(node)));
+        until("all are ready again", || (1..=3).all(|node| started.is_ready(node)));
+    }
+    recorder.wait_for(400);
+    assert_linearizable(&recorder.stop());
+    started
+}
+
+#[test]
+fn nothing_acknowledged_is_lost_when_all_nodes_are_killed_at_once() {
+    all_die(|_| {});
+}
+
+#[test]
+fn nothing_acknowledged_is_lost_when_a_power_failure_tears_what_was_not_synced() {
+    let started = all_die(|node| tear(&node.join("storage")));
+    for node in 1..=3 {
+        let log = started.log(node);
+        assert_eq!(log.matches("the end of the log was cut off").count(), 2, "{log}");
+    }
+}
+
+/// Leaves a node's log as a power failure does in the middle of a write that nobody was told of: behind everything that
+/// is there stands a batch of which a sector was not written. What was acknowledged was synced, so none of that is cut.
+fn tear(folder: &Path) {
+    let mut disk = FolderDisk::open(folder).unwrap();
+    let options = Options::new(identity(&fs::read(folder.join("manifest")).unwrap()));
+    let mut log = storage::open(&mut disk, options).unwrap().replay(&mut disk, |_| {}).unwrap().0;
+    const MARK: [u8; 4096] = [0xa7; 4096];
+    log.append(1, 0, &MARK);
+    log.write(&mut disk).unwrap();
+    let segments = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let mut segments: Vec<_> =
+        segments.filter(|path| path.file_name().unwrap().to_string_lossy().starts_with("segment-")).collect();
+    segments.sort();
+    for segment in segments.into_iter().rev() {
+        let mut bytes = fs::read(&segment).unwrap();
+        let Some(begin) = bytes.windows(MARK.len()).rposition(|window| window == MARK) else { continue };
+        const SECTOR: usize = 512;
+        let lacking = (begin + MARK.len() / 2) / SECTOR * SECTOR;
+        bytes[lacking..lacking + SECTOR].fill(0);
+        fs::write(&segment, bytes).unwrap();
+        return;
+    }
+    panic!("what was written is in no segment of {}", folder.display());
+}
+
+/// Whose log it is: see docs/storage.md for the first bytes of a manifest.
+fn identity(manifest: &[u8]) -> Identity {
+    let number = |at: usize| u64::from_le_bytes(manifest[at..at + 8].try_into().unwrap());
+    let short = |at: usize| u16::from_le_bytes(manifest[at..at + 2].try_into().unwrap());
+    Identity { cluster: number(16), log: number(24), node: short(32), worker: short(34) }
+}
