@@ -157,7 +157,12 @@ impl Node {
             let is_member = entry.members.contains(&own);
             let takes_part = is_member && taking_part.contains(id);
             let Some(group) = self.groups.get_mut(*id) else { continue };
-            if !takes_part {
+            // Who is to leave a consensus group may lead it, and its vote may be needed, until the others do without it: it
+            // has to know what is wanted of it. Not so who lost its storage.
+            let has_lost = map.nodes.get(&own).is_some_and(|node| node.rejoins.contains_key(id));
+            let is_leaving =
+                !entry.settled && !has_lost && matches!(group.replica, Some(Replica::Consensus(_)));
+            if !takes_part && !is_leaving {
                 // What a member that has to come in anew holds is of no use. Who is no member any more may still have to
                 // tell the new ones what they lack.
                 if is_member || entry.settled {

@@ -254,7 +254,9 @@ impl ClusterMap {
             return Err(format!("node {id} is the last one of the cluster"));
         }
         if !self.groups.values().any(|group| group.members.contains(&id)) {
-            self.nodes.remove(&id);
+            if self.groups.values().all(|group| group.settled) {
+                self.nodes.remove(&id);
+            }
             return Ok(());
         }
         for (group_id, group) in &self.groups {
@@ -444,7 +446,10 @@ impl ClusterMap {
 
     fn remove_member(&mut self, id: GroupId, node: NodeId) -> Result<(), String> {
         let (kind, name) = (self.kind(id), self.name_of(id));
-        let group = self.moveable(id, &name)?;
+        if !self.may_withdraw(id, node) {
+            self.moveable(id, &name)?;
+        }
+        let group = self.groups.get_mut(&id).ok_or_else(|| format!("there is no group {id}"))?;
         if !group.members.contains(&node) {
             return Err(format!("{name}: node {node} holds no replica of it"));
         }
@@ -466,6 +471,14 @@ impl ClusterMap {
             *rejoin = Rejoin::Join;
         }
         Ok(())
+    }
+
+    /// Whether a member may go though its group is not settled. In a consensus group who lost its storage takes part no
+    /// more, and a membership that waits for it to come as a newcomer would never begin. No write gets out of reach by
+    /// that: each membership is agreed on by a majority of the one before it, and the map only says which is wanted.
+    pub(super) fn may_withdraw(&self, id: GroupId, node: NodeId) -> bool {
+        let rejoin = self.nodes.get(&node).and_then(|node| node.rejoins.get(&id));
+        self.kind(id) == Kind::Consensus && rejoin == Some(&Rejoin::Leave)
     }
 
     fn moveable(&mut self, id: GroupId, name: &str) -> Result<&mut Group, String> {

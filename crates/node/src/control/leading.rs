@@ -374,7 +374,13 @@ impl Leading {
                 continue;
             }
             let is_deposed = self.in_flight.as_ref().is_some_and(|it| it.deposed.contains(node));
-            if is_deposed || known.state == NodeState::Leaving || turn.map.version == 0 {
+            // Nobody else can be appointed in a group before it is settled, and that takes a leader that serves.
+            let leads_unsettled = turn.map.groups.iter().any(|(id, group)| {
+                let is_followed = matches!(turn.map.kind(*id), Kind::LeaderFollower { .. });
+                group.leader == *node && !group.settled && is_followed
+            });
+            let is_to_stop = known.state == NodeState::Leaving && !leads_unsettled;
+            if is_deposed || is_to_stop || turn.map.version == 0 {
                 continue;
             }
             // It never outlasts this leader's own lease by much, so that the next leader need not wait long.

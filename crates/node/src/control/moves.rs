@@ -1,5 +1,5 @@
 //! Moves: which members of groups have to come and go. A group changes by one member at a time, and goes on only when it
-//! is settled, so a cluster gets where it should be in steps that each leave everything within reach.
+//! is settled (or would wait for ever for one that has lost its storage), so a cluster gets where it should be in steps that each leave everything within reach.
 
 use super::change::{Change, Step};
 use super::map::{CONTROL_GROUP, ClusterMap, Group, GroupId, Kind, NodeState, Rejoin};
@@ -14,10 +14,14 @@ impl ClusterMap {
         let mut changes: Vec<Change> = self
             .groups
             .iter()
-            .filter(|(id, group)| group.settled && (moves_control_group || **id != CONTROL_GROUP))
+            .filter(|(id, _)| moves_control_group || **id != CONTROL_GROUP)
             .filter_map(|(id, group)| Some(Change::MoveMember { group: *id, step: step(*id, group)? }))
             .collect();
-        let is_gone = |id: &NodeId| !self.groups.values().any(|group| group.members.contains(id));
+        // Whoever is told that a node is gone turns it off; a group that it has just left may still need its vote for the
+        // membership without it.
+        let all_settled = self.groups.values().all(|group| group.settled);
+        let is_gone =
+            |id: &NodeId| all_settled && !self.groups.values().any(|group| group.members.contains(id));
         let leaving = self.nodes.iter().filter(|(_, node)| node.state == NodeState::Leaving);
         changes.extend(leaving.map(|(id, _)| *id).filter(is_gone).map(Change::RemoveNode));
         changes
@@ -33,7 +37,11 @@ impl ClusterMap {
         };
         // Who lost its storage holds nothing: without it the group is better off.
         if let Some(lost) = group.members.iter().find(|node| has_rejoin(node, Rejoin::Leave)) {
-            return self.may_leave(id, group, *lost, false).then_some(Step::Remove(*lost));
+            let is_free = group.settled || self.may_withdraw(id, *lost);
+            return (is_free && self.may_leave(id, group, *lost, false)).then_some(Step::Remove(*lost));
+        }
+        if !group.settled {
+            return None;
         }
         let stay: Vec<NodeId> =
             group.members.iter().copied().filter(|member| staying.contains(member)).collect();

@@ -58,3 +58,34 @@ fn who_has_no_replica_asks_another_node_when_one_that_was_not_let_in_refuses() {
     cluster.until("it asks the others", |cluster| cluster.ask(client, "SET k w") == "OK");
     assert_eq!(cluster.ask(client, "GET k"), "\"w\"");
 }
+
+#[test]
+fn the_leader_of_a_consensus_group_can_be_removed_while_it_leads() {
+    let mut cluster = setup(4, &["prefix= replication=consensus"]).start();
+    let leader = cluster.keyspace(1, "").leader;
+    let other = (1..=4).find(|node| *node != leader).expect("there are four");
+    let client = cluster.client(other);
+    assert_eq!(cluster.ask(client, "SET k v"), "OK");
+    assert_eq!(cluster.ask(client, &format!("CLUSTER REMOVE {leader}")), "OK");
+    cluster.until("it is out", |cluster| !cluster.node(other).cluster_map().nodes.contains_key(&leader));
+    cluster.kill(leader);
+    cluster.until("the others go on", |cluster| cluster.ask(client, "SET k w") == "OK");
+}
+
+#[test]
+fn a_leader_that_is_to_leave_serves_until_somebody_else_can_be_appointed() {
+    let mut cluster = setup(4, &["prefix= replicas=3 leader=1"]).start();
+    let client = cluster.client(2);
+    assert_eq!(cluster.ask(client, "SET k v"), "OK");
+    // The in-sync set begins with the leader alone; before the others are known to hold everything, it is to go.
+    cluster.pause(3);
+    cluster.send_words(client, &[b"KEYSPACE", b"SET", b"", b"acks=2"]);
+    cluster.send(client, "CLUSTER REMOVE 1");
+    assert_eq!((cluster.reply(client), cluster.reply(client)), ("OK".into(), "OK".into()));
+    cluster.turns(2000);
+    cluster.go_on(3);
+    cluster.until("it is out", |cluster| !cluster.node(2).cluster_map().nodes.contains_key(&1));
+    cluster.kill(1);
+    cluster.until("the others go on", |cluster| cluster.ask(client, "SET k w") == "OK");
+    assert_eq!(cluster.ask(client, "GET k"), "\"w\"");
+}

@@ -298,6 +298,20 @@ fn a_node_is_removed_when_others_hold_what_it_held() {
 }
 
 #[test]
+fn a_node_is_not_gone_before_the_groups_that_it_left_do_without_it() {
+    let map = started(cluster(2, &[keyspace("", |it| it.replication = "consensus".into())]));
+    let (id, _) = group(&map, "");
+    let map = map.apply(&Change::RemoveNode(1)).expect("another one stays");
+    let map = map.apply(&Change::MoveMember { group: id, step: Step::Remove(1) }).expect("it is settled");
+    let map = map.apply(&Change::MoveMember { group: CONTROL_GROUP, step: Step::Remove(1) }).expect("this, too");
+    assert!(!map.groups.values().any(|group| group.members.contains(&1)));
+    assert!(!map.next_moves(true).contains(&Change::RemoveNode(1)), "its vote may be needed to let it go");
+    let again = map.apply(&Change::RemoveNode(1)).expect("asked for again");
+    assert!(again.nodes.contains_key(&1));
+    assert!(!settle(map, true).nodes.contains_key(&1));
+}
+
+#[test]
 fn a_node_that_is_added_gets_replicas_when_it_has_started() {
     let map = settle(started(cluster(4, &keyspaces())), true);
     let map = settle(map.apply(&Change::AddNode(address(5))).expect("a node more"), true);
@@ -332,6 +346,22 @@ fn a_node_that_is_replaced_leaves_each_group_and_enters_it_again() {
     assert_eq!((map.groups[&id].members.as_slice(), map.groups[&id].epoch), (&[1, 2, 3][..], epoch + 2));
     assert!(map.nodes[&3].rejoins.is_empty());
     assert!(map.groups.values().all(|group| group.members.contains(&3)));
+}
+
+#[test]
+fn a_newcomer_that_loses_its_storage_before_it_is_one_holds_nobody_up() {
+    let map = started(cluster(3, &[keyspace("", |it| it.replication = "consensus".into())]));
+    let (id, _) = group(&map, "");
+    let replace = Change::ReplaceNode { id: 3, accept_loss: false };
+    let map = settle(map.apply(&replace).expect("others hold everything"), true);
+    let new = Change::NodeStarted { id: 3, start: Start { identity: 333, life: 1, run: 1 } };
+    let map = map.apply(&new).expect("new storage");
+    let map = map.apply(&Change::MoveMember { group: id, step: Step::Add(3) }).expect("it comes in again");
+    assert!(!map.groups[&id].settled, "it is waited for");
+    let map = map.apply(&replace).expect("it has lost that storage, too");
+    assert!(map.next_moves(true).contains(&Change::MoveMember { group: id, step: Step::Remove(3) }));
+    let map = settle(map, true);
+    assert_eq!((map.groups[&id].members.as_slice(), map.groups[&id].settled), (&[1, 2][..], true));
 }
 
 #[test]

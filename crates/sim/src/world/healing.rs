@@ -181,7 +181,7 @@ impl World {
             let is_lost = |member: &&NodeId| self.hosts[usize::from(place_of(**member))].is_lost;
             let missing = group.members.iter().find(|it| !group.in_sync.contains(it) && !is_lost(it));
             match missing {
-                _ if !group.settled => return Some(format!("{name} is not settled")),
+                _ if !group.settled => return Some(format!("{name} is not settled: {group:?}")),
                 Some(member) if space.needs_in_sync() => {
                     return Some(format!("node {member} is not in sync in {name}"));
                 }

@@ -41,6 +41,11 @@ pub(crate) enum Presence {
 impl World {
     /// Begins to give a command.
     pub(super) fn give(&mut self, order: Order) {
+        // While machines are lost, nobody takes another one away.
+        let is_lost = |host: &crate::host::Host| host.is_lost || host.rotten.is_some();
+        if matches!(order, Order::Remove { .. }) && self.hosts.iter().any(is_lost) {
+            return;
+        }
         match order {
             Order::Drop { space } => self.presence[usize::from(space)] = Presence::Dropped,
             Order::Replace { node } => self.renew_disk(node),
