@@ -303,7 +303,8 @@ fn a_node_is_not_gone_before_the_groups_that_it_left_do_without_it() {
     let (id, _) = group(&map, "");
     let map = map.apply(&Change::RemoveNode(1)).expect("another one stays");
     let map = map.apply(&Change::MoveMember { group: id, step: Step::Remove(1) }).expect("it is settled");
-    let map = map.apply(&Change::MoveMember { group: CONTROL_GROUP, step: Step::Remove(1) }).expect("this, too");
+    let map =
+        map.apply(&Change::MoveMember { group: CONTROL_GROUP, step: Step::Remove(1) }).expect("this, too");
     assert!(!map.groups.values().any(|group| group.members.contains(&1)));
     assert!(!map.next_moves(true).contains(&Change::RemoveNode(1)), "its vote may be needed to let it go");
     let again = map.apply(&Change::RemoveNode(1)).expect("asked for again");

@@ -60,7 +60,7 @@ impl Leader {
         request: Request<'_>,
         effects: &mut Effects,
     ) {
-        const HELD_MAX: usize = 100_000;
+        const HELD_MAX: usize = 10_000;
         let is_leased = state.is_leased(now);
         if self.held.requests.len() >= HELD_MAX {
             let error = if is_leased { "NOREPLICAS Not enough good replicas to write." } else { NO_LEASE };
@@ -86,9 +86,17 @@ impl Leader {
         {
             return;
         }
-        for held in std::mem::take(&mut self.held).requests {
+        // A few bytes can ask for a large reply: the rest goes on with the next tick.
+        const PORTION_BYTES: usize = 4 << 20;
+        let told_before = effects.replies.len();
+        let mut requests = std::mem::take(&mut self.held).requests;
+        while effects.replies.len() - told_before < PORTION_BYTES
+            && let Some(held) = requests.pop_front()
+        {
             self.take_up(state, now, held, effects); // What waits for followers is held again.
         }
+        self.held.for_lease |= !requests.is_empty();
+        self.held.requests.append(&mut requests);
     }
 
     fn take_up(&mut self, state: &mut State, now: Now, held: HeldRequest, effects: &mut Effects) {

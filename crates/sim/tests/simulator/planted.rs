@@ -147,10 +147,3 @@ fn a_log_counts_a_sync_for_what_was_written_while_it_ran() {
 fn a_log_does_not_sync_its_folder() {
     find_in_storage(storage_planted::Fault::FolderNotSynced, 17);
 }
-
-/// Not planted: consensus does not notice yet that a voter came back with less than it had.
-#[test]
-fn a_rolled_back_voter_is_found_out() {
-    let settings = Settings { rolled_back_disks: true, ..Settings::default() };
-    assert_eq!(find_with("a rolled-back disk", settings, Protocol::Consensus, 0), Broken::Safety);
-}
