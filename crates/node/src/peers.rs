@@ -66,6 +66,9 @@ impl Node {
     /// [`Malformed`] when the peer does not speak this node's language: the link is to be closed. What came
     /// before the malformed part has happened.
     pub fn peer_frame(&mut self, from: NodeId, payload: &[u8]) -> Result<(), Malformed> {
+        if self.peers.get(usize::from(from).wrapping_sub(1)).is_none() {
+            return Ok(()); // Nothing can be answered to a node that the map does not know.
+        }
         match Envelope::decode(payload)? {
             Envelope::Group { group, message } => {
                 if group == CONTROL_GROUP {

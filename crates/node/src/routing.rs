@@ -368,8 +368,9 @@ impl Node {
     /// Sends a replica's message to another one.
     #[inline]
     pub(crate) fn send(&mut self, group: u16, to: NodeId, message: &[u8]) {
-        let peer = &mut self.peers[to as usize - 1];
-        if peer.up {
+        // A group may name a node of which this one's map does not know yet.
+        let peer = self.peers.get_mut(usize::from(to).wrapping_sub(1));
+        if let Some(peer) = peer.filter(|peer| peer.up) {
             let envelope = Envelope::Group { group, message };
             frame::append(&mut peer.output, |out| envelope.encode(out));
         }

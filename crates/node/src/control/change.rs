@@ -391,7 +391,13 @@ impl ClusterMap {
             return Err(format!("{name}: {in_sync:?} are not members of it in order, its leader among them"));
         }
         group.in_sync = in_sync.to_vec();
-        group.settled |= in_sync.len() >= kind.settles_with(group.members.len());
+        // The first members of a consensus group begin it with nothing, each when it hears of it. One that heard of the
+        // next membership first would be taken for one that has lost what it had.
+        let needed = match (kind, group.epoch) {
+            (Kind::Consensus, 1) => group.members.len(),
+            _ => kind.settles_with(group.members.len()),
+        };
+        group.settled |= in_sync.len() >= needed;
         Ok(())
     }
 
@@ -478,7 +484,10 @@ impl ClusterMap {
     /// that: each membership is agreed on by a majority of the one before it, and the map only says which is wanted.
     pub(super) fn may_withdraw(&self, id: GroupId, node: NodeId) -> bool {
         let rejoin = self.nodes.get(&node).and_then(|node| node.rejoins.get(&id));
-        self.kind(id) == Kind::Consensus && rejoin == Some(&Rejoin::Leave)
+        let have_others_begun = self.groups.get(&id).is_some_and(|group| {
+            group.epoch > 1 || group.members.iter().all(|it| *it == node || group.in_sync.contains(it))
+        });
+        self.kind(id) == Kind::Consensus && rejoin == Some(&Rejoin::Leave) && have_others_begun
     }
 
     fn moveable(&mut self, id: GroupId, name: &str) -> Result<&mut Group, String> {

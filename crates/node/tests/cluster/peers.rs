@@ -348,3 +348,17 @@ proptest! {
         });
     }
 }
+
+#[test]
+fn what_comes_from_a_node_that_the_map_does_not_know_is_left_alone() {
+    let mut cluster = setup(3, &[]).start();
+    cluster.record();
+    let client = cluster.client(2);
+    assert_eq!(cluster.ask(client, "SET k v"), "OK");
+    let frames = cluster.recorded();
+    assert!(!frames.is_empty());
+    for (_, to, payload) in frames {
+        assert_eq!(cluster.node(to).peer_frame(9, &payload), Ok(()));
+    }
+    assert_eq!(cluster.ask(client, "GET k"), "\"v\"");
+}

@@ -298,8 +298,24 @@ fn a_node_is_removed_when_others_hold_what_it_held() {
 }
 
 #[test]
+fn a_consensus_group_is_settled_for_the_first_time_when_all_of_its_members_have_begun() {
+    let map = started(cluster(3, &[keyspace("", |it| it.replication = "consensus".into())]));
+    let (id, _) = group(&map, "");
+    let begun = |map: &ClusterMap, in_sync: Vec<NodeId>| {
+        let Group { epoch, revision, .. } = map.groups[&id];
+        map.apply(&Change::InSync { group: id, epoch, revision, in_sync }).expect("they take part")
+    };
+    let map = begun(&map, vec![1, 2]);
+    assert!(!map.groups[&id].settled, "node 3 may not have heard of the group yet");
+    assert!(begun(&map, vec![1, 2, 3]).groups[&id].settled);
+    // If it never will, it can be replaced.
+    let map = map.apply(&Change::ReplaceNode { id: 3, accept_loss: false }).expect("others hold everything");
+    assert!(map.next_moves(true).contains(&Change::MoveMember { group: id, step: Step::Remove(3) }));
+}
+
+#[test]
 fn a_node_is_not_gone_before_the_groups_that_it_left_do_without_it() {
-    let map = started(cluster(2, &[keyspace("", |it| it.replication = "consensus".into())]));
+    let map = settle(started(cluster(2, &[keyspace("", |it| it.replication = "consensus".into())])), true);
     let (id, _) = group(&map, "");
     let map = map.apply(&Change::RemoveNode(1)).expect("another one stays");
     let map = map.apply(&Change::MoveMember { group: id, step: Step::Remove(1) }).expect("it is settled");

@@ -144,12 +144,15 @@ impl World {
             .get(&CONTROL_GROUP)
             .is_some_and(|group| group.settled && lost(group) <= (group.members.len() - 1) / 2);
         let is_spared = self.promised().filter(|(_, group, _)| group.members.contains(&member)).all(
-            |(_, group, space)| {
+            |(id, group, space)| {
                 // A member that was replaced holds nothing before the group is settled, and known to hold all.
                 let is_settled = group.settled && group.members.iter().all(|it| group.in_sync.contains(it));
                 let is_settled = is_settled || space.protocol.has_registers();
+                let leads = self.health_of(group.leader, id);
+                let is_led = group.leader == 0 || leads.is_some_and(|health| health.ready);
                 let may_forget = !space.forgets_with_its_leader() || self.scenario.may_forget;
                 is_settled
+                    && is_led
                     && may_forget
                     && lost(group) <= space.spares(group)
                     && space.survives(group, is_lost)

@@ -41,9 +41,11 @@ pub(crate) enum Presence {
 impl World {
     /// Begins to give a command.
     pub(super) fn give(&mut self, order: Order) {
-        // While machines are lost, nobody takes another one away.
+        // While machines are lost, nobody takes another one away. Nor is a keyspace created then: without a memory that
+        // vouches for it, a group begins when all of its members have been heard.
         let is_lost = |host: &crate::host::Host| host.is_lost || host.rotten.is_some();
-        if matches!(order, Order::Remove { .. }) && self.hosts.iter().any(is_lost) {
+        let needs_all = matches!(order, Order::Remove { .. } | Order::Create { .. });
+        if needs_all && self.hosts.iter().any(is_lost) {
             return;
         }
         match order {
