@@ -97,6 +97,10 @@ pub(crate) struct Host {
     pub(crate) slow_us: u64,
     /// The next turn is to last so long.
     pub(crate) stall_us: Option<u64>,
+    /// The next turn is to begin, and then to stand still for so long before anything is taken in.
+    pub(crate) stall_first_us: Option<u64>,
+    /// The turn has begun already.
+    pub(crate) has_begun: bool,
     pub(crate) doom: Option<Doom>,
     /// The connections that the process knows of, by peer.
     pub(crate) links: [Option<u32>; NODES_MAX],
@@ -130,6 +134,8 @@ impl Host {
             free_at: 0,
             slow_us: 0,
             stall_us: None,
+            stall_first_us: None,
+            has_begun: false,
             doom: None,
             links: [None; NODES_MAX],
             sessions: Vec::new(),
@@ -169,7 +175,7 @@ impl Host {
 
     /// The process goes on.
     pub(crate) fn go_on(&mut self, now: u64) {
-        self.stall_us = None;
+        (self.stall_us, self.stall_first_us) = (None, None);
         self.slow_us = 0;
         if self.free_at > now {
             self.free_at = now;

@@ -46,7 +46,7 @@ impl World {
             (Kind::Pause { node, within_turn: false, us }, _) => self.host(node).pause_until(now + us),
             (Kind::Pause { node, within_turn: true, us }, _) => {
                 self.counts.add(Class::PauseWithinTurn);
-                self.host(node).stall_us = Some(us);
+                self.stall(node, us);
             }
             (Kind::SlowNode { node, turn_us, us }, 0) => {
                 later(us);
@@ -100,10 +100,13 @@ impl World {
                 self.host(node).clock.jump(by_ms);
                 self.note_clocks();
             }
-            (Kind::Leader { leaders, pauses: true, down_us, .. }, _) => {
+            (Kind::Leader { leaders, pauses: true, within_turn, down_us, .. }, _) => {
                 let mask = self.leaders(leaders);
                 for place in self.places().filter(|place| has(mask, *place)) {
-                    self.host(place).pause_until(now + down_us);
+                    match within_turn {
+                        Some(_) => self.stall(place, down_us),
+                        None => self.host(place).pause_until(now + down_us),
+                    }
                 }
             }
             (Kind::Leader { leaders, pauses: false, within_turn, down_us, noticed }, _) => {
@@ -116,6 +119,16 @@ impl World {
                     self.queue.push(now + after_us, Event::Fault { index, step: step + 1 });
                 }
             }
+        }
+    }
+
+    /// A process will stand still within its next turn: before it takes in what has arrived, or before what it leaves does.
+    fn stall(&mut self, place: Place, us: u64) {
+        let first = self.random.percent(50);
+        let host = self.host(place);
+        match first {
+            true => host.stall_first_us = Some(us),
+            false => host.stall_us = Some(us),
         }
     }
 
@@ -216,7 +229,8 @@ impl World {
         self.tell_of(place, "dies");
         self.note_lost_writes(place);
         let host = self.host(place);
-        (host.node, host.turn_at, host.free_at, host.doom, host.stall_us) = (None, u64::MAX, 0, None, None);
+        (host.node, host.turn_at, host.free_at, host.doom) = (None, u64::MAX, 0, None);
+        (host.stall_us, host.stall_first_us, host.has_begun) = (None, None, false);
         host.links = Default::default();
         host.is_damaged = true;
         host.disk.stop();

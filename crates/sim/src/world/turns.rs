@@ -24,7 +24,16 @@ impl World {
         host.turn_at = u64::MAX;
         let Some(mut node) = host.node.take() else { return };
         self.turns += 1;
-        node.begin_turn(host.clock.read(self.now));
+        // As the real loop does: time is read again before what has arrived is taken in.
+        match std::mem::take(&mut host.has_begun) {
+            true => node.advance(host.clock.read(self.now)),
+            false => node.begin_turn(host.clock.read(self.now)),
+        }
+        if let Some(us) = host.stall_first_us.take() {
+            (host.node, host.has_begun) = (Some(node), true);
+            (host.free_at, host.turn_at) = (self.now + us, self.now + us);
+            return;
+        }
         for (work, result) in host.finished.drain(..) {
             node.work_finished(work, result);
         }
