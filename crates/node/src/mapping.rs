@@ -20,12 +20,15 @@ pub(crate) const MAP_GROUP: u16 = u16::MAX;
 const FAREWELL_MS: u64 = 1000;
 
 /// A client that waits for a change of the map.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Wanted {
     request: u64,
     ticket: Ticket,
     /// The version that has it, once that is known: the client is told when this node has it, too.
     version: Option<u64>,
+    /// The keyspace that it makes: the client is told when that serves, or has had some time to.
+    creates: Option<String>,
+    until_us: u64,
 }
 
 impl Node {
@@ -176,7 +179,13 @@ impl Node {
             }
             if group.replica.is_none() {
                 match Replica::new(&group.keyspace, *id, &self.configuration) {
-                    Ok(replica) => group.replica = Some(replica),
+                    Ok(mut replica) => {
+                        // A member that starts again changes its groups in the map first.
+                        if entry.revision == 0 {
+                            replica.begin_with_group();
+                        }
+                        group.replica = Some(replica);
+                    }
                     Err(why) => {
                         self.log.push(Line { level: Level::Error, text: why });
                         continue;
@@ -259,7 +268,13 @@ impl Node {
         let ticket = session.begin(false);
         self.requests += 1;
         let request = self.requests;
-        self.wanted.push(Wanted { request, ticket, version: None });
+        let creates = match change {
+            Change::CreateKeyspace(keyspace) => Some(keyspace.prefix.clone()),
+            _ => None,
+        };
+        const SERVES_MS: u64 = 2000;
+        let until_us = self.now.monotonic_us + SERVES_MS * 1000;
+        self.wanted.push(Wanted { request, ticket, version: None, creates, until_us });
         self.control(|control, now, effects| control.change(now, request, change, effects));
     }
 
@@ -276,16 +291,27 @@ impl Node {
     }
 
     /// Answers the clients whose changes this node's map has.
-    fn end_wanted(&mut self) {
-        let version = self.map.version;
-        let is_done = |wanted: &Wanted| wanted.version.is_some_and(|wanted| wanted <= version);
-        while let Some(at) = self.wanted.iter().position(is_done) {
+    pub(crate) fn end_wanted(&mut self) {
+        while let Some(at) = self.wanted.iter().position(|wanted| self.is_done(wanted)) {
             let Wanted { ticket, .. } = self.wanted.remove(at);
             let mut replies = kv::ReplyBuffer::new();
             replies.ok();
             let done = Outcome::Done { version: 0, offset: 0 };
             self.complete(ticket, 0, done, replies.as_bytes());
         }
+    }
+
+    fn is_done(&self, wanted: &Wanted) -> bool {
+        let Wanted { version, creates, until_us, .. } = wanted;
+        version.is_some_and(|version| version <= self.map.version)
+            && (self.now.monotonic_us >= *until_us
+                || creates.as_ref().is_none_or(|prefix| self.serves(prefix)))
+    }
+
+    /// Whether all shards of a keyspace can be served from here.
+    fn serves(&self, prefix: &str) -> bool {
+        let groups = self.map.keyspaces.get(prefix).map(|entry| entry.groups.as_slice()).unwrap_or_default();
+        groups.iter().all(|id| self.groups.get(*id).is_some() && self.group_status(*id).ready)
     }
 }
 

@@ -171,6 +171,9 @@ impl Node {
                 group.next_tick_us = group.next_tick_us.min(replica.wakeup_us(self.now));
             }
         }
+        if !self.wanted.is_empty() {
+            self.end_wanted();
+        }
         self.peers.iter_mut().for_each(Peer::flush);
     }
 

@@ -59,6 +59,13 @@ impl Replica {
         })
     }
 
+    /// It is made together with its group: none of the group was ever started before.
+    pub(crate) fn begin_with_group(&mut self) {
+        if let Replica::LeaderFollower(replica) = self {
+            replica.begin_with_group();
+        }
+    }
+
     /// Its keyspace has other settings, of those that can change at run time.
     ///
     /// # Errors

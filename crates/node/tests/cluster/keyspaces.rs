@@ -263,3 +263,24 @@ fn whoever_waits_in_a_keyspace_that_is_dropped_has_an_answer() {
     assert_error(&cluster.reply(waiting), "UNKNOWN");
     assert_eq!(cluster.ask(waiting, "GET x:k"), "nil");
 }
+
+#[test]
+fn a_new_keyspace_serves_when_its_making_is_answered_and_outlives_its_first_leader() {
+    for settings in
+        ["replication=leader-follower acks=all", "replication=leader-follower", "replication=consensus"]
+    {
+        let mut cluster = setup(3, &["prefix="]).start();
+        let client = cluster.client(1);
+        assert_eq!(cluster.ask(client, &format!("KEYSPACE CREATE new: {settings}")), "OK");
+        assert_eq!(cluster.ask(client, "SET new:k v"), "OK", "{settings}");
+        // And one whose leader dies before anybody has heard of it.
+        cluster.send(client, &format!("KEYSPACE CREATE young: {settings}"));
+        cluster.until("the map has it", |cluster| {
+            cluster.health(2).keyspaces.iter().any(|keyspace| keyspace.prefix == "young:")
+        });
+        cluster.kill(1);
+        let client = cluster.client(2);
+        cluster.until("another leads", |cluster| cluster.ask(client, "SET young:k v") == "OK");
+        assert_eq!(cluster.ask(client, "GET new:k"), "\"v\"");
+    }
+}

@@ -193,6 +193,12 @@ impl Replica {
         matches!(self.role, Role::Leader(_))
     }
 
+    /// This replica is made together with its group, and none of the group was ever started before: empty as it is, it
+    /// holds all that it ever acknowledged. To be told before the first configuration.
+    pub fn begin_with_group(&mut self) {
+        self.state.is_new = true;
+    }
+
     /// What was recorded may have been lost in part: this replica does not vouch for anything before it has caught up with a
     /// leader. To be told behind [`replay`](crate::Replica::replay), when records that were durable in the sense of the
     /// keyspace may be gone all the same: the machine lost its power, and they were not synced ([`Durability::Os`]).

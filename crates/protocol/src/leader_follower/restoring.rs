@@ -105,6 +105,9 @@ impl State {
     pub(super) fn begin_life(&mut self, effects: &mut Effects) {
         self.replayed_copy = None; // The rest of it was lost.
         self.journal.begin_life(self.last().offset, self.epoch);
+        if std::mem::take(&mut self.is_new) {
+            self.set_intact(effects);
+        }
         if !self.intact {
             self.journal.tell(&Change::Intact(false), effects); // No later life may trust the records, either.
         }

@@ -54,6 +54,8 @@ pub(super) struct State {
     /// True when this replica holds everything that it ever acknowledged. One that started empty does not
     /// know what it lost, and does not vouch for anything before it has caught up with a leader.
     pub(super) intact: bool,
+    /// It was made with its group: nobody in it has ever acknowledged anything.
+    pub(super) is_new: bool,
     /// The control group appoints no other leader before this moment.
     lease_until_us: u64,
     /// The last epoch in which this replica led, until it is known what became of what it wrote.
@@ -86,6 +88,7 @@ impl State {
             applied: 0,
             time: 0,
             intact: false,
+            is_new: false,
             lease_until_us: 0,
             led: None,
             journal: Journal::new(options.durability != Durability::None),
