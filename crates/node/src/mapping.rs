@@ -212,6 +212,8 @@ impl Node {
         let group = &mut self.groups[id];
         group.told = None;
         let Some(mut replica) = group.replica.take() else { return };
+        // One that comes in its place later numbers its records from the beginning.
+        group.tail = Tail::new(group.keyspace.durability().unwrap_or(Durability::Fsync));
         const DAY_US: u64 = 24 * 3600 * 1_000_000;
         let late = protocol::Now { monotonic_us: self.now.monotonic_us + DAY_US, ..self.now };
         for input in [Input::Tick, Input::Flush] {

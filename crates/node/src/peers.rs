@@ -7,7 +7,7 @@ use crate::routing::{Asked, Origin};
 use crate::slab::Handle;
 use kv::Reply;
 use kv::codec::{Malformed, Reader};
-use protocol::{Input, NodeId, Now, Result as Outcome, Ticket};
+use protocol::{Input, NodeId, Now, Request, Result as Outcome, Ticket};
 use wire::frame;
 
 /// Another node, as this one sees it.
@@ -143,7 +143,12 @@ impl Node {
             let link = self.peers[from as usize - 1].link;
             let ticket = Ticket { client: Origin::peer(from, link), sequence: asked.id };
             let ForwardedRequest { follows, seen, hops, .. } = asked;
-            if self.groups.get(asked.group).is_some() {
+            // A node with another map may think that the key belongs elsewhere: nobody would find it there later.
+            let belongs = match &asked.request {
+                Request::Command(command) => self.group_of(command).is_none_or(|group| group == asked.group),
+                Request::Wait { .. } => true,
+            };
+            if belongs && self.groups.get(asked.group).is_some() {
                 self.submit(asked.group, Asked { ticket, follows, seen, deadline_us, hops }, asked.request);
             } else {
                 let own = self.configuration.node;

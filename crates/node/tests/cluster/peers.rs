@@ -67,6 +67,18 @@ fn what_is_no_envelope_is_refused() {
     assert!(node.peer_frame(2, &[REQUESTS]).is_ok(), "no requests at all");
 }
 
+/// A node that has not heard of a new keyspace yet passes its keys on to the one that had them before.
+#[test]
+fn a_command_that_is_passed_on_to_a_keyspace_that_its_key_is_not_in_is_refused() {
+    let mut cluster = cluster();
+    let node = cluster.node(1);
+    let strayed = Command::Get { key: b"b:k" };
+    assert!(node.peer_frame(2, &forwarded(1, 0, 100, &strayed)).is_ok());
+    node.end_turn(&mut MemoryDisk::new());
+    let told = String::from_utf8_lossy(node.peer_output(2)).into_owned();
+    assert!(told.contains("NOLEADER") && told.contains("nothing was done"), "{told}");
+}
+
 #[test]
 fn what_concerns_a_group_that_is_not_known_here_is_passed_over_or_refused() {
     let mut cluster = cluster();
