@@ -29,6 +29,15 @@ pub trait Disk {
     /// [`DiskError`]. Part of the bytes may have been written.
     fn write(&mut self, file: &str, offset: u64, bytes: &[u8]) -> Result<(), DiskError>;
 
+    /// As [`write`](Disk::write), where a sync follows at once: of whole blocks, unless they end with the file. It need
+    /// not go through memory that the operating system keeps for the file.
+    ///
+    /// # Errors
+    /// As with [`write`](Disk::write).
+    fn write_through(&mut self, file: &str, offset: u64, bytes: &[u8]) -> Result<(), DiskError> {
+        self.write(file, offset, bytes)
+    }
+
     /// Fills `buffer` from `offset` on, as far as the file goes, and says how many bytes that were.
     ///
     /// # Errors

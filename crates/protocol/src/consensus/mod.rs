@@ -237,7 +237,7 @@ pub struct Replica {
     led_until: Option<(usize, u64)>,
     /// The promise that was last told as a change.
     told_promise: Ballot,
-    /// This turn's commands, and who waits for each.
+    /// Commands that are not proposed yet, and who waits for each.
     builder: Vec<u8>,
     builder_askers: Vec<Asker>,
     proposals: Proposals,
@@ -447,6 +447,10 @@ impl Replica {
         if let Some(agreement) = &mut self.agreement {
             agreement.take_messages(&mut messages);
         }
+        if self.brings_more_soon() && messages.iter().all(is_decide) {
+            self.outgoing = messages;
+            return;
+        }
         for message in messages.drain(..) {
             let to = message.get_receiver() as NodeId;
             let body = match message {
@@ -456,6 +460,12 @@ impl Replica {
             self.send(to, body, effects);
         }
         self.outgoing = messages;
+    }
+
+    /// Whether the followers may hear that entries are decided together with the next entry: it is being gathered. Never
+    /// behind a [`Body::Position`], which would tell them that they lack what they were not told.
+    fn brings_more_soon(&self) -> bool {
+        self.leadership.is_some() && !self.builder_askers.is_empty() && !self.is_position_due
     }
 
     /// What the leader adds to the crate's messages.
@@ -511,6 +521,10 @@ impl Replica {
             link.send(envelope, after_record, body, effects);
         }
     }
+}
+
+fn is_decide(message: &CrateMessage) -> bool {
+    matches!(message, CrateMessage::SequencePaxos(message) if matches!(message.msg, PaxosMsg::Decide(_)))
 }
 
 impl crate::contract::Replica for Replica {

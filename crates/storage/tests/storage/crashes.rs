@@ -13,7 +13,7 @@ use storage::simulated::Random;
 
 const SURVIVORS: [Survivors; 3] = [Survivors::Nothing, Survivors::Everything, Survivors::Random];
 
-/// A short life with everything in it: batches of several groups, two written beside a running sync, segments
+/// A short life with everything in it: batches of several groups, some written beside a running sync or by it, segments
 /// that fill up, a snapshot that lets some go, a group that is forgotten.
 fn script() -> Vec<Action> {
     use Action::*;
@@ -27,9 +27,11 @@ fn script() -> Vec<Action> {
             Append { group: 2, bytes: 1500 },
             Write,
             FinishSync,
+            // This sync writes what is gathered, and what comes meanwhile waits.
             Append { group: 3, bytes: 0 },
-            Write,
             BeginSync,
+            Append { group: 1, bytes: 60 },
+            Write,
             FinishSync,
             BeginUpkeep,
             FinishUpkeep,
