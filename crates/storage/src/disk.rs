@@ -1,4 +1,4 @@
-//! What the log asks of a disk: nine verbs on the files of one folder.
+//! What the log asks of a disk: nine verbs, one of them in two ways, on the files of one folder.
 
 /// The files of one folder.
 ///
