@@ -10,7 +10,9 @@ use std::net::{SocketAddr, TcpListener};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use lab::load::{Error, ErrorWord, Mix, Operation, Options, Outcome, Report, Stop, Wait, compare, run};
+use lab::load::{
+    Error, ErrorWord, Mix, Operation, Options, Outcome, Report, Sizes, Stop, Wait, compare, run,
+};
 use mock::{Behaviour, start};
 
 /// Few keys, a short run that ends by count, and no patience.
@@ -53,7 +55,7 @@ fn values_of_every_size_come_back_as_written() {
     for (number, value_bytes) in [0, 1, 16, 31, 32, 33, 5000, 300_000].into_iter().enumerate() {
         let key_prefix = format!("{number}:");
         let options = Options {
-            value_bytes,
+            value_bytes: Sizes::fixed(value_bytes),
             key_prefix,
             keys: 8,
             pipeline: 4,
