@@ -27,8 +27,12 @@ pub(crate) struct Responses {
 #[derive(Deserialize)]
 struct Found<'a> {
     #[serde(borrow)]
-    value: Option<Cow<'a, str>>,
+    value: Option<Text<'a>>,
 }
+
+/// A string, borrowed unless it has escapes. A type of its own, because serde does not borrow within an option.
+#[derive(Deserialize)]
+struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
 
 /// What the body says when it is not.
 #[derive(Deserialize)]
@@ -91,8 +95,8 @@ fn understand<'a>(operation: Operation, status: &'a [u8], body: &'a [u8]) -> Res
         (Operation::Get, b"200") => {
             let found: Found<'a> = serde_json::from_slice(body).map_err(|_| Malformed)?;
             Ok(match found.value {
-                Some(Cow::Borrowed(value)) => Reply::Bulk(value.as_bytes()),
-                Some(Cow::Owned(_)) => Reply::Bulk(VALUE_WITH_ESCAPES),
+                Some(Text(Cow::Borrowed(value))) => Reply::Bulk(value.as_bytes()),
+                Some(Text(Cow::Owned(_))) => Reply::Bulk(VALUE_WITH_ESCAPES),
                 None => Reply::Null,
             })
         }
