@@ -122,14 +122,13 @@ impl Pipe {
         self.queue.front_mut()
     }
 
-    /// The first chunk has arrived and is dealt with.
-    pub(super) fn pop(&mut self) {
-        if let Some(chunk) = self.queue.pop_front() {
-            self.lost -= usize::from(chunk.lost.is_some());
-            if let Content::Bytes { data, .. } = chunk.content {
-                self.queued_bytes -= data.len() as u64;
-            }
-        }
+    /// The first chunk has arrived and is dealt with. Its buffer is good for another.
+    pub(super) fn pop(&mut self) -> Option<Vec<u8>> {
+        let chunk = self.queue.pop_front()?;
+        self.lost -= usize::from(chunk.lost.is_some());
+        let Content::Bytes { data, .. } = chunk.content else { return None };
+        self.queued_bytes -= data.len() as u64;
+        Some(data)
     }
 
     /// Bytes set out. They may tell the sender of packets that were lost before them.

@@ -15,7 +15,7 @@ use super::{Nanos, nanos};
 pub(super) const PACKET_BYTES: usize = 1_448;
 
 /// The most bytes that are handled as one.
-pub(super) const QUANTUM_BYTES_MAX: usize = 64 << 10;
+pub(super) const QUANTUM_BYTES_MAX: usize = 256 << 10;
 
 /// A quantum takes no longer than this on its link, unless that is slower than one packet.
 const QUANTUM: Nanos = 500_000;

@@ -40,6 +40,9 @@ pub(super) fn print_table(seed: u64, duration: Duration) -> io::Result<()> {
         let asked = bandwidth.as_bits_per_second() as f64;
         row(&format!("bandwidth {bandwidth}"), &bits(measured), &percent(measured / asked - 1.0))?;
     }
+    let (sender, receiver) = pair()?;
+    let measured = throughput_between(sender, receiver, duration)?;
+    row("no relay", &format!("{} ({:.2} GB/s)", bits(measured), measured / 8e9), "")?;
     let measured = throughput(seed, &Link::default(), duration)?;
     row("no limit", &format!("{} ({:.2} GB/s)", bits(measured), measured / 8e9), "")?;
     let (first, second) = shared(seed, Bandwidth::megabits(10), duration)?;
@@ -65,13 +68,11 @@ pub(super) fn print_table(seed: u64, duration: Duration) -> io::Result<()> {
 
     for words in ["delay=1ms loss=1%", "delay=1ms loss=5%"] {
         let link = parsed(words)?;
-        let late = late_share(seed, &link)?;
-        let told = format!(
-            "{:.2} % of {} messages took a timeout more",
-            late * 100.0,
-            LOSS_CONNECTIONS * LOSS_MESSAGES
-        );
-        row(&format!("loss {} %", link.loss * 100.0), &told, &percent(late / link.loss - 1.0))?;
+        let (late, lost) = late_and_lost(seed, &link)?;
+        let messages = LOSS_CONNECTIONS * LOSS_MESSAGES;
+        let told = format!("{late} of {messages} messages took a timeout more; {lost} losses were drawn");
+        let expected = link.loss * messages as f64;
+        row(&format!("loss {} %", link.loss * 100.0), &told, &format!("{:+.0}", late as f64 - expected))?;
     }
     Ok(())
 }
@@ -93,10 +94,21 @@ fn throughput(seed: u64, link: &Link, duration: Duration) -> io::Result<f64> {
     let relay = Relay::start(seed)?;
     relay.set_link(1, 2, *link)?;
     let (sender, receiver) = connect(&relay, 1, 2)?;
+    throughput_between(sender, receiver, duration)
+}
+
+fn throughput_between(sender: TcpStream, receiver: TcpStream, duration: Duration) -> io::Result<f64> {
     let sending = thread::spawn(move || send_forever(sender));
     let measured = receive(receiver, duration);
     let _ = sending.join();
     measured
+}
+
+/// Two sockets that are connected without a relay.
+fn pair() -> io::Result<(TcpStream, TcpStream)> {
+    let listener = TcpListener::bind(LOOPBACK)?;
+    let dialer = TcpStream::connect(listener.local_addr()?)?;
+    Ok((dialer, listener.accept()?.0))
 }
 
 /// Bits per second of two links that share a node's interface.
@@ -166,8 +178,9 @@ fn one_ways(seed: u64, there: &Link, back: Link) -> io::Result<Vec<Duration>> {
     Ok(trips)
 }
 
-/// The share of single messages that came later than any delay explains.
-fn late_share(seed: u64, link: &Link) -> io::Result<f64> {
+/// How many single messages came later than any delay explains, and how many losses the relay drew: a message may be
+/// lost twice.
+fn late_and_lost(seed: u64, link: &Link) -> io::Result<(usize, u64)> {
     let relay = Relay::start(seed)?;
     relay.set_link(1, 2, *link)?;
     let (sender, late) = channel();
@@ -188,7 +201,8 @@ fn late_share(seed: u64, link: &Link) -> io::Result<f64> {
     threads.into_iter().for_each(|thread| {
         let _ = thread.join();
     });
-    Ok(late as f64 / (LOSS_CONNECTIONS * LOSS_MESSAGES) as f64)
+    let lost = relay.traffic()?.iter().map(|it| it.traffic.lost).sum();
+    Ok((late, lost))
 }
 
 fn round_trip(socket: &mut TcpStream) -> io::Result<Duration> {

@@ -8,7 +8,7 @@ use super::super::connection::{Chunk, Connection, Content, again, try_write};
 use super::super::fabric::{LinkId, PACKET_BYTES, PaceId};
 use super::super::nanos;
 use super::super::settings::Gate;
-use super::{Due, Engine, PipeId};
+use super::{BUFFER_BYTES, Due, Engine, PipeId};
 
 /// How much a connection may receive while what it answers, acknowledgements among it, is dropped: then its sender's
 /// window is full.
@@ -16,6 +16,9 @@ const ONE_WAY_BYTES: u64 = 64 << 10;
 
 /// After so many system calls in a row others go on.
 const STEPS_MAX: usize = 16;
+
+/// So many large buffers are kept for another use.
+const SPARES_MAX: usize = 32;
 
 /// What came of an attempt to carry something.
 enum Step {
@@ -95,7 +98,8 @@ impl Engine {
                         let is_whole = *written == data.len();
                         pipes[from].unacknowledged += count as u64;
                         if is_whole {
-                            pipes[from].pop();
+                            let data = pipes[from].pop();
+                            self.recycle(data);
                         }
                         Step::Done
                     }
@@ -163,7 +167,7 @@ impl Engine {
             }
             Heard::Bytes(count) => {
                 let passage = self.fabric.send(link, count, now, is_its_turn);
-                let data = self.buffer[..count].to_vec();
+                let data = self.taken(count);
                 if let Some(way) = self.pipe(pipe) {
                     way.push(data, &passage);
                 }
@@ -233,6 +237,29 @@ impl Engine {
         };
         self.buffer = buffer;
         read
+    }
+
+    /// What was read into the buffer, as bytes of their own. Many are handed over with the buffer, few are copied: a
+    /// large buffer that holds little would take memory that no window counts.
+    fn taken(&mut self, count: usize) -> Vec<u8> {
+        if count < BUFFER_BYTES / 2 {
+            return self.buffer[..count].to_vec();
+        }
+        let fresh = self.spares.pop().unwrap_or_else(|| vec![0; BUFFER_BYTES]);
+        let mut data = std::mem::replace(&mut self.buffer, fresh);
+        data.truncate(count);
+        data
+    }
+
+    /// Keeps a large buffer for another use.
+    fn recycle(&mut self, data: Option<Vec<u8>>) {
+        if let Some(mut data) = data
+            && data.capacity() >= BUFFER_BYTES
+            && self.spares.len() < SPARES_MAX
+        {
+            data.resize(BUFFER_BYTES, 0);
+            self.spares.push(data);
+        }
     }
 
     fn stand_in_line(&mut self, pipe: PipeId, pace: PaceId, now: Nanos) {

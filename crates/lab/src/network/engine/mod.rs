@@ -21,7 +21,7 @@ use mio::{Events, Interest, Poll, Token, Waker};
 
 use super::Nanos;
 use super::connection::{Connection, Content, DIALER, End, Pipe, TARGET};
-use super::fabric::{Fabric, LinkId, PaceId};
+use super::fabric::{Fabric, LinkId, PaceId, QUANTUM_BYTES_MAX};
 use super::nanos;
 use super::relay::{Request, Route};
 use super::settings::Gate;
@@ -36,7 +36,7 @@ const ENDS: usize = 1 << 32;
 const EVENTS_MAX: usize = 256;
 
 /// Most that is read or written by one system call.
-const BUFFER_BYTES: usize = 256 << 10;
+const BUFFER_BYTES: usize = QUANTUM_BYTES_MAX;
 
 /// What the kernel may hold of a connection on the relay's side, each way: enough for a fast link, and little enough
 /// that a slow one holds its senders up.
@@ -95,6 +95,8 @@ pub(super) struct Engine {
     /// Pipes that stopped to let others go on.
     unfinished: Vec<PipeId>,
     buffer: Vec<u8>,
+    /// Buffers as large as that one, for what is under way.
+    spares: Vec<Vec<u8>>,
 }
 
 impl Engine {
@@ -114,6 +116,7 @@ impl Engine {
             appointments: 0,
             unfinished: Vec::new(),
             buffer: vec![0; BUFFER_BYTES],
+            spares: Vec::new(),
         };
         Ok((engine, waker))
     }
