@@ -19,7 +19,8 @@ Examples:
   quorate lab list
   quorate lab run leader-follower --quick --verify
   quorate lab run leader-follower --full --dir results/today
-  quorate lab compare results/yesterday results/today";
+  quorate lab compare results/yesterday results/today
+  quorate lab relay --route '1>2 127.0.0.1:9102 127.0.0.1:9002' --link '1<>2 delay=10ms'";
 
 const RUN_EXAMPLES: &str = "\
 Examples:
@@ -40,7 +41,7 @@ Examples:
 
 A ratio with a star is more than what repeats differ by: those of one side are all above those of the other.";
 
-/// Reproduce a study, or compare two results.
+/// Reproduce a study, compare two results, or shape a network.
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct LabArgs {
@@ -56,6 +57,8 @@ enum LabCommand {
     Run(RunArgs),
     /// Set two results of one study side by side
     Compare(CompareArgs),
+    /// Stand between TCP servers, as a network with chosen delays, losses and bandwidths
+    Relay(::lab::network::RelayArgs),
     /// Run a program that ends with this process's parent (the lab starts what it measures so)
     #[command(hide = true)]
     Hold(HoldArgs),
@@ -130,6 +133,7 @@ pub(crate) fn run(args: LabArgs) -> ExitCode {
         LabCommand::List => list(),
         LabCommand::Run(args) => return run_study(&args),
         LabCommand::Compare(args) => compare(&args),
+        LabCommand::Relay(args) => return ::lab::network::relay(&args),
         LabCommand::Hold(args) => {
             let error = ::lab::systems::hold(args.parent, &args.program, &args.arguments);
             Err(error).with_context(|| format!("cannot start {}", args.program.display()))
