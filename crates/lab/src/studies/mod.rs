@@ -22,7 +22,7 @@ mod tests {
     use crate::harness::{Plan, Scale};
 
     fn plan(scale: Scale) -> Plan {
-        Plan { scale, verify: false, with_paper_store: true, quorate: PathBuf::from("quorate") }
+        Plan { scale, verify: false, quorate: PathBuf::from("quorate") }
     }
 
     #[test]
