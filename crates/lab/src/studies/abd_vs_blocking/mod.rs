@@ -41,12 +41,16 @@ const WORKLOADS: [(&str, u32, u32); 2] = [("GET-heavy", 90, 10), ("PUT-heavy", 1
 const KEYS: u64 = 10;
 const KEYS_MANY: u64 = 1000;
 
-/// How many operations there are for each client: the paper's, and those of a quick run.
+/// How many operations there are for each client: the paper's.
 const OPERATIONS: u64 = 2000;
-const OPERATIONS_QUICK: u64 = 150;
 
-/// However few clients there are, a percentile needs so many operations.
-const OPERATIONS_MIN: u64 = 600;
+/// The same in a quick run, and how many there are at least: a percentile needs some.
+const OPERATIONS_QUICK: u64 = 150;
+const OPERATIONS_QUICK_MIN: u64 = 2000;
+
+/// The same where links are delayed and each takes milliseconds.
+const OPERATIONS_QUICK_DELAYED: u64 = 50;
+const OPERATIONS_QUICK_DELAYED_MIN: u64 = 200;
 
 const VALUE_BYTES: usize = 64;
 
@@ -97,8 +101,18 @@ impl Protocol {
 
     /// The same with delayed links.
     fn delayed_arm(self, nodes: usize) -> String {
-        format!("{} N={nodes}, 1 ms links", self.name())
+        format!("{} N={nodes}, 1 ms", self.name())
     }
+}
+
+/// How many operations a point has.
+fn operations(scale: Scale, is_delayed: bool, clients: u32) -> u64 {
+    let (of_each, least) = match (scale, is_delayed) {
+        (Scale::Full, _) => (OPERATIONS, OPERATIONS),
+        (Scale::Quick, false) => (OPERATIONS_QUICK, OPERATIONS_QUICK_MIN),
+        (Scale::Quick, true) => (OPERATIONS_QUICK_DELAYED, OPERATIONS_QUICK_DELAYED_MIN),
+    };
+    (of_each * u64::from(clients)).max(least)
 }
 
 /// The points of an arm. Those with a replica gone come last: the points of an arm share one start of its system.
@@ -118,7 +132,9 @@ fn points(scale: Scale, nodes: usize, is_delayed: bool) -> Vec<Point> {
         for (workload, ..) in WORKLOADS {
             points.extend(clients.iter().map(|clients| {
                 let point = Point::new().with("workload", workload).with("keys", keys);
-                point.with("down", down).with("clients", clients)
+                let point =
+                    point.with("down", down).with("delay_ms", u128::from(is_delayed) * DELAY.as_millis());
+                point.with("clients", clients)
             }));
         }
     }
@@ -151,6 +167,7 @@ impl Study for AbdVsBlocking {
             Parameter { name: "workload", title: "Workload" },
             Parameter { name: "keys", title: "Keys" },
             Parameter { name: "down", title: "Replicas killed" },
+            Parameter { name: "delay_ms", title: "Delay between nodes, one way (ms)" },
             Parameter { name: "clients", title: "Concurrent clients" },
         ]
     }
@@ -201,7 +218,7 @@ impl Study for AbdVsBlocking {
         }
         addresses.truncate(addresses.len() - down);
 
-        let operations = arena.scale().pick(OPERATIONS_QUICK, OPERATIONS);
+        let is_delayed = point.get("delay_ms") != "0";
         let options = Options {
             addresses,
             connections: clients as usize,
@@ -210,7 +227,7 @@ impl Study for AbdVsBlocking {
             key_prefix: arena.new_keys(),
             value_bytes: Sizes::fixed(VALUE_BYTES),
             warmup: arena.scale().pick(Duration::from_millis(50), Duration::from_millis(250)),
-            stop: Stop::Count((operations * u64::from(clients)).max(OPERATIONS_MIN)),
+            stop: Stop::Count(operations(arena.scale(), is_delayed, clients)),
             seed: u64::from(arena.repeat()),
             ..Options::default()
         };
@@ -246,8 +263,8 @@ impl Study for AbdVsBlocking {
              are asked, and a majority must have answered.",
             "The study mixes latencies of failed operations with those of successes. Here latencies are those of \
              successes, and failures are counted apart.",
-            "Clients end together here: there are 2000 operations for each client (150, and at least 600 in all, in a \
-             quick run), and who is fast does more of them.",
+            "Clients end together here: there are 2000 operations for each client, and who is fast does more of them. A quick \
+             run has fewer: 150 for each client, 2000 at least; with delays 50, and 200 at least.",
         ];
         remarks.iter().map(|remark| (*remark).to_owned()).collect()
     }
