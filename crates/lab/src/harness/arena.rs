@@ -5,8 +5,10 @@ use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
+use check::History;
 
-use super::{Checked, Figures, Scale};
+use super::verify::{self, Checked};
+use super::{Figures, Scale};
 use crate::load::{self, Operation, Options, Outcome, Report};
 use crate::systems::{Meter, NodeUsage, Running};
 
@@ -23,6 +25,8 @@ pub struct Arena<'a> {
     tell: Tell<'a>,
     usage: Vec<NodeUsage>,
     checked: Option<Checked>,
+    /// How many loads were run on this start: each has keys of its own.
+    loads: u32,
 }
 
 /// What happens to a node, numbered from 0, while a load runs.
@@ -55,7 +59,7 @@ impl<'a> Arena<'a> {
         verify: bool,
         tell: Tell<'a>,
     ) -> Arena<'a> {
-        Arena { running, folder, repeat, scale, verify, tell, usage: Vec::new(), checked: None }
+        Arena { running, folder, repeat, scale, verify, tell, usage: Vec::new(), checked: None, loads: 0 }
     }
 
     /// The system under test.
@@ -86,12 +90,20 @@ impl<'a> Arena<'a> {
         self.verify
     }
 
-    /// Notes what a check of this point's history said. A study calls it when it records histories by itself.
-    pub fn note_checked(&mut self, checked: Checked) {
-        self.checked = Some(checked);
+    /// Checks a history that a study has recorded by itself at this point, with those before it.
+    pub fn check(&mut self, history: History) {
+        self.checked = Some(verify::check(history, self.checked.take()));
     }
 
-    /// Runs a load on the system and measures what it costs.
+    /// A prefix for keys that nobody has used since the system was started. A history that is to be checked must know
+    /// all that was ever written to its keys.
+    pub fn new_keys(&mut self) -> String {
+        self.loads += 1;
+        format!("{}-{}:", self.repeat, self.loads)
+    }
+
+    /// Runs a load on the system and measures what it costs. With `--verify` every operation is recorded, and the
+    /// history checked afterwards: keys must be new, or written by this load before they are read.
     ///
     /// # Errors
     /// The load cannot be run.
@@ -106,6 +118,7 @@ impl<'a> Arena<'a> {
     /// The load cannot be run, or a node not be started again.
     pub fn drive_with_faults(&mut self, options: &Options, faults: &[(Duration, Fault)]) -> Result<Driven> {
         let tell = self.tell;
+        let options = &Options { record: options.record || self.verify, ..options.clone() };
         let running = self.system()?;
         let mut meter = Meter::new(running.nodes().len());
         let mut faults = faults.iter().copied().peekable();
@@ -137,10 +150,15 @@ impl<'a> Arena<'a> {
             look(&mut meter, running);
             anyhow::Ok(loader.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
         })?;
-        let report = result?;
+        let mut report = result?;
         let measured_from = ended_at.checked_sub(report.elapsed()).unwrap_or(ended_at);
         let usage = meter.between(measured_from, ended_at);
         self.usage.clone_from(&usage);
+        if self.verify
+            && let Some(history) = report.take_history()
+        {
+            self.checked = Some(verify::check(history, self.checked.take()));
+        }
         Ok(Driven { report, usage })
     }
 

@@ -26,6 +26,7 @@ mod results;
 mod stop;
 mod study;
 mod sweep;
+mod verify;
 
 pub use arena::{Arena, Driven, Fault};
 pub use claim::{Claim, Judged, Judgement, Verdict};

@@ -8,12 +8,15 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
+use check::History;
 
 use super::folder::{ArmNote, Folder, NodeRow, Note, RunFile, Settings};
 use super::progress::Line;
+use super::results::Checked;
 use super::{Arena, Arm, Judged, Machine, Plan, Point, Results, Row, Study};
+use crate::load::Progress;
 use crate::report;
-use crate::systems::{Children, Running};
+use crate::systems::{Children, NodePlan, NodeUsage, Running};
 
 /// A study that is to be run.
 pub struct Sweep<'a> {
@@ -133,12 +136,12 @@ impl Sweep<'_> {
             },
         };
         if let Some(running) = &running {
-            note.commands = running.nodes().map(super::super::systems::NodePlan::command).collect();
+            note.commands = running.nodes().map(NodePlan::command).collect();
         } else {
             std::fs::create_dir_all(&work).with_context(|| format!("cannot make {}", work.display()))?;
         }
         state.run.arms.insert(arm.name.clone(), note);
-        let tell = |progress: &crate::load::Progress| line.tell(progress);
+        let tell = |progress: &Progress| line.tell(progress);
         let mut arena = Arena::new(running, &work, repeat, self.plan.scale, self.plan.verify, &tell);
         for point in left {
             line.point(&arm.name, &point.words());
@@ -147,9 +150,14 @@ impl Sweep<'_> {
                     let (nodes, checked) = arena.take_notes();
                     let figures = figures.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
                     let key = point.key(&parameters);
-                    let row = Row { arm: arm.name.clone(), point: key, repeat, figures, checked };
+                    let verdict = checked.as_ref().map(|checked| Checked {
+                        operations: checked.operations,
+                        verdict: checked.verdict.to_owned(),
+                    });
+                    let row = Row { arm: arm.name.clone(), point: key, repeat, figures, checked: verdict };
+                    let wrong = checked.and_then(|checked| checked.wrong);
                     // A signal kills the nodes: what was measured meanwhile must not become a row.
-                    self.children.undisturbed(|| state.keep(row, nodes))?;
+                    self.children.undisturbed(|| state.keep(row, nodes, wrong))?;
                     line.done();
                 }
                 Err(error) => {
@@ -168,21 +176,23 @@ impl Sweep<'_> {
 }
 
 impl State {
-    fn keep(&mut self, row: Row, nodes: Vec<crate::systems::NodeUsage>) -> Result<()> {
-        let violation = row.checked.as_ref().filter(|checked| checked.verdict != "ok").map(|checked| Note {
-            arm: row.arm.clone(),
-            point: row.point.join(", "),
-            kind: "violation".to_owned(),
-            text: checked.verdict.clone(),
-        });
+    fn keep(&mut self, row: Row, nodes: Vec<NodeUsage>, wrong: Option<(History, String)>) -> Result<()> {
+        if let (Some((history, words)), Some(checked)) = (wrong, &row.checked) {
+            let number = self.run.notes.iter().filter(|note| note.kind == "violation").count() + 1;
+            let file = format!("history-{number}.jsonl");
+            self.folder.write(&file, |output| Ok(history.write(output)?))?;
+            let (arm, point) = (row.arm.clone(), row.point.join(", "));
+            let text = format!("{}, see {file}: {words}", checked.verdict);
+            self.run.notes.push(Note { arm, point, kind: "violation".to_owned(), text });
+        }
         let node_row = NodeRow { arm: row.arm.clone(), point: row.point.clone(), repeat: row.repeat, nodes };
         self.results.push(row);
-        self.folder.write("raw.csv", |output| self.results.write_raw(output))?;
+        self.folder.write_json("run.json", &self.run)?;
         if !node_row.nodes.is_empty() {
             self.folder.append_nodes(self.results.parameters(), &node_row)?;
         }
-        self.run.notes.extend(violation);
-        self.folder.write_json("run.json", &self.run)
+        // The rows come last: a point that is in them is done.
+        self.folder.write("raw.csv", |output| self.results.write_raw(output))
     }
 
     fn note(&mut self, arm: &Arm, point: &str, kind: &str, text: String) -> Result<()> {

@@ -6,6 +6,8 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
+pub(crate) mod http;
+
 /// How many replicas WAIT always counts.
 pub(crate) const REPLICAS: u32 = 2;
 
@@ -44,6 +46,11 @@ impl Mock {
     /// How many keys have been written.
     pub(crate) fn key_count(&self) -> usize {
         self.table.lock().unwrap().len()
+    }
+
+    /// The keys that have been written.
+    pub(crate) fn keys(&self) -> Vec<Vec<u8>> {
+        self.table.lock().unwrap().keys().cloned().collect()
     }
 }
 

@@ -14,7 +14,7 @@ use anyhow::Result;
 use crate::harness::{
     Arena, Arm, Claim, Figure, Figures, Measure, Paper, Parameter, Plan, Point, Study, Table, load_measures,
 };
-use crate::load::{Mix, Options, Stop, Wait};
+use crate::load::{Mix, Options, Sizes, Stop, Transport, Wait};
 use crate::report::Colour;
 use crate::systems::{Flavour, Quorate, Redis, System};
 
@@ -142,7 +142,8 @@ impl Study for LeaderFollower {
             connections: point.number("clients")?,
             mix: Mix { get, set, ..Mix::default() },
             keys: KEYS,
-            value_bytes: VALUE_BYTES,
+            key_prefix: arena.new_keys(),
+            value_bytes: Sizes::fixed(VALUE_BYTES),
             warmup: arena.scale().pick(Duration::from_millis(100), Duration::from_millis(500)),
             stop: Stop::Duration(arena.scale().pick(Duration::from_millis(350), Duration::from_secs(3))),
             seed: u64::from(arena.repeat()),
