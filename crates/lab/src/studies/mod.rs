@@ -2,11 +2,12 @@
 //! `claims.rs` what the paper says and how that is judged, `figures.rs` what is drawn.
 
 mod leader_follower;
+mod replication_cost;
 
 use crate::harness::Study;
 
 /// Every study, in the order in which they are listed.
-pub const ALL: &[&dyn Study] = &[&leader_follower::LeaderFollower];
+pub const ALL: &[&dyn Study] = &[&leader_follower::LeaderFollower, &replication_cost::ReplicationCost];
 
 /// The study with this name.
 pub fn find(name: &str) -> Option<&'static dyn Study> {
