@@ -39,12 +39,12 @@ impl Replica {
                 Replica::LeaderFollower(leader_follower::Replica::new(node, options, timing, seed))
             }
             Protocol::Abd => {
-                let options = abd::Options { planted };
+                let options = abd::Options { keeps_records: keyspace.keeps_records()?, planted };
                 let timing = abd::Timing { upkeep: upkeep(configuration), ..abd::Timing::default() };
                 Replica::Abd(abd::Replica::new(node, options, timing, life, seed))
             }
             Protocol::Blocking => {
-                let options = blocking::Options { retry: keyspace.retry()?, planted };
+                let options = keyspace.blocking(planted)?;
                 let timing =
                     blocking::Timing { upkeep: upkeep(configuration), ..blocking::Timing::default() };
                 Replica::Blocking(blocking::Replica::new(node, options, timing, life, seed))
@@ -66,6 +66,17 @@ impl Replica {
         }
     }
 
+    /// Its node was replaced: what it recorded before the node's start of this number does not count. With `accepts_loss`
+    /// nobody is to wait for what it held. To be told before it is told who its group is.
+    pub(crate) fn distrust_records(&mut self, before: u64, accepts_loss: bool) {
+        match self {
+            Replica::Abd(replica) => replica.distrust_records(before, accepts_loss),
+            Replica::Blocking(replica) => replica.distrust_records(before, accepts_loss),
+            // They leave their groups and enter them again.
+            Replica::LeaderFollower(_) | Replica::Consensus(_) => {}
+        }
+    }
+
     /// Its keyspace has other settings, of those that can change at run time.
     ///
     /// # Errors
@@ -74,7 +85,7 @@ impl Replica {
         match self {
             Replica::LeaderFollower(replica) => replica.set_options(keyspace.leader_follower(planted)?),
             Replica::Blocking(replica) => {
-                replica.set_options(blocking::Options { retry: keyspace.retry()?, planted });
+                replica.set_options(keyspace.blocking(planted)?);
             }
             Replica::Consensus(replica) => replica.set_options(keyspace.consensus(planted)?),
             Replica::Abd(_) => {}
