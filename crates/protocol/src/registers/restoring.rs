@@ -103,7 +103,7 @@ impl Registers {
         let before = self.memory.lives.get(own).map_or(0, |life| u64::from(life.incarnation));
         // One more for each start since, also for those whose records were lost: what they told bears their number.
         let mut number = starts.max(before + starts.saturating_sub(self.memory.lives_of).max(1));
-        if self.planted.has(Fault::TagReusedAfterRestart) && before > 0 {
+        if self.planted.has(Fault::TagReusedAfterRestart) && self.memory.vouches {
             number = before;
         }
         let incarnation = Incarnation::try_from(number);

@@ -230,6 +230,11 @@ impl World {
         self.nodes[id as usize - 1].disk.written()
     }
 
+    /// Up to where it is durable.
+    pub fn durable(&self, id: NodeId) -> u64 {
+        self.nodes[id as usize - 1].disk.durable()
+    }
+
     /// True when all that was written is durable.
     pub fn is_synced(&self, id: NodeId) -> bool {
         self.nodes[id as usize - 1].disk.is_durable(self.written(id))
