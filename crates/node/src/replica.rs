@@ -6,6 +6,7 @@ use crate::status::Status;
 use kv::Table;
 use kv::codec::Malformed;
 use protocol::planted::Planted;
+use protocol::registers::Replacement;
 use protocol::{
     Effects, Input, NodeId, Now, Progress, Replica as _, abd, blocking, consensus, leader_follower, registers,
 };
@@ -66,12 +67,11 @@ impl Replica {
         }
     }
 
-    /// Its node was replaced: what it recorded before the node's start of this number does not count. With `accepts_loss`
-    /// nobody is to wait for what it held. To be told before it is told who its group is.
-    pub(crate) fn distrust_records(&mut self, before: u64, accepts_loss: bool) {
+    /// Its node was replaced: what it recorded before that does not count. To be told before it is told who its group is.
+    pub(crate) fn replaced(&mut self, replacement: &Replacement) {
         match self {
-            Replica::Abd(replica) => replica.distrust_records(before, accepts_loss),
-            Replica::Blocking(replica) => replica.distrust_records(before, accepts_loss),
+            Replica::Abd(replica) => replica.replaced(replacement),
+            Replica::Blocking(replica) => replica.replaced(replacement),
             // They leave their groups and enter them again.
             Replica::LeaderFollower(_) | Replica::Consensus(_) => {}
         }

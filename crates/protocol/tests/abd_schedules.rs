@@ -115,7 +115,8 @@ fn search_for_a_fault() {
     let first = number("QUORATE_FIRST").unwrap_or(0);
     for (fault, keeps_records, _) in faults {
         let mut seeds = first..first + number("QUORATE_SEEDS").unwrap_or(10_000);
-        let found = seeds.find_map(|seed| Some((seed, run(seed, keeps_records, Planted::one(fault), false).err()?)));
+        let found =
+            seeds.find_map(|seed| Some((seed, run(seed, keeps_records, Planted::one(fault), false).err()?)));
         let Some((seed, why)) = found else { panic!("{fault:?} is not found") };
         let why = why.lines().next().unwrap_or_default();
         println!("{fault:?}: found by schedule {seed}, run {}: {why}", seed - first + 1);

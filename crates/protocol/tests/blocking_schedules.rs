@@ -92,7 +92,8 @@ fn planted_faults_are_found() {
         (Fault::UnknownToldAsRefused, true, false),
     ];
     for (fault, keeps_records, looks_inside) in faults {
-        let found = |seed| Some((seed, run(seed, keeps_records, Planted::one(fault), (looks_inside, false)).err()?));
+        let found =
+            |seed| Some((seed, run(seed, keeps_records, Planted::one(fault), (looks_inside, false)).err()?));
         let Some((seed, why)) = (0..SEEDS_MAX).find_map(found) else {
             panic!("{fault:?} is not found in {SEEDS_MAX} schedules")
         };

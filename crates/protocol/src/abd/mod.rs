@@ -63,7 +63,9 @@ mod outbox;
 
 use crate::contract::{Configuration, Effects, Input, NodeId, Now, Progress, Request, Ticket, Trace};
 use crate::planted::Fault;
-use crate::registers::{self, Incarnation, LivesView, MemberSet, Registers, Sender, Tag, Upkeep};
+use crate::registers::{
+    self, Incarnation, LivesView, MemberSet, Registers, Replacement, Sender, Tag, Upkeep,
+};
 pub use coordinator::Counters;
 use coordinator::{Coordinator, Surroundings, answer_to_query};
 use kv::Table;
@@ -335,10 +337,10 @@ impl Replica {
         }
     }
 
-    /// What was recorded before the node's start of this number does not count. To be told behind
-    /// [`replay`](crate::Replica::replay); see [`Registers::distrust_records`].
-    pub fn distrust_records(&mut self, before: u64, accepts_loss: bool) {
-        self.registers.distrust_records(before, accepts_loss);
+    /// The node was replaced: what it recorded before that does not count. To be told at each start from then on, behind
+    /// [`replay`](crate::Replica::replay) and before the first configuration.
+    pub fn replaced(&mut self, replacement: &Replacement) {
+        self.registers.replaced(replacement);
     }
 
     /// The turn ends: its records leave, and its messages.

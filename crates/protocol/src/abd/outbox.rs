@@ -138,7 +138,7 @@ impl Outbox {
                 *after_waiting = 0;
                 continue;
             }
-            let (to, after_record) = (registers.group.node(member), registers.journal.lives());
+            let (to, after_record) = (registers.group.node(member), registers.journal.life());
             if !waiting.is_empty() {
                 let start = effects.bytes.len();
                 Message::begin_turn(&registers.lives, &mut effects.bytes);

@@ -95,7 +95,7 @@ mod options;
 mod state;
 
 use crate::contract::{Configuration, Effects, Input, NodeId, Now, Progress, Request, Ticket, Trace};
-use crate::registers::{self, Incarnation, LivesView, MemberSet, Sender, Upkeep};
+use crate::registers::{self, Incarnation, LivesView, MemberSet, Replacement, Sender, Upkeep};
 use coordinator::Coordinator;
 pub use item::{Answer, Ask, Denial};
 use kv::codec::Malformed;
@@ -327,9 +327,12 @@ impl Replica {
         locks.begin_life(registers.lives.own());
         self.coordinator.begin_life(registers.lives.own());
         if registers.has_resumed() {
-            // To whom it granted locks it knows: in which lives they were. Who has begun a later one forgot them.
+            // Its records say in which lives those were to whom it granted locks: who has begun a later one forgot them.
             locks.wait_for_earlier_leases(self.started_us, registers.group.others());
-        } else if registers.counters.refills > 0 && registers.lives.own() > 1 {
+        } else if registers.counters.refills > 0
+            && registers.lives.own() > 1
+            && !registers.vouches_for_the_first_time()
+        {
             locks.wait_for_earlier_leases(self.started_us, registers.group.all());
         }
     }
@@ -347,10 +350,10 @@ impl Replica {
         }
     }
 
-    /// What was recorded before the node's start of this number does not count. To be told behind
-    /// [`replay`](crate::Replica::replay); see [`Registers::distrust_records`](registers::Registers::distrust_records).
-    pub fn distrust_records(&mut self, before: u64, accepts_loss: bool) {
-        self.state.registers.distrust_records(before, accepts_loss);
+    /// The node was replaced: what it recorded before that does not count. To be told at each start from then on, behind
+    /// [`replay`](crate::Replica::replay) and before the first configuration.
+    pub fn replaced(&mut self, replacement: &Replacement) {
+        self.state.registers.replaced(replacement);
     }
 
     fn tick(&mut self, now: Now, effects: &mut Effects) {

@@ -232,12 +232,12 @@ impl State {
             }
             let to = [group.node(member)];
             if asks.len() + answers.len() > 0 {
-                effects.send_after(journal.lives(), to, |out| {
+                effects.send_after(journal.life(), to, |out| {
                     Message::encode_turn(lives, asks, answers, out);
                 });
             }
             if !waiting.is_empty() {
-                let after_record = journal.lives().max(std::mem::take(after_record));
+                let after_record = journal.life().max(std::mem::take(after_record));
                 effects.send_after(after_record, to, |out| Message::encode_turn(lives, &[], waiting, out));
             }
             for bytes in [asks, answers, waiting] {

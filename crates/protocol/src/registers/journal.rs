@@ -33,8 +33,8 @@ pub struct Journal {
     registers: BTreeMap<u64, u64>,
     /// The same in the order of the records.
     undurable: VecDeque<(u64, u64)>,
-    /// The record that holds all that is known of lives.
-    lives: u64,
+    /// The record that has to be durable before anything leaves.
+    life: u64,
     bounds: Bounds,
 }
 
@@ -49,7 +49,7 @@ impl Journal {
             all: 0,
             registers: BTreeMap::new(),
             undurable: VecDeque::new(),
-            lives: 0,
+            life: 0,
             bounds: Bounds::default(),
         }
     }
@@ -90,7 +90,7 @@ impl Journal {
 
     /// More is known of lives.
     pub(super) fn tell_lives(&mut self, starts: u64, lives: &Lives) {
-        self.lives = self.tell(&Change::Lives { starts, lives: KnownLives::of(&lives.known_bytes()) });
+        self.life = self.tell(&Change::Lives { starts, lives: KnownLives::of(&lives.known_bytes()) });
     }
 
     /// The group is farther in the collection of tombstones, or was before this life.
@@ -101,9 +101,10 @@ impl Journal {
         }
     }
 
-    /// The replica vouches for all that it holds.
+    /// The replica vouches for all that it holds. One that crashes before that is durable has not answered anybody.
     pub(super) fn tell_vouches(&mut self) {
         self.all = self.tell(&Change::Vouches);
+        self.life = self.all;
     }
 
     /// The record that has to be durable before anybody may be told that the replica holds what it does of a key. 0: it
@@ -120,8 +121,8 @@ impl Journal {
     /// The record that has to be durable before a message leaves, whatever it says: every message says which lives its
     /// sender knows of, its own among them.
     #[inline]
-    pub fn lives(&self) -> u64 {
-        self.lives
+    pub fn life(&self) -> u64 {
+        self.life
     }
 
     /// The record that makes all durable that was told so far. 0: none was.

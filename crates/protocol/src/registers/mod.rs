@@ -55,6 +55,7 @@ use crate::planted::{Fault, Planted};
 use generations::Generations;
 use journal::Journal;
 use kv::{Register, Table};
+pub use restoring::Replacement;
 use restoring::{Checkpoint, Memory};
 
 pub use commands::{Detail, Keys, Plan, Question};
@@ -198,7 +199,10 @@ impl Registers {
     #[inline]
     pub fn held_after(&self, key: &[u8]) -> u64 {
         match self.journal.register(key) {
-            record if record == 0 || self.planted.has(Fault::RegisterToldBeforeDurable) => 0,
+            0 => 0,
+            // There is nothing to forget of a key that was never written.
+            _ if self.table.register(key).version == 0 => 0,
+            _ if self.planted.has(Fault::RegisterToldBeforeDurable) => 0,
             record => record,
         }
     }
@@ -244,7 +248,7 @@ impl Registers {
     fn send_after(&self, record: u64, to: MemberSet, body: Body<'_>, effects: &mut Effects) {
         if !to.is_empty() {
             let to = to.iter().map(|member| self.group.node(member));
-            let record = record.max(self.journal.lives());
+            let record = record.max(self.journal.life());
             effects.send_after(record, to, |out| body.encode(&self.lives, out));
         }
     }

@@ -30,6 +30,20 @@ pub(super) struct Memory {
     /// The lives that were known, and how often the node had been started then.
     lives: Vec<Life>,
     lives_of: u64,
+    /// See [`Replacement::lives_before`].
+    lives_before: u64,
+}
+
+/// That a node was replaced: its storage was lost, or an older copy was put in its place.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Replacement {
+    /// What was recorded before the node's start of this number does not count.
+    pub since: u64,
+    /// No life of the member before had a greater number. Its lives after are counted on from here, since the starts of
+    /// other storage are counted anew and a tag must never be used twice.
+    pub lives_before: u64,
+    /// Nobody is to wait for what the member held: it counts as one that has never held anything.
+    pub accepts_loss: bool,
 }
 
 /// A checkpoint that is being written.
@@ -76,18 +90,18 @@ impl Registers {
         Ok(())
     }
 
-    /// What was recorded before the node's start of this number does not count: it was lost, or an older copy was put in
-    /// its place. With `accepts_loss` nobody is to wait for what the member held, as if it had never held anything.
-    /// To be told behind [`Registers::replay`], before the group becomes known.
-    pub fn distrust_records(&mut self, before: u64, accepts_loss: bool) {
-        if self.memory.born >= before && self.memory.born > 0
-            || self.planted.has(Fault::RolledBackRegistersAnswer)
-        {
-            return; // It has begun anew since.
+    /// The node was replaced. To be told at each start from then on, behind [`Registers::replay`] and before the group
+    /// becomes known.
+    pub fn replaced(&mut self, replacement: &Replacement) {
+        self.memory.lives_before = replacement.lives_before;
+        let has_begun_anew = self.memory.born > 0 && self.memory.born >= replacement.since;
+        if has_begun_anew || self.planted.has(Fault::RolledBackRegistersAnswer) {
+            return;
         }
-        // What was known of lives, its own among them, stays true.
-        let (lives, lives_of) = (std::mem::take(&mut self.memory.lives), self.memory.lives_of);
-        self.memory = Memory { is_lost: !accepts_loss, lives, lives_of, ..Memory::default() };
+        // What was known of lives stays true.
+        self.memory.born = 0;
+        self.memory.vouches = false;
+        self.memory.is_lost = !replacement.accepts_loss;
         self.table = Table::new(self.seed);
     }
 
@@ -102,7 +116,8 @@ impl Registers {
         let own = self.group.own();
         let before = self.memory.lives.get(own).map_or(0, |life| u64::from(life.incarnation));
         // One more for each start since, also for those whose records were lost: what they told bears their number.
-        let mut number = starts.max(before + starts.saturating_sub(self.memory.lives_of).max(1));
+        let counted = starts.saturating_add(self.memory.lives_before);
+        let mut number = counted.max(before + starts.saturating_sub(self.memory.lives_of).max(1));
         if self.planted.has(Fault::TagReusedAfterRestart) && self.memory.vouches {
             number = before;
         }
@@ -134,6 +149,11 @@ impl Registers {
     /// True when this life has found in its records what it vouches for, and goes on with it.
     pub fn has_resumed(&self) -> bool {
         self.memory.is_resumed
+    }
+
+    /// True when it keeps records, and its memory is the first in which this member vouches for anything.
+    pub fn vouches_for_the_first_time(&self) -> bool {
+        self.journal.is_kept() && self.memory.first && !self.memory.is_resumed
     }
 
     /// True when this member has never vouched for anything, as far as it knows. Without records: when its node was never

@@ -80,7 +80,12 @@ pub struct Schedule {
 
 impl Schedule {
     /// The schedule of a seed, of a group that keeps records or of one that does not. With `told` it prints what happens.
-    pub fn new(seed: u64, keeps_records: bool, planted: Planted, (looks_inside, told): (bool, bool)) -> Schedule {
+    pub fn new(
+        seed: u64,
+        keeps_records: bool,
+        planted: Planted,
+        (looks_inside, told): (bool, bool),
+    ) -> Schedule {
         let mut random = Random::new(seed);
         let nodes = [1, 3, 3, 3, 5][random.below(5) as usize];
         let retry = if random.percent(70) { Retry::Backoff } else { Retry::None };
@@ -152,7 +157,8 @@ impl Schedule {
             keys,
             told,
         };
-        schedule.tell(&format!("{nodes} nodes, {records:?}, {options:?}, {timing:?}, {:?}", schedule.trouble));
+        schedule
+            .tell(&format!("{nodes} nodes, {records:?}, {options:?}, {timing:?}, {:?}", schedule.trouble));
         schedule
     }
 

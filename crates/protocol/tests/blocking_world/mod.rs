@@ -12,6 +12,7 @@ use disk::Disk;
 use kv::Register;
 use protocol::blocking::{Lock, Message, Options, Replica, Status, Timing};
 use protocol::contract::{Configuration, Effects, Input, NodeId, Now, Outcome, Trace};
+use protocol::registers::Replacement;
 use protocol::{Progress, Replica as _, Request, Ticket};
 use std::collections::BTreeSet;
 
@@ -58,8 +59,8 @@ struct Node {
     waiting: Vec<(u64, Letter)>,
     /// An older copy of the disk, and how often the node had been started then.
     backup: Option<(Disk, u64)>,
-    /// The start before which its records do not count; 0: the next one.
-    is_replaced_in: u64,
+    /// It was replaced; as long as it has not started since, this does not say in which start that was.
+    replacement: Option<Replacement>,
 }
 
 pub struct World {
@@ -295,8 +296,10 @@ impl World {
     /// was replaced.
     pub fn lose_disk(&mut self, id: NodeId) {
         let node = &mut self.nodes[id as usize - 1];
+        let earlier = node.replacement.take().unwrap_or_default();
+        let lives_before = earlier.lives_before + node.starts;
+        node.replacement = Some(Replacement { lives_before, ..Replacement::default() });
         (node.disk, node.starts) = node.backup.clone().unwrap_or_default();
-        node.is_replaced_in = 0;
     }
 }
 
@@ -309,7 +312,7 @@ impl Default for Node {
             disk: Disk::default(),
             waiting: Vec::new(),
             backup: None,
-            is_replaced_in: NEVER,
+            replacement: None,
         }
     }
 }
@@ -322,11 +325,11 @@ impl Node {
         for record in self.disk.begin_life() {
             replica.replay(now, record).expect("replicas write what can be read");
         }
-        if self.is_replaced_in == 0 {
-            self.is_replaced_in = self.starts;
-        }
-        if options.keeps_records && self.is_replaced_in != NEVER {
-            replica.distrust_records(self.is_replaced_in, false);
+        if let Some(replacement) = self.replacement.as_mut().filter(|_| options.keeps_records) {
+            if replacement.since == 0 {
+                replacement.since = self.starts;
+            }
+            replica.replaced(replacement);
         }
         self.replica = Some(replica);
     }
@@ -347,9 +350,6 @@ impl Node {
         letters
     }
 }
-
-/// A node that was not replaced since it was first started.
-const NEVER: u64 = u64::MAX;
 
 /// A link's name: its two ends in ascending order.
 fn ends(one: NodeId, other: NodeId) -> (NodeId, NodeId) {
