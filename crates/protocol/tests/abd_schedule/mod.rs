@@ -59,6 +59,8 @@ pub struct Schedule {
     clients: Clients,
     /// Nodes that lost their memory, or never had any, and are not ready since.
     damaged: BTreeSet<NodeId>,
+    /// Nodes that have written that they vouch for what they hold.
+    vouching: BTreeSet<NodeId>,
     told: bool,
 }
 
@@ -117,7 +119,8 @@ impl Schedule {
             true if random.percent(25) => Records::Written,
             true => Records::Synced,
         };
-        let schedule = Schedule { random, world, records, trouble, clients, damaged, told };
+        let schedule =
+            Schedule { random, world, records, trouble, clients, damaged, vouching: BTreeSet::new(), told };
         schedule.tell(|| format!("{nodes} nodes, {records:?}, {timing:?}"));
         schedule
     }
@@ -219,6 +222,9 @@ impl Schedule {
 
     fn flush(&mut self, id: NodeId) -> Check {
         let consequences = self.world.flush(id);
+        if self.world.is_ready(id) {
+            self.vouching.insert(id);
+        }
         self.note(id, consequences)
     }
 
@@ -264,7 +270,8 @@ impl Schedule {
         }
         self.world.post(consequences.letters);
         // What it vouches for has to outlive the next crash, or it is as damaged as it was.
-        if self.world.is_ready(id) && (self.records == Records::None || self.world.is_synced(id)) {
+        let is_safe = self.vouching.contains(&id) && self.world.is_synced(id);
+        if self.world.is_ready(id) && (self.records == Records::None || is_safe) {
             self.damaged.remove(&id);
         }
         match consequences.records > 0 && self.records == Records::Written {

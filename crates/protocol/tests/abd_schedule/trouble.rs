@@ -170,6 +170,7 @@ impl Schedule {
             Records::None | Records::Written => 0,
         };
         self.world.crash(id, kept);
+        self.vouching.remove(&id);
         let keeps_memory = self.records != Records::None;
         if self.random.percent(self.trouble.lose_disk) && (may_lose_memory || !keeps_memory) {
             self.tell(|| format!("{id} loses its disk"));

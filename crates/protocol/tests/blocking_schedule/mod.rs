@@ -68,6 +68,8 @@ pub struct Schedule {
     paused_until_us: BTreeMap<NodeId, u64>,
     /// Nodes that have just started, or crashed, and do not hold yet what they must.
     damaged: BTreeSet<NodeId>,
+    /// Nodes that have written that they vouch for what they hold.
+    vouching: BTreeSet<NodeId>,
     /// Where each open request was put.
     asked_at: BTreeMap<Ticket, NodeId>,
     clients: usize,
@@ -146,6 +148,7 @@ impl Schedule {
             scheduled: 0,
             paused_until_us: BTreeMap::new(),
             damaged: BTreeSet::new(),
+            vouching: BTreeSet::new(),
             asked_at: BTreeMap::new(),
             clients: 1 + random.below(6) as usize,
             sequence: 0,
@@ -237,6 +240,9 @@ impl Schedule {
             }
             Event::Flush(id) => {
                 let consequences = self.world.flush(id);
+                if self.world.status(id).is_some_and(|status| status.role == "replica") {
+                    self.vouching.insert(id);
+                }
                 self.note(id, None, consequences)
             }
             Event::Ask(client) => self.ask(client),
@@ -288,8 +294,9 @@ impl Schedule {
             self.recorded(id)?;
         }
         // What it vouches for has to outlive the next crash, or it is as damaged as it was.
-        let is_safe = self.records == Records::None || self.world.is_synced(id);
-        if is_safe && self.world.status(id).is_some_and(|status| status.role == "replica") {
+        let is_ready = self.world.status(id).is_some_and(|status| status.role == "replica");
+        let is_safe = self.vouching.contains(&id) && self.world.is_synced(id);
+        if is_ready && (self.records == Records::None || is_safe) {
             self.damaged.remove(&id);
         }
         let at_once = self.random.percent(60);
@@ -461,6 +468,7 @@ impl Schedule {
                 Records::None | Records::Written => 0,
             };
             self.world.crash(id, kept);
+            self.vouching.remove(&id);
             *self.crashes.entry(id).or_default() += 1;
             let may_lose = self.damaged.len() + usize::from(!self.damaged.contains(&id)) <= survives;
             if keeps_memory && may_lose && self.random.percent(15) {
