@@ -362,7 +362,7 @@ impl Node {
                     elements = rest;
                 }
                 Item::Node(arguments) => {
-                    let before = std::mem::replace(&mut self.captured, Some(ReplyBuffer::new()));
+                    let before = self.captured.replace(ReplyBuffer::new());
                     self.carry_out(client, arguments.as_arguments());
                     let captured = std::mem::replace(&mut self.captured, before).unwrap_or_default();
                     match captured.is_empty() {
