@@ -113,7 +113,7 @@ def transactions(client):
     assert client.get("a") == b"mine"
     with client.pipeline() as pipeline:
         pipeline.set("a", 1).execute_command("NOSUCH")
-        raises(redis.exceptions.ExecAbortError, "", pipeline.execute)
+        raises(redis.ResponseError, "unknown command", pipeline.execute)
     assert client.get("a") == b"mine"
 
     def counts():
