@@ -1,6 +1,7 @@
 //! A client's session: what it was told about itself, and its replies in the order of its requests.
 
 use crate::slab::Handle;
+use crate::transactions::{Gathered, Pending};
 use kv::Version;
 use protocol::Ticket;
 use std::collections::VecDeque;
@@ -11,6 +12,18 @@ pub type ClientId = Handle;
 
 /// Requests of one client that may be waiting for their outcome.
 const PENDING_MAX: usize = 10_000;
+
+/// How many of them before anything is known of the size of this client's replies. Each reply allows one more, so the
+/// number doubles with each round of them.
+const PENDING_FIRST: usize = 256;
+
+/// How many of them however large the replies are, so that large ones still come in batches.
+const PENDING_MIN: usize = 16;
+
+/// What the replies of a client's waiting requests may come to, judged by its latest replies, in bytes. Replies of
+/// requests that wait cannot be refused when they come: without this limit ten thousand small GETs of large values
+/// bring gigabytes, in one turn, to a node that cannot know whether the client reads any of it.
+const PENDING_BYTES: usize = 8 << 20;
 
 /// Replies that may be waiting for one client before its next requests are read, in bytes.
 const OUTPUT_BYTES_SOFT: usize = 1 << 20;
@@ -79,10 +92,20 @@ pub(crate) struct Session {
     /// was acknowledged.
     written: Vec<(u16, Version)>,
     slots: VecDeque<Slot>,
+    /// What this client has watched and queued; none for nearly all.
+    pub(crate) transaction: Option<Box<Gathered>>,
+    /// Which of its transactions that is.
+    pub(crate) generation: u64,
+    /// Requests whose outcomes are not simply their replies.
+    pending: Vec<(u64, Pending)>,
     /// Bytes of the replies in `slots`, which wait for an earlier one.
     kept_bytes: usize,
     /// The request that `slots` begins with.
     first: u64,
+    /// How many requests may wait, as far as the number of replies so far tells.
+    window: usize,
+    /// The size of this client's replies: that of the largest of late, in bytes.
+    reply_bytes: usize,
     /// True while it stands in the node's list of clients with something new.
     pub(crate) listed: bool,
     pub(crate) closing: bool,
@@ -107,8 +130,13 @@ impl Session {
             output: Output::default(),
             written: Vec::new(),
             slots: VecDeque::new(),
+            transaction: None,
+            generation: 0,
+            pending: Vec::new(),
             kept_bytes: 0,
             first: 0,
+            window: PENDING_FIRST,
+            reply_bytes: 0,
             listed: false,
             closing: false,
         }
@@ -121,6 +149,7 @@ impl Session {
         self.authenticated = authenticated;
         self.no_evict = false;
         self.no_touch = false;
+        self.end_transaction();
     }
 
     pub(crate) fn is_internal(&self) -> bool {
@@ -141,7 +170,39 @@ impl Session {
 
     /// True when more of its input may be read.
     pub(crate) fn wants_input(&self) -> bool {
-        !self.closing && self.slots.len() < PENDING_MAX && self.output_bytes() < OUTPUT_BYTES_SOFT
+        !self.closing
+            && self.slots.len() < self.pending_max()
+            && self.output_bytes() < OUTPUT_BYTES_SOFT
+            && (self.pending.is_empty() || !self.is_awaiting_versions())
+    }
+
+    #[inline]
+    fn pending_max(&self) -> usize {
+        if self.reply_bytes <= PENDING_BYTES / PENDING_MAX {
+            self.window
+        } else {
+            self.window.min((PENDING_BYTES / self.reply_bytes).max(PENDING_MIN))
+        }
+    }
+
+    /// The outcome of the request that begins next is for this.
+    pub(crate) fn expect(&mut self, pending: Pending) {
+        self.pending.push((self.first + self.slots.len() as u64, pending));
+    }
+
+    /// What the outcome of a request is for, if it is not simply the reply.
+    #[inline]
+    pub(crate) fn take_pending(&mut self, sequence: u64) -> Option<Pending> {
+        if self.pending.is_empty() {
+            return None;
+        }
+        let place = self.pending.iter().position(|(expected, _)| *expected == sequence)?;
+        Some(self.pending.remove(place).1)
+    }
+
+    /// True while it is not known how the keys are that it watches.
+    pub(crate) fn is_awaiting_versions(&self) -> bool {
+        self.pending.iter().any(|(_, pending)| matches!(pending, Pending::Watch { .. }))
     }
 
     /// A place for the reply of a request that begins now.
@@ -162,6 +223,8 @@ impl Session {
         version: Option<Version>,
         encoded: &[u8],
     ) -> (Option<usize>, u64) {
+        self.window = PENDING_MAX.min(self.window + 1);
+        self.reply_bytes = encoded.len().max(self.reply_bytes - self.reply_bytes / 64);
         let place = (sequence - self.first) as usize;
         let Slot { state, command, begun_us } = &mut self.slots[place];
         let measured = (*command, *begun_us);
@@ -244,5 +307,50 @@ impl Session {
     /// Bytes of replies that this session holds.
     pub(crate) fn output_bytes(&self) -> usize {
         self.output.bytes.len() + self.kept_bytes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    /// Requests that this session takes until it wants no more.
+    fn fill(session: &mut Session) -> usize {
+        let before = session.slots.len();
+        while session.wants_input() {
+            session.begin(false);
+        }
+        session.slots.len() - before
+    }
+
+    /// Answers all that wait, and takes the replies as a client does that reads them.
+    fn answer_all(session: &mut Session, bytes: usize) {
+        let mut reply = kv::ReplyBuffer::default();
+        reply.bulk(&vec![b'v'; bytes]);
+        for _ in 0..session.slots.len() {
+            session.complete(session.first, None, reply.as_bytes());
+            session.output.bytes.clear();
+        }
+    }
+
+    #[test]
+    fn as_many_requests_may_wait_as_their_replies_are_small() {
+        let id = ClientId::from_bits(0);
+        let kind = ClientKind::Internal;
+        let mut session = Session::new(id, kind, true, 0);
+        let mut rounds = Vec::new();
+        for bytes in [10, 10, 10, 100_000, 100_000, 10_000_000, 10_000_000] {
+            rounds.push(fill(&mut session));
+            answer_all(&mut session, bytes);
+        }
+        assert_eq!(
+            rounds,
+            [256, 512, 1024, 2048, 83, 83, PENDING_MIN],
+            "it doubles, until replies are large"
+        );
+        for _ in 0..200 {
+            fill(&mut session);
+            answer_all(&mut session, 10);
+        }
+        assert_eq!(fill(&mut session), PENDING_MAX, "large replies of long ago do not count");
     }
 }

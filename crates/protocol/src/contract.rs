@@ -390,6 +390,13 @@ impl Effects {
         self.outcomes.push(Outcome { ticket, result, reply: start..self.replies.len() });
     }
 
+    /// Ends a transaction whose watched keys are not as they were, or not known to be: nothing happened.
+    pub fn abort(&mut self, ticket: Ticket) {
+        let start = self.replies.len();
+        self.replies.push(Reply::NullArray);
+        self.done(ticket, start, 0, 0);
+    }
+
     /// Ends a request here: another node is the one to ask.
     pub fn redirect(&mut self, ticket: Ticket, to: NodeId) {
         let end = self.replies.len();

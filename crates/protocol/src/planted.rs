@@ -83,6 +83,9 @@ pub enum Fault {
     ConfigurationBeginsEarly,
     /// consensus: a new member votes before it has a copy of what was decided before it came.
     NewMemberVotesEarly,
+    /// leader-follower and consensus: a transaction's watched keys are compared when it is ordered, not when it takes
+    /// effect.
+    WatchNotRechecked,
     /// Any protocol: a write of unknown outcome is told as refused.
     UnknownToldAsRefused,
 }

@@ -2,6 +2,7 @@
 
 use crate::events::Place;
 use crate::faults::{Class, Draw, Fault, MS, Mask, SECOND};
+use crate::operation::Kind;
 use crate::promise::{Durability, Protocol, Space};
 use crate::random::Random;
 use protocol::planted::Planted;
@@ -18,6 +19,7 @@ pub(crate) mod stream {
     pub(crate) const DISK_FAULTS: u64 = 5;
     pub(crate) const OPERATOR: u64 = 6;
     pub(crate) const REGISTERS: u64 = 7;
+    pub(crate) const TRANSACTIONS: u64 = 8;
     pub(crate) const NODES: u64 = 100;
     pub(crate) const CLIENTS: u64 = 200;
     pub(crate) const DISKS: u64 = 500;
@@ -233,6 +235,7 @@ impl Scenario {
         let mut draw = Draw { random: &mut operator, nodes, length_us };
         let changes = [draw.killed_leaders(), draw.orders(spaces, dynamic, spare)].concat();
         scenario.faults.extend(changes.into_iter().map(Some));
+        scenario.draw_transactions();
         scenario.restrict(settings);
         scenario
     }
@@ -252,6 +255,17 @@ impl Scenario {
             self.unix_ahead_ms.push(random.below(2_000) as i64 - 1_000);
         }
         (dynamic.map(|index| index as u8), spare)
+    }
+
+    /// In some keyspaces clients make transactions.
+    fn draw_transactions(&mut self) {
+        let mut random = Random::new(self.seed, stream::TRANSACTIONS);
+        for space in self.spaces.iter_mut().filter(|space| !space.protocol.has_registers()) {
+            if random.percent(40) {
+                let times = random.between(1, 3) as usize;
+                space.kinds.extend(std::iter::repeat_n(Kind::Transact, times));
+            }
+        }
     }
 
     /// Half of the clusters have the usual times. In the others what is left half done stays so for long, or commands
