@@ -15,6 +15,10 @@ use std::hash::{BuildHasher, Hasher};
 use std::hint::black_box;
 use std::time::Duration;
 
+/// The server's allocator, for all that is compared.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 const SEED: u64 = 7;
 const MILLION: usize = 1_000_000;
 

@@ -10,7 +10,12 @@ use std::net::{SocketAddr, TcpListener};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use lab::load::{Error, ErrorWord, Mix, Operation, Options, Outcome, Report, Stop, Wait, compare, run};
+use check::Verdict;
+use lab::load::{
+    Arrivals, Error, ErrorWord, KeyChoice, Mix, Operation, Options, Outcome, Pace, Report, Sizes, Stop,
+    Transport, Wait, compare, run,
+};
+use mock::http::{self, Manner};
 use mock::{Behaviour, start};
 
 /// Few keys, a short run that ends by count, and no patience.
@@ -53,7 +58,7 @@ fn values_of_every_size_come_back_as_written() {
     for (number, value_bytes) in [0, 1, 16, 31, 32, 33, 5000, 300_000].into_iter().enumerate() {
         let key_prefix = format!("{number}:");
         let options = Options {
-            value_bytes,
+            value_bytes: Sizes::fixed(value_bytes),
             key_prefix,
             keys: 8,
             pipeline: 4,
@@ -246,6 +251,140 @@ fn redis_answers_everything() {
     let options =
         Options { wait, mix, load: false, pipeline: 1, stop: Stop::Count(20), ..options(redis.address) };
     assert_eq!(run_quietly(&options).count(Outcome::TooFewReplicas), 20);
+}
+
+#[test]
+fn an_open_loop_keeps_its_rate_and_tells_how() {
+    let mock = start(Behaviour::Sound);
+    for arrivals in [Arrivals::Even, Arrivals::Poisson] {
+        let options = Options {
+            pace: Pace::Open { per_second: 4000.0, arrivals },
+            connections: 8,
+            stop: Stop::Duration(Duration::from_millis(500)),
+            ..options(mock.address)
+        };
+        let report = run_quietly(&options);
+        let delays = report.delays().unwrap();
+        let due = report.operations() + delays.unsent;
+        assert!((1800..2200).contains(&due), "{arrivals:?}: {due} requests were due\n{report}");
+        assert_eq!(report.failures() + report.unknown(), 0, "{report}");
+    }
+}
+
+#[test]
+fn an_open_loop_counts_the_time_for_which_requests_had_to_wait() {
+    // One connection, on which the third request is not answered: until it is given up, 200 per second become due.
+    let mock = start(Behaviour::SilentAfter(2));
+    let report = run_quietly(&Options {
+        pace: Pace::Open { per_second: 200.0, arrivals: Arrivals::Even },
+        connections: 1,
+        pipeline: 1,
+        mix: Mix::only(Operation::Ping),
+        load: false,
+        stop: Stop::Duration(Duration::from_millis(600)),
+        reply_timeout: Duration::from_millis(200),
+        ..options(mock.address)
+    });
+    let delays = report.delays().unwrap();
+    assert_eq!(report.operations() + report.unknown() + delays.unsent, 120, "{report}");
+    assert!(report.count(Outcome::Timeout) >= 1 && delays.late >= 1, "{report}");
+    assert!(delays.unsent > 60 && delays.max_us > 150_000, "{delays:?}");
+    let latencies = report.latencies(Operation::Ping, Outcome::Ok).unwrap();
+    assert!(latencies.max() > 150_000, "the latency runs from when the request was due\n{report}");
+}
+
+#[test]
+fn an_open_loop_by_count_sends_them_all() {
+    let mock = start(Behaviour::DropAfter(13));
+    let pace = Pace::Open { per_second: 20_000.0, arrivals: Arrivals::Poisson };
+    let mix = Mix::only(Operation::Set);
+    let report = run_quietly(&Options { pace, mix, load: false, threads: 2, ..options(mock.address) });
+    assert_all_counted(&report, 1000);
+    assert_eq!(report.delays().unwrap().unsent, 0);
+}
+
+#[test]
+fn keys_and_values_have_the_sizes_that_were_asked_for() {
+    let mock = start(Behaviour::Sound);
+    let options = Options {
+        key_choice: KeyChoice::Sequential,
+        key_bytes: Some(40),
+        value_bytes: Sizes { min: 10, max: 90 },
+        ..options(mock.address)
+    };
+    assert_eq!(run_quietly(&options).operations(), 1000);
+    assert!(mock.keys().iter().all(|key| key.len() == 40));
+}
+
+#[test]
+fn a_run_that_is_recorded_can_be_checked() {
+    let mock = start(Behaviour::Sound);
+    let mix = Mix { get: 3, set: 2, incr: 1, ping: 1 };
+    let recorded = Options { record: true, mix, keys: 10, threads: 2, ..options(mock.address) };
+    let mut report = run_quietly(&recorded);
+    let history = report.take_history().unwrap();
+    let pings = report.latencies(Operation::Ping, Outcome::Ok).map_or(0, |latencies| latencies.len());
+    assert_eq!(history.operations().len() as u64, 10 + 1000 - pings);
+    assert!(matches!(check::linearizable(&history), Verdict::Ok { .. }));
+
+    let wrong = start(Behaviour::WrongValues);
+    let history =
+        run_quietly(&Options { addresses: vec![wrong.address], ..recorded }).take_history().unwrap();
+    assert!(matches!(check::linearizable(&history), Verdict::Violation(_)));
+}
+
+#[test]
+fn writes_that_were_lost_are_unknown_in_the_history() {
+    let mock = start(Behaviour::DropAfter(13));
+    let mut report = run_quietly(&Options { record: true, keys: 10, ..options(mock.address) });
+    let history = report.take_history().unwrap();
+    assert!(history.operations().iter().any(|operation| operation.end.is_none()));
+    assert!(matches!(check::linearizable(&history), Verdict::Ok { .. }));
+}
+
+#[test]
+fn an_http_server_answers_everything_on_connections_that_stay_open() {
+    for manner in [Manner::Plain, Manner::Chunked] {
+        let server = http::start(manner);
+        let mix = Mix { get: 3, set: 2, incr: 0, ping: 1 };
+        for pipeline in [1, 8] {
+            let mut report = run_quietly(&Options {
+                transport: Transport::Http,
+                record: true,
+                key_prefix: "a b/\"".to_owned(),
+                mix,
+                pipeline,
+                ..options(server.address)
+            });
+            assert_eq!((report.operations(), report.connections_lost()), (1000, 0), "{manner:?}\n{report}");
+            let history = report.take_history().unwrap();
+            assert!(matches!(check::linearizable(&history), Verdict::Ok { .. }));
+        }
+        assert_eq!(server.connections(), 2 * 4);
+    }
+}
+
+#[test]
+fn what_an_http_server_refuses_is_counted_by_its_word() {
+    let server = http::start(Manner::Refuses);
+    let mix = Mix::only(Operation::Set);
+    let report =
+        run_quietly(&Options { transport: Transport::Http, mix, load: false, ..options(server.address) });
+    assert_eq!(report.count(Outcome::Error(ErrorWord::of(b"NOQUORUM"))), 1000, "{report}");
+}
+
+#[test]
+fn an_http_server_that_closes_after_each_reply_loses_nothing() {
+    let server = http::start(Manner::Closes);
+    let report = run_quietly(&Options {
+        transport: Transport::Http,
+        pipeline: 1,
+        keys: 4,
+        stop: Stop::Count(20),
+        ..options(server.address)
+    });
+    assert_eq!((report.operations(), report.unknown()), (20, 0), "{report}");
+    assert!(report.connections_lost() >= 20);
 }
 
 /// An address of this machine on which nobody listens.

@@ -267,7 +267,7 @@ impl Node {
     /// [`Node::take_work`] and [`Node::work_finished`] as in turns.
     pub fn settle_log<D: Disk>(&mut self, disk: &mut D) -> bool {
         self.journal.write(disk, self.now, &mut self.log);
-        self.journal.settle()
+        self.journal.settle(self.now, &mut self.log)
     }
 
     /// Why the process must end at once, if it must: its disk has failed, and nobody knows what is on it. Nothing that

@@ -13,6 +13,18 @@ pub type ClientId = Handle;
 /// Requests of one client that may be waiting for their outcome.
 const PENDING_MAX: usize = 10_000;
 
+/// How many of them before anything is known of the size of this client's replies. Each reply allows one more, so the
+/// number doubles with each round of them.
+const PENDING_FIRST: usize = 256;
+
+/// How many of them however large the replies are, so that large ones still come in batches.
+const PENDING_MIN: usize = 16;
+
+/// What the replies of a client's waiting requests may come to, judged by its latest replies, in bytes. Replies of
+/// requests that wait cannot be refused when they come: without this limit ten thousand small GETs of large values
+/// bring gigabytes, in one turn, to a node that cannot know whether the client reads any of it.
+const PENDING_BYTES: usize = 8 << 20;
+
 /// Replies that may be waiting for one client before its next requests are read, in bytes.
 const OUTPUT_BYTES_SOFT: usize = 1 << 20;
 
@@ -92,6 +104,10 @@ pub(crate) struct Session {
     kept_bytes: usize,
     /// The request that `slots` begins with.
     first: u64,
+    /// How many requests may wait, as far as the number of replies so far tells.
+    window: usize,
+    /// The size of this client's replies: that of the largest of late, in bytes.
+    reply_bytes: usize,
     /// True while it stands in the node's list of clients with something new.
     pub(crate) listed: bool,
     pub(crate) closing: bool,
@@ -122,6 +138,8 @@ impl Session {
             versions_awaited: 0,
             kept_bytes: 0,
             first: 0,
+            window: PENDING_FIRST,
+            reply_bytes: 0,
             listed: false,
             closing: false,
         }
@@ -156,9 +174,18 @@ impl Session {
     /// True when more of its input may be read.
     pub(crate) fn wants_input(&self) -> bool {
         !self.closing
-            && self.slots.len() < PENDING_MAX
+            && self.slots.len() < self.pending_max()
             && self.output_bytes() < OUTPUT_BYTES_SOFT
             && !self.is_awaiting_versions()
+    }
+
+    #[inline]
+    fn pending_max(&self) -> usize {
+        if self.reply_bytes <= PENDING_BYTES / PENDING_MAX {
+            self.window
+        } else {
+            self.window.min((PENDING_BYTES / self.reply_bytes).max(PENDING_MIN))
+        }
     }
 
     /// The outcome of the request that begins next is for this.
@@ -202,6 +229,8 @@ impl Session {
         version: Option<Version>,
         encoded: &[u8],
     ) -> (Option<usize>, u64) {
+        self.window = PENDING_MAX.min(self.window + 1);
+        self.reply_bytes = encoded.len().max(self.reply_bytes - self.reply_bytes / 64);
         let place = (sequence - self.first) as usize;
         let Slot { state, command, begun_us } = &mut self.slots[place];
         let measured = (*command, *begun_us);
@@ -284,5 +313,50 @@ impl Session {
     /// Bytes of replies that this session holds.
     pub(crate) fn output_bytes(&self) -> usize {
         self.output.bytes.len() + self.kept_bytes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    /// Requests that this session takes until it wants no more.
+    fn fill(session: &mut Session) -> usize {
+        let before = session.slots.len();
+        while session.wants_input() {
+            session.begin(false);
+        }
+        session.slots.len() - before
+    }
+
+    /// Answers all that wait, and takes the replies as a client does that reads them.
+    fn answer_all(session: &mut Session, bytes: usize) {
+        let mut reply = kv::ReplyBuffer::default();
+        reply.bulk(&vec![b'v'; bytes]);
+        for _ in 0..session.slots.len() {
+            session.complete(session.first, None, reply.as_bytes());
+            session.output.bytes.clear();
+        }
+    }
+
+    #[test]
+    fn as_many_requests_may_wait_as_their_replies_are_small() {
+        let id = ClientId::from_bits(0);
+        let kind = ClientKind::Internal;
+        let mut session = Session::new(id, kind, true, 0);
+        let mut rounds = Vec::new();
+        for bytes in [10, 10, 10, 100_000, 100_000, 10_000_000, 10_000_000] {
+            rounds.push(fill(&mut session));
+            answer_all(&mut session, bytes);
+        }
+        assert_eq!(
+            rounds,
+            [256, 512, 1024, 2048, 83, 83, PENDING_MIN],
+            "it doubles, until replies are large"
+        );
+        for _ in 0..200 {
+            fill(&mut session);
+            answer_all(&mut session, 10);
+        }
+        assert_eq!(fill(&mut session), PENDING_MAX, "large replies of long ago do not count");
     }
 }

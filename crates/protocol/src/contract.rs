@@ -293,6 +293,13 @@ pub enum Trace {
         /// How many keys it holds.
         keys: u64,
     },
+    /// Registers: the replica found in its records all that it ever acknowledged, and goes on with it.
+    Resumed {
+        /// Its new life.
+        incarnation: u16,
+        /// How many keys it holds.
+        keys: u64,
+    },
     /// Registers: nobody held anything, so the group begins.
     Begun {
         /// The replica's life.

@@ -140,6 +140,7 @@ fn configuration(like: &Config, map: &ClusterMap, own: &NodeAddress, bind: IpAdd
         bind,
         // The cluster's map holds the keyspaces; what the file says is for a new cluster.
         keyspaces: Vec::new(),
+        dial: Vec::new(),
         nodes,
         file: PathBuf::new(),
         ..like.clone()

@@ -1,5 +1,5 @@
-//! Quorate's command line: one binary for a node, a cluster on this machine, the load generator and
-//! the checker of histories.
+//! Quorate's command line: one binary for a node, a cluster on this machine, the load generator, the lab, the
+//! simulator and the checker of histories.
 //!
 //! This crate parses words and prints lines; what it starts lives in the other crates. Exit codes: 0 done,
 //! 1 failed, 2 wrong usage.
@@ -7,6 +7,7 @@
 mod check;
 mod cluster;
 mod join;
+mod lab;
 mod sim;
 
 use std::path::PathBuf;
@@ -25,6 +26,7 @@ Examples:
   quorate server --config data/node-1/quorate.toml   start one node again
   quorate join --like data/node-1/quorate.toml --dir data/node-4   make a fourth
   quorate bench --addr 127.0.0.1:7000            measure it
+  quorate lab run leader-follower --quick        reproduce a study
   quorate check history.jsonl                    is this history linearizable?
   quorate sim --minutes 10                       look for faults in a simulated world";
 
@@ -45,9 +47,11 @@ enum Command {
     /// Make a new node of a cluster that runs
     Join(join::JoinArgs),
     /// Measure any server that speaks the Redis protocol
-    Bench(lab::load::BenchArgs),
+    Bench(::lab::load::BenchArgs),
     /// Check whether recorded histories are linearizable
     Check(check::CheckArgs),
+    /// Reproduce published studies, and compare results
+    Lab(lab::LabArgs),
     /// Run whole clusters in a simulated world and check what clients were told
     Sim(sim::SimArgs),
 }
@@ -78,8 +82,9 @@ fn main() -> ExitCode {
         Command::Cluster(args) => ("cluster", cluster::run(&args)),
         Command::Server(args) => ("server", serve(&args)),
         Command::Join(args) => ("join", join::run(&args)),
-        Command::Bench(args) => return lab::load::bench(args),
+        Command::Bench(args) => return ::lab::load::bench(args),
         Command::Check(args) => return check::run(&args),
+        Command::Lab(args) => return lab::run(args),
         Command::Sim(args) => return sim::run(&args),
     };
     match done {

@@ -22,6 +22,11 @@
 //! replication = "leader-follower"
 //! acks = "none"
 //!
+//! [[dial]]                          # none are needed: where this node reaches another one, if not at its address
+//! node = 2                          # in the map, as through a relay or a tunnel
+//! host = "127.0.0.1"
+//! port = 9102
+//!
 //! [[nodes]]                         # one for each node, this one among them; once the cluster has agreed on
 //!                                   # a map of its own, that counts instead, and nodes come and go by CLUSTER
 //! id = 1
@@ -84,6 +89,20 @@ impl Default for Limits {
     }
 }
 
+/// Where one node reaches another. The map's address stays what everybody else is told.
+///
+/// Of two nodes the one with the higher id dials, so this matters for nodes with lower ids.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Dial {
+    /// The other node.
+    pub node: NodeId,
+    /// The host to dial.
+    pub host: String,
+    /// The port to dial.
+    pub port: u16,
+}
+
 /// One node's configuration.
 #[derive(Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -112,6 +131,9 @@ pub struct Config {
     /// The keyspaces at the first start.
     #[serde(default, rename = "keyspace")]
     pub keyspaces: Vec<Keyspace>,
+    /// Where this node dials others, if not at their addresses in the map.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub dial: Vec<Dial>,
     /// All nodes of the cluster.
     pub nodes: Vec<NodeAddress>,
     /// The file that this was read from; told in errors.
@@ -217,6 +239,7 @@ impl Config {
             ),
         }
         self.check_keyspaces()?;
+        self.check_dial()?;
         let StorageSettings { segment_bytes, checkpoint_bytes, .. } = self.storage;
         ensure!(
             segment_bytes.is_multiple_of(512) && (1 << 16..=1 << 40).contains(&segment_bytes),
@@ -262,6 +285,22 @@ impl Config {
                 }
                 taken.push((&entry.host, port, user));
             }
+        }
+        Ok(())
+    }
+
+    /// A node that is dialled need not be in `nodes`: it may join later.
+    fn check_dial(&self) -> Result<()> {
+        for (index, Dial { node, host, port }) in self.dial.iter().enumerate() {
+            let twice = self.dial[..index].iter().any(|earlier| earlier.node == *node);
+            ensure!(!twice, "dial: node {node} is there twice");
+            ensure!(
+                *node < self.node,
+                "dial: node {node} dials node {}, not the other way round: of two nodes the one with the higher id \
+                 dials",
+                self.node
+            );
+            ensure!(!host.is_empty() && *port != 0, "dial: host or port of node {node} is missing");
         }
         Ok(())
     }
@@ -383,6 +422,19 @@ peer_port = 9000
         assert!(told.contains("line 2, key node"), "{told}");
         let told = refusal(&GOOD.replace("cdef\"", "cdef\" x"));
         assert!(told.contains("line 4, key secret") && !told.contains("0123"), "{told}");
+    }
+
+    #[test]
+    fn an_address_to_dial_is_of_a_node_that_this_one_dials() {
+        let with = |node: u16, port: u16| {
+            let dial = format!("[[dial]]\nnode = {node}\nhost = \"127.0.0.1\"\nport = {port}\n\n[[nodes]]");
+            let config = GOOD.replace("[[nodes]]", &dial).replace("id = 1", "id = 2");
+            config.replace("node = 1\n", "node = 2\n").replace("[[dial]]\nnode = 2", "[[dial]]\nnode = 1")
+        };
+        let dial = Config::parse(&with(1, 9102)).unwrap().dial;
+        assert_eq!(dial, [Dial { node: 1, host: "127.0.0.1".into(), port: 9102 }]);
+        assert!(refusal(&with(1, 0)).contains("dial: host or port of node 1"));
+        assert!(refusal(&with(3, 9102)).contains("dial: node 3 dials node 2"));
     }
 
     #[test]

@@ -85,6 +85,8 @@ pub(crate) struct Host {
     pub(crate) rotten: Option<String>,
     /// The disk, or what the node had promised on it, is gone: it does not count any more.
     pub(crate) is_lost: bool,
+    /// It is not known to have got back what it held in keyspaces that outlive crashes, since it lost its disk.
+    pub(crate) is_refilling: bool,
     /// How many messages of each machine have arrived, in all its lives.
     pub(crate) heard: [u32; NODES_MAX],
     /// The disk was told to refuse something, and may have done so in this life.
@@ -132,6 +134,7 @@ impl Host {
             finished: Vec::new(),
             rotten: None,
             is_lost: false,
+            is_refilling: false,
             heard: [0; NODES_MAX],
             is_refused: false,
             power_goes_at: None,

@@ -1,17 +1,24 @@
 //! `quorate bench`: the flags, and what is printed.
 
-use std::io::{self, IsTerminal, Write};
-use std::net::{SocketAddr, ToSocketAddrs};
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
+use check::{History, Verdict};
 use clap::{Args, ValueEnum};
+use serde_json::json;
 
-use super::options::{Mix, Options, Stop, Wait};
+use super::flags::{parse_address, parse_duration, parse_key_choice, parse_mix, parse_share, parse_sizes};
+use super::hgrm::write_hgrm;
+use super::live::Live;
+use super::options::{Arrivals, KeyChoice, Mix, Options, Pace, Sizes, Stop, Transport, Wait};
 use super::outcome::Operation;
-use super::report::{Report, grouped};
+use super::report::Report;
 use super::versus::{Comparison, compare};
-use super::{Error, Progress, Stage, run};
+use super::{Error, run};
 
 const EXIT_FAILED: u8 = 1;
 const EXIT_USAGE: u8 = 2;
@@ -24,11 +31,14 @@ Examples:
   quorate bench --addr 127.0.0.1:7000 --duration 10s
   quorate bench --addr 127.0.0.1:7000 --command set -P 16 --value-size 1024 --json
   quorate bench --addr 127.0.0.1:7000 --vs 127.0.0.1:6379 --rounds 5
+  quorate bench --addr 127.0.0.1:7000 --rate 20000 --key-choice zipf --hgrm latencies
+  quorate bench --addr 127.0.0.1:8000 --http --get-ratio 0.9 --verify
 
+Latencies are in microseconds. With --rate they run from when a request was due, whenever it was sent.
 Failures never count as throughput and never enter its latencies.
-Exit code: 0 done; 1 not done, nothing succeeded, or a value was wrong; 2 wrong usage.";
+Exit code: 0 done; 1 not done, nothing succeeded, a value was wrong or a history not linearizable; 2 wrong usage.";
 
-/// Measure any server that speaks the Redis protocol.
+/// Measure any server that speaks the Redis protocol, or Quorate's HTTP.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = EXAMPLES)]
 pub struct BenchArgs {
@@ -60,6 +70,22 @@ pub struct BenchArgs {
     #[arg(long, value_name = "SHARE", default_value_t = 0.5, value_parser = parse_share)]
     get_ratio: f64,
 
+    /// What to send, with weights: get=8,set=1,incr=1,ping=0
+    #[arg(long, value_name = "WEIGHTS", conflicts_with_all = ["command", "get_ratio"], value_parser = parse_mix)]
+    mix: Option<Mix>,
+
+    /// Send so many requests per second, whatever becomes of them, instead of the next after the last one's reply
+    #[arg(long, value_name = "PER SECOND")]
+    rate: Option<f64>,
+
+    /// How the requests of --rate are spread over time
+    #[arg(long, value_enum, default_value_t = ArrivalsName::Even, requires = "rate")]
+    arrivals: ArrivalsName,
+
+    /// Use HTTP: POST /put, GET /get/KEY, and GET /health for ping
+    #[arg(long)]
+    http: bool,
+
     /// How many keys there are
     #[arg(long, default_value_t = 100_000)]
     keys: u64,
@@ -68,9 +94,17 @@ pub struct BenchArgs {
     #[arg(long, default_value = "key:")]
     key_prefix: String,
 
-    /// Size of each value in bytes
-    #[arg(long, value_name = "BYTES", default_value_t = 64)]
-    value_size: usize,
+    /// Which key a request picks: uniform, sequential, zipf or zipf:EXPONENT
+    #[arg(long, value_name = "CHOICE", default_value = "uniform", value_parser = parse_key_choice)]
+    key_choice: KeyChoice,
+
+    /// Size of each key in bytes, prefix included [default: 12 digits after the prefix]
+    #[arg(long, value_name = "BYTES")]
+    key_size: Option<usize>,
+
+    /// Size of each value in bytes, or a range (64-1024)
+    #[arg(long, value_name = "BYTES", default_value = "64", value_parser = parse_sizes)]
+    value_size: Sizes,
 
     /// How long to measure (500ms, 10s, 2m)
     #[arg(long, default_value = "10s", value_parser = parse_duration)]
@@ -112,6 +146,22 @@ pub struct BenchArgs {
     #[arg(long, short = 'a')]
     password: Option<String>,
 
+    /// Record every operation and check that the history is linearizable; keys must be new or loaded
+    #[arg(long, conflicts_with = "vs")]
+    verify: bool,
+
+    /// Record every operation to a file that `quorate check` reads
+    #[arg(long, value_name = "FILE", conflicts_with = "vs")]
+    history: Option<PathBuf>,
+
+    /// Write the latencies of each operation and outcome to .hgrm files in a folder
+    #[arg(long, value_name = "FOLDER", conflicts_with = "vs")]
+    hgrm: Option<PathBuf>,
+
+    /// Tell no progress
+    #[arg(long, short = 'q')]
+    quiet: bool,
+
     /// Print one JSON object
     #[arg(long, conflicts_with = "csv")]
     json: bool,
@@ -130,6 +180,14 @@ enum CommandName {
     Mixed,
 }
 
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum ArrivalsName {
+    /// Evenly
+    Even,
+    /// With exponentially distributed gaps
+    Poisson,
+}
+
 /// Runs `quorate bench` and prints what it found.
 pub fn bench(args: BenchArgs) -> ExitCode {
     match measure(&args) {
@@ -144,21 +202,12 @@ pub fn bench(args: BenchArgs) -> ExitCode {
 
 /// Whether everything was printed and nothing was wrong.
 fn measure(args: &BenchArgs) -> Result<bool, Error> {
-    let options = args.options(&args.addresses);
-    let mut live = LiveLine::new();
+    let mut live = if args.quiet { Live::silent() } else { Live::new() };
     if args.vs.is_empty() {
-        let result = run(&options, |progress| live.show("", progress));
-        live.clear();
-        let report = result?;
-        let text = match (args.json, args.csv) {
-            (true, _) => format!("{:#}\n", report.to_json()),
-            (_, true) => format!("{}\n{}", Report::CSV_HEADER, report.to_csv("")),
-            _ => report.to_string(),
-        };
-        return Ok(print(&text) && is_sound(&report));
+        return measure_one(args, &mut live);
     }
-    let other = args.options(&args.vs);
-    let result = compare([&options, &other], args.rounds, |label, progress| live.show(label, progress));
+    let sides = [&args.options(&args.addresses), &args.options(&args.vs)];
+    let result = compare(sides, args.rounds, |label, progress| live.show(label, progress));
     live.clear();
     let comparison = result?;
     let text = match (args.json, args.csv) {
@@ -167,6 +216,56 @@ fn measure(args: &BenchArgs) -> Result<bool, Error> {
         _ => comparison.to_string(),
     };
     Ok(print(&text) && comparison.rounds().iter().flatten().all(is_sound))
+}
+
+fn measure_one(args: &BenchArgs, live: &mut Live) -> Result<bool, Error> {
+    let result = run(&args.options(&args.addresses), |progress| live.show("", progress));
+    live.clear();
+    let mut report = result?;
+    let history = report.take_history();
+    let mut has_written = true;
+    if let Some(folder) = &args.hgrm {
+        has_written &= is_written(folder, write_hgrm(&report, folder).map(drop));
+    }
+    if let (Some(path), Some(history)) = (&args.history, &history) {
+        has_written &= is_written(path, write_history(path, history));
+    }
+    let verdict = history.filter(|_| args.verify).map(|history| {
+        let verdict = check::linearizable(&history);
+        (matches!(verdict, Verdict::Ok { .. }), verdict.words(&history))
+    });
+    let text = match (args.json, args.csv) {
+        (true, _) => {
+            let mut json = report.to_json();
+            if let Some((is_linearizable, words)) = &verdict {
+                json["verification"] = json!({ "linearizable": is_linearizable, "words": words });
+            }
+            format!("{json:#}\n")
+        }
+        (_, true) => format!("{}\n{}", Report::CSV_HEADER, report.to_csv("")),
+        _ => report.to_string(),
+    };
+    let has_printed = print(&text);
+    if let Some((_, words)) = verdict.as_ref().filter(|_| !args.json) {
+        // Not into the rows of CSV.
+        eprintln!("{words}");
+    }
+    let is_verified = verdict.is_none_or(|(is_linearizable, _)| is_linearizable);
+    Ok(has_printed && has_written && is_verified && is_sound(&report))
+}
+
+fn write_history(path: &Path, history: &History) -> io::Result<()> {
+    let mut out = BufWriter::new(File::create(path)?);
+    history.write(&mut out)?;
+    out.flush()
+}
+
+/// Whether that worked; tells it if not.
+fn is_written(path: &Path, result: io::Result<()>) -> bool {
+    if let Err(error) = &result {
+        eprintln!("quorate bench: cannot write {}: {error}", path.display());
+    }
+    result.is_ok()
 }
 
 fn is_sound(report: &Report) -> bool {
@@ -182,12 +281,13 @@ fn print(text: &str) -> bool {
 impl BenchArgs {
     fn options(&self, addresses: &[SocketAddr]) -> Options {
         let gets = (self.get_ratio * f64::from(RATIO_PARTS)).round() as u32;
-        let mix = match self.command {
-            CommandName::Set => Mix::only(Operation::Set),
-            CommandName::Get => Mix::only(Operation::Get),
-            CommandName::Incr => Mix::only(Operation::Incr),
-            CommandName::Ping => Mix::only(Operation::Ping),
-            CommandName::Mixed => Mix { get: gets, set: RATIO_PARTS - gets, ..Mix::default() },
+        let mix = match (self.mix, self.command) {
+            (Some(mix), _) => mix,
+            (None, CommandName::Set) => Mix::only(Operation::Set),
+            (None, CommandName::Get) => Mix::only(Operation::Get),
+            (None, CommandName::Incr) => Mix::only(Operation::Incr),
+            (None, CommandName::Ping) => Mix::only(Operation::Ping),
+            (None, CommandName::Mixed) => Mix { get: gets, set: RATIO_PARTS - gets, ..Mix::default() },
         };
         Options {
             addresses: addresses.to_vec(),
@@ -195,85 +295,30 @@ impl BenchArgs {
             pipeline: self.pipeline,
             mix,
             keys: self.keys,
+            key_choice: self.key_choice,
             key_prefix: self.key_prefix.clone(),
+            key_bytes: self.key_size,
             value_bytes: self.value_size,
             warmup: self.warmup,
             stop: self.count.map_or(Stop::Duration(self.duration), Stop::Count),
+            pace: self.rate.map_or(Pace::Closed, |per_second| Pace::Open {
+                per_second,
+                arrivals: match self.arrivals {
+                    ArrivalsName::Even => Arrivals::Even,
+                    ArrivalsName::Poisson => Arrivals::Poisson,
+                },
+            }),
+            transport: if self.http { Transport::Http } else { Transport::Resp },
             seed: self.seed,
             wait: self.wait.map(|replicas| Wait { replicas, timeout_ms: self.wait_timeout }),
             // Only GET reads what loading writes; the others make what they need.
             load: !self.no_load && mix.get > 0,
+            record: self.verify || self.history.is_some(),
             threads: self.threads,
             password: self.password.clone(),
             reply_timeout: self.timeout,
         }
     }
-}
-
-/// One line on the terminal that shows how the run goes on.
-struct LiveLine {
-    is_terminal: bool,
-    is_shown: bool,
-}
-
-impl LiveLine {
-    fn new() -> Self {
-        Self { is_terminal: io::stderr().is_terminal(), is_shown: false }
-    }
-
-    fn show(&mut self, label: &str, progress: &Progress) {
-        if !self.is_terminal {
-            return;
-        }
-        let stage = match progress.stage {
-            Stage::Load => "loading",
-            Stage::Measure => "running",
-        };
-        let separator = if label.is_empty() { "" } else { "  " };
-        // Back to the start of the line, and what an older, longer line left is erased.
-        eprint!(
-            "\r\x1b[K{label}{separator}{stage} {:.0} s  {} op/s  p99 {} us  {} failures",
-            progress.elapsed.as_secs_f64(),
-            grouped(progress.operations_per_second.round() as u64),
-            grouped(progress.p99_us),
-            grouped(progress.failures),
-        );
-        self.is_shown = true;
-    }
-
-    fn clear(&mut self) {
-        if self.is_shown {
-            eprint!("\r\x1b[K");
-        }
-    }
-}
-
-/// A host and a port; of a host with several addresses the first IPv4 one, because that is what servers listen on
-/// by default.
-fn parse_address(text: &str) -> Result<SocketAddr, String> {
-    let addresses: Vec<SocketAddr> = text.to_socket_addrs().map_err(|error| error.to_string())?.collect();
-    let first = addresses.iter().find(|address| address.is_ipv4()).or(addresses.first());
-    first.copied().ok_or_else(|| "the host has no address".to_owned())
-}
-
-fn parse_share(text: &str) -> Result<f64, String> {
-    let share: f64 = text.parse().map_err(|_| "not a number")?;
-    if (0.0..=1.0).contains(&share) { Ok(share) } else { Err("it must be from 0 to 1".to_owned()) }
-}
-
-/// A number with `ms`, `s` or `m`; without a unit it is seconds.
-fn parse_duration(text: &str) -> Result<Duration, String> {
-    let (number, unit_s) = if let Some(number) = text.strip_suffix("ms") {
-        (number, 0.001)
-    } else if let Some(number) = text.strip_suffix('s') {
-        (number, 1.0)
-    } else if let Some(number) = text.strip_suffix('m') {
-        (number, 60.0)
-    } else {
-        (text, 1.0)
-    };
-    let seconds = number.parse::<f64>().map_err(|_| "expected a duration such as 500ms, 10s or 2m")? * unit_s;
-    Duration::try_from_secs_f64(seconds).map_err(|error| error.to_string())
 }
 
 #[cfg(test)]
@@ -304,7 +349,7 @@ mod tests {
              --value-size 9 --warmup 250ms --timeout 3",
         );
         assert_eq!(options.addresses.len(), 2);
-        assert_eq!((options.connections, options.pipeline, options.value_bytes), (7, 8, 9));
+        assert_eq!((options.connections, options.pipeline, options.value_bytes), (7, 8, Sizes::fixed(9)));
         assert_eq!((options.mix.get, options.mix.set), (900_000, 100_000));
         assert_eq!(options.stop, Stop::Count(5));
         assert_eq!(options.wait, Some(Wait { replicas: 2, timeout_ms: 50 }));
@@ -322,10 +367,27 @@ mod tests {
     }
 
     #[test]
+    fn load_has_a_shape_in_time_and_over_keys() {
+        let poisson = options("--rate 1000 --arrivals poisson --key-choice zipf:1.5 --http --verify");
+        assert_eq!(poisson.pace, Pace::Open { per_second: 1000.0, arrivals: Arrivals::Poisson });
+        assert_eq!((poisson.key_choice, poisson.transport), (KeyChoice::Zipf(1.5), Transport::Http));
+        assert!(poisson.record);
+        let mixed = options("--mix get=8,incr=2 --key-size 30 --value-size 40-80");
+        assert_eq!((mixed.mix.get, mixed.mix.set, mixed.mix.incr), (8, 0, 2));
+        assert_eq!((mixed.key_bytes, mixed.value_bytes), (Some(30), Sizes { min: 40, max: 80 }));
+        assert!(!mixed.record && mixed.pace == Pace::Closed);
+    }
+
+    #[test]
     fn wrong_flags_are_refused() {
         for line in [
             "--count 5 --duration 1s",
             "--json --csv",
+            "--mix get=1 --command set",
+            "--arrivals poisson",
+            "--key-choice hot",
+            "--value-size large",
+            "--vs 127.0.0.1:1 --verify",
             "--get-ratio 1.5",
             "--get-ratio NaN",
             "--duration soon",
@@ -336,11 +398,5 @@ mod tests {
         ] {
             assert!(parse(line).is_err(), "{line}");
         }
-    }
-
-    #[test]
-    fn durations_have_units() {
-        let seconds = |text| parse_duration(text).unwrap().as_secs_f64();
-        assert_eq!((seconds("500ms"), seconds("10s"), seconds("2m"), seconds("3")), (0.5, 10.0, 120.0, 3.0));
     }
 }

@@ -8,7 +8,7 @@ use mio::net::TcpStream;
 use mio::{Interest, Registry, Token};
 
 use super::outcome::Outcome;
-use super::workload::{Expected, command};
+use super::workload::Expected;
 
 /// A new receive buffer holds the replies to a whole batch, so that one read takes them all, within these limits.
 /// It grows when a single reply is larger.
@@ -28,7 +28,7 @@ pub(crate) enum State {
     Down { retry_at: Instant },
     /// The socket is connecting.
     Connecting { since: Instant },
-    /// A password, if any, and a PING were sent; so many replies are to come.
+    /// The greeting was sent; so many replies are to come.
     Greeting { since: Instant, replies_left: usize },
     /// Requests can be sent.
     Ready,
@@ -41,10 +41,17 @@ pub(crate) struct Batch {
     /// What became of a write whose WAIT is not answered yet.
     pub(crate) write: Option<Outcome>,
     pub(crate) sent_at: Instant,
+    /// In the open loop, when each request was due.
+    pub(crate) due_times: Vec<Instant>,
     pub(crate) is_measured: bool,
 }
 
 impl Batch {
+    /// From when the latency of this request runs: when it was due, in the closed loop when it was sent.
+    pub(crate) fn start_of(&self, position: usize) -> Instant {
+        self.due_times.get(position).copied().unwrap_or(self.sent_at)
+    }
+
     pub(crate) fn is_in_flight(&self) -> bool {
         self.answered < self.expected.len()
     }
@@ -94,7 +101,11 @@ impl Input {
 }
 
 pub(crate) struct Connection {
+    /// Its number among all connections of the run.
+    pub(crate) number: usize,
     pub(crate) address: SocketAddr,
+    /// What comes with each request: see [`Language::fields`](super::language::Language::fields).
+    pub(crate) fields: Vec<u8>,
     pub(crate) state: State,
     pub(crate) batch: Batch,
     /// The batch's bytes; `written` of them are on their way.
@@ -106,16 +117,26 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    pub(crate) fn new(address: SocketAddr, pipeline: usize, value_bytes: usize, now: Instant) -> Self {
+    pub(crate) fn new(
+        number: usize,
+        address: SocketAddr,
+        fields: Vec<u8>,
+        pipeline: usize,
+        value_bytes: usize,
+        now: Instant,
+    ) -> Self {
         let replies_bytes = pipeline.saturating_mul(value_bytes + REPLY_FRAME_BYTES);
         Self {
+            number,
             address,
+            fields,
             state: State::Down { retry_at: now },
             batch: Batch {
                 expected: Vec::with_capacity(pipeline),
                 answered: 0,
                 write: None,
                 sent_at: now,
+                due_times: Vec::new(),
                 is_measured: false,
             },
             output: Vec::new(),
@@ -155,15 +176,12 @@ impl Connection {
         }
     }
 
-    /// Sends the password, if any, and a PING: a server that will refuse every request is found out at once.
-    pub(crate) fn greet(&mut self, password: Option<&str>, now: Instant) -> io::Result<()> {
+    /// Sends the greeting, which has so many replies.
+    pub(crate) fn greet(&mut self, greeting: &[u8], replies: usize, now: Instant) -> io::Result<()> {
         self.output.clear();
         self.written = 0;
-        if let Some(password) = password {
-            self.output.extend_from_slice(&command(&["AUTH", password]));
-        }
-        self.output.extend_from_slice(&command(&["PING"]));
-        self.state = State::Greeting { since: now, replies_left: 1 + usize::from(password.is_some()) };
+        self.output.extend_from_slice(greeting);
+        self.state = State::Greeting { since: now, replies_left: replies };
         self.flush()
     }
 
@@ -173,19 +191,24 @@ impl Connection {
         self.failures_in_a_row = 0;
     }
 
+    /// Whether requests can be sent and none is in flight.
+    pub(crate) fn is_free(&self) -> bool {
+        self.state == State::Ready && !self.batch.is_in_flight()
+    }
+
     /// Whether the replies to the batch have been waited for long enough.
     pub(crate) fn is_overdue(&self, now: Instant, reply_timeout: Duration) -> bool {
         self.batch.is_in_flight() && now.saturating_duration_since(self.batch.sent_at) > reply_timeout
     }
 
     /// Empties the batch for the next one.
-    pub(crate) fn begin_batch(&mut self, is_measured: bool) {
+    pub(crate) fn clear_batch(&mut self) {
         self.output.clear();
         self.written = 0;
         self.batch.expected.clear();
+        self.batch.due_times.clear();
         self.batch.answered = 0;
         self.batch.write = None;
-        self.batch.is_measured = is_measured;
     }
 
     /// Writes as much as the socket takes; the rest follows when it becomes writable.
@@ -226,7 +249,7 @@ impl Connection {
     /// Drops the socket and whatever was in flight. `jitter` in `0..1000` spreads reconnections.
     pub(crate) fn close(&mut self, now: Instant, jitter: u32) {
         self.stream = None;
-        self.begin_batch(false);
+        self.clear_batch();
         self.input.unread = 0;
         self.input.filled = 0;
         let backoff = BACKOFF_MIN.saturating_mul(1 << self.failures_in_a_row.min(16)).min(BACKOFF_MAX);

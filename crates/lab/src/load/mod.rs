@@ -1,29 +1,42 @@
-//! The load generator behind `quorate bench`: it drives any server that speaks the Redis protocol.
+//! The load generator behind `quorate bench`: it drives any server that speaks the Redis protocol, or HTTP as Quorate
+//! does.
 //!
-//! It is closed-loop: every connection sends a batch of `pipeline` requests with one write, waits for all
-//! replies, and sends the next. One thread drives many connections; what it costs itself is in the
+//! In the closed loop every connection sends a batch of `pipeline` requests with one write, waits for all
+//! replies, and sends the next. In the open loop requests are due at times of their own, and a slow server does not
+//! slow down what it is asked. One thread drives many connections; what it costs itself is in the
 //! report, because a generator that is the bottleneck measures itself.
 //!
 //! What a figure means:
 //!
 //! - A rate counts successes only. Failures are told apart by outcome, with latencies of their own.
-//! - A latency runs from just before the write of the batch to just after the read that brought the reply.
+//! - A latency runs to just after the read that brought the reply: in the closed loop from just before the write of
+//!   the batch, in the open loop from when the request was due, whenever it was sent.
 //! - Values are checked: a GET must return what this generator could have written to that key.
 //! - What was in flight on a lost connection is *unknown*, neither success nor failure.
 //!
-//! The way of a request: `schedule` says that a batch may be sent, `workload` fills it, `worker` moves
-//! the bytes of a `connection`, `reply` finds the replies in them, `workload` judges each, `tally`
-//! counts it, and `report` presents the sums.
+//! The way of a request: `schedule` says that a batch may be sent, `workload` chooses what, `language` (`resp`, `http`)
+//! writes it, `worker` moves the bytes of a `connection`, `language` finds the replies in them, `workload` judges each,
+//! `tally` counts it, `recorder` writes it down if that is asked for, and `report` presents the sums.
 
 mod command_line;
 mod connection;
+mod flags;
+mod hgrm;
+mod http;
+mod keys;
+mod language;
+mod live;
 mod options;
 mod outcome;
 mod random;
+mod recorder;
 mod reply;
 mod report;
+mod resp;
 mod schedule;
 mod tally;
+mod template;
+mod timer;
 mod value;
 mod versus;
 mod worker;
@@ -34,12 +47,14 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
 pub use command_line::{BenchArgs, bench};
-pub use options::{Mix, Options, Stop, Wait};
+pub use hgrm::write_hgrm;
+pub use live::Live;
+pub use options::{Arrivals, KeyChoice, Mix, Options, Pace, Sizes, Stop, Transport, Wait};
 pub use outcome::{ErrorWord, Operation, Outcome};
-pub use report::{Report, Row};
+pub use report::{Delays, Report, Row};
 pub use versus::{Comparison, compare};
 
-use schedule::Schedule;
+use schedule::{DueTimes, Schedule};
 use tally::Tally;
 use worker::{Finish, Worker};
 
@@ -77,6 +92,9 @@ pub enum Error {
         /// The last failure, for people.
         last_failure: String,
     },
+    /// The history that was to be recorded has become too long; a part of it could not be checked.
+    #[error("the history is too long to be recorded: run for a shorter time")]
+    HistoryFull,
     /// The system refused to wait for events.
     #[error("cannot wait for events: {0}")]
     Poll(#[source] std::io::Error),
@@ -111,10 +129,11 @@ pub struct Progress {
 /// Runs what the options say and tells `progress` about it every second.
 pub fn run(options: &Options, mut progress: impl FnMut(&Progress)) -> Result<Report, Error> {
     options.validate()?;
+    let epoch = Instant::now();
     let load_pipeline =
-        LOAD_PIPELINE.min(LOAD_BATCH_BYTES / options.value_bytes.max(1)).max(options.pipeline);
+        LOAD_PIPELINE.min(LOAD_BATCH_BYTES / options.value_bytes.max.max(1)).max(options.pipeline);
     let mut workers = (0..options.threads)
-        .map(|thread| Worker::new(options, thread, load_pipeline))
+        .map(|thread| Worker::new(options, thread, load_pipeline, epoch))
         .collect::<Result<Vec<_>, _>>()?;
     for worker in &mut workers {
         worker.connect()?;
@@ -141,7 +160,19 @@ pub fn run(options: &Options, mut progress: impl FnMut(&Progress)) -> Result<Rep
             Stop::Count(count) => Stop::Count(share(count, thread).1),
             duration => duration,
         };
-        worker.run(Schedule::new(start, options.warmup, stop, options.pipeline), tallies)
+        let schedule = Schedule::new(start, options.warmup, stop, options.pipeline);
+        let schedule = match options.pace {
+            Pace::Closed => schedule,
+            Pace::Open { per_second, arrivals } => schedule.with_due_times(DueTimes::new(
+                start,
+                per_second,
+                arrivals,
+                options.seed,
+                thread,
+                options.threads,
+            )),
+        };
+        worker.run(schedule, tallies)
     };
     let (tally, finishes) = drive(&mut workers, Stage::Measure, measure, &mut progress)?;
 
@@ -153,7 +184,9 @@ pub fn run(options: &Options, mut progress: impl FnMut(&Progress)) -> Result<Rep
         }
     };
     let loader_cpu = finishes.iter().map(|finish| finish.cpu).sum();
-    Ok(Report::new(options.clone(), elapsed, loader_cpu, tally))
+    let recorders: Vec<_> = workers.iter_mut().filter_map(Worker::take_recorder).collect();
+    let history = options.record.then(|| recorder::history(options, &recorders));
+    Ok(Report::new(options.clone(), elapsed, loader_cpu, tally, history))
 }
 
 /// Runs one stage on every worker, each on a thread of its own, and adds up what they count.

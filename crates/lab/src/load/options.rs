@@ -12,6 +12,21 @@ const IN_FLIGHT_BYTES_MAX: u64 = 1 << 30;
 /// The largest value, as in Redis.
 const VALUE_BYTES_MAX: usize = 512 << 20;
 
+/// The longest key: enough to see what long keys cost.
+const KEY_BYTES_MAX: usize = 1 << 20;
+
+/// Keys have at least so many digits, as those of redis-benchmark.
+const KEY_DIGITS_MIN: usize = 12;
+
+/// Values of this size name the write that they come from.
+const VALUE_BYTES_MIN_RECORDED: usize = 32;
+
+/// Beyond this exponent the first key is all there is.
+const ZIPF_EXPONENT_MAX: f64 = 20.0;
+
+/// The highest rate, in requests per second: far beyond what one machine sends.
+const RATE_MAX: f64 = 1e8;
+
 /// The most connections of one run.
 const CONNECTIONS_MAX: usize = 50_000;
 
@@ -32,22 +47,32 @@ pub struct Options {
     pub pipeline: usize,
     /// The share of each operation.
     pub mix: Mix,
-    /// How many keys there are; each request picks one, all equally likely.
+    /// How many keys there are.
     pub keys: u64,
+    /// Which of them a request picks.
+    pub key_choice: KeyChoice,
     /// What every key starts with.
     pub key_prefix: String,
+    /// The size of each key, its prefix included; `None` is 12 digits after the prefix, more where keys need them.
+    pub key_bytes: Option<usize>,
     /// The size of each value.
-    pub value_bytes: usize,
+    pub value_bytes: Sizes,
     /// How long requests are sent before measuring starts.
     pub warmup: Duration,
     /// When measuring ends.
     pub stop: Stop,
+    /// When requests are sent.
+    pub pace: Pace,
     /// What keys and operations are drawn from; the same seed draws the same.
     pub seed: u64,
+    /// How requests travel.
+    pub transport: Transport,
     /// Whether each SET is followed by WAIT, and both count as one operation.
     pub wait: Option<Wait>,
     /// Whether every key is written once before the run, so that reads find something.
     pub load: bool,
+    /// Whether every operation is written down, loading included, for [`Report::take_history`](super::Report::take_history).
+    pub record: bool,
     /// How many threads drive the connections.
     pub threads: usize,
     /// What AUTH is sent with.
@@ -98,6 +123,76 @@ impl Mix {
     }
 }
 
+/// Which key a request picks.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum KeyChoice {
+    /// All keys are equally likely.
+    Uniform,
+    /// Key number k, from 0, with a probability proportional to 1 / (k + 1) to the power of this exponent.
+    Zipf(f64),
+    /// One key after the other, and again from the first.
+    Sequential,
+}
+
+/// A size in bytes, or a range of sizes from which each is drawn, all equally likely.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sizes {
+    /// The smallest.
+    pub min: usize,
+    /// The largest.
+    pub max: usize,
+}
+
+impl Sizes {
+    /// Always the same size.
+    pub const fn fixed(bytes: usize) -> Self {
+        Self { min: bytes, max: bytes }
+    }
+}
+
+/// When requests are sent.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Pace {
+    /// Closed loop: a connection's next batch follows the replies to its last one.
+    Closed,
+    /// Open loop: requests are due at times of their own, whatever became of those before. Latencies run from
+    /// there, so that what a slow server holds up is counted with all its waiting.
+    Open {
+        /// How many are due per second.
+        per_second: f64,
+        /// At which times.
+        arrivals: Arrivals,
+    },
+}
+
+/// How the times at which requests are due are spread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Arrivals {
+    /// Evenly.
+    Even,
+    /// As those of many people who know nothing of each other: with exponentially distributed gaps.
+    Poisson,
+}
+
+/// How requests travel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Transport {
+    /// The Redis protocol.
+    Resp,
+    /// HTTP/1.1 with JSON: `POST /put`, `GET /get/{key}`, and `GET /health` for PING.
+    Http,
+}
+
+impl Transport {
+    /// Its name in reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Resp => "resp",
+            Self::Http => "http",
+        }
+    }
+}
+
 /// When measuring ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stop {
@@ -125,13 +220,18 @@ impl Default for Options {
             pipeline: 1,
             mix: Mix { get: 1, set: 1, ..Mix::default() },
             keys: 100_000,
+            key_choice: KeyChoice::Uniform,
             key_prefix: "key:".to_owned(),
-            value_bytes: 64,
+            key_bytes: None,
+            value_bytes: Sizes::fixed(64),
             warmup: Duration::from_secs(1),
             stop: Stop::Duration(Duration::from_secs(10)),
+            pace: Pace::Closed,
             seed: 1,
+            transport: Transport::Resp,
             wait: None,
             load: true,
+            record: false,
             threads: 1,
             password: None,
             reply_timeout: Duration::from_secs(10),
@@ -144,7 +244,8 @@ impl Options {
     pub fn validate(&self) -> Result<(), Error> {
         let in_flight_bytes = (self.connections as u64)
             .saturating_mul(self.pipeline as u64)
-            .saturating_mul(self.value_bytes as u64 + self.key_prefix.len() as u64);
+            .saturating_mul(self.value_bytes.max as u64 + self.key_size() as u64);
+        let is_http = self.transport == Transport::Http;
         let wait_ms = self.wait.map_or(0, |wait| u64::from(wait.timeout_ms));
         let refusals = [
             (self.addresses.is_empty(), "there is no address"),
@@ -154,8 +255,19 @@ impl Options {
             (self.pipeline == 0, "pipeline must be at least 1"),
             (self.keys == 0, "keys must be at least 1"),
             (self.mix.total() == 0, "the mix has no operation"),
-            (self.value_bytes > VALUE_BYTES_MAX, "value size must be at most 512 MiB"),
+            (!self.has_room_for_keys(), "the key size has no room for the prefix and the keys' digits"),
+            (self.key_size() > KEY_BYTES_MAX, "key size must be at most 1 MiB"),
+            (!is_exponent(self.key_choice), "the Zipf exponent must be more than 0 and at most 20"),
+            (!is_rate(self.pace), "the rate must be more than 0 and at most 100 million per second"),
+            (self.value_bytes.min > self.value_bytes.max, "the smallest value is larger than the largest"),
+            (self.value_bytes.max > VALUE_BYTES_MAX, "value size must be at most 512 MiB"),
             (in_flight_bytes > IN_FLIGHT_BYTES_MAX, "connections x pipeline x value size exceeds 1 GiB"),
+            (is_http && self.mix.incr > 0, "there is no INCR over HTTP"),
+            (is_http && self.wait.is_some(), "there is no WAIT over HTTP"),
+            (
+                self.record && self.value_bytes.min < VALUE_BYTES_MIN_RECORDED,
+                "to tell writes apart in a history, values must have at least 32 bytes",
+            ),
             (self.stop == Stop::Count(0), "count must be at least 1"),
             (self.stop == Stop::Duration(Duration::ZERO), "duration must be more than 0"),
             (
@@ -174,6 +286,41 @@ impl Options {
             None => Ok(()),
         }
     }
+
+    /// How many digits a key has after its prefix.
+    pub(crate) fn key_digits(&self) -> usize {
+        match self.key_bytes {
+            Some(bytes) => bytes.saturating_sub(self.key_prefix.len()),
+            None => KEY_DIGITS_MIN.max(digits(self.keys)),
+        }
+    }
+
+    fn key_size(&self) -> usize {
+        self.key_prefix.len().saturating_add(self.key_digits())
+    }
+
+    fn has_room_for_keys(&self) -> bool {
+        self.key_digits() >= digits(self.keys)
+    }
+}
+
+/// How many digits the number of the last of so many keys has.
+fn digits(keys: u64) -> usize {
+    keys.saturating_sub(1).to_string().len()
+}
+
+fn is_exponent(choice: KeyChoice) -> bool {
+    match choice {
+        KeyChoice::Zipf(exponent) => exponent > 0.0 && exponent <= ZIPF_EXPONENT_MAX,
+        KeyChoice::Uniform | KeyChoice::Sequential => true,
+    }
+}
+
+fn is_rate(pace: Pace) -> bool {
+    match pace {
+        Pace::Open { per_second, .. } => per_second > 0.0 && per_second <= RATE_MAX,
+        Pace::Closed => true,
+    }
 }
 
 #[cfg(test)]
@@ -183,6 +330,10 @@ mod tests {
     #[test]
     fn the_defaults_are_valid() {
         assert!(Options::default().validate().is_ok());
+    }
+
+    fn rate(per_second: f64) -> Pace {
+        Pace::Open { per_second, arrivals: Arrivals::Even }
     }
 
     #[test]
@@ -198,7 +349,21 @@ mod tests {
         assert!(refused(|options| options.pipeline = 0));
         assert!(refused(|options| options.keys = 0));
         assert!(refused(|options| options.mix = Mix::default()));
-        assert!(refused(|options| options.value_bytes = 100 << 20));
+        assert!(refused(|options| options.value_bytes = Sizes::fixed(100 << 20)));
+        assert!(refused(|options| options.value_bytes = Sizes { min: 2, max: 1 }));
+        assert!(refused(|options| options.key_bytes = Some(8)), "four for the prefix, five for the digits");
+        assert!(refused(|options| options.key_choice = KeyChoice::Zipf(0.0)));
+        assert!(refused(|options| options.key_choice = KeyChoice::Zipf(f64::NAN)));
+        assert!(refused(|options| options.pace = rate(0.0)));
+        assert!(refused(|options| options.pace = rate(f64::INFINITY)));
+        assert!(refused(|options| {
+            options.transport = Transport::Http;
+            options.mix = Mix::only(Operation::Incr);
+        }));
+        assert!(refused(|options| {
+            options.record = true;
+            options.value_bytes = Sizes { min: 31, max: 64 };
+        }));
         assert!(refused(|options| options.stop = Stop::Count(0)));
         assert!(refused(|options| options.wait = Some(Wait { replicas: 1, timeout_ms: 10_000 })));
     }

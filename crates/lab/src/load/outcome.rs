@@ -56,7 +56,7 @@ impl Outcome {
     pub fn is_unknown(self) -> bool {
         match self {
             Self::Lost | Self::Timeout | Self::Protocol => true,
-            Self::Error(word) => word.as_str() == "UNKNOWN",
+            Self::Error(word) => word.is_unknown(),
             _ => false,
         }
     }
@@ -76,6 +76,35 @@ impl fmt::Display for Outcome {
         }
     }
 }
+
+/// Errors of Redis's and of ours with which nothing was done.
+const REFUSALS: [&str; 25] = [
+    "ASK",
+    "BUSY",
+    "CLUSTERDOWN",
+    "CROSSSLOT",
+    "ERR",
+    "FENCED",
+    "LOADING",
+    "LOCKED",
+    "LOST",
+    "MASTERDOWN",
+    "MISCONF",
+    "MOVED",
+    "NOAUTH",
+    "NOLEADER",
+    "NOPERM",
+    "NOQUORUM",
+    "NOREPLICAS",
+    "NOSPACE",
+    "NOTLEADER",
+    "OOM",
+    "OVERLOADED",
+    "READONLY",
+    "TRYAGAIN",
+    "WRONGPASS",
+    "WRONGTYPE",
+];
 
 const WORD_BYTES_MAX: usize = 16;
 
@@ -98,6 +127,18 @@ impl ErrorWord {
             *to = if is_plain { *from } else { b'?' };
         }
         Self { length: length as u8, bytes }
+    }
+
+    /// Whether an error of this kind leaves open if the operation happened: ours says so, and a bare status of a
+    /// failed HTTP server promises nothing.
+    fn is_unknown(&self) -> bool {
+        matches!(self.as_str().as_bytes(), b"UNKNOWN" | [b'5', _, _])
+    }
+
+    /// Whether an error of this kind promises that nothing happened. What promises neither is taken for unknown
+    /// where histories are checked.
+    pub(crate) fn is_refusal(&self) -> bool {
+        REFUSALS.contains(&self.as_str()) || matches!(self.as_str().as_bytes(), [b'4', _, _])
     }
 
     /// The word as text.
@@ -123,5 +164,15 @@ mod tests {
         assert!(Outcome::Error(ErrorWord::of(b"UNKNOWN leader lost")).is_unknown());
         assert!(!Outcome::Error(ErrorWord::of(b"ERR no")).is_unknown());
         assert!(Outcome::Lost.is_unknown());
+        assert!(Outcome::Error(ErrorWord::of(b"500")).is_unknown());
+    }
+
+    #[test]
+    fn no_error_is_both_refused_and_unknown() {
+        for word in REFUSALS.iter().copied().chain(["UNKNOWN", "500", "404", "MADEUP"]) {
+            let word = ErrorWord::of(word.as_bytes());
+            assert!(!(word.is_refusal() && word.is_unknown()), "{word:?}");
+        }
+        assert!(ErrorWord::of(b"404").is_refusal() && !ErrorWord::of(b"MADEUP").is_refusal());
     }
 }

@@ -9,6 +9,13 @@ impl Random {
         Self { state: seed }
     }
 
+    /// A generator for thread number `thread`. One generator seeds all, so that neighbouring seeds and neighbouring
+    /// threads have nothing in common.
+    pub(crate) fn for_thread(seed: u64, thread: usize) -> Self {
+        let mut seeds = Self::new(seed);
+        Self::new((0..=thread).fold(0, |_, _| seeds.next()))
+    }
+
     pub(crate) fn next(&mut self) -> u64 {
         self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.state;
@@ -21,6 +28,11 @@ impl Random {
     /// `end / 2^64`, which no measurement can see.
     pub(crate) fn below(&mut self, end: u64) -> u64 {
         ((u128::from(self.next()) * u128::from(end)) >> 64) as u64
+    }
+
+    /// A number from 0 up to but not including 1, in steps of 2^-53.
+    pub(crate) fn unit(&mut self) -> f64 {
+        (self.next() >> 11) as f64 / (1u64 << 53) as f64
     }
 }
 

@@ -3,12 +3,16 @@
 use std::fmt;
 use std::time::Duration;
 
+use check::History;
 use hdrhistogram::Histogram;
 use serde_json::{Map, Value, json};
 
-use super::options::{Options, Stop};
+use super::options::{Arrivals, KeyChoice, Options, Pace, Sizes, Stop, Transport};
 use super::outcome::{Operation, Outcome};
-use super::tally::Tally;
+use super::tally::{Tally, new_histogram};
+
+/// A request that was sent later than this after it was due is called late.
+const LATE_US: u64 = 1000;
 
 /// Above this share of its threads' time the generator may have been what limited the rate.
 const LOADER_BUSY_SHARE: f64 = 0.9;
@@ -19,6 +23,22 @@ pub struct Report {
     elapsed: Duration,
     loader_cpu: Option<Duration>,
     tally: Tally,
+    history: Option<History>,
+}
+
+/// How an open loop kept its pace.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Delays {
+    /// How many requests were due before the end and never sent, because no connection was free.
+    pub unsent: u64,
+    /// How many were sent more than a millisecond after they were due.
+    pub late: u64,
+    /// How much later than they were due half of them were sent at most, in microseconds.
+    pub p50_us: u64,
+    /// The same for 99 %.
+    pub p99_us: u64,
+    /// The most.
+    pub max_us: u64,
 }
 
 /// The operations of one kind that ended in one way.
@@ -98,8 +118,44 @@ impl Report {
         elapsed: Duration,
         loader_cpu: Option<Duration>,
         tally: Tally,
+        history: Option<History>,
     ) -> Self {
-        Self { options, elapsed, loader_cpu, tally }
+        Self { options, elapsed, loader_cpu, tally, history }
+    }
+
+    /// Every operation of the run, if [`Options::record`] asked for it. Keys must have been absent when the run began,
+    /// or have been loaded, for what was read to be explained by it.
+    pub fn take_history(&mut self) -> Option<History> {
+        self.history.take()
+    }
+
+    /// The latencies, in microseconds, of the operations of one kind that ended in one way; `None` when there are none.
+    pub fn latencies(&self, operation: Operation, outcome: Outcome) -> Option<&Histogram<u64>> {
+        let latencies = match outcome {
+            Outcome::Ok => Some(self.tally.successes_of(operation)),
+            _ => self
+                .tally
+                .failures()
+                .find(|entry| (entry.0, entry.1) == (operation, outcome))
+                .map(|entry| &entry.2),
+        };
+        latencies.filter(|latencies| !latencies.is_empty())
+    }
+
+    /// How an open loop kept its pace; `None` of a closed loop.
+    pub fn delays(&self) -> Option<Delays> {
+        if self.options.pace == Pace::Closed {
+            return None;
+        }
+        let none = new_histogram();
+        let delays = self.tally.delays().unwrap_or(&none);
+        Some(Delays {
+            unsent: self.tally.unsent,
+            late: delays.len() - delays.count_between(0, LATE_US),
+            p50_us: delays.value_at_quantile(0.5),
+            p99_us: delays.value_at_quantile(0.99),
+            max_us: delays.max(),
+        })
     }
 
     /// What was asked for.
@@ -193,15 +249,34 @@ impl Report {
             Stop::Count(count) => (Some(count), None),
             Stop::Duration(duration) => (None, Some(duration.as_secs_f64())),
         };
+        let (rate, arrivals) = match options.pace {
+            Pace::Closed => (None, None),
+            Pace::Open { per_second, arrivals } => (Some(per_second), Some(arrivals_in_words(arrivals))),
+        };
+        let delays = self.delays().map(|delays| {
+            json!({
+                "unsent": delays.unsent,
+                "late": delays.late,
+                "p50_us": delays.p50_us,
+                "p99_us": delays.p99_us,
+                "max_us": delays.max_us,
+            })
+        });
         json!({
             "options": {
                 "addresses": options.addresses.iter().map(ToString::to_string).collect::<Vec<_>>(),
                 "connections": options.connections,
                 "pipeline": options.pipeline,
                 "mix": mix,
+                "transport": options.transport.name(),
                 "keys": options.keys,
+                "key_choice": key_choice_in_words(options.key_choice),
                 "key_prefix": options.key_prefix,
-                "value_bytes": options.value_bytes,
+                "key_bytes": options.key_prefix.len() + options.key_digits(),
+                "value_bytes_min": options.value_bytes.min,
+                "value_bytes_max": options.value_bytes.max,
+                "rate_per_s": rate,
+                "arrivals": arrivals,
                 "warmup_s": options.warmup.as_secs_f64(),
                 "stop_count": stop_count,
                 "stop_s": stop_s,
@@ -218,6 +293,7 @@ impl Report {
             "failures": self.failures(),
             "unknown": self.unknown(),
             "connections_lost": self.connections_lost(),
+            "delays": delays,
             "loader_cpu_s": self.loader_cpu.map(|cpu| cpu.as_secs_f64()),
             "loader_cpu_s_per_million": self.loader_cpu_s_per_million().map(rounded),
             "results": self.rows().iter().map(Row::to_json).collect::<Vec<_>>(),
@@ -290,6 +366,25 @@ impl fmt::Display for Report {
                 grouped(row.max_us),
             )?;
         }
+        if let Some(delays) = self.delays() {
+            write!(
+                formatter,
+                "\n{} sent more than 1 ms after they were due (half of all within {} us, 99 % within {} us, all within \
+                 {} us)",
+                grouped(delays.late),
+                grouped(delays.p50_us),
+                grouped(delays.p99_us),
+                grouped(delays.max_us)
+            )?;
+            match delays.unsent {
+                0 => writeln!(formatter)?,
+                unsent => writeln!(
+                    formatter,
+                    "\n{} due before the end and never sent: all connections were waiting for replies",
+                    grouped(unsent)
+                )?,
+            }
+        }
         let (Some(busy), Some(per_million)) = (self.loader_busy(), self.loader_cpu_s_per_million()) else {
             return Ok(());
         };
@@ -318,15 +413,42 @@ pub(crate) fn describe(options: &Options) -> String {
         }
     }
     let wait = options.wait.map_or(String::new(), |wait| format!(", WAIT {}", wait.replicas));
+    let http = if options.transport == Transport::Http { " over HTTP" } else { "" };
+    let pace = match options.pace {
+        Pace::Closed => String::new(),
+        Pace::Open { per_second, arrivals } => {
+            format!(", {} per second due ({})", rounded(per_second), arrivals_in_words(arrivals))
+        }
+    };
+    let choice = match options.key_choice {
+        KeyChoice::Uniform => String::new(),
+        choice => format!(" ({})", key_choice_in_words(choice)),
+    };
+    let Sizes { min, max } = options.value_bytes;
+    let sizes = if min == max { plural(max as u64, "byte") } else { format!("{min} to {max} bytes") };
     format!(
-        "{}: {} with a pipeline of {}, {}, {}, values of {}{wait}",
+        "{}: {} with a pipeline of {}{http}, {}, {}{choice}, values of {sizes}{wait}{pace}",
         addresses.join(" "),
         plural(options.connections as u64, "connection"),
         options.pipeline,
         mix.join(" "),
         plural(options.keys, "key"),
-        plural(options.value_bytes as u64, "byte"),
     )
+}
+
+fn key_choice_in_words(choice: KeyChoice) -> String {
+    match choice {
+        KeyChoice::Uniform => "uniform".to_owned(),
+        KeyChoice::Zipf(exponent) => format!("zipf {exponent}"),
+        KeyChoice::Sequential => "sequential".to_owned(),
+    }
+}
+
+fn arrivals_in_words(arrivals: Arrivals) -> &'static str {
+    match arrivals {
+        Arrivals::Even => "even",
+        Arrivals::Poisson => "poisson",
+    }
 }
 
 fn per_second(count: u64, elapsed: Duration) -> f64 {
@@ -370,7 +492,7 @@ pub(crate) mod tests {
         tally.record(Operation::Set, Outcome::Error(ErrorWord::of(b"NOQUORUM x")), 9_000);
         tally.record(Operation::Set, Outcome::Lost, 9_000);
         tally.connections_lost = 1;
-        Report::new(Options::default(), Duration::from_secs(1), Some(Duration::from_millis(950)), tally)
+        Report::new(Options::default(), Duration::from_secs(1), Some(Duration::from_millis(950)), tally, None)
     }
 
     #[test]

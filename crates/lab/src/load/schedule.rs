@@ -1,18 +1,72 @@
-//! When requests are sent: closed loop, a connection's next batch follows the replies to its last.
+//! When requests are sent. Closed loop: a connection's next batch follows the replies to its last. Open loop: a
+//! request is due when its time has come, and is sent by the next connection that is free.
 
 use std::time::{Duration, Instant};
 
-use super::options::Stop;
+use super::options::{Arrivals, Stop};
+use super::random::Random;
 
 /// Decides for every batch whether it may be sent and whether it counts.
 ///
-/// An operation belongs to the time at which it was sent. Those sent before measuring starts are left
-/// out, those that are in flight when it ends are waited for and counted: as many come in late as were
-/// left out early, so the rate is that of the window.
+/// An operation belongs to the time at which it was sent, in the open loop to the time at which it was due. Those
+/// before measuring starts are left out, those that are in flight when it ends are waited for and counted: as many
+/// come in late as were left out early, so the rate is that of the window.
 pub(crate) struct Schedule {
     measure_from: Instant,
     until: Until,
     pipeline: usize,
+    due: Option<DueTimes>,
+}
+
+/// The times at which one thread's requests are due.
+pub(crate) struct DueTimes {
+    start: Instant,
+    /// The next request's time after the start, in nanoseconds. Not an `Instant`, because a gap is no whole number of
+    /// nanoseconds, and what is rounded off each would add up.
+    next_ns: f64,
+    gap_ns: f64,
+    /// For gaps that are drawn.
+    random: Option<Random>,
+}
+
+impl DueTimes {
+    /// The share of thread number `thread` of so many requests per second. The threads take turns.
+    pub(crate) fn new(
+        start: Instant,
+        per_second: f64,
+        arrivals: Arrivals,
+        seed: u64,
+        thread: usize,
+        threads: usize,
+    ) -> Self {
+        let random = match arrivals {
+            Arrivals::Even => None,
+            Arrivals::Poisson => Some(Random::for_thread(!seed, thread)),
+        };
+        Self {
+            start,
+            next_ns: 1e9 / per_second * thread as f64,
+            gap_ns: 1e9 / per_second * threads as f64,
+            random,
+        }
+    }
+
+    fn next(&self) -> Instant {
+        self.start + Duration::from_nanos(self.next_ns as u64)
+    }
+
+    fn advance(&mut self) {
+        self.next_ns += match &mut self.random {
+            None => self.gap_ns,
+            Some(random) => -self.gap_ns * (1.0 - random.unit()).ln(),
+        };
+    }
+
+    /// How many requests are due by then, about: only the mean of the gaps is looked at.
+    fn count_until(&self, now: Instant) -> usize {
+        let due_ns = now.saturating_duration_since(self.next()).as_nanos() as f64;
+        1 + (due_ns / self.gap_ns) as usize
+    }
 }
 
 enum Until {
@@ -34,9 +88,19 @@ impl Schedule {
             Stop::Duration(duration) => Until::Time(measure_from + duration),
             Stop::Count(operations) => Until::Operations(operations),
         };
-        Self { measure_from, until, pipeline }
+        Self { measure_from, until, pipeline, due: None }
     }
 
+    /// Makes it an open loop.
+    pub(crate) fn with_due_times(self, due: DueTimes) -> Self {
+        Self { due: Some(due), ..self }
+    }
+
+    pub(crate) fn is_open_loop(&self) -> bool {
+        self.due.is_some()
+    }
+
+    /// Closed loop: what a free connection may send now.
     pub(crate) fn admit(&mut self, now: Instant) -> Option<Admitted> {
         if now < self.measure_from {
             return Some(Admitted { operations: self.pipeline, is_measured: false });
@@ -51,6 +115,61 @@ impl Schedule {
             }
         };
         (operations > 0).then_some(Admitted { operations, is_measured: true })
+    }
+
+    /// Open loop: what a free connection may send now, one of `free` connections. The times at which its requests
+    /// were due are appended to `due_times`. What is due is spread over the free connections; only what they cannot
+    /// take singly goes into larger batches.
+    pub(crate) fn admit_due(
+        &mut self,
+        now: Instant,
+        free: usize,
+        due_times: &mut Vec<Instant>,
+    ) -> Option<Admitted> {
+        let next = self.next_due()?;
+        let due = self.due.as_mut()?;
+        if next > now {
+            return None;
+        }
+        let is_measured = next >= self.measure_from;
+        let room = due.count_until(now).div_ceil(free.max(1)).clamp(1, self.pipeline);
+        while due_times.len() < room {
+            let next = due.next();
+            let is_over = match self.until {
+                Until::Time(end) => next >= end,
+                Until::Operations(left) => is_measured && left == 0,
+            };
+            if next > now || is_over || (next >= self.measure_from) != is_measured {
+                break;
+            }
+            due_times.push(next);
+            due.advance();
+            if let (Until::Operations(left), true) = (&mut self.until, is_measured) {
+                *left -= 1;
+            }
+        }
+        Some(Admitted { operations: due_times.len(), is_measured })
+    }
+
+    /// Open loop: when the next request is due; `None` when there is none any more.
+    pub(crate) fn next_due(&self) -> Option<Instant> {
+        let next = self.due.as_ref()?.next();
+        let is_over = match self.until {
+            Until::Time(end) => next >= end,
+            Until::Operations(left) => left == 0,
+        };
+        (!is_over).then_some(next)
+    }
+
+    /// Open loop: how many requests were due before the end and have not been sent.
+    pub(crate) fn count_unsent(&mut self) -> u64 {
+        let (Until::Time(end), Some(due)) = (&self.until, &mut self.due) else { return 0 };
+        let mut unsent = 0;
+        while due.next() < *end {
+            unsent += u64::from(due.next() >= self.measure_from);
+            due.advance();
+        }
+        unsent
     }
 
     /// An operation has to be done once more.
@@ -97,6 +216,77 @@ mod tests {
         assert!(schedule.is_over(now));
         schedule.give_back();
         assert_eq!(schedule.admit(now), Some(Admitted { operations: 1, is_measured: true }));
+    }
+
+    fn open_loop(
+        start: Instant,
+        warmup: Duration,
+        stop: Stop,
+        per_second: f64,
+        arrivals: Arrivals,
+    ) -> Schedule {
+        Schedule::new(start, warmup, stop, 4)
+            .with_due_times(DueTimes::new(start, per_second, arrivals, 1, 0, 1))
+    }
+
+    /// The times at which the next batch's requests were due, after the start.
+    fn due(schedule: &mut Schedule, start: Instant, now: Instant, free: usize) -> Option<(Vec<u128>, bool)> {
+        let mut times = Vec::new();
+        let admitted = schedule.admit_due(now, free, &mut times)?;
+        assert_eq!(admitted.operations, times.len());
+        let after_ms = |time: &Instant| time.duration_since(start).as_millis();
+        Some((times.iter().map(after_ms).collect(), admitted.is_measured))
+    }
+
+    #[test]
+    fn open_loop_requests_are_due_at_their_times_whatever_happened_before() {
+        let start = Instant::now();
+        let mut schedule = open_loop(start, Duration::ZERO, Stop::Duration(SECOND), 100.0, Arrivals::Even);
+        let at = |ms| start + Duration::from_millis(ms);
+        assert_eq!(due(&mut schedule, start, at(0), 8), Some((vec![0], true)));
+        assert_eq!(due(&mut schedule, start, at(9), 8), None);
+        assert_eq!(schedule.next_due(), Some(at(10)));
+        // Nothing was free for a while: what has become due keeps its times, and waits for few connections in batches.
+        assert_eq!(due(&mut schedule, start, at(75), 2), Some((vec![10, 20, 30, 40], true)));
+        assert_eq!(due(&mut schedule, start, at(75), 8), Some((vec![50], true)));
+        assert_eq!(schedule.count_unsent(), 94);
+    }
+
+    #[test]
+    fn open_loop_requests_count_by_the_time_at_which_they_were_due() {
+        let start = Instant::now();
+        let mut schedule = open_loop(start, Duration::from_millis(20), Stop::Count(3), 100.0, Arrivals::Even);
+        let late = start + SECOND;
+        assert_eq!(due(&mut schedule, start, late, 1), Some((vec![0, 10], false)));
+        assert_eq!(due(&mut schedule, start, late, 1), Some((vec![20, 30, 40], true)));
+        assert_eq!(due(&mut schedule, start, late, 1), None);
+        assert_eq!(schedule.next_due(), None);
+        assert!(schedule.is_over(late));
+    }
+
+    #[test]
+    fn drawn_gaps_have_the_mean_and_the_spread_of_a_poisson_process() {
+        let mut due = DueTimes::new(Instant::now(), 1000.0, Arrivals::Poisson, 1, 0, 1);
+        let gaps: Vec<f64> = (0..100_000)
+            .map(|_| {
+                let before = due.next_ns;
+                due.advance();
+                (due.next_ns - before) / 1e6
+            })
+            .collect();
+        let mean = gaps.iter().sum::<f64>() / gaps.len() as f64;
+        let variance = gaps.iter().map(|gap| (gap - mean).powi(2)).sum::<f64>() / gaps.len() as f64;
+        assert!((0.98..1.02).contains(&mean) && (0.95..1.05).contains(&variance), "{mean} {variance}");
+    }
+
+    #[test]
+    fn threads_take_turns() {
+        let start = Instant::now();
+        let times: Vec<f64> = (0..4)
+            .map(|thread| DueTimes::new(start, 1000.0, Arrivals::Even, 1, thread, 4))
+            .map(|due| due.next_ns)
+            .collect();
+        assert_eq!(times, [0.0, 1e6, 2e6, 3e6]);
     }
 
     #[test]

@@ -22,6 +22,10 @@ pub(crate) struct Tally {
     successes: [Histogram<u64>; Operation::ALL.len()],
     failures: Vec<(Operation, Outcome, Histogram<u64>)>,
     pub(crate) connections_lost: u64,
+    /// Open loop: how much later than it was due each request was sent, in microseconds; `None` in the closed loop.
+    delays: Option<Histogram<u64>>,
+    /// Open loop: how many requests were due and never sent.
+    pub(crate) unsent: u64,
 }
 
 impl Tally {
@@ -30,6 +34,8 @@ impl Tally {
             successes: std::array::from_fn(|_| new_histogram()),
             failures: Vec::new(),
             connections_lost: 0,
+            delays: None,
+            unsent: 0,
         }
     }
 
@@ -67,7 +73,20 @@ impl Tally {
         for (operation, outcome, theirs) in &other.failures {
             self.failure(*operation, *outcome).add(theirs).expect(bounds);
         }
+        if let Some(theirs) = &other.delays {
+            self.delays.get_or_insert_with(new_histogram).add(theirs).expect(bounds);
+        }
         self.connections_lost += other.connections_lost;
+        self.unsent += other.unsent;
+    }
+
+    /// A request was sent so much later than it was due.
+    pub(crate) fn record_delay(&mut self, delay_us: u64) {
+        self.delays.get_or_insert_with(new_histogram).saturating_record(delay_us);
+    }
+
+    pub(crate) fn delays(&self) -> Option<&Histogram<u64>> {
+        self.delays.as_ref()
     }
 
     /// The latencies of one operation's successes.

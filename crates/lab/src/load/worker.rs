@@ -3,24 +3,29 @@
 //! In the steady state a batch costs one write and one read, and the wait for events is shared by all
 //! connections that are ready together. Time is read twice per batch, before its write and after its read.
 
+mod open_loop;
 mod upkeep;
 mod work;
 
+use std::collections::VecDeque;
 use std::io;
 use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 
 use mio::event::Event;
-use mio::{Events, Poll};
+use mio::{Events, Poll, Token};
 
 use super::Error;
 use super::connection::{Connection, Filled, State};
+use super::language::{Language, Scanned};
 use super::options::Options;
-use super::outcome::Outcome;
+use super::outcome::{Operation, Outcome};
 use super::random::Random;
-use super::reply::{Reply, scan};
-use super::schedule::Schedule;
+use super::recorder::{Recorder, Told};
+use super::reply::Reply;
+use super::schedule::{Admitted, Schedule};
 use super::tally::Tally;
+use super::timer::Timer;
 use super::workload::Workload;
 use work::Work;
 
@@ -36,11 +41,11 @@ const REPORT_EVERY: Duration = Duration::from_secs(1);
 /// How long a connection may take until it is ready.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How much larger than our values a reply may be before it is refused instead of judged.
-const REPLY_BYTES_EXTRA: usize = 1 << 20;
-
 /// The events that one poll returns at most.
 const EVENTS_MAX: usize = 1024;
+
+/// The timer's events; connections have their index.
+const TIMER: Token = Token(usize::MAX - 1);
 
 pub(crate) struct Worker<'options> {
     options: &'options Options,
@@ -56,6 +61,10 @@ pub(crate) struct Worker<'options> {
     /// How many connections cannot be used.
     down: usize,
     connect_failure: Option<Error>,
+    /// Open loop: the connections that wait for a request to be due, the one that has waited longest first. One that
+    /// was lost meanwhile is passed over.
+    free: VecDeque<usize>,
+    timer: Timer,
 }
 
 /// What a worker says when its work has ended.
@@ -68,20 +77,33 @@ pub(crate) struct Finish {
 
 impl<'options> Worker<'options> {
     /// Worker number `thread` has every `threads`-th connection.
-    pub(crate) fn new(options: &'options Options, thread: usize, pipeline_max: usize) -> Result<Self, Error> {
+    pub(crate) fn new(
+        options: &'options Options,
+        thread: usize,
+        pipeline_max: usize,
+        epoch: Instant,
+    ) -> Result<Self, Error> {
         let now = Instant::now();
+        let language = Language::new(options);
         let connections: Vec<Connection> = (thread..options.connections)
             .step_by(options.threads)
-            .map(|number| options.addresses[number % options.addresses.len()])
-            .map(|address| Connection::new(address, pipeline_max, options.value_bytes, now))
+            .map(|number| {
+                let address = options.addresses[number % options.addresses.len()];
+                let fields = language.fields(address, options.password.as_deref());
+                Connection::new(number, address, fields, pipeline_max, options.value_bytes.max, now)
+            })
             .collect();
+        let poll = Poll::new().map_err(Error::Poll)?;
         Ok(Self {
             options,
-            poll: Poll::new().map_err(Error::Poll)?,
+            timer: Timer::new(poll.registry(), TIMER).map_err(Error::Poll)?,
+            poll,
             down: connections.len(),
             connections,
             work: Work {
                 workload: Workload::new(options, thread),
+                language,
+                recorder: options.record.then(|| Recorder::new(epoch, options.threads)),
                 schedule: None,
                 is_loading: false,
                 tally: Tally::new(),
@@ -94,7 +116,13 @@ impl<'options> Worker<'options> {
             next_sweep: now,
             busy: 0,
             connect_failure: None,
+            free: VecDeque::new(),
         })
+    }
+
+    /// What was written down, if that was asked for.
+    pub(crate) fn take_recorder(&mut self) -> Option<Recorder> {
+        self.work.recorder.take()
     }
 
     /// Connects all; the first connection that fails fails the run.
@@ -133,10 +161,18 @@ impl<'options> Worker<'options> {
         let mut next_report = measure_from + REPORT_EVERY;
         let mut cpu_before = None;
         self.work.schedule = Some(schedule);
-        self.send_idle();
+        if self.is_open_loop() {
+            self.queue_free();
+        } else {
+            self.send_idle();
+        }
 
         let mut events = self.new_events();
-        while self.busy > 0 || !self.is_over() {
+        loop {
+            self.send_due();
+            if self.busy == 0 && self.is_over() {
+                break;
+            }
             self.turn(&mut events)?;
             if cpu_before.is_none() && self.now >= measure_from {
                 cpu_before = Some(thread_cpu());
@@ -148,7 +184,9 @@ impl<'options> Worker<'options> {
             }
         }
         let cpu = cpu_before.flatten().zip(thread_cpu()).map(|(before, after)| after.saturating_sub(before));
-        self.work.schedule = None;
+        if let Some(mut schedule) = self.work.schedule.take() {
+            self.work.tally.unsent += schedule.count_unsent();
+        }
         let _ = tallies.send(std::mem::replace(&mut self.work.tally, Tally::new()));
         Ok(Finish { last_end: self.work.last_end, cpu })
     }
@@ -163,7 +201,7 @@ impl<'options> Worker<'options> {
 
     /// Waits for events and handles them.
     fn turn(&mut self, events: &mut Events) -> Result<(), Error> {
-        let timeout = self.next_sweep.saturating_duration_since(self.now);
+        let timeout = self.poll_timeout().map_err(Error::Poll)?;
         match self.poll.poll(events, Some(timeout)) {
             Err(error) if error.kind() != io::ErrorKind::Interrupted => return Err(Error::Poll(error)),
             _ => {}
@@ -172,7 +210,11 @@ impl<'options> Worker<'options> {
             self.now = Instant::now();
         }
         for event in events.iter() {
-            self.handle(event);
+            if event.token() == TIMER {
+                self.now = Instant::now();
+            } else {
+                self.handle(event);
+            }
         }
         if self.now >= self.next_sweep {
             self.sweep()?;
@@ -196,7 +238,9 @@ impl<'options> Worker<'options> {
     fn finish_connect(&mut self, index: usize) -> Result<(), Loss> {
         let connection = &mut self.connections[index];
         if connection.is_connected().map_err(lost)? {
-            connection.greet(self.options.password.as_deref(), self.now).map_err(lost)?;
+            let (greeting, replies) =
+                self.work.language.greeting(&connection.fields, self.options.password.as_deref());
+            connection.greet(&greeting, replies, self.now).map_err(lost)?;
         }
         Ok(())
     }
@@ -235,7 +279,10 @@ impl<'options> Worker<'options> {
         mut replies_left: usize,
     ) -> Result<(), Loss> {
         let connection = &mut self.connections[index];
-        while let Some((reply, bytes)) = scan(connection.input.unread(), 0).map_err(|_| out_of_step())? {
+        let language = &mut self.work.language;
+        while let Some(Scanned { reply, bytes, .. }) =
+            language.scan(Operation::Ping, connection.input.unread()).map_err(|_| out_of_step())?
+        {
             match reply {
                 Reply::Status(_) => {}
                 Reply::Error(text) => {
@@ -251,23 +298,22 @@ impl<'options> Worker<'options> {
         if replies_left == 0 {
             connection.ready();
             self.down -= 1;
-            self.send(index)?;
+            self.send_next(index)?;
         }
         Ok(())
     }
 
     /// The hot path: judges every reply that has come and sends the next batch when this one is complete.
     fn receive_replies(&mut self, index: usize) -> Result<(), Loss> {
-        let Connection { input, batch, .. } = &mut self.connections[index];
-        let bulk_bytes_max = self.options.value_bytes + REPLY_BYTES_EXTRA;
-        let latency_us = micros_between(batch.sent_at, self.now);
+        let Connection { number, input, batch, .. } = &mut self.connections[index];
         let was_in_flight = batch.is_in_flight();
         while batch.is_in_flight() {
-            let Some((reply, bytes)) = scan(input.unread(), bulk_bytes_max).map_err(|_| out_of_step())?
-            else {
+            let position = batch.answered;
+            let expected = batch.expected[position];
+            let scanned = self.work.language.scan(expected.operation, input.unread());
+            let Some(Scanned { reply, bytes, closes }) = scanned.map_err(|_| out_of_step())? else {
                 return Ok(());
             };
-            let expected = batch.expected[batch.answered];
             let (outcome, has_ended) = match batch.write.take() {
                 Some(write) => (self.work.workload.judge_wait(write, &reply), true),
                 None => {
@@ -275,17 +321,26 @@ impl<'options> Worker<'options> {
                     (outcome, !self.work.workload.has_wait(expected.operation))
                 }
             };
+            let told = match &mut self.work.recorder {
+                Some(recorder) => recorder.read(expected, outcome, &reply),
+                None => Told::Unknown,
+            };
             input.consume(bytes);
-            let is_last = has_ended && batch.answered + 1 == batch.expected.len();
+            let is_last = has_ended && position + 1 == batch.expected.len();
             // More replies than requests: nobody knows which reply belongs to which request.
             if outcome == Outcome::Protocol || is_last && !input.unread().is_empty() {
                 return Err(out_of_step());
             }
             if has_ended {
                 batch.answered += 1;
-                self.work.conclude(expected, outcome, latency_us, batch.is_measured, self.now);
+                self.work.conclude(*number, batch, position, outcome, told, self.now);
             } else {
                 batch.write = Some(outcome);
+            }
+            if closes {
+                // Of a batch whose last reply this is nothing is lost.
+                self.busy -= usize::from(is_last);
+                return Err(lost(io::ErrorKind::ConnectionAborted.into()));
             }
         }
         if !input.unread().is_empty() {
@@ -293,21 +348,38 @@ impl<'options> Worker<'options> {
         }
         if was_in_flight {
             self.busy -= 1;
-            self.send(index)?;
+            self.send_next(index)?;
         }
         Ok(())
     }
 
-    /// Sends a connection's next batch, if the schedule has one.
+    /// A connection is free: it sends its next batch, or in the open loop waits until one is due.
+    fn send_next(&mut self, index: usize) -> Result<(), Loss> {
+        if self.is_open_loop() {
+            self.free.push_back(index);
+            return Ok(());
+        }
+        self.send(index)
+    }
+
+    /// Closed loop: sends a connection's next batch, if the schedule has one.
     fn send(&mut self, index: usize) -> Result<(), Loss> {
         let admitted = self.work.schedule.as_mut().and_then(|schedule| schedule.admit(self.now));
         let Some(admitted) = admitted else { return Ok(()) };
+        self.connections[index].clear_batch();
+        self.send_batch(index, &admitted)
+    }
+
+    /// Fills a connection's batch, which is empty, and writes it.
+    fn send_batch(&mut self, index: usize, admitted: &Admitted) -> Result<(), Loss> {
         let connection = &mut self.connections[index];
-        connection.begin_batch(admitted.is_measured);
+        let Work { workload, language, .. } = &mut self.work;
         for _ in 0..admitted.operations {
-            let expected = self.work.workload.append(&mut connection.output);
+            let expected = workload.next();
+            language.append(expected, workload.values(), &connection.fields, &mut connection.output);
             connection.batch.expected.push(expected);
         }
+        connection.batch.is_measured = admitted.is_measured;
         self.busy += 1;
         self.now = Instant::now();
         connection.batch.sent_at = self.now;
@@ -323,7 +395,7 @@ fn lost(error: io::Error) -> Loss {
 }
 
 fn out_of_step() -> Loss {
-    (Outcome::Protocol, io::Error::other("it does not answer as a Redis server does"))
+    (Outcome::Protocol, io::Error::other("it does not answer in the protocol that was asked for"))
 }
 
 fn micros_between(earlier: Instant, later: Instant) -> u64 {

@@ -1,18 +1,11 @@
-//! What is sent: which operation on which key, as bytes; and what each reply means.
-//!
-//! Each request is a copy of a template with the key's digits written over: nothing is formatted and
-//! nothing allocated per request.
+//! What is sent: which operation on which key; and what each reply means.
 
+use super::keys::Keys;
 use super::options::{Options, Wait};
 use super::outcome::{ErrorWord, Operation, Outcome};
 use super::random::Random;
 use super::reply::Reply;
 use super::value::Values;
-
-/// Keys have at least so many digits, as those of redis-benchmark.
-const KEY_DIGITS_MIN: usize = 12;
-
-const PING: &[u8] = b"*1\r\n$4\r\nPING\r\n";
 
 /// How many low bits of a write's sequence count the thread's writes; the others name the thread.
 const SEQUENCE_BITS: u32 = 48;
@@ -22,6 +15,8 @@ const SEQUENCE_BITS: u32 = 48;
 pub(crate) struct Expected {
     pub(crate) operation: Operation,
     pub(crate) key: u64,
+    /// Which of all writes it is, if it is one.
+    pub(crate) sequence: u64,
 }
 
 /// One thread's source of requests.
@@ -30,12 +25,7 @@ pub(crate) struct Workload {
     /// Each operation with the sum of the weights up to and including it.
     shares: Vec<(u64, Operation)>,
     shares_total: u64,
-    keys: u64,
-    get: Template,
-    set: Template,
-    incr: Template,
-    /// What follows a SET's value: the line end, and WAIT if it is asked for.
-    set_tail: Vec<u8>,
+    keys: Keys,
     wait: Option<Wait>,
     values: Values,
     sequence: u64,
@@ -60,22 +50,11 @@ impl Workload {
                 (shares_total, operation)
             })
             .collect();
-        let prefix = options.key_prefix.as_str();
-        let digits = KEY_DIGITS_MIN.max((options.keys - 1).to_string().len());
-        let value_header = format!("${}\r\n", options.value_bytes);
-        // Threads draw from sequences of their own: one generator seeds them, so that neighbouring seeds
-        // and neighbouring threads have nothing in common.
-        let mut seeds = Random::new(options.seed);
-        let seed = (0..=thread).fold(0, |_, _| seeds.next());
         Self {
-            random: Random::new(seed),
+            random: Random::for_thread(options.seed, thread),
             shares,
             shares_total,
-            keys: options.keys,
-            get: Template::new("*2\r\n$3\r\nGET\r\n", prefix, digits, ""),
-            set: Template::new("*3\r\n$3\r\nSET\r\n", prefix, digits, &value_header),
-            incr: Template::new("*2\r\n$4\r\nINCR\r\n", &format!("{prefix}counter:"), digits, ""),
-            set_tail: set_tail(options.wait),
+            keys: Keys::new(options.key_choice, options.keys, thread, options.threads),
             wait: options.wait,
             values: Values::new(options.value_bytes),
             sequence: (thread as u64) << SEQUENCE_BITS,
@@ -100,21 +79,20 @@ impl Workload {
         }
     }
 
-    /// Appends the next request to `out`.
-    pub(crate) fn append(&mut self, out: &mut Vec<u8>) -> Expected {
+    /// What to ask next.
+    pub(crate) fn next(&mut self) -> Expected {
         let (operation, key) = self.choose();
-        match operation {
-            Operation::Get => self.get.append(key, out),
-            Operation::Set => {
-                self.set.append(key, out);
-                self.sequence += 1;
-                self.values.write(key, self.sequence, out);
-                out.extend_from_slice(&self.set_tail);
-            }
-            Operation::Incr => self.incr.append(key, out),
-            Operation::Ping => out.extend_from_slice(PING),
+        let mut sequence = 0;
+        if operation == Operation::Set {
+            self.sequence += 1;
+            sequence = self.sequence;
         }
-        Expected { operation, key }
+        Expected { operation, key, sequence }
+    }
+
+    /// What its writes write.
+    pub(crate) fn values(&self) -> &Values {
+        &self.values
     }
 
     fn choose(&mut self) -> (Operation, u64) {
@@ -132,7 +110,7 @@ impl Workload {
                 self.shares.iter().find(|(end, _)| draw < *end).map_or(Operation::Ping, |share| share.1)
             }
         };
-        (operation, self.random.below(self.keys))
+        (operation, self.keys.choose(&mut self.random))
     }
 
     /// How a request ended, from its reply.
@@ -169,52 +147,6 @@ impl Workload {
     }
 }
 
-fn set_tail(wait: Option<Wait>) -> Vec<u8> {
-    let mut tail = b"\r\n".to_vec();
-    if let Some(Wait { replicas, timeout_ms }) = wait {
-        let (replicas, timeout_ms) = (replicas.to_string(), timeout_ms.to_string());
-        tail.extend_from_slice(&command(&["WAIT", &replicas, &timeout_ms]));
-    }
-    tail
-}
-
-/// A command as RESP.
-pub(crate) fn command(arguments: &[&str]) -> Vec<u8> {
-    let mut out = format!("*{}\r\n", arguments.len());
-    for argument in arguments {
-        out.push_str(&format!("${}\r\n{argument}\r\n", argument.len()));
-    }
-    out.into_bytes()
-}
-
-/// A request up to and including the key, with room for the key's digits.
-struct Template {
-    bytes: Vec<u8>,
-    digits_end: usize,
-}
-
-impl Template {
-    fn new(command: &str, prefix: &str, digits: usize, tail: &str) -> Self {
-        let key_bytes = prefix.len() + digits;
-        let head = format!("{command}${key_bytes}\r\n{prefix}{:0digits$}", 0);
-        Self { digits_end: head.len(), bytes: format!("{head}\r\n{tail}").into_bytes() }
-    }
-
-    fn append(&self, key: u64, out: &mut Vec<u8>) {
-        let start = out.len();
-        out.extend_from_slice(&self.bytes);
-        let mut rest = key;
-        // The template's digits are zeros: only the others are written.
-        for digit in out[start..start + self.digits_end].iter_mut().rev() {
-            if rest == 0 {
-                break;
-            }
-            *digit = b'0' + (rest % 10) as u8;
-            rest /= 10;
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -226,47 +158,15 @@ mod tests {
         Workload::new(&options, 0)
     }
 
-    fn next(workload: &mut Workload) -> (Expected, String) {
-        let mut out = Vec::new();
-        let expected = workload.append(&mut out);
-        (expected, String::from_utf8(out).unwrap())
-    }
-
-    #[test]
-    fn requests_are_well_formed() {
-        let mut get = workload(|options| options.mix = Mix::only(Operation::Get));
-        let (expected, request) = next(&mut get);
-        assert_eq!(request, format!("*2\r\n$3\r\nGET\r\n$16\r\nkey:{:012}\r\n", expected.key));
-
-        let mut incr = workload(|options| options.mix = Mix::only(Operation::Incr));
-        let (expected, request) = next(&mut incr);
-        assert_eq!(request, format!("*2\r\n$4\r\nINCR\r\n$24\r\nkey:counter:{:012}\r\n", expected.key));
-
-        let mut ping = workload(|options| options.mix = Mix::only(Operation::Ping));
-        assert_eq!(next(&mut ping).1, "*1\r\n$4\r\nPING\r\n");
-    }
-
     #[test]
     fn what_a_set_writes_is_what_a_get_expects() {
-        let mut workload = workload(|options| {
-            options.mix = Mix::only(Operation::Set);
-            options.wait = Some(Wait { replicas: 2, timeout_ms: 100 });
-        });
-        let (expected, request) = next(&mut workload);
-        let head = format!("*3\r\n$3\r\nSET\r\n$16\r\nkey:{:012}\r\n$64\r\n", expected.key);
-        let tail = "\r\n*3\r\n$4\r\nWAIT\r\n$1\r\n2\r\n$3\r\n100\r\n";
-        let value = request.strip_prefix(&head).unwrap().strip_suffix(tail).unwrap();
-        let read = Expected { operation: Operation::Get, key: expected.key };
-        assert_eq!(workload.judge(read, &Reply::Bulk(value.as_bytes())), Outcome::Ok);
-        let other = Expected { operation: Operation::Get, key: expected.key + 1 };
-        assert_eq!(workload.judge(other, &Reply::Bulk(value.as_bytes())), Outcome::WrongValue);
-    }
-
-    #[test]
-    fn the_largest_key_fits_its_digits() {
-        let mut out = Vec::new();
-        Template::new("", "k", 20, "").append(u64::MAX, &mut out);
-        assert_eq!(out, b"$21\r\nk18446744073709551615\r\n");
+        let mut workload = workload(|options| options.mix = Mix::only(Operation::Set));
+        let Expected { key, sequence, .. } = workload.next();
+        let mut value = Vec::new();
+        workload.values().write(key, sequence, &mut value);
+        let read = |key| Expected { operation: Operation::Get, key, sequence: 0 };
+        assert_eq!(workload.judge(read(key), &Reply::Bulk(&value)), Outcome::Ok);
+        assert_eq!(workload.judge(read(key + 1), &Reply::Bulk(&value)), Outcome::WrongValue);
     }
 
     #[test]
@@ -274,7 +174,7 @@ mod tests {
         let mix = Mix { get: 8, set: 1, incr: 1, ping: 0 };
         let draw = || {
             let mut workload = workload(|options| options.mix = mix);
-            (0..10_000).map(|_| next(&mut workload).0).collect::<Vec<_>>()
+            (0..10_000).map(|_| workload.next()).collect::<Vec<_>>()
         };
         let first = draw();
         assert_eq!(first, draw());
@@ -288,17 +188,17 @@ mod tests {
     fn loading_writes_every_key_and_repeats_what_failed() {
         let mut workload = workload(|_| {});
         workload.start_loading(3);
-        let keys: Vec<u64> = (0..3).map(|_| next(&mut workload).0.key).collect();
+        let keys: Vec<u64> = (0..3).map(|_| workload.next().key).collect();
         assert_eq!(keys, [3, 4, 5]);
         workload.load_again(4);
-        let keys: Vec<u64> = (0..2).map(|_| next(&mut workload).0.key).collect();
+        let keys: Vec<u64> = (0..2).map(|_| workload.next().key).collect();
         assert_eq!(keys, [4, 6]);
     }
 
     #[test]
     fn replies_are_judged() {
         let workload = workload(|options| options.wait = Some(Wait { replicas: 2, timeout_ms: 100 }));
-        let judge = |operation, reply| workload.judge(Expected { operation, key: 1 }, &reply);
+        let judge = |operation, reply| workload.judge(Expected { operation, key: 1, sequence: 0 }, &reply);
         let no = Outcome::Error(ErrorWord::of(b"NO"));
         assert_eq!(judge(Operation::Get, Reply::Null), Outcome::Miss);
         assert_eq!(judge(Operation::Get, Reply::Error(b"NO way")), no);

@@ -6,6 +6,8 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
+pub(crate) mod http;
+
 /// How many replicas WAIT always counts.
 pub(crate) const REPLICAS: u32 = 2;
 
@@ -45,11 +47,21 @@ impl Mock {
     pub(crate) fn key_count(&self) -> usize {
         self.table.lock().unwrap().len()
     }
+
+    /// The keys that have been written.
+    pub(crate) fn keys(&self) -> Vec<Vec<u8>> {
+        self.table.lock().unwrap().keys().cloned().collect()
+    }
 }
 
 /// Starts a server.
 pub(crate) fn start(behaviour: Behaviour) -> Mock {
-    let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    start_at(0, behaviour)
+}
+
+/// Starts a server at a port; 0 is any.
+pub(crate) fn start_at(port: u16, behaviour: Behaviour) -> Mock {
+    let listener = TcpListener::bind(("127.0.0.1", port)).unwrap();
     let address = listener.local_addr().unwrap();
     let table = Table::default();
     let shared = Arc::clone(&table);

@@ -251,6 +251,7 @@ impl Folder {
                 limits: Default::default(),
                 storage: Default::default(),
                 keyspaces: settings.keyspaces.clone(),
+                dial: Vec::new(),
                 nodes: nodes.clone(),
                 file: PathBuf::new(),
             };

@@ -15,15 +15,15 @@ pub(crate) struct Bare {
 }
 
 impl Bare {
-    /// Writes the files of three nodes, with these tables added and the text changed by `edit`. Nothing runs yet.
+    /// Writes the files of three nodes, with these tables added and each text changed by `edit`. Nothing runs yet.
     pub(crate) fn new(tables: &str, edit: impl Fn(String, u16) -> String) -> Bare {
         let (folder, base) = (tempfile::tempdir().unwrap(), free_ports(9));
         let bare = Bare { folder, base, nodes: Vec::new() };
         for node in 1..=3 {
-            let config = edit(configuration(base, 3, "", tables), base);
-            fs::create_dir(bare.node(node)).unwrap();
+            let config = configuration(base, 3, "", tables);
             let config = config.replace("node = 1\n", &format!("node = {node}\n"));
-            fs::write(bare.node(node).join("quorate.toml"), config).unwrap();
+            fs::create_dir(bare.node(node)).unwrap();
+            fs::write(bare.node(node).join("quorate.toml"), edit(config, node)).unwrap();
         }
         bare
     }

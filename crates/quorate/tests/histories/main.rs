@@ -11,7 +11,6 @@ mod crashes;
 mod failover;
 mod partition;
 mod recorder;
-mod relay;
 #[allow(dead_code)] // Other tests use the rest.
 mod started;
 #[path = "../processes/support.rs"]

@@ -25,6 +25,7 @@ use wire::frame;
 use wire::handshake::{self, Acceptor, Identity};
 
 use self::connection::{Connection, Fault, Stage, nonce};
+use crate::config::Dial;
 use crate::log::Limiter;
 use crate::resolver::Resolver;
 use crate::socket;
@@ -57,6 +58,8 @@ const RETAINED_BYTES_MAX: usize = 1 << 20;
 pub(crate) struct Peers {
     identity: Identity,
     own: NodeId,
+    /// Where to dial some nodes instead of at their addresses in the map.
+    dial: Vec<Dial>,
     /// The map that `peers` are taken from.
     map_version: Option<u64>,
     peers: Vec<Peer>,
@@ -91,12 +94,12 @@ struct Peer {
 
 impl Peer {
     /// A node that has no link yet. If this node is to dial it, it is due at once.
-    fn new(own: NodeId, address: &NodeAddress) -> Peer {
-        let is_dialled = own > address.id;
+    fn new(own: NodeId, id: NodeId, (host, port): (&str, u16)) -> Peer {
+        let is_dialled = own > id;
         Peer {
-            id: address.id,
-            host: address.host.clone(),
-            port: address.peer_port,
+            id,
+            host: host.to_owned(),
+            port,
             is_dialled,
             link: None,
             dial_at_us: is_dialled.then_some(0),
@@ -108,12 +111,21 @@ impl Peer {
     }
 }
 
+/// Where this node dials another one: at its address in the map, unless its own configuration knows better.
+fn reached_at<'a>(dial: &'a [Dial], address: &'a NodeAddress) -> (&'a str, u16) {
+    match dial.iter().find(|dial| dial.node == address.id) {
+        Some(Dial { host, port, .. }) => (host, *port),
+        None => (&address.host, address.peer_port),
+    }
+}
+
 impl Peers {
     /// No peers yet: [`Peers::follow`] says who they are.
-    pub(crate) fn new(identity: Identity, own: NodeId, resolver: Resolver) -> Peers {
+    pub(crate) fn new(identity: Identity, own: NodeId, dial: Vec<Dial>, resolver: Resolver) -> Peers {
         Peers {
             identity,
             own,
+            dial,
             map_version: None,
             peers: Vec::new(),
             connections: Vec::new(),
@@ -133,13 +145,14 @@ impl Peers {
         }
         let nodes = &node.configuration().nodes;
         for address in nodes.iter().filter(|address| address.id != self.own) {
+            let (host, port) = reached_at(&self.dial, address);
             match self.peers.iter_mut().find(|peer| peer.id == address.id) {
-                None => self.peers.push(Peer::new(self.own, address)),
+                None => self.peers.push(Peer::new(self.own, address.id, (host, port))),
                 Some(peer) => {
                     peer.leaves_at_us = None;
-                    if (peer.host.as_str(), peer.port) != (address.host.as_str(), address.peer_port) {
-                        peer.host.clone_from(&address.host);
-                        peer.port = address.peer_port;
+                    if (peer.host.as_str(), peer.port) != (host, port) {
+                        peer.host = host.to_owned();
+                        peer.port = port;
                         peer.pause_us = PAUSE_US;
                     }
                 }

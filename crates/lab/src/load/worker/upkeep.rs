@@ -7,16 +7,17 @@ use mio::Token;
 use super::super::Error;
 use super::super::connection::{Connection, State};
 use super::super::outcome::Outcome;
+use super::super::recorder::{Recorder, Told};
 use super::super::schedule::Schedule;
-use super::{CONNECT_TIMEOUT, SWEEP_EVERY, SWEEP_EVERY_WHILE_DOWN, Worker, lost, micros_between};
+use super::{CONNECT_TIMEOUT, SWEEP_EVERY, SWEEP_EVERY_WHILE_DOWN, Worker, lost};
 
 impl Worker<'_> {
-    /// Gives every connection that has nothing to do its next batch.
+    /// Closed loop: gives every free connection its next batch.
     pub(super) fn send_idle(&mut self) {
         for index in 0..self.connections.len() {
-            let connection = &self.connections[index];
-            let is_idle = connection.state == State::Ready && !connection.batch.is_in_flight();
-            if is_idle && let Err((cause, error)) = self.send(index) {
+            if self.connections[index].is_free()
+                && let Err((cause, error)) = self.send(index)
+            {
                 self.lose(index, cause, error);
             }
         }
@@ -44,8 +45,13 @@ impl Worker<'_> {
                 self.lose(index, cause, error);
             }
         }
-        self.send_idle();
+        if !self.is_open_loop() {
+            self.send_idle();
+        }
         self.next_sweep = self.now + if self.down > 0 { SWEEP_EVERY_WHILE_DOWN } else { SWEEP_EVERY };
+        if self.work.recorder.as_ref().is_some_and(Recorder::is_full) {
+            return Err(Error::HistoryFull);
+        }
         self.check_progress()
     }
 
@@ -53,7 +59,8 @@ impl Worker<'_> {
     fn check_progress(&self) -> Result<(), Error> {
         let ends_by_count = self.work.schedule.as_ref().is_some_and(Schedule::ends_by_count);
         let silence = self.now.saturating_duration_since(self.work.last_progress);
-        if !ends_by_count || silence <= self.options.reply_timeout {
+        let nothing_is_due = self.is_open_loop() && self.busy == 0 && self.down == 0;
+        if !ends_by_count || nothing_is_due || silence <= self.options.reply_timeout {
             return Ok(());
         }
         let last_failure = match &self.work.last_failure {
@@ -66,14 +73,13 @@ impl Worker<'_> {
     /// Gives a connection up: what it had in flight may or may not have happened.
     #[cold]
     pub(super) fn lose(&mut self, index: usize, cause: Outcome, error: io::Error) {
-        let Connection { address, state, batch, .. } = &mut self.connections[index];
+        let Connection { number, address, state, batch, .. } = &mut self.connections[index];
         if batch.is_in_flight() {
             self.busy -= 1;
         }
-        let latency_us = micros_between(batch.sent_at, self.now);
         let mut outcome = cause;
-        for expected in &batch.expected[batch.answered..] {
-            self.work.conclude(*expected, outcome, latency_us, batch.is_measured, self.now);
+        for position in batch.answered..batch.expected.len() {
+            self.work.conclude(*number, batch, position, outcome, Told::Unknown, self.now);
             // One reply was malformed; those behind it were never seen.
             if outcome == Outcome::Protocol {
                 outcome = Outcome::Lost;

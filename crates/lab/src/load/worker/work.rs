@@ -2,14 +2,21 @@
 
 use std::time::Instant;
 
+use super::super::connection::Batch;
+use super::super::language::Language;
 use super::super::outcome::{Operation, Outcome};
+use super::super::recorder::{Recorder, Told};
 use super::super::schedule::Schedule;
 use super::super::tally::Tally;
-use super::super::workload::{Expected, Workload};
+use super::super::workload::Workload;
+use super::micros_between;
 
 /// What is being done and what came of it.
 pub(super) struct Work {
     pub(super) workload: Workload,
+    pub(super) language: Language,
+    /// Where every operation is written down, if that is asked for.
+    pub(super) recorder: Option<Recorder>,
     /// `None` while nothing is to be sent.
     pub(super) schedule: Option<Schedule>,
     pub(super) is_loading: bool,
@@ -20,17 +27,23 @@ pub(super) struct Work {
 }
 
 impl Work {
-    /// An operation has ended.
+    /// The request at this position of a connection's batch has ended.
     pub(super) fn conclude(
         &mut self,
-        expected: Expected,
+        connection: usize,
+        batch: &Batch,
+        position: usize,
         outcome: Outcome,
-        latency_us: u64,
-        is_measured: bool,
+        told: Told,
         now: Instant,
     ) {
-        if is_measured {
+        let expected = batch.expected[position];
+        if batch.is_measured {
+            let latency_us = micros_between(batch.start_of(position), now);
             self.tally.record(expected.operation, outcome, latency_us);
+        }
+        if let Some(recorder) = &mut self.recorder {
+            recorder.write(connection, expected, told, batch.sent_at, now);
         }
         self.last_end = now;
         if outcome == Outcome::Ok || !self.is_loading {

@@ -1,0 +1,242 @@
+//! What a study measures a point with: the running system, the load generator, faults, and what it all costs.
+
+use std::path::Path;
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use check::History;
+
+use super::verify::{self, Checked};
+use super::{Figures, Scale};
+use crate::load::{self, Operation, Options, Outcome, Report};
+use crate::systems::{Meter, NodeUsage, Running};
+
+/// Told how a load goes on.
+pub(super) type Tell<'a> = &'a (dyn Fn(&load::Progress) + Sync);
+
+/// Where a point is measured.
+pub struct Arena<'a> {
+    running: Option<Running<'a>>,
+    folder: &'a Path,
+    repeat: u32,
+    scale: Scale,
+    verify: bool,
+    tell: Tell<'a>,
+    usage: Vec<NodeUsage>,
+    checked: Option<Checked>,
+    /// How many loads were run on this start: each has keys of its own.
+    loads: u32,
+}
+
+/// What happens to a node, numbered from 0, while a load runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// It is killed, as by `kill -9`.
+    Kill(usize),
+    /// It stands still.
+    Pause(usize),
+    /// It goes on.
+    Resume(usize),
+    /// It is started again after it was killed.
+    Restart(usize),
+}
+
+/// What a load found, and what it cost the nodes while it was measured.
+pub struct Driven {
+    /// What the load generator found.
+    pub report: Report,
+    /// What each node used.
+    pub usage: Vec<NodeUsage>,
+}
+
+impl<'a> Arena<'a> {
+    pub(super) fn new(
+        running: Option<Running<'a>>,
+        folder: &'a Path,
+        repeat: u32,
+        scale: Scale,
+        verify: bool,
+        tell: Tell<'a>,
+    ) -> Arena<'a> {
+        Arena { running, folder, repeat, scale, verify, tell, usage: Vec::new(), checked: None, loads: 0 }
+    }
+
+    /// The system under test.
+    ///
+    /// # Errors
+    /// The arm has none: it measures in this process.
+    pub fn system(&mut self) -> Result<&mut Running<'a>> {
+        self.running.as_mut().context("this arm starts no system")
+    }
+
+    /// A folder for whatever an arm without a system writes.
+    pub fn folder(&self) -> &Path {
+        self.folder
+    }
+
+    /// Which of the repeats this is, from 1: a good seed.
+    pub fn repeat(&self) -> u32 {
+        self.repeat
+    }
+
+    /// How much of the study is run: a quick run measures each point for a shorter time, too.
+    pub fn scale(&self) -> Scale {
+        self.scale
+    }
+
+    /// Whether histories are to be recorded and checked.
+    pub fn verifies(&self) -> bool {
+        self.verify
+    }
+
+    /// Checks a history that a study has recorded by itself at this point, with those before it.
+    pub fn check(&mut self, history: History) {
+        self.checked = Some(verify::check(history, self.checked.take()));
+    }
+
+    /// A prefix for keys that nobody has used since the system was started. A history that is to be checked must know
+    /// all that was ever written to its keys.
+    pub fn new_keys(&mut self) -> String {
+        self.loads += 1;
+        format!("{}-{}:", self.repeat, self.loads)
+    }
+
+    /// Runs a load on the system and measures what it costs. With `--verify` every operation is recorded, and the
+    /// history checked afterwards: keys must be new, or written by this load before they are read.
+    ///
+    /// # Errors
+    /// The load cannot be run.
+    pub fn drive(&mut self, options: &Options) -> Result<Driven> {
+        self.drive_with_faults(options, &[])
+    }
+
+    /// Runs a load, and does to nodes what is said, when it is said. Times count from the end of the warm-up, and
+    /// must be in order; keys that the load writes beforehand delay them, so write them by a load of their own.
+    ///
+    /// # Errors
+    /// The load cannot be run, or a node not be started again.
+    pub fn drive_with_faults(&mut self, options: &Options, faults: &[(Duration, Fault)]) -> Result<Driven> {
+        let tell = self.tell;
+        let options = &Options { record: options.record || self.verify, ..options.clone() };
+        let running = self.system()?;
+        let mut meter = Meter::new(running.nodes().len());
+        let mut faults = faults.iter().copied().peekable();
+        let (result, ended_at) = std::thread::scope(|scope| {
+            // The load has a thread of its own and not the faults: a process that is started ends with its thread.
+            let (has_ended, ended) = channel::<()>();
+            let measured_from = Instant::now() + options.warmup;
+            let loader = scope.spawn(move || {
+                let result = load::run(options, tell);
+                drop(has_ended);
+                (result, Instant::now())
+            });
+            loop {
+                let now = Instant::now();
+                look(&mut meter, running);
+                let fault_at = faults.peek().map(|(after, _)| measured_from + *after);
+                let until = fault_at.unwrap_or(Meter::next_look(now)).min(Meter::next_look(now));
+                match ended.recv_timeout(until.saturating_duration_since(Instant::now())) {
+                    Err(RecvTimeoutError::Timeout) => {}
+                    _ => break,
+                }
+                if let Some((_, fault)) =
+                    faults.next_if(|(after, _)| measured_from + *after <= Instant::now())
+                {
+                    inject(running, fault)?;
+                }
+            }
+            meter.ask_at_next_look();
+            look(&mut meter, running);
+            anyhow::Ok(loader.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+        })?;
+        let mut report = result?;
+        let measured_from = ended_at.checked_sub(report.elapsed()).unwrap_or(ended_at);
+        let usage = meter.between(measured_from, ended_at);
+        self.usage.clone_from(&usage);
+        if self.verify
+            && let Some(history) = report.take_history()
+        {
+            self.checked = Some(verify::check(history, self.checked.take()));
+        }
+        Ok(Driven { report, usage })
+    }
+
+    /// What the last load cost each node, and what the check of its history said; for the sweep.
+    pub(super) fn take_notes(&mut self) -> (Vec<NodeUsage>, Option<Checked>) {
+        (std::mem::take(&mut self.usage), self.checked.take())
+    }
+
+    pub(super) fn stop(self) {
+        if let Some(running) = self.running {
+            running.stop();
+        }
+    }
+}
+
+fn look(meter: &mut Meter, running: &Running<'_>) {
+    let nodes: Vec<_> = running.nodes().collect();
+    let peer_bytes = |node: usize| {
+        let answers = running.process(node).is_some() && !running.is_paused(node);
+        answers.then(|| running.system().peer_bytes_sent(nodes[node])).flatten()
+    };
+    meter.look(|node| running.process(node), peer_bytes);
+}
+
+fn inject(running: &mut Running<'_>, fault: Fault) -> Result<()> {
+    match fault {
+        Fault::Kill(node) => running.kill(node),
+        Fault::Pause(node) => running.pause(node),
+        Fault::Resume(node) => running.resume(node),
+        Fault::Restart(node) => running.restart(node)?,
+    }
+    Ok(())
+}
+
+impl Driven {
+    /// The measures of [`super::load_measures`]. Latencies are those of successes.
+    pub fn figures(&self) -> Figures {
+        let report = &self.report;
+        let ended = report.operations() + report.failures() + report.unknown();
+        let mut figures = Figures::from([
+            ("total", ended as f64),
+            ("success", report.operations() as f64),
+            ("failure", report.failures() as f64),
+            ("unknown", report.unknown() as f64),
+            ("per_s", report.operations_per_second()),
+        ]);
+        let ms = |us: u64| us as f64 / 1000.0;
+        for row in report.rows().into_iter().filter(|row| row.outcome == Outcome::Ok && row.count > 0) {
+            match row.operation {
+                None => figures.extend([
+                    ("mean_ms", row.mean_us / 1000.0),
+                    ("p50_ms", ms(row.p50_us)),
+                    ("p95_ms", ms(row.p95_us)),
+                    ("p99_ms", ms(row.p99_us)),
+                ]),
+                Some(Operation::Get) => {
+                    figures.extend([("get_p50_ms", ms(row.p50_us)), ("get_p95_ms", ms(row.p95_us))]);
+                }
+                Some(Operation::Set) => {
+                    figures.extend([("put_p50_ms", ms(row.p50_us)), ("put_p95_ms", ms(row.p95_us))]);
+                }
+                Some(Operation::Incr | Operation::Ping) => {}
+            }
+        }
+        if ended > 0 {
+            let per_operation = |sum: f64| sum / ended as f64;
+            let cpu_s = self.usage.iter().map(|node| node.cpu_s).sum::<f64>();
+            figures.insert("cpu_us_per_op", per_operation(cpu_s * 1e6));
+            let disk_bytes = self.usage.iter().map(|node| node.disk_bytes).sum::<f64>();
+            figures.insert("disk_bytes_per_op", per_operation(disk_bytes));
+            // A sum is one only when all nodes tell.
+            if let Some(sent) = self.usage.iter().map(|node| node.peer_bytes).sum::<Option<f64>>() {
+                figures.insert("peer_bytes_per_op", per_operation(sent));
+            }
+            if let Some(cpu_s) = report.loader_cpu_s_per_million() {
+                figures.insert("loader_cpu_us_per_op", cpu_s);
+            }
+        }
+        figures
+    }
+}

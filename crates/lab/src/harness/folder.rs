@@ -1,0 +1,283 @@
+//! The folder of a sweep: what was asked for, and what is there already.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io::{self, BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail, ensure};
+use serde::{Deserialize, Serialize};
+
+use super::machine::now_utc;
+use super::{Results, Scale};
+use crate::systems::NodeUsage;
+
+/// What a sweep was begun with. Only the same goes on with it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Settings {
+    /// Which study.
+    pub study: String,
+    /// How much of it.
+    pub scale: Scale,
+    /// Whether histories are checked.
+    pub verify: bool,
+    /// How often each point is measured.
+    pub repeats: u32,
+    /// Quorate's version, and a checksum of the program: another build is another system.
+    pub program: String,
+}
+
+impl Settings {
+    /// In what another's differ, as people would say it.
+    fn differences(&self, asked: &Settings) -> Vec<String> {
+        let scale = |settings: &Settings| settings.scale.pick("--quick", "--full").to_owned();
+        let verify =
+            |settings: &Settings| if settings.verify { "--verify" } else { "no --verify" }.to_owned();
+        let pairs = [
+            ("the study", self.study.clone(), asked.study.clone()),
+            ("the scale", scale(self), scale(asked)),
+            ("checking", verify(self), verify(asked)),
+            ("the number of repeats", self.repeats.to_string(), asked.repeats.to_string()),
+            ("the program", self.program.clone(), asked.program.clone()),
+        ];
+        let differing = pairs.into_iter().filter(|(_, made, asked)| made != asked);
+        differing.map(|(what, made, asked)| format!("{what} is {made} there, not {asked}")).collect()
+    }
+}
+
+/// What is known of an arm.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ArmNote {
+    /// Which system.
+    pub system: String,
+    /// Its version.
+    pub version: String,
+    /// When it acknowledges a write.
+    pub acknowledges: String,
+    /// What such a write outlives.
+    pub durability: String,
+    /// In what it is not the equal of the others.
+    pub differs: String,
+    /// How its nodes were started.
+    pub commands: Vec<String>,
+}
+
+/// What a reader must be told: an arm or a point that there are no figures of, or wrong answers.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Note {
+    /// Which arm.
+    pub arm: String,
+    /// Which point; empty for the arm as a whole.
+    pub point: String,
+    /// `skipped`, `failed` or `violation`.
+    pub kind: String,
+    /// Why.
+    pub text: String,
+}
+
+/// `run.json`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RunFile {
+    /// What was asked for.
+    pub settings: Settings,
+    /// When the sweep was begun, in UTC.
+    pub begun: String,
+    /// The command line of the last run.
+    pub command: String,
+    /// The arms that were started.
+    pub arms: BTreeMap<String, ArmNote>,
+    /// What is missing or wrong.
+    pub notes: Vec<Note>,
+}
+
+/// What one node used at one point.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NodeRow {
+    /// Which arm.
+    pub arm: String,
+    /// Its parameters' values.
+    pub point: Vec<String>,
+    /// Which of the repeats.
+    pub repeat: u32,
+    /// What each node used, from node 1.
+    pub nodes: Vec<NodeUsage>,
+}
+
+/// A sweep's folder, taken by this process.
+#[derive(Debug)]
+pub struct Folder {
+    path: PathBuf,
+    /// Never read: it is open for its lock.
+    _lock: File,
+}
+
+impl Folder {
+    /// Takes a folder, which is made if it is not there, for a sweep with these settings. Gives back what an earlier run
+    /// has left: its file and its rows.
+    ///
+    /// # Errors
+    /// Another process has it, it holds something else, or a sweep with other settings.
+    pub fn open(
+        path: &Path,
+        settings: &Settings,
+        parameters: usize,
+    ) -> Result<(Folder, RunFile, Option<Results>)> {
+        fs::create_dir_all(path).with_context(|| format!("cannot make the folder {}", path.display()))?;
+        let folder = Folder { path: path.to_owned(), _lock: lock(path)? };
+        let file = folder.file("run.json");
+        let text = match fs::read_to_string(&file) {
+            Ok(text) => text,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                ensure!(
+                    !folder.file("raw.csv").exists(),
+                    "{} holds a raw.csv but no run.json: use another folder",
+                    path.display()
+                );
+                let run = RunFile {
+                    settings: settings.clone(),
+                    begun: now_utc(),
+                    command: command_line(),
+                    arms: BTreeMap::new(),
+                    notes: Vec::new(),
+                };
+                return Ok((folder, run, None));
+            }
+            Err(error) => return Err(error).with_context(|| format!("cannot read {}", file.display())),
+        };
+        let mut run: RunFile =
+            serde_json::from_str(&text).with_context(|| format!("{} is no sweep's file", file.display()))?;
+        let differences = run.settings.differences(settings);
+        ensure!(
+            differences.is_empty(),
+            "{} holds a sweep that was begun with other settings: {}. Go on with those, or use another folder (--dir)",
+            path.display(),
+            differences.join("; ")
+        );
+        // What was missing may be there now; what was wrong stays so.
+        run.notes.retain(|note| note.kind == "violation");
+        run.command = command_line();
+        let results = folder.read_results(parameters)?;
+        Ok((folder, run, results))
+    }
+
+    /// Reads a finished or half-done sweep, to be compared or reported again.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn read(path: &Path, parameters: impl Fn(&str) -> Option<usize>) -> Result<(RunFile, Results)> {
+        let file = path.join("run.json");
+        let text = fs::read_to_string(&file)
+            .with_context(|| format!("{} is no result of a study", path.display()))?;
+        let run: RunFile =
+            serde_json::from_str(&text).with_context(|| format!("{} is no sweep's file", file.display()))?;
+        let study = &run.settings.study;
+        let Some(parameters) = parameters(study) else { bail!("this version has no study '{study}'") };
+        let file = path.join("raw.csv");
+        let input = File::open(&file).with_context(|| format!("cannot read {}", file.display()))?;
+        let results = Results::read_raw(input, parameters).with_context(|| file.display().to_string())?;
+        Ok((run, results))
+    }
+
+    fn read_results(&self, parameters: usize) -> Result<Option<Results>> {
+        let file = self.file("raw.csv");
+        match File::open(&file) {
+            Ok(input) => {
+                let results = Results::read_raw(input, parameters);
+                Ok(Some(results.with_context(|| file.display().to_string())?))
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error).with_context(|| format!("cannot read {}", file.display())),
+        }
+    }
+
+    /// A file of the folder.
+    pub fn file(&self, name: &str) -> PathBuf {
+        self.path.join(name)
+    }
+
+    /// The folder.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Writes a file as a whole: whoever is interrupted leaves the old one.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub fn write(&self, name: &str, fill: impl FnOnce(&mut dyn Write) -> Result<()>) -> Result<()> {
+        let (file, temporary) = (self.file(name), self.file(&format!("{name}.new")));
+        let write = || -> Result<()> {
+            let mut output = BufWriter::new(File::create(&temporary)?);
+            fill(&mut output)?;
+            output.flush()?;
+            fs::rename(&temporary, &file)?;
+            Ok(())
+        };
+        write().with_context(|| format!("cannot write {}", file.display()))
+    }
+
+    /// Writes something as JSON.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub fn write_json(&self, name: &str, what: &impl Serialize) -> Result<()> {
+        self.write(name, |output| {
+            serde_json::to_writer_pretty(&mut *output, what)?;
+            Ok(writeln!(output)?)
+        })
+    }
+
+    /// Adds to `nodes.csv` what the nodes used at one point.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub fn append_nodes(&self, parameters: &[String], row: &NodeRow) -> Result<()> {
+        let file = self.file("nodes.csv");
+        let is_new = !file.exists();
+        let output = OpenOptions::new().append(true).create(true).open(&file);
+        let output = output.with_context(|| format!("cannot write {}", file.display()))?;
+        let mut csv = csv::Writer::from_writer(output);
+        if is_new {
+            let header = ["arm", "repeat"].into_iter().chain(parameters.iter().map(String::as_str));
+            csv.write_record(header.chain(["node", "cpu_s", "disk_bytes", "peer_bytes"]))?;
+        }
+        for (index, usage) in row.nodes.iter().enumerate() {
+            let mut record = vec![row.arm.clone(), row.repeat.to_string()];
+            record.extend(row.point.iter().cloned());
+            let peer_bytes = usage.peer_bytes.map_or(String::new(), |bytes| format!("{bytes:.0}"));
+            let (cpu_s, disk_bytes) = (format!("{:.4}", usage.cpu_s), format!("{:.0}", usage.disk_bytes));
+            record.extend([(index + 1).to_string(), cpu_s, disk_bytes, peer_bytes]);
+            csv.write_record(record)?;
+        }
+        csv.flush()?;
+        Ok(())
+    }
+}
+
+fn command_line() -> String {
+    let words: Vec<String> = std::env::args()
+        .enumerate()
+        .map(|(index, word)| if index == 0 { program_name(&word) } else { word })
+        .collect();
+    words.join(" ")
+}
+
+/// A program's name without its folder.
+fn program_name(word: &str) -> String {
+    Path::new(word).file_name().map_or_else(|| word.to_owned(), |name| name.to_string_lossy().into_owned())
+}
+
+fn lock(path: &Path) -> Result<File> {
+    let file = path.join("lab.lock");
+    let lock = OpenOptions::new().write(true).create(true).truncate(false).open(&file);
+    let lock = lock.with_context(|| format!("cannot open {}", file.display()))?;
+    match lock.try_lock() {
+        Ok(()) => Ok(lock),
+        Err(TryLockError::WouldBlock) => {
+            bail!("another lab works in {}: use another folder (--dir)", path.display())
+        }
+        Err(TryLockError::Error(error)) => {
+            Err(error).with_context(|| format!("cannot lock {}", file.display()))
+        }
+    }
+}

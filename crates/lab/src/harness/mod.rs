@@ -1,0 +1,40 @@
+//! What a study is, and how one is run.
+//!
+//! A [`Study`] says what it compares ([`Arm`]s: systems with their settings) at which [`Point`]s, how one point is
+//! measured, which claims of a paper it judges, and what is drawn. The sweep does the rest: it starts each system,
+//! measures each point, repeats all of it, keeps every row as soon as it is there, goes on where an earlier run was
+//! interrupted, and leaves a folder:
+//!
+//! | file | what is in it |
+//! |---|---|
+//! | `raw.csv` | a row for each point and repeat |
+//! | `summary.csv` | median, least and greatest of the repeats |
+//! | `nodes.csv` | what each node used at each point |
+//! | `machine.json` | the machine |
+//! | `run.json` | settings, systems with versions and commands, what was skipped |
+//! | `*.svg`, `*.png` | the figures |
+//! | `report.html` | all of it, the claims first |
+//!
+//! Reading order: `study`, `results`, `arena` (what a study measures with), `sweep`.
+
+mod arena;
+mod claim;
+mod folder;
+mod machine;
+mod progress;
+mod results;
+mod stop;
+mod study;
+mod sweep;
+mod verify;
+
+pub use arena::{Arena, Driven, Fault};
+pub use claim::{Claim, Judged, Judgement, Verdict};
+pub use folder::{ArmNote, Folder, NodeRow, Note, RunFile, Settings};
+pub use machine::Machine;
+pub use results::{Checked, Results, Row, Selection, Spread};
+pub use stop::stop_on_signals;
+pub use study::{Arm, Figure, Figures, Measure, Paper, Parameter, Plan, Point, Scale, Shape, Study, Table};
+pub use sweep::{Outcome, Sweep};
+
+pub use study::load_measures;

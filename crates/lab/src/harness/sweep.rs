@@ -1,0 +1,217 @@
+//! Running a study: every arm, every point, every repeat, and nothing twice.
+//!
+//! The sweep goes in rounds, one for each repeat. In a round every arm is started once and measured at all of its
+//! points; the next round begins with the next arm. So what changes on the machine meanwhile meets all arms alike.
+
+use std::fs::File;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use check::History;
+
+use super::folder::{ArmNote, Folder, NodeRow, Note, RunFile, Settings};
+use super::progress::Line;
+use super::results::Checked;
+use super::{Arena, Arm, Judged, Machine, Plan, Point, Results, Row, Study};
+use crate::load::Progress;
+use crate::report;
+use crate::systems::{Children, NodePlan, NodeUsage, Running};
+
+/// A study that is to be run.
+pub struct Sweep<'a> {
+    /// Which.
+    pub study: &'a dyn Study,
+    /// How much of it.
+    pub plan: Plan,
+    /// Where the results go.
+    pub folder: PathBuf,
+    /// The processes that it starts.
+    pub children: Children,
+}
+
+/// What became of a sweep.
+#[derive(Debug)]
+pub struct Outcome {
+    /// Every row.
+    pub results: Results,
+    /// The claims, judged.
+    pub claims: Vec<Judged>,
+    /// What is missing or wrong.
+    pub notes: Vec<Note>,
+}
+
+impl Outcome {
+    /// Whether every arm that could be started was measured and no answer was wrong.
+    pub fn is_sound(&self) -> bool {
+        self.notes.iter().all(|note| note.kind == "skipped")
+    }
+}
+
+struct State {
+    folder: Folder,
+    run: RunFile,
+    results: Results,
+}
+
+impl Sweep<'_> {
+    /// Runs what is left of it and writes the report.
+    ///
+    /// # Errors
+    /// The folder is another sweep's, or cannot be written. A system that does not start and a point that cannot be
+    /// measured are no errors: they are told in the report.
+    pub fn run(&self) -> Result<Outcome> {
+        let study = self.study;
+        let parameters = study.parameters();
+        let repeats = study.repeats(&self.plan);
+        let settings = Settings {
+            study: study.name().to_owned(),
+            scale: self.plan.scale,
+            verify: self.plan.verify,
+            repeats,
+            program: program_id(&self.plan.quorate)?,
+        };
+        let (folder, run, results) = Folder::open(&self.folder, &settings, parameters.len())?;
+        let results = results.unwrap_or_else(|| {
+            let parameters: Vec<&str> = parameters.iter().map(|parameter| parameter.name).collect();
+            let measures: Vec<&str> = study.measures().iter().map(|measure| measure.name).collect();
+            Results::new(&parameters, &measures)
+        });
+        let mut state = State { folder, run, results };
+        state.folder.write_json("machine.json", &Machine::look())?;
+        state.folder.write_json("run.json", &state.run)?;
+
+        let arms = study.arms(&self.plan);
+        let points: usize = arms.iter().map(|arm| arm.points.len()).sum();
+        let line = Line::new(points * repeats as usize, state.results.rows().len());
+        let mut is_skipped = vec![false; arms.len()];
+        for repeat in 1..=repeats {
+            line.round(repeat, repeats);
+            for turn in 0..arms.len() {
+                let index = (turn + repeat as usize - 1) % arms.len();
+                if !is_skipped[index] {
+                    is_skipped[index] = !self.run_arm(&mut state, &arms[index], repeat, &line)?;
+                }
+            }
+        }
+        line.finish();
+        let claims = report::write(study, &arms, &state.folder, &state.results, &state.run)?;
+        Ok(Outcome { results: state.results, claims, notes: state.run.notes })
+    }
+
+    /// Measures what is left of an arm in one round. False when its system is not there: it is not tried again.
+    fn run_arm(&self, state: &mut State, arm: &Arm, repeat: u32, line: &Line) -> Result<bool> {
+        let parameters = self.study.parameters();
+        let is_left = |point: &&Point| !state.results.has(&arm.name, &point.key(&parameters), repeat);
+        let left: Vec<&Point> = arm.points.iter().filter(is_left).collect();
+        if left.is_empty() {
+            return Ok(true);
+        }
+        let mut note = ArmNote { differs: arm.differs.clone(), ..ArmNote::default() };
+        if let Some(system) = &arm.system {
+            match system.version() {
+                Ok(version) => note.version = version,
+                Err(missing) => {
+                    line.say(&format!("{}: skipped, {missing}", arm.name));
+                    state.note(arm, "", "skipped", missing.to_string())?;
+                    line.leave_out(arm.points.len() * self.study.repeats(&self.plan) as usize);
+                    return Ok(false);
+                }
+            }
+            note.system = system.name();
+            note.acknowledges = system.acknowledges();
+            note.durability = system.durability();
+        }
+        line.arm(&arm.name, left.len());
+        let work = state.folder.path().join("work");
+        let running = match &arm.system {
+            None => None,
+            Some(system) => match Running::start(system.as_ref(), &work, &self.children) {
+                Ok(running) => Some(running),
+                Err(error) => {
+                    line.say(&format!("{}: failed to start: {error:#}", arm.name));
+                    state.note(arm, "", "failed", format!("it did not start: {error:#}"))?;
+                    return Ok(true);
+                }
+            },
+        };
+        if let Some(running) = &running {
+            note.commands = running.nodes().map(NodePlan::command).collect();
+        } else {
+            std::fs::create_dir_all(&work).with_context(|| format!("cannot make {}", work.display()))?;
+        }
+        state.run.arms.insert(arm.name.clone(), note);
+        let tell = |progress: &Progress| line.tell(progress);
+        let mut arena = Arena::new(running, &work, repeat, self.plan.scale, self.plan.verify, &tell);
+        for point in left {
+            line.point(&arm.name, &point.words());
+            match self.study.measure(arm, point, &mut arena) {
+                Ok(figures) => {
+                    let (nodes, checked) = arena.take_notes();
+                    let figures = figures.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
+                    let key = point.key(&parameters);
+                    let verdict = checked.as_ref().map(|checked| Checked {
+                        operations: checked.operations,
+                        verdict: checked.verdict.to_owned(),
+                    });
+                    let row = Row { arm: arm.name.clone(), point: key, repeat, figures, checked: verdict };
+                    let wrong = checked.and_then(|checked| checked.wrong);
+                    // A signal kills the nodes: what was measured meanwhile must not become a row.
+                    self.children.undisturbed(|| state.keep(row, nodes, wrong))?;
+                    line.done();
+                }
+                Err(error) => {
+                    line.say(&format!("{}, {}: failed: {error:#}", arm.name, point.words()));
+                    state.note(arm, &point.words(), "failed", format!("{error:#}"))?;
+                }
+            }
+        }
+        arena.stop();
+        // What nodes leave behind is of interest only when something went wrong.
+        if !state.run.notes.iter().any(|note| note.arm == arm.name) {
+            let _ = std::fs::remove_dir_all(&work);
+        }
+        Ok(true)
+    }
+}
+
+impl State {
+    fn keep(&mut self, row: Row, nodes: Vec<NodeUsage>, wrong: Option<(History, String)>) -> Result<()> {
+        if let (Some((history, words)), Some(checked)) = (wrong, &row.checked) {
+            let number = self.run.notes.iter().filter(|note| note.kind == "violation").count() + 1;
+            let file = format!("history-{number}.jsonl");
+            self.folder.write(&file, |output| Ok(history.write(output)?))?;
+            let (arm, point) = (row.arm.clone(), row.point.join(", "));
+            let text = format!("{}, see {file}: {words}", checked.verdict);
+            self.run.notes.push(Note { arm, point, kind: "violation".to_owned(), text });
+        }
+        let node_row = NodeRow { arm: row.arm.clone(), point: row.point.clone(), repeat: row.repeat, nodes };
+        self.results.push(row);
+        self.folder.write_json("run.json", &self.run)?;
+        if !node_row.nodes.is_empty() {
+            self.folder.append_nodes(self.results.parameters(), &node_row)?;
+        }
+        // The rows come last: a point that is in them is done.
+        self.folder.write("raw.csv", |output| self.results.write_raw(output))
+    }
+
+    fn note(&mut self, arm: &Arm, point: &str, kind: &str, text: String) -> Result<()> {
+        let (arm, point, kind) = (arm.name.clone(), point.to_owned(), kind.to_owned());
+        self.run.notes.push(Note { arm, point, kind, text });
+        self.folder.write_json("run.json", &self.run)
+    }
+}
+
+/// This version, and a checksum of the program that is measured.
+fn program_id(program: &Path) -> Result<String> {
+    let mut file = File::open(program).with_context(|| format!("cannot read {}", program.display()))?;
+    let mut hasher = crc32fast::Hasher::new();
+    let mut buffer = vec![0; 1 << 20];
+    loop {
+        match file.read(&mut buffer)? {
+            0 => break,
+            bytes => hasher.update(&buffer[..bytes]),
+        }
+    }
+    Ok(format!("{} ({:08x})", env!("CARGO_PKG_VERSION"), hasher.finalize()))
+}

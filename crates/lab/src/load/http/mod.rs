@@ -1,0 +1,128 @@
+//! HTTP/1.1 with JSON, as Quorate's own interface has it and the leader-follower study's store:
+//! `POST /put {"key","value"}`, `GET /get/{key}`, and `GET /health` for a PING.
+
+mod response;
+
+use std::net::SocketAddr;
+
+use serde_json::Value as Json;
+
+use super::options::Options;
+use super::outcome::Operation;
+use super::template::{Template, append_number};
+use super::value::Values;
+use super::workload::Expected;
+
+pub(crate) use response::Responses;
+
+/// What requests are made of. The header fields that differ between connections are given with each request.
+pub(crate) struct Requests {
+    get: Template,
+    /// The body of a put up to its value; what follows the value is [`BODY_END`].
+    put_body: Template,
+}
+
+const BODY_END: &[u8] = b"\"}";
+
+impl Requests {
+    pub(crate) fn new(options: &Options) -> Self {
+        let (prefix, digits) = (options.key_prefix.as_str(), options.key_digits());
+        let json = Json::from(prefix).to_string();
+        let unquoted = &json[1..json.len() - 1];
+        Self {
+            get: Template::new(&format!("GET /get/{}", percent_encoded(prefix)), digits, " HTTP/1.1\r\n"),
+            put_body: Template::new(&format!("{{\"key\":\"{unquoted}"), digits, "\",\"value\":\""),
+        }
+    }
+
+    /// Appends a request. Our values need no escapes in JSON.
+    pub(crate) fn append(&self, asked: Expected, values: &Values, fields: &[u8], out: &mut Vec<u8>) {
+        let Expected { operation, key, sequence } = asked;
+        match operation {
+            Operation::Get => {
+                self.get.append(key, out);
+                out.extend_from_slice(fields);
+                out.extend_from_slice(b"\r\n");
+            }
+            Operation::Set => {
+                out.extend_from_slice(b"POST /put HTTP/1.1\r\n");
+                out.extend_from_slice(fields);
+                out.extend_from_slice(b"Content-Type: application/json\r\nContent-Length: ");
+                let value_bytes = values.size_of(key, sequence);
+                append_number(self.put_body.len() + value_bytes + BODY_END.len(), out);
+                out.extend_from_slice(b"\r\n\r\n");
+                self.put_body.append(key, out);
+                values.write(key, sequence, out);
+                out.extend_from_slice(BODY_END);
+            }
+            // `Options::validate` lets no INCR through.
+            Operation::Incr | Operation::Ping => out.extend_from_slice(&health(fields)),
+        }
+    }
+}
+
+/// The header fields of every request to a server: who is asked, and by whom.
+pub(crate) fn fields(address: SocketAddr, password: Option<&str>) -> Vec<u8> {
+    let mut fields = format!("Host: {address}\r\n");
+    if let Some(password) = password {
+        fields.push_str(&format!("Authorization: Bearer {password}\r\n"));
+    }
+    fields.into_bytes()
+}
+
+/// A request that asks whether the server is ready.
+pub(crate) fn health(fields: &[u8]) -> Vec<u8> {
+    [b"GET /health HTTP/1.1\r\n", fields, b"\r\n"].concat()
+}
+
+/// A part of a path; what is neither letter nor digit nor one of `-._~` is written as `%` and its byte.
+fn percent_encoded(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
+            out.push(char::from(byte));
+        } else {
+            out.push_str(&format!("%{byte:02X}"));
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::load::options::Sizes;
+
+    fn request(operation: Operation, key_prefix: &str) -> String {
+        let options = Options {
+            key_prefix: key_prefix.to_owned(),
+            value_bytes: Sizes::fixed(32),
+            keys: 100,
+            ..Options::default()
+        };
+        let values = Values::new(options.value_bytes);
+        let fields = fields(SocketAddr::from(([127, 0, 0, 1], 8000)), Some("secret"));
+        let mut out = Vec::new();
+        let asked = Expected { operation, key: 42, sequence: 7 };
+        Requests::new(&options).append(asked, &values, &fields, &mut out);
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn requests_are_well_formed() {
+        let fields = "Host: 127.0.0.1:8000\r\nAuthorization: Bearer secret\r\n";
+        assert_eq!(
+            request(Operation::Get, "a b:/"),
+            format!("GET /get/a%20b%3A%2F000000000042 HTTP/1.1\r\n{fields}\r\n")
+        );
+        assert_eq!(request(Operation::Ping, "k"), format!("GET /health HTTP/1.1\r\n{fields}\r\n"));
+        let body = r#"{"key":"q\"000000000042","value":"000000000000002a0000000000000007"}"#;
+        assert_eq!(
+            request(Operation::Set, "q\""),
+            format!(
+                "POST /put HTTP/1.1\r\n{fields}Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
+                body.len()
+            )
+        );
+    }
+}

@@ -1,0 +1,217 @@
+//! `report.html`: one page that needs nothing else.
+
+use maud::{DOCTYPE, Markup, PreEscaped, html};
+
+use super::short;
+use crate::harness::{Arm, Figure, Judged, Machine, Results, RunFile, Study, Table, Verdict};
+
+/// What the page is made of.
+pub(super) struct Contents<'a> {
+    pub(super) study: &'a dyn Study,
+    pub(super) arms: &'a [Arm],
+    pub(super) results: &'a Results,
+    pub(super) run: &'a RunFile,
+    pub(super) machine: &'a Machine,
+    pub(super) claims: &'a [Judged],
+    /// Each with its SVG.
+    pub(super) figures: &'a [(Figure, String)],
+}
+
+pub(super) const STYLE: &str = include_str!("style.css");
+
+/// The whole page.
+pub(super) fn page(contents: &Contents<'_>) -> String {
+    let study = contents.study;
+    let paper = study.paper();
+    let markup = html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta name="viewport" content="width=device-width, initial-scale=1";
+                title { (study.name()) }
+                style { (PreEscaped(STYLE)) }
+            }
+            body {
+                h1 { (study.title()) }
+                p.lead {
+                    "A reproduction of " cite { (paper.title) } " (" (paper.authors) "), which measured on "
+                    (paper.setting) ". Varied: " (study.varies()) "."
+                }
+                (claims(contents.claims))
+                (soundness(contents))
+                h2 { "Figures" }
+                p.hint { "Lines and bars are medians of " (contents.run.settings.repeats) " repeats; shades and thin lines reach from the least to the greatest." }
+                @for (figure, svg) in contents.figures {
+                    figure {
+                        (PreEscaped(svg))
+                        figcaption { (figure.title) "." @if !figure.paper.is_empty() { " The paper's " (figure.paper) "." } }
+                    }
+                }
+                h2 { "Tables" }
+                @for table in study.tables() { (table_of(contents, &table)) }
+                (systems(contents))
+                @if !study.remarks().is_empty() {
+                    h2 { "How this differs from the paper's runs" }
+                    ul { @for remark in study.remarks() { li { (remark) } } }
+                }
+                (circumstances(contents))
+            }
+        }
+    };
+    markup.into_string()
+}
+
+fn claims(claims: &[Judged]) -> Markup {
+    html! {
+        h2 { "Claims" }
+        table.claims {
+            thead { tr { th { "The study claims" } th { "Its figure" } th { "Measured here" } th { "Verdict" } th { "Why" } } }
+            tbody {
+                @for judged in claims {
+                    @let verdict = judged.judgement.verdict;
+                    tr {
+                        td { (judged.claim) }
+                        td { (judged.paper) }
+                        td { (judged.judgement.ours) }
+                        td { span.verdict.(class(verdict)) { (verdict.words()) } }
+                        td { (judged.judgement.why) }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn class(verdict: Verdict) -> &'static str {
+    match verdict {
+        Verdict::Holds => "holds",
+        Verdict::DoesNotHold => "fails",
+        Verdict::RestsOnFault => "fault",
+        Verdict::NotMeasured => "none",
+    }
+}
+
+/// Whether answers were right, and what was not measured.
+fn soundness(contents: &Contents<'_>) -> Markup {
+    let (operations, wrong) = contents.results.checked();
+    let histories = contents.results.rows().iter().filter(|row| row.checked.is_some()).count();
+    html! {
+        h2 { "Soundness" }
+        @if contents.run.settings.verify {
+            p {
+                (short(operations as f64)) " operations of " (histories) " histories were recorded in the measured runs themselves and checked for linearizability: "
+                @if wrong.is_empty() { strong { "all are linearizable" } } @else { strong.bad { (wrong.len()) " are not known to be" } }
+                "."
+            }
+        } @else {
+            p { "Histories were not recorded: run it with " code { "--verify" } " to have them checked." }
+        }
+        p { "Every value that was read was compared with what could have been written; keys were written before they were read; failures count as no throughput and are in no latency." }
+        @if !contents.run.notes.is_empty() {
+            table {
+                thead { tr { th { "Not measured, or wrong" } th { "Where" } th { "What" } th { "Why" } } }
+                tbody {
+                    @for note in &contents.run.notes {
+                        tr { td { (note.arm) } td { (note.point) } td { span.verdict.(if note.kind == "skipped" { "none" } else { "fails" }) { (note.kind) } } td { (note.text) } }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn table_of(contents: &Contents<'_>, table: &Table) -> Markup {
+    let measures = contents.study.measures();
+    let label = |name: &str| {
+        let measure = measures.iter().find(|measure| measure.name == name);
+        measure.map_or(name.to_owned(), |measure| measure.label())
+    };
+    let parameters = contents.study.parameters();
+    let is_free = |name: &str| !table.only.iter().any(|(fixed, _)| *fixed == name);
+    let columns: Vec<usize> =
+        (0..parameters.len()).filter(|index| is_free(parameters[*index].name)).collect();
+    let is_shown = |arm: &&Arm| table.arms.is_empty() || table.arms.contains(&arm.name);
+    let mut rows: Vec<(&str, Vec<String>, Vec<String>)> = Vec::new();
+    for arm in contents.arms.iter().filter(is_shown) {
+        let selection = contents.results.arm(&arm.name).only(&table.only);
+        let mut seen: Vec<&[String]> = Vec::new();
+        for row in selection.rows() {
+            if seen.contains(&row.point.as_slice()) {
+                continue;
+            }
+            seen.push(&row.point);
+            let mut same = selection.clone();
+            for (index, value) in row.point.iter().enumerate() {
+                same = same.with(parameters[index].name, value);
+            }
+            let figure = |measure: &&'static str| same.median(measure).map_or("–".to_owned(), short);
+            let point = columns.iter().map(|column| row.point[*column].clone()).collect();
+            rows.push((&arm.name, point, table.measures.iter().map(figure).collect()));
+        }
+    }
+    html! {
+        @if !rows.is_empty() {
+            details open[rows.len() <= 40] {
+                summary { (table.title) @if !table.paper.is_empty() { " (the paper's " (table.paper) ")" } }
+                table.figures {
+                    thead { tr {
+                        th { "System" }
+                        @for column in &columns { th { (parameters[*column].title) } }
+                        @for measure in &table.measures { th.number { (label(measure)) } }
+                    } }
+                    tbody { @for (arm, point, figures) in &rows { tr {
+                        td { (arm) }
+                        @for value in point { td { (value) } }
+                        @for figure in figures { td.number { (figure) } }
+                    } } }
+                }
+            }
+        }
+    }
+}
+
+fn systems(contents: &Contents<'_>) -> Markup {
+    let run = contents.run;
+    html! {
+        h2 { "Systems" }
+        table {
+            thead { tr { th { "Arm" } th { "System" } th { "A write is acknowledged when" } th { "It outlives" } th { "Differs from the others in" } } }
+            tbody { @for arm in contents.arms { @if let Some(note) = run.arms.get(&arm.name) { tr {
+                td { span.dot style={ "background:" (arm.colour.css()) } {} (arm.name) }
+                td { (note.system) " " (note.version) }
+                td { (note.acknowledges) }
+                td { (note.durability) }
+                td { (note.differs) }
+            } } } }
+        }
+        details {
+            summary { "How each was started" }
+            @for arm in contents.arms { @if let Some(note) = run.arms.get(&arm.name) {
+                h3 { (arm.name) }
+                @for command in &note.commands { pre { (command) } }
+            } }
+        }
+    }
+}
+
+fn circumstances(contents: &Contents<'_>) -> Markup {
+    let (run, machine) = (contents.run, contents.machine);
+    let gib = machine.memory_bytes as f64 / (1u64 << 30) as f64;
+    html! {
+        h2 { "Machine and command" }
+        table {
+            tbody {
+                tr { th { "Command" } td { code { (run.command) } } }
+                tr { th { "Begun" } td { (run.begun) } }
+                tr { th { "Quorate" } td { (run.settings.program) } }
+                tr { th { "Processor" } td { (machine.processor) ", " (machine.processors) " processors" } }
+                tr { th { "Memory" } td { (format!("{gib:.1}")) " GiB" } }
+                tr { th { "System" } td { (machine.system) } }
+                tr { th { "Threads that wanted to run before" } td { (machine.load_before) } }
+                tr { th { "Network" } td { "loopback of this machine; nodes and load generator share its processors" } }
+                tr { th { "All figures" } td { code { "raw.csv" } ", " code { "summary.csv" } ", " code { "nodes.csv" } } }
+            }
+        }
+    }
+}

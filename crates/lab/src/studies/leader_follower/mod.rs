@@ -1,0 +1,209 @@
+//! Leader-follower replication under three workloads, after A. K. Giri's study.
+//!
+//! The study's store is three Python processes; its claims are about what synchronous replication costs. Here they are
+//! set beside Quorate's leader-follower replication with nobody, one follower and all followers awaited, its consensus,
+//! and Redis with as many replicas awaited. All clients talk to the leader, as the study's do.
+
+mod claims;
+mod figures;
+
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+
+use crate::harness::{
+    Arena, Arm, Claim, Figure, Figures, Measure, Paper, Parameter, Plan, Point, Study, Table, load_measures,
+};
+use crate::load::{Mix, Options, Sizes, Stop, Transport, Wait};
+use crate::report::Colour;
+use crate::systems::{Flavour, PaperStore, Quorate, Redis, System};
+
+/// The study.
+pub(super) struct LeaderFollower;
+
+/// A leader and two followers.
+const NODES: usize = 3;
+
+/// The paper's numbers of clients, and those of a quick run.
+const CLIENTS: [u32; 6] = [5, 10, 20, 30, 40, 50];
+const CLIENTS_QUICK: [u32; 3] = [5, 20, 50];
+
+/// The paper's workloads: name, and the percentages of reads and writes.
+const WORKLOADS: [(&str, u32, u32); 3] = [("mixed", 50, 50), ("read-heavy", 90, 10), ("write-heavy", 20, 80)];
+
+/// The paper does not say how many keys there are, nor how long values.
+const KEYS: u64 = 200;
+const VALUE_BYTES: usize = 64;
+
+/// The arm that is the study's own store.
+const PAPER_STORE: &str = "Paper's store, HTTP";
+
+/// Redis is asked to wait at most so long for its replicas.
+const WAIT_TIMEOUT_MS: u32 = 5_000;
+
+/// An arm, before the plan is known.
+struct Side {
+    name: String,
+    colour: Colour,
+    system: Box<dyn System>,
+    differs: &'static str,
+    is_quick: bool,
+}
+
+/// What is said of arms whose acknowledged writes only one node has.
+const ONE_COPY: &str = "acknowledgement: a write that only the leader has may be lost with it";
+
+impl LeaderFollower {
+    /// Everything that is compared. A quick run leaves out what lies between two others.
+    fn sides(plan: &Plan) -> Vec<Side> {
+        let quorate = |settings: &str| Box::new(Quorate::new(&plan.quorate, NODES, settings));
+        let mut sides = Vec::new();
+        for transport in [Transport::Resp, Transport::Http] {
+            let is_http = transport == Transport::Http;
+            let mut add = |name: &str, colour: Colour, settings: &str, differs, is_quick| {
+                let name = if is_http { format!("{name}, HTTP") } else { name.to_owned() };
+                let colour = if is_http { colour.dashed() } else { colour };
+                sides.push(Side { name, colour, system: quorate(settings), differs, is_quick });
+            };
+            let acks = |acks: &str| format!("replication=leader-follower acks={acks} leader=1");
+            add("Quorate acks=none", Colour::ACKS_NONE, &acks("none"), ONE_COPY, !is_http);
+            add("Quorate acks=1", Colour::ACKS_ONE, &acks("1"), "", !is_http);
+            add("Quorate acks=all", Colour::ACKS_ALL, &acks("all"), "", true);
+            let consensus = "replication=consensus durability=os leader=1";
+            let differs = "durability: every write is in the logs, too";
+            add("Quorate consensus", Colour::CONSENSUS, consensus, differs, true);
+        }
+        for (wait, colour) in [(0, Colour::REDIS), (1, Colour::REDIS_ONE), (2, Colour::REDIS_ALL)] {
+            sides.push(Side {
+                name: if wait == 0 { "Redis".to_owned() } else { format!("Redis WAIT {wait}") },
+                colour,
+                system: Box::new(Redis::new(Flavour::Redis, NODES - 1, wait)),
+                differs: if wait == 0 { ONE_COPY } else { "" },
+                is_quick: wait != 1,
+            });
+        }
+        sides.push(Side {
+            name: PAPER_STORE.to_owned(),
+            colour: Colour::PAPER,
+            system: Box::new(PaperStore::new()),
+            differs: ONE_COPY,
+            is_quick: true,
+        });
+        sides
+    }
+
+    /// How many replicas a client of an arm awaits by WAIT.
+    fn wait(arm: &str) -> Option<Wait> {
+        let replicas = arm.strip_prefix("Redis WAIT ")?.parse().ok()?;
+        Some(Wait { replicas, timeout_ms: WAIT_TIMEOUT_MS })
+    }
+}
+
+impl Study for LeaderFollower {
+    fn name(&self) -> &'static str {
+        "leader-follower"
+    }
+
+    fn title(&self) -> &'static str {
+        "What leader-follower replication costs under mixed, read-heavy and write-heavy load"
+    }
+
+    fn paper(&self) -> Paper {
+        Paper {
+            title: "Design, Implementation, and Performance Evaluation of a Distributed Key Value Store Using Leader \
+                    Follower Replication",
+            authors: "Abishek Kumar Giri, Stockton University",
+            setting: "one machine, three containers of Python FastAPI",
+        }
+    }
+
+    fn varies(&self) -> &'static str {
+        "mixed 50/50, read-heavy 90/10, write-heavy 20/80 x 5 to 50 clients; acks none, 1, all; consensus; RESP and HTTP; \
+         Redis; the study's own store"
+    }
+
+    fn parameters(&self) -> Vec<Parameter> {
+        vec![
+            Parameter { name: "workload", title: "Workload" },
+            Parameter { name: "clients", title: "Concurrent clients" },
+        ]
+    }
+
+    fn measures(&self) -> Vec<Measure> {
+        load_measures()
+    }
+
+    fn arms(&self, plan: &Plan) -> Vec<Arm> {
+        let clients = plan.scale.pick(&CLIENTS_QUICK[..], &CLIENTS[..]);
+        let point = |workload: &'static str, clients: u32| {
+            Point::new().with("workload", workload).with("clients", clients)
+        };
+        let sides =
+            LeaderFollower::sides(plan).into_iter().filter(|side| plan.scale.pick(side.is_quick, true));
+        let arm = |side: Side| Arm {
+            name: side.name,
+            colour: side.colour,
+            system: Some(side.system),
+            differs: side.differs.to_owned(),
+            points: WORKLOADS
+                .iter()
+                .flat_map(|(name, ..)| clients.iter().map(|clients| point(name, *clients)))
+                .collect(),
+        };
+        sides.map(arm).collect()
+    }
+
+    fn measure(&self, arm: &Arm, point: &Point, arena: &mut Arena<'_>) -> Result<Figures> {
+        let workload = WORKLOADS.iter().find(|(name, ..)| *name == point.get("workload"));
+        let (_, get, set) = workload.copied().unwrap_or(WORKLOADS[0]);
+        let running = arena.system()?;
+        if arm.name == PAPER_STORE {
+            // It goes on replicating after the answers to the point before.
+            running.wait_until_quiet();
+        }
+        let is_http = arm.name.ends_with(", HTTP") || arm.name == PAPER_STORE;
+        let (transport, addresses) =
+            if is_http { (Transport::Http, running.http()) } else { (Transport::Resp, running.resp()) };
+        let leader = addresses.first().copied().context("the leader has no such address")?;
+        let options = Options {
+            addresses: vec![leader],
+            connections: point.number("clients")?,
+            mix: Mix { get, set, ..Mix::default() },
+            keys: KEYS,
+            key_prefix: arena.new_keys(),
+            value_bytes: Sizes::fixed(VALUE_BYTES),
+            warmup: arena.scale().pick(Duration::from_millis(100), Duration::from_millis(500)),
+            stop: Stop::Duration(arena.scale().pick(Duration::from_millis(350), Duration::from_secs(3))),
+            seed: u64::from(arena.repeat()),
+            transport,
+            wait: LeaderFollower::wait(&arm.name),
+            ..Options::default()
+        };
+        Ok(arena.drive(&options)?.figures())
+    }
+
+    fn claims(&self) -> Vec<Claim> {
+        claims::all()
+    }
+
+    fn figures(&self) -> Vec<Figure> {
+        figures::all()
+    }
+
+    fn tables(&self) -> Vec<Table> {
+        figures::tables()
+    }
+
+    fn remarks(&self) -> Vec<String> {
+        let remarks = [
+            "The study's own store is written anew from its description (lab/paper-store/store.py), with the faults of its \
+             design. All systems run as processes of one machine, without containers.",
+            "Every operation counts as one, and only successes count as throughput. The study counts a PUT and a GET \
+             together as one request in two of its three workloads, and failures as throughput.",
+            "Keys are written before they are read, and every value that is read is checked. The study reads keys that \
+             were never written.",
+            "The study does not say how many keys there are nor how long values are: here 200 keys and 64 bytes.",
+        ];
+        remarks.iter().map(|remark| (*remark).to_owned()).collect()
+    }
+}
