@@ -3,11 +3,13 @@
 
 mod abd_vs_blocking;
 mod leader_follower;
+mod replication_cost;
 
 use crate::harness::Study;
 
 /// Every study, in the order in which they are listed.
-pub const ALL: &[&dyn Study] = &[&leader_follower::LeaderFollower, &abd_vs_blocking::AbdVsBlocking];
+pub const ALL: &[&dyn Study] =
+    &[&leader_follower::LeaderFollower, &abd_vs_blocking::AbdVsBlocking, &replication_cost::ReplicationCost];
 
 /// The study with this name.
 pub fn find(name: &str) -> Option<&'static dyn Study> {
