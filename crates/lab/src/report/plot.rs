@@ -307,6 +307,9 @@ impl Picture {
                 chart.draw_series(LineSeries::new(points(), style))?;
             }
             chart.draw_series(points().map(|point| mark(point, series.colour, scale)))?;
+            if series.colour.is_dashed {
+                chart.draw_series(points().map(|point| hole(point, scale)))?;
+            }
         }
         Ok(())
     }
@@ -361,6 +364,9 @@ impl Picture {
                         area.draw(&PathElement::new(ends, colour.stroke_width(2 * scale)))?;
                     }
                     area.draw(&mark((20 * unit, y), series.colour, scale))?;
+                    if series.colour.is_dashed {
+                        area.draw(&hole((20 * unit, y), scale))?;
+                    }
                 }
                 Shape::Bars => {
                     let style =
@@ -410,11 +416,14 @@ fn rgb(colour: Colour) -> RGBColor {
     RGBColor(red, green, blue)
 }
 
-/// The mark of a point. That of a broken line is hollow.
+/// The mark of a point.
 fn mark<Coordinate>(at: Coordinate, colour: Colour, scale: u32) -> Circle<Coordinate, i32> {
-    let style = if colour.is_dashed { BACKGROUND.filled() } else { rgb(colour).filled() };
-    let style = ShapeStyle { stroke_width: 2 * scale, ..style };
-    Circle::new(at, 4 * scale as i32, style)
+    Circle::new(at, 4 * scale as i32, rgb(colour).filled())
+}
+
+/// What is left out of the mark of a broken line, which is a ring.
+fn hole<Coordinate>(at: Coordinate, scale: u32) -> Circle<Coordinate, i32> {
+    Circle::new(at, 2 * scale as i32, BACKGROUND.filled())
 }
 
 #[cfg(test)]
