@@ -86,6 +86,20 @@ impl ReplicationCost {
     /// are measured where nobody waits: else writes stand still meanwhile.
     fn on_the_wire(scale: Scale, awaits: bool) -> Vec<Point> {
         let mut points = Vec::new();
+        // Resyncs come first: every keyspace that is made later would be resynced, too.
+        if !awaits {
+            for (part, sizes) in [
+                ("full resync", scale.pick(&FULL_KIB_QUICK[..], &FULL_KIB[..])),
+                ("partial resync", scale.pick(&PARTIAL_KIB_QUICK[..], &PARTIAL_KIB[..])),
+            ] {
+                for kib in sizes {
+                    points.push(Point::new().with("part", part).with("kib", kib));
+                }
+            }
+            for rate in scale.pick(&LAG_RATES_QUICK[..], &LAG_RATES[..]) {
+                points.push(Point::new().with("part", "lag").with("replicas", 1).with("rate", rate));
+            }
+        }
         for (workload, get, _) in WORKLOADS {
             // What only reads awaits nobody.
             for replicas in REPLICAS.into_iter().filter(|replicas| !awaits || *replicas > 0 && get < 100) {
@@ -93,20 +107,6 @@ impl ReplicationCost {
                     let point = Point::new().with("part", "wire").with("workload", workload);
                     points.push(point.with("replicas", replicas).with("pipeline", pipeline));
                 }
-            }
-        }
-        if awaits {
-            return points;
-        }
-        for rate in scale.pick(&LAG_RATES_QUICK[..], &LAG_RATES[..]) {
-            points.push(Point::new().with("part", "lag").with("replicas", 1).with("rate", rate));
-        }
-        for (part, sizes) in [
-            ("full resync", scale.pick(&FULL_KIB_QUICK[..], &FULL_KIB[..])),
-            ("partial resync", scale.pick(&PARTIAL_KIB_QUICK[..], &PARTIAL_KIB[..])),
-        ] {
-            for kib in sizes {
-                points.push(Point::new().with("part", part).with("kib", kib));
             }
         }
         points
@@ -170,13 +170,13 @@ impl Study for ReplicationCost {
 
     fn arms(&self, plan: &Plan) -> Vec<Arm> {
         let quorate = |acks: &str| {
-            let settings =
-                format!("replication=leader-follower acks={acks} reads=any leader=1 backlog_bytes=134217728");
+            let settings = format!("replication=leader-follower acks={acks} reads=any leader=1");
             Box::new(Quorate::new(&plan.quorate, NODES, &settings))
         };
         let redis = |wait: usize| {
-            let backlog = ["--repl-backlog-size", "134217728", "--repl-backlog-ttl", "1"];
-            Box::new(Redis::new(Flavour::Redis, NODES - 1, wait).with(&backlog))
+            // A master that has no replicas any more keeps no history, and a replica no copy of what it was sent.
+            let arguments = ["--repl-backlog-ttl", "1", "--rdb-del-sync-files", "yes"];
+            Box::new(Redis::new(Flavour::Redis, NODES - 1, wait).with(&arguments))
         };
         let arm = |name: &str, colour, differs: &str, awaits, system: Box<dyn System>| Arm {
             name: name.to_owned(),
