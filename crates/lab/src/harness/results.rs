@@ -312,3 +312,81 @@ impl<'r> Selection<'r> {
         series
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(arm: &str, clients: u32, repeat: u32, per_s: Option<f64>) -> Row {
+        let figures = per_s.map(|per_s| ("per_s".to_owned(), per_s)).into_iter().collect();
+        let point = vec!["a, \"quoted\" workload".to_owned(), clients.to_string()];
+        Row { arm: arm.to_owned(), point, repeat, figures, checked: None }
+    }
+
+    fn results() -> Results {
+        let mut results = Results::new(&["workload", "clients"], &["per_s", "p99_ms"]);
+        for (clients, repeat, per_s) in [(10, 1, 3.5), (10, 2, 1.0 / 3.0), (5, 1, 7.0), (10, 3, 9.0)] {
+            results.push(row("one", clients, repeat, Some(per_s)));
+        }
+        results.push(row("two", 5, 1, None));
+        results
+    }
+
+    #[test]
+    fn what_is_written_is_read_again() {
+        let mut results = results();
+        results.rows[0].checked = Some(Checked { operations: 12, verdict: "ok".to_owned() });
+        let mut bytes = Vec::new();
+        results.write_raw(&mut bytes).unwrap();
+        assert_eq!(Results::read_raw(&bytes[..], 2).unwrap(), results);
+    }
+
+    #[test]
+    fn what_is_no_sweep_is_refused_by_line_and_column() {
+        let refusal = |text: &str| format!("{:#}", Results::read_raw(text.as_bytes(), 1).unwrap_err());
+        let header = "arm,repeat,clients,per_s,checked,verdict\n";
+        assert!(refusal("a,b\n1,2\n").contains("not the columns"));
+        assert!(refusal(&format!("{header}x,1,5,many,,\n")).contains("line 2: 'many' is not a number"));
+        assert!(
+            refusal(&format!("{header}x,1,5,1,,\nx,first,5,1,,\n")).contains("line 3: 'first' is no repeat")
+        );
+    }
+
+    #[test]
+    fn a_point_is_measured_when_its_row_is_there() {
+        let results = results();
+        let point = &results.rows[2].point;
+        assert!(results.has("one", point, 1));
+        assert!(!results.has("one", point, 2) && !results.has("three", point, 1));
+    }
+
+    #[test]
+    fn a_spread_is_the_median_with_the_ends() {
+        let results = results();
+        let spread = results.arm("one").with("clients", 10).spread("per_s").unwrap();
+        assert_eq!((spread.median, spread.max, spread.count), (3.5, 9.0, 3));
+        assert_eq!(Spread::of(vec![4.0, 1.0]).map(|spread| spread.median), Some(2.5));
+        assert_eq!(results.arm("two").spread("per_s"), None);
+    }
+
+    #[test]
+    fn a_series_is_in_the_order_of_its_numbers() {
+        let results = results();
+        let series = results.arm("one").series("clients", "per_s");
+        let places: Vec<(f64, f64)> = series.iter().map(|(x, spread)| (*x, spread.median)).collect();
+        assert_eq!(places, [(5.0, 7.0), (10.0, 3.5)]);
+        assert!(results.arm("one").with("no such parameter", 1).is_empty());
+    }
+
+    #[test]
+    fn a_summary_has_a_line_for_each_point_and_measure() {
+        let mut bytes = Vec::new();
+        results().write_summary(&mut bytes).unwrap();
+        let text = String::from_utf8(bytes).unwrap();
+        assert_eq!(text.lines().count(), 1 + 2, "{text}");
+        assert!(
+            text.lines().nth(1).is_some_and(|line| line.ends_with(",10,per_s,3,3.5,0.3333333333333333,9")),
+            "{text}"
+        );
+    }
+}

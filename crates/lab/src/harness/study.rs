@@ -70,8 +70,6 @@ pub struct Plan {
     pub scale: Scale,
     /// Whether histories are recorded and checked.
     pub verify: bool,
-    /// Whether a system that needs an installation of its own takes part.
-    pub with_paper_store: bool,
     /// The program that Quorate's nodes run.
     pub quorate: PathBuf,
 }

@@ -2,12 +2,14 @@
 //!
 //! The legend stands beside the data and never on it. Its order is that of the lines at their right end.
 
+use std::ops::Range;
 use std::sync::Once;
 
 use anyhow::{Context, Result, anyhow};
 use plotters::coord::Shift;
-use plotters::coord::ranged1d::{Ranged, ValueFormatter};
+use plotters::coord::ranged1d::{DefaultFormatting, KeyPointHint, Ranged};
 use plotters::prelude::*;
+use plotters::style::text_anchor::{HPos, Pos, VPos};
 use plotters::style::{FontStyle, register_font};
 
 use super::{Colour, short};
@@ -21,6 +23,12 @@ const LEGEND_WIDTH: u32 = 250;
 
 /// PNGs have more pixels than an SVG has units, so that they stay sharp.
 const PNG_SCALE: u32 = 2;
+
+/// With more different numbers than this the horizontal axis has round ones instead.
+const X_TICKS_MAX: usize = 10;
+
+/// About how many numbers an axis has.
+const TICKS: f64 = 7.0;
 
 const BACKGROUND: RGBColor = WHITE;
 const TEXT: RGBColor = RGBColor(0x22, 0x22, 0x22);
@@ -53,6 +61,35 @@ struct Picture {
     y_is_logarithmic: bool,
     series: Vec<Series>,
 }
+
+/// An axis: in proportion or logarithmic, with numbers at places of our own choice.
+struct Axis {
+    range: Range<f64>,
+    is_logarithmic: bool,
+    ticks: Vec<f64>,
+}
+
+impl Ranged for Axis {
+    type FormatOption = DefaultFormatting;
+    type ValueType = f64;
+
+    fn map(&self, value: &f64, (start, end): (i32, i32)) -> i32 {
+        let place = |value: f64| if self.is_logarithmic { value.ln() } else { value };
+        let (from, to) = (place(self.range.start), place(self.range.end));
+        let share = (place(*value) - from) / (to - from);
+        start + (f64::from(end - start) * share).round() as i32
+    }
+
+    fn key_points<Hint: KeyPointHint>(&self, _hint: Hint) -> Vec<f64> {
+        self.ticks.clone()
+    }
+
+    fn range(&self) -> Range<f64> {
+        self.range.clone()
+    }
+}
+
+type Chart<'a, DB> = ChartContext<'a, DB, Cartesian2d<Axis, Axis>>;
 
 /// Draws a figure; `None` when nothing was measured that it shows.
 pub(super) fn draw(
@@ -155,29 +192,20 @@ impl Picture {
         let text = |error: DrawingAreaErrorKind<DB::ErrorType>| error.to_string();
         area.fill(&BACKGROUND).map_err(text)?;
         let title = ("sans-serif", 19 * scale, FontStyle::Bold).into_text_style(area).color(&TEXT);
-        let area = area.titled(&self.title, title).map_err(text)?;
+        let area = area.margin(10 * scale, 0, 0, 0).titled(&self.title, title).map_err(text)?;
         let (chart, legend) = area.split_horizontally((WIDTH - LEGEND_WIDTH) * scale);
         let mut builder = ChartBuilder::on(&chart);
         builder.margin(12 * scale).x_label_area_size(50 * scale).y_label_area_size(78 * scale);
         let (x, y) = (self.x_range(), self.y_range());
-        match (self.x_is_logarithmic, self.y_is_logarithmic) {
-            (false, false) => self.fill(&mut builder.build_cartesian_2d(x, y).map_err(text)?, scale),
-            (false, true) => {
-                self.fill(&mut builder.build_cartesian_2d(x, y.log_scale()).map_err(text)?, scale)
-            }
-            (true, false) => {
-                self.fill(&mut builder.build_cartesian_2d(x.log_scale(), y).map_err(text)?, scale)
-            }
-            (true, true) => {
-                let chart = builder.build_cartesian_2d(x.log_scale(), y.log_scale());
-                self.fill(&mut chart.map_err(text)?, scale)
-            }
-        }
-        .map_err(text)?;
+        let x_ticks = self.x_ticks(&x);
+        let y_ticks = ticks(&y, self.y_is_logarithmic);
+        let x = Axis { range: x, is_logarithmic: self.x_is_logarithmic, ticks: x_ticks };
+        let y = Axis { range: y, is_logarithmic: self.y_is_logarithmic, ticks: y_ticks };
+        self.fill(&mut builder.build_cartesian_2d(x, y).map_err(text)?, scale).map_err(text)?;
         self.draw_legend(&legend, scale).map_err(text)
     }
 
-    fn x_range(&self) -> std::ops::Range<f64> {
+    fn x_range(&self) -> Range<f64> {
         if self.shape == Shape::Bars {
             return -0.5..self.groups.len() as f64 - 0.5;
         }
@@ -192,7 +220,19 @@ impl Picture {
         }
     }
 
-    fn y_range(&self) -> std::ops::Range<f64> {
+    /// Where the horizontal axis has numbers: where there are points, if those are few.
+    fn x_ticks(&self, range: &Range<f64>) -> Vec<f64> {
+        if self.shape == Shape::Bars {
+            return (0..self.groups.len()).map(|group| group as f64).collect();
+        }
+        let mut values: Vec<f64> =
+            self.series.iter().flat_map(|series| series.points.iter().map(|(x, _)| *x)).collect();
+        values.sort_by(f64::total_cmp);
+        values.dedup();
+        if values.len() <= X_TICKS_MAX { values } else { ticks(range, self.x_is_logarithmic) }
+    }
+
+    fn y_range(&self) -> Range<f64> {
         let spreads = || self.series.iter().flat_map(|series| series.points.iter().map(|(_, spread)| spread));
         let max = spreads().map(|spread| spread.max).fold(f64::NEG_INFINITY, f64::max);
         let min = spreads().map(|spread| spread.min).fold(f64::INFINITY, f64::min);
@@ -210,20 +250,15 @@ impl Picture {
         }
     }
 
-    fn fill<DB, X, Y>(
+    fn fill<DB: DrawingBackend>(
         &self,
-        chart: &mut ChartContext<'_, DB, Cartesian2d<X, Y>>,
+        chart: &mut Chart<'_, DB>,
         scale: u32,
-    ) -> Result<(), DrawingAreaErrorKind<DB::ErrorType>>
-    where
-        DB: DrawingBackend,
-        X: Ranged<ValueType = f64> + ValueFormatter<f64>,
-        Y: Ranged<ValueType = f64> + ValueFormatter<f64>,
-    {
+    ) -> Result<(), DrawingAreaErrorKind<DB::ErrorType>> {
         let label = ("sans-serif", 14 * scale).into_font().color(&TEXT);
         let title = ("sans-serif", 15 * scale).into_font().color(&TEXT);
         let x_label = |x: &f64| match self.shape {
-            Shape::Lines => short(*x),
+            Shape::Lines => axis_number(*x),
             Shape::Bars => {
                 let is_group = x.fract() == 0.0 && *x >= 0.0;
                 self.groups.get(*x as usize).filter(|_| is_group).cloned().unwrap_or_default()
@@ -238,10 +273,9 @@ impl Picture {
             .x_desc(&self.x_title)
             .y_desc(&self.y_title)
             .x_label_formatter(&x_label)
-            .y_label_formatter(&|y| short(*y))
-            .y_labels(8);
+            .y_label_formatter(&|y| axis_number(*y));
         if self.shape == Shape::Bars {
-            mesh.disable_x_mesh().x_labels(self.groups.len().max(1));
+            mesh.disable_x_mesh();
         }
         mesh.draw()?;
         match self.shape {
@@ -250,16 +284,11 @@ impl Picture {
         }
     }
 
-    fn draw_lines<DB, X, Y>(
+    fn draw_lines<DB: DrawingBackend>(
         &self,
-        chart: &mut ChartContext<'_, DB, Cartesian2d<X, Y>>,
+        chart: &mut Chart<'_, DB>,
         scale: u32,
-    ) -> Result<(), DrawingAreaErrorKind<DB::ErrorType>>
-    where
-        DB: DrawingBackend,
-        X: Ranged<ValueType = f64>,
-        Y: Ranged<ValueType = f64>,
-    {
+    ) -> Result<(), DrawingAreaErrorKind<DB::ErrorType>> {
         // All shades first, so that no line is under one.
         for series in &self.series {
             let lower = series.points.iter().map(|(x, spread)| (*x, spread.min));
@@ -282,16 +311,11 @@ impl Picture {
         Ok(())
     }
 
-    fn draw_bars<DB, X, Y>(
+    fn draw_bars<DB: DrawingBackend>(
         &self,
-        chart: &mut ChartContext<'_, DB, Cartesian2d<X, Y>>,
+        chart: &mut Chart<'_, DB>,
         scale: u32,
-    ) -> Result<(), DrawingAreaErrorKind<DB::ErrorType>>
-    where
-        DB: DrawingBackend,
-        X: Ranged<ValueType = f64>,
-        Y: Ranged<ValueType = f64>,
-    {
+    ) -> Result<(), DrawingAreaErrorKind<DB::ErrorType>> {
         // A group takes four fifths of its place.
         let width = 0.8 / self.series.len() as f64;
         let floor = self.y_range().start.max(if self.y_is_logarithmic { f64::MIN_POSITIVE } else { 0.0 });
@@ -324,6 +348,7 @@ impl Picture {
     ) -> Result<(), DrawingAreaErrorKind<DB::ErrorType>> {
         let unit = scale as i32;
         let style = ("sans-serif", 14 * scale).into_text_style(area).color(&TEXT);
+        let style = style.pos(Pos::new(HPos::Left, VPos::Center));
         for (index, series) in self.series.iter().enumerate() {
             let y = (24 + 23 * index as i32) * unit;
             let colour = rgb(series.colour);
@@ -346,10 +371,38 @@ impl Picture {
                     ))?;
                 }
             }
-            area.draw(&Text::new(series.name.as_str(), (44 * unit, y - 8 * unit), style.clone()))?;
+            area.draw(&Text::new(series.name.as_str(), (44 * unit, y), style.clone()))?;
         }
         Ok(())
     }
+}
+
+/// Round numbers within a range, about as many as an axis should have.
+fn ticks(range: &Range<f64>, is_logarithmic: bool) -> Vec<f64> {
+    let is_within = |value: &f64| range.start <= *value && *value <= range.end;
+    if is_logarithmic {
+        let (first, last) = (range.start.log10().floor() as i32, range.end.log10().ceil() as i32);
+        let digits: &[f64] = match range.end.log10() - range.start.log10() {
+            decades if decades > 5.0 => &[1.0],
+            decades if decades > 3.0 => &[1.0, 3.0],
+            _ => &[1.0, 2.0, 5.0],
+        };
+        let decades = first..=last;
+        let values = decades.flat_map(|decade| digits.iter().map(move |digit| digit * 10f64.powi(decade)));
+        return values.filter(is_within).collect();
+    }
+    let rough = (range.end - range.start) / TICKS;
+    let magnitude = 10f64.powf(rough.log10().floor());
+    let step = [1.0, 2.0, 5.0, 10.0].into_iter().map(|digit| digit * magnitude).find(|step| *step >= rough);
+    let step = step.unwrap_or(10.0 * magnitude);
+    let first = (range.start / step).ceil() as i64;
+    (first..).map(|number| number as f64 * step).take_while(|value| *value <= range.end).collect()
+}
+
+/// A round number, without digits that say nothing.
+fn axis_number(number: f64) -> String {
+    let text = short(number);
+    if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text }
 }
 
 fn rgb(colour: Colour) -> RGBColor {
@@ -362,4 +415,76 @@ fn mark<Coordinate>(at: Coordinate, colour: Colour, scale: u32) -> Circle<Coordi
     let style = if colour.is_dashed { BACKGROUND.filled() } else { rgb(colour).filled() };
     let style = ShapeStyle { stroke_width: 2 * scale, ..style };
     Circle::new(at, 4 * scale as i32, style)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn axes_have_round_numbers() {
+        assert_eq!(ticks(&(0.0..100.0), false), [0.0, 20.0, 40.0, 60.0, 80.0, 100.0]);
+        assert_eq!(ticks(&(0.3..12.0), true), [0.5, 1.0, 2.0, 5.0, 10.0]);
+        assert_eq!(ticks(&(1.0..1e7), true).len(), 8);
+        assert_eq!(ticks(&(0.0..0.03), false).len(), 7);
+        let texts = [0.5, 0.25, 0.1, 2.5, 20.0, 10_000.0].map(axis_number);
+        assert_eq!(texts, ["0.5", "0.25", "0.1", "2.5", "20", "10,000"]);
+    }
+
+    fn picture(shape: Shape, is_logarithmic: bool) -> Picture {
+        let spread = |median: f64| Spread { median, min: median * 0.9, max: median * 1.1, count: 3 };
+        let series = |name: &str, colour, factor: f64| Series {
+            name: name.to_owned(),
+            colour,
+            points: (0..3).map(|x| (f64::from(x), spread(factor * f64::from(x + 1)))).collect(),
+        };
+        Picture {
+            title: "A title".to_owned(),
+            x_title: "Clients".to_owned(),
+            y_title: "Latency (ms)".to_owned(),
+            shape,
+            groups: ["a", "b", "c"].map(str::to_owned).to_vec(),
+            x_is_logarithmic: false,
+            y_is_logarithmic: is_logarithmic,
+            series: vec![
+                series("One system", Colour::ACKS_ALL, 10.0),
+                series("Another", Colour::REDIS.dashed(), 1.0),
+            ],
+        }
+    }
+
+    #[test]
+    fn a_figure_names_its_axes_and_every_system_in_its_colour() {
+        register_fonts();
+        for (shape, is_logarithmic) in
+            [(Shape::Lines, false), (Shape::Lines, true), (Shape::Bars, false), (Shape::Bars, true)]
+        {
+            let mut svg = String::new();
+            {
+                let area = SVGBackend::with_string(&mut svg, (WIDTH, HEIGHT)).into_drawing_area();
+                picture(shape, is_logarithmic).draw(&area, 1).unwrap();
+                area.present().unwrap();
+            }
+            for text in ["A title", "Clients", "Latency (ms)", "One system", "Another"] {
+                assert!(svg.contains(text), "{shape:?}: {text} is not in the figure");
+            }
+            let colour = Colour::ACKS_ALL.css().to_uppercase();
+            assert!(svg.to_uppercase().contains(&colour), "{shape:?}: {colour}");
+        }
+    }
+
+    #[test]
+    fn a_picture_of_pixels_has_the_letters_too() {
+        register_fonts();
+        let (width, height) = (WIDTH * PNG_SCALE, HEIGHT * PNG_SCALE);
+        let mut pixels = vec![0; (width * height * 3) as usize];
+        {
+            let area = BitMapBackend::with_buffer(&mut pixels, (width, height)).into_drawing_area();
+            picture(Shape::Lines, false).draw(&area, PNG_SCALE).unwrap();
+        }
+        // The title stands above everything else: without letters that part would be blank.
+        let top = &pixels[..(width * 3 * 34 * PNG_SCALE) as usize];
+        let dark = top.chunks_exact(3).filter(|pixel| pixel.iter().all(|part| *part < 0x60)).count();
+        assert!(dark > 100, "{dark} dark pixels");
+    }
 }

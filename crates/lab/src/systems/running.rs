@@ -9,10 +9,18 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
-use super::{Children, NodePlan, System};
+use super::{Children, NodePlan, System, Usage};
 
 /// How long a system may take until it serves.
 const READY_WITHIN: Duration = Duration::from_secs(30);
+
+/// A system is quiet when, for so long, it used no more than this.
+const QUIET_FOR: Duration = Duration::from_millis(200);
+const QUIET_CPU_S: f64 = 0.02;
+const QUIET_DISK_BYTES: f64 = 65_536.0;
+
+/// How long is waited for that.
+const QUIET_WITHIN: Duration = Duration::from_secs(5);
 
 /// How long nodes may take to stop before they are killed.
 const STOP_WITHIN: Duration = Duration::from_secs(5);
@@ -65,7 +73,32 @@ impl<'a> Running<'a> {
         for node in 0..self.nodes.len() {
             self.spawn(node)?;
         }
-        self.wait_until_ready()
+        self.wait_until_ready()?;
+        self.wait_until_quiet();
+        Ok(())
+    }
+
+    /// Waits until a start has no more consequences, such as files that are being made, but not for ever: nothing
+    /// that comes from starting belongs to the first point.
+    pub fn wait_until_quiet(&self) {
+        let used = || {
+            let processes = (0..self.nodes.len()).filter_map(|node| self.process(node));
+            processes.filter_map(Usage::of).fold(Usage::default(), |sum, usage| Usage {
+                cpu_s: sum.cpu_s + usage.cpu_s,
+                disk_bytes: sum.disk_bytes + usage.disk_bytes,
+            })
+        };
+        let by = Instant::now() + QUIET_WITHIN;
+        let mut before = used();
+        while Instant::now() < by {
+            std::thread::sleep(QUIET_FOR);
+            let now = used();
+            let cpu_s = now.cpu_s - before.cpu_s;
+            if cpu_s <= QUIET_CPU_S && now.disk_bytes - before.disk_bytes <= QUIET_DISK_BYTES {
+                return;
+            }
+            before = now;
+        }
     }
 
     /// Waits until all nodes serve and have found each other.

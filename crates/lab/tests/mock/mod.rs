@@ -56,7 +56,12 @@ impl Mock {
 
 /// Starts a server.
 pub(crate) fn start(behaviour: Behaviour) -> Mock {
-    let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    start_at(0, behaviour)
+}
+
+/// Starts a server at a port; 0 is any.
+pub(crate) fn start_at(port: u16, behaviour: Behaviour) -> Mock {
+    let listener = TcpListener::bind(("127.0.0.1", port)).unwrap();
     let address = listener.local_addr().unwrap();
     let table = Table::default();
     let shared = Arc::clone(&table);

@@ -185,7 +185,7 @@ fn sweep(study: &'static dyn Study, args: &RunArgs) -> Result<bool> {
     if args.with_paper_store {
         PaperStore::new().install(&mut |step| eprintln!("{step}"))?;
     }
-    let plan = Plan { scale, verify: args.verify, with_paper_store: args.with_paper_store, quorate: program };
+    let plan = Plan { scale, verify: args.verify, quorate: program };
     let outcome = Sweep { study, plan, folder: folder.clone(), children }.run()?;
     if args.json {
         println!("{:#}", to_json(study, &outcome));

@@ -9,14 +9,14 @@ mod figures;
 
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 
 use crate::harness::{
     Arena, Arm, Claim, Figure, Figures, Measure, Paper, Parameter, Plan, Point, Study, Table, load_measures,
 };
 use crate::load::{Mix, Options, Sizes, Stop, Transport, Wait};
 use crate::report::Colour;
-use crate::systems::{Flavour, Quorate, Redis, System};
+use crate::systems::{Flavour, PaperStore, Quorate, Redis, System};
 
 /// The study.
 pub(super) struct LeaderFollower;
@@ -35,43 +35,67 @@ const WORKLOADS: [(&str, u32, u32); 3] = [("mixed", 50, 50), ("read-heavy", 90, 
 const KEYS: u64 = 200;
 const VALUE_BYTES: usize = 64;
 
+/// The arm that is the study's own store.
+const PAPER_STORE: &str = "Paper's store, HTTP";
+
 /// Redis is asked to wait at most so long for its replicas.
 const WAIT_TIMEOUT_MS: u32 = 5_000;
 
 /// An arm, before the plan is known.
 struct Side {
-    name: &'static str,
+    name: String,
     colour: Colour,
+    system: Box<dyn System>,
     differs: &'static str,
     is_quick: bool,
-    system: Box<dyn System>,
 }
 
+/// What is said of arms whose acknowledged writes only one node has.
+const ONE_COPY: &str = "acknowledgement: a write that only the leader has may be lost with it";
+
 impl LeaderFollower {
+    /// Everything that is compared. A quick run leaves out what lies between two others.
     fn sides(plan: &Plan) -> Vec<Side> {
-        let quorate =
-            |settings: &str| -> Box<dyn System> { Box::new(Quorate::new(&plan.quorate, NODES, settings)) };
-        let redis =
-            |wait: usize| -> Box<dyn System> { Box::new(Redis::new(Flavour::Redis, NODES - 1, wait)) };
-        let side = |name, colour, differs, is_quick, system| Side { name, colour, differs, is_quick, system };
-        let leader_follower =
-            |acks: &str| quorate(&format!("replication=leader-follower acks={acks} leader=1"));
-        let unsafe_words = "an acknowledged write may be lost with the leader";
-        vec![
-            side("Quorate acks=none", Colour::ACKS_NONE, unsafe_words, true, leader_follower("none")),
-            side("Quorate acks=1", Colour::ACKS_ONE, "", true, leader_follower("1")),
-            side("Quorate acks=all", Colour::ACKS_ALL, "", true, leader_follower("all")),
-            side(
-                "Quorate consensus",
-                Colour::CONSENSUS,
-                "durability: each write is in the nodes' logs",
-                true,
-                quorate("replication=consensus durability=os leader=1"),
-            ),
-            side("Redis", Colour::REDIS, unsafe_words, true, redis(0)),
-            side("Redis WAIT 1", Colour::REDIS_ONE, "", false, redis(1)),
-            side("Redis WAIT 2", Colour::REDIS_ALL, "", true, redis(2)),
-        ]
+        let quorate = |settings: &str| Box::new(Quorate::new(&plan.quorate, NODES, settings));
+        let mut sides = Vec::new();
+        for transport in [Transport::Resp, Transport::Http] {
+            let is_http = transport == Transport::Http;
+            let mut add = |name: &str, colour: Colour, settings: &str, differs, is_quick| {
+                let name = if is_http { format!("{name}, HTTP") } else { name.to_owned() };
+                let colour = if is_http { colour.dashed() } else { colour };
+                sides.push(Side { name, colour, system: quorate(settings), differs, is_quick });
+            };
+            let acks = |acks: &str| format!("replication=leader-follower acks={acks} leader=1");
+            add("Quorate acks=none", Colour::ACKS_NONE, &acks("none"), ONE_COPY, !is_http);
+            add("Quorate acks=1", Colour::ACKS_ONE, &acks("1"), "", !is_http);
+            add("Quorate acks=all", Colour::ACKS_ALL, &acks("all"), "", true);
+            let consensus = "replication=consensus durability=os leader=1";
+            let differs = "durability: every write is in the logs, too";
+            add("Quorate consensus", Colour::CONSENSUS, consensus, differs, true);
+        }
+        for (wait, colour) in [(0, Colour::REDIS), (1, Colour::REDIS_ONE), (2, Colour::REDIS_ALL)] {
+            sides.push(Side {
+                name: if wait == 0 { "Redis".to_owned() } else { format!("Redis WAIT {wait}") },
+                colour,
+                system: Box::new(Redis::new(Flavour::Redis, NODES - 1, wait)),
+                differs: if wait == 0 { ONE_COPY } else { "" },
+                is_quick: wait != 1,
+            });
+        }
+        sides.push(Side {
+            name: PAPER_STORE.to_owned(),
+            colour: Colour::PAPER,
+            system: Box::new(PaperStore::new()),
+            differs: ONE_COPY,
+            is_quick: true,
+        });
+        sides
+    }
+
+    /// How many replicas a client of an arm awaits by WAIT.
+    fn wait(arm: &str) -> Option<Wait> {
+        let replicas = arm.strip_prefix("Redis WAIT ")?.parse().ok()?;
+        Some(Wait { replicas, timeout_ms: WAIT_TIMEOUT_MS })
     }
 }
 
@@ -94,7 +118,8 @@ impl Study for LeaderFollower {
     }
 
     fn varies(&self) -> &'static str {
-        "mixed 50/50, read-heavy 90/10, write-heavy 20/80 x 5 to 50 clients; acks none, 1, all; consensus; Redis"
+        "mixed 50/50, read-heavy 90/10, write-heavy 20/80 x 5 to 50 clients; acks none, 1, all; consensus; RESP and HTTP; \
+         Redis; the study's own store"
     }
 
     fn parameters(&self) -> Vec<Parameter> {
@@ -116,7 +141,7 @@ impl Study for LeaderFollower {
         let sides =
             LeaderFollower::sides(plan).into_iter().filter(|side| plan.scale.pick(side.is_quick, true));
         let arm = |side: Side| Arm {
-            name: side.name.to_owned(),
+            name: side.name,
             colour: side.colour,
             system: Some(side.system),
             differs: side.differs.to_owned(),
@@ -131,12 +156,15 @@ impl Study for LeaderFollower {
     fn measure(&self, arm: &Arm, point: &Point, arena: &mut Arena<'_>) -> Result<Figures> {
         let workload = WORKLOADS.iter().find(|(name, ..)| *name == point.get("workload"));
         let (_, get, set) = workload.copied().unwrap_or(WORKLOADS[0]);
-        let leader = arena.system()?.resp()[0];
-        let replicas = match arm.name.as_str() {
-            "Redis WAIT 1" => 1,
-            "Redis WAIT 2" => 2,
-            _ => 0,
-        };
+        let running = arena.system()?;
+        if arm.name == PAPER_STORE {
+            // It goes on replicating after the answers to the point before.
+            running.wait_until_quiet();
+        }
+        let is_http = arm.name.ends_with(", HTTP") || arm.name == PAPER_STORE;
+        let (transport, addresses) =
+            if is_http { (Transport::Http, running.http()) } else { (Transport::Resp, running.resp()) };
+        let leader = addresses.first().copied().context("the leader has no such address")?;
         let options = Options {
             addresses: vec![leader],
             connections: point.number("clients")?,
@@ -147,7 +175,8 @@ impl Study for LeaderFollower {
             warmup: arena.scale().pick(Duration::from_millis(100), Duration::from_millis(500)),
             stop: Stop::Duration(arena.scale().pick(Duration::from_millis(350), Duration::from_secs(3))),
             seed: u64::from(arena.repeat()),
-            wait: (replicas > 0).then_some(Wait { replicas, timeout_ms: WAIT_TIMEOUT_MS }),
+            transport,
+            wait: LeaderFollower::wait(&arm.name),
             ..Options::default()
         };
         Ok(arena.drive(&options)?.figures())
@@ -167,6 +196,8 @@ impl Study for LeaderFollower {
 
     fn remarks(&self) -> Vec<String> {
         let remarks = [
+            "The study's own store is written anew from its description (lab/paper-store/store.py), with the faults of its \
+             design. All systems run as processes of one machine, without containers.",
             "Every operation counts as one, and only successes count as throughput. The study counts a PUT and a GET \
              together as one request in two of its three workloads, and failures as throughput.",
             "Keys are written before they are read, and every value that is read is checked. The study reads keys that \
