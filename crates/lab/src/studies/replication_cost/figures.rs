@@ -1,6 +1,6 @@
 //! The comparison has tables and no figures: each of its tables, and what makes it plain.
 
-use super::{ACKS_NONE, IN_PROCESS, REDIS, WORKLOADS};
+use super::{ACKS_NONE, IN_PROCESS, QUORATE_RESYNC, REDIS, REDIS_RESYNC, WORKLOADS};
 use crate::harness::{Figure, Shape, Table};
 
 fn only(values: &[(&'static str, &str)]) -> Vec<(&'static str, String)> {
@@ -95,7 +95,7 @@ pub(super) fn all() -> Vec<Figure> {
             x: "kib",
             y: "resync_ms",
             only: only(&[("part", part)]),
-            arms: vec![ACKS_NONE.to_owned(), REDIS.to_owned()],
+            arms: vec![QUORATE_RESYNC.to_owned(), REDIS_RESYNC.to_owned()],
             logarithmic: (false, false),
         });
     }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 
 use super::wire::attach_redis;
-use super::{NODES, REDIS};
+use super::{NODES, REDIS_RESYNC};
 use crate::harness::{Arena, Arm, Figures};
 use crate::load::{self, Mix, Options, Sizes, Stop};
 use crate::network::Gate;
@@ -75,7 +75,7 @@ fn told(took: Duration, before: (f64, f64), after: (f64, f64)) -> Result<Figures
 /// Says how much history the leader keeps for replicas that come back.
 fn set_backlog(arm: &Arm, nodes: &[SocketAddr], bytes: u64) -> Result<()> {
     let bytes = bytes.to_string();
-    if arm.name == REDIS {
+    if arm.name == REDIS_RESYNC {
         ask(nodes[0], &["CONFIG", "SET", "repl-backlog-size", &bytes])?;
     } else {
         ask(nodes[0], &["KEYSPACE", "SET", "", &format!("backlog_bytes={bytes}")])?;
@@ -85,7 +85,7 @@ fn set_backlog(arm: &Arm, nodes: &[SocketAddr], bytes: u64) -> Result<()> {
 
 /// All nodes are there and attached, whatever earlier points did to them.
 fn ready(arm: &Arm, arena: &mut Arena<'_>) -> Result<Vec<SocketAddr>> {
-    if arm.name == REDIS {
+    if arm.name == REDIS_RESYNC {
         attach_redis(arena.system()?, NODES - 1)?;
     }
     let system = arena.system()?;
