@@ -148,3 +148,28 @@ impl System for Redis {
         info.lines().find_map(|line| line.strip_prefix("total_net_repl_output_bytes:"))?.trim().parse().ok()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn replicas_reach_their_master_through_the_relay_and_it_nobody() {
+        let node = |arguments: &[&str]| NodePlan {
+            program: "redis-server".into(),
+            arguments: arguments.iter().map(|argument| (*argument).to_owned()).collect(),
+            environment: Vec::new(),
+            folder: "/".into(),
+            resp: Some(SocketAddr::from((Ipv4Addr::LOCALHOST, 6379))),
+            http: None,
+        };
+        let mut nodes =
+            [node(&["--port", "6379"]), node(&["--replicaof", "127.0.0.1", "6379", "--save", ""])];
+        let relay = Relay::start(1).unwrap();
+        Redis::new(Flavour::Redis, 1, 0).reroute(&mut nodes, &relay).unwrap();
+        assert_eq!(nodes[0].arguments, ["--port", "6379"]);
+        assert_eq!(nodes[1].arguments[..2], ["--replicaof", "127.0.0.1"]);
+        assert!(nodes[1].arguments[2].parse::<u16>().is_ok_and(|port| port != 6379));
+        assert_eq!(nodes[1].arguments[3..], ["--save", ""]);
+    }
+}

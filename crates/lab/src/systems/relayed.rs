@@ -60,3 +60,29 @@ impl System for Relayed {
         self.relay.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+    use crate::systems::Quorate;
+
+    #[test]
+    fn each_node_of_quorate_dials_those_before_it_through_the_relay() {
+        let folder = tempfile::tempdir().unwrap();
+        let system =
+            Relayed::new(Box::new(Quorate::new(Path::new("quorate"), 3, "replication=consensus")), 1);
+        let plans = system.plan(folder.path()).unwrap();
+        let dialled: Vec<usize> = plans
+            .iter()
+            .map(|plan| {
+                fs::read_to_string(plan.folder.join("quorate.toml")).unwrap().matches("[[dial]]").count()
+            })
+            .collect();
+        assert_eq!(dialled, [0, 1, 2]);
+        let relay = system.relay().unwrap();
+        let links: Vec<(u16, u16)> = relay.traffic().unwrap().iter().map(|it| (it.from, it.to)).collect();
+        assert_eq!(links, [(2, 1), (1, 2), (3, 1), (1, 3), (3, 2), (2, 3)]);
+    }
+}

@@ -29,9 +29,9 @@ use super::timer::Timer;
 
 const TIMER: Token = Token(0);
 const WAKER: Token = Token(1);
-/// Listeners have the even tokens from here on, connections' ends the rest: see [`Engine::take`].
+/// Listeners have the tokens from here on, connections' ends those from [`ENDS`] on: two for each place.
 const LISTENERS: usize = 2;
-const ENDS: usize = 1 << 32;
+const ENDS: usize = 1 << 20;
 
 const EVENTS_MAX: usize = 256;
 

@@ -5,7 +5,9 @@
 
 use std::fmt::Display;
 
-use super::{ACKS_ALL, ACKS_NONE, IN_PROCESS, READS_EVERYWHERE, REDIS, REDIS_WAIT};
+use super::{
+    ACKS_ALL, ACKS_NONE, IN_PROCESS, QUORATE_RESYNC, READS_EVERYWHERE, REDIS, REDIS_RESYNC, REDIS_WAIT,
+};
 use crate::harness::{Claim, Judgement, Results, Verdict};
 use crate::report::short;
 
@@ -191,9 +193,9 @@ fn over_the_wire() -> Vec<Claim> {
             "< 1 s, Redis 1 to 2 s (section 5)",
             |results| {
                 judge(results, |results| {
-                    let ours = resync(results, ACKS_NONE, "full resync", HUNDRED_KEYS_KIB)?;
-                    let start = resync(results, ACKS_NONE, "full resync", 0)?;
-                    let redis = resync(results, REDIS, "full resync", HUNDRED_KEYS_KIB);
+                    let ours = resync(results, QUORATE_RESYNC, "full resync", HUNDRED_KEYS_KIB)?;
+                    let start = resync(results, QUORATE_RESYNC, "full resync", 0)?;
+                    let redis = resync(results, REDIS_RESYNC, "full resync", HUNDRED_KEYS_KIB);
                     Some(Judgement::holds_if(
                         ours < 1_000.0,
                         format!(

@@ -1,6 +1,6 @@
 //! The comparison has tables and no figures: each of its tables, and what makes it plain.
 
-use super::{ACKS_NONE, IN_PROCESS, REDIS, WORKLOADS};
+use super::{ACKS_NONE, IN_PROCESS, QUORATE_RESYNC, REDIS, REDIS_RESYNC, WORKLOADS};
 use crate::harness::{Figure, Shape, Table};
 
 fn only(values: &[(&'static str, &str)]) -> Vec<(&'static str, String)> {
@@ -25,15 +25,24 @@ pub(super) fn all() -> Vec<Figure> {
             logarithmic: (false, false),
         });
     }
-    for replicas in ["0", "1", "3"] {
+    for (x, file, title, parameter, value) in [
+        (
+            "batch",
+            "leader-by-batch",
+            "A leader's SET in process with one follower, by batch",
+            "replicas",
+            "1",
+        ),
+        ("replicas", "leader-by-followers", "A leader's SET in process, batches of 1000", "batch", "1000"),
+    ] {
         figures.push(Figure {
-            file: format!("leader-in-process-{replicas}"),
-            title: format!("A leader's SET in process, followers: {replicas}"),
+            file: file.to_owned(),
+            title: title.to_owned(),
             paper: "tables in sections 2 and 3",
             shape: Shape::Bars,
-            x: "batch",
+            x,
             y: "ns_per_op",
-            only: only(&[("part", "log"), ("replicas", replicas)]),
+            only: only(&[("part", "log"), (parameter, value)]),
             arms: vec![IN_PROCESS.to_owned()],
             logarithmic: (false, false),
         });
@@ -86,8 +95,8 @@ pub(super) fn all() -> Vec<Figure> {
             x: "kib",
             y: "resync_ms",
             only: only(&[("part", part)]),
-            arms: vec![ACKS_NONE.to_owned(), REDIS.to_owned()],
-            logarithmic: (false, true),
+            arms: vec![QUORATE_RESYNC.to_owned(), REDIS_RESYNC.to_owned()],
+            logarithmic: (false, false),
         });
     }
     for (y, file, title) in
@@ -102,7 +111,7 @@ pub(super) fn all() -> Vec<Figure> {
             y,
             only: only(&[("part", "lag")]),
             arms: vec![ACKS_NONE.to_owned(), REDIS.to_owned()],
-            logarithmic: (false, true),
+            logarithmic: (false, false),
         });
     }
     figures

@@ -32,6 +32,9 @@ pub(super) const ACKS_NONE: &str = "Quorate acks=none";
 pub(super) const ACKS_ALL: &str = "Quorate acks=all";
 pub(super) const REDIS: &str = "Redis";
 pub(super) const REDIS_WAIT: &str = "Redis WAIT all";
+/// Resyncs are measured apart: a relay that can cut the links lies between the nodes, which costs processor time.
+pub(super) const QUORATE_RESYNC: &str = "Quorate, resync";
+pub(super) const REDIS_RESYNC: &str = "Redis, resync";
 
 /// The study's sizes of values in process, and the largest that the issue asks for beside them.
 const VALUE_BYTES: [usize; 4] = [64, 256, 1024, 4096];
@@ -82,10 +85,22 @@ impl ReplicationCost {
         points
     }
 
-    /// The points of a running system. One that awaits its replicas has no others with no replicas, and resync and lag
-    /// are measured where nobody waits: else writes stand still meanwhile.
+    fn resyncs(scale: Scale) -> Vec<Point> {
+        let full = scale.pick(&FULL_KIB_QUICK[..], &FULL_KIB[..]).iter().map(|kib| ("full resync", kib));
+        let partial = scale.pick(&PARTIAL_KIB_QUICK[..], &PARTIAL_KIB[..]).iter();
+        let points = full.chain(partial.map(|kib| ("partial resync", kib)));
+        points.map(|(part, kib)| Point::new().with("part", part).with("kib", kib)).collect()
+    }
+
+    /// The points of a running system. One that awaits its replicas has none without any, and lag is measured where
+    /// nobody waits: who awaits a replica sees no lag of it.
     fn on_the_wire(scale: Scale, awaits: bool) -> Vec<Point> {
         let mut points = Vec::new();
+        if !awaits {
+            for rate in scale.pick(&LAG_RATES_QUICK[..], &LAG_RATES[..]) {
+                points.push(Point::new().with("part", "lag").with("replicas", 1).with("rate", rate));
+            }
+        }
         for (workload, get, _) in WORKLOADS {
             // What only reads awaits nobody.
             for replicas in REPLICAS.into_iter().filter(|replicas| !awaits || *replicas > 0 && get < 100) {
@@ -93,20 +108,6 @@ impl ReplicationCost {
                     let point = Point::new().with("part", "wire").with("workload", workload);
                     points.push(point.with("replicas", replicas).with("pipeline", pipeline));
                 }
-            }
-        }
-        if awaits {
-            return points;
-        }
-        for rate in scale.pick(&LAG_RATES_QUICK[..], &LAG_RATES[..]) {
-            points.push(Point::new().with("part", "lag").with("replicas", 1).with("rate", rate));
-        }
-        for (part, sizes) in [
-            ("full resync", scale.pick(&FULL_KIB_QUICK[..], &FULL_KIB[..])),
-            ("partial resync", scale.pick(&PARTIAL_KIB_QUICK[..], &PARTIAL_KIB[..])),
-        ] {
-            for kib in sizes {
-                points.push(Point::new().with("part", part).with("kib", kib));
             }
         }
         points
@@ -170,22 +171,25 @@ impl Study for ReplicationCost {
 
     fn arms(&self, plan: &Plan) -> Vec<Arm> {
         let quorate = |acks: &str| {
-            let settings =
-                format!("replication=leader-follower acks={acks} reads=any leader=1 backlog_bytes=134217728");
-            Box::new(Quorate::new(&plan.quorate, NODES, &settings))
+            let settings = format!("replication=leader-follower acks={acks} reads=any leader=1");
+            Box::new(Quorate::new(&plan.quorate, NODES, &settings)) as Box<dyn System>
         };
         let redis = |wait: usize| {
-            let backlog = ["--repl-backlog-size", "134217728", "--repl-backlog-ttl", "1"];
-            Box::new(Redis::new(Flavour::Redis, NODES - 1, wait).with(&backlog))
+            // A master that has no replicas any more keeps no history, and a replica no copy of what it was sent.
+            let arguments = ["--repl-backlog-ttl", "1", "--rdb-del-sync-files", "yes"];
+            Box::new(Redis::new(Flavour::Redis, NODES - 1, wait).with(&arguments)) as Box<dyn System>
         };
-        let arm = |name: &str, colour, differs: &str, awaits, system: Box<dyn System>| Arm {
+        let arm = |name: &str, colour, differs: &str, system: Box<dyn System>, points| Arm {
             name: name.to_owned(),
             colour,
             system: Some(system),
             differs: differs.to_owned(),
-            points: ReplicationCost::on_the_wire(plan.scale, awaits),
+            points,
         };
+        let on_the_wire = |awaits| ReplicationCost::on_the_wire(plan.scale, awaits);
+        let resyncs = || ReplicationCost::resyncs(plan.scale);
         let unsafe_words = "an acknowledged write may be lost with the leader";
+        let relayed: fn(Box<dyn System>) -> Box<dyn System> = |system| Box::new(Relayed::new(system, 1));
         vec![
             Arm {
                 name: IN_PROCESS.to_owned(),
@@ -194,17 +198,12 @@ impl Study for ReplicationCost {
                 differs: "no network, no client, nothing durable".to_owned(),
                 points: ReplicationCost::in_process(plan.scale),
             },
-            // The relay is there to be cut, for partial resyncs; until then it carries what it is given.
-            arm(
-                ACKS_NONE,
-                Colour::ACKS_NONE,
-                unsafe_words,
-                false,
-                Box::new(Relayed::new(quorate("none"), 1)),
-            ),
-            arm(ACKS_ALL, Colour::ACKS_ALL, "", true, quorate("all")),
-            arm(REDIS, Colour::REDIS, unsafe_words, false, Box::new(Relayed::new(redis(0), 1))),
-            arm(REDIS_WAIT, Colour::REDIS_ALL, "", true, redis(NODES - 1)),
+            arm(ACKS_NONE, Colour::ACKS_NONE, unsafe_words, quorate("none"), on_the_wire(false)),
+            arm(ACKS_ALL, Colour::ACKS_ALL, "", quorate("all"), on_the_wire(true)),
+            arm(REDIS, Colour::REDIS, unsafe_words, redis(0), on_the_wire(false)),
+            arm(REDIS_WAIT, Colour::REDIS_ALL, "", redis(NODES - 1), on_the_wire(true)),
+            arm(QUORATE_RESYNC, Colour::ACKS_NONE, unsafe_words, relayed(quorate("none")), resyncs()),
+            arm(REDIS_RESYNC, Colour::REDIS, unsafe_words, relayed(redis(0)), resyncs()),
         ]
     }
 
@@ -253,8 +252,8 @@ impl Study for ReplicationCost {
              leader and the load generator: with cores of their own they would take less from it.",
             "A full resync is timed from the start of a process that remembers nothing, until it has all that the leader \
              has; the row with no data is what starting costs. A partial resync is timed from the moment when a cut \
-             link is healed. The link is cut by the lab's relay, through which Quorate's and Redis's replicas without \
-             awaited acknowledgements are connected; it costs the machine processor time, the same for both.",
+             link is healed. The lab's relay lies between the nodes of these two arms, to cut the link; the others are \
+             without it.",
             "Lag is the time from a write's acknowledgement until a replica answers a read with it, under writes at a fixed \
              rate; each probe is a write of its own, and a replica is asked again as soon as it has answered.",
             "The study's table of reads from all nodes multiplies the figure of one node. `reads of all nodes` measures \

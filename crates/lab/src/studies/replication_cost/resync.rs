@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 
 use super::wire::attach_redis;
-use super::{NODES, REDIS};
+use super::{NODES, REDIS_RESYNC};
 use crate::harness::{Arena, Arm, Figures};
 use crate::load::{self, Mix, Options, Sizes, Stop};
 use crate::network::Gate;
@@ -17,6 +17,11 @@ const VALUE_BYTES: usize = 1_024;
 /// The replica that is measured: the second node. In the relay's words, which count from 1, node 2.
 const REPLICA: usize = 1;
 
+/// History for a full resync: less than what is written before it; and for a partial one: more than is missed.
+const BACKLOG_BYTES_FULL: u64 = 1 << 20;
+const BACKLOG_BYTES_PARTIAL: u64 = 128 << 20;
+const FILLER_KIB: u64 = 4 << 10;
+
 /// How long a resync may take.
 const RESYNCED_WITHIN: Duration = Duration::from_secs(120);
 
@@ -26,7 +31,10 @@ const LOOK_EVERY: Duration = Duration::from_micros(500);
 /// A replica that remembers nothing starts.
 pub(super) fn full(arm: &Arm, kib: u64, arena: &mut Arena<'_>) -> Result<Figures> {
     let nodes = ready(arm, arena)?;
-    // The data of earlier points must not be copied, too.
+    // All that ever happened must not fit into the history that the leader keeps: a replica without memory could be sent
+    // that instead of a copy. The data of earlier points must not be copied, too.
+    set_backlog(arm, &nodes, BACKLOG_BYTES_FULL)?;
+    write(FILLER_KIB, nodes[0], arena)?;
     ask(nodes[0], &["FLUSHALL"])?;
     write(kib, nodes[0], arena)?;
     until_equal(&nodes)?;
@@ -42,6 +50,7 @@ pub(super) fn full(arm: &Arm, kib: u64, arena: &mut Arena<'_>) -> Result<Figures
 /// A replica is cut off from its leader, misses writes, and is let in again.
 pub(super) fn partial(arm: &Arm, kib: u64, arena: &mut Arena<'_>) -> Result<Figures> {
     let nodes = ready(arm, arena)?;
+    set_backlog(arm, &nodes, BACKLOG_BYTES_PARTIAL)?;
     until_equal(&nodes)?;
     let relay = arena.system()?.system().relay().context("there is no relay to cut the link")?;
     let gate = |gate| relay.set_gate(2, 1, gate);
@@ -63,9 +72,20 @@ fn told(took: Duration, before: (f64, f64), after: (f64, f64)) -> Result<Figures
     ]))
 }
 
+/// Says how much history the leader keeps for replicas that come back.
+fn set_backlog(arm: &Arm, nodes: &[SocketAddr], bytes: u64) -> Result<()> {
+    let bytes = bytes.to_string();
+    if arm.name == REDIS_RESYNC {
+        ask(nodes[0], &["CONFIG", "SET", "repl-backlog-size", &bytes])?;
+    } else {
+        ask(nodes[0], &["KEYSPACE", "SET", "", &format!("backlog_bytes={bytes}")])?;
+    }
+    Ok(())
+}
+
 /// All nodes are there and attached, whatever earlier points did to them.
 fn ready(arm: &Arm, arena: &mut Arena<'_>) -> Result<Vec<SocketAddr>> {
-    if arm.name == REDIS {
+    if arm.name == REDIS_RESYNC {
         attach_redis(arena.system()?, NODES - 1)?;
     }
     let system = arena.system()?;

@@ -12,6 +12,7 @@ use crate::systems::{Running, ask};
 
 const CLIENTS: usize = 50;
 const KEYS: u64 = 10_000;
+const KEYS_QUICK: u64 = 2_000;
 const VALUE_BYTES: usize = 64;
 
 /// How long replicas may take to be attached or let go.
@@ -32,10 +33,10 @@ pub(super) fn measure(arm: &Arm, point: &Point, arena: &mut Arena<'_>) -> Result
         connections: CLIENTS,
         pipeline: point.number("pipeline")?,
         mix: Mix { get, set, ..Mix::default() },
-        keys: KEYS,
+        keys: arena.scale().pick(KEYS_QUICK, KEYS),
         key_prefix: format!("{prefix}{}", arena.new_keys()),
         value_bytes: Sizes::fixed(VALUE_BYTES),
-        warmup: arena.scale().pick(Duration::from_millis(100), Duration::from_millis(500)),
+        warmup: arena.scale().pick(Duration::from_millis(50), Duration::from_millis(500)),
         stop: Stop::Duration(arena.scale().pick(Duration::from_millis(400), Duration::from_secs(3))),
         seed: u64::from(arena.repeat()),
         wait: (awaited > 0).then_some(Wait { replicas: awaited, timeout_ms: WAIT_TIMEOUT_MS }),
@@ -49,7 +50,7 @@ pub(super) fn measure(arm: &Arm, point: &Point, arena: &mut Arena<'_>) -> Result
     let first = Options { mix: Mix { get: 1, ..Mix::default() }, stop: Stop::Count(1), ..options.clone() };
     arena.drive(&first)?;
     let readers: Vec<SocketAddr> = nodes.into_iter().take(1 + usize::from(replicas)).collect();
-    until_all_have(&readers, &format!("{}{:012}", options.key_prefix, KEYS - 1))?;
+    until_all_have(&readers, &format!("{}{:012}", options.key_prefix, options.keys - 1))?;
     let options = Options { addresses: readers, load: false, ..options };
     let report = load::run(&options, |_| ())?;
     let mut figures = Figures::from([
@@ -83,9 +84,9 @@ pub(super) fn attach(arm: &Arm, replicas: u16, arena: &mut Arena<'_>) -> Result<
     let acks = format!("acks={acks}");
     let settings = ["replication=leader-follower", &acks, "reads=any", "leader=1", &size];
     let words: Vec<&str> = ["KEYSPACE", "CREATE", &prefix].into_iter().chain(settings).collect();
-    match ask(nodes[0], &words) {
-        Err(error) if !error.to_string().contains("exists") => return Err(error.into()),
-        _ => system.wait_until_ready()?,
+    if !ask(nodes[0], &["KEYSPACE", "LIST"])?.lines().any(|line| line == prefix) {
+        ask(nodes[0], &words)?;
+        system.wait_until_ready()?;
     }
     Ok(prefix)
 }
