@@ -168,7 +168,11 @@ impl Sweep<'_> {
         }
         arena.stop();
         // What nodes leave behind is of interest only when something went wrong.
-        if !state.run.notes.iter().any(|note| note.arm == arm.name) {
+        if state.run.notes.iter().any(|note| note.arm == arm.name) {
+            let word = |c: char| if c.is_ascii_alphanumeric() { c } else { '-' };
+            let kept = format!("work-{}-{repeat}", arm.name.chars().map(word).collect::<String>());
+            let _ = std::fs::rename(&work, state.folder.file(&kept));
+        } else {
             let _ = std::fs::remove_dir_all(&work);
         }
         Ok(true)
