@@ -78,7 +78,9 @@ impl Sweep<'_> {
             Results::new(&parameters, &measures)
         });
         let mut state = State { folder, run, results };
-        state.folder.write_json("machine.json", &Machine::look())?;
+        // Looked at before anything is started: how busy the machine was with other things.
+        let machine = Machine::look();
+        state.folder.write_json("machine.json", &machine)?;
         state.folder.write_json("run.json", &state.run)?;
 
         let arms = study.arms(&self.plan);
@@ -95,7 +97,7 @@ impl Sweep<'_> {
             }
         }
         line.finish();
-        let claims = report::write(study, &arms, &state.folder, &state.results, &state.run)?;
+        let claims = report::write(study, &arms, &state.folder, &state.results, &state.run, &machine)?;
         Ok(Outcome { results: state.results, claims, notes: state.run.notes })
     }
 
