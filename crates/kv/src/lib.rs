@@ -14,7 +14,9 @@ pub mod number;
 pub mod reply;
 pub mod table;
 
-pub use command::{Command, Condition, Deadline, Expiry, List, SetAnswer};
+pub use command::{
+    Command, Comparison, Condition, Deadline, Draft, Expiry, List, SetAnswer, Transaction, Watched,
+};
 pub use reply::{Reply, ReplyBuffer};
 pub use table::{Register, SnapshotId, Statistics, Table};
 

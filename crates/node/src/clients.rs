@@ -32,13 +32,18 @@ impl Session {
             ClientKind::Internal => ("internal", -1),
         };
         let seconds = |since_us: u64| now_us.saturating_sub(since_us) / 1_000_000;
-        let flags = if self.closing { "c" } else { "N" };
+        let flags = match self.queued() {
+            _ if self.closing => "c",
+            Some(_) => "x",
+            None => "N",
+        };
+        let queued = self.queued().map_or(-1, |count| count as i64);
         let command = self.last_command.and_then(command::by_number).map_or("NULL", |spec| spec.name);
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         // Writing to a string does not fail.
         let _ = writeln!(
             out,
-            "id={} addr={} laddr={} fd={} name={} age={} idle={} flags={} db=0 sub=0 psub=0 ssub=0 multi=-1 \
+            "id={} addr={} laddr={} fd={} name={} age={} idle={} flags={} db=0 sub=0 psub=0 ssub=0 multi={} \
              qbuf=0 qbuf-free=0 argv-mem=0 multi-mem=0 rbs=0 rbp=0 obl=0 oll=0 omem={} tot-mem={} events=r \
              cmd={} user=default redir=-1 resp={} lib-name={} lib-ver={} tot-cmds={}",
             self.number(),
@@ -49,6 +54,7 @@ impl Session {
             seconds(self.created_us),
             seconds(self.active_us),
             flags,
+            queued,
             self.output_bytes(),
             self.output_bytes() + std::mem::size_of::<Session>(),
             command,

@@ -1,9 +1,10 @@
 //! The node's log: what its replicas must find again after a crash.
 //!
-//! Replicas tell records; at the end of a turn all of them are written by one write. What a replica hears of as durable
-//! is what its keyspace promises: with `os` that is what was written, with `fsync` what a sync has covered. Messages
-//! that say more than is durable wait here. Syncs and whatever else takes long are handed out as [`Work`], to be run
-//! beside the loop: nobody who only reads ever waits for one.
+//! Replicas tell records. What a replica hears of as durable is what its keyspace promises: with `os` that is what was
+//! written, with `fsync` what a sync has covered. At the end of a turn all its records are written by one write, if
+//! anything of them is to be as durable as that; else the next sync writes them. Messages that say more than is durable
+//! wait here. Syncs and whatever else takes long are handed out as [`Work`], to be run beside the loop: nobody who only
+//! reads ever waits for one.
 //!
 //! Checkpoints bound the log: when it has grown enough, the group that needs its oldest part writes its state as a
 //! snapshot, a chunk per turn, and the log before it is let go.
@@ -122,13 +123,18 @@ pub(crate) struct Journal {
     retry_at_us: u64,
     /// Since when nothing was written; none once that is noted.
     quiet_since_us: Option<u64>,
+    /// Something was appended that waits to be written, and not for a sync.
+    wants_write: bool,
     wants_sync: bool,
+    /// How far the log was written at the end of the turn before.
+    written: Position,
     stopped: Option<String>,
 }
 
 impl Journal {
     pub(crate) fn new(log: Log, checkpoint_bytes: u64) -> Journal {
         Journal {
+            written: log.written(),
             log,
             work: Vec::new(),
             checkpoint: None,
@@ -137,6 +143,7 @@ impl Journal {
             full_since_us: None,
             retry_at_us: 0,
             quiet_since_us: None,
+            wants_write: false,
             wants_sync: false,
             stopped: None,
         }
@@ -170,42 +177,48 @@ impl Journal {
 
     fn append_as(&mut self, kind: u16, group: u16, tail: &mut Tail, bytes: &[u8]) {
         let position = self.log.append(group, kind, bytes);
-        self.wants_sync |= tail.durability == Durability::Fsync;
+        match tail.durability {
+            Durability::Fsync => self.wants_sync = true,
+            Durability::Os | Durability::None => self.wants_write = true,
+        }
         match tail.undurable.back_mut() {
-            // Nothing between the two was written: they become durable together.
-            Some(last) if last.1 >= self.log.written() => *last = (tail.recorded, position),
+            // Nothing between the two is written yet, or being written: they become durable together.
+            Some(last) if last.1 >= self.log.gathered_from() => *last = (tail.recorded, position),
             _ => tail.undurable.push_back((tail.recorded, position)),
         }
     }
 
-    /// Writes what was appended, and begins a sync if somebody waits for one.
+    /// Writes what was appended if somebody waits for no more than that, and begins a sync if somebody waits for one.
     pub(crate) fn write<D: Disk>(&mut self, disk: &mut D, now: Now, lines: &mut Vec<Line>) {
         if self.full_since_us.is_some() && now.monotonic_us >= self.retry_at_us {
             self.retry_at_us = now.monotonic_us + RETRY_MS * 1000;
             self.log.retry();
         }
         let before = self.log.written();
-        match self.log.write(disk) {
-            Ok(()) => {
-                if self.full_since_us.take_if(|_| self.log.written() > before).is_some() {
-                    lines.push(Line { level: Level::Info, text: "the disk has room again".into() });
+        if self.wants_write || self.is_full() {
+            match self.log.write(disk) {
+                Ok(()) => {
+                    self.wants_write &= self.log.written() < self.log.end();
+                    if self.full_since_us.take_if(|_| self.log.written() > before).is_some() {
+                        lines.push(Line { level: Level::Info, text: "the disk has room again".into() });
+                    }
                 }
+                Err(StorageError::Disk(error)) => self.note_full(&error.to_string(), now, lines),
+                Err(error) => self.stop(&error),
             }
-            Err(StorageError::Disk(error)) => self.note_full(&error.to_string(), now, lines),
-            Err(error) => self.stop(&error),
         }
-        if self.log.written() > before {
+        self.begin_work(now, lines);
+        if self.log.written() > std::mem::replace(&mut self.written, self.log.written()) {
             self.quiet_since_us = Some(now.monotonic_us);
         } else if self.log.durable() == self.log.written()
             && self.quiet_since_us.take_if(|since_us| now.ms_since(*since_us) >= QUIET_MS).is_some()
         {
             self.log.note_durable();
         }
-        self.begin_work();
     }
 
     /// Makes everything that was written durable, and the log note that it is. True when that is so, or cannot be.
-    pub(crate) fn settle(&mut self) -> bool {
+    pub(crate) fn settle(&mut self, now: Now, lines: &mut Vec<Line>) -> bool {
         if self.stopped.is_some() || self.is_full() {
             return true;
         }
@@ -216,7 +229,7 @@ impl Journal {
         } else {
             self.log.note_durable();
         }
-        self.begin_work();
+        self.begin_work(now, lines);
         false
     }
 
@@ -234,17 +247,18 @@ impl Journal {
         }
     }
 
-    fn begin_work(&mut self) {
+    fn begin_work(&mut self, now: Now, lines: &mut Vec<Line>) {
         if self.stopped.is_some() {
             return;
         }
         if self.wants_sync || self.log.wants_sync() {
             match self.log.begin_sync() {
                 Ok(Some(work)) => {
-                    self.wants_sync = false;
+                    self.wants_sync = self.log.gathered_from() < self.log.end();
                     self.work.push(work);
                 }
                 Ok(None) => self.wants_sync &= self.log.durable() < self.log.end(),
+                Err(StorageError::Disk(error)) => self.note_full(&error.to_string(), now, lines),
                 Err(error) => self.stop(&error),
             }
         }
@@ -298,9 +312,9 @@ impl Journal {
         })
     }
 
-    /// True when something is appended that was not written: what `Os` groups record after the turn's write.
+    /// True when something waits to be written that can be: what `Os` groups record after the turn's write.
     pub(crate) fn has_unwritten(&self) -> bool {
-        self.stopped.is_none() && !self.is_full() && self.log.end() > self.log.written()
+        self.wants_write && self.stopped.is_none() && !self.is_full() && !self.log.is_writing()
     }
 
     // Checkpoints.

@@ -3,7 +3,7 @@
 use crate::control::SHARDS_MAX;
 use crate::slots::{SLOTS, slot_of};
 use protocol::NodeId;
-use protocol::blocking::Retry;
+use protocol::blocking::{self, Retry};
 use protocol::consensus::{self, Lease};
 pub(crate) use protocol::leader_follower::Durability;
 use protocol::leader_follower::{self, Acks};
@@ -163,12 +163,6 @@ impl Keyspace {
                      or \"fsync\", or leader-follower"
                         .into(),
                 );
-            }
-            (Protocol::Abd | Protocol::Blocking, Durability::Os | Durability::Fsync) => {
-                let (durability, name) = (&self.durability, &self.replication);
-                return refuse(format!(
-                    "durability = \"{durability}\" is not built yet for {name}; use \"none\", or another protocol"
-                ));
             }
             _ => {}
         }
@@ -348,6 +342,22 @@ impl Keyspace {
         }
     }
 
+    /// Whether replicas find again after a crash what they held.
+    ///
+    /// # Errors
+    /// As [`Keyspace::check`].
+    pub(crate) fn keeps_records(&self) -> Result<bool, String> {
+        Ok(self.durability()? != Durability::None)
+    }
+
+    /// What blocking needs to know.
+    ///
+    /// # Errors
+    /// As [`Keyspace::check`].
+    pub(crate) fn blocking(&self, planted: Planted) -> Result<blocking::Options, String> {
+        Ok(blocking::Options { retry: self.retry()?, keeps_records: self.keeps_records()?, planted })
+    }
+
     /// What becomes of an operation whose key is locked (blocking).
     ///
     /// # Errors
@@ -438,7 +448,7 @@ mod tests {
             ("prefix=s: replication=abd retry=none", "retry = \"none\" is for blocking; abd takes no locks"),
             ("prefix=s: replication=blocking retry=often", "unknown retry \"often\""),
             ("prefix=s: replication=gossip", "unknown replication \"gossip\""),
-            ("prefix=s: replication=abd durability=fsync", "durability = \"fsync\" is not built yet for abd"),
+            ("prefix=s: replication=abd durability=disk", "unknown durability \"disk\""),
             ("prefix=s: replication=leader-follower acks=3", "acks = 3 can never be: there are 2 followers"),
             ("prefix=s: replication=leader-follower acks=some", "unknown acks \"some\""),
             ("prefix=s: replicas=5", "replicas = 5 needs more than the 3 nodes"),

@@ -35,6 +35,7 @@ mod session;
 mod slab;
 pub mod slots;
 mod status;
+mod transactions;
 mod usage;
 
 pub use configuration::{Configuration, NodeAddress, ProcessFacts, StorageSettings};

@@ -69,6 +69,9 @@ pub(crate) fn describe(keyspace: &str, event: &Trace) -> Option<Line> {
         Trace::Refilled { incarnation, keys } => {
             (Level::Info, format!("refilled with {keys} keys and ready, in life {incarnation}"))
         }
+        Trace::Resumed { incarnation, keys } => {
+            (Level::Info, format!("ready in life {incarnation}, with the {keys} keys that it had recorded"))
+        }
         Trace::Begun { incarnation } => {
             (Level::Info, format!("nobody holds anything: begins empty, in life {incarnation}"))
         }

@@ -1,7 +1,7 @@
 //! What a node does with the cluster map: which groups it takes part in, who its peers are, and the way to the control
 //! group and back.
 
-use crate::control::{CONTROL_GROUP, Change, ClusterMap, Effects, Event};
+use crate::control::{CONTROL_GROUP, Change, ClusterMap, Effects, Event, Rejoin};
 use crate::groups::Group;
 use crate::journal::Tail;
 use crate::keyspace::{Durability, Router};
@@ -192,6 +192,12 @@ impl Node {
                     }
                 }
                 group.is_recorded = self.journal.describe(*id, &mut group.tail, &group.keyspace);
+            }
+            let rejoin = map.nodes.get(&own).and_then(|node| node.rejoins.get(id));
+            if let (Some(replacement), Some(replica), None) =
+                (rejoin.and_then(Rejoin::replacement), &mut group.replica, &group.told)
+            {
+                replica.replaced(&replacement);
             }
             let configuration = entry.configuration();
             if group.told.as_ref() != Some(&configuration) {

@@ -73,6 +73,8 @@ pub struct Node {
     pub(crate) scratch: Vec<u8>,
     /// The reply of a command that the node answers itself.
     pub(crate) replies: ReplyBuffer,
+    /// Answers go here, while the commands of a transaction are carried out.
+    pub(crate) captured: Option<ReplyBuffer>,
     pub(crate) random: u64,
     pub(crate) sleep: Option<Duration>,
     pub(crate) log: Vec<Line>,
@@ -265,7 +267,7 @@ impl Node {
     /// [`Node::take_work`] and [`Node::work_finished`] as in turns.
     pub fn settle_log<D: Disk>(&mut self, disk: &mut D) -> bool {
         self.journal.write(disk, self.now, &mut self.log);
-        self.journal.settle()
+        self.journal.settle(self.now, &mut self.log)
     }
 
     /// Why the process must end at once, if it must: its disk has failed, and nobody knows what is on it. Nothing that
@@ -347,6 +349,9 @@ impl Node {
     /// Answers a request of a client at once, in its order.
     #[inline]
     pub(crate) fn answer(&mut self, client: ClientId, write: impl FnOnce(&mut ReplyBuffer)) {
+        if let Some(captured) = &mut self.captured {
+            return write(captured);
+        }
         self.replies.clear();
         write(&mut self.replies);
         let Some(session) = self.sessions.get_mut(client) else { return };

@@ -148,6 +148,7 @@ impl Node {
             effects: Effects::default(),
             scratch: Vec::new(),
             replies: ReplyBuffer::new(),
+            captured: None,
             random: configuration.seed,
             sleep: None,
             log: lines,

@@ -6,6 +6,7 @@ use crate::status::Status;
 use kv::Table;
 use kv::codec::Malformed;
 use protocol::planted::Planted;
+use protocol::registers::Replacement;
 use protocol::{
     Effects, Input, NodeId, Now, Progress, Replica as _, abd, blocking, consensus, leader_follower, registers,
 };
@@ -39,12 +40,12 @@ impl Replica {
                 Replica::LeaderFollower(leader_follower::Replica::new(node, options, timing, seed))
             }
             Protocol::Abd => {
-                let options = abd::Options { planted };
+                let options = abd::Options { keeps_records: keyspace.keeps_records()?, planted };
                 let timing = abd::Timing { upkeep: upkeep(configuration), ..abd::Timing::default() };
                 Replica::Abd(abd::Replica::new(node, options, timing, life, seed))
             }
             Protocol::Blocking => {
-                let options = blocking::Options { retry: keyspace.retry()?, planted };
+                let options = keyspace.blocking(planted)?;
                 let timing =
                     blocking::Timing { upkeep: upkeep(configuration), ..blocking::Timing::default() };
                 Replica::Blocking(blocking::Replica::new(node, options, timing, life, seed))
@@ -66,6 +67,16 @@ impl Replica {
         }
     }
 
+    /// Its node was replaced: what it recorded before that does not count. To be told before it is told who its group is.
+    pub(crate) fn replaced(&mut self, replacement: &Replacement) {
+        match self {
+            Replica::Abd(replica) => replica.replaced(replacement),
+            Replica::Blocking(replica) => replica.replaced(replacement),
+            // They leave their groups and enter them again.
+            Replica::LeaderFollower(_) | Replica::Consensus(_) => {}
+        }
+    }
+
     /// Its keyspace has other settings, of those that can change at run time.
     ///
     /// # Errors
@@ -74,7 +85,7 @@ impl Replica {
         match self {
             Replica::LeaderFollower(replica) => replica.set_options(keyspace.leader_follower(planted)?),
             Replica::Blocking(replica) => {
-                replica.set_options(blocking::Options { retry: keyspace.retry()?, planted });
+                replica.set_options(keyspace.blocking(planted)?);
             }
             Replica::Consensus(replica) => replica.set_options(keyspace.consensus(planted)?),
             Replica::Abd(_) => {}

@@ -1,9 +1,10 @@
 //! A client's request: which command it is, whether it may be run, and who runs it.
 
-use crate::command::{self, ClientCommand, ConfigCommand, Context, Handler, NodeCommand};
+use crate::command::{self, ClientCommand, ConfigCommand, Context, Handler, NodeCommand, TransactionCommand};
 use crate::gather::Combine;
 use crate::node::Node;
 use crate::session::ClientId;
+use crate::transactions::CROSSSLOT;
 use kv::limits::KEY_BYTES_MAX;
 use kv::table::scan_group;
 use kv::{Command, Condition, Deadline, Expiry, Reply, ReplyBuffer, SetAnswer, Version};
@@ -30,6 +31,7 @@ impl Node {
             Ok(found) => found,
             Err(error) => {
                 session.last_command = None;
+                session.break_transaction();
                 if let Ok(named) = command::named(arguments) {
                     self.statistics.rejected(named.number);
                 }
@@ -43,6 +45,9 @@ impl Node {
             return self.answer(client, |replies| replies.error("NOAUTH Authentication required."));
         }
         self.statistics.called(found.number);
+        if session.is_gathering() && !ends_or_escapes_a_transaction(found.spec.handler) {
+            return self.queue(client, found, arguments);
+        }
         match found.spec.handler {
             Handler::Data(parse) => {
                 let context =
@@ -122,14 +127,13 @@ impl Node {
             command => match self.group_of(&command) {
                 Some(group) => self.ask(client, group, false, Request::Command(command)),
                 None => {
-                    let error = "CROSSSLOT Keys in request don't hash to the same slot (they are in several keyspaces)";
-                    self.answer(client, |replies| replies.error(error));
+                    self.answer(client, |replies| replies.error(CROSSSLOT));
                 }
             },
         }
     }
 
-    fn node_request(
+    pub(crate) fn node_request(
         &mut self,
         client: ClientId,
         command: NodeCommand,
@@ -201,6 +205,7 @@ impl Node {
                     replies.bulk((unix_ms % 1000 * 1000).to_string().as_bytes());
                 });
             }
+            NodeCommand::Transaction(command) => self.transaction_command(client, command, arguments),
             NodeCommand::Wait => self.wait(client, &arguments[1], &arguments[2]),
             NodeCommand::DebugSleep => {
                 let seconds =
@@ -442,6 +447,17 @@ impl Node {
         let group = self.group_of(&command).unwrap_or_else(|| self.router.default_group());
         self.ask(client, group, wants_version, Request::Command(command));
     }
+}
+
+/// What is carried out at once, behind `MULTI` too.
+fn ends_or_escapes_a_transaction(handler: Handler) -> bool {
+    use TransactionCommand::{Discard, Exec, Multi, Watch};
+    matches!(
+        handler,
+        Handler::Node(
+            NodeCommand::Quit | NodeCommand::Reset | NodeCommand::Transaction(Multi | Exec | Discard | Watch)
+        )
+    )
 }
 
 fn number(text: &[u8]) -> Option<u64> {

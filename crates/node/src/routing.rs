@@ -127,8 +127,28 @@ impl Node {
         deadline_us: u64,
     ) {
         let Some(session) = self.sessions.get_mut(client) else { return };
+        // Who watches keys must not read what is older than what it watches.
+        let seen = if session.transaction.is_none() { session.seen(group) } else { Version::MAX };
+        self.ask_not_before(client, group, wants_version, request, (seen, deadline_us));
+    }
+
+    /// Asks one group for a client: nobody whose answer may be stale.
+    pub(crate) fn ask_afresh(&mut self, client: ClientId, group: u16, request: Request<'_>) {
+        let deadline_us = self.now.monotonic_us + self.configuration.command_timeout_ms * 1000;
+        self.ask_not_before(client, group, false, request, (Version::MAX, deadline_us));
+    }
+
+    #[inline]
+    fn ask_not_before(
+        &mut self,
+        client: ClientId,
+        group: u16,
+        wants_version: bool,
+        request: Request<'_>,
+        (seen, deadline_us): (Version, u64),
+    ) {
+        let Some(session) = self.sessions.get_mut(client) else { return };
         let follows = session.is_waiting();
-        let seen = session.seen(group);
         if matches!(request, Request::Command(command) if command.is_write()) {
             session.wrote(group);
         }
@@ -381,6 +401,9 @@ impl Node {
         match Origin::of(ticket) {
             Origin::Session(client) => {
                 let Some(session) = self.sessions.get_mut(client) else { return };
+                if let Some(pending) = session.take_pending(ticket.sequence) {
+                    return self.complete_pending(client, pending, ticket, group, (result, reply));
+                }
                 if let Reply::Error(error) = Reply::first(reply) {
                     self.counters.errors += 1;
                     self.statistics.error(error);

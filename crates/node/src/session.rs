@@ -1,6 +1,7 @@
 //! A client's session: what it was told about itself, and its replies in the order of its requests.
 
 use crate::slab::Handle;
+use crate::transactions::{Gathered, Pending};
 use kv::Version;
 use protocol::Ticket;
 use std::collections::VecDeque;
@@ -91,6 +92,12 @@ pub(crate) struct Session {
     /// was acknowledged.
     written: Vec<(u16, Version)>,
     slots: VecDeque<Slot>,
+    /// What this client has watched and queued; none for nearly all.
+    pub(crate) transaction: Option<Box<Gathered>>,
+    /// Which of its transactions that is.
+    pub(crate) generation: u64,
+    /// Requests whose outcomes are not simply their replies.
+    pending: Vec<(u64, Pending)>,
     /// Bytes of the replies in `slots`, which wait for an earlier one.
     kept_bytes: usize,
     /// The request that `slots` begins with.
@@ -123,6 +130,9 @@ impl Session {
             output: Output::default(),
             written: Vec::new(),
             slots: VecDeque::new(),
+            transaction: None,
+            generation: 0,
+            pending: Vec::new(),
             kept_bytes: 0,
             first: 0,
             window: PENDING_FIRST,
@@ -139,6 +149,7 @@ impl Session {
         self.authenticated = authenticated;
         self.no_evict = false;
         self.no_touch = false;
+        self.end_transaction();
     }
 
     pub(crate) fn is_internal(&self) -> bool {
@@ -159,7 +170,10 @@ impl Session {
 
     /// True when more of its input may be read.
     pub(crate) fn wants_input(&self) -> bool {
-        !self.closing && self.slots.len() < self.pending_max() && self.output_bytes() < OUTPUT_BYTES_SOFT
+        !self.closing
+            && self.slots.len() < self.pending_max()
+            && self.output_bytes() < OUTPUT_BYTES_SOFT
+            && (self.pending.is_empty() || !self.is_awaiting_versions())
     }
 
     #[inline]
@@ -169,6 +183,26 @@ impl Session {
         } else {
             self.window.min((PENDING_BYTES / self.reply_bytes).max(PENDING_MIN))
         }
+    }
+
+    /// The outcome of the request that begins next is for this.
+    pub(crate) fn expect(&mut self, pending: Pending) {
+        self.pending.push((self.first + self.slots.len() as u64, pending));
+    }
+
+    /// What the outcome of a request is for, if it is not simply the reply.
+    #[inline]
+    pub(crate) fn take_pending(&mut self, sequence: u64) -> Option<Pending> {
+        if self.pending.is_empty() {
+            return None;
+        }
+        let place = self.pending.iter().position(|(expected, _)| *expected == sequence)?;
+        Some(self.pending.remove(place).1)
+    }
+
+    /// True while it is not known how the keys are that it watches.
+    pub(crate) fn is_awaiting_versions(&self) -> bool {
+        self.pending.iter().any(|(_, pending)| matches!(pending, Pending::Watch { .. }))
     }
 
     /// A place for the reply of a request that begins now.

@@ -293,6 +293,13 @@ pub enum Trace {
         /// How many keys it holds.
         keys: u64,
     },
+    /// Registers: the replica found in its records all that it ever acknowledged, and goes on with it.
+    Resumed {
+        /// Its new life.
+        incarnation: u16,
+        /// How many keys it holds.
+        keys: u64,
+    },
     /// Registers: nobody held anything, so the group begins.
     Begun {
         /// The replica's life.
@@ -381,6 +388,13 @@ impl Effects {
         let start = self.replies.len();
         self.replies.push(Reply::Error(error.as_bytes()));
         self.outcomes.push(Outcome { ticket, result, reply: start..self.replies.len() });
+    }
+
+    /// Ends a transaction whose watched keys are not as they were, or not known to be: nothing happened.
+    pub fn abort(&mut self, ticket: Ticket) {
+        let start = self.replies.len();
+        self.replies.push(Reply::NullArray);
+        self.done(ticket, start, 0, 0);
     }
 
     /// Ends a request here: another node is the one to ask.

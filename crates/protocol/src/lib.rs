@@ -10,6 +10,7 @@ pub mod contract;
 pub mod leader_follower;
 pub mod planted;
 pub mod registers;
+mod watching;
 
 pub use contract::{
     Configuration, Effects, HandedOn, Input, NodeId, Now, Outcome, Progress, Replica, Request, Result,

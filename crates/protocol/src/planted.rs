@@ -18,6 +18,12 @@ pub enum Fault {
     StaleAcknowledgement,
     /// abd: a tombstone is forgotten while older writes are still on their way.
     TombstoneForgottenEarly,
+    /// abd, blocking: a replica lets others count on what it holds before that is durable.
+    RegisterToldBeforeDurable,
+    /// abd, blocking: a replica that finds its records goes on in the life that it was in, and gives its tags again.
+    TagReusedAfterRestart,
+    /// abd, blocking: a replica whose storage was lost, or rolled back, trusts its records.
+    RolledBackRegistersAnswer,
     /// blocking: a replica takes a write without looking whether the writer holds the lock.
     WriteWithoutLockCheck,
     /// blocking: a read that saw different tags returns without repairing.
@@ -77,6 +83,9 @@ pub enum Fault {
     ConfigurationBeginsEarly,
     /// consensus: a new member votes before it has a copy of what was decided before it came.
     NewMemberVotesEarly,
+    /// leader-follower and consensus: a transaction's watched keys are compared when it is ordered, not when it takes
+    /// effect.
+    WatchNotRechecked,
     /// Any protocol: a write of unknown outcome is told as refused.
     UnknownToldAsRefused,
 }

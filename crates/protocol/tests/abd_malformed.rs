@@ -23,7 +23,7 @@ fn busy_world(random: &mut Random) -> World {
     for step in 0..200 + random.below(100) {
         world.advance(5);
         if step == 120 {
-            world.crash(3);
+            world.crash(3, 0);
             world.restart(3);
             let consequences = world.configure(3);
             world.post(consequences.letters);

@@ -23,8 +23,8 @@ fn number(variable: &str) -> Option<u64> {
 }
 
 /// Runs a schedule. What it finds wrong, a panic of a replica included, comes back as text.
-fn run(seed: u64, planted: Planted, told: bool) -> Result<u64, String> {
-    let schedule = std::panic::AssertUnwindSafe(|| Schedule::new(seed, planted, told).run());
+fn run(seed: u64, keeps_records: bool, planted: Planted, told: bool) -> Result<u64, String> {
+    let schedule = std::panic::AssertUnwindSafe(|| Schedule::new(seed, keeps_records, planted, told).run());
     match std::panic::catch_unwind(schedule) {
         Ok(checked) => checked,
         Err(panic) => {
@@ -35,19 +35,19 @@ fn run(seed: u64, planted: Planted, told: bool) -> Result<u64, String> {
     }
 }
 
-#[test]
-fn random_schedules_keep_every_promise() {
+fn search(keeps_records: bool) {
     const SEEDS: u64 = 3_000;
     let (first, seeds) = (number("QUORATE_FIRST").unwrap_or(0), number("QUORATE_SEEDS").unwrap_or(SEEDS));
     let (mut failures, mut operations) = (0, 0);
     for seed in first..first + seeds {
-        match run(seed, Planted::default(), false) {
+        match run(seed, keeps_records, Planted::default(), false) {
             Ok(checked) => operations += checked,
             Err(why) => {
                 failures += 1;
+                let variable = if keeps_records { "RECORDS_SEED" } else { "SEED" };
                 println!("seed {seed}: {why}");
                 println!(
-                    "replay: SEED={seed} cargo test -p quorate-protocol --test abd_schedules one_seed -- --nocapture"
+                    "replay: {variable}={seed} cargo test -p quorate-protocol --test abd_schedules one_seed -- --nocapture"
                 );
                 assert!(failures < 10, "many seeds fail");
             }
@@ -57,33 +57,51 @@ fn random_schedules_keep_every_promise() {
     assert_eq!(failures, 0, "of {seeds} seeds");
 }
 
-/// Replays the schedule of `SEED` and tells all that happens.
+#[test]
+fn random_schedules_keep_every_promise() {
+    search(false);
+}
+
+/// Replicas keep records: crashes lose what was not synced, any number of nodes at one time, and disks are lost or rolled
+/// back.
+#[test]
+fn random_schedules_with_records_keep_every_promise() {
+    search(true);
+}
+
+/// Replays the schedule of `SEED`, or with records that of `RECORDS_SEED`, and tells all that happens.
 #[test]
 fn one_seed() {
-    if let Some(seed) = number("SEED") {
-        run(seed, Planted::default(), true).unwrap();
+    for (variable, keeps_records) in [("SEED", false), ("RECORDS_SEED", true)] {
+        if let Some(seed) = number(variable) {
+            run(seed, keeps_records, Planted::default(), true).unwrap();
+        }
     }
 }
 
-/// Each planted fault, with a schedule that finds it. They are to be searched anew (`search_for_a_fault`) when the
+/// Each planted fault, whether replicas keep records, and a schedule that finds it. They are to be searched anew (`search_for_a_fault`) when the
 /// schedules are changed.
-const TELLING: [(Fault, u64); 7] = [
-    (Fault::TagWithoutWriter, 5),
-    (Fault::ReadWithoutWriteBack, 50),
-    (Fault::FixedQuorum, 2),
-    (Fault::AnswerWithoutRefill, 5),
-    (Fault::StaleAcknowledgement, 2421),
-    (Fault::TombstoneForgottenEarly, 2887),
-    (Fault::UnknownToldAsRefused, 0),
+const TELLING: [(Fault, bool, u64); 10] = [
+    (Fault::TagWithoutWriter, false, 5),
+    (Fault::ReadWithoutWriteBack, false, 50),
+    (Fault::FixedQuorum, false, 2),
+    (Fault::AnswerWithoutRefill, false, 5),
+    (Fault::StaleAcknowledgement, false, 2421),
+    (Fault::TombstoneForgottenEarly, false, 2887),
+    (Fault::UnknownToldAsRefused, false, 0),
+    (Fault::RegisterToldBeforeDurable, true, 54),
+    (Fault::TagReusedAfterRestart, true, 3777),
+    (Fault::RolledBackRegistersAnswer, true, 7),
 ];
 
 /// A search that cannot fail proves nothing: each planted fault is found, by a schedule that finds nothing without it.
 #[test]
 fn planted_faults_are_found() {
-    for (fault, seed) in TELLING {
-        let found = run(seed, Planted::one(fault), false);
+    for (fault, keeps_records, seed) in TELLING {
+        let found = run(seed, keeps_records, Planted::one(fault), false);
         assert!(found.is_err(), "{fault:?} is not found by schedule {seed}");
-        assert_eq!(run(seed, Planted::default(), false).err(), None, "schedule {seed} without {fault:?}");
+        let without = run(seed, keeps_records, Planted::default(), false);
+        assert_eq!(without.err(), None, "schedule {seed} without {fault:?}");
     }
 }
 
@@ -93,11 +111,12 @@ fn planted_faults_are_found() {
 fn search_for_a_fault() {
     #[allow(clippy::disallowed_methods, reason = "tests are told by the environment what to run")]
     let Ok(name) = std::env::var("QUORATE_FAULT") else { return };
-    let faults = TELLING.into_iter().filter(|(fault, _)| name == "all" || format!("{fault:?}") == name);
+    let faults = TELLING.into_iter().filter(|(fault, ..)| name == "all" || format!("{fault:?}") == name);
     let first = number("QUORATE_FIRST").unwrap_or(0);
-    for (fault, _) in faults {
+    for (fault, keeps_records, _) in faults {
         let mut seeds = first..first + number("QUORATE_SEEDS").unwrap_or(10_000);
-        let found = seeds.find_map(|seed| Some((seed, run(seed, Planted::one(fault), false).err()?)));
+        let found =
+            seeds.find_map(|seed| Some((seed, run(seed, keeps_records, Planted::one(fault), false).err()?)));
         let Some((seed, why)) = found else { panic!("{fault:?} is not found") };
         let why = why.lines().next().unwrap_or_default();
         println!("{fault:?}: found by schedule {seed}, run {}: {why}", seed - first + 1);

@@ -52,7 +52,7 @@ struct Figures {
 impl Load {
     fn new(nodes: NodeId, dead: NodeId, retry: Retry, clients: usize, gets_percent: u64) -> Load {
         const OPERATIONS: u64 = 100;
-        let options = Options { retry, planted: Default::default() };
+        let options = Options { retry, keeps_records: false, planted: Default::default() };
         let mut load = Load {
             random: Random::new(1),
             world: World::new(nodes, options, Timing::default(), 1),
@@ -85,7 +85,7 @@ impl Load {
             self.world.time_us = at_us;
             let answered = self.latencies_us.len();
             if answered == 0 && at_us >= begins_us {
-                (1..=self.dead).for_each(|id| self.world.crash(id));
+                (1..=self.dead).for_each(|id| self.world.crash(id, 0));
             }
             match event {
                 Event::Arrive(letter) => {

@@ -22,8 +22,8 @@ fn number(variable: &str) -> Option<u64> {
 }
 
 /// Runs a schedule. What it finds wrong, a panic of a replica included, comes back as text.
-fn run(seed: u64, planted: Planted, looks_inside: bool, told: bool) -> Result<(), String> {
-    let schedule = std::panic::AssertUnwindSafe(|| Schedule::new(seed, planted, looks_inside, told).run());
+fn run(seed: u64, keeps_records: bool, planted: Planted, looks: (bool, bool)) -> Result<(), String> {
+    let schedule = std::panic::AssertUnwindSafe(|| Schedule::new(seed, keeps_records, planted, looks).run());
     match std::panic::catch_unwind(schedule) {
         Ok(checked) => checked,
         Err(panic) => {
@@ -34,18 +34,18 @@ fn run(seed: u64, planted: Planted, looks_inside: bool, told: bool) -> Result<()
     }
 }
 
-#[test]
-fn random_schedules_keep_every_promise() {
+fn search(keeps_records: bool) {
     const SEEDS: u64 = 300;
     let seeds = number("QUORATE_SEEDS").unwrap_or(SEEDS);
     let first = number("FIRST_SEED").unwrap_or(0);
     let mut failures = 0;
     for seed in first..first + seeds {
-        if let Err(why) = run(seed, Planted::default(), true, false) {
+        if let Err(why) = run(seed, keeps_records, Planted::default(), (true, false)) {
             failures += 1;
+            let variable = if keeps_records { "RECORDS_SEED" } else { "SEED" };
             println!("seed {seed}: {why}");
             println!(
-                "replay: SEED={seed} cargo test -p quorate-protocol --test blocking_schedules one_seed -- --nocapture"
+                "replay: {variable}={seed} cargo test -p quorate-protocol --test blocking_schedules one_seed -- --nocapture"
             );
             assert!(failures < 10, "many seeds fail");
         }
@@ -53,11 +53,24 @@ fn random_schedules_keep_every_promise() {
     assert_eq!(failures, 0, "of {seeds} seeds");
 }
 
-/// Replays the schedule of `SEED` and tells all that happens.
+#[test]
+fn random_schedules_keep_every_promise() {
+    search(false);
+}
+
+/// Replicas keep records: crashes lose what was not synced, any number of nodes at one time, and disks are lost.
+#[test]
+fn random_schedules_with_records_keep_every_promise() {
+    search(true);
+}
+
+/// Replays the schedule of `SEED`, or with records that of `RECORDS_SEED`, and tells all that happens.
 #[test]
 fn one_seed() {
-    if let Some(seed) = number("SEED") {
-        run(seed, Planted::default(), true, true).unwrap();
+    for (variable, keeps_records) in [("SEED", false), ("RECORDS_SEED", true)] {
+        if let Some(seed) = number(variable) {
+            run(seed, keeps_records, Planted::default(), (true, true)).unwrap();
+        }
     }
 }
 
@@ -67,15 +80,20 @@ fn one_seed() {
 fn planted_faults_are_found() {
     const SEEDS_MAX: u64 = 5000;
     let faults = [
-        (Fault::WriteWithoutLockCheck, false),
-        (Fault::ReadWithoutRepair, false),
-        (Fault::UnknownToldAsRefused, false),
-        (Fault::UnlockByNonOwner, true),
-        (Fault::SurplusLockKept, true),
-        (Fault::LockGrantedAfterRestart, true),
+        (Fault::WriteWithoutLockCheck, false, false),
+        (Fault::ReadWithoutRepair, false, false),
+        (Fault::UnknownToldAsRefused, false, false),
+        (Fault::UnlockByNonOwner, false, true),
+        (Fault::SurplusLockKept, false, true),
+        (Fault::LockGrantedAfterRestart, false, true),
+        (Fault::RegisterToldBeforeDurable, true, false),
+        (Fault::TagReusedAfterRestart, true, true),
+        (Fault::LockGrantedAfterRestart, true, true),
+        (Fault::UnknownToldAsRefused, true, false),
     ];
-    for (fault, looks_inside) in faults {
-        let found = |seed| Some((seed, run(seed, Planted::one(fault), looks_inside, false).err()?));
+    for (fault, keeps_records, looks_inside) in faults {
+        let found =
+            |seed| Some((seed, run(seed, keeps_records, Planted::one(fault), (looks_inside, false)).err()?));
         let Some((seed, why)) = (0..SEEDS_MAX).find_map(found) else {
             panic!("{fault:?} is not found in {SEEDS_MAX} schedules")
         };

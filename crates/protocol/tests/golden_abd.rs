@@ -22,7 +22,7 @@ use protocol::abd::{Options, Timing};
 use protocol::contract::NodeId;
 use protocol::planted::{Fault, Planted};
 use protocol::registers::Tag;
-use protocol::{Request, Ticket};
+use protocol::{Progress, Request, Ticket};
 use std::collections::{BTreeMap, BTreeSet};
 use std::error::Error;
 use std::fmt::Write as _;
@@ -57,9 +57,14 @@ impl goldenscript::Runner for Script {
 impl Script {
     fn carry_out(&mut self, verb: &Verb) -> Done {
         match verb {
-            Verb::Cluster { n, planted, fresh, .. } => {
+            Verb::Cluster { n, durability, planted, fresh, .. } => {
                 let planted = planted.as_deref().map_or(Ok(Planted::default()), fault)?;
-                let mut world = World::new(*n, Options { planted }, timing(verb));
+                let keeps_records = match durability.as_deref() {
+                    None | Some("none") => false,
+                    Some("fsync") => true,
+                    Some(_) => return Err("durability is none or fsync".into()),
+                };
+                let mut world = World::new(*n, Options { keeps_records, planted }, timing(verb));
                 let consequences: Vec<_> = world.members().map(|id| (id, world.configure(id))).collect();
                 self.world = Some(world);
                 consequences.into_iter().for_each(|(id, consequence)| self.note(id, consequence));
@@ -149,8 +154,8 @@ impl Script {
                     self.each(Some(other), |world, id| world.hint(id, one, up))?;
                 }
             }
-            Verb::Crash { node, silent } => {
-                self.world()?.crash(*node);
+            Verb::Crash { node, kept, silent } => {
+                self.world()?.crash(*node, kept.unwrap_or(0));
                 if !silent {
                     self.hint_all(*node, false)?;
                 }
@@ -171,6 +176,15 @@ impl Script {
                 }
             }
             Verb::Table => self.tables()?,
+            Verb::Sync { node } => self.each(*node, World::sync_all)?,
+            Verb::Checkpoint { node } => loop {
+                match self.world()?.checkpoint(*node, 1 << 20) {
+                    Some(Progress::More) => {}
+                    Some(Progress::Whole) => break writeln!(self.transcript, "{node} has a checkpoint")?,
+                    Some(Progress::Abandoned) | None => return Err("there is no checkpoint now".into()),
+                }
+            },
+            Verb::Backup { node } => self.world()?.back_up(*node),
             Verb::Stabilize => self.stabilize()?,
         }
         Ok(())
@@ -203,6 +217,9 @@ impl Script {
             for client in self.clients.values_mut().filter(|client| client.number == outcome.ticket.client) {
                 client.waiting.remove(&outcome.ticket.sequence);
             }
+        }
+        if consequences.records > 0 {
+            self.transcript += &format!("{id} records\n");
         }
         for letter in &consequences.letters {
             self.transcript += &format!("{}\n", show::letter(letter));
@@ -288,6 +305,12 @@ impl Script {
         self.each(None, World::flush)?;
         for _ in 0..ROUNDS_MAX {
             if self.world()?.network.iter().all(|letter| letter.held) {
+                self.each(None, World::sync_all)?;
+                self.each(None, World::flush)?;
+            }
+            let world = self.world()?;
+            let is_synced = world.members().all(|id| world.is_synced(id));
+            if is_synced && world.network.iter().all(|letter| letter.held) {
                 return Ok(());
             }
             self.deliver(&Fits::default(), false)?;
@@ -354,6 +377,9 @@ fn fault(name: &str) -> Result<Planted, Box<dyn Error>> {
         Fault::StaleAcknowledgement,
         Fault::TombstoneForgottenEarly,
         Fault::UnknownToldAsRefused,
+        Fault::RegisterToldBeforeDurable,
+        Fault::TagReusedAfterRestart,
+        Fault::RolledBackRegistersAnswer,
     ];
     let fault = faults.into_iter().find(|fault| format!("{fault:?}") == name);
     Ok(Planted::one(fault.ok_or("no such fault")?))

@@ -57,8 +57,13 @@ impl Script {
     fn carry_out(&mut self, verb: &Verb) -> Done {
         let mut scratch = Vec::new();
         match verb {
-            Verb::Cluster { n, retry, planted, lease, sweep } => {
-                let options = options(retry.as_deref(), planted.as_deref())?;
+            Verb::Cluster { n, durability, retry, planted, lease, sweep } => {
+                let mut options = options(retry.as_deref(), planted.as_deref())?;
+                options.keeps_records = match durability.as_deref() {
+                    None | Some("none") => false,
+                    Some("fsync") => true,
+                    Some(_) => return Err("durability is none or fsync".into()),
+                };
                 let mut world = World::new(*n, options, timing(*lease, *sweep), 1);
                 let started: Vec<_> = world.members().map(|id| (id, world.start(id))).collect();
                 self.world = Some(world);
@@ -124,7 +129,7 @@ impl Script {
                 let (one, other) = ends.split_once('-').ok_or("a link is named like 1-2")?;
                 self.link(one.parse()?, other.parse()?, state == "up", hint.unwrap_or(true))?;
             }
-            Verb::Crash { node } => self.world()?.crash(*node),
+            Verb::Crash { node, kept } => self.world()?.crash(*node, kept.unwrap_or(0)),
             Verb::Restart { node } => {
                 let consequences = self.world()?.start(*node);
                 self.note(*node, consequences);
@@ -154,6 +159,7 @@ impl Script {
                     writeln!(self.transcript, "{id}: {shown}")?;
                 }
             }
+            Verb::Sync { node } => self.each(*node, World::sync_all)?,
             Verb::Stabilize => self.stabilize()?,
         }
         Ok(())
@@ -186,6 +192,9 @@ impl Script {
             for client in self.clients.values_mut().filter(|client| client.number == outcome.ticket.client) {
                 client.waiting.remove(&outcome.ticket.sequence);
             }
+        }
+        if consequences.records > 0 {
+            self.transcript += &format!("{id} records\n");
         }
         for letter in consequences.letters.iter().filter(|letter| !show::is_upkeep(letter)) {
             self.transcript += &format!("{}\n", show::letter(letter));
@@ -269,6 +278,12 @@ impl Script {
         self.each(None, World::flush)?;
         for _ in 0..ROUNDS_MAX {
             if self.world()?.network.iter().all(|letter| letter.held) {
+                self.each(None, World::sync_all)?;
+                self.each(None, World::flush)?;
+            }
+            let world = self.world()?;
+            let is_synced = world.members().all(|id| world.is_synced(id));
+            if is_synced && world.network.iter().all(|letter| letter.held) {
                 return Ok(());
             }
             self.deliver(&Fits::default(), None, false)?;
@@ -334,9 +349,12 @@ fn options(retry: Option<&str>, planted: Option<&str>) -> Result<Options, Box<dy
         Fault::SurplusLockKept,
         Fault::LockGrantedAfterRestart,
         Fault::UnknownToldAsRefused,
+        Fault::RegisterToldBeforeDurable,
+        Fault::TagReusedAfterRestart,
     ];
     let named = |name: &str| faults.into_iter().find(|fault| format!("{fault:?}") == name);
     Ok(Options {
+        keeps_records: false,
         retry: match retry {
             Some("none") => Retry::None,
             None | Some("backoff") => Retry::Backoff,

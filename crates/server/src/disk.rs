@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
 use rustix::fs::{FallocateFlags, fallocate};
+use storage::format::BLOCK_BYTES;
 use storage::work::Lane;
 use storage::{Cause, Disk, DiskError, Verb, Work};
 
@@ -17,9 +18,23 @@ use storage::{Cause, Disk, DiskError, Verb, Work};
 /// that commands wait for never queue behind 64 MiB of zeros.
 const FILL_BYTES: usize = 1 << 20;
 
+/// Where the page cache must hold the zeros, they are written in pieces of this length. A cache may keep each piece as
+/// one large page, and every later write into a page costs the more the larger it is.
+const CACHED_FILL_BYTES: usize = 16 << 10;
+
+/// A buffer that has grown larger than this is given back.
+const ALIGNED_BYTES_MAX: usize = 2 << 20;
+
 /// The files of one folder. Clones share their open files, so that each thread may have one.
-#[derive(Clone, Debug)]
-pub struct FolderDisk(Arc<Folder>);
+///
+/// What is synced at once is written past the page cache where the file system can ([`Disk::write_through`]): nobody
+/// reads the log before the next start, and the cache would take new memory for all that is ever written.
+#[derive(Debug)]
+pub struct FolderDisk {
+    folder: Arc<Folder>,
+    /// What is written past the page cache must stand at a multiple of a block in memory too.
+    aligned: Vec<u8>,
+}
 
 #[derive(Debug)]
 struct Folder {
@@ -27,6 +42,14 @@ struct Folder {
     /// Open to be synced.
     folder: File,
     open: Mutex<BTreeMap<String, Arc<File>>>,
+    /// The same files, open to be written past the page cache. None for one that the file system does not open so.
+    direct: Mutex<BTreeMap<String, Option<Arc<File>>>>,
+}
+
+impl Clone for FolderDisk {
+    fn clone(&self) -> FolderDisk {
+        FolderDisk { folder: Arc::clone(&self.folder), aligned: Vec::new() }
+    }
 }
 
 impl FolderDisk {
@@ -41,16 +64,22 @@ impl FolderDisk {
         if let Some(parent) = path.canonicalize()?.parent() {
             File::open(parent)?.sync_all()?;
         }
-        Ok(FolderDisk(Arc::new(Folder { path: path.to_owned(), folder, open: Mutex::default() })))
+        let path = path.to_owned();
+        let folder = Folder { path, folder, open: Mutex::default(), direct: Mutex::default() };
+        Ok(FolderDisk { folder: Arc::new(folder), aligned: Vec::new() })
     }
 
     fn path(&self, file: &str) -> PathBuf {
-        self.0.path.join(file)
+        self.folder.path.join(file)
     }
 
     /// The open files. Held to look one up, never while a file is used.
     fn open_files(&self) -> MutexGuard<'_, BTreeMap<String, Arc<File>>> {
-        self.0.open.lock().unwrap_or_else(PoisonError::into_inner)
+        self.folder.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn direct_files(&self) -> MutexGuard<'_, BTreeMap<String, Option<Arc<File>>>> {
+        self.folder.direct.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn file(&self, name: &str) -> io::Result<Arc<File>> {
@@ -62,9 +91,40 @@ impl FolderDisk {
         Ok(file)
     }
 
-    fn make(&self, name: &str, bytes: u64) -> io::Result<()> {
+    /// The file, open to be written past the page cache, if the file system can.
+    fn direct_file(&self, name: &str) -> Option<Arc<File>> {
+        if let Some(file) = self.direct_files().get(name) {
+            return file.clone();
+        }
+        let file = open_direct(&self.path(name)).map(Arc::new);
+        self.direct_files().insert(name.to_owned(), file.clone());
+        file
+    }
+
+    /// Writes whole blocks past the page cache. False when that cannot be done, and nothing is known to be written.
+    fn write_direct(&mut self, name: &str, offset: u64, bytes: &[u8]) -> io::Result<bool> {
+        let is_whole = offset.is_multiple_of(BLOCK_BYTES as u64) && bytes.len().is_multiple_of(BLOCK_BYTES);
+        let Some(file) = is_whole.then(|| self.direct_file(name)).flatten() else { return Ok(false) };
+        let mut buffer = std::mem::take(&mut self.aligned);
+        let result = file.write_all_at(in_blocks(&mut buffer, bytes), offset);
+        if buffer.capacity() <= ALIGNED_BYTES_MAX {
+            self.aligned = buffer;
+        }
+        match result {
+            Ok(()) => Ok(true),
+            // A file system may open a file so and want something else of the place in memory.
+            Err(error) if error.kind() == ErrorKind::InvalidInput => {
+                self.direct_files().insert(name.to_owned(), None);
+                Ok(false)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    fn make(&mut self, name: &str, bytes: u64) -> io::Result<()> {
         let file =
             OpenOptions::new().read(true).write(true).create(true).truncate(true).open(self.path(name))?;
+        self.direct_files().remove(name);
         if bytes > 0 {
             match fallocate(&file, FallocateFlags::empty(), 0, bytes) {
                 // Not every file system can; then the zeros take the space, one after the other.
@@ -75,7 +135,13 @@ impl FolderDisk {
             let mut offset = 0;
             while offset < bytes {
                 let length = usize::try_from(bytes - offset).unwrap_or(FILL_BYTES).min(FILL_BYTES);
-                file.write_all_at(&zeros[..length], offset)?;
+                if !self.write_direct(name, offset, &zeros[..length])? {
+                    for (piece, offset) in
+                        zeros[..length].chunks(CACHED_FILL_BYTES).zip((offset..).step_by(CACHED_FILL_BYTES))
+                    {
+                        file.write_all_at(piece, offset)?;
+                    }
+                }
                 file.sync_data()?;
                 offset += length as u64;
             }
@@ -86,12 +152,35 @@ impl FolderDisk {
 
     fn names(&self) -> io::Result<Vec<String>> {
         let mut names = Vec::new();
-        for entry in fs::read_dir(&self.0.path)? {
+        for entry in fs::read_dir(&self.folder.path)? {
             // A name that is no text is not one of ours.
             names.extend(entry?.file_name().into_string());
         }
         Ok(names)
     }
+}
+
+#[cfg(target_os = "linux")]
+fn open_direct(path: &Path) -> Option<File> {
+    use std::os::unix::fs::OpenOptionsExt as _;
+    let flags = rustix::fs::OFlags::DIRECT.bits() as i32;
+    OpenOptions::new().write(true).custom_flags(flags).open(path).ok()
+}
+
+#[cfg(not(target_os = "linux"))]
+fn open_direct(_: &Path) -> Option<File> {
+    None
+}
+
+/// The bytes at a place in memory that is a multiple of a block.
+fn in_blocks<'a>(buffer: &'a mut Vec<u8>, bytes: &[u8]) -> &'a [u8] {
+    if buffer.len() < bytes.len() + BLOCK_BYTES {
+        buffer.resize(bytes.len() + BLOCK_BYTES, 0);
+    }
+    let start = buffer.as_ptr().align_offset(BLOCK_BYTES).min(BLOCK_BYTES);
+    let place = &mut buffer[start..start + bytes.len()];
+    place.copy_from_slice(bytes);
+    place
 }
 
 fn error(verb: Verb, file: &str) -> impl FnOnce(io::Error) -> DiskError {
@@ -107,7 +196,7 @@ fn error(verb: Verb, file: &str) -> impl FnOnce(io::Error) -> DiskError {
 
 impl Disk for FolderDisk {
     fn list(&mut self) -> Result<Vec<String>, DiskError> {
-        self.names().map_err(error(Verb::List, &self.0.path.to_string_lossy()))
+        self.names().map_err(error(Verb::List, &self.folder.path.to_string_lossy()))
     }
 
     fn create(&mut self, file: &str, bytes: u64) -> Result<(), DiskError> {
@@ -116,6 +205,13 @@ impl Disk for FolderDisk {
 
     fn write(&mut self, file: &str, offset: u64, bytes: &[u8]) -> Result<(), DiskError> {
         self.file(file).and_then(|open| open.write_all_at(bytes, offset)).map_err(error(Verb::Write, file))
+    }
+
+    fn write_through(&mut self, file: &str, offset: u64, bytes: &[u8]) -> Result<(), DiskError> {
+        match self.write_direct(file, offset, bytes).map_err(error(Verb::Write, file))? {
+            true => Ok(()),
+            false => self.write(file, offset, bytes),
+        }
     }
 
     fn read(&mut self, file: &str, offset: u64, buffer: &mut [u8]) -> Result<usize, DiskError> {
@@ -146,11 +242,15 @@ impl Disk for FolderDisk {
             Some(file) => open.insert(to.to_owned(), file),
             None => open.remove(to),
         };
+        let mut direct = self.direct_files();
+        direct.remove(from);
+        direct.remove(to);
         Ok(())
     }
 
     fn remove(&mut self, file: &str) -> Result<(), DiskError> {
         self.open_files().remove(file);
+        self.direct_files().remove(file);
         match fs::remove_file(self.path(file)) {
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
             result => result.map_err(error(Verb::Remove, file)),
@@ -162,8 +262,8 @@ impl Disk for FolderDisk {
     }
 
     fn sync_folder(&mut self) -> Result<(), DiskError> {
-        let result = self.0.folder.sync_all();
-        result.map_err(error(Verb::SyncFolder, &self.0.path.to_string_lossy()))
+        let result = self.folder.folder.sync_all();
+        result.map_err(error(Verb::SyncFolder, &self.folder.path.to_string_lossy()))
     }
 }
 
@@ -320,6 +420,36 @@ mod tests {
         let error = disk.write("segment", 0, b"bytes").unwrap_err();
         assert_eq!(error.to_string(), "cannot write segment: the disk is full");
         assert!(error.is_only_full());
+        fs::remove_dir_all(&path).unwrap();
+    }
+
+    #[test]
+    fn what_is_written_through_is_read_back_whole_blocks_or_not() {
+        let path = empty_folder("through");
+        let mut disk = FolderDisk::open(&path).unwrap();
+        disk.create("file", 64 << 10).unwrap();
+        let mut expected = vec![0; 64 << 10];
+        let blocks = BLOCK_BYTES as u64;
+        // Whole blocks, one of them again; parts of blocks, as at the end of a file that has grown.
+        for (offset, length, byte) in [
+            (0, 3 * BLOCK_BYTES, 1),
+            (blocks, BLOCK_BYTES, 2),
+            (5 * blocks, 100, 3),
+            (5 * blocks + 100, 8192, 4),
+        ] {
+            disk.write_through("file", offset, &vec![byte; length]).unwrap();
+            disk.sync("file").unwrap();
+            expected[offset as usize..offset as usize + length].fill(byte);
+            let mut found = vec![9; 64 << 10];
+            assert_eq!(disk.read("file", 0, &mut found), Ok(64 << 10));
+            assert!(found == expected, "after {length} bytes at {offset}");
+        }
+        // Beside the page cache and by it, in turns.
+        disk.write("file", 2 * blocks + 7, b"cached").unwrap();
+        disk.write_through("file", 3 * blocks, &[5; BLOCK_BYTES]).unwrap();
+        let mut found = [0; 6];
+        assert_eq!(disk.read("file", 2 * blocks + 7, &mut found), Ok(6));
+        assert_eq!(&found, b"cached");
         fs::remove_dir_all(&path).unwrap();
     }
 

@@ -131,7 +131,9 @@ impl MachineDisk {
             // 500 MB per second, and the zeros are synced.
             Some(&Step::Create { bytes, .. }) => bytes / 500 + self.sync_us(),
             Some(Step::Sync { .. } | Step::SyncFolder) => self.sync_us(),
-            Some(Step::Write { .. } | Step::Rename { .. } | Step::Remove { .. }) => 2 + self.random.below(50),
+            Some(
+                Step::Write { .. } | Step::WriteThrough { .. } | Step::Rename { .. } | Step::Remove { .. },
+            ) => 2 + self.random.below(50),
             None => 0,
         };
         let due = now.max(self.stuck_until) + us * self.slowness;

@@ -1,6 +1,7 @@
 //! A machine with a node's process on it, or with none while it is down.
 
 use crate::clock::Clock;
+use crate::conversation::Talk;
 use crate::disk::MachineDisk;
 use crate::events::Place;
 use crate::faults::Within;
@@ -34,6 +35,11 @@ pub(crate) enum Arrival {
         connection: u32,
         operation: Operation,
     },
+    /// A client's transaction goes on.
+    Continue {
+        client: u8,
+        connection: u32,
+    },
     Goodbye {
         client: u8,
         connection: u32,
@@ -50,6 +56,8 @@ pub(crate) struct Session {
     pub(crate) client: u8,
     pub(crate) connection: u32,
     pub(crate) id: ClientId,
+    /// Single requests without an answer.
+    pub(crate) owed: u32,
 }
 
 /// A process that is to die within a turn.
@@ -77,6 +85,8 @@ pub(crate) struct Host {
     pub(crate) rotten: Option<String>,
     /// The disk, or what the node had promised on it, is gone: it does not count any more.
     pub(crate) is_lost: bool,
+    /// It is not known to have got back what it held in keyspaces that outlive crashes, since it lost its disk.
+    pub(crate) is_refilling: bool,
     /// How many messages of each machine have arrived, in all its lives.
     pub(crate) heard: [u32; NODES_MAX],
     /// The disk was told to refuse something, and may have done so in this life.
@@ -105,6 +115,8 @@ pub(crate) struct Host {
     /// The connections that the process knows of, by peer.
     pub(crate) links: [Option<u32>; NODES_MAX],
     pub(crate) sessions: Vec<Session>,
+    /// Those that are in the middle of a transaction.
+    pub(crate) talks: Vec<(ClientId, Talk)>,
     /// It lost its memory, and it is not known to have got back what the group holds.
     pub(crate) is_damaged: bool,
     /// It is not to start again yet.
@@ -122,6 +134,7 @@ impl Host {
             finished: Vec::new(),
             rotten: None,
             is_lost: false,
+            is_refilling: false,
             heard: [0; NODES_MAX],
             is_refused: false,
             power_goes_at: None,
@@ -139,6 +152,7 @@ impl Host {
             doom: None,
             links: [None; NODES_MAX],
             sessions: Vec::new(),
+            talks: Vec::new(),
             is_damaged: false,
             is_kept_down: false,
             is_absent: false,
@@ -148,6 +162,12 @@ impl Host {
     /// It need not serve anybody, and holds nothing that anybody counts on.
     pub(crate) fn is_gone(&self) -> bool {
         self.is_lost || self.is_absent
+    }
+
+    /// A client's connection is closed.
+    pub(crate) fn forget_session(&mut self, id: ClientId) {
+        self.sessions.retain(|session| session.id != id);
+        self.talks.retain(|(session, _)| *session != id);
     }
 
     pub(crate) fn is_alive(&self) -> bool {

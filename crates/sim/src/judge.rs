@@ -59,7 +59,7 @@ impl Evidence<'_> {
             seen.operations += 1;
             match entry.reply() {
                 None | Some((_, Reply::Unknown)) => seen.unknown += 1,
-                Some((_, Reply::Refused(_) | Reply::Wrong)) => seen.refused += 1,
+                Some((_, Reply::Refused(_) | Reply::Wrong | Reply::Torn)) => seen.refused += 1,
                 Some(_) => seen.done += 1,
             }
         }
@@ -163,7 +163,7 @@ fn action(operation: &Operation, history: &mut History, bytes: &mut Vec<u8>) -> 
         Kind::Get | Kind::GetFleeting => Action::Get,
         Kind::Set | Kind::SetFleeting => Action::Set(value(operation.value, history, bytes)),
         Kind::Delete => Action::Delete,
-        Kind::Increment => Action::Increment(1),
+        Kind::Increment | Kind::Transact => Action::Increment(1),
         Kind::SetIfAbsent => Action::SetIfAbsent(value(operation.value, history, bytes)),
         Kind::GetAndSet => Action::GetAndSet(value(operation.value, history, bytes)),
     }
@@ -177,7 +177,7 @@ fn outcome(
     bytes: &mut Vec<u8>,
 ) -> Outcome {
     Outcome::Ok(match (operation.kind, reply) {
-        (_, Reply::Unknown | Reply::Wrong) => return Outcome::Unknown,
+        (_, Reply::Unknown | Reply::Wrong | Reply::Torn) => return Outcome::Unknown,
         (_, Reply::Refused(_)) => return Outcome::Failed,
         (Kind::Get | Kind::GetAndSet | Kind::GetFleeting, Reply::Nil) => Answer::Value(None),
         (Kind::Get | Kind::GetAndSet | Kind::GetFleeting, Reply::Value(read)) => {
@@ -189,7 +189,7 @@ fn outcome(
         (Kind::SetIfAbsent, Reply::Ok) => Answer::Applied(true),
         (Kind::Delete, Reply::Integer(count)) if space.counts_deleted() => Answer::Applied(count == 1),
         (Kind::Delete, Reply::Integer(_)) => Answer::Done,
-        (Kind::Increment, Reply::Integer(sum)) => Answer::Sum(sum),
+        (Kind::Increment | Kind::Transact, Reply::Integer(sum)) => Answer::Sum(sum),
         (_, Reply::Ok) => Answer::Done,
         // No answer of this kind: the checker finds that nothing explains it.
         (_, Reply::Nil) => Answer::Value(None),

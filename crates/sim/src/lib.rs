@@ -10,6 +10,7 @@
 mod buffers;
 mod clients;
 mod clock;
+mod conversation;
 mod disk;
 mod events;
 mod faults;

@@ -21,6 +21,8 @@ pub(crate) enum Kind {
     SetFleeting,
     /// `GET` of a key that expires.
     GetFleeting,
+    /// A transaction that watches, on pairs of keys of its own: see [`crate::conversation`].
+    Transact,
 }
 
 /// A key of a keyspace: kinds that do not mix have keys of their own.
@@ -28,7 +30,7 @@ pub(crate) enum Kind {
 pub(crate) struct Key {
     /// Which keyspace, in the order of the scenario.
     pub(crate) space: u8,
-    /// `k`, `n` for those that count, `e` for those that expire.
+    /// `k`, `n` for those that count, `e` for those that expire, `p` for pairs.
     pub(crate) class: u8,
     pub(crate) number: u8,
 }
@@ -63,6 +65,7 @@ impl Operation {
             Kind::Delete => b"DEL",
             Kind::Increment => b"INCR",
             Kind::GetAndSet => b"GETSET",
+            Kind::Transact => b"TRANSACT",
         };
         arguments.push(name);
         arguments.push_with(|out| self.key.write(prefix, out));
@@ -152,6 +155,8 @@ pub(crate) enum Reply {
     Refused(&'static str),
     /// The error told that it may have happened.
     Unknown,
+    /// Keys that are only changed together differ.
+    Torn,
     /// Not what any correct node answers.
     Wrong,
 }
@@ -225,6 +230,7 @@ impl std::fmt::Display for Reply {
             Reply::Value(value) => write!(formatter, "v{}", value.number),
             Reply::Refused(code) => write!(formatter, "refused ({code})"),
             Reply::Unknown => formatter.write_str("unknown"),
+            Reply::Torn => formatter.write_str("that keys differ which are only changed together"),
             Reply::Wrong => formatter.write_str("what is no answer"),
         }
     }

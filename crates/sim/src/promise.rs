@@ -236,6 +236,17 @@ impl Space {
         }
     }
 
+    /// Its members find again what they held, though they did not by what was drawn so far.
+    pub(crate) fn set_durability(&mut self, durability: Durability) {
+        self.text += match durability {
+            Durability::Memory => "",
+            Durability::Os => " durability=os",
+            Durability::Fsync => " durability=fsync",
+        };
+        self.keyspace = Keyspace::parse(&self.text).unwrap_or_default();
+        self.durability = durability;
+    }
+
     /// True when the number that `DEL` answers is part of the promise.
     pub(crate) fn counts_deleted(&self) -> bool {
         matches!(self.protocol, Protocol::LeaderFollower | Protocol::Consensus)

@@ -2,7 +2,8 @@
 
 use crate::events::Place;
 use crate::faults::{Class, Draw, Fault, MS, Mask, SECOND};
-use crate::promise::{Protocol, Space};
+use crate::operation::Kind;
+use crate::promise::{Durability, Protocol, Space};
 use crate::random::Random;
 use protocol::planted::Planted;
 use std::collections::BTreeSet;
@@ -17,6 +18,8 @@ pub(crate) mod stream {
     pub(crate) const TIMING: u64 = 4;
     pub(crate) const DISK_FAULTS: u64 = 5;
     pub(crate) const OPERATOR: u64 = 6;
+    pub(crate) const REGISTERS: u64 = 7;
+    pub(crate) const TRANSACTIONS: u64 = 8;
     pub(crate) const NODES: u64 = 100;
     pub(crate) const CLIENTS: u64 = 200;
     pub(crate) const DISKS: u64 = 500;
@@ -225,12 +228,14 @@ impl Scenario {
         let mut random = Random::new(seed, stream::FAULTS);
         let faults = Draw { random: &mut random, nodes, length_us: scenario.length_us }.faults();
         scenario.faults = faults.into_iter().map(Some).collect();
+        scenario.draw_registers();
         scenario.draw_disk_faults();
         let (nodes, length_us) = (scenario.nodes, scenario.length_us);
         let spaces = scenario.spaces.iter().filter(|space| !space.is_created).count() as u8;
         let mut draw = Draw { random: &mut operator, nodes, length_us };
         let changes = [draw.killed_leaders(), draw.orders(spaces, dynamic, spare)].concat();
         scenario.faults.extend(changes.into_iter().map(Some));
+        scenario.draw_transactions();
         scenario.restrict(settings);
         scenario
     }
@@ -252,6 +257,17 @@ impl Scenario {
         (dynamic.map(|index| index as u8), spare)
     }
 
+    /// In some keyspaces clients make transactions.
+    fn draw_transactions(&mut self) {
+        let mut random = Random::new(self.seed, stream::TRANSACTIONS);
+        for space in self.spaces.iter_mut().filter(|space| !space.protocol.has_registers()) {
+            if random.percent(40) {
+                let times = random.between(1, 3) as usize;
+                space.kinds.extend(std::iter::repeat_n(Kind::Transact, times));
+            }
+        }
+    }
+
     /// Half of the clusters have the usual times. In the others what is left half done stays so for long, or commands
     /// are given up early: not so early that a cluster in order could not do them.
     fn draw_timing(&mut self) {
@@ -262,6 +278,18 @@ impl Scenario {
         }
         if random.percent(50) {
             self.command_timeout_ms = random.scaled(100, 3_000) + 4 * round_ms;
+        }
+    }
+
+    /// Half of the keyspaces of registers outlive crashes.
+    fn draw_registers(&mut self) {
+        let mut random = Random::new(self.seed, stream::REGISTERS);
+        for space in self.spaces.iter_mut().filter(|space| space.protocol.has_registers()) {
+            match random.below(8) {
+                0 => space.set_durability(Durability::Os),
+                1..=3 => space.set_durability(Durability::Fsync),
+                _ => {}
+            }
         }
     }
 

@@ -1,4 +1,4 @@
-//! What the log asks of a disk: nine verbs on the files of one folder.
+//! What the log asks of a disk: nine verbs, one of them in two ways, on the files of one folder.
 
 /// The files of one folder.
 ///
@@ -28,6 +28,15 @@ pub trait Disk {
     /// # Errors
     /// [`DiskError`]. Part of the bytes may have been written.
     fn write(&mut self, file: &str, offset: u64, bytes: &[u8]) -> Result<(), DiskError>;
+
+    /// As [`write`](Disk::write), where a sync follows at once: of whole blocks, unless they end with the file. It need
+    /// not go through memory that the operating system keeps for the file.
+    ///
+    /// # Errors
+    /// As with [`write`](Disk::write).
+    fn write_through(&mut self, file: &str, offset: u64, bytes: &[u8]) -> Result<(), DiskError> {
+        self.write(file, offset, bytes)
+    }
 
     /// Fills `buffer` from `offset` on, as far as the file goes, and says how many bytes that were.
     ///

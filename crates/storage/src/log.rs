@@ -1,8 +1,12 @@
 //! Append, write, sync: the path of every durable command.
 //!
-//! One turn of a worker: [`Log::append`] for each record, [`Log::write`] once, and [`Log::begin_sync`] if
-//! somebody waits for durability. The sync runs beside the loop; [`Log::finished`] says that it is done, and
-//! [`Log::durable`] has moved. While it runs, turns go on and write; the next sync covers them all.
+//! One turn of a worker: [`Log::append`] for each record, and [`Log::begin_sync`] if somebody waits for durability:
+//! whatever is gathered is written and synced beside the loop. [`Log::finished`] says that it is done, and
+//! [`Log::durable`] has moved. While it runs, turns go on and gather; the next sync covers them all. Where somebody
+//! waits for less, that it outlives the process, the turn calls [`Log::write`] first.
+//!
+//! Every write is of whole blocks: it begins with what its first block holds already and ends with zeros, which is
+//! what stands behind the log's end anyway.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -12,7 +16,7 @@ use crate::floors::Extents;
 use crate::format::batch::Gathered;
 use crate::format::manifest::Manifest;
 use crate::format::segment::{SEGMENT_HEADER_BYTES, SegmentHeader};
-use crate::format::{Identity, segment_file};
+use crate::format::{BLOCK_BYTES, Identity, segment_file};
 use crate::planted::{Fault, Planted};
 use crate::upkeep::Upkeep;
 use crate::work::{Lane, Step, Work};
@@ -43,6 +47,15 @@ pub(crate) struct Segment {
     pub(crate) first: Position,
 }
 
+/// A sync that is under way.
+#[derive(Clone, Copy, Debug)]
+struct Syncing {
+    /// Up to where it counts.
+    up_to: Position,
+    /// It writes first.
+    writes: bool,
+}
+
 /// The write-ahead log of one worker, open for writing. [`open`](crate::open) makes it.
 #[derive(Debug)]
 pub struct Log {
@@ -62,8 +75,8 @@ pub struct Log {
     pub(crate) noted: Position,
     pub(crate) extents: Extents,
     pub(crate) next_snapshot: u64,
-    /// Up to where the sync that is under way counts.
-    syncing: Option<Position>,
+    /// The sync that is under way.
+    syncing: Option<Syncing>,
     pub(crate) upkeep: Upkeep,
     /// How many readers each snapshot has that must not be removed yet.
     pub(crate) pinned: BTreeMap<u64, u32>,
@@ -77,10 +90,10 @@ impl Log {
         segments: VecDeque<Segment>,
         spares: VecDeque<u64>,
         extents: Extents,
-        end: Position,
+        (end, lead): (Position, Vec<u8>),
     ) -> Log {
         Log {
-            gathered: Gathered::new(manifest.identity.log, end),
+            gathered: Gathered::new(manifest.identity.log, end, lead),
             noted: manifest.durable,
             next_snapshot: manifest.next_snapshot,
             options,
@@ -119,45 +132,56 @@ impl Log {
         position
     }
 
-    /// Writes what was appended since the last call, by one write. To be called once per turn.
+    /// Writes what was appended and not yet written, by one write. To be called at most once per turn.
     ///
     /// It is in the operating system's hands then, and outlives this process; a crash of the machine it
-    /// outlives when it is durable.
+    /// outlives when it is durable. While a sync runs that writes ([`Log::is_writing`]) nothing happens: two writes
+    /// must not meet in one block.
     ///
     /// # Errors
     /// [`StorageError::Disk`] when a new segment is needed and the disk is full: nothing is lost,
     /// the entries wait, and a later call writes them. [`StorageError::Stopped`] after anything else.
     pub fn write<D: Disk>(&mut self, disk: &mut D) -> Result<(), StorageError> {
         self.running()?;
-        if self.gathered.is_empty() {
+        if self.gathered.is_empty() || self.is_writing() {
             return Ok(());
         }
-        let length = self.gathered.whole_bytes();
-        let offset = self.offset();
-        if offset > SEGMENT_HEADER_BYTES && offset + length > self.options.segment_bytes {
-            self.next_segment(disk)?;
-        }
-        let (file, offset) = (segment_file(self.segment().number), self.offset());
-        let result = disk.write(&file, offset, self.gathered.close(self.durable));
+        let (file, offset, bytes) = self.take_gathered()?;
+        let result = disk.write(&file, offset, &bytes);
         self.stop_on(result)?;
-        self.gathered.written();
-        self.written += length;
+        self.written = self.gathered.start();
         self.noted = self.noted.max(self.durable);
         Ok(())
     }
 
-    /// Goes on in a new segment, if one is ready.
+    /// Everything that is gathered, as it is to be written: to which file, and where.
+    fn take_gathered(&mut self) -> Result<(String, u64, Vec<u8>), StorageError> {
+        let length = self.gathered.whole_bytes();
+        let offset = self.offset();
+        if offset > SEGMENT_HEADER_BYTES && offset + length > self.options.segment_bytes {
+            self.next_segment()?;
+        }
+        let (file, offset) = (segment_file(self.segment().number), self.offset());
+        let end = offset + length;
+        // Up to the block's end; behind the segment's there is nothing yet that must not be read.
+        let blocks_end = end.next_multiple_of(BLOCK_BYTES as u64).min(self.options.segment_bytes.max(end));
+        let start = offset - self.gathered.lead() as u64;
+        let lead = (end % BLOCK_BYTES as u64) as usize;
+        Ok((file, start, self.gathered.take(self.durable, (blocks_end - end) as usize, lead)))
+    }
+
+    /// Goes on in a new segment, if one is ready. Its header is written with the first batch.
     ///
     /// When it is still being made, the present one grows beyond its length instead: that costs some
     /// speed, and nobody waits. When it could not be made, that is told.
-    fn next_segment<D: Disk>(&mut self, disk: &mut D) -> Result<(), StorageError> {
+    fn next_segment(&mut self) -> Result<(), StorageError> {
         let Some(number) = self.spares.pop_front() else {
             return self.full.clone().map_or(Ok(()), |error| Err(StorageError::Disk(error)));
         };
-        let header = SegmentHeader { number, first: self.written, durable: self.durable };
-        let result = disk.write(&segment_file(number), 0, &header.encode(&self.manifest.identity));
-        self.stop_on(result)?;
-        self.segments.push_back(Segment { number, first: self.written });
+        let first = self.gathered.start();
+        let header = SegmentHeader { number, first, durable: self.durable };
+        self.gathered.begin_file(header.encode(&self.manifest.identity));
+        self.segments.push_back(Segment { number, first });
         Ok(())
     }
 
@@ -166,6 +190,16 @@ impl Log {
     /// some writes.
     pub fn retry(&mut self) {
         self.full = None;
+    }
+
+    /// True while a sync runs that writes what was gathered before it.
+    pub fn is_writing(&self) -> bool {
+        self.syncing.is_some_and(|syncing| syncing.writes)
+    }
+
+    /// Everything below was handed out to be written, everything from here on will be by one write.
+    pub fn gathered_from(&self) -> Position {
+        self.gathered.start()
     }
 
     /// Everything below was written.
@@ -199,32 +233,47 @@ impl Log {
         self.written - self.manifest.start
     }
 
-    /// Makes what was written durable: the work to be done beside the loop. None when all is durable, or
-    /// while an earlier sync runs.
+    /// Makes what was appended durable, and writes it if it is not written: the work to be done beside the loop. None
+    /// when all is durable, or while an earlier sync runs.
     ///
     /// # Errors
-    /// [`StorageError::Stopped`].
+    /// As with [`write`](Self::write), unless something is written that can be made durable.
     pub fn begin_sync(&mut self) -> Result<Option<Work>, StorageError> {
         self.running()?;
-        if self.syncing.is_some() || self.durable == self.written {
+        if self.syncing.is_some() || self.durable == self.end() {
             return Ok(None);
         }
-        self.syncing = Some(self.written);
+        let mut steps = Vec::new();
+        if !self.gathered.is_empty() {
+            match self.take_gathered() {
+                Ok((file, offset, bytes)) => steps.push(Step::WriteThrough { file, offset, bytes }),
+                // What is written already is made durable all the same: snapshots, which give room, wait for it.
+                Err(StorageError::Disk(_)) if self.durable < self.written => {}
+                Err(error) => return Err(error),
+            }
+        }
+        let writes = !steps.is_empty();
+        let up_to = self.gathered.start();
+        self.syncing = Some(Syncing { up_to, writes });
         // All segments that hold something that is not known to be durable. Nearly always that is one.
-        let ends = self.segments.iter().skip(1).map(|next| next.first).chain([self.written]);
+        let ends = self.segments.iter().skip(1).map(|next| next.first).chain([up_to]);
         let undurable = self.segments.iter().zip(ends).filter(|(_, end)| *end > self.durable);
-        let steps = undurable.map(|(segment, _)| Step::Sync { file: segment_file(segment.number) }).collect();
+        steps.extend(undurable.map(|(segment, _)| Step::Sync { file: segment_file(segment.number) }));
         Ok(Some(Work { lane: Lane::Sync, steps }))
     }
 
     /// A sync is over.
     pub(crate) fn sync_finished(&mut self, result: Result<(), DiskError>) -> Result<(), StorageError> {
-        let Some(mut up_to) = self.syncing.take() else { panic!("a sync ended that was not begun") };
-        if self.options.planted.has(Fault::SyncCoversLaterWrites) {
-            up_to = self.written;
-        }
+        let Some(Syncing { up_to, writes }) = self.syncing.take() else {
+            panic!("a sync ended that was not begun")
+        };
         self.stop_on(result)?;
-        self.durable = self.durable.max(up_to);
+        if writes {
+            self.written = up_to;
+            self.noted = self.noted.max(self.durable);
+        }
+        let later = self.options.planted.has(Fault::SyncCoversLaterWrites);
+        self.durable = self.durable.max(if later { self.end() } else { up_to });
         Ok(())
     }
 
@@ -253,6 +302,6 @@ impl Log {
 
     /// Where in the present segment the next batch goes.
     fn offset(&self) -> u64 {
-        SEGMENT_HEADER_BYTES + (self.written - self.segment().first)
+        SEGMENT_HEADER_BYTES + (self.gathered.start() - self.segment().first)
     }
 }

@@ -8,7 +8,8 @@ use crate::error::{Damage, StorageError};
 use crate::format::manifest::{MANIFEST_BYTES_MAX, Manifest};
 use crate::format::segment::{SEGMENT_HEADER_BYTES, SegmentHeader};
 use crate::format::{
-    Entry, Identity, MANIFEST_FILE, MANIFEST_NEW_FILE, is_ours, is_zero, segment_file, snapshot_file,
+    BLOCK_BYTES, Entry, Identity, MANIFEST_FILE, MANIFEST_NEW_FILE, is_ours, is_zero, segment_file,
+    snapshot_file,
 };
 use crate::log::{Log, Options};
 use crate::replay::{READ_BYTES, Window, scan};
@@ -169,8 +170,21 @@ impl Opening {
         let spares = (last + 1..manifest.next_segment).collect();
         let end: Position = found.end;
         let replayed = Replayed { entries: found.entries, bytes: end - manifest.start, torn };
-        Ok((Log::new(options, manifest, found.segments, spares, found.extents, end), replayed))
+        let lead = read_lead(disk, &segment_file(last), found.offset)?;
+        Ok((Log::new(options, manifest, found.segments, spares, found.extents, (end, lead)), replayed))
     }
+}
+
+/// What the block in which the log ends holds of it.
+fn read_lead<D: Disk>(disk: &mut D, file: &str, end: u64) -> Result<Vec<u8>, StorageError> {
+    let mut lead = vec![0; (end % BLOCK_BYTES as u64) as usize];
+    let start = end - lead.len() as u64;
+    let read = disk.read(file, start, &mut lead)?;
+    if read < lead.len() {
+        let damage = Damage::Length { found: start + read as u64, expected: end };
+        return Err(StorageError::damaged(file, start, damage));
+    }
+    Ok(lead)
 }
 
 /// Removes what an interrupted piece of upkeep left: files that the manifest does not name, not yet or not

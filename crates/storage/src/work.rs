@@ -25,6 +25,15 @@ pub enum Step {
         /// What.
         bytes: Vec<u8>,
     },
+    /// [`Disk::write_through`]
+    WriteThrough {
+        /// The file.
+        file: String,
+        /// Where in it.
+        offset: u64,
+        /// What.
+        bytes: Vec<u8>,
+    },
     /// [`Disk::rename`]
     Rename {
         /// The old name.
@@ -55,6 +64,7 @@ impl Step {
         match self {
             Step::Create { file, bytes } => disk.create(file, *bytes),
             Step::Write { file, offset, bytes } => disk.write(file, *offset, bytes),
+            Step::WriteThrough { file, offset, bytes } => disk.write_through(file, *offset, bytes),
             Step::Rename { from, to } => disk.rename(from, to),
             Step::Remove { file } => disk.remove(file),
             Step::Sync { file } => disk.sync(file),

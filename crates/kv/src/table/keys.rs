@@ -92,6 +92,11 @@ impl Table {
                 self.overwrite(place, value, NO_DEADLINE, Kind::Plain, given);
             }
             None if newer => {
+                if version < record.version {
+                    // Not the highest: a key that was watched here may have had it before.
+                    self.departed.note_unordered(record.version);
+                    self.raise_floor(record);
+                }
                 self.insert(hash, Entry::new(key, value, given.stamp(NO_DEADLINE, Kind::Plain)), given);
             }
             _ => {}

@@ -7,7 +7,7 @@
 //!
 //! Reading order: `entry` (one key in memory), `partition` and `index` (where entries stand and how a key is found),
 //! `store` (the few ways in which the table changes), then the commands: `reads`, `scan`, `strings`, `numbers`,
-//! `expire`, `keys`, `registers`; last `snapshot`.
+//! `expire`, `keys`, `transactions`, `registers`; last `snapshot`.
 
 mod entry;
 mod expire;
@@ -23,6 +23,7 @@ mod store;
 mod strings;
 #[cfg(test)]
 mod tests;
+mod transactions;
 
 use crate::command::{Command, Condition, Expiry, SetAnswer};
 use crate::reply::ReplyBuffer;
@@ -31,6 +32,7 @@ use entry::Entry;
 use index::{Index, KeyHash};
 use snapshot::Snapshot;
 use std::collections::BTreeSet;
+use transactions::Departed;
 
 pub use registers::Register;
 pub use scan::scan_group;
@@ -70,6 +72,8 @@ pub struct Table {
     snapshots_begun: u64,
     /// The highest version ever given.
     floor: Version,
+    /// What is remembered of keys that were removed.
+    departed: Departed,
     /// What was removed all at once and still takes memory.
     discarded: Vec<Index>,
     /// Entries that are tombstones.
@@ -99,6 +103,7 @@ impl Table {
             snapshots: Vec::new(),
             snapshots_begun: 0,
             floor: 0,
+            departed: Departed::default(),
             discarded: Vec::new(),
             tombstones: 0,
             entry_bytes: 0,
@@ -161,6 +166,11 @@ impl Table {
             Clear => self.clear(record, out),
             Purge { until } => self.purge(until, record, out),
             Replicate { key, value, version } => return self.replicate(key, value, version, record, out),
+            SetIf { key, value, expiry, comparison, answer } => {
+                self.set_if(key, value, expiry, comparison, answer, record, out);
+            }
+            DeleteIf { key, comparison } => self.delete_if(key, comparison, record, out),
+            Transaction(transaction) if transaction.is_write() => self.transact(&transaction, record, out),
             _ => return self.read(command, record.time, out),
         }
         record.version
@@ -190,6 +200,7 @@ impl Table {
             TimeToLive { key, unit } => return self.time_to_live(key, unit, now, out),
             Encoding { key } => return self.encoding(key, now, out),
             MemoryUsage { key } => return self.memory_usage(key, now, out),
+            Digest { key } => return self.digest_of_value(key, now, out),
             MultiGet { keys } => self.multi_get(keys, now, out),
             Exists { keys } => self.exists(keys, now, out),
             Keys { pattern } => self.keys(pattern, now, out),
@@ -199,6 +210,10 @@ impl Table {
             }
             RandomKey { draw } => self.random_key(draw, now, out),
             Size => out.integer(self.len() as i64),
+            Watch { keys } => self.watch(keys, now, out),
+            Transaction(transaction) if !transaction.is_write() => {
+                self.read_together(&transaction, now, out);
+            }
             _ => out.error("ERR a write has to be ordered before it is applied"),
         }
         0

@@ -2,7 +2,7 @@
 
 use super::entry::{Entry, Kind};
 use super::{NO_DEADLINE, Table};
-use crate::command::{ExpiryUnit, List};
+use crate::command::{ExpiryUnit, List, digest_of};
 use crate::limits::REPLY_BYTES_MAX;
 use crate::number::parse_integer;
 use crate::reply::{Reply, ReplyBuffer};
@@ -129,6 +129,13 @@ impl Table {
                 ExpiryUnit::UnixMilliseconds => deadline,
             };
             out.integer(answer as i64);
+        })
+    }
+
+    pub(super) fn digest_of_value(&mut self, key: &[u8], now: UnixMs, out: &mut ReplyBuffer) -> Version {
+        self.tell(key, now, |entry| match entry {
+            Some(entry) => out.bulk(format!("{:016x}", digest_of(entry.value())).as_bytes()),
+            None => out.null(),
         })
     }
 

@@ -5,16 +5,22 @@
 //! to the snapshot. Nothing is copied when a snapshot begins, and while none is open a write pays one branch.
 //!
 //! A chunk is a run of entries: version `u64`, deadline `u64`, kind `u8`, key, value (each with its length).
-//! The order of entries means nothing.
+//! The order of entries means nothing. What the table remembers of keys that are gone stands among them as entries
+//! of a kind of their own, whose keys are the names of marks (see `transactions`).
 
 use super::entry::{Entry, Kind, Stamp};
 use super::index::{Index, KeyHash};
+use super::transactions::Departed;
 use super::{NO_DEADLINE, Record, Table};
+use crate::Version;
 use crate::codec::{Malformed, Reader, Writer};
 use crate::limits::{KEY_BYTES_MAX, VALUE_BYTES_MAX_CEILING};
 use rapidhash::v3::{RapidSecrets, rapidhash_v3_seeded};
 use std::collections::BTreeSet;
 use std::sync::Arc;
+
+/// In the place of a kind of value: no entry, but a mark of keys that are gone.
+const MARK: u8 = 255;
 
 /// Names an open snapshot of a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -30,6 +36,8 @@ pub(super) struct Snapshot {
     done: BTreeSet<KeyHash>,
     /// Entries as they were before a write. The last is told first.
     saved: Vec<Entry>,
+    /// What was remembered of keys that were gone, as far as it is not told yet.
+    marks: Vec<(u16, Version)>,
     /// The index as it was when the table was cleared: walked from then on instead of the table's.
     kept: Option<Arc<Index>>,
 }
@@ -52,6 +60,12 @@ impl Snapshot {
     /// Appends entries until `out` has grown by `bytes_max` or none are left; true when there may be more.
     fn chunk(&mut self, table: &Index, bytes_max: usize, out: &mut Vec<u8>) -> bool {
         let enough = out.len() + bytes_max.max(1);
+        while let Some(mark) = self.marks.pop() {
+            encode_mark(mark, out);
+            if out.len() >= enough {
+                return true;
+            }
+        }
         while let Some(entry) = self.saved.pop() {
             encode(&entry, out);
             if out.len() >= enough {
@@ -102,13 +116,22 @@ fn encode(entry: &Entry, out: &mut Vec<u8>) {
     out.put_bytes(entry.value());
 }
 
+fn encode_mark((name, version): (u16, Version), out: &mut Vec<u8>) {
+    out.put_u64(version);
+    out.put_u64(0);
+    out.put_u8(MARK);
+    out.put_bytes(&name.to_le_bytes());
+    out.put_bytes(b"");
+}
+
 impl Table {
     /// Begins a snapshot of the table as it is now. It has to be ended with [`Table::end_snapshot`].
     pub fn begin_snapshot(&mut self) -> SnapshotId {
         self.snapshots_begun += 1;
         let id = SnapshotId(self.snapshots_begun);
         let (next, done) = (KeyHash::default(), BTreeSet::new());
-        self.snapshots.push(Snapshot { id, next, done, saved: Vec::new(), kept: None });
+        let marks = self.departed.marks().collect();
+        self.snapshots.push(Snapshot { id, next, done, saved: Vec::new(), marks, kept: None });
         id
     }
 
@@ -144,8 +167,16 @@ impl Table {
         let mut count = 0;
         while !reader.is_empty() {
             let (version, deadline) = (reader.u64()?, reader.u64()?);
-            let kind = Kind::from_tag(reader.u8()?).ok_or(Malformed("unknown kind of value"))?;
+            let tag = reader.u8()?;
             let (key, value) = (reader.bytes()?, reader.bytes()?);
+            if tag == MARK {
+                let name = key.try_into().map(u16::from_le_bytes);
+                if !name.is_ok_and(|name| self.departed.take_mark(name, version)) {
+                    return Err(Malformed("an unknown mark of keys that are gone"));
+                }
+                continue;
+            }
+            let kind = Kind::from_tag(tag).ok_or(Malformed("unknown kind of value"))?;
             if key.len() > KEY_BYTES_MAX || value.len() > VALUE_BYTES_MAX_CEILING {
                 return Err(Malformed("a key or a value is too long"));
             }
@@ -158,12 +189,15 @@ impl Table {
         Ok(count)
     }
 
-    /// A fingerprint of all keys, values, versions and deadlines and of the version floor: replicas that hold
-    /// the same have the same, whatever their seeds and however they came to it.
+    /// A fingerprint of all keys, values, versions and deadlines, of the version floor and of what is remembered of
+    /// keys that are gone: replicas that hold the same have the same, whatever their seeds and however they came to it.
     pub fn digest(&self) -> u64 {
         const SECRETS: RapidSecrets = RapidSecrets::seed(0x71756f72617465);
         let hash = |bytes: &[u8]| rapidhash_v3_seeded(bytes, &SECRETS);
         let mut sum = hash(&self.floor.to_le_bytes());
+        for mark in self.departed.marks() {
+            sum = sum.wrapping_add(hash(&Departed::encoded(mark)));
+        }
         for entry in self.index.iter() {
             let Stamp { version, deadline, .. } = entry.stamp();
             let text = hash(entry.key_and_value());

@@ -194,6 +194,9 @@ impl Table {
             self.save_for_snapshots(place.hash);
         }
         let entry = self.index.remove(place);
+        if entry.deadline() != DELETED {
+            self.departed.note(entry.key(), entry.version());
+        }
         self.remove_deadline(place.hash, entry.deadline());
         self.entry_bytes -= entry.memory_bytes();
         self.raise_floor(record);
@@ -203,6 +206,7 @@ impl Table {
     /// Removes all keys. An open snapshot that has not passed them all takes the index over as it was.
     pub(super) fn remove_all(&mut self, record: Record) {
         let index = self.index.take();
+        self.departed.note_all(self.floor);
         if self.snapshots.is_empty() {
             self.discard(index);
         } else {
@@ -226,7 +230,7 @@ impl Table {
     }
 
     #[inline]
-    fn raise_floor(&mut self, record: Record) {
+    pub(super) fn raise_floor(&mut self, record: Record) {
         self.floor = self.floor.max(record.version);
     }
 }

@@ -1,9 +1,9 @@
 //! Writes of values: `SET` in all its forms, `GETDEL`, `GETEX`, `MSET`, `APPEND`, `SETRANGE`.
 
 use super::entry::{Entry, Kind};
-use super::index::Place;
+use super::index::{KeyHash, Place};
 use super::{NO_DEADLINE, Record, Table};
-use crate::command::{Condition, Deadline, Expiry, List, SetAnswer};
+use crate::command::{Comparison, Condition, Deadline, Expiry, List, SetAnswer};
 use crate::limits::VALUE_BYTES_MAX_CEILING;
 use crate::reply::ReplyBuffer;
 
@@ -23,23 +23,47 @@ impl Table {
     ) {
         let hash = self.index.hash(key);
         let found = self.find_live(hash, key, record);
-        if answer == SetAnswer::Before {
-            self.tell_before(found, out);
-        }
         let wanted = match condition {
             Condition::Always => true,
             Condition::IfAbsent => found.is_none(),
             Condition::IfPresent => found.is_some(),
         };
+        self.set_found((hash, key, found), wanted.then_some((value, expiry)), answer, record, out);
+    }
+
+    #[allow(clippy::too_many_arguments)] // They are the fields of the command.
+    pub(super) fn set_if(
+        &mut self,
+        key: &[u8],
+        value: &[u8],
+        expiry: Expiry,
+        comparison: Comparison<'_>,
+        answer: SetAnswer,
+        record: Record,
+        out: &mut ReplyBuffer,
+    ) {
+        let hash = self.index.hash(key);
+        let found = self.find_live(hash, key, record);
+        let wanted = comparison.holds(found.map(|place| self.index.entry(place).value()));
+        self.set_found((hash, key, found), wanted.then_some((value, expiry)), answer, record, out);
+    }
+
+    /// Answers, and stores a value with its expiry if one is to be stored.
+    fn set_found(
+        &mut self,
+        (hash, key, found): (KeyHash, &[u8], Option<Place>),
+        new: Option<(&[u8], Expiry)>,
+        answer: SetAnswer,
+        record: Record,
+        out: &mut ReplyBuffer,
+    ) {
         match answer {
-            SetAnswer::Before => {}
-            SetAnswer::Integer => out.integer(i64::from(wanted)),
-            SetAnswer::Status if wanted => out.ok(),
+            SetAnswer::Before => self.tell_before(found, out),
+            SetAnswer::Integer => out.integer(i64::from(new.is_some())),
+            SetAnswer::Status if new.is_some() => out.ok(),
             SetAnswer::Status => out.null(),
         }
-        if !wanted {
-            return;
-        }
+        let Some((value, expiry)) = new else { return };
         let deadline = match expiry {
             Expiry::Clear => NO_DEADLINE,
             Expiry::Keep => found.map_or(NO_DEADLINE, |place| self.index.entry(place).deadline()),
@@ -53,6 +77,24 @@ impl Table {
                 self.overwrite(place, value, deadline, Kind::Plain, record);
             }
             None => self.insert(hash, Entry::new(key, value, record.stamp(deadline, Kind::Plain)), record),
+        }
+    }
+
+    pub(super) fn delete_if(
+        &mut self,
+        key: &[u8],
+        comparison: Comparison<'_>,
+        record: Record,
+        out: &mut ReplyBuffer,
+    ) {
+        let hash = self.index.hash(key);
+        let found = self.find_live(hash, key, record);
+        match found.filter(|place| comparison.holds(Some(self.index.entry(*place).value()))) {
+            Some(place) => {
+                self.remove(place, record);
+                out.integer(1);
+            }
+            None => out.integer(0),
         }
     }
 

@@ -20,6 +20,7 @@ Examples:
   quorate lab relay --route '1>2 127.0.0.1:9102 127.0.0.1:9002' --link '1<>2 delay=10ms jitter=1ms loss=1%'
   quorate lab relay --route '2>1 127.0.0.1:6390 127.0.0.1:6379' --node '1 up=10mbit down=10mbit'
   quorate lab relay --measure
+  quorate lab relay --measure --namespaces
 
 A link is written 1>2, both ways 1<>2, any node *. A link has bandwidth, delay, jitter, loss, reorder and
 reorder_delay; a node has up and down, which its links share. While it runs, each line of standard input is a change:
@@ -50,6 +51,10 @@ pub struct RelayArgs {
     #[arg(long, conflicts_with_all = ["routes", "links", "nodes"])]
     measure: bool,
 
+    /// Measure the kernel's own shaping in network namespaces instead (needs root)
+    #[arg(long, requires = "measure")]
+    namespaces: bool,
+
     /// How long each bandwidth is measured with --measure
     #[arg(long, value_name = "SECONDS", default_value_t = 2.0, requires = "measure", value_parser = parse_seconds)]
     seconds: f64,
@@ -59,7 +64,15 @@ pub struct RelayArgs {
 #[must_use]
 pub fn relay(args: &RelayArgs) -> ExitCode {
     if args.measure {
-        return match measure::print_table(args.seed, Duration::from_secs_f64(args.seconds)) {
+        let seconds = Duration::from_secs_f64(args.seconds);
+        let printed = match args.namespaces {
+            false => measure::print_table(args.seed, seconds),
+            #[cfg(target_os = "linux")]
+            true => measure::print_namespaces_table(seconds),
+            #[cfg(not(target_os = "linux"))]
+            true => Err(io::Error::other("network namespaces are Linux's")),
+        };
+        return match printed {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => fail(EXIT_FAILED, &format!("cannot measure: {error}")),
         };

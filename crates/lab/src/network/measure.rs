@@ -6,6 +6,8 @@ use std::sync::mpsc::channel;
 use std::thread;
 use std::time::{Duration, Instant};
 
+#[cfg(target_os = "linux")]
+use super::namespaces::Namespaces;
 use super::relay::{Relay, Route};
 use super::settings::{Bandwidth, Interface, Link};
 
@@ -75,6 +77,45 @@ pub(super) fn print_table(seed: u64, duration: Duration) -> io::Result<()> {
         row(&format!("loss {} %", link.loss * 100.0), &told, &format!("{:+.0}", late as f64 - expected))?;
     }
     Ok(())
+}
+
+/// Measures what the kernel does in network namespaces, and prints a table as it goes.
+#[cfg(target_os = "linux")]
+pub(super) fn print_namespaces_table(duration: Duration) -> io::Result<()> {
+    let mut network = Namespaces::start(2)?;
+    let mut out = io::stdout().lock();
+    writeln!(out, "| asked of tbf | measured | off by |")?;
+    writeln!(out, "|---|---|---|")?;
+    for megabits in [1, 10, 25, 40, 55, 70, 1_000, 10_000] {
+        let bandwidth = Bandwidth::megabits(megabits);
+        network.set_interface(1, Interface { up: Some(bandwidth), down: None })?;
+        let (sender, receiver) = namespace_pair(&network)?;
+        let measured = throughput_between(sender, receiver, duration)?;
+        let off = percent(measured / bandwidth.as_bits_per_second() as f64 - 1.0);
+        writeln!(out, "| node up {bandwidth} | {} | {off} |", bits(measured))?;
+        out.flush()?;
+    }
+    Ok(())
+}
+
+/// A connection from node 1 to node 2. What is sent is the first's.
+#[cfg(target_os = "linux")]
+fn namespace_pair(network: &Namespaces) -> io::Result<(TcpStream, TcpStream)> {
+    // A thread that has entered a namespace stays there, and so do its sockets.
+    thread::scope(|scope| {
+        let listening = scope.spawn(|| {
+            network.enter(2)?;
+            TcpListener::bind((network.peer_address(2), 0))
+        });
+        let listener = listening.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+        let address = listener.local_addr()?;
+        let dialling = scope.spawn(move || {
+            network.enter(1)?;
+            TcpStream::connect(address)
+        });
+        let dialler = dialling.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+        Ok((dialler, listener.accept()?.0))
+    })
 }
 
 /// A relay from node 1 to node 2 with this link there and a plain one back, and sockets at both its ends.

@@ -10,7 +10,7 @@
 //! says what is modelled, what is not, and how what was measured compares with what was asked.
 //!
 //! Reading order: `settings` (what can be asked), `draws` (chance), `pace` (a rate), `fabric` (when what is sent
-//! arrives), `connection` (what is under way), `engine` (sockets and time), then this file.
+//! arrives), `connection` (what is under way), `engine` (sockets and time), `relay` (its handle), `namespaces`.
 
 mod command_line;
 mod connection;
@@ -18,6 +18,8 @@ mod draws;
 mod engine;
 mod fabric;
 mod measure;
+#[cfg(target_os = "linux")]
+mod namespaces;
 mod pace;
 mod relay;
 mod settings;
@@ -27,6 +29,8 @@ use std::time::Duration;
 
 pub use command_line::{RelayArgs, relay};
 pub use fabric::Traffic;
+#[cfg(target_os = "linux")]
+pub use namespaces::Namespaces;
 pub use relay::{LinkTraffic, Relay, Route};
 pub use settings::{Bandwidth, Gate, Interface, Link, Node};
 

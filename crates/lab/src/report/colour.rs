@@ -45,9 +45,28 @@ impl Colour {
         self
     }
 
+    /// So many percent of the way to white.
+    pub const fn lighter(mut self, percent: u16) -> Colour {
+        let (red, green, blue) = self.rgb;
+        self.rgb = (toward(red, 255, percent), toward(green, 255, percent), toward(blue, 255, percent));
+        self
+    }
+
+    /// So many percent of the way to black.
+    pub const fn darker(mut self, percent: u16) -> Colour {
+        let (red, green, blue) = self.rgb;
+        self.rgb = (toward(red, 0, percent), toward(green, 0, percent), toward(blue, 0, percent));
+        self
+    }
+
     /// As CSS has it.
     pub fn css(self) -> String {
         let (red, green, blue) = self.rgb;
         format!("#{red:02x}{green:02x}{blue:02x}")
     }
+}
+
+/// A number that lies so many percent of the way from one to another.
+const fn toward(from: u8, to: u8, percent: u16) -> u8 {
+    ((from as u16 * (100 - percent) + to as u16 * percent) / 100) as u8
 }

@@ -1,12 +1,15 @@
 //! The studies: a folder of the same shape for each. `mod.rs` says what is compared and how a point is measured,
 //! `claims.rs` what the paper says and how that is judged, `figures.rs` what is drawn.
 
+mod abd_vs_blocking;
 mod leader_follower;
+mod replication_cost;
 
 use crate::harness::Study;
 
 /// Every study, in the order in which they are listed.
-pub const ALL: &[&dyn Study] = &[&leader_follower::LeaderFollower];
+pub const ALL: &[&dyn Study] =
+    &[&leader_follower::LeaderFollower, &abd_vs_blocking::AbdVsBlocking, &replication_cost::ReplicationCost];
 
 /// The study with this name.
 pub fn find(name: &str) -> Option<&'static dyn Study> {

@@ -10,13 +10,17 @@ mod ports;
 mod probe;
 mod quorate;
 mod redis;
+mod relayed;
 mod running;
 mod usage;
 
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use anyhow::Result;
+
+use crate::network::{Node, Relay, Route};
 
 pub use children::{Children, hold};
 pub use paper_store::PaperStore;
@@ -24,6 +28,7 @@ pub use ports::free_ports;
 pub use probe::{ask, http_get};
 pub use quorate::Quorate;
 pub use redis::{Flavour, Redis};
+pub use relayed::Relayed;
 pub use running::Running;
 pub use usage::{Meter, NodeUsage, Usage};
 
@@ -55,6 +60,19 @@ pub trait System: Send + Sync {
 
     /// The bytes that a node has sent to other nodes so far, where it tells.
     fn peer_bytes_sent(&self, _node: &NodePlan) -> Option<u64> {
+        None
+    }
+
+    /// Changes a plan so that nodes, numbered from 1, reach each other through a relay. See [`Relayed`].
+    ///
+    /// # Errors
+    /// Its nodes cannot be told to.
+    fn reroute(&self, _nodes: &mut [NodePlan], _relay: &Relay) -> Result<()> {
+        anyhow::bail!("{} cannot be told to use a relay", self.name())
+    }
+
+    /// The relay between the nodes, where there is one.
+    fn relay(&self) -> Option<Arc<Relay>> {
         None
     }
 }
@@ -110,6 +128,13 @@ impl std::fmt::Display for Missing {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(formatter, "{}; install it with: {}", self.what, self.install)
     }
+}
+
+/// A way through a relay from one node to another one's address; tells the port to dial.
+fn route(relay: &Relay, from: usize, to: usize, target: SocketAddr) -> Result<u16> {
+    let (from, to) = (Node::try_from(from)?, Node::try_from(to)?);
+    let listen = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+    Ok(relay.add_route(Route { from, to, listen, target })?.port())
 }
 
 /// The file of a program, looked for as a shell does.

@@ -8,7 +8,8 @@ use std::process::Command;
 
 use anyhow::{Context, Result};
 
-use super::{Missing, NodePlan, System, free_ports, http_get};
+use super::{Missing, NodePlan, System, free_ports, http_get, route};
+use crate::network::Relay;
 
 /// A cluster of Quorate.
 #[derive(Clone, Debug)]
@@ -131,6 +132,26 @@ impl System for Quorate {
     fn is_ready(&self, nodes: &[NodePlan]) -> bool {
         let mut addresses = nodes.iter().filter_map(|node| node.http);
         addresses.all(|address| matches!(http_get(address, "/health"), Ok((200, _))))
+    }
+
+    /// Of two nodes the one with the higher number dials.
+    fn reroute(&self, nodes: &mut [NodePlan], relay: &Relay) -> Result<()> {
+        for from in 2..=nodes.len() {
+            let file = nodes[from - 1].folder.join("quorate.toml");
+            let mut text = fs::read_to_string(&file)?;
+            let peers: Vec<u16> = text
+                .lines()
+                .filter_map(|line| line.strip_prefix("peer_port = ").and_then(|port| port.parse().ok()))
+                .collect();
+            for to in 1..from {
+                let target =
+                    peers.get(to - 1).with_context(|| format!("{} has no node {to}", file.display()))?;
+                let port = route(relay, from, to, SocketAddr::from((Ipv4Addr::LOCALHOST, *target)))?;
+                text.push_str(&format!("\n[[dial]]\nnode = {to}\nhost = \"127.0.0.1\"\nport = {port}\n"));
+            }
+            fs::write(&file, text).with_context(|| format!("cannot write {}", file.display()))?;
+        }
+        Ok(())
     }
 
     fn peer_bytes_sent(&self, node: &NodePlan) -> Option<u64> {

@@ -7,7 +7,8 @@ use std::process::Command;
 
 use anyhow::{Context, Result};
 
-use super::{Missing, NodePlan, System, ask, find_program, free_ports};
+use super::{Missing, NodePlan, System, ask, find_program, free_ports, route};
+use crate::network::Relay;
 
 /// Which of the two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -128,6 +129,18 @@ impl System for Redis {
         online.count() == self.replicas
             && addresses
                 .all(|replica| is_up(replica).is_some_and(|info| info.contains("master_link_status:up")))
+    }
+
+    fn reroute(&self, nodes: &mut [NodePlan], relay: &Relay) -> Result<()> {
+        let Some((master, replicas)) = nodes.split_first_mut() else { return Ok(()) };
+        let target = master.resp.context("the master has no address")?;
+        for (index, replica) in replicas.iter_mut().enumerate() {
+            let port = route(relay, index + 2, 1, target)?;
+            let words = &mut replica.arguments;
+            let at = words.iter().position(|word| word == "--replicaof").context("it is no replica")?;
+            words[at + 2] = port.to_string();
+        }
+        Ok(())
     }
 
     fn peer_bytes_sent(&self, node: &NodePlan) -> Option<u64> {

@@ -5,5 +5,7 @@
 
 mod carrying;
 mod cutting;
+#[cfg(target_os = "linux")]
+mod namespaces;
 mod shaping;
 mod world;

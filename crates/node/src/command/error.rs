@@ -79,6 +79,12 @@ pub enum CommandError {
     /// `COMMAND GETKEYS` of a command with too few or too many arguments.
     #[error("ERR Invalid number of arguments specified for command")]
     GetKeysWrongArity,
+    /// What is no digest where one is compared with.
+    #[error("ERR must be exactly 16 hexadecimal characters")]
+    NotADigest,
+    /// `DELEX` with a condition that there is not.
+    #[error("ERR Invalid condition. Use IFEQ, IFNE, IFDEQ, or IFDNE")]
+    NotAComparison,
     /// A key longer than [`KEY_BYTES_MAX`].
     #[error("ERR key is {0} bytes long; at most {KEY_BYTES_MAX} are allowed")]
     KeyTooLong(usize),

@@ -20,8 +20,9 @@ pub use error::CommandError;
 pub(crate) use error::printable;
 pub use spec::{
     ClientCommand, ClusterCommand, CommandCommand, CommandSpec, ConfigCommand, Context, Flag, Handler,
-    KeyspaceCommand, NodeCommand, ParseFn,
+    KeyspaceCommand, NodeCommand, ParseFn, TransactionCommand,
 };
+pub(crate) use strings::all_keys;
 pub use table::COMMANDS;
 
 use wire::resp::Arguments;

@@ -53,9 +53,21 @@ pub enum NodeCommand {
     Info,
     Time,
     Wait,
+    Transaction(TransactionCommand),
     DebugSleep,
     /// `HELP` of a container: the answer is [`super::introspection::help`].
     Help,
+}
+
+/// What begins, ends and guards a transaction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)] // Each is the command of that name.
+pub enum TransactionCommand {
+    Multi,
+    Exec,
+    Discard,
+    Watch,
+    Unwatch,
 }
 
 /// The subcommands of `CLIENT`.
@@ -212,10 +224,14 @@ named_set! {
     Fast = "fast",
     /// It is served before a client has authenticated.
     NoAuth = "no_auth",
+    /// It is left out of the list of slow commands.
+    SkipSlowlog = "skip_slowlog",
     /// Its keys are not at fixed positions.
     MovableKeys = "movablekeys",
     /// It is served while a script is running too long.
     AllowBusy = "allow_busy",
+    /// It cannot be a part of a transaction.
+    NoMulti = "no_multi",
 }
 
 named_set! {
@@ -266,6 +282,8 @@ named_set! {
     Dangerous = "dangerous",
     /// Concerns the connection.
     Connection = "connection",
+    /// Begins, ends or guards a transaction.
+    Transaction = "transaction",
 }
 
 /// Where a command's keys are among its arguments, counted from 0, the command's own name.
@@ -309,6 +327,7 @@ pub enum Group {
     Connection,
     Server,
     Cluster,
+    Transactions,
 }
 
 impl Group {
@@ -320,6 +339,7 @@ impl Group {
             Group::Connection => "connection",
             Group::Server => "server",
             Group::Cluster => "cluster",
+            Group::Transactions => "transactions",
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Parsing of the commands on strings.
 
 use kv::number::parse_float;
-use kv::{Command, Condition, Expiry, List, SetAnswer};
+use kv::{Command, Comparison, Condition, Expiry, List, SetAnswer};
 use wire::resp::Arguments;
 
 use super::arguments::{at, integer, is, key, value};
@@ -26,7 +26,10 @@ pub(super) fn set<'a>(arguments: Arguments<'a>, _: &'a mut Vec<u8>, context: &Co
         None => Expiry::Clear,
     };
     let answer = if options.get { SetAnswer::Before } else { SetAnswer::Status };
-    Ok(Command::Set { key, value, expiry, condition: options.condition, answer })
+    Ok(match options.condition {
+        SetCondition::Presence(condition) => Command::Set { key, value, expiry, condition, answer },
+        SetCondition::Value(comparison) => Command::SetIf { key, value, expiry, comparison, answer },
+    })
 }
 
 #[inline]
@@ -35,25 +38,41 @@ fn plain_set<'a>(key: &'a [u8], value: &'a [u8]) -> Command<'a> {
     Command::Set { key, value, expiry, condition, answer }
 }
 
-struct SetOptions {
-    condition: Condition,
+/// What must be so for a `SET` to be carried out.
+enum SetCondition<'a> {
+    Presence(Condition),
+    Value(Comparison<'a>),
+}
+
+struct SetOptions<'a> {
+    condition: SetCondition<'a>,
     get: bool,
     keep: bool,
     /// The option, and where its argument is.
     expiry: Option<(ExpiryOption, usize)>,
 }
 
-impl SetOptions {
+impl<'a> SetOptions<'a> {
     /// Reads the options behind the value. As in Redis an option may be given twice, and the last one counts,
     /// but two that exclude each other are a syntax error.
-    fn parse(arguments: Arguments<'_>) -> Result<SetOptions, CommandError> {
-        let mut options = SetOptions { condition: Condition::Always, get: false, keep: false, expiry: None };
+    fn parse(arguments: Arguments<'a>) -> Result<SetOptions<'a>, CommandError> {
+        use Condition::{Always, IfAbsent, IfPresent};
+        let condition = SetCondition::Presence(Always);
+        let mut options = SetOptions { condition, get: false, keep: false, expiry: None };
         let mut index = 3;
         while let Some(option) = arguments.get(index) {
-            if is(option, "NX") && options.condition != Condition::IfPresent {
-                options.condition = Condition::IfAbsent;
-            } else if is(option, "XX") && options.condition != Condition::IfAbsent {
-                options.condition = Condition::IfPresent;
+            if is(option, "NX") && matches!(options.condition, SetCondition::Presence(Always | IfAbsent)) {
+                options.condition = SetCondition::Presence(IfAbsent);
+            } else if is(option, "XX")
+                && matches!(options.condition, SetCondition::Presence(Always | IfPresent))
+            {
+                options.condition = SetCondition::Presence(IfPresent);
+            } else if matches!(options.condition, SetCondition::Presence(Always))
+                && index + 1 < arguments.len()
+                && let Some(comparison) = comparison(arguments, index)?
+            {
+                options.condition = SetCondition::Value(comparison);
+                index += 1;
             } else if is(option, "GET") {
                 options.get = true;
             } else if is(option, "KEEPTTL") && options.expiry.is_none() {
@@ -72,6 +91,42 @@ impl SetOptions {
         }
         Ok(options)
     }
+}
+
+/// The condition on a value whose name is the argument at `index`, if it is one.
+fn comparison(arguments: Arguments<'_>, index: usize) -> Result<Option<Comparison<'_>>, CommandError> {
+    let (name, operand) = (at(arguments, index), at(arguments, index + 1));
+    let digest = || Comparison::digest_from_hex(operand).ok_or(CommandError::NotADigest);
+    Ok(if is(name, "IFEQ") {
+        Some(Comparison::Equal(operand))
+    } else if is(name, "IFNE") {
+        Some(Comparison::NotEqual(operand))
+    } else if is(name, "IFDEQ") {
+        Some(Comparison::DigestEqual(digest()?))
+    } else if is(name, "IFDNE") {
+        Some(Comparison::DigestNotEqual(digest()?))
+    } else {
+        None
+    })
+}
+
+pub(super) fn delifeq<'a>(arguments: Arguments<'a>, _: &'a mut Vec<u8>, _: &Context) -> Parsed<'a> {
+    Ok(Command::DeleteIf { key: key(arguments, 1)?, comparison: Comparison::Equal(at(arguments, 2)) })
+}
+
+pub(super) fn delex<'a>(arguments: Arguments<'a>, scratch: &'a mut Vec<u8>, _: &Context) -> Parsed<'a> {
+    match arguments.len() {
+        2 => Ok(Command::Delete { keys: all_keys(arguments, scratch)? }),
+        4 => {
+            let comparison = comparison(arguments, 2)?.ok_or(CommandError::NotAComparison)?;
+            Ok(Command::DeleteIf { key: key(arguments, 1)?, comparison })
+        }
+        _ => Err(CommandError::WrongArity("delex")),
+    }
+}
+
+pub(super) fn digest<'a>(arguments: Arguments<'a>, _: &'a mut Vec<u8>, _: &Context) -> Parsed<'a> {
+    Ok(Command::Digest { key: key(arguments, 1)? })
 }
 
 pub(super) fn setnx<'a>(arguments: Arguments<'a>, _: &'a mut Vec<u8>, context: &Context) -> Parsed<'a> {
@@ -103,7 +158,7 @@ pub(super) fn mget<'a>(arguments: Arguments<'a>, scratch: &'a mut Vec<u8>, _: &C
 }
 
 /// The arguments behind the command's name, all of them keys, as a list in `scratch`.
-pub(super) fn all_keys<'a>(
+pub(crate) fn all_keys<'a>(
     arguments: Arguments<'a>,
     scratch: &'a mut Vec<u8>,
 ) -> Result<List<'a>, CommandError> {

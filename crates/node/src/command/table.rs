@@ -4,14 +4,19 @@
 //! carries it out is written here and nowhere else. Routing, `COMMAND`, `HELP`, statistics and the
 //! documentation read it. The descriptions match Redis's, so that its clients understand them.
 
-use super::spec::Category::{Connection, Dangerous, Keyspace, String as StringCategory};
+use super::spec::Category::{
+    Connection, Dangerous, Keyspace, String as StringCategory, Transaction as TransactionCategory,
+};
 use super::spec::ClientCommand::{GetName, Id, Kill, List as ClientList, NoEvict, NoTouch, SetInfo, SetName};
 use super::spec::CommandCommand::{All, Count, Docs, GetKeys, GetKeysAndFlags, Info as CommandInfo, List};
 use super::spec::ConfigCommand::{Get, ResetStat, Set};
-use super::spec::Flag::{Admin, AllowBusy, DenyOom, Fast, Loading, NoAuth, NoScript, ReadOnly, Stale, Write};
+use super::spec::Flag::{
+    Admin, AllowBusy, DenyOom, Fast, Loading, NoAuth, NoMulti, NoScript, ReadOnly, SkipSlowlog, Stale, Write,
+};
 use super::spec::KeyFlag::{Access, Delete, Insert, Overwrite, ReadWrite, Remove, Update, Variable};
 use super::spec::NodeCommand::{self, Auth, Client, Command, Config, DebugSleep, Echo, Hello, Help};
-use super::spec::NodeCommand::{Info, Ping, Quit, Reset, Select, Time, Wait};
+use super::spec::NodeCommand::{Info, Ping, Quit, Reset, Select, Time, Transaction, Wait};
+use super::spec::TransactionCommand::{Discard, Exec, Multi, Unwatch, Watch};
 use super::spec::{
     Categories, Category, ClientCommand, ClusterCommand, CommandSpec, Flags, Group, Handler, KeyFlag,
     KeyFlags, KeyPositions, KeyspaceCommand, ParseFn,
@@ -19,7 +24,7 @@ use super::spec::{
 use super::{expiry, keyspace, strings};
 
 /// All commands, in the order in which they are listed. Subcommands are inside their containers.
-pub static COMMANDS: [CommandSpec; 64] = [
+pub static COMMANDS: [CommandSpec; 72] = [
     // Strings.
     data("get", 2, strings::get)
         .flags(READ.with(&[Fast]))
@@ -33,7 +38,7 @@ pub static COMMANDS: [CommandSpec; 64] = [
         .in_categories(&[StringCategory])
         .docs(Group::String, "1.0.0", "O(1)")
         .help(
-            "key value [NX|XX] [GET] [EX seconds|PX milliseconds|EXAT unix-time-seconds|\
+            "key value [NX|XX|IFEQ value|IFNE value|IFDEQ digest|IFDNE digest] [GET] [EX seconds|PX milliseconds|EXAT unix-time-seconds|\
              PXAT unix-time-milliseconds|KEEPTTL]",
             "Sets the value of a key, and its expiry if one is given",
         ),
@@ -97,6 +102,27 @@ pub static COMMANDS: [CommandSpec; 64] = [
         .tips(&["request_policy:multi_shard", "response_policy:agg_min"])
         .docs(Group::String, "1.0.1", "O(N) for N keys")
         .help("key value [key value ...]", "Sets the values of several keys, if none of them exists"),
+    data("delifeq", 3, strings::delifeq)
+        .flags(Flags::of(&[Write, Fast]))
+        .keys(key(&[REMOVES]))
+        .in_categories(&[StringCategory])
+        .docs(Group::String, "9.0.0", "O(1)")
+        .help("key value", "Removes a key if it has this value; Valkey's name for DELEX with IFEQ"),
+    data("delex", -2, strings::delex)
+        .flags(Flags::of(&[Write, Fast]))
+        .keys(key(&[KeyFlags::of(&[ReadWrite, Delete, Variable])]))
+        .in_categories(&[StringCategory])
+        .docs(Group::String, "8.4.0", "O(1), O(N) for IFDEQ and IFDNE and a value of N bytes")
+        .help(
+            "key [IFEQ value|IFNE value|IFDEQ digest|IFDNE digest]",
+            "Removes a key, if its value meets a condition",
+        ),
+    data("digest", 2, strings::digest)
+        .flags(READ.with(&[Fast]))
+        .keys(key(&[READS]))
+        .in_categories(&[StringCategory])
+        .docs(Group::String, "8.4.0", "O(N) for a value of N bytes")
+        .help("key", "Returns the digest of a key's value: XXH3 in 16 hexadecimal digits"),
     data("append", 3, strings::append)
         .flags(STORE.with(&[Fast]))
         .keys(key(&[KeyFlags::of(&[ReadWrite, Insert])]))
@@ -313,11 +339,38 @@ pub static COMMANDS: [CommandSpec; 64] = [
         .docs(Group::Server, "4.0.0", "Depends on the subcommand")
         .help("", "Holds commands about memory"),
     node("wait", 3, Wait)
-        .flags(Flags::of(&[NoScript]))
+        .flags(Flags::of(&[NoScript, NoMulti]))
         .in_categories(&[Connection])
         .tips(&["request_policy:all_shards", "response_policy:agg_min"])
         .docs(Group::Generic, "3.0.0", "O(1)")
         .help("numreplicas timeout", "Waits until this connection's writes have reached so many replicas"),
+    // Transactions.
+    node("multi", 1, Transaction(Multi))
+        .flags(GUARDS)
+        .in_categories(&[TransactionCategory])
+        .docs(Group::Transactions, "1.2.0", "O(1)")
+        .help("", "Begins a transaction: what follows is queued"),
+    node("exec", 1, Transaction(Exec))
+        .flags(Flags::of(&[NoScript, Loading, Stale, SkipSlowlog]))
+        .in_categories(&[TransactionCategory])
+        .docs(Group::Transactions, "1.2.0", "Depends on the commands in the transaction")
+        .help("", "Carries out what was queued in one step, if the watched keys were left alone"),
+    node("discard", 1, Transaction(Discard))
+        .flags(GUARDS)
+        .in_categories(&[TransactionCategory])
+        .docs(Group::Transactions, "2.0.0", "O(N) for N queued commands")
+        .help("", "Forgets what was queued, and the watched keys"),
+    node("watch", -2, Transaction(Watch))
+        .flags(GUARDS.with(&[NoMulti]))
+        .keys(keys(&[LOOKS_AT]))
+        .in_categories(&[TransactionCategory])
+        .docs(Group::Transactions, "2.2.0", "O(N) for N keys")
+        .help("key [key ...]", "Lets the next EXEC do nothing if one of the keys has changed until then"),
+    node("unwatch", 1, Transaction(Unwatch))
+        .flags(GUARDS)
+        .in_categories(&[TransactionCategory])
+        .docs(Group::Transactions, "2.2.0", "O(1)")
+        .help("", "Forgets the watched keys"),
     // The connection.
     node("ping", -1, Ping)
         .flags(Flags::of(&[Fast]))
@@ -523,11 +576,11 @@ static CONFIG: [CommandSpec; 4] = [
 
 static KEYSPACE: [CommandSpec; 6] = [
     node("keyspace|create", -3, NodeCommand::Keyspace(KeyspaceCommand::Create))
-        .flags(OPERATORS)
+        .flags(CLUSTER_WIDE)
         .docs(Group::Cluster, "3.0.0", "O(1)")
         .help("prefix [setting=value ...]", "Makes a keyspace for the keys with a prefix"),
     node("keyspace|drop", 3, NodeCommand::Keyspace(KeyspaceCommand::Drop))
-        .flags(OPERATORS)
+        .flags(CLUSTER_WIDE)
         .docs(Group::Cluster, "3.0.0", "O(N) for N keys")
         .help("prefix", "Removes a keyspace and all its keys"),
     node("keyspace|get", 3, NodeCommand::Keyspace(KeyspaceCommand::Get))
@@ -539,7 +592,7 @@ static KEYSPACE: [CommandSpec; 6] = [
         .docs(Group::Cluster, "3.0.0", "O(N) for N keyspaces")
         .help("", "Returns the prefixes of all keyspaces"),
     node("keyspace|set", -4, NodeCommand::Keyspace(KeyspaceCommand::Set))
-        .flags(OPERATORS)
+        .flags(CLUSTER_WIDE)
         .docs(Group::Cluster, "3.0.0", "O(1)")
         .help(
             "prefix setting=value [setting=value ...]",
@@ -550,7 +603,7 @@ static KEYSPACE: [CommandSpec; 6] = [
 
 static CLUSTER: [CommandSpec; 11] = [
     node("cluster|add", 7, NodeCommand::Cluster(ClusterCommand::Add))
-        .flags(OPERATORS)
+        .flags(CLUSTER_WIDE)
         .docs(Group::Cluster, "3.0.0", "O(1)")
         .help(
             "id host client-port http-port peer-port",
@@ -579,11 +632,11 @@ static CLUSTER: [CommandSpec; 11] = [
         .docs(Group::Cluster, "3.0.0", "O(N) for N nodes")
         .help("", "Lists the nodes, and which slots of the default keyspace each serves"),
     node("cluster|remove", 3, NodeCommand::Cluster(ClusterCommand::Remove))
-        .flags(OPERATORS)
+        .flags(CLUSTER_WIDE)
         .docs(Group::Cluster, "3.0.0", "O(1)")
         .help("id", "Moves a node's replicas to others and removes it"),
     node("cluster|replace", -3, NodeCommand::Cluster(ClusterCommand::Replace))
-        .flags(OPERATORS)
+        .flags(CLUSTER_WIDE)
         .docs(Group::Cluster, "3.0.0", "O(1)")
         .help(
             "id [ACCEPTLOSS]",
@@ -615,6 +668,9 @@ const READ: Flags = Flags::of(&[ReadOnly]);
 const STORE: Flags = Flags::of(&[Write, DenyOom]);
 const ANY_TIME: Flags = Flags::of(&[Loading, Stale]);
 const OPERATORS: Flags = Flags::of(&[Admin, NoScript, Loading, Stale]);
+/// Operators' commands that the whole cluster has to agree to.
+const CLUSTER_WIDE: Flags = OPERATORS.with(&[NoMulti]);
+const GUARDS: Flags = Flags::of(&[NoScript, Loading, Stale, Fast, AllowBusy]);
 const BEFORE_AUTH: Flags = Flags::of(&[NoScript, Loading, Stale, Fast, NoAuth, AllowBusy]);
 
 // What is done to keys.

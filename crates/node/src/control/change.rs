@@ -151,7 +151,7 @@ impl ClusterMap {
                 keyspace: keyspace.prefix.clone(),
                 shard,
                 slots: Slots::of_shard(shard, keyspace.shards),
-                leader: if kind == Kind::Registers { 0 } else { first },
+                leader: if matches!(kind, Kind::Registers { .. }) { 0 } else { first },
                 epoch: 1,
                 // The first members of a consensus group must have begun before others are named.
                 in_sync: if kind == Kind::Consensus { Vec::new() } else { members.clone() },
@@ -176,7 +176,7 @@ impl ClusterMap {
             return nodes[(place + usize::from(shard)) % nodes.len()];
         }
         let counts = |group: &&Group, node: NodeId| match kind {
-            Kind::Registers => group.members.contains(&node),
+            Kind::Registers { .. } => group.members.contains(&node),
             _ => group.leader == node,
         };
         let groups = || self.groups.iter().filter(|(id, _)| **id != CONTROL_GROUP).map(|(_, group)| group);
@@ -260,7 +260,7 @@ impl ClusterMap {
             return Ok(());
         }
         for (group_id, group) in &self.groups {
-            if self.kind(*group_id) == Kind::Registers && group.members.contains(&id) {
+            if matches!(self.kind(*group_id), Kind::Registers { .. }) && group.members.contains(&id) {
                 let name = self.name_of(*group_id);
                 return Err(format!(
                     "node {id} cannot be removed: it holds a replica of {name}, whose members cannot be changed yet; \
@@ -288,13 +288,13 @@ impl ClusterMap {
         if node.state == NodeState::Leaving {
             return Err(format!("node {id} is leaving; there is nothing to replace it for"));
         }
-        node.start = Start::default();
+        let life = std::mem::take(&mut node.start).life;
         let ids: Vec<GroupId> = self.groups.keys().copied().collect();
         for group_id in ids {
             let (kind, name) = (self.kind(group_id), self.name_of(group_id));
             let Some(group) = self.groups.get_mut(&group_id) else { continue };
             // Registers in memory are got back from the others by whoever starts.
-            if !group.members.contains(&id) || kind == Kind::Registers {
+            if !group.members.contains(&id) || kind == (Kind::Registers { durable: false }) {
                 continue;
             }
             let is_followed = matches!(kind, Kind::LeaderFollower { .. });
@@ -305,6 +305,10 @@ impl ClusterMap {
                     "node {id} alone held everything that was acknowledged in {name}: bring it back with its storage, \
                      or replace it accepting that writes are lost"
                 ));
+            }
+            if matches!(kind, Kind::Registers { .. }) {
+                self.refill(id, group_id, life, accept_loss);
+                continue;
             }
             if group.members == [id] {
                 group.epoch += 1; // It begins again, empty.
@@ -322,6 +326,19 @@ impl ClusterMap {
             }
         }
         Ok(())
+    }
+
+    /// What a node has recorded in a group of registers does not count any more; `life` was its last with the storage that
+    /// it had.
+    fn refill(&mut self, id: NodeId, group: GroupId, life: u64, accepts_loss: bool) {
+        if let Some(node) = self.nodes.get_mut(&id) {
+            let before = match node.rejoins.get(&group) {
+                Some(Rejoin::Refill { lives_before, .. }) => *lives_before,
+                _ => 0,
+            };
+            let refill = Rejoin::Refill { since: 0, lives_before: before + life, accepts_loss };
+            node.rejoins.insert(group, refill);
+        }
     }
 
     fn node_started(&mut self, id: NodeId, start: Start) -> Result<(), String> {
@@ -343,6 +360,11 @@ impl ClusterMap {
             ));
         }
         node.start = start;
+        for rejoin in node.rejoins.values_mut() {
+            if let Rejoin::Refill { since: since @ 0, .. } = rejoin {
+                *since = start.life;
+            }
+        }
         if known.life == 0 {
             return Ok(()); // The storage was known at most, as a control node's is: it has never held anything.
         }
@@ -508,7 +530,7 @@ fn begin_membership(group: &mut Group, kind: Kind) {
     match kind {
         Kind::LeaderFollower { acks: Acks::All | Acks::None, .. } => {}
         Kind::LeaderFollower { .. } => group.in_sync = vec![group.leader],
-        Kind::Consensus | Kind::Registers => group.in_sync.clear(),
+        Kind::Consensus | Kind::Registers { .. } => group.in_sync.clear(),
     }
     group.settled = group.in_sync.len() >= kind.settles_with(group.members.len());
 }

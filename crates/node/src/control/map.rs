@@ -5,6 +5,7 @@ use crate::keyspace::Keyspace;
 use crate::slots::SLOTS;
 use protocol::leader_follower::Acks;
 use protocol::planted::Planted;
+use protocol::registers::Replacement;
 use protocol::{Configuration, NodeId};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -58,7 +59,8 @@ pub struct Node {
     pub start: Start,
     /// Whether it is to stay.
     pub state: NodeState,
-    /// Groups that it must leave and enter again as a new member, since it lost its storage.
+    /// Groups that it must leave and enter again as a new member, or whose replicas it must begin anew, since it lost its
+    /// storage.
     pub rejoins: BTreeMap<GroupId, Rejoin>,
 }
 
@@ -80,6 +82,27 @@ pub enum Rejoin {
     Leave,
     /// It is out and comes in again.
     Join,
+    /// It stays the member that it is, as in groups of registers all do, but what it had recorded does not count.
+    Refill {
+        /// Its first start with the storage that it has now; 0: it has not started since.
+        since: u64,
+        /// How often it had been started with other storage.
+        lives_before: u64,
+        /// Nobody is to wait for what it held.
+        accepts_loss: bool,
+    },
+}
+
+impl Rejoin {
+    /// What a replica of registers has to be told at each start.
+    pub(crate) fn replacement(&self) -> Option<Replacement> {
+        match *self {
+            Rejoin::Refill { since, lives_before, accepts_loss } => {
+                Some(Replacement { since, lives_before, accepts_loss })
+            }
+            Rejoin::Leave | Rejoin::Join => None,
+        }
+    }
 }
 
 /// A keyspace and its groups.
@@ -162,7 +185,10 @@ pub enum Kind {
     /// They elect one.
     Consensus,
     /// Nobody leads.
-    Registers,
+    Registers {
+        /// Whether a replica that starts again still holds what it acknowledged.
+        durable: bool,
+    },
 }
 
 impl Kind {
@@ -177,7 +203,7 @@ impl Kind {
                 durable: keyspace.durability != "none",
             }),
             "consensus" => Ok(Kind::Consensus),
-            "abd" | "blocking" => Ok(Kind::Registers),
+            "abd" | "blocking" => Ok(Kind::Registers { durable: keyspace.durability != "none" }),
             other => Err(format!("keyspace '{}': unknown replication \"{other}\"", keyspace.name())),
         }
     }
@@ -187,7 +213,7 @@ impl Kind {
         match self {
             Kind::LeaderFollower { acks: Acks::None | Acks::All, .. } => 1,
             Kind::LeaderFollower { acks: Acks::Count(count), .. } => (usize::from(count) + 1).min(members),
-            Kind::LeaderFollower { acks: Acks::Majority, .. } | Kind::Consensus | Kind::Registers => {
+            Kind::LeaderFollower { acks: Acks::Majority, .. } | Kind::Consensus | Kind::Registers { .. } => {
                 members / 2 + 1
             }
         }
@@ -244,7 +270,9 @@ impl ClusterMap {
             return Kind::Consensus;
         }
         let keyspace = self.groups.get(&group).and_then(|group| self.keyspaces.get(&group.keyspace));
-        keyspace.and_then(|entry| Kind::of(&entry.keyspace).ok()).unwrap_or(Kind::Registers)
+        keyspace
+            .and_then(|entry| Kind::of(&entry.keyspace).ok())
+            .unwrap_or(Kind::Registers { durable: false })
     }
 
     /// What people call a group.
@@ -330,7 +358,7 @@ impl ClusterMap {
             let fits = match self.kind(*id) {
                 Kind::LeaderFollower { .. } => leads && group.in_sync.contains(&group.leader),
                 Kind::Consensus => leads,
-                Kind::Registers => group.leader == 0,
+                Kind::Registers { .. } => group.leader == 0,
             };
             if !fits {
                 return wrong(format!("group {id} cannot be led by node {}", group.leader));

@@ -28,7 +28,7 @@ impl ClusterMap {
     }
 
     fn next_step(&self, id: GroupId, group: &Group, staying: &[NodeId]) -> Option<Step> {
-        if self.kind(id) == Kind::Registers {
+        if matches!(self.kind(id), Kind::Registers { .. }) {
             return None; // They begin and end with the members that they have.
         }
         let wanted = self.replicas_of(id, staying.len());

@@ -16,4 +16,5 @@ mod registers;
 mod sessions;
 mod stale_reads;
 mod support;
+mod transactions;
 mod waiting;

@@ -513,7 +513,7 @@ impl World {
             let speaks = match map.kind(group_id) {
                 _ if group_id == CONTROL_GROUP => false,
                 Kind::LeaderFollower { .. } => self.leads(id, group_id),
-                Kind::Consensus | Kind::Registers => in_sync.first() == Some(&id) && !group.settled,
+                Kind::Consensus | Kind::Registers { .. } => in_sync.first() == Some(&id) && !group.settled,
             };
             if speaks && (in_sync != group.in_sync || !group.settled) {
                 self.change(

@@ -7,7 +7,7 @@
 //! A write asks everybody for the key's tag only, takes a greater one when a majority has answered, and sends the value
 //! to everybody until a majority holds it.
 
-use super::message::Item;
+use super::message::{Item, OperationId};
 use super::operation::{Kind, Operations, Phase, Place};
 use super::options::Timing;
 use super::outbox::Outbox;
@@ -56,6 +56,9 @@ pub(super) struct Coordinator {
     cut_off_us: Option<u64>,
     /// A request has failed: its operations are to be dropped.
     has_failed: bool,
+    /// What this replica holds for operations and may forget in a crash until a record is durable: record, operation and
+    /// tag.
+    undurable: BTreeSet<(u64, OperationId, Tag)>,
 }
 
 /// What every step of a coordinator works with.
@@ -73,6 +76,8 @@ enum Answer<'a> {
     Tag(Tag, UnixMs),
     /// It holds the tag that we asked with.
     Same,
+    /// It has seen this tag, until then, and may forget it.
+    Seen(Tag, UnixMs),
     /// It holds this, which is newer than ours.
     Value(Register<'a>),
 }
@@ -206,7 +211,7 @@ impl Coordinator {
         let own = MemberSet::only(registers.group.own());
         let operation = self.operations.get_mut(place);
         (operation.asked, operation.tag, operation.deadline) = (tag, tag, deadline);
-        (operation.answered, operation.holders) = (own, own);
+        (operation.answered, operation.holders) = (own, MemberSet::EMPTY);
         operation.generation = registers.generations.operation_begins();
         operation.sent_us = around.now.monotonic_us;
         if registers.group.majority() > 1 {
@@ -218,7 +223,42 @@ impl Coordinator {
             };
             self.outbox.tell_all(query, registers, around.timing, around.effects);
         }
+        self.own_holds(around, place);
         self.look_at_answers(around, place);
+    }
+
+    /// This replica holds an operation's tag, or something newer. It counts as soon as that outlives a crash.
+    #[inline]
+    fn own_holds(&mut self, around: &Surroundings<'_>, place: Place) {
+        let registers = &*around.registers;
+        let operation = self.operations.get_mut(place);
+        match registers.held_after(operation.key()) {
+            0 => operation.holders.insert(registers.group.own()),
+            record => {
+                let tag = operation.tag;
+                self.undurable.insert((record, self.operations.id(place), tag));
+            }
+        }
+    }
+
+    /// Records have become durable.
+    pub(super) fn durable(&mut self, around: &mut Surroundings<'_>) {
+        let durable = around.registers.journal.durable_to();
+        while self.undurable.first().is_some_and(|(record, ..)| *record <= durable)
+            && let Some((_, id, tag)) = self.undurable.pop_first()
+        {
+            let Some(place) = self.operations.find(id) else { continue };
+            let operation = self.operations.get_mut(place);
+            if operation.tag > tag {
+                continue; // It has found something newer since, which is held, too, and has a later record.
+            }
+            operation.holders.insert(around.registers.group.own());
+            match operation.phase {
+                Phase::Query => self.look_at_answers(around, place),
+                Phase::Update => self.look_at_holders(around, place),
+                Phase::Free => {}
+            }
+        }
     }
 
     /// A member's answer to one of our operations. One that is over needs it no more.
@@ -229,6 +269,9 @@ impl Coordinator {
             Item::Older { operation, tag } => self.answer(around, from, operation, Answer::Tag(tag, 0)),
             Item::Newer { operation, tag, deadline } => {
                 self.answer(around, from, operation, Answer::Tag(tag, deadline));
+            }
+            Item::Seen { operation, tag, deadline } => {
+                self.answer(around, from, operation, Answer::Seen(tag, deadline));
             }
             Item::Value { operation, register } => {
                 self.answer(around, from, operation, Answer::Value(register));
@@ -251,10 +294,11 @@ impl Coordinator {
         let operation = self.operations.get_mut(place);
         let held = match answer {
             Answer::Same => operation.asked,
-            Answer::Tag(tag, _) => tag,
+            Answer::Tag(tag, _) | Answer::Seen(tag, _) => tag,
             Answer::Value(register) => Tag::of_version(register.version),
         };
         let tells_value = matches!(answer, Answer::Value(_));
+        let holds = !matches!(answer, Answer::Seen(..));
         if operation.phase == Phase::Query
             && held > operation.tag
             && tells_value != (operation.kind == Kind::Read)
@@ -265,26 +309,32 @@ impl Coordinator {
         if operation.phase == Phase::Update {
             // A late answer: it holds what is to be held already, or it is one more to write back to.
             if held >= operation.tag {
-                operation.holders.insert(from);
-                self.look_at_holders(around, place);
+                if holds {
+                    operation.holders.insert(from);
+                    self.look_at_holders(around, place);
+                }
             } else {
                 self.update(around, place, MemberSet::only(from));
             }
             return;
         }
         if held == operation.tag {
-            operation.holders.insert(from);
+            if holds {
+                operation.holders.insert(from);
+            }
         } else if held > operation.tag {
             operation.tag = held;
-            operation.holders = MemberSet::only(from);
+            operation.holders = if holds { MemberSet::only(from) } else { MemberSet::EMPTY };
             match answer {
                 Answer::Value(register) => {
                     // Stored here it has one holder more.
-                    operation.holders.insert(around.registers.group.own());
-                    around.registers.table.put_register(operation.key(), register);
+                    around.registers.put(operation.key(), register);
                     self.operations.adopt(place, register);
+                    self.own_holds(around, place);
                 }
-                Answer::Tag(_, deadline) if operation.kind == Kind::Delete => operation.deadline = deadline,
+                Answer::Tag(_, deadline) | Answer::Seen(_, deadline) if operation.kind == Kind::Delete => {
+                    operation.deadline = deadline
+                }
                 _ => {}
             }
         }
@@ -309,7 +359,9 @@ impl Coordinator {
                 self.counters.two_round_reads += 1;
                 operation.phase = Phase::Update;
                 operation.tries = 0;
-                let behind = operation.answered.without(operation.holders);
+                // This replica holds it, though perhaps not safely yet.
+                let own = MemberSet::only(around.registers.group.own());
+                let behind = operation.answered.without(operation.holders).without(own);
                 self.counters.write_backs += behind.len() as u64;
                 self.update(around, place, behind);
             }
@@ -344,8 +396,8 @@ impl Coordinator {
             operation.deadline = Register::UNWRITTEN.deadline;
         }
         (operation.tag, operation.phase, operation.tries) = (tag, Phase::Update, 0);
-        operation.holders = MemberSet::only(own);
-        registers.table.put_register(operation.key(), operation.register());
+        operation.holders = MemberSet::EMPTY;
+        registers.put(operation.key(), operation.register());
         self.requests.has_changed(request);
         if registers.group.majority() > 1 {
             let operation = self.operations.get_mut(place);
@@ -360,6 +412,7 @@ impl Coordinator {
             };
             self.outbox.tell_all(update, registers, around.timing, around.effects);
         }
+        self.own_holds(around, place);
         self.look_at_holders(around, place);
     }
 
@@ -525,7 +578,7 @@ impl Coordinator {
     }
 }
 
-/// What this replica answers to a coordinator's query.
+/// What this replica answers to a coordinator's query, if it holds this for good.
 #[inline]
 pub(super) fn answer_to_query(held: Register<'_>, operation: u64, wants_value: bool, asked: Tag) -> Item<'_> {
     let tag = Tag::of_version(held.version);

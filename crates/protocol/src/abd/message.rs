@@ -73,6 +73,15 @@ pub enum Item<'a> {
         /// Until when the key lives with me.
         deadline: UnixMs,
     },
+    /// Answer to a query that wants no value: I have seen this tag, which I might forget in a crash.
+    Seen {
+        /// The operation.
+        operation: OperationId,
+        /// The tag.
+        tag: Tag,
+        /// Until when the key lives with me.
+        deadline: UnixMs,
+    },
     /// Answer to a query that wants the value: I hold a newer tag.
     Value {
         /// The operation.
@@ -97,6 +106,7 @@ const OLDER: u8 = 5;
 const NEWER: u8 = 6;
 const VALUE: u8 = 7;
 const HELD: u8 = 8;
+const SEEN: u8 = 9;
 
 const _: () = assert!(TURN < upkeep::FIRST_KIND);
 
@@ -169,8 +179,8 @@ impl<'a> Item<'a> {
                 head(out, OLDER, operation);
                 out.put_u64(tag.version());
             }
-            Item::Newer { operation, tag, deadline } => {
-                head(out, NEWER, operation);
+            Item::Newer { operation, tag, deadline } | Item::Seen { operation, tag, deadline } => {
+                head(out, if matches!(self, Item::Seen { .. }) { SEEN } else { NEWER }, operation);
                 out.put_u64(tag.version());
                 out.put_u64(deadline);
             }
@@ -207,6 +217,7 @@ impl<'a> Item<'a> {
                 Item::Value { operation, register: take_register(tag.version(), reader)? }
             }
             HELD => Item::Held { operation },
+            SEEN => Item::Seen { operation, tag: Tag::decode(reader)?, deadline: reader.u64()? },
             _ => return Err(Malformed("unknown kind of item")),
         })
     }

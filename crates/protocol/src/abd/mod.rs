@@ -61,12 +61,15 @@ mod operation;
 mod options;
 mod outbox;
 
-use crate::contract::{Configuration, Effects, Input, NodeId, Now, Request, Ticket, Trace};
+use crate::contract::{Configuration, Effects, Input, NodeId, Now, Progress, Request, Ticket, Trace};
 use crate::planted::Fault;
-use crate::registers::{self, Incarnation, LivesView, MemberSet, Registers, Sender, Upkeep};
+use crate::registers::{
+    self, Incarnation, LivesView, MemberSet, Registers, Replacement, Sender, Tag, Upkeep,
+};
 pub use coordinator::Counters;
 use coordinator::{Coordinator, Surroundings, answer_to_query};
 use kv::Table;
+use kv::codec::Malformed;
 pub use message::{Item, Message};
 pub use options::{Options, Timing};
 
@@ -131,7 +134,7 @@ impl Replica {
             starts,
             seed,
             timing,
-            registers: Registers::new(seed, options.planted),
+            registers: Registers::new(seed, options.keeps_records, options.planted),
             coordinator: Coordinator::default(),
             upkeep: None,
         }
@@ -239,7 +242,7 @@ impl Replica {
         items: message::Items<'_>,
         effects: &mut Effects,
     ) {
-        let is_stale = match self.registers.lives.hear(from, lives) {
+        let is_stale = match self.registers.hear(from, lives) {
             Sender::Current => false,
             Sender::Earlier => true,
             Sender::Impossible => {
@@ -260,14 +263,28 @@ impl Replica {
             match item {
                 Item::Query { operation, wants_value, tag, key } => {
                     let held = registers.table.register(key);
-                    let answer = answer_to_query(held, operation, wants_value, tag);
-                    coordinator.outbox.tell(from, answer, registers, timing, effects);
+                    match answer_to_query(held, operation, wants_value, tag) {
+                        // Nobody counts on what is older than what is asked about.
+                        older @ Item::Older { .. } => {
+                            coordinator.outbox.tell(from, older, registers, timing, effects);
+                        }
+                        // A write goes on from the greatest tag that it hears of, whoever holds that.
+                        Item::Same { .. } | Item::Newer { .. }
+                            if !wants_value && registers.held_after(key) > 0 =>
+                        {
+                            let (tag, deadline) = (Tag::of_version(held.version), held.deadline);
+                            let seen = Item::Seen { operation, tag, deadline };
+                            coordinator.outbox.tell(from, seen, registers, timing, effects);
+                        }
+                        answer => coordinator.outbox.vouch(from, key, answer, registers, timing, effects),
+                    }
                 }
                 Item::Update { operation, generation, key, register }
                     if registers.generations.admits(generation) =>
                 {
-                    registers.table.put_register(key, register);
-                    coordinator.outbox.tell(from, Item::Held { operation }, registers, timing, effects);
+                    registers.put(key, register);
+                    let held = Item::Held { operation };
+                    coordinator.outbox.vouch(from, key, held, registers, timing, effects);
                 }
                 Item::Update { .. } => {} // Its operation ended long ago.
                 answer if answers_us => {
@@ -320,6 +337,28 @@ impl Replica {
         }
     }
 
+    /// The node was replaced: what it recorded before that does not count. To be told at each start from then on, behind
+    /// [`replay`](crate::Replica::replay) and before the first configuration.
+    pub fn replaced(&mut self, replacement: &Replacement) {
+        self.registers.replaced(replacement);
+    }
+
+    /// The turn ends: its records leave, and its messages.
+    #[inline]
+    fn flush(&mut self, effects: &mut Effects) {
+        self.registers.journal.flush(effects);
+        self.coordinator.outbox.flush(&self.registers, &self.timing, effects);
+    }
+
+    /// Records have become durable: operations go on that waited for them.
+    fn durable(&mut self, now: Now, record: u64, effects: &mut Effects) {
+        let Replica { timing, registers, coordinator, .. } = self;
+        registers.durable(record);
+        let mut around = Surroundings { registers, timing, now, effects };
+        coordinator.durable(&mut around);
+        coordinator.resume(&mut around);
+    }
+
     fn tick(&mut self, now: Now, effects: &mut Effects) {
         let Some(upkeep) = &mut self.upkeep else { return };
         upkeep.tick(&mut self.registers, &self.timing.upkeep, now, effects);
@@ -341,12 +380,12 @@ impl crate::contract::Replica for Replica {
                 self.request(now, (ticket, follows, deadline_us), request, effects);
             }
             Input::Message { from, message } => self.message(now, from, message, effects),
-            Input::Flush => self.coordinator.outbox.flush(&self.registers, &self.timing, effects),
+            Input::Flush => self.flush(effects),
             Input::Tick => self.tick(now, effects),
             Input::Link { peer, up } => self.link(now, peer, up, effects),
             Input::Configure(configuration) => self.configure(now, configuration, effects),
-            Input::Durable { .. } => {} // It writes no records: what it holds is in memory only.
-            Input::Lease { .. } => {}   // Nobody leads.
+            Input::Durable { record } => self.durable(now, record, effects),
+            Input::Lease { .. } => {} // Nobody leads.
         }
     }
 
@@ -357,5 +396,21 @@ impl crate::contract::Replica for Replica {
             }
             None => now.monotonic_us + self.timing.upkeep.retry_ms * 1000,
         }
+    }
+
+    fn replay(&mut self, _now: Now, record: &[u8]) -> std::result::Result<(), Malformed> {
+        self.registers.replay(record)
+    }
+
+    fn begin_checkpoint(&mut self) -> bool {
+        self.registers.begin_checkpoint()
+    }
+
+    fn checkpoint_record(&mut self, bytes_max: usize, record: &mut Vec<u8>) -> Progress {
+        self.registers.checkpoint_record(bytes_max, record)
+    }
+
+    fn abandon_checkpoint(&mut self) {
+        self.registers.abandon_checkpoint();
     }
 }

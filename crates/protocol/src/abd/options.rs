@@ -3,9 +3,11 @@
 use crate::planted::Planted;
 use crate::registers;
 
-/// What the keyspace promises: there is nothing to choose.
+/// What the keyspace promises.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Options {
+    /// What is acknowledged outlives crashes: replicas keep records. The node decides when a record is durable.
+    pub keeps_records: bool,
     /// A fault to be found, in tests.
     pub planted: Planted,
 }

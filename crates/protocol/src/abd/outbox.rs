@@ -19,6 +19,8 @@ pub(super) struct Outbox {
     common: Vec<u8>,
     /// For one member each.
     own: Vec<Vec<u8>>,
+    /// For one member each, and not to leave before a record is durable.
+    waiting: Vec<(u64, Vec<u8>)>,
     /// Bytes sent to each member since it was last heard.
     unheard: Vec<usize>,
     /// Who is asked: all other members.
@@ -27,7 +29,13 @@ pub(super) struct Outbox {
 
 impl Outbox {
     pub(super) fn new(members: usize, peers: MemberSet) -> Outbox {
-        Outbox { common: Vec::new(), own: vec![Vec::new(); members], unheard: vec![0; members], peers }
+        Outbox {
+            common: Vec::new(),
+            own: vec![Vec::new(); members],
+            waiting: vec![(0, Vec::new()); members],
+            unheard: vec![0; members],
+            peers,
+        }
     }
 
     /// An item for all peers.
@@ -55,6 +63,27 @@ impl Outbox {
     ) {
         self.make_room(&item, self.own[member].len(), registers, timing, effects);
         item.encode(&mut self.own[member]);
+    }
+
+    /// An item for one member that vouches for what this replica holds of a key.
+    #[inline]
+    pub(super) fn vouch(
+        &mut self,
+        member: usize,
+        key: &[u8],
+        item: Item<'_>,
+        registers: &Registers,
+        timing: &Timing,
+        effects: &mut Effects,
+    ) {
+        let record = registers.held_after(key);
+        if record == 0 {
+            return self.tell(member, item, registers, timing, effects);
+        }
+        self.make_room(&item, self.waiting[member].1.len(), registers, timing, effects);
+        let (after, items) = &mut self.waiting[member];
+        *after = (*after).max(record);
+        item.encode(items);
     }
 
     /// A turn is not bounded; a message is: it holds one large value at most.
@@ -90,20 +119,38 @@ impl Outbox {
     /// A member has begun another life: what was gathered for it answers the earlier one.
     pub(super) fn forget(&mut self, member: usize) {
         self.own[member].clear();
+        self.waiting[member] = (0, Vec::new());
     }
 
-    /// Sends what was gathered, one message to each member.
+    /// Sends what was gathered, one message to each member, and one more where something has to wait.
     pub(super) fn flush(&mut self, registers: &Registers, timing: &Timing, effects: &mut Effects) {
         let mut shared: Option<Range<usize>> = None;
         for member in registers.group.others().iter() {
             let own = &mut self.own[member];
+            let (after_waiting, waiting) = &mut self.waiting[member];
             let takes_common = !self.common.is_empty() && self.peers.contains(member);
-            if own.is_empty() && !takes_common {
+            if own.is_empty() && !takes_common && waiting.is_empty() {
                 continue;
             }
             if self.unheard[member] > timing.window_bytes {
                 own.clear(); // It is asked again, or repaired, when it is heard again.
+                waiting.clear();
+                *after_waiting = 0;
                 continue;
+            }
+            let (to, after_record) = (registers.group.node(member), registers.journal.life());
+            if !waiting.is_empty() {
+                let start = effects.bytes.len();
+                Message::begin_turn(&registers.lives, &mut effects.bytes);
+                effects.bytes.append(waiting);
+                let (bytes, after_record) = (start..effects.bytes.len(), after_record.max(*after_waiting));
+                self.unheard[member] += bytes.len();
+                effects.messages.push(Outgoing { to, bytes, after_record });
+                *after_waiting = 0;
+                waiting.shrink_to(KEPT_BYTES);
+                if own.is_empty() && !takes_common {
+                    continue;
+                }
             }
             let bytes = match &shared {
                 Some(bytes) if own.is_empty() => bytes.clone(),
@@ -124,7 +171,7 @@ impl Outbox {
             own.clear();
             own.shrink_to(KEPT_BYTES);
             self.unheard[member] += bytes.len();
-            effects.messages.push(Outgoing { to: registers.group.node(member), bytes, after_record: 0 });
+            effects.messages.push(Outgoing { to, bytes, after_record });
         }
         self.common.clear();
         self.common.shrink_to(KEPT_BYTES);

@@ -7,7 +7,7 @@
 //! back.
 
 use crate::contract::NodeId;
-use crate::registers::Incarnation;
+use crate::registers::{Incarnation, MemberSet};
 use std::collections::BTreeMap;
 
 /// Who holds a lock: one attempt of one coordinator. Its number tells the coordinator's life, too.
@@ -38,6 +38,8 @@ pub(super) struct Locks {
     grants: u64,
     /// Before this moment nothing is granted: a lease of an earlier life may still last.
     from_us: u64,
+    /// The members whose coordinators may remember such a lease.
+    remembering: MemberSet,
     next_sweep_us: u64,
     /// Locks whose lease ran out before they were released.
     pub(super) expired: u64,
@@ -54,6 +56,7 @@ impl Locks {
             lease_us: lease_ms.saturating_mul(1000),
             grants: 0,
             from_us: 0,
+            remembering: MemberSet::EMPTY,
             next_sweep_us: 0,
             expired: 0,
         }
@@ -64,14 +67,21 @@ impl Locks {
         self.grants = self.grants.max(u64::from(incarnation) << COUNT_BITS);
     }
 
-    /// Nothing is granted before a lease has passed: an earlier life may have granted anything until `now_us`.
-    pub(super) fn wait_for_earlier_leases(&mut self, now_us: u64) {
+    /// Nothing is granted before a lease has passed: an earlier life may have granted anything to these members until
+    /// `now_us`.
+    pub(super) fn wait_for_earlier_leases(&mut self, now_us: u64, members: MemberSet) {
         self.from_us = now_us.saturating_add(self.lease_us);
+        self.remembering = members;
     }
 
-    /// True when an earlier life's leases have run out.
+    /// These members have begun new lives since, and have forgotten what they were granted.
+    pub(super) fn have_forgotten(&mut self, members: MemberSet) {
+        self.remembering.remove(members);
+    }
+
+    /// True when an earlier life's leases have run out, or nobody remembers them.
     pub(super) fn may_grant(&self, now_us: u64) -> bool {
-        now_us >= self.from_us
+        now_us >= self.from_us || self.remembering.is_empty()
     }
 
     /// Grants a key to whoever asks first. The holder that asks again is told its grant again, with the lease that
@@ -176,9 +186,19 @@ mod tests {
     #[test]
     fn a_replica_without_its_memory_waits_for_the_leases_that_it_has_forgotten() {
         let mut locks = Locks::new(5);
-        locks.wait_for_earlier_leases(1000);
+        locks.wait_for_earlier_leases(1000, MemberSet::first(3));
         assert!(!locks.may_grant(5999));
         assert!(locks.may_grant(6000));
+    }
+
+    #[test]
+    fn leases_that_nobody_remembers_are_not_waited_for() {
+        let mut locks = Locks::new(5);
+        locks.wait_for_earlier_leases(1000, MemberSet::first(2));
+        locks.have_forgotten(MemberSet::only(0));
+        assert!(!locks.may_grant(1000));
+        locks.have_forgotten(MemberSet::only(1));
+        assert!(locks.may_grant(1000));
     }
 
     #[test]

@@ -94,10 +94,11 @@ pub mod message;
 mod options;
 mod state;
 
-use crate::contract::{Configuration, Effects, Input, NodeId, Now, Request, Ticket, Trace};
-use crate::registers::{self, Incarnation, LivesView, MemberSet, Sender, Upkeep};
+use crate::contract::{Configuration, Effects, Input, NodeId, Now, Progress, Request, Ticket, Trace};
+use crate::registers::{self, Incarnation, LivesView, MemberSet, Replacement, Sender, Upkeep};
 use coordinator::Coordinator;
 pub use item::{Answer, Ask, Denial};
+use kv::codec::Malformed;
 use kv::{Command, ReplyBuffer, Table, UnixMs};
 pub use locks::{Holder, Lock};
 pub use message::{Items, Message};
@@ -294,7 +295,7 @@ impl Replica {
     /// Learns from the lives that come with a message. True when the message is to be heeded.
     fn hear(&mut self, now: Now, from: usize, lives: LivesView<'_>, effects: &mut Effects) -> bool {
         let registers = &mut self.state.registers;
-        match registers.lives.hear(from, lives) {
+        match registers.hear(from, lives) {
             Sender::Current => registers.heard(from, now),
             Sender::Earlier => return false,
             Sender::Impossible => {
@@ -314,6 +315,7 @@ impl Replica {
         }
         let renewed = self.state.registers.lives.take_renewed();
         if !renewed.is_empty() {
+            self.state.locks.have_forgotten(renewed);
             self.coordinator.renew(renewed);
         }
     }
@@ -324,8 +326,14 @@ impl Replica {
         let State { registers, locks, .. } = &mut self.state;
         locks.begin_life(registers.lives.own());
         self.coordinator.begin_life(registers.lives.own());
-        if registers.counters.refills > 0 && registers.lives.own() > 1 {
-            locks.wait_for_earlier_leases(self.started_us);
+        if registers.has_resumed() {
+            // Its records say in which lives those were to whom it granted locks: who has begun a later one forgot them.
+            locks.wait_for_earlier_leases(self.started_us, registers.group.others());
+        } else if registers.counters.refills > 0
+            && registers.lives.own() > 1
+            && !registers.vouches_for_the_first_time()
+        {
+            locks.wait_for_earlier_leases(self.started_us, registers.group.all());
         }
     }
 
@@ -340,6 +348,12 @@ impl Replica {
         } else if member != registers.group.own() {
             registers.links.remove(MemberSet::only(member));
         }
+    }
+
+    /// The node was replaced: what it recorded before that does not count. To be told at each start from then on, behind
+    /// [`replay`](crate::Replica::replay) and before the first configuration.
+    pub fn replaced(&mut self, replacement: &Replacement) {
+        self.state.registers.replaced(replacement);
     }
 
     fn tick(&mut self, now: Now, effects: &mut Effects) {
@@ -368,9 +382,16 @@ impl crate::contract::Replica for Replica {
             Input::Configure(configuration) => self.configure(now, configuration, effects),
             Input::Link { peer, up } => self.link(peer, up, effects),
             Input::Tick => self.tick(now, effects),
-            Input::Flush => self.state.send(1, effects),
-            Input::Durable { .. } => {} // Everything is in memory.
-            Input::Lease { .. } => {}   // Nobody leads.
+            Input::Flush => {
+                self.state.registers.journal.flush(effects);
+                self.state.send(1, effects);
+            }
+            Input::Durable { record } => {
+                self.state.registers.durable(record);
+                self.coordinator.durable(&mut self.state, now, effects);
+                self.state.send(self.state.timing.batch_bytes, effects);
+            }
+            Input::Lease { .. } => {} // Nobody leads.
         }
     }
 
@@ -382,5 +403,21 @@ impl crate::contract::Replica for Replica {
                 upkeep_us.min(self.coordinator.wakeup_us()).max(now.monotonic_us)
             }
         }
+    }
+
+    fn replay(&mut self, _now: Now, record: &[u8]) -> std::result::Result<(), Malformed> {
+        self.state.registers.replay(record)
+    }
+
+    fn begin_checkpoint(&mut self) -> bool {
+        self.state.registers.begin_checkpoint()
+    }
+
+    fn checkpoint_record(&mut self, bytes_max: usize, record: &mut Vec<u8>) -> Progress {
+        self.state.registers.checkpoint_record(bytes_max, record)
+    }
+
+    fn abandon_checkpoint(&mut self) {
+        self.state.registers.abandon_checkpoint();
     }
 }

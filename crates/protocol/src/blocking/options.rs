@@ -18,6 +18,9 @@ pub enum Retry {
 pub struct Options {
     /// What becomes of an operation whose key is locked.
     pub retry: Retry,
+    /// What is acknowledged outlives crashes: replicas keep records. The node decides when a record is durable. Fixed for
+    /// a replica's life.
+    pub keeps_records: bool,
     /// A fault to be found, in tests.
     pub planted: Planted,
 }

@@ -8,6 +8,7 @@ use crate::contract::{Effects, Now};
 use crate::planted::Fault;
 use crate::registers::{Group, Lives, MEMBERS_MAX, MemberSet, Registers, Tag};
 use kv::{Register, Table};
+use std::collections::BTreeSet;
 
 /// What a replica has counted since it started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -43,6 +44,9 @@ pub struct Counters {
 struct Outbox {
     asks: Vec<u8>,
     answers: Vec<u8>,
+    /// Answers that vouch for what this replica holds, and the record that has to be durable first.
+    waiting: Vec<u8>,
+    after_record: u64,
 }
 
 /// What coordinator and replica share.
@@ -53,17 +57,21 @@ pub(super) struct State {
     pub(super) timing: Timing,
     pub(super) locks: Locks,
     pub(super) counters: Counters,
+    /// What this replica holds for attempts of its coordinator and may forget in a crash until a record is durable:
+    /// record, attempt and tag.
+    pub(super) undurable: BTreeSet<(u64, u64, Tag)>,
     outboxes: [Outbox; MEMBERS_MAX],
 }
 
 impl State {
     pub(super) fn new(options: Options, timing: Timing, seed: u64) -> State {
         State {
-            registers: Registers::new(seed, options.planted),
+            registers: Registers::new(seed, options.keeps_records, options.planted),
             options,
             timing,
             locks: Locks::new(timing.lease_ms),
             counters: Counters::default(),
+            undurable: BTreeSet::new(),
             outboxes: Default::default(),
         }
     }
@@ -139,7 +147,7 @@ impl State {
             self.counters.writes_denied += 1;
             return false;
         }
-        self.registers.table.put_register(key, register)
+        self.registers.put(key, register)
     }
 
     /// Frees a lock if it is the attempt's.
@@ -161,19 +169,27 @@ impl State {
                     let tag = Tag::of_version(version);
                     let value = newer_than.is_some_and(|known| tag > known).then_some(value);
                     let answer = Answer::Granted { attempt, key, grant, tag, deadline, value };
-                    answer.encode(&mut self.outboxes[from].answers);
+                    // As `vouch`, with a value that is still in the table.
+                    let record = self.registers.held_after(key);
+                    answer.encode(self.outboxes[from].vouching(record));
                 }
                 Err(why) => self.answer(from, Answer::Denied { attempt, why }),
             },
             Ask::Write { attempt, grant, key, generation, register } => {
                 let stored = self.store(now, key, (holder(attempt), grant), (generation, register));
-                let lost = Answer::Lost { attempt, grant };
-                self.answer(from, if stored { Answer::Stored { attempt } } else { lost });
+                match stored {
+                    true => self.vouch(from, key, Answer::Stored { attempt }),
+                    false => self.answer(from, Answer::Lost { attempt, grant }),
+                }
             }
             Ask::Unlock { attempt, key, tag } => {
                 let freed = self.unlock(key, holder(attempt));
                 let holds = tag > Tag::NONE && self.table().register(key).version >= tag.version();
-                self.answer(from, Answer::Unlocked { attempt, freed, holds });
+                let unlocked = Answer::Unlocked { attempt, freed, holds };
+                match holds {
+                    true => self.vouch(from, key, unlocked),
+                    false => self.answer(from, unlocked),
+                }
             }
         }
     }
@@ -199,19 +215,47 @@ impl State {
         answer.encode(&mut self.outboxes[to].answers);
     }
 
-    /// Sends to each peer what was gathered for it, if that is at least so many bytes. One message per peer.
+    /// An answer that vouches for what this replica holds of a key.
+    fn vouch(&mut self, to: usize, key: &[u8], answer: Answer<'_>) {
+        let record = self.registers.held_after(key);
+        answer.encode(self.outboxes[to].vouching(record));
+    }
+
+    /// Sends to each peer what was gathered for it, if that is at least so many bytes. One message per peer, and one more
+    /// where something has to wait.
     pub(super) fn send(&mut self, bytes_min: usize, effects: &mut Effects) {
-        let State { registers: Registers { group, lives, .. }, outboxes, .. } = self;
-        for (member, Outbox { asks, answers }) in outboxes.iter_mut().enumerate().take(group.len()) {
-            if asks.len() + answers.len() < bytes_min.max(1) {
+        let State { registers: Registers { group, lives, journal, .. }, outboxes, .. } = self;
+        for (member, outbox) in outboxes.iter_mut().enumerate().take(group.len()) {
+            let Outbox { asks, answers, waiting, after_record } = outbox;
+            if asks.len() + answers.len() + waiting.len() < bytes_min.max(1) {
                 continue;
             }
-            effects.send([group.node(member)], |out| Message::encode_turn(lives, asks, answers, out));
-            for bytes in [asks, answers] {
+            let to = [group.node(member)];
+            if asks.len() + answers.len() > 0 {
+                effects.send_after(journal.life(), to, |out| {
+                    Message::encode_turn(lives, asks, answers, out);
+                });
+            }
+            if !waiting.is_empty() {
+                let after_record = journal.life().max(std::mem::take(after_record));
+                effects.send_after(after_record, to, |out| Message::encode_turn(lives, &[], waiting, out));
+            }
+            for bytes in [asks, answers, waiting] {
                 bytes.clear();
                 const KEPT_BYTES: usize = 64 << 10;
                 bytes.shrink_to(KEPT_BYTES);
             }
         }
+    }
+}
+
+impl Outbox {
+    /// Where an answer goes that vouches for what a record makes durable; 0: for what is durable.
+    fn vouching(&mut self, record: u64) -> &mut Vec<u8> {
+        if record == 0 {
+            return &mut self.answers;
+        }
+        self.after_record = self.after_record.max(record);
+        &mut self.waiting
     }
 }

@@ -116,9 +116,9 @@ impl Replica {
         }
     }
 
-    /// Appends what this turn brought; without a write, an empty entry if the lease needs one.
+    /// Appends what was gathered; without a write, an empty entry if the lease needs one.
     pub(super) fn propose(&mut self, now: Now) {
-        if self.standing(now) != Standing::Leads {
+        if self.standing(now) != Standing::Leads || self.is_gathering(now) {
             return;
         }
         self.order_purge(now);
@@ -129,6 +129,18 @@ impl Replica {
             let stop_sign = self.wanted.clone();
             self.seal_as(now, |head, _| Entry::stop(head, &stop_sign));
         }
+    }
+
+    /// Whether what comes is only gathered for now: the batch before it is not durable here yet. Its own batch could not be
+    /// decided before that, and so it loses nothing; many such batches are one entry, one record, one message to each
+    /// follower. A disk that stands still holds nothing back for longer than a moment.
+    fn is_gathering(&self, now: Now) -> bool {
+        const GATHERING_US_MAX: u64 = 20_000;
+        let Some(Leadership { ballot, proposed_us: Some(proposed_us), .. }) = self.leadership else {
+            return false;
+        };
+        let log = self.log.borrow();
+        log.durable_in(ballot) < log.end() && self.lease_clock_us(now) < proposed_us + GATHERING_US_MAX
     }
 
     /// Closes the batch that is being built, and appends it.

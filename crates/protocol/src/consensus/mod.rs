@@ -23,6 +23,9 @@
 //! * A write ends as done when it is applied; as refused when it was not proposed, or when another entry was decided in
 //!   its place, so that it never will take effect; as unknown when neither is known in time. Nothing is proposed twice.
 //!
+//! While the leader's last batch is not durable on its own disk, what comes is gathered, for the next one; and that tells
+//! the followers, too, what has been decided meanwhile.
+//!
 //! # Who does what
 //!
 //! The crate elects a leader by heartbeats (`HeartbeatRequest`, `HeartbeatReply`), takes over (`Prepare`, `Promise`,
@@ -237,7 +240,7 @@ pub struct Replica {
     led_until: Option<(usize, u64)>,
     /// The promise that was last told as a change.
     told_promise: Ballot,
-    /// This turn's commands, and who waits for each.
+    /// Commands that are not proposed yet, and who waits for each.
     builder: Vec<u8>,
     builder_askers: Vec<Asker>,
     proposals: Proposals,
@@ -447,6 +450,10 @@ impl Replica {
         if let Some(agreement) = &mut self.agreement {
             agreement.take_messages(&mut messages);
         }
+        if self.brings_more_soon() && messages.iter().all(is_decide) {
+            self.outgoing = messages;
+            return;
+        }
         for message in messages.drain(..) {
             let to = message.get_receiver() as NodeId;
             let body = match message {
@@ -456,6 +463,12 @@ impl Replica {
             self.send(to, body, effects);
         }
         self.outgoing = messages;
+    }
+
+    /// Whether the followers may hear that entries are decided together with the next entry: it is being gathered. Never
+    /// behind a [`Body::Position`], which would tell them that they lack what they were not told.
+    fn brings_more_soon(&self) -> bool {
+        self.leadership.is_some() && !self.builder_askers.is_empty() && !self.is_position_due
     }
 
     /// What the leader adds to the crate's messages.
@@ -511,6 +524,10 @@ impl Replica {
             link.send(envelope, after_record, body, effects);
         }
     }
+}
+
+fn is_decide(message: &CrateMessage) -> bool {
+    matches!(message, CrateMessage::SequencePaxos(message) if matches!(message.msg, PaxosMsg::Decide(_)))
 }
 
 impl crate::contract::Replica for Replica {

@@ -18,7 +18,7 @@ pub struct Options {
     pub lease: Lease,
     /// True when any replica may answer reads, which may then be stale (`reads = any`).
     pub reads_any: bool,
-    /// How many bytes of log a replica keeps in memory before it cuts off the older half.
+    /// How many bytes of log a replica keeps in memory before it cuts off the oldest part.
     pub log_bytes: usize,
     /// A fault to be found, in tests.
     pub planted: Planted,

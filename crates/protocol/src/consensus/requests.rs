@@ -6,6 +6,7 @@ use super::options::Lease;
 use super::waiting::{Held, HeldRequest, Read, Reads, Standing, Wait};
 use crate::contract::{Effects, NodeId, Now, Request, Ticket};
 use crate::planted::Fault;
+use crate::watching;
 use kv::codec::Reader;
 use kv::{Command, Version};
 use omnipaxos::ballot_leader_election::Ballot;
@@ -115,7 +116,12 @@ impl Replica {
                     if behind > self.proposals.settled() { &mut self.reads_behind } else { &mut self.reads };
                 reads.push((ticket, deadline_us), (behind, question), |out| command.encode(out));
             }
-            Request::Command(command) => {
+            Request::Command(mut command) => {
+                let (epoch, time) = (self.epoch(), now.unix_ms.max(self.time));
+                let planted = self.options.planted;
+                if !watching::may_be_ordered(&mut command, &self.table, epoch, time, planted) {
+                    return effects.abort(ticket);
+                }
                 if self.proposals.bytes + self.builder.len() > self.timing.uncommitted_bytes_max {
                     self.counters.refused_writes += 1;
                     let error = "OVERLOADED too many bytes of writes wait to be committed; nothing was done, try again";
@@ -133,9 +139,15 @@ impl Replica {
         }
     }
 
+    /// Which history this is: another one only after a loss that an operator has accepted, or other members.
+    fn epoch(&self) -> u64 {
+        self.group.id.into()
+    }
+
     pub(super) fn answer(&mut self, now: Now, ticket: Ticket, command: &Command<'_>, effects: &mut Effects) {
         let start = effects.replies.len();
-        let version = self.table.read(command, now.unix_ms.max(self.time), &mut effects.replies);
+        let (epoch, time) = (self.epoch(), now.unix_ms.max(self.time));
+        let version = watching::read(&mut self.table, epoch, command, time, &mut effects.replies);
         effects.done(ticket, start, version, 0);
     }
 

@@ -137,7 +137,8 @@ impl Replica {
         }
     }
 
-    /// Cuts off the older half of a log that has grown too large, but nothing that is not applied.
+    /// Cuts off the oldest part of a log that has grown too large, but nothing that is not applied. A small part at a time,
+    /// so that new entries are made where old ones were, and the process does not breathe in and out.
     pub(super) fn cut_log(&mut self) {
         if self.log.borrow().bytes() <= self.options.log_bytes {
             return;
@@ -149,7 +150,8 @@ impl Replica {
         }
         let kept_for_copies = self.kept_for_copies();
         let log = self.log.borrow();
-        let index = log.cut_for(self.options.log_bytes / 2).min(self.applied).min(kept_for_copies);
+        let left = self.options.log_bytes - self.options.log_bytes / 8;
+        let index = log.cut_for(left).min(self.applied).min(kept_for_copies);
         let base = log.base();
         drop(log);
         if index > base {

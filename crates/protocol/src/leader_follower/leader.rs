@@ -16,6 +16,7 @@ use super::state::State;
 use super::waits::Wait;
 use crate::contract::{Effects, NodeId, Now, Request, Ticket, Trace};
 use crate::planted::Fault;
+use crate::watching;
 use kv::codec::Reader;
 use kv::{Command, Version};
 
@@ -157,7 +158,12 @@ impl Leader {
                     answer_read(state, now, ticket, &command, effects);
                 }
             }
-            Request::Command(command) => {
+            Request::Command(mut command) => {
+                let (time, planted) = (state.clock(now), state.options.planted);
+                if !watching::may_be_ordered(&mut command, &state.table, state.epoch, time, planted) {
+                    return effects.abort(ticket);
+                }
+                let request = Request::Command(command);
                 if self.takes_effect_at_once(state) {
                     self.write_at_once(state, now, Some(ticket), &command, effects);
                 } else if self.can_commit(state, now) {
@@ -562,6 +568,7 @@ fn is_read(request: &Request<'_>) -> bool {
 #[inline]
 fn answer_read(state: &mut State, now: Now, ticket: Ticket, command: &Command<'_>, effects: &mut Effects) {
     let start = effects.replies.len();
-    let version = state.table.read(command, state.clock(now), &mut effects.replies);
+    let (epoch, time) = (state.epoch, state.clock(now));
+    let version = watching::read(&mut state.table, epoch, command, time, &mut effects.replies);
     effects.done(ticket, start, version, 0);
 }

@@ -184,8 +184,14 @@ impl Collector {
             };
             match round.step {
                 Step::Hold => {}
-                Step::Advance => registers.generations.advance(round.generation),
-                Step::Refuse => registers.generations.refuse_before(round.generation),
+                Step::Advance => {
+                    registers.generations.advance(round.generation);
+                    registers.note_bounds();
+                }
+                Step::Refuse => {
+                    registers.generations.refuse_before(round.generation);
+                    registers.note_bounds();
+                }
                 Step::Forget => {
                     // Not confirmed: who does not hear it keeps a tombstone, and it is collected another time.
                     round.ask(registers, now, effects);
@@ -219,7 +225,8 @@ impl Round {
         };
         let (round, step, generation) = (self.number, self.step, self.generation);
         let collect = Body::Collect { round, step, generation, tombstones };
-        registers.send(registers.group.others().without(self.confirmed), collect, effects);
+        // Its own sender takes each step, too, and has to have it safe before the next one begins.
+        registers.send_vouching(registers.group.others().without(self.confirmed), collect, effects);
     }
 }
 
@@ -240,26 +247,31 @@ pub(super) fn take_step(
         }
         Step::Advance => {
             registers.generations.advance(generation);
+            registers.note_bounds();
             if !registers.generations.none_open_before(generation) {
                 return; // It is asked again.
             }
         }
-        Step::Refuse => registers.generations.refuse_before(generation),
+        Step::Refuse => {
+            registers.generations.refuse_before(generation);
+            registers.note_bounds();
+        }
         Step::Forget => return forget(registers, tombstones),
     }
     let collected = Body::Collected { round, step, generation: registers.generations.current(), held: &held };
-    registers.send(MemberSet::only(from), collected, effects);
+    registers.send_vouching(MemberSet::only(from), collected, effects);
 }
 
 /// True when the tombstone is held now: not something newer, nor a value that will be buried under its tag.
 fn hold(registers: &mut Registers, key: &[u8], tag: Tag) -> bool {
     let tombstone = kv::Register { version: tag.version(), ..kv::Register::UNWRITTEN };
-    registers.table.put_register(key, tombstone) || registers.table.register(key) == tombstone
+    registers.put(key, tombstone) || registers.table.register(key) == tombstone
 }
 
 fn raise_floor(registers: &mut Registers, tombstones: Tags<'_>) {
     let counters = tombstones.iter().map(|(_, tag)| tag.counter());
     registers.generations.raise_floor(counters.max().unwrap_or(0));
+    registers.note_bounds();
 }
 
 fn forget(registers: &mut Registers, tombstones: Tags<'_>) {

@@ -4,7 +4,7 @@
 //! and nothing orders the two. What needs that is refused by a sentence that says so (Herlihy 1991: registers cannot
 //! even let two processes agree).
 
-use kv::{Command, Condition, Deadline, Expiry, List, Register, SetAnswer, UnixMs};
+use kv::{Command, Comparison, Condition, Deadline, Expiry, List, Register, SetAnswer, UnixMs};
 
 /// The keys of a read: most often one.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -65,6 +65,7 @@ pub enum Detail {
     TimeToLive(kv::command::ExpiryUnit),
     Encoding,
     MemoryUsage,
+    Digest,
 }
 
 impl Detail {
@@ -78,6 +79,7 @@ impl Detail {
             Detail::TimeToLive(unit) => Command::TimeToLive { key, unit },
             Detail::Encoding => Command::Encoding { key },
             Detail::MemoryUsage => Command::MemoryUsage { key },
+            Detail::Digest => Command::Digest { key },
         }
     }
 }
@@ -114,6 +116,7 @@ impl<'a> Plan<'a> {
             TimeToLive { key, unit } => detail(key, Detail::TimeToLive(unit)),
             Encoding { key } => detail(key, Detail::Encoding),
             MemoryUsage { key } => detail(key, Detail::MemoryUsage),
+            Digest { key } => detail(key, Detail::Digest),
             Size | Keys { .. } | Scan { .. } | RandomKey { .. } => Plan::Local,
             _ => Plan::Refused(refusal(command, protocol)),
         }
@@ -149,6 +152,13 @@ fn needs(command: &Command<'_>) -> (&'static str, &'static str) {
         Set { condition: Condition::IfPresent, .. } => ("SET XX", MODIFY),
         Set { answer: SetAnswer::Before, .. } => ("SET with GET", MODIFY),
         Set { .. } => ("SET KEEPTTL", MODIFY),
+        SetIf { comparison: Comparison::Equal(_), .. } => ("SET IFEQ", MODIFY),
+        SetIf { comparison: Comparison::NotEqual(_), .. } => ("SET IFNE", MODIFY),
+        SetIf { comparison: Comparison::DigestEqual(_), .. } => ("SET IFDEQ", MODIFY),
+        SetIf { comparison: Comparison::DigestNotEqual(_), .. } => ("SET IFDNE", MODIFY),
+        DeleteIf { .. } => ("DELEX or DELIFEQ", MODIFY),
+        Watch { .. } => ("WATCH", "one order of all writes to compare with"),
+        Transaction(_) => ("MULTI", SEVERAL),
         GetDelete { .. } => ("GETDEL", MODIFY),
         GetExpire { .. } => ("GETEX", MODIFY),
         Append { .. } => ("APPEND", MODIFY),

@@ -16,6 +16,8 @@ pub struct Lives {
     /// What names the life that a member itself told us of; 0 when we heard of it from others only.
     nonces: Vec<u64>,
     renewed: MemberSet,
+    /// Something of it is newer than when [`Lives::take_changed`] was last called.
+    changed: bool,
 }
 
 /// How a message stands to the newest life that is known of its sender.
@@ -37,15 +39,26 @@ impl Lives {
             known: vec![0; group.len()],
             nonces: vec![0; group.len()],
             renewed: MemberSet::EMPTY,
+            changed: false,
         };
         lives.begin(incarnation, nonce);
         lives
+    }
+
+    /// Takes over what an earlier life of this member knew of the others.
+    pub(super) fn restore(&mut self, known: &[Life]) {
+        for (member, life) in known.iter().enumerate().take(self.known.len()) {
+            if member != self.own {
+                (self.known[member], self.nonces[member]) = (life.incarnation, life.nonce);
+            }
+        }
     }
 
     /// This member's own life.
     pub fn begin(&mut self, incarnation: Incarnation, nonce: u64) {
         self.known[self.own] = incarnation;
         self.nonces[self.own] = nonce;
+        self.changed = true;
     }
 
     /// This member's present life.
@@ -72,6 +85,7 @@ impl Lives {
         if self.known[member] > incarnation || ![0, nonce].contains(&self.nonces[member]) {
             return false;
         }
+        self.changed |= self.nonces[member] != nonce;
         self.nonces[member] = nonce;
         true
     }
@@ -81,6 +95,7 @@ impl Lives {
             self.known[member] = incarnation;
             self.nonces[member] = 0;
             self.renewed.insert(member);
+            self.changed = true;
         }
     }
 
@@ -104,6 +119,22 @@ impl Lives {
     #[inline]
     pub fn take_renewed(&mut self) -> MemberSet {
         std::mem::take(&mut self.renewed)
+    }
+
+    /// True when it knows more than when this was last asked.
+    #[inline]
+    pub(super) fn take_changed(&mut self) -> bool {
+        std::mem::take(&mut self.changed)
+    }
+
+    /// All that is known, as a record keeps it.
+    pub(super) fn known_bytes(&self) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        for (incarnation, nonce) in self.known.iter().zip(&self.nonces) {
+            bytes.put_u16(*incarnation);
+            bytes.put_u64(*nonce);
+        }
+        bytes
     }
 
     /// Appends them to a message. The sender's own life is the one at its own index.
@@ -158,6 +189,53 @@ impl<'a> LivesView<'a> {
     pub fn encode(&self, out: &mut Vec<u8>) {
         out.put_u8(self.len() as u8);
         out.extend_from_slice(self.0);
+    }
+}
+
+/// A member's life, as a record keeps it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Life {
+    /// Its number.
+    pub incarnation: Incarnation,
+    /// What names it; 0 when the member itself has not told.
+    pub nonce: u64,
+}
+
+/// The lives of all members, as they stand in a record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KnownLives<'a>(&'a [u8]);
+
+impl<'a> KnownLives<'a> {
+    const LIFE_BYTES: usize = 10;
+
+    /// What [`Lives::known_bytes`] has made.
+    pub(super) fn of(bytes: &'a [u8]) -> KnownLives<'a> {
+        KnownLives(bytes)
+    }
+
+    /// Takes them off a record.
+    ///
+    /// # Errors
+    /// [`Malformed`] when the bytes end early or there are more than a group can have.
+    pub fn decode(reader: &mut Reader<'a>) -> Result<KnownLives<'a>, Malformed> {
+        let count = usize::from(reader.u8()?);
+        if count > MEMBERS_MAX {
+            return Err(Malformed("more lives than a group can have members"));
+        }
+        Ok(KnownLives(reader.take(Self::LIFE_BYTES * count)?))
+    }
+
+    /// Appends them to a record as they came.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        out.put_u8((self.0.len() / Self::LIFE_BYTES) as u8);
+        out.extend_from_slice(self.0);
+    }
+
+    /// The lives in the members' order.
+    pub fn iter(&self) -> impl Iterator<Item = Life> + use<'a> {
+        let mut reader = Reader::new(self.0);
+        let mut next = move || Ok::<_, Malformed>(Life { incarnation: reader.u16()?, nonce: reader.u64()? });
+        std::iter::from_fn(move || next().ok())
     }
 }
 

@@ -167,7 +167,12 @@ fn take_generation(reader: &mut Reader<'_>) -> Result<u64, Malformed> {
 }
 
 impl Bounds {
-    fn take(reader: &mut Reader<'_>) -> Result<Bounds, Malformed> {
+    pub(super) fn encode(&self, out: &mut Vec<u8>) {
+        let Bounds { generation, minimum, floor, version } = *self;
+        [generation, minimum, floor, version].into_iter().for_each(|bound| out.put_u64(bound));
+    }
+
+    pub(super) fn decode(reader: &mut Reader<'_>) -> Result<Bounds, Malformed> {
         let (generation, minimum) = (take_generation(reader)?, take_generation(reader)?);
         let (floor, version) = (reader.u64()?, Tag::decode(reader)?.version());
         if floor > COUNTER_MAX {
@@ -230,8 +235,7 @@ impl<'a> Body<'a> {
                 out.put_u64(transfer);
                 out.put_u32(index);
                 out.put_bool(last);
-                let Bounds { generation, minimum, floor, version } = bounds;
-                [generation, minimum, floor, version].into_iter().for_each(|bound| out.put_u64(bound));
+                bounds.encode(out);
                 out.put_bytes(entries);
             }
             Body::Compare { tags } => {
@@ -284,7 +288,7 @@ impl<'a> Body<'a> {
                 transfer: reader.u64()?,
                 index: reader.u32()?,
                 last: reader.bool()?,
-                bounds: Bounds::take(reader)?,
+                bounds: Bounds::decode(reader)?,
                 entries: reader.bytes()?,
             },
             COMPARE => Body::Compare { tags: Tags::take(reader)? },

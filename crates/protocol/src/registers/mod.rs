@@ -37,20 +37,26 @@
 pub mod collection;
 pub mod commands;
 pub mod generations;
+pub mod journal;
 pub mod lives;
 pub mod members;
 pub mod message;
+pub mod record;
 pub mod refill;
 pub mod rejoin;
 pub mod repair;
 pub mod requests;
+pub mod restoring;
 pub mod tag;
 pub mod upkeep;
 
 use crate::contract::{Configuration, Effects, NodeId, Now, Trace};
-use crate::planted::Planted;
+use crate::planted::{Fault, Planted};
 use generations::Generations;
-use kv::Table;
+use journal::Journal;
+use kv::{Register, Table};
+pub use restoring::Replacement;
+use restoring::{Checkpoint, Memory};
 
 pub use commands::{Detail, Keys, Plan, Question};
 pub use lives::{Lives, LivesView, Sender};
@@ -130,15 +136,22 @@ pub struct Registers {
     pub heard_us: Vec<u64>,
     /// What was counted.
     pub counters: Counters,
+    /// What was recorded in this life.
+    pub journal: Journal,
     /// A fault to be found, in tests.
     pub planted: Planted,
     seed: u64,
     nonce: u64,
+    /// How often the node was started, this life included.
+    starts: u64,
+    memory: Memory,
+    checkpoint: Option<Checkpoint>,
 }
 
 impl Registers {
-    /// Empty, and without a group. The seed keeps the table from flooding and names this life.
-    pub fn new(seed: u64, planted: Planted) -> Registers {
+    /// Empty, and without a group. The seed keeps the table from flooding and names this life. With `keeps_records` what
+    /// is held is to be found again after a crash.
+    pub fn new(seed: u64, keeps_records: bool, planted: Planted) -> Registers {
         Registers {
             group: Group::default(),
             table: Table::new(seed),
@@ -147,9 +160,13 @@ impl Registers {
             links: MemberSet::EMPTY,
             heard_us: Vec::new(),
             counters: Counters::default(),
+            journal: Journal::new(keeps_records),
             planted,
             seed,
             nonce: name_of(seed),
+            starts: 0,
+            memory: Memory::default(),
+            checkpoint: None,
         }
     }
 
@@ -158,21 +175,81 @@ impl Registers {
     /// # Errors
     /// What is wrong with it, for people.
     pub fn join(&mut self, id: NodeId, configuration: &Configuration) -> Result<(), &'static str> {
-        self.group = Group::new(id, configuration)?;
+        let group = Group::new(id, configuration)?;
+        if !self.records_fit(group.len()) {
+            return Err("its records are of a group with other members");
+        }
+        self.group = group;
         self.links = self.group.all();
         self.heard_us = vec![0; self.group.len()];
         Ok(())
     }
 
-    fn begin_life(&mut self, incarnation: Incarnation) {
-        self.lives = Lives::new(&self.group, incarnation, self.nonce);
+    /// Takes a register, unless the key has that write already or a later one. True when it was taken.
+    #[inline]
+    pub fn put(&mut self, key: &[u8], register: Register<'_>) -> bool {
+        let is_taken = self.table.put_register(key, register);
+        if is_taken {
+            self.journal.tell_register(key, register);
+        }
+        is_taken
+    }
+
+    /// The record that has to be durable before anybody counts that this replica holds what it does of a key. 0: it is.
+    #[inline]
+    pub fn held_after(&self, key: &[u8]) -> u64 {
+        match self.journal.register(key) {
+            0 => 0,
+            // There is nothing to forget of a key that was never written.
+            _ if self.table.register(key).version == 0 => 0,
+            _ if self.planted.has(Fault::RegisterToldBeforeDurable) => 0,
+            record => record,
+        }
+    }
+
+    /// Learns from the lives that come with a message, and says whether the message is to be heeded.
+    #[inline]
+    pub fn hear(&mut self, from: usize, told: LivesView<'_>) -> Sender {
+        let sender = self.lives.hear(from, told);
+        self.note_lives();
+        sender
+    }
+
+    /// A member says which life it begins: see [`Lives::admit`].
+    fn admit(&mut self, member: usize, incarnation: Incarnation, nonce: u64) -> bool {
+        let is_admitted = self.lives.admit(member, incarnation, nonce);
+        self.note_lives();
+        is_admitted
+    }
+
+    /// What is known of lives must not be forgotten: a replica that is refilled from here relies on it.
+    #[inline]
+    fn note_lives(&mut self) {
+        if self.lives.take_changed() {
+            self.journal.tell_lives(self.starts, &self.lives);
+        }
+    }
+
+    /// Records are durable up to this one.
+    pub fn durable(&mut self, record: u64) {
+        self.journal.durable(record);
     }
 
     /// Sends a message of the upkeep.
     pub(crate) fn send(&self, to: MemberSet, body: Body<'_>, effects: &mut Effects) {
+        self.send_after(0, to, body, effects);
+    }
+
+    /// Sends a message of the upkeep that vouches for all that was recorded until now.
+    fn send_vouching(&self, to: MemberSet, body: Body<'_>, effects: &mut Effects) {
+        self.send_after(self.journal.last(), to, body, effects);
+    }
+
+    fn send_after(&self, record: u64, to: MemberSet, body: Body<'_>, effects: &mut Effects) {
         if !to.is_empty() {
-            effects
-                .send(to.iter().map(|member| self.group.node(member)), |out| body.encode(&self.lives, out));
+            let to = to.iter().map(|member| self.group.node(member));
+            let record = record.max(self.journal.life());
+            effects.send_after(record, to, |out| body.encode(&self.lives, out));
         }
     }
 
@@ -215,6 +292,11 @@ impl Registers {
             floor: self.generations.floor(),
             version: self.table.version_floor(),
         }
+    }
+
+    /// How far the group is has changed.
+    fn note_bounds(&mut self) {
+        self.journal.tell_bounds(self.bounds());
     }
 
     fn take_bounds(&mut self, bounds: Bounds) {

@@ -13,6 +13,7 @@
 use super::lives::Sender;
 use super::members::MemberSet;
 use super::message::{Body, Message};
+use super::record::Change;
 use super::tag::{Incarnation, Tag};
 use super::{Registers, Timing};
 use crate::contract::{Effects, Now, Trace};
@@ -168,7 +169,7 @@ impl Rejoin {
             Body::Chunk { .. } => {}
             _ => return Progress::Waiting,
         }
-        match registers.lives.hear(from, message.lives) {
+        match registers.hear(from, message.lives) {
             Sender::Current => {}
             Sender::Earlier => return Progress::Waiting,
             Sender::Impossible => {
@@ -205,11 +206,12 @@ impl Rejoin {
                 }
                 let is_read = registers.table.install(entries).is_ok();
                 if !is_read || !Tag::of_version(registers.table.version_floor()).is_possible() {
-                    registers.clear();
+                    registers.forget_copies();
                     self.copies.fill(Copy::None);
                     registers.reject(from, "a copy that cannot be read", effects);
                     return Progress::Waiting;
                 }
+                registers.journal.tell(&Change::Copied(entries));
                 registers.take_bounds(bounds);
                 let next = index + 1;
                 self.copies[from] = match last {
@@ -235,7 +237,7 @@ impl Rejoin {
             self.exhausted = true;
             return;
         };
-        registers.lives.begin(incarnation, self.nonce);
+        registers.begin_later_life(incarnation);
         self.first = false;
         // Whoever is to be counted has to know of this life.
         self.heard.fill(Heard::default());
@@ -261,6 +263,7 @@ impl Rejoin {
                     self.heard[member].ready = false;
                 }
                 Copy::Whole(_) => sources += 1,
+                Copy::None if self.has_nothing(registers, member) => sources += 1,
                 Copy::None | Copy::Coming { .. } => {}
             }
         }
@@ -289,6 +292,14 @@ impl Rejoin {
             self.ask_again(registers, now, effects);
         }
         Progress::Waiting
+    }
+
+    /// True for a member that keeps records and never vouched for anything: there is nothing to copy from it, and what it
+    /// acknowledges from now on says that it knows of this life. Without records nobody can be as sure of having nothing:
+    /// a disk that was lost leaves no trace.
+    fn has_nothing(&self, registers: &Registers, member: usize) -> bool {
+        let heard = self.heard[member];
+        registers.journal.is_kept() && heard.nonce != 0 && heard.first && !heard.ready && heard.admitted
     }
 
     /// The members that were all empty when the present question was sent, if they are enough to begin.
@@ -366,10 +377,14 @@ impl Rejoin {
         let list = |nodes: Vec<String>| if nodes.is_empty() { "none".into() } else { nodes.join(", ") };
         format!(
             "it has started without its memory and needs copies of {needed} other nodes that have theirs; ready: {}; \
-             without memory too: {}; not heard: {}. If a majority has lost its memory, restart all nodes to begin anew",
+             without memory too: {}; not heard: {}. If a majority has lost its memory, {}",
             list(ready),
             list(refilling),
-            list(silent)
+            list(silent),
+            match registers.journal.is_kept() {
+                true => "replace its nodes with CLUSTER REPLACE id ACCEPTLOSS",
+                false => "restart all nodes to begin anew",
+            }
         )
     }
 }

@@ -89,7 +89,7 @@ pub(super) fn supply(registers: &Registers, from: usize, wanted: Tags<'_>, effec
 pub(super) fn take(registers: &mut Registers, generation: u64, entries: Entries<'_>) {
     if registers.generations.admits(generation) {
         for (key, register) in entries.iter() {
-            registers.counters.repaired_keys += u64::from(registers.table.put_register(key, register));
+            registers.counters.repaired_keys += u64::from(registers.put(key, register));
         }
     }
 }

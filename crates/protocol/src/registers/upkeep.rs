@@ -7,7 +7,6 @@ use super::message::{Body, Message};
 use super::refill::Transfers;
 use super::rejoin::{Progress, Rejoin};
 use super::repair::{self, Sweep};
-use super::tag::Incarnation;
 use super::{Registers, Timing};
 use crate::contract::{Effects, NodeId, Now, Trace};
 use crate::planted::Fault;
@@ -27,13 +26,13 @@ pub struct Upkeep {
 }
 
 impl Upkeep {
-    /// A replica starts, with nothing in memory. `starts` says how often this node was started, this time included.
+    /// A replica starts, with what it found in its records, if it keeps any. `starts` says how often this node was
+    /// started, this time included.
     pub fn new(registers: &mut Registers, now: Now, starts: u64, effects: &mut Effects) -> Upkeep {
-        let (nonce, first) = (registers.nonce, starts <= 1);
-        let incarnation = Incarnation::try_from(starts.max(1));
-        registers.begin_life(incarnation.unwrap_or(Incarnation::MAX));
+        let has_number = registers.begin_life(starts.max(1));
+        let (nonce, first) = (registers.nonce, registers.is_first(starts));
         let mut rejoin = Rejoin::new(registers, now, first, nonce);
-        if incarnation.is_err() {
+        if !has_number {
             rejoin.exhaust();
         }
         let mut upkeep = Upkeep {
@@ -45,7 +44,13 @@ impl Upkeep {
             collector: Collector::new(nonce),
             swept_us: now.monotonic_us,
         };
-        effects.trace.push(Trace::Refilling { incarnation: registers.lives.own() });
+        let incarnation = registers.lives.own();
+        if registers.has_resumed() && has_number {
+            upkeep.rejoin = None;
+            effects.trace.push(Trace::Resumed { incarnation, keys: registers.table.len() as u64 });
+            return upkeep;
+        }
+        effects.trace.push(Trace::Refilling { incarnation });
         if registers.planted.has(Fault::AnswerWithoutRefill) {
             upkeep.progress(registers, Progress::Refilled, effects);
         } else if registers.group.others().is_empty() {
@@ -89,7 +94,7 @@ impl Upkeep {
             let progress = rejoin.message(registers, timing, now, from, &message, effects);
             return self.progress(registers, progress, effects);
         }
-        match registers.lives.hear(from, message.lives) {
+        match registers.hear(from, message.lives) {
             Sender::Current => registers.heard(from, now),
             Sender::Earlier => return,
             Sender::Impossible => {
@@ -98,7 +103,7 @@ impl Upkeep {
         }
         match message.body {
             Body::Fetch { nonce, transfer, next } => {
-                if registers.lives.admit(from, message.lives.of(from), nonce) {
+                if registers.admit(from, message.lives.of(from), nonce) {
                     self.transfers.fetch(registers, timing, now, from, (nonce, transfer, next), effects);
                 }
             }
@@ -135,11 +140,11 @@ impl Upkeep {
         if told.len() != registers.group.len() || incarnation == 0 {
             return registers.reject(from, "it names lives that cannot be", effects);
         }
-        if registers.lives.hear(from, told) == Sender::Impossible && self.is_ready() {
+        if registers.hear(from, told) == Sender::Impossible && self.is_ready() {
             return registers.reject(from, "it names lives that cannot be", effects);
         }
         registers.heard(from, now);
-        let admitted = registers.lives.admit(from, incarnation, nonce);
+        let admitted = registers.admit(from, incarnation, nonce);
         if admitted {
             self.transfers.forget(registers, from, nonce);
         }
@@ -206,10 +211,11 @@ impl Upkeep {
                     self.anew = rejoin.names(registers, empty);
                 }
                 // What was copied of members that have lost it since is less than what was acknowledged.
-                registers.clear();
+                registers.forget_copies();
                 effects.trace.push(Trace::Begun { incarnation });
             }
         }
+        registers.vouch();
         self.rejoin = None;
     }
 }

@@ -40,19 +40,33 @@ struct Trouble {
     slow: BTreeSet<(NodeId, NodeId)>,
 }
 
+/// What replicas find again after a crash.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Records {
+    /// Nothing: they keep their memory only.
+    None,
+    /// All that they have written.
+    Written,
+    /// What was synced, and perhaps more.
+    Synced,
+}
+
 pub struct Schedule {
     random: Random,
     world: World,
+    records: Records,
     trouble: Trouble,
     clients: Clients,
     /// Nodes that lost their memory, or never had any, and are not ready since.
     damaged: BTreeSet<NodeId>,
+    /// Nodes that have written that they vouch for what they hold.
+    vouching: BTreeSet<NodeId>,
     told: bool,
 }
 
 impl Schedule {
-    /// The schedule of a seed. With `told` it prints what happens.
-    pub fn new(seed: u64, planted: Planted, told: bool) -> Schedule {
+    /// The schedule of a seed, of a group that keeps records or of one that does not. With `told` it prints what happens.
+    pub fn new(seed: u64, keeps_records: bool, planted: Planted, told: bool) -> Schedule {
         let mut random = Random::new(seed);
         let nodes = [3, 3, 3, 5, 5, 5, 5, 7, 1, 2, 4][random.below(11) as usize];
         let upkeep = registers::Timing {
@@ -93,15 +107,21 @@ impl Schedule {
             slow: slow_links(&mut random, nodes),
         };
         let clients = Clients::new(&mut random);
-        let mut world = World::new(nodes, Options { planted }, timing);
+        let mut world = World::new(nodes, Options { keeps_records, planted }, timing);
         if random.percent(30) {
             for id in world.members() {
                 world.set_ahead(id, random.below(2000) as i64 - 1000);
             }
         }
         let damaged = world.members().collect();
-        let schedule = Schedule { random, world, trouble, clients, damaged, told };
-        schedule.tell(|| format!("{nodes} nodes, {timing:?}"));
+        let records = match keeps_records {
+            false => Records::None,
+            true if random.percent(25) => Records::Written,
+            true => Records::Synced,
+        };
+        let schedule =
+            Schedule { random, world, records, trouble, clients, damaged, vouching: BTreeSet::new(), told };
+        schedule.tell(|| format!("{nodes} nodes, {records:?}, {timing:?}"));
         schedule
     }
 
@@ -130,6 +150,9 @@ impl Schedule {
 
     fn step(&mut self) -> Check {
         self.world.now.monotonic_us += 1 + self.random.below(300);
+        if self.records != Records::None && self.random.percent(25) {
+            self.use_a_disk()?;
+        }
         let trouble = self.random.below(100);
         let mut below = 0;
         let mut is = |percent: u64| {
@@ -199,6 +222,9 @@ impl Schedule {
 
     fn flush(&mut self, id: NodeId) -> Check {
         let consequences = self.world.flush(id);
+        if self.world.is_ready(id) {
+            self.vouching.insert(id);
+        }
         self.note(id, consequences)
     }
 
@@ -243,10 +269,20 @@ impl Schedule {
             self.tell(|| show::letter(letter));
         }
         self.world.post(consequences.letters);
-        if self.world.is_ready(id) {
+        // What it vouches for has to outlive the next crash, or it is as damaged as it was.
+        let is_safe = self.vouching.contains(&id) && self.world.is_synced(id);
+        if self.world.is_ready(id) && (self.records == Records::None || is_safe) {
             self.damaged.remove(&id);
         }
-        Ok(())
+        match consequences.records > 0 && self.records == Records::Written {
+            true => self.sync(id),
+            false => Ok(()),
+        }
+    }
+
+    fn sync(&mut self, id: NodeId) -> Check {
+        let consequences = self.world.sync_all(id);
+        self.note(id, consequences)
     }
 
     /// What was acknowledged is held by a majority, but for those of it that have lost their memory since and are not
@@ -275,6 +311,7 @@ impl Schedule {
                 let consequences = self.world.tick(id);
                 self.note(id, consequences)?;
                 self.flush(id)?;
+                self.sync(id)?;
             }
             self.deliver_all()?;
         }
@@ -291,6 +328,8 @@ impl Schedule {
             self.tell(|| format!("  deliver {}", show::letter(&letter)));
             let consequences = self.world.deliver(&letter);
             self.note(letter.to, consequences)?;
+            self.flush(letter.to)?;
+            self.sync(letter.to)?;
             self.flush(letter.to)?;
         }
         Err("the group never becomes quiet".into())
@@ -335,6 +374,31 @@ impl Schedule {
         match self.clients.take_refused() {
             0 => Ok(()),
             refused => Err(format!("{refused} requests were not done, though {together:?} were calm")),
+        }
+    }
+
+    /// A sync of a node's disk ends, a part of a checkpoint is written, or a copy of the disk is put aside.
+    fn use_a_disk(&mut self) -> Check {
+        let Some(id) = self.random.pick(&self.world.alive()) else { return Ok(()) };
+        match self.random.below(20) {
+            0..=15 => {
+                let (durable, written) = (self.world.durable(id), self.world.written(id));
+                // A sync covers what was written when it began.
+                let position = written - self.random.below(written - durable + 1);
+                let consequences = self.world.sync(id, position);
+                self.note(id, consequences)
+            }
+            16 => {
+                self.world.back_up(id);
+                Ok(())
+            }
+            _ => {
+                self.flush(id)?;
+                let chunk_bytes = [1, 60, 1 << 20][self.random.below(3) as usize];
+                let progress = self.world.checkpoint(id, chunk_bytes);
+                self.tell(|| format!("{id} writes a checkpoint: {progress:?}"));
+                Ok(())
+            }
         }
     }
 

@@ -1,6 +1,6 @@
 //! What goes wrong in a schedule.
 
-use super::{Check, Schedule};
+use super::{Check, Records, Schedule};
 use crate::abd_world::{Letter, show};
 use protocol::contract::NodeId;
 
@@ -104,10 +104,19 @@ impl Schedule {
         {
             id = sender;
         }
-        // What is promised: a minority may be without memory at one time.
+        if self.records != Records::None && self.random.percent(10) {
+            for id in self.world.alive() {
+                self.crash(id)?;
+            }
+        }
+        if self.may_lose_memory(id) || self.records != Records::None { self.crash(id) } else { Ok(()) }
+    }
+
+    /// What is promised: a minority may be without memory at one time.
+    fn may_lose_memory(&self, id: NodeId) -> bool {
         let mut without = self.damaged.clone();
         without.insert(id);
-        if without.len() < self.world.members().count().div_ceil(2) { self.crash(id) } else { Ok(()) }
+        without.len() < self.world.members().count().div_ceil(2)
     }
 
     /// What is too rare by chance is played on purpose: of all members only one gets an update, acknowledges it, and
@@ -122,9 +131,7 @@ impl Schedule {
             .map(|letter| (letter.from, letter.to))
             .collect();
         let Some((coordinator, forgetful)) = self.random.pick(&updates) else { return Ok(()) };
-        let mut without = self.damaged.clone();
-        without.insert(forgetful);
-        if without.len() > self.world.members().count().div_ceil(2) - 1 || !self.world.is_alive(forgetful) {
+        if !self.may_lose_memory(forgetful) || !self.world.is_alive(forgetful) {
             return Ok(());
         }
         self.tell(|| format!("{forgetful} is to acknowledge what {coordinator} writes, and forget it"));
@@ -157,16 +164,26 @@ impl Schedule {
 
     fn crash(&mut self, id: NodeId) -> Check {
         self.tell(|| format!("{id} crashes"));
-        self.world.crash(id);
-        if self.random.percent(self.trouble.lose_disk) {
+        let may_lose_memory = self.may_lose_memory(id);
+        let kept = match self.records {
+            Records::Synced => [0, 0, 1, 5][self.random.below(4) as usize],
+            Records::None | Records::Written => 0,
+        };
+        self.world.crash(id, kept);
+        self.vouching.remove(&id);
+        let keeps_memory = self.records != Records::None;
+        if self.random.percent(self.trouble.lose_disk) && (may_lose_memory || !keeps_memory) {
             self.tell(|| format!("{id} loses its disk"));
             self.world.lose_disk(id);
+            self.damaged.insert(id);
+        }
+        if !keeps_memory {
+            self.damaged.insert(id);
         }
         // What it had sent arrives, or arrives much later.
         if self.random.percent(self.trouble.ghosts) {
             self.hold(|from, _| from == id);
         }
-        self.damaged.insert(id);
         self.clients.lose_node(id);
         for peer in self.world.alive() {
             if self.random.percent(50) {

@@ -9,6 +9,9 @@ pub(crate) enum Verb {
     Cluster {
         #[arg(key)]
         n: NodeId,
+        /// With `durability=fsync` replicas keep records, and what is not synced is lost in a crash.
+        #[arg(key)]
+        durability: Option<String>,
         /// Milliseconds between sweeps; without it there are none.
         #[arg(key)]
         sweep: Option<u64>,
@@ -122,13 +125,17 @@ pub(crate) enum Verb {
         #[arg(key)]
         hint: Option<bool>,
     },
-    /// A node stops and forgets everything. With `silent=true` its peers are not told.
+    /// A node stops and forgets all that is not on its disk, but for so many records that were not synced. With
+    /// `silent=true` its peers are not told.
     Crash {
         node: NodeId,
+        #[arg(key)]
+        kept: Option<u64>,
         #[arg(key, optional)]
         silent: bool,
     },
-    /// A crashed node starts with nothing in memory. With `lost_disk=true` it does not know that it ever ran.
+    /// A crashed node starts with what is on its disk. With `lost_disk=true` that is lost, or what it was when a copy was
+    /// put aside.
     Restart {
         node: NodeId,
         #[arg(key, optional)]
@@ -138,6 +145,12 @@ pub(crate) enum Verb {
     Status { node: Option<NodeId> },
     /// What each node's table holds, with tags, and whether all tables are equal.
     Table,
-    /// Flushes and delivers until nothing is under way.
+    /// A node's disk, or each one's, has all that was written: what waits for that goes on.
+    Sync { node: Option<NodeId> },
+    /// A node writes a checkpoint.
+    Checkpoint { node: NodeId },
+    /// A copy of a node's disk is put aside.
+    Backup { node: NodeId },
+    /// Flushes, syncs and delivers until nothing is under way.
     Stabilize,
 }

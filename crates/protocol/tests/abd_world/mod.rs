@@ -4,11 +4,15 @@
 
 #![allow(dead_code, unreachable_pub, reason = "each test program uses a part of it")]
 
+#[path = "../world/disk.rs"]
+mod disk;
 pub mod show;
 
+use disk::Disk;
 use protocol::abd::{Message, Options, Replica, Status, Timing};
 use protocol::contract::{Configuration, Effects, Input, NodeId, Now, Outcome, Trace};
-use protocol::{Replica as _, Request, Ticket};
+use protocol::registers::Replacement;
+use protocol::{Progress, Replica as _, Request, Ticket};
 use std::collections::BTreeSet;
 
 /// A message under way.
@@ -33,6 +37,8 @@ pub struct Consequences {
     pub traces: Vec<Trace>,
     pub outcomes: Vec<(Outcome, Vec<u8>)>,
     pub letters: Vec<Letter>,
+    /// Records written.
+    pub records: usize,
 }
 
 /// A client's request, with what the node that takes it knows of the client.
@@ -47,6 +53,13 @@ pub struct Asked {
 struct Node {
     replica: Option<Replica>,
     starts: u64,
+    disk: Disk,
+    /// Letters that wait for a position on the disk.
+    waiting: Vec<(u64, Letter)>,
+    /// An older copy of the disk, and how often the node had been started then.
+    backup: Option<(Disk, u64)>,
+    /// It was replaced; as long as it has not started since, this does not say in which start that was.
+    replacement: Option<Replacement>,
     /// How far its wall clock is ahead of the others', in milliseconds.
     ahead_ms: i64,
 }
@@ -74,7 +87,7 @@ impl World {
             configuration: Configuration { epoch: 1, leader: 0, members: members.clone(), in_sync: members },
             options,
             timing,
-            nodes: (0..nodes).map(|_| Node { replica: None, starts: 0, ahead_ms: 0 }).collect(),
+            nodes: (0..nodes).map(|_| Node::default()).collect(),
             cut: BTreeSet::new(),
             lives: 0,
             effects: Effects::default(),
@@ -120,26 +133,24 @@ impl World {
     /// Gives a replica one input. A crashed one takes nothing.
     fn step(&mut self, id: NodeId, input: Input<'_, Message<'_>>) -> Consequences {
         let now = self.now_at(id);
-        let Some(replica) = &mut self.nodes[id as usize - 1].replica else {
+        let node = &mut self.nodes[id as usize - 1];
+        let Some(replica) = &mut node.replica else {
             return Consequences::default();
         };
-        self.effects.clear();
-        replica.step(now, input, &mut self.effects);
-        let replies = self.effects.replies.as_bytes();
+        let effects = &mut self.effects;
+        effects.clear();
+        replica.step(now, input, effects);
+        let letters = node.write(id, effects);
+        let replies = effects.replies.as_bytes();
         let with_reply = |outcome: Outcome| {
             let reply = replies[outcome.reply.clone()].to_vec();
             (outcome, reply)
         };
-        let letter = |message: &protocol::contract::Outgoing| Letter {
-            from: id,
-            to: message.to,
-            bytes: self.effects.bytes[message.bytes.clone()].to_vec(),
-            held: false,
-        };
         Consequences {
-            traces: self.effects.trace.clone(),
-            outcomes: self.effects.outcomes.iter().cloned().map(with_reply).collect(),
-            letters: self.effects.messages.iter().map(letter).collect(),
+            traces: effects.trace.clone(),
+            outcomes: effects.outcomes.iter().cloned().map(with_reply).collect(),
+            letters,
+            records: effects.records.len(),
         }
     }
 
@@ -198,23 +209,136 @@ impl World {
         self.step(id, Input::Link { peer, up })
     }
 
-    /// A node stops and forgets everything but how often it was started.
-    pub fn crash(&mut self, id: NodeId) {
-        self.nodes[id as usize - 1].replica = None;
+    /// A node stops. What is not on its disk is forgotten; of the records that were not synced it keeps the first few.
+    pub fn crash(&mut self, id: NodeId, kept: u64) {
+        let node = &mut self.nodes[id as usize - 1];
+        node.replica = None;
+        node.waiting.clear();
+        node.disk.crash(kept);
     }
 
-    /// A node starts with nothing in memory. It has to be configured next.
+    /// A node starts with what its disk holds. It has to be configured next.
     pub fn restart(&mut self, id: NodeId) {
         self.lives += 1; // No two lives have the same seed.
-        let (options, timing, seed) = (self.options, self.timing, self.lives);
-        let node = &mut self.nodes[id as usize - 1];
-        node.starts += 1;
-        node.replica = Some(Replica::new(id, options, timing, node.starts, seed));
+        let (options, timing, now) = (self.options, self.timing, self.now_at(id));
+        self.nodes[id as usize - 1].start(id, options, timing, (now, self.lives));
     }
 
-    /// A crashed node's disk is lost: it does not know that it was ever started.
+    // Disks.
+
+    /// Where a node's disk has come to: what a sync that begins now makes durable.
+    pub fn written(&self, id: NodeId) -> u64 {
+        self.nodes[id as usize - 1].disk.written()
+    }
+
+    /// Up to where it is durable.
+    pub fn durable(&self, id: NodeId) -> u64 {
+        self.nodes[id as usize - 1].disk.durable()
+    }
+
+    /// True when all that was written is durable.
+    pub fn is_synced(&self, id: NodeId) -> bool {
+        self.nodes[id as usize - 1].disk.is_durable(self.written(id))
+    }
+
+    /// Everything written is durable.
+    pub fn sync_all(&mut self, id: NodeId) -> Consequences {
+        self.sync(id, self.written(id))
+    }
+
+    /// A sync is done: everything up to a position is durable, and what waited for it leaves.
+    pub fn sync(&mut self, id: NodeId, position: u64) -> Consequences {
+        let node = &mut self.nodes[id as usize - 1];
+        if node.replica.is_none() || node.disk.is_durable(position) {
+            return Consequences::default();
+        }
+        let record = node.disk.sync(position);
+        let (leave, stay): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut node.waiting).into_iter().partition(|(after, _)| *after <= position);
+        node.waiting = stay;
+        let released: Vec<Letter> = leave.into_iter().map(|(_, letter)| letter).collect();
+        let mut consequences = self.step(id, Input::Durable { record });
+        consequences.letters.splice(0..0, released);
+        consequences
+    }
+
+    /// Writes one more record of a node's checkpoint, and begins one if none is under way.
+    pub fn checkpoint(&mut self, id: NodeId, chunk_bytes: usize) -> Option<Progress> {
+        let node = &mut self.nodes[id as usize - 1];
+        let replica = node.replica.as_mut()?;
+        if !node.disk.is_checkpointing() {
+            replica.begin_checkpoint().then(|| node.disk.begin_checkpoint())?;
+        }
+        let mut record = Vec::new();
+        let progress = replica.checkpoint_record(chunk_bytes, &mut record);
+        node.disk.checkpoint_record(progress, record);
+        Some(progress)
+    }
+
+    /// A copy of a node's disk is put aside.
+    pub fn back_up(&mut self, id: NodeId) {
+        let node = &mut self.nodes[id as usize - 1];
+        let mut disk = node.disk.clone();
+        disk.crash(0);
+        node.backup = Some((disk, node.starts));
+    }
+
+    /// A crashed node gets its disk back as it was when a copy was put aside, or an empty one. It is let in as one that
+    /// was replaced.
     pub fn lose_disk(&mut self, id: NodeId) {
-        self.nodes[id as usize - 1].starts = 0;
+        let node = &mut self.nodes[id as usize - 1];
+        let earlier = node.replacement.take().unwrap_or_default();
+        let lives_before = earlier.lives_before + node.starts;
+        node.replacement = Some(Replacement { lives_before, ..Replacement::default() });
+        (node.disk, node.starts) = node.backup.clone().unwrap_or_default();
+    }
+}
+
+impl Default for Node {
+    fn default() -> Node {
+        Node {
+            replica: None,
+            starts: 0,
+            disk: Disk::default(),
+            waiting: Vec::new(),
+            backup: None,
+            replacement: None,
+            ahead_ms: 0,
+        }
+    }
+}
+
+impl Node {
+    /// A replica that starts with what the disk holds.
+    fn start(&mut self, id: NodeId, options: Options, timing: Timing, (now, seed): (Now, u64)) {
+        self.starts += 1;
+        let mut replica = Replica::new(id, options, timing, self.starts, seed);
+        for record in self.disk.begin_life() {
+            replica.replay(now, record).expect("replicas write what can be read");
+        }
+        if let Some(replacement) = self.replacement.as_mut().filter(|_| options.keeps_records) {
+            if replacement.since == 0 {
+                replacement.since = self.starts;
+            }
+            replica.replaced(replacement);
+        }
+        self.replica = Some(replica);
+    }
+
+    /// Writes what a step has recorded, and keeps back the letters that have to wait for it.
+    fn write(&mut self, id: NodeId, effects: &Effects) -> Vec<Letter> {
+        let record = |record: &std::ops::Range<usize>| effects.bytes[record.clone()].to_vec();
+        self.disk.write(&effects.records.iter().map(record).collect::<Vec<_>>());
+        let mut letters = Vec::new();
+        for message in &effects.messages {
+            let bytes = effects.bytes[message.bytes.clone()].to_vec();
+            let letter = Letter { from: id, to: message.to, bytes, held: false };
+            match self.disk.position_of(message.after_record) {
+                Some(position) if !self.disk.is_durable(position) => self.waiting.push((position, letter)),
+                _ => letters.push(letter),
+            }
+        }
+        letters
     }
 }
 

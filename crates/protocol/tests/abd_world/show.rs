@@ -50,6 +50,7 @@ fn item_kind(item: &Item<'_>) -> &'static str {
         Item::Same { .. } => "Same",
         Item::Older { .. } => "Older",
         Item::Newer { .. } => "Newer",
+        Item::Seen { .. } => "Seen",
         Item::Value { .. } => "Value",
         Item::Held { .. } => "Held",
     }
@@ -117,7 +118,9 @@ fn item(item: &Item<'_>) -> String {
             format!("{kind} {} {} {}{generation}", operation(*id), text(key), register(held))
         }
         Item::Same { operation: id } | Item::Held { operation: id } => format!("{kind} {}", operation(*id)),
-        Item::Older { operation: id, tag } | Item::Newer { operation: id, tag, .. } => {
+        Item::Older { operation: id, tag }
+        | Item::Newer { operation: id, tag, .. }
+        | Item::Seen { operation: id, tag, .. } => {
             format!("{kind} {} {tag}", operation(*id))
         }
         Item::Value { operation: id, register: held } => {
@@ -198,6 +201,9 @@ pub fn outcome(result: &Result, encoded: &[u8]) -> String {
 pub fn trace(trace: &Trace) -> String {
     match trace {
         Trace::Refilling { incarnation } => format!("starts empty in life {incarnation}"),
+        Trace::Resumed { incarnation, keys } => {
+            format!("goes on in life {incarnation}, with the {keys} keys that it had recorded")
+        }
         Trace::Refilled { incarnation, keys } => {
             format!("is refilled with {keys} keys and ready in life {incarnation}")
         }

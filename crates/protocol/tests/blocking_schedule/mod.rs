@@ -25,6 +25,8 @@ struct Trouble {
     cut_every_ms: u64,
     crash_every_ms: u64,
     pause_every_ms: u64,
+    /// Of syncs, so many percent take long.
+    slow_sync: u64,
 }
 
 enum Event {
@@ -36,6 +38,20 @@ enum Event {
     Crash,
     Restart(NodeId),
     Pause,
+    /// A sync of a life's disk ends: what was written when it began is durable.
+    Synced(NodeId, u64, u64),
+    Checkpoint(NodeId),
+}
+
+/// What replicas find again after a crash.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Records {
+    /// Nothing: they keep their memory only.
+    None,
+    /// All that they have written.
+    Written,
+    /// What was synced, and perhaps more.
+    Synced,
 }
 
 pub struct Schedule {
@@ -43,12 +59,17 @@ pub struct Schedule {
     world: World,
     oracle: Oracle,
     trouble: Trouble,
+    records: Records,
+    /// How often each node has crashed: a sync that an earlier life began is nothing to a later one.
+    crashes: BTreeMap<NodeId, u64>,
     events: BTreeMap<(u64, u64), Event>,
     scheduled: u64,
     /// Until when each paused node takes nothing.
     paused_until_us: BTreeMap<NodeId, u64>,
     /// Nodes that have just started, or crashed, and do not hold yet what they must.
     damaged: BTreeSet<NodeId>,
+    /// Nodes that have written that they vouch for what they hold.
+    vouching: BTreeSet<NodeId>,
     /// Where each open request was put.
     asked_at: BTreeMap<Ticket, NodeId>,
     clients: usize,
@@ -60,8 +81,13 @@ pub struct Schedule {
 }
 
 impl Schedule {
-    /// The schedule of a seed. With `told` it prints what happens.
-    pub fn new(seed: u64, planted: Planted, looks_inside: bool, told: bool) -> Schedule {
+    /// The schedule of a seed, of a group that keeps records or of one that does not. With `told` it prints what happens.
+    pub fn new(
+        seed: u64,
+        keeps_records: bool,
+        planted: Planted,
+        (looks_inside, told): (bool, bool),
+    ) -> Schedule {
         let mut random = Random::new(seed);
         let nodes = [1, 3, 3, 3, 5][random.below(5) as usize];
         let retry = if random.percent(70) { Retry::Backoff } else { Retry::None };
@@ -96,8 +122,9 @@ impl Schedule {
             cut_every_ms: some(&mut random, 40, 100),
             crash_every_ms: some(&mut random, 50, 200),
             pause_every_ms: some(&mut random, 40, 100),
+            slow_sync: 10,
         };
-        let options = Options { retry, planted };
+        let options = Options { retry, keeps_records, planted };
         let keys: Vec<String> = (0..1 + random.below(3)).map(|key| format!("k{key}")).collect();
         let mut world = World::new(nodes, options, timing, seed);
         for id in world.members() {
@@ -108,12 +135,20 @@ impl Schedule {
             };
             world.set_clock(id, clock);
         }
+        let records = match keeps_records {
+            false => Records::None,
+            true if random.percent(25) => Records::Written,
+            true => Records::Synced,
+        };
         let schedule = Schedule {
+            records,
+            crashes: BTreeMap::new(),
             oracle: Oracle::new(keys.clone(), looks_inside),
             events: BTreeMap::new(),
             scheduled: 0,
             paused_until_us: BTreeMap::new(),
             damaged: BTreeSet::new(),
+            vouching: BTreeSet::new(),
             asked_at: BTreeMap::new(),
             clients: 1 + random.below(6) as usize,
             sequence: 0,
@@ -125,7 +160,8 @@ impl Schedule {
             keys,
             told,
         };
-        schedule.tell(&format!("{nodes} nodes, {options:?}, {timing:?}, {:?}", schedule.trouble));
+        schedule
+            .tell(&format!("{nodes} nodes, {records:?}, {options:?}, {timing:?}, {:?}", schedule.trouble));
         schedule
     }
 
@@ -181,7 +217,7 @@ impl Schedule {
     fn pause_of(&self, event: &Event) -> Option<u64> {
         let id = match event {
             Event::Arrive(letter) => letter.to,
-            Event::Turn(id) | Event::Flush(id) => *id,
+            Event::Turn(id) | Event::Flush(id) | Event::Synced(id, ..) | Event::Checkpoint(id) => *id,
             _ => return None,
         };
         self.paused_until_us.get(&id).copied().filter(|until_us| *until_us > self.world.time_us)
@@ -204,12 +240,26 @@ impl Schedule {
             }
             Event::Flush(id) => {
                 let consequences = self.world.flush(id);
+                if self.world.status(id).is_some_and(|status| status.role == "replica") {
+                    self.vouching.insert(id);
+                }
                 self.note(id, None, consequences)
             }
             Event::Ask(client) => self.ask(client),
             Event::Cut => self.cut_or_mend(),
             Event::Crash => self.crash(),
             Event::Restart(id) => self.restart(id),
+            Event::Synced(id, life, position) => match self.crashes_of(id) == life {
+                true => self.synced(id, position),
+                false => Ok(()),
+            },
+            Event::Checkpoint(id) => {
+                let consequences = self.world.flush(id);
+                self.note(id, None, consequences)?;
+                let chunk_bytes = [1, 1 << 20][self.random.below(2) as usize];
+                self.world.checkpoint(id, chunk_bytes);
+                Ok(())
+            }
             Event::Pause => {
                 let members: Vec<NodeId> = self.world.members().collect();
                 if let Some(id) = self.random.pick(&members) {
@@ -240,7 +290,13 @@ impl Schedule {
         for letter in consequences.letters {
             self.post(letter);
         }
-        if self.world.status(id).is_some_and(|status| status.role == "replica") {
+        if consequences.records > 0 {
+            self.recorded(id)?;
+        }
+        // What it vouches for has to outlive the next crash, or it is as damaged as it was.
+        let is_ready = self.world.status(id).is_some_and(|status| status.role == "replica");
+        let is_safe = self.vouching.contains(&id) && self.world.is_synced(id);
+        if is_ready && (self.records == Records::None || is_safe) {
             self.damaged.remove(&id);
         }
         let at_once = self.random.percent(60);
@@ -250,6 +306,32 @@ impl Schedule {
         }
         self.schedule_turn(id);
         Ok(())
+    }
+
+    fn crashes_of(&self, id: NodeId) -> u64 {
+        self.crashes.get(&id).copied().unwrap_or(0)
+    }
+
+    /// A node has written records, and begins a sync if it needs one.
+    fn recorded(&mut self, id: NodeId) -> Check {
+        let written = self.world.written(id);
+        if self.records == Records::Written {
+            return self.synced(id, written);
+        }
+        let most_ms = if self.random.percent(self.trouble.slow_sync) { 20 } else { 1 };
+        let in_us = self.random_us(most_ms);
+        self.schedule(in_us, Event::Synced(id, self.crashes_of(id), written));
+        if self.random.percent(2) {
+            let in_us = self.random_us(5);
+            self.schedule(in_us, Event::Checkpoint(id));
+        }
+        Ok(())
+    }
+
+    fn synced(&mut self, id: NodeId, position: u64) -> Check {
+        let consequences = self.world.sync(id, position);
+        self.schedule(0, Event::Flush(id));
+        self.note(id, None, consequences)
     }
 
     fn schedule_turn(&mut self, id: NodeId) {
@@ -362,17 +444,38 @@ impl Schedule {
         Ok(())
     }
 
-    /// A node loses its memory, if that is no more than the group survives.
+    /// A node loses its memory, if that is no more than the group survives; or one crashes, or all do, and find again what
+    /// they have recorded.
     fn crash(&mut self) -> Check {
         let alive = self.world.alive();
         let survives = (self.world.members().count() - 1) / 2;
-        if let Some(id) = self.random.pick(&alive)
-            && self.damaged.len() + usize::from(!self.damaged.contains(&id)) <= survives
-        {
+        let keeps_memory = self.records != Records::None;
+        let crashing = match keeps_memory && self.random.percent(20) {
+            true => alive,
+            false => self.random.pick(&alive).into_iter().collect(),
+        };
+        for id in crashing {
+            if !keeps_memory && self.damaged.len() + usize::from(!self.damaged.contains(&id)) > survives {
+                continue;
+            }
             self.tell(&format!("{id} crashes"));
-            self.damaged.insert(id);
+            if !keeps_memory {
+                self.damaged.insert(id);
+            }
             self.oracle.crash(&self.world, id);
-            self.world.crash(id);
+            let kept = match self.records {
+                Records::Synced => [0, 0, 1, 5][self.random.below(4) as usize],
+                Records::None | Records::Written => 0,
+            };
+            self.world.crash(id, kept);
+            self.vouching.remove(&id);
+            *self.crashes.entry(id).or_default() += 1;
+            let may_lose = self.damaged.len() + usize::from(!self.damaged.contains(&id)) <= survives;
+            if keeps_memory && may_lose && self.random.percent(15) {
+                self.tell(&format!("{id} loses its disk"));
+                self.damaged.insert(id);
+                self.world.lose_disk(id);
+            }
             let lost = self.asked_at.extract_if(.., |_, node| *node == id);
             for ticket in lost.map(|(ticket, _)| ticket).collect::<Vec<_>>() {
                 self.oracle.lose(ticket);
@@ -419,6 +522,7 @@ impl Schedule {
             cut_every_ms: 0,
             crash_every_ms: 0,
             pause_every_ms: 0,
+            slow_sync: 0,
         };
         self.trouble = none;
         self.events.retain(|_, event| !matches!(event, Event::Cut | Event::Crash | Event::Pause));

@@ -4,7 +4,7 @@ use crate::blocking_world::{Letter, World, show};
 use check::{Action, Answer as Told, History, OperationId, Outcome as Ended, Verdict};
 use kv::{Register, Reply};
 use protocol::Ticket;
-use protocol::blocking::{Ask, Lock, Message};
+use protocol::blocking::{Ask, Holder, Lock, Message};
 use protocol::contract::{NodeId, Result as Outcome};
 use std::collections::BTreeMap;
 
@@ -17,6 +17,9 @@ pub enum Question {
     Set(String),
     Delete,
 }
+
+/// The bits of an attempt's number below those that name the life of its coordinator.
+const ATTEMPT_BITS: u32 = 40;
 
 /// A lock that a replica has forgotten with everything else, and when its lease ends outside.
 struct Forgotten {
@@ -109,7 +112,13 @@ impl Oracle {
     /// A node is about to lose its memory.
     pub fn crash(&mut self, world: &World, id: NodeId) {
         let now = world.now(id);
-        for (key, lock) in self.locks.remove(&id).unwrap_or_default() {
+        // Whoever has begun another life holds nothing, either.
+        let lives = |holder: Holder| {
+            let status = world.status(holder.node);
+            status.is_some_and(|status| u64::from(status.incarnation) == holder.attempt >> ATTEMPT_BITS)
+        };
+        let locks = self.locks.remove(&id).unwrap_or_default();
+        for (key, lock) in locks.into_iter().filter(|(_, lock)| lives(lock.holder)) {
             let expires_us = world.time_us + lock.expires_us.saturating_sub(now.monotonic_us) * 98 / 100;
             self.forgotten.push(Forgotten { replica: id, key, lock, expires_us });
         }

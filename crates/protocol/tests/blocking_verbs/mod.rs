@@ -9,6 +9,9 @@ pub(crate) enum Verb {
     Cluster {
         #[arg(key)]
         n: NodeId,
+        /// With `durability=fsync` replicas keep records, and what is not synced is lost in a crash.
+        #[arg(key)]
+        durability: Option<String>,
         /// `none`, or `backoff` when not told.
         #[arg(key)]
         retry: Option<String>,
@@ -117,16 +120,22 @@ pub(crate) enum Verb {
         #[arg(key)]
         hint: Option<bool>,
     },
-    /// A node stops and forgets everything.
-    Crash { node: NodeId },
-    /// A crashed node starts with nothing.
+    /// A node stops and forgets all that is not on its disk, but for so many records that were not synced.
+    Crash {
+        node: NodeId,
+        #[arg(key)]
+        kept: Option<u64>,
+    },
+    /// A crashed node starts with what is on its disk.
     Restart { node: NodeId },
+    /// A node's disk, or each one's, has all that was written: what waits for that goes on.
+    Sync { node: Option<NodeId> },
     /// How a node, or each, stands.
     Status { node: Option<NodeId> },
     /// What each node's table holds of some keys.
     Table { keys: Vec<String> },
     /// The locks that each node has granted and that last.
     Locks,
-    /// Flushes and delivers until nothing is under way.
+    /// Flushes, syncs and delivers until nothing is under way.
     Stabilize,
 }

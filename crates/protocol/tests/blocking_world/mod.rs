@@ -4,12 +4,16 @@
 
 #![allow(dead_code, unreachable_pub, reason = "each test program uses a part of it")]
 
+#[path = "../world/disk.rs"]
+mod disk;
 pub mod show;
 
+use disk::Disk;
 use kv::Register;
 use protocol::blocking::{Lock, Message, Options, Replica, Status, Timing};
 use protocol::contract::{Configuration, Effects, Input, NodeId, Now, Outcome, Trace};
-use protocol::{Replica as _, Request, Ticket};
+use protocol::registers::Replacement;
+use protocol::{Progress, Replica as _, Request, Ticket};
 use std::collections::BTreeSet;
 
 /// A message under way.
@@ -34,6 +38,8 @@ pub struct Consequences {
     pub traces: Vec<Trace>,
     pub outcomes: Vec<(Outcome, Vec<u8>)>,
     pub letters: Vec<Letter>,
+    /// Records written.
+    pub records: usize,
 }
 
 /// A node's clocks: how much faster they run than the world's, in parts per thousand, and how far off they are.
@@ -48,6 +54,13 @@ struct Node {
     replica: Option<Replica>,
     clock: Clock,
     starts: u64,
+    disk: Disk,
+    /// Letters that wait for a position on the disk.
+    waiting: Vec<(u64, Letter)>,
+    /// An older copy of the disk, and how often the node had been started then.
+    backup: Option<(Disk, u64)>,
+    /// It was replaced; as long as it has not started since, this does not say in which start that was.
+    replacement: Option<Replacement>,
 }
 
 pub struct World {
@@ -67,14 +80,13 @@ pub struct World {
 impl World {
     /// So many nodes that have never been started. They are started by [`World::start`].
     pub fn new(nodes: NodeId, options: Options, timing: Timing, seed: u64) -> World {
-        let node = |_| Node { replica: None, clock: Clock::default(), starts: 0 };
         World {
             time_us: 1_000_000,
             network: Vec::new(),
             configuration: Configuration { members: (1..=nodes).collect(), ..Configuration::default() },
             options,
             timing,
-            nodes: (0..nodes).map(node).collect(),
+            nodes: (0..nodes).map(|_| Node::default()).collect(),
             cut: BTreeSet::new(),
             seeds: seed.wrapping_mul(1_000_003),
             effects: Effects::default(),
@@ -134,20 +146,17 @@ impl World {
 
     fn step(&mut self, id: NodeId, input: Input<'_, Message<'_>>) -> Consequences {
         let now = self.now(id);
-        let Some(replica) = &mut self.nodes[id as usize - 1].replica else { return Consequences::default() };
+        let node = &mut self.nodes[id as usize - 1];
+        let Some(replica) = &mut node.replica else { return Consequences::default() };
         let effects = &mut self.effects;
         effects.clear();
         replica.step(now, input, effects);
+        let letters = node.write(id, effects);
         let reply = |outcome: &Outcome| effects.replies.as_bytes()[outcome.reply.clone()].to_vec();
-        let letter = |message: &protocol::contract::Outgoing| Letter {
-            from: id,
-            to: message.to,
-            bytes: effects.bytes[message.bytes.clone()].to_vec(),
-            held: false,
-        };
         Consequences {
             outcomes: effects.outcomes.iter().map(|outcome| (outcome.clone(), reply(outcome))).collect(),
-            letters: effects.messages.iter().map(letter).collect(),
+            letters,
+            records: effects.records.len(),
             traces: std::mem::take(&mut effects.trace),
         }
     }
@@ -212,19 +221,133 @@ impl World {
         self.step(id, Input::Link { peer, up })
     }
 
-    /// A node stops and forgets everything but how often it was started.
-    pub fn crash(&mut self, id: NodeId) {
-        self.nodes[id as usize - 1].replica = None;
+    /// A node stops. What is not on its disk is forgotten; of the records that were not synced it keeps the first few.
+    pub fn crash(&mut self, id: NodeId, kept: u64) {
+        let node = &mut self.nodes[id as usize - 1];
+        node.replica = None;
+        node.waiting.clear();
+        node.disk.crash(kept);
     }
 
-    /// A node starts with nothing in memory.
+    /// A node starts with what its disk holds.
     pub fn start(&mut self, id: NodeId) -> Consequences {
         self.seeds += 1;
-        let node = &mut self.nodes[id as usize - 1];
-        node.starts += 1;
-        node.replica = Some(Replica::new(id, self.options, self.timing, node.starts, self.seeds));
+        let (options, timing, now) = (self.options, self.timing, self.now(id));
+        self.nodes[id as usize - 1].start(id, options, timing, (now, self.seeds));
         let configuration = self.configuration.clone();
         self.step(id, Input::Configure(&configuration))
+    }
+
+    // Disks.
+
+    /// Where a node's disk has come to: what a sync that begins now makes durable.
+    pub fn written(&self, id: NodeId) -> u64 {
+        self.nodes[id as usize - 1].disk.written()
+    }
+
+    /// True when all that was written is durable.
+    pub fn is_synced(&self, id: NodeId) -> bool {
+        self.nodes[id as usize - 1].disk.is_durable(self.written(id))
+    }
+
+    /// Everything written is durable.
+    pub fn sync_all(&mut self, id: NodeId) -> Consequences {
+        self.sync(id, self.written(id))
+    }
+
+    /// A sync is done: everything up to a position is durable, and what waited for it leaves.
+    pub fn sync(&mut self, id: NodeId, position: u64) -> Consequences {
+        let node = &mut self.nodes[id as usize - 1];
+        if node.replica.is_none() || node.disk.is_durable(position) {
+            return Consequences::default();
+        }
+        let record = node.disk.sync(position);
+        let (leave, stay): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut node.waiting).into_iter().partition(|(after, _)| *after <= position);
+        node.waiting = stay;
+        let released: Vec<Letter> = leave.into_iter().map(|(_, letter)| letter).collect();
+        let mut consequences = self.step(id, Input::Durable { record });
+        consequences.letters.splice(0..0, released);
+        consequences
+    }
+
+    /// Writes one more record of a node's checkpoint, and begins one if none is under way.
+    pub fn checkpoint(&mut self, id: NodeId, chunk_bytes: usize) -> Option<Progress> {
+        let node = &mut self.nodes[id as usize - 1];
+        let replica = node.replica.as_mut()?;
+        if !node.disk.is_checkpointing() {
+            replica.begin_checkpoint().then(|| node.disk.begin_checkpoint())?;
+        }
+        let mut record = Vec::new();
+        let progress = replica.checkpoint_record(chunk_bytes, &mut record);
+        node.disk.checkpoint_record(progress, record);
+        Some(progress)
+    }
+
+    /// A copy of a node's disk is put aside.
+    pub fn back_up(&mut self, id: NodeId) {
+        let node = &mut self.nodes[id as usize - 1];
+        let mut disk = node.disk.clone();
+        disk.crash(0);
+        node.backup = Some((disk, node.starts));
+    }
+
+    /// A crashed node gets its disk back as it was when a copy was put aside, or an empty one. It is let in as one that
+    /// was replaced.
+    pub fn lose_disk(&mut self, id: NodeId) {
+        let node = &mut self.nodes[id as usize - 1];
+        let earlier = node.replacement.take().unwrap_or_default();
+        let lives_before = earlier.lives_before + node.starts;
+        node.replacement = Some(Replacement { lives_before, ..Replacement::default() });
+        (node.disk, node.starts) = node.backup.clone().unwrap_or_default();
+    }
+}
+
+impl Default for Node {
+    fn default() -> Node {
+        Node {
+            replica: None,
+            clock: Clock::default(),
+            starts: 0,
+            disk: Disk::default(),
+            waiting: Vec::new(),
+            backup: None,
+            replacement: None,
+        }
+    }
+}
+
+impl Node {
+    /// A replica that starts with what the disk holds.
+    fn start(&mut self, id: NodeId, options: Options, timing: Timing, (now, seed): (Now, u64)) {
+        self.starts += 1;
+        let mut replica = Replica::new(id, options, timing, self.starts, seed);
+        for record in self.disk.begin_life() {
+            replica.replay(now, record).expect("replicas write what can be read");
+        }
+        if let Some(replacement) = self.replacement.as_mut().filter(|_| options.keeps_records) {
+            if replacement.since == 0 {
+                replacement.since = self.starts;
+            }
+            replica.replaced(replacement);
+        }
+        self.replica = Some(replica);
+    }
+
+    /// Writes what a step has recorded, and keeps back the letters that have to wait for it.
+    fn write(&mut self, id: NodeId, effects: &Effects) -> Vec<Letter> {
+        let record = |record: &std::ops::Range<usize>| effects.bytes[record.clone()].to_vec();
+        self.disk.write(&effects.records.iter().map(record).collect::<Vec<_>>());
+        let mut letters = Vec::new();
+        for message in &effects.messages {
+            let bytes = effects.bytes[message.bytes.clone()].to_vec();
+            let letter = Letter { from: id, to: message.to, bytes, held: false };
+            match self.disk.position_of(message.after_record) {
+                Some(position) if !self.disk.is_durable(position) => self.waiting.push((position, letter)),
+                _ => letters.push(letter),
+            }
+        }
+        letters
     }
 }
 

@@ -179,6 +179,9 @@ pub fn outcome(result: &Result, encoded: &[u8]) -> String {
 pub fn trace(trace: &Trace) -> String {
     match trace {
         Trace::Refilling { incarnation } => format!("begins life {incarnation} without its memory"),
+        Trace::Resumed { incarnation, keys } => {
+            format!("goes on in life {incarnation}, with the {keys} keys that it had recorded")
+        }
         Trace::Refilled { incarnation, keys } => format!("is refilled in life {incarnation}, {keys} keys"),
         Trace::Begun { incarnation } => format!("the group begins, life {incarnation}"),
         Trace::RefillServed { to } => format!("gives {to} a copy"),

@@ -153,6 +153,9 @@ pub fn trace(trace: &Trace) -> String {
         Trace::Rejected { peer, why } => format!("rejected what {peer} sent: {why}"),
         Trace::ResyncAbandoned { follower, why } => format!("gave up the resync of {follower}: {why}"),
         Trace::Refilling { incarnation } => format!("refills itself in life {incarnation}"),
+        Trace::Resumed { incarnation, keys } => {
+            format!("goes on in life {incarnation}, with the {keys} keys that it had recorded")
+        }
         Trace::Refilled { incarnation, keys } => {
             format!("is refilled with {keys} keys in life {incarnation}")
         }

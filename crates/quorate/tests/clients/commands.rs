@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use node::command::{COMMANDS, CommandSpec, Handler};
-use redis::Connection;
+use redis::{Commands, Connection};
 
 use crate::support::{Cluster, ask};
 
@@ -33,6 +33,15 @@ const CONVERSATION: &[(&str, &str)] = &[
     ("PSETEX k 100000 v", "OK"),
     ("GETSET k w", "\"v\""),
     ("TTL k", "-1"),
+    ("SET k x IFEQ v", "nil"),
+    ("SET k x IFNE v GET", "\"w\""),
+    ("DIGEST k", "\"eaf06c6480b2cd11\""),
+    ("SET k w IFDEQ EAF06C6480B2CD11", "OK"),
+    ("SET k w IFDEQ 5C80", "-ERR must be exactly 16 hexadecimal characters"),
+    ("SET k w IFEQ w NX", "-ERR syntax error"),
+    ("DELEX k IFEQ v", "0"),
+    ("DELEX k IFFY v", "-ERR Invalid condition. Use IFEQ, IFNE, IFDEQ, or IFDNE"),
+    ("DELIFEQ k v", "0"),
     ("GETDEL k", "\"w\""),
     ("EXISTS k", "0"),
     ("SET k v", "OK"),
@@ -138,4 +147,31 @@ fn what_the_client_sends_about_itself_is_taken() {
         info.contains("name=me") && info.contains("resp=3") && info.contains("lib-name=redis-rs"),
         "{info}"
     );
+}
+
+/// `redis::transaction` watches, asks its function what to do, and begins again when it is aborted.
+#[test]
+fn clients_that_count_in_transactions_lose_no_step() {
+    const STEPS: usize = 25;
+    let cluster = Cluster::start(3, &[]);
+    std::thread::scope(|scope| {
+        for id in 1..=3 {
+            let mut connection = cluster.client(id);
+            scope.spawn(move || {
+                for _ in 0..STEPS {
+                    let (sum, twice): (i64, i64) =
+                        redis::transaction(&mut connection, &["sum", "twice"], |connection, pipe| {
+                            let sum: Option<i64> = connection.get("sum")?;
+                            let sum = sum.unwrap_or(0) + 1;
+                            pipe.set("sum", sum).ignore().set("twice", 2 * sum).ignore();
+                            pipe.get("sum").get("twice").query(connection)
+                        })
+                        .unwrap();
+                    assert_eq!(twice, 2 * sum, "both at one moment");
+                }
+            });
+        }
+    });
+    let expected = format!("[\"{}\", \"{}\"]", 3 * STEPS, 6 * STEPS);
+    assert_eq!(ask(&mut cluster.client(2), "MGET sum twice"), expected);
 }

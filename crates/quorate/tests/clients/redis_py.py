@@ -1,6 +1,7 @@
 """What redis-py, unchanged, gets from the node at the port given. Ends with 0 when all is as with Redis."""
 
 import sys
+import threading
 import time
 
 import redis
@@ -89,6 +90,64 @@ def pipelines(client):
     assert client.keys("p:*") == []
 
 
+def transactions(client):
+    client.delete("a", "b", "n")
+    with client.pipeline() as pipeline:
+        assert pipeline.set("a", 1).incrby("a", 4).get("b").execute() == [True, 5, None]
+    with client.pipeline() as pipeline:
+        pipeline.set("a", "text").incr("a").set("b", 2)
+        first, error, last = pipeline.execute(raise_on_error=False)
+    assert first is True and isinstance(error, redis.ResponseError) and last is True
+    assert client.mget("a", "b") == [b"text", b"2"], "an error does not undo the rest"
+    with client.pipeline() as pipeline:
+        pipeline.watch("a")
+        assert pipeline.get("a") == b"text"
+        client.set("a", "text")
+        pipeline.multi()
+        pipeline.set("a", "mine")
+        raises(redis.WatchError, "", pipeline.execute)
+        pipeline.watch("a", "nothing")
+        pipeline.multi()
+        pipeline.set("a", "mine").delete("nothing")
+        assert pipeline.execute() == [True, 0]
+    assert client.get("a") == b"mine"
+    with client.pipeline() as pipeline:
+        pipeline.set("a", 1).execute_command("NOSUCH")
+        raises(redis.ResponseError, "unknown command", pipeline.execute)
+    assert client.get("a") == b"mine"
+
+    def counts():
+        def step(pipeline):
+            before = int(pipeline.get("n") or 0)
+            pipeline.multi()
+            pipeline.set("n", before + 1)
+
+        with redis.Redis(**LOCALHOST) as own:
+            for _ in range(25):
+                own.transaction(step, "n")
+
+    threads = [threading.Thread(target=counts) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert client.get("n") == b"100", "no step is lost"
+
+
+def conditional_commands(client):
+    client.delete("k")
+    assert client.set("k", "v", ifeq="w") is None
+    assert client.set("k", "v", ifne="w") is True
+    assert client.set("k", "w", ifeq="v", ex=100) is True and client.ttl("k") == 100
+    digest = client.digest("k")
+    assert len(digest) == 16, digest
+    assert client.set("k", "x", ifdne=digest) is None
+    assert client.set("k", "x", ifdeq=digest, get=True) == b"w"
+    assert client.delex("k", ifeq="w") == 0
+    assert client.execute_command("DELIFEQ", "k", "x") == 1
+    assert client.delex("k") == 0 and client.digest("k") is None
+
+
 def about_connections(client):
     assert client.client_setname("tester") is True and client.client_getname() in ("tester", b"tester")
     info = client.client_info()
@@ -165,6 +224,8 @@ for protocol in (2, 3):
         values_and_options(client, protocol)
         expiry(client)
         pipelines(client)
+        transactions(client)
+        conditional_commands(client)
         about_connections(client)
         errors(client)
         locks(client)

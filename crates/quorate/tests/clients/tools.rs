@@ -112,6 +112,16 @@ fn redis_cli_works_in_every_mode_that_people_use() {
             "PONG\n1\n2\nall of it\n",
             "as a script"
         );
+        assert_eq!(
+            run(&["--no-raw"], "MULTI\nINCR n\nGET nothing\nEXEC\n"),
+            "OK\nQUEUED\nQUEUED\n1) (integer) 3\n2) (nil)\n",
+            "a transaction"
+        );
+        assert_eq!(
+            run(&["--no-raw"], "WATCH n\nINCR n\nMULTI\nPING\nEXEC\n"),
+            "OK\n(integer) 4\nOK\nQUEUED\n(nil)\n",
+            "and one that is aborted"
+        );
         assert!(run(&["NOSUCH"], "").contains("ERR unknown command 'NOSUCH'"));
         // What it asks for its hints in interactive use.
         assert!(run(&["COMMAND", "DOCS"], "").contains("Returns the value of a key"));

@@ -86,6 +86,7 @@ impl World {
         let class = match kind {
             Kind::Increment => b'n',
             Kind::SetFleeting | Kind::GetFleeting => b'e',
+            Kind::Transact => b'p',
             _ => b'k',
         };
         let key = Key { space: index as u8, class, number: random.below(spaces[index].keys.into()) as u8 };
@@ -159,6 +160,13 @@ impl World {
         who.asked_at = self.now;
         self.trace.note(u64::from(operation.number) << 8 | u64::from(client));
         self.trace.tell(self.now, format_args!("client {client} is told #{} {reply}", operation.number));
+        if reply == Reply::Torn {
+            let words = format!(
+                "client {client} is told by node {} that keys differ which are only changed together",
+                id(who.node)
+            );
+            return self.fail(Broken::Safety, words);
+        }
         if reply == Reply::Wrong {
             let words = format!("client {client} is answered by {} with what is no answer", id(who.node));
             return self.fail(Broken::Language, words);

@@ -96,8 +96,10 @@ impl World {
         for index in 0..self.hosts.len() {
             let host = &self.hosts[index];
             let is_doomed = host.doom.is_some() || host.disk.files.refusal.is_some() || has_lost_disk(host);
-            if host.is_damaged && !is_doomed && self.is_whole(host) {
-                self.hosts[index].is_damaged = false;
+            if has_lost_disk(host) {
+                self.hosts[index].is_refilling = true;
+            } else if host.is_damaged && !is_doomed && self.is_whole(host) {
+                (self.hosts[index].is_damaged, self.hosts[index].is_refilling) = (false, false);
             }
         }
     }
@@ -109,7 +111,9 @@ impl World {
             && self.promised().filter(|(_, group, _)| group.members.contains(&member)).all(
                 |(id, group, space)| {
                     let held = node.group_health(id);
-                    space.is_durable() || held.is_some_and(|held| self.holds_all(&held, id, group, space))
+                    // Whoever enters a group anew is settled first; registers keep their members.
+                    let enters_anew = space.is_durable() && !space.protocol.has_registers();
+                    enters_anew || held.is_some_and(|held| self.holds_all(&held, id, group, space))
                 },
             )
     }
@@ -129,13 +133,15 @@ impl World {
     /// Whether every group can go on for ever without this node, and everybody would know it if it came back as
     /// somebody else. If not, that is counted.
     pub(super) fn may_lose_disk(&mut self, place: Place) -> bool {
+        self.notice_repairs();
         let member = id(place);
         if self.given.iter().any(|given| !given.is_over) {
             self.counts.add(Class::DiskSpared);
             return false; // One change of the cluster at a time.
         }
         let is_lost = |other: NodeId| {
-            other == member || self.hosts.get(usize::from(place_of(other))).is_none_or(has_lost_disk)
+            let is_lost = |host: &Host| has_lost_disk(host) || host.is_refilling;
+            other == member || self.hosts.get(usize::from(place_of(other))).is_none_or(is_lost)
         };
         let lost = |group: &Group| group.members.iter().filter(|other| is_lost(**other)).count();
         let is_control_spared = self

@@ -69,7 +69,7 @@ impl World {
             return self.queue.push(self.now + after_us, again);
         }
         if host.rotten.is_some() && names_a_place(why) {
-            (host.is_lost, host.is_kept_down) = (true, true);
+            (host.is_lost, host.is_refilling, host.is_kept_down) = (true, true, true);
             return self.tell_of(place, &format!("does not start, as it should: {why}"));
         }
         if !self.stop_by_disk(place, why) {
@@ -146,7 +146,7 @@ impl World {
                     self.crash(node, down_us, true);
                     let host = self.host(node);
                     host.disk.replace();
-                    host.is_lost = true;
+                    (host.is_lost, host.is_refilling) = (true, true);
                 }
             }
             (DiskFault::RolledBack { node, after_us, .. }, 0) => {
@@ -164,7 +164,7 @@ impl World {
                     self.crash(node, down_us, true);
                     let host = self.host(node);
                     host.disk.files = copy;
-                    host.is_lost = true;
+                    (host.is_lost, host.is_refilling) = (true, true);
                 }
             }
         }

@@ -302,7 +302,9 @@ impl World {
             if !self.is_asked(index) {
                 continue;
             }
-            let counts = self.scenario.spaces[index].kinds.contains(&Kind::Increment);
+            let kinds_there = &self.scenario.spaces[index].kinds;
+            let counts = kinds_there.contains(&Kind::Increment);
+            let transacts = kinds_there.contains(&Kind::Transact);
             for number in 0..self.scenario.spaces[index].keys {
                 for kind in kinds {
                     let key = Key { space: index as u8, class: b'k', number };
@@ -310,6 +312,10 @@ impl World {
                     script.push_back(Operation { kind: *kind, key, value, lives_ms: 0, number: 0 });
                     if *kind == Kind::Get && counts {
                         let key = Key { class: b'n', ..key };
+                        script.push_back(Operation { kind: *kind, key, value, lives_ms: 0, number: 0 });
+                    }
+                    if *kind == Kind::Get && transacts {
+                        let key = Key { class: b'p', ..key };
                         script.push_back(Operation { kind: *kind, key, value, lives_ms: 0, number: 0 });
                     }
                 }

@@ -67,7 +67,7 @@ impl World {
         let host = self.host(place);
         host.disk.replace();
         (host.rotten, host.is_kept_down, host.is_damaged) = (None, false, true);
-        host.is_lost = true;
+        (host.is_lost, host.is_refilling) = (true, true);
         let life = host.life;
         self.queue.push(self.now + after_us, Event::Restart { node: place, life });
     }
@@ -170,13 +170,18 @@ impl World {
         words.iter().for_each(|word| arguments.push(word.as_bytes()));
         self.trace.tell(self.now, format_args!("the operator at node {}: {}", id(place), words.join(" ")));
         let connection = u32::from(index);
-        self.host(place).sessions.push(crate::host::Session { client: OPERATOR, connection, id: session });
+        self.host(place).sessions.push(crate::host::Session {
+            client: OPERATOR,
+            connection,
+            id: session,
+            owed: 0,
+        });
         node.request(session, arguments.as_arguments());
     }
 
     /// A node answers a command.
     pub(super) fn order_answered(&mut self, place: Place, session: ClientId, index: u32, reply: Reply) {
-        self.host(place).sessions.retain(|other| other.id != session);
+        self.host(place).forget_session(session);
         let index = index as u16;
         let given = &mut self.given[usize::from(index)];
         if given.is_over {

@@ -236,6 +236,7 @@ impl World {
         host.disk.stop();
         host.finished.clear();
         let life = host.life;
+        host.talks.clear();
         let (sessions, inbox) = (std::mem::take(&mut host.sessions), std::mem::take(&mut host.inbox));
         for arrival in inbox {
             if let Arrival::Frame { buffer, .. } = arrival {

@@ -2,12 +2,13 @@
 
 use super::World;
 use super::operator::OPERATOR;
+use crate::conversation::{Conversation, Next as NextStep, Talk};
 use crate::events::{Event, Place};
 use crate::faults::{MS, Mask, SECOND, has};
 use crate::host::{Arrival, Doom, Host, Session};
 use crate::message;
 use crate::network::Outgoing;
-use crate::operation::{Operation, Reply};
+use crate::operation::{Kind, Operation, Reply};
 use crate::report::Broken;
 use crate::trace::id;
 use node::{ClientId, ClientKind, Node};
@@ -116,7 +117,7 @@ impl World {
                     fd: i32::from(client),
                 };
                 match node.connect(kind) {
-                    Some(id) => self.host(place).sessions.push(Session { client, connection, id }),
+                    Some(id) => self.host(place).sessions.push(Session { client, connection, id, owed: 0 }),
                     None => self.fail(Broken::Liveness, "a node has no room for a client".into()),
                 }
             }
@@ -125,16 +126,21 @@ impl World {
                     doom.has_request = true;
                 }
                 match self.session(place, client, connection) {
-                    Some(session) => self.put_request(node, session, &operation),
+                    Some(session) => self.take_request(node, place, session, operation),
                     // The process that it was sent to is another one.
                     None => self.tell_closed(client, connection, self.now),
+                }
+            }
+            Arrival::Continue { client, connection } => {
+                if let Some(session) = self.session(place, client, connection) {
+                    self.go_on_talking(node, place, session);
                 }
             }
             Arrival::Order { index } => self.put_order(node, place, index),
             Arrival::Goodbye { client, connection } => {
                 if let Some(session) = self.session(place, client, connection) {
                     node.disconnect(session);
-                    self.host(place).sessions.retain(|other| other.id != session);
+                    self.host(place).forget_session(session);
                 }
             }
         }
@@ -144,6 +150,87 @@ impl World {
         let mut sessions = self.hosts[usize::from(place)].sessions.iter();
         let found = sessions.find(|session| (session.client, session.connection) == (client, connection));
         found.map(|session| session.id)
+    }
+
+    /// A request is passed on at once, unless the client is in the middle of a transaction, or begins one.
+    fn take_request(&mut self, node: &mut Node, place: Place, id: ClientId, operation: Operation) {
+        let host = self.host(place);
+        match host.talks.iter_mut().find(|(session, _)| *session == id) {
+            Some((_, talk)) => talk.later.push_back(operation),
+            None if operation.kind == Kind::Transact => {
+                host.talks.push((id, Talk { current: None, later: [operation].into() }));
+            }
+            None => return self.put_single(node, place, id, &operation),
+        }
+        self.go_on_talking(node, place, id);
+    }
+
+    fn put_single(&mut self, node: &mut Node, place: Place, id: ClientId, operation: &Operation) {
+        if let Some(session) = self.host(place).sessions.iter_mut().find(|session| session.id == id) {
+            session.owed += 1;
+        }
+        self.put_request(node, id, operation);
+    }
+
+    /// Asks what is to be asked next. A transaction begins when nothing that was asked before is without its answer.
+    fn go_on_talking(&mut self, node: &mut Node, place: Place, id: ClientId) {
+        let talks = &mut self.host(place).talks;
+        let Some(index) = talks.iter().position(|(session, _)| *session == id) else { return };
+        let (_, mut talk) = talks.swap_remove(index);
+        while talk.current.is_none()
+            && let Some(operation) = talk.later.front().copied()
+        {
+            if operation.kind != Kind::Transact {
+                self.put_single(node, place, id, &operation);
+            } else if self.owes(place, id) {
+                break;
+            } else {
+                talk.current = Some(Conversation::new(operation));
+            }
+            talk.later.pop_front();
+        }
+        if let Some(conversation) = &mut talk.current {
+            let space = &self.scenario.spaces[usize::from(conversation.operation().key.space)];
+            for request in conversation.take_requests(&space.keyspace.prefix) {
+                node.request(id, request.as_arguments());
+            }
+        }
+        if talk.current.is_some() || !talk.later.is_empty() {
+            self.host(place).talks.push((id, talk));
+        }
+    }
+
+    /// Whether a single request of a client is without its answer.
+    fn owes(&self, place: Place, id: ClientId) -> bool {
+        self.hosts[usize::from(place)].sessions.iter().any(|session| session.id == id && session.owed > 0)
+    }
+
+    /// An answer to a client: what it is told, if it is told something now. `None`: it is no answer.
+    fn take_answer(&mut self, place: Place, session: Session, rest: &mut &[u8]) -> Option<Option<Reply>> {
+        let (now, Session { client, connection, id, .. }) = (self.now, session);
+        let host = self.host(place);
+        let owed = host.sessions.iter_mut().find(|other| other.id == id).map(|session| &mut session.owed);
+        if let Some(owed) = owed.filter(|owed| **owed > 0) {
+            *owed -= 1;
+            if *owed == 0 && host.talks.iter().any(|(session, _)| *session == id) {
+                host.arrive(now, Arrival::Continue { client, connection });
+            }
+            return Reply::take(rest).map(Some);
+        }
+        let talk = host.talks.iter_mut().find(|(session, _)| *session == id);
+        let Some((_, Talk { current: current @ Some(_), .. })) = talk else {
+            return Reply::take(rest).map(Some);
+        };
+        let told = match current.as_mut()?.take(rest)? {
+            NextStep::Wait => return Some(None),
+            NextStep::Ask => None,
+            NextStep::End(reply) => {
+                *current = None;
+                Some(reply)
+            }
+        };
+        host.arrive(now, Arrival::Continue { client, connection });
+        Some(told)
     }
 
     fn put_request(&mut self, node: &mut Node, session: ClientId, operation: &Operation) {
@@ -215,7 +302,7 @@ impl World {
             let sessions = &self.hosts[usize::from(place)].sessions;
             let Some(session) = sessions.iter().find(|session| session.id == id).copied() else { continue };
             let Some(output) = node.output(id) else {
-                self.host(place).sessions.retain(|session| session.id != id);
+                self.host(place).forget_session(id);
                 self.tell_closed(session.client, session.connection, leaves_at);
                 continue;
             };
@@ -227,10 +314,11 @@ impl World {
                     self.trace
                         .tell(self.now, format_args!("node {node} to client {}: {text}", session.client));
                 }
-                let Some(reply) = Reply::take(&mut rest) else {
+                let Some(told) = self.take_answer(place, session, &mut rest) else {
                     let words = format!("node {} answers what is no reply", crate::trace::id(place));
                     return self.fail(Broken::Language, words);
                 };
+                let Some(reply) = told else { continue };
                 if session.client == OPERATOR {
                     self.order_answered(place, id, session.connection, reply);
                     continue;

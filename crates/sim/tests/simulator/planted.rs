@@ -59,6 +59,16 @@ fn leader_follower_calls_unknown_refused() {
 }
 
 #[test]
+fn leader_follower_compares_watched_keys_too_early() {
+    assert_eq!(find(Fault::WatchNotRechecked, Protocol::LeaderFollower, 0), Broken::Safety);
+}
+
+#[test]
+fn consensus_compares_watched_keys_too_early() {
+    assert_eq!(find(Fault::WatchNotRechecked, Protocol::Consensus, 0), Broken::Safety);
+}
+
+#[test]
 fn abd_gives_a_tag_twice() {
     find(Fault::TagWithoutWriter, Protocol::Abd, 6);
 }

@@ -103,34 +103,60 @@ pub(crate) fn each_entry(header: &BatchHeader, body: &[u8], mut each: impl FnMut
     fields.0.is_empty()
 }
 
-/// What has been appended and not yet written: one batch, or several when it is much.
+/// What has been appended and not yet written: one batch, or several when it is much. In front of them stands what
+/// their first block holds already, so that whole blocks can be written.
 #[derive(Debug)]
 pub(crate) struct Gathered {
     salt: u64,
-    /// Where in the log the first byte will stand.
+    /// Where in the log the first batch will stand.
     start: Position,
+    /// The beginning of the block, then the batches.
     bytes: Vec<u8>,
+    /// Length of that beginning.
+    lead: usize,
     /// Where in `bytes` the open batch begins, and how many entries it has.
     open: Option<(usize, u32)>,
 }
 
 impl Gathered {
-    pub(crate) fn new(salt: u64, start: Position) -> Gathered {
-        Gathered { salt, start, bytes: Vec::new(), open: None }
+    /// Nothing yet. The block in which it will stand begins with `lead`.
+    pub(crate) fn new(salt: u64, start: Position, lead: Vec<u8>) -> Gathered {
+        Gathered { salt, start, lead: lead.len(), bytes: lead, open: None }
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.bytes.is_empty()
+        self.bytes.len() == self.lead
+    }
+
+    /// Where the first batch will stand: everything before was handed out to be written.
+    pub(crate) fn start(&self) -> Position {
+        self.start
+    }
+
+    /// How many bytes stand before the first batch.
+    pub(crate) fn lead(&self) -> usize {
+        self.lead
     }
 
     /// Every entry so far stands below, every later one not below.
     pub(crate) fn end(&self) -> Position {
-        self.start + self.bytes.len() as u64
+        self.position(self.bytes.len())
+    }
+
+    fn position(&self, place: usize) -> Position {
+        self.start + (place - self.lead) as u64
     }
 
     /// How much the log will grow when this is written.
     pub(crate) fn whole_bytes(&self) -> u64 {
-        self.bytes.len().next_multiple_of(BATCH_HEADER_BYTES) as u64
+        (self.bytes.len() - self.lead).next_multiple_of(BATCH_HEADER_BYTES) as u64
+    }
+
+    /// It will stand in a new file, behind that one's header.
+    pub(crate) fn begin_file(&mut self, header: Vec<u8>) {
+        let before = std::mem::replace(&mut self.lead, header.len());
+        self.bytes.splice(..before, header);
+        self.open = self.open.map(|(batch, entries)| (batch - before + self.lead, entries));
     }
 
     pub(crate) fn append(&mut self, durable: Position, group: Group, kind: u16, bytes: &[u8]) -> Position {
@@ -145,7 +171,7 @@ impl Gathered {
             self.bytes.resize(batch + BATCH_HEADER_BYTES, 0);
             (batch, 0)
         });
-        let position = self.start + self.bytes.len() as u64;
+        let position = self.position(self.bytes.len());
         self.bytes.extend_from_slice(&(bytes.len() as u32).to_le_bytes());
         self.bytes.extend_from_slice(&group.to_le_bytes());
         self.bytes.extend_from_slice(&kind.to_le_bytes());
@@ -155,31 +181,34 @@ impl Gathered {
         position
     }
 
-    /// Closes the last batch: all bytes are as they are to be written.
-    pub(crate) fn close(&mut self, durable: Position) -> &[u8] {
+    /// Closes the last batch: all batches are as they are to be written.
+    fn close(&mut self, durable: Position) {
         if let Some((batch, entries)) = self.open.take() {
             let body = &self.bytes[batch + BATCH_HEADER_BYTES..];
             let header = BatchHeader {
                 length: body.len() as u32,
                 checksum: checksum(self.salt, &[body]),
-                position: self.start + batch as u64,
+                position: self.position(batch),
                 durable,
                 entries,
             };
             self.bytes[batch..batch + BATCH_HEADER_BYTES].copy_from_slice(&header.encode(self.salt));
-            self.bytes.resize(self.bytes.len().next_multiple_of(BATCH_HEADER_BYTES), 0);
+            self.bytes.resize(self.lead + self.whole_bytes() as usize, 0);
         }
-        &self.bytes
     }
 
-    /// Everything was written: begins anew behind it.
-    pub(crate) fn written(&mut self) {
-        self.start += self.bytes.len() as u64;
-        // One large turn must not keep its memory for ever.
-        if self.bytes.capacity() > BATCH_BYTES_MAX {
-            self.bytes = Vec::new();
-        }
-        self.bytes.clear();
+    /// Hands everything out as it is to be written: the beginning of the block, the batches, and so many zeros. Begins
+    /// anew behind it, in a block that will then have `lead` bytes.
+    pub(crate) fn take(&mut self, durable: Position, zeros: usize, lead: usize) -> Vec<u8> {
+        self.close(durable);
+        self.start = self.end();
+        let mut rest =
+            Vec::with_capacity(if self.bytes.len() < BATCH_BYTES_MAX { self.bytes.len() } else { 0 });
+        rest.extend_from_slice(&self.bytes[self.bytes.len() - lead..]);
+        self.lead = lead;
+        let mut taken = std::mem::replace(&mut self.bytes, rest);
+        taken.resize(taken.len() + zeros, 0);
+        taken
     }
 }
 
@@ -212,37 +241,56 @@ mod tests {
 
     #[test]
     fn entries_come_back_with_the_positions_that_were_told() {
-        let mut gathered = Gathered::new(7, 4096);
+        let mut gathered = Gathered::new(7, 4096, vec![9; 64]);
         let mut expected = Vec::new();
         for (group, kind, bytes) in [(1, 2, &b"first"[..]), (9, 0, b""), (1, 3, &[5; 100])] {
             expected.push((gathered.append(64, group, kind, bytes), group, kind, bytes.to_vec()));
         }
         assert_eq!(expected[0].0, 4096 + 32);
         let end = gathered.whole_bytes() + 4096;
-        let batches = decode(7, gathered.close(64));
+        let bytes = gathered.take(64, 32, 96);
+        assert_eq!((&bytes[..64], &bytes[bytes.len() - 32..]), (&[9; 64][..], &[0; 32][..]));
+        let batches = decode(7, &bytes[64..bytes.len() - 32]);
         assert_eq!(batches.len(), 1);
         let (header, entries) = &batches[0];
         assert_eq!((header.position, header.durable, header.entries), (4096, 64, 3));
         assert_eq!(*entries, expected);
-        gathered.written();
         assert_eq!(gathered.append(64, 1, 1, b"next"), end + 32);
+        let next = gathered.take(64, 0, 0);
+        assert_eq!(
+            next[..96],
+            bytes[bytes.len() - 128..bytes.len() - 32],
+            "the block begins with what it holds"
+        );
+    }
+
+    #[test]
+    fn what_is_gathered_may_begin_a_new_file() {
+        let mut gathered = Gathered::new(7, 0, vec![9; 64]);
+        gathered.append(0, 1, 1, b"one");
+        gathered.begin_file(vec![5; 32]);
+        gathered.append(0, 1, 2, b"two");
+        let bytes = gathered.take(0, 0, 0);
+        assert_eq!(bytes[..32], [5; 32]);
+        let (header, entries) = &decode(7, &bytes[32..])[0];
+        assert_eq!((header.position, entries.len()), (0, 2));
     }
 
     #[test]
     fn much_becomes_several_batches() {
-        let mut gathered = Gathered::new(7, 0);
+        let mut gathered = Gathered::new(7, 0, Vec::new());
         let positions: Vec<_> = (0..5).map(|_| gathered.append(0, 1, 1, &[1; BATCH_BYTES_MAX / 2])).collect();
-        let found: Vec<_> =
-            decode(7, gathered.close(0)).into_iter().flat_map(|(_, entries)| entries).collect();
-        assert!(decode(7, gathered.close(0)).len() > 2);
+        let batches = decode(7, &gathered.take(0, 0, 0));
+        assert!(batches.len() > 2);
+        let found: Vec<_> = batches.into_iter().flat_map(|(_, entries)| entries).collect();
         assert_eq!(found.iter().map(|entry| entry.0).collect::<Vec<_>>(), positions);
     }
 
     #[test]
     fn a_header_of_another_log_is_none() {
-        let mut gathered = Gathered::new(7, 0);
+        let mut gathered = Gathered::new(7, 0, Vec::new());
         gathered.append(0, 1, 1, b"value");
-        let bytes = gathered.close(0).to_vec();
+        let bytes = gathered.take(0, 0, 0);
         assert!(BatchHeader::decode(7, &bytes).is_some());
         assert_eq!(BatchHeader::decode(8, &bytes), None);
         assert_eq!(BatchHeader::decode(7, &[0; 64]), None);

@@ -20,6 +20,10 @@ pub const VERSION: u32 = 1;
 /// a part.
 pub const SECTOR_BYTES: usize = 512;
 
+/// What is written at once: a whole number of these, at a multiple of it. A disk then never has to be read to
+/// change a part of a block, and a write need not go through memory that the operating system keeps for the file.
+pub const BLOCK_BYTES: usize = 4096;
+
 /// Length of the preamble.
 pub(crate) const PREAMBLE_BYTES: usize = 40;
 const CHECKSUM_AT: std::ops::Range<usize> = 12..16;

@@ -8,12 +8,12 @@ use storage::{Cause, Options};
 
 use crate::support::disk::{Folder as _, Survivors, Trouble};
 use crate::support::world::{Action, Violation, World};
-use crate::support::{flip_bit, options, zero_sector};
+use crate::support::{SEGMENT_BYTES, flip_bit, options, zero_sector};
 use storage::simulated::Random;
 
 const SURVIVORS: [Survivors; 3] = [Survivors::Nothing, Survivors::Everything, Survivors::Random];
 
-/// A short life with everything in it: batches of several groups, two written beside a running sync, segments
+/// A short life with everything in it: batches of several groups, some written beside a running sync or by it, segments
 /// that fill up, a snapshot that lets some go, a group that is forgotten.
 fn script() -> Vec<Action> {
     use Action::*;
@@ -27,9 +27,11 @@ fn script() -> Vec<Action> {
             Append { group: 2, bytes: 1500 },
             Write,
             FinishSync,
+            // This sync writes what is gathered, and what comes meanwhile waits.
             Append { group: 3, bytes: 0 },
-            Write,
             BeginSync,
+            Append { group: 1, bytes: 60 },
+            Write,
             FinishSync,
             BeginUpkeep,
             FinishUpkeep,
@@ -219,7 +221,10 @@ fn tamper(world: &World, random: &mut Random) -> Result<(), Violation> {
 fn long_lives_with_all_kinds_of_trouble() {
     let mut seen = BTreeMap::new();
     for seed in 0..2000 {
-        let world = live(options(), seed).unwrap_or_else(|violation| panic!("seed {seed}: {violation}"));
+        // Segments of one block, and of three.
+        let segment_bytes = SEGMENT_BYTES * [1, 3][seed as usize % 2];
+        let options = Options { segment_bytes, ..options() };
+        let world = live(options, seed).unwrap_or_else(|violation| panic!("seed {seed}: {violation}"));
         for (what, times) in world.seen {
             *seen.entry(what).or_insert(0) += times;
         }

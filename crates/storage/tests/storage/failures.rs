@@ -73,13 +73,67 @@ fn what_a_failed_sync_left_in_memory_only_is_written_again_at_the_next_start() {
 
 #[test]
 fn a_failed_write_stops_the_log_and_what_came_of_it_is_cut() {
+    let mut cut = 0;
+    for seed in 0..20 {
+        let mut disk = SimulatedDisk::new(seed);
+        let mut log = start(&mut disk);
+        log.append(1, 1, &[7; 2000]);
+        disk.trouble_in(1, input_output_error());
+        assert!(matches!(log.write(&mut disk), Err(StorageError::Stopped(_))));
+        assert!(matches!(log.write(&mut disk), Err(StorageError::Stopped(_))));
+        // It failed somewhere: perhaps in the zeros behind the batch.
+        cut += usize::from(count_entries(&mut disk) == 0);
+    }
+    assert!((10..20).contains(&cut), "cut {cut} times");
+}
+
+#[test]
+fn a_sync_that_cannot_write_stops_the_log() {
     let mut disk = SimulatedDisk::new(1);
     let mut log = start(&mut disk);
-    log.append(1, 1, &[7; 2000]);
+    log.append(1, 1, b"value");
     disk.trouble_in(1, input_output_error());
-    assert!(matches!(log.write(&mut disk), Err(StorageError::Stopped(_))));
-    assert!(matches!(log.write(&mut disk), Err(StorageError::Stopped(_))));
-    assert_eq!(count_entries(&mut disk), 0);
+    let work = log.begin_sync().unwrap().unwrap();
+    assert!(matches!(run(&mut log, &mut disk, work), Err(StorageError::Stopped(_))));
+    assert_eq!((log.written(), log.durable()), (0, 0));
+}
+
+#[test]
+fn what_is_gathered_while_a_sync_writes_waits_for_its_end() {
+    let mut disk = SimulatedDisk::new(1);
+    let mut log = start(&mut disk);
+    log.append(1, 1, b"one");
+    let work = log.begin_sync().unwrap().unwrap();
+    assert!(log.is_writing());
+    log.append(1, 2, b"two");
+    let operations = disk.operations;
+    // Both stand in the same block: two writes at the same time could each undo the other.
+    log.write(&mut disk).unwrap();
+    assert!(log.begin_sync().unwrap().is_none());
+    assert_eq!((disk.operations, log.written()), (operations, 0));
+    run(&mut log, &mut disk, work).unwrap();
+    assert_eq!((log.written(), log.durable(), log.end()), (64, 64, 64 + 32 + 16));
+    log.write(&mut disk).unwrap();
+    disk.lose_power(Survivors::Everything);
+    assert_eq!(count_entries(&mut disk), 2);
+}
+
+#[test]
+fn on_a_full_disk_a_sync_still_covers_what_is_written() {
+    let mut disk = SimulatedDisk::new(1);
+    let mut log = start(&mut disk);
+    disk.capacity = Some(SEGMENT_BYTES + 500);
+    upkeep(&mut log, &mut disk);
+    for _ in 0..3 {
+        log.append(1, 1, &[7; 1000]);
+        log.write(&mut disk).unwrap();
+    }
+    log.append(1, 1, &[7; 1000]);
+    let work = log.begin_sync().unwrap().unwrap();
+    run(&mut log, &mut disk, work).unwrap();
+    assert_eq!(log.durable(), log.written());
+    assert!(log.durable() < log.end());
+    assert!(matches!(log.begin_sync(), Err(StorageError::Disk(_))), "nothing is left to be made durable");
 }
 
 #[test]

@@ -89,7 +89,7 @@ fn a_replicated_value_counts_only_if_it_is_newer() {
         REPLICATE l y 50        -> [1 50]
         FETCH l                 -> ["y" 50 nil]
         SET l z EX 10           -> OK
-        FETCH l                 -> ["z" 102 1010000]
+        FETCH l                 -> ["z" 103 1010000]
         REPLICATE l z 200       -> [1 200]
         FETCH l                 -> ["z" 200 nil]
         REPLICATE k x 4611686018427387905   -> !ERR version is out of range

@@ -11,6 +11,7 @@ mod scan;
 mod script;
 mod snapshot;
 mod strings;
+mod transactions;
 
 use super::Table;
 use crate::codec::Reader;
@@ -88,6 +89,7 @@ fn element(reader: &mut Reader<'_>) -> String {
     match Reply::decode(reader).unwrap() {
         Reply::Ok => "OK".to_owned(),
         Reply::Null => "nil".to_owned(),
+        Reply::NullArray => "aborted".to_owned(),
         Reply::Integer(number) => number.to_string(),
         Reply::Bulk(bytes) => format!("\"{}\"", bytes.escape_ascii()),
         Reply::Status(bytes) => bytes.escape_ascii().to_string(),

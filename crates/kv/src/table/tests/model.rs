@@ -1,7 +1,7 @@
 //! Random records against a model: a sorted map and the plainest code that says what each command does.
 
 use super::*;
-use crate::command::{Deadline, ExpireCondition};
+use crate::command::{Comparison, Deadline, Draft, ExpireCondition, digest_of};
 use proptest::collection::{SizeRange, vec};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
@@ -17,7 +17,7 @@ impl Record {
         Record(bytes)
     }
 
-    fn command(&self) -> Command<'_> {
+    pub(super) fn command(&self) -> Command<'_> {
         Command::decode(&mut Reader::new(&self.0)).unwrap()
     }
 }
@@ -28,9 +28,18 @@ impl std::fmt::Debug for Record {
     }
 }
 
-/// Records over few keys, so that they meet each other.
+/// Records over few keys, so that they meet each other: commands, and transactions of some.
 pub(super) fn records(count: impl Into<SizeRange>) -> impl Strategy<Value = Vec<Record>> {
-    vec(record(), count)
+    vec(prop_oneof![9 => record(), 1 => vec(record(), 0..5).prop_map(together)], count)
+}
+
+/// One transaction of all commands that can be a part of one.
+fn together(records: Vec<Record>) -> Record {
+    let mut draft = Draft::default();
+    for record in &records {
+        draft.push(&record.command());
+    }
+    Record::of(&Command::Transaction(draft.transaction()))
 }
 
 /// The time of each record follows from its number, so that whoever replays it takes the same.
@@ -70,7 +79,19 @@ fn expiry() -> impl Strategy<Value = Expiry> {
     prop_oneof![2 => Just(Expiry::Clear), 1 => Just(Expiry::Keep), 2 => deadline().prop_map(Expiry::Set)]
 }
 
-fn record() -> impl Strategy<Value = Record> {
+/// Values that are compared with what is there: often the same, because there are few.
+fn comparison() -> impl Strategy<Value = (usize, Vec<u8>)> {
+    (0..4usize, prop_oneof![3 => (0..3i64).prop_map(|number| number.to_string().into_bytes()), 1 => value()])
+}
+
+fn compared((kind, value): &(usize, Vec<u8>)) -> Comparison<'_> {
+    use Comparison::*;
+    let digest = digest_of(value);
+    [Equal(value), NotEqual(value), DigestEqual(digest), DigestNotEqual(digest)][*kind]
+}
+
+/// One command.
+pub(super) fn record() -> impl Strategy<Value = Record> {
     use ExpireCondition::*;
     let condition =
         || prop::sample::select(vec![Condition::Always, Condition::IfAbsent, Condition::IfPresent]);
@@ -80,6 +101,14 @@ fn record() -> impl Strategy<Value = Record> {
         6 => (key(), value()).prop_map(|(key, value)| Record::of(&plain_set(&key, &value))),
         6 => (key(), value(), expiry(), condition(), answer).prop_map(|(key, value, expiry, condition, answer)| {
             Record::of(&Command::Set { key: &key, value: &value, expiry, condition, answer })
+        }),
+        4 => (key(), comparison(), expiry(), any::<bool>()).prop_map(|(key, compare, expiry, before)| {
+            let answer = if before { SetAnswer::Before } else { SetAnswer::Status };
+            let (value, comparison) = (&compare.1, compared(&compare));
+            Record::of(&Command::SetIf { key: &key, value, expiry, comparison, answer })
+        }),
+        2 => (key(), comparison()).prop_map(|(key, compare)| {
+            Record::of(&Command::DeleteIf { key: &key, comparison: compared(&compare) })
         }),
         1 => key().prop_map(|key| Record::of(&Command::GetDelete { key: &key })),
         1 => (key(), expiry()).prop_map(|(key, expiry)| Record::of(&Command::GetExpire { key: &key, expiry })),
@@ -157,6 +186,15 @@ impl Model {
     /// Removes the expired keys that the command names, then carries it out on what is left.
     fn apply(&mut self, command: &Command<'_>, offset: Version, time: u64) -> String {
         let version = offset.max(self.floor + 1);
+        if let Command::Transaction(transaction) = command {
+            let replies: Vec<_> =
+                transaction.commands().map(|command| self.apply_one(&command, version, time)).collect();
+            return format!("[{}]", replies.join(" "));
+        }
+        self.apply_one(command, version, time)
+    }
+
+    fn apply_one(&mut self, command: &Command<'_>, version: Version, time: u64) -> String {
         let keys_before = self.keys.len();
         let named = |keys: &mut BTreeMap<Vec<u8>, Kept>, key: &[u8]| {
             if keys.get(key).is_some_and(|kept| kept.deadline.is_some_and(|deadline| deadline <= time)) {
@@ -183,12 +221,15 @@ impl Model {
     fn carry_out(&mut self, command: &Command<'_>, version: Version, time: u64) -> (String, bool) {
         let get = |model: &Model, key: &[u8]| model.keys.get(key).cloned();
         match *command {
-            Command::Set { key, value, expiry, condition, answer } => {
+            Command::Set { key, value, expiry, answer, .. }
+            | Command::SetIf { key, value, expiry, answer, .. } => {
                 let before = get(self, key);
-                let wanted = match condition {
-                    Condition::Always => true,
-                    Condition::IfAbsent => before.is_none(),
-                    Condition::IfPresent => before.is_some(),
+                let value_before = before.as_ref().map(|kept| &kept.value[..]);
+                let wanted = match *command {
+                    Command::SetIf { comparison, .. } => comparison.holds(value_before),
+                    Command::Set { condition: Condition::IfAbsent, .. } => before.is_none(),
+                    Command::Set { condition: Condition::IfPresent, .. } => before.is_some(),
+                    _ => true,
                 };
                 let deadline = match expiry {
                     Expiry::Clear => None,
@@ -235,6 +276,13 @@ impl Model {
             Command::Delete { keys } => {
                 let count = keys.iter().filter(|key| self.keys.remove(*key).is_some()).count();
                 (count.to_string(), count > 0)
+            }
+            Command::DeleteIf { key, comparison } => {
+                let is_wanted = get(self, key).is_some_and(|kept| comparison.holds(Some(&kept.value)));
+                if is_wanted {
+                    self.keys.remove(key);
+                }
+                (i64::from(is_wanted).to_string(), is_wanted)
             }
             Command::Append { key, value, bytes_max } => {
                 let before = get(self, key);
@@ -331,11 +379,13 @@ impl Model {
             }
             Command::Replicate { key, value, version: given } => {
                 let present = get(self, key).map_or(0, |kept| kept.version);
+                // A new key with a version that is not the highest uses one up.
+                let is_unordered = present == 0 && given > 0 && given < version;
                 if given > present {
                     self.put(key, value, None, given, time);
                     self.floor = self.floor.max(given);
                 }
-                (format!("[{} {}]", i64::from(given > present), given.max(present)), false)
+                (format!("[{} {}]", i64::from(given > present), given.max(present)), is_unordered)
             }
             _ => unreachable!("no such record is made here"),
         }

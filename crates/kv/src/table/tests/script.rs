@@ -4,7 +4,9 @@
 //! `\0` a zero byte. Only what the tests need of Redis's syntax is read here; the real parser lives elsewhere.
 
 use super::Store;
-use crate::command::{Command, Condition, Deadline, ExpireCondition, Expiry, ExpiryUnit, List, SetAnswer};
+use crate::command::{
+    Command, Comparison, Condition, Deadline, ExpireCondition, Expiry, ExpiryUnit, List, SetAnswer,
+};
 
 impl Store {
     #[track_caller]
@@ -31,7 +33,7 @@ pub(super) fn play(script: &str) {
     Store::new().play(script);
 }
 
-fn word(text: &str) -> Vec<u8> {
+pub(super) fn word(text: &str) -> Vec<u8> {
     if text == "\"\"" { Vec::new() } else { text.replace("\\0", "\0").into_bytes() }
 }
 
@@ -59,8 +61,24 @@ fn expiry(options: &[&[u8]], otherwise: Expiry) -> Expiry {
     }
 }
 
-fn set<'a>(key: &'a [u8], value: &'a [u8], options: &[&[u8]]) -> Command<'a> {
+fn comparison<'a>(words: &[&'a [u8]]) -> Option<Comparison<'a>> {
+    let digest = |hex| Comparison::digest_from_hex(hex).unwrap();
+    match *words {
+        [b"IFEQ", value, ..] => Some(Comparison::Equal(value)),
+        [b"IFNE", value, ..] => Some(Comparison::NotEqual(value)),
+        [b"IFDEQ", hex, ..] => Some(Comparison::DigestEqual(digest(hex))),
+        [b"IFDNE", hex, ..] => Some(Comparison::DigestNotEqual(digest(hex))),
+        [_, ref rest @ ..] => comparison(rest),
+        [] => None,
+    }
+}
+
+fn set<'a>(key: &'a [u8], value: &'a [u8], options: &[&'a [u8]]) -> Command<'a> {
     let has = |option: &[u8]| options.contains(&option);
+    if let Some(comparison) = comparison(options) {
+        let answer = if has(b"GET") { SetAnswer::Before } else { SetAnswer::Status };
+        return Command::SetIf { key, value, expiry: expiry(options, Expiry::Clear), comparison, answer };
+    }
     let condition = match (has(b"NX"), has(b"XX")) {
         (true, _) => Condition::IfAbsent,
         (_, true) => Condition::IfPresent,
@@ -83,7 +101,7 @@ fn expire_condition(options: &[&[u8]]) -> ExpireCondition {
     }
 }
 
-fn parse<'a>(words: &[&'a [u8]], scratch: &'a mut Vec<u8>) -> Command<'a> {
+pub(super) fn parse<'a>(words: &[&'a [u8]], scratch: &'a mut Vec<u8>) -> Command<'a> {
     let (expiry_clear, always) = (Expiry::Clear, Condition::Always);
     match *words {
         [b"GET", key] => Command::Get { key },
@@ -98,6 +116,7 @@ fn parse<'a>(words: &[&'a [u8]], scratch: &'a mut Vec<u8>) -> Command<'a> {
         [b"EXPIRETIME", key] => Command::TimeToLive { key, unit: ExpiryUnit::UnixSeconds },
         [b"PEXPIRETIME", key] => Command::TimeToLive { key, unit: ExpiryUnit::UnixMilliseconds },
         [b"KEYS", pattern] => Command::Keys { pattern },
+        [b"DIGEST", key] => Command::Digest { key },
         [b"RANDOMKEY"] => Command::RandomKey { draw: 1 },
         [b"DBSIZE"] => Command::Size,
         [b"ENCODING", key] => Command::Encoding { key },
@@ -120,6 +139,9 @@ fn parse<'a>(words: &[&'a [u8]], scratch: &'a mut Vec<u8>) -> Command<'a> {
             Command::MultiSet { pairs: List::build(scratch, pairs.iter().copied()), if_absent: true }
         }
         [b"DEL", ref keys @ ..] => Command::Delete { keys: List::build(scratch, keys.iter().copied()) },
+        [b"DELEX", key, ref options @ ..] => {
+            Command::DeleteIf { key, comparison: comparison(options).unwrap() }
+        }
         [b"APPEND", key, value] => Command::Append { key, value, bytes_max: 100 },
         [b"SETRANGE", key, offset, value] => Command::SetRange { key, offset: number(offset) as u64, value },
         [b"INCRBY", key, delta] => Command::IncrementBy { key, delta: number(delta) },

@@ -266,3 +266,58 @@ fn few_keys_are_dropped_at_once_so_that_nobody_can_pile_them_up() {
     table.apply(&Command::Clear, 3, 0, &mut out);
     assert!(!table.tidy(0));
 }
+
+#[test]
+fn a_value_is_stored_if_the_one_before_is_as_expected() {
+    play(
+        r#"
+        SET k new IFEQ old                  -> nil
+        EXISTS k                            -> 0
+        SET k one IFNE old                  -> OK
+        SET k two IFEQ old                  -> nil
+        SET k two IFEQ one                  -> OK
+        SET k three IFNE two                -> nil
+        SET k three IFEQ x GET              -> "two"
+        GET k                               -> "two"
+        SET k three IFEQ two GET EX 10      -> "two"
+        SET k four IFNE "" KEEPTTL          -> OK
+        TTL k                               -> 10
+        DIGEST nothing                      -> nil
+        wait 10000
+        SET k five IFEQ four                -> nil
+        EXISTS k                            -> 0
+    "#,
+    );
+}
+
+#[test]
+fn a_value_is_compared_by_its_digest() {
+    play(
+        r#"
+        SET k v IFDEQ 2d06800538d394c2      -> nil
+        SET k "" IFDNE 2d06800538d394c2     -> OK
+        DIGEST k                            -> "2d06800538d394c2"
+        SET k v IFDNE 2D06800538D394C2      -> nil
+        SET k v IFDEQ 2D06800538D394C2      -> OK
+        GET k                               -> "v"
+    "#,
+    );
+}
+
+#[test]
+fn a_key_is_removed_if_its_value_is_as_expected() {
+    play(
+        r#"
+        DELEX k IFEQ v                      -> 0
+        DELEX k IFNE v                      -> 0
+        SET k "" -> OK
+        DELEX k IFEQ v                      -> 0
+        DELEX k IFDNE 2d06800538d394c2      -> 0
+        DELEX k IFDEQ 2d06800538d394c2      -> 1
+        EXISTS k                            -> 0
+        SET k v -> OK
+        DELEX k IFNE v                      -> 0
+        DELEX k IFNE w                      -> 1
+    "#,
+    );
+}

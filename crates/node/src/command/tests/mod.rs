@@ -8,7 +8,7 @@ use kv::Command::{self, *};
 use kv::Deadline::{At, In};
 use kv::command::{ExpireCondition, ExpiryUnit};
 use kv::limits::KEY_BYTES_MAX;
-use kv::{Condition, Expiry, SetAnswer};
+use kv::{Comparison, Condition, Expiry, SetAnswer};
 use wire::resp::ArgumentsBuffer;
 
 use super::*;

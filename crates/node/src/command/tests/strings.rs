@@ -34,6 +34,39 @@ fn set_with_every_option() {
 }
 
 #[test]
+fn set_and_delete_with_a_condition_on_the_value() {
+    use Comparison::*;
+    let set_if = |comparison, expiry, answer| SetIf { key: KEY, value: VALUE, expiry, comparison, answer };
+    let (clear, status) = (Expiry::Clear, SetAnswer::Status);
+    let cases = [
+        ("SET k v IFEQ old", set_if(Equal(b"old"), clear, status)),
+        ("SET k v ifne NX", set_if(NotEqual(b"NX"), clear, status)),
+        ("SET k v EX 1 IFDEQ 00000000000000ff", set_if(DigestEqual(255), Expiry::Set(In(1000)), status)),
+        ("SET k v GET IFDNE 00000000000000FF KEEPTTL", {
+            set_if(DigestNotEqual(255), Expiry::Keep, SetAnswer::Before)
+        }),
+        ("DELIFEQ k v", DeleteIf { key: KEY, comparison: Equal(VALUE) }),
+        ("DELEX k IFEQ v", DeleteIf { key: KEY, comparison: Equal(VALUE) }),
+        ("DELEX k ifdne 00000000000000ff", DeleteIf { key: KEY, comparison: DigestNotEqual(255) }),
+        ("DIGEST k", Digest { key: KEY }),
+    ];
+    for (line, expected) in cases {
+        assert_parses(line, expected);
+    }
+    for options in ["IFEQ", "IFEQ v NX", "XX IFEQ v", "IFEQ v IFEQ v", "IFEQ v IFNE w", "IFDEQ"] {
+        assert_refused(&format!("SET k v {options}"), "ERR syntax error");
+    }
+    for digest in ["", "ff", "00000000000000f", "0000000000000000f", "000000000000000x"] {
+        let digest = if digest.is_empty() { "''" } else { digest };
+        let expected = "ERR must be exactly 16 hexadecimal characters";
+        assert_refused(&format!("SET k v IFDEQ {digest}"), expected);
+        assert_refused(&format!("DELEX k IFDNE {digest}"), expected);
+    }
+    assert_refused("DELEX k IFEQ", "ERR wrong number of arguments for 'delex' command");
+    assert_refused("DELEX k NX v", "ERR Invalid condition. Use IFEQ, IFNE, IFDEQ, or IFDNE");
+}
+
+#[test]
 fn options_of_set_that_are_at_odds_or_incomplete_are_syntax_errors() {
     for options in [
         "NX XX",

@@ -234,6 +234,7 @@ impl Coordinator {
         match answer {
             Answer::Granted { grant, tag, deadline, value, .. } => {
                 operation.granted(from, grant, (tag, deadline), value);
+                operation.holds(from, tag);
                 if let Phase::Storing(tag) = operation.phase {
                     steps::write_if_granted(state, operation, from, tag);
                 }
@@ -252,6 +253,21 @@ impl Coordinator {
             }
         }
         self.advance(state, now, id, effects);
+        self.run_ready(state, now, effects);
+    }
+
+    /// Records have become durable: what they hold counts now.
+    pub(super) fn durable(&mut self, state: &mut State, now: Now, effects: &mut Effects) {
+        let (own, durable) = (state.group().own(), state.registers.journal.durable_to());
+        while state.undurable.first().is_some_and(|(record, ..)| *record <= durable)
+            && let Some((_, attempt, tag)) = state.undurable.pop_first()
+        {
+            let Some(id) = self.attempts.get(&attempt).copied() else { continue };
+            if let Some(operation) = self.operations.get_mut(&id) {
+                operation.holds(own, tag);
+                self.advance(state, now, id, effects);
+            }
+        }
         self.run_ready(state, now, effects);
     }
 

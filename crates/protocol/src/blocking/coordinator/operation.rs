@@ -156,7 +156,8 @@ impl Operation {
         self.standings = Default::default();
     }
 
-    /// A replica granted the lock and told what it holds.
+    /// A replica granted the lock and told what it holds. Whether it holds that for good is told by
+    /// [`Operation::holds`].
     pub(super) fn granted(
         &mut self,
         member: usize,
@@ -167,7 +168,6 @@ impl Operation {
         let standing = &mut self.standings[member];
         standing.grant = Some(grant);
         standing.denied = None;
-        standing.holds = standing.holds.max(Some(tag));
         if self.phase == Phase::Locking && tag > self.found.tag {
             self.found = Found { tag, deadline, value: value.map(Box::from) };
         }

@@ -79,11 +79,11 @@ impl Coordinator {
         // The own table can be looked at without a lock, and may hold something newer than what was granted.
         let held = state.table().register(&operation.key);
         let held_tag = Tag::of_version(held.version);
-        operation.holds(own, held_tag);
         if held_tag >= operation.found.tag {
             let value = operation.is_read().then(|| held.value.into());
             operation.found = Found { tag: held_tag, deadline: held.deadline, value };
         }
+        own_holds(state, operation, held_tag);
         let found = operation.found.tag;
         if operation.is_read() {
             let agrees = operation.holders(found).len() >= state.group().majority();
@@ -131,7 +131,9 @@ impl Coordinator {
                 (holder, grant),
                 (operation.generation, operation.to_store(tag)),
             ) {
-                operation.holds(own, tag);
+                // Not to be called back any more, even if it does not count yet.
+                operation.write_sent(own);
+                own_holds(state, operation, tag);
             } else {
                 operation.lost(own, grant);
             }
@@ -233,7 +235,7 @@ impl Coordinator {
                 }
             }
             Phase::Withdrawing(tag) => {
-                for member in operation.undecided(tag).iter() {
+                for member in operation.undecided(tag).and(state.group().others()).iter() {
                     state.ask(member, Ask::Unlock { attempt: operation.attempt, key: &operation.key, tag });
                 }
             }
@@ -269,9 +271,19 @@ fn ask_for_lock(state: &mut State, now: Now, operation: &mut Operation, member: 
     match state.lock(now, &operation.key, holder) {
         Ok(grant) => {
             let held = state.table().register(&operation.key);
-            operation.granted(member, grant, (Tag::of_version(held.version), held.deadline), None);
+            let (tag, deadline) = (Tag::of_version(held.version), held.deadline);
+            operation.granted(member, grant, (tag, deadline), None);
+            own_holds(state, operation, tag);
         }
         Err(why) => operation.denied(member, why),
+    }
+}
+
+/// This replica holds a tag, or something newer, of an operation's key. It counts as soon as that outlives a crash.
+fn own_holds(state: &mut State, operation: &mut Operation, tag: Tag) {
+    match state.registers.held_after(&operation.key) {
+        0 => operation.holds(state.group().own(), tag),
+        record => drop(state.undurable.insert((record, operation.attempt, tag))),
     }
 }
 

@@ -1,0 +1,470 @@
+//! Commands as bytes: the records of the log, and what one node passes on to another.
+
+use super::{Command, Comparison, Condition, Deadline, ExpireCondition, Expiry, ExpiryUnit, List, SetAnswer};
+use crate::codec::{Malformed, Reader, Writer};
+
+// Tags of the encoding. Reads are below 64. A tag is never given to another command.
+const GET: u8 = 1;
+const FETCH: u8 = 2;
+const MULTI_GET: u8 = 3;
+const EXISTS: u8 = 4;
+const TYPE: u8 = 5;
+const LENGTH: u8 = 6;
+const GET_RANGE: u8 = 7;
+const TIME_TO_LIVE: u8 = 8;
+const KEYS: u8 = 9;
+const SCAN: u8 = 10;
+const RANDOM_KEY: u8 = 11;
+const SIZE: u8 = 12;
+const ENCODING: u8 = 13;
+const MEMORY_USAGE: u8 = 14;
+const DIGEST: u8 = 15;
+const WATCH: u8 = 16;
+const READING_TRANSACTION: u8 = 17;
+const SET: u8 = 64;
+const GET_DELETE: u8 = 65;
+const GET_EXPIRE: u8 = 66;
+const MULTI_SET: u8 = 67;
+const DELETE: u8 = 68;
+const APPEND: u8 = 69;
+const SET_RANGE: u8 = 70;
+const INCREMENT_BY: u8 = 71;
+const INCREMENT_BY_FLOAT: u8 = 72;
+const EXPIRE: u8 = 73;
+const PERSIST: u8 = 74;
+const RENAME: u8 = 75;
+const COPY: u8 = 76;
+const CLEAR: u8 = 77;
+const PURGE: u8 = 78;
+const REPLICATE: u8 = 79;
+const SET_IF: u8 = 80;
+const DELETE_IF: u8 = 81;
+const TRANSACTION: u8 = 82;
+/// The plain `SET key value`: by far the most frequent record, so it has a short form.
+const SET_PLAIN: u8 = 127;
+
+/// Whether an encoded command is one that a client can have put into a transaction. By its tag alone, so that bytes from
+/// elsewhere cannot put one transaction into another without end.
+pub(super) fn may_stand_in_a_transaction(encoded: &[u8]) -> bool {
+    !matches!(
+        encoded.first(),
+        None | Some(&(WATCH | READING_TRANSACTION | TRANSACTION | PURGE | REPLICATE | FETCH))
+    )
+}
+
+impl<'a> Command<'a> {
+    /// Appends the command's encoding.
+    #[inline]
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        match *self {
+            Command::Set {
+                key,
+                value,
+                expiry: Expiry::Clear,
+                condition: Condition::Always,
+                answer: SetAnswer::Status,
+            } => {
+                out.reserve(9 + key.len() + value.len());
+                out.put_u8(SET_PLAIN);
+                out.put_bytes(key);
+                out.put_bytes(value);
+            }
+            _ => self.encode_any(out),
+        }
+    }
+
+    fn encode_any(&self, out: &mut Vec<u8>) {
+        use Command::*;
+        let keyed = |out: &mut Vec<u8>, tag: u8, key: &[u8]| {
+            out.put_u8(tag);
+            out.put_bytes(key);
+        };
+        match *self {
+            Get { key } => keyed(out, GET, key),
+            Fetch { key } => keyed(out, FETCH, key),
+            MultiGet { keys } => {
+                out.put_u8(MULTI_GET);
+                keys.encode(out);
+            }
+            Exists { keys } => {
+                out.put_u8(EXISTS);
+                keys.encode(out);
+            }
+            Type { key } => keyed(out, TYPE, key),
+            Length { key } => keyed(out, LENGTH, key),
+            GetRange { key, start, end } => {
+                keyed(out, GET_RANGE, key);
+                out.put_i64(start);
+                out.put_i64(end);
+            }
+            TimeToLive { key, unit } => {
+                keyed(out, TIME_TO_LIVE, key);
+                out.put_u8(unit as u8);
+            }
+            Keys { pattern } => keyed(out, KEYS, pattern),
+            Scan { position, count, pattern, kind, group, next } => {
+                out.put_u8(SCAN);
+                out.put_u64(position);
+                out.put_u64(count);
+                put_optional(out, pattern);
+                put_optional(out, kind);
+                out.put_u16(group);
+                out.put_u16(next);
+            }
+            RandomKey { draw } => {
+                out.put_u8(RANDOM_KEY);
+                out.put_u64(draw);
+            }
+            Size => out.put_u8(SIZE),
+            Encoding { key } => keyed(out, ENCODING, key),
+            MemoryUsage { key } => keyed(out, MEMORY_USAGE, key),
+            Digest { key } => keyed(out, DIGEST, key),
+            Watch { keys } => {
+                out.put_u8(WATCH);
+                keys.encode(out);
+            }
+            Set { key, value, expiry, condition, answer } => {
+                keyed(out, SET, key);
+                out.put_bytes(value);
+                put_expiry(out, expiry);
+                out.put_u8(condition as u8);
+                out.put_u8(answer as u8);
+            }
+            GetDelete { key } => keyed(out, GET_DELETE, key),
+            GetExpire { key, expiry } => {
+                keyed(out, GET_EXPIRE, key);
+                put_expiry(out, expiry);
+            }
+            MultiSet { pairs, if_absent } => {
+                out.put_u8(MULTI_SET);
+                pairs.encode(out);
+                out.put_bool(if_absent);
+            }
+            Delete { keys } => {
+                out.put_u8(DELETE);
+                keys.encode(out);
+            }
+            Append { key, value, bytes_max } => {
+                keyed(out, APPEND, key);
+                out.put_bytes(value);
+                out.put_u64(bytes_max);
+            }
+            SetRange { key, offset, value } => {
+                keyed(out, SET_RANGE, key);
+                out.put_u64(offset);
+                out.put_bytes(value);
+            }
+            IncrementBy { key, delta } => {
+                keyed(out, INCREMENT_BY, key);
+                out.put_i64(delta);
+            }
+            IncrementByFloat { key, delta } => {
+                keyed(out, INCREMENT_BY_FLOAT, key);
+                out.put_bytes(delta);
+            }
+            Expire { key, deadline, condition } => {
+                keyed(out, EXPIRE, key);
+                put_expiry(out, Expiry::Set(deadline));
+                out.put_u8(condition as u8);
+            }
+            Persist { key } => keyed(out, PERSIST, key),
+            Rename { from, to, if_absent } => {
+                keyed(out, RENAME, from);
+                out.put_bytes(to);
+                out.put_bool(if_absent);
+            }
+            Copy { from, to, replace } => {
+                keyed(out, COPY, from);
+                out.put_bytes(to);
+                out.put_bool(replace);
+            }
+            Clear => out.put_u8(CLEAR),
+            Purge { until } => {
+                out.put_u8(PURGE);
+                out.put_u64(until);
+            }
+            Replicate { key, value, version } => {
+                keyed(out, REPLICATE, key);
+                out.put_bytes(value);
+                out.put_u64(version);
+            }
+            SetIf { key, value, expiry, comparison, answer } => {
+                keyed(out, SET_IF, key);
+                out.put_bytes(value);
+                put_expiry(out, expiry);
+                comparison.encode(out);
+                out.put_u8(answer as u8);
+            }
+            DeleteIf { key, comparison } => {
+                keyed(out, DELETE_IF, key);
+                comparison.encode(out);
+            }
+            Transaction(transaction) => {
+                out.put_u8(if transaction.is_write() { TRANSACTION } else { READING_TRANSACTION });
+                transaction.encode(out);
+            }
+        }
+    }
+
+    /// Takes one command off the front of `reader`.
+    ///
+    /// # Errors
+    /// [`Malformed`] when the bytes end early or hold what no encoder writes.
+    #[inline]
+    pub fn decode(reader: &mut Reader<'a>) -> Result<Command<'a>, Malformed> {
+        match reader.u8()? {
+            SET_PLAIN => Ok(Command::Set {
+                key: reader.bytes()?,
+                value: reader.bytes()?,
+                expiry: Expiry::Clear,
+                condition: Condition::Always,
+                answer: SetAnswer::Status,
+            }),
+            tag => Self::decode_any(tag, reader),
+        }
+    }
+
+    fn decode_any(tag: u8, reader: &mut Reader<'a>) -> Result<Command<'a>, Malformed> {
+        use Command::*;
+        Ok(match tag {
+            GET => Get { key: reader.bytes()? },
+            FETCH => Fetch { key: reader.bytes()? },
+            MULTI_GET => MultiGet { keys: List::decode(reader)? },
+            EXISTS => Exists { keys: List::decode(reader)? },
+            TYPE => Type { key: reader.bytes()? },
+            LENGTH => Length { key: reader.bytes()? },
+            GET_RANGE => GetRange { key: reader.bytes()?, start: reader.i64()?, end: reader.i64()? },
+            TIME_TO_LIVE => TimeToLive { key: reader.bytes()?, unit: expiry_unit(reader.u8()?)? },
+            KEYS => Keys { pattern: reader.bytes()? },
+            SCAN => Scan {
+                position: reader.u64()?,
+                count: reader.u64()?,
+                pattern: take_optional(reader)?,
+                kind: take_optional(reader)?,
+                group: reader.u16()?,
+                next: reader.u16()?,
+            },
+            RANDOM_KEY => RandomKey { draw: reader.u64()? },
+            SIZE => Size,
+            ENCODING => Encoding { key: reader.bytes()? },
+            MEMORY_USAGE => MemoryUsage { key: reader.bytes()? },
+            DIGEST => Digest { key: reader.bytes()? },
+            WATCH => Watch { keys: List::decode(reader)? },
+            READING_TRANSACTION => Transaction(super::Transaction::decode(reader, false)?),
+            TRANSACTION => Transaction(super::Transaction::decode(reader, true)?),
+            SET_IF => SetIf {
+                key: reader.bytes()?,
+                value: reader.bytes()?,
+                expiry: take_expiry(reader)?,
+                comparison: Comparison::decode(reader)?,
+                answer: set_answer(reader.u8()?)?,
+            },
+            DELETE_IF => DeleteIf { key: reader.bytes()?, comparison: Comparison::decode(reader)? },
+            SET => Set {
+                key: reader.bytes()?,
+                value: reader.bytes()?,
+                expiry: take_expiry(reader)?,
+                condition: condition(reader.u8()?)?,
+                answer: set_answer(reader.u8()?)?,
+            },
+            GET_DELETE => GetDelete { key: reader.bytes()? },
+            GET_EXPIRE => GetExpire { key: reader.bytes()?, expiry: take_expiry(reader)? },
+            MULTI_SET => MultiSet { pairs: List::decode(reader)?, if_absent: reader.bool()? },
+            DELETE => Delete { keys: List::decode(reader)? },
+            APPEND => Append { key: reader.bytes()?, value: reader.bytes()?, bytes_max: reader.u64()? },
+            SET_RANGE => SetRange { key: reader.bytes()?, offset: reader.u64()?, value: reader.bytes()? },
+            INCREMENT_BY => IncrementBy { key: reader.bytes()?, delta: reader.i64()? },
+            INCREMENT_BY_FLOAT => IncrementByFloat { key: reader.bytes()?, delta: reader.bytes()? },
+            EXPIRE => {
+                let key = reader.bytes()?;
+                let Expiry::Set(deadline) = take_expiry(reader)? else {
+                    return Err(Malformed("an expire record without a deadline"));
+                };
+                Expire { key, deadline, condition: expire_condition(reader.u8()?)? }
+            }
+            PERSIST => Persist { key: reader.bytes()? },
+            RENAME => Rename { from: reader.bytes()?, to: reader.bytes()?, if_absent: reader.bool()? },
+            COPY => Copy { from: reader.bytes()?, to: reader.bytes()?, replace: reader.bool()? },
+            CLEAR => Clear,
+            PURGE => Purge { until: reader.u64()? },
+            REPLICATE => Replicate { key: reader.bytes()?, value: reader.bytes()?, version: reader.u64()? },
+            _ => return Err(Malformed("unknown command tag")),
+        })
+    }
+}
+
+fn put_optional(out: &mut Vec<u8>, bytes: Option<&[u8]>) {
+    out.put_bool(bytes.is_some());
+    if let Some(bytes) = bytes {
+        out.put_bytes(bytes);
+    }
+}
+
+fn take_optional<'a>(reader: &mut Reader<'a>) -> Result<Option<&'a [u8]>, Malformed> {
+    Ok(if reader.bool()? { Some(reader.bytes()?) } else { None })
+}
+
+fn put_expiry(out: &mut Vec<u8>, expiry: Expiry) {
+    match expiry {
+        Expiry::Clear => out.put_u8(0),
+        Expiry::Keep => out.put_u8(1),
+        Expiry::Set(Deadline::In(ms)) => {
+            out.put_u8(2);
+            out.put_i64(ms);
+        }
+        Expiry::Set(Deadline::At(ms)) => {
+            out.put_u8(3);
+            out.put_i64(ms);
+        }
+    }
+}
+
+fn take_expiry(reader: &mut Reader<'_>) -> Result<Expiry, Malformed> {
+    Ok(match reader.u8()? {
+        0 => Expiry::Clear,
+        1 => Expiry::Keep,
+        2 => Expiry::Set(Deadline::In(reader.i64()?)),
+        3 => Expiry::Set(Deadline::At(reader.i64()?)),
+        _ => return Err(Malformed("unknown kind of expiry")),
+    })
+}
+
+fn condition(tag: u8) -> Result<Condition, Malformed> {
+    use Condition::*;
+    [Always, IfAbsent, IfPresent].get(tag as usize).copied().ok_or(Malformed("unknown condition"))
+}
+
+fn set_answer(tag: u8) -> Result<SetAnswer, Malformed> {
+    use SetAnswer::*;
+    [Status, Integer, Before].get(tag as usize).copied().ok_or(Malformed("unknown kind of answer"))
+}
+
+fn expiry_unit(tag: u8) -> Result<ExpiryUnit, Malformed> {
+    use ExpiryUnit::*;
+    let units = [SecondsLeft, MillisecondsLeft, UnixSeconds, UnixMilliseconds];
+    units.get(tag as usize).copied().ok_or(Malformed("unknown unit of expiry"))
+}
+
+fn expire_condition(tag: u8) -> Result<ExpireCondition, Malformed> {
+    use ExpireCondition::*;
+    let conditions = [Always, IfNone, IfSome, IfLater, IfEarlier, IfSomeAndLater, IfSomeAndEarlier];
+    conditions.get(tag as usize).copied().ok_or(Malformed("unknown expire condition"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::command::{Draft, Watched};
+
+    fn every_command<'a>(list: List<'a>, pairs: List<'a>, drafts: &'a [Draft; 2]) -> Vec<Command<'a>> {
+        use Command::*;
+        let (key, value) = (&b"key"[..], &b"value\0\r\n"[..]);
+        let set = |expiry, condition, answer| Set { key, value, expiry, condition, answer };
+        let set_if = |comparison, answer| SetIf { key, value, expiry: Expiry::Keep, comparison, answer };
+        vec![
+            Get { key },
+            Fetch { key },
+            MultiGet { keys: list },
+            Exists { keys: list },
+            Type { key },
+            Length { key },
+            GetRange { key, start: -3, end: i64::MAX },
+            TimeToLive { key, unit: ExpiryUnit::UnixSeconds },
+            Keys { pattern: b"*" },
+            Scan { position: 7, count: 10, pattern: Some(b"a*"), kind: None, group: 1, next: 3 },
+            RandomKey { draw: 9 },
+            Size,
+            Encoding { key },
+            MemoryUsage { key },
+            set(Expiry::Clear, Condition::Always, SetAnswer::Status),
+            set(Expiry::Keep, Condition::IfPresent, SetAnswer::Before),
+            set(Expiry::Set(Deadline::In(5)), Condition::IfAbsent, SetAnswer::Integer),
+            set(Expiry::Set(Deadline::At(-5)), Condition::Always, SetAnswer::Status),
+            GetDelete { key },
+            GetExpire { key, expiry: Expiry::Clear },
+            MultiSet { pairs, if_absent: true },
+            Delete { keys: list },
+            Append { key, value, bytes_max: 10 },
+            SetRange { key, offset: 4, value },
+            IncrementBy { key, delta: i64::MIN },
+            IncrementByFloat { key, delta: b"1.5" },
+            Expire { key, deadline: Deadline::In(1), condition: ExpireCondition::IfSomeAndEarlier },
+            Persist { key },
+            Rename { from: key, to: value, if_absent: false },
+            Copy { from: key, to: value, replace: true },
+            Clear,
+            Purge { until: 1 },
+            Replicate { key, value, version: 8 },
+            Digest { key },
+            Watch { keys: list },
+            set_if(Comparison::Equal(value), SetAnswer::Status),
+            set_if(Comparison::NotEqual(b""), SetAnswer::Before),
+            set_if(Comparison::DigestEqual(u64::MAX), SetAnswer::Status),
+            DeleteIf { key, comparison: Comparison::DigestNotEqual(1) },
+            Transaction(drafts[0].transaction()),
+            Transaction(drafts[1].transaction()),
+        ]
+    }
+
+    /// One that only reads, and one that writes if a key is as it was.
+    fn drafts() -> [Draft; 2] {
+        let (mut reads, mut writes) = (Draft::default(), Draft::default());
+        assert!(reads.push(&Command::Get { key: b"k" }));
+        writes.watch(9, Watched { key: b"w", version: 0, floor: 7 });
+        assert!(writes.push(&Command::Get { key: b"k" }) && writes.push(&Command::Persist { key: b"k" }));
+        [reads, writes]
+    }
+
+    #[test]
+    fn every_command_reads_back_as_it_was_written_and_no_shorter() {
+        let (mut first, mut second) = (Vec::new(), Vec::new());
+        let list = List::build(&mut first, [&b"a"[..], b"", b"ccc"]);
+        let pairs = List::build(&mut second, [&b"k"[..], b"v", b"l", b"w"]);
+        for command in every_command(list, pairs, &drafts()) {
+            let mut bytes = Vec::new();
+            command.encode(&mut bytes);
+            let mut reader = Reader::new(&bytes);
+            assert_eq!(Command::decode(&mut reader), Ok(command));
+            assert!(reader.is_empty(), "{command:?} left bytes behind");
+            for end in 0..bytes.len() {
+                assert!(
+                    Command::decode(&mut Reader::new(&bytes[..end])).is_err(),
+                    "{command:?} cut at {end}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn what_only_the_cluster_itself_asks_is_no_part_of_a_transaction() {
+        let [reads, writes] = drafts();
+        let mut draft = Draft::default();
+        for command in [
+            Command::Transaction(reads.transaction()),
+            Command::Transaction(writes.transaction()),
+            Command::Purge { until: 9 },
+            Command::Replicate { key: b"k", value: b"v", version: 9 },
+        ] {
+            assert!(!draft.push(&command), "{command:?}");
+        }
+        assert!(draft.is_empty() && draft.bytes() == 0);
+        // And a peer cannot smuggle it in.
+        let mut inner = Vec::new();
+        Command::Transaction(writes.transaction()).encode(&mut inner);
+        let mut bytes = vec![TRANSACTION];
+        bytes.put_u64(0);
+        bytes.put_u32(0);
+        bytes.put_bytes(b"");
+        bytes.put_u32(1);
+        bytes.put_bytes(&inner);
+        assert!(Command::decode(&mut Reader::new(&bytes)).is_err());
+    }
+
+    #[test]
+    fn a_transaction_that_writes_cannot_pass_for_a_read() {
+        let mut bytes = Vec::new();
+        Command::Transaction(drafts()[1].transaction()).encode(&mut bytes);
+        bytes[0] = READING_TRANSACTION;
+        assert!(Command::decode(&mut Reader::new(&bytes)).is_err());
+    }
+}

@@ -1,0 +1,69 @@
+//! Lists of byte strings: the arguments of commands on several keys.
+
+use crate::codec::{Malformed, Reader, Writer};
+
+/// Byte strings, one behind the other, each with its length: the keys of an `MGET`, the pairs of an `MSET`.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct List<'a> {
+    encoded: &'a [u8],
+    count: u32,
+}
+
+impl std::fmt::Debug for List<'_> {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_list().entries(self.iter().map(|item| item.escape_ascii().to_string())).finish()
+    }
+}
+
+impl<'a> List<'a> {
+    /// Builds a list in `scratch`, which is cleared first.
+    pub fn build<'i>(scratch: &'a mut Vec<u8>, items: impl IntoIterator<Item = &'i [u8]>) -> List<'a> {
+        scratch.clear();
+        let mut count = 0;
+        for item in items {
+            scratch.put_bytes(item);
+            count += 1;
+        }
+        List { encoded: scratch, count }
+    }
+
+    pub(super) fn decode(reader: &mut Reader<'a>) -> Result<List<'a>, Malformed> {
+        let count = reader.u32()?;
+        let encoded = reader.bytes()?;
+        let mut items = Reader::new(encoded);
+        for _ in 0..count {
+            items.bytes()?;
+        }
+        if !items.is_empty() {
+            return Err(Malformed("a list holds more than it says"));
+        }
+        Ok(List { encoded, count })
+    }
+
+    pub(super) fn encode(&self, out: &mut Vec<u8>) {
+        out.put_u32(self.count);
+        out.put_bytes(self.encoded);
+    }
+
+    /// Number of items.
+    pub fn len(&self) -> usize {
+        self.count as usize
+    }
+
+    /// True when there are none.
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// The items in order.
+    pub fn iter(&self) -> impl Iterator<Item = &'a [u8]> + Clone {
+        let mut reader = Reader::new(self.encoded);
+        std::iter::from_fn(move || reader.bytes().ok())
+    }
+
+    /// The items two by two: keys with their values. An odd item at the end is left out.
+    pub fn pairs(&self) -> impl Iterator<Item = (&'a [u8], &'a [u8])> + Clone {
+        let mut reader = Reader::new(self.encoded);
+        std::iter::from_fn(move || Some((reader.bytes().ok()?, reader.bytes().ok()?)))
+    }
+}

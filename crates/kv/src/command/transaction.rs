@@ -1,0 +1,195 @@
+//! Transactions: several commands that take effect in one step, if the keys that were watched are as they were.
+//!
+//! A transaction is one command: one record of the log, one request to another node, one reply. What the keys are
+//! compared with was read from the group before ([`Command::Watch`]); it travels in the record, and every replica
+//! compares it when it applies the record. So nothing can come between the comparison and the commands, whoever leads.
+
+use super::Command;
+use super::encoding::may_stand_in_a_transaction;
+use crate::Version;
+use crate::codec::{Malformed, Reader, Writer};
+
+/// A key as a client has found it: see [`Command::Watch`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Watched<'a> {
+    /// The key.
+    pub key: &'a [u8],
+    /// The version that it had, or 0 if it did not exist.
+    pub version: Version,
+    /// The highest version that was in use in the whole table at that moment.
+    pub floor: Version,
+}
+
+impl<'a> Watched<'a> {
+    fn take(reader: &mut Reader<'a>) -> Result<Watched<'a>, Malformed> {
+        Ok(Watched { key: reader.bytes()?, version: reader.u64()?, floor: reader.u64()? })
+    }
+}
+
+/// Commands that take effect together, or not at all.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Transaction<'a> {
+    epoch: u64,
+    watched: &'a [u8],
+    watched_count: u32,
+    command_count: u32,
+    commands: &'a [u8],
+    writes: bool,
+}
+
+impl std::fmt::Debug for Transaction<'_> {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let watched: Vec<_> = self.watched().collect();
+        let commands: Vec<_> = self.commands().collect();
+        write!(formatter, "Transaction {{ epoch: {}, {watched:?}, {commands:?} }}", self.epoch)
+    }
+}
+
+impl<'a> Transaction<'a> {
+    /// Under which leadership the keys were watched; means nothing when none is. See [`Command::Watch`].
+    pub fn epoch(&self) -> u64 {
+        self.epoch
+    }
+
+    /// The keys that must be as they were.
+    pub fn watched(&self) -> impl Iterator<Item = Watched<'a>> + use<'a> {
+        let mut reader = Reader::new(self.watched);
+        std::iter::from_fn(move || Watched::take(&mut reader).ok())
+    }
+
+    /// True when there are any.
+    pub fn is_watching(&self) -> bool {
+        self.watched_count > 0
+    }
+
+    /// The same commands without a condition.
+    #[must_use]
+    pub fn unconditional(self) -> Transaction<'a> {
+        Transaction { watched: &[], watched_count: 0, ..self }
+    }
+
+    /// The commands, in order.
+    pub fn commands(&self) -> impl Iterator<Item = Command<'a>> + use<'a> {
+        let mut reader = Reader::new(self.commands);
+        std::iter::from_fn(move || Command::decode(&mut reader).ok())
+    }
+
+    /// Number of commands.
+    pub fn len(&self) -> usize {
+        self.command_count as usize
+    }
+
+    /// True when there are none.
+    pub fn is_empty(&self) -> bool {
+        self.command_count == 0
+    }
+
+    /// True when one of the commands may change the table.
+    pub fn is_write(&self) -> bool {
+        self.writes
+    }
+
+    // Dynamic, because commands visit the keys of transactions, too.
+    pub(super) fn for_each_key(&self, visit: &mut dyn FnMut(&'a [u8])) {
+        self.watched().for_each(|watched| visit(watched.key));
+        self.commands().for_each(|command| command.for_each_key(&mut *visit));
+    }
+
+    pub(super) fn encode(&self, out: &mut Vec<u8>) {
+        out.put_u64(self.epoch);
+        out.put_u32(self.watched_count);
+        out.put_bytes(self.watched);
+        out.put_u32(self.command_count);
+        out.put_bytes(self.commands);
+    }
+
+    /// Checks everything in it, so that whoever carries it out meets nothing that cannot be.
+    pub(super) fn decode(reader: &mut Reader<'a>, writes: bool) -> Result<Transaction<'a>, Malformed> {
+        let epoch = reader.u64()?;
+        let (watched_count, watched) = (reader.u32()?, reader.bytes()?);
+        let mut rest = Reader::new(watched);
+        for _ in 0..watched_count {
+            Watched::take(&mut rest)?;
+        }
+        let (command_count, commands) = (reader.u32()?, reader.bytes()?);
+        let mut more = Reader::new(commands);
+        let mut has_write = false;
+        for _ in 0..command_count {
+            if !may_stand_in_a_transaction(more.rest()) {
+                return Err(Malformed("a command that cannot be a part of a transaction"));
+            }
+            has_write |= Command::decode(&mut more)?.is_write();
+        }
+        if !rest.is_empty() || !more.is_empty() || has_write != writes {
+            return Err(Malformed("a transaction holds something else than it says"));
+        }
+        Ok(Transaction { epoch, watched, watched_count, command_count, commands, writes })
+    }
+}
+
+/// A transaction that is being gathered.
+#[derive(Clone, Debug, Default)]
+pub struct Draft {
+    epoch: u64,
+    watched: Vec<u8>,
+    watched_count: u32,
+    commands: Vec<u8>,
+    command_count: u32,
+    writes: bool,
+}
+
+impl Draft {
+    /// Adds a key that must be as it was. All must have been watched under one leadership.
+    pub fn watch(&mut self, epoch: u64, watched: Watched<'_>) {
+        self.epoch = epoch;
+        self.watched.put_bytes(watched.key);
+        self.watched.put_u64(watched.version);
+        self.watched.put_u64(watched.floor);
+        self.watched_count += 1;
+    }
+
+    /// Adds a command. Returns false, and adds nothing, if it is one that cannot be a part of a transaction.
+    pub fn push(&mut self, command: &Command<'_>) -> bool {
+        let start = self.commands.len();
+        command.encode(&mut self.commands);
+        if !may_stand_in_a_transaction(&self.commands[start..]) {
+            self.commands.truncate(start);
+            return false;
+        }
+        self.command_count += 1;
+        self.writes |= command.is_write();
+        true
+    }
+
+    /// Bytes of what was added.
+    pub fn bytes(&self) -> usize {
+        self.watched.len() + self.commands.len()
+    }
+
+    /// Keys that must be as they were.
+    pub fn watched_len(&self) -> usize {
+        self.watched_count as usize
+    }
+
+    /// Commands added.
+    pub fn len(&self) -> usize {
+        self.command_count as usize
+    }
+
+    /// True when no command was added.
+    pub fn is_empty(&self) -> bool {
+        self.command_count == 0
+    }
+
+    /// The transaction.
+    pub fn transaction(&self) -> Transaction<'_> {
+        Transaction {
+            epoch: self.epoch,
+            watched: &self.watched,
+            watched_count: self.watched_count,
+            command_count: self.command_count,
+            commands: &self.commands,
+            writes: self.writes,
+        }
+    }
+}

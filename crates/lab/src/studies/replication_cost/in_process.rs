@@ -1,0 +1,238 @@
+//! What the study measures: loops in one process, without a network. The table alone, and a leader with its followers.
+//!
+//! The leader is the very state machine that the server runs. Its followers are, too; they run in the same loop, but only
+//! the leader's steps are timed: taking requests, making the messages, taking acknowledgements.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, ensure};
+use kv::{Command, Condition, Expiry, Reply, ReplyBuffer, SetAnswer, Table};
+use protocol::leader_follower::{Acks, Durability, Message, Options, Replica, Timing};
+use protocol::{Configuration, Effects, Input, NodeId, Now, Replica as _, Request, Result as Ended, Ticket};
+
+use crate::harness::Figures;
+
+/// Distinct keys: more than any cache holds with their values, as a store's keys are.
+const DISTINCT_KEYS: usize = 200_000;
+
+/// Operations between two looks at the clock.
+const ROUND: usize = 10_000;
+
+const LEADER: NodeId = 1;
+
+/// The value that the log's records carry.
+const RECORD_VALUE_BYTES: usize = 64;
+
+fn set<'a>(key: &'a [u8], value: &'a [u8]) -> Command<'a> {
+    let (expiry, condition, answer) = (Expiry::Clear, Condition::Always, SetAnswer::Status);
+    Command::Set { key, value, expiry, condition, answer }
+}
+
+fn keys(count: usize) -> Vec<Vec<u8>> {
+    (0..count).map(|number| format!("key:{number:012}").into_bytes()).collect()
+}
+
+/// Time per SET or GET on the table, of one key or of many in an order that no cache foresees.
+pub(super) fn table(
+    is_write: bool,
+    value_bytes: usize,
+    is_one_key: bool,
+    duration: Duration,
+) -> Result<Figures> {
+    let keys = keys(if is_one_key { 1 } else { DISTINCT_KEYS });
+    let value = vec![b'v'; value_bytes];
+    let (mut table, mut out) = (Table::new(7), ReplyBuffer::new());
+    let mut version = 0;
+    for key in &keys {
+        version += 1;
+        out.clear();
+        table.apply(&set(key, &value), version, 1, &mut out);
+    }
+    // A step that shares no divisor with the number of keys meets each of them once in a cycle.
+    let (mut at, step) = (0, 77_003 % keys.len());
+    let (start, mut operations) = (Instant::now(), 0u64);
+    while start.elapsed() < duration {
+        for _ in 0..ROUND {
+            out.clear();
+            let key = &keys[at];
+            if is_write {
+                version += 1;
+                table.apply(&set(key, &value), version, 1, &mut out);
+            } else {
+                table.read(&Command::Get { key }, 1, &mut out);
+            }
+            at = (at + step) % keys.len();
+        }
+        operations += ROUND as u64;
+    }
+    let took = start.elapsed();
+    // The last reply shows that the loop did what it was to do.
+    let mut expected = ReplyBuffer::new();
+    expected.push(if is_write { Reply::Status(b"OK") } else { Reply::Bulk(&value) });
+    ensure!(out.as_bytes() == expected.as_bytes(), "the table did not answer as it should");
+    let ns_per_op = took.as_nanos() as f64 / operations as f64;
+    Ok(Figures::from([("ns_per_op", ns_per_op), ("per_s", 1e9 / ns_per_op)]))
+}
+
+/// Time per SET at a leader with so many followers, `batch` of them in each turn.
+pub(super) fn leader(batch: usize, followers: u16, duration: Duration) -> Result<Figures> {
+    let mut group = Group::new(followers);
+    let keys = keys(DISTINCT_KEYS);
+    let value = vec![b'v'; RECORD_VALUE_BYTES];
+    let (mut at, mut operations, mut sequence) = (0, 0u64, 0);
+    // Followers are told in the background: what is due in a run is done in it.
+    while group.timed < duration {
+        let begin = Instant::now();
+        let now = group.now();
+        for _ in 0..batch {
+            sequence += 1;
+            let request = Request::Command(set(&keys[at], &value));
+            let ticket = Ticket { client: 1, sequence };
+            let input = Input::Request { ticket, request, follows: false, seen: 0, deadline_us: u64::MAX };
+            group.leader.step(now, input, &mut group.effects);
+            at = (at + 77_003) % keys.len();
+        }
+        group.leader.step(now, Input::Flush, &mut group.effects);
+        group.timed += begin.elapsed();
+        let done = group.effects.outcomes.iter().filter(|it| matches!(it.result, Ended::Done { .. })).count();
+        ensure!(done == batch, "{done} of {batch} writes were acknowledged");
+        operations += batch as u64;
+        group.exchange();
+    }
+    // What the followers hold shows that they were replicated to.
+    let until = Instant::now() + Duration::from_secs(5);
+    while group.lag() > 0 {
+        ensure!(Instant::now() < until, "the followers do not catch up: {} records", group.lag());
+        group.exchange();
+    }
+    let ns_per_op = group.timed.as_nanos() as f64 / operations as f64;
+    Ok(Figures::from([
+        ("ns_per_op", ns_per_op),
+        ("per_s", 1e9 / ns_per_op),
+        ("batch_us", ns_per_op * batch as f64 / 1e3),
+    ]))
+}
+
+/// A group in this process, with `acks = none`.
+struct Group {
+    start: Instant,
+    leader: Replica,
+    followers: Vec<Replica>,
+    effects: Effects,
+    /// The effects before those, so that buffers are used again as a server does.
+    sent: Effects,
+    /// What the leader's steps took.
+    timed: Duration,
+}
+
+impl Group {
+    fn new(followers: u16) -> Group {
+        let options = Options {
+            acks: Acks::None,
+            reads_any: true,
+            backlog_bytes: 64 << 20,
+            durability: Durability::None,
+            planted: Default::default(),
+        };
+        let replica = |id: NodeId| {
+            let mut replica = Replica::new(id, options, Timing::default(), u64::from(id));
+            replica.begin_with_group();
+            replica
+        };
+        let mut group = Group {
+            start: Instant::now(),
+            leader: replica(LEADER),
+            followers: (2..2 + followers).map(replica).collect(),
+            effects: Effects::default(),
+            sent: Effects::default(),
+            timed: Duration::ZERO,
+        };
+        let members: Vec<NodeId> = (LEADER..LEADER + 1 + followers).collect();
+        let configuration = Configuration { epoch: 1, leader: LEADER, in_sync: members.clone(), members };
+        let now = group.now();
+        let mut ignored = Effects::default();
+        for follower in &mut group.followers {
+            follower.step(now, Input::Configure(&configuration), &mut ignored);
+        }
+        group.leader.step(now, Input::Configure(&configuration), &mut group.effects);
+        group.leader.step(now, Input::Lease { until_us: u64::MAX }, &mut group.effects);
+        for peer in 2..2 + followers {
+            group.leader.step(now, Input::Link { peer, up: true }, &mut group.effects);
+            group.followers[usize::from(peer) - 2].step(
+                now,
+                Input::Link { peer: LEADER, up: true },
+                &mut ignored,
+            );
+        }
+        // Everybody finds everybody, and the followers ask to be served.
+        for _ in 0..100 {
+            group.exchange();
+        }
+        group.timed = Duration::ZERO;
+        group
+    }
+
+    /// One second in, so that no time is before zero.
+    fn now(&self) -> Now {
+        Now { monotonic_us: 1_000_000 + self.start.elapsed().as_micros() as u64, unix_ms: 1 }
+    }
+
+    fn lag(&self) -> u64 {
+        let leader = self.leader.status(self.now()).offset;
+        let held = self.followers.iter().map(|follower| follower.status(self.now()).offset);
+        held.map(|offset| leader - offset).max().unwrap_or(0)
+    }
+
+    /// Brings messages from the leader to the followers and back. Only the leader's part is timed.
+    fn exchange(&mut self) {
+        std::mem::swap(&mut self.effects, &mut self.sent);
+        let sent = &self.sent;
+        let mut answers = Effects::default();
+        for (number, follower) in (2..).zip(&mut self.followers) {
+            let now = Now { monotonic_us: 1_000_000 + self.start.elapsed().as_micros() as u64, unix_ms: 1 };
+            answers.clear();
+            for message in sent.messages.iter().filter(|message| message.to == number) {
+                if let Ok(message) = Message::decode(&sent.bytes[message.bytes.clone()]) {
+                    follower.step(now, Input::Message { from: LEADER, message }, &mut answers);
+                }
+            }
+            follower.step(now, Input::Flush, &mut answers);
+            if follower.wakeup_us(now) <= now.monotonic_us {
+                follower.step(now, Input::Tick, &mut answers);
+            }
+            let begin = Instant::now();
+            for message in answers.messages.iter().filter(|message| message.to == LEADER) {
+                if let Ok(message) = Message::decode(&answers.bytes[message.bytes.clone()]) {
+                    self.leader.step(now, Input::Message { from: number, message }, &mut self.effects);
+                }
+            }
+            self.timed += begin.elapsed();
+        }
+        self.sent.clear();
+        let begin = Instant::now();
+        let now = self.now();
+        if self.leader.wakeup_us(now) <= now.monotonic_us {
+            self.leader.step(now, Input::Tick, &mut self.effects);
+        }
+        self.leader.step(now, Input::Flush, &mut self.effects);
+        self.timed += begin.elapsed();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_loops_do_what_they_say() {
+        let short = Duration::from_millis(5);
+        for is_write in [true, false] {
+            let figures = table(is_write, 64, true, short).unwrap();
+            assert!(figures["ns_per_op"] > 0.0);
+        }
+        for followers in [0, 1, 3] {
+            let figures = leader(100, followers, short).unwrap();
+            assert!(figures["ns_per_op"] > 0.0, "{followers}");
+        }
+    }
+}

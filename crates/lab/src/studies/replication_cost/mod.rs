@@ -1,0 +1,265 @@
+//! What replication costs, after the comparison that Synap published of itself with and without it.
+//!
+//! That comparison sets a loop that overwrites one key in its own process beside a loop that appends to a buffer, and
+//! calls the difference the cost of replication; nothing was ever replicated. Here each of its tables is measured for
+//! what it claims to show: in process the very leader that the server runs, with no, one and three followers; over the
+//! wire the store with as many replicas, beside Redis with the same; and resync and lag on running clusters.
+
+mod claims;
+mod figures;
+mod in_process;
+mod lag;
+mod resync;
+mod wire;
+
+use std::time::Duration;
+
+use anyhow::{Result, bail};
+
+use crate::harness::{
+    Arena, Arm, Claim, Figure, Figures, Measure, Paper, Parameter, Plan, Point, Scale, Study, Table,
+    load_measures,
+};
+use crate::report::Colour;
+use crate::systems::{Flavour, Quorate, Redis, Relayed, System};
+
+/// The study.
+pub(super) struct ReplicationCost;
+
+/// The arms.
+pub(super) const IN_PROCESS: &str = "In process";
+pub(super) const ACKS_NONE: &str = "Quorate acks=none";
+pub(super) const ACKS_ALL: &str = "Quorate acks=all";
+pub(super) const REDIS: &str = "Redis";
+pub(super) const REDIS_WAIT: &str = "Redis WAIT all";
+
+/// The study's sizes of values in process, and the largest that the issue asks for beside them.
+const VALUE_BYTES: [usize; 4] = [64, 256, 1024, 4096];
+const BATCHES: [usize; 3] = [100, 1_000, 10_000];
+
+/// The study's numbers of replicas besides the leader.
+const REPLICAS: [u16; 3] = [0, 1, 3];
+
+/// Nodes of a cluster: a leader and as many as the most replicas.
+const NODES: usize = 4;
+
+/// The study's workloads: name, and the percentages of reads and writes; and reads of all nodes, which it extrapolates.
+pub(super) const WORKLOADS: [(&str, u32, u32); 3] =
+    [("write-heavy", 0, 100), ("read-heavy", 90, 10), (READS_EVERYWHERE, 100, 0)];
+pub(super) const READS_EVERYWHERE: &str = "reads of all nodes";
+
+/// Without and with pipelining: what a client that waits sees, and what a server can do.
+const PIPELINES: [usize; 2] = [1, 16];
+
+/// How much a replica that starts empty is sent, in KiB. The second is the study's: 100 keys of 1 KiB.
+const FULL_KIB: [u64; 5] = [0, 100, 1_024, 10_240, 102_400];
+const FULL_KIB_QUICK: [u64; 3] = [0, 100, 10_240];
+
+/// How much a replica that was cut off has missed.
+const PARTIAL_KIB: [u64; 4] = [100, 1_024, 10_240, 51_200];
+const PARTIAL_KIB_QUICK: [u64; 2] = [100, 10_240];
+
+/// Writes per second while lag is measured.
+const LAG_RATES: [u32; 3] = [1_000, 10_000, 30_000];
+const LAG_RATES_QUICK: [u32; 2] = [1_000, 10_000];
+
+impl ReplicationCost {
+    fn in_process(scale: Scale) -> Vec<Point> {
+        let mut points = Vec::new();
+        for keys in ["same", "distinct"] {
+            for op in ["SET", "GET"] {
+                for bytes in scale.pick(&VALUE_BYTES[..3], &VALUE_BYTES[..]) {
+                    let point = Point::new().with("part", "table").with("op", op);
+                    points.push(point.with("value_bytes", bytes).with("keys", keys));
+                }
+            }
+        }
+        for replicas in REPLICAS {
+            for batch in BATCHES {
+                points.push(Point::new().with("part", "log").with("replicas", replicas).with("batch", batch));
+            }
+        }
+        points
+    }
+
+    /// The points of a running system. One that awaits its replicas has no others with no replicas, and resync and lag
+    /// are measured where nobody waits: else writes stand still meanwhile.
+    fn on_the_wire(scale: Scale, awaits: bool) -> Vec<Point> {
+        let mut points = Vec::new();
+        for (workload, get, _) in WORKLOADS {
+            // What only reads awaits nobody.
+            for replicas in REPLICAS.into_iter().filter(|replicas| !awaits || *replicas > 0 && get < 100) {
+                for pipeline in PIPELINES {
+                    let point = Point::new().with("part", "wire").with("workload", workload);
+                    points.push(point.with("replicas", replicas).with("pipeline", pipeline));
+                }
+            }
+        }
+        if awaits {
+            return points;
+        }
+        for rate in scale.pick(&LAG_RATES_QUICK[..], &LAG_RATES[..]) {
+            points.push(Point::new().with("part", "lag").with("replicas", 1).with("rate", rate));
+        }
+        for (part, sizes) in [
+            ("full resync", scale.pick(&FULL_KIB_QUICK[..], &FULL_KIB[..])),
+            ("partial resync", scale.pick(&PARTIAL_KIB_QUICK[..], &PARTIAL_KIB[..])),
+        ] {
+            for kib in sizes {
+                points.push(Point::new().with("part", part).with("kib", kib));
+            }
+        }
+        points
+    }
+}
+
+impl Study for ReplicationCost {
+    fn name(&self) -> &'static str {
+        "replication-cost"
+    }
+
+    fn title(&self) -> &'static str {
+        "What replication costs: in process, over the wire, in resyncs and in lag"
+    }
+
+    fn paper(&self) -> Paper {
+        Paper {
+            title: "KV Performance Comparison: Baseline vs Replication (Synap 0.3.0-rc1)",
+            authors: "hivellm/synap",
+            setting: "Criterion loops in one process under WSL, 16 GB",
+        }
+    }
+
+    fn varies(&self) -> &'static str {
+        "value size, batch, 0, 1 and 3 replicas, write-heavy and read-heavy, resync by data size, write rate; Redis"
+    }
+
+    fn parameters(&self) -> Vec<Parameter> {
+        vec![
+            Parameter { name: "part", title: "What is measured" },
+            Parameter { name: "op", title: "Operation" },
+            Parameter { name: "value_bytes", title: "Value size (B)" },
+            Parameter { name: "keys", title: "Keys" },
+            Parameter { name: "batch", title: "Operations per batch" },
+            Parameter { name: "workload", title: "Workload" },
+            Parameter { name: "replicas", title: "Replicas besides the leader" },
+            Parameter { name: "pipeline", title: "Requests at once" },
+            Parameter { name: "kib", title: "Data (KiB)" },
+            Parameter { name: "rate", title: "Writes per second" },
+        ]
+    }
+
+    fn measures(&self) -> Vec<Measure> {
+        let mut measures = vec![
+            Measure::new("ns_per_op", "Time per operation in process", "ns"),
+            Measure::new("batch_us", "Time per batch in process", "us"),
+        ];
+        measures.extend(load_measures());
+        measures.extend([
+            Measure::new("resync_ms", "Time until the replica has everything", "ms"),
+            Measure::new("full_resyncs", "Full resyncs", ""),
+            Measure::new("partial_resyncs", "Partial resyncs", ""),
+            Measure::new("lag_p50_ms", "Median replica lag", "ms"),
+            Measure::new("lag_p95_ms", "95th percentile of replica lag", "ms"),
+            Measure::new("lag_p99_ms", "99th percentile of replica lag", "ms"),
+            Measure::new("lag_max_ms", "Greatest replica lag", "ms"),
+            Measure::new("lag_probes", "Writes whose lag was measured", ""),
+        ]);
+        measures
+    }
+
+    fn arms(&self, plan: &Plan) -> Vec<Arm> {
+        let quorate = |acks: &str| {
+            let settings =
+                format!("replication=leader-follower acks={acks} reads=any leader=1 backlog_bytes=134217728");
+            Box::new(Quorate::new(&plan.quorate, NODES, &settings))
+        };
+        let redis = |wait: usize| {
+            let backlog = ["--repl-backlog-size", "134217728", "--repl-backlog-ttl", "1"];
+            Box::new(Redis::new(Flavour::Redis, NODES - 1, wait).with(&backlog))
+        };
+        let arm = |name: &str, colour, differs: &str, awaits, system: Box<dyn System>| Arm {
+            name: name.to_owned(),
+            colour,
+            system: Some(system),
+            differs: differs.to_owned(),
+            points: ReplicationCost::on_the_wire(plan.scale, awaits),
+        };
+        let unsafe_words = "an acknowledged write may be lost with the leader";
+        vec![
+            Arm {
+                name: IN_PROCESS.to_owned(),
+                colour: Colour::OTHER,
+                system: None,
+                differs: "no network, no client, nothing durable".to_owned(),
+                points: ReplicationCost::in_process(plan.scale),
+            },
+            // The relay is there to be cut, for partial resyncs; until then it carries what it is given.
+            arm(
+                ACKS_NONE,
+                Colour::ACKS_NONE,
+                unsafe_words,
+                false,
+                Box::new(Relayed::new(quorate("none"), 1)),
+            ),
+            arm(ACKS_ALL, Colour::ACKS_ALL, "", true, quorate("all")),
+            arm(REDIS, Colour::REDIS, unsafe_words, false, Box::new(Relayed::new(redis(0), 1))),
+            arm(REDIS_WAIT, Colour::REDIS_ALL, "", true, redis(NODES - 1)),
+        ]
+    }
+
+    fn measure(&self, arm: &Arm, point: &Point, arena: &mut Arena<'_>) -> Result<Figures> {
+        let in_process = arena.scale().pick(Duration::from_millis(120), Duration::from_secs(2));
+        match point.get("part") {
+            "table" => {
+                let is_write = point.get("op") == "SET";
+                in_process::table(
+                    is_write,
+                    point.number("value_bytes")?,
+                    point.get("keys") == "same",
+                    in_process,
+                )
+            }
+            "log" => in_process::leader(point.number("batch")?, point.number("replicas")?, in_process),
+            "wire" => wire::measure(arm, point, arena),
+            "lag" => lag::measure(arm, point, arena),
+            "full resync" => resync::full(arm, point.number("kib")?, arena),
+            "partial resync" => resync::partial(arm, point.number("kib")?, arena),
+            part => bail!("there is no part '{part}'"),
+        }
+    }
+
+    fn claims(&self) -> Vec<Claim> {
+        claims::all()
+    }
+
+    fn figures(&self) -> Vec<Figure> {
+        figures::all()
+    }
+
+    fn tables(&self) -> Vec<Table> {
+        figures::tables()
+    }
+
+    fn remarks(&self) -> Vec<String> {
+        let remarks = [
+            "In process, `same` overwrites or reads one key, which stays in the processor's cache: that is what the study \
+             measured. `distinct` goes through 200 000 keys in an order that no cache foresees.",
+            "A log of its own, apart from the store, does not exist here: the rows `log` are a leader's SET with no, one \
+             and three followers, so that the difference is what replication adds to the same command. The followers \
+             run in the same loop and are not timed.",
+            "Over the wire 50 clients write to the leader, which has no, one or three replicas; `acks=all` and `WAIT` \
+             answer when all have the write. All replicas run on this one machine and share its processors with the \
+             leader and the load generator: with cores of their own they would take less from it.",
+            "A full resync is timed from the start of a process that remembers nothing, until it has all that the leader \
+             has; the row with no data is what starting costs. A partial resync is timed from the moment when a cut \
+             link is healed. The link is cut by the lab's relay, through which Quorate's and Redis's replicas without \
+             awaited acknowledgements are connected; it costs the machine processor time, the same for both.",
+            "Lag is the time from a write's acknowledgement until a replica answers a read with it, under writes at a fixed \
+             rate; each probe is a write of its own, and a replica is asked again as soon as it has answered.",
+            "The study's table of reads from all nodes multiplies the figure of one node. `reads of all nodes` measures \
+             it; on one machine more nodes are no more processors.",
+        ];
+        remarks.iter().map(|remark| (*remark).to_owned()).collect()
+    }
+}

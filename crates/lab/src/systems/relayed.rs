@@ -1,0 +1,62 @@
+//! A system whose nodes reach each other through the lab's relay, so that a study can shape and cut their links.
+
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use anyhow::Result;
+
+use super::{Missing, NodePlan, System};
+use crate::network::Relay;
+
+/// Another system, with a relay between its nodes. Clients reach them directly.
+pub struct Relayed {
+    inner: Box<dyn System>,
+    seed: u64,
+    relay: Mutex<Option<Arc<Relay>>>,
+}
+
+impl Relayed {
+    /// Puts a relay with a seed between the nodes of a system. Its links carry as fast as they can until
+    /// [`System::relay`] is told otherwise; the relay's nodes are numbered from 1.
+    pub fn new(inner: Box<dyn System>, seed: u64) -> Relayed {
+        Relayed { inner, seed, relay: Mutex::new(None) }
+    }
+}
+
+impl System for Relayed {
+    fn name(&self) -> String {
+        self.inner.name()
+    }
+
+    fn version(&self) -> Result<String, Missing> {
+        self.inner.version()
+    }
+
+    fn acknowledges(&self) -> String {
+        self.inner.acknowledges()
+    }
+
+    fn durability(&self) -> String {
+        self.inner.durability()
+    }
+
+    fn plan(&self, folder: &Path) -> Result<Vec<NodePlan>> {
+        let mut plans = self.inner.plan(folder)?;
+        let relay = Relay::start(self.seed)?;
+        self.inner.reroute(&mut plans, &relay)?;
+        *self.relay.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(relay));
+        Ok(plans)
+    }
+
+    fn is_ready(&self, nodes: &[NodePlan]) -> bool {
+        self.inner.is_ready(nodes)
+    }
+
+    fn peer_bytes_sent(&self, node: &NodePlan) -> Option<u64> {
+        self.inner.peer_bytes_sent(node)
+    }
+
+    fn relay(&self) -> Option<Arc<Relay>> {
+        self.relay.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}

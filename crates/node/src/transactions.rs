@@ -1,0 +1,391 @@
+//! `MULTI`, `EXEC`, `WATCH` and their kin: what a client gathers becomes one command for one group.
+//!
+//! A request behind `MULTI` is read at once, and what is asked of the data becomes a part of a [`Draft`]. `EXEC` asks the
+//! group for all of it as one [`kv::Transaction`]: one record, one reply, forwarded like any other command, and if it is
+//! not known what came of it, the client is told so. What the node answers itself, such as `PING`, is carried out when the
+//! group has answered, and put in its place among the replies.
+//!
+//! `WATCH` reads the versions of keys from the group, as its leader knows them; they travel with the transaction and are
+//! compared where it takes effect (see [`kv::Watched`]). Until they have come nothing more is taken from the client, so
+//! whatever it reads is at least as new. While it watches a key it gets no stale reads, for the same reason.
+
+use crate::command::{self, CommandError, Context, Found, Handler, NodeCommand, TransactionCommand};
+use crate::node::{Node, request_bytes_max};
+use crate::session::{ClientId, Session};
+use kv::codec::{Reader, Writer};
+use kv::{Command, Draft, Reply, ReplyBuffer, Version, Watched};
+use protocol::{Request, Result as Outcome, Ticket};
+use wire::resp::reply::element_end;
+use wire::resp::{Arguments, ArgumentsBuffer};
+
+/// Keys that a client may watch at a time.
+const WATCHED_KEYS_MAX: usize = 10_000;
+
+/// What a queued request takes beside its bytes.
+const ITEM_BYTES: usize = 64;
+
+/// Keys of several groups cannot be handled in one step.
+pub(crate) const CROSSSLOT: &str =
+    "CROSSSLOT Keys in request don't hash to the same slot (they are in several keyspaces)";
+
+const NOT_ALLOWED: &str = "ERR Command not allowed inside a transaction";
+
+/// What a client has gathered so far.
+#[derive(Debug, Default)]
+pub(crate) struct Gathered {
+    /// `MULTI` was said: requests are queued.
+    is_open: bool,
+    /// A request could not be queued.
+    is_broken: bool,
+    /// Whether a watched key was left alone cannot be known.
+    is_lost: bool,
+    /// Watched keys, and the commands on the data.
+    draft: Draft,
+    /// Under which leadership the keys were watched.
+    epoch: Option<u64>,
+    /// All that was queued, in order.
+    items: Vec<Item>,
+    /// Bytes of the items that are not in the draft.
+    item_bytes: usize,
+}
+
+/// A request that is queued, or what is left of it.
+#[derive(Debug)]
+pub(crate) enum Item {
+    /// The next command of the draft.
+    Data,
+    /// It is known already what it is answered with.
+    Told(Vec<u8>),
+    /// The node answers it.
+    Node(Box<ArgumentsBuffer>),
+}
+
+/// What the outcome of a request is for, if it is not simply the reply.
+#[derive(Debug)]
+pub(crate) enum Pending {
+    /// The versions of watched keys.
+    Watch {
+        /// Which of the client's transactions this is for: it may have been given up since.
+        generation: u64,
+        /// The keys, each with its length.
+        keys: Vec<u8>,
+    },
+    /// A part of what `EXEC` answers.
+    Exec {
+        items: Vec<Item>,
+        /// It was one command, and was asked as itself.
+        alone: bool,
+    },
+}
+
+impl Session {
+    /// True behind `MULTI`.
+    #[inline]
+    pub(crate) fn is_gathering(&self) -> bool {
+        self.transaction.as_ref().is_some_and(|gathered| gathered.is_open)
+    }
+
+    /// How many requests are queued; none outside of a transaction.
+    pub(crate) fn queued(&self) -> Option<usize> {
+        self.transaction.as_ref().filter(|gathered| gathered.is_open).map(|gathered| gathered.items.len())
+    }
+
+    /// A request was not understood, or refused: what is gathered will not be carried out.
+    pub(crate) fn break_transaction(&mut self) {
+        if let Some(gathered) = self.transaction.as_mut().filter(|gathered| gathered.is_open) {
+            gathered.is_broken = true;
+        }
+    }
+
+    /// Forgets what was watched and gathered.
+    pub(crate) fn end_transaction(&mut self) -> Option<Box<Gathered>> {
+        self.generation += 1;
+        self.transaction.take()
+    }
+}
+
+impl Gathered {
+    fn bytes(&self) -> usize {
+        self.draft.bytes() + self.item_bytes + self.items.len() * ITEM_BYTES
+    }
+
+    /// Takes the versions of watched keys in; false if that is not what the reply is.
+    fn take_versions(&mut self, epoch: u64, keys: &[u8], reply: &[u8]) -> bool {
+        // Versions of different leaderships cannot be compared with one record.
+        self.is_lost |= *self.epoch.get_or_insert(epoch) != epoch;
+        let (mut keys, mut versions) = (Reader::new(keys), Reader::new(reply));
+        let mut version = || match Reply::decode(&mut versions) {
+            Ok(Reply::Integer(version)) => Some(version as Version),
+            Ok(Reply::Array(_)) => Some(0), // The head.
+            _ => None,
+        };
+        let (Some(_), Some(floor)) = (version(), version()) else { return false };
+        while let Ok(key) = keys.bytes() {
+            let Some(version) = version() else { return false };
+            self.draft.watch(epoch, Watched { key, version, floor });
+        }
+        true
+    }
+}
+
+impl Node {
+    pub(crate) fn transaction_command(
+        &mut self,
+        client: ClientId,
+        command: TransactionCommand,
+        arguments: Arguments<'_>,
+    ) {
+        let Some(session) = self.sessions.get_mut(client) else { return };
+        let is_open = session.is_gathering();
+        let refusal = match command {
+            TransactionCommand::Multi if is_open => "ERR MULTI calls can not be nested",
+            TransactionCommand::Watch if is_open => "ERR WATCH inside MULTI is not allowed",
+            TransactionCommand::Exec if !is_open => "ERR EXEC without MULTI",
+            TransactionCommand::Discard if !is_open => "ERR DISCARD without MULTI",
+            TransactionCommand::Multi => {
+                session.transaction.get_or_insert_default().is_open = true;
+                return self.answer(client, ReplyBuffer::ok);
+            }
+            TransactionCommand::Discard | TransactionCommand::Unwatch => {
+                session.end_transaction();
+                return self.answer(client, ReplyBuffer::ok);
+            }
+            TransactionCommand::Watch => return self.watch(client, arguments),
+            TransactionCommand::Exec => return self.exec(client),
+        };
+        self.answer(client, |replies| replies.error(refusal));
+    }
+
+    /// A request behind `MULTI`.
+    pub(crate) fn queue(&mut self, client: ClientId, found: Found, arguments: Arguments<'_>) {
+        let mut scratch = std::mem::take(&mut self.scratch);
+        let queued = self.gather(client, found, arguments, &mut scratch);
+        self.scratch = scratch;
+        let Some(session) = self.sessions.get_mut(client) else { return };
+        match queued {
+            Ok(()) => self.answer(client, |replies| replies.push(Reply::Status(b"QUEUED"))),
+            Err(error) => {
+                session.break_transaction();
+                self.answer(client, |replies| replies.error(&error));
+            }
+        }
+    }
+
+    fn gather(
+        &mut self,
+        client: ClientId,
+        found: Found,
+        arguments: Arguments<'_>,
+        scratch: &mut Vec<u8>,
+    ) -> Result<(), String> {
+        if found.spec.flags.has(command::Flag::NoMulti) {
+            return Err(NOT_ALLOWED.into());
+        }
+        let value_bytes_max = self.parameters.value_bytes_max();
+        let context = Context { now_ms: self.now.unix_ms, value_bytes_max };
+        let only_group = match self.groups.ids() {
+            [only] => Some(*only),
+            _ => None,
+        };
+        let draw = self.draw();
+        let Some(session) = self.sessions.get_mut(client) else { return Ok(()) };
+        let Some(gathered) = &mut session.transaction else { return Ok(()) };
+        let argument_bytes: usize = arguments.iter().map(<[u8]>::len).sum();
+        let bytes_max = request_bytes_max(value_bytes_max);
+        if gathered.bytes() + argument_bytes + ITEM_BYTES > bytes_max {
+            return Err(format!("ERR the transaction would take more than {bytes_max} bytes"));
+        }
+        let told = |write: &dyn Fn(&mut ReplyBuffer)| {
+            let mut reply = ReplyBuffer::new();
+            write(&mut reply);
+            Item::Told(reply.as_bytes().to_vec())
+        };
+        let item = match found.spec.handler {
+            Handler::Container => return Err(CommandError::WrongArity(found.spec.name).to_string()),
+            Handler::Node(NodeCommand::Transaction(_)) => told(&ReplyBuffer::ok), // UNWATCH.
+            Handler::Node(_) => {
+                let mut kept = ArgumentsBuffer::new();
+                arguments.iter().for_each(|argument| kept.push(argument));
+                Item::Node(Box::new(kept))
+            }
+            // As in Redis, what is wrong in the arguments is told in its place, and does not stop the others.
+            Handler::Data(parse) => match parse(arguments, scratch, &context) {
+                Err(error) => told(&|reply| reply.error(&error.to_string())),
+                Ok(command) => {
+                    let command = match (command, only_group) {
+                        (Command::RandomKey { .. }, Some(_)) => Command::RandomKey { draw },
+                        (Command::Scan { position, count, pattern, kind, .. }, Some(group)) => {
+                            Command::Scan { position, count, pattern, kind, group, next: 0 }
+                        }
+                        (command, _) => command,
+                    };
+                    if only_group.is_none() && !has_key(&command) {
+                        let name = found.spec.name.to_uppercase();
+                        return Err(format!(
+                            "CROSSSLOT {name} concerns all keyspaces, which no transaction can change or read in one step"
+                        ));
+                    }
+                    if !gathered.draft.push(&command) {
+                        return Err(NOT_ALLOWED.into());
+                    }
+                    Item::Data
+                }
+            },
+        };
+        gathered.item_bytes += match &item {
+            Item::Data => 0,
+            Item::Told(reply) => reply.len(),
+            Item::Node(_) => argument_bytes,
+        };
+        gathered.items.push(item);
+        Ok(())
+    }
+
+    fn watch(&mut self, client: ClientId, arguments: Arguments<'_>) {
+        let Some(session) = self.sessions.get_mut(client) else { return };
+        let gathered = session.transaction.get_or_insert_default();
+        if gathered.draft.watched_len() + arguments.len() - 1 > WATCHED_KEYS_MAX {
+            let error = format!("ERR more than {WATCHED_KEYS_MAX} keys would be watched");
+            return self.answer(client, |replies| replies.error(&error));
+        }
+        let mut scratch = Vec::new();
+        let keys = match command::all_keys(arguments, &mut scratch) {
+            Ok(keys) => keys,
+            Err(error) => return self.answer(client, |replies| replies.error(&error.to_string())),
+        };
+        let Some(group) = self.group_of(&Command::Watch { keys }) else {
+            return self.answer(client, |replies| replies.error(CROSSSLOT));
+        };
+        let mut kept = Vec::new();
+        keys.iter().for_each(|key| kept.put_bytes(key));
+        if let Some(session) = self.sessions.get_mut(client) {
+            let generation = session.generation;
+            session.expect(Pending::Watch { generation, keys: kept });
+        }
+        self.ask(client, group, false, Request::Command(Command::Watch { keys }));
+    }
+
+    fn exec(&mut self, client: ClientId) {
+        let Some(session) = self.sessions.get_mut(client) else { return };
+        let is_told = !session.is_awaiting_versions();
+        let Some(gathered) = session.end_transaction() else { return };
+        let Gathered { is_broken, is_lost, draft, items, .. } = *gathered;
+        if is_broken {
+            let error = "EXECABORT Transaction discarded because of previous errors.";
+            return self.answer(client, |replies| replies.error(error));
+        }
+        if is_lost || !is_told {
+            return self.answer(client, |replies| replies.push(Reply::NullArray));
+        }
+        let is_watching = draft.watched_len() > 0;
+        if draft.is_empty() && !is_watching {
+            let replies = self.exec_replies(client, &items, &[]);
+            return self.answer(client, |out| out.extend_encoded(replies.as_bytes()));
+        }
+        let transaction = draft.transaction();
+        let whole = Command::Transaction(transaction);
+        let Some(group) = self.group_of(&whole) else {
+            return self.answer(client, |replies| replies.error(CROSSSLOT));
+        };
+        let single = transaction.commands().next().filter(|_| transaction.len() == 1 && !is_watching);
+        if single.is_some() || items.len() > draft.len() {
+            let alone = single.is_some();
+            if let Some(session) = self.sessions.get_mut(client) {
+                session.expect(Pending::Exec { items, alone });
+            }
+        }
+        let request = Request::Command(single.unwrap_or(whole));
+        if is_watching {
+            self.ask_afresh(client, group, request)
+        } else {
+            self.ask(client, group, false, request)
+        }
+    }
+
+    /// The outcome of a request has come, and is not simply its reply.
+    pub(crate) fn complete_pending(
+        &mut self,
+        client: ClientId,
+        pending: Pending,
+        ticket: Ticket,
+        group: u16,
+        (result, reply): (Outcome, &[u8]),
+    ) {
+        let Outcome::Done { version, .. } = result else {
+            // What was to be watched is not: the client may not have seen that when it says EXEC.
+            if let Pending::Watch { generation, .. } = pending
+                && let Some(gathered) = self.gathered(client, generation)
+            {
+                gathered.is_lost = true;
+            }
+            return self.complete(ticket, group, result, reply);
+        };
+        let mut replies = ReplyBuffer::new();
+        match pending {
+            Pending::Watch { generation, keys } => {
+                if let Some(gathered) = self.gathered(client, generation)
+                    && !gathered.take_versions(version, &keys, reply)
+                {
+                    gathered.is_lost = true;
+                }
+                replies.ok();
+            }
+            Pending::Exec { items, alone: true } => replies = self.exec_replies(client, &items, reply),
+            Pending::Exec { items, alone: false } => {
+                let mut elements = Reader::new(reply);
+                match Reply::decode(&mut elements) {
+                    Ok(Reply::Array(_)) => replies = self.exec_replies(client, &items, elements.rest()),
+                    _ => replies.extend_encoded(reply),
+                }
+            }
+        }
+        self.complete(ticket, group, result, replies.as_bytes());
+    }
+
+    /// What the client gathers, if it is still the same transaction.
+    fn gathered(&mut self, client: ClientId, generation: u64) -> Option<&mut Gathered> {
+        let session = self.sessions.get_mut(client).filter(|session| session.generation == generation)?;
+        session.transaction.as_deref_mut()
+    }
+
+    /// What `EXEC` answers: `elements` are the group's replies, one behind the other.
+    fn exec_replies(&mut self, client: ClientId, items: &[Item], mut elements: &[u8]) -> ReplyBuffer {
+        let mut replies = ReplyBuffer::new();
+        replies.array(items.len());
+        for item in items {
+            match item {
+                Item::Told(reply) => replies.extend_encoded(reply),
+                Item::Data => {
+                    // A peer's reply was checked to be whole when it came.
+                    let (element, rest) = elements.split_at(element_end(elements).unwrap_or(0));
+                    replies.extend_encoded(element);
+                    elements = rest;
+                }
+                Item::Node(arguments) => {
+                    let before = self.captured.replace(ReplyBuffer::new());
+                    self.carry_out(client, arguments.as_arguments());
+                    let captured = std::mem::replace(&mut self.captured, before).unwrap_or_default();
+                    match captured.is_empty() {
+                        true => replies.error(NOT_ALLOWED),
+                        false => replies.extend_encoded(captured.as_bytes()),
+                    }
+                }
+            }
+        }
+        replies
+    }
+
+    fn carry_out(&mut self, client: ClientId, arguments: Arguments<'_>) {
+        if let Ok(found) = command::find(arguments)
+            && let Handler::Node(command) = found.spec.handler
+        {
+            self.node_request(client, command, found, arguments);
+        }
+    }
+}
+
+fn has_key(command: &Command<'_>) -> bool {
+    let mut has_key = false;
+    command.for_each_key(|_| has_key = true);
+    has_key
+}

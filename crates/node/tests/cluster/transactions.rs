@@ -1,0 +1,444 @@
+//! Transactions: what is queued behind `MULTI` takes effect in one step, if what was watched was left alone.
+
+use crate::support::{Client, Cluster, assert_error, setup};
+
+fn one_node() -> Cluster {
+    setup(1, &[]).start()
+}
+
+/// Leader-follower and consensus, each by three nodes; node 1 leads the first.
+fn both_protocols() -> [Cluster; 2] {
+    ["prefix= acks=majority", "prefix= replication=consensus"].map(|keyspace| setup(3, &[keyspace]).start())
+}
+
+/// Each line is a request, an arrow and the reply that is expected.
+#[track_caller]
+fn play(cluster: &mut Cluster, client: Client, script: &str) {
+    for line in script.lines().map(str::trim).filter(|line| !line.is_empty()) {
+        let (request, expected) = line.split_once("->").expect("an arrow");
+        assert_eq!(cluster.ask(client, request.trim()), expected.trim(), "{line}");
+    }
+}
+
+#[test]
+fn what_is_queued_is_carried_out_in_one_step_by_both_protocols_through_any_node() {
+    for mut cluster in both_protocols() {
+        for node in 1..=3 {
+            let client = cluster.client(node);
+            let script = "
+                DEL a b     -> 0
+                MULTI       -> OK
+                SET a 1     -> QUEUED
+                INCRBY a 4  -> QUEUED
+                MGET a b    -> QUEUED
+                SET b x EX 10 -> QUEUED
+                EXEC        -> [OK, 5, [\"5\", nil], OK]
+                TTL b       -> 10
+                EXEC        -> -ERR EXEC without MULTI
+                DEL a b     -> 2";
+            play(&mut cluster, client, script);
+        }
+    }
+}
+
+#[test]
+fn the_rules_and_their_errors_are_those_of_redis() {
+    let (mut cluster, script) = (
+        one_node(),
+        "
+        EXEC            -> -ERR EXEC without MULTI
+        DISCARD         -> -ERR DISCARD without MULTI
+        UNWATCH         -> OK
+        MULTI           -> OK
+        MULTI           -> -ERR MULTI calls can not be nested
+        WATCH x         -> -ERR WATCH inside MULTI is not allowed
+        SET k v         -> QUEUED
+        EXEC            -> [OK]
+        MULTI           -> OK
+        EXEC            -> []
+        MULTI           -> OK
+        SET k w         -> QUEUED
+        DISCARD         -> OK
+        GET k           -> \"v\"
+        MULTI           -> OK
+        SET k w         -> QUEUED
+        GET             -> -ERR wrong number of arguments for 'get' command
+        EXEC            -> -EXECABORT Transaction discarded because of previous errors.
+        GET k           -> \"v\"
+        MULTI           -> OK
+        CLIENT          -> -ERR wrong number of arguments for 'client' command
+        SET k w         -> QUEUED
+        EXEC            -> -EXECABORT Transaction discarded because of previous errors.
+        MULTI           -> OK
+        SET k w FOO     -> QUEUED
+        INCRBY k abc    -> QUEUED
+        MSET a b c      -> QUEUED
+        SELECT 99       -> QUEUED
+        INCR k          -> QUEUED
+        SET k x         -> QUEUED
+        EXEC            -> [-ERR syntax error, -ERR value is not an integer or out of range, -ERR wrong number of arguments for 'mset' command, -ERR DB index is out of range, -ERR value is not an integer or out of range, OK]
+        GET k           -> \"x\"
+        MULTI           -> OK
+        WAIT 0 0        -> -ERR Command not allowed inside a transaction
+        KEYSPACE DROP x -> -ERR Command not allowed inside a transaction
+        EXEC            -> -EXECABORT Transaction discarded because of previous errors.
+        MULTI           -> OK
+        SET k y         -> QUEUED
+        RESET           -> RESET
+        EXEC            -> -ERR EXEC without MULTI
+        GET k           -> \"x\"
+        ",
+    );
+    let client = cluster.client(1);
+    play(&mut cluster, client, script);
+    assert_error(&cluster.ask(client, "MULTI x"), "ERR");
+    assert_eq!(cluster.pipeline(client, &["MULTI", "NOSUCH", "PING"])[0], "OK");
+    assert_error(&cluster.ask(client, "EXEC"), "EXECABORT");
+    assert_eq!(cluster.pipeline(client, &["MULTI", "SET k z", "QUIT"]), ["OK", "QUEUED", "OK"]);
+    assert!(cluster.is_closed(client));
+    let other = cluster.client(1);
+    assert_eq!(cluster.ask(other, "GET k"), "\"x\"", "what was queued is gone with its client");
+}
+
+#[test]
+fn what_the_node_answers_itself_stands_in_its_place_and_counts_only_with_the_rest() {
+    for mut cluster in both_protocols() {
+        let client = cluster.client(2);
+        let script = "
+            MULTI               -> OK
+            PING                -> QUEUED
+            SET k 1             -> QUEUED
+            CLIENT SETNAME me   -> QUEUED
+            ECHO hello          -> QUEUED
+            GET k               -> QUEUED
+            UNWATCH             -> QUEUED
+            CLIENT GETNAME      -> QUEUED
+            EXEC                -> [PONG, OK, OK, \"hello\", \"1\", OK, \"me\"]
+            MULTI               -> OK
+            PING                -> QUEUED
+            CONFIG SET timeout x -> QUEUED
+            ECHO hello          -> QUEUED";
+        play(&mut cluster, client, script);
+        let told = cluster.ask(client, "EXEC");
+        assert!(
+            told.starts_with("[PONG, -ERR CONFIG SET failed") && told.ends_with(", \"hello\"]"),
+            "{told}"
+        );
+        // What is aborted has done nothing at all.
+        let script = "
+            WATCH k             -> OK
+            SET k 2             -> OK
+            MULTI               -> OK
+            CLIENT SETNAME you  -> QUEUED
+            SET k 3             -> QUEUED
+            EXEC                -> nil
+            CLIENT GETNAME      -> \"me\"
+            GET k               -> \"2\"";
+        play(&mut cluster, client, script);
+    }
+}
+
+#[test]
+fn a_queued_request_is_told_in_the_list_of_clients() {
+    let mut cluster = one_node();
+    let (client, other) = (cluster.client(1), cluster.client(1));
+    cluster.pipeline(client, &["MULTI", "GET k", "PING"]);
+    let told = cluster.ask(other, "CLIENT LIST");
+    assert!(told.contains("flags=x") && told.contains("multi=2"), "{told}");
+    assert!(told.contains("multi=-1"), "{told}");
+}
+
+#[test]
+fn an_abort_is_a_null_in_each_protocol() {
+    let mut cluster = one_node();
+    for (version, expected) in [(2, "*-1\r\n"), (3, "_\r\n")] {
+        let client = cluster.client(1);
+        cluster.ask(client, &format!("HELLO {version}"));
+        cluster.pipeline(client, &["WATCH k", "INCR k", "MULTI", "GET k"]);
+        cluster.stop_reading(client);
+        cluster.send(client, "EXEC");
+        let output = cluster.node(1).output(client.id).expect("it is connected");
+        assert_eq!(String::from_utf8_lossy(&output.bytes), expected);
+    }
+}
+
+#[test]
+fn a_watched_key_that_another_client_changes_aborts_whoever_asks_whom() {
+    for mut cluster in both_protocols() {
+        for (watcher, writer) in [(1, 1), (1, 2), (2, 1), (2, 3), (3, 3)] {
+            let (client, other) = (cluster.client(watcher), cluster.client(writer));
+            cluster.pipeline(client, &["SET k 1", "DEL absent"]);
+            for (change, expected) in [
+                ("SET k 1", "nil"),
+                ("EXPIRE k 100", "nil"),
+                ("SET other 1", "[OK]"),
+                ("SET absent 1 XX", "[OK]"),
+                ("DEL k", "nil"),
+                ("SET absent 1", "nil"),
+                ("FLUSHALL", "nil"),
+            ] {
+                assert_eq!(cluster.ask(client, "WATCH k absent"), "OK");
+                cluster.ask(other, change);
+                let told = cluster.pipeline(client, &["MULTI", "SET done 1", "EXEC"]);
+                assert_eq!(told[2], expected, "{change}: {watcher} {writer}");
+                // A transaction ends what was watched, however it ends.
+                cluster.ask(other, "SET k 1");
+                assert_eq!(cluster.pipeline(client, &["MULTI", "GET nothing", "EXEC"])[2], "[nil]");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_key_that_comes_and_goes_while_it_is_watched_aborts() {
+    for mut cluster in both_protocols() {
+        let (client, other) = (cluster.client(2), cluster.client(3));
+        cluster.ask(client, "WATCH k");
+        cluster.pipeline(other, &["SET k 1", "DEL k"]);
+        assert_eq!(cluster.pipeline(client, &["MULTI", "SET done 1", "EXEC"])[2], "nil");
+        cluster.ask(client, "WATCH k");
+        cluster.ask(other, "SET k 1 PX 5");
+        cluster.turns(300); // It is removed by then.
+        assert_eq!(cluster.pipeline(client, &["MULTI", "SET done 1", "EXEC"])[2], "nil");
+    }
+}
+
+#[test]
+fn a_watched_key_that_expires_aborts_and_one_that_had_expired_does_not() {
+    for mut cluster in both_protocols() {
+        let client = cluster.client(2);
+        cluster.pipeline(client, &["SET k 1 PX 50", "WATCH k"]);
+        cluster.turns(60);
+        assert_eq!(cluster.pipeline(client, &["MULTI", "SET done 1", "EXEC"])[2], "nil");
+        cluster.ask(client, "SET l 1 PX 50");
+        cluster.turns(60);
+        assert_eq!(cluster.ask(client, "WATCH l"), "OK");
+        cluster.turns(300);
+        assert_eq!(cluster.pipeline(client, &["MULTI", "SET done 1", "EXEC"])[2], "[OK]");
+    }
+}
+
+#[test]
+fn unwatch_and_discard_forget_what_was_watched() {
+    let mut cluster = one_node();
+    let client = cluster.client(1);
+    for forget in [&["UNWATCH"][..], &["MULTI", "DISCARD"], &["RESET"]] {
+        cluster.pipeline(client, &["WATCH k", "INCR k"]);
+        cluster.pipeline(client, forget);
+        assert_eq!(cluster.pipeline(client, &["MULTI", "PING", "EXEC"])[2], "[PONG]", "{forget:?}");
+    }
+    // Behind MULTI it is queued, and comes too late.
+    cluster.pipeline(client, &["WATCH k", "INCR k", "MULTI", "UNWATCH"]);
+    assert_eq!(cluster.ask(client, "EXEC"), "nil");
+}
+
+#[test]
+fn of_two_clients_that_count_by_watching_none_loses_a_step() {
+    for mut cluster in both_protocols() {
+        let clients = [cluster.client(1), cluster.client(2), cluster.client(3)];
+        cluster.ask(clients[0], "SET n 0");
+        let (mut done, mut aborted) = (0, 0);
+        for _ in 0..10 {
+            let values = clients.map(|client| {
+                assert_eq!(cluster.ask(client, "WATCH n"), "OK");
+                cluster.ask(client, "GET n").trim_matches('"').parse::<i64>().expect("a number")
+            });
+            for (client, value) in clients.iter().zip(values) {
+                for request in ["MULTI", &format!("SET n {}", value + 1), "EXEC"] {
+                    cluster.send(*client, request);
+                }
+            }
+            for client in clients {
+                match [cluster.reply(client), cluster.reply(client), cluster.reply(client)][2].as_str() {
+                    "[OK]" => done += 1,
+                    "nil" => aborted += 1,
+                    other => panic!("{other}"),
+                }
+            }
+        }
+        assert_eq!((done, aborted), (10, 20));
+        assert_eq!(cluster.ask(clients[0], "GET n"), "\"10\"");
+    }
+}
+
+#[test]
+fn a_pipeline_that_does_not_wait_for_its_watch_is_aborted_or_right_and_never_unguarded() {
+    for mut cluster in both_protocols() {
+        for node in 1..=3 {
+            let client = cluster.client(node);
+            cluster.send(client, "WATCH k");
+            let is_told = cluster.node(node).wants_input(client.id);
+            // Whoever drives the node takes nothing more before the versions have come. Here nobody keeps to that.
+            for request in ["MULTI", "SET k 1", "EXEC"] {
+                cluster.send(client, request);
+            }
+            let told: Vec<String> = (0..4).map(|_| cluster.reply(client)).collect();
+            assert_eq!(told[3], if is_told { "[OK]" } else { "nil" }, "{told:?}");
+            assert!(cluster.node(node).wants_input(client.id));
+        }
+    }
+}
+
+#[test]
+fn keys_of_several_keyspaces_are_refused() {
+    let mut cluster = setup(3, &["prefix= acks=majority", "prefix=b: replication=consensus"]).start();
+    let client = cluster.client(2);
+    for (requests, code) in [
+        (&["SET a 1", "SET b:a 1"][..], "CROSSSLOT"),
+        (&["MGET a b:a"], "CROSSSLOT"),
+        (&["FLUSHALL"], "EXECABORT"),
+        (&["DBSIZE"], "EXECABORT"),
+        (&["SCAN 0"], "EXECABORT"),
+    ] {
+        cluster.ask(client, "MULTI");
+        cluster.pipeline(client, requests);
+        assert_error(&cluster.ask(client, "EXEC"), code);
+    }
+    assert_error(&cluster.ask(client, "WATCH a b:a"), "CROSSSLOT");
+    for request in ["WATCH a", "WATCH b:a", "MULTI", "GET a"] {
+        cluster.ask(client, request);
+    }
+    assert_error(&cluster.ask(client, "EXEC"), "CROSSSLOT");
+    for key in ["a", "b:a"] {
+        assert_eq!(cluster.ask(client, &format!("WATCH {key}")), "OK");
+        cluster.pipeline(client, &["MULTI", &format!("SET {key} 1"), &format!("GET {key}")]);
+        assert_eq!(cluster.ask(client, "EXEC"), "[OK, \"1\"]");
+    }
+    assert_eq!(cluster.ask(client, "DBSIZE"), "2", "nothing else was done");
+}
+
+#[test]
+fn registers_do_one_command_and_refuse_the_rest_by_name() {
+    for protocol in ["abd", "blocking"] {
+        let mut cluster = setup(3, &[&format!("prefix= replication={protocol}")]).start();
+        let client = cluster.client(2);
+        cluster.ask(client, "MULTI");
+        cluster.pipeline(client, &["PING", "SET k v"]);
+        assert_eq!(cluster.ask(client, "EXEC"), "[PONG, OK]");
+        assert_eq!(cluster.pipeline(client, &["MULTI", "GET k", "EXEC"])[2], "[\"v\"]");
+        assert_eq!(cluster.pipeline(client, &["MULTI", "PING", "EXEC"])[2], "[PONG]");
+        for requests in [&["SET k 1", "GET k"][..], &["GET k", "GET l"]] {
+            cluster.ask(client, "MULTI");
+            cluster.pipeline(client, requests);
+            let told = cluster.ask(client, "EXEC");
+            assert!(told.starts_with("-ERR MULTI needs several keys changed at one moment"), "{told}");
+        }
+        let told = cluster.ask(client, "WATCH k");
+        assert!(told.starts_with("-ERR WATCH needs one order of all writes"), "{told}");
+        assert_eq!(cluster.ask(client, "GET k"), "\"v\"");
+        // What could not be watched is not taken for left alone.
+        assert_eq!(cluster.pipeline(client, &["MULTI", "PING", "EXEC"])[2], "nil");
+        assert_eq!(cluster.pipeline(client, &["MULTI", "PING", "EXEC"])[2], "[PONG]");
+        let told = cluster.ask(client, "SET k w IFEQ v");
+        assert!(told.starts_with("-ERR SET IFEQ needs read-modify-write"), "{told}");
+        assert_eq!(cluster.ask(client, "DIGEST nothing"), "nil");
+    }
+}
+
+#[test]
+fn a_transaction_whose_link_is_lost_is_unknown() {
+    for mut cluster in both_protocols() {
+        let leader = (1..=3).find(|id| cluster.keyspace(*id, "default").role == "leader").expect("one leads");
+        let client = cluster.client(leader % 3 + 1);
+        cluster.pipeline(client, &["MULTI", "INCR k", "INCR k"]);
+        cluster.send(client, "EXEC");
+        cluster.turn(); // It leaves …
+        cluster.cut_off(leader); // … and nobody can say whether it arrives.
+        assert_error(&cluster.reply(client), "UNKNOWN");
+        assert_eq!(cluster.ask(client, "EXEC"), "-ERR EXEC without MULTI");
+        // One that only reads is refused.
+        cluster.reconnect(leader);
+        cluster.settle();
+        cluster.pipeline(client, &["MULTI", "GET k", "GET l"]);
+        let leader = (1..=3).find(|id| cluster.keyspace(*id, "default").role == "leader").expect("one leads");
+        if leader != client.node {
+            cluster.send(client, "EXEC");
+            cluster.cut_off(leader);
+            assert_error(&cluster.reply(client), "NOLEADER");
+        }
+    }
+}
+
+#[test]
+fn a_leader_that_lost_writes_does_not_take_their_versions_for_others() {
+    let mut cluster = setup(3, &["prefix= acks=none replicas=2"]).start();
+    let watchers: Vec<Client> = (0..10).map(|_| cluster.client(3)).collect();
+    cluster.ask(watchers[0], "SET before 1");
+    cluster.settle();
+    cluster.break_link(1, 2); // Nobody else will ever hear of what follows.
+    for _ in 0..5 {
+        assert_eq!(cluster.ask(watchers[0], "SET k old"), "OK");
+    }
+    for watcher in &watchers {
+        assert_eq!(cluster.ask(*watcher, "WATCH k"), "OK");
+    }
+    cluster.kill(1);
+    let other = cluster.client(3);
+    cluster.until("node 2 leads", |cluster| cluster.ask(other, "SET k new") == "OK");
+    // One of the new values has the version that the lost one had.
+    for watcher in watchers {
+        assert_eq!(cluster.pipeline(watcher, &["MULTI", "SET k mine", "EXEC"])[2], "nil");
+        assert_eq!(cluster.ask(other, "SET k new"), "OK");
+    }
+}
+
+#[test]
+fn a_watch_outlives_a_change_of_leader_by_consensus() {
+    let mut cluster = setup(3, &["prefix= replication=consensus"]).start();
+    let leader = (1..=3).find(|id| cluster.keyspace(*id, "default").role == "leader").expect("one leads");
+    let (node, third) = (leader % 3 + 1, (leader + 1) % 3 + 1);
+    let (left_alone, changed) = (cluster.client(node), cluster.client(node));
+    cluster.pipeline(left_alone, &["SET a 1", "SET b 1", "WATCH a"]);
+    cluster.ask(changed, "WATCH b");
+    cluster.kill(leader);
+    let other = cluster.client(third);
+    cluster.until("another one serves", |cluster| cluster.ask(other, "SET b 2") == "OK");
+    let exec = ["MULTI", "SET done 1", "EXEC"];
+    assert_eq!(cluster.pipeline(left_alone, &exec)[2], "[OK]");
+    assert_eq!(cluster.pipeline(changed, &exec)[2], "nil");
+}
+
+#[test]
+fn who_watches_reads_nothing_stale() {
+    for protocol in ["acks=majority", "replication=consensus"] {
+        let mut cluster = setup(3, &[&format!("prefix= {protocol} reads=any")]).start();
+        let leader = (1..=3).find(|id| cluster.keyspace(*id, "default").role == "leader").expect("one leads");
+        let behind = leader % 3 + 1;
+        let (writer, reader) = (cluster.client(leader), cluster.client(behind));
+        cluster.ask(writer, "SET k old");
+        cluster.settle();
+        cluster.cut_off(behind);
+        cluster.ask(writer, "SET k new");
+        assert_eq!(cluster.ask(reader, "GET k"), "\"old\"");
+        assert_error(&cluster.ask(reader, "WATCH k"), "NOLEADER");
+        cluster.ask(reader, "UNWATCH");
+        assert_eq!(cluster.ask(reader, "GET k"), "\"old\"");
+        cluster.reconnect(behind);
+        cluster.until("it is let in again", |cluster| cluster.ask(reader, "WATCH k") == "OK");
+        assert_eq!(cluster.ask(reader, "GET k"), "\"new\"", "as new as what is watched");
+    }
+}
+
+#[test]
+fn what_a_client_queues_is_bounded() {
+    let mut cluster = one_node();
+    let client = cluster.client(1);
+    assert_eq!(cluster.ask(client, "MULTI"), "OK");
+    let value = vec![b'v'; 1 << 20];
+    let mut queued = 0;
+    let error = loop {
+        cluster.send_words(client, &[b"SET", b"k", &value]);
+        match cluster.reply(client) {
+            told if told == "QUEUED" => queued += 1,
+            told => break told,
+        }
+    };
+    assert!((60..70).contains(&queued), "{queued}");
+    assert!(error.starts_with("-ERR the transaction would take more than"), "{error}");
+    assert_error(&cluster.ask(client, "EXEC"), "EXECABORT");
+
+    let keys: Vec<String> = (0..6000).map(|number| format!("key:{number}")).collect();
+    let watch = format!("WATCH {}", keys.join(" "));
+    assert_eq!(cluster.ask(client, &watch), "OK");
+    assert_eq!(cluster.ask(client, &watch), "-ERR more than 10000 keys would be watched");
+}

@@ -1,0 +1,237 @@
+//! The replica's records: what it has told of them in this life, and which of what it holds they make durable.
+//!
+//! Whatever a coordinator counts must outlive a crash: that a replica holds a register (told by an acknowledgement, or by
+//! an answer that names the tag), that it has taken a step of a collection, that it knows of another member's new life.
+//! So what says one of these waits for the record behind it; everything else leaves at once. A replica that keeps no
+//! records tells none, and nothing waits.
+
+use super::lives::{KnownLives, Lives};
+use super::message::Bounds;
+use super::record::Change;
+use crate::contract::Effects;
+use kv::Register;
+use std::collections::{BTreeMap, VecDeque};
+
+/// A turn's changes go into records of about so many bytes.
+const RECORD_BYTES: usize = 1 << 20;
+
+/// Keeps count.
+#[derive(Debug)]
+pub struct Journal {
+    is_kept: bool,
+    /// This turn's changes, and where all but the last of their records end.
+    gathered: Vec<u8>,
+    ends: Vec<usize>,
+    /// Records that have left in this life.
+    told: u64,
+    /// Up to this record they are durable.
+    durable: u64,
+    /// The record that makes all registers durable which were held when it was made: a copy's end.
+    all: u64,
+    /// The last record of each register that may not be durable yet, by the digest of its key. Two keys that share a
+    /// digest wait for each other, and that is all.
+    registers: BTreeMap<u64, u64>,
+    /// The same in the order of the records.
+    undurable: VecDeque<(u64, u64)>,
+    /// The record that has to be durable before anything leaves.
+    life: u64,
+    bounds: Bounds,
+}
+
+impl Journal {
+    pub(super) fn new(is_kept: bool) -> Journal {
+        Journal {
+            is_kept,
+            gathered: Vec::new(),
+            ends: Vec::new(),
+            told: 0,
+            durable: 0,
+            all: 0,
+            registers: BTreeMap::new(),
+            undurable: VecDeque::new(),
+            life: 0,
+            bounds: Bounds::default(),
+        }
+    }
+
+    /// Whether records are told at all.
+    #[inline]
+    pub fn is_kept(&self) -> bool {
+        self.is_kept
+    }
+
+    /// Takes a change into this turn's records and returns the number of its record; 0 when none are kept.
+    pub(super) fn tell(&mut self, change: &Change<'_>) -> u64 {
+        if !self.is_kept {
+            return 0;
+        }
+        change.encode(&mut self.gathered);
+        let record = self.told + self.ends.len() as u64 + 1;
+        if self.gathered.len() - self.gathered_whole() >= RECORD_BYTES {
+            self.ends.push(self.gathered.len());
+        }
+        record
+    }
+
+    fn gathered_whole(&self) -> usize {
+        self.ends.last().copied().unwrap_or(0)
+    }
+
+    /// A register was taken.
+    #[inline]
+    pub(super) fn tell_register(&mut self, key: &[u8], register: Register<'_>) {
+        if self.is_kept {
+            let record = self.tell(&Change::Register { key, register });
+            let digest = digest(key);
+            self.registers.insert(digest, record);
+            self.undurable.push_back((record, digest));
+        }
+    }
+
+    /// More is known of lives.
+    pub(super) fn tell_lives(&mut self, starts: u64, lives: &Lives) {
+        self.life = self.tell(&Change::Lives { starts, lives: KnownLives::of(&lives.known_bytes()) });
+    }
+
+    /// The group is farther in the collection of tombstones, or was before this life.
+    pub(super) fn tell_bounds(&mut self, bounds: Bounds) {
+        if self.is_kept && self.bounds != bounds {
+            self.bounds = bounds;
+            self.tell(&Change::Bounds(bounds));
+        }
+    }
+
+    /// The replica vouches for all that it holds. One that crashes before that is durable has not answered anybody.
+    pub(super) fn tell_vouches(&mut self) {
+        self.all = self.tell(&Change::Vouches);
+        self.life = self.all;
+    }
+
+    /// The record that has to be durable before anybody may be told that the replica holds what it does of a key. 0: it
+    /// is.
+    #[inline]
+    pub(super) fn register(&self, key: &[u8]) -> u64 {
+        if self.registers.is_empty() && self.all <= self.durable {
+            return 0;
+        }
+        let record = self.registers.get(&digest(key)).copied().unwrap_or(0).max(self.all);
+        if record <= self.durable { 0 } else { record }
+    }
+
+    /// The record that has to be durable before a message leaves, whatever it says: every message says which lives its
+    /// sender knows of, its own among them.
+    #[inline]
+    pub fn life(&self) -> u64 {
+        self.life
+    }
+
+    /// The record that makes all durable that was told so far. 0: none was.
+    pub(super) fn last(&self) -> u64 {
+        let begun = u64::from(self.gathered.len() > self.gathered_whole());
+        self.told + self.ends.len() as u64 + begun
+    }
+
+    /// The turn ends: its records leave.
+    #[inline]
+    pub fn flush(&mut self, effects: &mut Effects) {
+        if self.gathered.is_empty() {
+            return;
+        }
+        if self.gathered.len() > self.gathered_whole() {
+            self.ends.push(self.gathered.len());
+        }
+        let mut start = 0;
+        for end in self.ends.drain(..) {
+            effects.record(|out| out.extend_from_slice(&self.gathered[start..end]));
+            self.told += 1;
+            start = end;
+        }
+        self.gathered.clear();
+        self.gathered.shrink_to(RECORD_BYTES);
+    }
+
+    /// Records are durable up to this one.
+    pub(super) fn durable(&mut self, record: u64) {
+        self.durable = self.durable.max(record.min(self.told));
+        while let Some((record, digest)) = self.undurable.pop_front_if(|(record, _)| *record <= self.durable)
+        {
+            if self.registers.get(&digest) == Some(&record) {
+                self.registers.remove(&digest);
+            }
+        }
+    }
+
+    /// Up to which record they are.
+    pub fn durable_to(&self) -> u64 {
+        self.durable
+    }
+}
+
+/// A number that most keys have to themselves.
+fn digest(key: &[u8]) -> u64 {
+    let mut sum = key.len() as u64;
+    let mut mix = |part: u64| sum = (sum ^ part).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29);
+    let (words, rest) = key.as_chunks::<8>();
+    words.iter().for_each(|word| mix(u64::from_le_bytes(*word)));
+    mix(rest.iter().fold(0, |part, byte| part << 8 | u64::from(*byte)));
+    mix(0);
+    sum
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const REGISTER: Register<'static> =
+        Register { version: 1 << 20, deadline: Register::NEVER, value: b"value" };
+
+    #[test]
+    fn a_register_is_told_when_the_record_of_its_last_write_is_durable() {
+        let (mut journal, mut effects) = (Journal::new(true), Effects::default());
+        journal.tell_register(b"a", REGISTER);
+        journal.tell_register(b"b", REGISTER);
+        journal.flush(&mut effects);
+        journal.tell_register(b"a", REGISTER);
+        journal.flush(&mut effects);
+        assert_eq!(effects.records.len(), 2);
+        assert_eq!([journal.register(b"a"), journal.register(b"b"), journal.register(b"c")], [2, 1, 0]);
+        journal.durable(1);
+        assert_eq!([journal.register(b"a"), journal.register(b"b")], [2, 0]);
+        journal.durable(2);
+        assert_eq!(journal.register(b"a"), 0);
+        assert!(journal.registers.is_empty() && journal.undurable.is_empty());
+    }
+
+    #[test]
+    fn records_are_numbered_before_they_leave_and_a_turn_may_need_several() {
+        let (mut journal, mut effects) = (Journal::new(true), Effects::default());
+        let value = vec![7; RECORD_BYTES];
+        assert_eq!(journal.last(), 0);
+        for key in [b"a", b"b"] {
+            journal.tell_register(key, Register { value: &value, ..REGISTER });
+        }
+        journal.tell_register(b"c", REGISTER);
+        assert_eq!([b"a", b"b", b"c"].map(|key| journal.register(key)), [1, 2, 3]);
+        assert_eq!(journal.last(), 3);
+        journal.flush(&mut effects);
+        assert_eq!((effects.records.len(), journal.last()), (3, 3));
+        journal.tell_vouches();
+        assert_eq!(
+            (journal.last(), journal.register(b"never written")),
+            (4, 4),
+            "as everything that is held"
+        );
+        journal.flush(&mut effects);
+        journal.durable(4);
+        assert_eq!(journal.register(b"c"), 0);
+    }
+
+    #[test]
+    fn without_a_durability_nothing_is_told_and_nothing_waits() {
+        let (mut journal, mut effects) = (Journal::new(false), Effects::default());
+        journal.tell_register(b"a", REGISTER);
+        journal.tell_vouches();
+        journal.flush(&mut effects);
+        assert_eq!((journal.register(b"a"), journal.last(), effects.records.len()), (0, 0, 0));
+    }
+}

@@ -1,0 +1,218 @@
+//! Restoring: a replica is what its records say. Checkpoints are records, too.
+//!
+//! A replica that finds that it vouched for what it held goes on at once, in a new life: it has forgotten nothing that it
+//! told anybody. One that had not yet come so far, or whose records do not count any more, is as empty as a replica that
+//! keeps its memory only, and refills itself from the others. See [`crate::Replica`] for what a node does with records.
+
+use super::Registers;
+use super::lives::{KnownLives, Life, Lives};
+use super::record::Change;
+use super::tag::Incarnation;
+use crate::contract::Progress;
+use crate::planted::Fault;
+use kv::Table;
+use kv::codec::{Malformed, Reader};
+use kv::table::SnapshotId;
+
+/// What the records of earlier lives say.
+#[derive(Debug, Default)]
+pub(super) struct Memory {
+    /// How often the node had been started when the memory began; 0: there is none.
+    born: u64,
+    /// No earlier memory of this member has ever vouched for anything.
+    first: bool,
+    /// It vouches for all that it ever acknowledged.
+    vouches: bool,
+    /// It did so when this life began.
+    is_resumed: bool,
+    /// Records were lost, or do not count: who begins anew does not do so for the first time.
+    is_lost: bool,
+    /// The lives that were known, and how often the node had been started then.
+    lives: Vec<Life>,
+    lives_of: u64,
+    /// See [`Replacement::lives_before`].
+    lives_before: u64,
+}
+
+/// That a node was replaced: its storage was lost, or an older copy was put in its place.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Replacement {
+    /// What was recorded before the node's start of this number does not count.
+    pub since: u64,
+    /// No life of the member before had a greater number. Its lives after are counted on from here, since the starts of
+    /// other storage are counted anew and a tag must never be used twice.
+    pub lives_before: u64,
+    /// Nobody is to wait for what the member held: it counts as one that has never held anything.
+    pub accepts_loss: bool,
+}
+
+/// A checkpoint that is being written.
+#[derive(Debug)]
+pub(super) struct Checkpoint {
+    snapshot: SnapshotId,
+    /// What comes before the table's chunks, until it is written.
+    begin: Option<Vec<u8>>,
+}
+
+impl Registers {
+    /// Takes a record that an earlier life made.
+    ///
+    /// # Errors
+    /// [`Malformed`] when it is none.
+    pub fn replay(&mut self, record: &[u8]) -> Result<(), Malformed> {
+        if !self.journal.is_kept() {
+            return Err(Malformed("a replica that keeps no records is given one"));
+        }
+        let mut reader = Reader::new(record);
+        while !reader.is_empty() {
+            self.take_change(Change::take(&mut reader)?)?;
+        }
+        Ok(())
+    }
+
+    fn take_change(&mut self, change: Change<'_>) -> Result<(), Malformed> {
+        let memory = &mut self.memory;
+        match change {
+            Change::Born { starts, first } => {
+                (memory.born, memory.first, memory.vouches) = (starts, first, false);
+                self.table = Table::new(self.seed);
+            }
+            Change::Lives { starts, lives } => {
+                memory.lives_of = starts;
+                memory.lives = lives.iter().collect();
+            }
+            Change::Register { key, register } => drop(self.table.put_register(key, register)),
+            Change::Copied(entries) => drop(self.table.install(entries)?),
+            Change::Cleared => self.table = Table::new(self.seed),
+            Change::Bounds(bounds) => self.take_bounds(bounds),
+            Change::Vouches => memory.vouches = true,
+        }
+        Ok(())
+    }
+
+    /// The node was replaced. To be told at each start from then on, behind [`Registers::replay`] and before the group
+    /// becomes known.
+    pub fn replaced(&mut self, replacement: &Replacement) {
+        self.memory.lives_before = replacement.lives_before;
+        let has_begun_anew = self.memory.born > 0 && self.memory.born >= replacement.since;
+        if has_begun_anew || self.planted.has(Fault::RolledBackRegistersAnswer) {
+            return;
+        }
+        // What was known of lives stays true.
+        self.memory.born = 0;
+        self.memory.vouches = false;
+        self.memory.is_lost = !replacement.accepts_loss;
+        self.table = Table::new(self.seed);
+    }
+
+    /// True when what was recorded can be of this group.
+    pub(super) fn records_fit(&self, members: usize) -> bool {
+        self.memory.lives.is_empty() || self.memory.lives.len() == members
+    }
+
+    /// The records are all taken: a new life begins with what they say. `starts` counts the node's starts, this one
+    /// included. Returns false when no number is left for the life.
+    pub(super) fn begin_life(&mut self, starts: u64) -> bool {
+        let own = self.group.own();
+        let before = self.memory.lives.get(own).map_or(0, |life| u64::from(life.incarnation));
+        // One more for each start since, also for those whose records were lost: what they told bears their number.
+        let counted = starts.saturating_add(self.memory.lives_before);
+        let mut number = counted.max(before + starts.saturating_sub(self.memory.lives_of).max(1));
+        if self.planted.has(Fault::TagReusedAfterRestart) && self.memory.vouches {
+            number = before;
+        }
+        let incarnation = Incarnation::try_from(number);
+        self.lives = Lives::new(&self.group, incarnation.unwrap_or(Incarnation::MAX), self.nonce);
+        self.lives.restore(&self.memory.lives);
+        self.memory.is_resumed = self.memory.vouches;
+        if self.journal.is_kept() && !self.memory.vouches {
+            if self.memory.born == 0 {
+                self.memory.first = !self.memory.is_lost;
+            }
+            self.memory.born = starts;
+            self.clear();
+            self.journal.tell(&Change::Born { starts, first: self.memory.first });
+        }
+        self.starts = starts;
+        self.note_lives();
+        incarnation.is_ok()
+    }
+
+    /// Another life of this member had the same number, or a later one: its storage was lost.
+    pub(super) fn begin_later_life(&mut self, incarnation: Incarnation) {
+        self.lives.begin(incarnation, self.nonce);
+        self.memory.first = false;
+        self.journal.tell(&Change::Born { starts: self.starts, first: false });
+        self.note_lives();
+    }
+
+    /// True when this life has found in its records what it vouches for, and goes on with it.
+    pub fn has_resumed(&self) -> bool {
+        self.memory.is_resumed
+    }
+
+    /// True when it keeps records, and its memory is the first in which this member vouches for anything.
+    pub fn vouches_for_the_first_time(&self) -> bool {
+        self.journal.is_kept() && self.memory.first && !self.memory.is_resumed
+    }
+
+    /// True when this member has never vouched for anything, as far as it knows. Without records: when its node was never
+    /// started before.
+    pub(super) fn is_first(&self, starts: u64) -> bool {
+        if self.journal.is_kept() { self.memory.first } else { starts <= 1 }
+    }
+
+    /// What was copied so far is of no use.
+    pub(super) fn forget_copies(&mut self) {
+        self.clear();
+        self.journal.tell(&Change::Cleared);
+    }
+
+    /// From now on it vouches for what it holds.
+    pub(super) fn vouch(&mut self) {
+        self.memory.vouches = true;
+        self.journal.tell_bounds(self.bounds());
+        self.journal.tell_vouches();
+    }
+
+    /// See [`crate::Replica::begin_checkpoint`]. There is none before the replica vouches for what it holds.
+    pub fn begin_checkpoint(&mut self) -> bool {
+        self.abandon_checkpoint();
+        if !self.journal.is_kept() || !self.memory.vouches {
+            return false;
+        }
+        let mut begin = Vec::new();
+        let (starts, first) = (self.memory.born, self.memory.first);
+        Change::Born { starts, first }.encode(&mut begin);
+        let lives = self.lives.known_bytes();
+        Change::Lives { starts: self.starts, lives: KnownLives::of(&lives) }.encode(&mut begin);
+        Change::Bounds(self.bounds()).encode(&mut begin);
+        self.checkpoint = Some(Checkpoint { snapshot: self.table.begin_snapshot(), begin: Some(begin) });
+        true
+    }
+
+    /// See [`crate::Replica::checkpoint_record`].
+    pub fn checkpoint_record(&mut self, bytes_max: usize, record: &mut Vec<u8>) -> Progress {
+        let Some(checkpoint) = &mut self.checkpoint else { return Progress::Abandoned };
+        if let Some(begin) = checkpoint.begin.take() {
+            record.extend_from_slice(&begin);
+            return Progress::More;
+        }
+        let mut chunk = Vec::new();
+        let more = self.table.snapshot_chunk(checkpoint.snapshot, bytes_max, &mut chunk);
+        Change::Copied(&chunk).encode(record);
+        if more {
+            return Progress::More;
+        }
+        Change::Vouches.encode(record);
+        self.abandon_checkpoint();
+        Progress::Whole
+    }
+
+    /// See [`crate::Replica::abandon_checkpoint`].
+    pub fn abandon_checkpoint(&mut self) {
+        if let Some(checkpoint) = self.checkpoint.take() {
+            self.table.end_snapshot(checkpoint.snapshot);
+        }
+    }
+}

@@ -1,0 +1,53 @@
+//! Watched keys and leaderships: what a leader does with `WATCH` and `EXEC` beside ordering them.
+//!
+//! Whether a watched key is as it was is decided where the transaction takes effect, by comparing versions: see
+//! [`kv::Transaction`]. Versions tell writes apart only within one history. A failover that loses writes (leader-follower
+//! with few acknowledgements, or a loss that an operator has accepted) begins another one, in which a lost write's version
+//! is given again. So `WATCH` also tells the epoch of the leader that answers, and a leader of another epoch aborts the
+//! transaction. An abort that was not necessary does no harm: the client tries again.
+
+use crate::planted::{Fault, Planted};
+use kv::{Command, Reply, ReplyBuffer, Table, Transaction, UnixMs, Version};
+
+/// Answers a read as the leader of an epoch, and tells its version.
+#[inline]
+pub(crate) fn read(
+    table: &mut Table,
+    epoch: u64,
+    command: &Command<'_>,
+    now: UnixMs,
+    replies: &mut ReplyBuffer,
+) -> Version {
+    if let Command::Transaction(transaction) = command
+        && is_of_another_epoch(transaction, epoch)
+    {
+        replies.push(Reply::NullArray);
+        return 0;
+    }
+    let version = table.read(command, now, replies);
+    if matches!(command, Command::Watch { .. }) { epoch } else { version }
+}
+
+/// Looks at a write before it is ordered by the leader of an epoch: false for a transaction that will not take effect.
+#[inline]
+pub(crate) fn may_be_ordered(
+    command: &mut Command<'_>,
+    table: &Table,
+    epoch: u64,
+    now: UnixMs,
+    planted: Planted,
+) -> bool {
+    match command {
+        Command::Transaction(transaction) if planted.has(Fault::WatchNotRechecked) => {
+            let is_as_it_was = table.is_as_it_was(transaction, now);
+            *transaction = transaction.unconditional();
+            is_as_it_was
+        }
+        Command::Transaction(transaction) => !is_of_another_epoch(transaction, epoch),
+        _ => true,
+    }
+}
+
+fn is_of_another_epoch(transaction: &Transaction<'_>, epoch: u64) -> bool {
+    transaction.is_watching() && transaction.epoch() != epoch
+}
