@@ -88,7 +88,7 @@ fn class(verdict: Verdict) -> &'static str {
         Verdict::Holds => "holds",
         Verdict::DoesNotHold => "fails",
         Verdict::RestsOnFault => "fault",
-        Verdict::NotMeasured => "none",
+        Verdict::Undecided | Verdict::NotMeasured => "none",
     }
 }
 
