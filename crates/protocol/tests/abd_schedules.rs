@@ -90,7 +90,7 @@ const TELLING: [(Fault, bool, u64); 10] = [
     (Fault::TombstoneForgottenEarly, false, 2887),
     (Fault::UnknownToldAsRefused, false, 0),
     (Fault::RegisterToldBeforeDurable, true, 54),
-    (Fault::TagReusedAfterRestart, true, 3777),
+    (Fault::TagReusedAfterRestart, true, 1539),
     (Fault::RolledBackRegistersAnswer, true, 674),
 ];
 
