@@ -110,7 +110,7 @@ fn blocking_tells_what_is_not_durable() {
 
 #[test]
 fn blocking_writes_without_looking_at_the_lock() {
-    assert_eq!(find(Fault::WriteWithoutLockCheck, Protocol::Blocking, 100), Broken::Safety);
+    assert_eq!(find(Fault::WriteWithoutLockCheck, Protocol::Blocking, 191), Broken::Safety);
 }
 
 #[test]
