@@ -90,8 +90,8 @@ const TELLING: [(Fault, bool, u64); 10] = [
     (Fault::TombstoneForgottenEarly, false, 2887),
     (Fault::UnknownToldAsRefused, false, 0),
     (Fault::RegisterToldBeforeDurable, true, 54),
-    (Fault::TagReusedAfterRestart, true, 3777),
-    (Fault::RolledBackRegistersAnswer, true, 674),
+    (Fault::TagReusedAfterRestart, true, 1539),
+    (Fault::RolledBackRegistersAnswer, true, 801),
 ];
 
 /// A search that cannot fail proves nothing: each planted fault is found, by a schedule that finds nothing without it.

@@ -48,6 +48,7 @@ impl Upkeep {
         if registers.has_resumed() && has_number {
             upkeep.rejoin = None;
             effects.trace.push(Trace::Resumed { incarnation, keys: registers.table.len() as u64 });
+            upkeep.greet(registers, registers.group.others(), effects);
             return upkeep;
         }
         effects.trace.push(Trace::Refilling { incarnation });
@@ -186,7 +187,15 @@ impl Upkeep {
     pub fn link_up(&mut self, registers: &Registers, member: usize, effects: &mut Effects) {
         if let Some(rejoin) = &self.rejoin {
             rejoin.ask(registers, MemberSet::only(member), effects);
+        } else if registers.has_resumed() && registers.heard_us[member] == 0 {
+            self.greet(registers, MemberSet::only(member), effects);
         }
+    }
+
+    /// A replica that goes on with its records needs nothing of the others, but that they and it hear of each other before
+    /// anybody has something to ask.
+    fn greet(&self, registers: &Registers, to: MemberSet, effects: &mut Effects) {
+        registers.send(to, Body::Hello { nonce: self.nonce, round: 0, first: false }, effects);
     }
 
     /// When it wants its next tick.
