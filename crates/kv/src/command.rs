@@ -238,6 +238,9 @@ impl<'a> Command<'a> {
     }
 }
 
+// Commands are decoded into arrays and copied: a kind that needs much room makes all of them slower.
+const _: () = assert!(size_of::<Command<'_>>() <= 80);
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -5,6 +5,7 @@
 // A panic is how a test fails; the lint knows that of test functions, but not of their helpers.
 #![allow(clippy::unwrap_used)]
 
+#[allow(dead_code, unused_imports, reason = "what the tests of the load generator need")]
 mod mock;
 
 use std::fs;

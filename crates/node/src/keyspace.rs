@@ -156,15 +156,12 @@ impl Keyspace {
     pub fn check(&self, nodes: usize) -> Result<(), String> {
         let refuse = |why: String| Err(format!("keyspace '{}': {why}", self.name()));
         let protocol = self.protocol()?;
-        match (protocol, self.durability()?) {
-            (Protocol::Consensus, Durability::None) => {
-                return refuse(
-                    "durability = \"none\" is not for consensus: a voter that forgets its promises breaks it; use \"os\" \
-                     or \"fsync\", or leader-follower"
-                        .into(),
-                );
-            }
-            _ => {}
+        if (protocol, self.durability()?) == (Protocol::Consensus, Durability::None) {
+            return refuse(
+                "durability = \"none\" is not for consensus: a voter that forgets its promises breaks it; use \"os\" or \
+                 \"fsync\", or another protocol"
+                    .into(),
+            );
         }
         if self.storage != "memory" {
             return refuse(format!("storage = \"{}\" is not built yet; use \"memory\"", self.storage));

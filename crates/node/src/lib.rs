@@ -6,7 +6,7 @@
 //!
 //! Reading order: `node` (turns and clients), `requests` (what a request is and who runs it), `routing` (requests on
 //! their way and outcomes on their way back), `peers` (what nodes say to each other), `keyspace` (prefixes and
-//! promises), `session` (replies in order).
+//! promises), `session` (replies in order), `transactions` (what is gathered behind `MULTI`).
 
 mod clients;
 pub mod command;

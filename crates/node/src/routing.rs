@@ -193,7 +193,7 @@ impl Node {
         let Asked { ticket, follows, seen, deadline_us, .. } = asked;
         if self.journal.is_full()
             && target.tail.is_durable()
-            && replica.is_leader()
+            && (replica.is_leader() || !target.keyspace.has_leader())
             && matches!(request, Request::Command(command) if command.is_write())
         {
             let error =

@@ -96,8 +96,10 @@ pub(crate) struct Session {
     pub(crate) transaction: Option<Box<Gathered>>,
     /// Which of its transactions that is.
     pub(crate) generation: u64,
-    /// Requests whose outcomes are not simply their replies.
-    pending: Vec<(u64, Pending)>,
+    /// Requests whose outcomes are not simply their replies, in their order.
+    pending: VecDeque<(u64, Pending)>,
+    /// How many of them ask how watched keys are.
+    versions_awaited: usize,
     /// Bytes of the replies in `slots`, which wait for an earlier one.
     kept_bytes: usize,
     /// The request that `slots` begins with.
@@ -132,7 +134,8 @@ impl Session {
             slots: VecDeque::new(),
             transaction: None,
             generation: 0,
-            pending: Vec::new(),
+            pending: VecDeque::new(),
+            versions_awaited: 0,
             kept_bytes: 0,
             first: 0,
             window: PENDING_FIRST,
@@ -173,7 +176,7 @@ impl Session {
         !self.closing
             && self.slots.len() < self.pending_max()
             && self.output_bytes() < OUTPUT_BYTES_SOFT
-            && (self.pending.is_empty() || !self.is_awaiting_versions())
+            && !self.is_awaiting_versions()
     }
 
     #[inline]
@@ -187,7 +190,8 @@ impl Session {
 
     /// The outcome of the request that begins next is for this.
     pub(crate) fn expect(&mut self, pending: Pending) {
-        self.pending.push((self.first + self.slots.len() as u64, pending));
+        self.versions_awaited += usize::from(matches!(pending, Pending::Watch { .. }));
+        self.pending.push_back((self.first + self.slots.len() as u64, pending));
     }
 
     /// What the outcome of a request is for, if it is not simply the reply.
@@ -197,12 +201,14 @@ impl Session {
             return None;
         }
         let place = self.pending.iter().position(|(expected, _)| *expected == sequence)?;
-        Some(self.pending.remove(place).1)
+        let (_, pending) = self.pending.remove(place)?;
+        self.versions_awaited -= usize::from(matches!(pending, Pending::Watch { .. }));
+        Some(pending)
     }
 
     /// True while it is not known how the keys are that it watches.
     pub(crate) fn is_awaiting_versions(&self) -> bool {
-        self.pending.iter().any(|(_, pending)| matches!(pending, Pending::Watch { .. }))
+        self.versions_awaited > 0
     }
 
     /// A place for the reply of a request that begins now.

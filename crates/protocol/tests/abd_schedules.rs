@@ -91,7 +91,7 @@ const TELLING: [(Fault, bool, u64); 10] = [
     (Fault::UnknownToldAsRefused, false, 0),
     (Fault::RegisterToldBeforeDurable, true, 54),
     (Fault::TagReusedAfterRestart, true, 3777),
-    (Fault::RolledBackRegistersAnswer, true, 7),
+    (Fault::RolledBackRegistersAnswer, true, 674),
 ];
 
 /// A search that cannot fail proves nothing: each planted fault is found, by a schedule that finds nothing without it.

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use check::History;
 
 use super::verify::{self, Checked};
@@ -106,7 +106,7 @@ impl<'a> Arena<'a> {
     /// history checked afterwards: keys must be new, or written by this load before they are read.
     ///
     /// # Errors
-    /// The load cannot be run.
+    /// The load cannot be run, or a value came back that nobody has written.
     pub fn drive(&mut self, options: &Options) -> Result<Driven> {
         self.drive_with_faults(options, &[])
     }
@@ -115,7 +115,7 @@ impl<'a> Arena<'a> {
     /// must be in order; keys that the load writes beforehand delay them, so write them by a load of their own.
     ///
     /// # Errors
-    /// The load cannot be run, or a node not be started again.
+    /// The load cannot be run, a value came back that nobody has written, or a node cannot be started again.
     pub fn drive_with_faults(&mut self, options: &Options, faults: &[(Duration, Fault)]) -> Result<Driven> {
         let tell = self.tell;
         let options = &Options { record: options.record || self.verify, ..options.clone() };
@@ -151,6 +151,8 @@ impl<'a> Arena<'a> {
             anyhow::Ok(loader.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
         })?;
         let mut report = result?;
+        let wrong = report.count(Outcome::WrongValue) + report.count(Outcome::Protocol);
+        ensure!(wrong == 0, "{wrong} answers were such as no correct server gives");
         let measured_from = ended_at.checked_sub(report.elapsed()).unwrap_or(ended_at);
         let usage = meter.between(measured_from, ended_at);
         self.usage.clone_from(&usage);

@@ -41,6 +41,8 @@ pub enum Verdict {
     DoesNotHold,
     /// What the paper saw comes from how it measured.
     RestsOnFault,
+    /// The repeats differ by as much as what is compared.
+    Undecided,
     /// What is needed was not measured in this run.
     NotMeasured,
 }
@@ -52,6 +54,7 @@ impl Verdict {
             Verdict::Holds => "holds",
             Verdict::DoesNotHold => "does not hold",
             Verdict::RestsOnFault => "rests on a fault of the study's measurement",
+            Verdict::Undecided => "not decided: repeats differ by as much",
             Verdict::NotMeasured => "not measured",
         }
     }
@@ -77,6 +80,14 @@ impl Judgement {
     /// It holds, or it does not.
     pub fn holds_if(holds: bool, ours: impl Into<String>, why: impl Into<String>) -> Judgement {
         Judgement::new(if holds { Verdict::Holds } else { Verdict::DoesNotHold }, ours, why)
+    }
+
+    /// It holds, or it does not, or repeats differ by too much to tell.
+    pub fn decided(holds: Option<bool>, ours: impl Into<String>, why: impl Into<String>) -> Judgement {
+        match holds {
+            Some(holds) => Judgement::holds_if(holds, ours, why),
+            None => Judgement::new(Verdict::Undecided, ours, why),
+        }
     }
 
     /// What is needed is not there.

@@ -44,7 +44,15 @@ impl Machine {
                 .unwrap_or(0.0),
         }
     }
+
+    /// Whether other work was going on that figures will show.
+    pub fn is_busy(&self) -> bool {
+        self.load_before > BUSY_SHARE * self.processors as f64
+    }
 }
+
+/// Above this share of its processors a machine was busy.
+const BUSY_SHARE: f64 = 0.25;
 
 /// The date and time now in UTC, as RFC 3339 has it.
 pub(crate) fn now_utc() -> String {

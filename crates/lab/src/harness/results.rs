@@ -63,6 +63,18 @@ impl Spread {
         };
         Some(Spread { median, min, max, count: values.len() })
     }
+
+    /// Whether all of these are greater than all of the other: `None` when the two touch, so that repeats differ by as
+    /// much as what is compared.
+    pub fn is_above(&self, other: &Spread) -> Option<bool> {
+        if self.min > other.max {
+            Some(true)
+        } else if self.max < other.min {
+            Some(false)
+        } else {
+            None
+        }
+    }
 }
 
 impl Results {
@@ -367,6 +379,14 @@ mod tests {
         assert_eq!((spread.median, spread.max, spread.count), (3.5, 9.0, 3));
         assert_eq!(Spread::of(vec![4.0, 1.0]).map(|spread| spread.median), Some(2.5));
         assert_eq!(results.arm("two").spread("per_s"), None);
+    }
+
+    #[test]
+    fn spreads_that_touch_cannot_be_told_apart() {
+        let of = |values: &[f64]| Spread::of(values.to_vec()).unwrap();
+        assert_eq!(of(&[3.0, 4.0]).is_above(&of(&[1.0, 2.0])), Some(true));
+        assert_eq!(of(&[1.0, 2.0]).is_above(&of(&[3.0, 4.0])), Some(false));
+        assert_eq!(of(&[1.0, 3.0]).is_above(&of(&[2.0, 4.0])), None);
     }
 
     #[test]

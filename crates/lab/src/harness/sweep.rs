@@ -78,7 +78,9 @@ impl Sweep<'_> {
             Results::new(&parameters, &measures)
         });
         let mut state = State { folder, run, results };
-        state.folder.write_json("machine.json", &Machine::look())?;
+        // Looked at before anything is started: how busy the machine was with other things.
+        let machine = Machine::look();
+        state.folder.write_json("machine.json", &machine)?;
         state.folder.write_json("run.json", &state.run)?;
 
         let arms = study.arms(&self.plan);
@@ -95,7 +97,7 @@ impl Sweep<'_> {
             }
         }
         line.finish();
-        let claims = report::write(study, &arms, &state.folder, &state.results, &state.run)?;
+        let claims = report::write(study, &arms, &state.folder, &state.results, &state.run, &machine)?;
         Ok(Outcome { results: state.results, claims, notes: state.run.notes })
     }
 
@@ -168,7 +170,11 @@ impl Sweep<'_> {
         }
         arena.stop();
         // What nodes leave behind is of interest only when something went wrong.
-        if !state.run.notes.iter().any(|note| note.arm == arm.name) {
+        if state.run.notes.iter().any(|note| note.arm == arm.name) {
+            let word = |c: char| if c.is_ascii_alphanumeric() { c } else { '-' };
+            let kept = format!("work-{}-{repeat}", arm.name.chars().map(word).collect::<String>());
+            let _ = std::fs::rename(&work, state.folder.file(&kept));
+        } else {
             let _ = std::fs::remove_dir_all(&work);
         }
         Ok(true)

@@ -88,7 +88,7 @@ fn class(verdict: Verdict) -> &'static str {
         Verdict::Holds => "holds",
         Verdict::DoesNotHold => "fails",
         Verdict::RestsOnFault => "fault",
-        Verdict::NotMeasured => "none",
+        Verdict::Undecided | Verdict::NotMeasured => "none",
     }
 }
 
@@ -108,6 +108,9 @@ fn soundness(contents: &Contents<'_>) -> Markup {
             p { "Histories were not recorded: run it with " code { "--verify" } " to have them checked." }
         }
         p { "Every value that was read was compared with what could have been written; keys were written before they were read; failures count as no throughput and are in no latency." }
+        @if contents.machine.is_busy() {
+            p { strong.bad { "The machine was busy with other work before the sweep began" } " (" (contents.machine.load_before) " threads wanted to run, on " (contents.machine.processors) " processors): expect wide spreads, and compare only what was measured side by side." }
+        }
         @if !contents.run.notes.is_empty() {
             table {
                 thead { tr { th { "Not measured, or wrong" } th { "Where" } th { "What" } th { "Why" } } }

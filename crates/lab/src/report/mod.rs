@@ -22,6 +22,7 @@ pub fn write(
     folder: &Folder,
     results: &Results,
     run: &RunFile,
+    machine: &Machine,
 ) -> Result<Vec<Judged>> {
     folder.write("summary.csv", |output| results.write_summary(output))?;
     let claims: Vec<Judged> = study.claims().iter().map(|claim| claim.judged(results)).collect();
@@ -38,7 +39,7 @@ pub fn write(
         arms,
         results,
         run,
-        machine: &Machine::look(),
+        machine,
         claims: &claims,
         figures: &figures,
     });

@@ -27,6 +27,9 @@ const PNG_SCALE: u32 = 2;
 /// With more different numbers than this the horizontal axis has round ones instead.
 const X_TICKS_MAX: usize = 10;
 
+/// So many bars have their numbers above them: one of nothing would not be seen otherwise.
+const NUMBERED_BARS_MAX: usize = 16;
+
 /// About how many numbers an axis has.
 const TICKS: f64 = 7.0;
 
@@ -237,14 +240,13 @@ impl Picture {
         let max = spreads().map(|spread| spread.max).fold(f64::NEG_INFINITY, f64::max);
         let min = spreads().map(|spread| spread.min).fold(f64::INFINITY, f64::min);
         match self.y_is_logarithmic {
+            // The length of a bar means something only from a round number on.
+            true if self.shape == Shape::Bars => 10f64.powf((min / 1.5).log10().floor())..max * 1.5,
             true => {
-                // At least a tenfold, so that an axis has some numbers on it.
+                // At least a fivefold, so that an axis has some numbers on it.
                 let (low, high) = (min / 1.25, max * 1.25);
-                if high / low < 10.0 {
-                    (low * high).sqrt() / 3.2..(low * high).sqrt() * 3.2
-                } else {
-                    low..high
-                }
+                let middle = (low * high).sqrt();
+                low.min(middle / 2.25)..high.max(middle * 2.25)
             }
             false => min.min(0.0) * 1.06..if max > 0.0 { max * 1.06 } else { 1.0 },
         }
@@ -306,7 +308,7 @@ impl Picture {
             } else {
                 chart.draw_series(LineSeries::new(points(), style))?;
             }
-            chart.draw_series(points().map(|point| mark(point, series.colour, scale)))?;
+            chart.draw_series(points().flat_map(|point| mark(point, series.colour, scale)))?;
         }
         Ok(())
     }
@@ -319,6 +321,9 @@ impl Picture {
         // A group takes four fifths of its place.
         let width = 0.8 / self.series.len() as f64;
         let floor = self.y_range().start.max(if self.y_is_logarithmic { f64::MIN_POSITIVE } else { 0.0 });
+        let bar_count: usize = self.series.iter().map(|series| series.points.len()).sum();
+        let style = ("sans-serif", 13 * scale).into_font().color(&TEXT);
+        let style = style.pos(Pos::new(HPos::Center, VPos::Bottom));
         for (index, series) in self.series.iter().enumerate() {
             let left = |group: f64| group - 0.4 + width * index as f64;
             let colour = rgb(series.colour);
@@ -337,6 +342,12 @@ impl Picture {
                     TEXT.stroke_width(2 * scale),
                 )
             }))?;
+            if bar_count <= NUMBERED_BARS_MAX {
+                chart.draw_series(series.points.iter().map(|(group, spread)| {
+                    let above = (left(*group) + width / 2.0, spread.max.max(floor));
+                    Text::new(axis_number(spread.median), above, style.clone())
+                }))?;
+            }
         }
         Ok(())
     }
@@ -360,7 +371,9 @@ impl Picture {
                         let ends = vec![(from * unit, y), (to * unit, y)];
                         area.draw(&PathElement::new(ends, colour.stroke_width(2 * scale)))?;
                     }
-                    area.draw(&mark((20 * unit, y), series.colour, scale))?;
+                    for circle in mark((20 * unit, y), series.colour, scale) {
+                        area.draw(&circle)?;
+                    }
                 }
                 Shape::Bars => {
                     let style =
@@ -410,11 +423,11 @@ fn rgb(colour: Colour) -> RGBColor {
     RGBColor(red, green, blue)
 }
 
-/// The mark of a point. That of a broken line is hollow.
-fn mark<Coordinate>(at: Coordinate, colour: Colour, scale: u32) -> Circle<Coordinate, i32> {
-    let style = if colour.is_dashed { BACKGROUND.filled() } else { rgb(colour).filled() };
-    let style = ShapeStyle { stroke_width: 2 * scale, ..style };
-    Circle::new(at, 4 * scale as i32, style)
+/// The mark of a point: a disc, with a hole in it on a broken line.
+fn mark<Coordinate: Copy>(at: Coordinate, colour: Colour, scale: u32) -> [Circle<Coordinate, i32>; 2] {
+    let unit = scale as i32;
+    let inner = if colour.is_dashed { BACKGROUND } else { rgb(colour) };
+    [Circle::new(at, 4 * unit, rgb(colour).filled()), Circle::new(at, 2 * unit, inner.filled())]
 }
 
 #[cfg(test)]

@@ -25,7 +25,9 @@
 //!   others, and nothing has to be noticed or elected first.
 //! * A read that no majority answers in time is refused (`NOQUORUM`), and so is a write that no majority has answered:
 //!   nothing was changed. A write that was sent and not acknowledged by a majority in time is unknown.
-//! * A minority may lose its memory at one time: who comes back empty copies what it lacks before it answers.
+//! * A minority may lose its memory at one time: who comes back empty copies what it lacks before it answers. Replicas that
+//!   keep records ([`Options::keeps_records`]) find their memory again, any number of them: nothing that a coordinator
+//!   counts is told before it is durable ([`journal`](crate::registers::journal)).
 //!
 //! # Why it holds
 //!
@@ -46,7 +48,8 @@
 //! # Caveats
 //!
 //! * When a majority has lost its memory, nobody can know what it acknowledged: the group stays unavailable and says
-//!   so, until all members have been restarted; then it begins empty.
+//!   so, until all members have been restarted; then it begins empty. With records: until the loss is accepted.
+//! * The members stay the same: their places are a part of the tags.
 //! * Expiry goes by the clock of the coordinator that answers. A key may be seen as expired by one and then, for as
 //!   long as their clocks differ, as live by another.
 //! * `DEL` answers whether the keys were there when it asked. A write that comes between is deleted and not counted.

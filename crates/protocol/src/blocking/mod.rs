@@ -62,8 +62,9 @@
 //! read the write there before, and be about to write it back. Then the outcome is unknown.
 //!
 //! **Two holders of a majority** there are not, as long as leases last: a replica grants a lock to one holder at a time,
-//! and one that was refilled grants none before a lease has passed since its start, for it may have granted any in its
-//! earlier life. (A group that begins anew has no coordinators that could remember theirs.)
+//! and one that was started again grants none before a lease has passed since its start, for it may have granted any in its
+//! earlier life. (A group that begins anew has no coordinators that could remember theirs. Nor has one of which all others
+//! have begun a later life than a replica's records name.)
 //!
 //! **Progress.** An attempt that was denied holds nothing while it waits, and an attempt does not wait for replicas that
 //! do not answer once it has met a lock: else two of them, each with a part of the locks, would wait for each other
@@ -77,7 +78,7 @@
 //! * DEL's count is what was there when the key was locked. Several keys in one command are several operations.
 //! * With backoff there is no order among waiting coordinators: one may be unlucky for long, and fail at its deadline.
 //! * After a restart a replica grants nothing for a lease; if a majority restart within one, nothing can be locked that
-//!   long.
+//!   long. Locks are not recorded: only what is stored is found again after a crash.
 //! * Tombstones are collected as in `abd`; so is what a minority missed repaired, in the background, without a lock.
 //!
 //! Sources: quorums: Gifford 1979; leases: Gray and Cheriton 1989; tags and write-back: Attiya, Bar-Noy and Dolev 1995,

@@ -20,6 +20,10 @@
 //! and floor from those that refill it: from one that had confirmed a step before, it learns that; otherwise all of
 //! them confirm it afterwards, and say then that there is a newer life, and the collection is given up. (The same
 //! argument as for acknowledgements, see [`registers`](super).)
+//!
+//! With records each step is durable with whoever confirms it before the confirmation leaves, and with the leading member
+//! before it asks for the next one. That a tombstone is forgotten, or an expired key buried, is not recorded: after a crash
+//! it is there again, and is collected, or buried, another time.
 
 use super::members::MemberSet;
 use super::message::{Body, Step, Tags};

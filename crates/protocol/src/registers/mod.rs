@@ -4,11 +4,12 @@
 //! Reading order: [`tag`] (what orders writes), [`members`] and [`lives`] (who takes part, and in which of its
 //! lives), [`commands`] and [`requests`] (what can be asked, and by whom it is), then the upkeep: [`rejoin`] and
 //! [`refill`] (how a replica that lost its memory comes back), [`repair`], [`generations`] and [`collection`] (how
-//! replicas become equal, and tombstones go).
+//! replicas become equal, and tombstones go), and last [`journal`], [`record`] and [`restoring`] (what outlives a crash).
 //!
 //! # Why acknowledgements survive restarts
 //!
-//! Replicas keep everything in memory; one that restarts has forgotten what it acknowledged. With majority m of N, a
+//! A replica that keeps no records, or whose records do not count, has forgotten after a restart what it acknowledged. With
+//! majority m of N, a
 //! newcomer copies the tables of R = N - m + 1 others before it answers anything. Let a write be *decided*: a
 //! coordinator counted acknowledgements of a majority Q, none of a life that it knew to be over.
 //!
@@ -31,8 +32,15 @@
 //! acknowledgement too. And a read's majority shares a member with Q that answers after the write was decided, in a
 //! life in which it holds it. So a read in one round is covered.
 //!
+//! **With records** a replica has forgotten nothing that anybody counts on, since that was durable before it was told
+//! ([`journal`]). For the argument its lives are one: P's *earlier life* in the last case is one in which it lost its
+//! records. That P knows of y' is recorded before P serves Y, so a restart does not take it back. And Y may take for a copy
+//! that a member has never vouched for anything: it has then not been counted for any write, and if it is later, its
+//! acknowledgement says y', as in the second case.
+//!
 //! What this asks of the node: to count its starts, and never to begin a life with the number of an earlier one. A
-//! lost count is noticed by whoever still knows the old one ([`lives::Lives::admit`]).
+//! lost count is noticed by whoever still knows the old one ([`lives::Lives::admit`]); of a node that was replaced the
+//! control group knows it ([`Replacement`]).
 
 pub mod collection;
 pub mod commands;

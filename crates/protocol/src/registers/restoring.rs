@@ -94,7 +94,7 @@ impl Registers {
     /// becomes known.
     pub fn replaced(&mut self, replacement: &Replacement) {
         self.memory.lives_before = replacement.lives_before;
-        let has_begun_anew = self.memory.born > 0 && self.memory.born >= replacement.since;
+        let has_begun_anew = replacement.since > 0 && self.memory.born >= replacement.since;
         if has_begun_anew || self.planted.has(Fault::RolledBackRegistersAnswer) {
             return;
         }

@@ -50,6 +50,7 @@ pub struct Asked {
 }
 
 /// One node: its replica while it runs, and what survives a crash.
+#[derive(Default)]
 struct Node {
     replica: Option<Replica>,
     starts: u64,
@@ -291,20 +292,6 @@ impl World {
         let lives_before = earlier.lives_before + node.starts;
         node.replacement = Some(Replacement { lives_before, ..Replacement::default() });
         (node.disk, node.starts) = node.backup.clone().unwrap_or_default();
-    }
-}
-
-impl Default for Node {
-    fn default() -> Node {
-        Node {
-            replica: None,
-            starts: 0,
-            disk: Disk::default(),
-            waiting: Vec::new(),
-            backup: None,
-            replacement: None,
-            ahead_ms: 0,
-        }
     }
 }
 

@@ -50,6 +50,7 @@ pub struct Clock {
     pub unix_ahead_ms: i64,
 }
 
+#[derive(Default)]
 struct Node {
     replica: Option<Replica>,
     clock: Clock,
@@ -300,20 +301,6 @@ impl World {
         let lives_before = earlier.lives_before + node.starts;
         node.replacement = Some(Replacement { lives_before, ..Replacement::default() });
         (node.disk, node.starts) = node.backup.clone().unwrap_or_default();
-    }
-}
-
-impl Default for Node {
-    fn default() -> Node {
-        Node {
-            replica: None,
-            clock: Clock::default(),
-            starts: 0,
-            disk: Disk::default(),
-            waiting: Vec::new(),
-            backup: None,
-            replacement: None,
-        }
     }
 }
 

@@ -19,11 +19,22 @@ const KEYSPACES: [&str; 3] = [
 
 const KEYS: [&str; 8] = ["a", "b", "os:a", "os:b", "all:a", "all:b", "most:a", "most:b"];
 
+/// The same of registers.
+const REGISTERS: [&str; 4] = [
+    "prefix=abd: replication=abd durability=fsync",
+    "prefix=abd-os: replication=abd durability=os",
+    "prefix=lock: replication=blocking durability=fsync",
+    "prefix=lock-os: replication=blocking durability=os",
+];
+
+const REGISTERS_KEYS: [&str; 8] =
+    ["abd:a", "abd:b", "abd-os:a", "abd-os:b", "lock:a", "lock:b", "lock-os:a", "lock-os:b"];
+
 /// Kills all nodes while clients write, does something to their folders, starts them again, and checks that the clients
 /// could not tell.
-fn all_die(hurt: impl Fn(&Path)) -> Started {
-    let started = Started::new(3, &KEYSPACES);
-    let recorder = started.record(6, &KEYS);
+fn all_die(keyspaces: &[&str], keys: &[&str], hurt: impl Fn(&Path)) -> Started {
+    let started = Started::new(3, keyspaces);
+    let recorder = started.record(6, keys);
     let mut restarted: Vec<Restarted> = Vec::new();
     for _ in 0..2 {
         recorder.wait_for(400);
@@ -39,16 +50,32 @@ fn all_die(hurt: impl Fn(&Path)) -> Started {
 
 #[test]
 fn nothing_acknowledged_is_lost_when_all_nodes_are_killed_at_once() {
-    all_die(|_| {});
+    all_die(&KEYSPACES, &KEYS, |_| {});
 }
 
 #[test]
 fn nothing_acknowledged_is_lost_when_a_power_failure_tears_what_was_not_synced() {
-    let started = all_die(|node| tear(&node.join("storage")));
+    let started = all_die(&KEYSPACES, &KEYS, |node| tear(&node.join("storage")));
     for node in 1..=3 {
         let log = started.log(node);
         assert_eq!(log.matches("the end of the log was cut off").count(), 2, "{log}");
     }
+}
+
+#[test]
+fn registers_find_again_what_they_acknowledged_when_all_nodes_are_killed_at_once() {
+    let started = all_die(&REGISTERS, &REGISTERS_KEYS, |_| {});
+    for node in 1..=3 {
+        let log = started.log(node);
+        let resumed =
+            log.lines().filter(|line| line.contains("'abd:'") && line.contains("that it had recorded"));
+        assert_eq!(resumed.count(), 2, "it copies nothing from others: {log}");
+    }
+}
+
+#[test]
+fn registers_find_again_what_they_acknowledged_when_a_power_failure_tears_what_was_not_synced() {
+    all_die(&REGISTERS, &REGISTERS_KEYS, |node| tear(&node.join("storage")));
 }
 
 /// Leaves a node's log as a power failure does in the middle of a write that nobody was told of: behind everything that

@@ -8,6 +8,7 @@
 mod clients;
 mod cluster;
 mod http;
+mod lab;
 mod peers;
 mod support;
 mod usage;

@@ -14,7 +14,15 @@ fn run(arguments: &[&str]) -> (i32, String, String) {
 
 #[test]
 fn help_is_printed_with_examples() {
-    for command in [&["--help"][..], &["cluster", "--help"], &["server", "--help"], &["bench", "--help"]] {
+    for command in [
+        &["--help"][..],
+        &["cluster", "--help"],
+        &["server", "--help"],
+        &["bench", "--help"],
+        &["lab", "--help"],
+        &["lab", "run", "--help"],
+        &["lab", "compare", "--help"],
+    ] {
         let (code, out, _) = run(command);
         assert_eq!(code, 0);
         assert!(out.contains("Examples:"), "{command:?}: {out}");

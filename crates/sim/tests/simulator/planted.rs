@@ -99,6 +99,26 @@ fn abd_calls_unknown_refused() {
 }
 
 #[test]
+fn abd_tells_what_is_not_durable() {
+    assert_eq!(find(Fault::RegisterToldBeforeDurable, Protocol::Abd, 0), Broken::Safety);
+}
+
+#[test]
+fn abd_uses_tags_again_after_a_restart() {
+    find(Fault::TagReusedAfterRestart, Protocol::Abd, 0);
+}
+
+#[test]
+fn abd_trusts_storage_that_was_rolled_back() {
+    find(Fault::RolledBackRegistersAnswer, Protocol::Abd, 0);
+}
+
+#[test]
+fn blocking_tells_what_is_not_durable() {
+    assert_eq!(find(Fault::RegisterToldBeforeDurable, Protocol::Blocking, 0), Broken::Safety);
+}
+
+#[test]
 fn blocking_writes_without_looking_at_the_lock() {
     assert_eq!(find(Fault::WriteWithoutLockCheck, Protocol::Blocking, 100), Broken::Safety);
 }

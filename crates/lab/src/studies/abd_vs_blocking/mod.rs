@@ -5,6 +5,7 @@
 //! with a hundred times the keys, with a replica gone, and with nodes that are far from each other.
 
 mod claims;
+mod compared;
 mod delayed;
 mod figures;
 

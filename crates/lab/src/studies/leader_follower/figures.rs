@@ -1,6 +1,6 @@
 //! The study's figures (latency over concurrency, for each workload) and tables, and those it lacks.
 
-use super::WORKLOADS;
+use super::{FOLLOWER_READS, WORKLOADS};
 use crate::harness::{Figure, Shape, Table};
 
 pub(super) fn all() -> Vec<Figure> {
@@ -15,6 +15,17 @@ pub(super) fn all() -> Vec<Figure> {
         arms: Vec::new(),
         logarithmic: (false, true),
     }];
+    figures.push(Figure {
+        file: "follower-reads".to_owned(),
+        title: "Reads at a follower that miss the write just acknowledged".to_owned(),
+        paper: "",
+        shape: Shape::Bars,
+        x: "workload",
+        y: "stale_pct",
+        only: vec![("workload", FOLLOWER_READS.to_owned())],
+        arms: Vec::new(),
+        logarithmic: (false, false),
+    });
     let measures = [
         ("mean_ms", "mean-latency", "Mean latency"),
         ("p95_ms", "p95-latency", "95th percentile of latency"),
@@ -73,5 +84,16 @@ pub(super) fn tables() -> Vec<Table> {
             "disk_bytes_per_op",
         ],
     };
-    [throughput].into_iter().chain(WORKLOADS.iter().map(|(name, ..)| metrics(name))).chain([cost]).collect()
+    let followers = Table {
+        title: "What a follower shows right after a write was acknowledged".to_owned(),
+        paper: "",
+        only: vec![("workload", FOLLOWER_READS.to_owned()), ("clients", "1".to_owned())],
+        arms: Vec::new(),
+        measures: vec!["stale_pct", "seen_p50_ms", "seen_p95_ms"],
+    };
+    [throughput]
+        .into_iter()
+        .chain(WORKLOADS.iter().map(|(name, ..)| metrics(name)))
+        .chain([cost, followers])
+        .collect()
 }

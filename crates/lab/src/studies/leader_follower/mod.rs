@@ -6,13 +6,15 @@
 
 mod claims;
 mod figures;
+mod follower_reads;
 
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 
 use crate::harness::{
-    Arena, Arm, Claim, Figure, Figures, Measure, Paper, Parameter, Plan, Point, Study, Table, load_measures,
+    Arena, Arm, Claim, Figure, Figures, Measure, Paper, Parameter, Plan, Point, Scale, Study, Table,
+    load_measures,
 };
 use crate::load::{Mix, Options, Sizes, Stop, Transport, Wait};
 use crate::report::Colour;
@@ -30,6 +32,10 @@ const CLIENTS_QUICK: [u32; 3] = [5, 20, 50];
 
 /// The paper's workloads: name, and the percentages of reads and writes.
 const WORKLOADS: [(&str, u32, u32); 3] = [("mixed", 50, 50), ("read-heavy", 90, 10), ("write-heavy", 20, 80)];
+
+/// A further workload, of one client: reads at a follower right after the write. Each point is so many of them.
+const FOLLOWER_READS: &str = "follower-reads";
+const FOLLOWER_READS_COUNT: u32 = 100;
 
 /// The paper does not say how many keys there are, nor how long values.
 const KEYS: u64 = 200;
@@ -73,15 +79,16 @@ impl LeaderFollower {
             let differs = "durability: every write is in the logs, too";
             add("Quorate consensus", Colour::CONSENSUS, consensus, differs, true);
         }
-        for (wait, colour) in [(0, Colour::REDIS), (1, Colour::REDIS_ONE), (2, Colour::REDIS_ALL)] {
-            sides.push(Side {
-                name: if wait == 0 { "Redis".to_owned() } else { format!("Redis WAIT {wait}") },
-                colour,
-                system: Box::new(Redis::new(Flavour::Redis, NODES - 1, wait)),
-                differs: if wait == 0 { ONE_COPY } else { "" },
-                is_quick: wait != 1,
-            });
-        }
+        let mut add = |flavour, name: &str, wait: usize, colour, is_quick| {
+            let name = if wait == 0 { name.to_owned() } else { format!("{name} WAIT {wait}") };
+            let system = Box::new(Redis::new(flavour, NODES - 1, wait));
+            let differs = if wait == 0 { ONE_COPY } else { "" };
+            sides.push(Side { name, colour, system, differs, is_quick });
+        };
+        add(Flavour::Redis, "Redis", 0, Colour::REDIS, true);
+        add(Flavour::Redis, "Redis", 1, Colour::REDIS_ONE, false);
+        add(Flavour::Redis, "Redis", 2, Colour::REDIS_ALL, true);
+        add(Flavour::Valkey, "Valkey", 2, Colour::VALKEY, false);
         sides.push(Side {
             name: PAPER_STORE.to_owned(),
             colour: Colour::PAPER,
@@ -94,7 +101,8 @@ impl LeaderFollower {
 
     /// How many replicas a client of an arm awaits by WAIT.
     fn wait(arm: &str) -> Option<Wait> {
-        let replicas = arm.strip_prefix("Redis WAIT ")?.parse().ok()?;
+        let (_, replicas) = arm.split_once(" WAIT ")?;
+        let replicas = replicas.parse().ok()?;
         Some(Wait { replicas, timeout_ms: WAIT_TIMEOUT_MS })
     }
 }
@@ -130,7 +138,12 @@ impl Study for LeaderFollower {
     }
 
     fn measures(&self) -> Vec<Measure> {
-        load_measures()
+        let further = [
+            Measure::new("stale_pct", "Follower reads that miss the write just acknowledged", "%"),
+            Measure::new("seen_p50_ms", "Median time until a follower shows a write", "ms"),
+            Measure::new("seen_p95_ms", "95th percentile of the time until a follower shows a write", "ms"),
+        ];
+        load_measures().into_iter().chain(further).collect()
     }
 
     fn arms(&self, plan: &Plan) -> Vec<Arm> {
@@ -140,22 +153,22 @@ impl Study for LeaderFollower {
         };
         let sides =
             LeaderFollower::sides(plan).into_iter().filter(|side| plan.scale.pick(side.is_quick, true));
+        let points = || {
+            let loads =
+                WORKLOADS.iter().flat_map(|(name, ..)| clients.iter().map(|clients| point(name, *clients)));
+            loads.chain([point(FOLLOWER_READS, 1)]).collect()
+        };
         let arm = |side: Side| Arm {
             name: side.name,
             colour: side.colour,
             system: Some(side.system),
             differs: side.differs.to_owned(),
-            points: WORKLOADS
-                .iter()
-                .flat_map(|(name, ..)| clients.iter().map(|clients| point(name, *clients)))
-                .collect(),
+            points: points(),
         };
         sides.map(arm).collect()
     }
 
     fn measure(&self, arm: &Arm, point: &Point, arena: &mut Arena<'_>) -> Result<Figures> {
-        let workload = WORKLOADS.iter().find(|(name, ..)| *name == point.get("workload"));
-        let (_, get, set) = workload.copied().unwrap_or(WORKLOADS[0]);
         let running = arena.system()?;
         if arm.name == PAPER_STORE {
             // It goes on replicating after the answers to the point before.
@@ -165,6 +178,20 @@ impl Study for LeaderFollower {
         let (transport, addresses) =
             if is_http { (Transport::Http, running.http()) } else { (Transport::Resp, running.resp()) };
         let leader = addresses.first().copied().context("the leader has no such address")?;
+        let wait = LeaderFollower::wait(&arm.name);
+        if point.get("workload") == FOLLOWER_READS {
+            let follower = addresses.get(1).copied().context("there is no follower")?;
+            let keys = arena.new_keys();
+            return follower_reads::measure(transport, [leader, follower], wait, &keys, FOLLOWER_READS_COUNT);
+        }
+        let workload = WORKLOADS.iter().find(|(name, ..)| *name == point.get("workload"));
+        let (_, get, set) = workload.copied().context("there is no such workload")?;
+        // A slow store needs longer for figures that mean something.
+        let (warmup, measured) = match (arena.scale(), arm.name == PAPER_STORE) {
+            (Scale::Quick, false) => (Duration::from_millis(50), Duration::from_millis(250)),
+            (Scale::Quick, true) => (Duration::from_millis(100), Duration::from_millis(700)),
+            (Scale::Full, _) => (Duration::from_millis(500), Duration::from_secs(3)),
+        };
         let options = Options {
             addresses: vec![leader],
             connections: point.number("clients")?,
@@ -172,11 +199,11 @@ impl Study for LeaderFollower {
             keys: KEYS,
             key_prefix: arena.new_keys(),
             value_bytes: Sizes::fixed(VALUE_BYTES),
-            warmup: arena.scale().pick(Duration::from_millis(100), Duration::from_millis(500)),
-            stop: Stop::Duration(arena.scale().pick(Duration::from_millis(350), Duration::from_secs(3))),
+            warmup,
+            stop: Stop::Duration(measured),
             seed: u64::from(arena.repeat()),
             transport,
-            wait: LeaderFollower::wait(&arm.name),
+            wait,
             ..Options::default()
         };
         Ok(arena.drive(&options)?.figures())

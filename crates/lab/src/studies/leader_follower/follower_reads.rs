@@ -1,0 +1,212 @@
+//! What a follower answers right after the leader has acknowledged a write.
+//!
+//! One client writes at the leader, and as soon as the answer is there asks a follower for the same key, again and again until
+//! it sees the write. Both connections are open beforehand: nothing but the question itself gives a follower time.
+
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+
+use crate::harness::Figures;
+use crate::load::{Transport, Wait};
+
+/// How long an answer is waited for.
+const TIMEOUT: Duration = Duration::from_secs(5);
+
+/// How long a write is looked for at the follower.
+const SEEN_WITHIN: Duration = Duration::from_secs(1);
+
+/// The longest value that is read.
+const ANSWER_BYTES_MAX: u64 = 1 << 20;
+
+/// Writes and reads so many times: the share of first reads that miss the write, and how long it took until it was seen.
+pub(super) fn measure(
+    transport: Transport,
+    [leader, follower]: [SocketAddr; 2],
+    wait: Option<Wait>,
+    prefix: &str,
+    times: u32,
+) -> Result<Figures> {
+    let mut leader = Client::connect(transport, leader).context("the leader")?;
+    let mut follower = Client::connect(transport, follower).context("the follower")?;
+    let mut stale = 0;
+    let mut lags_ms = Vec::new();
+    for number in 0..times {
+        let (key, value) = (format!("{prefix}{number}"), format!("value-{number}"));
+        leader.put(&key, &value).context("a write at the leader")?;
+        if let Some(wait) = wait {
+            leader.wait(wait).context("WAIT at the leader")?;
+        }
+        let acknowledged = Instant::now();
+        let mut is_first = true;
+        while !follower.has(&key, &value).context("a read at the follower")? {
+            stale += u32::from(is_first);
+            is_first = false;
+            if acknowledged.elapsed() > SEEN_WITHIN {
+                break;
+            }
+        }
+        lags_ms.push(acknowledged.elapsed().as_secs_f64() * 1000.0);
+    }
+    lags_ms.sort_by(f64::total_cmp);
+    let at = |share: f64| lags_ms[((lags_ms.len() - 1) as f64 * share).round() as usize];
+    Ok(Figures::from([
+        ("stale_pct", f64::from(stale) * 100.0 / f64::from(times)),
+        ("seen_p50_ms", at(0.5)),
+        ("seen_p95_ms", at(0.95)),
+    ]))
+}
+
+/// A connection that stays open.
+struct Client {
+    transport: Transport,
+    stream: BufReader<TcpStream>,
+}
+
+impl Client {
+    fn connect(transport: Transport, address: SocketAddr) -> io::Result<Client> {
+        let stream = TcpStream::connect_timeout(&address, TIMEOUT)?;
+        stream.set_read_timeout(Some(TIMEOUT))?;
+        stream.set_nodelay(true)?;
+        Ok(Client { transport, stream: BufReader::new(stream) })
+    }
+
+    /// Writes, and waits for the acknowledgement.
+    fn put(&mut self, key: &str, value: &str) -> io::Result<()> {
+        let (is_done, answer) = match self.transport {
+            Transport::Resp => {
+                self.send(&format!("SET {key} {value}\r\n"))?;
+                let line = self.line()?;
+                (line == "+OK", line)
+            }
+            Transport::Http => {
+                let body = format!("{{\"key\":\"{key}\",\"value\":\"{value}\"}}");
+                let length = body.len();
+                self.send(&format!(
+                    "POST /put HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n\
+                     Content-Length: {length}\r\n\r\n{body}"
+                ))?;
+                let (status, body) = self.response()?;
+                (status == 200, body)
+            }
+        };
+        if is_done { Ok(()) } else { Err(io::Error::other(answer)) }
+    }
+
+    /// Waits until replicas have acknowledged what was written.
+    fn wait(&mut self, wait: Wait) -> io::Result<()> {
+        self.send(&format!("WAIT {} {}\r\n", wait.replicas, wait.timeout_ms))?;
+        let line = self.line()?;
+        let count: Option<u32> = line.strip_prefix(':').and_then(|text| text.parse().ok());
+        if count.is_some_and(|count| count >= wait.replicas) { Ok(()) } else { Err(io::Error::other(line)) }
+    }
+
+    /// Whether a key has this value.
+    fn has(&mut self, key: &str, value: &str) -> io::Result<bool> {
+        match self.transport {
+            Transport::Resp => {
+                self.send(&format!("GET {key}\r\n"))?;
+                let header = self.line()?;
+                match header.strip_prefix('$') {
+                    Some("-1") => Ok(false),
+                    Some(_) => Ok(self.line()? == value),
+                    None => Err(io::Error::other(header)),
+                }
+            }
+            Transport::Http => {
+                self.send(&format!("GET /get/{key} HTTP/1.1\r\nHost: localhost\r\n\r\n"))?;
+                let (status, body) = self.response()?;
+                match status {
+                    404 => Ok(false),
+                    200 => Ok(body.contains(&format!("\"{value}\""))),
+                    _ => Err(io::Error::other(body)),
+                }
+            }
+        }
+    }
+
+    fn send(&mut self, request: &str) -> io::Result<()> {
+        self.stream.get_mut().write_all(request.as_bytes())
+    }
+
+    fn line(&mut self) -> io::Result<String> {
+        let mut line = String::new();
+        if self.stream.by_ref().take(ANSWER_BYTES_MAX).read_line(&mut line)? == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        Ok(line.trim_end().to_owned())
+    }
+
+    fn response(&mut self) -> io::Result<(u16, String)> {
+        let malformed = || io::Error::other("it does not answer with HTTP");
+        let status =
+            self.line()?.split(' ').nth(1).and_then(|word| word.parse().ok()).ok_or_else(malformed)?;
+        let mut length = 0;
+        loop {
+            let line = self.line()?.to_ascii_lowercase();
+            if line.is_empty() {
+                break;
+            }
+            if let Some(text) = line.strip_prefix("content-length:") {
+                length = text.trim().parse().map_err(|_| malformed())?;
+            }
+        }
+        let mut body = String::new();
+        self.stream.by_ref().take(ANSWER_BYTES_MAX.min(length)).read_to_string(&mut body)?;
+        Ok((status, body))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use super::*;
+
+    /// A server that answers each request in turn with what is given, and then no more.
+    fn answers(answers: &'static [&'static str]) -> SocketAddr {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let mut buffer = [0; 1024];
+            for answer in answers {
+                // Requests are short, and each follows the answer before: one read takes one.
+                if stream.read(&mut buffer).unwrap() == 0 {
+                    return;
+                }
+                stream.write_all(answer.as_bytes()).unwrap();
+            }
+        });
+        address
+    }
+
+    #[test]
+    fn a_read_that_misses_the_write_is_stale_and_is_tried_again() {
+        let leader = answers(&["+OK\r\n", "+OK\r\n"]);
+        let follower = answers(&["$-1\r\n", "$7\r\nvalue-0\r\n", "$7\r\nvalue-1\r\n"]);
+        let figures = measure(Transport::Resp, [leader, follower], None, "k", 2).unwrap();
+        assert_eq!(figures["stale_pct"], 50.0);
+    }
+
+    #[test]
+    fn over_http_a_missing_key_is_stale() {
+        let leader = answers(&["HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"]);
+        let follower = answers(&[
+            "HTTP/1.1 404 Not Found\r\ncontent-length: 4\r\n\r\nnone",
+            "HTTP/1.1 200 OK\r\ncontent-length: 19\r\n\r\n{\"value\":\"value-0\"}",
+        ]);
+        let figures = measure(Transport::Http, [leader, follower], None, "k", 1).unwrap();
+        assert_eq!(figures["stale_pct"], 100.0);
+    }
+
+    #[test]
+    fn a_write_that_is_refused_is_no_measurement() {
+        let leader = answers(&["-NOQUORUM no\r\n"]);
+        let follower = answers(&[]);
+        let error = measure(Transport::Resp, [leader, follower], None, "k", 1).unwrap_err();
+        assert!(format!("{error:#}").contains("NOQUORUM"), "{error:#}");
+    }
+}

@@ -1,0 +1,71 @@
+//! `quorate lab`: what it starts ends with it, however it ends, and what it measured is kept.
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Child, Stdio};
+
+use rustix::process::Signal;
+
+use super::support::{quorate, signal, until, wait};
+
+fn run(folder: &Path) -> Child {
+    let mut command = quorate();
+    command.args(["lab", "run", "leader-follower", "--quick", "--dir"]).arg(folder);
+    command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap()
+}
+
+/// The processes whose command line names a folder's nodes.
+fn nodes_of(folder: &Path) -> Vec<u32> {
+    let work = folder.canonicalize().unwrap().join("work");
+    let processes = fs::read_dir("/proc").unwrap().flatten();
+    let processes = processes.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    let is_ours = |process: &u32| {
+        let line = fs::read(format!("/proc/{process}/cmdline")).unwrap_or_default();
+        String::from_utf8_lossy(&line).contains(work.to_str().unwrap())
+    };
+    processes.filter(is_ours).collect()
+}
+
+fn rows(folder: &Path) -> usize {
+    fs::read_to_string(folder.join("raw.csv")).unwrap_or_default().lines().count().saturating_sub(1)
+}
+
+#[test]
+fn a_lab_that_is_stopped_leaves_no_process_and_goes_on_later() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut first = run(folder.path());
+    until("a point is measured", || rows(folder.path()) > 0);
+    assert_eq!(nodes_of(folder.path()).len(), 3);
+    signal(first.id(), Signal::INT);
+    assert_eq!(wait(&mut first), 128 + 2);
+    until("all nodes have ended", || nodes_of(folder.path()).is_empty());
+
+    let measured = rows(folder.path());
+    let mut second = run(folder.path());
+    let mut said = BufReader::new(second.stderr.take().unwrap()).lines();
+    let first_line = said.next().unwrap().unwrap();
+    assert!(first_line.starts_with(&format!("{measured} of ")), "{first_line}");
+    until("another point is measured", || rows(folder.path()) > measured);
+    signal(second.id(), Signal::TERM);
+    assert_eq!(wait(&mut second), 128 + 15);
+    until("all nodes have ended again", || nodes_of(folder.path()).is_empty());
+}
+
+#[test]
+fn nodes_end_when_the_lab_is_killed() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut lab = run(folder.path());
+    until("three nodes run", || nodes_of(folder.path()).len() == 3);
+    signal(lab.id(), Signal::KILL);
+    wait(&mut lab);
+    until("they end", || nodes_of(folder.path()).is_empty());
+}
+
+#[test]
+fn a_study_that_is_not_there_is_wrong_usage_and_the_others_are_named() {
+    let output = quorate().args(["lab", "run", "nonsense"]).output().unwrap();
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    assert!(error.contains("there is no study 'nonsense'; there are: leader-follower"), "{error}");
+}
