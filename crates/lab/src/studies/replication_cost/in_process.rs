@@ -18,6 +18,9 @@ const DISTINCT_KEYS: usize = 200_000;
 /// Operations between two looks at the clock.
 const ROUND: usize = 10_000;
 
+/// How long a slice is at least: several times what a leader waits before it tells followers whom nobody awaits.
+const SLICE: Duration = Duration::from_millis(5);
+
 const LEADER: NodeId = 1;
 
 /// The value that the log's records carry.
@@ -56,8 +59,9 @@ pub(super) fn table(
     }
     // A step that shares no divisor with the number of keys meets each of them once in a cycle.
     let (mut at, step) = (0, 77_003 % keys.len());
-    let (start, mut operations) = (Instant::now(), 0u64);
-    while start.elapsed() < duration {
+    let mut slices = Slices::default();
+    while slices.timed < duration {
+        let begin = Instant::now();
         for _ in 0..ROUND {
             out.clear();
             let key = &keys[at];
@@ -69,14 +73,13 @@ pub(super) fn table(
             }
             at = (at + step) % keys.len();
         }
-        operations += ROUND as u64;
+        slices.add(ROUND, begin.elapsed());
     }
-    let took = start.elapsed();
     // The last reply shows that the loop did what it was to do.
     let mut expected = ReplyBuffer::new();
     expected.push(if is_write { Reply::Ok } else { Reply::Bulk(&value) });
     ensure!(out.as_bytes() == expected.as_bytes(), "the table did not answer as it should");
-    let ns_per_op = took.as_nanos() as f64 / operations as f64;
+    let ns_per_op = slices.ns_per_op();
     Ok(Figures::from([("ns_per_op", ns_per_op), ("per_s", 1e9 / ns_per_op)]))
 }
 
@@ -85,9 +88,9 @@ pub(super) fn leader(batch: usize, followers: u16, duration: Duration) -> Result
     let mut group = Group::new(followers);
     let keys = keys(DISTINCT_KEYS);
     let value = vec![b'v'; RECORD_VALUE_BYTES];
-    let (mut at, mut operations, mut sequence) = (0, 0u64, 0);
-    // Followers are told in the background: what is due in a run is done in it.
-    while group.timed < duration {
+    let (mut at, mut sequence) = (0, 0);
+    let mut slices = Slices::default();
+    while slices.timed < duration {
         let begin = Instant::now();
         let now = group.now();
         for _ in 0..batch {
@@ -102,8 +105,8 @@ pub(super) fn leader(batch: usize, followers: u16, duration: Duration) -> Result
         group.timed += begin.elapsed();
         let done = group.effects.outcomes.iter().filter(|it| matches!(it.result, Ended::Done { .. })).count();
         ensure!(done == batch, "{done} of {batch} writes were acknowledged");
-        operations += batch as u64;
         group.exchange();
+        slices.add(batch, std::mem::take(&mut group.timed));
     }
     // What the followers hold shows that they were replicated to.
     let until = Instant::now() + Duration::from_secs(5);
@@ -111,12 +114,42 @@ pub(super) fn leader(batch: usize, followers: u16, duration: Duration) -> Result
         ensure!(Instant::now() < until, "the followers do not catch up: {} records", group.lag());
         group.exchange();
     }
-    let ns_per_op = group.timed.as_nanos() as f64 / operations as f64;
+    let ns_per_op = slices.ns_per_op();
     Ok(Figures::from([
         ("ns_per_op", ns_per_op),
         ("per_s", 1e9 / ns_per_op),
         ("batch_us", ns_per_op * batch as f64 / 1e3),
     ]))
+}
+
+/// Times of many operations in slices. The median slice is told: one in which the machine did something else is longer, and
+/// no slice is so short that what is done now and then, such as telling followers, falls between them.
+#[derive(Default)]
+struct Slices {
+    timed: Duration,
+    operations: usize,
+    slice: Duration,
+    ns_per_op: Vec<f64>,
+}
+
+impl Slices {
+    fn add(&mut self, operations: usize, took: Duration) {
+        self.timed += took;
+        self.operations += operations;
+        self.slice += took;
+        if self.slice >= SLICE {
+            self.ns_per_op.push(self.slice.as_nanos() as f64 / self.operations as f64);
+            (self.operations, self.slice) = (0, Duration::ZERO);
+        }
+    }
+
+    fn ns_per_op(mut self) -> f64 {
+        self.ns_per_op.sort_by(f64::total_cmp);
+        match self.ns_per_op.get(self.ns_per_op.len() / 2) {
+            Some(median) => *median,
+            None => self.slice.as_nanos() as f64 / self.operations as f64,
+        }
+    }
 }
 
 /// A group in this process, with `acks = none`.

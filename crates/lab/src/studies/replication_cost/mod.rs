@@ -253,7 +253,8 @@ impl Study for ReplicationCost {
             "A full resync is timed from the start of a process that remembers nothing, until it has all that the leader \
              has; the row with no data is what starting costs. A partial resync is timed from the moment when a cut \
              link is healed. The lab's relay lies between the nodes of these two arms, to cut the link; the others are \
-             without it.",
+             without it. A replica finds out that the link is whole when it next tries: Redis once a second, Quorate \
+             after pauses that double from 20 ms to a second.",
             "Lag is the time from a write's acknowledgement until a replica answers a read with it, under writes at a fixed \
              rate; each probe is a write of its own, and a replica is asked again as soon as it has answered.",
             "The study's table of reads from all nodes multiplies the figure of one node. `reads of all nodes` measures \
