@@ -76,7 +76,7 @@ fn planted_faults_are_found() {
     const SEEDS_MAX: u64 = 20_000;
     const FAULTS: [(Fault, u64); 16] = [
         (Fault::VoteNotPersisted, 11),
-        (Fault::VotePersistedAfterReply, 13286),
+        (Fault::VotePersistedAfterReply, 17208),
         (Fault::AcceptedBeforeDurable, 306),
         (Fault::LeaderCountsUnsynced, 2073),
         (Fault::ReadWithoutQuorum, 86),
