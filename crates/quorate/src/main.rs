@@ -47,7 +47,7 @@ enum Command {
     /// Make a new node of a cluster that runs
     Join(join::JoinArgs),
     /// Measure any server that speaks the Redis protocol
-    Bench(::lab::load::BenchArgs),
+    Bench(Box<::lab::load::BenchArgs>),
     /// Check whether recorded histories are linearizable
     Check(check::CheckArgs),
     /// Reproduce published studies, and compare results
@@ -82,7 +82,7 @@ fn main() -> ExitCode {
         Command::Cluster(args) => ("cluster", cluster::run(&args)),
         Command::Server(args) => ("server", serve(&args)),
         Command::Join(args) => ("join", join::run(&args)),
-        Command::Bench(args) => return ::lab::load::bench(args),
+        Command::Bench(args) => return ::lab::load::bench(*args),
         Command::Check(args) => return check::run(&args),
         Command::Lab(args) => return lab::run(args),
         Command::Sim(args) => return sim::run(&args),
