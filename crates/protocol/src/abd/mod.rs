@@ -31,7 +31,7 @@
 //!
 //! # Why it holds
 //!
-//! Tags order the writes of a key ([`Tag`](crate::registers::Tag)); no two writes share one. Let an operation's tag be
+//! Tags order the writes of a key ([`Tag`]); no two writes share one. Let an operation's tag be
 //! that of what it wrote or returned. When an operation ends, a majority holds its tag or a greater one, as a replica
 //! never goes back to a lesser one; for a read in one round, that was known from the answers. Any later operation asks
 //! a majority, which shares a member with that one: so it sees that tag or a greater one, and a write takes one greater
