@@ -96,7 +96,7 @@ impl Log {
     /// would be slow: begin a sync though no client waits for one.
     pub fn wants_sync(&self) -> bool {
         let floor = self.upkeep.floors.front().is_some_and(|new| new.floor.position > self.durable);
-        floor || self.written - self.durable > self.options.segment_bytes
+        floor || self.written.saturating_sub(self.durable) > self.options.segment_bytes
     }
 
     /// Says on the disk how far the log is durable, by a piece of upkeep. Each batch says it of those before

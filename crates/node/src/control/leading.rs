@@ -519,7 +519,7 @@ fn members_of_control(turn: &Turn<'_>, keeper: &Keeper, map: &ClusterMap) -> Opt
 fn refuse(turn: &Turn<'_>, node: NodeId, start: Start, why: String, here: &mut Here, out: &mut Effects) {
     match node == turn.id {
         true => here.refused = Some(why),
-        false => out.send([node], &Message::Refused { start, why }),
+        false => out.send([node], &Message::Refused { start, map_version: turn.map.version, why }),
     }
 }
 

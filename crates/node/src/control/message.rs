@@ -59,6 +59,8 @@ pub enum Message<'a> {
     Refused {
         /// Who.
         start: Start,
+        /// The map that does not know it.
+        map_version: u64,
         /// Why.
         why: String,
     },
@@ -126,9 +128,10 @@ impl<'a> Message<'a> {
                     Err(why) => put_sentence(out, why),
                 }
             }
-            Message::Refused { start, why } => {
+            Message::Refused { start, map_version, why } => {
                 out.put_u8(REFUSED);
                 put_start(out, *start);
+                out.put_u64(*map_version);
                 put_sentence(out, why);
             }
             Message::Hello { identity, has_begun, knows, is_question } => {
@@ -177,7 +180,11 @@ impl<'a> Message<'a> {
                 };
                 Message::Answered { run, id, result }
             }
-            REFUSED => Message::Refused { start: take_start(&mut reader)?, why: take_sentence(&mut reader)? },
+            REFUSED => Message::Refused {
+                start: take_start(&mut reader)?,
+                map_version: reader.u64()?,
+                why: take_sentence(&mut reader)?,
+            },
             HELLO => Message::Hello {
                 identity: reader.u64()?,
                 has_begun: reader.bool()?,

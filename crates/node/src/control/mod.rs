@@ -292,7 +292,12 @@ impl Control {
             Message::Answered { run, id: number, result } if run == start.run => {
                 self.asking.answered(number, result, out);
             }
-            Message::Refused { start: refused, why } if refused == start => self.refuse(why, out),
+            Message::Refused { start: refused, map_version, why } if refused == start => {
+                // It may have been said before a later map let this node in, and come after that map.
+                if map_version >= self.map.version || !self.is_registered() {
+                    self.refuse(why, out);
+                }
+            }
             Message::Answered { .. } | Message::Refused { .. } => {} // For an earlier process.
             Message::Hello { identity, has_begun, knows, is_question } => {
                 let said = (identity, has_begun, knows);
@@ -575,8 +580,7 @@ impl Control {
         out.bytes.extend_from_slice(&self.map.encode());
         out.map_record = Some(start..out.bytes.len());
         out.map = Some(Rc::clone(&self.map));
-        let Options { id, start, .. } = &self.options;
-        let is_registered = self.map.nodes.get(id).is_some_and(|node| node.start == *start);
+        let is_registered = self.is_registered();
         if is_registered && !self.is_admitted {
             out.is_admitted = true;
             out.events.push(Event::Admitted);
@@ -587,6 +591,12 @@ impl Control {
             self.refused = None;
         }
         self.take_part(now, out);
+    }
+
+    /// Whether the map that this node holds has it as it runs now.
+    fn is_registered(&self) -> bool {
+        let Options { id, start, .. } = &self.options;
+        self.map.nodes.get(id).is_some_and(|node| node.start == *start)
     }
 
     fn refuse(&mut self, why: String, out: &mut Effects) {

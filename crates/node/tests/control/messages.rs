@@ -23,7 +23,10 @@ fn any_message() -> impl Strategy<Value = Message<'static>> {
         (any::<u64>(), any::<u64>(), any::<Option<u64>>()).prop_map(|(run, id, version)| {
             Message::Answered { run, id, result: version.ok_or_else(|| "no \u{2014} never".to_string()) }
         }),
-        any_start().prop_map(|start| Message::Refused { start, why: "who are you?".into() }),
+        (any_start(), any::<u64>()).prop_map(|(start, map_version)| {
+            let why = "who are you?".into();
+            Message::Refused { start, map_version, why }
+        }),
         (any::<u64>(), any::<bool>(), any::<u64>(), any::<bool>()).prop_map(
             |(identity, has_begun, knows, is_question)| {
                 Message::Hello { identity, has_begun, knows, is_question }

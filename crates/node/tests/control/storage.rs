@@ -1,7 +1,7 @@
 //! Nodes that come back with what they had, with less, or with nothing.
 
 use crate::world::World;
-use node::control::Event;
+use node::control::{Change, Event, Message};
 
 fn cluster(nodes: u16) -> World {
     let mut world = World::new(u64::from(nodes), nodes, 1000);
@@ -81,4 +81,26 @@ fn a_storage_that_was_put_back_is_refused() {
     world.run_for(1_000_000);
     assert!(is_refused(&world, 4), "its life is that of the process that was registered");
     assert!(!world.control(4).expect("it runs").is_admitted());
+}
+
+#[test]
+fn a_refusal_that_comes_after_the_node_was_let_in_is_of_no_account() {
+    let mut world = cluster(4);
+    world.kill(4, 0);
+    world.roll_back(4);
+    world.run_for(1_000_000);
+    world.make(1, &Change::ReplaceNode { id: 4, accept_loss: false }).expect("a dead node is replaced");
+    world.start(4);
+    world.heal();
+    let (version, map) = world.maps.last_key_value().expect("a map");
+    let (version, start) = (*version, map.nodes[&4].start);
+    let mut refuse = |world: &mut World, map_version| {
+        let mut bytes = Vec::new();
+        Message::Refused { start, map_version, why: "who are you?".into() }.encode(&mut bytes);
+        world.hand_over(1, 4, &bytes).expect("a message");
+        is_refused(world, 4)
+    };
+    assert!(!refuse(&mut world, version - 1), "it was said before");
+    assert!(world.control(4).expect("it runs").is_admitted());
+    assert!(refuse(&mut world, version), "who knows this map may refuse");
 }
