@@ -94,7 +94,7 @@ fn a_refusal_that_comes_after_the_node_was_let_in_is_of_no_account() {
     world.heal();
     let (version, map) = world.maps.last_key_value().expect("a map");
     let (version, start) = (*version, map.nodes[&4].start);
-    let mut refuse = |world: &mut World, map_version| {
+    let refuse = |world: &mut World, map_version| {
         let mut bytes = Vec::new();
         Message::Refused { start, map_version, why: "who are you?".into() }.encode(&mut bytes);
         world.hand_over(1, 4, &bytes).expect("a message");

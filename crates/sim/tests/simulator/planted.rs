@@ -75,7 +75,7 @@ fn abd_gives_a_tag_twice() {
 
 #[test]
 fn abd_reads_without_writing_back() {
-    assert_eq!(find(Fault::ReadWithoutWriteBack, Protocol::Abd, 52), Broken::Safety);
+    assert_eq!(find(Fault::ReadWithoutWriteBack, Protocol::Abd, 172), Broken::Safety);
 }
 
 #[test]
