@@ -10,7 +10,6 @@ pub mod codec;
 pub mod command;
 pub mod glob;
 pub mod limits;
-pub mod locks;
 pub mod number;
 pub mod reply;
 pub mod table;
