@@ -568,7 +568,7 @@ impl crate::contract::Replica for Replica {
     fn wakeup_us(&self, now: Now) -> u64 {
         let appends_from_us = self.leadership.map(|leadership| leadership.appends_from_us);
         let waits_until_us = appends_from_us.filter(|from_us| *from_us > now.monotonic_us);
-        self.next_round_us.min(waits_until_us.unwrap_or(u64::MAX))
+        self.next_round_us.min(waits_until_us.unwrap_or(u64::MAX)).min(self.gathered_is_due_us(now))
     }
 
     fn replay(&mut self, now: Now, record: &[u8]) -> Result<(), Malformed> {
