@@ -137,7 +137,8 @@ impl Node {
             group.leader = entry.leader;
             if group.keyspace != *keyspace {
                 group.keyspace = keyspace.clone();
-                group.tail.set_durability(keyspace.durability().unwrap_or(Durability::Fsync));
+                let durability = keyspace.durability().unwrap_or(Durability::Fsync);
+                self.journal.set_durability(&mut group.tail, durability);
                 let planted = self.configuration.planted;
                 if let Some(replica) = &mut group.replica {
                     let changed = replica.set_keyspace(keyspace, planted);

@@ -276,6 +276,12 @@ impl Node {
         self.journal.stopped()
     }
 
+    /// True while so much waits to be written that nothing more should be taken from peers. The end of a sync, or a try
+    /// on a full disk, ends that.
+    pub fn is_log_behind(&self) -> bool {
+        self.journal.is_behind()
+    }
+
     /// When, on the monotonic clock, the next turn must begin even if nothing happens.
     pub fn next_wakeup_us(&self) -> u64 {
         let is_busy = self.journal.has_unwritten() || self.journal.checkpointing().is_some();

@@ -21,8 +21,9 @@ const PENDING_FIRST: usize = 256;
 const PENDING_MIN: usize = 16;
 
 /// What the replies of a client's waiting requests may come to, judged by its latest replies, in bytes. Replies of
-/// requests that wait cannot be refused when they come: without this limit ten thousand small GETs of large values
-/// bring gigabytes, in one turn, to a node that cannot know whether the client reads any of it.
+/// requests that wait cannot be refused when they come: without this ten thousand small GETs of large values, in a client's
+/// everyday load, bring gigabytes to a node that cannot know whether the client reads any of it. It is no limit for a client
+/// that means harm: who asks for large values after thousands of small replies gets one window of them.
 const PENDING_BYTES: usize = 8 << 20;
 
 /// Replies that may be waiting for one client before its next requests are read, in bytes.
