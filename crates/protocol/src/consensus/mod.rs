@@ -169,7 +169,7 @@ use agreement::{Agreement, CrateMessage};
 pub use entry::{Entry, Head, Proposer};
 pub use group::{Group, Identity, Member, StopSign, Voter};
 use kv::codec::Malformed;
-use kv::{ReplyBuffer, Table, UnixMs, Version};
+use kv::{Table, UnixMs, Version};
 use leading::Leadership;
 use links::Link;
 use log::{Handle, Log};

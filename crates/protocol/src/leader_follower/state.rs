@@ -8,7 +8,7 @@ use super::record::Change;
 use super::restoring::{Checkpoint, Copy};
 use crate::contract::{Configuration, Effects, NodeId, Now, Trace};
 use crate::planted::Fault;
-use kv::{ReplyBuffer, Table, UnixMs, Version};
+use kv::{Table, UnixMs, Version};
 
 /// Counts of what has happened, for `INFO` and the metrics.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
