@@ -68,6 +68,8 @@ pub struct Log {
     pub(crate) spares: VecDeque<u64>,
     /// The disk was full when it was last asked for room, and is not asked again before [`Log::retry`].
     pub(crate) full: Option<DiskError>,
+    /// It is asked again. Until it has given room, nothing may grow: a write that finds none stops the log.
+    pub(crate) retries: bool,
     pub(crate) gathered: Gathered,
     pub(crate) written: Position,
     pub(crate) durable: Position,
@@ -101,6 +103,7 @@ impl Log {
             segments,
             spares,
             full: None,
+            retries: false,
             written: end,
             durable: end,
             extents,
@@ -189,7 +192,13 @@ impl Log {
     /// then, every 100 ms for example, after a full disk was told; not in every turn, since each try costs
     /// some writes.
     pub fn retry(&mut self) {
+        self.retries = self.full.is_some();
+    }
+
+    /// The disk has room.
+    pub(crate) fn has_room(&mut self) {
         self.full = None;
+        self.retries = false;
     }
 
     /// True while a sync runs that writes what was gathered before it.

@@ -143,7 +143,7 @@ impl Log {
         if !self.upkeep.garbage.is_empty() {
             return Some(Task::Remove(self.upkeep.garbage.len()));
         }
-        if self.full.is_some() {
+        if self.full.is_some() && !self.retries {
             return None;
         }
         // A floor above the end that a crash leaves would hide what is appended there later: the log comes
@@ -165,7 +165,11 @@ impl Log {
         if note || self.first_needed(self.extents.oldest()) > 0 {
             return Some(Task::Note);
         }
-        self.spares.is_empty().then_some(Task::Spare(self.manifest.next_segment))
+        if self.spares.is_empty() {
+            return Some(Task::Spare(self.manifest.next_segment));
+        }
+        self.has_room(); // Nothing more is asked for, and nothing was refused.
+        None
     }
 
     /// The steps of a task, and the manifest that holds after them.
@@ -250,6 +254,7 @@ impl Log {
             }
             Task::Spare(number) => {
                 self.spares.push_back(number);
+                self.has_room();
                 Outcome::SegmentReady
             }
             Task::Note | Task::Remove(_) => Outcome::Tidied,
@@ -260,6 +265,7 @@ impl Log {
     /// goes.
     fn refused(&mut self, task: Task, error: DiskError) -> Outcome {
         self.full = Some(error.clone());
+        self.retries = false;
         match task {
             Task::Raise(new) if new.floor.snapshot.is_some() => {
                 self.discard(&new);

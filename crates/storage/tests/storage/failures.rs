@@ -150,6 +150,11 @@ fn a_full_disk_is_met_when_a_segment_is_made_and_nothing_is_lost() {
     }
     log.append(1, 1, &[7; 1000]);
     assert_eq!(log.write(&mut disk), Err(StorageError::Disk(full.clone())));
+    // There may be room and is none: the segment must not grow either.
+    log.retry();
+    assert_eq!(log.write(&mut disk), Err(StorageError::Disk(full.clone())));
+    assert_eq!(upkeep(&mut log, &mut disk)[0], Outcome::SegmentRefused(full.clone()));
+    assert_eq!(log.write(&mut disk), Err(StorageError::Disk(full.clone())));
     // It was not lost, and goes in when there is room. Until somebody says that there may be, the disk is
     // left alone.
     disk.capacity = None;
