@@ -18,6 +18,9 @@ use storage::{Disk, Log, Outcome, Position, SnapshotWriter, StorageError, Work};
 /// A full disk is asked again this often.
 const RETRY_MS: u64 = 100;
 
+/// When so many bytes wait to be written, registers take nothing more from their peers until there are fewer.
+const UNWRITTEN_BYTES_MAX: u64 = 64 << 20;
+
 /// One chunk of a checkpoint, written within one turn.
 const CHUNK_BYTES: usize = 256 << 10;
 
@@ -157,6 +160,11 @@ impl Journal {
     /// True while there is no room for more.
     pub(crate) fn is_full(&self) -> bool {
         self.full_since_us.is_some()
+    }
+
+    /// True while the disk keeps up: there is room for what need not be taken now.
+    pub(crate) fn has_room(&self) -> bool {
+        !self.is_full() && self.log.end() - self.log.written() <= UNWRITTEN_BYTES_MAX
     }
 
     /// Takes a record of a group into this turn's write.
