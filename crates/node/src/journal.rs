@@ -169,6 +169,11 @@ impl Journal {
         self.stopped.is_none() && self.log.end().saturating_sub(self.log.written()) > BEHIND_BYTES_MAX
     }
 
+    /// True while the disk keeps up: there is room for what need not be taken now.
+    pub(crate) fn has_room(&self) -> bool {
+        !self.is_full() && !self.is_behind()
+    }
+
     /// Takes a record of a group into this turn's write.
     #[inline]
     pub(crate) fn append(&mut self, group: u16, tail: &mut Tail, record: &[u8]) {

@@ -352,9 +352,10 @@ impl Node {
             let tail = &mut self.groups[group].tail;
             if tail.may_leave(message.after_record) {
                 self.send(group, message.to, bytes);
-            } else {
-                tail.hold(message.after_record, message.to, bytes);
+            } else if !self.journal.is_full() || self.groups[group].keyspace.has_leader() {
+                self.groups[group].tail.hold(message.after_record, message.to, bytes);
             }
+            // Else it would wait for a record that may never be written: registers ask again, and any number of times.
         }
         for event in effects.trace.drain(..) {
             self.tell(group, event);

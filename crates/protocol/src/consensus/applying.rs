@@ -87,8 +87,7 @@ impl Replica {
                     let version = self.table.apply(command, self.offset, self.time, &mut effects.replies);
                     effects.done(*ticket, start, version, self.offset);
                 } else {
-                    self.discarded.clear();
-                    self.table.apply(command, self.offset, self.time, &mut self.discarded);
+                    self.table.apply_unasked(command, self.offset, self.time);
                 }
             }
         }

@@ -169,7 +169,7 @@ use agreement::{Agreement, CrateMessage};
 pub use entry::{Entry, Head, Proposer};
 pub use group::{Group, Identity, Member, StopSign, Voter};
 use kv::codec::Malformed;
-use kv::{ReplyBuffer, Table, UnixMs, Version};
+use kv::{Table, UnixMs, Version};
 use leading::Leadership;
 use links::Link;
 use log::{Handle, Log};
@@ -232,8 +232,6 @@ pub struct Replica {
     offset: Version,
     /// The time of the newest of them.
     time: UnixMs,
-    /// Replies nobody reads.
-    discarded: ReplyBuffer,
 
     leadership: Option<Leadership>,
     /// It led to the end of a configuration: where that was, and from when on it was allowed to append.
@@ -303,7 +301,6 @@ impl Replica {
             applied: 0,
             offset: 0,
             time: 0,
-            discarded: ReplyBuffer::new(),
             leadership: None,
             led_until: None,
             told_promise: Ballot::default(),
