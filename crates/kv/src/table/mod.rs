@@ -7,12 +7,13 @@
 //!
 //! Reading order: `entry` (one key in memory), `partition` and `index` (where entries stand and how a key is found),
 //! `store` (the few ways in which the table changes), then the commands: `reads`, `scan`, `strings`, `numbers`,
-//! `expire`, `keys`, `transactions`, `registers`; last `snapshot`.
+//! `expire`, `keys`, `transactions`, `locks`, `registers`; last `snapshot`.
 
 mod entry;
 mod expire;
 mod index;
 mod keys;
+mod locks;
 mod numbers;
 mod partition;
 mod reads;
@@ -26,6 +27,7 @@ mod tests;
 mod transactions;
 
 use crate::command::{Command, Condition, Expiry, SetAnswer};
+use crate::locks::{LockEvent, Locks};
 use crate::reply::ReplyBuffer;
 use crate::{UnixMs, Version};
 use entry::Entry;
@@ -81,6 +83,10 @@ pub struct Table {
     /// Bytes of all entries, with what the allocator adds.
     entry_bytes: usize,
     statistics: Statistics,
+    /// A namespace of their own beside the keys.
+    locks: Locks,
+    /// What has followed from records about locks, until somebody takes it.
+    lock_events: Vec<LockEvent>,
     /// For replies whose head is known only at their end.
     scratch: ReplyBuffer,
 }
@@ -108,6 +114,8 @@ impl Table {
             tombstones: 0,
             entry_bytes: 0,
             statistics: Statistics::default(),
+            locks: Locks::default(),
+            lock_events: Vec::new(),
             scratch: ReplyBuffer::new(),
         }
     }
@@ -171,6 +179,8 @@ impl Table {
             }
             DeleteIf { key, comparison } => self.delete_if(key, comparison, record, out),
             Transaction(transaction) if transaction.is_write() => self.transact(&transaction, record, out),
+            Lock(command) if command.is_write() => self.apply_to_locks(&command, record, out),
+            Fenced(fenced) => self.apply_behind_fence(&fenced, record, out),
             _ => return self.read(command, record.time, out),
         }
         record.version
@@ -214,6 +224,7 @@ impl Table {
             Transaction(transaction) if !transaction.is_write() => {
                 self.read_together(&transaction, now, out);
             }
+            Lock(command) if !command.is_write() => self.read_locks(&command, out),
             _ => out.error("ERR a write has to be ordered before it is applied"),
         }
         0
@@ -253,7 +264,7 @@ impl Table {
     /// Bytes that keys, values and the index take; an estimate. Open snapshots are not counted.
     pub fn memory_bytes(&self) -> usize {
         const EXPIRY_BYTES: usize = 24;
-        self.entry_bytes + self.index.bytes() + self.expiries.len() * EXPIRY_BYTES
+        self.entry_bytes + self.index.bytes() + self.expiries.len() * EXPIRY_BYTES + self.locks.memory_bytes()
     }
 
     /// What was counted so far.
