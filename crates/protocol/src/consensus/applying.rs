@@ -89,8 +89,14 @@ impl Replica {
                 } else {
                     self.discarded.clear();
                     self.table.apply(command, self.offset, self.time, &mut self.discarded);
+                    if let Command::Lock(command) = command {
+                        self.follow_unasked(command, effects);
+                    }
                 }
             }
+        }
+        if let Some(events) = self.table.take_lock_events() {
+            self.follow_lock_events(events, effects);
         }
     }
 
