@@ -38,6 +38,9 @@ impl Node {
         peer.outcomes.clear();
         peer.deferred.clear();
         peer.silent_since_us = None;
+        if !up {
+            self.check_lock_waits(|_| true);
+        }
         if was_up {
             self.end_forwards(|entry| entry.to == id, "was lost before it answered");
         }
@@ -87,6 +90,7 @@ impl Node {
                     group.leader_told = leader;
                 }
             }
+            Envelope::Told { group, told } => self.lock_told(group, told),
             Envelope::Requests(items) => self.forwarded_requests(from, items)?,
             Envelope::Outcomes(items) => {
                 let mut reader = Reader::new(items);
