@@ -14,6 +14,7 @@ const REQUESTS: u8 = 2;
 const OUTCOMES: u8 = 3;
 const LEADER: u8 = 4;
 const TOLD: u8 = 5;
+const LIFE: u8 = 6;
 
 /// Without a deadline.
 pub(crate) const NO_DEADLINE_MS: u32 = u32::MAX;
@@ -31,6 +32,8 @@ pub(crate) enum Envelope<'a> {
     Leader { group: u16, leader: NodeId },
     /// A record of a group says something to a request that waits for a lock on behalf of the receiver's client.
     Told { group: u16, told: Told<'a> },
+    /// The sender is in this life: nobody waits for what its clients wanted in another one.
+    Life(u64),
 }
 
 /// See [`protocol::Notice::Told`]. The receiver is the waiter's node.
@@ -51,6 +54,7 @@ impl<'a> Envelope<'a> {
             REQUESTS => Envelope::Requests(reader.rest()),
             OUTCOMES => Envelope::Outcomes(reader.rest()),
             LEADER => Envelope::Leader { group: reader.u16()?, leader: reader.u16()? },
+            LIFE => Envelope::Life(reader.u64()?),
             TOLD => Envelope::Told { group: reader.u16()?, told: Told::decode(&mut reader)? },
             _ => return Err(Malformed("unknown kind of envelope")),
         })
@@ -75,6 +79,10 @@ impl<'a> Envelope<'a> {
                 out.put_u8(LEADER);
                 out.put_u16(*group);
                 out.put_u16(*leader);
+            }
+            Envelope::Life(life) => {
+                out.put_u8(LIFE);
+                out.put_u64(*life);
             }
             Envelope::Told { group, told } => {
                 out.put_u8(TOLD);

@@ -149,6 +149,7 @@ impl Node {
             self.rate.update(now, self.counters.commands);
             self.end_overdue_forwards();
             self.forget_dismissed();
+            self.forsake_former_lives();
             self.report_members();
         }
     }

@@ -29,9 +29,10 @@
 //! * **A record may still grant what was withdrawn, or released**, because the outcome of asking was not known: the number is
 //!   remembered, with the token that the client was told, and another grant of it is withdrawn. All other numbers of this life that are gone were told to their clients, so a message
 //!   about them that comes late, or twice, is nothing new.
-//! * **The node was started again.** Nobody waits for what it asked in its life before, and the leader is told so. But what
-//!   was *granted* in that life may have been told to a client, which still holds it: it ends by its lease, as of any holder
-//!   that dies. To withdraw it would free a lock that somebody holds.
+//! * **The node was started again.** It says in which life it is when a link to it comes up, and the leader orders that nobody
+//!   waits any longer for its clients of another life. One that does not come back is given up by the leader, too. But what
+//!   was *granted* in that life may have been told to a client, which still holds it, whatever became of the node: it ends
+//!   by its lease, as of any holder that dies. To withdraw it would free a lock that somebody holds.
 
 mod waits;
 
@@ -366,7 +367,7 @@ impl Node {
     pub(crate) fn lock_told(&mut self, group: u16, told: Told<'_>) {
         let Told { life, number, name, word, offset } = told;
         if life != self.lock_waits.life() {
-            return self.forsake_earlier_lives(group, word);
+            return; // It may have been told before that life was over.
         }
         let now_us = self.now.monotonic_us;
         let Some(wait) = self.lock_waits.get_mut(number) else {
@@ -397,18 +398,29 @@ impl Node {
         }
     }
 
-    /// A grant has come to a life of this node that is over. The others of that life wait for nobody, either.
-    fn forsake_earlier_lives(&mut self, group: u16, word: Word) {
-        if !matches!(word, Word::Granted(_)) || self.groups.get(group).is_none() {
-            return;
-        }
-        let (node, spared): (NodeId, _) = (self.configuration.node, Some(self.lock_waits.life()));
-        let command = Command::Lock(LockCommand::Forsake { node, spared });
-        // Nobody waits for the outcome: if it fails, the next grant brings the next try.
-        let ticket = Ticket { client: ORIGIN_LOCK_WAIT, sequence: 0 };
-        let deadline_us = self.now.monotonic_us + self.configuration.command_timeout_ms * 1000;
-        let asked = Asked { ticket, follows: false, seen: 0, deadline_us, hops: 0 };
-        self.submit(group, asked, Request::Command(command));
+    /// Where this node leads, nobody waits any longer for clients that a node had in a life that is over.
+    pub(crate) fn forsake_former_lives(&mut self) {
+        let own = (self.configuration.node, self.lock_waits.life());
+        let peers = (1..).zip(&self.peers).filter_map(|(id, peer)| Some((id, peer.life?)));
+        let lives: Vec<(NodeId, u64)> = peers.chain([own]).collect();
+        self.for_each_group(|node, group| {
+            let Some(replica) = node.groups[group].replica.as_ref().filter(|it| it.is_leader()) else {
+                return;
+            };
+            let locks = replica.table().locks();
+            if locks.waiters() == 0 {
+                return;
+            }
+            let is_over = |(id, life): &&(NodeId, u64)| locks.has_waiters_of_other_lives(*id, *life);
+            for (id, life) in lives.iter().filter(is_over).copied().collect::<Vec<_>>() {
+                let command = Command::Lock(LockCommand::Forsake { node: id, spared: Some(life) });
+                // Nobody waits for the outcome: what is not done is tried again.
+                let ticket = Ticket { client: ORIGIN_LOCK_WAIT, sequence: 0 };
+                let deadline_us = node.now.monotonic_us + node.configuration.command_timeout_ms * 1000;
+                let asked = Asked { ticket, follows: false, seen: 0, deadline_us, hops: 0 };
+                node.submit(group, asked, Request::Command(command));
+            }
+        });
     }
 
     /// The node is about to stop: nobody waits here any longer.

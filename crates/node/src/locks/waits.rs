@@ -111,7 +111,7 @@ impl Waits {
         }
     }
 
-    pub(super) fn life(&self) -> u64 {
+    pub(crate) fn life(&self) -> u64 {
         self.life
     }
 
