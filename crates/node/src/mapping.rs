@@ -230,6 +230,7 @@ impl Node {
         self.effects.messages.clear();
         self.effects.records.clear();
         self.effects.wishes.clear();
+        self.effects.notices.clear();
         self.settle(id);
     }
 

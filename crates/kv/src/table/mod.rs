@@ -7,12 +7,13 @@
 //!
 //! Reading order: `entry` (one key in memory), `partition` and `index` (where entries stand and how a key is found),
 //! `store` (the few ways in which the table changes), then the commands: `reads`, `scan`, `strings`, `numbers`,
-//! `expire`, `keys`, `transactions`, `registers`; last `snapshot`.
+//! `expire`, `keys`, `transactions`, `locks`, `registers`; last `snapshot`.
 
 mod entry;
 mod expire;
 mod index;
 mod keys;
+mod locks;
 mod numbers;
 mod partition;
 mod reads;
@@ -27,6 +28,7 @@ mod transactions;
 
 use crate::command::{Command, Condition, Expiry, SetAnswer};
 use crate::limits::REPLY_BYTES_MAX;
+use crate::locks::{LockEvent, Locks};
 use crate::reply::ReplyBuffer;
 use crate::{UnixMs, Version};
 use entry::Entry;
@@ -82,6 +84,10 @@ pub struct Table {
     /// Bytes of all entries, with what the allocator adds.
     entry_bytes: usize,
     statistics: Statistics,
+    /// A namespace of their own beside the keys.
+    locks: Locks,
+    /// What has followed from records about locks, until somebody takes it.
+    lock_events: Vec<LockEvent>,
     /// For replies whose head is known only at their end.
     scratch: ReplyBuffer,
     /// Nobody will see what the record that is being applied is answered with, or no more of it: its reads, and what
@@ -114,6 +120,8 @@ impl Table {
             tombstones: 0,
             entry_bytes: 0,
             statistics: Statistics::default(),
+            locks: Locks::default(),
+            lock_events: Vec::new(),
             scratch: ReplyBuffer::new(),
             is_quiet: false,
             unasked: ReplyBuffer::new(),
@@ -214,6 +222,8 @@ impl Table {
             Transaction(transaction) if transaction.is_write() => {
                 self.transact(&transaction, record, REPLY_BYTES_MAX, out);
             }
+            Lock(command) if command.is_write() => self.apply_to_locks(&command, record, out),
+            Fenced(fenced) => self.apply_behind_fence(&fenced, record, out),
             _ => return self.read(command, record.time, out),
         }
         record.version
@@ -257,6 +267,7 @@ impl Table {
             Transaction(transaction) if !transaction.is_write() => {
                 self.read_together(&transaction, now, REPLY_BYTES_MAX, out);
             }
+            Lock(command) if !command.is_write() => self.read_locks(&command, out),
             _ => out.error("ERR a write has to be ordered before it is applied"),
         }
         0
@@ -296,7 +307,7 @@ impl Table {
     /// Bytes that keys, values and the index take; an estimate. Open snapshots are not counted.
     pub fn memory_bytes(&self) -> usize {
         const EXPIRY_BYTES: usize = 24;
-        self.entry_bytes + self.index.bytes() + self.expiries.len() * EXPIRY_BYTES
+        self.entry_bytes + self.index.bytes() + self.expiries.len() * EXPIRY_BYTES + self.locks.memory_bytes()
     }
 
     /// What was counted so far.

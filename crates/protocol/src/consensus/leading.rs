@@ -125,6 +125,7 @@ impl Replica {
             return;
         }
         self.order_purge(now);
+        self.order_lock_records(now);
         if !self.builder_askers.is_empty() || self.needs_renewal(now) {
             self.seal(now);
         }

@@ -8,7 +8,7 @@ use crate::contract::{Effects, NodeId, Now, Request, Ticket};
 use crate::planted::Fault;
 use crate::watching;
 use kv::codec::Reader;
-use kv::{Command, Version};
+use kv::{Command, LockCommand, Version};
 use omnipaxos::ballot_leader_election::Ballot;
 use std::collections::VecDeque;
 
@@ -146,6 +146,10 @@ impl Replica {
 
     pub(super) fn answer(&mut self, now: Now, ticket: Ticket, command: &Command<'_>, effects: &mut Effects) {
         let start = effects.replies.len();
+        if let Command::Lock(LockCommand::Describe { name }) = command {
+            self.describe_lock(now, name, effects);
+            return effects.done(ticket, start, 0, 0);
+        }
         let (epoch, time) = (self.epoch(), now.unix_ms.max(self.time));
         let version = watching::read(&mut self.table, epoch, command, time, &mut effects.replies);
         effects.done(ticket, start, version, 0);
