@@ -8,12 +8,14 @@
 mod comparison;
 mod encoding;
 mod list;
+mod script;
 mod transaction;
 
 use crate::{UnixMs, Version};
 
 pub use comparison::{Comparison, DIGEST_HEX_BYTES, digest_of};
 pub use list::List;
+pub use script::Script;
 pub use transaction::{Draft, Transaction, Watched};
 
 /// When a key is to expire.
@@ -181,6 +183,9 @@ pub enum Command<'a> {
     /// Several commands in one step, answered by an array of their replies, or by a null array and nothing done if a
     /// watched key is not as it was (`EXEC`). A read unless one of its commands is a write.
     Transaction(Transaction<'a>),
+    /// A program that runs commands on the keys that it names, in one step (`EVAL`, `EVALSHA`). A read if it may only
+    /// read (`EVAL_RO`).
+    Script(Script<'a>),
 }
 
 impl<'a> Command<'a> {
@@ -209,6 +214,7 @@ impl<'a> Command<'a> {
             Rename { .. } | Copy { .. } | Clear | Purge { .. } | Replicate { .. } => true,
             SetIf { .. } | DeleteIf { .. } => true,
             Transaction(transaction) => transaction.is_write(),
+            Script(script) => script.is_write(),
         }
     }
 
@@ -233,6 +239,7 @@ impl<'a> Command<'a> {
                 visit(to);
             }
             Transaction(transaction) => transaction.for_each_key(&mut visit),
+            Script(script) => script.keys().for_each(visit),
             Keys { .. } | Scan { .. } | RandomKey { .. } | Size | Clear | Purge { .. } => {}
         }
     }

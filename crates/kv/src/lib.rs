@@ -9,14 +9,16 @@
 pub mod codec;
 pub mod command;
 pub mod glob;
+mod interpreter;
 pub mod limits;
 pub mod number;
 pub mod reply;
 pub mod table;
 
 pub use command::{
-    Command, Comparison, Condition, Deadline, Draft, Expiry, List, SetAnswer, Transaction, Watched,
+    Command, Comparison, Condition, Deadline, Draft, Expiry, List, Script, SetAnswer, Transaction, Watched,
 };
+pub use interpreter::{Interpreter, NoInterpreter};
 pub use reply::{Reply, ReplyBuffer};
 pub use table::{Register, SnapshotId, Statistics, Table};
 

@@ -12,6 +12,8 @@ const GROUP: u8 = 1;
 const REQUESTS: u8 = 2;
 const OUTCOMES: u8 = 3;
 const LEADER: u8 = 4;
+const SCRIPT: u8 = 20;
+const FORGET_SCRIPTS: u8 = 21;
 
 /// Without a deadline.
 pub(crate) const NO_DEADLINE_MS: u32 = u32::MAX;
@@ -27,6 +29,10 @@ pub(crate) enum Envelope<'a> {
     Outcomes(&'a [u8]),
     /// The receiver asked the wrong node for a group: this one leads it, as far as the sender knows.
     Leader { group: u16, leader: NodeId },
+    /// A client has loaded a script: its text.
+    Script(&'a [u8]),
+    /// A client lets all nodes forget the scripts.
+    ForgetScripts,
 }
 
 impl<'a> Envelope<'a> {
@@ -37,6 +43,8 @@ impl<'a> Envelope<'a> {
             REQUESTS => Envelope::Requests(reader.rest()),
             OUTCOMES => Envelope::Outcomes(reader.rest()),
             LEADER => Envelope::Leader { group: reader.u16()?, leader: reader.u16()? },
+            SCRIPT => Envelope::Script(reader.rest()),
+            FORGET_SCRIPTS => Envelope::ForgetScripts,
             _ => return Err(Malformed("unknown kind of envelope")),
         })
     }
@@ -61,6 +69,11 @@ impl<'a> Envelope<'a> {
                 out.put_u16(*group);
                 out.put_u16(*leader);
             }
+            Envelope::Script(text) => {
+                out.put_u8(SCRIPT);
+                out.extend_from_slice(text);
+            }
+            Envelope::ForgetScripts => out.put_u8(FORGET_SCRIPTS),
         }
     }
 }

@@ -147,6 +147,7 @@ impl Node {
             gathers: Slab::default(),
             effects: Effects::default(),
             scratch: Vec::new(),
+            scripts: Default::default(),
             replies: ReplyBuffer::new(),
             captured: None,
             random: configuration.seed,

@@ -87,6 +87,8 @@ impl Node {
                     group.leader_told = leader;
                 }
             }
+            Envelope::Script(text) => self.learn_script(text),
+            Envelope::ForgetScripts => self.scripts.clear(),
             Envelope::Requests(items) => self.forwarded_requests(from, items)?,
             Envelope::Outcomes(items) => {
                 let mut reader = Reader::new(items);

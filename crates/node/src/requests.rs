@@ -206,6 +206,7 @@ impl Node {
                 });
             }
             NodeCommand::Transaction(command) => self.transaction_command(client, command, arguments),
+            NodeCommand::Script(command) => self.script_command(client, command, arguments),
             NodeCommand::Wait => self.wait(client, &arguments[1], &arguments[2]),
             NodeCommand::DebugSleep => {
                 let seconds =

@@ -21,6 +21,7 @@ const MEMORY_USAGE: u8 = 14;
 const DIGEST: u8 = 15;
 const WATCH: u8 = 16;
 const READING_TRANSACTION: u8 = 17;
+const READING_SCRIPT: u8 = 48;
 const SET: u8 = 64;
 const GET_DELETE: u8 = 65;
 const GET_EXPIRE: u8 = 66;
@@ -40,6 +41,7 @@ const REPLICATE: u8 = 79;
 const SET_IF: u8 = 80;
 const DELETE_IF: u8 = 81;
 const TRANSACTION: u8 = 82;
+const SCRIPT: u8 = 96;
 /// The plain `SET key value`: by far the most frequent record, so it has a short form.
 const SET_PLAIN: u8 = 127;
 
@@ -203,6 +205,10 @@ impl<'a> Command<'a> {
                 out.put_u8(if transaction.is_write() { TRANSACTION } else { READING_TRANSACTION });
                 transaction.encode(out);
             }
+            Script(script) => {
+                out.put_u8(if script.is_write() { SCRIPT } else { READING_SCRIPT });
+                script.encode(out);
+            }
         }
     }
 
@@ -252,6 +258,8 @@ impl<'a> Command<'a> {
             WATCH => Watch { keys: List::decode(reader)? },
             READING_TRANSACTION => Transaction(super::Transaction::decode(reader, false)?),
             TRANSACTION => Transaction(super::Transaction::decode(reader, true)?),
+            READING_SCRIPT => Script(super::Script::decode(reader, false)?),
+            SCRIPT => Script(super::Script::decode(reader, true)?),
             SET_IF => SetIf {
                 key: reader.bytes()?,
                 value: reader.bytes()?,
@@ -354,9 +362,14 @@ fn expire_condition(tag: u8) -> Result<ExpireCondition, Malformed> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::command::{Draft, Watched};
+    use crate::command::{Draft, Watched, script};
 
-    fn every_command<'a>(list: List<'a>, pairs: List<'a>, drafts: &'a [Draft; 2]) -> Vec<Command<'a>> {
+    fn every_command<'a>(
+        list: List<'a>,
+        pairs: List<'a>,
+        drafts: &'a [Draft; 2],
+        scripts: [script::Script<'a>; 2],
+    ) -> Vec<Command<'a>> {
         use Command::*;
         let (key, value) = (&b"key"[..], &b"value\0\r\n"[..]);
         let set = |expiry, condition, answer| Set { key, value, expiry, condition, answer };
@@ -403,6 +416,8 @@ mod tests {
             DeleteIf { key, comparison: Comparison::DigestNotEqual(1) },
             Transaction(drafts[0].transaction()),
             Transaction(drafts[1].transaction()),
+            Script(scripts[0]),
+            Script(scripts[1]),
         ]
     }
 
@@ -420,7 +435,13 @@ mod tests {
         let (mut first, mut second) = (Vec::new(), Vec::new());
         let list = List::build(&mut first, [&b"a"[..], b"", b"ccc"]);
         let pairs = List::build(&mut second, [&b"k"[..], b"v", b"l", b"w"]);
-        for command in every_command(list, pairs, &drafts()) {
+        let (mut third, mut fourth) = (Vec::new(), Vec::new());
+        let inputs = [&b"k"[..], b"l", b"argument"];
+        let scripts = [
+            script::Script::build(&mut third, b"return 1", inputs, 2, 9, true).unwrap(),
+            script::Script::build(&mut fourth, b"", [], 0, 9, false).unwrap(),
+        ];
+        for command in every_command(list, pairs, &drafts(), scripts) {
             let mut bytes = Vec::new();
             command.encode(&mut bytes);
             let mut reader = Reader::new(&bytes);

@@ -7,7 +7,7 @@
 //!
 //! Reading order: `entry` (one key in memory), `partition` and `index` (where entries stand and how a key is found),
 //! `store` (the few ways in which the table changes), then the commands: `reads`, `scan`, `strings`, `numbers`,
-//! `expire`, `keys`, `transactions`, `registers`; last `snapshot`.
+//! `expire`, `keys`, `transactions`, `scripts`, `registers`; last `snapshot`.
 
 mod entry;
 mod expire;
@@ -18,6 +18,7 @@ mod partition;
 mod reads;
 mod registers;
 mod scan;
+mod scripts;
 mod snapshot;
 mod store;
 mod strings;
@@ -26,6 +27,7 @@ mod tests;
 mod transactions;
 
 use crate::command::{Command, Condition, Expiry, SetAnswer};
+use crate::interpreter::{Interpreter, NoInterpreter};
 use crate::reply::ReplyBuffer;
 use crate::{UnixMs, Version};
 use entry::Entry;
@@ -36,6 +38,7 @@ use transactions::Departed;
 
 pub use registers::Register;
 pub use scan::scan_group;
+pub use scripts::{Access, ScriptRefusal};
 pub use snapshot::SnapshotId;
 
 /// Later than any deadline: the key does not expire.
@@ -83,6 +86,8 @@ pub struct Table {
     statistics: Statistics,
     /// For replies whose head is known only at their end.
     scratch: ReplyBuffer,
+    /// What runs scripts.
+    interpreter: &'static dyn Interpreter,
 }
 
 /// The record that is being applied: what it gives to the keys that it writes, and its time.
@@ -109,7 +114,13 @@ impl Table {
             entry_bytes: 0,
             statistics: Statistics::default(),
             scratch: ReplyBuffer::new(),
+            interpreter: &NoInterpreter,
         }
+    }
+
+    /// Scripts are run by this interpreter from now on.
+    pub fn set_interpreter(&mut self, interpreter: &'static dyn Interpreter) {
+        self.interpreter = interpreter;
     }
 
     /// Carries out one record of the group's history and appends one reply to `out`.
@@ -171,6 +182,7 @@ impl Table {
             }
             DeleteIf { key, comparison } => self.delete_if(key, comparison, record, out),
             Transaction(transaction) if transaction.is_write() => self.transact(&transaction, record, out),
+            Script(script) if script.is_write() => self.run_script(&script, record, out),
             _ => return self.read(command, record.time, out),
         }
         record.version
@@ -214,6 +226,7 @@ impl Table {
             Transaction(transaction) if !transaction.is_write() => {
                 self.read_together(&transaction, now, out);
             }
+            Script(script) if !script.is_write() => self.run_reading_script(&script, now, out),
             _ => out.error("ERR a write has to be ordered before it is applied"),
         }
         0
@@ -261,9 +274,11 @@ impl Table {
         self.statistics
     }
 
-    /// Puts another table in this one's place. What this one held is left to [`Table::tidy`].
+    /// Puts another table in this one's place, but for what runs scripts. What this one held is left to
+    /// [`Table::tidy`].
     pub fn replace(&mut self, table: Table) {
         let mut before = std::mem::replace(self, table);
+        self.interpreter = before.interpreter;
         self.discard(before.index.take());
         self.discarded.append(&mut before.discarded);
     }

@@ -54,6 +54,7 @@ pub enum NodeCommand {
     Time,
     Wait,
     Transaction(TransactionCommand),
+    Script(ScriptCommand),
     DebugSleep,
     /// `HELP` of a container: the answer is [`super::introspection::help`].
     Help,
@@ -68,6 +69,32 @@ pub enum TransactionCommand {
     Discard,
     Watch,
     Unwatch,
+}
+
+/// What runs scripts and keeps their texts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ScriptCommand {
+    /// `EVAL` and its kin.
+    Run(RunScript),
+    /// `SCRIPT LOAD`.
+    Load,
+    /// `SCRIPT EXISTS`.
+    Exists,
+    /// `SCRIPT FLUSH`.
+    Flush,
+    /// `SCRIPT KILL`.
+    Kill,
+    /// `FUNCTION FLUSH`.
+    FlushFunctions,
+}
+
+/// How a script is named, and what it may do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RunScript {
+    /// By the digest of its text (`EVALSHA`), not by the text.
+    pub by_digest: bool,
+    /// It may not write (`EVAL_RO`).
+    pub only_reads: bool,
 }
 
 /// The subcommands of `CLIENT`.
@@ -284,6 +311,8 @@ named_set! {
     Connection = "connection",
     /// Begins, ends or guards a transaction.
     Transaction = "transaction",
+    /// Runs scripts.
+    Scripting = "scripting",
 }
 
 /// Where a command's keys are among its arguments, counted from 0, the command's own name.
@@ -328,6 +357,7 @@ pub enum Group {
     Server,
     Cluster,
     Transactions,
+    Scripting,
 }
 
 impl Group {
@@ -340,6 +370,7 @@ impl Group {
             Group::Server => "server",
             Group::Cluster => "cluster",
             Group::Transactions => "transactions",
+            Group::Scripting => "scripting",
         }
     }
 }
