@@ -89,7 +89,12 @@ impl Caller<'_, '_> {
         if let Reply::Error(text) = Reply::first(buffers.reply.as_bytes()) {
             return Err(Raised::reply(text));
         }
-        values::read(lua, &mut Reader::new(buffers.reply.as_bytes()))
+        let before = lua.used_memory();
+        let value = values::read(lua, &mut Reader::new(buffers.reply.as_bytes()))?;
+        // A long array of short texts is not a long text.
+        let longest = values::longest_text(buffers.reply.as_bytes());
+        self.meter.has_allocated(longest, before, lua.used_memory());
+        Ok(value)
     }
 
     fn take_words(&self, words: &MultiValue, out: &mut ArgumentsBuffer) -> mlua::Result<usize> {

@@ -41,6 +41,18 @@ impl Raised {
         Raised::text(lua, format_args!("bad argument #{number} to '{function}' ({why})"))
     }
 
+    /// What one of Lua's own functions has raised that was called through one of ours: as if the script had called it.
+    pub(super) fn of_function(lua: &Lua, name: &str, error: mlua::Error) -> mlua::Error {
+        match innermost(&error) {
+            mlua::Error::RuntimeError(text) => {
+                // What is behind it tells of frames that are none of the script's.
+                let text = text.split("\nstack traceback:").next().unwrap_or_default();
+                Raised::text(lua, text.replacen("to '?'", &format!("to '{name}'"), 1))
+            }
+            _ => error,
+        }
+    }
+
     /// A command's reply that is an error.
     pub(super) fn reply(text: impl Into<Vec<u8>>) -> mlua::Error {
         mlua::Error::external(Raised::Reply(text.into()))
@@ -86,11 +98,12 @@ fn innermost(error: &mlua::Error) -> &mlua::Error {
     }
 }
 
-/// The line of the script at which a function is that stands so high on the stack, or its caller if that is none of the
-/// script's.
+/// The line of the script that is being run: of the innermost function of its own, at or above a level of the stack.
 fn place(lua: &Lua, level: usize) -> Option<usize> {
+    // Above a function of ours stands the one of the interpreter that has raised its error.
+    const LEVELS: usize = 4;
     let line = |level| lua.inspect_stack(level, |frame| frame.current_line()).flatten();
-    line(level).or_else(|| line(level + 1))
+    (level..level + LEVELS).find_map(line)
 }
 
 /// Why a script did not end by itself.

@@ -7,7 +7,6 @@ use super::failure::Raised;
 use super::meter::Meter;
 use super::values::type_name;
 use mlua::{Function, Lua, Table, Value};
-use std::cell::Cell;
 use std::rc::Rc;
 
 /// What one key costs.
@@ -24,34 +23,53 @@ pub(super) fn install(lua: &Lua, globals: &Table, meter: &Rc<Meter>) -> mlua::Re
         }
     };
     globals.raw_set("next", lua.create_function(next)?)?;
+    let own = meter.clone();
+    let step = lua.create_function(move |_, (traversal, _): (Table, Value)| step(&traversal, &own))?;
     let meter = meter.clone();
-    globals.raw_set("pairs", lua.create_function(move |lua, table| pairs(lua, table, &meter))?)
+    let pairs = move |lua: &Lua, table| Ok((step.clone(), pairs(lua, table, &meter)?));
+    globals.raw_set("pairs", lua.create_function(pairs)?)
 }
+
+// Where a traversal keeps what is its own, beside the keys, which begin at 1.
+const SUBJECT: i64 = 0;
+const PLACE: i64 = -1;
 
 /// The keys are listed at the beginning. So what the loop does to the table cannot change their order; a key that it
 /// removes before its turn is left out.
-fn pairs(lua: &Lua, table: Value, meter: &Rc<Meter>) -> mlua::Result<(Function, Table, Value)> {
+///
+/// All of it is kept in a table and not in a function of its own: memory is not collected during a run, and the
+/// interpreter holds only so many values for functions of ours.
+fn pairs(lua: &Lua, table: Value, meter: &Meter) -> mlua::Result<Table> {
     let table = table_of(lua, "pairs", table)?;
-    let keys = lua.create_table()?;
+    let before = lua.used_memory();
+    let traversal = lua.create_table()?;
     let mut count = 0;
     for_each_key(lua, &table, meter, |key| {
         count += 1;
-        keys.raw_set(count, key)
+        traversal.raw_set(count, key)
     })?;
-    let (subject, place, meter) = (table.clone(), Cell::new(0), meter.clone());
-    let step = lua.create_function(move |_, _: (Value, Value)| {
-        while place.get() < count {
-            meter.charge(KEY_INSTRUCTIONS)?;
-            place.set(place.get() + 1);
-            let key: Value = keys.raw_get(place.get())?;
-            let value: Value = subject.raw_get(&key)?;
-            if !value.is_nil() {
-                return Ok((key, value));
-            }
+    traversal.raw_set(SUBJECT, table)?;
+    traversal.raw_set(PLACE, 0)?;
+    meter.has_allocated(0, before, lua.used_memory());
+    Ok(traversal)
+}
+
+fn step(traversal: &Table, meter: &Meter) -> mlua::Result<(Value, Value)> {
+    let mut place: i64 = traversal.raw_get(PLACE)?;
+    let subject: Table = traversal.raw_get(SUBJECT)?;
+    loop {
+        meter.charge(KEY_INSTRUCTIONS)?;
+        place += 1;
+        let key: Value = traversal.raw_get(place)?;
+        if key.is_nil() {
+            return Ok((Value::Nil, Value::Nil));
         }
-        Ok((Value::Nil, Value::Nil))
-    })?;
-    Ok((step, table, Value::Nil))
+        let value: Value = subject.raw_get(&key)?;
+        if !value.is_nil() {
+            traversal.raw_set(PLACE, place)?;
+            return Ok((key, value));
+        }
+    }
 }
 
 fn for_each_key(

@@ -32,15 +32,49 @@ impl Limit {
 pub(super) struct Meter {
     left: Cell<u64>,
     reached: Cell<Option<Limit>>,
+    /// Bytes allocated at the last look.
+    allocated: Cell<usize>,
+    /// No text is longer than this.
+    longest_text: Cell<usize>,
 }
 
 impl Default for Meter {
     fn default() -> Self {
-        Meter { left: Cell::new(SCRIPT_INSTRUCTIONS_MAX), reached: Cell::new(None) }
+        Meter {
+            left: Cell::new(SCRIPT_INSTRUCTIONS_MAX),
+            reached: Cell::new(None),
+            allocated: Cell::new(0),
+            longest_text: Cell::new(0),
+        }
     }
 }
 
 impl Meter {
+    /// The run begins, with so many bytes allocated.
+    pub(super) fn begin(&self, script: &kv::Script<'_>, allocated: usize) {
+        self.allocated.set(allocated);
+        let inputs = script.keys().chain(script.arguments()).chain([script.text()]);
+        self.longest_text.set(inputs.map(<[u8]>::len).max().unwrap_or(0));
+    }
+
+    /// So many instructions of Lua were carried out.
+    ///
+    /// Most take the same time, but `..` and `<` take longer for longer texts, and make no text twice: time without
+    /// memory. No text that Lua made since the last look is longer than what was allocated since then.
+    pub(super) fn tick(&self, instructions: u64, allocated: usize) -> mlua::Result<()> {
+        const TEXT_BYTES_PER_INSTRUCTION: usize = 16 << 10;
+        let grown = allocated.saturating_sub(self.allocated.replace(allocated));
+        let longest = self.longest_text.get().max(grown);
+        self.longest_text.set(longest);
+        self.charge(instructions * (1 + (longest / TEXT_BYTES_PER_INSTRUCTION) as u64))
+    }
+
+    /// One of our functions has allocated: its texts were no longer than this, the rest are tables.
+    pub(super) fn has_allocated(&self, longest_text: usize, allocated_before: usize, allocated: usize) {
+        self.longest_text.set(self.longest_text.get().max(longest_text));
+        self.allocated.set(self.allocated.get() + allocated.saturating_sub(allocated_before));
+    }
+
     /// Takes what so many instructions would cost.
     pub(super) fn charge(&self, instructions: u64) -> mlua::Result<()> {
         match self.left.get().checked_sub(instructions) {
@@ -50,9 +84,9 @@ impl Meter {
         self.check_raised()
     }
 
-    /// Takes what copying or looking at so many bytes costs.
+    /// Takes what looking at so many bytes one by one costs.
     pub(super) fn charge_bytes(&self, bytes: usize) -> mlua::Result<()> {
-        const BYTES_PER_INSTRUCTION: usize = 32;
+        const BYTES_PER_INSTRUCTION: usize = 16;
         self.charge((bytes / BYTES_PER_INSTRUCTION) as u64)
     }
 

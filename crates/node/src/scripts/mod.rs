@@ -45,7 +45,7 @@ use std::rc::Rc;
 const CHUNK_NAME: &str = "@user_script";
 
 /// Instructions between two looks at the meter.
-const HOOK_INSTRUCTIONS: u32 = 1000;
+const HOOK_INSTRUCTIONS: u32 = 100;
 
 /// Runs scripts in Lua 5.1.
 #[derive(Clone, Copy, Debug)]
@@ -76,8 +76,8 @@ fn new_state(meter: &Rc<Meter>) -> mlua::Result<Lua> {
     lua.set_memory_limit(SCRIPT_MEMORY_BYTES_MAX)?;
     let triggers = HookTriggers::new().every_nth_instruction(HOOK_INSTRUCTIONS);
     let meter = meter.clone();
-    lua.set_global_hook(triggers, move |_, _| {
-        meter.charge(u64::from(HOOK_INSTRUCTIONS))?;
+    lua.set_global_hook(triggers, move |lua, _| {
+        meter.tick(u64::from(HOOK_INSTRUCTIONS), lua.used_memory())?;
         Ok(mlua::VmState::Continue)
     })?;
     Ok(lua)
@@ -125,6 +125,7 @@ fn call_protected(
     meter: &Meter,
 ) -> Result<mlua::Value, Failure> {
     let chunk = compile(lua, script.text(), sandbox.environment)?;
+    meter.begin(script, lua.used_memory());
     let failed = Rc::new(RefCell::new(None));
     let handler = lua.create_function({
         let failed = failed.clone();

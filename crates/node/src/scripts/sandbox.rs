@@ -55,10 +55,10 @@ impl Sandbox {
         for name in WITHOUT {
             globals.raw_set(name, Value::Nil)?;
         }
-        install_protected_calls(lua, &globals, pcall, xpcall.clone(), meter)?;
+        install_protected_calls(lua, &globals, pcall, meter)?;
         install_tostring(lua, &globals)?;
         iteration::install(lua, &globals, meter)?;
-        install_strings(lua, &globals.raw_get("string")?, meter)?;
+        install_strings(lua, &globals, meter)?;
         globals.raw_set("redis", redis::table(lua, calls, meter)?)?;
         globals.raw_set("KEYS", list(lua, script.keys())?)?;
         globals.raw_set("ARGV", list(lua, script.arguments())?)?;
@@ -129,38 +129,44 @@ fn install_protected_calls(
     lua: &Lua,
     globals: &Table,
     pcall: Function,
-    xpcall: Function,
     meter: &Rc<Meter>,
 ) -> mlua::Result<()> {
     const PROTECTED_CALL_INSTRUCTIONS: u64 = 20;
-    let own = meter.clone();
+    let protected = {
+        let meter = meter.clone();
+        move |lua: &Lua, arguments: MultiValue| {
+            meter.charge(PROTECTED_CALL_INSTRUCTIONS)?;
+            let mut results = pcall.call::<MultiValue>(arguments)?;
+            if results.front() == Some(&Value::Boolean(false))
+                && let Some(error) = results.get_mut(1)
+            {
+                caught(lua, error, &meter)?;
+            }
+            mlua::Result::Ok(results)
+        }
+    };
+    let pcall = protected.clone();
     let pcall = move |lua: &Lua, arguments: MultiValue| {
-        own.charge(PROTECTED_CALL_INSTRUCTIONS)?;
-        let mut results = pcall.call::<MultiValue>(arguments)?;
+        let mut results = pcall(lua, arguments)?;
+        // Redis does the same with the errors of commands.
         if results.front() == Some(&Value::Boolean(false))
             && let Some(error) = results.get_mut(1)
+            && let Value::Table(table) = &*error
+            && let text @ Value::String(_) = table.raw_get("err")?
         {
-            caught(lua, error, &own)?;
-            // Redis does the same with the errors of commands.
-            if let Value::Table(table) = &*error
-                && let text @ Value::String(_) = table.raw_get("err")?
-            {
-                *error = text;
-            }
+            *error = text;
         }
         Ok(results)
     };
     globals.raw_set("pcall", lua.create_function(pcall)?)?;
-    let own = meter.clone();
+    // The handler is called behind the error and not within it: without `debug` it could see no difference.
     let xpcall = move |lua: &Lua, (function, handler): (Value, Function)| {
-        own.charge(PROTECTED_CALL_INSTRUCTIONS)?;
-        let meter = own.clone();
-        let handler = lua.create_function(move |lua, mut error: Value| {
-            caught(lua, &mut error, &meter)?;
-            handler.call::<Value>(error)
-        })?;
-        let results = xpcall.call::<MultiValue>((function, handler))?;
-        own.check_raised()?;
+        let mut results = protected(lua, [function].into_iter().collect())?;
+        if results.front() == Some(&Value::Boolean(false))
+            && let Some(error) = results.get_mut(1)
+        {
+            *error = handler.call(std::mem::take(error))?;
+        }
         Ok(results)
     };
     globals.raw_set("xpcall", lua.create_function(xpcall)?)
@@ -168,8 +174,10 @@ fn install_protected_calls(
 
 /// An error was caught: makes one of ours what a script can read, and raises it again if it is a limit.
 fn caught(lua: &Lua, error: &mut Value, meter: &Meter) -> mlua::Result<()> {
+    // An error is told with all callers, of which nobody reads here.
+    const CAUGHT_ERROR_INSTRUCTIONS: u64 = 2000;
     meter.take_error(error);
-    meter.check_raised()?;
+    meter.charge(CAUGHT_ERROR_INSTRUCTIONS)?;
     if let Value::Error(raised) = &*error {
         *error = Raised::to_lua(lua, raised)?;
     }
@@ -200,13 +208,57 @@ fn install_tostring(lua: &Lua, globals: &Table) -> mlua::Result<()> {
     globals.raw_set("tostring", lua.create_function(tostring)?)
 }
 
-fn install_strings(lua: &Lua, strings: &Table, meter: &Rc<Meter>) -> mlua::Result<()> {
-    // Compiled programs, and a function that was replaced already in Lua 5.1.
-    strings.raw_set("dump", Value::Nil)?;
-    strings.raw_set("gfind", Value::Nil)?;
+/// What a script finds in `string`: what is compiled, and a function that was replaced already in Lua 5.1, are missing.
+const STRING_FUNCTIONS: [&str; 12] =
+    ["byte", "char", "find", "format", "gmatch", "gsub", "len", "lower", "match", "reverse", "sub", "upper"];
+
+/// The functions on texts, each put in its place when it is first used: they take longer for longer texts, and so they are
+/// counted.
+fn install_strings(lua: &Lua, globals: &Table, meter: &Rc<Meter>) -> mlua::Result<()> {
+    let originals: Table = globals.raw_get("string")?;
+    let meter = meter.clone();
+    let find = move |lua: &Lua, (strings, name): (Table, Value)| {
+        let Value::String(name) = name else { return Ok(Value::Nil) };
+        let found = match name.as_bytes().as_ref() {
+            b"rep" => repeat(lua, &meter)?,
+            bytes => match STRING_FUNCTIONS.iter().find(|known| known.as_bytes() == bytes) {
+                Some(known) => counted(lua, known, originals.raw_get(&name)?, &meter)?,
+                None => return Ok(Value::Nil),
+            },
+        };
+        strings.raw_set(name, &found)?;
+        Ok(Value::Function(found))
+    };
+    let strings = lua.create_table()?;
+    let rules = lua.create_table_with_capacity(0, 2)?;
+    rules.raw_set("__index", lua.create_function(find)?)?;
+    rules.raw_set("__newindex", read_only(lua)?)?;
+    strings.set_metatable(Some(rules))?;
+    globals.raw_set("string", &strings)?;
+    // Methods of texts, such as `text:upper()`.
+    let rules = lua.create_table_with_capacity(0, 1)?;
+    rules.raw_set("__index", strings)?;
+    lua.set_type_metatable::<LuaString>(Some(rules));
+    Ok(())
+}
+
+/// A function of Lua's, with the length of its texts counted.
+fn counted(lua: &Lua, name: &'static str, original: Function, meter: &Rc<Meter>) -> mlua::Result<Function> {
+    let meter = meter.clone();
+    lua.create_function(move |lua, arguments: MultiValue| {
+        let lengths = arguments.iter().map(|value| match value {
+            Value::String(text) => text.as_bytes().len(),
+            _ => 0,
+        });
+        meter.charge_bytes(lengths.sum())?;
+        original.call::<MultiValue>(arguments).map_err(|error| Raised::of_function(lua, name, error))
+    })
+}
+
+fn repeat(lua: &Lua, meter: &Rc<Meter>) -> mlua::Result<Function> {
     let meter = meter.clone();
     // Lua's own counts up to the number even when the text is empty.
-    let repeat = move |lua: &Lua, (text, count): (LuaString, f64)| {
+    lua.create_function(move |lua, (text, count): (LuaString, f64)| {
         let text = text.as_bytes();
         let count = (count as i64 as i32).max(0) as usize;
         if text.len().saturating_mul(count) > SCRIPT_MEMORY_BYTES_MAX {
@@ -215,8 +267,7 @@ fn install_strings(lua: &Lua, strings: &Table, meter: &Rc<Meter>) -> mlua::Resul
         }
         meter.charge_bytes(text.len() * count)?;
         lua.create_string(text.repeat(count))
-    };
-    strings.raw_set("rep", lua.create_function(repeat)?)
+    })
 }
 
 /// Functions whose time grows with the table take as many instructions.
@@ -227,16 +278,28 @@ fn install_tables(lua: &Lua, tables: &Table, meter: &Rc<Meter>) -> mlua::Result<
     for name in ["insert", "remove"] {
         let original: Function = tables.raw_get(name)?;
         let meter = meter.clone();
-        let counted = move |_: &Lua, arguments: MultiValue| {
+        let counted = move |lua: &Lua, arguments: MultiValue| {
             // At the end nothing is moved.
             let moves = matches!((name, arguments.len()), ("insert", 3..) | ("remove", 2..));
             if let (true, Some(Value::Table(table))) = (moves, arguments.front()) {
                 meter.charge(table.raw_len() as u64)?;
             }
-            original.call::<MultiValue>(arguments)
+            original.call::<MultiValue>(arguments).map_err(|error| Raised::of_function(lua, name, error))
         };
         tables.raw_set(name, lua.create_function(counted)?)?;
     }
+    let original: Function = tables.raw_get("concat")?;
+    let own = meter.clone();
+    let concatenate = move |lua: &Lua, arguments: MultiValue| {
+        let before = lua.used_memory();
+        let text = original
+            .call::<LuaString>(arguments)
+            .map_err(|error| Raised::of_function(lua, "concat", error))?;
+        own.charge_bytes(text.as_bytes().len())?;
+        own.has_allocated(text.as_bytes().len(), before, lua.used_memory());
+        Ok(text)
+    };
+    tables.raw_set("concat", lua.create_function(concatenate)?)?;
     let original: Function = tables.raw_get("sort")?;
     let meter = meter.clone();
     let sort = move |lua: &Lua, (table, order): (Value, Option<Function>)| {
@@ -247,7 +310,7 @@ fn install_tables(lua: &Lua, tables: &Table, meter: &Rc<Meter>) -> mlua::Result<
             Some(order) => order,
             None => ascending(lua, &meter)?,
         };
-        original.call::<()>((table, order))
+        original.call::<()>((table, order)).map_err(|error| Raised::of_function(lua, "sort", error))
     };
     tables.raw_set("sort", lua.create_function(sort)?)
 }

@@ -46,6 +46,16 @@ pub(super) fn read(lua: &Lua, reader: &mut Reader<'_>) -> mlua::Result<Value> {
     }
 }
 
+/// Bytes of the longest text in a reply.
+pub(super) fn longest_text(reply: &[u8]) -> usize {
+    let mut reader = Reader::new(reply);
+    let texts = std::iter::from_fn(|| Reply::decode(&mut reader).ok()).map(|reply| match reply {
+        Reply::Bulk(text) | Reply::Status(text) | Reply::Error(text) | Reply::Text(text) => text.len(),
+        _ => 0,
+    });
+    texts.max().unwrap_or(0)
+}
+
 fn array(lua: &Lua, reader: &mut Reader<'_>, count: usize) -> mlua::Result<Value> {
     let table = lua.create_table()?;
     for place in 1..=count {
