@@ -9,6 +9,7 @@
 pub mod codec;
 pub mod command;
 pub mod glob;
+mod interpreter;
 pub mod limits;
 pub mod locks;
 pub mod number;
@@ -16,9 +17,10 @@ pub mod reply;
 pub mod table;
 
 pub use command::{
-    Command, Comparison, Condition, Deadline, Draft, Expiry, Fenced, Hold, List, LockCommand, SetAnswer,
-    Transaction, WaiterId, Watched,
+    Command, Comparison, Condition, Deadline, Draft, Expiry, Fenced, Hold, List, LockCommand, Script,
+    SetAnswer, Transaction, WaiterId, Watched,
 };
+pub use interpreter::{Interpreter, NoInterpreter};
 pub use reply::{Reply, ReplyBuffer};
 pub use table::{Register, SnapshotId, Statistics, Table};
 

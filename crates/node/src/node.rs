@@ -14,6 +14,7 @@ use crate::parameters::Parameters;
 use crate::peers::Peer;
 use crate::replica::Replica;
 use crate::routing::Forwarded;
+use crate::scripts;
 use crate::session::{ClientId, ClientKind, Output, Session};
 use crate::slab::Slab;
 use crate::usage::{Rate, Usage};
@@ -73,6 +74,8 @@ pub struct Node {
     pub(crate) effects: Effects,
     /// Bytes of key lists while a command is carried out.
     pub(crate) scratch: Vec<u8>,
+    /// The scripts that clients can name by their digests.
+    pub(crate) scripts: scripts::Cache,
     /// The reply of a command that the node answers itself.
     pub(crate) replies: ReplyBuffer,
     /// Answers go here, while the commands of a transaction are carried out.

@@ -149,6 +149,7 @@ impl Node {
             lock_waits: Waits::new(own, life_of_waits(&configuration)),
             effects: Effects::default(),
             scratch: Vec::new(),
+            scripts: Default::default(),
             replies: ReplyBuffer::new(),
             captured: None,
             random: configuration.seed,

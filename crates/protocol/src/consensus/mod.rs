@@ -170,7 +170,7 @@ use agreement::{Agreement, CrateMessage};
 pub use entry::{Entry, Head, Proposer};
 pub use group::{Group, Identity, Member, StopSign, Voter};
 use kv::codec::Malformed;
-use kv::{Table, UnixMs, Version};
+use kv::{Interpreter, NoInterpreter, Table, UnixMs, Version};
 use leading::Leadership;
 use links::Link;
 use log::{Handle, Log};
@@ -228,6 +228,8 @@ pub struct Replica {
 
     /// The keys and values: exactly what the first `applied` entries made.
     table: Table,
+    /// What runs scripts.
+    interpreter: &'static dyn Interpreter,
     applied: usize,
     /// How many commands these held.
     offset: Version,
@@ -300,6 +302,7 @@ impl Replica {
             learners: BTreeMap::new(),
             questions_for_help: 0,
             table: copying::new_table(seed, options.planted),
+            interpreter: &NoInterpreter,
             applied: 0,
             offset: 0,
             time: 0,
@@ -330,6 +333,12 @@ impl Replica {
             outgoing: Vec::new(),
             counters: Counters::default(),
         }
+    }
+
+    /// Scripts are run by this interpreter. To be told before anything else.
+    pub fn set_interpreter(&mut self, interpreter: &'static dyn Interpreter) {
+        self.interpreter = interpreter;
+        self.table.set_interpreter(interpreter);
     }
 
     /// The keyspace promises something else from now on.
