@@ -9,6 +9,7 @@
 //! promises), `session` (replies in order), `transactions` (what is gathered behind `MULTI`).
 
 mod clients;
+mod coding;
 pub mod command;
 mod configuration;
 pub mod control;

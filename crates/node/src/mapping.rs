@@ -127,6 +127,7 @@ impl Node {
             let patience_ms = self.configuration.command_timeout_ms + FAREWELL_MS;
             self.groups.dismiss(id, self.now.monotonic_us + patience_ms * 1000);
         }
+        let mut is_coding = self.coding.is_on;
         for (id, entry) in map.groups.iter().filter(|(id, _)| **id != CONTROL_GROUP) {
             let Some(keyspace) = map.keyspaces.get(&entry.keyspace).map(|entry| &entry.keyspace) else {
                 continue;
@@ -135,6 +136,8 @@ impl Node {
             group.shard = entry.shard;
             group.members.clone_from(&entry.members);
             group.leader = entry.leader;
+            group.coding = keyspace.coding().unwrap_or_default();
+            is_coding |= group.coding.is_some();
             if group.keyspace != *keyspace {
                 group.keyspace = keyspace.clone();
                 group.tail.set_durability(keyspace.durability().unwrap_or(Durability::Fsync));
@@ -144,6 +147,9 @@ impl Node {
                     debug_assert_eq!(changed, Ok(()), "the map holds what was checked");
                 }
             }
+        }
+        if is_coding && !self.coding.is_on {
+            self.coding.begin(self.now.monotonic_us);
         }
         if self.is_admitted {
             self.take_part(map);
@@ -330,6 +336,7 @@ impl Group {
             keyspace,
             shard,
             members: Vec::new(),
+            coding: None,
             leader: 0,
             leader_told: 0,
             refused_by: 0,

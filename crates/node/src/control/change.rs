@@ -21,7 +21,8 @@ pub const SHARDS_MAX: u16 = 256;
 pub const NODES_MAX: usize = 256;
 
 /// Settings that can change while a keyspace is in use.
-const CHANGEABLE: [&str; 5] = ["acks", "reads", "backlog_bytes", "retry", "lease"];
+const CHANGEABLE: [&str; 7] =
+    ["acks", "reads", "backlog_bytes", "retry", "lease", "coding", "coding_threshold"];
 
 /// One change.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
