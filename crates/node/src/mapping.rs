@@ -11,6 +11,7 @@ use crate::peers::Peer;
 use crate::replica::Replica;
 use crate::session::ClientId;
 use protocol::{Input, NodeId, Result as Outcome, Ticket, Wish};
+use std::collections::BTreeMap;
 use std::rc::Rc;
 
 /// The map's own records in the node's log.
@@ -257,7 +258,9 @@ impl Node {
             else {
                 continue;
             };
-            in_sync.retain(|node| entry.members.contains(node));
+            in_sync.retain(|node| {
+                entry.members.contains(node) && self.has_its_fragments(*id, *node, entry.epoch)
+            });
             if entry.in_sync != in_sync && (!entry.settled || in_sync.len() > entry.in_sync.len()) {
                 self.wish(*id, Wish::InSync { epoch: entry.epoch, in_sync });
             }
@@ -337,6 +340,7 @@ impl Group {
             shard,
             members: Vec::new(),
             coding: None,
+            lacking: BTreeMap::new(),
             leader: 0,
             leader_told: 0,
             refused_by: 0,

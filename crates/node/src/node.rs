@@ -146,6 +146,7 @@ impl Node {
             self.rate.update(now, self.counters.commands);
             self.end_overdue_forwards();
             self.forget_dismissed();
+            self.look_for_fragments();
             self.report_members();
         }
     }

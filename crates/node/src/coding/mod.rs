@@ -171,6 +171,11 @@ impl Node {
             Message::Refused { id, why } => self.fragment_refused(from, id, why),
             Message::Fetched(piece) => self.piece_fetched(from, &piece),
             Message::Missing { id } => self.fragment_missing(from, id),
+            Message::Lacks { membership, holds_beginning, values } => {
+                if let Some(group) = self.groups.get_mut(group) {
+                    group.lacking.insert(from, (membership, holds_beginning && values == 0));
+                }
+            }
         }
         Ok(())
     }

@@ -12,8 +12,8 @@ use crate::routing::Asked;
 use crate::slab::Handle;
 use coding::Layout;
 use kv::{Command, Reference, ValueId};
-use protocol::Request;
 use protocol::coded::number_of;
+use protocol::{NodeId, Request};
 use std::rc::Rc;
 
 /// How often it is looked what there is to do.
@@ -39,6 +39,42 @@ pub(super) struct Rebuilding {
 }
 
 impl Node {
+    /// Whether a member of a group has, as far as is known here, the fragment of every value that its membership began
+    /// with. True where none are kept.
+    pub(crate) fn has_its_fragments(&self, group: u16, member: NodeId, membership: u64) -> bool {
+        let Some(group) = self.groups.get(group) else { return false };
+        let replica = group.replica.as_ref().and_then(|replica| replica.consensus());
+        if group.coding.is_none() && !replica.is_some_and(|replica| replica.has_fragments()) {
+            return true;
+        }
+        if member == self.configuration.node {
+            return replica.is_some_and(|replica| replica.fragments_lacking() == 0);
+        }
+        group.lacking.get(&member).is_some_and(|(of, has_all)| u64::from(*of) == membership && *has_all)
+    }
+
+    /// Replicas here may keep fragments though no keyspace wants its values coded any more.
+    pub(crate) fn look_for_fragments(&mut self) {
+        let consensus = |group: &'_ crate::groups::Group| {
+            group.replica.as_ref()?.consensus().map(|replica| replica.has_fragments())
+        };
+        if !self.coding.is_on && self.groups.iter().any(|(_, group)| consensus(group) == Some(true)) {
+            self.coding.begin(self.now.monotonic_us);
+        }
+    }
+
+    /// Tells the other members how a replica here stands.
+    fn tell_lacks(&mut self, id: u16) {
+        let Some(group) = self.groups.get(id) else { return };
+        let Some(replica) = group.replica.as_ref().and_then(|replica| replica.consensus()) else { return };
+        if group.coding.is_none() && !replica.has_fragments() {
+            return;
+        }
+        let (lacks, own) = (replica.lacking_report(), self.configuration.node);
+        let others: Vec<NodeId> = group.members.iter().copied().filter(|member| *member != own).collect();
+        others.into_iter().for_each(|member| drop(self.send_fragment_message(id, member, &lacks)));
+    }
+
     pub(super) fn coding_upkeep(&mut self) {
         let now_us = self.now.monotonic_us;
         if now_us < self.coding.upkeep_us {
@@ -49,6 +85,7 @@ impl Node {
         self.coding.upkeep_us = now_us + UPKEEP_US;
         self.coding.wake_at(now_us + UPKEEP_US);
         self.for_each_group(|node, id| {
+            node.tell_lacks(id);
             let replica = node.groups.get(id).and_then(|group| group.replica.as_ref());
             let Some(replica) = replica.and_then(|replica| replica.consensus()) else { return };
             let lacking = replica.to_be_rebuilt(node.now, REBUILD_AFTER_MS, REBUILDS_MAX);
