@@ -48,7 +48,7 @@ pub(super) struct Dispersal {
     client: Ticket,
     group: u16,
     key: Vec<u8>,
-    value: Rc<[u8]>,
+    value: Rc<Vec<u8>>,
     digest: u64,
     expiry: Expiry,
     condition: Condition,
@@ -132,7 +132,7 @@ impl Node {
         }
         let parts = self.parts_for(group, settings.parts.into());
         self.coding.dispersing_bytes += value.len();
-        let (value, digest): (Rc<[u8]>, u64) = (value.into(), digest_of(value));
+        let (value, digest) = (Rc::new(value.to_vec()), digest_of(value));
         let attempt = self.attempt(group, value.len(), digest, parts, deadline_us);
         let id = attempt.reference.id;
         let dispersal = Dispersal {
@@ -186,13 +186,13 @@ impl Node {
 
     /// Makes pieces and sends them, as far as there is room.
     pub(super) fn pump_dispersals(&mut self, budget: &mut usize) {
-        let handles: Vec<Handle> = self.coding.dispersals.values().copied().collect();
-        for handle in handles {
-            while *budget > 0 && self.pump_stripe(handle, budget) {}
-            if *budget == 0 {
-                self.coding.wake_at(self.now.monotonic_us);
-                return;
-            }
+        let mut handles: Vec<Handle> = self.coding.dispersals.values().copied().collect();
+        // A stripe of each in turn, so that a small value does not wait for a large one.
+        while *budget > 0 && !handles.is_empty() {
+            handles.retain(|handle| *budget > 0 && self.pump_stripe(*handle, budget));
+        }
+        if *budget == 0 {
+            self.coding.wake_at(self.now.monotonic_us);
         }
     }
 

@@ -219,6 +219,9 @@ impl Node {
             if pieces.len() < fetch.layout.parts() {
                 return;
             }
+            if fetch.value.is_empty() {
+                fetch.value.reserve_exact(fetch.layout.length());
+            }
             if fetch.layout.join(fetch.stripe, &pieces, &mut fetch.value).is_err() {
                 return self.end_fetch(id, None);
             }
@@ -228,7 +231,7 @@ impl Node {
                 return self.ask_for_window(id);
             }
         }
-        let value: Rc<[u8]> = std::mem::take(&mut fetch.value).into();
+        let value = Rc::new(std::mem::take(&mut fetch.value));
         if digest_of(&value) != fetch.reference.digest && !mixed {
             self.coding.counters.damaged_pieces += 1;
             let text = "fragments were put together to another value than the one that was stored".into();
@@ -238,7 +241,7 @@ impl Node {
         self.end_fetch(id, Some(value));
     }
 
-    fn end_fetch(&mut self, id: ValueId, value: Option<Rc<[u8]>>) {
+    fn end_fetch(&mut self, id: ValueId, value: Option<Rc<Vec<u8>>>) {
         let Some(fetch) = self.coding.fetches.remove(&id) else { return };
         if let Some(value) = value.as_ref().filter(|_| fetch.is_cached) {
             self.coding.cache.insert(id, value);
@@ -248,7 +251,7 @@ impl Node {
         }
     }
 
-    fn value_fetched(&mut self, operation: Handle, id: ValueId, value: Option<Rc<[u8]>>) {
+    fn value_fetched(&mut self, operation: Handle, id: ValueId, value: Option<Rc<Vec<u8>>>) {
         match self.coding.operations.get(operation) {
             Some(Operation::Finish(_)) => self.finishing_has(operation, id, value),
             Some(Operation::Rebuild(_)) => self.rebuilding_has(operation, value),

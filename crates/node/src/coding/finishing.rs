@@ -38,7 +38,7 @@ pub(super) struct Finishing {
     result: Outcome,
     unfinished: Unfinished,
     /// Every value that it takes, once it is here.
-    values: BTreeMap<ValueId, Option<Rc<[u8]>>>,
+    values: BTreeMap<ValueId, Option<Rc<Vec<u8>>>>,
     deadline_us: u64,
     /// When the group is asked again; none while something else is waited for.
     asks_at_us: Option<u64>,
@@ -124,7 +124,7 @@ impl Finishing {
 }
 
 /// A reply with values in the place of references.
-fn put_in(element: &[u8], values: &BTreeMap<ValueId, Option<Rc<[u8]>>>) -> ReplyBuffer {
+fn put_in(element: &[u8], values: &BTreeMap<ValueId, Option<Rc<Vec<u8>>>>) -> ReplyBuffer {
     let mut out = ReplyBuffer::new();
     let mut reader = Reader::new(element);
     while let Ok(reply) = Reply::decode(&mut reader) {
@@ -213,7 +213,7 @@ impl Node {
     }
 
     /// A value has come, or cannot.
-    pub(super) fn finishing_has(&mut self, handle: Handle, id: ValueId, value: Option<Rc<[u8]>>) {
+    pub(super) fn finishing_has(&mut self, handle: Handle, id: ValueId, value: Option<Rc<Vec<u8>>>) {
         let now_us = self.now.monotonic_us;
         let Some(finishing) = self.finishing(handle) else { return };
         let Some(place) = finishing.values.get_mut(&id).filter(|place| place.is_none()) else { return };

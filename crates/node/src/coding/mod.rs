@@ -22,7 +22,7 @@ use fetching::Fetch;
 use finishing::Finishing;
 use kv::ValueId;
 use kv::codec::Malformed;
-use protocol::coded::Message;
+use protocol::coded::{Message, Refusal};
 use protocol::{NodeId, Result as Outcome, Ticket};
 use std::collections::BTreeMap;
 use upkeep::Rebuilding;
@@ -158,6 +158,11 @@ impl Node {
         bytes: &[u8],
     ) -> Result<(), Malformed> {
         match Message::decode(bytes)? {
+            // What cannot be written would wait in memory.
+            Message::Keep(piece) if self.journal.is_full() => {
+                let refused = Message::Refused { id: piece.reference.id, why: Refusal::NoRoom };
+                self.send_fragment_message(group, from, &refused);
+            }
             message @ (Message::Keep(_) | Message::Forget { .. } | Message::Fetch { .. }) => {
                 let replica = self.groups.get_mut(group).and_then(|group| group.replica.as_mut());
                 if let Some(replica) = replica.and_then(|replica| replica.consensus_mut()) {
