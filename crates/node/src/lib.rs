@@ -10,6 +10,7 @@
 //! `locks` (who waits for one).
 
 mod clients;
+mod coding;
 pub mod command;
 mod configuration;
 pub mod control;
@@ -43,7 +44,7 @@ mod usage;
 
 pub use configuration::{Configuration, NodeAddress, ProcessFacts, StorageSettings};
 pub use describe::{GroupDescription, KeyspaceDescription};
-pub use inspect::replica_message;
+pub use inspect::{fragment_message, replica_message};
 pub use keyspace::Keyspace;
 pub use log::{Level, Line};
 pub use node::Node;

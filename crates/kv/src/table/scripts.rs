@@ -72,7 +72,7 @@ impl Access<'_> {
         }
         let Some(record) = self.record else { return Err(ScriptRefusal::Write) };
         command.for_each_key(|key| self.remember(key));
-        self.table.apply_any(command, record, out);
+        self.table.carry_out(command, record, out);
         Ok(())
     }
 
@@ -112,7 +112,7 @@ fn may_stand_in_a_script(command: &Command<'_>) -> bool {
         // Told by memory, which differs from replica to replica.
         | MemoryUsage { .. }
         // What only the cluster itself asks, and steps within a step.
-        | Fetch { .. } | Watch { .. } | Replicate { .. } | Transaction(_) | Script(_) | Lock(_)
+        | Fetch { .. } | Watch { .. } | Replicate { .. } | Transaction(_) | Script(_) | Lock(_) | SetCoded { .. } | Inline { .. } | Abandon { .. }
     )
 }
 

@@ -43,6 +43,10 @@ pub(super) fn read(lua: &Lua, reader: &mut Reader<'_>) -> mlua::Result<Value> {
         Reply::Boolean(truth) => Ok(Value::Integer(truth.into())),
         Reply::Array(count) | Reply::Set(count) => array(lua, reader, count as usize),
         Reply::Map(count) => array(lua, reader, count as usize * 2),
+        // Before a script runs, the values of all its keys are in the table.
+        Reply::Unresolved(_) | Reply::Needs(_) | Reply::Reference(_) => {
+            Err(Raised::reply("ERR a value is kept as fragments"))
+        }
     }
 }
 

@@ -387,6 +387,7 @@ impl Replica {
             self.group = moment.group.clone();
             self.forget_former_voters();
         }
+        self.match_fragments(moment.group.id);
     }
 }
 

@@ -149,6 +149,7 @@ mod agreement;
 mod applying;
 mod copying;
 mod entry;
+mod fragments;
 mod group;
 mod leading;
 mod links;
@@ -164,6 +165,7 @@ mod restoring;
 mod status;
 mod waiting;
 
+use crate::coded::FragmentStore;
 use crate::contract::{Effects, Input, NodeId, Now, Progress};
 use crate::planted::Fault;
 use agreement::{Agreement, CrateMessage};
@@ -275,6 +277,7 @@ pub struct Replica {
     is_position_due: bool,
     outgoing: Vec<CrateMessage>,
     counters: Counters,
+    fragments: FragmentStore,
 }
 
 impl Replica {
@@ -332,6 +335,7 @@ impl Replica {
             is_position_due: false,
             outgoing: Vec::new(),
             counters: Counters::default(),
+            fragments: FragmentStore::default(),
         }
     }
 
@@ -424,6 +428,7 @@ impl Replica {
         self.look_at_leadership(effects);
         self.log.borrow_mut().record_decided();
         self.abandon_stuck_copies(now, effects);
+        self.let_fragments_go(now);
         self.is_position_due = true;
         let leased = self.is_leased(now);
         if let Some(leadership) = &mut self.leadership {
