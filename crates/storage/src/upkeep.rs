@@ -24,6 +24,8 @@ use crate::{Group, Position};
 pub enum Outcome {
     /// [`Log::durable`] may have moved.
     Durable,
+    /// There was no room for what the sync was to write. Nothing is lost; [`Log::retry`] tries again.
+    SyncRefused(DiskError),
     /// The next segment is ready.
     SegmentReady,
     /// There is no room for another segment. The present one can be filled; then [`Log::write`] tells this
@@ -133,7 +135,7 @@ impl Log {
         }
         self.running()?;
         match work.lane {
-            Lane::Sync => self.sync_finished(result).map(|()| Outcome::Durable),
+            Lane::Sync => self.sync_finished(work, result),
             Lane::Upkeep => self.upkeep_finished(result),
         }
     }
@@ -143,7 +145,7 @@ impl Log {
         if !self.upkeep.garbage.is_empty() {
             return Some(Task::Remove(self.upkeep.garbage.len()));
         }
-        if self.full.is_some() && !self.retries {
+        if self.full.is_some() && !self.may_retry {
             return None;
         }
         // A floor above the end that a crash leaves would hide what is appended there later: the log comes
@@ -165,11 +167,7 @@ impl Log {
         if note || self.first_needed(self.extents.oldest()) > 0 {
             return Some(Task::Note);
         }
-        if self.spares.is_empty() {
-            return Some(Task::Spare(self.manifest.next_segment));
-        }
-        self.has_room(); // Nothing more is asked for, and nothing was refused.
-        None
+        self.spares.is_empty().then_some(Task::Spare(self.manifest.next_segment))
     }
 
     /// The steps of a task, and the manifest that holds after them.
@@ -239,7 +237,7 @@ impl Log {
             self.upkeep.garbage.extend(self.segments.pop_front().map(|segment| segment_file(segment.number)));
         }
         let before = std::mem::replace(&mut self.manifest, manifest);
-        match task {
+        let outcome = match task {
             Task::Raise(NewFloor { group, floor }) => {
                 self.extents.raise(group, floor.position);
                 if let Some(old) = before.floors.get(&group).and_then(|floor| floor.snapshot)
@@ -254,18 +252,18 @@ impl Log {
             }
             Task::Spare(number) => {
                 self.spares.push_back(number);
-                self.has_room();
                 Outcome::SegmentReady
             }
             Task::Note | Task::Remove(_) => Outcome::Tidied,
-        }
+        };
+        self.full.take_if(|_| !self.spares.is_empty() && self.refused.is_none());
+        outcome
     }
 
     /// The disk is full. Nothing that the present manifest names was touched; what was made for the new one
     /// goes.
     fn refused(&mut self, task: Task, error: DiskError) -> Outcome {
-        self.full = Some(error.clone());
-        self.retries = false;
+        (self.full, self.may_retry) = (Some(error.clone()), false);
         match task {
             Task::Raise(new) if new.floor.snapshot.is_some() => {
                 self.discard(&new);

@@ -7,17 +7,19 @@
 //!
 //! Reading order: `entry` (one key in memory), `partition` and `index` (where entries stand and how a key is found),
 //! `store` (the few ways in which the table changes), then the commands: `reads`, `scan`, `strings`, `numbers`,
-//! `expire`, `keys`, `transactions`, `registers`; last `snapshot`.
+//! `expire`, `keys`, `transactions`, `locks`, `scripts`, `registers`; last `snapshot`.
 
 mod entry;
 mod expire;
 mod index;
 mod keys;
+mod locks;
 mod numbers;
 mod partition;
 mod reads;
 mod registers;
 mod scan;
+mod scripts;
 mod snapshot;
 mod store;
 mod strings;
@@ -26,7 +28,9 @@ mod tests;
 mod transactions;
 
 use crate::command::{Command, Condition, Expiry, SetAnswer};
+use crate::interpreter::{Interpreter, NoInterpreter};
 use crate::limits::REPLY_BYTES_MAX;
+use crate::locks::{LockEvent, Locks};
 use crate::reply::ReplyBuffer;
 use crate::{UnixMs, Version};
 use entry::Entry;
@@ -37,6 +41,7 @@ use transactions::Departed;
 
 pub use registers::Register;
 pub use scan::scan_group;
+pub use scripts::{Access, ScriptRefusal};
 pub use snapshot::SnapshotId;
 
 /// Later than any deadline: the key does not expire.
@@ -82,6 +87,10 @@ pub struct Table {
     /// Bytes of all entries, with what the allocator adds.
     entry_bytes: usize,
     statistics: Statistics,
+    /// A namespace of their own beside the keys.
+    locks: Locks,
+    /// What has followed from records about locks, until somebody takes it.
+    lock_events: Vec<LockEvent>,
     /// For replies whose head is known only at their end.
     scratch: ReplyBuffer,
     /// Nobody will see what the record that is being applied is answered with, or no more of it: its reads, and what
@@ -89,6 +98,8 @@ pub struct Table {
     is_quiet: bool,
     /// For the replies that nobody asked for.
     unasked: ReplyBuffer,
+    /// What runs scripts.
+    interpreter: &'static dyn Interpreter,
 }
 
 /// The record that is being applied: what it gives to the keys that it writes, and its time.
@@ -114,10 +125,18 @@ impl Table {
             tombstones: 0,
             entry_bytes: 0,
             statistics: Statistics::default(),
+            locks: Locks::default(),
+            lock_events: Vec::new(),
             scratch: ReplyBuffer::new(),
             is_quiet: false,
             unasked: ReplyBuffer::new(),
+            interpreter: &NoInterpreter,
         }
+    }
+
+    /// Scripts are run by this interpreter from now on.
+    pub fn set_interpreter(&mut self, interpreter: &'static dyn Interpreter) {
+        self.interpreter = interpreter;
     }
 
     /// Carries out one record of the group's history and appends one reply to `out`.
@@ -214,6 +233,9 @@ impl Table {
             Transaction(transaction) if transaction.is_write() => {
                 self.transact(&transaction, record, REPLY_BYTES_MAX, out);
             }
+            Lock(command) if command.is_write() => self.apply_to_locks(&command, record, out),
+            Fenced(fenced) => self.apply_behind_fence(&fenced, record, out),
+            Script(script) if script.is_write() => self.run_script(&script, record, out),
             _ => return self.read(command, record.time, out),
         }
         record.version
@@ -257,6 +279,8 @@ impl Table {
             Transaction(transaction) if !transaction.is_write() => {
                 self.read_together(&transaction, now, REPLY_BYTES_MAX, out);
             }
+            Lock(command) if !command.is_write() => self.read_locks(&command, out),
+            Script(script) if !script.is_write() => self.run_reading_script(&script, now, out),
             _ => out.error("ERR a write has to be ordered before it is applied"),
         }
         0
@@ -296,7 +320,7 @@ impl Table {
     /// Bytes that keys, values and the index take; an estimate. Open snapshots are not counted.
     pub fn memory_bytes(&self) -> usize {
         const EXPIRY_BYTES: usize = 24;
-        self.entry_bytes + self.index.bytes() + self.expiries.len() * EXPIRY_BYTES
+        self.entry_bytes + self.index.bytes() + self.expiries.len() * EXPIRY_BYTES + self.locks.memory_bytes()
     }
 
     /// What was counted so far.
@@ -304,9 +328,11 @@ impl Table {
         self.statistics
     }
 
-    /// Puts another table in this one's place. What this one held is left to [`Table::tidy`].
+    /// Puts another table in this one's place, but for what runs scripts. What this one held is left to
+    /// [`Table::tidy`].
     pub fn replace(&mut self, table: Table) {
         let mut before = std::mem::replace(self, table);
+        self.interpreter = before.interpreter;
         self.discard(before.index.take());
         self.discarded.append(&mut before.discarded);
     }

@@ -54,7 +54,9 @@ pub enum NodeCommand {
     Time,
     Wait,
     Transaction(TransactionCommand),
+    Script(ScriptCommand),
     DebugSleep,
+    Lock(LockVerb),
     /// `HELP` of a container: the answer is [`super::introspection::help`].
     Help,
 }
@@ -68,6 +70,45 @@ pub enum TransactionCommand {
     Discard,
     Watch,
     Unwatch,
+}
+
+/// What is asked about locks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)] // Each is the command of that name.
+pub enum LockVerb {
+    Lock,
+    Unlock,
+    Renew,
+    Info,
+    OpenSession,
+    RenewSession,
+    CloseSession,
+}
+
+/// What runs scripts and keeps their texts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ScriptCommand {
+    /// `EVAL` and its kin.
+    Run(RunScript),
+    /// `SCRIPT LOAD`.
+    Load,
+    /// `SCRIPT EXISTS`.
+    Exists,
+    /// `SCRIPT FLUSH`.
+    Flush,
+    /// `SCRIPT KILL`.
+    Kill,
+    /// `FUNCTION FLUSH`.
+    FlushFunctions,
+}
+
+/// How a script is named, and what it may do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RunScript {
+    /// By the digest of its text (`EVALSHA`), not by the text.
+    pub by_digest: bool,
+    /// It may not write (`EVAL_RO`).
+    pub only_reads: bool,
 }
 
 /// The subcommands of `CLIENT`.
@@ -284,6 +325,8 @@ named_set! {
     Connection = "connection",
     /// Begins, ends or guards a transaction.
     Transaction = "transaction",
+    /// Runs scripts.
+    Scripting = "scripting",
 }
 
 /// Where a command's keys are among its arguments, counted from 0, the command's own name.
@@ -328,6 +371,8 @@ pub enum Group {
     Server,
     Cluster,
     Transactions,
+    Locks,
+    Scripting,
 }
 
 impl Group {
@@ -340,6 +385,8 @@ impl Group {
             Group::Server => "server",
             Group::Cluster => "cluster",
             Group::Transactions => "transactions",
+            Group::Locks => "locks",
+            Group::Scripting => "scripting",
         }
     }
 }

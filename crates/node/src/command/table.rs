@@ -5,26 +5,28 @@
 //! documentation read it. The descriptions match Redis's, so that its clients understand them.
 
 use super::spec::Category::{
-    Connection, Dangerous, Keyspace, String as StringCategory, Transaction as TransactionCategory,
+    Connection, Dangerous, Keyspace, Scripting as ScriptingCategory, String as StringCategory,
+    Transaction as TransactionCategory,
 };
 use super::spec::ClientCommand::{GetName, Id, Kill, List as ClientList, NoEvict, NoTouch, SetInfo, SetName};
 use super::spec::CommandCommand::{All, Count, Docs, GetKeys, GetKeysAndFlags, Info as CommandInfo, List};
 use super::spec::ConfigCommand::{Get, ResetStat, Set};
 use super::spec::Flag::{
-    Admin, AllowBusy, DenyOom, Fast, Loading, NoAuth, NoMulti, NoScript, ReadOnly, SkipSlowlog, Stale, Write,
+    Admin, AllowBusy, Blocking, DenyOom, Fast, Loading, MovableKeys, NoAuth, NoMulti, NoScript, ReadOnly,
+    SkipSlowlog, Stale, Write,
 };
 use super::spec::KeyFlag::{Access, Delete, Insert, Overwrite, ReadWrite, Remove, Update, Variable};
 use super::spec::NodeCommand::{self, Auth, Client, Command, Config, DebugSleep, Echo, Hello, Help};
-use super::spec::NodeCommand::{Info, Ping, Quit, Reset, Select, Time, Transaction, Wait};
+use super::spec::NodeCommand::{Info, Lock, Ping, Quit, Reset, Select, Time, Transaction, Wait};
 use super::spec::TransactionCommand::{Discard, Exec, Multi, Unwatch, Watch};
 use super::spec::{
     Categories, Category, ClientCommand, ClusterCommand, CommandSpec, Flags, Group, Handler, KeyFlag,
-    KeyFlags, KeyPositions, KeyspaceCommand, ParseFn,
+    KeyFlags, KeyPositions, KeyspaceCommand, LockVerb, ParseFn, RunScript, ScriptCommand,
 };
 use super::{expiry, keyspace, strings};
 
 /// All commands, in the order in which they are listed. Subcommands are inside their containers.
-pub static COMMANDS: [CommandSpec; 72] = [
+pub static COMMANDS: [CommandSpec; 83] = [
     // Strings.
     data("get", 2, strings::get)
         .flags(READ.with(&[Fast]))
@@ -39,7 +41,7 @@ pub static COMMANDS: [CommandSpec; 72] = [
         .docs(Group::String, "1.0.0", "O(1)")
         .help(
             "key value [NX|XX|IFEQ value|IFNE value|IFDEQ digest|IFDNE digest] [GET] [EX seconds|PX milliseconds|EXAT unix-time-seconds|\
-             PXAT unix-time-milliseconds|KEEPTTL]",
+             PXAT unix-time-milliseconds|KEEPTTL] [FENCE lock token]",
             "Sets the value of a key, and its expiry if one is given",
         ),
     data("setnx", 3, strings::setnx)
@@ -455,6 +457,112 @@ pub static COMMANDS: [CommandSpec; 72] = [
         .flags(OPERATORS)
         .docs(Group::Server, "1.0.0", "Depends on the subcommand")
         .help("", "Holds commands for tests"),
+    // Locks.
+    node("lock", -5, Lock(LockVerb::Lock))
+        .flags(LOCKS.with(&[Write, Blocking]))
+        .keys(key(&[CHANGES]))
+        .docs(Group::Locks, "3.0.0", "O(log N) for N locks and waiters")
+        .help(
+            "name owner PX milliseconds|SESSION id [WAIT milliseconds]",
+            "Grants a lock: returns its fencing token, or null if another owner has it",
+        ),
+    node("unlock", 3, Lock(LockVerb::Unlock))
+        .flags(LOCKS.with(&[Write, Fast]))
+        .keys(key(&[REMOVES]))
+        .docs(Group::Locks, "3.0.0", "O(log N) for N locks and waiters")
+        .help("name token", "Gives a lock back: it goes to who has waited longest"),
+    node("lock.renew", 5, Lock(LockVerb::Renew))
+        .flags(LOCKS.with(&[Write, Fast]))
+        .keys(key(&[UPDATES]))
+        .docs(Group::Locks, "3.0.0", "O(log N) for N locks")
+        .help("name token PX milliseconds", "Lets the lease of a lock begin anew"),
+    node("lock.info", 2, Lock(LockVerb::Info))
+        .flags(LOCKS.with(&[ReadOnly, Fast]))
+        .keys(key(&[READS]))
+        .docs(Group::Locks, "3.0.0", "O(log N) for N locks")
+        .help("name", "Describes who holds a lock, for how long, and how many wait"),
+    container("lock.session", &LOCK_SESSION)
+        .docs(Group::Locks, "3.0.0", "Depends on the subcommand")
+        .help("", "Holds commands about sessions: one lease for many locks"),
+    // Scripts.
+    script("eval", RunScript { by_digest: false, only_reads: false })
+        .docs(Group::Scripting, "2.6.0", "Depends on the script")
+        .help("script numkeys [key [key ...]] [arg [arg ...]]", "Runs a Lua script in one step"),
+    script("evalsha", RunScript { by_digest: true, only_reads: false })
+        .docs(Group::Scripting, "2.6.0", "Depends on the script")
+        .help("sha1 numkeys [key [key ...]] [arg [arg ...]]", "Runs a Lua script that was sent before"),
+    script("eval_ro", RunScript { by_digest: false, only_reads: true })
+        .docs(Group::Scripting, "7.0.0", "Depends on the script")
+        .help("script numkeys [key [key ...]] [arg [arg ...]]", "Runs a Lua script that only reads"),
+    script("evalsha_ro", RunScript { by_digest: true, only_reads: true })
+        .docs(Group::Scripting, "7.0.0", "Depends on the script")
+        .help(
+            "sha1 numkeys [key [key ...]] [arg [arg ...]]",
+            "Runs a Lua script that was sent before and only reads",
+        ),
+    container("script", &SCRIPT)
+        .docs(Group::Scripting, "2.6.0", "Depends on the subcommand")
+        .help("", "Holds commands about the scripts that are known by their digests"),
+    container("function", &FUNCTION)
+        .docs(Group::Scripting, "7.0.0", "Depends on the subcommand")
+        .help("", "Holds commands about functions, of which there are none"),
+];
+
+static LOCK_SESSION: [CommandSpec; 4] = [
+    node("lock.session|open", 5, Lock(LockVerb::OpenSession))
+        .flags(LOCKS.with(&[Write, Fast]))
+        .keys(second_key(&[CHANGES]))
+        .docs(Group::Locks, "3.0.0", "O(log N) for N sessions")
+        .help("key PX milliseconds", "Begins a session for the locks in a key's group, and returns its id"),
+    node("lock.session|renew", 4, Lock(LockVerb::RenewSession))
+        .flags(LOCKS.with(&[Write, Fast]))
+        .keys(second_key(&[UPDATES]))
+        .docs(Group::Locks, "3.0.0", "O(log N) for N sessions")
+        .help("key id", "Lets the lease of a session begin anew"),
+    node("lock.session|close", 4, Lock(LockVerb::CloseSession))
+        .flags(LOCKS.with(&[Write]))
+        .keys(second_key(&[REMOVES]))
+        .docs(Group::Locks, "3.0.0", "O(N) for N locks of the session")
+        .help("key id", "Ends a session, and frees all locks that are held under it"),
+    help_of("lock.session|help").docs(Group::Locks, "3.0.0", "O(1)"),
+];
+
+static SCRIPT: [CommandSpec; 5] = [
+    node("script|load", 3, NodeCommand::Script(ScriptCommand::Load))
+        .flags(Flags::of(&[NoScript, Stale]))
+        .in_categories(&[ScriptingCategory])
+        .tips(&["request_policy:all_nodes", "response_policy:all_succeeded"])
+        .docs(Group::Scripting, "2.6.0", "O(N) for N bytes")
+        .help("script", "Keeps a script on every node and returns its digest"),
+    node("script|exists", -3, NodeCommand::Script(ScriptCommand::Exists))
+        .flags(Flags::of(&[NoScript]))
+        .in_categories(&[ScriptingCategory])
+        .tips(&["request_policy:all_shards", "response_policy:agg_logical_and"])
+        .docs(Group::Scripting, "2.6.0", "O(N) for N digests")
+        .help("sha1 [sha1 ...]", "Tells which scripts this node knows"),
+    node("script|flush", -2, NodeCommand::Script(ScriptCommand::Flush))
+        .flags(Flags::of(&[NoScript]))
+        .in_categories(&[ScriptingCategory])
+        .tips(&["request_policy:all_nodes", "response_policy:all_succeeded"])
+        .docs(Group::Scripting, "2.6.0", "O(N) for N scripts")
+        .help("[ASYNC|SYNC]", "Lets every node forget all scripts"),
+    node("script|kill", 2, NodeCommand::Script(ScriptCommand::Kill))
+        .flags(Flags::of(&[NoScript, AllowBusy]))
+        .in_categories(&[ScriptingCategory])
+        .tips(&["request_policy:all_shards", "response_policy:one_succeeded"])
+        .docs(Group::Scripting, "2.6.0", "O(1)")
+        .help("", "Answers that no script is running: all of them end by themselves"),
+    help_of("script|help").in_categories(&[ScriptingCategory]).docs(Group::Scripting, "5.0.0", "O(1)"),
+];
+
+static FUNCTION: [CommandSpec; 2] = [
+    node("function|flush", -2, NodeCommand::Script(ScriptCommand::FlushFunctions))
+        .flags(Flags::of(&[NoScript, Write]))
+        .in_categories(&[ScriptingCategory])
+        .tips(&["request_policy:all_shards", "response_policy:all_succeeded"])
+        .docs(Group::Scripting, "7.0.0", "O(1)")
+        .help("[ASYNC|SYNC]", "Does nothing: there are no functions"),
+    help_of("function|help").in_categories(&[ScriptingCategory]).docs(Group::Scripting, "7.0.0", "O(1)"),
 ];
 
 static OBJECT: [CommandSpec; 2] = [
@@ -671,6 +779,8 @@ const OPERATORS: Flags = Flags::of(&[Admin, NoScript, Loading, Stale]);
 /// Operators' commands that the whole cluster has to agree to.
 const CLUSTER_WIDE: Flags = OPERATORS.with(&[NoMulti]);
 const GUARDS: Flags = Flags::of(&[NoScript, Loading, Stale, Fast, AllowBusy]);
+/// A wait cannot be a part of a transaction, nor what a script does be undone.
+const LOCKS: Flags = Flags::of(&[NoScript, NoMulti]);
 const BEFORE_AUTH: Flags = Flags::of(&[NoScript, Loading, Stale, Fast, NoAuth, AllowBusy]);
 
 // What is done to keys.
@@ -739,6 +849,13 @@ const fn client(name: &'static str, arity: i16, command: ClientCommand) -> Comma
     node(name, arity, Client(command))
         .flags(Flags::of(&[NoScript, Loading, Stale]))
         .in_categories(&[Connection])
+}
+
+const fn script(name: &'static str, how: RunScript) -> CommandSpec {
+    let flags = Flags::of(&[NoScript, Stale, MovableKeys]);
+    node(name, -3, NodeCommand::Script(ScriptCommand::Run(how)))
+        .flags(if how.only_reads { flags.with(&[ReadOnly]) } else { flags })
+        .in_categories(&[ScriptingCategory])
 }
 
 const fn help_of(name: &'static str) -> CommandSpec {

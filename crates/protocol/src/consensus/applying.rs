@@ -87,9 +87,12 @@ impl Replica {
                     let version = self.table.apply(command, self.offset, self.time, &mut effects.replies);
                     effects.done(*ticket, start, version, self.offset);
                 } else {
-                    self.table.apply_unasked(command, self.offset, self.time);
+                    self.apply_unasked(command, effects);
                 }
             }
+        }
+        if let Some(events) = self.table.take_lock_events() {
+            self.follow_lock_events(events, effects);
         }
     }
 
