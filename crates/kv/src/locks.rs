@@ -366,23 +366,31 @@ impl Locks {
 
     /// None waits any longer for whom a node has asked, but for those of one of its lives.
     fn forsake(&mut self, node: u16, spared: Option<u64>, events: &mut Vec<LockEvent>) -> Answer {
-        let first = |life: u64| WaiterId { node, life, number: NonZeroU64::MIN };
-        let last = |life: u64| WaiterId { node, life, number: NonZeroU64::MAX };
-        let below = match spared {
-            Some(life) => first(0)..first(life),
-            None => first(0)..last(u64::MAX),
-        };
-        let above = spared.and_then(|life| life.checked_add(1)).map(|life| first(life)..last(u64::MAX));
-        let mut forsaken: Vec<WaiterId> = self.waiting.range(below).map(|(id, _)| *id).collect();
-        if let Some(above) = above {
-            forsaken.extend(self.waiting.range(above).map(|(id, _)| *id));
-        }
+        let forsaken: Vec<WaiterId> = self.waiters_of(node, spared).collect();
         for waiter in &forsaken {
             if let Some(name) = self.leave_queue(*waiter) {
                 events.push(LockEvent::Told { waiter: *waiter, name, word: Word::Forsaken });
             }
         }
         Answer::Integer(forsaken.len() as u64)
+    }
+
+    /// Those who wait for clients of a node, but for those of one of its lives.
+    fn waiters_of(&self, node: u16, spared: Option<u64>) -> impl Iterator<Item = WaiterId> {
+        let first = |life: u64| WaiterId { node, life, number: NonZeroU64::MIN };
+        let last = WaiterId { node, life: u64::MAX, number: NonZeroU64::MAX };
+        // Without one that is spared the first part is all of them.
+        let (end, begin) = match spared {
+            Some(life) => (first(life), life.checked_add(1).map_or(last, first)),
+            None => (last, last),
+        };
+        let parts = self.waiting.range(first(0)..end).chain(self.waiting.range(begin..last));
+        parts.map(|(id, _)| *id)
+    }
+
+    /// Whether anybody waits for clients that a node had in another life than this one.
+    pub fn has_waiters_of_other_lives(&self, node: u16, life: u64) -> bool {
+        self.waiters_of(node, Some(life)).next().is_some()
     }
 
     /// How a request stands that may wait.

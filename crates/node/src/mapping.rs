@@ -229,6 +229,7 @@ impl Node {
         self.effects.messages.clear();
         self.effects.records.clear();
         self.effects.wishes.clear();
+        self.effects.notices.clear();
         self.settle(id);
     }
 

@@ -98,6 +98,8 @@ pub(crate) struct Session {
     pub(crate) generation: u64,
     /// Requests whose outcomes are not simply their replies, in their order.
     pending: VecDeque<(u64, Pending)>,
+    /// The request of this client that waits for a lock: nothing more is taken from it until that has an end.
+    pub(crate) lock_wait: Option<u64>,
     /// How many of them ask how watched keys are.
     versions_awaited: usize,
     /// Bytes of the replies in `slots`, which wait for an earlier one.
@@ -135,6 +137,7 @@ impl Session {
             transaction: None,
             generation: 0,
             pending: VecDeque::new(),
+            lock_wait: None,
             versions_awaited: 0,
             kept_bytes: 0,
             first: 0,
@@ -177,6 +180,7 @@ impl Session {
             && self.slots.len() < self.pending_max()
             && self.output_bytes() < OUTPUT_BYTES_SOFT
             && !self.is_awaiting_versions()
+            && self.lock_wait.is_none()
     }
 
     #[inline]

@@ -10,6 +10,7 @@
 //! whatever it reads is at least as new. While it watches a key it gets no stale reads, for the same reason.
 
 use crate::command::{self, CommandError, Context, Found, Handler, NodeCommand, TransactionCommand};
+use crate::locks;
 use crate::node::{Node, request_bytes_max};
 use crate::session::{ClientId, Session};
 use kv::codec::{Reader, Writer};
@@ -219,6 +220,12 @@ impl Node {
                         }
                         (command, _) => command,
                     };
+                    if let Command::Fenced(fenced) = command {
+                        let group = self.router.group_of(fenced.name);
+                        if let Some(refusal) = locks::refusal(&self.groups, "SET FENCE", group) {
+                            return Err(refusal);
+                        }
+                    }
                     if only_group.is_none() && !has_key(&command) {
                         let name = found.spec.name.to_uppercase();
                         return Err(format!(

@@ -391,6 +391,12 @@ impl Cluster {
         Some(client)
     }
 
+    /// The client closes its connection.
+    pub(crate) fn close(&mut self, client: Client) {
+        self.node(client.node).disconnect(client.id);
+        self.inboxes.remove(&client);
+    }
+
     /// From now on the client takes nothing that the node has for it.
     pub(crate) fn stop_reading(&mut self, client: Client) {
         self.inbox(client).does_not_read = true;
