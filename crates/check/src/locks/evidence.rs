@@ -77,10 +77,14 @@ impl Evidence {
         let mut evidence = Evidence::default();
         for id in history.ids() {
             let operation = history.operation(id);
-            if let Action::Lock(action) = operation.action
-                && operation.outcome != Outcome::Failed
-            {
-                evidence.take(history, id, operation, action)?;
+            match (operation.action, operation.outcome) {
+                // Whatever became of it, it may have stood in the queue.
+                (Action::Lock(LockAction::Acquire { waits: true, .. }), Outcome::Failed) => {
+                    evidence.locks.entry(operation.key).or_default().in_vain.push(id);
+                }
+                (_, Outcome::Failed) => {}
+                (Action::Lock(action), _) => evidence.take(history, id, operation, action)?,
+                _ => {}
             }
         }
         evidence.take_fences(history);
