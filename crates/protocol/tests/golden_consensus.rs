@@ -294,8 +294,8 @@ impl Script {
         for trace in &consequences.traces {
             self.transcript += &format!("{id} * {}\n", show::trace(trace));
         }
-        for notice in &consequences.notices {
-            self.transcript += &format!("{id} ! {}\n", show::notice(notice));
+        for told in consequences.notices.iter().filter_map(show::notice) {
+            self.transcript += &format!("{id} ! {told}\n");
         }
         for (outcome, reply) in &consequences.outcomes {
             let question = self.questions.remove(&outcome.ticket).unwrap_or("?".into());

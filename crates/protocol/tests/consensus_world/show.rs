@@ -52,17 +52,16 @@ fn lock(command: &LockCommand<'_>) -> String {
     }
 }
 
-pub fn notice(notice: &Notice) -> String {
-    match notice {
-        Notice::Skipped => "some may have been told nothing".into(),
-        Notice::Told { waiter, name, word, offset } => {
-            let word = match word {
-                Word::Granted(token) => format!("granted {} with token {token}", text(name)),
-                other => format!("{other:?}"),
-            };
-            format!("tells {} of node {}: {word} [offset {offset}]", waiter.number, waiter.node)
-        }
-    }
+/// What a request that waits is told. Behind a copy nothing is told: that is told already.
+pub fn notice(notice: &Notice) -> Option<String> {
+    let Notice::Told { waiter, name, word, offset } = notice else { return None };
+    let word = match word {
+        Word::Granted(token) => format!("granted {} with token {token}", text(name)),
+        Word::SessionOver => "its session is over".into(),
+        Word::Superseded => "its owner asked again".into(),
+        Word::Forsaken => "given up".into(),
+    };
+    Some(format!("tells {} of node {}: {word} [offset {offset}]", waiter.number, waiter.node))
 }
 
 /// An entry: who proposed it, which of its proposals it is, and what it holds.
@@ -220,6 +219,8 @@ pub fn fetched(encoded: &[u8]) -> String {
 
 pub fn reply(encoded: &[u8]) -> String {
     match Reply::first(encoded) {
+        Reply::Status(status) => text(status),
+        Reply::Map(_) => fields(encoded),
         Reply::Ok => "OK".into(),
         Reply::Null => "nothing".into(),
         Reply::Integer(integer) => integer.to_string(),
@@ -227,6 +228,23 @@ pub fn reply(encoded: &[u8]) -> String {
         Reply::Error(bytes) => text(bytes),
         other => format!("{other:?}"),
     }
+}
+
+/// The fields of a lock's description.
+fn fields(encoded: &[u8]) -> String {
+    let mut reader = Reader::new(encoded);
+    let element = |reader: &mut Reader<'_>| match Reply::decode(reader) {
+        Ok(Reply::Bulk(bytes)) => text(bytes),
+        Ok(Reply::Integer(value)) => value.to_string(),
+        Ok(Reply::Null) => "none".into(),
+        other => format!("{other:?}"),
+    };
+    element(&mut reader); // The head.
+    let mut fields = Vec::new();
+    while !reader.is_empty() {
+        fields.push(format!("{} {}", element(&mut reader), element(&mut reader)));
+    }
+    fields.join(", ")
 }
 
 pub fn outcome(result: &Result, encoded: &[u8]) -> String {
