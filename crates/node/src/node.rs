@@ -125,6 +125,7 @@ impl Node {
 
     /// Begins a turn: everything until [`Node::end_turn`] happens at `now`.
     pub fn begin_turn(&mut self, now: Now) {
+        self.lock_waits.note_pause(now.monotonic_us, self.now.monotonic_us);
         self.now = now;
         self.for_each_group(|node, id| {
             if node.groups[id].next_tick_us <= now.monotonic_us {
