@@ -20,6 +20,7 @@ pub(crate) mod stream {
     pub(crate) const OPERATOR: u64 = 6;
     pub(crate) const REGISTERS: u64 = 7;
     pub(crate) const TRANSACTIONS: u64 = 8;
+    pub(crate) const SCRIPTS: u64 = 10;
     pub(crate) const NODES: u64 = 100;
     pub(crate) const CLIENTS: u64 = 200;
     pub(crate) const DISKS: u64 = 500;
@@ -236,6 +237,7 @@ impl Scenario {
         let changes = [draw.killed_leaders(), draw.orders(spaces, dynamic, spare)].concat();
         scenario.faults.extend(changes.into_iter().map(Some));
         scenario.draw_transactions();
+        scenario.draw_scripts();
         scenario.restrict(settings);
         scenario
     }
@@ -264,6 +266,16 @@ impl Scenario {
             if random.percent(40) {
                 let times = random.between(1, 3) as usize;
                 space.kinds.extend(std::iter::repeat_n(Kind::Transact, times));
+            }
+        }
+    }
+
+    /// In some keyspaces clients run scripts.
+    fn draw_scripts(&mut self) {
+        let mut random = Random::new(self.seed, stream::SCRIPTS);
+        for space in self.spaces.iter_mut().filter(|space| !space.protocol.has_registers()) {
+            if random.percent(30) {
+                space.kinds.push(Kind::Script);
             }
         }
     }

@@ -84,7 +84,7 @@ impl World {
         }
         let kind = random.pick(&spaces[index].kinds);
         let class = match kind {
-            Kind::Increment => b'n',
+            Kind::Increment | Kind::Script => b'n',
             Kind::SetFleeting | Kind::GetFleeting => b'e',
             Kind::Transact => b'p',
             _ => b'k',
