@@ -80,6 +80,7 @@ impl Node {
             backlog,
             resident: resident_bytes,
             machine: machine_bytes,
+            scripts: self.scripts.size(),
         }
     }
 

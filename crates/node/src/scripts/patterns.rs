@@ -63,7 +63,11 @@ impl<'m> Matcher<'m> {
     }
 
     /// Looks for the first match from a position on, or only there: where it begins and ends.
-    pub(super) fn from(&mut self, start: usize, is_anchored: bool) -> Result<Option<(usize, usize)>, Trouble> {
+    pub(super) fn from(
+        &mut self,
+        start: usize,
+        is_anchored: bool,
+    ) -> Result<Option<(usize, usize)>, Trouble> {
         let last = if is_anchored { start } else { self.text.len() };
         for start in start..=last {
             if let Some(end) = self.at(start)? {

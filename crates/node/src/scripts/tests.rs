@@ -252,7 +252,7 @@ fn a_script_that_never_ends_is_stopped_and_nothing_of_it_stays() {
         let error = store.eval(&text, &["k"], &[]);
         assert_eq!(
             error,
-            "-ERR the script was stopped and nothing of it was kept: it took more than 5000000 instructions",
+            "-ERR the script was stopped and nothing of it was kept: it took more than 2000000 instructions",
             "{endless}"
         );
         assert!(store.table.is_empty(), "{endless}");
@@ -266,7 +266,7 @@ fn a_script_that_allocates_without_end_is_stopped_and_nothing_of_it_stays() {
         "local s = 'x' while true do pcall(function() s = s .. s end) end",
         "return string.rep('x', 1000000000)",
         "pcall(string.rep, 'x', 1000000000)",
-        "local s = string.rep('x', 30000000) return redis.call('mset', KEYS[1], s, KEYS[1], s, KEYS[1], s)",
+        "local s = string.rep('x', 8000000) return redis.call('mset', KEYS[1], s, KEYS[1], s, KEYS[1], s)",
         "local t = {} while true do t[#t + 1] = {t, t, t, t, t, t, t, t, unpack(t, 1, math.min(#t, 200))} end",
     ] {
         let mut store = Store::new();
@@ -274,7 +274,7 @@ fn a_script_that_allocates_without_end_is_stopped_and_nothing_of_it_stays() {
         let error = store.eval(&text, &["k"], &[]);
         assert_eq!(
             error,
-            "-ERR the script was stopped and nothing of it was kept: it allocated more than 67108864 bytes",
+            "-ERR the script was stopped and nothing of it was kept: it allocated more than 16777216 bytes",
             "{greedy}"
         );
         assert!(store.table.is_empty(), "{greedy}");
@@ -367,7 +367,10 @@ fn patterns_match_as_in_lua() {
 #[test]
 fn random_patterns_match_as_in_lua() {
     // Small alphabets, so that much matches. Deep recursion and errors included.
-    let pieces = ["a", "b", ".", "%a", "%d", "[ab]", "[^a]", "(", ")", "()", "*", "+", "-", "?", "$", "^", "%1", "%b()", "%f[a]"];
+    let pieces = [
+        "a", "b", ".", "%a", "%d", "[ab]", "[^a]", "(", ")", "()", "*", "+", "-", "?", "$", "^", "%1",
+        "%b()", "%f[a]",
+    ];
     let mut random = 1_u64;
     let mut draw = |below: usize| {
         random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -377,6 +380,9 @@ fn random_patterns_match_as_in_lua() {
     let find: mlua::Function = lua.globals().get::<mlua::Table>("string").unwrap().get("find").unwrap();
     for _ in 0..20_000 {
         let pattern: String = (0..1 + draw(6)).map(|_| pieces[draw(pieces.len())]).collect();
+        if !pattern.contains(|letter| "^$*+?.([%-".contains(letter)) {
+            continue; // Looked for as it is.
+        }
         let text: String = (0..draw(8)).map(|_| ["a", "b", "(", ")", "1"][draw(5)]).collect();
         let theirs = find.call::<mlua::MultiValue>((text.as_str(), pattern.as_str(), 1));
         let charge = |_| true;
@@ -398,7 +404,11 @@ fn random_patterns_match_as_in_lua() {
             }
             (Ok(values), Ok(found)) => {
                 let start = values.front().and_then(mlua::Value::as_i64);
-                assert_eq!(start, found.as_ref().map(|((start, _), _)| *start as i64 + 1), "{text} {pattern}");
+                assert_eq!(
+                    start,
+                    found.as_ref().map(|((start, _), _)| *start as i64 + 1),
+                    "{text} {pattern}"
+                );
                 if let Some(((_, end), captures)) = found {
                     assert_eq!(values[1].as_i64(), Some(end as i64), "{text} {pattern}");
                     for (value, capture) in values.iter().skip(2).zip(captures) {

@@ -190,7 +190,8 @@ fn gsub(lua: &Lua, given: &MultiValue, meter: &Meter) -> mlua::Result<MultiValue
         if let Some(end) = matched {
             replaced += 1;
             let before = out.len();
-            let context = Replacing { lua, meter, matcher: &matcher, subject: &subject, matched: (place, end) };
+            let context =
+                Replacing { lua, meter, matcher: &matcher, subject: &subject, matched: (place, end) };
             match &given[2] {
                 Value::Table(table) => {
                     let value = table.get(context.capture(0)?).map_err(Raised::of_callback)?;

@@ -27,7 +27,8 @@ fn run_everywhere(program: impl AsRef<std::ffi::OsStr> + Copy, words: &[&str], f
 fn python_with(module: &str, package: &str) -> Option<String> {
     let python = std::env::var("QUORATE_PYTHON").unwrap_or("python3".into());
     let what = format!("{module} (pip install {package})");
-    is_installed(&what, Command::new(&python).args(["-c", &format!("import redis, {module}")])).then_some(python)
+    is_installed(&what, Command::new(&python).args(["-c", &format!("import redis, {module}")]))
+        .then_some(python)
 }
 
 fn tests() -> &'static Path {
@@ -63,7 +64,10 @@ fn the_libraries_for_go_work_unchanged() {
     match build.output() {
         Ok(output) if output.status.success() => run_everywhere(binary.as_path(), &[], tests()),
         Ok(output) => {
-            println!("skipped: the modules for Go cannot be had: {}", String::from_utf8_lossy(&output.stderr));
+            println!(
+                "skipped: the modules for Go cannot be had: {}",
+                String::from_utf8_lossy(&output.stderr)
+            );
         }
         Err(error) => println!("skipped: go is not installed: {error}"),
     }
