@@ -13,7 +13,7 @@ pub const VALUE_BYTES_MAX_CEILING: usize = 512 * 1024 * 1024;
 pub const REPLY_BYTES_MAX: usize = 512 * 1024 * 1024;
 
 // Scripts. Whether a run is within a limit is decided by every replica for itself, so these cannot be configured: all must
-// come to the same end.
+// come to the same end. For the same reason they, and the interpreter, may only change with all nodes of a cluster at once.
 
 /// Longest text of a script, in bytes.
 pub const SCRIPT_BYTES_MAX: usize = 1 << 20;
