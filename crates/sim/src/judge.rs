@@ -167,7 +167,7 @@ fn action(operation: &Operation, history: &mut History, bytes: &mut Vec<u8>) -> 
             Action::Set(value(operation.value, history, bytes))
         }
         Kind::Delete => Action::Delete,
-        Kind::Increment | Kind::Transact => Action::Increment(1),
+        Kind::Increment | Kind::Transact | Kind::Script => Action::Increment(1),
         Kind::SetIfAbsent => Action::SetIfAbsent(value(operation.value, history, bytes)),
         Kind::GetAndSet => Action::GetAndSet(value(operation.value, history, bytes)),
         _ => Action::Lock(locks::action(operation, history)),
@@ -195,7 +195,7 @@ fn outcome(
         (Kind::SetIfAbsent, Reply::Ok) => Answer::Applied(true),
         (Kind::Delete, Reply::Integer(count)) if space.counts_deleted() => Answer::Applied(count == 1),
         (Kind::Delete, Reply::Integer(_)) => Answer::Done,
-        (Kind::Increment | Kind::Transact, Reply::Integer(sum)) => Answer::Sum(sum),
+        (Kind::Increment | Kind::Transact | Kind::Script, Reply::Integer(sum)) => Answer::Sum(sum),
         (_, Reply::Ok) => Answer::Done,
         // No answer of this kind: the checker finds that nothing explains it.
         (_, Reply::Nil) => Answer::Value(None),

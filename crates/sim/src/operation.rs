@@ -24,6 +24,8 @@ pub(crate) enum Kind {
     GetFleeting,
     /// A transaction that watches, on pairs of keys of its own: see [`crate::conversation`].
     Transact,
+    /// `EVAL` of [`SCRIPT`], on keys that count.
+    Script,
     /// Something with locks, drawn when it is asked: one of those below, or a read of what they guard. See
     /// [`crate::locking`].
     Lock,
@@ -50,6 +52,16 @@ impl Kind {
         matches!(self, Acquire | Renew | Release | OpenSession | RenewSession | CloseSession)
     }
 }
+
+/// Adds one to a key, and writes to a second one what would not be the same on all replicas if scripts were not. With an
+/// argument it is cut off by a limit behind that, and nothing of it may stay.
+const SCRIPT: &str = "local sum = tonumber(redis.call('get', KEYS[1]) or 0) + 1\n\
+    redis.call('set', KEYS[1], sum)\n\
+    local seen = tostring({}) .. math.random(1000) .. redis.call('time')[2]\n\
+    for name in pairs({one = 1, two = 2, three = 3, four = 4, [5] = 5}) do seen = seen .. name end\n\
+    redis.call('set', KEYS[2], seen, 'PX', 1000)\n\
+    if ARGV[1] then string.rep('x', 1000000000) end\n\
+    return sum";
 
 /// A key of a keyspace: kinds that do not mix have keys of their own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -124,6 +136,7 @@ impl Operation {
             Kind::Increment => b"INCR",
             Kind::GetAndSet => b"GETSET",
             Kind::Transact => b"TRANSACT",
+            Kind::Script => return self.script_request(prefix, arguments),
             _ => return self.lock_request(prefix, arguments),
         };
         arguments.push(name);
@@ -192,8 +205,36 @@ impl Operation {
         }
     }
 
+    fn script_request(&self, prefix: &str, arguments: &mut ArgumentsBuffer) {
+        arguments.push(b"EVAL");
+        arguments.push(SCRIPT.as_bytes());
+        arguments.push(b"2");
+        arguments.push_with(|out| self.key.write(prefix, out));
+        // By its hash tag it is in the same shard.
+        arguments.push_with(|out| {
+            out.extend_from_slice(prefix.as_bytes());
+            out.extend_from_slice(b"s{");
+            self.key.write(prefix, out);
+            out.push(b'}');
+        });
+        if self.is_cut_off() {
+            arguments.push(b"stop");
+        }
+    }
+
+    /// It is a script that comes to a limit.
+    fn is_cut_off(&self) -> bool {
+        self.value.number.is_multiple_of(8)
+    }
+
     /// The request as a line, for people.
     pub(crate) fn describe(&self, prefix: &str) -> String {
+        if self.kind == Kind::Script {
+            let mut key = Vec::new();
+            self.key.write(prefix, &mut key);
+            let ends = if self.is_cut_off() { " and is cut off" } else { "" };
+            return format!("EVAL (adds one{ends}) {}", String::from_utf8_lossy(&key));
+        }
         let mut arguments = ArgumentsBuffer::new();
         self.request(prefix, &mut arguments);
         let words = arguments.as_arguments();

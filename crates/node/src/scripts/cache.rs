@@ -101,8 +101,7 @@ impl Cache {
     }
 
     /// Number of texts, and the bytes that they take.
-    #[cfg(test)]
-    fn size(&self) -> (usize, usize) {
+    pub(crate) fn size(&self) -> (usize, usize) {
         (self.items.len(), self.bytes)
     }
 }

@@ -53,6 +53,17 @@ impl Raised {
         }
     }
 
+    /// What a function of the script has raised that one of ours has called. A table that it may have been is lost.
+    pub(super) fn of_callback(error: mlua::Error) -> mlua::Error {
+        match innermost(&error) {
+            mlua::Error::RuntimeError(text) => {
+                let text = text.split("\nstack traceback:").next().unwrap_or_default();
+                mlua::Error::external(Raised::Text(text.to_string()))
+            }
+            _ => error,
+        }
+    }
+
     /// A command's reply that is an error.
     pub(super) fn reply(text: impl Into<Vec<u8>>) -> mlua::Error {
         mlua::Error::external(Raised::Reply(text.into()))

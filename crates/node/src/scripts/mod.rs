@@ -21,11 +21,13 @@ mod failure;
 mod header;
 mod iteration;
 mod meter;
+mod patterns;
 mod random;
 mod redis;
 mod sandbox;
 #[cfg(test)]
 mod tests;
+mod texts;
 mod values;
 
 pub(crate) use cache::{Cache, digest_of};

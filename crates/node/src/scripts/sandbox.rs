@@ -4,7 +4,7 @@ use super::calls::Calls;
 use super::failure::Raised;
 use super::meter::{Limit, Meter};
 use super::values::type_name;
-use super::{iteration, random, redis};
+use super::{iteration, random, redis, texts};
 use kv::limits::SCRIPT_MEMORY_BYTES_MAX;
 use mlua::{Function, Lua, LuaString, MultiValue, StdLib, Table, Value};
 use std::rc::Rc;
@@ -219,9 +219,11 @@ fn install_strings(lua: &Lua, globals: &Table, meter: &Rc<Meter>) -> mlua::Resul
     let meter = meter.clone();
     let find = move |lua: &Lua, (strings, name): (Table, Value)| {
         let Value::String(name) = name else { return Ok(Value::Nil) };
-        let found = match name.as_bytes().as_ref() {
-            b"rep" => repeat(lua, &meter)?,
-            bytes => match STRING_FUNCTIONS.iter().find(|known| known.as_bytes() == bytes) {
+        let bytes = name.as_bytes().to_vec();
+        let found = match texts::function(lua, &bytes, &meter)? {
+            Some(found) => found,
+            None if bytes == b"rep" => repeat(lua, &meter)?,
+            None => match STRING_FUNCTIONS.iter().find(|known| known.as_bytes() == bytes.as_slice()) {
                 Some(known) => counted(lua, known, originals.raw_get(&name)?, &meter)?,
                 None => return Ok(Value::Nil),
             },

@@ -252,7 +252,7 @@ fn a_script_that_never_ends_is_stopped_and_nothing_of_it_stays() {
         let error = store.eval(&text, &["k"], &[]);
         assert_eq!(
             error,
-            "-ERR the script was stopped and nothing of it was kept: it took more than 5000000 instructions",
+            "-ERR the script was stopped and nothing of it was kept: it took more than 2000000 instructions",
             "{endless}"
         );
         assert!(store.table.is_empty(), "{endless}");
@@ -266,7 +266,7 @@ fn a_script_that_allocates_without_end_is_stopped_and_nothing_of_it_stays() {
         "local s = 'x' while true do pcall(function() s = s .. s end) end",
         "return string.rep('x', 1000000000)",
         "pcall(string.rep, 'x', 1000000000)",
-        "local s = string.rep('x', 30000000) return redis.call('mset', KEYS[1], s, KEYS[1], s, KEYS[1], s)",
+        "local s = string.rep('x', 8000000) return redis.call('mset', KEYS[1], s, KEYS[1], s, KEYS[1], s)",
         "local t = {} while true do t[#t + 1] = {t, t, t, t, t, t, t, t, unpack(t, 1, math.min(#t, 200))} end",
     ] {
         let mut store = Store::new();
@@ -274,7 +274,7 @@ fn a_script_that_allocates_without_end_is_stopped_and_nothing_of_it_stays() {
         let error = store.eval(&text, &["k"], &[]);
         assert_eq!(
             error,
-            "-ERR the script was stopped and nothing of it was kept: it allocated more than 67108864 bytes",
+            "-ERR the script was stopped and nothing of it was kept: it allocated more than 16777216 bytes",
             "{greedy}"
         );
         assert!(store.table.is_empty(), "{greedy}");
@@ -316,4 +316,125 @@ fn what_is_no_program_is_refused() {
     // Compiled programs are not checked by Lua and could do anything to it.
     assert!(super::check(b"\x1bLua").is_err());
     assert_eq!(super::check(b"return 1"), Ok(()));
+}
+
+#[test]
+fn patterns_match_as_in_lua() {
+    let show = "local function show(...) local out = {} for i = 1, select('#', ...) do
+        out[i] = tostring((select(i, ...))) end return table.concat(out, '|') end\n";
+    for expression in [
+        "show(('hello world'):find('o w'))",
+        "show(('hello world'):find('(o)( )w'))",
+        "show(('hello'):find('l', 1, true), ('a.b'):find('.', 1, true), ('a.b'):find('%.'))",
+        "show(('hello'):find('xyz'), ('hello'):find('', 10), ('hello'):find('', 6), ('hello'):find('l', -2))",
+        "show(('key = value'):match('^(%w+)%s*=%s*(%w+)$'))",
+        "show(('x'):match('()x()'))",
+        "show(('THE (quick) fox'):find('%((%a+)%)'))",
+        "show(('f(a(b)c)d'):match('%b()'))",
+        "show(('THE (quick) fox'):gsub('%f[%a]%a+', '<%0>'))",
+        "show(('hello world'):gsub('o', '0', 1))",
+        "show(('abc'):gsub('', '-'))",
+        "show(('abc'):gsub('%w', '%0%0'), ('abc'):gsub('(a)(b)', '%2%1'), ('a'):gsub('a', '%%'))",
+        "show(('$name is $age'):gsub('%$(%w+)', {name = 'Ann', age = 7}))",
+        "show(('abc'):gsub('.', function(c) if c == 'b' then return 'B' end end))",
+        "show(('aXb'):gsub('()X()', '%1%2'))",
+        "show(('hello'):gsub('^h', 'j'), ('hh'):gsub('^h', 'j'))",
+        "show(('a-b-c'):match('(.-)-(.*)'))",
+        "show(('[[x]]'):match('%[(%b[])%]'), (']'):match('[]]'), ('-'):match('[a-]'), ('^'):match('[%^]'))",
+        "show(('abab'):match('(ab)%1'), ('aa'):match('(a)%1'), ('ab'):match('[^a]'))",
+        "show(('0x1F'):match('^0[xX](%x+)$'), ('\\9\\11 x'):match('^%s+'), ('a\\0b'):match('%z'))",
+        "show(pcall(string.find, 'a', '[a'))",
+        "show(pcall(string.find, 'a', '%'))",
+        "show(pcall(string.find, 'a', '(a'))",
+        "show(pcall(string.find, 'a', 'a)'))",
+        "show(pcall(string.find, 'a', '%1'))",
+        "show(pcall(string.find, 'a', '%f'))",
+        "show(pcall(string.gsub, 'a', 'a', '%2'))",
+        "show(tostring(1234):gsub(3, 'x'))",
+        "(function() local out = {} for k, v in ('a=1, b=2'):gmatch('(%w+)=(%w+)') do out[#out + 1] = k .. v end return show(unpack(out)) end)()",
+        "(function() local out = {} for w in ('one two'):gmatch('%a*') do out[#out + 1] = '<' .. w .. '>' end return show(unpack(out)) end)()",
+    ] {
+        let text = format!("{show}return {expression}");
+        let lua = mlua::Lua::new();
+        let expected: mlua::LuaString = lua.load(&text).eval().expect(expression);
+        let expected = format!("'{}'", expected.as_bytes().escape_ascii());
+        // Positions in errors are those of the script.
+        let own = eval(&text).replace("user_script:2: ", "").replace("user_script:3: ", "");
+        assert_eq!(own, expected, "{expression}");
+    }
+}
+
+#[test]
+fn random_patterns_match_as_in_lua() {
+    // Small alphabets, so that much matches. Deep recursion and errors included.
+    let pieces = [
+        "a", "b", ".", "%a", "%d", "[ab]", "[^a]", "(", ")", "()", "*", "+", "-", "?", "$", "^", "%1",
+        "%b()", "%f[a]",
+    ];
+    let mut random = 1_u64;
+    let mut draw = |below: usize| {
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (random >> 33) as usize % below
+    };
+    let lua = mlua::Lua::new();
+    let find: mlua::Function = lua.globals().get::<mlua::Table>("string").unwrap().get("find").unwrap();
+    for _ in 0..20_000 {
+        let pattern: String = (0..1 + draw(6)).map(|_| pieces[draw(pieces.len())]).collect();
+        if !pattern.contains(|letter| "^$*+?.([%-".contains(letter)) {
+            continue; // Looked for as it is.
+        }
+        let text: String = (0..draw(8)).map(|_| ["a", "b", "(", ")", "1"][draw(5)]).collect();
+        let theirs = find.call::<mlua::MultiValue>((text.as_str(), pattern.as_str(), 1));
+        let charge = |_| true;
+        let (is_anchored, body) = match pattern.strip_prefix('^') {
+            Some(rest) => (true, rest),
+            None => (false, pattern.as_str()),
+        };
+        let mut matcher = super::patterns::Matcher::new(text.as_bytes(), body.as_bytes(), &charge);
+        let ours = matcher.from(0, is_anchored).and_then(|matched| match matched {
+            Some(matched) => {
+                let captures = (0..matcher.captures()).map(|number| matcher.capture(number, matched));
+                captures.collect::<Result<Vec<_>, _>>().map(|captures| Some((matched, captures)))
+            }
+            None => Ok(None),
+        });
+        match (theirs, ours) {
+            (Err(error), Err(super::patterns::Trouble::Malformed(why))) => {
+                assert!(error.to_string().contains(why), "{text} {pattern}: {error}, {why}");
+            }
+            (Ok(values), Ok(found)) => {
+                let start = values.front().and_then(mlua::Value::as_i64);
+                assert_eq!(
+                    start,
+                    found.as_ref().map(|((start, _), _)| *start as i64 + 1),
+                    "{text} {pattern}"
+                );
+                if let Some(((_, end), captures)) = found {
+                    assert_eq!(values[1].as_i64(), Some(end as i64), "{text} {pattern}");
+                    for (value, capture) in values.iter().skip(2).zip(captures) {
+                        let own = match capture {
+                            super::patterns::Capture::Text(start, end) => text[start..end].to_string(),
+                            super::patterns::Capture::Position(position) => position.to_string(),
+                        };
+                        assert_eq!(value.to_string().unwrap(), own, "{text} {pattern}");
+                    }
+                }
+            }
+            (theirs, ours) => panic!("'{text}' '{pattern}': {theirs:?}, {ours:?}"),
+        }
+    }
+}
+
+#[test]
+fn a_pattern_that_would_take_for_ever_or_the_whole_stack_is_stopped() {
+    for endless in [
+        "return string.find(string.rep('a', 60), string.rep('a?', 60) .. string.rep('a', 60))",
+        "return string.find(string.rep('a', 3000), string.rep('a*', 30) .. 'b')",
+        "return string.gsub(string.rep('(', 30000), '%b()', '')",
+    ] {
+        let error = eval(endless);
+        assert!(error.contains("it took more than") || error.contains("too complex"), "{endless}: {error}");
+    }
+    let deep = eval("return string.find(string.rep('a', 100000), string.rep('a?', 100000))");
+    assert!(deep.contains("pattern too complex"), "{deep}");
 }

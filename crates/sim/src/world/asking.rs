@@ -87,7 +87,7 @@ impl World {
             return self.draw_lock_operation(client, index as u8);
         }
         let class = match kind {
-            Kind::Increment => b'n',
+            Kind::Increment | Kind::Script => b'n',
             Kind::SetFleeting | Kind::GetFleeting => b'e',
             Kind::Transact => b'p',
             _ => b'k',

@@ -4,8 +4,8 @@ use super::{Store, plain_set};
 use crate::codec::Reader;
 use crate::coded::{Coordinator, REFERENCE_BYTES, Reference, ValueId, ValueRef, View};
 use crate::command::{
-    Command, Comparison, Condition, Deadline, Draft, ExpireCondition, Expiry, Fenced, Hold, List, LockCommand,
-    Script, SetAnswer, Watched, digest_of,
+    Command, Comparison, Condition, Deadline, Draft, ExpireCondition, Expiry, Fenced, Hold, List,
+    LockCommand, Script, SetAnswer, Watched, digest_of,
 };
 use crate::reply::{Reply, ReplyBuffer};
 use crate::table::{CodedChanges, Table};
@@ -189,12 +189,7 @@ fn a_script_has_every_value_that_it_names_before_it_runs() {
 fn what_stands_behind_a_fence_is_asked_again_with_the_fence() {
     let mut store = store();
     put(&mut store, "k", 1);
-    let acquire = LockCommand::Acquire {
-        name: b"lock",
-        owner: b"me",
-        hold: Hold::Lease(1000),
-        waiter: None,
-    };
+    let acquire = LockCommand::Acquire { name: b"lock", owner: b"me", hold: Hold::Lease(1000), waiter: None };
     let token = store.apply(&Command::Lock(acquire)).parse().unwrap();
     let set = Command::SetIf {
         key: b"k",
