@@ -1,0 +1,5 @@
+//! placeholder
+use crate::harness::Claim;
+pub(super) fn all() -> Vec<Claim> {
+    Vec::new()
+}
