@@ -1,21 +1,34 @@
 """etcd: python-etcd3's Lock, as the paper used it, and the lock service that etcd itself offers since 3.2.
 
 python-etcd3's Lock makes a lease and a key for each acquire: two entries of etcd's log, one after the other; a lease is
-left to run out. Whoever waits is woken by any change of the key, all at once.
+left to run out. Whoever waits is woken by any change of the key, all at once; a change before its watch begins is missed.
 
 The lock service (v3lock) takes a lease that the client keeps: one entry per acquire. The server queues who waits. Its
 messages are three fields long and are written here by hand, so that no generated code of another protobuf version is
 needed.
 """
 
+import types
+
 import etcd3
 import etcd3.etcdrpc as rpc
+import etcd3.locks
 import grpc
+import tenacity
 
 from recipe import Failed, Recipe, split
 
 # A connection of its own for each client: the default shares one among all clients of a process.
 OWN_CONNECTION = (("grpc.use_local_subchannel_pool", 1),)
+
+
+def retry_as_once(wait, **settings):
+    """`tenacity.retry` as python-etcd3 0.12.0 calls it. Versions of tenacity that run on today's Python pass one argument
+    to `wait`, and those that pass its two do not run there: without this, every wait for a lock ends with a TypeError."""
+    return tenacity.retry(wait=lambda state: wait(state.attempt_number, state.seconds_since_start), **settings)
+
+
+etcd3.locks.tenacity = types.SimpleNamespace(**{**vars(tenacity), "retry": retry_as_once})
 
 
 class PythonEtcd3(Recipe):

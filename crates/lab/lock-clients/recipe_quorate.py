@@ -17,11 +17,15 @@ REPLY_S = 5.0
 class QuorateLock(Recipe):
     """`LOCK name owner PX ms WAIT ms`, `UNLOCK name token`, `SET key value FENCE name token`."""
 
+    def __init__(self, lock_nodes, resource_nodes, ttl_ms):
+        # It outlives connections: an owner that asks again for what it holds has the same token again.
+        self.owner = uuid.uuid4().hex
+        super().__init__(lock_nodes, resource_nodes, ttl_ms)
+
     def connect(self):
         self.client = self.open(self.lock_nodes[0])
         same = self.lock_nodes[0] == self.resource_nodes[0]
         self.resource = self.client if same else self.open(self.resource_nodes[0])
-        self.owner = uuid.uuid4().hex
 
     @staticmethod
     def open(address):
@@ -35,7 +39,6 @@ class QuorateLock(Recipe):
         self.resource.disconnect()
 
     def acquire(self, name, timeout_s):
-        # What stays unknown after a failed connection runs out by itself: the next try is another owner's.
         wait_ms = max(1, int(timeout_s * 1000))
         self.client.send_command("LOCK", name, self.owner, "PX", self.ttl_ms, "WAIT", wait_ms)
         token = self.client.read_response(timeout=timeout_s + REPLY_S)

@@ -9,6 +9,8 @@ import time
 import uuid
 
 import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
 from redlock import MultipleRedlockException, Redlock
 
 from recipe import Failed, Recipe, split
@@ -29,7 +31,8 @@ class RedlockPy(Recipe):
     """The paper's: `Redlock(nodes).lock(name, ttl)` with its defaults."""
 
     def connect(self):
-        options = {"socket_timeout": NODE_TIMEOUT_S}
+        # redis-py of today tries again by itself, for seconds; that of the paper's time did not.
+        options = {"socket_timeout": NODE_TIMEOUT_S, "retry": Retry(NoBackoff(), 0)}
         nodes = [split(node) for node in self.redlock_nodes()]
         self.redlock = Redlock([{"host": host, "port": port, **options} for host, port in nodes])
         host, port = split(self.resource_nodes[0])

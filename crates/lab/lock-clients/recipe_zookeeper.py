@@ -5,11 +5,15 @@ One ephemeral sequential node per acquire, and a watch on the one before it: who
 
 from kazoo.client import KazooClient
 from kazoo.exceptions import BadVersionError, LockTimeout, NoNodeError
+from kazoo.retry import KazooRetry
 
 from recipe import Failed, Recipe
 
 LOCKS = "/locks"
 RESOURCES = "/resources"
+
+# How long a write may take while a new session is made.
+WRITE_S = 10
 
 
 class Kazoo(Recipe):
@@ -47,18 +51,25 @@ class Kazoo(Recipe):
         grant.release()
 
     def write(self, key, value):
+        """The resource might be anywhere, so a session that has ended is no reason to refuse: kazoo makes a new one."""
+        retry = KazooRetry(max_tries=-1, deadline=WRITE_S)
         path = f"{RESOURCES}/{key}"
-        self.resource.ensure_path(path)
-        self.resource.set(path, value.encode())
+        retry(self.resource.ensure_path, path)
+        retry(self.resource.set, path, value.encode())
 
     def guarded_write(self, grant, key, value):
         """In one transaction: the node that is the lock is there still, and the write."""
+        retry = KazooRetry(max_tries=-1, deadline=WRITE_S)
         path = f"{RESOURCES}/{key}"
-        self.resource.ensure_path(path)
-        transaction = self.resource.transaction()
-        transaction.check(f"{grant.path}/{grant.node}", 0)
-        transaction.set_data(path, value.encode())
-        results = transaction.commit()
+        retry(self.resource.ensure_path, path)
+
+        def commit():
+            transaction = self.resource.transaction()
+            transaction.check(f"{grant.path}/{grant.node}", 0)
+            transaction.set_data(path, value.encode())
+            return transaction.commit()
+
+        results = retry(commit)
         if any(isinstance(result, (NoNodeError, BadVersionError)) for result in results):
             return False
         for result in results:

@@ -198,14 +198,16 @@ def holder(job):
 
 
 def acquire_at_last(client, name, within_s):
-    """Tries again where a recipe gives up before its time, as its user would."""
+    """Tries again where a recipe gives up or fails before its time, as its user would."""
     until = time.monotonic() + within_s
     while True:
         try:
             return client.acquire(name, max(0.001, until - time.monotonic()))
-        except Failed:
+        except Exception as error:
             if time.monotonic() >= until:
                 raise
+            print(f"acquire: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
+            time.sleep(PAUSE_AFTER_FAILURE_S)
 
 
 def versions():

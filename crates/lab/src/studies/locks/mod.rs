@@ -21,7 +21,7 @@ use anyhow::{Context, Result, bail};
 use crate::harness::{
     Arena, Arm, Claim, Figure, Figures, Measure, Paper, Parameter, Plan, Point, Scale, Study, Table,
 };
-use faults::{Fate, Trials};
+use faults::Trials;
 use load::Load;
 use paper::PROCESSES;
 use sides::{Side, WithClients};
@@ -53,12 +53,12 @@ impl Locks {
         };
         let mut points = Vec::new();
         for keys in ["different", "same"] {
-            // What does not sync is measured to know what syncing costs.
-            let is_wanted = |processes: &&u32| !side.is_unsynced || scale == Scale::Full || **processes != 3;
-            for processes in PROCESSES.iter().filter(is_wanted) {
+            // Three processes lie between one and five.
+            for processes in PROCESSES.into_iter().filter(|processes| scale == Scale::Full || *processes != 3)
+            {
                 // One process competes with nobody: the paper's tables have the same column twice.
-                if keys == "different" || *processes > 1 {
-                    points.push(acquire(keys, *processes, 0));
+                if keys == "different" || processes > 1 {
+                    points.push(acquire(keys, processes, 0));
                 }
             }
         }
@@ -72,9 +72,7 @@ impl Locks {
                 points.push(point.with("hold_ms", hold_ms));
             }
         }
-        for part in ["holder paused", "holder cut off", "holder killed"] {
-            points.push(Point::new().with("part", part));
-        }
+        points.push(Point::new().with("part", "holder gone"));
         let killed: &[&str] = match (side.recipe.asks_all, scale) {
             (true, _) => &["any"],
             (false, Scale::Quick) => &["leader"],
@@ -155,11 +153,10 @@ impl Study for Locks {
             ttl_ms: TTL_MS,
             hold_ms: 0.0,
             think_ms: 0.0,
-            warmup: scale.pick(Duration::from_millis(500), Duration::from_secs(5)),
-            measured: scale.pick(Duration::from_millis(1_500), Duration::from_secs(120)),
+            warmup: scale.pick(Duration::from_millis(300), Duration::from_secs(5)),
+            measured: scale.pick(Duration::from_secs(1), Duration::from_secs(120)),
         };
         let running = arena.system()?;
-        let trials = || Trials { recipe, folder: &folder, keys: keys.clone(), count: scale.pick(1, 10) };
         match point.get("part") {
             "acquire" => {
                 let processes: u32 = point.number("processes")?;
@@ -183,17 +180,15 @@ impl Study for Locks {
                     processes: contenders.min(CONTENDER_PROCESSES),
                     is_same_key: true,
                     hold_ms: point.number("hold_ms")?,
-                    measured: scale.pick(Duration::from_millis(2_500), Duration::from_secs(30)),
+                    measured: scale.pick(Duration::from_millis(1_500), Duration::from_secs(30)),
                     ..load
                 };
                 acquire(&load, arena, side)
             }
-            "holder paused" => trials().run(running, Fate::Paused),
-            "holder cut off" => trials().run(running, Fate::CutOff),
-            "holder killed" => trials().run(running, Fate::Killed),
+            "holder gone" => Trials { recipe, folder: &folder, keys, count: scale.pick(1, 10) }.run(running),
             "node killed" => {
                 let load =
-                    Load { measured: scale.pick(Duration::from_secs(6), Duration::from_secs(30)), ..load };
+                    Load { measured: scale.pick(Duration::from_secs(8), Duration::from_secs(30)), ..load };
                 faults::kill_node(running, recipe, &folder, point.get("node"), &load)
             }
             part => bail!("there is no part '{part}'"),

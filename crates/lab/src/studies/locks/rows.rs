@@ -163,25 +163,21 @@ fn hand_offs(mut granted: Vec<Try>) -> Figures {
     figures
 }
 
-/// The longest time around a fault that any contender had to do without the lock, and how many never had it again.
-pub(super) fn gaps(tries: &[Try], contenders: &[u64], fault_at: u64) -> (Option<f64>, usize) {
+/// The longest time after a fault that any contender had to do without a grant, and how many had none any more in the last
+/// quarter of the run. Those count for no gap: theirs had not ended.
+pub(super) fn gaps(tries: &[Try], contenders: &[u64], fault_at: u64, to: u64) -> (Option<f64>, usize) {
     let mut longest = None;
     let mut stuck = 0;
+    let last_quarter = to - (to - fault_at) / 4;
     for contender in contenders {
-        let granted = || {
-            let own = tries.iter().filter(|row| row.contender == *contender);
-            own.filter(|row| row.outcome == Outcome::Granted).map(|row| row.granted_at)
-        };
-        // The last grant before the fault may be long ago: what counts begins with the fault.
-        match granted().filter(|at| *at >= fault_at).min() {
-            None => stuck += 1,
-            Some(_) => {
-                let mut times: Vec<u64> = granted().filter(|at| *at >= fault_at).collect();
-                times.push(fault_at);
-                times.sort_unstable();
-                let gap = times.windows(2).map(|pair| pair[1] - pair[0]).max();
-                longest = longest.max(gap);
-            }
+        let own = tries.iter().filter(|row| row.contender == *contender && row.outcome == Outcome::Granted);
+        let mut times: Vec<u64> = own.map(|row| row.granted_at).filter(|at| *at >= fault_at).collect();
+        times.push(fault_at);
+        times.sort_unstable();
+        if times.last().is_some_and(|last| *last < last_quarter) {
+            stuck += 1;
+        } else {
+            longest = longest.max(times.windows(2).map(|pair| pair[1] - pair[0]).max());
         }
     }
     (longest.map(ms), stuck)
@@ -281,7 +277,12 @@ mod tests {
     fn a_gap_begins_with_the_fault() {
         let tries =
             [granted(0, 0, 1, 2), granted(0, 3, 90, 91), granted(0, 92, 95, 96), granted(1, 0, 20, 21)];
-        assert_eq!(gaps(&tries, &[0], 10 * MS), (Some(80.0), 0));
-        assert_eq!(gaps(&tries, &[0, 1], 30 * MS), (Some(60.0), 1), "the second never had it again");
+        assert_eq!(gaps(&tries, &[0], 10 * MS, 100 * MS), (Some(80.0), 0));
+        assert_eq!(
+            gaps(&tries, &[0, 1], 30 * MS, 100 * MS),
+            (Some(60.0), 1),
+            "the second never had it again"
+        );
+        assert_eq!(gaps(&tries, &[1], 10 * MS, 100 * MS), (None, 1), "it had it once, and then no more");
     }
 }

@@ -23,7 +23,9 @@ pub(super) struct Recipe {
     pub(super) asks_all: bool,
     /// Whether it, or its system, can refuse a write of a holder whose lock is over.
     pub(super) is_guarded: bool,
-    /// The shortest lease that the system grants.
+    /// Whether the lease begins with the grant, and not with whatever was renewed last.
+    pub(super) lease_begins_with_grant: bool,
+    /// The shortest lease that the system grants; 2 s where it grants shorter ones.
     pub(super) ttl_ms_least: u64,
 }
 
@@ -57,14 +59,15 @@ pub(super) const REDIS_PAPER_UNSYNCED: &str = "Redis, redlock-py, not synced";
 pub(super) const REDIS_BEST_UNSYNCED: &str = "Redis, Redlock with jitter, not synced";
 
 const fn recipe(name: &'static str) -> Recipe {
-    Recipe { name, asks_all: false, is_guarded: false, ttl_ms_least: 2_000 }
+    Recipe { name, asks_all: false, is_guarded: false, lease_begins_with_grant: true, ttl_ms_least: 2_000 }
 }
 
 const LOCK: Recipe = Recipe { is_guarded: true, ..recipe("quorate-lock") };
-const V3LOCK: Recipe = Recipe { is_guarded: true, ..recipe("etcd-v3lock") };
-const KAZOO_LOCK: Recipe = Recipe { is_guarded: true, ..recipe("kazoo") };
+const V3LOCK: Recipe = Recipe { is_guarded: true, lease_begins_with_grant: false, ..recipe("etcd-v3lock") };
+const KAZOO_LOCK: Recipe = Recipe { is_guarded: true, lease_begins_with_grant: false, ..recipe("kazoo") };
 /// Consul's sessions last at least 10 s.
-const CONSUL_LOCK: Recipe = Recipe { ttl_ms_least: 10_000, ..recipe("consul-lock") };
+const CONSUL_LOCK: Recipe =
+    Recipe { lease_begins_with_grant: false, ttl_ms_least: 10_000, ..recipe("consul-lock") };
 const CONSUL_SESSION: Recipe = Recipe { is_guarded: true, ttl_ms_least: 10_000, ..recipe("consul-session") };
 const REDLOCK_PY: Recipe = Recipe { asks_all: true, ..recipe("redlock-py") };
 const REDLOCK_JITTER: Recipe = Recipe { asks_all: true, ..recipe("redlock-jitter") };
