@@ -43,6 +43,9 @@ GRANTED, GAVE_UP, FAILED, UNFINISHED = range(4)
 # Who waits longer than this gives up, as far as the recipe lets it.
 WAIT_S_MOST = 30.0
 
+# A wait that ends so shortly before the run was cut off by the run: recipes count in milliseconds, some of them roughly.
+END_NS = 20_000_000
+
 # After a failure, before the next try: a node that is down refuses thousands of times per second.
 PAUSE_AFTER_FAILURE_S = 0.01
 
@@ -126,7 +129,7 @@ class Contender:
             return GRANTED, (granted_at, release_at, time.monotonic_ns())
         except Failed:
             now = time.monotonic_ns()
-            return UNFINISHED if now >= end_at else GAVE_UP, (0, 0, now)
+            return UNFINISHED if now >= end_at - END_NS else GAVE_UP, (0, 0, now)
         except Exception as error:
             now = time.monotonic_ns()
             self.tell(error)
@@ -203,11 +206,15 @@ def acquire_at_last(client, name, within_s):
     while True:
         try:
             return client.acquire(name, max(0.001, until - time.monotonic()))
+        except Failed:
+            if time.monotonic() >= until:
+                raise
         except Exception as error:
             if time.monotonic() >= until:
                 raise
             print(f"acquire: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
             time.sleep(PAUSE_AFTER_FAILURE_S)
+            client.reconnect()
 
 
 def versions():

@@ -19,6 +19,9 @@ use crate::systems::Running;
 /// How long the next one may take to get the lock of a holder that is gone.
 const TAKEOVER_WITHIN: Duration = Duration::from_secs(60);
 
+/// How long the first one may take, whom nobody competes with.
+const FIRST_WITHIN: Duration = Duration::from_secs(5);
+
 /// How long the next one has waited when the holder is killed.
 const WAITED: Duration = Duration::from_millis(300);
 
@@ -156,8 +159,8 @@ impl<'a> Pair<'a> {
         Ok(Pair { fate, name, is_guarded, holder, next, cut, first_at: 0, fate_at: 0 })
     }
 
-    fn acquire(&self) -> serde_json::Value {
-        json!({"do": "acquire", "name": self.name, "within_s": TAKEOVER_WITHIN.as_secs()})
+    fn acquire(&self, within: Duration) -> serde_json::Value {
+        json!({"do": "acquire", "name": self.name, "within_s": within.as_secs()})
     }
 
     /// Writes to the resource that knows nothing of locks and to the one that is guarded; whether they were accepted.
@@ -175,11 +178,11 @@ impl<'a> Pair<'a> {
     fn begin(&mut self) -> Result<()> {
         self.holder.wait_until_ready()?;
         self.next.wait_until_ready()?;
-        let acquire = self.acquire();
+        let acquire = self.acquire(FIRST_WITHIN);
         self.first_at = self.holder.ask(&acquire)?.done().context("the first acquire")?;
         let accepted = Pair::write(&mut self.holder, &self.name, self.is_guarded, "first")?;
         ensure!(accepted == (true, true), "the holder's writes are refused");
-        self.next.order(&acquire)
+        self.next.order(&self.acquire(TAKEOVER_WITHIN))
     }
 
     /// What happens to the holder happens.

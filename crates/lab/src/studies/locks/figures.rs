@@ -79,6 +79,16 @@ fn unsynced() -> Vec<String> {
 const TIMES: [(&str, &str); 4] =
     [("avg_ms", "average"), ("p50_ms", "median"), ("p99_ms", "99th percentile"), ("max_ms", "greatest")];
 
+/// What a distribution is drawn by.
+const QUANTILES: [(&str, &str); 6] = [
+    ("min_ms", "least"),
+    ("p50_ms", "50 %"),
+    ("p90_ms", "90 %"),
+    ("p99_ms", "99 %"),
+    ("p999_ms", "99.9 %"),
+    ("max_ms", "greatest"),
+];
+
 pub(super) fn all() -> Vec<Figure> {
     let mut figures = Vec::new();
     for (keys, paper) in [("different", "table 1"), ("same", "table 2")] {
@@ -96,6 +106,24 @@ pub(super) fn all() -> Vec<Figure> {
                 logarithmic: (false, true),
             });
         }
+    }
+    for (keys, processes, title) in [
+        ("different", "1", "1 process"),
+        ("different", "5", "5 processes, different keys"),
+        ("same", "5", "5 processes, the same key"),
+    ] {
+        let point = [("part", "acquire"), ("keys", keys), ("processes", processes), ("think_ms", "0")];
+        figures.push(Figure {
+            file: format!("distribution-{keys}-{processes}"),
+            title: format!("Distribution of the time to acquire, {title}"),
+            paper: if keys == "same" { "table 2" } else { "table 1" },
+            shape: Shape::Quantiles(&QUANTILES),
+            x: "processes",
+            y: "p50_ms",
+            only: only(&point),
+            arms: synced(),
+            logarithmic: (false, true),
+        });
     }
     for (file, title, y, logarithmic) in [
         ("handoff-median", "Hand-off of one lock, median", "handoff_p50_ms", true),
