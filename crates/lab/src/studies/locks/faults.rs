@@ -59,7 +59,7 @@ struct Found {
     never_granted: u32,
     /// Milliseconds from the fate to the next grant.
     takeovers: Vec<f64>,
-    /// Milliseconds from the first grant to the next one.
+    /// Milliseconds from when the holder asked to the next grant.
     leases: Vec<f64>,
 }
 
@@ -137,7 +137,8 @@ struct Pair<'a> {
     holder: Worker<'a>,
     next: Worker<'a>,
     cut: Option<Cut>,
-    first_at: u64,
+    /// When the holder asked: its lease begins no sooner.
+    asked_at: u64,
     fate_at: u64,
 }
 
@@ -156,7 +157,7 @@ impl<'a> Pair<'a> {
         let (holder, next) = (start(100, through)?, start(101, nodes.clone())?);
         let name = format!("{}{fate:?}-{number}", trials.keys);
         let is_guarded = trials.recipe.is_guarded;
-        Ok(Pair { fate, name, is_guarded, holder, next, cut, first_at: 0, fate_at: 0 })
+        Ok(Pair { fate, name, is_guarded, holder, next, cut, asked_at: 0, fate_at: 0 })
     }
 
     fn acquire(&self, within: Duration) -> serde_json::Value {
@@ -179,7 +180,8 @@ impl<'a> Pair<'a> {
         self.holder.wait_until_ready()?;
         self.next.wait_until_ready()?;
         let acquire = self.acquire(FIRST_WITHIN);
-        self.first_at = self.holder.ask(&acquire)?.done().context("the first acquire")?;
+        self.asked_at = now_ns();
+        self.holder.ask(&acquire)?.done().context("the first acquire")?;
         let accepted = Pair::write(&mut self.holder, &self.name, self.is_guarded, "first")?;
         ensure!(accepted == (true, true), "the holder's writes are refused");
         self.next.order(&self.acquire(TAKEOVER_WITHIN))
@@ -204,7 +206,7 @@ impl<'a> Pair<'a> {
             return Ok(());
         };
         found.takeovers.push(second_at.saturating_sub(self.fate_at) as f64 / 1e6);
-        found.leases.push(second_at.saturating_sub(self.first_at) as f64 / 1e6);
+        found.leases.push(second_at.saturating_sub(self.asked_at) as f64 / 1e6);
         let accepted = Pair::write(&mut self.next, &self.name, self.is_guarded, "second")?;
         ensure!(accepted == (true, true), "the next one's writes are refused");
         if self.fate != Fate::Killed {

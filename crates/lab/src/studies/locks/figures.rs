@@ -39,7 +39,7 @@ pub(super) fn measures() -> Vec<Measure> {
         Measure::new("trials", "Trials", ""),
         Measure::new("never_granted", "Trials in which the next one never got the lock", ""),
         Measure::new("lease_ms", "Lease", "ms"),
-        Measure::new("lease_min_ms", "Least time from a grant to the next one", "ms"),
+        Measure::new("lease_min_ms", "Least time from a holder's request to the next grant", "ms"),
         Measure::new("stale_paused", "Writes accepted from a holder that was paused", ""),
         Measure::new("guarded_paused", "The same, guarded by the lock", ""),
         Measure::new("stale_cut_off", "Writes accepted from a holder that is cut off", ""),
