@@ -116,11 +116,11 @@ impl System for Consul {
     fn leader(&self, nodes: &[NodePlan]) -> Option<usize> {
         let mut answers = nodes.iter().filter_map(|node| http_get(node.http?, "/v1/status/leader").ok());
         let leader = answers.find(|(status, _)| *status == 200)?.1;
-        let port = leader.trim().trim_matches('"').rsplit_once(':')?.1.to_owned();
+        let port: u64 = leader.trim().trim_matches('"').rsplit_once(':')?.1.parse().ok()?;
         nodes.iter().position(|node| {
             let text = fs::read_to_string(node.folder.join("consul.json")).unwrap_or_default();
             let own: serde_json::Value = serde_json::from_str(&text).unwrap_or_default();
-            own["ports"]["server"].to_string() == port
+            own["ports"]["server"].as_u64() == Some(port)
         })
     }
 }

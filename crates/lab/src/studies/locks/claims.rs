@@ -275,7 +275,7 @@ fn order_same(results: &Results) -> Judgement {
     Judgement::decided(least.is_above(&redis), words(&dedup(shown), " ms"), why)
 }
 
-fn dedup<'a>(mut figures: Vec<(&'a str, f64)>) -> Vec<(&'a str, f64)> {
+fn dedup(mut figures: Vec<(&str, f64)>) -> Vec<(&str, f64)> {
     figures.dedup_by(|left, right| left.0 == right.0);
     figures
 }
