@@ -55,9 +55,11 @@ class QuorateLock(Recipe):
         self.resource.read_response()
 
     def guarded_write(self, grant, key, value):
-        """The write carries the lock's name and the token, and is refused once a newer one was granted."""
+        """The write carries the lock's name and the token, and is refused once a newer one was granted. The lock's name as
+        the key's hash tag puts both into one slot, where one record can look at both."""
+        tagged = f"{{{grant[0]}}}{key}"
         try:
-            self.resource.send_command("SET", key, value, "FENCE", *grant)
+            self.resource.send_command("SET", tagged, value, "FENCE", *grant)
             self.resource.read_response()
         except redis.ResponseError as error:
             if str(error).startswith("FENCED"):

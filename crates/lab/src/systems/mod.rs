@@ -32,7 +32,7 @@ pub use consul::Consul;
 pub use etcd::Etcd;
 pub use paper_store::PaperStore;
 pub use ports::free_ports;
-pub use probe::{ask, http_get};
+pub use probe::{Connection, ask, http_get};
 pub use python::PythonEnvironment;
 pub use quorate::Quorate;
 pub use redis::{Flavour, Redis};
