@@ -1,6 +1,8 @@
 //! What is compared: systems, each with the recipe that the paper used and with the best that it offers.
 
+use std::net::SocketAddr;
 use std::path::Path;
+use std::sync::Arc;
 
 use anyhow::Result;
 
@@ -243,7 +245,7 @@ impl System for WithClients {
         self.inner.peer_bytes_sent(node)
     }
 
-    fn client_address(&self, node: &NodePlan) -> Option<std::net::SocketAddr> {
+    fn client_address(&self, node: &NodePlan) -> Option<SocketAddr> {
         self.inner.client_address(node)
     }
 
@@ -253,5 +255,9 @@ impl System for WithClients {
 
     fn reroute(&self, nodes: &mut [NodePlan], relay: &Relay) -> Result<()> {
         self.inner.reroute(nodes, relay)
+    }
+
+    fn relay(&self) -> Option<Arc<Relay>> {
+        self.inner.relay()
     }
 }
