@@ -60,6 +60,11 @@ impl Replica {
         })
     }
 
+    /// Whether one of its messages must not wait behind longer ones, and may leave before them.
+    pub(crate) fn is_urgent(&self, message: &[u8]) -> bool {
+        matches!(self, Replica::Consensus(_)) && consensus::is_urgent(message)
+    }
+
     /// It is made together with its group: none of the group was ever started before.
     pub(crate) fn begin_with_group(&mut self) {
         if let Replica::LeaderFollower(replica) = self {

@@ -7,7 +7,7 @@ use mio::event::Event;
 use mio::net::TcpStream;
 use node::NodeId;
 use wire::frame;
-use wire::handshake::{Acceptor, Dialer, HandshakeError, Identity, Nonce};
+use wire::handshake::{Acceptor, Dialer, HandshakeError, Identity, Lane, Nonce};
 
 use crate::socket::Outlet;
 
@@ -20,6 +20,8 @@ pub(super) struct Connection {
     pub(super) address: SocketAddr,
     /// Whom this node has dialled; none if it was connected to.
     pub(super) dialled: Option<NodeId>,
+    /// What it is for, as its dialer has said.
+    pub(super) lane: Lane,
     pub(super) stage: Stage,
     /// The beginning of a frame.
     pub(super) input: Vec<u8>,
@@ -100,7 +102,7 @@ impl Connection {
     pub(super) fn new(
         socket: TcpStream,
         address: SocketAddr,
-        dialled: Option<NodeId>,
+        (dialled, lane): (Option<NodeId>, Lane),
         stage: Stage,
         deadline_us: u64,
     ) -> Connection {
@@ -108,6 +110,7 @@ impl Connection {
             socket,
             address,
             dialled,
+            lane,
             stage,
             input: Vec::new(),
             outlet: Outlet::default(),
@@ -141,7 +144,7 @@ impl Connection {
             }
             Err(error) => return Err(error.into()),
         }
-        let (dialer, hello) = Dialer::new(identity.clone(), nonce()?);
+        let (dialer, hello) = Dialer::on(self.lane, identity.clone(), nonce()?);
         self.stage = Stage::AwaitsChallenge(dialer);
         self.send(&hello)
     }
@@ -166,6 +169,7 @@ impl Connection {
                     error => error.into(),
                 })?;
                 self.send(&challenge)?;
+                self.lane = acceptor.lane();
                 self.stage = Stage::AwaitsProof(acceptor);
                 Ok(None)
             }
