@@ -10,6 +10,7 @@ mod encoding;
 mod list;
 mod transaction;
 
+use crate::coded::{Coordinator, REFERENCE_BYTES};
 use crate::{UnixMs, Version};
 
 pub use comparison::{Comparison, DIGEST_HEX_BYTES, digest_of};
@@ -177,6 +178,24 @@ pub enum Command<'a> {
     /// of 1 or 0 and the key's version afterwards (`POST /replicate`).
     Replicate { key: &'a [u8], value: &'a [u8], version: Version },
 
+    // Values that are kept as fragments: see [`crate::coded`].
+    /// Stores a value whose fragments are kept already (`SET` of a large value). Refused if their keepers are not the group's
+    /// members any more, by the number of their membership, or if the value was given up meanwhile.
+    SetCoded {
+        key: &'a [u8],
+        reference: &'a [u8; REFERENCE_BYTES],
+        membership: u32,
+        expiry: Expiry,
+        condition: Condition,
+        answer: SetAnswer,
+    },
+    /// Puts the bytes of a value in the place of the reference to it, if that is still what the key holds; its version
+    /// and deadline stay. Answers 1 or 0.
+    Inline { key: &'a [u8], reference: &'a [u8; REFERENCE_BYTES], value: &'a [u8] },
+    /// No value of this coordinator up to this counter is stored from now on: fragments of those that are not stored yet
+    /// are of no use.
+    Abandon { coordinator: Coordinator, counter: u64 },
+
     // Both.
     /// Several commands in one step, answered by an array of their replies, or by a null array and nothing done if a
     /// watched key is not as it was (`EXEC`). A read unless one of its commands is a write.
@@ -208,6 +227,7 @@ impl<'a> Command<'a> {
             | Persist { .. } => true,
             Rename { .. } | Copy { .. } | Clear | Purge { .. } | Replicate { .. } => true,
             SetIf { .. } | DeleteIf { .. } => true,
+            SetCoded { .. } | Inline { .. } | Abandon { .. } => true,
             Transaction(transaction) => transaction.is_write(),
         }
     }
@@ -224,6 +244,7 @@ impl<'a> Command<'a> {
             IncrementBy { key, .. } | IncrementByFloat { key, .. } | Expire { key, .. } => visit(key),
             Persist { key } | Replicate { key, .. } => visit(key),
             Digest { key } | SetIf { key, .. } | DeleteIf { key, .. } => visit(key),
+            SetCoded { key, .. } | Inline { key, .. } => visit(key),
             MultiGet { keys } | Exists { keys } | Delete { keys } | Watch { keys } => {
                 keys.iter().for_each(visit);
             }
@@ -233,7 +254,7 @@ impl<'a> Command<'a> {
                 visit(to);
             }
             Transaction(transaction) => transaction.for_each_key(&mut visit),
-            Keys { .. } | Scan { .. } | RandomKey { .. } | Size | Clear | Purge { .. } => {}
+            Keys { .. } | Scan { .. } | RandomKey { .. } | Size | Clear | Purge { .. } | Abandon { .. } => {}
         }
     }
 }

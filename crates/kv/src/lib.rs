@@ -7,6 +7,7 @@
 //! Reading order: [`Command`] (what can be asked), [`Reply`] (what is answered), [`Table`] (what is kept).
 
 pub mod codec;
+pub mod coded;
 pub mod command;
 pub mod glob;
 pub mod limits;
@@ -14,6 +15,7 @@ pub mod number;
 pub mod reply;
 pub mod table;
 
+pub use coded::{Coordinator, Reference, ValueId, ValueRef, View};
 pub use command::{
     Command, Comparison, Condition, Deadline, Draft, Expiry, List, SetAnswer, Transaction, Watched,
 };

@@ -86,6 +86,14 @@ pub enum Fault {
     /// leader-follower and consensus: a transaction's watched keys are compared when it is ordered, not when it takes
     /// effect.
     WatchNotRechecked,
+    /// Coding: a value is ordered when a bare majority keeps its fragments.
+    CodedOnBareMajority,
+    /// Coding: a replica says that it keeps a fragment before that is durable.
+    FragmentToldBeforeDurable,
+    /// Coding: a fragment of another value is taken for the one that is asked for, and nobody looks.
+    FragmentsMixed,
+    /// Coding: a value that was given up, so that its fragments are gone, is stored all the same.
+    AbandonedValueStored,
     /// Any protocol: a write of unknown outcome is told as refused.
     UnknownToldAsRefused,
 }

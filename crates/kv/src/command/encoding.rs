@@ -2,6 +2,7 @@
 
 use super::{Command, Comparison, Condition, Deadline, ExpireCondition, Expiry, ExpiryUnit, List, SetAnswer};
 use crate::codec::{Malformed, Reader, Writer};
+use crate::coded::{REFERENCE_BYTES, Reference, ValueId};
 
 // Tags of the encoding. Reads are below 64. A tag is never given to another command.
 const GET: u8 = 1;
@@ -40,6 +41,9 @@ const REPLICATE: u8 = 79;
 const SET_IF: u8 = 80;
 const DELETE_IF: u8 = 81;
 const TRANSACTION: u8 = 82;
+const SET_CODED: u8 = 100;
+const INLINE: u8 = 101;
+const ABANDON: u8 = 102;
 /// The plain `SET key value`: by far the most frequent record, so it has a short form.
 const SET_PLAIN: u8 = 127;
 
@@ -49,6 +53,7 @@ pub(super) fn may_stand_in_a_transaction(encoded: &[u8]) -> bool {
     !matches!(
         encoded.first(),
         None | Some(&(WATCH | READING_TRANSACTION | TRANSACTION | PURGE | REPLICATE | FETCH))
+            | Some(&(SET_CODED | INLINE | ABANDON))
     )
 }
 
@@ -199,6 +204,23 @@ impl<'a> Command<'a> {
                 keyed(out, DELETE_IF, key);
                 comparison.encode(out);
             }
+            SetCoded { key, reference, membership, expiry, condition, answer } => {
+                keyed(out, SET_CODED, key);
+                out.extend_from_slice(reference);
+                out.put_u32(membership);
+                put_expiry(out, expiry);
+                out.put_u8(condition as u8);
+                out.put_u8(answer as u8);
+            }
+            Inline { key, reference, value } => {
+                keyed(out, INLINE, key);
+                out.extend_from_slice(reference);
+                out.put_bytes(value);
+            }
+            Abandon { coordinator, counter } => {
+                out.put_u8(ABANDON);
+                ValueId { coordinator, counter }.put(out);
+            }
             Transaction(transaction) => {
                 out.put_u8(if transaction.is_write() { TRANSACTION } else { READING_TRANSACTION });
                 transaction.encode(out);
@@ -288,9 +310,35 @@ impl<'a> Command<'a> {
             CLEAR => Clear,
             PURGE => Purge { until: reader.u64()? },
             REPLICATE => Replicate { key: reader.bytes()?, value: reader.bytes()?, version: reader.u64()? },
+            SET_CODED => SetCoded {
+                key: reader.bytes()?,
+                reference: take_reference(reader)?,
+                membership: reader.u32()?,
+                expiry: take_expiry(reader)?,
+                condition: condition(reader.u8()?)?,
+                answer: match set_answer(reader.u8()?)? {
+                    // It would need the bytes of the value before.
+                    SetAnswer::Before => return Err(Malformed("a coded value that asks for the one before")),
+                    answer => answer,
+                },
+            },
+            INLINE => {
+                let (key, reference) = (reader.bytes()?, take_reference(reader)?);
+                Inline { key, reference, value: reader.bytes()? }
+            }
+            ABANDON => {
+                let ValueId { coordinator, counter } = ValueId::take(reader)?;
+                Abandon { coordinator, counter }
+            }
             _ => return Err(Malformed("unknown command tag")),
         })
     }
+}
+
+fn take_reference<'a>(reader: &mut Reader<'a>) -> Result<&'a [u8; REFERENCE_BYTES], Malformed> {
+    let bytes = reader.take(REFERENCE_BYTES)?;
+    Reference::decode(bytes)?;
+    bytes.try_into().map_err(|_| Malformed("ends early"))
 }
 
 fn put_optional(out: &mut Vec<u8>, bytes: Option<&[u8]>) {

@@ -9,6 +9,7 @@
 //! `store` (the few ways in which the table changes), then the commands: `reads`, `scan`, `strings`, `numbers`,
 //! `expire`, `keys`, `transactions`, `registers`; last `snapshot`.
 
+mod coded;
 mod entry;
 mod expire;
 mod index;
@@ -27,13 +28,16 @@ mod transactions;
 
 use crate::command::{Command, Condition, Expiry, SetAnswer};
 use crate::reply::ReplyBuffer;
-use crate::{UnixMs, Version};
+use crate::{UnixMs, ValueId, Version};
+use coded::CodedValues;
 use entry::Entry;
 use index::{Index, KeyHash};
 use snapshot::Snapshot;
 use std::collections::BTreeSet;
 use transactions::Departed;
 
+pub use coded::CodedChanges;
+pub(crate) use reads::part_of;
 pub use registers::Register;
 pub use scan::scan_group;
 pub use snapshot::SnapshotId;
@@ -74,6 +78,8 @@ pub struct Table {
     floor: Version,
     /// What is remembered of keys that were removed.
     departed: Departed,
+    /// What is known of values that are kept as fragments.
+    coded: CodedValues,
     /// What was removed all at once and still takes memory.
     discarded: Vec<Index>,
     /// Entries that are tombstones.
@@ -104,6 +110,7 @@ impl Table {
             snapshots_begun: 0,
             floor: 0,
             departed: Departed::default(),
+            coded: CodedValues::default(),
             discarded: Vec::new(),
             tombstones: 0,
             entry_bytes: 0,
@@ -146,6 +153,13 @@ impl Table {
 
     #[inline(never)]
     fn apply_any(&mut self, command: &Command<'_>, record: Record, out: &mut ReplyBuffer) -> Version {
+        if self.holds_coded() && self.tell_needs(command, record.time, out) {
+            return record.version;
+        }
+        self.carry_out(command, record, out)
+    }
+
+    fn carry_out(&mut self, command: &Command<'_>, record: Record, out: &mut ReplyBuffer) -> Version {
         use Command::*;
         match *command {
             Set { key, value, expiry, condition, answer } => {
@@ -170,6 +184,11 @@ impl Table {
                 self.set_if(key, value, expiry, comparison, answer, record, out);
             }
             DeleteIf { key, comparison } => self.delete_if(key, comparison, record, out),
+            SetCoded { key, reference, membership, expiry, condition, answer } => {
+                self.set_coded(key, reference, membership, expiry, condition, answer, record, out);
+            }
+            Inline { key, reference, value } => self.inline(key, reference, value, record, out),
+            Abandon { coordinator, counter } => self.abandon(ValueId { coordinator, counter }, out),
             Transaction(transaction) if transaction.is_write() => self.transact(&transaction, record, out),
             _ => return self.read(command, record.time, out),
         }
@@ -185,6 +204,14 @@ impl Table {
         let now = latest(now);
         match *command {
             Command::Get { key } => self.get(key, now, out),
+            _ if self.holds_coded() => {
+                let (start, before) = (out.len(), out.references());
+                let version = self.read_any(command, now, out);
+                if out.references() > before {
+                    reads::mark_unresolved(command, start, out);
+                }
+                version
+            }
             _ => self.read_any(command, now, out),
         }
     }
@@ -192,7 +219,7 @@ impl Table {
     fn read_any(&mut self, command: &Command<'_>, now: UnixMs, out: &mut ReplyBuffer) -> Version {
         use Command::*;
         match *command {
-            Get { key } => return self.get(key, now, out),
+            Get { key } => return self.get_part(key, now, out),
             Fetch { key } => return self.fetch(key, now, out),
             Type { key } => return self.kind_of_value(key, now, out),
             Length { key } => return self.length(key, now, out),

@@ -14,6 +14,7 @@ use super::transactions::Departed;
 use super::{NO_DEADLINE, Record, Table};
 use crate::Version;
 use crate::codec::{Malformed, Reader, Writer};
+use crate::coded::{Reference, ValueId};
 use crate::limits::{KEY_BYTES_MAX, VALUE_BYTES_MAX_CEILING};
 use rapidhash::v3::{RapidSecrets, rapidhash_v3_seeded};
 use std::collections::BTreeSet;
@@ -21,6 +22,8 @@ use std::sync::Arc;
 
 /// In the place of a kind of value: no entry, but a mark of keys that are gone.
 const MARK: u8 = 255;
+/// In the place of a kind of value: no entry, but up to which counter a coordinator's values are given up.
+const ABANDONED: u8 = 254;
 
 /// Names an open snapshot of a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -38,6 +41,8 @@ pub(super) struct Snapshot {
     saved: Vec<Entry>,
     /// What was remembered of keys that were gone, as far as it is not told yet.
     marks: Vec<(u16, Version)>,
+    /// What was given up of values that are kept as fragments, as far as it is not told yet.
+    abandoned: Vec<ValueId>,
     /// The index as it was when the table was cleared: walked from then on instead of the table's.
     kept: Option<Arc<Index>>,
 }
@@ -62,6 +67,12 @@ impl Snapshot {
         let enough = out.len() + bytes_max.max(1);
         while let Some(mark) = self.marks.pop() {
             encode_mark(mark, out);
+            if out.len() >= enough {
+                return true;
+            }
+        }
+        while let Some(id) = self.abandoned.pop() {
+            encode_abandoned(id, out);
             if out.len() >= enough {
                 return true;
             }
@@ -124,6 +135,16 @@ fn encode_mark((name, version): (u16, Version), out: &mut Vec<u8>) {
     out.put_bytes(b"");
 }
 
+fn encode_abandoned(id: ValueId, out: &mut Vec<u8>) {
+    let mut name = Vec::new();
+    id.put(&mut name);
+    out.put_u64(0);
+    out.put_u64(0);
+    out.put_u8(ABANDONED);
+    out.put_bytes(&name);
+    out.put_bytes(b"");
+}
+
 impl Table {
     /// Begins a snapshot of the table as it is now. It has to be ended with [`Table::end_snapshot`].
     pub fn begin_snapshot(&mut self) -> SnapshotId {
@@ -131,7 +152,8 @@ impl Table {
         let id = SnapshotId(self.snapshots_begun);
         let (next, done) = (KeyHash::default(), BTreeSet::new());
         let marks = self.departed.marks().collect();
-        self.snapshots.push(Snapshot { id, next, done, saved: Vec::new(), marks, kept: None });
+        let abandoned = self.coded.abandoned().collect();
+        self.snapshots.push(Snapshot { id, next, done, saved: Vec::new(), marks, abandoned, kept: None });
         id
     }
 
@@ -176,9 +198,16 @@ impl Table {
                 }
                 continue;
             }
+            if tag == ABANDONED {
+                self.coded.abandon(ValueId::take(&mut Reader::new(key))?);
+                continue;
+            }
             let kind = Kind::from_tag(tag).ok_or(Malformed("unknown kind of value"))?;
             if key.len() > KEY_BYTES_MAX || value.len() > VALUE_BYTES_MAX_CEILING {
                 return Err(Malformed("a key or a value is too long"));
+            }
+            if kind == Kind::Coded {
+                Reference::decode(value)?;
             }
             if self.register(key).version < version {
                 // No record was applied: its time, which decides what has expired, is the beginning of time.
@@ -197,6 +226,11 @@ impl Table {
         let mut sum = hash(&self.floor.to_le_bytes());
         for mark in self.departed.marks() {
             sum = sum.wrapping_add(hash(&Departed::encoded(mark)));
+        }
+        for id in self.coded.abandoned() {
+            let mut name = Vec::new();
+            id.put(&mut name);
+            sum = sum.wrapping_add(hash(&name));
         }
         for entry in self.index.iter() {
             let Stamp { version, deadline, .. } = entry.stamp();

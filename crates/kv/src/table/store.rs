@@ -93,6 +93,9 @@ impl Table {
             self.save_for_snapshots(hash);
         }
         let deadline = entry.deadline();
+        if let Some(reference) = entry.reference() {
+            self.coded.gain(reference);
+        }
         self.entry_bytes += entry.memory_bytes();
         self.index.insert(hash, entry);
         self.add_deadline(hash, deadline);
@@ -138,8 +141,18 @@ impl Table {
         }
         let entry = self.index.entry_mut(place);
         let (deadline_before, bytes_before) = (entry.deadline(), entry.capacity());
+        let coded_before = entry.reference();
         change(entry);
         let bytes_after = entry.capacity();
+        if coded_before.is_some() || entry.is_coded() {
+            // The new one first: it may be the same.
+            if let Some(reference) = entry.reference() {
+                self.coded.gain(reference);
+            }
+            if let Some(reference) = coded_before {
+                self.coded.lose(reference.id);
+            }
+        }
         if bytes_before != bytes_after {
             self.entry_bytes =
                 self.entry_bytes - allocated_bytes(bytes_before) + allocated_bytes(bytes_after);
@@ -197,6 +210,9 @@ impl Table {
         if entry.deadline() != DELETED {
             self.departed.note(entry.key(), entry.version());
         }
+        if let Some(reference) = entry.reference() {
+            self.coded.lose(reference.id);
+        }
         self.remove_deadline(place.hash, entry.deadline());
         self.entry_bytes -= entry.memory_bytes();
         self.raise_floor(record);
@@ -213,6 +229,7 @@ impl Table {
             let index = std::sync::Arc::new(index);
             self.snapshots.iter_mut().for_each(|snapshot| snapshot.keep(&index));
         }
+        self.coded.lose_all();
         self.expiries.clear();
         self.expiring = 0;
         self.tombstones = 0;

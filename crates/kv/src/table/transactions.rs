@@ -119,7 +119,7 @@ impl Table {
 
     pub(super) fn transact(&mut self, transaction: &Transaction<'_>, record: Record, out: &mut ReplyBuffer) {
         self.run(transaction, record.time, out, |table, command, out| {
-            table.apply_any(command, record, out);
+            table.carry_out(command, record, out);
         });
     }
 
@@ -130,7 +130,7 @@ impl Table {
         out: &mut ReplyBuffer,
     ) {
         self.run(transaction, now, out, |table, command, out| {
-            table.read(command, now, out);
+            table.read_any(command, now, out);
         });
     }
 

@@ -39,6 +39,7 @@ impl Replica {
             }
         }
         if self.applied > before {
+            self.follow_values();
             effects.trace.push(Trace::Committed { offset: self.offset });
         }
     }
@@ -55,6 +56,7 @@ impl Replica {
             self.time = self.time.max(entry.head().time);
             self.carry_out(&entry, None, &mut Effects::default());
             self.applied += 1;
+            self.follow_values();
         }
     }
 
@@ -82,6 +84,10 @@ impl Replica {
         while next_commands(&mut reader, &self.table, &mut commands) {
             for command in &commands {
                 self.offset += 1;
+                if self.options.planted.has(Fault::AbandonedValueStored) && self.forgets_abandoned(command) {
+                    askers.next();
+                    continue;
+                }
                 if let Some(Some((ticket, _))) = askers.next() {
                     let start = effects.replies.len();
                     let version = self.table.apply(command, self.offset, self.time, &mut effects.replies);

@@ -83,6 +83,7 @@ impl Replica {
     pub(super) fn enter(&mut self, group: Group) {
         self.log.borrow_mut().begin_configuration(group.begins as usize);
         self.group = group;
+        self.table.set_membership(self.group.id);
         self.forget_former_voters();
     }
 

@@ -149,6 +149,7 @@ mod agreement;
 mod applying;
 mod copying;
 mod entry;
+mod fragments;
 mod group;
 mod leading;
 mod links;
@@ -163,6 +164,7 @@ mod restoring;
 mod status;
 mod waiting;
 
+use crate::coded::FragmentStore;
 use crate::contract::{Effects, Input, NodeId, Now, Progress};
 use crate::planted::Fault;
 use agreement::{Agreement, CrateMessage};
@@ -273,6 +275,7 @@ pub struct Replica {
     is_position_due: bool,
     outgoing: Vec<CrateMessage>,
     counters: Counters,
+    fragments: FragmentStore,
 }
 
 impl Replica {
@@ -329,6 +332,7 @@ impl Replica {
             is_position_due: false,
             outgoing: Vec::new(),
             counters: Counters::default(),
+            fragments: FragmentStore::default(),
         }
     }
 
@@ -415,6 +419,7 @@ impl Replica {
         self.look_at_leadership(effects);
         self.log.borrow_mut().record_decided();
         self.abandon_stuck_copies(now, effects);
+        self.let_fragments_go(now);
         self.is_position_due = true;
         let leased = self.is_leased(now);
         if let Some(leadership) = &mut self.leadership {
