@@ -52,7 +52,7 @@ impl Replica {
             }
             Protocol::Consensus => {
                 let options = keyspace.consensus(planted)?;
-                let timing = consensus::Timing::default();
+                let timing = consensus::Timing::default().slower(configuration.patience);
                 // Drawn at each start: it names this process, and the storage if that is new.
                 let random = seed.rotate_left(32) ^ configuration.identity;
                 Replica::Consensus(consensus::Replica::new(node, options, timing, seed, random))

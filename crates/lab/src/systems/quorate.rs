@@ -17,6 +17,7 @@ pub struct Quorate {
     program: PathBuf,
     nodes: usize,
     settings: Vec<(String, String)>,
+    limits: Vec<(String, u64)>,
 }
 
 impl Quorate {
@@ -25,7 +26,13 @@ impl Quorate {
     pub fn new(program: &Path, nodes: usize, settings: &str) -> Quorate {
         let pairs = settings.split_whitespace().filter_map(|pair| pair.split_once('='));
         let settings = pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
-        Quorate { program: program.to_owned(), nodes, settings }
+        Quorate { program: program.to_owned(), nodes, settings, limits: Vec::new() }
+    }
+
+    /// The same with limits other than the usual ones, as in docs/configuration.md.
+    pub fn with_limits(mut self, limits: &[(&str, u64)]) -> Quorate {
+        self.limits.extend(limits.iter().map(|(name, value)| ((*name).to_owned(), *value)));
+        self
     }
 
     fn setting(&self, name: &str) -> Option<&str> {
@@ -41,6 +48,12 @@ impl Quorate {
         let mut text = format!(
             "node = {id}\ncluster = \"lab\"\nsecret = \"{secret}\"\ndata = \".\"\nbind = \"127.0.0.1\"\n"
         );
+        if !self.limits.is_empty() {
+            text.push_str("\n[limits]\n");
+        }
+        for (name, value) in &self.limits {
+            text.push_str(&format!("{name} = {value}\n"));
+        }
         text.push_str("\n[[keyspace]]\nprefix = \"\"\n");
         for (name, value) in &self.settings {
             match value.parse::<u64>() {

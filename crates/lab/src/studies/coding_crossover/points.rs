@@ -1,0 +1,120 @@
+//! What is measured where: the study's three scenarios, and what it left open.
+
+use super::{at, part};
+use crate::harness::{Point, Scale};
+
+/// The study's bandwidths in Mbit/s: scenario 3, and the extremes of scenarios 1 and 2.
+pub(super) const MBITS: [u64; 5] = [10, 25, 40, 55, 70];
+pub(super) const MBIT_SLOW: u64 = 1;
+pub(super) const MBIT_FAST: u64 = 10_000;
+
+/// The study's sizes, and the small one of scenario 1.
+pub(super) const SIZES: [u64; 5] = [200_000, 400_000, 600_000, 800_000, 1_000_000];
+pub(super) const SIZE_SMALL: u64 = 1_000;
+
+/// Sizes between, where the two are expected to cross. The study has none.
+const SIZES_BETWEEN: [u64; 3] = [8_000, 32_000, 100_000];
+
+/// A quick run's: enough to see the surfaces and where they cross.
+const MBITS_QUICK: [u64; 2] = [10, 70];
+const SIZES_QUICK: [u64; 2] = [200_000, 1_000_000];
+const SIZES_BETWEEN_QUICK: [u64; 1] = [32_000];
+
+/// Where reads are looked at by how many the cache answers.
+pub(super) const HITS: [u64; 4] = [0, 50, 90, 100];
+const HITS_QUICK: [u64; 2] = [0, 100];
+pub(super) const HITS_MBIT: u64 = 40;
+pub(super) const HITS_SIZE: u64 = 600_000;
+
+/// A node is lost with so much on a network of this bandwidth.
+pub(super) const REBUILD_MBIT: u64 = 70;
+pub(super) const REBUILD_SIZE: u64 = 400_000;
+
+fn point(part: &str, at: &str, mbit: u64, bytes: u64) -> Point {
+    Point::new().with("part", part).with("at", at).with("mbit", mbit).with("bytes", bytes)
+}
+
+/// Bandwidth and size of all writes and reads of a scale.
+fn grid(scale: Scale) -> Vec<(u64, u64)> {
+    let mbits = scale.pick(&MBITS_QUICK[..], &MBITS[..]);
+    let sizes = scale.pick(&SIZES_QUICK[..], &SIZES[..]);
+    let between = scale.pick(&SIZES_BETWEEN_QUICK[..], &SIZES_BETWEEN[..]);
+    let mut grid = Vec::new();
+    let fast = [&[SIZE_SMALL][..], between, sizes].concat();
+    grid.extend(fast.iter().map(|bytes| (MBIT_FAST, *bytes)));
+    for mbit in mbits.iter().rev() {
+        let small = [&[SIZE_SMALL][..], between].concat();
+        grid.extend(small.iter().chain(sizes).map(|bytes| (*mbit, *bytes)));
+    }
+    // The slowest last: whoever stops a sweep early has the rest.
+    let slow: &[u64] = scale.pick(&[], &SIZES);
+    grid.extend(slow.iter().map(|bytes| (MBIT_SLOW, *bytes)));
+    grid
+}
+
+/// The points of an arm. All share one start of its system; a node is lost in the last one.
+pub(super) fn all(scale: Scale, parts: usize) -> Vec<Point> {
+    let mut points = Vec::new();
+    for (mbit, bytes) in grid(scale) {
+        points.push(point(part::WRITE, at::LEADER, mbit, bytes));
+    }
+    // Elsewhere than at the leader, a value takes another way. A quick run looks at the largest.
+    let is_apart = |bytes: u64| scale.pick(bytes == SIZES[4], [SIZES[0], SIZES[2], SIZES[4]].contains(&bytes));
+    let is_slow = |mbit: u64| scale.pick(mbit == MBITS_QUICK[0], mbit == MBIT_SLOW);
+    for (mbit, bytes) in grid(scale).into_iter().filter(|(mbit, bytes)| is_apart(*bytes) && !is_slow(*mbit)) {
+        points.push(point(part::WRITE, at::FOLLOWER, mbit, bytes));
+    }
+    for (mbit, bytes) in grid(scale) {
+        for at in [at::LEADER, at::FOLLOWER] {
+            points.push(point(part::READ, at, mbit, bytes).with("hits", 0));
+        }
+    }
+    // Copies are in no cache: who has one answers from it.
+    if parts > 1 {
+        for hits in scale.pick(&HITS_QUICK[..], &HITS[..]) {
+            let point = point(part::READ, at::FOLLOWER, HITS_MBIT, HITS_SIZE).with("hits", hits);
+            if !points.contains(&point) {
+                points.push(point);
+            }
+        }
+    }
+    points.push(point(part::REBUILD, at::LEADER, REBUILD_MBIT, REBUILD_SIZE));
+    points
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_full_run_has_the_papers_25_conditions_and_both_extremes() {
+        let has = |mbit, bytes| {
+            let points = all(Scale::Full, 1);
+            [part::WRITE, part::READ].iter().all(|part| {
+                let is_it = |point: &&Point| {
+                    point.get("part") == *part
+                        && point.get("at") == at::LEADER
+                        && point.get("mbit") == format!("{mbit}")
+                        && point.get("bytes") == format!("{bytes}")
+                };
+                points.iter().filter(is_it).count() == 1
+            })
+        };
+        let conditions = MBITS.iter().flat_map(|mbit| SIZES.map(|bytes| (*mbit, bytes)));
+        assert_eq!(conditions.filter(|(mbit, bytes)| has(*mbit, *bytes)).count(), 25);
+        assert!(has(MBIT_FAST, SIZE_SMALL));
+        assert!(SIZES.iter().all(|bytes| has(MBIT_SLOW, *bytes)));
+    }
+
+    #[test]
+    fn no_point_is_measured_twice() {
+        for scale in [Scale::Quick, Scale::Full] {
+            for parts in [1, 2] {
+                let points = all(scale, parts);
+                for (index, point) in points.iter().enumerate() {
+                    assert!(!points[..index].contains(point), "{}", point.words());
+                }
+            }
+        }
+    }
+}
