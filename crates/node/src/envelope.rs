@@ -12,6 +12,7 @@ const GROUP: u8 = 1;
 const REQUESTS: u8 = 2;
 const OUTCOMES: u8 = 3;
 const LEADER: u8 = 4;
+const FRAGMENTS: u8 = 10;
 
 /// Without a deadline.
 pub(crate) const NO_DEADLINE_MS: u32 = u32::MAX;
@@ -25,6 +26,8 @@ pub(crate) enum Envelope<'a> {
     Requests(&'a [u8]),
     /// Outcomes of the receiver's requests.
     Outcomes(&'a [u8]),
+    /// Something about fragments of a group's values: see [`protocol::coded`].
+    Fragments { group: u16, message: &'a [u8] },
     /// The receiver asked the wrong node for a group: this one leads it, as far as the sender knows.
     Leader { group: u16, leader: NodeId },
 }
@@ -34,6 +37,7 @@ impl<'a> Envelope<'a> {
         let mut reader = Reader::new(payload);
         Ok(match reader.u8()? {
             GROUP => Envelope::Group { group: reader.u16()?, message: reader.rest() },
+            FRAGMENTS => Envelope::Fragments { group: reader.u16()?, message: reader.rest() },
             REQUESTS => Envelope::Requests(reader.rest()),
             OUTCOMES => Envelope::Outcomes(reader.rest()),
             LEADER => Envelope::Leader { group: reader.u16()?, leader: reader.u16()? },
@@ -45,6 +49,12 @@ impl<'a> Envelope<'a> {
         match self {
             Envelope::Group { group, message } => {
                 out.put_u8(GROUP);
+                out.put_u16(*group);
+                out.extend_from_slice(message);
+            }
+            Envelope::Fragments { group, message } => {
+                out.reserve(3 + message.len());
+                out.put_u8(FRAGMENTS);
                 out.put_u16(*group);
                 out.extend_from_slice(message);
             }

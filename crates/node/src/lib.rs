@@ -9,6 +9,7 @@
 //! promises), `session` (replies in order), `transactions` (what is gathered behind `MULTI`).
 
 mod clients;
+mod coding;
 pub mod command;
 mod configuration;
 pub mod control;
@@ -40,7 +41,7 @@ mod usage;
 
 pub use configuration::{Configuration, NodeAddress, ProcessFacts, StorageSettings};
 pub use describe::{GroupDescription, KeyspaceDescription};
-pub use inspect::replica_message;
+pub use inspect::{fragment_message, replica_message};
 pub use keyspace::Keyspace;
 pub use log::{Level, Line};
 pub use node::Node;

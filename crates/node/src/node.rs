@@ -1,17 +1,17 @@
 //! One node: its clients' sessions, its groups, and the links between them.
 
+use crate::coding::Coding;
 use crate::command::statistics::CommandStatistics;
 use crate::configuration::Configuration;
 use crate::control::{self, CONTROL_GROUP, ClusterMap, Control};
 use crate::gather::Gather;
 use crate::groups::{Group, Groups};
-use crate::journal::{Journal, Tail};
+use crate::journal::{Journal, Released, Tail};
 use crate::keyspace::Router;
 use crate::log::Line;
 use crate::mapping::{MAP_GROUP, Wanted};
 use crate::parameters::Parameters;
 use crate::peers::Peer;
-use crate::replica::Replica;
 use crate::routing::Forwarded;
 use crate::session::{ClientId, ClientKind, Output, Session};
 use crate::slab::Slab;
@@ -68,6 +68,7 @@ pub struct Node {
     pub(crate) forwards: Slab<Forwarded>,
     pub(crate) forwards_checked_us: u64,
     pub(crate) gathers: Slab<Gather>,
+    pub(crate) coding: Coding,
     pub(crate) effects: Effects,
     /// Bytes of key lists while a command is carried out.
     pub(crate) scratch: Vec<u8>,
@@ -128,6 +129,7 @@ impl Node {
                     group.replica.as_ref().map_or(u64::MAX, |replica| replica.wakeup_us(now));
             }
         });
+        self.coding_tick();
         if self.control_wakeup_us <= now.monotonic_us {
             self.control(|control, now, effects| control.tick(now, effects));
         }
@@ -144,6 +146,7 @@ impl Node {
             self.rate.update(now, self.counters.commands);
             self.end_overdue_forwards();
             self.forget_dismissed();
+            self.look_for_fragments();
             self.report_members();
         }
     }
@@ -156,6 +159,7 @@ impl Node {
 
     /// Ends a turn: this turn's records are written, and what was gathered for each peer leaves as one batch.
     pub fn end_turn<D: Disk>(&mut self, disk: &mut D) {
+        self.coding_pump();
         self.for_each_group(|node, id| node.step(id, Input::Flush));
         self.flush_control();
         self.checkpoint(disk);
@@ -183,8 +187,11 @@ impl Node {
     fn tell_durable(&mut self, flushes: bool) {
         self.for_each_group(|node, id| {
             let Some(record) = node.journal.news(&mut node.groups[id].tail) else { return };
-            while let Some((to, message)) = node.groups[id].tail.release() {
-                node.send(id, to, &message);
+            while let Some(Released { to, bytes, is_about_fragments }) = node.groups[id].tail.release() {
+                match is_about_fragments {
+                    true => drop(node.send_fragment_bytes(id, to, &bytes)),
+                    false => node.send(id, to, &bytes),
+                }
             }
             node.step(id, Input::Durable { record });
             if flushes {
@@ -192,8 +199,8 @@ impl Node {
             }
         });
         if let Some(record) = self.journal.news(&mut self.control_tail) {
-            while let Some((to, message)) = self.control_tail.release() {
-                self.send(CONTROL_GROUP, to, &message);
+            while let Some(Released { to, bytes, .. }) = self.control_tail.release() {
+                self.send(CONTROL_GROUP, to, &bytes);
             }
             self.control(|control, now, effects| control.durable(now, record, effects));
         }
@@ -206,8 +213,7 @@ impl Node {
             return self.advance_checkpoint(disk, id);
         }
         let replicas = self.groups.iter().filter_map(|(_, group)| group.replica.as_ref());
-        let tables = replicas.map(Replica::table);
-        let state_bytes = || tables.map(|table| table.memory_bytes() as u64).sum();
+        let state_bytes = || replicas.map(|replica| replica.memory_bytes() as u64).sum();
         let Some(id) = self.journal.checkpoint_due(state_bytes) else { return };
         let group = self.groups.get_mut(id);
         let (begins, description) = match (id, group) {
@@ -284,7 +290,7 @@ impl Node {
         }
         const IDLE_US: u64 = 100_000;
         let idle = self.now.monotonic_us + IDLE_US;
-        let own = idle.min(self.control_wakeup_us);
+        let own = idle.min(self.control_wakeup_us).min(self.coding.wakeup_us());
         self.groups.iter().map(|(_, group)| group.next_tick_us).fold(own, u64::min)
     }
 

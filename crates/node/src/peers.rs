@@ -96,6 +96,7 @@ impl Node {
                     self.settle(group);
                 }
             }
+            Envelope::Fragments { group, message } => self.fragment_message(group, from, message)?,
             Envelope::Leader { group, leader } => {
                 if let Some(group) = self.groups.get_mut(group).filter(|it| it.members.contains(&leader)) {
                     group.leader_told = leader;

@@ -149,6 +149,27 @@ impl Replica {
         }
     }
 
+    /// Bytes of all that it keeps: an estimate.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        self.consensus().map_or_else(|| self.table().memory_bytes(), consensus::Replica::memory_bytes)
+    }
+
+    /// The replica, if its protocol is consensus.
+    pub(crate) fn consensus(&self) -> Option<&consensus::Replica> {
+        match self {
+            Replica::Consensus(replica) => Some(replica),
+            Replica::LeaderFollower(_) | Replica::Abd(_) | Replica::Blocking(_) => None,
+        }
+    }
+
+    /// As [`Replica::consensus`], to change it.
+    pub(crate) fn consensus_mut(&mut self) -> Option<&mut consensus::Replica> {
+        match self {
+            Replica::Consensus(replica) => Some(replica),
+            Replica::LeaderFollower(_) | Replica::Abd(_) | Replica::Blocking(_) => None,
+        }
+    }
+
     pub(crate) fn status(&self, now: Now) -> Status {
         match self {
             Replica::LeaderFollower(replica) => Status::of_leader_follower(replica.status(now)),

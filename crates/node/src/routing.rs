@@ -23,10 +23,13 @@ pub(crate) enum Origin {
     Peer(NodeId, u32),
     /// A part of a request to several groups.
     Part(Handle),
+    /// A step of what this node does about large values.
+    Coding,
 }
 
 pub(crate) const ORIGIN_PEER: u64 = 1 << 62;
 const ORIGIN_PART: u64 = 2 << 62;
+pub(crate) const ORIGIN_CODING: u64 = 3 << 62;
 
 impl Origin {
     /// The client of a ticket for what a peer asks over its link of this number.
@@ -36,10 +39,11 @@ impl Origin {
     }
 
     #[inline]
-    fn of(ticket: Ticket) -> Origin {
+    pub(crate) fn of(ticket: Ticket) -> Origin {
         match ticket.client & (3 << 62) {
             ORIGIN_PEER => Origin::Peer(ticket.client as NodeId, (ticket.client >> 16) as u32),
             ORIGIN_PART => Origin::Part(Handle::from_bits(ticket.client & !(3 << 62))),
+            ORIGIN_CODING => Origin::Coding,
             _ => Origin::Session(Handle::from_bits(ticket.client)),
         }
     }
@@ -150,9 +154,18 @@ impl Node {
     ) {
         let Some(session) = self.sessions.get_mut(client) else { return };
         let follows = session.is_waiting();
-        if matches!(request, Request::Command(command) if command.is_write()) {
+        if let Request::Command(command) = &request
+            && command.is_write()
+        {
             session.wrote(group);
+            if self.coding.is_on {
+                if self.disperse(client, group, wants_version, command, deadline_us) {
+                    return;
+                }
+                self.hold_back_behind(client, group, command);
+            }
         }
+        let Some(session) = self.sessions.get_mut(client) else { return };
         let ticket = session.begin(wants_version);
         self.submit(group, Asked { ticket, follows, seen, deadline_us, hops: 0 }, request);
     }
@@ -357,6 +370,15 @@ impl Node {
                 tail.hold(message.after_record, message.to, bytes);
             }
         }
+        for message in &effects.about_fragments {
+            let bytes = &effects.bytes[message.bytes.clone()];
+            let tail = &mut self.groups[group].tail;
+            if tail.may_leave(message.after_record) {
+                self.send_fragment_bytes(group, message.to, bytes);
+            } else {
+                tail.hold_about_fragments(message.after_record, message.to, bytes);
+            }
+        }
         for event in effects.trace.drain(..) {
             self.tell(group, event);
         }
@@ -405,6 +427,9 @@ impl Node {
     pub(crate) fn complete(&mut self, ticket: Ticket, group: u16, result: Outcome, reply: &[u8]) {
         match Origin::of(ticket) {
             Origin::Session(client) => {
+                if ReplyBuffer::is_unfinished(reply) {
+                    return self.finish(ticket, group, result, reply);
+                }
                 let Some(session) = self.sessions.get_mut(client) else { return };
                 if let Some(pending) = session.take_pending(ticket.sequence) {
                     return self.complete_pending(client, pending, ticket, group, (result, reply));
@@ -434,6 +459,7 @@ impl Node {
                     self.ready.push(client);
                 }
             }
+            Origin::Coding => self.operation_answered(ticket, result, reply),
             Origin::Peer(from, link) => {
                 let peer = &mut self.peers[from as usize - 1];
                 // Over a newer link there may be another life of that node, which numbers its requests anew.

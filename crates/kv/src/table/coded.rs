@@ -194,9 +194,7 @@ impl Table {
         match command {
             Command::Transaction(transaction) => {
                 // A value may go from key to key within it: if one of its commands needs bytes, all have them.
-                let needs_any =
-                    |command: Command<'_>| needs_bytes(&command).is_some() || reads_bytes(&command);
-                if transaction.commands().any(needs_any) {
+                if transaction.commands().any(|command| command.is_part_of_need()) {
                     for command in transaction.commands() {
                         command.for_each_key(|key| {
                             needs.extend(self.reference_of(key, now).map(|reference| (key, reference)));
@@ -224,6 +222,21 @@ impl Table {
             Self::tell_reference(reference, View::Whole, out);
         }
         true
+    }
+}
+
+impl Command<'_> {
+    /// Whether this write may need the bytes of a value that is kept as fragments.
+    pub fn may_need_bytes(&self) -> bool {
+        match self {
+            Command::Transaction(transaction) => transaction.commands().any(|it| it.is_part_of_need()),
+            command => needs_bytes(command).is_some(),
+        }
+    }
+
+    /// Whether a write of which this command is a part needs the bytes of values.
+    fn is_part_of_need(&self) -> bool {
+        needs_bytes(self).is_some() || reads_bytes(self)
     }
 }
 

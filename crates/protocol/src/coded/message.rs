@@ -108,6 +108,16 @@ pub enum Message<'a> {
     },
     /// One of them.
     Fetched(Piece<'a>),
+    /// How many values I have no fragment of, when so many entries are applied (a member to all others, now and then). Until
+    /// that are none it counts as one that has failed.
+    Lacks {
+        /// The sender's membership.
+        membership: u32,
+        /// It holds all that was decided before that began.
+        holds_beginning: bool,
+        /// How many values.
+        values: u32,
+    },
     /// That fragment is not here.
     Missing {
         /// Of which value.
@@ -122,6 +132,7 @@ const FORGET: u8 = 4;
 const FETCH: u8 = 5;
 const FETCHED: u8 = 6;
 const MISSING: u8 = 7;
+const LACKS: u8 = 8;
 
 impl<'a> Message<'a> {
     /// Appends the message's encoding.
@@ -155,6 +166,12 @@ impl<'a> Message<'a> {
                 piece.put(out);
             }
             Message::Missing { id } => named(out, MISSING, id),
+            Message::Lacks { membership, holds_beginning, values } => {
+                out.put_u8(LACKS);
+                out.put_u32(*membership);
+                out.put_bool(*holds_beginning);
+                out.put_u32(*values);
+            }
         }
     }
 
@@ -183,23 +200,16 @@ impl<'a> Message<'a> {
             }
             FETCHED => Message::Fetched(Piece::take(&mut reader)?),
             MISSING => Message::Missing { id: ValueId::take(&mut reader)? },
+            LACKS => Message::Lacks {
+                membership: reader.u32()?,
+                holds_beginning: reader.bool()?,
+                values: reader.u32()?,
+            },
             _ => return Err(Malformed("unknown kind of message about fragments")),
         };
         match reader.is_empty() {
             true => Ok(message),
             false => Err(Malformed("bytes behind a message")),
-        }
-    }
-
-    /// The value that it is about.
-    pub fn id(&self) -> ValueId {
-        match self {
-            Message::Keep(piece) | Message::Fetched(piece) => piece.reference.id,
-            Message::Kept { id, .. }
-            | Message::Refused { id, .. }
-            | Message::Forget { id }
-            | Message::Fetch { id, .. }
-            | Message::Missing { id } => *id,
         }
     }
 }
@@ -223,12 +233,12 @@ mod tests {
             Message::Fetch { id: ID, stripe: 1, count: 16 },
             Message::Fetched(piece),
             Message::Missing { id: ID },
+            Message::Lacks { membership: 3, holds_beginning: true, values: 7 },
         ];
         for message in messages {
             let mut bytes = Vec::new();
             message.encode(&mut bytes);
             assert_eq!(Message::decode(&bytes), Ok(message));
-            assert_eq!(message.id(), ID);
             (0..bytes.len()).for_each(|end| assert!(Message::decode(&bytes[..end]).is_err()));
             bytes.push(0);
             assert!(Message::decode(&bytes).is_err());

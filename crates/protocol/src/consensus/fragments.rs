@@ -115,6 +115,19 @@ impl Replica {
         self.fragments.lacking_len()
     }
 
+    /// How this replica stands: in which membership, and whether it holds all that was decided before that began; how many
+    /// values it has no fragment of.
+    pub fn lacking_report(&self) -> Message<'static> {
+        let holds_beginning = self.applied as u64 >= self.group.begins;
+        let values = self.fragments.lacking_len() as u32;
+        Message::Lacks { membership: self.group.id, holds_beginning, values }
+    }
+
+    /// True when it refers to values that are kept as fragments, or keeps fragments.
+    pub fn has_fragments(&self) -> bool {
+        !self.fragments.is_empty() || self.fragments.lacking_len() > 0
+    }
+
     /// Some values whose fragment has been lacking for so long: it is to be rebuilt.
     pub fn to_be_rebuilt(&self, now: Now, age_ms: u64, values_max: usize) -> Vec<Reference> {
         let Some(before_us) = now.monotonic_us.checked_sub(age_ms * 1000) else { return Vec::new() };
