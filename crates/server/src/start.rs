@@ -77,7 +77,7 @@ pub fn run(config: Config) -> Result<()> {
         signals: mio::net::UnixStream::from_std(signals),
         node,
         clients: Clients::new(limits.input_bytes_max, limits.request_timeout_ms),
-        peers: Peers::new(identity, config.node, config.dial.clone(), resolver),
+        peers: Peers::new(identity, config.node, config.dial.clone(), resolver, limits.patience),
         bridge,
         folder,
         disk,

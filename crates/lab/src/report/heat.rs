@@ -75,7 +75,10 @@ impl HeatMap {
                 let (left, right) = (column_at(column), column_at(column + 1));
                 let (bottom, top) = (row_at(row), row_at(row + 1));
                 let fill = ratio.map_or(ABSENT, |ratio| colour(self, ratio));
-                area.draw(&Rectangle::new([at(left + 1, top + 1), at(right - 1, bottom - 1)], fill.filled()))?;
+                area.draw(&Rectangle::new(
+                    [at(left + 1, top + 1), at(right - 1, bottom - 1)],
+                    fill.filled(),
+                ))?;
                 let text = ratio.map_or("–".to_owned(), short);
                 let ink = ink(fill);
                 let style = style(15, HPos::Center, VPos::Center).color(&ink);

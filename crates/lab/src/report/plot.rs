@@ -409,7 +409,9 @@ impl Picture {
                         let ends = vec![(from * unit, y), (to * unit, y)];
                         area.draw(&PathElement::new(ends, colour.stroke_width(2 * scale)))?;
                     }
-                    for circle in mark((20 * unit, y), series.colour, scale).into_iter().filter(|_| series.is_marked) {
+                    for circle in
+                        mark((20 * unit, y), series.colour, scale).into_iter().filter(|_| series.is_marked)
+                    {
                         area.draw(&circle)?;
                     }
                 }

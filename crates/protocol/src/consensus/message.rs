@@ -514,3 +514,32 @@ fn take_sync(reader: &mut Reader<'_>) -> Result<LogSync<Entry>, Malformed> {
     let sync_idx = take_index(reader)?;
     Ok(LogSync { decided_snapshot: None, suffix: take_entries(reader)?, sync_idx, stopsign: None })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_urgent_is_a_whole_stream() {
+        let ballot = Ballot::default();
+        let bodies = [
+            Body::Heartbeat(HeartbeatMsg::Request(HeartbeatRequest { round: 1 })),
+            Body::Confirm { ballot, number: 1 },
+            Body::Confirmed { ballot, number: 1 },
+            Body::Behind { index: 1, asks: true },
+            Body::Decided { configuration: 1, from: 0, entries: Vec::new() },
+            Body::Newer { members: vec![1] },
+            Body::Position { ballot, end: 2, decided: 1 },
+            Body::CopyChunk { transfer: 1, index: 0, chunk: b"chunk" },
+            Body::CopyProgress { transfer: 1, next: 1 },
+        ];
+        for body in bodies {
+            let is_loose = body.stream() == Stream::Loose;
+            let message = Message { envelope: Envelope::default(), body };
+            let mut bytes = Vec::new();
+            message.encode(&mut bytes);
+            assert_eq!(is_urgent(&bytes), is_loose, "{}", message.body.kind());
+        }
+        assert!(!is_urgent(b"no message"));
+    }
+}

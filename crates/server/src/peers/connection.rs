@@ -11,10 +11,6 @@ use wire::handshake::{Acceptor, Dialer, HandshakeError, Identity, Lane, Nonce};
 
 use crate::socket::Outlet;
 
-/// A peer that acknowledges nothing for so long, on the level of TCP, is cut off. Without this a link that a
-/// broken network has swallowed would stay for minutes after the network is whole again.
-const SILENCE_MS_MAX: u32 = 5_000;
-
 pub(super) struct Connection {
     pub(super) socket: TcpStream,
     pub(super) address: SocketAddr,
@@ -195,11 +191,11 @@ impl Connection {
     }
 
     /// The connection is proved to be this peer's.
-    pub(super) fn establish(&mut self, peer: NodeId) {
+    pub(super) fn establish(&mut self, peer: NodeId, silence_ms_max: u32) {
         self.stage = Stage::Up(Link { peer, has_spoken: false });
         // Both only make the link better, and a socket that is broken shows when it is used.
         let _ = self.socket.set_nodelay(true);
-        let _ = rustix::net::sockopt::set_tcp_user_timeout(&self.socket, SILENCE_MS_MAX);
+        let _ = rustix::net::sockopt::set_tcp_user_timeout(&self.socket, silence_ms_max);
     }
 
     /// Sends a handshake message. It is small and the socket is fresh: one that does not take it is broken.

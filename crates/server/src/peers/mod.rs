@@ -52,6 +52,11 @@ const FAREWELL_US: u64 = 1_000_000;
 /// When the pauses have grown to this, it is logged that the peer cannot be reached.
 const PAUSE_US_TOLD: u64 = 200_000;
 
+/// A peer that acknowledges nothing for so long, on the level of TCP, is cut off. Without this a link that a
+/// broken network has swallowed would stay for minutes after the network is whole again. On a slow network a peer may
+/// have no room for longer than that: `patience` times as long.
+const SILENCE_MS_MAX: u32 = 5_000;
+
 /// Most strangers at the peer port at the same time.
 const STRANGERS_MAX: usize = 64;
 
@@ -67,6 +72,8 @@ pub(crate) struct Peers {
     own: NodeId,
     /// Where to dial some nodes instead of at their addresses in the map.
     dial: Vec<Dial>,
+    /// How long a peer may acknowledge nothing.
+    silence_ms_max: u32,
     /// The map that `peers` are taken from.
     map_version: Option<u64>,
     peers: Vec<Peer>,
@@ -134,11 +141,19 @@ fn reached_at<'a>(dial: &'a [Dial], address: &'a NodeAddress) -> (&'a str, u16) 
 
 impl Peers {
     /// No peers yet: [`Peers::follow`] says who they are.
-    pub(crate) fn new(identity: Identity, own: NodeId, dial: Vec<Dial>, resolver: Resolver) -> Peers {
+    pub(crate) fn new(
+        identity: Identity,
+        own: NodeId,
+        dial: Vec<Dial>,
+        resolver: Resolver,
+        patience: u64,
+    ) -> Peers {
+        let patience = u32::try_from(patience).unwrap_or(u32::MAX);
         Peers {
             identity,
             own,
             dial,
+            silence_ms_max: SILENCE_MS_MAX.saturating_mul(patience),
             map_version: None,
             peers: Vec::new(),
             connections: Vec::new(),
@@ -469,7 +484,7 @@ impl Peers {
         peer.dial_at_us = None;
         peer.told = None;
         if let Some(connection) = &mut self.connections[index] {
-            connection.establish(id);
+            connection.establish(id, self.silence_ms_max);
             tracing::info!("link to node {id} is up ({})", connection.address);
         }
         turn.node.peer_link(id, true);
@@ -485,7 +500,7 @@ impl Peers {
             self.connections[older] = None;
         }
         if let Some(connection) = &mut self.connections[index] {
-            connection.establish(id);
+            connection.establish(id, self.silence_ms_max);
         }
         turn.node.peer_urgent_link(id, true);
         Ok(())

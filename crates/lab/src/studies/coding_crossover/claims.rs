@@ -110,7 +110,13 @@ fn time(results: &Results, parts: usize, part: &str, at: &str, (mbit, bytes): (u
 }
 
 /// How many times as long as with copies coding takes, wherever both were measured.
-fn ratios(results: &Results, parts: usize, part: &str, at: &str, is_asked: impl Fn(&Sample) -> bool) -> Vec<(Sample, f64)> {
+fn ratios(
+    results: &Results,
+    parts: usize,
+    part: &str,
+    at: &str,
+    is_asked: impl Fn(&Sample) -> bool,
+) -> Vec<(Sample, f64)> {
     let copies = samples(results, 1, part, at);
     let coded = samples(results, parts, part, at).into_iter().filter(|sample| is_asked(sample));
     coded
@@ -168,7 +174,10 @@ fn encoding_is_the_cost(results: &Results) -> Judgement {
         for parts in [2, 3] {
             let selection = results.arm(&arm_name(parts)).with("part", part::WRITE).with("at", at::LEADER);
             let selection = selection.with("mbit", MBIT_FAST).with("bytes", bytes);
-            let (Some(encode), Some(write)) = (selection.median("encode_ms"), selection.median("p50_ms")) else { continue };
+            let (Some(encode), Some(write)) = (selection.median("encode_ms"), selection.median("p50_ms"))
+            else {
+                continue;
+            };
             shares.push(encode / write);
             words.push(format!(
                 "{} at k={parts}: {} ms of {} ms",
@@ -196,15 +205,24 @@ fn encoding_is_the_cost(results: &Results) -> Judgement {
 
 fn large_and_slow(results: &Results) -> Judgement {
     let is_asked = |sample: &Sample| sample.mbit == MBIT_SLOW as f64 && sample.bytes >= SIZES[0] as f64;
-    let all: Vec<(usize, Vec<(Sample, f64)>)> =
-        [2, 3].map(|parts| (parts, ratios(results, parts, part::WRITE, at::LEADER, is_asked))).into_iter().collect();
+    let all: Vec<(usize, Vec<(Sample, f64)>)> = [2, 3]
+        .map(|parts| (parts, ratios(results, parts, part::WRITE, at::LEADER, is_asked)))
+        .into_iter()
+        .collect();
     if all.iter().all(|(_, ratios)| ratios.is_empty()) {
-        return Judgement::not_measured("1 Mbit/s is measured in a full run only: a write of 1 MB takes half a minute");
+        return Judgement::not_measured(
+            "1 Mbit/s is measured in a full run only: a write of 1 MB takes half a minute",
+        );
     }
     let words = all.iter().filter(|(_, ratios)| !ratios.is_empty());
-    let words: Vec<String> = words.map(|(parts, ratios)| format!("k={parts}: {}", range_words(ratios))).collect();
+    let words: Vec<String> =
+        words.map(|(parts, ratios)| format!("k={parts}: {}", range_words(ratios))).collect();
     let holds = all.iter().flat_map(|(_, ratios)| ratios).all(|(_, ratio)| *ratio < 1.0 - TIE);
-    Judgement::holds_if(holds, words.join("; "), "What is sent is all that counts here: (N - 1) / k values instead of N - 1.")
+    Judgement::holds_if(
+        holds,
+        words.join("; "),
+        "What is sent is all that counts here: (N - 1) / k values instead of N - 1.",
+    )
 }
 
 fn up_to_ten_megabits(results: &Results) -> Judgement {
@@ -214,13 +232,15 @@ fn up_to_ten_megabits(results: &Results) -> Judgement {
         .collect();
     let is_large = |sample: &Sample| sample.bytes >= 500e3;
     let below = ratios(results, 3, part::WRITE, at::LEADER, |sample| is_large(sample) && sample.mbit <= 10.0);
-    let above =
-        ratios(results, 3, part::WRITE, at::LEADER, |sample| is_large(sample) && is_realistic(sample) && sample.mbit > 10.0);
+    let above = ratios(results, 3, part::WRITE, at::LEADER, |sample| {
+        is_large(sample) && is_realistic(sample) && sample.mbit > 10.0
+    });
     if words.is_empty() || below.is_empty() || above.is_empty() {
         return missing();
     }
     let is_faster = |ratios: &[(Sample, f64)]| ratios.iter().all(|(_, ratio)| *ratio < 1.0 - TIE);
-    let ours = format!("500 KB cross at {}; k=3 from 25 to 70 Mbit/s: {}", words.join(", "), range_words(&above));
+    let ours =
+        format!("500 KB cross at {}; k=3 from 25 to 70 Mbit/s: {}", words.join(", "), range_words(&above));
     if is_faster(&below) && is_faster(&above) {
         return Judgement::new(
             Verdict::DoesNotHold,
@@ -243,7 +263,11 @@ fn only_large_objects(results: &Results) -> Judgement {
     let words = |bytes: f64| if bytes.is_finite() { size_words(bytes) } else { "none".to_owned() };
     Judgement::holds_if(
         slow.min(fast) > 500e3,
-        format!("smallest size measured that k=3 writes faster: {} at 10 Mbit/s, {} at 70 Mbit/s", words(slow), words(fast)),
+        format!(
+            "smallest size measured that k=3 writes faster: {} at 10 Mbit/s, {} at 70 Mbit/s",
+            words(slow),
+            words(fast)
+        ),
         "What a coded write has more than a replicated one is a round and a sync, not encoding: a value is large enough when \
          sending what is saved takes longer than those.",
     )
@@ -252,7 +276,9 @@ fn only_large_objects(results: &Results) -> Judgement {
 fn larger_bandwidth(results: &Results) -> Judgement {
     let bytes = SIZES[4] as f64;
     let ratio = |mbit: f64| {
-        let found = ratios(results, 3, part::WRITE, at::LEADER, |sample| sample.bytes == bytes && sample.mbit == mbit);
+        let found = ratios(results, 3, part::WRITE, at::LEADER, |sample| {
+            sample.bytes == bytes && sample.mbit == mbit
+        });
         found.first().map(|(_, ratio)| *ratio)
     };
     let (Some(slow), Some(fast), Some(fastest)) = (ratio(10.0), ratio(70.0), ratio(MBIT_FAST as f64)) else {
@@ -277,7 +303,9 @@ fn regression_is_precise(results: &Results) -> Judgement {
     let mut worst: f64 = 0.0;
     for parts in PARTS {
         let fit = |terms| surface(results, parts, part::WRITE, at::LEADER, terms);
-        let (Some(polynomial), Some(physical)) = (fit(Terms::Polynomial), fit(Terms::Physical)) else { continue };
+        let (Some(polynomial), Some(physical)) = (fit(Terms::Polynomial), fit(Terms::Physical)) else {
+            continue;
+        };
         worst = worst.max(polynomial.error_max);
         let percent = |share: f64| format!("{} %", short(100.0 * share));
         words.push(format!(
@@ -341,16 +369,19 @@ fn cached_reads(results: &Results) -> Judgement {
     let mut worst: f64 = 0.0;
     for parts in [2, 3] {
         let series = by_hits(results, parts);
-        let (Some((_, none)), Some((_, every))) = (
-            series.iter().find(|(hits, _)| *hits == 0.0),
-            series.iter().find(|(hits, _)| *hits == 100.0),
-        ) else {
+        let (Some((_, none)), Some((_, every))) =
+            (series.iter().find(|(hits, _)| *hits == 0.0), series.iter().find(|(hits, _)| *hits == 100.0))
+        else {
             continue;
         };
         for (hits, spread) in series.iter().filter(|(hits, _)| *hits > 0.0 && *hits < 100.0) {
             let expected = every.median + (none.median - every.median) * (1.0 - hits / 100.0);
             worst = worst.max((spread.median / expected - 1.0).abs());
-            words.push(format!("k={parts}, {hits} %: {} ms, by the equation {} ms", short(spread.median), short(expected)));
+            words.push(format!(
+                "k={parts}, {hits} %: {} ms, by the equation {} ms",
+                short(spread.median),
+                short(expected)
+            ));
         }
     }
     if words.is_empty() {
@@ -366,7 +397,8 @@ fn cached_reads(results: &Results) -> Judgement {
 
 fn cached_reads_and_copies(results: &Results) -> Judgement {
     let copies = by_hits(results, 1);
-    let (Some((_, copies)), all) = (copies.first(), [2, 3].map(|parts| (parts, by_hits(results, parts)))) else {
+    let (Some((_, copies)), all) = (copies.first(), [2, 3].map(|parts| (parts, by_hits(results, parts))))
+    else {
         return missing();
     };
     let mut words = vec![format!("replication {} ms", short(copies.median))];
@@ -436,7 +468,12 @@ fn target_sending(results: &Results) -> Judgement {
         let Some(spread) = Spread::of(all.clone()) else { continue };
         within += all.iter().filter(|ratio| **ratio <= OVER_SENDING_MAX).count();
         count += all.len();
-        words.push(format!("k={parts}: {} to {}, median {}", short(spread.min), short(spread.max), short(spread.median)));
+        words.push(format!(
+            "k={parts}: {} to {}, median {}",
+            short(spread.min),
+            short(spread.max),
+            short(spread.median)
+        ));
     }
     if count == 0 {
         return missing();
@@ -524,7 +561,8 @@ mod tests {
         let none = Results::new(&["part", "at", "mbit", "bytes", "hits"], &["p50_ms"]);
         for claim in all() {
             let verdict = claim.judged(&none).judgement.verdict;
-            let expected = if claim.claim.contains("guarantees") { Verdict::RestsOnFault } else { Verdict::NotMeasured };
+            let expected =
+                if claim.claim.contains("guarantees") { Verdict::RestsOnFault } else { Verdict::NotMeasured };
             assert_eq!(verdict, expected, "{}", claim.claim);
         }
     }

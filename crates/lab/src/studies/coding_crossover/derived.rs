@@ -60,7 +60,10 @@ pub(super) fn all(results: &Results) -> Derived {
     drawings.extend(boundaries(results).map(Drawing::Curves));
     drawings.extend(surfaces(results).map(Drawing::Curves));
     drawings.extend(hits(results).map(Drawing::Curves));
-    Derived { drawings, listings: [surface_list(results), crossing_list(results)].into_iter().flatten().collect() }
+    Derived {
+        drawings,
+        listings: [surface_list(results), crossing_list(results)].into_iter().flatten().collect(),
+    }
 }
 
 /// A field for each bandwidth and size: how many times as long as replication coding takes.
@@ -177,7 +180,8 @@ fn hits(results: &Results) -> Option<Curves> {
     let mut curves = Vec::new();
     for parts in PARTS.into_iter().filter(|parts| *parts > 1) {
         let selection = results.arm(&arm_name(parts)).with("part", part::READ).with("at", at::FOLLOWER);
-        let selection = selection.with("mbit", super::points::HITS_MBIT).with("bytes", super::points::HITS_SIZE);
+        let selection =
+            selection.with("mbit", super::points::HITS_MBIT).with("bytes", super::points::HITS_SIZE);
         let points: Vec<(f64, f64)> =
             selection.series("hits", "mean_ms").into_iter().map(|(x, spread)| (x, spread.median)).collect();
         if points.len() > 1 {
@@ -214,7 +218,12 @@ fn surface_list(results: &Results) -> Option<Listing> {
             ] {
                 let Some(fit) = surface(results, parts, part, at, terms) else { continue };
                 let law = fit.physical().map_or(String::new(), |(fixed, megabyte, times)| {
-                    format!("{} ms + {} ms/MB + {} x size / bandwidth", short(fixed), short(megabyte), short(times))
+                    format!(
+                        "{} ms + {} ms/MB + {} x size / bandwidth",
+                        short(fixed),
+                        short(megabyte),
+                        short(times)
+                    )
                 });
                 let percent = |share: f64| format!("{} %", short(100.0 * share));
                 rows.push(vec![
@@ -231,7 +240,9 @@ fn surface_list(results: &Results) -> Option<Listing> {
     (!rows.is_empty()).then(|| Listing {
         title: "Fitted surfaces: response time over bandwidth and size".to_owned(),
         paper: "mathematical performance modelling",
-        head: ["Surface", "Terms", "R²", "Residual, median", "Residual, greatest", "Law"].map(str::to_owned).to_vec(),
+        head: ["Surface", "Terms", "R²", "Residual, median", "Residual, greatest", "Law"]
+            .map(str::to_owned)
+            .to_vec(),
         rows,
     })
 }
@@ -366,7 +377,9 @@ mod tests {
         let least = map.ratios[4][0].unwrap();
         assert!((0.5..0.51).contains(&least), "1 MB at 10 Mbit/s: {least}");
         assert_eq!(derived.listings.len(), 2);
-        assert!(all(&Results::new(&["part", "at", "mbit", "bytes", "hits"], &["p50_ms"])).drawings.is_empty());
+        assert!(
+            all(&Results::new(&["part", "at", "mbit", "bytes", "hits"], &["p50_ms"])).drawings.is_empty()
+        );
     }
 
     #[test]

@@ -8,7 +8,13 @@ fn only(part: &str, at: &str, mbit: u64) -> Vec<(&'static str, String)> {
     vec![("part", part.to_owned()), ("at", at.to_owned()), ("mbit", mbit.to_string())]
 }
 
-fn lines(file: &str, title: String, paper: &'static str, y: &'static str, only: Vec<(&'static str, String)>) -> Figure {
+fn lines(
+    file: &str,
+    title: String,
+    paper: &'static str,
+    y: &'static str,
+    only: Vec<(&'static str, String)>,
+) -> Figure {
     Figure {
         file: file.to_owned(),
         title,
@@ -32,7 +38,13 @@ pub(super) fn all() -> Vec<Figure> {
     ];
     for (mbit, words, paper) in bandwidths {
         let title = format!("Write time by size, {words} per node");
-        figures.push(lines(&format!("write-{mbit}"), title, paper, "p50_ms", only(part::WRITE, at::LEADER, mbit)));
+        figures.push(lines(
+            &format!("write-{mbit}"),
+            title,
+            paper,
+            "p50_ms",
+            only(part::WRITE, at::LEADER, mbit),
+        ));
     }
     for (mbit, words, _) in [bandwidths[0], bandwidths[2]] {
         let title = format!("Read time by size at a follower, none from a cache, {words} per node");
@@ -56,7 +68,9 @@ pub(super) fn all() -> Vec<Figure> {
         logarithmic: (false, false),
         ..lines(
             "rebuild",
-            format!("Time until a replaced node holds its part of all values, {REBUILD_MBIT} Mbit/s per node"),
+            format!(
+                "Time until a replaced node holds its part of all values, {REBUILD_MBIT} Mbit/s per node"
+            ),
             "future work: recovery analysis",
             "rebuild_ms",
             only(part::REBUILD, at::LEADER, REBUILD_MBIT),
@@ -74,10 +88,16 @@ pub(super) fn tables() -> Vec<Table> {
         measures: measures.to_vec(),
     };
     let times = ["success", "failure", "p50_ms", "mean_ms", "sending_ms", "over_sending"];
-    let writes = [&times[..], &["sent_per_value", "wire_per_value", "log_per_value", "cpu_us_per_op"]].concat();
+    let writes =
+        [&times[..], &["sent_per_value", "wire_per_value", "log_per_value", "cpu_us_per_op"]].concat();
     let reads = [&times[..4], &["hit_percent", "sent_per_value", "wire_per_value", "cpu_us_per_op"]].concat();
     vec![
-        table("Writes at the leader", "scenarios 1 to 3", &[("part", part::WRITE), ("at", at::LEADER)], &writes),
+        table(
+            "Writes at the leader",
+            "scenarios 1 to 3",
+            &[("part", part::WRITE), ("at", at::LEADER)],
+            &writes,
+        ),
         table("Writes at a follower", "", &[("part", part::WRITE), ("at", at::FOLLOWER)], &writes),
         table("Reads at the leader", "read performance", &[("part", part::READ), ("at", at::LEADER)], &reads),
         table("Reads at a follower", "", &[("part", part::READ), ("at", at::FOLLOWER)], &reads),

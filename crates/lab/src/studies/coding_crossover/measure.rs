@@ -1,16 +1,17 @@
 //! How a write and a read are measured: one client, one value after the other, on links of the point's bandwidth.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
+use coding::Layout;
 use coding::cost::{self, At, Links, Work};
 
 use super::network::{Ledger, Shaped};
 use super::points::MBIT_FAST;
 use super::{COMMAND_TIMEOUT_MS, NODES, at, part, parts_of};
-use crate::harness::{Arena, Arm, Driven, Figures, Point, Scale};
+use crate::harness::{Arena, Arm, Driven, Figures, Point, Scale, Spread};
 use crate::load::{self, KeyChoice, Mix, Operation, Options, Sizes, Stop};
-use crate::systems::http_get;
+use crate::systems::ask;
 
 /// The client's node, by the study's words, and another one, numbered from 0. Node 1 leads.
 const LEADER: usize = 0;
@@ -56,7 +57,13 @@ impl Scene {
     }
 
     /// One client at a node.
-    fn options(&self, node: usize, operation: Operation, count: u64, arena: &mut Arena<'_>) -> Result<Options> {
+    fn options(
+        &self,
+        node: usize,
+        operation: Operation,
+        count: u64,
+        arena: &mut Arena<'_>,
+    ) -> Result<Options> {
         let addresses = arena.system()?.resp();
         let address = addresses.get(node).with_context(|| format!("there is no node {}", node + 1))?;
         Ok(Options {
@@ -92,14 +99,16 @@ pub(super) fn write(arm: &Arm, point: &Point, arena: &mut Arena<'_>) -> Result<F
     let shaped = Shaped::by(arena, scene.mbit)?;
     let before = Ledger::look(arena)?;
     // It finds the network empty, which none after it does.
-    let first = Options { keys: 1, stop: Stop::Count(1), key_prefix: format!("{keys}first:"), ..options.clone() };
+    let first =
+        Options { keys: 1, stop: Stop::Count(1), key_prefix: format!("{keys}first:"), ..options.clone() };
     load::run(&first, |_| ())?;
     let driven = arena.drive(&Options { key_prefix: keys, ..options })?;
     let elapsed = shaped.since();
-    let idle = shaped.drain(arena)?;
+    let idle = shaped.drain()?;
     let after = Ledger::look(arena)?;
     let mut figures = figures_of(&scene, &driven)?;
     let moved = after.since(&before).without(&idle, elapsed);
+    figures.extend(encode_ms(parts_of(&arm.name), scene.bytes).map(|ms| ("encode_ms", ms)));
     // The first one is among what was moved.
     moved.tell(&mut figures, (scene.operations + 1) * scene.bytes as u64);
     tell_sending(&mut figures, &scene, moved.sent_most() / (scene.operations + 1) as f64);
@@ -131,7 +140,7 @@ pub(super) fn read(arm: &Arm, point: &Point, arena: &mut Arena<'_>) -> Result<Fi
     let before = Ledger::look(arena)?;
     let driven = arena.drive(&options)?;
     let elapsed = shaped.since();
-    let idle = shaped.drain(arena)?;
+    let idle = shaped.drain()?;
     let moved = Ledger::look(arena)?.since(&before).without(&idle, elapsed);
     let mut figures = figures_of(&scene, &driven)?;
     moved.tell(&mut figures, scene.operations * scene.bytes as u64);
@@ -141,6 +150,28 @@ pub(super) fn read(arm: &Arm, point: &Point, arena: &mut Arena<'_>) -> Result<Fi
         figures.extend(after.hit_percent(&before).map(|percent| ("hit_percent", percent)));
     }
     Ok(figures)
+}
+
+/// How long it takes to compute the fragments that are no part of the value itself, here, with the server's code.
+fn encode_ms(parts: usize, bytes: usize) -> Option<f64> {
+    const TIMES: usize = 9;
+    if parts == 1 {
+        return None;
+    }
+    let layout = Layout::new(bytes, u8::try_from(parts).ok()?)?;
+    let value: Vec<u8> = (0..bytes).map(|at| (at * 31) as u8).collect();
+    let mut fragment = Vec::new();
+    let times = (0..TIMES).map(|_| {
+        let begun = Instant::now();
+        for number in parts..NODES {
+            fragment.clear();
+            for stripe in 0..layout.stripes() {
+                layout.encode(&value, number as u8, stripe, &mut fragment);
+            }
+        }
+        begun.elapsed().as_secs_f64() * 1e3
+    });
+    Spread::of(times.collect()).map(|spread| spread.median)
 }
 
 fn figures_of(scene: &Scene, driven: &Driven) -> Result<Figures> {
@@ -167,6 +198,12 @@ fn tell_sending(figures: &mut Figures, scene: &Scene, bytes: f64) {
     }
 }
 
+/// A number that INFO tells.
+pub(super) fn field(info: &str, name: &str) -> Option<f64> {
+    let mut pairs = info.lines().filter_map(|line| line.split_once(':'));
+    pairs.find(|(field, _)| *field == name)?.1.trim().parse().ok()
+}
+
 /// What a node tells of its cache of coded values.
 struct CacheCounts {
     hits: f64,
@@ -176,13 +213,12 @@ struct CacheCounts {
 impl CacheCounts {
     /// `None`: the node does not tell.
     fn of(arena: &mut Arena<'_>, node: usize) -> Option<CacheCounts> {
-        let address = arena.system().ok()?.http().get(node).copied()?;
-        let (_, metrics) = http_get(address, "/metrics").ok()?;
-        let count = |name: &str| {
-            let line = metrics.lines().find(|line| line.starts_with(name))?;
-            line.rsplit(' ').next()?.parse::<f64>().ok()
-        };
-        Some(CacheCounts { hits: count("quorate_coded_cache_hits_total")?, misses: count("quorate_coded_cache_misses_total")? })
+        let address = arena.system().ok()?.resp().get(node).copied()?;
+        let info = ask(address, &["INFO", "all"]).ok()?;
+        Some(CacheCounts {
+            hits: field(&info, "coded_cache_hits")?,
+            misses: field(&info, "coded_cache_misses")?,
+        })
     }
 
     fn hit_percent(&self, before: &CacheCounts) -> Option<f64> {

@@ -19,8 +19,8 @@ use std::path::Path;
 use anyhow::{Result, bail};
 
 use crate::harness::{
-    Arena, Arm, Claim, Derived, Figure, Figures, Measure, Paper, Parameter, Plan, Point, Results, Study, Table,
-    load_measures,
+    Arena, Arm, Claim, Derived, Figure, Figures, Measure, Paper, Parameter, Plan, Point, Results, Study,
+    Table, load_measures,
 };
 use crate::report::Colour;
 use crate::systems::{Quorate, Relayed};
@@ -136,6 +136,11 @@ impl Study for CodingCrossover {
             Measure::new("rebuild_of_link", "Share of the new node's interface that it used", "%"),
         ]);
         measures
+    }
+
+    fn repeats(&self, plan: &Plan) -> u32 {
+        // Two minutes are enough for one round: what is sent takes its time.
+        plan.scale.pick(1, 3)
     }
 
     fn arms(&self, plan: &Plan) -> Vec<Arm> {

@@ -17,6 +17,10 @@ const WINDOW: Duration = Duration::from_millis(400);
 /// Nodes that have nothing to do send less than this in all, in bytes per second.
 const QUIET_BYTES_PER_S: f64 = 100_000.0;
 
+/// A shorter look, before something is measured: all heartbeats may fall into it.
+const GLANCE: Duration = Duration::from_millis(100);
+const GLANCE_BYTES_PER_S: f64 = 500_000.0;
+
 /// How long is waited for that.
 const QUIET_WITHIN: Duration = Duration::from_secs(30);
 
@@ -31,7 +35,7 @@ impl Shaped {
     pub(super) fn by(arena: &mut Arena<'_>, mbit: u64) -> Result<Shaped> {
         let relay = arena.system()?.system().relay().context("there is no relay to shape the links")?;
         let mut shaped = Shaped { relay, begun: Instant::now() };
-        shaped.empty()?;
+        shaped.empty(GLANCE, GLANCE_BYTES_PER_S)?;
         shaped.set(Some(Bandwidth::megabits(mbit)))?;
         shaped.begun = Instant::now();
         Ok(shaped)
@@ -43,8 +47,8 @@ impl Shaped {
     }
 
     /// Takes the limits away and lets arrive what is under way. Tells what idle nodes send.
-    pub(super) fn drain(&self, _arena: &mut Arena<'_>) -> Result<Idle> {
-        self.empty()
+    pub(super) fn drain(&self) -> Result<Idle> {
+        self.empty(WINDOW, QUIET_BYTES_PER_S)
     }
 
     fn set(&self, bandwidth: Option<Bandwidth>) -> Result<()> {
@@ -54,20 +58,21 @@ impl Shaped {
         Ok(())
     }
 
-    fn empty(&self) -> Result<Idle> {
+    /// Takes the limits away and waits until no more than so much is sent in a window of time.
+    fn empty(&self, window: Duration, bytes_per_s_max: f64) -> Result<Idle> {
         self.set(None)?;
         let by = Instant::now() + QUIET_WITHIN;
         let mut before = carried(&self.relay)?;
         loop {
-            let window = Instant::now();
-            std::thread::sleep(WINDOW);
+            let opened = Instant::now();
+            std::thread::sleep(window);
             let after = carried(&self.relay)?;
-            let seconds = window.elapsed().as_secs_f64();
+            let seconds = opened.elapsed().as_secs_f64();
             let rate = |(link, bytes): (&(Node, Node), &u64)| {
                 (*link, (bytes - before.get(link).copied().unwrap_or(0)) as f64 / seconds)
             };
             let rates: BTreeMap<(Node, Node), f64> = after.iter().map(rate).collect();
-            if rates.values().sum::<f64>() < QUIET_BYTES_PER_S {
+            if rates.values().sum::<f64>() < bytes_per_s_max {
                 return Ok(Idle { rates });
             }
             ensure!(Instant::now() < by, "the nodes go on sending though nobody asks them for anything");

@@ -15,10 +15,21 @@ pub(super) const SIZE_SMALL: u64 = 1_000;
 /// Sizes between, where the two are expected to cross. The study has none.
 const SIZES_BETWEEN: [u64; 3] = [8_000, 32_000, 100_000];
 
-/// A quick run's: enough to see the surfaces and where they cross.
-const MBITS_QUICK: [u64; 2] = [10, 70];
-const SIZES_QUICK: [u64; 2] = [200_000, 1_000_000];
-const SIZES_BETWEEN_QUICK: [u64; 1] = [32_000];
+/// A quick run's: bandwidth with the sizes that are written at it. Enough to see the surfaces and where they cross.
+const QUICK: [(u64, &[u64]); 3] = [
+    (MBIT_FAST, &[SIZE_SMALL, SIZES[0], SIZES[4]]),
+    (MBITS[4], &[SIZES_BETWEEN[1], SIZES[0], SIZES[4]]),
+    (MBITS[0], &[SIZES_BETWEEN[1], SIZES[0], SIZES[4]]),
+];
+
+/// Where a quick run reads, and where it writes at a follower.
+const QUICK_READS: [(u64, u64, &str); 4] = [
+    (MBITS[4], SIZES[4], at::LEADER),
+    (MBITS[4], SIZES[0], at::FOLLOWER),
+    (MBITS[4], SIZES[4], at::FOLLOWER),
+    (MBITS[0], SIZES[0], at::FOLLOWER),
+];
+const QUICK_WRITE_APART: (u64, u64) = (MBITS[4], SIZES[4]);
 
 /// Where reads are looked at by how many the cache answers.
 pub(super) const HITS: [u64; 4] = [0, 50, 90, 100];
@@ -34,48 +45,64 @@ fn point(part: &str, at: &str, mbit: u64, bytes: u64) -> Point {
     Point::new().with("part", part).with("at", at).with("mbit", mbit).with("bytes", bytes)
 }
 
-/// Bandwidth and size of all writes and reads of a scale.
+/// Bandwidth and size of all that is written at the leader.
 fn grid(scale: Scale) -> Vec<(u64, u64)> {
-    let mbits = scale.pick(&MBITS_QUICK[..], &MBITS[..]);
-    let sizes = scale.pick(&SIZES_QUICK[..], &SIZES[..]);
-    let between = scale.pick(&SIZES_BETWEEN_QUICK[..], &SIZES_BETWEEN[..]);
-    let mut grid = Vec::new();
-    let fast = [&[SIZE_SMALL][..], between, sizes].concat();
-    grid.extend(fast.iter().map(|bytes| (MBIT_FAST, *bytes)));
-    for mbit in mbits.iter().rev() {
-        let small = [&[SIZE_SMALL][..], between].concat();
-        grid.extend(small.iter().chain(sizes).map(|bytes| (*mbit, *bytes)));
+    let with = |mbit: u64, sizes: &[u64]| sizes.iter().map(move |bytes| (mbit, *bytes)).collect::<Vec<_>>();
+    match scale {
+        Scale::Quick => QUICK.iter().flat_map(|(mbit, sizes)| with(*mbit, sizes)).collect(),
+        Scale::Full => {
+            let all = [&[SIZE_SMALL][..], &SIZES_BETWEEN, &SIZES].concat();
+            let mbits = MBITS.iter().rev();
+            // The slowest last: whoever stops a sweep early has the rest.
+            [&MBIT_FAST]
+                .into_iter()
+                .chain(mbits)
+                .flat_map(|mbit| with(*mbit, &all))
+                .chain(with(MBIT_SLOW, &SIZES))
+                .collect()
+        }
     }
-    // The slowest last: whoever stops a sweep early has the rest.
-    let slow: &[u64] = scale.pick(&[], &SIZES);
-    grid.extend(slow.iter().map(|bytes| (MBIT_SLOW, *bytes)));
-    grid
+}
+
+/// Bandwidth, size and place of all other writes.
+fn writes_apart(scale: Scale) -> Vec<(u64, u64)> {
+    match scale {
+        Scale::Quick => vec![QUICK_WRITE_APART],
+        Scale::Full => {
+            let sizes = [SIZES[0], SIZES[2], SIZES[4]];
+            grid(scale)
+                .into_iter()
+                .filter(|(mbit, bytes)| *mbit != MBIT_SLOW && sizes.contains(bytes))
+                .collect()
+        }
+    }
+}
+
+fn reads(scale: Scale) -> Vec<(u64, u64, &'static str)> {
+    match scale {
+        Scale::Quick => QUICK_READS.to_vec(),
+        Scale::Full => grid(scale)
+            .into_iter()
+            .flat_map(|(mbit, bytes)| [at::LEADER, at::FOLLOWER].map(|at| (mbit, bytes, at)))
+            .collect(),
+    }
 }
 
 /// The points of an arm. All share one start of its system; a node is lost in the last one.
 pub(super) fn all(scale: Scale, parts: usize) -> Vec<Point> {
     let mut points = Vec::new();
-    for (mbit, bytes) in grid(scale) {
-        points.push(point(part::WRITE, at::LEADER, mbit, bytes));
-    }
-    // Elsewhere than at the leader, a value takes another way. A quick run looks at the largest.
-    let is_apart = |bytes: u64| scale.pick(bytes == SIZES[4], [SIZES[0], SIZES[2], SIZES[4]].contains(&bytes));
-    let is_slow = |mbit: u64| scale.pick(mbit == MBITS_QUICK[0], mbit == MBIT_SLOW);
-    for (mbit, bytes) in grid(scale).into_iter().filter(|(mbit, bytes)| is_apart(*bytes) && !is_slow(*mbit)) {
-        points.push(point(part::WRITE, at::FOLLOWER, mbit, bytes));
-    }
-    for (mbit, bytes) in grid(scale) {
-        for at in [at::LEADER, at::FOLLOWER] {
-            points.push(point(part::READ, at, mbit, bytes).with("hits", 0));
-        }
-    }
-    // Copies are in no cache: who has one answers from it.
-    if parts > 1 {
-        for hits in scale.pick(&HITS_QUICK[..], &HITS[..]) {
-            let point = point(part::READ, at::FOLLOWER, HITS_MBIT, HITS_SIZE).with("hits", hits);
-            if !points.contains(&point) {
-                points.push(point);
-            }
+    points.extend(grid(scale).into_iter().map(|(mbit, bytes)| point(part::WRITE, at::LEADER, mbit, bytes)));
+    points.extend(
+        writes_apart(scale).into_iter().map(|(mbit, bytes)| point(part::WRITE, at::FOLLOWER, mbit, bytes)),
+    );
+    points.extend(
+        reads(scale).into_iter().map(|(mbit, bytes, at)| point(part::READ, at, mbit, bytes).with("hits", 0)),
+    );
+    for hits in scale.pick(&HITS_QUICK[..], &HITS[..]) {
+        let point = point(part::READ, at::FOLLOWER, HITS_MBIT, HITS_SIZE).with("hits", hits);
+        // Copies are in no cache: who has one answers from it.
+        if (*hits == 0 || parts > 1) && !points.contains(&point) {
+            points.push(point);
         }
     }
     points.push(point(part::REBUILD, at::LEADER, REBUILD_MBIT, REBUILD_SIZE));

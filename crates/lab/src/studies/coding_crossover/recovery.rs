@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 
+use super::measure::field;
 use super::network::{Ledger, Shaped};
 use crate::harness::{Arena, Arm, Figures, Point};
 use crate::load::{self, KeyChoice, Mix, Operation, Options, Sizes, Stop};
@@ -86,14 +87,17 @@ fn replace(address: std::net::SocketAddr) -> Result<()> {
 
 /// Whether the new node holds its copy, or its fragment, of every value.
 fn has_all(arena: &mut Arena<'_>, values: u64, parts: usize) -> Result<bool> {
-    let address = arena.system()?.http().get(LOST).copied().context("there is no fifth node")?;
-    let Ok((_, health)) = http_get(address, "/health") else { return Ok(false) };
+    let system = arena.system()?;
+    let (http, resp) = (system.http(), system.resp());
+    // While it starts, nobody answers.
+    let Ok((_, health)) = http_get(http[LOST], "/health") else { return Ok(false) };
     let health: serde_json::Value = serde_json::from_str(&health).unwrap_or_default();
     let keyspace = &health["keyspaces"][0];
     let is_member = keyspace["role"] == "follower" && keyspace["ready"] == true;
     if !is_member || parts == 1 {
         return Ok(is_member && keyspace["applied"].as_u64().is_some_and(|applied| applied > 0));
     }
-    let held = keyspace["fragments"].as_u64().unwrap_or(0);
-    Ok(held >= values && keyspace["fragments_missing"].as_u64() == Some(0))
+    let Ok(info) = ask(resp[LOST], &["INFO", "all"]) else { return Ok(false) };
+    let held = field(&info, "coded_fragments").unwrap_or(0.0);
+    Ok(held >= values as f64 && field(&info, "coded_fragments_lacking") == Some(0.0))
 }

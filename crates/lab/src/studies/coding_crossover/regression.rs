@@ -79,7 +79,9 @@ impl Fit {
         // Each term counts in units of its own spread, so that the ridge draws on all alike; and none on the constant.
         let means: Vec<f64> = (0..width).map(|term| mean(&|index| rows[index][term])).collect();
         let spreads: Vec<f64> = (0..width)
-            .map(|term| mean(&|index| (rows[index][term] - means[term]).powi(2)).sqrt().max(f64::MIN_POSITIVE))
+            .map(|term| {
+                mean(&|index| (rows[index][term] - means[term]).powi(2)).sqrt().max(f64::MIN_POSITIVE)
+            })
             .collect();
         let ms_mean = mean(&|index| samples[index].ms);
         let scaled = |index: usize, term: usize| (rows[index][term] - means[term]) / spreads[term];
@@ -94,7 +96,8 @@ impl Fit {
         let solution = solve(equations)?;
         let coefficients: Vec<f64> =
             solution.iter().zip(&spreads).map(|(coefficient, spread)| coefficient / spread).collect();
-        let at_means: f64 = coefficients.iter().zip(&means).map(|(coefficient, mean)| coefficient * mean).sum();
+        let at_means: f64 =
+            coefficients.iter().zip(&means).map(|(coefficient, mean)| coefficient * mean).sum();
         let mut fit = Fit {
             terms,
             constant: ms_mean - at_means,
@@ -235,7 +238,10 @@ mod tests {
         assert!((0.7..0.99).contains(&fit.r_squared), "{fit:?}");
         assert!(fit.error_max > 0.2, "{fit:?}");
         let flat = Fit::of(Terms::Polynomial, &samples(|_, bytes| bytes / 1e4)).unwrap();
-        assert!(flat.r_squared > 0.99, "what is a polynomial is nearly found, the ridge takes its share: {flat:?}");
+        assert!(
+            flat.r_squared > 0.99,
+            "what is a polynomial is nearly found, the ridge takes its share: {flat:?}"
+        );
     }
 
     #[test]
