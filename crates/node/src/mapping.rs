@@ -234,6 +234,7 @@ impl Node {
             debug_assert_eq!(stepped, Ok(()), "only a message can be malformed");
         }
         self.effects.messages.clear();
+        self.effects.about_fragments.clear();
         self.effects.records.clear();
         self.effects.wishes.clear();
         self.settle(id);

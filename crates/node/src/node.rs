@@ -189,7 +189,9 @@ impl Node {
             let Some(record) = node.journal.news(&mut node.groups[id].tail) else { return };
             while let Some(Released { to, bytes, is_about_fragments }) = node.groups[id].tail.release() {
                 match is_about_fragments {
-                    true => drop(node.send_fragment_bytes(id, to, &bytes)),
+                    true => {
+                        node.send_fragment_bytes(id, to, &bytes);
+                    }
                     false => node.send(id, to, &bytes),
                 }
             }

@@ -25,9 +25,9 @@ const REBUILD_AFTER_MS: u64 = 1000;
 /// Fragments of a group that are rebuilt at a time.
 const REBUILDS_MAX: usize = 4;
 
-/// A value whose fragments came so long ago and that was not stored since is given up: several times longer than a client
+/// A value whose fragments came so long ago and that was not stored since is given up: so many times longer than a client
 /// waits for an outcome.
-const ABANDON_AFTER_MS: u64 = 30_000;
+const ABANDON_TIMEOUTS: u64 = 6;
 
 /// A fragment that is being rebuilt.
 #[derive(Debug)]
@@ -72,7 +72,9 @@ impl Node {
         }
         let (lacks, own) = (replica.lacking_report(), self.configuration.node);
         let others: Vec<NodeId> = group.members.iter().copied().filter(|member| *member != own).collect();
-        others.into_iter().for_each(|member| drop(self.send_fragment_message(id, member, &lacks)));
+        for member in others {
+            self.send_fragment_message(id, member, &lacks);
+        }
     }
 
     pub(super) fn coding_upkeep(&mut self) {
@@ -89,7 +91,8 @@ impl Node {
             let replica = node.groups.get(id).and_then(|group| group.replica.as_ref());
             let Some(replica) = replica.and_then(|replica| replica.consensus()) else { return };
             let lacking = replica.to_be_rebuilt(node.now, REBUILD_AFTER_MS, REBUILDS_MAX);
-            let abandoned = replica.to_be_abandoned(node.now, ABANDON_AFTER_MS);
+            let abandon_after_ms = ABANDON_TIMEOUTS * node.configuration.command_timeout_ms;
+            let abandoned = replica.to_be_abandoned(node.now, abandon_after_ms);
             for reference in lacking {
                 node.rebuild(id, reference);
             }

@@ -78,6 +78,10 @@ impl Replica {
     }
 
     fn carry_out(&mut self, entry: &Entry, proposal: Option<&Proposal>, effects: &mut Effects) {
+        if let Some(stop_sign) = entry.stop_sign() {
+            // Whichever configuration this replica is in by now: what stands behind it is of that one.
+            self.table.set_membership(stop_sign.id);
+        }
         let mut askers = proposal.map(|proposal| proposal.askers.iter()).into_iter().flatten();
         let mut reader = entry.commands();
         let mut commands = Vec::with_capacity(WARMED_KEYS_MAX);

@@ -385,6 +385,6 @@ impl Replica {
             self.group = moment.group.clone();
             self.forget_former_voters();
         }
-        self.match_fragments();
+        self.match_fragments(moment.group.id);
     }
 }

@@ -160,10 +160,10 @@ impl Replica {
         true
     }
 
-    /// The table is another one from now on.
-    pub(super) fn match_fragments(&mut self) {
+    /// The table is another one from now on, of this membership.
+    pub(super) fn match_fragments(&mut self, membership: u32) {
         self.table.take_coded_changes();
-        self.table.set_membership(self.group.id);
+        self.table.set_membership(membership);
         let now_us = self.log.borrow().now_us;
         self.fragments.match_with(&self.table, now_us);
     }
