@@ -57,8 +57,10 @@ impl Quorate {
         text.push_str("\n[[keyspace]]\nprefix = \"\"\n");
         for (name, value) in &self.settings {
             match value.parse::<u64>() {
-                // `acks` is a word even where it is a number.
-                Ok(number) if name != "acks" => writeln!(text, "{name} = {number}"),
+                // These are words even where they are numbers.
+                Ok(number) if !["acks", "coding"].contains(&name.as_str()) => {
+                    writeln!(text, "{name} = {number}")
+                }
                 _ => writeln!(text, "{name} = \"{value}\""),
             }
             .unwrap_or_default();
@@ -181,10 +183,12 @@ mod tests {
     #[test]
     fn settings_become_a_keyspace_for_all_keys() {
         let system =
-            Quorate::new(Path::new("quorate"), 1, "replication=leader-follower acks=1 backlog_bytes=5");
+            Quorate::new(Path::new("quorate"), 1, "replication=leader-follower acks=1 backlog_bytes=5")
+                .with_limits(&[("patience", 2)]);
         let text = system.configuration(1, &[[7, 8, 9]], "s");
         let keyspace = "prefix = \"\"\nreplication = \"leader-follower\"\nacks = \"1\"\nbacklog_bytes = 5\n";
         assert!(text.contains(keyspace), "{text}");
+        assert!(text.contains("\n[limits]\npatience = 2\n"), "{text}");
         assert!(text.contains("client_port = 7\nhttp_port = 8\npeer_port = 9\n"), "{text}");
     }
 

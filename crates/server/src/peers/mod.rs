@@ -7,7 +7,7 @@
 //!
 //! Beside that **link** there is a second connection for what is short and must not wait: heartbeats and leases. Behind
 //! a value of a megabyte on a slow network they would wait for seconds, and a leader that is busy sending would be taken
-//! for dead. It is dialled when the link is up, ends with it, and while it is not there the link carries everything.
+//! for dead. It is dialled when the other side has spoken, ends with the link, and while it is not there the link carries everything.
 //!
 //! A newer link of the same peer replaces the older one: the peer has dialled again because it knows that the
 //! old one is dead, which this side may not have noticed.
@@ -452,8 +452,13 @@ impl Peers {
             };
             taken += consumed;
             if let Stage::Up(link) = &mut connection.stage {
-                link.has_spoken = true;
-                let read = turn.node.peer_frame(link.peer, payload);
+                let (id, is_first) = (link.peer, !std::mem::replace(&mut link.has_spoken, true));
+                // Whoever speaks has seen that the link is proved, and knows beside what the next connection is.
+                if is_first && connection.lane == Lane::Main && connection.dialled.is_some() {
+                    let peer = self.peers.iter_mut().find(|peer| peer.id == id);
+                    peer.into_iter().for_each(|peer| peer.urgent_at_us = Some(turn.now.monotonic_us));
+                }
+                let read = turn.node.peer_frame(id, payload);
                 read.map_err(|error| Fault::Refused(format!("a message cannot be read: {error}")))?;
                 continue;
             }
@@ -480,7 +485,6 @@ impl Peers {
         self.drop_urgent(position);
         let peer = &mut self.peers[position];
         peer.link = Some(index);
-        peer.urgent_at_us = peer.is_dialled.then_some(turn.now.monotonic_us);
         peer.dial_at_us = None;
         peer.told = None;
         if let Some(connection) = &mut self.connections[index] {

@@ -1,6 +1,7 @@
 //! A node loses its disk and is let in again: how long until it holds its part of all values, and what that moves.
 
 use std::fs;
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
@@ -52,10 +53,11 @@ pub(super) fn measure(arm: &Arm, point: &Point, arena: &mut Arena<'_>) -> Result
     let folder = system.nodes().nth(LOST).context("there is no fifth node")?.folder.clone();
     fs::remove_dir_all(folder.join("storage")).context("cannot remove the lost node's storage")?;
     let shaped = Shaped::by(arena, mbit)?;
-    replace(addresses[0])?;
+    arena.system()?.restart(LOST)?;
+    let lost = arena.system()?.http()[LOST];
+    replace(addresses[0], lost)?;
     let before = Ledger::look(arena)?;
     let begun = Instant::now();
-    arena.system()?.restart(LOST)?;
     let until = begun + REBUILT_WITHIN;
     while !has_all(arena, values, parts)? {
         ensure!(Instant::now() < until, "the new node does not get all that it is to hold");
@@ -73,9 +75,17 @@ pub(super) fn measure(arm: &Arm, point: &Point, arena: &mut Arena<'_>) -> Result
     ]))
 }
 
-/// Lets the lost node in as a new one, as soon as it counts as dead.
-fn replace(address: std::net::SocketAddr) -> Result<()> {
+/// Lets the lost node in as a new one. It is refused while the one that it was may not be dead yet.
+fn replace(address: SocketAddr, lost: SocketAddr) -> Result<()> {
     let until = Instant::now() + REPLACED_WITHIN;
+    let is_refused = || {
+        let health = http_get(lost, "/health");
+        health.is_ok_and(|(_, health)| health.contains("CLUSTER REPLACE"))
+    };
+    while !is_refused() {
+        ensure!(Instant::now() < until, "the node that lost its storage is not refused");
+        std::thread::sleep(LOOK_EVERY);
+    }
     loop {
         match ask(address, &["CLUSTER", "REPLACE", &LOST_ID.to_string()]) {
             Ok(_) => return Ok(()),
