@@ -76,7 +76,7 @@ impl Node {
             start,
             seed: configuration.seed,
             initial,
-            timing: control::Timing::default(),
+            timing: control::Timing::default().slower(configuration.patience),
             moves_control_group: true,
         };
         let mut reading = Reading {

@@ -55,7 +55,7 @@ impl Replica {
             }
             Protocol::Consensus => {
                 let options = keyspace.consensus(planted)?;
-                let timing = consensus::Timing::default();
+                let timing = consensus::Timing::default().slower(configuration.patience);
                 // Drawn at each start: it names this process, and the storage if that is new.
                 let random = seed.rotate_left(32) ^ configuration.identity;
                 let mut replica = consensus::Replica::new(node, options, timing, seed, random);
@@ -63,6 +63,11 @@ impl Replica {
                 Replica::Consensus(replica)
             }
         })
+    }
+
+    /// Whether one of its messages must not wait behind longer ones, and may leave before them.
+    pub(crate) fn is_urgent(&self, message: &[u8]) -> bool {
+        matches!(self, Replica::Consensus(_)) && consensus::is_urgent(message)
     }
 
     /// It is made together with its group: none of the group was ever started before.

@@ -1,5 +1,6 @@
 //! Requests on their way to groups, here or on another node, and outcomes on their way back.
 
+use crate::control::CONTROL_GROUP;
 use crate::envelope::{Envelope, ForwardedOutcome, ForwardedRequest, NO_DEADLINE_MS};
 use crate::gather::{Combine, Gather};
 use crate::groups::Group;
@@ -422,7 +423,11 @@ impl Node {
         let peer = self.peers.get_mut(usize::from(to).wrapping_sub(1));
         if let Some(peer) = peer.filter(|peer| peer.up) {
             let envelope = Envelope::Group { group, message };
-            frame::append(&mut peer.output, |out| envelope.encode(out));
+            let replica = self.groups.get(group).and_then(|group| group.replica.as_ref());
+            let is_urgent = peer.has_urgent_link
+                && (group == CONTROL_GROUP || replica.is_some_and(|replica| replica.is_urgent(message)));
+            let output = if is_urgent { &mut peer.urgent_output } else { &mut peer.output };
+            frame::append(output, |out| envelope.encode(out));
         }
     }
 

@@ -177,7 +177,7 @@ use leading::Leadership;
 use links::Link;
 use log::{Handle, Log};
 use message::Stream;
-pub use message::{Body, Envelope, Message};
+pub use message::{Body, Envelope, Message, is_urgent};
 use omnipaxos::ballot_leader_election::Ballot;
 use omnipaxos::messages::ballot_leader_election::HeartbeatMsg;
 use omnipaxos::messages::sequence_paxos::PaxosMsg;
