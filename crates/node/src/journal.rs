@@ -18,6 +18,9 @@ use storage::{Disk, Log, Outcome, Position, SnapshotWriter, StorageError, Work};
 /// A full disk is asked again this often.
 const RETRY_MS: u64 = 100;
 
+/// When so much waits to be written, nothing more is taken from peers: the disk stands still, or is full.
+const BEHIND_BYTES_MAX: u64 = 64 << 20;
+
 /// One chunk of a checkpoint, written within one turn.
 const CHUNK_BYTES: usize = 256 << 10;
 
@@ -39,6 +42,16 @@ struct Held {
     after_record: u64,
     to: NodeId,
     bytes: Vec<u8>,
+    /// It is for whoever coordinates a large value there, and not for a replica.
+    is_about_fragments: bool,
+}
+
+/// A message whose record is durable.
+#[derive(Debug)]
+pub(crate) struct Released {
+    pub(crate) to: NodeId,
+    pub(crate) bytes: Vec<u8>,
+    pub(crate) is_about_fragments: bool,
 }
 
 /// What a group has in the log.
@@ -67,24 +80,27 @@ impl Tail {
 
     /// Keeps a message until a record is durable.
     pub(crate) fn hold(&mut self, after_record: u64, to: NodeId, message: &[u8]) {
-        self.held.push_back(Held { after_record, to, bytes: message.to_vec() });
+        let bytes = message.to_vec();
+        self.held.push_back(Held { after_record, to, bytes, is_about_fragments: false });
+    }
+
+    /// Keeps a message about fragments until a record is durable.
+    pub(crate) fn hold_about_fragments(&mut self, after_record: u64, to: NodeId, message: &[u8]) {
+        let bytes = message.to_vec();
+        self.held.push_back(Held { after_record, to, bytes, is_about_fragments: true });
     }
 
     /// The next message whose record is durable by now, in the order in which they were sent.
-    pub(crate) fn release(&mut self) -> Option<(NodeId, Vec<u8>)> {
+    pub(crate) fn release(&mut self) -> Option<Released> {
         let durable = self.durable;
         let place = self.held.iter().position(|held| held.after_record <= durable)?;
-        self.held.remove(place).map(|held| (held.to, held.bytes))
+        let Held { to, bytes, is_about_fragments, .. } = self.held.remove(place)?;
+        Some(Released { to, bytes, is_about_fragments })
     }
 
     /// True when anything is recorded.
     pub(crate) fn is_durable(&self) -> bool {
         self.durability != Durability::None
-    }
-
-    /// Its keyspace promises something else from now on.
-    pub(crate) fn set_durability(&mut self, durability: Durability) {
-        self.durability = durability;
     }
 
     /// The link to a node broke: what waited for it would have been lost with it.
@@ -159,6 +175,23 @@ impl Journal {
         self.full_since_us.is_some()
     }
 
+    /// The keyspace of a group promises something else from now on. What it has recorded already may wait for a sync now
+    /// that nobody has asked for.
+    pub(crate) fn set_durability(&mut self, tail: &mut Tail, durability: Durability) {
+        tail.durability = durability;
+        self.wants_sync |= durability == Durability::Fsync && !tail.undurable.is_empty();
+    }
+
+    /// True while more waits to be written than should wait in memory.
+    pub(crate) fn is_behind(&self) -> bool {
+        self.stopped.is_none() && self.log.end().saturating_sub(self.log.written()) > BEHIND_BYTES_MAX
+    }
+
+    /// True while the disk keeps up: there is room for what need not be taken now.
+    pub(crate) fn has_room(&self) -> bool {
+        !self.is_full() && !self.is_behind()
+    }
+
     /// Takes a record of a group into this turn's write.
     #[inline]
     pub(crate) fn append(&mut self, group: u16, tail: &mut Tail, record: &[u8]) {
@@ -190,7 +223,7 @@ impl Journal {
 
     /// Writes what was appended if somebody waits for no more than that, and begins a sync if somebody waits for one.
     pub(crate) fn write<D: Disk>(&mut self, disk: &mut D, now: Now, lines: &mut Vec<Line>) {
-        if self.full_since_us.is_some() && now.monotonic_us >= self.retry_at_us {
+        if self.log.is_full() && now.monotonic_us >= self.retry_at_us {
             self.retry_at_us = now.monotonic_us + RETRY_MS * 1000;
             self.log.retry();
         }
@@ -296,6 +329,10 @@ impl Journal {
             Ok(Outcome::SnapshotRefused(_, error)) => {
                 let text = format!("{error}: the log cannot be shortened");
                 lines.push(Line { level: Level::Warning, text });
+            }
+            Ok(Outcome::SyncRefused(error)) => {
+                self.wants_sync = true;
+                self.note_full(&error.to_string(), now, lines);
             }
             Err(error) => self.stop(&error),
         }

@@ -88,10 +88,12 @@ impl Node {
                 }
                 // One may know of a group before the other, or still know of it.
                 if let Some(replica) = self.groups.get_mut(group).and_then(|group| group.replica.as_mut()) {
+                    replica.set_room(self.journal.has_room());
                     replica.step(self.now, Input::Message { from, message }, &mut self.effects)?;
                     self.settle(group);
                 }
             }
+            Envelope::Fragments { group, message } => self.fragment_message(group, from, message)?,
             Envelope::Leader { group, leader } => {
                 if let Some(group) = self.groups.get_mut(group).filter(|it| it.members.contains(&leader)) {
                     group.leader_told = leader;
@@ -99,6 +101,8 @@ impl Node {
             }
             Envelope::Life(life) => self.peers[usize::from(from) - 1].life = Some(life),
             Envelope::Told { group, told } => self.lock_told(group, told),
+            Envelope::Script(text) => self.learn_script(text),
+            Envelope::ForgetScripts => self.scripts.clear(),
             Envelope::Requests(items) => self.forwarded_requests(from, items)?,
             Envelope::Outcomes(items) => {
                 let mut reader = Reader::new(items);

@@ -2,6 +2,7 @@
 
 use crate::configuration::Configuration;
 use crate::keyspace::{Keyspace, Protocol};
+use crate::scripts::LUA;
 use crate::status::Status;
 use kv::Table;
 use kv::codec::Malformed;
@@ -37,7 +38,9 @@ impl Replica {
             Protocol::LeaderFollower => {
                 let options = keyspace.leader_follower(planted)?;
                 let timing = leader_follower::Timing::default();
-                Replica::LeaderFollower(leader_follower::Replica::new(node, options, timing, seed))
+                let mut replica = leader_follower::Replica::new(node, options, timing, seed);
+                replica.set_interpreter(&LUA);
+                Replica::LeaderFollower(replica)
             }
             Protocol::Abd => {
                 let options = abd::Options { keeps_records: keyspace.keeps_records()?, planted };
@@ -55,7 +58,9 @@ impl Replica {
                 let timing = consensus::Timing::default();
                 // Drawn at each start: it names this process, and the storage if that is new.
                 let random = seed.rotate_left(32) ^ configuration.identity;
-                Replica::Consensus(consensus::Replica::new(node, options, timing, seed, random))
+                let mut replica = consensus::Replica::new(node, options, timing, seed, random);
+                replica.set_interpreter(&LUA);
+                Replica::Consensus(replica)
             }
         })
     }
@@ -73,6 +78,17 @@ impl Replica {
             Replica::Abd(replica) => replica.replaced(replacement),
             Replica::Blocking(replica) => replica.replaced(replacement),
             // They leave their groups and enter them again.
+            Replica::LeaderFollower(_) | Replica::Consensus(_) => {}
+        }
+    }
+
+    /// Whether the log has room for what other members send. Registers pass over what it has no room for; what a leader
+    /// orders cannot be passed over.
+    #[inline]
+    pub(crate) fn set_room(&mut self, has_room: bool) {
+        match self {
+            Replica::Abd(replica) => replica.set_room(has_room),
+            Replica::Blocking(replica) => replica.set_room(has_room),
             Replica::LeaderFollower(_) | Replica::Consensus(_) => {}
         }
     }
@@ -141,6 +157,27 @@ impl Replica {
             Replica::Abd(replica) => replica.table(),
             Replica::Blocking(replica) => replica.table(),
             Replica::Consensus(replica) => replica.table(),
+        }
+    }
+
+    /// Bytes of all that it keeps: an estimate.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        self.consensus().map_or_else(|| self.table().memory_bytes(), consensus::Replica::memory_bytes)
+    }
+
+    /// The replica, if its protocol is consensus.
+    pub(crate) fn consensus(&self) -> Option<&consensus::Replica> {
+        match self {
+            Replica::Consensus(replica) => Some(replica),
+            Replica::LeaderFollower(_) | Replica::Abd(_) | Replica::Blocking(_) => None,
+        }
+    }
+
+    /// As [`Replica::consensus`], to change it.
+    pub(crate) fn consensus_mut(&mut self) -> Option<&mut consensus::Replica> {
+        match self {
+            Replica::Consensus(replica) => Some(replica),
+            Replica::LeaderFollower(_) | Replica::Abd(_) | Replica::Blocking(_) => None,
         }
     }
 

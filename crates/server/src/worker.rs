@@ -253,7 +253,8 @@ impl Worker {
 
     /// How long to wait for events at most.
     fn pause(&self) -> Duration {
-        if self.clients.is_unfinished() || self.peers.is_unfinished() || self.bridge.is_unfinished() {
+        if self.clients.is_unfinished() || self.peers.is_unfinished(&self.node) || self.bridge.is_unfinished()
+        {
             return Duration::ZERO;
         }
         let doors = [self.client_door.look_at_us, self.peer_door.look_at_us];

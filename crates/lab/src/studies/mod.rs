@@ -3,13 +3,20 @@
 
 mod abd_vs_blocking;
 mod leader_follower;
+mod locks;
 mod replication_cost;
 
 use crate::harness::Study;
 
+pub use locks::LockClients;
+
 /// Every study, in the order in which they are listed.
-pub const ALL: &[&dyn Study] =
-    &[&leader_follower::LeaderFollower, &abd_vs_blocking::AbdVsBlocking, &replication_cost::ReplicationCost];
+pub const ALL: &[&dyn Study] = &[
+    &leader_follower::LeaderFollower,
+    &abd_vs_blocking::AbdVsBlocking,
+    &replication_cost::ReplicationCost,
+    &locks::Locks,
+];
 
 /// The study with this name.
 pub fn find(name: &str) -> Option<&'static dyn Study> {

@@ -13,7 +13,7 @@ use super::Replica;
 use super::options::Timing;
 use crate::contract::{Effects, NodeId, Notice, Now};
 use kv::locks::{Lease, LockEvent, Subject, Word};
-use kv::{Command, LockCommand, Reply, WaiterId};
+use kv::{Command, LockCommand, Reply, ReplyBuffer, WaiterId};
 use omnipaxos::ballot_leader_election::Ballot;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -157,12 +157,15 @@ impl Replica {
         }
     }
 
-    /// A lock was asked for and granted at once, and nobody here waits for the outcome: whoever asked was told that it is not
-    /// known, or asked another replica.
-    pub(super) fn follow_unasked(&mut self, command: &LockCommand<'_>, effects: &mut Effects) {
-        if let LockCommand::Acquire { name, waiter: Some(waiter), .. } = *command
-            && let Reply::Integer(token) = Reply::first(self.discarded.as_bytes())
-        {
+    /// Applies a command that nobody here waits for: its asker was told that the outcome is not known, or asked another
+    /// replica. A lock that was asked for and granted at once is told its coordinator all the same.
+    pub(super) fn apply_unasked(&mut self, command: &Command<'_>, effects: &mut Effects) {
+        let &Command::Lock(LockCommand::Acquire { name, waiter: Some(waiter), .. }) = command else {
+            return self.table.apply_unasked(command, self.offset, self.time);
+        };
+        let mut reply = ReplyBuffer::new();
+        self.table.apply(command, self.offset, self.time, &mut reply);
+        if let Reply::Integer(token) = Reply::first(reply.as_bytes()) {
             self.notify(waiter, name.into(), Word::Granted(token as u64), effects);
         }
     }

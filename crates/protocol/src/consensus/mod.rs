@@ -149,6 +149,7 @@ mod agreement;
 mod applying;
 mod copying;
 mod entry;
+mod fragments;
 mod group;
 mod leading;
 mod links;
@@ -164,13 +165,14 @@ mod restoring;
 mod status;
 mod waiting;
 
+use crate::coded::FragmentStore;
 use crate::contract::{Effects, Input, NodeId, Now, Progress};
 use crate::planted::Fault;
 use agreement::{Agreement, CrateMessage};
 pub use entry::{Entry, Head, Proposer};
 pub use group::{Group, Identity, Member, StopSign, Voter};
 use kv::codec::Malformed;
-use kv::{ReplyBuffer, Table, UnixMs, Version};
+use kv::{Interpreter, NoInterpreter, Table, UnixMs, Version};
 use leading::Leadership;
 use links::Link;
 use log::{Handle, Log};
@@ -228,13 +230,13 @@ pub struct Replica {
 
     /// The keys and values: exactly what the first `applied` entries made.
     table: Table,
+    /// What runs scripts.
+    interpreter: &'static dyn Interpreter,
     applied: usize,
     /// How many commands these held.
     offset: Version,
     /// The time of the newest of them.
     time: UnixMs,
-    /// Replies nobody reads.
-    discarded: ReplyBuffer,
 
     leadership: Option<Leadership>,
     /// It led to the end of a configuration: where that was, and from when on it was allowed to append.
@@ -275,6 +277,7 @@ pub struct Replica {
     is_position_due: bool,
     outgoing: Vec<CrateMessage>,
     counters: Counters,
+    fragments: FragmentStore,
 }
 
 impl Replica {
@@ -302,10 +305,10 @@ impl Replica {
             learners: BTreeMap::new(),
             questions_for_help: 0,
             table: copying::new_table(seed, options.planted),
+            interpreter: &NoInterpreter,
             applied: 0,
             offset: 0,
             time: 0,
-            discarded: ReplyBuffer::new(),
             leadership: None,
             led_until: None,
             told_promise: Ballot::default(),
@@ -332,7 +335,14 @@ impl Replica {
             is_position_due: false,
             outgoing: Vec::new(),
             counters: Counters::default(),
+            fragments: FragmentStore::default(),
         }
+    }
+
+    /// Scripts are run by this interpreter. To be told before anything else.
+    pub fn set_interpreter(&mut self, interpreter: &'static dyn Interpreter) {
+        self.interpreter = interpreter;
+        self.table.set_interpreter(interpreter);
     }
 
     /// The keyspace promises something else from now on.
@@ -418,6 +428,7 @@ impl Replica {
         self.look_at_leadership(effects);
         self.log.borrow_mut().record_decided();
         self.abandon_stuck_copies(now, effects);
+        self.let_fragments_go(now);
         self.is_position_due = true;
         let leased = self.is_leased(now);
         if let Some(leadership) = &mut self.leadership {
@@ -573,7 +584,8 @@ impl crate::contract::Replica for Replica {
         let waits_until_us = appends_from_us.filter(|from_us| *from_us > now.monotonic_us);
         let lease_us = self.leadership.and(self.lock_leases.next_due_us());
         let lease_us = lease_us.filter(|due_us| *due_us > now.monotonic_us);
-        self.next_round_us.min(waits_until_us.unwrap_or(u64::MAX)).min(lease_us.unwrap_or(u64::MAX))
+        let round_us = self.next_round_us.min(self.gathered_is_due_us(now));
+        round_us.min(waits_until_us.unwrap_or(u64::MAX)).min(lease_us.unwrap_or(u64::MAX))
     }
 
     fn replay(&mut self, now: Now, record: &[u8]) -> Result<(), Malformed> {

@@ -55,6 +55,10 @@ pub struct Timing {
     pub chunk_bytes: usize,
     /// Chunks sent and not acknowledged.
     pub chunk_window: u32,
+    /// A fragment of a value that was overwritten is kept so long, for reads that began before.
+    pub fragment_grace_ms: u64,
+    /// Bytes of such fragments, at most.
+    pub fragment_grace_bytes: usize,
 }
 
 impl Default for Timing {
@@ -71,6 +75,8 @@ impl Default for Timing {
             sync_bytes_max: 16 << 20,
             chunk_bytes: 256 << 10,
             chunk_window: 8,
+            fragment_grace_ms: 5000,
+            fragment_grace_bytes: 64 << 20,
         }
     }
 }
