@@ -284,6 +284,11 @@ impl Node {
         }
     }
 
+    /// True while a client waits for a lock: it is not idle.
+    pub fn waits_for_lock(&self, client: ClientId) -> bool {
+        self.sessions.get(client).is_some_and(|session| session.lock_wait.is_some())
+    }
+
     /// A client has closed its connection while it waits for a lock. True if it does.
     pub fn hang_up(&mut self, client: ClientId) -> bool {
         let waiting = self.sessions.get(client).and_then(|session| session.lock_wait);
