@@ -393,6 +393,9 @@ impl Node {
             (Word::Granted(_), Stage::Leaving) => {
                 wait.leaves_again |= wait.question == Some(Question::Withdraw)
             }
+            // The outcome says the same, or that it is over. Were the client told now, it could release the lock before the
+            // record that asks for it once more is applied.
+            (Word::Granted(_), _) if wait.question == Some(Question::Acquire) => {}
             (Word::Granted(_), _) if is_doubtful => {
                 wait.stage = Stage::Queued;
                 if wait.question.is_none() {
