@@ -117,6 +117,16 @@ fn what_may_have_happened_explains_what_it_can() {
     ]);
 }
 
+/// Its wait was over before it was told that it holds the lock already; its lease began anew all the same.
+#[test]
+fn a_holder_that_asks_again_and_waits_in_vain_may_have_changed_its_lease() {
+    let again = (1, "wait l as a for 20 = none", 10, 12);
+    let next = |end| (2, "acquire l as b for 100 = 7", 20, end);
+    is_kept(&[(1, "acquire l as a for 1000 = 5", 0, 1), again, next(30)]);
+    is_broken(&[(1, "acquire l as a for 1000 = 5", 0, 1), again, next(29)], "lasted until 30 ms at least");
+    is_broken(&[(1, "acquire l as a for 1000 = 5", 0, 1), next(30)], "lasted until 1 s at least");
+}
+
 #[test]
 fn nobody_is_granted_a_lock_while_another_one_can_believe_to_hold_it() {
     let (first, second) =
