@@ -352,6 +352,21 @@ fn a_breach_is_told_in_words_and_drawn() {
 }
 
 #[test]
+fn keys_and_locks_are_counted() {
+    let of_a_lock = (1, "acquire l as a for 100 = 5", 0, 1);
+    let guarded = (2, "set k v with l 5 = ok", 2, 3);
+    let words = |operations: &[_]| {
+        let history = history(operations);
+        linearizable(&history).words(&history)
+    };
+    assert_eq!(words(&[of_a_lock]), "1 operation on 1 lock by 1 client is linearizable");
+    assert_eq!(
+        words(&[of_a_lock, guarded]),
+        "2 operations on 1 key and 1 lock by 2 clients are linearizable"
+    );
+}
+
+#[test]
 fn an_answer_of_another_kind_is_none() {
     let mut history = history(&[]);
     let (lock, owner) = (history.key(b"l"), history.value(b"a"));
