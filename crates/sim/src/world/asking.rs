@@ -84,7 +84,7 @@ impl World {
         }
         let kind = random.pick(&spaces[index].kinds);
         let class = match kind {
-            Kind::Increment | Kind::Script => b'n',
+            Kind::Increment => b'n',
             Kind::SetFleeting | Kind::GetFleeting => b'e',
             Kind::Transact => b'p',
             _ => b'k',
@@ -92,6 +92,10 @@ impl World {
         let key = Key { space: index as u8, class, number: random.below(spaces[index].keys.into()) as u8 };
         let lives_ms = random.scaled(1, 2_000) as u16;
         let value = self.next_value();
+        let is_script = kind == Kind::Increment
+            && self.scenario.spaces[index].runs_scripts
+            && value.number.is_multiple_of(2);
+        let kind = if is_script { Kind::Script } else { kind };
         Operation { kind, key, value, lives_ms, number: 0 }
     }
 

@@ -303,7 +303,7 @@ impl World {
                 continue;
             }
             let kinds_there = &self.scenario.spaces[index].kinds;
-            let counts = kinds_there.contains(&Kind::Increment) || kinds_there.contains(&Kind::Script);
+            let counts = kinds_there.contains(&Kind::Increment);
             let transacts = kinds_there.contains(&Kind::Transact);
             for number in 0..self.scenario.spaces[index].keys {
                 for kind in kinds {
