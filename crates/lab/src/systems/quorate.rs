@@ -17,6 +17,7 @@ pub struct Quorate {
     program: PathBuf,
     nodes: usize,
     settings: Vec<(String, String)>,
+    acknowledges: Option<String>,
 }
 
 impl Quorate {
@@ -25,7 +26,13 @@ impl Quorate {
     pub fn new(program: &Path, nodes: usize, settings: &str) -> Quorate {
         let pairs = settings.split_whitespace().filter_map(|pair| pair.split_once('='));
         let settings = pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
-        Quorate { program: program.to_owned(), nodes, settings }
+        Quorate { program: program.to_owned(), nodes, settings, acknowledges: None }
+    }
+
+    /// The same where a study's points have keyspaces of their own: when those acknowledge a write, in a few words.
+    #[must_use]
+    pub fn acknowledging(self, words: &str) -> Quorate {
+        Quorate { acknowledges: Some(words.to_owned()), ..self }
     }
 
     fn setting(&self, name: &str) -> Option<&str> {
@@ -79,6 +86,9 @@ impl System for Quorate {
     }
 
     fn acknowledges(&self) -> String {
+        if let Some(words) = &self.acknowledges {
+            return words.clone();
+        }
         let majority = self.nodes / 2 + 1;
         match (self.replication(), self.setting("acks")) {
             ("leader-follower", Some("none") | None) => "the leader has it".to_owned(),
