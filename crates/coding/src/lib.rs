@@ -7,8 +7,10 @@
 //!
 //! A long value is coded stripe by stripe, so that nobody has to hold or send all of it at once: see [`Layout`].
 //!
-//! Reading order: `layout` (how a value is cut), `matrix` (which combination of which part a fragment is).
+//! Reading order: `layout` (how a value is cut), `matrix` (which combination of which part a fragment is), [`cost`] (when it is
+//! worth it).
 
+pub mod cost;
 mod layout;
 mod matrix;
 

@@ -76,7 +76,7 @@ impl Node {
             start,
             seed: configuration.seed,
             initial,
-            timing: control::Timing::default(),
+            timing: control::Timing::default().slower(configuration.patience),
             moves_control_group: true,
         };
         let mut reading = Reading {
@@ -150,10 +150,11 @@ impl Node {
             forwards: Slab::default(),
             forwards_checked_us: 0,
             gathers: Slab::default(),
-            coding: Coding::new(life),
             lock_waits: Waits::new(own, life_of_waits(&configuration)),
+            coding: Coding::new(life),
             effects: Effects::default(),
             scratch: Vec::new(),
+            scripts: Default::default(),
             replies: ReplyBuffer::new(),
             captured: None,
             random: configuration.seed,

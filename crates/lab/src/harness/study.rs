@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 
-use super::{Arena, Claim};
+use super::{Arena, Claim, Derived, Results};
 use crate::report::Colour;
 use crate::systems::System;
 
@@ -56,6 +56,11 @@ pub trait Study: Sync {
 
     /// What is set in tables.
     fn tables(&self) -> Vec<Table>;
+
+    /// What is computed from all that was measured, drawn and listed beside it.
+    fn derived(&self, _results: &Results) -> Derived {
+        Derived::default()
+    }
 
     /// What a reader must know beside the figures: how the runs differ from the paper's, each in a sentence.
     fn remarks(&self) -> Vec<String> {
@@ -228,6 +233,8 @@ pub enum Shape {
     Lines,
     /// A bar for each arm, in groups by a parameter; its spread is a line at its end.
     Bars,
+    /// A line for each arm over several measures of the same unit, each with a short name: a distribution by its quantiles.
+    Quantiles(&'static [(&'static str, &'static str)]),
 }
 
 /// A figure: a measure over a parameter.
@@ -241,9 +248,9 @@ pub struct Figure {
     pub paper: &'static str,
     /// How it is drawn.
     pub shape: Shape,
-    /// The parameter along the horizontal axis, or that groups bars.
+    /// The parameter along the horizontal axis, or that groups bars. Quantiles need none.
     pub x: &'static str,
-    /// The measure.
+    /// The measure; of quantiles one of them.
     pub y: &'static str,
     /// Which points: parameters and their values.
     pub only: Vec<(&'static str, String)>,

@@ -13,10 +13,10 @@ use plotters::style::text_anchor::{HPos, Pos, VPos};
 use plotters::style::{FontStyle, register_font};
 
 use super::{Colour, short};
-use crate::harness::{Arm, Figure, Results, Shape, Spread, Study};
+use crate::harness::{Arm, Curves, Figure, Results, Shape, Spread, Study};
 
-const WIDTH: u32 = 980;
-const HEIGHT: u32 = 520;
+pub(super) const WIDTH: u32 = 980;
+pub(super) const HEIGHT: u32 = 520;
 
 /// The part on the right that the legend has.
 const LEGEND_WIDTH: u32 = 250;
@@ -33,8 +33,8 @@ const NUMBERED_BARS_MAX: usize = 16;
 /// About how many numbers an axis has.
 const TICKS: f64 = 7.0;
 
-const BACKGROUND: RGBColor = WHITE;
-const TEXT: RGBColor = RGBColor(0x22, 0x22, 0x22);
+pub(super) const BACKGROUND: RGBColor = WHITE;
+pub(super) const TEXT: RGBColor = RGBColor(0x22, 0x22, 0x22);
 const AXIS: RGBColor = RGBColor(0x66, 0x66, 0x66);
 const GRID: RGBColor = RGBColor(0xdd, 0xdd, 0xdd);
 
@@ -50,6 +50,8 @@ struct Series {
     colour: Colour,
     /// Over numbers, or over the numbers of groups.
     points: Vec<(f64, Spread)>,
+    /// Whether each point has a mark: those that were measured have.
+    is_marked: bool,
 }
 
 /// What is drawn, with its axes.
@@ -105,22 +107,54 @@ pub(super) fn draw(
     if picture.series.is_empty() {
         return Ok(None);
     }
+    render(&figure.file, &picture).map(Some)
+}
+
+/// Draws curves that were computed.
+pub(super) fn draw_curves(curves: &Curves) -> Result<Drawn> {
+    let exact = |value: f64| Spread { median: value, min: value, max: value, count: 1 };
+    let series = curves.curves.iter().map(|curve| Series {
+        name: curve.name.clone(),
+        colour: curve.colour,
+        points: curve.points.iter().map(|(x, y)| (*x, exact(*y))).collect(),
+        is_marked: curve.is_marked,
+    });
+    let picture = Picture {
+        title: curves.title.clone(),
+        x_title: curves.x_title.to_owned(),
+        y_title: curves.y_title.to_owned(),
+        shape: Shape::Lines,
+        groups: Vec::new(),
+        x_is_logarithmic: curves.logarithmic.0,
+        y_is_logarithmic: curves.logarithmic.1,
+        series: series.collect(),
+    };
+    render(&curves.file, &picture)
+}
+
+/// Something that can be drawn, on a page and on pixels.
+pub(super) trait Draw {
+    fn draw<DB: DrawingBackend>(&self, area: &DrawingArea<DB, Shift>, scale: u32) -> Result<(), String>;
+}
+
+/// Draws it both ways.
+pub(super) fn render(file: &str, drawing: &impl Draw) -> Result<Drawn> {
     register_fonts();
-    let failed = |error: String| anyhow!("cannot draw {}: {error}", figure.file);
+    let failed = |error: String| anyhow!("cannot draw {file}: {error}");
     let mut svg = String::new();
     {
         let area = SVGBackend::with_string(&mut svg, (WIDTH, HEIGHT)).into_drawing_area();
-        picture.draw(&area, 1).map_err(failed)?;
+        drawing.draw(&area, 1).map_err(failed)?;
         area.present().map_err(|error| failed(error.to_string()))?;
     }
     let (width, height) = (WIDTH * PNG_SCALE, HEIGHT * PNG_SCALE);
     let mut pixels = vec![0; (width * height * 3) as usize];
     {
         let area = BitMapBackend::with_buffer(&mut pixels, (width, height)).into_drawing_area();
-        picture.draw(&area, PNG_SCALE).map_err(failed)?;
+        drawing.draw(&area, PNG_SCALE).map_err(failed)?;
         area.present().map_err(|error| failed(error.to_string()))?;
     }
-    Ok(Some(Drawn { svg, png: encode(&pixels, width, height).context("cannot encode a PNG")? }))
+    Ok(Drawn { svg, png: encode(&pixels, width, height).context("cannot encode a PNG")? })
 }
 
 /// The same letters in every figure, whatever the machine has: widths are computed with them.
@@ -142,55 +176,7 @@ fn encode(pixels: &[u8], width: u32, height: u32) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-impl Picture {
-    fn new(study: &dyn Study, arms: &[Arm], figure: &Figure, results: &Results) -> Picture {
-        let parameters = study.parameters();
-        let parameter = parameters.iter().find(|parameter| parameter.name == figure.x);
-        let measures = study.measures();
-        let measure = measures.iter().find(|measure| measure.name == figure.y);
-        let is_shown = |arm: &&Arm| figure.arms.is_empty() || figure.arms.contains(&arm.name);
-        let groups: Vec<String> = match figure.shape {
-            Shape::Lines => Vec::new(),
-            Shape::Bars => {
-                let values = results.all().only(&figure.only).values(figure.x).into_iter();
-                values.map(str::to_owned).collect()
-            }
-        };
-        let mut series: Vec<Series> = Vec::new();
-        for arm in arms.iter().filter(is_shown) {
-            let selection = results.arm(&arm.name).only(&figure.only);
-            let points = match figure.shape {
-                Shape::Lines => selection.series(figure.x, figure.y),
-                Shape::Bars => {
-                    let spread = |group: &String| selection.clone().with(figure.x, group).spread(figure.y);
-                    let spreads = groups.iter().map(spread).enumerate();
-                    spreads.filter_map(|(index, spread)| Some((index as f64, spread?))).collect()
-                }
-            };
-            if !points.is_empty() {
-                series.push(Series { name: arm.name.clone(), colour: arm.colour, points });
-            }
-        }
-        if figure.shape == Shape::Lines {
-            let last = |series: &Series| series.points.last().map_or(0.0, |(_, spread)| spread.median);
-            series.sort_by(|left, right| last(right).total_cmp(&last(left)));
-        }
-        let values = || series.iter().flat_map(|series| &series.points);
-        // Zero has no logarithm: a figure that would need it is drawn in proportion.
-        let x_is_logarithmic = figure.logarithmic.0 && values().all(|(x, _)| *x > 0.0);
-        let y_is_logarithmic = figure.logarithmic.1 && values().all(|(_, spread)| spread.min > 0.0);
-        Picture {
-            title: figure.title.clone(),
-            x_title: parameter.map_or(String::new(), |parameter| parameter.title.to_owned()),
-            y_title: measure.map_or(String::new(), |measure| measure.label()),
-            shape: figure.shape,
-            groups,
-            x_is_logarithmic,
-            y_is_logarithmic,
-            series,
-        }
-    }
-
+impl Draw for Picture {
     fn draw<DB: DrawingBackend>(&self, area: &DrawingArea<DB, Shift>, scale: u32) -> Result<(), String> {
         let text = |error: DrawingAreaErrorKind<DB::ErrorType>| error.to_string();
         area.fill(&BACKGROUND).map_err(text)?;
@@ -207,9 +193,71 @@ impl Picture {
         self.fill(&mut builder.build_cartesian_2d(x, y).map_err(text)?, scale).map_err(text)?;
         self.draw_legend(&legend, scale).map_err(text)
     }
+}
+
+impl Picture {
+    fn new(study: &dyn Study, arms: &[Arm], figure: &Figure, results: &Results) -> Picture {
+        let parameters = study.parameters();
+        let parameter = parameters.iter().find(|parameter| parameter.name == figure.x);
+        let measures = study.measures();
+        let measure = measures.iter().find(|measure| measure.name == figure.y);
+        let is_shown = |arm: &&Arm| figure.arms.is_empty() || figure.arms.contains(&arm.name);
+        let groups: Vec<String> = match figure.shape {
+            Shape::Lines => Vec::new(),
+            Shape::Bars => {
+                let values = results.all().only(&figure.only).values(figure.x).into_iter();
+                values.map(str::to_owned).collect()
+            }
+            Shape::Quantiles(quantiles) => quantiles.iter().map(|(_, name)| (*name).to_owned()).collect(),
+        };
+        let mut series: Vec<Series> = Vec::new();
+        for arm in arms.iter().filter(is_shown) {
+            let selection = results.arm(&arm.name).only(&figure.only);
+            let points = match figure.shape {
+                Shape::Lines => selection.series(figure.x, figure.y),
+                Shape::Bars => {
+                    let spread = |group: &String| selection.clone().with(figure.x, group).spread(figure.y);
+                    let spreads = groups.iter().map(spread).enumerate();
+                    spreads.filter_map(|(index, spread)| Some((index as f64, spread?))).collect()
+                }
+                Shape::Quantiles(quantiles) => {
+                    let spreads = quantiles.iter().map(|(measure, _)| selection.spread(measure)).enumerate();
+                    spreads.filter_map(|(index, spread)| Some((index as f64, spread?))).collect()
+                }
+            };
+            if !points.is_empty() {
+                series.push(Series { name: arm.name.clone(), colour: arm.colour, points, is_marked: true });
+            }
+        }
+        if figure.shape != Shape::Bars {
+            let last = |series: &Series| series.points.last().map_or(0.0, |(_, spread)| spread.median);
+            series.sort_by(|left, right| last(right).total_cmp(&last(left)));
+        }
+        let values = || series.iter().flat_map(|series| &series.points);
+        // Zero has no logarithm: a figure that would need it is drawn in proportion.
+        let x_is_logarithmic =
+            figure.logarithmic.0 && figure.shape == Shape::Lines && values().all(|(x, _)| *x > 0.0);
+        let y_is_logarithmic = figure.logarithmic.1 && values().all(|(_, spread)| spread.min > 0.0);
+        Picture {
+            title: figure.title.clone(),
+            x_title: match figure.shape {
+                Shape::Quantiles(_) => String::new(),
+                Shape::Lines | Shape::Bars => parameter.map_or("", |parameter| parameter.title).to_owned(),
+            },
+            y_title: measure.map_or(String::new(), |measure| match figure.shape {
+                Shape::Quantiles(_) => measure.unit.to_owned(),
+                Shape::Lines | Shape::Bars => measure.label(),
+            }),
+            shape: figure.shape,
+            groups,
+            x_is_logarithmic,
+            y_is_logarithmic,
+            series,
+        }
+    }
 
     fn x_range(&self) -> Range<f64> {
-        if self.shape == Shape::Bars {
+        if self.shape != Shape::Lines {
             return -0.5..self.groups.len() as f64 - 0.5;
         }
         let values = || self.series.iter().flat_map(|series| series.points.iter().map(|(x, _)| *x));
@@ -225,7 +273,7 @@ impl Picture {
 
     /// Where the horizontal axis has numbers: where there are points, if those are few.
     fn x_ticks(&self, range: &Range<f64>) -> Vec<f64> {
-        if self.shape == Shape::Bars {
+        if self.shape != Shape::Lines {
             return (0..self.groups.len()).map(|group| group as f64).collect();
         }
         let mut values: Vec<f64> =
@@ -261,7 +309,7 @@ impl Picture {
         let title = ("sans-serif", 15 * scale).into_font().color(&TEXT);
         let x_label = |x: &f64| match self.shape {
             Shape::Lines => axis_number(*x),
-            Shape::Bars => {
+            Shape::Bars | Shape::Quantiles(_) => {
                 let is_group = x.fract() == 0.0 && *x >= 0.0;
                 self.groups.get(*x as usize).filter(|_| is_group).cloned().unwrap_or_default()
             }
@@ -281,7 +329,7 @@ impl Picture {
         }
         mesh.draw()?;
         match self.shape {
-            Shape::Lines => self.draw_lines(chart, scale),
+            Shape::Lines | Shape::Quantiles(_) => self.draw_lines(chart, scale),
             Shape::Bars => self.draw_bars(chart, scale),
         }
     }
@@ -308,7 +356,9 @@ impl Picture {
             } else {
                 chart.draw_series(LineSeries::new(points(), style))?;
             }
-            chart.draw_series(points().flat_map(|point| mark(point, series.colour, scale)))?;
+            if series.is_marked {
+                chart.draw_series(points().flat_map(|point| mark(point, series.colour, scale)))?;
+            }
         }
         Ok(())
     }
@@ -364,14 +414,16 @@ impl Picture {
             let y = (24 + 23 * index as i32) * unit;
             let colour = rgb(series.colour);
             match self.shape {
-                Shape::Lines => {
+                Shape::Lines | Shape::Quantiles(_) => {
                     let pieces: &[(i32, i32)] =
                         if series.colour.is_dashed { &[(4, 12), (18, 26), (32, 36)] } else { &[(4, 36)] };
                     for (from, to) in pieces {
                         let ends = vec![(from * unit, y), (to * unit, y)];
                         area.draw(&PathElement::new(ends, colour.stroke_width(2 * scale)))?;
                     }
-                    for circle in mark((20 * unit, y), series.colour, scale) {
+                    for circle in
+                        mark((20 * unit, y), series.colour, scale).into_iter().filter(|_| series.is_marked)
+                    {
                         area.draw(&circle)?;
                     }
                 }
@@ -450,6 +502,7 @@ mod tests {
             name: name.to_owned(),
             colour,
             points: (0..3).map(|x| (f64::from(x), spread(factor * f64::from(x + 1)))).collect(),
+            is_marked: true,
         };
         Picture {
             title: "A title".to_owned(),
@@ -469,9 +522,14 @@ mod tests {
     #[test]
     fn a_figure_names_its_axes_and_every_system_in_its_colour() {
         register_fonts();
-        for (shape, is_logarithmic) in
-            [(Shape::Lines, false), (Shape::Lines, true), (Shape::Bars, false), (Shape::Bars, true)]
-        {
+        let quantiles = Shape::Quantiles(&[]);
+        for (shape, is_logarithmic) in [
+            (Shape::Lines, false),
+            (Shape::Lines, true),
+            (Shape::Bars, false),
+            (Shape::Bars, true),
+            (quantiles, true),
+        ] {
             let mut svg = String::new();
             {
                 let area = SVGBackend::with_string(&mut svg, (WIDTH, HEIGHT)).into_drawing_area();

@@ -1,5 +1,6 @@
 //! A system whose nodes reach each other through the lab's relay, so that a study can shape and cut their links.
 
+use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -66,6 +67,14 @@ impl System for Relayed {
         self.inner.peer_bytes_sent(node)
     }
 
+    fn client_address(&self, node: &NodePlan) -> Option<SocketAddr> {
+        self.inner.client_address(node)
+    }
+
+    fn leader(&self, nodes: &[NodePlan]) -> Option<usize> {
+        self.inner.leader(nodes)
+    }
+
     fn relay(&self) -> Option<Arc<Relay>> {
         self.relay.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -97,7 +106,7 @@ mod tests {
         let mut dialling = TcpStream::connect((Ipv4Addr::LOCALHOST, port("port = "))).unwrap();
         let (mut accepted, _) = listener.accept().unwrap();
         for (from, to) in [(0, 1), (1, 0)] {
-            let mut ends = [&mut dialling, &mut accepted];
+            let ends = [&mut dialling, &mut accepted];
             let sent_at = Instant::now();
             ends[from].write_all(b"x").unwrap();
             ends[to].read_exact(&mut [0]).unwrap();

@@ -172,12 +172,12 @@ use agreement::{Agreement, CrateMessage};
 pub use entry::{Entry, Head, Proposer};
 pub use group::{Group, Identity, Member, StopSign, Voter};
 use kv::codec::Malformed;
-use kv::{Table, UnixMs, Version};
+use kv::{Interpreter, NoInterpreter, Table, UnixMs, Version};
 use leading::Leadership;
 use links::Link;
 use log::{Handle, Log};
 use message::Stream;
-pub use message::{Body, Envelope, Message};
+pub use message::{Body, Envelope, Message, is_urgent};
 use omnipaxos::ballot_leader_election::Ballot;
 use omnipaxos::messages::ballot_leader_election::HeartbeatMsg;
 use omnipaxos::messages::sequence_paxos::PaxosMsg;
@@ -230,6 +230,8 @@ pub struct Replica {
 
     /// The keys and values: exactly what the first `applied` entries made.
     table: Table,
+    /// What runs scripts.
+    interpreter: &'static dyn Interpreter,
     applied: usize,
     /// How many commands these held.
     offset: Version,
@@ -303,6 +305,7 @@ impl Replica {
             learners: BTreeMap::new(),
             questions_for_help: 0,
             table: copying::new_table(seed, options.planted),
+            interpreter: &NoInterpreter,
             applied: 0,
             offset: 0,
             time: 0,
@@ -334,6 +337,12 @@ impl Replica {
             counters: Counters::default(),
             fragments: FragmentStore::default(),
         }
+    }
+
+    /// Scripts are run by this interpreter. To be told before anything else.
+    pub fn set_interpreter(&mut self, interpreter: &'static dyn Interpreter) {
+        self.interpreter = interpreter;
+        self.table.set_interpreter(interpreter);
     }
 
     /// The keyspace promises something else from now on.

@@ -61,6 +61,20 @@ pub struct Timing {
     pub fragment_grace_bytes: usize,
 }
 
+impl Timing {
+    /// The same with all that is waited for `times` as long. Sizes stay.
+    pub fn slower(self, times: u64) -> Timing {
+        Timing {
+            heartbeat_ms: self.heartbeat_ms * times,
+            lease_ms: self.lease_ms * times,
+            lease_margin_ms: self.lease_margin_ms * times,
+            silence_ms: self.silence_ms * times,
+            hold_ms: self.hold_ms * times,
+            ..self
+        }
+    }
+}
+
 impl Default for Timing {
     fn default() -> Self {
         Timing {
