@@ -219,6 +219,9 @@ impl Table {
         if needs.is_empty() {
             return false;
         }
+        if self.is_quiet {
+            return true; // Nobody is told.
+        }
         let mut encoded = Vec::new();
         command.encode(&mut encoded);
         out.push(Reply::Needs(&encoded));

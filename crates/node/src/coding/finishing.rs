@@ -13,6 +13,7 @@ use crate::routing::{Asked, Origin};
 use crate::session::ClientId;
 use crate::slab::Handle;
 use kv::codec::Reader;
+use kv::limits::REPLY_BYTES_MAX;
 use kv::{Command, Reference, Reply, ReplyBuffer, ValueId, ValueRef};
 use protocol::{Request, Result as Outcome, Ticket};
 use std::collections::BTreeMap;
@@ -26,6 +27,7 @@ const ASK_AGAIN: u64 = 1;
 const INLINE: u64 = 2;
 
 const GONE: &str = "NOQUORUM too few fragments of a value can be reached; nothing was done, try again";
+const UNFIT: &str = "ERR the values would take more than a reply may hold; nothing was done";
 const OVERTAKEN: &str = "NOQUORUM a value was overwritten while it was read, by a later command of this client perhaps; try again";
 
 /// A reply that lacks values.
@@ -78,7 +80,9 @@ fn take_apart(reply: &[u8]) -> Option<Parts<'_>> {
             _ => {}
         }
     }
-    Some(Parts { command, element, is_read, references, keys })
+    // Others than these are short, and were counted by whoever wrote the reply.
+    let bytes: usize = references.iter().map(|reference| reference.length as usize).sum();
+    (bytes <= REPLY_BYTES_MAX).then_some(Parts { command, element, is_read, references, keys })
 }
 
 impl Finishing {
@@ -170,8 +174,7 @@ impl Node {
             asks_at_us: None,
         };
         if !finishing.take(result, reply) {
-            let error = "ERR a reply of another node cannot be read";
-            return self.complete_with_error(client, group, Outcome::Unknown, error);
+            return self.complete_with_error(client, group, Outcome::Refused, UNFIT);
         }
         // What is at hand needs no operation.
         if let Unfinished::Read(element) = &finishing.unfinished {
@@ -281,7 +284,7 @@ impl Node {
         }
         match finishing.take(result, reply) {
             true => self.fetch_for(handle),
-            false => self.end_finishing(handle, "ERR a reply of another node cannot be read"),
+            false => self.end_finishing(handle, UNFIT),
         }
     }
 
@@ -303,7 +306,7 @@ impl Node {
             return self.end_finishing(handle, OVERTAKEN);
         }
         let Ok(command) = Command::decode(&mut Reader::new(&command)) else {
-            return self.end_finishing(handle, "ERR a reply of another node cannot be read");
+            return self.end_finishing(handle, UNFIT);
         };
         let ticket = ticket(handle, ASK_AGAIN);
         let asked = Asked { ticket, follows: true, seen: u64::MAX, deadline_us, hops: 0 };

@@ -31,8 +31,8 @@ use wire::frame;
 /// Bytes of whole values that a node keeps for those who ask next.
 const CACHE_BYTES: usize = 64 << 20;
 
-/// Bytes of pieces that a turn makes and sends, at most: about a millisecond.
-const TURN_BYTES: usize = 4 << 20;
+/// Bytes of pieces that a turn makes and sends, at most: they are copied several times, which takes milliseconds.
+const TURN_BYTES: usize = 2 << 20;
 
 /// More pieces for a peer wait until so much of what it is owed has left: what else is said to it must not wait long.
 const PEER_OUTPUT_BYTES: usize = 1 << 20;
