@@ -9,13 +9,16 @@ mod comparison;
 mod encoding;
 mod list;
 mod lock;
+mod script;
 mod transaction;
 
+use crate::coded::{Coordinator, REFERENCE_BYTES};
 use crate::{UnixMs, Version};
 
 pub use comparison::{Comparison, DIGEST_HEX_BYTES, digest_of};
 pub use list::List;
 pub use lock::{Fenced, Hold, LockCommand, WaiterId};
+pub use script::Script;
 pub use transaction::{Draft, Transaction, Watched};
 
 /// When a key is to expire.
@@ -179,6 +182,24 @@ pub enum Command<'a> {
     /// of 1 or 0 and the key's version afterwards (`POST /replicate`).
     Replicate { key: &'a [u8], value: &'a [u8], version: Version },
 
+    // Values that are kept as fragments: see [`crate::coded`].
+    /// Stores a value whose fragments are kept already (`SET` of a large value). Refused if their keepers are not the group's
+    /// members any more, by the number of their membership, or if the value was given up meanwhile.
+    SetCoded {
+        key: &'a [u8],
+        reference: &'a [u8; REFERENCE_BYTES],
+        membership: u32,
+        expiry: Expiry,
+        condition: Condition,
+        answer: SetAnswer,
+    },
+    /// Puts the bytes of a value in the place of the reference to it, if that is still what the key holds; its version
+    /// and deadline stay. Answers 1 or 0.
+    Inline { key: &'a [u8], reference: &'a [u8; REFERENCE_BYTES], value: &'a [u8] },
+    /// No value of this coordinator up to this counter is stored from now on: fragments of those that are not stored yet
+    /// are of no use.
+    Abandon { coordinator: Coordinator, counter: u64 },
+
     // Both.
     /// Several commands in one step, answered by an array of their replies, or by a null array and nothing done if a
     /// watched key is not as it was (`EXEC`). A read unless one of its commands is a write.
@@ -187,6 +208,9 @@ pub enum Command<'a> {
     Lock(LockCommand<'a>),
     /// A write that takes effect if it carries the newest token of a lock, else is answered with `FENCED` (`SET … FENCE`).
     Fenced(Fenced<'a>),
+    /// A program that runs commands on the keys that it names, in one step (`EVAL`, `EVALSHA`). A read if it may only
+    /// read (`EVAL_RO`).
+    Script(Script<'a>),
 }
 
 impl<'a> Command<'a> {
@@ -214,9 +238,11 @@ impl<'a> Command<'a> {
             | Persist { .. } => true,
             Rename { .. } | Copy { .. } | Clear | Purge { .. } | Replicate { .. } => true,
             SetIf { .. } | DeleteIf { .. } => true,
+            SetCoded { .. } | Inline { .. } | Abandon { .. } => true,
             Transaction(transaction) => transaction.is_write(),
             Lock(command) => command.is_write(),
             Fenced(_) => true,
+            Script(script) => script.is_write(),
         }
     }
 
@@ -232,6 +258,7 @@ impl<'a> Command<'a> {
             IncrementBy { key, .. } | IncrementByFloat { key, .. } | Expire { key, .. } => visit(key),
             Persist { key } | Replicate { key, .. } => visit(key),
             Digest { key } | SetIf { key, .. } | DeleteIf { key, .. } => visit(key),
+            SetCoded { key, .. } | Inline { key, .. } => visit(key),
             MultiGet { keys } | Exists { keys } | Delete { keys } | Watch { keys } => {
                 keys.iter().for_each(visit);
             }
@@ -243,7 +270,8 @@ impl<'a> Command<'a> {
             Transaction(transaction) => transaction.for_each_key(&mut visit),
             Lock(command) => command.key().into_iter().for_each(visit),
             Fenced(fenced) => fenced.for_each_key(&mut visit),
-            Keys { .. } | Scan { .. } | RandomKey { .. } | Size | Clear | Purge { .. } => {}
+            Script(script) => script.keys().for_each(visit),
+            Keys { .. } | Scan { .. } | RandomKey { .. } | Size | Clear | Purge { .. } | Abandon { .. } => {}
         }
     }
 }

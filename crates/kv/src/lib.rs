@@ -7,18 +7,22 @@
 //! Reading order: [`Command`] (what can be asked), [`Reply`] (what is answered), [`Table`] (what is kept), [`locks`].
 
 pub mod codec;
+pub mod coded;
 pub mod command;
 pub mod glob;
+mod interpreter;
 pub mod limits;
 pub mod locks;
 pub mod number;
 pub mod reply;
 pub mod table;
 
+pub use coded::{Coordinator, Reference, ValueId, ValueRef, View};
 pub use command::{
-    Command, Comparison, Condition, Deadline, Draft, Expiry, Fenced, Hold, List, LockCommand, SetAnswer,
-    Transaction, WaiterId, Watched,
+    Command, Comparison, Condition, Deadline, Draft, Expiry, Fenced, Hold, List, LockCommand, Script,
+    SetAnswer, Transaction, WaiterId, Watched,
 };
+pub use interpreter::{Interpreter, NoInterpreter};
 pub use reply::{Reply, ReplyBuffer};
 pub use table::{Register, SnapshotId, Statistics, Table};
 

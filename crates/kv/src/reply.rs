@@ -5,6 +5,7 @@
 //! [`Reply::Array`] of n is followed by its n elements.
 
 use crate::codec::{Malformed, Reader, Writer};
+use crate::coded::{VALUE_REF_BYTES, ValueRef};
 
 /// One element of a reply.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -35,12 +36,22 @@ pub enum Reply<'a> {
     Set(u32),
     /// The next n pairs of elements.
     Map(u32),
+    /// The next element holds references in the place of values. Whoever asked this command, which has changed nothing,
+    /// puts them in. Never within another element.
+    Unresolved(&'a [u8]),
+    /// Nothing was done: this command needs values that are kept as fragments. The next element is an array of keys, each
+    /// with the reference that it holds. Never within another element.
+    Needs(&'a [u8]),
+    /// Stands for a value, or a part of one: an encoded [`ValueRef`].
+    Reference(&'a [u8]),
 }
 
 /// Replies, one behind the other, in one growing buffer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ReplyBuffer {
     bytes: Vec<u8>,
+    /// How many references were ever written.
+    references: u64,
 }
 
 const OK: u8 = 0;
@@ -56,6 +67,9 @@ const BOOLEAN: u8 = 9;
 const ARRAY: u8 = 10;
 const SET: u8 = 11;
 const MAP: u8 = 12;
+const UNRESOLVED: u8 = 100;
+const NEEDS: u8 = 101;
+const REFERENCE: u8 = 102;
 
 impl ReplyBuffer {
     /// An empty buffer.
@@ -85,6 +99,24 @@ impl ReplyBuffer {
         if self.bytes.capacity() > RETAINED_BYTES_MAX {
             self.bytes.shrink_to(RETAINED_BYTES_MAX);
         }
+    }
+
+    /// How many references to values were ever written into this buffer.
+    pub(crate) fn references(&self) -> u64 {
+        self.references
+    }
+
+    /// Says of the element that was begun at `start` that it holds references, and what was asked.
+    pub(crate) fn mark_unresolved(&mut self, start: usize, command: &[u8]) {
+        let element = self.bytes.split_off(start);
+        self.push(Reply::Unresolved(command));
+        self.bytes.extend_from_slice(&element);
+    }
+
+    /// True when an encoded reply is not the whole answer: it begins with [`Reply::Unresolved`] or [`Reply::Needs`].
+    #[inline]
+    pub fn is_unfinished(encoded: &[u8]) -> bool {
+        matches!(encoded.first(), Some(&(UNRESOLVED | NEEDS)))
     }
 
     /// Cuts back to `length` bytes, to replace a reply that was begun.
@@ -143,6 +175,19 @@ impl ReplyBuffer {
             Reply::Map(count) => {
                 out.put_u8(MAP);
                 out.put_u32(count);
+            }
+            Reply::Unresolved(command) => {
+                out.put_u8(UNRESOLVED);
+                out.put_bytes(command);
+            }
+            Reply::Needs(command) => {
+                out.put_u8(NEEDS);
+                out.put_bytes(command);
+            }
+            Reply::Reference(value) => {
+                self.references += 1;
+                out.put_u8(REFERENCE);
+                out.extend_from_slice(value);
             }
         }
     }
@@ -213,6 +258,13 @@ impl<'a> Reply<'a> {
             ARRAY => Reply::Array(reader.u32()?),
             SET => Reply::Set(reader.u32()?),
             MAP => Reply::Map(reader.u32()?),
+            UNRESOLVED => Reply::Unresolved(reader.bytes()?),
+            NEEDS => Reply::Needs(reader.bytes()?),
+            REFERENCE => {
+                let encoded = reader.take(VALUE_REF_BYTES)?;
+                ValueRef::decode(encoded)?;
+                Reply::Reference(encoded)
+            }
             _ => return Err(Malformed("unknown kind of reply")),
         })
     }
@@ -243,6 +295,8 @@ mod tests {
             Reply::Array(3),
             Reply::Set(0),
             Reply::Map(7),
+            Reply::Unresolved(b"command"),
+            Reply::Needs(b""),
         ];
         let mut buffer = ReplyBuffer::new();
         replies.iter().for_each(|reply| buffer.push(*reply));

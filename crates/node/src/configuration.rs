@@ -76,6 +76,9 @@ pub struct Configuration {
     pub output_bytes_max: usize,
     /// A command has its outcome after so long, be it `UNKNOWN`.
     pub command_timeout_ms: u64,
+    /// How many times as long as usual heartbeats, leases and silences of consensus and of the control group are. The same
+    /// on all nodes.
+    pub patience: u64,
     /// A replica of a keyspace without a leader compares some of its keys with the others this often.
     pub sweep_ms: u64,
     /// What clients must say before anything else.

@@ -15,6 +15,9 @@ const OUTCOMES: u8 = 3;
 const LEADER: u8 = 4;
 const TOLD: u8 = 5;
 const LIFE: u8 = 6;
+const SCRIPT: u8 = 20;
+const FORGET_SCRIPTS: u8 = 21;
+const FRAGMENTS: u8 = 10;
 
 /// Without a deadline.
 pub(crate) const NO_DEADLINE_MS: u32 = u32::MAX;
@@ -28,12 +31,18 @@ pub(crate) enum Envelope<'a> {
     Requests(&'a [u8]),
     /// Outcomes of the receiver's requests.
     Outcomes(&'a [u8]),
+    /// Something about fragments of a group's values: see [`protocol::coded`].
+    Fragments { group: u16, message: &'a [u8] },
     /// The receiver asked the wrong node for a group: this one leads it, as far as the sender knows.
     Leader { group: u16, leader: NodeId },
     /// A record of a group says something to a request that waits for a lock on behalf of the receiver's client.
     Told { group: u16, told: Told<'a> },
     /// The sender is in this life: nobody waits for what its clients wanted in another one.
     Life(u64),
+    /// A client has loaded a script: its text.
+    Script(&'a [u8]),
+    /// A client lets all nodes forget the scripts.
+    ForgetScripts,
 }
 
 /// See [`protocol::Notice::Told`]. The receiver is the waiter's node.
@@ -51,11 +60,14 @@ impl<'a> Envelope<'a> {
         let mut reader = Reader::new(payload);
         Ok(match reader.u8()? {
             GROUP => Envelope::Group { group: reader.u16()?, message: reader.rest() },
+            FRAGMENTS => Envelope::Fragments { group: reader.u16()?, message: reader.rest() },
             REQUESTS => Envelope::Requests(reader.rest()),
             OUTCOMES => Envelope::Outcomes(reader.rest()),
             LEADER => Envelope::Leader { group: reader.u16()?, leader: reader.u16()? },
             LIFE => Envelope::Life(reader.u64()?),
             TOLD => Envelope::Told { group: reader.u16()?, told: Told::decode(&mut reader)? },
+            SCRIPT => Envelope::Script(reader.rest()),
+            FORGET_SCRIPTS => Envelope::ForgetScripts,
             _ => return Err(Malformed("unknown kind of envelope")),
         })
     }
@@ -64,6 +76,12 @@ impl<'a> Envelope<'a> {
         match self {
             Envelope::Group { group, message } => {
                 out.put_u8(GROUP);
+                out.put_u16(*group);
+                out.extend_from_slice(message);
+            }
+            Envelope::Fragments { group, message } => {
+                out.reserve(3 + message.len());
+                out.put_u8(FRAGMENTS);
                 out.put_u16(*group);
                 out.extend_from_slice(message);
             }
@@ -89,6 +107,11 @@ impl<'a> Envelope<'a> {
                 out.put_u16(*group);
                 told.encode(out);
             }
+            Envelope::Script(text) => {
+                out.put_u8(SCRIPT);
+                out.extend_from_slice(text);
+            }
+            Envelope::ForgetScripts => out.put_u8(FORGET_SCRIPTS),
         }
     }
 }

@@ -1,9 +1,11 @@
 //! The groups that this node knows of, by their numbers. Numbers are never used twice, so that there are gaps.
 
+use crate::coding::CodingSettings;
 use crate::journal::Tail;
 use crate::keyspace::Keyspace;
 use crate::replica::Replica;
 use protocol::{Configuration, NodeId};
+use std::collections::BTreeMap;
 use std::ops::{Index, IndexMut};
 
 /// One shard's replicas.
@@ -19,6 +21,11 @@ pub(crate) struct Group {
     pub(crate) leader_told: NodeId,
     /// Who refused last what was passed on to it: the next one is asked behind it. 0: nobody has.
     pub(crate) refused_by: NodeId,
+    /// What is done with large values; none: nothing.
+    pub(crate) coding: Option<CodingSettings>,
+    /// Of members that keep fragments of large values: in which membership they said last whether any is missing, and
+    /// whether none was.
+    pub(crate) lacking: BTreeMap<NodeId, (u32, bool)>,
     /// This node's replica, if it has one.
     pub(crate) replica: Option<Replica>,
     /// The node's log holds something of it.

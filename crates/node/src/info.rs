@@ -9,8 +9,8 @@ mod facts;
 mod tests;
 
 pub(crate) use facts::{
-    ClientFacts, CpuFacts, Facts, KeyspaceFacts, LockFacts, MemoryFacts, ReplicaFacts, ReplicationFacts,
-    ServerFacts, StatsFacts,
+    ClientFacts, CodingFacts, CpuFacts, Facts, KeyspaceFacts, LockFacts, MemoryFacts, ReplicaFacts,
+    ReplicationFacts, ServerFacts, StatsFacts,
 };
 
 use std::fmt::{Display, Write};
@@ -29,7 +29,7 @@ struct Section {
 }
 
 /// All sections in the order in which they are told.
-static SECTIONS: [Section; 14] = [
+static SECTIONS: [Section; 15] = [
     Section { name: "server", title: "Server", by_default: true, write: server },
     Section { name: "clients", title: "Clients", by_default: true, write: clients },
     Section { name: "memory", title: "Memory", by_default: true, write: memory },
@@ -44,6 +44,7 @@ static SECTIONS: [Section; 14] = [
     Section { name: "keyspace", title: "Keyspace", by_default: true, write: keyspace },
     Section { name: "locks", title: "Locks", by_default: true, write: locks },
     Section { name: "quorate", title: "Quorate", by_default: true, write: quorate },
+    Section { name: "coding", title: "Coding", by_default: false, write: coding },
 ];
 
 /// Appends the sections of these names in any case of letters; `default`, `all` and `everything` stand for
@@ -101,6 +102,23 @@ fn safe(text: &str) -> String {
     text.chars().map(|c| if c.is_control() || matches!(c, ',' | '=' | '#') { '_' } else { c }).collect()
 }
 
+fn coding(facts: &Facts, fields: &mut Fields<'_>) {
+    let coding = &facts.coding;
+    fields.put("coded_fragments", coding.fragments);
+    fields.bytes("coded_fragment_memory", coding.fragment_bytes);
+    fields.put("coded_fragments_lacking", coding.lacking);
+    fields.put("coded_fragments_rebuilt", coding.counters.rebuilt);
+    fields.put("coded_bytes_rebuilt", coding.counters.rebuilt_bytes);
+    fields.put("coded_values_stored", coding.counters.values_coded);
+    fields.put("coded_values_copied", coding.counters.values_copied);
+    fields.put("coded_fallbacks", coding.counters.fallbacks);
+    fields.put("coded_pieces_damaged", coding.counters.damaged_pieces);
+    fields.put("coded_cache_values", coding.cached_values);
+    fields.bytes("coded_cache_memory", coding.cached_bytes);
+    fields.put("coded_cache_hits", coding.counters.cache_hits);
+    fields.put("coded_cache_misses", coding.counters.cache_misses);
+}
+
 fn server(facts: &Facts, fields: &mut Fields<'_>) {
     let server = &facts.server;
     fields.put("redis_version", REDIS_VERSION);
@@ -146,6 +164,8 @@ fn memory(facts: &Facts, fields: &mut Fields<'_>) {
     fields.put("used_memory_overhead", memory.used.saturating_sub(memory.dataset));
     fields.put("used_memory_dataset", memory.dataset);
     fields.bytes("total_system_memory", memory.machine);
+    fields.put("used_memory_scripts_eval", memory.scripts.1);
+    fields.put("number_of_cached_scripts", memory.scripts.0);
     fields.bytes("maxmemory", 0);
     fields.constants(&[("maxmemory_policy", "noeviction")]);
     let ratio = if memory.used == 0 { 0.0 } else { memory.resident as f64 / memory.used as f64 };

@@ -7,7 +7,8 @@ use crate::report::KeyspaceHealth;
 use std::rc::Rc;
 
 /// The group and the message of a frame's payload, if it is a message between replicas. Other payloads carry
-/// requests and outcomes of clients: these rely on the order and on the end of their link.
+/// requests and outcomes of clients: these rely on the order and on the end of their link. What is said about fragments of
+/// values does not, either: see [`fragment_message`].
 pub fn replica_message(payload: &[u8]) -> Option<(GroupId, &[u8])> {
     match Envelope::decode(payload) {
         Ok(Envelope::Group { group, message }) => Some((group, message)),
@@ -15,7 +16,25 @@ pub fn replica_message(payload: &[u8]) -> Option<(GroupId, &[u8])> {
     }
 }
 
+/// The same for what is said about fragments of large values: each message stands for itself.
+pub fn fragment_message(payload: &[u8]) -> Option<(GroupId, &[u8])> {
+    match Envelope::decode(payload) {
+        Ok(Envelope::Fragments { group, message }) => Some((group, message)),
+        _ => None,
+    }
+}
+
 impl Node {
+    /// What is not in order with the fragments that a replica here keeps of large values, if anything: what it lacks, and
+    /// what nothing refers to.
+    pub fn fragments_amiss(&self, group: GroupId) -> Option<String> {
+        let replica = self.groups.get(group)?.replica.as_ref()?.consensus()?;
+        let (lacking, (kept, _)) = (replica.fragments_lacking(), replica.fragments_kept());
+        let wanted = replica.table().references().count();
+        let what = format!("{lacking} of {wanted} fragments are missing and {kept} are kept");
+        (lacking > 0 || kept != wanted).then_some(what)
+    }
+
     /// The newest map that this node knows. Before one was agreed on, the initial one with version 0.
     pub fn cluster_map(&self) -> &Rc<ClusterMap> {
         self.control.map()
@@ -61,5 +80,11 @@ impl Node {
             group.replica.as_ref().map(|replica| (id, replica.table().digest()))
         };
         self.groups.iter().filter_map(digest).collect()
+    }
+
+    /// What there is of locks in a replica here: those that are held, requests that wait for one, and sessions.
+    pub fn locks_left(&self, group: GroupId) -> Option<(usize, usize, usize)> {
+        let locks = self.groups.get(group)?.replica.as_ref()?.table().locks();
+        Some((locks.len(), locks.waiters(), locks.sessions()))
     }
 }

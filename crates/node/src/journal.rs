@@ -42,6 +42,16 @@ struct Held {
     after_record: u64,
     to: NodeId,
     bytes: Vec<u8>,
+    /// It is for whoever coordinates a large value there, and not for a replica.
+    is_about_fragments: bool,
+}
+
+/// A message whose record is durable.
+#[derive(Debug)]
+pub(crate) struct Released {
+    pub(crate) to: NodeId,
+    pub(crate) bytes: Vec<u8>,
+    pub(crate) is_about_fragments: bool,
 }
 
 /// What a group has in the log.
@@ -70,14 +80,22 @@ impl Tail {
 
     /// Keeps a message until a record is durable.
     pub(crate) fn hold(&mut self, after_record: u64, to: NodeId, message: &[u8]) {
-        self.held.push_back(Held { after_record, to, bytes: message.to_vec() });
+        let bytes = message.to_vec();
+        self.held.push_back(Held { after_record, to, bytes, is_about_fragments: false });
+    }
+
+    /// Keeps a message about fragments until a record is durable.
+    pub(crate) fn hold_about_fragments(&mut self, after_record: u64, to: NodeId, message: &[u8]) {
+        let bytes = message.to_vec();
+        self.held.push_back(Held { after_record, to, bytes, is_about_fragments: true });
     }
 
     /// The next message whose record is durable by now, in the order in which they were sent.
-    pub(crate) fn release(&mut self) -> Option<(NodeId, Vec<u8>)> {
+    pub(crate) fn release(&mut self) -> Option<Released> {
         let durable = self.durable;
         let place = self.held.iter().position(|held| held.after_record <= durable)?;
-        self.held.remove(place).map(|held| (held.to, held.bytes))
+        let Held { to, bytes, is_about_fragments, .. } = self.held.remove(place)?;
+        Some(Released { to, bytes, is_about_fragments })
     }
 
     /// True when anything is recorded.

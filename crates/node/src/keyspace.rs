@@ -1,7 +1,9 @@
 //! A keyspace: all keys with a prefix, and what is promised for them.
 
+use crate::coding::CodingSettings;
 use crate::control::SHARDS_MAX;
 use crate::slots::{SLOTS, slot_of};
+use coding::data_fragments_max;
 use protocol::NodeId;
 use protocol::blocking::{self, Retry};
 use protocol::consensus::{self, Lease};
@@ -15,6 +17,9 @@ pub(crate) const KEYSPACES_MAX: usize = 64;
 
 /// Bytes of applied history kept for followers that come back, unless configured otherwise.
 pub(crate) const BACKLOG_BYTES_DEFAULT: usize = 64 << 20;
+
+/// No shorter values can be kept as fragments: what is kept beside them would be more.
+const CODING_THRESHOLD_MIN: usize = 64;
 
 /// Most replicas of a keyspace without a leader: their numbers are a part of each version.
 const MEMBERS_MAX: usize = 15;
@@ -70,6 +75,12 @@ pub struct Keyspace {
     /// consensus: how a leader makes sure that it still leads before it answers a read: `log` (by what it committed a
     /// moment ago) or `off` (it asks a majority each time).
     pub lease: String,
+    /// consensus: whether large values are kept as fragments instead of copies: `none`, or into how many parts a value is
+    /// cut, each replica keeping a fragment of that part of its size. Fewer parts where too few nodes answer.
+    pub coding: String,
+    /// The shortest value that is kept as fragments, in bytes. The default is where, on a gigabit link within a data
+    /// centre, the bytes that are not sent begin to outweigh the additional round trip.
+    pub coding_threshold: usize,
     /// The node that leads first, or that would be a good leader: the next shards have the nodes after it. Replicas stand
     /// on it and the nodes behind it. 0: whichever leads the fewest.
     pub leader: NodeId,
@@ -90,6 +101,8 @@ impl Default for Keyspace {
             storage: "memory".into(),
             retry: "backoff".into(),
             lease: "log".into(),
+            coding: "none".into(),
+            coding_threshold: 16 << 10,
             leader: 1,
             backlog_bytes: BACKLOG_BYTES_DEFAULT,
         }
@@ -129,7 +142,8 @@ impl Keyspace {
     ) -> Result<Keyspace, String> {
         let mut table = toml::Table::new();
         for (name, value) in settings {
-            let is_number = matches!(name, "replicas" | "shards" | "leader" | "backlog_bytes");
+            let is_number =
+                matches!(name, "replicas" | "shards" | "leader" | "backlog_bytes" | "coding_threshold");
             let value = match value.parse::<i64>() {
                 Ok(integer) if is_number => toml::Value::Integer(integer),
                 _ => toml::Value::String(value.to_string()),
@@ -206,6 +220,24 @@ impl Keyspace {
         }
         if self.lease()? == Lease::Off && protocol != Protocol::Consensus {
             return refuse(format!("lease = \"off\" is for consensus; {name} has no lease of that kind"));
+        }
+        if let Some(CodingSettings { parts, threshold }) = self.coding()? {
+            if protocol != Protocol::Consensus {
+                return refuse(format!("coding = \"{parts}\" is for consensus; {name} keeps whole values"));
+            }
+            let (replicas, parts_max) =
+                (self.replicas_on(nodes), data_fragments_max(self.replicas_on(nodes)));
+            if usize::from(parts) > parts_max {
+                return refuse(format!(
+                    "coding = \"{parts}\" needs more than {replicas} replicas: when as many have failed as may, the others \
+                     must hold a whole value between them; use {parts_max} or less"
+                ));
+            }
+            if threshold < CODING_THRESHOLD_MIN {
+                return refuse(format!(
+                    "coding_threshold = {threshold} is less than {CODING_THRESHOLD_MIN} bytes"
+                ));
+            }
         }
         Ok(())
     }
@@ -326,6 +358,26 @@ impl Keyspace {
             log_bytes: self.backlog_bytes,
             planted,
         })
+    }
+
+    /// What is done with large values.
+    ///
+    /// # Errors
+    /// A sentence that says what it may be.
+    pub(crate) fn coding(&self) -> Result<Option<CodingSettings>, String> {
+        let (name, threshold) = (self.name(), self.coding_threshold);
+        match self.coding.as_str() {
+            "none" => Ok(None),
+            "adaptive" => Err(format!(
+                "keyspace '{name}': coding = \"adaptive\" is not built yet; use \"none\" or a number of parts"
+            )),
+            number => match number.parse() {
+                Ok(parts) if parts > 0 => Ok(Some(CodingSettings { parts, threshold })),
+                _ => Err(format!(
+                    "keyspace '{name}': unknown coding \"{number}\"; use \"none\" or a number of parts"
+                )),
+            },
+        }
     }
 
     fn lease(&self) -> Result<Lease, String> {

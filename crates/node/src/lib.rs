@@ -6,10 +6,11 @@
 //!
 //! Reading order: `node` (turns and clients), `requests` (what a request is and who runs it), `routing` (requests on
 //! their way and outcomes on their way back), `peers` (what nodes say to each other), `keyspace` (prefixes and
-//! promises), `session` (replies in order), `transactions` (what is gathered behind `MULTI`),
+//! promises), `session` (replies in order), `transactions` (what is gathered behind `MULTI`), `scripts` (`EVAL`),
 //! `locks` (who waits for one).
 
 mod clients;
+mod coding;
 pub mod command;
 mod configuration;
 pub mod control;
@@ -33,6 +34,7 @@ mod replica;
 mod report;
 mod requests;
 mod routing;
+mod scripts;
 mod session;
 mod slab;
 pub mod slots;
@@ -42,7 +44,7 @@ mod usage;
 
 pub use configuration::{Configuration, NodeAddress, ProcessFacts, StorageSettings};
 pub use describe::{GroupDescription, KeyspaceDescription};
-pub use inspect::replica_message;
+pub use inspect::{fragment_message, replica_message};
 pub use keyspace::Keyspace;
 pub use log::{Level, Line};
 pub use node::Node;

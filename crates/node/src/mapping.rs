@@ -11,6 +11,7 @@ use crate::peers::Peer;
 use crate::replica::Replica;
 use crate::session::ClientId;
 use protocol::{Input, NodeId, Result as Outcome, Ticket, Wish};
+use std::collections::BTreeMap;
 use std::rc::Rc;
 
 /// The map's own records in the node's log.
@@ -127,6 +128,7 @@ impl Node {
             let patience_ms = self.configuration.command_timeout_ms + FAREWELL_MS;
             self.groups.dismiss(id, self.now.monotonic_us + patience_ms * 1000);
         }
+        let mut is_coding = self.coding.is_on;
         for (id, entry) in map.groups.iter().filter(|(id, _)| **id != CONTROL_GROUP) {
             let Some(keyspace) = map.keyspaces.get(&entry.keyspace).map(|entry| &entry.keyspace) else {
                 continue;
@@ -135,6 +137,8 @@ impl Node {
             group.shard = entry.shard;
             group.members.clone_from(&entry.members);
             group.leader = entry.leader;
+            group.coding = keyspace.coding().unwrap_or_default();
+            is_coding |= group.coding.is_some();
             if group.keyspace != *keyspace {
                 group.keyspace = keyspace.clone();
                 let durability = keyspace.durability().unwrap_or(Durability::Fsync);
@@ -145,6 +149,9 @@ impl Node {
                     debug_assert_eq!(changed, Ok(()), "the map holds what was checked");
                 }
             }
+        }
+        if is_coding && !self.coding.is_on {
+            self.coding.begin(self.now.monotonic_us);
         }
         if self.is_admitted {
             self.take_part(map);
@@ -228,6 +235,7 @@ impl Node {
             debug_assert_eq!(stepped, Ok(()), "only a message can be malformed");
         }
         self.effects.messages.clear();
+        self.effects.about_fragments.clear();
         self.effects.records.clear();
         self.effects.wishes.clear();
         self.effects.notices.clear();
@@ -253,7 +261,9 @@ impl Node {
             else {
                 continue;
             };
-            in_sync.retain(|node| entry.members.contains(node));
+            in_sync.retain(|node| {
+                entry.members.contains(node) && self.has_its_fragments(*id, *node, entry.epoch)
+            });
             if entry.in_sync != in_sync && (!entry.settled || in_sync.len() > entry.in_sync.len()) {
                 self.wish(*id, Wish::InSync { epoch: entry.epoch, in_sync });
             }
@@ -332,6 +342,8 @@ impl Group {
             keyspace,
             shard,
             members: Vec::new(),
+            coding: None,
+            lacking: BTreeMap::new(),
             leader: 0,
             leader_told: 0,
             refused_by: 0,

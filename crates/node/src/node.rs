@@ -1,19 +1,20 @@
 //! One node: its clients' sessions, its groups, and the links between them.
 
+use crate::coding::Coding;
 use crate::command::statistics::CommandStatistics;
 use crate::configuration::Configuration;
 use crate::control::{self, CONTROL_GROUP, ClusterMap, Control};
 use crate::gather::Gather;
 use crate::groups::{Group, Groups};
-use crate::journal::{Journal, Tail};
+use crate::journal::{Journal, Released, Tail};
 use crate::keyspace::Router;
 use crate::locks::Waits;
 use crate::log::Line;
 use crate::mapping::{MAP_GROUP, Wanted};
 use crate::parameters::Parameters;
 use crate::peers::Peer;
-use crate::replica::Replica;
 use crate::routing::Forwarded;
+use crate::scripts;
 use crate::session::{ClientId, ClientKind, Output, Session};
 use crate::slab::Slab;
 use crate::usage::{Rate, Usage};
@@ -70,9 +71,12 @@ pub struct Node {
     pub(crate) forwards_checked_us: u64,
     pub(crate) gathers: Slab<Gather>,
     pub(crate) lock_waits: Waits,
+    pub(crate) coding: Coding,
     pub(crate) effects: Effects,
     /// Bytes of key lists while a command is carried out.
     pub(crate) scratch: Vec<u8>,
+    /// The scripts that clients can name by their digests.
+    pub(crate) scripts: scripts::Cache,
     /// The reply of a command that the node answers itself.
     pub(crate) replies: ReplyBuffer,
     /// Answers go here, while the commands of a transaction are carried out.
@@ -121,6 +125,7 @@ impl Node {
 
     /// Begins a turn: everything until [`Node::end_turn`] happens at `now`.
     pub fn begin_turn(&mut self, now: Now) {
+        self.lock_waits.note_pause(now.monotonic_us, self.now.monotonic_us);
         self.now = now;
         self.for_each_group(|node, id| {
             if node.groups[id].next_tick_us <= now.monotonic_us {
@@ -130,6 +135,7 @@ impl Node {
                     group.replica.as_ref().map_or(u64::MAX, |replica| replica.wakeup_us(now));
             }
         });
+        self.coding_tick();
         if self.control_wakeup_us <= now.monotonic_us {
             self.control(|control, now, effects| control.tick(now, effects));
         }
@@ -150,6 +156,7 @@ impl Node {
             self.end_overdue_forwards();
             self.forget_dismissed();
             self.forsake_former_lives();
+            self.look_for_fragments();
             self.report_members();
         }
     }
@@ -162,6 +169,7 @@ impl Node {
 
     /// Ends a turn: this turn's records are written, and what was gathered for each peer leaves as one batch.
     pub fn end_turn<D: Disk>(&mut self, disk: &mut D) {
+        self.coding_pump();
         self.for_each_group(|node, id| node.step(id, Input::Flush));
         self.flush_control();
         self.checkpoint(disk);
@@ -189,8 +197,13 @@ impl Node {
     fn tell_durable(&mut self, flushes: bool) {
         self.for_each_group(|node, id| {
             let Some(record) = node.journal.news(&mut node.groups[id].tail) else { return };
-            while let Some((to, message)) = node.groups[id].tail.release() {
-                node.send(id, to, &message);
+            while let Some(Released { to, bytes, is_about_fragments }) = node.groups[id].tail.release() {
+                match is_about_fragments {
+                    true => {
+                        node.send_fragment_bytes(id, to, &bytes);
+                    }
+                    false => node.send(id, to, &bytes),
+                }
             }
             node.step(id, Input::Durable { record });
             if flushes {
@@ -198,8 +211,8 @@ impl Node {
             }
         });
         if let Some(record) = self.journal.news(&mut self.control_tail) {
-            while let Some((to, message)) = self.control_tail.release() {
-                self.send(CONTROL_GROUP, to, &message);
+            while let Some(Released { to, bytes, .. }) = self.control_tail.release() {
+                self.send(CONTROL_GROUP, to, &bytes);
             }
             self.control(|control, now, effects| control.durable(now, record, effects));
         }
@@ -212,8 +225,7 @@ impl Node {
             return self.advance_checkpoint(disk, id);
         }
         let replicas = self.groups.iter().filter_map(|(_, group)| group.replica.as_ref());
-        let tables = replicas.map(Replica::table);
-        let state_bytes = || tables.map(|table| table.memory_bytes() as u64).sum();
+        let state_bytes = || replicas.map(|replica| replica.memory_bytes() as u64).sum();
         let Some(id) = self.journal.checkpoint_due(state_bytes) else { return };
         let group = self.groups.get_mut(id);
         let (begins, description) = match (id, group) {
@@ -297,6 +309,7 @@ impl Node {
         const IDLE_US: u64 = 100_000;
         let idle = self.now.monotonic_us + IDLE_US;
         let own = idle.min(self.control_wakeup_us).min(self.lock_waits.next_due_us());
+        let own = own.min(self.coding.wakeup_us());
         self.groups.iter().map(|(_, group)| group.next_tick_us).fold(own, u64::min)
     }
 

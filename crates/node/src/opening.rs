@@ -1,6 +1,7 @@
 //! How a node comes up: its log is read, and its replicas get back what they recorded. They take part when the control
 //! group lets them.
 
+use crate::coding::Coding;
 use crate::command::statistics::CommandStatistics;
 use crate::configuration::Configuration;
 use crate::control::{self, CONTROL_GROUP, ClusterMap, Control, Start};
@@ -75,7 +76,7 @@ impl Node {
             start,
             seed: configuration.seed,
             initial,
-            timing: control::Timing::default(),
+            timing: control::Timing::default().slower(configuration.patience),
             moves_control_group: true,
         };
         let mut reading = Reading {
@@ -118,6 +119,9 @@ impl Node {
             let text = format!("the end of the log was cut off, as a crash had left it: {torn:?}");
             lines.push(Line { level: Level::Warning, text });
         }
+        // Different at each start, whatever the log says of earlier ones, and no way back to the seed.
+        let drawn = [configuration.seed, configuration.identity, configuration.life];
+        let life = kv::command::digest_of(&drawn.map(u64::to_le_bytes).concat());
         let mut node = Node {
             parameters: Parameters::new(&configuration),
             statistics: CommandStatistics::new(),
@@ -147,8 +151,10 @@ impl Node {
             forwards_checked_us: 0,
             gathers: Slab::default(),
             lock_waits: Waits::new(own, life_of_waits(&configuration)),
+            coding: Coding::new(life),
             effects: Effects::default(),
             scratch: Vec::new(),
+            scripts: Default::default(),
             replies: ReplyBuffer::new(),
             captured: None,
             random: configuration.seed,

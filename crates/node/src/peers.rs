@@ -18,6 +18,10 @@ pub(crate) struct Peer {
     pub(crate) link: u32,
     /// Frames to be written.
     pub(crate) output: Vec<u8>,
+    /// There is a second link, for what must not wait behind what is long.
+    pub(crate) has_urgent_link: bool,
+    /// Frames to be written to that.
+    pub(crate) urgent_output: Vec<u8>,
     /// This turn's forwarded requests, and outcomes of its requests.
     pub(crate) requests: Vec<u8>,
     pub(crate) outcomes: Vec<u8>,
@@ -36,6 +40,8 @@ impl Node {
         let was_up = std::mem::replace(&mut peer.up, up);
         peer.link = peer.link.wrapping_add(u32::from(up));
         peer.output.clear();
+        peer.has_urgent_link = false;
+        peer.urgent_output.clear();
         peer.requests.clear();
         peer.outcomes.clear();
         peer.deferred.clear();
@@ -63,6 +69,14 @@ impl Node {
         }
         self.control_tail.drop_held(id);
         self.control(|control, now, effects| control.link(now, id, up, effects));
+    }
+
+    /// A second link to a peer, beside the one that is up, is there for what is urgent, or is not any more. What was on
+    /// its way over it may be lost, as any message of a replica may.
+    pub fn peer_urgent_link(&mut self, id: NodeId, up: bool) {
+        let Some(peer) = self.peers.get_mut(usize::from(id).wrapping_sub(1)) else { return };
+        peer.has_urgent_link = up && peer.up;
+        peer.urgent_output.clear();
     }
 
     /// True when the link to a peer is up.
@@ -93,6 +107,7 @@ impl Node {
                     self.settle(group);
                 }
             }
+            Envelope::Fragments { group, message } => self.fragment_message(group, from, message)?,
             Envelope::Leader { group, leader } => {
                 if let Some(group) = self.groups.get_mut(group).filter(|it| it.members.contains(&leader)) {
                     group.leader_told = leader;
@@ -100,6 +115,8 @@ impl Node {
             }
             Envelope::Life(life) => self.peers[usize::from(from) - 1].life = Some(life),
             Envelope::Told { group, told } => self.lock_told(group, told),
+            Envelope::Script(text) => self.learn_script(text),
+            Envelope::ForgetScripts => self.scripts.clear(),
             Envelope::Requests(items) => self.forwarded_requests(from, items)?,
             Envelope::Outcomes(items) => {
                 let mut reader = Reader::new(items);
@@ -176,6 +193,11 @@ impl Node {
     /// Frames to be written to a peer. Whoever writes them takes them away.
     pub fn peer_output(&mut self, id: NodeId) -> &mut Vec<u8> {
         &mut self.peers[id as usize - 1].output
+    }
+
+    /// Frames to be written to a peer's urgent link.
+    pub fn peer_urgent_output(&mut self, id: NodeId) -> &mut Vec<u8> {
+        &mut self.peers[id as usize - 1].urgent_output
     }
 
     /// The longest payload that a peer sends: a request of the greatest length, a batch with one, or a reply.

@@ -2,6 +2,7 @@
 
 use crate::configuration::Configuration;
 use crate::keyspace::{Keyspace, Protocol};
+use crate::scripts::LUA;
 use crate::status::Status;
 use kv::Table;
 use kv::codec::Malformed;
@@ -37,7 +38,9 @@ impl Replica {
             Protocol::LeaderFollower => {
                 let options = keyspace.leader_follower(planted)?;
                 let timing = leader_follower::Timing::default();
-                Replica::LeaderFollower(leader_follower::Replica::new(node, options, timing, seed))
+                let mut replica = leader_follower::Replica::new(node, options, timing, seed);
+                replica.set_interpreter(&LUA);
+                Replica::LeaderFollower(replica)
             }
             Protocol::Abd => {
                 let options = abd::Options { keeps_records: keyspace.keeps_records()?, planted };
@@ -52,12 +55,19 @@ impl Replica {
             }
             Protocol::Consensus => {
                 let options = keyspace.consensus(planted)?;
-                let timing = consensus::Timing::default();
+                let timing = consensus::Timing::default().slower(configuration.patience);
                 // Drawn at each start: it names this process, and the storage if that is new.
                 let random = seed.rotate_left(32) ^ configuration.identity;
-                Replica::Consensus(consensus::Replica::new(node, options, timing, seed, random))
+                let mut replica = consensus::Replica::new(node, options, timing, seed, random);
+                replica.set_interpreter(&LUA);
+                Replica::Consensus(replica)
             }
         })
+    }
+
+    /// Whether one of its messages must not wait behind longer ones, and may leave before them.
+    pub(crate) fn is_urgent(&self, message: &[u8]) -> bool {
+        matches!(self, Replica::Consensus(_)) && consensus::is_urgent(message)
     }
 
     /// It is made together with its group: none of the group was ever started before.
@@ -152,6 +162,27 @@ impl Replica {
             Replica::Abd(replica) => replica.table(),
             Replica::Blocking(replica) => replica.table(),
             Replica::Consensus(replica) => replica.table(),
+        }
+    }
+
+    /// Bytes of all that it keeps: an estimate.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        self.consensus().map_or_else(|| self.table().memory_bytes(), consensus::Replica::memory_bytes)
+    }
+
+    /// The replica, if its protocol is consensus.
+    pub(crate) fn consensus(&self) -> Option<&consensus::Replica> {
+        match self {
+            Replica::Consensus(replica) => Some(replica),
+            Replica::LeaderFollower(_) | Replica::Abd(_) | Replica::Blocking(_) => None,
+        }
+    }
+
+    /// As [`Replica::consensus`], to change it.
+    pub(crate) fn consensus_mut(&mut self) -> Option<&mut consensus::Replica> {
+        match self {
+            Replica::Consensus(replica) => Some(replica),
+            Replica::LeaderFollower(_) | Replica::Abd(_) | Replica::Blocking(_) => None,
         }
     }
 

@@ -1,5 +1,6 @@
 //! Requests on their way to groups, here or on another node, and outcomes on their way back.
 
+use crate::control::CONTROL_GROUP;
 use crate::envelope::{Envelope, ForwardedOutcome, ForwardedRequest, NO_DEADLINE_MS};
 use crate::gather::{Combine, Gather};
 use crate::groups::Group;
@@ -24,12 +25,15 @@ pub(crate) enum Origin {
     Part(Handle),
     /// A request that waits for a lock, or its withdrawal.
     LockWait(u64),
+    /// A step of what this node does about large values.
+    Coding,
 }
 
 pub(crate) const ORIGIN_PEER: u64 = 1 << 62;
 const ORIGIN_PART: u64 = 2 << 62;
-/// The sequence is the wait's number.
-pub(crate) const ORIGIN_LOCK_WAIT: u64 = 3 << 62;
+pub(crate) const ORIGIN_CODING: u64 = 3 << 62;
+/// No operation about large values has this name. The sequence is the wait's number.
+pub(crate) const ORIGIN_LOCK_WAIT: u64 = u64::MAX;
 
 impl Origin {
     /// The client of a ticket for what a peer asks over its link of this number.
@@ -39,11 +43,12 @@ impl Origin {
     }
 
     #[inline]
-    fn of(ticket: Ticket) -> Origin {
+    pub(crate) fn of(ticket: Ticket) -> Origin {
         match ticket.client & (3 << 62) {
             ORIGIN_PEER => Origin::Peer(ticket.client as NodeId, (ticket.client >> 16) as u32),
             ORIGIN_PART => Origin::Part(Handle::from_bits(ticket.client & !(3 << 62))),
-            ORIGIN_LOCK_WAIT => Origin::LockWait(ticket.sequence),
+            ORIGIN_CODING if ticket.client == ORIGIN_LOCK_WAIT => Origin::LockWait(ticket.sequence),
+            ORIGIN_CODING => Origin::Coding,
             _ => Origin::Session(Handle::from_bits(ticket.client)),
         }
     }
@@ -154,9 +159,18 @@ impl Node {
     ) {
         let Some(session) = self.sessions.get_mut(client) else { return };
         let follows = session.is_waiting();
-        if matches!(request, Request::Command(command) if command.is_write()) {
+        if let Request::Command(command) = &request
+            && command.is_write()
+        {
             session.wrote(group);
+            if self.coding.is_on {
+                if self.disperse(client, group, wants_version, command, deadline_us) {
+                    return;
+                }
+                self.hold_back_behind(client, group, command);
+            }
         }
+        let Some(session) = self.sessions.get_mut(client) else { return };
         let ticket = session.begin(wants_version);
         self.submit(group, Asked { ticket, follows, seen, deadline_us, hops: 0 }, request);
     }
@@ -362,6 +376,15 @@ impl Node {
             }
             // Else it would wait for a record that may never be written: registers ask again, and any number of times.
         }
+        for message in &effects.about_fragments {
+            let bytes = &effects.bytes[message.bytes.clone()];
+            let tail = &mut self.groups[group].tail;
+            if tail.may_leave(message.after_record) {
+                self.send_fragment_bytes(group, message.to, bytes);
+            } else {
+                tail.hold_about_fragments(message.after_record, message.to, bytes);
+            }
+        }
         for event in effects.trace.drain(..) {
             self.tell(group, event);
         }
@@ -400,7 +423,11 @@ impl Node {
         let peer = self.peers.get_mut(usize::from(to).wrapping_sub(1));
         if let Some(peer) = peer.filter(|peer| peer.up) {
             let envelope = Envelope::Group { group, message };
-            frame::append(&mut peer.output, |out| envelope.encode(out));
+            let replica = self.groups.get(group).and_then(|group| group.replica.as_ref());
+            let is_urgent = peer.has_urgent_link
+                && (group == CONTROL_GROUP || replica.is_some_and(|replica| replica.is_urgent(message)));
+            let output = if is_urgent { &mut peer.urgent_output } else { &mut peer.output };
+            frame::append(output, |out| envelope.encode(out));
         }
     }
 
@@ -408,6 +435,9 @@ impl Node {
     pub(crate) fn complete(&mut self, ticket: Ticket, group: u16, result: Outcome, reply: &[u8]) {
         match Origin::of(ticket) {
             Origin::Session(client) => {
+                if ReplyBuffer::is_unfinished(reply) {
+                    return self.finish(ticket, group, result, reply);
+                }
                 let Some(session) = self.sessions.get_mut(client) else { return };
                 if let Some(pending) = session.take_pending(ticket.sequence) {
                     return self.complete_pending(client, pending, ticket, group, (result, reply));
@@ -437,6 +467,7 @@ impl Node {
                     self.ready.push(client);
                 }
             }
+            Origin::Coding => self.operation_answered(ticket, result, reply),
             Origin::Peer(from, link) => {
                 let peer = &mut self.peers[from as usize - 1];
                 // Over a newer link there may be another life of that node, which numbers its requests anew.

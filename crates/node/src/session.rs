@@ -111,6 +111,8 @@ pub(crate) struct Session {
     window: usize,
     /// The size of this client's replies: that of the largest of late, in bytes.
     reply_bytes: usize,
+    /// No more input is taken before this request has its reply.
+    gate: u64,
     /// True while it stands in the node's list of clients with something new.
     pub(crate) listed: bool,
     pub(crate) closing: bool,
@@ -144,6 +146,7 @@ impl Session {
             first: 0,
             window: PENDING_FIRST,
             reply_bytes: 0,
+            gate: 0,
             listed: false,
             closing: false,
         }
@@ -182,6 +185,22 @@ impl Session {
             && self.output_bytes() < OUTPUT_BYTES_SOFT
             && !self.is_awaiting_versions()
             && self.lock_wait.is_none()
+            && self.first >= self.gate
+    }
+
+    /// The request that begins next must have its reply before more input is taken.
+    pub(crate) fn close_gate(&mut self) {
+        self.gate = self.first + self.slots.len() as u64 + 1;
+    }
+
+    /// True when requests have begun behind this one.
+    pub(crate) fn has_later(&self, sequence: u64) -> bool {
+        self.first + self.slots.len() as u64 > sequence + 1
+    }
+
+    /// When a request that waits for its reply has begun.
+    pub(crate) fn begun_us(&self, sequence: u64) -> Option<u64> {
+        self.slots.get(sequence.checked_sub(self.first)? as usize).map(|slot| slot.begun_us)
     }
 
     #[inline]

@@ -359,6 +359,9 @@ pub struct Effects {
     pub replies: ReplyBuffer,
     /// Messages to peers.
     pub messages: Vec<Outgoing>,
+    /// Messages about fragments of values, which go to whoever coordinates them and not to a replica: see
+    /// [`crate::coded`].
+    pub about_fragments: Vec<Outgoing>,
     /// Records for the node's log, by their place in [`Effects::bytes`]: numbered in order through the replica's
     /// life. A replica that starts again is given all of them first.
     pub records: Vec<Range<usize>>,
@@ -380,6 +383,7 @@ impl Effects {
         self.outcomes.clear();
         self.replies.clear();
         self.messages.clear();
+        self.about_fragments.clear();
         self.records.clear();
         self.bytes.clear();
         const RETAINED_BYTES_MAX: usize = 4 << 20;

@@ -5,6 +5,7 @@
 
 pub mod abd;
 pub mod blocking;
+pub mod coded;
 pub mod consensus;
 pub mod contract;
 pub mod leader_follower;

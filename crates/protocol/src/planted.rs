@@ -94,6 +94,14 @@ pub enum Fault {
     LockSessionNotRechecked,
     /// locks: a write's token is compared when the write is ordered, not when it takes effect.
     FenceNotRechecked,
+    /// Coding: a value is ordered when a bare majority keeps its fragments.
+    CodedOnBareMajority,
+    /// Coding: a replica says that it keeps a fragment before that is durable.
+    FragmentToldBeforeDurable,
+    /// Coding: a fragment of another value is taken for the one that is asked for, and nobody looks.
+    FragmentsMixed,
+    /// Coding: a value that was given up, so that its fragments are gone, is stored all the same.
+    AbandonedValueStored,
     /// Any protocol: a write of unknown outcome is told as refused.
     UnknownToldAsRefused,
 }

@@ -4,6 +4,7 @@
 //! This crate parses words and prints lines; what it starts lives in the other crates. Exit codes: 0 done,
 //! 1 failed, 2 wrong usage.
 
+mod advise;
 mod check;
 mod cluster;
 mod join;
@@ -28,6 +29,7 @@ Examples:
   quorate bench --addr 127.0.0.1:7000            measure it
   quorate lab run leader-follower --quick        reproduce a study
   quorate check history.jsonl                    is this history linearizable?
+  quorate advise --value 500KB --bandwidth 10mbit   whole copies or fragments?
   quorate sim --minutes 10                       look for faults in a simulated world";
 
 /// A replicated key-value store that speaks the Redis protocol.
@@ -54,6 +56,8 @@ enum Command {
     Lab(lab::LabArgs),
     /// Run whole clusters in a simulated world and check what clients were told
     Sim(sim::SimArgs),
+    /// Whole copies or fragments? Predict what each costs for a size and a network
+    Advise(advise::AdviseArgs),
 }
 
 const SERVER_EXAMPLES: &str = "\
@@ -86,6 +90,7 @@ fn main() -> ExitCode {
         Command::Check(args) => return check::run(&args),
         Command::Lab(args) => return lab::run(args),
         Command::Sim(args) => return sim::run(&args),
+        Command::Advise(args) => return advise::run(&args),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

@@ -45,6 +45,10 @@ pub(crate) struct SimArgs {
     #[arg(long, value_name = "P", value_parser = protocol)]
     protocol: Option<Protocol>,
 
+    /// Every keyspace of consensus keeps its values as fragments
+    #[arg(long)]
+    coded: bool,
+
     /// Leave out these faults
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = part)]
     without: Vec<Part>,
@@ -110,6 +114,7 @@ fn simulate(args: &SimArgs) -> Result<ExitCode> {
     std::panic::set_hook(Box::new(|_| {}));
     let settings = Settings {
         protocol: args.protocol,
+        coded: args.coded,
         without: args.without.iter().copied().collect::<BTreeSet<Part>>(),
         clients_max: args.clients,
         length_ms_max: args.length_ms,

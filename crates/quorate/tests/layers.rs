@@ -11,11 +11,11 @@ const ROWS: [&[&str]; 7] = [
     &["protocol"],
     &["storage"],
     &["wire"],
-    &["kv"],
+    &["kv", "coding"],
 ];
 
 /// Crates that must run in a simulator: none of these has an operating system in its dependencies.
-const CORE: [&str; 6] = ["kv", "wire", "storage", "protocol", "node", "check"];
+const CORE: [&str; 7] = ["kv", "coding", "wire", "storage", "protocol", "node", "check"];
 
 fn manifest(name: &str) -> toml::Table {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(name).join("Cargo.toml");

@@ -70,6 +70,9 @@ pub struct Limits {
     pub input_bytes_max: usize,
     /// How long a command may take before it is answered with an error.
     pub command_timeout_ms: u64,
+    /// How many times as long as usual nodes wait before they take each other for dead, on a network that is slow. It must
+    /// be the same on all nodes, since leases rest on it: nodes with another one are turned away.
+    pub patience: u64,
     /// How long a request may take to arrive; large ones get more, at 100 bytes per millisecond.
     pub request_timeout_ms: u64,
 }
@@ -84,6 +87,7 @@ impl Default for Limits {
             output_bytes_max: 256 << 20,
             input_bytes_max: 1 << 30,
             command_timeout_ms: 5_000,
+            patience: 1,
             request_timeout_ms: 30_000,
         }
     }
@@ -217,10 +221,18 @@ impl Config {
         std::fs::metadata(&self.file).is_ok_and(|metadata| metadata.permissions().mode() & 0o077 != 0)
     }
 
+    /// The name by which nodes know each other: the cluster's, and whatever else must be the same on all of them.
+    pub(crate) fn name_for_peers(&self) -> String {
+        match self.limits.patience {
+            1 => self.cluster.clone(),
+            patience => format!("{} with patience {patience}", self.cluster),
+        }
+    }
+
     fn check(&self) -> Result<()> {
         self.check_nodes()?;
         ensure!(
-            !self.cluster.is_empty() && self.cluster.len() <= 64,
+            !self.cluster.is_empty() && self.name_for_peers().len() <= 64,
             "cluster: the cluster's name must have 1 to 64 bytes"
         );
         ensure!(
@@ -326,6 +338,7 @@ impl Limits {
             ("output_bytes_max", self.output_bytes_max as u64, 1 << 20, 1 << 40),
             ("input_bytes_max", self.input_bytes_max as u64, 1 << 20, 1 << 40),
             ("command_timeout_ms", self.command_timeout_ms, 1, HOUR_MS),
+            ("patience", self.patience, 1, 100),
             ("request_timeout_ms", self.request_timeout_ms, 1, HOUR_MS),
         ];
         for (name, value, least, most) in ranges {

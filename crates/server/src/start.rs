@@ -68,7 +68,7 @@ pub fn run(config: Config) -> Result<()> {
     let http = Http::start(listeners.http, &config, caller)?;
 
     let limits = &config.limits;
-    let identity = Identity::new(&config.cluster, config.node, config.secret.as_bytes())?;
+    let identity = Identity::new(&config.name_for_peers(), config.node, config.secret.as_bytes())?;
     let resolver = Resolver::new(waker);
     let worker = Worker::new(Parts {
         poll,
@@ -77,7 +77,7 @@ pub fn run(config: Config) -> Result<()> {
         signals: mio::net::UnixStream::from_std(signals),
         node,
         clients: Clients::new(limits.input_bytes_max, limits.request_timeout_ms),
-        peers: Peers::new(identity, config.node, config.dial.clone(), resolver),
+        peers: Peers::new(identity, config.node, config.dial.clone(), resolver, limits.patience),
         bridge,
         folder,
         disk,
@@ -157,6 +157,7 @@ fn node_configuration(config: &Config) -> Result<Configuration> {
         connections_max: config.limits.connections_max,
         output_bytes_max: config.limits.output_bytes_max,
         command_timeout_ms: config.limits.command_timeout_ms,
+        patience: config.limits.patience,
         sweep_ms: protocol::registers::Timing::default().sweep_ms,
         password: config.password.clone(),
         identity: getrandom::u64().map_err(|error| anyhow!("the system gives no random numbers: {error}"))?,

@@ -3,11 +3,21 @@
 use crate::promise::{Protocol, Space};
 use crate::trace::shorten;
 use node::control::{CONTROL_GROUP, ClusterMap};
-use protocol::{abd, blocking, consensus, leader_follower};
+use protocol::{abd, blocking, coded, consensus, leader_follower};
 use std::fmt::Debug;
 
 /// A frame's payload in words.
 pub(crate) fn describe(payload: &[u8], spaces: &[Space], map: &ClusterMap) -> String {
+    if let Some((group, message)) = node::fragment_message(payload) {
+        let name = map.name_of(group);
+        return match coded::Message::decode(message) {
+            Ok(coded::Message::Keep(piece)) => format!("{name} Keep {:?} {}", piece.reference, piece.number),
+            Ok(coded::Message::Fetched(piece)) => {
+                format!("{name} Fetched {:?} {}", piece.reference, piece.number)
+            }
+            read => format!("{name} {}", shorten(&format!("{read:?}"))),
+        };
+    }
     let Some((group, message)) = node::replica_message(payload) else {
         let what = if payload.first() == Some(&2) { "requests" } else { "outcomes" };
         return format!("{what} of clients, {} bytes", payload.len());
@@ -39,6 +49,13 @@ pub(crate) fn describe(payload: &[u8], spaces: &[Space], map: &ClusterMap) -> St
         (_, 1) => format!("'{}' {text}", space.keyspace.name()),
         _ => format!("'{}' shard {} {text}", space.keyspace.name(), entry.shard),
     }
+}
+
+/// Whether a frame is one that a network may lose, repeat or delay without its link breaking: whoever sends these reckons
+/// with it.
+#[inline]
+pub(crate) fn stands_for_itself(payload: &[u8]) -> bool {
+    node::replica_message(payload).or_else(|| node::fragment_message(payload)).is_some()
 }
 
 /// What one turn has for another replica, one item behind the other.

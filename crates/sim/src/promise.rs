@@ -247,6 +247,17 @@ impl Space {
         self.durability = durability;
     }
 
+    /// Its large values are kept as fragments, in so many parts.
+    pub(crate) fn set_coding(&mut self, parts: usize) {
+        self.text += &format!(" coding={parts} coding_threshold=64");
+        self.keyspace = Keyspace::parse(&self.text).unwrap_or_default();
+    }
+
+    /// True when its large values are kept as fragments.
+    pub(crate) fn is_coded(&self) -> bool {
+        self.keyspace.coding != "none"
+    }
+
     /// True when the number that `DEL` answers is part of the promise.
     pub(crate) fn counts_deleted(&self) -> bool {
         matches!(self.protocol, Protocol::LeaderFollower | Protocol::Consensus)
@@ -318,6 +329,8 @@ impl Space {
     /// keys this often.
     pub(crate) fn converges_within_ms(&self, sweep_ms: u64) -> u64 {
         match self.protocol {
+            // Fragments of values that were never stored are given up at leisure.
+            Protocol::Consensus if self.is_coded() => 120_000,
             Protocol::LeaderFollower | Protocol::Consensus => 10_000,
             // Their replicas are repaired in the background, at leisure.
             Protocol::Abd | Protocol::Blocking => 120_000 + 5 * sweep_ms,

@@ -20,6 +20,9 @@ pub(crate) mod stream {
     pub(crate) const OPERATOR: u64 = 6;
     pub(crate) const REGISTERS: u64 = 7;
     pub(crate) const TRANSACTIONS: u64 = 8;
+    pub(crate) const CODING: u64 = 9;
+    pub(crate) const SCRIPTS: u64 = 10;
+    pub(crate) const LOCKS: u64 = 11;
     pub(crate) const NODES: u64 = 100;
     pub(crate) const CLIENTS: u64 = 200;
     pub(crate) const DISKS: u64 = 500;
@@ -64,6 +67,8 @@ impl FromStr for Part {
 pub struct Settings {
     /// Every keyspace has this protocol.
     pub protocol: Option<Protocol>,
+    /// Every keyspace of consensus keeps its values as fragments.
+    pub coded: bool,
     /// The fault that replicas are to have, in tests.
     pub planted: Planted,
     /// The fault that logs are to have, in tests.
@@ -84,6 +89,9 @@ impl Settings {
         let mut command = format!("quorate sim --seed {seed}");
         if let Some(protocol) = self.protocol {
             command += &format!(" --protocol {protocol}");
+        }
+        if self.coded {
+            command += " --coded";
         }
         if let Some(clients) = self.clients_max {
             command += &format!(" --clients {clients}");
@@ -229,6 +237,7 @@ impl Scenario {
         let faults = Draw { random: &mut random, nodes, length_us: scenario.length_us }.faults();
         scenario.faults = faults.into_iter().map(Some).collect();
         scenario.draw_registers();
+        scenario.draw_coding(settings);
         scenario.draw_disk_faults();
         let (nodes, length_us) = (scenario.nodes, scenario.length_us);
         let spaces = scenario.spaces.iter().filter(|space| !space.is_created).count() as u8;
@@ -236,6 +245,8 @@ impl Scenario {
         let changes = [draw.killed_leaders(), draw.orders(spaces, dynamic, spare)].concat();
         scenario.faults.extend(changes.into_iter().map(Some));
         scenario.draw_transactions();
+        scenario.draw_scripts();
+        scenario.draw_locks();
         scenario.restrict(settings);
         scenario
     }
@@ -268,6 +279,27 @@ impl Scenario {
         }
     }
 
+    /// In some keyspaces clients run scripts.
+    fn draw_scripts(&mut self) {
+        let mut random = Random::new(self.seed, stream::SCRIPTS);
+        for space in self.spaces.iter_mut().filter(|space| !space.protocol.has_registers()) {
+            if random.percent(30) {
+                space.kinds.push(Kind::Script);
+            }
+        }
+    }
+
+    /// In some keyspaces of consensus clients use locks, in some of these little else.
+    fn draw_locks(&mut self) {
+        let mut random = Random::new(self.seed, stream::LOCKS);
+        for space in self.spaces.iter_mut().filter(|space| space.protocol == Protocol::Consensus) {
+            if random.percent(35) {
+                let times = random.between(2, 20) as usize;
+                space.kinds.extend(std::iter::repeat_n(Kind::Lock, times));
+            }
+        }
+    }
+
     /// Half of the clusters have the usual times. In the others what is left half done stays so for long, or commands
     /// are given up early: not so early that a cluster in order could not do them.
     fn draw_timing(&mut self) {
@@ -290,6 +322,27 @@ impl Scenario {
                 1..=3 => space.set_durability(Durability::Fsync),
                 _ => {}
             }
+        }
+    }
+
+    /// Some keyspaces of consensus keep their values as fragments. Then values are long enough for that.
+    fn draw_coding(&mut self, settings: &Settings) {
+        let mut random = Random::new(self.seed, stream::CODING);
+        let nodes = usize::from(self.first_nodes);
+        for space in &mut self.spaces {
+            let is_drawn = random.percent(25) || settings.coded;
+            let replicas = match usize::from(space.keyspace.replicas) {
+                0 => nodes,
+                replicas => replicas.min(nodes),
+            };
+            let parts = random.between(1, (replicas - (replicas - 1) / 2) as u64);
+            if is_drawn && space.protocol == Protocol::Consensus {
+                space.set_coding(parts as usize);
+            }
+        }
+        let value_bytes = random.scaled(50, 3_000) as u16;
+        if self.spaces.iter().any(Space::is_coded) {
+            self.value_bytes = self.value_bytes.max(value_bytes);
         }
     }
 

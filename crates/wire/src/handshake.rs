@@ -19,7 +19,8 @@
 //! the packets in between. Mutual TLS does. Whoever dials a node, or is dialled by one, gets a mac to try
 //! secrets against at leisure: the secret must be long and random, not a word.
 //!
-//! The messages are payloads of [`crate::frame`]s of at most [`PAYLOAD_BYTES_MAX`].
+//! The messages are payloads of [`crate::frame`]s of at most [`PAYLOAD_BYTES_MAX`]. The kind of the Hello says which
+//! [`Lane`] of the two nodes' connections this is.
 
 use std::fmt;
 
@@ -44,8 +45,28 @@ const MAC_BYTES: usize = 32;
 const HELLO: u8 = 1;
 const CHALLENGE: u8 = 2;
 const PROOF: u8 = 3;
+const HELLO_URGENT: u8 = 4;
 const DIALER: &[u8] = b"quorate dialer";
 const ACCEPTOR: &[u8] = b"quorate acceptor";
+
+/// Which of the connections between two nodes. What is short and must not wait behind what is long has one of its own.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Lane {
+    /// For everything, unless there is another one.
+    #[default]
+    Main,
+    /// For what must not wait.
+    Urgent,
+}
+
+impl Lane {
+    fn hello(self) -> u8 {
+        match self {
+            Lane::Main => HELLO,
+            Lane::Urgent => HELLO_URGENT,
+        }
+    }
+}
 
 /// Why a peer is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -167,7 +188,12 @@ pub struct Dialer {
 impl Dialer {
     /// Begins a handshake with a fresh `nonce`; the second value is the Hello to send.
     pub fn new(identity: Identity, nonce: Nonce) -> (Self, Vec<u8>) {
-        let mut hello = vec![HELLO];
+        Dialer::on(Lane::Main, identity, nonce)
+    }
+
+    /// The same for a lane.
+    pub fn on(lane: Lane, identity: Identity, nonce: Nonce) -> (Self, Vec<u8>) {
+        let mut hello = vec![lane.hello()];
         hello.extend_from_slice(&MAGIC);
         hello.put_u16(VERSION);
         hello.put_bytes(identity.cluster.as_bytes());
@@ -217,6 +243,7 @@ impl Dialer {
 pub struct Acceptor {
     identity: Identity,
     nonce: Nonce,
+    lane: Lane,
     /// Who the dialer says it is, and every byte of both sides so far; none before the Hello.
     greeted: Option<(u16, Vec<u8>)>,
 }
@@ -224,7 +251,12 @@ pub struct Acceptor {
 impl Acceptor {
     /// Awaits a Hello, to be challenged with a fresh `nonce`.
     pub fn new(identity: Identity, nonce: Nonce) -> Self {
-        Acceptor { identity, nonce, greeted: None }
+        Acceptor { identity, nonce, lane: Lane::Main, greeted: None }
+    }
+
+    /// Which lane the dialer asks for, once its Hello has come. It is proved together with the rest.
+    pub fn lane(&self) -> Lane {
+        self.lane
     }
 
     /// Checks the dialer's Hello and gives back the Challenge to send. `is_expected` says whether the node
@@ -242,9 +274,9 @@ impl Acceptor {
             return Err(HandshakeError::OutOfOrder);
         }
         let mut reader = Reader::new(payload);
-        if reader.u8()? != HELLO {
-            return Err(HandshakeError::OutOfOrder);
-        }
+        let kind = reader.u8()?;
+        let lane = [Lane::Main, Lane::Urgent].into_iter().find(|lane| lane.hello() == kind);
+        let lane = lane.ok_or(HandshakeError::OutOfOrder)?;
         if reader.take(MAGIC.len())? != MAGIC {
             return Err(HandshakeError::NotAPeer("it does not begin with the magic bytes"));
         }
@@ -271,7 +303,7 @@ impl Acceptor {
         let mac = self.identity.mac(ACCEPTOR, &transcript).finalize().into_bytes();
         challenge.extend_from_slice(&mac);
         transcript.extend_from_slice(&mac);
-        self.greeted = Some((node, transcript));
+        (self.lane, self.greeted) = (lane, Some((node, transcript)));
         Ok(challenge)
     }
 

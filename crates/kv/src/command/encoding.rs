@@ -2,6 +2,7 @@
 
 use super::{Command, Comparison, Condition, Deadline, ExpireCondition, Expiry, ExpiryUnit, List, SetAnswer};
 use crate::codec::{Malformed, Reader, Writer};
+use crate::coded::{REFERENCE_BYTES, Reference, ValueId};
 
 // Tags of the encoding. Reads are below 64. A tag is never given to another command.
 const GET: u8 = 1;
@@ -22,6 +23,7 @@ const DIGEST: u8 = 15;
 const WATCH: u8 = 16;
 const READING_TRANSACTION: u8 = 17;
 const LOCK_READ: u8 = 18;
+const READING_SCRIPT: u8 = 48;
 const SET: u8 = 64;
 const GET_DELETE: u8 = 65;
 const GET_EXPIRE: u8 = 66;
@@ -43,6 +45,10 @@ const DELETE_IF: u8 = 81;
 const TRANSACTION: u8 = 82;
 const LOCK: u8 = 83;
 const FENCED: u8 = 84;
+const SCRIPT: u8 = 96;
+const SET_CODED: u8 = 100;
+const INLINE: u8 = 101;
+const ABANDON: u8 = 102;
 /// The plain `SET key value`: by far the most frequent record, so it has a short form.
 const SET_PLAIN: u8 = 127;
 
@@ -53,7 +59,7 @@ pub(super) fn may_stand_in_a_transaction(encoded: &[u8]) -> bool {
         encoded.first(),
         None | Some(
             &(WATCH | READING_TRANSACTION | TRANSACTION | PURGE | REPLICATE | FETCH | LOCK | LOCK_READ)
-        )
+        ) | Some(&(SET_CODED | INLINE | ABANDON))
     )
 }
 
@@ -209,6 +215,23 @@ impl<'a> Command<'a> {
                 keyed(out, DELETE_IF, key);
                 comparison.encode(out);
             }
+            SetCoded { key, reference, membership, expiry, condition, answer } => {
+                keyed(out, SET_CODED, key);
+                out.extend_from_slice(reference);
+                out.put_u32(membership);
+                put_expiry(out, expiry);
+                out.put_u8(condition as u8);
+                out.put_u8(answer as u8);
+            }
+            Inline { key, reference, value } => {
+                keyed(out, INLINE, key);
+                out.extend_from_slice(reference);
+                out.put_bytes(value);
+            }
+            Abandon { coordinator, counter } => {
+                out.put_u8(ABANDON);
+                ValueId { coordinator, counter }.put(out);
+            }
             Transaction(transaction) => {
                 out.put_u8(if transaction.is_write() { TRANSACTION } else { READING_TRANSACTION });
                 transaction.encode(out);
@@ -220,6 +243,10 @@ impl<'a> Command<'a> {
             Fenced(fenced) => {
                 out.put_u8(FENCED);
                 fenced.encode(out);
+            }
+            Script(script) => {
+                out.put_u8(if script.is_write() { SCRIPT } else { READING_SCRIPT });
+                script.encode(out);
             }
         }
     }
@@ -273,6 +300,8 @@ impl<'a> Command<'a> {
             LOCK_READ => Lock(super::LockCommand::decode(reader, false)?),
             LOCK => Lock(super::LockCommand::decode(reader, true)?),
             FENCED => Fenced(super::Fenced::decode(reader)?),
+            READING_SCRIPT => Script(super::Script::decode(reader, false)?),
+            SCRIPT => Script(super::Script::decode(reader, true)?),
             SET_IF => SetIf {
                 key: reader.bytes()?,
                 value: reader.bytes()?,
@@ -309,9 +338,35 @@ impl<'a> Command<'a> {
             CLEAR => Clear,
             PURGE => Purge { until: reader.u64()? },
             REPLICATE => Replicate { key: reader.bytes()?, value: reader.bytes()?, version: reader.u64()? },
+            SET_CODED => SetCoded {
+                key: reader.bytes()?,
+                reference: take_reference(reader)?,
+                membership: reader.u32()?,
+                expiry: take_expiry(reader)?,
+                condition: condition(reader.u8()?)?,
+                answer: match set_answer(reader.u8()?)? {
+                    // It would need the bytes of the value before.
+                    SetAnswer::Before => return Err(Malformed("a coded value that asks for the one before")),
+                    answer => answer,
+                },
+            },
+            INLINE => {
+                let (key, reference) = (reader.bytes()?, take_reference(reader)?);
+                Inline { key, reference, value: reader.bytes()? }
+            }
+            ABANDON => {
+                let ValueId { coordinator, counter } = ValueId::take(reader)?;
+                Abandon { coordinator, counter }
+            }
             _ => return Err(Malformed("unknown command tag")),
         })
     }
+}
+
+fn take_reference<'a>(reader: &mut Reader<'a>) -> Result<&'a [u8; REFERENCE_BYTES], Malformed> {
+    let bytes = reader.take(REFERENCE_BYTES)?;
+    Reference::decode(bytes)?;
+    bytes.try_into().map_err(|_| Malformed("ends early"))
 }
 
 fn put_optional(out: &mut Vec<u8>, bytes: Option<&[u8]>) {
@@ -375,7 +430,7 @@ fn expire_condition(tag: u8) -> Result<ExpireCondition, Malformed> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::command::{Draft, Fenced, Hold, LockCommand, WaiterId, Watched};
+    use crate::command::{Draft, Fenced, Hold, LockCommand, WaiterId, Watched, script};
     use std::num::NonZeroU64;
 
     fn every_command<'a>(
@@ -383,6 +438,7 @@ mod tests {
         pairs: List<'a>,
         drafts: &'a [Draft; 2],
         fenced: Fenced<'a>,
+        scripts: [script::Script<'a>; 2],
     ) -> Vec<Command<'a>> {
         use Command::*;
         let (key, value) = (&b"key"[..], &b"value\0\r\n"[..]);
@@ -448,6 +504,8 @@ mod tests {
             Transaction(drafts[0].transaction()),
             Transaction(drafts[1].transaction()),
             Fenced(fenced),
+            Script(scripts[0]),
+            Script(scripts[1]),
         ];
         commands.extend(locks.map(Lock));
         commands
@@ -476,7 +534,13 @@ mod tests {
         };
         let mut third = Vec::new();
         let fenced = Fenced::build(b"lock", 7, &set, &mut third).expect("a SET stands behind a fence");
-        for command in every_command(list, pairs, &drafts(), fenced) {
+        let (mut fourth, mut fifth) = (Vec::new(), Vec::new());
+        let inputs = [&b"k"[..], b"l", b"argument"];
+        let scripts = [
+            script::Script::build(&mut fourth, b"return 1", inputs, 2, 9, true).unwrap(),
+            script::Script::build(&mut fifth, b"", [], 0, 9, false).unwrap(),
+        ];
+        for command in every_command(list, pairs, &drafts(), fenced, scripts) {
             let mut bytes = Vec::new();
             command.encode(&mut bytes);
             let mut reader = Reader::new(&bytes);

@@ -9,12 +9,16 @@
 //! bounded by [`Entry::fits`] and [`Entry::room_for`].
 
 use super::NO_DEADLINE;
+use crate::coded::Reference;
 use crate::{UnixMs, Version};
 
 const HEADER_BYTES: usize = 24;
 /// The top two bits of the key's length say how the value is kept.
 const KIND_SHIFT: u32 = 30;
-const KEY_LENGTH_MASK: u32 = (1 << KIND_SHIFT) - 1;
+/// The next one is set where a reference stands in the place of a value. The kind says so, too; this way an update in
+/// place, which compares lengths of keys, passes such an entry by without looking at its kind.
+const CODED_BIT: u32 = 1 << (KIND_SHIFT - 1);
+const KEY_LENGTH_MASK: u32 = CODED_BIT - 1;
 
 /// How Redis would keep the value; only `OBJECT ENCODING` tells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,11 +29,13 @@ pub(super) enum Kind {
     Text = 1,
     /// A string that was changed in place.
     Raw = 2,
+    /// Kept as fragments: a [`Reference`] stands in the place of the value.
+    Coded = 3,
 }
 
 impl Kind {
     pub(super) fn from_tag(tag: u8) -> Option<Kind> {
-        [Kind::Plain, Kind::Text, Kind::Raw].get(tag as usize).copied()
+        [Kind::Plain, Kind::Text, Kind::Raw, Kind::Coded].get(tag as usize).copied()
     }
 }
 
@@ -103,6 +109,26 @@ impl Entry {
         Kind::from_tag(tag).unwrap_or(Kind::Plain)
     }
 
+    /// True when a reference stands in the place of the value.
+    #[inline]
+    pub(super) fn is_coded(&self) -> bool {
+        u32::from_le_bytes(self.field(16)) & CODED_BIT != 0
+    }
+
+    /// What stands in the place of the value, if it is kept as fragments.
+    #[inline]
+    pub(super) fn reference(&self) -> Option<Reference> {
+        if !self.is_coded() {
+            return None;
+        }
+        Reference::decode(self.value()).ok()
+    }
+
+    /// Bytes of the value, wherever it is kept.
+    pub(super) fn told_length(&self) -> usize {
+        self.reference().map_or(self.value_length(), |reference| reference.length as usize)
+    }
+
     pub(super) fn stamp(&self) -> Stamp {
         Stamp { version: self.version(), deadline: self.deadline(), kind: self.kind() }
     }
@@ -165,7 +191,7 @@ impl Entry {
         let Some((header, rest)) = self.bytes.split_first_chunk_mut::<HEADER_BYTES>() else { return false };
         let Some((held_key, room)) = rest.split_at_mut_checked(key.len()) else { return false };
         let Some((held_value, slack)) = room.split_at_mut_checked(value.len()) else { return false };
-        let is_it = key_length_in(header) == key.len()
+        let is_it = key_length_and_coding_in(header) == key.len()
             && header[8..16] == NO_DEADLINE.to_le_bytes()
             && !is_wasteful(slack.len(), capacity)
             && is_same(held_key, key);
@@ -244,9 +270,15 @@ fn is_wasteful(slack: usize, capacity: usize) -> bool {
 
 #[inline]
 fn key_length_in(header: &[u8; HEADER_BYTES]) -> usize {
+    key_length_and_coding_in(header) & KEY_LENGTH_MASK as usize
+}
+
+/// The key's length, or more than any key has where the value is coded.
+#[inline]
+fn key_length_and_coding_in(header: &[u8; HEADER_BYTES]) -> usize {
     let mut field = [0; 4];
     field.copy_from_slice(&header[16..20]);
-    (u32::from_le_bytes(field) & KEY_LENGTH_MASK) as usize
+    (u32::from_le_bytes(field) & (KEY_LENGTH_MASK | CODED_BIT)) as usize
 }
 
 /// Writes a header field by field, straight to its place: built elsewhere and copied, it would have to wait until
@@ -256,7 +288,8 @@ fn key_length_in(header: &[u8; HEADER_BYTES]) -> usize {
 #[inline]
 fn write_header(bytes: &mut [u8], key_length: usize, value_length: usize, stamp: Stamp) {
     debug_assert!(key_length <= KEY_LENGTH_MASK as usize && value_length <= u32::MAX as usize);
-    let key_field = key_length as u32 | (stamp.kind as u32) << KIND_SHIFT;
+    let coded = if stamp.kind == Kind::Coded { CODED_BIT } else { 0 };
+    let key_field = key_length as u32 | (stamp.kind as u32) << KIND_SHIFT | coded;
     let header = &mut bytes[..HEADER_BYTES];
     header[..8].copy_from_slice(&stamp.version.to_le_bytes());
     header[8..16].copy_from_slice(&stamp.deadline.to_le_bytes());

@@ -48,7 +48,7 @@ impl Table {
     pub(super) fn apply_behind_fence(&mut self, fenced: &Fenced<'_>, record: Record, out: &mut ReplyBuffer) {
         match fenced.command().filter(|_| self.locks.allows(fenced.name, fenced.token)) {
             Some(command) => {
-                self.apply_any(&command, record, out);
+                self.carry_out(&command, record, out);
             }
             None => {
                 let (name, token) = (fenced.name.escape_ascii(), fenced.token);

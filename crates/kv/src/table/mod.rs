@@ -7,8 +7,9 @@
 //!
 //! Reading order: `entry` (one key in memory), `partition` and `index` (where entries stand and how a key is found),
 //! `store` (the few ways in which the table changes), then the commands: `reads`, `scan`, `strings`, `numbers`,
-//! `expire`, `keys`, `transactions`, `locks`, `registers`; last `snapshot`.
+//! `expire`, `keys`, `transactions`, `locks`, `scripts`, `registers`; last `snapshot`.
 
+mod coded;
 mod entry;
 mod expire;
 mod index;
@@ -19,6 +20,7 @@ mod partition;
 mod reads;
 mod registers;
 mod scan;
+mod scripts;
 mod snapshot;
 mod store;
 mod strings;
@@ -27,18 +29,23 @@ mod tests;
 mod transactions;
 
 use crate::command::{Command, Condition, Expiry, SetAnswer};
+use crate::interpreter::{Interpreter, NoInterpreter};
 use crate::limits::REPLY_BYTES_MAX;
 use crate::locks::{LockEvent, Locks};
 use crate::reply::ReplyBuffer;
-use crate::{UnixMs, Version};
+use crate::{UnixMs, ValueId, Version};
+use coded::CodedValues;
 use entry::Entry;
 use index::{Index, KeyHash};
 use snapshot::Snapshot;
 use std::collections::BTreeSet;
 use transactions::Departed;
 
+pub use coded::CodedChanges;
+pub(crate) use reads::part_of;
 pub use registers::Register;
 pub use scan::scan_group;
+pub use scripts::{Access, ScriptRefusal};
 pub use snapshot::SnapshotId;
 
 /// Later than any deadline: the key does not expire.
@@ -77,6 +84,8 @@ pub struct Table {
     floor: Version,
     /// What is remembered of keys that were removed.
     departed: Departed,
+    /// What is known of values that are kept as fragments.
+    coded: CodedValues,
     /// What was removed all at once and still takes memory.
     discarded: Vec<Index>,
     /// Entries that are tombstones.
@@ -95,6 +104,8 @@ pub struct Table {
     is_quiet: bool,
     /// For the replies that nobody asked for.
     unasked: ReplyBuffer,
+    /// What runs scripts.
+    interpreter: &'static dyn Interpreter,
 }
 
 /// The record that is being applied: what it gives to the keys that it writes, and its time.
@@ -116,6 +127,7 @@ impl Table {
             snapshots_begun: 0,
             floor: 0,
             departed: Departed::default(),
+            coded: CodedValues::default(),
             discarded: Vec::new(),
             tombstones: 0,
             entry_bytes: 0,
@@ -125,7 +137,13 @@ impl Table {
             scratch: ReplyBuffer::new(),
             is_quiet: false,
             unasked: ReplyBuffer::new(),
+            interpreter: &NoInterpreter,
         }
+    }
+
+    /// Scripts are run by this interpreter from now on.
+    pub fn set_interpreter(&mut self, interpreter: &'static dyn Interpreter) {
+        self.interpreter = interpreter;
     }
 
     /// Carries out one record of the group's history and appends one reply to `out`.
@@ -195,6 +213,13 @@ impl Table {
 
     #[inline(never)]
     fn apply_any(&mut self, command: &Command<'_>, record: Record, out: &mut ReplyBuffer) -> Version {
+        if self.holds_coded() && self.tell_needs(command, record.time, out) {
+            return record.version;
+        }
+        self.carry_out(command, record, out)
+    }
+
+    fn carry_out(&mut self, command: &Command<'_>, record: Record, out: &mut ReplyBuffer) -> Version {
         use Command::*;
         match *command {
             Set { key, value, expiry, condition, answer } => {
@@ -219,11 +244,17 @@ impl Table {
                 self.set_if(key, value, expiry, comparison, answer, record, out);
             }
             DeleteIf { key, comparison } => self.delete_if(key, comparison, record, out),
+            SetCoded { key, reference, membership, expiry, condition, answer } => {
+                self.set_coded(key, reference, membership, expiry, condition, answer, record, out);
+            }
+            Inline { key, reference, value } => self.inline(key, reference, value, record, out),
+            Abandon { coordinator, counter } => self.abandon(ValueId { coordinator, counter }, out),
             Transaction(transaction) if transaction.is_write() => {
                 self.transact(&transaction, record, REPLY_BYTES_MAX, out);
             }
             Lock(command) if command.is_write() => self.apply_to_locks(&command, record, out),
             Fenced(fenced) => self.apply_behind_fence(&fenced, record, out),
+            Script(script) if script.is_write() => self.run_script(&script, record, out),
             _ => return self.read(command, record.time, out),
         }
         record.version
@@ -238,6 +269,15 @@ impl Table {
         let now = latest(now);
         match *command {
             Command::Get { key } => self.get(key, now, out),
+            Command::Script(_) if self.holds_coded() && self.tell_needs(command, now, out) => 0,
+            _ if self.holds_coded() => {
+                let (start, before) = (out.len(), out.references());
+                let version = self.read_any(command, now, out);
+                if out.references() > before {
+                    reads::mark_unresolved(command, start, out);
+                }
+                version
+            }
             _ => self.read_any(command, now, out),
         }
     }
@@ -245,7 +285,7 @@ impl Table {
     fn read_any(&mut self, command: &Command<'_>, now: UnixMs, out: &mut ReplyBuffer) -> Version {
         use Command::*;
         match *command {
-            Get { key } => return self.get(key, now, out),
+            Get { key } => return self.get_part(key, now, out),
             Fetch { key } => return self.fetch(key, now, out),
             Type { key } => return self.kind_of_value(key, now, out),
             Length { key } => return self.length(key, now, out),
@@ -268,6 +308,7 @@ impl Table {
                 self.read_together(&transaction, now, REPLY_BYTES_MAX, out);
             }
             Lock(command) if !command.is_write() => self.read_locks(&command, out),
+            Script(script) if !script.is_write() => self.run_reading_script(&script, now, out),
             _ => out.error("ERR a write has to be ordered before it is applied"),
         }
         0
@@ -315,9 +356,11 @@ impl Table {
         self.statistics
     }
 
-    /// Puts another table in this one's place. What this one held is left to [`Table::tidy`].
+    /// Puts another table in this one's place, but for what runs scripts. What this one held is left to
+    /// [`Table::tidy`].
     pub fn replace(&mut self, table: Table) {
         let mut before = std::mem::replace(self, table);
+        self.interpreter = before.interpreter;
         self.discard(before.index.take());
         self.discarded.append(&mut before.discarded);
     }

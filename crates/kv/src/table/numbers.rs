@@ -15,6 +15,9 @@ impl Table {
     pub(super) fn increment_by(&mut self, key: &[u8], delta: i64, record: Record, out: &mut ReplyBuffer) {
         let hash = self.index.hash(key);
         let found = self.find_live(hash, key, record);
+        if self.is_no_number(found) {
+            return out.error(NOT_AN_INTEGER);
+        }
         let before = match found.map(|place| number::parse_integer(self.index.entry(place).value())) {
             Some(None) => return out.error(NOT_AN_INTEGER),
             Some(Some(before)) => before,
@@ -41,6 +44,9 @@ impl Table {
     ) {
         let hash = self.index.hash(key);
         let found = self.find_live(hash, key, record);
+        if self.is_no_number(found) {
+            return out.error(NOT_A_FLOAT);
+        }
         let before = found.map_or(&b"0"[..], |place| self.index.entry(place).value());
         let sum = match number::add_floats(before, delta) {
             Ok(sum) => sum,
@@ -53,6 +59,11 @@ impl Table {
             None => self.insert(hash, Entry::new(key, text, record.stamp(NO_DEADLINE, Kind::Text)), record),
         }
         out.bulk(text);
+    }
+
+    /// A value that is kept as fragments, and whose bytes were not asked for, is too long to be a number.
+    fn is_no_number(&self, found: Option<Place>) -> bool {
+        found.is_some_and(|place| self.index.entry(place).is_coded())
     }
 
     /// Another value for the key in a place; its deadline stays.

@@ -2,7 +2,8 @@
 
 use super::entry::{Entry, Kind};
 use super::{NO_DEADLINE, Table};
-use crate::command::{ExpiryUnit, List, digest_of};
+use crate::coded::View;
+use crate::command::{Command, ExpiryUnit, List, digest_of};
 use crate::limits::REPLY_BYTES_MAX;
 use crate::number::parse_integer;
 use crate::reply::{Reply, ReplyBuffer};
@@ -34,8 +35,26 @@ impl Table {
 
     #[inline]
     pub(super) fn get(&mut self, key: &[u8], now: UnixMs, out: &mut ReplyBuffer) -> Version {
-        self.tell(key, now, |entry| match entry {
+        let start = out.len();
+        let mut is_coded = false;
+        let version = self.tell(key, now, |entry| match entry {
+            Some(entry) if entry.is_coded() => {
+                is_coded = true;
+                tell_value(entry, View::Whole, out);
+            }
             Some(entry) => out.bulk(entry.value()),
+            None => out.null(),
+        });
+        if is_coded {
+            mark_unresolved(&Command::Get { key }, start, out);
+        }
+        version
+    }
+
+    /// `GET` within a transaction.
+    pub(super) fn get_part(&mut self, key: &[u8], now: UnixMs, out: &mut ReplyBuffer) -> Version {
+        self.tell(key, now, |entry| match entry {
+            Some(entry) => tell_value(entry, View::Whole, out),
             None => out.null(),
         })
     }
@@ -44,7 +63,7 @@ impl Table {
         self.tell(key, now, |entry| {
             let Some(entry) = entry else { return out.null() };
             out.array(3);
-            out.bulk(entry.value());
+            tell_value(entry, View::Whole, out);
             out.integer(entry.version() as i64);
             match entry.deadline() {
                 NO_DEADLINE => out.null(),
@@ -55,16 +74,19 @@ impl Table {
 
     pub(super) fn multi_get(&mut self, keys: List<'_>, now: UnixMs, out: &mut ReplyBuffer) {
         let start = out.len();
+        let mut told = ELEMENT_BYTES;
         out.array(keys.len());
         for key in keys.iter() {
             let entry = self.peek(key, now);
             let hit = entry.is_some();
             match entry {
                 Some(entry) => {
-                    if out.len() - start + ELEMENT_BYTES + entry.value().len() > REPLY_BYTES_MAX {
+                    let length = entry.told_length();
+                    told += ELEMENT_BYTES + length;
+                    if told > REPLY_BYTES_MAX {
                         return refuse_large_reply(start, out);
                     }
-                    out.bulk(entry.value());
+                    tell_value(entry, View::Whole, out);
                 }
                 None => out.null(),
             }
@@ -89,7 +111,7 @@ impl Table {
     }
 
     pub(super) fn length(&mut self, key: &[u8], now: UnixMs, out: &mut ReplyBuffer) -> Version {
-        self.tell(key, now, |entry| out.integer(entry.map_or(0, |entry| entry.value().len() as i64)))
+        self.tell(key, now, |entry| out.integer(entry.map_or(0, |entry| entry.told_length() as i64)))
     }
 
     pub(super) fn get_range(
@@ -100,9 +122,9 @@ impl Table {
         now: UnixMs,
         out: &mut ReplyBuffer,
     ) -> Version {
-        self.tell(key, now, |entry| {
-            let value = entry.map_or(&b""[..], |entry| entry.value());
-            out.bulk(part_of(value, start, end));
+        self.tell(key, now, |entry| match entry {
+            Some(entry) => tell_value(entry, View::Range { start, end }, out),
+            None => out.bulk(b""),
         })
     }
 
@@ -134,7 +156,11 @@ impl Table {
 
     pub(super) fn digest_of_value(&mut self, key: &[u8], now: UnixMs, out: &mut ReplyBuffer) -> Version {
         self.tell(key, now, |entry| match entry {
-            Some(entry) => out.bulk(format!("{:016x}", digest_of(entry.value())).as_bytes()),
+            Some(entry) => {
+                let reference = entry.reference();
+                let digest = reference.map_or_else(|| digest_of(entry.value()), |reference| reference.digest);
+                out.bulk(format!("{digest:016x}").as_bytes());
+            }
             None => out.null(),
         })
     }
@@ -146,7 +172,7 @@ impl Table {
             return 0;
         };
         out.bulk(match entry.kind() {
-            Kind::Raw => b"raw",
+            Kind::Raw | Kind::Coded => b"raw",
             Kind::Plain if parse_integer(entry.value()).is_some() => b"int",
             _ if entry.value().len() <= EMBEDDED_BYTES_MAX => b"embstr",
             _ => b"raw",
@@ -167,8 +193,24 @@ impl Table {
     }
 }
 
+/// A value, or the reference that stands in its place.
+fn tell_value(entry: &Entry, view: View, out: &mut ReplyBuffer) {
+    match entry.reference() {
+        Some(reference) => Table::tell_reference(reference, view, out),
+        None => out.bulk(view.of(entry.value())),
+    }
+}
+
+/// The reply of a command that was begun at `start` holds references.
+#[cold]
+pub(super) fn mark_unresolved(command: &Command<'_>, start: usize, out: &mut ReplyBuffer) {
+    let mut encoded = Vec::new();
+    command.encode(&mut encoded);
+    out.mark_unresolved(start, &encoded);
+}
+
 /// From `start` to `end` inclusive; negative positions count from the end of the value.
-fn part_of(value: &[u8], start: i64, end: i64) -> &[u8] {
+pub(crate) fn part_of(value: &[u8], start: i64, end: i64) -> &[u8] {
     if start < 0 && end < 0 && start > end {
         return b"";
     }

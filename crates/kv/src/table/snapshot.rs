@@ -15,6 +15,7 @@ use super::transactions::Departed;
 use super::{NO_DEADLINE, Record, Table};
 use crate::Version;
 use crate::codec::{Malformed, Reader, Writer};
+use crate::coded::{Reference, ValueId};
 use crate::limits::{KEY_BYTES_MAX, VALUE_BYTES_MAX_CEILING};
 use rapidhash::v3::{RapidSecrets, rapidhash_v3_seeded};
 use std::collections::BTreeSet;
@@ -22,6 +23,8 @@ use std::sync::Arc;
 
 /// In the place of a kind of value: no entry, but a mark of keys that are gone.
 const MARK: u8 = 255;
+/// In the place of a kind of value: no entry, but up to which counter a coordinator's values are given up.
+const ABANDONED: u8 = 253;
 
 /// In the place of a kind of value: no entry, but something about locks.
 const LOCKS: u8 = 254;
@@ -44,6 +47,8 @@ pub(super) struct Snapshot {
     marks: Vec<(u16, Version)>,
     /// The locks as they were, as far as they are not told yet.
     locks: Vec<Box<[u8]>>,
+    /// What was given up of values that are kept as fragments, as far as it is not told yet.
+    abandoned: Vec<ValueId>,
     /// The index as it was when the table was cleared: walked from then on instead of the table's.
     kept: Option<Arc<Index>>,
 }
@@ -74,6 +79,12 @@ impl Snapshot {
         }
         while let Some(item) = self.locks.pop() {
             encode_lock(&item, out);
+            if out.len() >= enough {
+                return true;
+            }
+        }
+        while let Some(id) = self.abandoned.pop() {
+            encode_abandoned(id, out);
             if out.len() >= enough {
                 return true;
             }
@@ -144,6 +155,16 @@ fn encode_lock(item: &[u8], out: &mut Vec<u8>) {
     out.put_bytes(item);
 }
 
+fn encode_abandoned(id: ValueId, out: &mut Vec<u8>) {
+    let mut name = Vec::new();
+    id.put(&mut name);
+    out.put_u64(0);
+    out.put_u64(0);
+    out.put_u8(ABANDONED);
+    out.put_bytes(&name);
+    out.put_bytes(b"");
+}
+
 impl Table {
     /// Begins a snapshot of the table as it is now. It has to be ended with [`Table::end_snapshot`].
     pub fn begin_snapshot(&mut self) -> SnapshotId {
@@ -153,7 +174,17 @@ impl Table {
         let marks = self.departed.marks().collect();
         let mut locks = Vec::new();
         self.locks.for_each_item(|item| locks.push(item.into()));
-        self.snapshots.push(Snapshot { id, next, done, saved: Vec::new(), marks, locks, kept: None });
+        let abandoned = self.coded.abandoned().collect();
+        self.snapshots.push(Snapshot {
+            id,
+            next,
+            done,
+            saved: Vec::new(),
+            marks,
+            locks,
+            abandoned,
+            kept: None,
+        });
         id
     }
 
@@ -202,9 +233,16 @@ impl Table {
                 self.locks.take_item(value)?;
                 continue;
             }
+            if tag == ABANDONED {
+                self.coded.abandon(ValueId::take(&mut Reader::new(key))?);
+                continue;
+            }
             let kind = Kind::from_tag(tag).ok_or(Malformed("unknown kind of value"))?;
             if key.len() > KEY_BYTES_MAX || value.len() > VALUE_BYTES_MAX_CEILING {
                 return Err(Malformed("a key or a value is too long"));
+            }
+            if kind == Kind::Coded {
+                Reference::decode(value)?;
             }
             if self.register(key).version < version {
                 // No record was applied: its time, which decides what has expired, is the beginning of time.
@@ -225,6 +263,11 @@ impl Table {
             sum = sum.wrapping_add(hash(&Departed::encoded(mark)));
         }
         self.locks.for_each_item(|item| sum = sum.wrapping_add(hash(item)));
+        for id in self.coded.abandoned() {
+            let mut name = Vec::new();
+            id.put(&mut name);
+            sum = sum.wrapping_add(hash(&name));
+        }
         for entry in self.index.iter() {
             let Stamp { version, deadline, .. } = entry.stamp();
             let text = hash(entry.key_and_value());

@@ -93,6 +93,9 @@ impl Table {
             self.save_for_snapshots(hash);
         }
         let deadline = entry.deadline();
+        if let Some(reference) = entry.reference() {
+            self.coded.gain(reference);
+        }
         self.entry_bytes += entry.memory_bytes();
         self.index.insert(hash, entry);
         self.add_deadline(hash, deadline);
@@ -138,8 +141,18 @@ impl Table {
         }
         let entry = self.index.entry_mut(place);
         let (deadline_before, bytes_before) = (entry.deadline(), entry.capacity());
+        let coded_before = entry.reference();
         change(entry);
         let bytes_after = entry.capacity();
+        if coded_before.is_some() || entry.is_coded() {
+            // The new one first: it may be the same.
+            if let Some(reference) = entry.reference() {
+                self.coded.gain(reference);
+            }
+            if let Some(reference) = coded_before {
+                self.coded.lose(reference.id);
+            }
+        }
         if bytes_before != bytes_after {
             self.entry_bytes =
                 self.entry_bytes - allocated_bytes(bytes_before) + allocated_bytes(bytes_after);
@@ -190,17 +203,37 @@ impl Table {
 
     /// Removes the key in a place and returns what it was.
     pub(super) fn remove(&mut self, place: Place, record: Record) -> Entry {
+        let entry = self.take_out(place, record);
+        if entry.deadline() != DELETED {
+            self.departed.note(entry.key(), entry.version());
+        }
+        entry
+    }
+
+    /// Removes the entry in a place as if it had never been.
+    fn take_out(&mut self, place: Place, record: Record) -> Entry {
         if !self.snapshots.is_empty() {
             self.save_for_snapshots(place.hash);
         }
         let entry = self.index.remove(place);
-        if entry.deadline() != DELETED {
-            self.departed.note(entry.key(), entry.version());
+        if let Some(reference) = entry.reference() {
+            self.coded.lose(reference.id);
         }
         self.remove_deadline(place.hash, entry.deadline());
         self.entry_bytes -= entry.memory_bytes();
         self.raise_floor(record);
         entry
+    }
+
+    /// Puts a key back to what it was before the record wrote it, version and all: an entry, or none.
+    pub(super) fn put_back(&mut self, key: &[u8], before: Option<Entry>, record: Record) {
+        let hash = self.index.hash(key);
+        if let Some((place, _)) = self.find(hash, key) {
+            self.take_out(place, record);
+        }
+        if let Some(entry) = before {
+            self.insert(hash, entry, record);
+        }
     }
 
     /// Removes all keys. An open snapshot that has not passed them all takes the index over as it was.
@@ -213,6 +246,7 @@ impl Table {
             let index = std::sync::Arc::new(index);
             self.snapshots.iter_mut().for_each(|snapshot| snapshot.keep(&index));
         }
+        self.coded.lose_all();
         self.expiries.clear();
         self.expiring = 0;
         self.tombstones = 0;

@@ -29,7 +29,13 @@ impl Table {
             Condition::IfAbsent => found.is_none(),
             Condition::IfPresent => found.is_some(),
         };
-        self.set_found((hash, key, found), wanted.then_some((value, expiry)), answer, record, out);
+        self.set_found(
+            (hash, key, found),
+            wanted.then_some((value, expiry, Kind::Plain)),
+            answer,
+            record,
+            out,
+        );
     }
 
     #[allow(clippy::too_many_arguments)] // They are the fields of the command.
@@ -45,15 +51,21 @@ impl Table {
     ) {
         let hash = self.index.hash(key);
         let found = self.find_live(hash, key, record);
-        let wanted = comparison.holds(found.map(|place| self.index.entry(place).value()));
-        self.set_found((hash, key, found), wanted.then_some((value, expiry)), answer, record, out);
+        let wanted = self.compares(comparison, found);
+        self.set_found(
+            (hash, key, found),
+            wanted.then_some((value, expiry, Kind::Plain)),
+            answer,
+            record,
+            out,
+        );
     }
 
     /// Answers, and stores a value with its expiry if one is to be stored.
-    fn set_found(
+    pub(super) fn set_found(
         &mut self,
         (hash, key, found): (KeyHash, &[u8], Option<Place>),
-        new: Option<(&[u8], Expiry)>,
+        new: Option<(&[u8], Expiry, Kind)>,
         answer: SetAnswer,
         record: Record,
         out: &mut ReplyBuffer,
@@ -64,7 +76,7 @@ impl Table {
             SetAnswer::Status if new.is_some() => out.ok(),
             SetAnswer::Status => out.null(),
         }
-        let Some((value, expiry)) = new else { return };
+        let Some((value, expiry, kind)) = new else { return };
         let deadline = match expiry {
             Expiry::Clear => NO_DEADLINE,
             Expiry::Keep => found.map_or(NO_DEADLINE, |place| self.index.entry(place).deadline()),
@@ -75,9 +87,9 @@ impl Table {
             Some(place) if deadline <= record.time => drop(self.remove(place, record)),
             None if deadline <= record.time => {}
             Some(place) => {
-                self.overwrite(place, value, deadline, Kind::Plain, record);
+                self.overwrite(place, value, deadline, kind, record);
             }
-            None => self.insert(hash, Entry::new(key, value, record.stamp(deadline, Kind::Plain)), record),
+            None => self.insert(hash, Entry::new(key, value, record.stamp(deadline, kind)), record),
         }
     }
 
@@ -90,12 +102,25 @@ impl Table {
     ) {
         let hash = self.index.hash(key);
         let found = self.find_live(hash, key, record);
-        match found.filter(|place| comparison.holds(Some(self.index.entry(*place).value()))) {
+        match found.filter(|place| self.compares(comparison, Some(*place))) {
             Some(place) => {
                 self.remove(place, record);
                 out.integer(1);
             }
             None => out.integer(0),
+        }
+    }
+
+    /// Whether the value in a place meets a condition. One that is kept as fragments is known by its digest; it is longer or
+    /// shorter than whatever it is compared with, or its bytes would be here.
+    fn compares(&self, comparison: Comparison<'_>, found: Option<Place>) -> bool {
+        let entry = found.map(|place| self.index.entry(place));
+        match (comparison, entry.and_then(Entry::reference)) {
+            (_, None) => comparison.holds(entry.map(Entry::value)),
+            (Comparison::Equal(_), Some(_)) => false,
+            (Comparison::NotEqual(_), Some(_)) => true,
+            (Comparison::DigestEqual(digest), Some(reference)) => reference.digest == digest,
+            (Comparison::DigestNotEqual(digest), Some(reference)) => reference.digest != digest,
         }
     }
 

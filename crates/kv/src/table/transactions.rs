@@ -134,7 +134,7 @@ impl Table {
         out: &mut ReplyBuffer,
     ) {
         self.run(transaction, record.time, bytes_max, out, |table, command, out| {
-            table.apply_any(command, record, out);
+            table.carry_out(command, record, out);
         });
     }
 
@@ -146,7 +146,7 @@ impl Table {
         out: &mut ReplyBuffer,
     ) {
         self.run(transaction, now, bytes_max, out, |table, command, out| {
-            table.read(command, now, out);
+            table.read_any(command, now, out);
         });
     }
 

@@ -19,6 +19,7 @@
 
 mod arena;
 mod claim;
+mod derived;
 mod folder;
 mod machine;
 mod progress;
@@ -30,6 +31,7 @@ mod verify;
 
 pub use arena::{Arena, Driven, Fault};
 pub use claim::{Claim, Judged, Judgement, Verdict};
+pub use derived::{Curve, Curves, Derived, Drawing, HeatMap, Listing};
 pub use folder::{ArmNote, Folder, NodeRow, Note, RunFile, Settings};
 pub use machine::Machine;
 pub use results::{Checked, Results, Row, Selection, Spread};

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 
-use super::{Arena, Claim};
+use super::{Arena, Claim, Derived, Results};
 use crate::report::Colour;
 use crate::systems::System;
 
@@ -56,6 +56,11 @@ pub trait Study: Sync {
 
     /// What is set in tables.
     fn tables(&self) -> Vec<Table>;
+
+    /// What is computed from all that was measured, drawn and listed beside it.
+    fn derived(&self, _results: &Results) -> Derived {
+        Derived::default()
+    }
 
     /// What a reader must know beside the figures: how the runs differ from the paper's, each in a sentence.
     fn remarks(&self) -> Vec<String> {

@@ -3,7 +3,7 @@
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 use super::short;
-use crate::harness::{Arm, Figure, Judged, Machine, Results, RunFile, Study, Table, Verdict};
+use crate::harness::{Arm, Judged, Listing, Machine, Results, RunFile, Study, Table, Verdict};
 
 /// What the page is made of.
 pub(super) struct Contents<'a> {
@@ -13,8 +13,16 @@ pub(super) struct Contents<'a> {
     pub(super) run: &'a RunFile,
     pub(super) machine: &'a Machine,
     pub(super) claims: &'a [Judged],
-    /// Each with its SVG.
-    pub(super) figures: &'a [(Figure, String)],
+    pub(super) figures: &'a [Shown],
+    pub(super) listings: &'a [Listing],
+}
+
+/// A figure as the page shows it.
+pub(super) struct Shown {
+    pub(super) title: String,
+    /// Of which of the paper's figures it is the counterpart; empty if of none.
+    pub(super) paper: &'static str,
+    pub(super) svg: String,
 }
 
 pub(super) const STYLE: &str = include_str!("style.css");
@@ -42,13 +50,14 @@ pub(super) fn page(contents: &Contents<'_>) -> String {
                 (soundness(contents))
                 h2 { "Figures" }
                 p.hint { "Lines and bars are medians of " (contents.run.settings.repeats) " repeats; shades and thin lines reach from the least to the greatest." }
-                @for (figure, svg) in contents.figures {
+                @for figure in contents.figures {
                     figure {
-                        (PreEscaped(svg))
+                        (PreEscaped(&figure.svg))
                         figcaption { (figure.title) "." @if !figure.paper.is_empty() { " The paper's " (figure.paper) "." } }
                     }
                 }
                 h2 { "Tables" }
+                @for listing in contents.listings { (list(listing)) }
                 @for table in study.tables() { (table_of(contents, &table)) }
                 (systems(contents))
                 @if !study.remarks().is_empty() {
@@ -169,6 +178,20 @@ fn table_of(contents: &Contents<'_>, table: &Table) -> Markup {
                         @for figure in figures { td.number { (figure) } }
                     } } }
                 }
+            }
+        }
+    }
+}
+
+fn list(listing: &Listing) -> Markup {
+    html! {
+        details open[listing.rows.len() <= 40] {
+            summary { (listing.title) @if !listing.paper.is_empty() { " (the paper's " (listing.paper) ")" } }
+            table.figures {
+                thead { tr { @for (column, title) in listing.head.iter().enumerate() { th.number[column > 0] { (title) } } } }
+                tbody { @for row in &listing.rows { tr {
+                    @for (column, text) in row.iter().enumerate() { td.number[column > 0] { (text) } }
+                } } }
             }
         }
     }

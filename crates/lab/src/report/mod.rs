@@ -2,12 +2,13 @@
 
 mod colour;
 mod compare;
+mod heat;
 mod html;
 mod plot;
 
 use anyhow::Result;
 
-use crate::harness::{Arm, Folder, Judged, Machine, Results, RunFile, Study};
+use crate::harness::{Arm, Drawing, Folder, Judged, Machine, Results, RunFile, Study};
 
 pub use colour::Colour;
 pub use compare::{Comparison, compare};
@@ -26,13 +27,21 @@ pub fn write(
 ) -> Result<Vec<Judged>> {
     folder.write("summary.csv", |output| results.write_summary(output))?;
     let claims: Vec<Judged> = study.claims().iter().map(|claim| claim.judged(results)).collect();
+    let derived = study.derived(results);
     let mut figures = Vec::new();
+    for drawing in &derived.drawings {
+        let drawn = match drawing {
+            Drawing::HeatMap(map) => heat::draw(map)?,
+            Drawing::Curves(curves) => plot::draw_curves(curves)?,
+        };
+        let (file, title, paper) = drawing.heading();
+        write_figure(folder, file, &drawn)?;
+        figures.push(html::Shown { title: title.to_owned(), paper, svg: drawn.svg });
+    }
     for figure in study.figures() {
         let Some(drawn) = plot::draw(study, arms, &figure, results)? else { continue };
-        folder
-            .write(&format!("{}.svg", figure.file), |output| Ok(output.write_all(drawn.svg.as_bytes())?))?;
-        folder.write(&format!("{}.png", figure.file), |output| Ok(output.write_all(&drawn.png)?))?;
-        figures.push((figure, drawn.svg));
+        write_figure(folder, &figure.file, &drawn)?;
+        figures.push(html::Shown { title: figure.title, paper: figure.paper, svg: drawn.svg });
     }
     let page = html::page(&html::Contents {
         study,
@@ -42,9 +51,15 @@ pub fn write(
         machine,
         claims: &claims,
         figures: &figures,
+        listings: &derived.listings,
     });
     folder.write("report.html", |output| Ok(output.write_all(page.as_bytes())?))?;
     Ok(claims)
+}
+
+fn write_figure(folder: &Folder, file: &str, drawn: &plot::Drawn) -> Result<()> {
+    folder.write(&format!("{file}.svg"), |output| Ok(output.write_all(drawn.svg.as_bytes())?))?;
+    folder.write(&format!("{file}.png"), |output| Ok(output.write_all(&drawn.png)?))
 }
 
 /// A number with as many digits as mean something: three, and no fewer than stand before the point.

@@ -13,10 +13,10 @@ use plotters::style::text_anchor::{HPos, Pos, VPos};
 use plotters::style::{FontStyle, register_font};
 
 use super::{Colour, short};
-use crate::harness::{Arm, Figure, Results, Shape, Spread, Study};
+use crate::harness::{Arm, Curves, Figure, Results, Shape, Spread, Study};
 
-const WIDTH: u32 = 980;
-const HEIGHT: u32 = 520;
+pub(super) const WIDTH: u32 = 980;
+pub(super) const HEIGHT: u32 = 520;
 
 /// The part on the right that the legend has.
 const LEGEND_WIDTH: u32 = 250;
@@ -33,8 +33,8 @@ const NUMBERED_BARS_MAX: usize = 16;
 /// About how many numbers an axis has.
 const TICKS: f64 = 7.0;
 
-const BACKGROUND: RGBColor = WHITE;
-const TEXT: RGBColor = RGBColor(0x22, 0x22, 0x22);
+pub(super) const BACKGROUND: RGBColor = WHITE;
+pub(super) const TEXT: RGBColor = RGBColor(0x22, 0x22, 0x22);
 const AXIS: RGBColor = RGBColor(0x66, 0x66, 0x66);
 const GRID: RGBColor = RGBColor(0xdd, 0xdd, 0xdd);
 
@@ -50,6 +50,8 @@ struct Series {
     colour: Colour,
     /// Over numbers, or over the numbers of groups.
     points: Vec<(f64, Spread)>,
+    /// Whether each point has a mark: those that were measured have.
+    is_marked: bool,
 }
 
 /// What is drawn, with its axes.
@@ -105,22 +107,54 @@ pub(super) fn draw(
     if picture.series.is_empty() {
         return Ok(None);
     }
+    render(&figure.file, &picture).map(Some)
+}
+
+/// Draws curves that were computed.
+pub(super) fn draw_curves(curves: &Curves) -> Result<Drawn> {
+    let exact = |value: f64| Spread { median: value, min: value, max: value, count: 1 };
+    let series = curves.curves.iter().map(|curve| Series {
+        name: curve.name.clone(),
+        colour: curve.colour,
+        points: curve.points.iter().map(|(x, y)| (*x, exact(*y))).collect(),
+        is_marked: curve.is_marked,
+    });
+    let picture = Picture {
+        title: curves.title.clone(),
+        x_title: curves.x_title.to_owned(),
+        y_title: curves.y_title.to_owned(),
+        shape: Shape::Lines,
+        groups: Vec::new(),
+        x_is_logarithmic: curves.logarithmic.0,
+        y_is_logarithmic: curves.logarithmic.1,
+        series: series.collect(),
+    };
+    render(&curves.file, &picture)
+}
+
+/// Something that can be drawn, on a page and on pixels.
+pub(super) trait Draw {
+    fn draw<DB: DrawingBackend>(&self, area: &DrawingArea<DB, Shift>, scale: u32) -> Result<(), String>;
+}
+
+/// Draws it both ways.
+pub(super) fn render(file: &str, drawing: &impl Draw) -> Result<Drawn> {
     register_fonts();
-    let failed = |error: String| anyhow!("cannot draw {}: {error}", figure.file);
+    let failed = |error: String| anyhow!("cannot draw {file}: {error}");
     let mut svg = String::new();
     {
         let area = SVGBackend::with_string(&mut svg, (WIDTH, HEIGHT)).into_drawing_area();
-        picture.draw(&area, 1).map_err(failed)?;
+        drawing.draw(&area, 1).map_err(failed)?;
         area.present().map_err(|error| failed(error.to_string()))?;
     }
     let (width, height) = (WIDTH * PNG_SCALE, HEIGHT * PNG_SCALE);
     let mut pixels = vec![0; (width * height * 3) as usize];
     {
         let area = BitMapBackend::with_buffer(&mut pixels, (width, height)).into_drawing_area();
-        picture.draw(&area, PNG_SCALE).map_err(failed)?;
+        drawing.draw(&area, PNG_SCALE).map_err(failed)?;
         area.present().map_err(|error| failed(error.to_string()))?;
     }
-    Ok(Some(Drawn { svg, png: encode(&pixels, width, height).context("cannot encode a PNG")? }))
+    Ok(Drawn { svg, png: encode(&pixels, width, height).context("cannot encode a PNG")? })
 }
 
 /// The same letters in every figure, whatever the machine has: widths are computed with them.
@@ -140,6 +174,25 @@ fn encode(pixels: &[u8], width: u32, height: u32) -> Result<Vec<u8>> {
     encoder.set_depth(png::BitDepth::Eight);
     encoder.write_header()?.write_image_data(pixels)?;
     Ok(bytes)
+}
+
+impl Draw for Picture {
+    fn draw<DB: DrawingBackend>(&self, area: &DrawingArea<DB, Shift>, scale: u32) -> Result<(), String> {
+        let text = |error: DrawingAreaErrorKind<DB::ErrorType>| error.to_string();
+        area.fill(&BACKGROUND).map_err(text)?;
+        let title = ("sans-serif", 19 * scale, FontStyle::Bold).into_text_style(area).color(&TEXT);
+        let area = area.margin(10 * scale, 0, 0, 0).titled(&self.title, title).map_err(text)?;
+        let (chart, legend) = area.split_horizontally((WIDTH - LEGEND_WIDTH) * scale);
+        let mut builder = ChartBuilder::on(&chart);
+        builder.margin(12 * scale).x_label_area_size(50 * scale).y_label_area_size(78 * scale);
+        let (x, y) = (self.x_range(), self.y_range());
+        let x_ticks = self.x_ticks(&x);
+        let y_ticks = ticks(&y, self.y_is_logarithmic);
+        let x = Axis { range: x, is_logarithmic: self.x_is_logarithmic, ticks: x_ticks };
+        let y = Axis { range: y, is_logarithmic: self.y_is_logarithmic, ticks: y_ticks };
+        self.fill(&mut builder.build_cartesian_2d(x, y).map_err(text)?, scale).map_err(text)?;
+        self.draw_legend(&legend, scale).map_err(text)
+    }
 }
 
 impl Picture {
@@ -173,7 +226,7 @@ impl Picture {
                 }
             };
             if !points.is_empty() {
-                series.push(Series { name: arm.name.clone(), colour: arm.colour, points });
+                series.push(Series { name: arm.name.clone(), colour: arm.colour, points, is_marked: true });
             }
         }
         if figure.shape != Shape::Bars {
@@ -201,23 +254,6 @@ impl Picture {
             y_is_logarithmic,
             series,
         }
-    }
-
-    fn draw<DB: DrawingBackend>(&self, area: &DrawingArea<DB, Shift>, scale: u32) -> Result<(), String> {
-        let text = |error: DrawingAreaErrorKind<DB::ErrorType>| error.to_string();
-        area.fill(&BACKGROUND).map_err(text)?;
-        let title = ("sans-serif", 19 * scale, FontStyle::Bold).into_text_style(area).color(&TEXT);
-        let area = area.margin(10 * scale, 0, 0, 0).titled(&self.title, title).map_err(text)?;
-        let (chart, legend) = area.split_horizontally((WIDTH - LEGEND_WIDTH) * scale);
-        let mut builder = ChartBuilder::on(&chart);
-        builder.margin(12 * scale).x_label_area_size(50 * scale).y_label_area_size(78 * scale);
-        let (x, y) = (self.x_range(), self.y_range());
-        let x_ticks = self.x_ticks(&x);
-        let y_ticks = ticks(&y, self.y_is_logarithmic);
-        let x = Axis { range: x, is_logarithmic: self.x_is_logarithmic, ticks: x_ticks };
-        let y = Axis { range: y, is_logarithmic: self.y_is_logarithmic, ticks: y_ticks };
-        self.fill(&mut builder.build_cartesian_2d(x, y).map_err(text)?, scale).map_err(text)?;
-        self.draw_legend(&legend, scale).map_err(text)
     }
 
     fn x_range(&self) -> Range<f64> {
@@ -320,7 +356,9 @@ impl Picture {
             } else {
                 chart.draw_series(LineSeries::new(points(), style))?;
             }
-            chart.draw_series(points().flat_map(|point| mark(point, series.colour, scale)))?;
+            if series.is_marked {
+                chart.draw_series(points().flat_map(|point| mark(point, series.colour, scale)))?;
+            }
         }
         Ok(())
     }
@@ -383,7 +421,9 @@ impl Picture {
                         let ends = vec![(from * unit, y), (to * unit, y)];
                         area.draw(&PathElement::new(ends, colour.stroke_width(2 * scale)))?;
                     }
-                    for circle in mark((20 * unit, y), series.colour, scale) {
+                    for circle in
+                        mark((20 * unit, y), series.colour, scale).into_iter().filter(|_| series.is_marked)
+                    {
                         area.draw(&circle)?;
                     }
                 }
@@ -462,6 +502,7 @@ mod tests {
             name: name.to_owned(),
             colour,
             points: (0..3).map(|x| (f64::from(x), spread(factor * f64::from(x + 1)))).collect(),
+            is_marked: true,
         };
         Picture {
             title: "A title".to_owned(),

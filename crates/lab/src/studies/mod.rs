@@ -2,12 +2,14 @@
 //! `claims.rs` what the paper says and how that is judged, `figures.rs` what is drawn.
 
 mod abd_vs_blocking;
+mod coding_crossover;
 mod leader_follower;
 mod locks;
 mod replication_cost;
 
 use crate::harness::Study;
 
+pub use coding_crossover::{FittedWork, fitted};
 pub use locks::LockClients;
 
 /// Every study, in the order in which they are listed.
@@ -16,6 +18,7 @@ pub const ALL: &[&dyn Study] = &[
     &abd_vs_blocking::AbdVsBlocking,
     &replication_cost::ReplicationCost,
     &locks::Locks,
+    &coding_crossover::CodingCrossover,
 ];
 
 /// The study with this name.

@@ -18,6 +18,7 @@ pub struct Quorate {
     nodes: usize,
     settings: Vec<(String, String)>,
     acknowledges: Option<String>,
+    limits: Vec<(String, u64)>,
 }
 
 impl Quorate {
@@ -26,13 +27,19 @@ impl Quorate {
     pub fn new(program: &Path, nodes: usize, settings: &str) -> Quorate {
         let pairs = settings.split_whitespace().filter_map(|pair| pair.split_once('='));
         let settings = pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
-        Quorate { program: program.to_owned(), nodes, settings, acknowledges: None }
+        Quorate { program: program.to_owned(), nodes, settings, acknowledges: None, limits: Vec::new() }
     }
 
     /// The same where a study's points have keyspaces of their own: when those acknowledge a write, in a few words.
     #[must_use]
     pub fn acknowledging(self, words: &str) -> Quorate {
         Quorate { acknowledges: Some(words.to_owned()), ..self }
+    }
+
+    /// The same with limits other than the usual ones, as in docs/configuration.md.
+    pub fn with_limits(mut self, limits: &[(&str, u64)]) -> Quorate {
+        self.limits.extend(limits.iter().map(|(name, value)| ((*name).to_owned(), *value)));
+        self
     }
 
     fn setting(&self, name: &str) -> Option<&str> {
@@ -48,11 +55,19 @@ impl Quorate {
         let mut text = format!(
             "node = {id}\ncluster = \"lab\"\nsecret = \"{secret}\"\ndata = \".\"\nbind = \"127.0.0.1\"\n"
         );
+        if !self.limits.is_empty() {
+            text.push_str("\n[limits]\n");
+        }
+        for (name, value) in &self.limits {
+            text.push_str(&format!("{name} = {value}\n"));
+        }
         text.push_str("\n[[keyspace]]\nprefix = \"\"\n");
         for (name, value) in &self.settings {
             match value.parse::<u64>() {
-                // `acks` is a word even where it is a number.
-                Ok(number) if name != "acks" => writeln!(text, "{name} = {number}"),
+                // These are words even where they are numbers.
+                Ok(number) if !["acks", "coding"].contains(&name.as_str()) => {
+                    writeln!(text, "{name} = {number}")
+                }
                 _ => writeln!(text, "{name} = \"{value}\""),
             }
             .unwrap_or_default();
@@ -184,10 +199,12 @@ mod tests {
     #[test]
     fn settings_become_a_keyspace_for_all_keys() {
         let system =
-            Quorate::new(Path::new("quorate"), 1, "replication=leader-follower acks=1 backlog_bytes=5");
+            Quorate::new(Path::new("quorate"), 1, "replication=leader-follower acks=1 backlog_bytes=5")
+                .with_limits(&[("patience", 2)]);
         let text = system.configuration(1, &[[7, 8, 9]], "s");
         let keyspace = "prefix = \"\"\nreplication = \"leader-follower\"\nacks = \"1\"\nbacklog_bytes = 5\n";
         assert!(text.contains(keyspace), "{text}");
+        assert!(text.contains("\n[limits]\npatience = 2\n"), "{text}");
         assert!(text.contains("client_port = 7\nhttp_port = 8\npeer_port = 9\n"), "{text}");
     }
 

@@ -9,6 +9,7 @@ use super::map::{
 };
 use crate::configuration::NodeAddress;
 use crate::keyspace::{KEYSPACES_MAX, Keyspace};
+use coding::data_fragments_max;
 use protocol::NodeId;
 use protocol::leader_follower::Acks;
 use serde::{Deserialize, Serialize};
@@ -21,7 +22,8 @@ pub const SHARDS_MAX: u16 = 256;
 pub const NODES_MAX: usize = 256;
 
 /// Settings that can change while a keyspace is in use.
-const CHANGEABLE: [&str; 5] = ["acks", "reads", "backlog_bytes", "retry", "lease"];
+const CHANGEABLE: [&str; 7] =
+    ["acks", "reads", "backlog_bytes", "retry", "lease", "coding", "coding_threshold"];
 
 /// One change.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -277,6 +279,8 @@ impl ClusterMap {
                      be left; add a node first"
                 ));
             }
+            check_coding(&entry.keyspace, replicas(&entry.keyspace, staying.len()))
+                .map_err(|why| format!("node {id} cannot be removed: {why}"))?;
             check_acks(&entry.keyspace, replicas(&entry.keyspace, staying.len()))
                 .map_err(|why| format!("node {id} cannot be removed: {why}"))?;
         }
@@ -548,6 +552,19 @@ fn check_acks(keyspace: &Keyspace, replicas: usize) -> Result<(), String> {
         Kind::LeaderFollower { acks: Acks::Count(count), .. } if usize::from(count) + 1 > replicas => {
             let (name, followers) = (keyspace.name(), replicas.saturating_sub(1));
             Err(format!("keyspace '{name}': acks = {count} can never be with {followers} followers"))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Values that are cut into as many parts as the keyspace wants must outlive the failures that so many replicas bear.
+fn check_coding(keyspace: &Keyspace, replicas: usize) -> Result<(), String> {
+    match keyspace.coding()? {
+        Some(coding) if usize::from(coding.parts) > data_fragments_max(replicas) => {
+            let (name, parts) = (keyspace.name(), coding.parts);
+            Err(format!(
+                "keyspace '{name}' cuts values into {parts} parts, which needs more than {replicas} replicas"
+            ))
         }
         _ => Ok(()),
     }

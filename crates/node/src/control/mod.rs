@@ -140,6 +140,17 @@ impl Default for Timing {
 }
 
 impl Timing {
+    /// The same with all that is waited for `times` as long.
+    pub fn slower(self, times: u64) -> Timing {
+        Timing {
+            renew_ms: self.renew_ms * times,
+            node_lease_ms: self.node_lease_ms * times,
+            grace_ms: self.grace_ms * times,
+            answer_ms: self.answer_ms,
+            consensus: self.consensus.slower(times),
+        }
+    }
+
     /// So long on one clock is over when so much has passed on another one: a tenth more, in microseconds.
     fn with_margin_us(&self, duration_ms: u64) -> u64 {
         duration_ms * 1100

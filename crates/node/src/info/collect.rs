@@ -1,8 +1,8 @@
 //! Where the facts of `INFO` come from.
 
 use super::{
-    ClientFacts, CpuFacts, Facts, KeyspaceFacts, LockFacts, MemoryFacts, ReplicaFacts, ReplicationFacts,
-    ServerFacts, StatsFacts, render,
+    ClientFacts, CodingFacts, CpuFacts, Facts, KeyspaceFacts, LockFacts, MemoryFacts, ReplicaFacts,
+    ReplicationFacts, ServerFacts, StatsFacts, render,
 };
 use crate::groups::Group;
 use crate::node::Node;
@@ -45,10 +45,29 @@ impl Node {
                 system: self.usage.system_us as f64 / 1e6,
                 user: self.usage.user_us as f64 / 1e6,
             },
+            coding: self.coding_facts(),
             keyspaces: keyspaces.map(|(group, status)| keyspace_facts(group, status)).collect(),
             commands: self.statistics.clone(),
             loading: statuses.iter().any(|status| status.role == "recovering"),
         }
+    }
+
+    fn coding_facts(&self) -> CodingFacts {
+        let replicas = self.groups.iter().filter_map(|(_, group)| group.replica.as_ref()?.consensus());
+        let (cached_values, cached_bytes) = self.coding.cached();
+        let mut facts = CodingFacts {
+            cached_values: cached_values as u64,
+            cached_bytes: cached_bytes as u64,
+            counters: self.coding.counters,
+            ..CodingFacts::default()
+        };
+        for replica in replicas {
+            let (fragments, bytes) = replica.fragments_kept();
+            facts.fragments += fragments as u64;
+            facts.fragment_bytes += bytes as u64;
+            facts.lacking += replica.fragments_lacking() as u64;
+        }
+        facts
     }
 
     fn server_facts(&self) -> ServerFacts {
@@ -70,7 +89,8 @@ impl Node {
     }
 
     fn memory_facts(&self, statuses: &[Status]) -> MemoryFacts {
-        let dataset: u64 = self.tables().map(|table| table.memory_bytes() as u64).sum();
+        let replicas = self.groups.iter().filter_map(|(_, group)| group.replica.as_ref());
+        let dataset: u64 = replicas.map(|replica| replica.memory_bytes() as u64).sum();
         let backlog: u64 = statuses.iter().map(|status| status.backlog_bytes as u64).sum();
         let output: u64 = self.sessions.iter().map(|(_, session)| session.output_bytes() as u64).sum();
         let Usage { resident_bytes, resident_bytes_peak, machine_bytes, .. } = self.usage;
@@ -81,6 +101,7 @@ impl Node {
             backlog,
             resident: resident_bytes,
             machine: machine_bytes,
+            scripts: self.scripts.size(),
         }
     }
 

@@ -1,5 +1,6 @@
 //! What `INFO` is told from.
 
+use crate::coding::CodingCounters;
 use crate::command::statistics::CommandStatistics;
 
 /// Everything that `INFO` tells. What is not known stays at its default, zero or empty.
@@ -19,6 +20,8 @@ pub(crate) struct Facts {
     pub(crate) replication: ReplicationFacts,
     /// Processor time.
     pub(crate) cpu: CpuFacts,
+    /// Values that are kept as fragments.
+    pub(crate) coding: CodingFacts,
     /// All keyspaces.
     pub(crate) keyspaces: Vec<KeyspaceFacts>,
     /// Counters of commands and errors.
@@ -82,6 +85,8 @@ pub(crate) struct MemoryFacts {
     pub(crate) resident: u64,
     /// What the machine has.
     pub(crate) machine: u64,
+    /// Texts of scripts that are kept, and their bytes.
+    pub(crate) scripts: (usize, usize),
 }
 
 /// Counters since the start. Calls and errors of commands are in [`Facts::commands`].
@@ -224,4 +229,21 @@ pub(crate) struct KeyspaceFacts {
     pub(crate) keys: u64,
     /// Of these, keys that expire.
     pub(crate) expires: u64,
+}
+
+/// Values that are kept as fragments.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct CodingFacts {
+    /// Fragments that this node's replicas keep.
+    pub(crate) fragments: u64,
+    /// Bytes of these.
+    pub(crate) fragment_bytes: u64,
+    /// Values of which its replicas should keep a fragment and do not.
+    pub(crate) lacking: u64,
+    /// Whole values at hand.
+    pub(crate) cached_values: u64,
+    /// Bytes of these.
+    pub(crate) cached_bytes: u64,
+    /// Since the start.
+    pub(crate) counters: CodingCounters,
 }

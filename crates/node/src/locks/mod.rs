@@ -23,6 +23,8 @@
 //! * **The message is lost**, because a leader or a link dies. A node with a replica of the group learns it from that, too.
 //!   When a link breaks, when a replica has skipped records, and every few seconds, the coordinator asks how the request
 //!   stands: a read. It asks for the lock again, under the same number, if nothing is known of it.
+//! * **This node stood still** when the message came, stopped or starved of time. Then the lease may be over already, and
+//!   the lock another one's: it is checked before the client is told.
 //! * **The client waits no longer**: its connection is closed, or its time is over. The coordinator withdraws the request.
 //!   If that crosses a grant, the lock is passed on by the record of the withdrawal. It is asked for when the outcome of all
 //!   that was asked before is known, so that it does not overtake that.
@@ -370,6 +372,8 @@ impl Node {
             return; // It may have been told before that life was over.
         }
         let now_us = self.now.monotonic_us;
+        let hold = self.lock_waits.get_mut(number).map(|wait| wait.hold);
+        let is_doubtful = hold.is_some_and(|hold| self.lock_waits.is_doubtful(hold, now_us));
         let Some(wait) = self.lock_waits.get_mut(number) else {
             if let Word::Granted(token) = word
                 && self.lock_waits.is_for_nobody(number, token)
@@ -383,6 +387,12 @@ impl Node {
         match (word, wait.stage) {
             (Word::Granted(_), Stage::Leaving) => {
                 wait.leaves_again |= wait.question == Some(Question::Withdraw)
+            }
+            (Word::Granted(_), _) if is_doubtful => {
+                wait.stage = Stage::Queued;
+                if wait.question.is_none() {
+                    self.ask_for_wait(number, Question::Check, false);
+                }
             }
             (Word::Granted(token), _) => self.grant_lock_wait(number, token, offset),
             (_, Stage::Leaving) => {}

@@ -39,6 +39,7 @@ impl Replica {
             }
         }
         if self.applied > before {
+            self.follow_values();
             effects.trace.push(Trace::Committed { offset: self.offset });
         }
     }
@@ -55,6 +56,7 @@ impl Replica {
             self.time = self.time.max(entry.head().time);
             self.carry_out(&entry, None, &mut Effects::default());
             self.applied += 1;
+            self.follow_values();
         }
     }
 
@@ -76,12 +78,20 @@ impl Replica {
     }
 
     fn carry_out(&mut self, entry: &Entry, proposal: Option<&Proposal>, effects: &mut Effects) {
+        if let Some(stop_sign) = entry.stop_sign() {
+            // Whichever configuration this replica is in by now: what stands behind it is of that one.
+            self.table.set_membership(stop_sign.id);
+        }
         let mut askers = proposal.map(|proposal| proposal.askers.iter()).into_iter().flatten();
         let mut reader = entry.commands();
         let mut commands = Vec::with_capacity(WARMED_KEYS_MAX);
         while next_commands(&mut reader, &self.table, &mut commands) {
             for command in &commands {
                 self.offset += 1;
+                if self.options.planted.has(Fault::AbandonedValueStored) && self.forgets_abandoned(command) {
+                    askers.next();
+                    continue;
+                }
                 if let Some(Some((ticket, _))) = askers.next() {
                     let start = effects.replies.len();
                     let version = self.table.apply(command, self.offset, self.time, &mut effects.replies);

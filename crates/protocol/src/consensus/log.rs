@@ -225,7 +225,8 @@ impl Log {
             | Change::Excluded { .. }
             | Change::CopyBegin(_)
             | Change::CopyChunk(_)
-            | Change::CopyEnd => {}
+            | Change::CopyEnd
+            | Change::Fragment(_) => {}
         }
     }
 

@@ -83,6 +83,10 @@ impl Replica {
     pub(super) fn enter(&mut self, group: Group) {
         self.log.borrow_mut().begin_configuration(group.begins as usize);
         self.group = group;
+        // While records are replayed, entries of the one before may not be applied yet: its stop-sign will tell.
+        if self.applied as u64 >= self.group.begins {
+            self.table.set_membership(self.group.id);
+        }
         self.forget_former_voters();
     }
 

@@ -342,6 +342,28 @@ impl<'a> Body<'a> {
     }
 }
 
+/// Whether an encoded message may leave before those that were made before it, and should: heartbeats, which elect
+/// another leader when they wait behind a long entry on a slow link.
+pub fn is_urgent(bytes: &[u8]) -> bool {
+    // Those of the loose stream, all of them: within their stream messages are taken in order only.
+    let loose = [HEARTBEAT_REQUEST, HEARTBEAT_REPLY, CONFIRM, CONFIRMED, BEHIND, DECIDED, NEWER, OUTLIVED];
+    let mut reader = Reader::new(bytes);
+    let kind = Envelope::take(&mut reader).and_then(|_| reader.u8());
+    kind.is_ok_and(|kind| loose.contains(&kind))
+}
+
+impl Envelope {
+    fn take(reader: &mut Reader<'_>) -> Result<Envelope, Malformed> {
+        Ok(Envelope {
+            configuration: reader.u32()?,
+            sender: Identity::take(reader)?,
+            to_storage: reader.u64()?,
+            to_life: reader.u64()?,
+            number: reader.u64()?,
+        })
+    }
+}
+
 impl<'a> Message<'a> {
     /// Appends the message's encoding.
     pub fn encode(&self, out: &mut Vec<u8>) {
@@ -360,13 +382,7 @@ impl<'a> Message<'a> {
     /// [`Malformed`] when the bytes are not exactly one message.
     pub fn decode(bytes: &'a [u8]) -> Result<Message<'a>, Malformed> {
         let mut reader = Reader::new(bytes);
-        let envelope = Envelope {
-            configuration: reader.u32()?,
-            sender: Identity::take(&mut reader)?,
-            to_storage: reader.u64()?,
-            to_life: reader.u64()?,
-            number: reader.u64()?,
-        };
+        let envelope = Envelope::take(&mut reader)?;
         let body = Body::take(&mut reader)?;
         if !reader.is_empty() {
             return Err(Malformed("bytes behind a message"));
@@ -497,4 +513,33 @@ fn put_sync(out: &mut Vec<u8>, sync: &LogSync<Entry>) {
 fn take_sync(reader: &mut Reader<'_>) -> Result<LogSync<Entry>, Malformed> {
     let sync_idx = take_index(reader)?;
     Ok(LogSync { decided_snapshot: None, suffix: take_entries(reader)?, sync_idx, stopsign: None })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_urgent_is_a_whole_stream() {
+        let ballot = Ballot::default();
+        let bodies = [
+            Body::Heartbeat(HeartbeatMsg::Request(HeartbeatRequest { round: 1 })),
+            Body::Confirm { ballot, number: 1 },
+            Body::Confirmed { ballot, number: 1 },
+            Body::Behind { index: 1, asks: true },
+            Body::Decided { configuration: 1, from: 0, entries: Vec::new() },
+            Body::Newer { members: vec![1] },
+            Body::Position { ballot, end: 2, decided: 1 },
+            Body::CopyChunk { transfer: 1, index: 0, chunk: b"chunk" },
+            Body::CopyProgress { transfer: 1, next: 1 },
+        ];
+        for body in bodies {
+            let is_loose = body.stream() == Stream::Loose;
+            let message = Message { envelope: Envelope::default(), body };
+            let mut bytes = Vec::new();
+            message.encode(&mut bytes);
+            assert_eq!(is_urgent(&bytes), is_loose, "{}", message.body.kind());
+        }
+        assert!(!is_urgent(b"no message"));
+    }
 }

@@ -149,6 +149,7 @@ mod agreement;
 mod applying;
 mod copying;
 mod entry;
+mod fragments;
 mod group;
 mod leading;
 mod links;
@@ -164,18 +165,19 @@ mod restoring;
 mod status;
 mod waiting;
 
+use crate::coded::FragmentStore;
 use crate::contract::{Effects, Input, NodeId, Now, Progress};
 use crate::planted::Fault;
 use agreement::{Agreement, CrateMessage};
 pub use entry::{Entry, Head, Proposer};
 pub use group::{Group, Identity, Member, StopSign, Voter};
 use kv::codec::Malformed;
-use kv::{Table, UnixMs, Version};
+use kv::{Interpreter, NoInterpreter, Table, UnixMs, Version};
 use leading::Leadership;
 use links::Link;
 use log::{Handle, Log};
 use message::Stream;
-pub use message::{Body, Envelope, Message};
+pub use message::{Body, Envelope, Message, is_urgent};
 use omnipaxos::ballot_leader_election::Ballot;
 use omnipaxos::messages::ballot_leader_election::HeartbeatMsg;
 use omnipaxos::messages::sequence_paxos::PaxosMsg;
@@ -228,6 +230,8 @@ pub struct Replica {
 
     /// The keys and values: exactly what the first `applied` entries made.
     table: Table,
+    /// What runs scripts.
+    interpreter: &'static dyn Interpreter,
     applied: usize,
     /// How many commands these held.
     offset: Version,
@@ -273,6 +277,7 @@ pub struct Replica {
     is_position_due: bool,
     outgoing: Vec<CrateMessage>,
     counters: Counters,
+    fragments: FragmentStore,
 }
 
 impl Replica {
@@ -300,6 +305,7 @@ impl Replica {
             learners: BTreeMap::new(),
             questions_for_help: 0,
             table: copying::new_table(seed, options.planted),
+            interpreter: &NoInterpreter,
             applied: 0,
             offset: 0,
             time: 0,
@@ -329,7 +335,14 @@ impl Replica {
             is_position_due: false,
             outgoing: Vec::new(),
             counters: Counters::default(),
+            fragments: FragmentStore::default(),
         }
+    }
+
+    /// Scripts are run by this interpreter. To be told before anything else.
+    pub fn set_interpreter(&mut self, interpreter: &'static dyn Interpreter) {
+        self.interpreter = interpreter;
+        self.table.set_interpreter(interpreter);
     }
 
     /// The keyspace promises something else from now on.
@@ -415,6 +428,7 @@ impl Replica {
         self.look_at_leadership(effects);
         self.log.borrow_mut().record_decided();
         self.abandon_stuck_copies(now, effects);
+        self.let_fragments_go(now);
         self.is_position_due = true;
         let leased = self.is_leased(now);
         if let Some(leadership) = &mut self.leadership {

@@ -55,6 +55,24 @@ pub struct Timing {
     pub chunk_bytes: usize,
     /// Chunks sent and not acknowledged.
     pub chunk_window: u32,
+    /// A fragment of a value that was overwritten is kept so long, for reads that began before.
+    pub fragment_grace_ms: u64,
+    /// Bytes of such fragments, at most.
+    pub fragment_grace_bytes: usize,
+}
+
+impl Timing {
+    /// The same with all that is waited for `times` as long. Sizes stay.
+    pub fn slower(self, times: u64) -> Timing {
+        Timing {
+            heartbeat_ms: self.heartbeat_ms * times,
+            lease_ms: self.lease_ms * times,
+            lease_margin_ms: self.lease_margin_ms * times,
+            silence_ms: self.silence_ms * times,
+            hold_ms: self.hold_ms * times,
+            ..self
+        }
+    }
 }
 
 impl Default for Timing {
@@ -71,6 +89,8 @@ impl Default for Timing {
             sync_bytes_max: 16 << 20,
             chunk_bytes: 256 << 10,
             chunk_window: 8,
+            fragment_grace_ms: 5000,
+            fragment_grace_bytes: 64 << 20,
         }
     }
 }

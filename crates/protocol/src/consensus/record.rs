@@ -62,6 +62,8 @@ pub enum Change {
     CopyChunk(Vec<u8>),
     /// It is complete, and replaces the table and the beginning of the log.
     CopyEnd,
+    /// A piece of a fragment is kept here: an encoded [`crate::coded::Piece`].
+    Fragment(Vec<u8>),
 }
 
 const LIFE: u8 = 1;
@@ -76,6 +78,7 @@ const COPY_CHUNK: u8 = 9;
 const COPY_END: u8 = 10;
 const GROUP: u8 = 11;
 const EXCLUDED: u8 = 12;
+const FRAGMENT: u8 = 20;
 
 impl Change {
     /// Appends the change's encoding.
@@ -128,6 +131,10 @@ impl Change {
                 out.put_bytes(chunk);
             }
             Change::CopyEnd => out.put_u8(COPY_END),
+            Change::Fragment(piece) => {
+                out.put_u8(FRAGMENT);
+                out.put_bytes(piece);
+            }
         }
     }
 
@@ -152,6 +159,7 @@ impl Change {
                 COPY_BEGIN => Change::CopyBegin(take_moment(&mut reader)?),
                 COPY_CHUNK => Change::CopyChunk(reader.bytes()?.to_vec()),
                 COPY_END => Change::CopyEnd,
+                FRAGMENT => Change::Fragment(reader.bytes()?.to_vec()),
                 _ => return Err(Malformed("unknown kind of record")),
             });
         }

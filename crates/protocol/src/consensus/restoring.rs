@@ -4,6 +4,7 @@
 
 use super::Replica;
 use super::copying::new_table;
+use super::fragments::FragmentsLeft;
 use super::log::Handle;
 use super::record::{Change, Moment};
 use crate::contract::{Effects, Now, Progress};
@@ -19,6 +20,8 @@ use std::rc::Rc;
 pub(super) struct Checkpoint {
     snapshot: SnapshotId,
     begin: Option<Vec<Change>>,
+    /// None while the table is not told yet.
+    fragments: Option<FragmentsLeft>,
     end: Vec<Change>,
 }
 
@@ -55,6 +58,7 @@ impl Replica {
                     let copy = self.replayed_copy.take().ok_or(Malformed("a copy ends that never began"))?;
                     self.put_in_place(copy.table, &copy.moment);
                 }
+                Change::Fragment(piece) => self.replay_piece(&piece)?,
                 change => self.log.borrow_mut().replay(change),
             }
         }
@@ -112,7 +116,8 @@ impl Replica {
             Change::Decided(log.decided() as u64),
         ];
         drop(log);
-        self.checkpoint = Some(Checkpoint { snapshot: self.table.begin_snapshot(), begin: Some(begin), end });
+        let snapshot = self.table.begin_snapshot();
+        self.checkpoint = Some(Checkpoint { snapshot, begin: Some(begin), fragments: None, end });
         true
     }
 
@@ -122,10 +127,19 @@ impl Replica {
             begin.iter().for_each(|change| change.encode(record));
             return Progress::More;
         }
-        let mut chunk = Vec::new();
-        let more = self.table.snapshot_chunk(checkpoint.snapshot, bytes_max, &mut chunk);
-        Change::CopyChunk(chunk).encode(record);
+        let Some(mut left) = checkpoint.fragments.take() else {
+            let mut chunk = Vec::new();
+            if !self.table.snapshot_chunk(checkpoint.snapshot, bytes_max, &mut chunk) {
+                let ids = self.fragments.worth_recording();
+                checkpoint.fragments = Some(FragmentsLeft { ids, stripe: 0 });
+            }
+            Change::CopyChunk(chunk).encode(record);
+            return Progress::More;
+        };
+        let more = self.record_fragments(&mut left, bytes_max, record);
+        let Some(checkpoint) = &mut self.checkpoint else { return Progress::Abandoned };
         if more {
+            checkpoint.fragments = Some(left);
             return Progress::More;
         }
         checkpoint.end.iter().for_each(|change| change.encode(record));

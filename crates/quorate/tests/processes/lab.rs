@@ -10,8 +10,12 @@ use rustix::process::Signal;
 use super::support::{quorate, signal, until, wait};
 
 fn run(folder: &Path) -> Child {
+    run_study("leader-follower", folder)
+}
+
+fn run_study(study: &str, folder: &Path) -> Child {
     let mut command = quorate();
-    command.args(["lab", "run", "leader-follower", "--quick", "--dir"]).arg(folder);
+    command.args(["lab", "run", study, "--quick", "--dir"]).arg(folder);
     command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap()
 }
 
@@ -60,6 +64,27 @@ fn nodes_end_when_the_lab_is_killed() {
     signal(lab.id(), Signal::KILL);
     wait(&mut lab);
     until("they end", || nodes_of(folder.path()).is_empty());
+}
+
+/// The study as far as its second point: values of 200 KB over shaped links between five nodes.
+#[test]
+fn bytes_between_nodes_are_counted_where_links_are_shaped() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut lab = run_study("coding-crossover", folder.path());
+    until("two points are measured", || rows(folder.path()) >= 2);
+    signal(lab.id(), Signal::INT);
+    assert_eq!(wait(&mut lab), 128 + 2);
+    let raw = fs::read_to_string(folder.path().join("raw.csv")).unwrap();
+    let mut lines = raw.lines().map(|line| line.split(',').collect::<Vec<_>>());
+    let head = lines.next().unwrap();
+    let row = lines.nth(1).unwrap();
+    let value = |name: &str| row[head.iter().position(|column| *column == name).unwrap()];
+    assert_eq!((value("arm"), value("part"), value("bytes")), ("Replication", "write", "200000"));
+    assert_eq!(value("failure"), "0");
+    // Four copies travel; heartbeats and acknowledgements are little beside them.
+    let sent: f64 = value("wire_per_value").parse().unwrap();
+    assert!((3.9..4.5).contains(&sent), "{sent}");
+    until("all nodes have ended", || nodes_of(folder.path()).is_empty());
 }
 
 #[test]

@@ -2,11 +2,14 @@
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::path::Path;
 
+use lab::network::{Bandwidth, Interface};
+use lab::systems::{Children, Quorate, Relayed, Running, System as _};
 use wire::frame;
 use wire::handshake::{Acceptor, Dialer, Identity, PAYLOAD_BYTES_MAX};
 
-use super::support::{SECRET, Server, connect, free_ports, until};
+use super::support::{Client, SECRET, Server, connect, free_ports, http, request, until};
 
 /// Node 1 of a cluster of two; node 2 is the test.
 fn node_with_a_missing_peer() -> Server {
@@ -188,4 +191,33 @@ fn cluster_of_two() -> String {
     let _second = Server::start_one_of_two(2, base);
     let (mut stream, _) = listener.accept().unwrap();
     cluster_in(&receive(&mut stream).expect("a Hello"))
+}
+
+/// Two nodes get 500 KB each over an interface of 10 Mbit/s: 0.8 s, in which heartbeats go on.
+#[test]
+fn a_large_value_on_a_slow_network_does_not_depose_its_leader() {
+    let folder = tempfile::tempdir().unwrap();
+    let quorate = Quorate::new(Path::new(env!("CARGO_BIN_EXE_quorate")), 3, "replication=consensus leader=1");
+    let system = Relayed::new(Box::new(quorate), 1);
+    let children = Children::default();
+    let running = Running::start(&system, &folder.path().join("work"), &children).unwrap();
+    let epoch = || {
+        let health = http(running.http()[0].port(), "GET /health HTTP/1.1", "").1;
+        serde_json::from_str::<serde_json::Value>(&health).unwrap()["keyspaces"][0]["epoch"].as_u64()
+    };
+    let mut client = Client::connect(running.resp()[0].port());
+    assert_eq!(client.ask("SET small value"), "+OK");
+    let led = epoch();
+
+    let slow = Some(Bandwidth::megabits(10));
+    let relay = system.relay().unwrap();
+    for node in 1..=3 {
+        relay.set_interface(node, Interface { up: slow, down: slow }).unwrap();
+    }
+    let value = vec![b'x'; 500_000];
+    for _ in 0..3 {
+        client.send(request(&[b"SET", b"large", &value]));
+        assert_eq!(client.line(), "+OK");
+    }
+    assert_eq!(epoch(), led, "the leader is the same");
 }

@@ -22,6 +22,7 @@ fn help_is_printed_with_examples() {
         &["lab", "--help"],
         &["lab", "run", "--help"],
         &["lab", "compare", "--help"],
+        &["advise", "--help"],
     ] {
         let (code, out, _) = run(command);
         assert_eq!(code, 0);
@@ -39,6 +40,8 @@ fn wrong_usage_is_2() {
         &["cluster", "--nodes", "10", "--dir", "x"],
         &["cluster", "--dir", "x", "--keyspace", "nonsense"],
         &["cluster", "--dir", "x", "--client-port", "0"],
+        &["advise", "--value", "1KB"],
+        &["advise", "--value", "1KB", "--bandwidth", "fast"],
     ] {
         let (code, _, error) = run(command);
         assert_eq!(code, 2, "{command:?}: {error}");
@@ -97,4 +100,20 @@ fn a_server_that_is_asked_to_stop_does_and_removes_its_process_id() {
     assert!(!file.exists());
     let log = server.log();
     assert!(log.contains("started") && log.contains("stopped"), "{log}");
+}
+
+#[test]
+fn advice_is_a_table_with_a_recommendation() {
+    let question = ["advise", "--value", "500KB", "--bandwidth", "10mbit", "--reads", "0.9", "--nodes", "5"];
+    let (code, out, error) = run(&question);
+    assert_eq!((code, error.as_str()), (0, ""));
+    for text in ["replication", "coding, k = 2", "coding, k = 3", "recommended: coding = ", "crosses at"] {
+        assert!(out.contains(text), "{text} is not in {out}");
+    }
+    let (code, out, _) = run(&[&question[..], &["--json"]].concat());
+    let advice: serde_json::Value = serde_json::from_str(&out).unwrap();
+    assert_eq!((code, advice["choices"].as_array().map(Vec::len)), (0, Some(3)));
+    let (code, _, error) = run(&[&question[..], &["--from", "nowhere"]].concat());
+    assert_eq!(code, 1);
+    assert!(error.contains("nowhere is no result of a study"), "{error}");
 }

@@ -7,19 +7,17 @@ use mio::event::Event;
 use mio::net::TcpStream;
 use node::NodeId;
 use wire::frame;
-use wire::handshake::{Acceptor, Dialer, HandshakeError, Identity, Nonce};
+use wire::handshake::{Acceptor, Dialer, HandshakeError, Identity, Lane, Nonce};
 
 use crate::socket::Outlet;
-
-/// A peer that acknowledges nothing for so long, on the level of TCP, is cut off. Without this a link that a
-/// broken network has swallowed would stay for minutes after the network is whole again.
-const SILENCE_MS_MAX: u32 = 5_000;
 
 pub(super) struct Connection {
     pub(super) socket: TcpStream,
     pub(super) address: SocketAddr,
     /// Whom this node has dialled; none if it was connected to.
     pub(super) dialled: Option<NodeId>,
+    /// What it is for, as its dialer has said.
+    pub(super) lane: Lane,
     pub(super) stage: Stage,
     /// The beginning of a frame.
     pub(super) input: Vec<u8>,
@@ -100,7 +98,7 @@ impl Connection {
     pub(super) fn new(
         socket: TcpStream,
         address: SocketAddr,
-        dialled: Option<NodeId>,
+        (dialled, lane): (Option<NodeId>, Lane),
         stage: Stage,
         deadline_us: u64,
     ) -> Connection {
@@ -108,6 +106,7 @@ impl Connection {
             socket,
             address,
             dialled,
+            lane,
             stage,
             input: Vec::new(),
             outlet: Outlet::default(),
@@ -141,7 +140,7 @@ impl Connection {
             }
             Err(error) => return Err(error.into()),
         }
-        let (dialer, hello) = Dialer::new(identity.clone(), nonce()?);
+        let (dialer, hello) = Dialer::on(self.lane, identity.clone(), nonce()?);
         self.stage = Stage::AwaitsChallenge(dialer);
         self.send(&hello)
     }
@@ -166,6 +165,7 @@ impl Connection {
                     error => error.into(),
                 })?;
                 self.send(&challenge)?;
+                self.lane = acceptor.lane();
                 self.stage = Stage::AwaitsProof(acceptor);
                 Ok(None)
             }
@@ -191,11 +191,11 @@ impl Connection {
     }
 
     /// The connection is proved to be this peer's.
-    pub(super) fn establish(&mut self, peer: NodeId) {
+    pub(super) fn establish(&mut self, peer: NodeId, silence_ms_max: u32) {
         self.stage = Stage::Up(Link { peer, has_spoken: false });
         // Both only make the link better, and a socket that is broken shows when it is used.
         let _ = self.socket.set_nodelay(true);
-        let _ = rustix::net::sockopt::set_tcp_user_timeout(&self.socket, SILENCE_MS_MAX);
+        let _ = rustix::net::sockopt::set_tcp_user_timeout(&self.socket, silence_ms_max);
     }
 
     /// Sends a handshake message. It is small and the socket is fresh: one that does not take it is broken.

@@ -1,9 +1,13 @@
 //! The links to the other nodes.
 //!
-//! There is one connection per pair: the node with the higher id dials the one with the lower, and again,
+//! There is one link per pair: the node with the higher id dials the one with the lower, and again,
 //! after a growing pause, when the link breaks. Both sides prove that they know the cluster's secret
 //! ([`wire::handshake`]) before anything else is said. Until then a connection is a stranger: it may send one
 //! kibibyte, has three seconds, and if it fails it alone is closed.
+//!
+//! Beside that **link** there is a second connection for what is short and must not wait: heartbeats and leases. Behind
+//! a value of a megabyte on a slow network they would wait for seconds, and a leader that is busy sending would be taken
+//! for dead. It is dialled when the other side has spoken, ends with the link, and while it is not there the link carries everything.
 //!
 //! A newer link of the same peer replaces the older one: the peer has dialled again because it knows that the
 //! old one is dead, which this side may not have noticed.
@@ -22,7 +26,7 @@ use mio::net::{TcpListener, TcpStream};
 use mio::{Interest, Registry, Token};
 use node::{Node, NodeAddress, NodeId};
 use wire::frame;
-use wire::handshake::{self, Acceptor, Identity};
+use wire::handshake::{self, Acceptor, Identity, Lane};
 
 use self::connection::{Connection, Fault, Stage, nonce};
 use crate::config::Dial;
@@ -38,12 +42,20 @@ const HANDSHAKE_US: u64 = 3_000_000;
 const PAUSE_US: u64 = 20_000;
 const PAUSE_US_MAX: u64 = 1_000_000;
 
+/// After how long the urgent connection is dialled again.
+const URGENT_PAUSE_US: u64 = 250_000;
+
 /// How long a node that was removed from the cluster keeps its link. It renews its lease many times in that, and is
 /// told that the cluster does not have it any more.
 const FAREWELL_US: u64 = 1_000_000;
 
 /// When the pauses have grown to this, it is logged that the peer cannot be reached.
 const PAUSE_US_TOLD: u64 = 200_000;
+
+/// A peer that acknowledges nothing for so long, on the level of TCP, is cut off. Without this a link that a
+/// broken network has swallowed would stay for minutes after the network is whole again. On a slow network a peer may
+/// have no room for longer than that: `patience` times as long.
+const SILENCE_MS_MAX: u32 = 5_000;
 
 /// Most strangers at the peer port at the same time.
 const STRANGERS_MAX: usize = 64;
@@ -60,6 +72,8 @@ pub(crate) struct Peers {
     own: NodeId,
     /// Where to dial some nodes instead of at their addresses in the map.
     dial: Vec<Dial>,
+    /// How long a peer may acknowledge nothing.
+    silence_ms_max: u32,
     /// The map that `peers` are taken from.
     map_version: Option<u64>,
     peers: Vec<Peer>,
@@ -81,6 +95,10 @@ struct Peer {
     is_dialled: bool,
     /// The authenticated connection.
     link: Option<usize>,
+    /// The second one, for what is urgent.
+    urgent: Option<usize>,
+    /// When to dial that.
+    urgent_at_us: Option<u64>,
     /// When to dial, unless a dial is under way or the link is up.
     dial_at_us: Option<u64>,
     pause_us: u64,
@@ -102,6 +120,8 @@ impl Peer {
             port,
             is_dialled,
             link: None,
+            urgent: None,
+            urgent_at_us: None,
             dial_at_us: is_dialled.then_some(0),
             pause_us: PAUSE_US,
             dials: 0,
@@ -121,11 +141,19 @@ fn reached_at<'a>(dial: &'a [Dial], address: &'a NodeAddress) -> (&'a str, u16) 
 
 impl Peers {
     /// No peers yet: [`Peers::follow`] says who they are.
-    pub(crate) fn new(identity: Identity, own: NodeId, dial: Vec<Dial>, resolver: Resolver) -> Peers {
+    pub(crate) fn new(
+        identity: Identity,
+        own: NodeId,
+        dial: Vec<Dial>,
+        resolver: Resolver,
+        patience: u64,
+    ) -> Peers {
+        let patience = u32::try_from(patience).unwrap_or(u32::MAX);
         Peers {
             identity,
             own,
             dial,
+            silence_ms_max: SILENCE_MS_MAX.saturating_mul(patience),
             map_version: None,
             peers: Vec::new(),
             connections: Vec::new(),
@@ -170,7 +198,10 @@ impl Peers {
         let now_us = turn.now.monotonic_us;
         let is_due = |peer: &Peer| peer.leaves_at_us.is_some_and(|at| at <= now_us);
         while let Some(position) = self.peers.iter().position(is_due) {
-            let Peer { id, link, .. } = self.peers.remove(position);
+            let Peer { id, link, urgent, .. } = self.peers.remove(position);
+            if let Some(urgent) = urgent {
+                self.connections[urgent] = None;
+            }
             if let Some(connection) = link.and_then(|index| self.connections[index].take()) {
                 tracing::info!(
                     "link to node {id} ({}) is closed: the node has left the cluster",
@@ -203,7 +234,8 @@ impl Peers {
             .filter(|connection| connection.link().is_none())
             .map(|connection| connection.deadline_us);
         let farewells = self.peers.iter().filter_map(|peer| peer.leaves_at_us);
-        dials.chain(deadlines).chain(farewells).min().unwrap_or(u64::MAX)
+        let urgent = self.peers.iter().filter_map(|peer| peer.urgent_at_us);
+        dials.chain(urgent).chain(deadlines).chain(farewells).min().unwrap_or(u64::MAX)
     }
 
     /// Dials who is due, closes who has not proved itself in time.
@@ -226,6 +258,7 @@ impl Peers {
             }
         }
         for position in 0..self.peers.len() {
+            self.dial_urgent(position, registry, turn);
             let peer = &mut self.peers[position];
             if peer.dial_at_us.is_none_or(|at| at > now_us) {
                 continue;
@@ -243,10 +276,27 @@ impl Peers {
     }
 
     fn connect(&mut self, id: NodeId, address: SocketAddr, registry: &Registry, turn: &mut Turn<'_>) {
+        let whose = (Some(id), Lane::Main);
         let dialled = TcpStream::connect(address)
-            .and_then(|socket| self.watch(socket, address, Some(id), Stage::Connecting, registry, turn));
+            .and_then(|socket| self.watch(socket, address, whose, Stage::Connecting, registry, turn));
         if let Err(error) = dialled {
             self.dial_later(id, &error.into(), turn.now.monotonic_us);
+        }
+    }
+
+    /// Dials a second time where the link goes, for what is urgent.
+    fn dial_urgent(&mut self, position: usize, registry: &Registry, turn: &Turn<'_>) {
+        let peer = &mut self.peers[position];
+        if peer.urgent_at_us.is_none_or(|at| at > turn.now.monotonic_us) {
+            return;
+        }
+        peer.urgent_at_us = None;
+        let Some(link) = peer.link.and_then(|index| self.connections[index].as_ref()) else { return };
+        let (address, whose) = (link.address, (Some(peer.id), Lane::Urgent));
+        let dialled = TcpStream::connect(address)
+            .and_then(|socket| self.watch(socket, address, whose, Stage::Connecting, registry, turn));
+        if dialled.is_err() {
+            self.peers[position].urgent_at_us = Some(turn.now.monotonic_us + URGENT_PAUSE_US);
         }
     }
 
@@ -264,7 +314,7 @@ impl Peers {
             let Some((socket, address)) = socket::accept(listener)? else { return Ok(false) };
             self.make_room(turn);
             let stage = Stage::AwaitsHello(Acceptor::new(self.identity.clone(), nonce()?));
-            self.watch(socket, address, None, stage, registry, turn)?;
+            self.watch(socket, address, (None, Lane::Main), stage, registry, turn)?;
         }
         Ok(true)
     }
@@ -290,7 +340,7 @@ impl Peers {
         &mut self,
         mut socket: TcpStream,
         address: SocketAddr,
-        dialled: Option<NodeId>,
+        whose: (Option<NodeId>, Lane),
         stage: Stage,
         registry: &Registry,
         turn: &Turn<'_>,
@@ -303,7 +353,7 @@ impl Peers {
             Interest::READABLE | Interest::WRITABLE,
         )?;
         let deadline_us = turn.now.monotonic_us + HANDSHAKE_US;
-        let connection = Connection::new(socket, address, dialled, stage, deadline_us);
+        let connection = Connection::new(socket, address, whose, stage, deadline_us);
         match free {
             Some(index) => self.connections[index] = Some(connection),
             None => self.connections.push(Some(connection)),
@@ -330,7 +380,7 @@ impl Peers {
     fn serve(&mut self, index: usize, turn: &mut Turn<'_>) {
         // A disk that stands still holds the peers back, as it would if every turn waited for it: what they send next
         // waits with them, and not here.
-        let waits = turn.node.is_log_behind() && self.is_up(index);
+        let waits = turn.node.is_log_behind() && self.brings_records(index);
         match if waits { Ok(true) } else { self.read(index, turn) } {
             Ok(true) if !self.unfinished.contains(&index) => self.unfinished.push(index),
             Ok(_) => {}
@@ -338,11 +388,10 @@ impl Peers {
         }
     }
 
-    fn is_up(&self, index: usize) -> bool {
-        self.connections
-            .get(index)
-            .and_then(Option::as_ref)
-            .is_some_and(|connection| connection.link().is_some())
+    /// Whether a connection brings what has to be written to the log.
+    fn brings_records(&self, index: usize) -> bool {
+        let connection = self.connections.get(index).and_then(Option::as_ref);
+        connection.is_some_and(|connection| connection.lane != Lane::Urgent && connection.link().is_some())
     }
 
     /// Reads a turn's share of what a connection sends. True when there may be more.
@@ -412,8 +461,13 @@ impl Peers {
             };
             taken += consumed;
             if let Stage::Up(link) = &mut connection.stage {
-                link.has_spoken = true;
-                let read = turn.node.peer_frame(link.peer, payload);
+                let (id, is_first) = (link.peer, !std::mem::replace(&mut link.has_spoken, true));
+                // Whoever speaks has seen that the link is proved, and knows beside what the next connection is.
+                if is_first && connection.lane == Lane::Main && connection.dialled.is_some() {
+                    let peer = self.peers.iter_mut().find(|peer| peer.id == id);
+                    peer.into_iter().for_each(|peer| peer.urgent_at_us = Some(turn.now.monotonic_us));
+                }
+                let read = turn.node.peer_frame(id, payload);
                 read.map_err(|error| Fault::Refused(format!("a message cannot be read: {error}")))?;
                 continue;
             }
@@ -422,7 +476,10 @@ impl Peers {
                 self.peers.iter().any(|peer| peer.id == id && stays(peer))
             };
             if let Some(peer) = connection.shake_hands(payload, is_expected)? {
-                self.establish(index, peer, turn);
+                match connection.lane {
+                    Lane::Main => self.establish(index, peer, turn),
+                    Lane::Urgent => self.establish_urgent(index, peer, turn)?,
+                }
             }
         }
         Ok(taken)
@@ -434,15 +491,46 @@ impl Peers {
             self.connections[older] = None;
             turn.node.peer_link(id, false);
         }
+        self.drop_urgent(position);
         let peer = &mut self.peers[position];
         peer.link = Some(index);
         peer.dial_at_us = None;
         peer.told = None;
         if let Some(connection) = &mut self.connections[index] {
-            connection.establish(id);
+            connection.establish(id, self.silence_ms_max);
             tracing::info!("link to node {id} is up ({})", connection.address);
         }
         turn.node.peer_link(id, true);
+    }
+
+    /// There is a second connection beside the link. Without a link it is of no use: the dialer has not seen yet that
+    /// its own is broken, and dials again.
+    fn establish_urgent(&mut self, index: usize, id: NodeId, turn: &mut Turn<'_>) -> Result<(), Fault> {
+        let Some(peer) = self.peers.iter_mut().find(|peer| peer.id == id && peer.link.is_some()) else {
+            return Err(Fault::Refused(format!("there is no link to node {id} beside which it could be")));
+        };
+        if let Some(older) = peer.urgent.replace(index) {
+            self.connections[older] = None;
+        }
+        if let Some(connection) = &mut self.connections[index] {
+            connection.establish(id, self.silence_ms_max);
+        }
+        turn.node.peer_urgent_link(id, true);
+        Ok(())
+    }
+
+    /// The link of a peer has ended, and its second connection with it.
+    fn drop_urgent(&mut self, position: usize) {
+        let peer = &mut self.peers[position];
+        peer.urgent_at_us = None;
+        if let Some(index) = peer.urgent.take() {
+            self.connections[index] = None;
+        }
+        // One that is being dialled belongs to the old link, too.
+        let id = peer.id;
+        for slot in &mut self.connections {
+            slot.take_if(|connection| connection.lane == Lane::Urgent && connection.dialled == Some(id));
+        }
     }
 
     /// Writes what the node has for its peers, as far as the sockets take it.
@@ -455,6 +543,14 @@ impl Peers {
                 Err(error) => self.close(index, error.into(), turn),
             }
         }
+        for position in 0..self.peers.len() {
+            let (id, Some(index)) = (self.peers[position].id, self.peers[position].urgent) else { continue };
+            let Some(connection) = self.connections[index].as_mut() else { continue };
+            match connection.write(turn.node.peer_urgent_output(id)) {
+                Ok(count) => turn.counters.peer_bytes_out += count as u64,
+                Err(error) => self.close(index, error.into(), turn),
+            }
+        }
     }
 
     /// Closes one connection, and dials again if that is this node's part.
@@ -462,11 +558,17 @@ impl Peers {
         let Some(connection) = self.connections.get_mut(index).and_then(Option::take) else { return };
         let (now_us, address) = (turn.now.monotonic_us, connection.address);
         let fault = connection.explained(fault);
+        let is_proved = connection.link().is_some();
+        if connection.lane == Lane::Urgent && (is_proved || connection.dialled.is_some()) {
+            return self.urgent_is_down(index, &connection, turn);
+        }
         if let Some(link) = connection.link() {
             let id = link.peer;
             tracing::info!("link to node {id} is down: {fault}");
             turn.node.peer_link(id, false);
-            if let Some(peer) = self.peers.iter_mut().find(|peer| peer.id == id) {
+            if let Some(position) = self.peers.iter().position(|peer| peer.id == id) {
+                self.drop_urgent(position);
+                let peer = &mut self.peers[position];
                 peer.link = None;
                 peer.told = Some(fault.to_string());
                 if link.has_spoken {
@@ -479,6 +581,19 @@ impl Peers {
         } else {
             turn.counters.strangers += 1;
             self.limiter.warn(now_us, || format!("{address} at the peer port was turned away: {fault}"));
+        }
+    }
+
+    /// A second connection has ended, or did not come about: the link carries all until there is another one.
+    fn urgent_is_down(&mut self, index: usize, connection: &Connection, turn: &mut Turn<'_>) {
+        let id = connection.link().map(|link| link.peer).or(connection.dialled);
+        let Some(peer) = self.peers.iter_mut().find(|peer| Some(peer.id) == id) else { return };
+        if peer.urgent == Some(index) {
+            peer.urgent = None;
+            turn.node.peer_urgent_link(peer.id, false);
+        }
+        if peer.is_dialled && peer.link.is_some() {
+            peer.urgent_at_us = Some(turn.now.monotonic_us + URGENT_PAUSE_US);
         }
     }
 

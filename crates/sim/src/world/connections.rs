@@ -12,7 +12,7 @@ impl World {
     pub(super) fn frame_arrives(&mut self, (from, to): (Place, Place), generation: u32, buffer: u32) {
         let stands = *self.network.end(to, from) == Some(generation);
         let arrives = self.hosts[usize::from(to)].is_alive()
-            && (stands || self.network.ghosts && node::replica_message(self.buffers.get(buffer)).is_some());
+            && (stands || self.network.ghosts && crate::message::stands_for_itself(self.buffers.get(buffer)));
         if !arrives {
             return self.buffers.release(buffer);
         }

@@ -290,6 +290,7 @@ impl World {
             connections_max: 1000,
             output_bytes_max: 8 << 20,
             command_timeout_ms,
+            patience: 1,
             sweep_ms,
             password: None,
             life: 0,

@@ -283,7 +283,7 @@ impl World {
         // The header has the payload's checksum.
         self.trace.note(leaves_at << 8 | u64::from(from) << 4 | u64::from(to));
         self.trace.note(u64::from_le_bytes(header));
-        let keeps_order = node::replica_message(payload).is_none();
+        let keeps_order = !message::stands_for_itself(payload);
         let buffer = self.buffers.put(payload);
         let frame = Outgoing { from, to, generation, buffer, keeps_order };
         let sent = self.network.send(leaves_at, frame, &mut self.buffers, &mut self.queue, &mut self.counts);

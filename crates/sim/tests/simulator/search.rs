@@ -29,6 +29,15 @@ fn blocking_keeps_its_promises() {
     search(Protocol::Blocking, 40);
 }
 
+#[test]
+fn values_kept_as_fragments_are_kept() {
+    let settings = Settings { protocol: Some(Protocol::Consensus), coded: true, ..Settings::default() };
+    for seed in 0..30 {
+        let report = sim::run(seed, &settings, false);
+        assert_eq!(report.failure, None, "replay it with: {}", settings.command(seed));
+    }
+}
+
 /// What happens to disks, and the power.
 const OF_DISKS: [Class; 13] = [
     Class::PowerLoss,

@@ -48,6 +48,7 @@ pub fn element_end(encoded: &[u8]) -> Result<usize, Malformed> {
 fn elements_after(reply: &Reply<'_>) -> u64 {
     match *reply {
         Reply::Array(count) | Reply::Set(count) => u64::from(count),
+        Reply::Unresolved(_) | Reply::Needs(_) => 1,
         Reply::Map(pairs) => 2 * u64::from(pairs),
         _ => 0,
     }
@@ -95,6 +96,9 @@ fn write_element(reply: Reply<'_>, protocol: Protocol, out: &mut Vec<u8>) {
         Reply::Set(count) => write_head(if is_resp3 { b'~' } else { b'*' }, i64::from(count), out),
         Reply::Map(pairs) if is_resp3 => write_head(b'%', i64::from(pairs), out),
         Reply::Map(pairs) => write_head(b'*', 2 * i64::from(pairs), out),
+        // Whoever coordinates a command puts values in the place of references; a client never gets these.
+        Reply::Unresolved(_) | Reply::Needs(_) => {}
+        Reply::Reference(_) => write_line(b'-', b"ERR a value is missing from a reply", out),
     }
 }
 

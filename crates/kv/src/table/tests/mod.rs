@@ -1,5 +1,6 @@
 //! What the table promises, by subject. Scripts read like a session: a command, an arrow, the reply.
 
+mod coded;
 mod expiry;
 mod keys;
 mod memory;
@@ -9,6 +10,7 @@ mod records;
 mod replicas;
 mod scan;
 mod script;
+mod scripts;
 mod snapshot;
 mod strings;
 mod transactions;

@@ -1,0 +1,77 @@
+//! Which combination of a value's k parts a fragment is: a row of k factors in GF(2^8).
+//!
+//! Fragment i < k is part i. Fragment i >= k has the factor 1 / (i + j) for part j, where + is the field's, an exclusive
+//! or: a row of a Cauchy matrix. Every square part of such a matrix can be inverted, so any k rows of it and of the unit
+//! matrix can. With k = 1 all fragments are the value: a copy serves its reader without computing.
+//!
+//! The crate that does the arithmetic has matrices of its own, but in those a fragment's row depends on how many
+//! fragments there are.
+
+use fec_rs::galois;
+
+/// There are no more fragments of a value: their numbers, and with them those of parts, are elements of the field.
+pub const NUMBERS_MAX: usize = 256;
+
+/// The factors of a fragment.
+pub(crate) fn row(number: u8, parts: usize) -> Vec<u8> {
+    let number_at = usize::from(number);
+    let factor = |part: usize| match (number_at, part) {
+        _ if parts == 1 => 1,
+        (number_at, part) if number_at < parts => u8::from(number_at == part),
+        // Different, so their sum is not zero.
+        (_, part) => galois::div(1, number ^ part as u8),
+    };
+    (0..parts).map(factor).collect()
+}
+
+/// The factors by which the parts come out of the fragments with these numbers, a row for each part. The numbers are
+/// different and as many as there are parts.
+pub(crate) fn inverse(numbers: &[u8]) -> Vec<Vec<u8>> {
+    let parts = numbers.len();
+    let mut left: Vec<Vec<u8>> = numbers.iter().map(|number| row(*number, parts)).collect();
+    let unit = |at: usize| (0..parts).map(|place| u8::from(place == at)).collect();
+    let mut right: Vec<Vec<u8>> = (0..parts).map(unit).collect();
+    for at in 0..parts {
+        let pivot = (at..parts).find(|row| left[*row][at] != 0);
+        let Some(pivot) = pivot else { unreachable!("rows of different fragments are independent") };
+        left.swap(at, pivot);
+        right.swap(at, pivot);
+        let scale = galois::div(1, left[at][at]);
+        for rows in [&mut left, &mut right] {
+            rows[at].iter_mut().for_each(|factor| *factor = galois::mul(*factor, scale));
+        }
+        for other in (0..parts).filter(|other| *other != at) {
+            let scale = left[other][at];
+            if scale != 0 {
+                for rows in [&mut left, &mut right] {
+                    let subtracted = rows[at].clone();
+                    for (factor, by) in rows[other].iter_mut().zip(subtracted) {
+                        *factor ^= galois::mul(scale, by);
+                    }
+                }
+            }
+        }
+    }
+    right
+}
+
+/// The factors by which a fragment comes out of those with these numbers.
+pub(crate) fn conversion(from: &[u8], to: u8) -> Vec<u8> {
+    let parts = from.len();
+    let (wanted, inverse) = (row(to, parts), inverse(from));
+    let factor =
+        |at: usize| (0..parts).fold(0, |sum, part| sum ^ galois::mul(wanted[part], inverse[part][at]));
+    (0..parts).map(factor).collect()
+}
+
+/// Adds a multiple of `input` to the beginning of `out`. What `input` lacks counts as zero.
+pub(crate) fn add(factor: u8, input: &[u8], out: &mut [u8]) {
+    galois::mul_slice_xor(factor, input, &mut out[..input.len()]);
+}
+
+/// Puts a multiple of `input` to the beginning of `out`, and zero behind it.
+pub(crate) fn put(factor: u8, input: &[u8], out: &mut [u8]) {
+    let (beginning, rest) = out.split_at_mut(input.len());
+    galois::mul_slice(factor, input, beginning);
+    rest.fill(0);
+}

@@ -1,0 +1,273 @@
+//! Values that are kept as fragments: which of them keys refer to, and what needs their bytes.
+//!
+//! Several keys may refer to one value (`COPY`), so references are counted. When the last one goes, or the first one
+//! comes, whoever keeps this replica's fragments is told ([`Table::take_coded_changes`]).
+//!
+//! A value whose fragments are kept may never be stored: its coordinator has died, say. Fragments of such values can be
+//! let go only when it is certain that no record will ever refer to them. So a record gives up all values of a
+//! coordinator up to a counter ([`Command::Abandon`]): a record that would store one of them later is refused, by every
+//! replica alike. What is given up is a part of the table: snapshots hold it.
+
+use super::entry::{Entry, Kind};
+use super::{Record, Table};
+use crate::UnixMs;
+use crate::coded::{Coordinator, REFERENCE_BYTES, Reference, ValueId, ValueRef, View};
+use crate::command::{Command, Comparison, Condition, Expiry, SetAnswer};
+use crate::reply::{Reply, ReplyBuffer};
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::RangeInclusive;
+
+/// Longer values are no decimal numbers: see [`crate::number`].
+const NUMBER_BYTES_MAX: u32 = 5 * 1024;
+
+/// What a table knows of values that are kept as fragments.
+#[derive(Debug, Default)]
+pub(super) struct CodedValues {
+    /// Every value that keys refer to, and how many do.
+    references: BTreeMap<ValueId, (Reference, u32)>,
+    /// Up to which counter a coordinator's values are given up, if keys do not refer to them already.
+    abandoned: BTreeMap<Coordinator, u64>,
+    /// The membership of the group.
+    membership: u32,
+    changes: CodedChanges,
+}
+
+/// What has happened to values that are kept as fragments.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CodedChanges {
+    /// Values to which keys refer that did not, or the reverse, or that will never be referred to.
+    pub values: BTreeSet<ValueId>,
+    /// Coordinators of whose values some were given up, and up to which counter.
+    pub abandoned: BTreeMap<Coordinator, u64>,
+}
+
+impl CodedValues {
+    pub(super) fn gain(&mut self, reference: Reference) {
+        let (_, count) = self.references.entry(reference.id).or_insert((reference, 0));
+        *count += 1;
+        if *count == 1 {
+            self.changes.values.insert(reference.id);
+        }
+    }
+
+    pub(super) fn lose(&mut self, id: ValueId) {
+        let Some((_, count)) = self.references.get_mut(&id) else { return };
+        *count -= 1;
+        if *count == 0 {
+            self.references.remove(&id);
+            self.changes.values.insert(id);
+        }
+    }
+
+    pub(super) fn lose_all(&mut self) {
+        self.changes.values.extend(std::mem::take(&mut self.references).into_keys());
+    }
+
+    /// Up to which counters values are given up.
+    pub(super) fn abandoned(&self) -> impl Iterator<Item = ValueId> {
+        self.abandoned
+            .iter()
+            .map(|(coordinator, counter)| ValueId { coordinator: *coordinator, counter: *counter })
+    }
+
+    pub(super) fn abandon(&mut self, id: ValueId) {
+        let counter = self.abandoned.entry(id.coordinator).or_default();
+        *counter = (*counter).max(id.counter);
+        self.changes.abandoned.insert(id.coordinator, *counter);
+    }
+}
+
+impl Table {
+    // For whoever keeps the fragments.
+
+    /// What has happened to values that are kept as fragments since this was called last. Empty tables take no time.
+    pub fn take_coded_changes(&mut self) -> Option<CodedChanges> {
+        let changes = &mut self.coded.changes;
+        let is_empty = changes.values.is_empty() && changes.abandoned.is_empty();
+        (!is_empty).then(|| std::mem::take(changes))
+    }
+
+    /// The value of this name, if keys refer to it.
+    pub fn reference(&self, id: ValueId) -> Option<Reference> {
+        self.coded.references.get(&id).map(|(reference, _)| *reference)
+    }
+
+    /// Every value that keys refer to, in the order of their names.
+    pub fn references(&self) -> impl Iterator<Item = Reference> {
+        self.coded.references.values().map(|(reference, _)| *reference)
+    }
+
+    /// True when a value was given up: no record will ever store it, but keys may refer to it already.
+    pub fn is_abandoned(&self, id: ValueId) -> bool {
+        self.coded.abandoned.get(&id.coordinator).is_some_and(|counter| id.counter <= *counter)
+    }
+
+    /// The group has another membership from here on: values that the members of an earlier one keep cannot be stored any
+    /// more.
+    pub fn set_membership(&mut self, membership: u32) {
+        self.coded.membership = membership;
+    }
+
+    // Commands.
+
+    #[allow(clippy::too_many_arguments)] // They are the fields of the command.
+    pub(super) fn set_coded(
+        &mut self,
+        key: &[u8],
+        reference: &[u8; REFERENCE_BYTES],
+        membership: u32,
+        expiry: Expiry,
+        condition: Condition,
+        answer: SetAnswer,
+        record: Record,
+        out: &mut ReplyBuffer,
+    ) {
+        let Ok(Reference { id, .. }) = Reference::decode(reference) else {
+            return out.error("ERR a reference to a value that cannot be");
+        };
+        if self.is_abandoned(id) {
+            return out
+                .error("ABANDONED the value was given up before it was stored; nothing was done, try again");
+        }
+        // Whatever comes of it, nothing will refer to it that does not now.
+        self.coded.changes.values.insert(id);
+        if membership != self.coded.membership {
+            return out.error("RECONFIGURED the group's members have changed; nothing was done, try again");
+        }
+        let hash = self.index.hash(key);
+        let found = self.find_live(hash, key, record);
+        let wanted = match condition {
+            Condition::Always => true,
+            Condition::IfAbsent => found.is_none(),
+            Condition::IfPresent => found.is_some(),
+        };
+        let new = wanted.then_some((&reference[..], expiry, Kind::Coded));
+        self.set_found((hash, key, found), new, answer, record, out);
+    }
+
+    pub(super) fn inline(
+        &mut self,
+        key: &[u8],
+        reference: &[u8; REFERENCE_BYTES],
+        value: &[u8],
+        record: Record,
+        out: &mut ReplyBuffer,
+    ) {
+        let hash = self.index.hash(key);
+        let found = self.find_live(hash, key, record);
+        let is_it = |entry: &Entry| entry.is_coded() && entry.value() == reference;
+        let Some(place) = found.filter(|place| is_it(self.index.entry(*place))) else {
+            return out.integer(0);
+        };
+        let entry = self.index.entry(place);
+        let (version, deadline) = (entry.version(), entry.deadline());
+        // The same value: whoever watches the key sees no change.
+        self.overwrite(place, value, deadline, Kind::Plain, Record { version, ..record });
+        out.integer(1);
+    }
+
+    pub(super) fn abandon(&mut self, id: ValueId, out: &mut ReplyBuffer) {
+        self.coded.abandon(id);
+        out.ok();
+    }
+
+    // What needs bytes.
+
+    pub(super) fn holds_coded(&self) -> bool {
+        !self.coded.references.is_empty()
+    }
+
+    /// Tells, in the place of a value, which one it is.
+    pub(super) fn tell_reference(reference: Reference, view: View, out: &mut ReplyBuffer) {
+        out.push(Reply::Reference(&ValueRef { reference, view }.encoded()));
+    }
+
+    fn reference_of(&self, key: &[u8], now: UnixMs) -> Option<Reference> {
+        self.peek(key, now).and_then(Entry::reference)
+    }
+
+    /// Whether a write needs the bytes of values that are kept as fragments. Then it must not be carried out: what it
+    /// needs is told instead.
+    #[cold]
+    pub(super) fn tell_needs(&self, command: &Command<'_>, now: UnixMs, out: &mut ReplyBuffer) -> bool {
+        let mut needs: BTreeMap<&[u8], Reference> = BTreeMap::new();
+        match command {
+            Command::Transaction(transaction) => {
+                // A value may go from key to key within it: if one of its commands needs bytes, all have them.
+                if transaction.commands().any(|command| command.is_part_of_need()) {
+                    for command in transaction.commands() {
+                        command.for_each_key(|key| {
+                            needs.extend(self.reference_of(key, now).map(|reference| (key, reference)));
+                        });
+                    }
+                }
+            }
+            // What a script asks for is known only when it runs: before that, it has all that it may ask for.
+            Command::Script(script) => {
+                for key in script.keys() {
+                    needs.extend(self.reference_of(key, now).map(|reference| (key, reference)));
+                }
+            }
+            command => {
+                if let Some((key, lengths)) = needs_bytes(command) {
+                    let reference = self.reference_of(key, now);
+                    let reference = reference.filter(|reference| lengths.contains(&reference.length));
+                    needs.extend(reference.map(|reference| (key, reference)));
+                }
+            }
+        }
+        if needs.is_empty() {
+            return false;
+        }
+        let mut encoded = Vec::new();
+        command.encode(&mut encoded);
+        out.push(Reply::Needs(&encoded));
+        out.array(2 * needs.len());
+        for (key, reference) in needs {
+            out.bulk(key);
+            Self::tell_reference(reference, View::Whole, out);
+        }
+        true
+    }
+}
+
+impl Command<'_> {
+    /// Whether this write may need the bytes of a value that is kept as fragments.
+    pub fn may_need_bytes(&self) -> bool {
+        match self {
+            Command::Transaction(transaction) => transaction.commands().any(|it| it.is_part_of_need()),
+            Command::Script(_) => true,
+            command => needs_bytes(command).is_some(),
+        }
+    }
+
+    /// Whether a write of which this command is a part needs the bytes of values.
+    fn is_part_of_need(&self) -> bool {
+        needs_bytes(self).is_some() || reads_bytes(self) || matches!(self, Command::Script(_))
+    }
+}
+
+/// The key whose value a write must have to be carried out, and of which lengths it makes a difference.
+fn needs_bytes<'a>(command: &Command<'a>) -> Option<(&'a [u8], RangeInclusive<u32>)> {
+    use Command::*;
+    let any = 0..=u32::MAX;
+    match *command {
+        GetDelete { key } | GetExpire { key, .. } | Append { key, .. } => Some((key, any)),
+        Set { key, answer: SetAnswer::Before, .. } => Some((key, any)),
+        SetRange { key, value, .. } if !value.is_empty() => Some((key, any)),
+        SetIf { key, answer: SetAnswer::Before, .. } => Some((key, any)),
+        SetIf { key, comparison: Comparison::Equal(other) | Comparison::NotEqual(other), .. }
+        | DeleteIf { key, comparison: Comparison::Equal(other) | Comparison::NotEqual(other) } => {
+            let length = other.len() as u32;
+            Some((key, length..=length))
+        }
+        Fenced(fenced) => fenced.command().and_then(|command| needs_bytes(&command)),
+        IncrementBy { key, .. } | IncrementByFloat { key, .. } => Some((key, 0..=NUMBER_BYTES_MAX)),
+        _ => None,
+    }
+}
+
+/// Whether a command is answered with the bytes of values.
+fn reads_bytes(command: &Command<'_>) -> bool {
+    matches!(command, Command::Get { .. } | Command::MultiGet { .. } | Command::GetRange { .. })
+}

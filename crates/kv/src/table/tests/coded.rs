@@ -1,0 +1,301 @@
+//! Values that are kept as fragments: what the table does without their bytes, and with them.
+
+use super::{Store, plain_set};
+use crate::codec::Reader;
+use crate::coded::{Coordinator, REFERENCE_BYTES, Reference, ValueId, ValueRef, View};
+use crate::command::{
+    Command, Comparison, Condition, Deadline, Draft, ExpireCondition, Expiry, Fenced, Hold, List,
+    LockCommand, Script, SetAnswer, Watched, digest_of,
+};
+use crate::reply::{Reply, ReplyBuffer};
+use crate::table::{CodedChanges, Table};
+
+const MEMBERSHIP: u32 = 3;
+const VALUE: &[u8] = &[b'x'; 10_000];
+
+fn id(counter: u64) -> ValueId {
+    ValueId { coordinator: Coordinator { node: 2, life: 7 }, counter }
+}
+
+fn reference(counter: u64) -> Reference {
+    Reference { id: id(counter), parts: 3, length: VALUE.len() as u32, digest: digest_of(VALUE) }
+}
+
+fn set_coded<'a>(key: &'a [u8], reference: &'a [u8; REFERENCE_BYTES]) -> Command<'a> {
+    let (expiry, condition, answer) = (Expiry::Clear, Condition::Always, SetAnswer::Status);
+    Command::SetCoded { key, reference, membership: MEMBERSHIP, expiry, condition, answer }
+}
+
+/// A store whose group has a membership.
+fn store() -> Store {
+    let mut store = Store::new();
+    store.table.set_membership(MEMBERSHIP);
+    store
+}
+
+fn put(store: &mut Store, key: &str, counter: u64) -> String {
+    store.apply(&set_coded(key.as_bytes(), &reference(counter).encoded()))
+}
+
+/// What a read, or a write that needs bytes, is answered with: the command to be asked again, and every reference.
+fn unfinished(out: &ReplyBuffer) -> (bool, Vec<u8>, Vec<ValueRef>) {
+    assert!(ReplyBuffer::is_unfinished(out.as_bytes()));
+    let mut reader = Reader::new(out.as_bytes());
+    let (is_read, command) = match Reply::decode(&mut reader) {
+        Ok(Reply::Unresolved(command)) => (true, command.to_vec()),
+        Ok(Reply::Needs(command)) => (false, command.to_vec()),
+        other => panic!("{other:?}"),
+    };
+    let mut references = Vec::new();
+    while !reader.is_empty() {
+        if let Reply::Reference(told) = Reply::decode(&mut reader).unwrap() {
+            references.push(ValueRef::decode(told).unwrap());
+        }
+    }
+    (is_read, command, references)
+}
+
+fn told(store: &mut Store, command: &Command<'_>) -> Vec<ValueRef> {
+    let mut out = ReplyBuffer::new();
+    store.table.read(command, store.time, &mut out);
+    let (is_read, asked, references) = unfinished(&out);
+    let mut encoded = Vec::new();
+    command.encode(&mut encoded);
+    assert!(is_read && asked == encoded, "whoever asked can ask again");
+    references
+}
+
+/// The values that a write needs before it can be carried out.
+fn needed(store: &mut Store, command: &Command<'_>) -> Vec<u64> {
+    let (digest, mut out) = (store.table.digest(), ReplyBuffer::new());
+    store.offset += 1;
+    store.table.apply(command, store.offset, store.time, &mut out);
+    assert_eq!(store.table.digest(), digest, "nothing was done");
+    let (is_read, _, references) = unfinished(&out);
+    assert!(!is_read);
+    references.iter().map(|told| told.reference.id.counter).collect()
+}
+
+fn changes(table: &mut Table) -> Vec<(u64, bool)> {
+    let changes = table.take_coded_changes().unwrap_or_default();
+    changes.values.into_iter().map(|id| (id.counter, table.reference(id).is_some())).collect()
+}
+
+#[test]
+fn what_needs_no_bytes_is_answered_without() {
+    let mut store = store();
+    assert_eq!(put(&mut store, "k", 1), "OK");
+    assert_eq!(store.read(&Command::Length { key: b"k" }), "10000");
+    assert_eq!(store.read(&Command::Encoding { key: b"k" }), "\"raw\"");
+    let digest = format!("\"{:016x}\"", digest_of(VALUE));
+    assert_eq!(store.read(&Command::Digest { key: b"k" }), digest);
+    assert_eq!(store.read(&Command::Size), "1");
+    let comparison = Comparison::DigestEqual(digest_of(b"other"));
+    assert_eq!(store.apply(&Command::DeleteIf { key: b"k", comparison }), "0");
+    let comparison = Comparison::Equal(b"of another length");
+    assert_eq!(store.apply(&Command::DeleteIf { key: b"k", comparison }), "0");
+    let refused = store.apply(&Command::IncrementBy { key: b"k", delta: 1 });
+    assert!(refused.starts_with("!ERR value is not an integer"), "{refused}");
+    let comparison = Comparison::DigestEqual(digest_of(VALUE));
+    assert_eq!(store.apply(&Command::DeleteIf { key: b"k", comparison }), "1");
+}
+
+#[test]
+fn a_read_is_answered_with_references() {
+    let mut store = store();
+    put(&mut store, "k", 1);
+    put(&mut store, "l", 2);
+    store.set("small", "v");
+    let whole = |counter| ValueRef { reference: reference(counter), view: View::Whole };
+    assert_eq!(told(&mut store, &Command::Get { key: b"k" }), [whole(1)]);
+    let part = ValueRef { reference: reference(1), view: View::Range { start: 1, end: -2 } };
+    assert_eq!(told(&mut store, &Command::GetRange { key: b"k", start: 1, end: -2 }), [part]);
+    let mut scratch = Vec::new();
+    let keys = List::build(&mut scratch, [&b"l"[..], b"small", b"k"]);
+    assert_eq!(told(&mut store, &Command::MultiGet { keys }), [whole(2), whole(1)]);
+    assert_eq!(store.read(&Command::Get { key: b"small" }), "\"v\"", "others are answered as ever");
+}
+
+#[test]
+fn a_write_that_needs_bytes_does_nothing_until_they_are_there() {
+    let mut store = store();
+    put(&mut store, "k", 1);
+    let version = store.version("k");
+    let append = Command::Append { key: b"k", value: b"y", bytes_max: 1 << 20 };
+    let of_this_length = vec![b'y'; VALUE.len()];
+    let comparison = Comparison::Equal(&of_this_length);
+    for command in [
+        append,
+        Command::SetRange { key: b"k", offset: 0, value: b"y" },
+        Command::GetDelete { key: b"k" },
+        Command::GetExpire { key: b"k", expiry: Expiry::Keep },
+        Command::DeleteIf { key: b"k", comparison },
+    ] {
+        assert_eq!(needed(&mut store, &command), [1], "{command:?}");
+    }
+    let encoded = reference(1).encoded();
+    let inline = Command::Inline { key: b"k", reference: &encoded, value: VALUE };
+    assert_eq!(store.apply(&inline), "1");
+    assert_eq!(store.version("k"), version, "whoever watches the key sees no change");
+    assert_eq!(store.apply(&inline), "0", "it is there already");
+    assert_eq!(store.apply(&append), "10001");
+}
+
+#[test]
+fn what_was_overwritten_meanwhile_is_not_put_back() {
+    let mut store = store();
+    put(&mut store, "k", 1);
+    put(&mut store, "k", 2);
+    let encoded = reference(1).encoded();
+    assert_eq!(store.apply(&Command::Inline { key: b"k", reference: &encoded, value: VALUE }), "0");
+    assert_eq!(told(&mut store, &Command::Get { key: b"k" })[0].reference.id, id(2));
+}
+
+#[test]
+fn a_transaction_needs_every_value_that_it_may_touch() {
+    let mut store = store();
+    put(&mut store, "k", 1);
+    put(&mut store, "l", 2);
+    let mut draft = Draft::default();
+    draft.push(&Command::Rename { from: b"k", to: b"m", if_absent: false });
+    assert!(!draft.push(&set_coded(b"k", &reference(3).encoded())), "no client can send it");
+    assert_eq!(store.apply(&Command::Transaction(draft.transaction())), "[OK]", "needs no bytes");
+    draft.push(&Command::Append { key: b"m", value: b"y", bytes_max: 1 << 20 });
+    draft.push(&Command::Get { key: b"l" });
+    assert_eq!(needed(&mut store, &Command::Transaction(draft.transaction())), [2, 1], "of l and of m");
+}
+
+#[test]
+fn a_script_has_every_value_that_it_names_before_it_runs() {
+    let mut store = store();
+    put(&mut store, "k", 1);
+    put(&mut store, "l", 2);
+    for writes in [true, false] {
+        let mut scratch = Vec::new();
+        let keys = [&b"l"[..], b"k", b"absent"];
+        let script = Script::build(&mut scratch, b"return 1", keys, keys.len(), 9, writes).unwrap();
+        let mut out = ReplyBuffer::new();
+        if writes {
+            assert_eq!(needed(&mut store, &Command::Script(script)), [1, 2]);
+            assert!(Command::Script(script).may_need_bytes());
+        } else {
+            store.table.read(&Command::Script(script), store.time, &mut out);
+            assert_eq!(unfinished(&out).2.len(), 2);
+        }
+    }
+}
+
+#[test]
+fn what_stands_behind_a_fence_is_asked_again_with_the_fence() {
+    let mut store = store();
+    put(&mut store, "k", 1);
+    let acquire = LockCommand::Acquire { name: b"lock", owner: b"me", hold: Hold::Lease(1000), waiter: None };
+    let token = store.apply(&Command::Lock(acquire)).parse().unwrap();
+    let set = Command::SetIf {
+        key: b"k",
+        value: b"w",
+        expiry: Expiry::Clear,
+        comparison: Comparison::Equal(VALUE),
+        answer: SetAnswer::Status,
+    };
+    let mut scratch = Vec::new();
+    let fenced = Command::Fenced(Fenced::build(b"lock", token, &set, &mut scratch).unwrap());
+    let (mut out, mut encoded) = (ReplyBuffer::new(), Vec::new());
+    fenced.encode(&mut encoded);
+    store.offset += 1;
+    store.table.apply(&fenced, store.offset, store.time, &mut out);
+    assert_eq!(unfinished(&out).1, encoded, "the token counts when it takes effect");
+}
+
+#[test]
+fn a_watched_key_is_as_it_was_when_its_bytes_are_put_in() {
+    let mut store = store();
+    put(&mut store, "k", 1);
+    let (version, floor) = (store.version("k"), store.table.version_floor());
+    let encoded = reference(1).encoded();
+    store.apply(&Command::Inline { key: b"k", reference: &encoded, value: VALUE });
+    let mut draft = Draft::default();
+    draft.watch(0, Watched { key: b"k", version, floor });
+    draft.push(&Command::Length { key: b"k" });
+    draft.push(&Command::Append { key: b"k", value: b"y", bytes_max: 1 << 20 });
+    assert_eq!(store.apply(&Command::Transaction(draft.transaction())), "[10000 10001]");
+}
+
+#[test]
+fn who_keeps_fragments_is_told_of_the_first_and_the_last_reference() {
+    let mut store = store();
+    put(&mut store, "k", 1);
+    assert_eq!(changes(&mut store.table), [(1, true)]);
+    store.apply(&Command::Copy { from: b"k", to: b"l", replace: false });
+    store.delete("k");
+    assert_eq!(changes(&mut store.table), [], "l refers to it");
+    store.apply(&Command::Rename { from: b"l", to: b"m", if_absent: false });
+    assert_eq!(changes(&mut store.table), [(1, true)], "it went and came");
+    store.set("m", "plain");
+    assert_eq!(changes(&mut store.table), [(1, false)], "a plain value has taken its place");
+    put(&mut store, "m", 2);
+    put(&mut store, "m", 3);
+    assert_eq!(changes(&mut store.table), [(2, false), (3, true)]);
+    let deadline = Deadline::In(-1);
+    store.apply(&Command::Expire { key: b"m", deadline, condition: ExpireCondition::Always });
+    assert_eq!(changes(&mut store.table), [(3, false)]);
+    put(&mut store, "m", 4);
+    store.apply(&Command::Clear);
+    assert_eq!(changes(&mut store.table), [(4, false)]);
+    assert_eq!(store.table.references().count(), 0);
+}
+
+#[test]
+fn a_value_that_is_not_stored_is_told_as_one_that_never_will_be() {
+    let mut store = store();
+    store.set("k", "v");
+    let encoded = reference(1).encoded();
+    let (expiry, condition, answer) = (Expiry::Clear, Condition::IfAbsent, SetAnswer::Status);
+    let (key, reference, membership) = (b"k", &encoded, MEMBERSHIP);
+    let set = Command::SetCoded { key, reference, membership, expiry, condition, answer };
+    assert_eq!(store.apply(&set), "nil");
+    assert_eq!(changes(&mut store.table), [(1, false)]);
+}
+
+#[test]
+fn a_value_that_another_membership_keeps_is_refused() {
+    let mut store = store();
+    store.table.set_membership(MEMBERSHIP + 1);
+    assert!(put(&mut store, "k", 1).starts_with("!RECONFIGURED"));
+    assert_eq!(store.read(&Command::Size), "0");
+}
+
+#[test]
+fn a_value_that_was_given_up_is_refused_everywhere_and_for_ever() {
+    let mut one = store();
+    put(&mut one, "early", 5);
+    assert_eq!(one.apply(&Command::Abandon { coordinator: id(9).coordinator, counter: 9 }), "OK");
+    let told = one.table.take_coded_changes().unwrap();
+    let abandoned = [(id(9).coordinator, 9)].into();
+    assert_eq!(told, CodedChanges { values: [id(5)].into(), abandoned });
+    let mut chunk = Vec::new();
+    let snapshot = one.table.begin_snapshot();
+    assert!(!one.table.snapshot_chunk(snapshot, 1 << 20, &mut chunk));
+    let mut other = store();
+    other.table.install(&chunk).unwrap();
+    other.table.set_version_floor(one.table.version_floor());
+    other.offset = one.offset;
+    assert_eq!(one.table.digest(), other.table.digest());
+    for store in [&mut one, &mut other] {
+        assert!(put(store, "late", 9).starts_with("!ABANDONED"));
+        assert_eq!(put(store, "newer", 10), "OK");
+        assert!(store.table.reference(id(5)).is_some(), "what was stored before stays");
+    }
+    assert_eq!(one.table.digest(), other.table.digest());
+}
+
+#[test]
+fn a_plain_update_does_not_overlook_a_reference() {
+    let mut store = store();
+    // As long as its reference, so that it would fit in its place.
+    let plain = [b'v'; REFERENCE_BYTES];
+    put(&mut store, "k", 1);
+    assert_eq!(store.apply(&plain_set(b"k", &plain)), "OK");
+    assert_eq!(changes(&mut store.table), [(1, false)]);
+    assert_eq!(store.read(&Command::Length { key: b"k" }), REFERENCE_BYTES.to_string());
+}

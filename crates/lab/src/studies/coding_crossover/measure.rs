@@ -1,0 +1,228 @@
+//! How a write and a read are measured: one client, one value after the other, on links of the point's bandwidth.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use coding::Layout;
+use coding::cost::{self, At, Links, Work};
+
+use super::network::{Ledger, Shaped};
+use super::points::MBIT_FAST;
+use super::{COMMAND_TIMEOUT_MS, NODES, at, part, parts_of};
+use crate::harness::{Arena, Arm, Driven, Figures, Point, Scale, Spread};
+use crate::load::{self, KeyChoice, Mix, Operation, Options, Sizes, Stop};
+use crate::systems::ask;
+
+/// The client's node, by the study's words, and another one, numbered from 0. Node 1 leads.
+const LEADER: usize = 0;
+const FOLLOWER: usize = 3;
+const THIRD: usize = 2;
+
+/// One point, read from its parameters.
+struct Scene {
+    bytes: usize,
+    mbit: u64,
+    at: At,
+    /// How many operations are timed.
+    operations: u64,
+}
+
+impl Scene {
+    fn of(arm: &Arm, point: &Point, arena: &Arena<'_>) -> Result<Scene> {
+        let at = if point.get("at") == at::FOLLOWER { At::Another } else { At::Leader };
+        let (bytes, mbit) = (point.number("bytes")?, point.number::<u64>("mbit")?);
+        let links = Links::even(NODES, mbit as f64 * 125_000.0, 1e-3);
+        let parts = parts_of(&arm.name);
+        let expected = match point.get("part") {
+            part::READ => cost::read_seconds(bytes, parts, at, &links, &Work::default()),
+            _ => cost::write_seconds(bytes, parts, at, &links, &Work::default()),
+        };
+        let expected = expected.with_context(|| format!("{NODES} nodes hold no fragments of 1/{parts}"))?;
+        Ok(Scene { bytes, mbit, at, operations: operations(arena.scale(), expected) })
+    }
+
+    fn coordinator(&self) -> usize {
+        match self.at {
+            At::Leader => LEADER,
+            At::Another => FOLLOWER,
+        }
+    }
+
+    /// Who writes what is read later: a node whose cache the reader does not see.
+    fn writer(&self) -> usize {
+        match self.at {
+            At::Leader => THIRD,
+            At::Another => LEADER,
+        }
+    }
+
+    /// One client at a node.
+    fn options(
+        &self,
+        node: usize,
+        operation: Operation,
+        count: u64,
+        arena: &mut Arena<'_>,
+    ) -> Result<Options> {
+        let addresses = arena.system()?.resp();
+        let address = addresses.get(node).with_context(|| format!("there is no node {}", node + 1))?;
+        Ok(Options {
+            addresses: vec![*address],
+            connections: 1,
+            mix: Mix::only(operation),
+            keys: count,
+            key_choice: KeyChoice::Sequential,
+            value_bytes: Sizes::fixed(self.bytes),
+            warmup: Duration::ZERO,
+            stop: Stop::Count(count),
+            seed: u64::from(arena.repeat()),
+            load: false,
+            reply_timeout: Duration::from_millis(COMMAND_TIMEOUT_MS + 10_000),
+            ..Options::default()
+        })
+    }
+}
+
+/// How many operations are timed at a point where each takes so many seconds: few where they are long, and never so few
+/// that a single one decides, but where one takes longer than all others together.
+fn operations(scale: Scale, expected_s: f64) -> u64 {
+    let (budget_s, least, most) = scale.pick((0.8, 2.0, 10.0), (6.0, 3.0, 30.0));
+    let least = if expected_s > budget_s { 1.0 } else { least };
+    (budget_s / expected_s).clamp(least, most) as u64
+}
+
+/// Writes values of their own, one after the other.
+pub(super) fn write(arm: &Arm, point: &Point, arena: &mut Arena<'_>) -> Result<Figures> {
+    let scene = Scene::of(arm, point, arena)?;
+    let options = scene.options(scene.coordinator(), Operation::Set, scene.operations, arena)?;
+    let keys = arena.new_keys();
+    let shaped = Shaped::by(arena, scene.mbit)?;
+    let before = Ledger::look(arena)?;
+    // It finds the network empty, which none after it does.
+    let first =
+        Options { keys: 1, stop: Stop::Count(1), key_prefix: format!("{keys}first:"), ..options.clone() };
+    load::run(&first, |_| ())?;
+    let driven = arena.drive(&Options { key_prefix: keys, ..options })?;
+    let elapsed = shaped.since();
+    let idle = shaped.drain()?;
+    let after = Ledger::look(arena)?;
+    let mut figures = figures_of(&scene, &driven)?;
+    let moved = after.since(&before).without(&idle, elapsed);
+    figures.extend(encode_ms(parts_of(&arm.name), scene.bytes).map(|ms| ("encode_ms", ms)));
+    // The first one is among what was moved.
+    moved.tell(&mut figures, (scene.operations + 1) * scene.bytes as u64);
+    tell_sending(&mut figures, &scene, moved.sent_most() / (scene.operations + 1) as f64);
+    Ok(figures)
+}
+
+/// Reads what another node has written: as many of them for the first time as the point says.
+pub(super) fn read(arm: &Arm, point: &Point, arena: &mut Arena<'_>) -> Result<Figures> {
+    let scene = Scene::of(arm, point, arena)?;
+    let hits: u64 = point.number("hits")?;
+    let different = (scene.operations * (100 - hits)).div_ceil(100).max(1);
+    let key_prefix = arena.new_keys();
+    let options = scene.options(scene.coordinator(), Operation::Get, scene.operations, arena)?;
+    let options = Options { keys: different, key_prefix, ..options };
+    if arena.verifies() {
+        // A history must know what was written: the reader writes it, and may have it in its cache.
+        let driven = arena.drive(&Options { load: true, ..options })?;
+        return figures_of(&scene, &driven);
+    }
+    let writing = scene.options(scene.writer(), Operation::Set, different, arena)?;
+    let written = load::run(&Options { key_prefix: options.key_prefix.clone(), ..writing }, |_| ())?;
+    ensure!(written.failures() + written.unknown() == 0, "what is to be read was not written");
+    if hits == 100 {
+        let once = Options { stop: Stop::Count(different), ..options.clone() };
+        load::run(&once, |_| ())?;
+    }
+    let cached = CacheCounts::of(arena, scene.coordinator());
+    let shaped = Shaped::by(arena, scene.mbit)?;
+    let before = Ledger::look(arena)?;
+    let driven = arena.drive(&options)?;
+    let elapsed = shaped.since();
+    let idle = shaped.drain()?;
+    let moved = Ledger::look(arena)?.since(&before).without(&idle, elapsed);
+    let mut figures = figures_of(&scene, &driven)?;
+    moved.tell(&mut figures, scene.operations * scene.bytes as u64);
+    figures.remove("log_per_value");
+    tell_sending(&mut figures, &scene, moved.sent_most() / scene.operations as f64);
+    if let (Some(before), Some(after)) = (cached, CacheCounts::of(arena, scene.coordinator())) {
+        figures.extend(after.hit_percent(&before).map(|percent| ("hit_percent", percent)));
+    }
+    Ok(figures)
+}
+
+/// How long it takes to compute the fragments that are no part of the value itself, here, with the server's code.
+fn encode_ms(parts: usize, bytes: usize) -> Option<f64> {
+    const TIMES: usize = 9;
+    if parts == 1 {
+        return None;
+    }
+    let layout = Layout::new(bytes, u8::try_from(parts).ok()?)?;
+    let value: Vec<u8> = (0..bytes).map(|at| (at * 31) as u8).collect();
+    let mut fragment = Vec::new();
+    let times = (0..TIMES).map(|_| {
+        let begun = Instant::now();
+        for number in parts..NODES {
+            fragment.clear();
+            for stripe in 0..layout.stripes() {
+                layout.encode(&value, number as u8, stripe, &mut fragment);
+            }
+        }
+        begun.elapsed().as_secs_f64() * 1e3
+    });
+    Spread::of(times.collect()).map(|spread| spread.median)
+}
+
+fn figures_of(scene: &Scene, driven: &Driven) -> Result<Figures> {
+    let report = &driven.report;
+    ensure!(
+        report.operations() > 0,
+        "none of {} operations of {} bytes at {} Mbit/s succeeded",
+        scene.operations,
+        scene.bytes,
+        scene.mbit
+    );
+    Ok(driven.figures())
+}
+
+/// How long the busiest interface takes for what it sends, and how much longer an operation takes than that.
+fn tell_sending(figures: &mut Figures, scene: &Scene, bytes: f64) {
+    if scene.mbit >= MBIT_FAST {
+        return; // The machine is what limits it.
+    }
+    let sending_ms = bytes * 8.0 / scene.mbit as f64 / 1e3;
+    figures.insert("sending_ms", sending_ms);
+    if let Some(p50_ms) = figures.get("p50_ms").copied().filter(|_| bytes >= scene.bytes as f64 / 4.0) {
+        figures.insert("over_sending", p50_ms / sending_ms);
+    }
+}
+
+/// A number that INFO tells.
+pub(super) fn field(info: &str, name: &str) -> Option<f64> {
+    let mut pairs = info.lines().filter_map(|line| line.split_once(':'));
+    pairs.find(|(field, _)| *field == name)?.1.trim().parse().ok()
+}
+
+/// What a node tells of its cache of coded values.
+struct CacheCounts {
+    hits: f64,
+    misses: f64,
+}
+
+impl CacheCounts {
+    /// `None`: the node does not tell.
+    fn of(arena: &mut Arena<'_>, node: usize) -> Option<CacheCounts> {
+        let address = arena.system().ok()?.resp().get(node).copied()?;
+        let info = ask(address, &["INFO", "all"]).ok()?;
+        Some(CacheCounts {
+            hits: field(&info, "coded_cache_hits")?,
+            misses: field(&info, "coded_cache_misses")?,
+        })
+    }
+
+    fn hit_percent(&self, before: &CacheCounts) -> Option<f64> {
+        let (hits, misses) = (self.hits - before.hits, self.misses - before.misses);
+        (hits + misses > 0.0).then(|| 100.0 * hits / (hits + misses))
+    }
+}

@@ -1,0 +1,202 @@
+//! Erasure coding against replication, after MuhamadAjiW's study of where the two cross.
+//!
+//! A coordinator sends a value to four others: whole, or in fragments of a half or a third. What the network takes
+//! grows with what is sent, and what a write costs beside that does not. So there is a bandwidth, for each size, below
+//! which fragments are faster, and the study looks for it. Here both arms acknowledge by the same rule, durably, and
+//! every node has an interface of its own, which its links share, each way for itself.
+
+mod claims;
+mod derived;
+mod figures;
+mod measure;
+mod network;
+mod points;
+mod recovery;
+mod regression;
+
+use std::path::Path;
+
+use anyhow::{Result, bail};
+
+use crate::harness::{
+    Arena, Arm, Claim, Derived, Figure, Figures, Measure, Paper, Parameter, Plan, Point, Results, Study,
+    Table, load_measures,
+};
+use crate::report::Colour;
+use crate::systems::{Quorate, Relayed};
+
+pub use derived::{FittedWork, fitted};
+
+/// The study.
+pub(super) struct CodingCrossover;
+
+/// Nodes of a cluster: two may fail.
+pub(crate) const NODES: usize = 5;
+
+/// Into how many parts a value is cut, by arm. 1: it is replicated.
+pub(crate) const PARTS: [usize; 3] = [1, 2, 3];
+
+/// How many times as long as usual nodes wait for each other's heartbeats. At 1 Mbit/s, usual heartbeats alone take a
+/// third of a leader's bandwidth, and wait for so long behind values that leaders are deposed.
+const PATIENCE: u64 = 5;
+
+/// A write of 1 MB at 1 Mbit/s takes more than half a minute.
+const COMMAND_TIMEOUT_MS: u64 = 180_000;
+
+/// From which size on values are cut: all of the study's are.
+const THRESHOLD: usize = 512;
+
+/// The part of the study that a point belongs to.
+pub(crate) mod part {
+    pub(crate) const WRITE: &str = "write";
+    pub(crate) const READ: &str = "read";
+    pub(crate) const REBUILD: &str = "rebuild";
+}
+
+/// The node that a client is connected to.
+pub(crate) mod at {
+    pub(crate) const LEADER: &str = "leader";
+    pub(crate) const FOLLOWER: &str = "follower";
+}
+
+/// What an arm is called.
+pub(crate) fn arm_name(parts: usize) -> String {
+    if parts == 1 { "Replication".to_owned() } else { format!("Coding, k={parts}") }
+}
+
+/// Into how many parts an arm cuts a value.
+fn parts_of(arm: &str) -> usize {
+    PARTS.into_iter().find(|parts| arm_name(*parts) == arm).unwrap_or(1)
+}
+
+fn colour(parts: usize) -> Colour {
+    match parts {
+        1 => Colour::REDIS_ONE,
+        2 => Colour::ACKS_NONE,
+        _ => Colour::ACKS_ALL,
+    }
+}
+
+fn quorate(program: &Path, parts: usize) -> Quorate {
+    let mut settings = "replication=consensus durability=fsync leader=1".to_owned();
+    if parts > 1 {
+        // The usual threshold would leave small values whole, and hide what coding them costs.
+        settings.push_str(&format!(" coding={parts} coding_threshold={THRESHOLD}"));
+    }
+    let limits = [("command_timeout_ms", COMMAND_TIMEOUT_MS), ("patience", PATIENCE)];
+    Quorate::new(program, NODES, &settings).with_limits(&limits)
+}
+
+impl Study for CodingCrossover {
+    fn name(&self) -> &'static str {
+        "coding-crossover"
+    }
+
+    fn title(&self) -> &'static str {
+        "Where erasure coding overtakes replication"
+    }
+
+    fn paper(&self) -> Paper {
+        Paper {
+            title: "Erasure coding versus replication in distributed key-value store databases",
+            authors: "the author of MuhamadAjiW/DistKV-Erasure-Coding",
+            setting: "one virtual machine with simulated network conditions",
+        }
+    }
+
+    fn varies(&self) -> &'static str {
+        "1, 10..70 Mbit/s and 10 Gbit/s per node x 1 KB and 200..1000 KB x write and read; reads by cache hits; a lost node"
+    }
+
+    fn parameters(&self) -> Vec<Parameter> {
+        vec![
+            Parameter { name: "part", title: "What is measured" },
+            Parameter { name: "at", title: "The client is at" },
+            Parameter { name: "mbit", title: "Bandwidth per node, each way (Mbit/s)" },
+            Parameter { name: "bytes", title: "Value size (B)" },
+            Parameter { name: "hits", title: "Reads found in the cache (%)" },
+        ]
+    }
+
+    fn measures(&self) -> Vec<Measure> {
+        let mut measures = load_measures();
+        measures.extend([
+            Measure::new("wire_per_value", "Bytes between nodes per byte of values", ""),
+            Measure::new("log_per_value", "Growth of all logs per byte of values", ""),
+            Measure::new("sent_per_value", "Bytes that the busiest node sends per byte of values", ""),
+            Measure::new("sending_ms", "Time that these bytes take on its interface", "ms"),
+            Measure::new("over_sending", "Median latency over that time", ""),
+            Measure::new("encode_ms", "Encoding, per value", "ms"),
+            Measure::new("disperse_ms", "Dispersing, per value", "ms"),
+            Measure::new("order_ms", "Ordering, per value", "ms"),
+            Measure::new("apply_ms", "Applying, per value", "ms"),
+            Measure::new("hit_percent", "Reads that the coordinator's cache answered", "%"),
+            Measure::new("rebuild_ms", "Time until the new node holds its part of all values", "ms"),
+            Measure::new("rebuild_per_value", "Bytes between nodes for that per byte of values", ""),
+            Measure::new("rebuild_of_link", "Share of the new node's interface that it used", "%"),
+        ]);
+        measures
+    }
+
+    fn repeats(&self, plan: &Plan) -> u32 {
+        // Two minutes are enough for one round: what is sent takes its time.
+        plan.scale.pick(1, 3)
+    }
+
+    fn arms(&self, plan: &Plan) -> Vec<Arm> {
+        let arm = |parts: usize| Arm {
+            name: arm_name(parts),
+            colour: colour(parts),
+            system: Some(Box::new(Relayed::new(Box::new(quorate(&plan.quorate, parts)), 1))),
+            differs: String::new(),
+            points: points::all(plan.scale, parts),
+        };
+        PARTS.map(arm).into_iter().collect()
+    }
+
+    fn measure(&self, arm: &Arm, point: &Point, arena: &mut Arena<'_>) -> Result<Figures> {
+        match point.get("part") {
+            part::WRITE => measure::write(arm, point, arena),
+            part::READ => measure::read(arm, point, arena),
+            part::REBUILD => recovery::measure(arm, point, arena),
+            part => bail!("there is no part '{part}'"),
+        }
+    }
+
+    fn claims(&self) -> Vec<Claim> {
+        claims::all()
+    }
+
+    fn figures(&self) -> Vec<Figure> {
+        figures::all()
+    }
+
+    fn tables(&self) -> Vec<Table> {
+        figures::tables()
+    }
+
+    fn derived(&self, results: &Results) -> Derived {
+        derived::all(results)
+    }
+
+    fn remarks(&self) -> Vec<String> {
+        let remarks = [
+            "The study answers a replicated write after its leader's own append, and a coded one after the commit and a tick \
+             of 50 ms, which is what it calls the cost of encoding. Here both are acknowledged when any two nodes may be lost \
+             without losing the value: copies on three nodes, or fragments on k + 2, synced to disk, and then ordered.",
+            "The study commits coded values on a bare majority: with k = 2 and five nodes, two failures can lose a value that \
+             was acknowledged. Its figures are of that.",
+            "One client writes or reads one value after the other, at the leader unless a row says otherwise. Its own \
+             connection is not shaped. What one write leaves under way, such as the copies that it does not wait for, is in \
+             the way of the next one; a first write that finds the network empty is not counted.",
+            "The lab's relay gives each node one interface, which its links share. Bytes between nodes are the relay's count, \
+             less what the idle cluster sends in that time. 10 Gbit/s is what is asked for: relay, nodes and client share \
+             the processors of one machine, which is less.",
+            "Nodes wait five times as long as usual for each other's heartbeats (`patience`), in all arms: at 1 Mbit/s the \
+             usual ones take a third of a leader's bandwidth.",
+            "The study's table of parameters names 1 MB where its text means 1 KB. Its 25 conditions are five bandwidths from \
+             10 to 70 Mbit/s with five sizes from 200 to 1000 KB; the extremes are two scenarios beside them.",
+        ];
+        remarks.iter().map(|remark| (*remark).to_owned()).collect()
+    }
+}

@@ -1,0 +1,113 @@
+//! A node loses its disk and is let in again: how long until it holds its part of all values, and what that moves.
+
+use std::fs;
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+
+use super::measure::field;
+use super::network::{Ledger, Shaped};
+use crate::harness::{Arena, Arm, Figures, Point};
+use crate::load::{self, KeyChoice, Mix, Operation, Options, Sizes, Stop};
+use crate::systems::{ask, http_get};
+
+/// The node that is lost, numbered from 0, and its number in the cluster.
+const LOST: usize = 4;
+const LOST_ID: u16 = 5;
+
+/// How many values there are.
+const VALUES: u64 = 100;
+const VALUES_QUICK: u64 = 16;
+
+const REPLACED_WITHIN: Duration = Duration::from_secs(30);
+const REBUILT_WITHIN: Duration = Duration::from_secs(300);
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+
+pub(super) fn measure(arm: &Arm, point: &Point, arena: &mut Arena<'_>) -> Result<Figures> {
+    let (bytes, mbit): (usize, u64) = (point.number("bytes")?, point.number("mbit")?);
+    let parts = super::parts_of(&arm.name);
+    let values = arena.scale().pick(VALUES_QUICK, VALUES);
+    let (addresses, key_prefix) = (arena.system()?.resp(), arena.new_keys());
+    // Earlier values would have to be rebuilt, too.
+    ask(addresses[0], &["FLUSHALL"])?;
+    let options = Options {
+        addresses: vec![addresses[0]],
+        connections: 1,
+        mix: Mix::only(Operation::Set),
+        keys: values,
+        key_choice: KeyChoice::Sequential,
+        key_prefix,
+        value_bytes: Sizes::fixed(bytes),
+        warmup: Duration::ZERO,
+        stop: Stop::Count(values),
+        load: false,
+        reply_timeout: Duration::from_secs(60),
+        ..Options::default()
+    };
+    let written = load::run(&options, |_| ())?;
+    ensure!(written.failures() + written.unknown() == 0, "the values were not written");
+
+    let system = arena.system()?;
+    system.kill(LOST);
+    let folder = system.nodes().nth(LOST).context("there is no fifth node")?.folder.clone();
+    fs::remove_dir_all(folder.join("storage")).context("cannot remove the lost node's storage")?;
+    let shaped = Shaped::by(arena, mbit)?;
+    arena.system()?.restart(LOST)?;
+    let lost = arena.system()?.http()[LOST];
+    replace(addresses[0], lost)?;
+    let before = Ledger::look(arena)?;
+    let begun = Instant::now();
+    let until = begun + REBUILT_WITHIN;
+    while !has_all(arena, values, parts)? {
+        ensure!(Instant::now() < until, "the new node does not get all that it is to hold");
+        std::thread::sleep(LOOK_EVERY);
+    }
+    let took = begun.elapsed();
+    let moved = Ledger::look(arena)?.since(&before);
+    drop(shaped);
+    let total = values as f64 * bytes as f64;
+    let received = moved.received_by(LOST_ID);
+    Ok(Figures::from([
+        ("rebuild_ms", took.as_secs_f64() * 1e3),
+        ("rebuild_per_value", received / total),
+        ("rebuild_of_link", 100.0 * received * 8.0 / (mbit as f64 * 1e6) / took.as_secs_f64()),
+    ]))
+}
+
+/// Lets the lost node in as a new one. It is refused while the one that it was may not be dead yet.
+fn replace(address: SocketAddr, lost: SocketAddr) -> Result<()> {
+    let until = Instant::now() + REPLACED_WITHIN;
+    let is_refused = || {
+        let health = http_get(lost, "/health");
+        health.is_ok_and(|(_, health)| health.contains("CLUSTER REPLACE"))
+    };
+    while !is_refused() {
+        ensure!(Instant::now() < until, "the node that lost its storage is not refused");
+        std::thread::sleep(LOOK_EVERY);
+    }
+    loop {
+        match ask(address, &["CLUSTER", "REPLACE", &LOST_ID.to_string()]) {
+            Ok(_) => return Ok(()),
+            Err(error) if Instant::now() > until => bail!("the lost node is not replaced: {error}"),
+            Err(_) => std::thread::sleep(LOOK_EVERY),
+        }
+    }
+}
+
+/// Whether the new node holds its copy, or its fragment, of every value.
+fn has_all(arena: &mut Arena<'_>, values: u64, parts: usize) -> Result<bool> {
+    let system = arena.system()?;
+    let (http, resp) = (system.http(), system.resp());
+    // While it starts, nobody answers.
+    let Ok((_, health)) = http_get(http[LOST], "/health") else { return Ok(false) };
+    let health: serde_json::Value = serde_json::from_str(&health).unwrap_or_default();
+    let keyspace = &health["keyspaces"][0];
+    let is_member = keyspace["role"] == "follower" && keyspace["ready"] == true;
+    if !is_member || parts == 1 {
+        return Ok(is_member && keyspace["applied"].as_u64().is_some_and(|applied| applied > 0));
+    }
+    let Ok(info) = ask(resp[LOST], &["INFO", "all"]) else { return Ok(false) };
+    let held = field(&info, "coded_fragments").unwrap_or(0.0);
+    Ok(held >= values as f64 && field(&info, "coded_fragments_lacking") == Some(0.0))
+}

@@ -1,0 +1,265 @@
+//! Response time as a function of bandwidth and size: ridge regression, and where two such surfaces cross.
+//!
+//! The study fits a surface over bandwidth and size, and does not say of which terms. Two are fitted here: a polynomial
+//! of the second degree, which is what such libraries make of two variables; and the terms of the model that the
+//! paper's own equations describe, a fixed part, a part for each byte, and a part for each byte on the network, which is
+//! size over bandwidth.
+
+/// One measured time.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Sample {
+    pub(crate) mbit: f64,
+    pub(crate) bytes: f64,
+    pub(crate) ms: f64,
+}
+
+/// What a surface is made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Terms {
+    /// Bandwidth, size, their squares and their product.
+    Polynomial,
+    /// Size, and size over bandwidth.
+    Physical,
+}
+
+impl Terms {
+    fn of(self, mbit: f64, bytes: f64) -> Vec<f64> {
+        let megabytes = bytes / 1e6;
+        match self {
+            Terms::Polynomial => vec![mbit, megabytes, mbit * mbit, mbit * megabytes, megabytes * megabytes],
+            Terms::Physical => vec![megabytes, megabytes * 8.0 / mbit],
+        }
+    }
+
+    /// How strongly coefficients are drawn to nothing. The polynomial's terms hang together, which is what a ridge is
+    /// for: 1 is the customary value. The others need none, but for a grain that keeps the equations solvable.
+    fn ridge(self) -> f64 {
+        match self {
+            Terms::Polynomial => 1.0,
+            Terms::Physical => 1e-9,
+        }
+    }
+
+    /// What a sample counts. Times lie powers of ten apart: where all count alike the shortest mean nothing.
+    fn weight(self, ms: f64) -> f64 {
+        match self {
+            Terms::Polynomial => 1.0,
+            Terms::Physical => 1.0 / (ms * ms).max(1e-6),
+        }
+    }
+}
+
+/// A fitted surface.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Fit {
+    terms: Terms,
+    constant: f64,
+    coefficients: Vec<f64>,
+    /// The share of the variance that it explains.
+    pub(crate) r_squared: f64,
+    /// The median of |residual| / measured.
+    pub(crate) error_median: f64,
+    /// The greatest.
+    pub(crate) error_max: f64,
+}
+
+impl Fit {
+    /// Fits a surface; `None` when there are fewer samples than coefficients.
+    pub(crate) fn of(terms: Terms, samples: &[Sample]) -> Option<Fit> {
+        let rows: Vec<Vec<f64>> = samples.iter().map(|sample| terms.of(sample.mbit, sample.bytes)).collect();
+        let width = rows.first()?.len();
+        if samples.len() <= width {
+            return None;
+        }
+        let weights: Vec<f64> = samples.iter().map(|sample| terms.weight(sample.ms)).collect();
+        let total: f64 = weights.iter().sum();
+        let mean = |value: &dyn Fn(usize) -> f64| {
+            (0..samples.len()).map(|index| weights[index] * value(index)).sum::<f64>() / total
+        };
+        // Each term counts in units of its own spread, so that the ridge draws on all alike; and none on the constant.
+        let means: Vec<f64> = (0..width).map(|term| mean(&|index| rows[index][term])).collect();
+        let spreads: Vec<f64> = (0..width)
+            .map(|term| {
+                mean(&|index| (rows[index][term] - means[term]).powi(2)).sqrt().max(f64::MIN_POSITIVE)
+            })
+            .collect();
+        let ms_mean = mean(&|index| samples[index].ms);
+        let scaled = |index: usize, term: usize| (rows[index][term] - means[term]) / spreads[term];
+        let mut equations = vec![vec![0.0; width + 1]; width];
+        for (line, equation) in equations.iter_mut().enumerate() {
+            for (column, entry) in equation.iter_mut().enumerate().take(width) {
+                let ridge = if line == column { terms.ridge() / samples.len() as f64 } else { 0.0 };
+                *entry = mean(&|index| scaled(index, line) * scaled(index, column)) + ridge;
+            }
+            equation[width] = mean(&|index| scaled(index, line) * (samples[index].ms - ms_mean));
+        }
+        let solution = solve(equations)?;
+        let coefficients: Vec<f64> =
+            solution.iter().zip(&spreads).map(|(coefficient, spread)| coefficient / spread).collect();
+        let at_means: f64 =
+            coefficients.iter().zip(&means).map(|(coefficient, mean)| coefficient * mean).sum();
+        let mut fit = Fit {
+            terms,
+            constant: ms_mean - at_means,
+            coefficients,
+            r_squared: 0.0,
+            error_median: 0.0,
+            error_max: 0.0,
+        };
+        fit.judge(samples);
+        Some(fit)
+    }
+
+    fn judge(&mut self, samples: &[Sample]) {
+        let mean = samples.iter().map(|sample| sample.ms).sum::<f64>() / samples.len() as f64;
+        let variance: f64 = samples.iter().map(|sample| (sample.ms - mean).powi(2)).sum();
+        let residuals: Vec<f64> =
+            samples.iter().map(|sample| sample.ms - self.ms(sample.mbit, sample.bytes)).collect();
+        let left: f64 = residuals.iter().map(|residual| residual.powi(2)).sum();
+        self.r_squared = if variance > 0.0 { 1.0 - left / variance } else { 0.0 };
+        let mut errors: Vec<f64> =
+            residuals.iter().zip(samples).map(|(residual, sample)| (residual / sample.ms).abs()).collect();
+        errors.sort_by(f64::total_cmp);
+        self.error_median = errors[errors.len() / 2];
+        self.error_max = errors[errors.len() - 1];
+    }
+
+    /// The time that it predicts.
+    pub(crate) fn ms(&self, mbit: f64, bytes: f64) -> f64 {
+        let terms = self.terms.of(mbit, bytes);
+        self.constant + terms.iter().zip(&self.coefficients).map(|(term, weight)| term * weight).sum::<f64>()
+    }
+
+    /// Of the physical terms: milliseconds for each write; for each megabyte; and how often each byte of a value passes
+    /// the slowest place of the network.
+    pub(crate) fn physical(&self) -> Option<(f64, f64, f64)> {
+        match (self.terms, &self.coefficients[..]) {
+            (Terms::Physical, [per_megabyte, per_second]) => {
+                Some((self.constant, *per_megabyte, per_second / 1e3))
+            }
+            _ => None,
+        }
+    }
+}
+
+/// Where two surfaces cross for a size: the bandwidth, within a range, up to which the first takes no longer than the
+/// second.
+pub(crate) fn boundary(first: &Fit, second: &Fit, bytes: f64, (from, to): (f64, f64)) -> Crossing {
+    const STEPS: u32 = 400;
+    let is_faster = |mbit: f64| first.ms(mbit, bytes) <= second.ms(mbit, bytes);
+    let at = |step: u32| from * (to / from).powf(f64::from(step) / f64::from(STEPS));
+    if !is_faster(from) {
+        return Crossing::Never;
+    }
+    let Some(step) = (1..=STEPS).find(|step| !is_faster(at(*step))) else { return Crossing::Always };
+    let (mut low, mut high) = (at(step - 1), at(step));
+    for _ in 0..60 {
+        let middle = f64::midpoint(low, high);
+        if is_faster(middle) { low = middle } else { high = middle }
+    }
+    Crossing::At(low)
+}
+
+/// Up to which bandwidth something is faster.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Crossing {
+    /// Not at the least.
+    Never,
+    /// Up to here.
+    At(f64),
+    /// Up to the greatest.
+    Always,
+}
+
+/// Solves linear equations, each a line with its right side behind it, by elimination with pivots. `None`: they have no
+/// single solution.
+fn solve(mut lines: Vec<Vec<f64>>) -> Option<Vec<f64>> {
+    let count = lines.len();
+    for column in 0..count {
+        let pivot = (column..count)
+            .max_by(|left, right| lines[*left][column].abs().total_cmp(&lines[*right][column].abs()))?;
+        lines.swap(column, pivot);
+        if lines[column][column].abs() < 1e-14 {
+            return None;
+        }
+        let (above, below) = lines.split_at_mut(column + 1);
+        let pivot = &above[column];
+        for line in below {
+            let factor = line[column] / pivot[column];
+            for (entry, taken) in line.iter_mut().zip(pivot) {
+                *entry -= factor * taken;
+            }
+        }
+    }
+    let mut solution = vec![0.0; count];
+    for line in (0..count).rev() {
+        let known: f64 = (line + 1..count).map(|column| lines[line][column] * solution[column]).sum();
+        solution[line] = (lines[line][count] - known) / lines[line][line];
+    }
+    Some(solution)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The paper's 25 conditions with times of a known law.
+    fn samples(law: impl Fn(f64, f64) -> f64) -> Vec<Sample> {
+        let mbits = [10.0, 25.0, 40.0, 55.0, 70.0];
+        let sizes = [200e3, 400e3, 600e3, 800e3, 1000e3];
+        let all = mbits.iter().flat_map(|mbit| sizes.map(|bytes| (*mbit, bytes)));
+        all.map(|(mbit, bytes)| Sample { mbit, bytes, ms: law(mbit, bytes) }).collect()
+    }
+
+    /// Fixed milliseconds, milliseconds for each megabyte, and how often a byte is sent.
+    fn law(fixed: f64, megabyte: f64, times: f64) -> impl Fn(f64, f64) -> f64 {
+        move |mbit, bytes| fixed + megabyte * bytes / 1e6 + times * bytes * 8.0 / mbit / 1e3
+    }
+
+    #[test]
+    fn equations_are_solved_and_those_without_a_solution_refused() {
+        let lines = vec![vec![0.0, 2.0, 4.0], vec![3.0, -1.0, 1.0]];
+        assert_eq!(solve(lines), Some(vec![1.0, 2.0]));
+        assert_eq!(solve(vec![vec![1.0, 2.0, 1.0], vec![2.0, 4.0, 1.0]]), None);
+    }
+
+    #[test]
+    fn a_law_of_the_models_kind_is_found_again() {
+        let fit = Fit::of(Terms::Physical, &samples(law(3.0, 20.0, 4.0))).unwrap();
+        let (fixed, megabyte, times) = fit.physical().unwrap();
+        assert!((fixed - 3.0).abs() < 1e-3 && (megabyte - 20.0).abs() < 1e-2 && (times - 4.0).abs() < 1e-4);
+        assert!(fit.r_squared > 0.999_999 && fit.error_max < 1e-4, "{fit:?}");
+        assert!((fit.ms(1.0, 200e3) - (3.0 + 4.0 + 6400.0)).abs() < 1.0, "also beyond what was measured");
+    }
+
+    #[test]
+    fn a_polynomial_bends_too_little_for_it_and_says_so() {
+        let fit = Fit::of(Terms::Polynomial, &samples(law(3.0, 20.0, 4.0))).unwrap();
+        assert!((0.7..0.99).contains(&fit.r_squared), "{fit:?}");
+        assert!(fit.error_max > 0.2, "{fit:?}");
+        let flat = Fit::of(Terms::Polynomial, &samples(|_, bytes| bytes / 1e4)).unwrap();
+        assert!(
+            flat.r_squared > 0.99,
+            "what is a polynomial is nearly found, the ridge takes its share: {flat:?}"
+        );
+    }
+
+    #[test]
+    fn too_few_samples_make_no_surface() {
+        assert_eq!(Fit::of(Terms::Polynomial, &samples(law(1.0, 1.0, 1.0))[..5]), None);
+        assert_eq!(Fit::of(Terms::Physical, &[]), None);
+    }
+
+    #[test]
+    fn surfaces_cross_where_both_take_as_long() {
+        let fit = |fixed, times| Fit::of(Terms::Physical, &samples(law(fixed, 0.0, times))).unwrap();
+        let (copies, coded) = (fit(3.0, 4.0), fit(11.0, 2.0));
+        // 8 ms more, and 2 times the value less to send: 500 KB are 8 Mbit, which take 8 ms at 1000 Mbit/s.
+        match boundary(&coded, &copies, 500e3, (1.0, 1e4)) {
+            Crossing::At(mbit) => assert!((mbit / 1000.0 - 1.0).abs() < 1e-2, "{mbit}"),
+            other => panic!("{other:?}"),
+        }
+        assert_eq!(boundary(&coded, &copies, 500e3, (1.0, 100.0)), Crossing::Always);
+        assert_eq!(boundary(&coded, &copies, 500e3, (2000.0, 1e4)), Crossing::Never);
+    }
+}

@@ -1,0 +1,385 @@
+//! Dispersal: a large value on its way into its group.
+//!
+//! ```text
+//!  client     coordinator 2       member 1      member 3      leader
+//!    | SET        |                  |             |             |
+//!    |----------->| k = 2 of 3       |             |             |
+//!    |            |-- Keep 0 ------->|             |             |
+//!    |            |-- Keep 2 --------------------->|             |
+//!    |            | its own, fragment 1, recorded  |             |
+//!    |            |                  | recorded, durable         |
+//!    |            |<- Kept ----------|             |             |
+//!    |            |<- Kept ------------------------|             |
+//!    |            | k + F = 3 keep it durably      |             |
+//!    |            |-- SET key -> (id, k, length, digest) ------->|  an ordinary command
+//!    |<-- OK -----|<---------------------------------- Done -----|
+//! ```
+//!
+//! If too few keep theirs in time the value is dispersed again, under another name, in fewer parts; in the end whole, to
+//! a majority. Whoever was silent is not counted on for a while.
+
+use super::{Operation, PEER_OUTPUT_BYTES, ticket};
+use crate::node::Node;
+use crate::routing::Asked;
+use crate::slab::Handle;
+use coding::{Layout, data_fragments_max, failures_tolerated};
+use kv::command::digest_of;
+use kv::{Command, Condition, Coordinator, Expiry, Reference, Reply, SetAnswer, ValueId};
+use protocol::coded::{Message, Piece, Refusal, number_of};
+use protocol::planted::Fault;
+use protocol::{NodeId, Request, Result as Outcome, Ticket};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+/// A value that is kept by too few after so long is dispersed in fewer parts...
+const PATIENCE_US: u64 = 400_000;
+/// ... and so much longer for each of its bytes: a link of a megabyte per second is a slow one, and no dead one.
+const PATIENCE_US_PER_BYTE: u64 = 1;
+
+/// Who did not keep a fragment in time is not counted on for so long.
+const SILENCE_US: u64 = 5_000_000;
+
+/// Bytes of values on their way, at most: more are refused.
+const DISPERSING_BYTES_MAX: usize = 512 << 20;
+
+/// A value that is being stored.
+#[derive(Debug)]
+pub(super) struct Dispersal {
+    client: Ticket,
+    group: u16,
+    key: Vec<u8>,
+    value: Rc<Vec<u8>>,
+    digest: u64,
+    expiry: Expiry,
+    condition: Condition,
+    answer: SetAnswer,
+    deadline_us: u64,
+    attempt: Attempt,
+}
+
+/// One attempt to have it kept, under a name of its own.
+#[derive(Debug)]
+struct Attempt {
+    reference: Reference,
+    layout: Layout,
+    targets: Vec<Target>,
+    until_us: u64,
+    is_ordered: bool,
+}
+
+/// A member, and how far it has come.
+#[derive(Debug)]
+struct Target {
+    node: NodeId,
+    number: u8,
+    next_stripe: usize,
+    /// In which membership it keeps its fragment, and how many members that has.
+    kept: Option<(u32, u16)>,
+    refused: bool,
+}
+
+/// How long an attempt may go without getting on. The last resort, whole copies, is not begun anew so soon.
+fn patience_us(length: usize, parts: usize) -> u64 {
+    let patience_us = PATIENCE_US + length as u64 * PATIENCE_US_PER_BYTE;
+    if parts == 1 { 4 * patience_us } else { patience_us }
+}
+
+impl Attempt {
+    /// The membership in which enough members keep a fragment for any that are left of them to have the value back.
+    fn quorum(&self, bare_majority: bool) -> Option<u32> {
+        let mut kept: BTreeMap<(u32, u16), usize> = BTreeMap::new();
+        for membership in self.targets.iter().filter_map(|target| target.kept) {
+            *kept.entry(membership).or_default() += 1;
+        }
+        let parts = if bare_majority { 1 } else { self.layout.parts() };
+        let is_enough = |members: u16, count: usize| count >= parts + failures_tolerated(members.into());
+        kept.into_iter().rev().find(|((_, members), count)| is_enough(*members, *count)).map(|(it, _)| it.0)
+    }
+
+    fn kept(&self) -> usize {
+        self.targets.iter().filter(|target| target.kept.is_some()).count()
+    }
+}
+
+impl Node {
+    /// Takes a client's `SET` if its value is to be coded. False: it is to go the usual way.
+    pub(crate) fn disperse(
+        &mut self,
+        client: crate::session::ClientId,
+        group: u16,
+        wants_version: bool,
+        command: &Command<'_>,
+        deadline_us: u64,
+    ) -> bool {
+        let Command::Set { key, value, expiry, condition, answer } = *command else { return false };
+        let Some(settings) = self.groups[group].coding else { return false };
+        let members = &self.groups[group].members;
+        if value.len() < settings.threshold
+            || answer == SetAnswer::Before
+            || !members.iter().all(|member| number_of(*member).is_some())
+        {
+            return false;
+        }
+        let Some(session) = self.sessions.get_mut(client) else { return false };
+        // What comes behind it must not overtake it.
+        session.close_gate();
+        let client = session.begin(wants_version);
+        if self.coding.dispersing_bytes + value.len() > DISPERSING_BYTES_MAX {
+            let error =
+                "OVERLOADED too many bytes of values are being dispersed; nothing was done, try again";
+            self.complete_with_error(client, group, Outcome::Refused, error);
+            return true;
+        }
+        let parts = self.parts_for(group, settings.parts.into());
+        self.coding.dispersing_bytes += value.len();
+        let (value, digest) = (Rc::new(value.to_vec()), digest_of(value));
+        let attempt = self.attempt(group, value.len(), digest, parts, deadline_us);
+        let id = attempt.reference.id;
+        let dispersal = Dispersal {
+            client,
+            group,
+            key: key.to_vec(),
+            value,
+            digest,
+            expiry,
+            condition,
+            answer,
+            deadline_us,
+            attempt,
+        };
+        let handle = self.coding.operations.insert(|_| Operation::Disperse(dispersal));
+        self.coding.dispersals.insert(id, handle);
+        true
+    }
+
+    /// Into how many parts a value can be cut now, `wanted` at most: no more than those who are counted on could keep.
+    fn parts_for(&self, group: u16, wanted: usize) -> usize {
+        let members = &self.groups[group].members;
+        let (own, now_us) = (self.configuration.node, self.now.monotonic_us);
+        let is_silent = |member: &NodeId| self.coding.silent.get(member).is_some_and(|until| *until > now_us);
+        let is_counted_on =
+            |member: &&NodeId| **member == own || self.peer_is_up(**member) && !is_silent(member);
+        let counted_on = members.iter().filter(is_counted_on).count();
+        let bearable = counted_on.saturating_sub(failures_tolerated(members.len()));
+        wanted.min(data_fragments_max(members.len())).min(bearable).max(1)
+    }
+
+    /// A new attempt, of which nothing is sent yet.
+    fn attempt(&mut self, group: u16, length: usize, digest: u64, parts: usize, deadline_us: u64) -> Attempt {
+        self.coding.counter += 1;
+        let coordinator = Coordinator { node: self.configuration.node, life: self.coding.life };
+        let id = ValueId { coordinator, counter: self.coding.counter };
+        let reference = Reference { id, parts: parts as u8, length: length as u32, digest };
+        let Some(layout) = Layout::new(length, parts as u8) else {
+            unreachable!("a value is cut into at least one part")
+        };
+        let members = self.groups.get(group).map(|group| group.members.as_slice()).unwrap_or_default();
+        let target = |node: &NodeId| {
+            let number = number_of(*node)?;
+            Some(Target { node: *node, number, next_stripe: 0, kept: None, refused: false })
+        };
+        let targets = members.iter().filter_map(target).collect();
+        let until_us = deadline_us.min(self.now.monotonic_us + patience_us(length, parts));
+        self.coding.wake_at(until_us);
+        Attempt { reference, layout, targets, until_us, is_ordered: false }
+    }
+
+    /// Makes pieces and sends them, as far as there is room.
+    pub(super) fn pump_dispersals(&mut self, budget: &mut usize) {
+        let mut handles: Vec<Handle> = self.coding.dispersals.values().copied().collect();
+        // A stripe of each in turn, so that a small value does not wait for a large one.
+        while *budget > 0 && !handles.is_empty() {
+            handles.retain(|handle| *budget > 0 && self.pump_stripe(*handle, budget));
+        }
+        if *budget == 0 {
+            self.coding.wake_at(self.now.monotonic_us);
+        }
+    }
+
+    /// Sends each member its next piece. False when there is nothing to send, or no room.
+    fn pump_stripe(&mut self, handle: Handle, budget: &mut usize) -> bool {
+        let own = self.configuration.node;
+        let (mut is_busy, mut is_held_up) = (false, false);
+        let mut place = 0;
+        loop {
+            // What is kept here may have ended the attempt.
+            let Some(Operation::Disperse(dispersal)) = self.coding.operations.get_mut(handle) else {
+                return false;
+            };
+            let Dispersal { group, attempt, value, .. } = dispersal;
+            let Attempt { reference, layout, targets, .. } = attempt;
+            let Some(target) = targets.get_mut(place) else { break };
+            place += 1;
+            if target.refused || target.next_stripe >= layout.stripes() {
+                continue;
+            }
+            let (group, node, stripe) = (*group, target.node, target.next_stripe);
+            let has_room = match self.peers.get(usize::from(node).wrapping_sub(1)) {
+                _ if node == own => true,
+                Some(peer) if peer.up => {
+                    is_held_up |= peer.output.len() >= PEER_OUTPUT_BYTES;
+                    peer.output.len() < PEER_OUTPUT_BYTES
+                }
+                _ => false,
+            };
+            if !has_room {
+                continue;
+            }
+            target.next_stripe += 1;
+            attempt.until_us =
+                dispersal.deadline_us.min(self.now.monotonic_us + patience_us(value.len(), layout.parts()));
+            let mut bytes = Vec::with_capacity(layout.piece_bytes(stripe));
+            layout.encode(value, target.number, stripe, &mut bytes);
+            let piece = Piece::new(*reference, target.number, stripe as u32, &bytes);
+            let mut message = Vec::new();
+            Message::Keep(piece).encode(&mut message);
+            *budget = budget.saturating_sub(bytes.len().max(1));
+            is_busy = true;
+            self.send_fragment_bytes(group, node, &message);
+        }
+        if is_held_up {
+            self.coding.wake_at(self.now.monotonic_us + 1000);
+        }
+        is_busy
+    }
+
+    /// A member keeps its fragment.
+    pub(super) fn fragment_kept(&mut self, from: NodeId, id: ValueId, membership: (u32, u16)) {
+        self.coding.silent.remove(&from);
+        let Some(handle) = self.coding.dispersals.get(&id).copied() else { return };
+        let Some(Operation::Disperse(dispersal)) = self.coding.operations.get_mut(handle) else { return };
+        let target = dispersal.attempt.targets.iter_mut().find(|target| target.node == from);
+        if let Some(target) = target {
+            target.kept = Some(membership);
+        }
+        let bare_majority = self.configuration.planted.has(Fault::CodedOnBareMajority);
+        if !dispersal.attempt.is_ordered
+            && let Some(membership) = dispersal.attempt.quorum(bare_majority)
+        {
+            self.order_value(handle, membership);
+        }
+    }
+
+    /// A member does not keep its fragment.
+    pub(super) fn fragment_refused(&mut self, from: NodeId, id: ValueId, _: Refusal) {
+        let Some(handle) = self.coding.dispersals.get(&id).copied() else { return };
+        let Some(Operation::Disperse(dispersal)) = self.coding.operations.get_mut(handle) else { return };
+        if let Some(target) = dispersal.attempt.targets.iter_mut().find(|target| target.node == from) {
+            target.refused = true;
+        }
+        self.coding.wake_at(self.now.monotonic_us);
+    }
+
+    /// Enough members keep their fragments: the value is ordered.
+    fn order_value(&mut self, handle: Handle, membership: u32) {
+        let Some(Operation::Disperse(dispersal)) = self.coding.operations.get_mut(handle) else { return };
+        dispersal.attempt.is_ordered = true;
+        let Dispersal { group, expiry, condition, answer, deadline_us, .. } = *dispersal;
+        let (key, reference) = (dispersal.key.clone(), dispersal.attempt.reference.encoded());
+        let command =
+            Command::SetCoded { key: &key, reference: &reference, membership, expiry, condition, answer };
+        let ticket = ticket(handle, 0);
+        if self.groups.get(group).is_none() {
+            return self.dispersal_answered(handle, Outcome::Refused, &no_keyspace());
+        }
+        let asked = Asked { ticket, follows: true, seen: u64::MAX, deadline_us, hops: 0 };
+        self.submit(group, asked, Request::Command(command));
+    }
+
+    /// The group has answered.
+    pub(super) fn dispersal_answered(&mut self, handle: Handle, result: Outcome, reply: &[u8]) {
+        let Some(Operation::Disperse(dispersal)) = self.coding.operations.get(handle) else { return };
+        let reference = dispersal.attempt.reference;
+        let refusal = match Reply::first(reply) {
+            Reply::Error(error) => error.split(|byte| *byte == b' ').next().unwrap_or_default(),
+            _ => b"",
+        };
+        if matches!(result, Outcome::Done { .. }) && matches!(refusal, b"RECONFIGURED" | b"ABANDONED") {
+            // Nothing was done, and nothing ever will be under this name.
+            let parts = usize::from(reference.parts);
+            return self.try_again(handle, parts, "the group's members change");
+        }
+        if matches!(result, Outcome::Refused) {
+            self.forget_value(handle);
+        }
+        let Some(Operation::Disperse(dispersal)) = self.coding.operations.remove(handle) else { return };
+        self.coding.dispersals.remove(&reference.id);
+        self.coding.dispersing_bytes -= dispersal.value.len();
+        if matches!(result, Outcome::Done { .. }) {
+            self.coding.counters.values_coded += 1;
+            self.coding.counters.values_copied += u64::from(reference.parts == 1);
+            self.coding.cache.insert(reference.id, &dispersal.value);
+        }
+        self.complete(dispersal.client, dispersal.group, result, reply);
+    }
+
+    /// Looks after attempts that take too long, or cannot succeed any more.
+    pub(super) fn dispersals_due(&mut self) {
+        let handles: Vec<Handle> = self.coding.dispersals.values().copied().collect();
+        for handle in handles {
+            let Some(Operation::Disperse(dispersal)) = self.coding.operations.get(handle) else { continue };
+            let Attempt { targets, until_us, layout, is_ordered, .. } = &dispersal.attempt;
+            if *is_ordered {
+                continue;
+            }
+            let own = self.configuration.node;
+            let may_keep = |target: &&Target| {
+                let is_reached = target.node == own || self.peer_is_up(target.node);
+                target.kept.is_some() || !target.refused && is_reached
+            };
+            let possible = targets.iter().filter(may_keep).count();
+            let needed = layout.parts() + failures_tolerated(targets.len());
+            let (until_us, parts) = (*until_us, layout.parts());
+            // With fewer than a majority nothing can be done but to wait.
+            if until_us > self.now.monotonic_us && (possible >= needed || parts == 1) {
+                self.coding.wake_at(until_us);
+                continue;
+            }
+            let until = self.now.monotonic_us + SILENCE_US;
+            let late =
+                targets.iter().filter(|target| target.kept.is_none()).map(|target| (target.node, until));
+            self.coding.silent.extend(late.collect::<Vec<_>>());
+            let kept = dispersal.attempt.kept();
+            let fewer = kept.saturating_sub(failures_tolerated(dispersal.attempt.targets.len()));
+            let why = "too few nodes keep its fragments in time";
+            self.try_again(handle, fewer.min(parts - 1).max(1), why);
+        }
+    }
+
+    /// Disperses the value again, under another name, if there is time.
+    fn try_again(&mut self, handle: Handle, parts: usize, why: &str) {
+        self.forget_value(handle);
+        let Some(Operation::Disperse(dispersal)) = self.coding.operations.get(handle) else { return };
+        let Dispersal { group, digest, deadline_us, .. } = *dispersal;
+        let (length, former) = (dispersal.value.len(), dispersal.attempt.reference.id);
+        if deadline_us <= self.now.monotonic_us || self.groups.get(group).is_none() {
+            let mut replies = kv::ReplyBuffer::new();
+            replies.error(&format!("NOQUORUM {why}; nothing was done, try again"));
+            return self.dispersal_answered(handle, Outcome::Refused, replies.as_bytes());
+        }
+        self.coding.counters.fallbacks += 1;
+        let attempt = self.attempt(group, length, digest, parts, deadline_us);
+        self.coding.dispersals.remove(&former);
+        self.coding.dispersals.insert(attempt.reference.id, handle);
+        if let Some(Operation::Disperse(dispersal)) = self.coding.operations.get_mut(handle) {
+            dispersal.attempt = attempt;
+        }
+    }
+
+    /// The attempt's name was never ordered, and never will be.
+    fn forget_value(&mut self, handle: Handle) {
+        let Some(Operation::Disperse(dispersal)) = self.coding.operations.get(handle) else { return };
+        let (group, id) = (dispersal.group, dispersal.attempt.reference.id);
+        let told = dispersal.attempt.targets.iter().filter(|target| target.next_stripe > 0);
+        let nodes: Vec<NodeId> = told.map(|target| target.node).collect();
+        for node in nodes {
+            self.send_fragment_message(group, node, &Message::Forget { id });
+        }
+    }
+}
+
+fn no_keyspace() -> Vec<u8> {
+    let mut replies = kv::ReplyBuffer::new();
+    replies.error("NOLEADER the keyspace was dropped; nothing was done");
+    replies.as_bytes().to_vec()
+}

@@ -1,0 +1,285 @@
+//! Fetching: a value is put together from fragments of its group's members.
+//!
+//! ```text
+//!  coordinator 2         member 1       member 3
+//!    | own fragment         |              |
+//!    |-- Fetch ------------>|              |     k - 1 others; the parts themselves rather than what is computed of them
+//!    |                      |              |
+//!    |   ... no answer for a moment: all others are asked, too
+//!    |-- Fetch --------------------------->|
+//!    |<- Fetched -------------------------|
+//!    | joined, stripe by stripe; the digest of the whole is compared
+//! ```
+
+use super::Operation;
+use crate::log::{Level, Line};
+use crate::node::Node;
+use crate::slab::Handle;
+use coding::Layout;
+use kv::command::digest_of;
+use kv::{Reference, ValueId};
+use protocol::NodeId;
+use protocol::coded::{Message, Piece, number_of};
+use protocol::planted::Fault;
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+
+/// Whoever has not answered for so long is not waited for alone: all others are asked, too.
+const HEDGE_US: u64 = 20_000;
+
+/// A fetch that has not got on for so long has failed.
+const PATIENCE_US: u64 = 1_000_000;
+
+/// Stripes that are asked for at a time.
+const WINDOW: usize = 16;
+
+/// A value that is being fetched.
+#[derive(Debug)]
+pub(super) struct Fetch {
+    group: u16,
+    reference: Reference,
+    layout: Layout,
+    /// What is joined already.
+    value: Vec<u8>,
+    /// The stripe that is to be joined next.
+    stripe: usize,
+    /// What was asked for: all stripes before this one.
+    asked_until: usize,
+    /// Pieces of stripes that are not joined yet.
+    pieces: BTreeMap<(usize, u8), Vec<u8>>,
+    asked: BTreeSet<NodeId>,
+    /// Who has no fragment of it, or a damaged one.
+    missing: BTreeSet<NodeId>,
+    hedge_us: u64,
+    until_us: u64,
+    waiting: Vec<Handle>,
+    /// It is of use to readers, too.
+    is_cached: bool,
+}
+
+impl Node {
+    /// Fetches a value for an operation, or lets it wait with others. What comes of it is told when it is known, be it at
+    /// once.
+    pub(super) fn fetch(&mut self, group: u16, reference: Reference, operation: Handle, is_cached: bool) {
+        if let Some(fetch) = self.coding.fetches.get_mut(&reference.id) {
+            fetch.waiting.push(operation);
+            fetch.is_cached |= is_cached;
+            return;
+        }
+        let now_us = self.now.monotonic_us;
+        let Some(layout) = Layout::new(reference.length as usize, reference.parts) else {
+            return self.value_fetched(operation, reference.id, None);
+        };
+        let fetch = Fetch {
+            group,
+            reference,
+            layout,
+            value: Vec::new(),
+            stripe: 0,
+            asked_until: 0,
+            pieces: BTreeMap::new(),
+            asked: BTreeSet::new(),
+            missing: BTreeSet::new(),
+            hedge_us: now_us + HEDGE_US,
+            until_us: now_us + PATIENCE_US,
+            waiting: vec![operation],
+            is_cached,
+        };
+        self.coding.fetches.insert(reference.id, fetch);
+        self.ask_for_window(reference.id);
+    }
+
+    /// Asks for the next stripes: whoever was asked before, and as many more as it takes.
+    fn ask_for_window(&mut self, id: ValueId) {
+        let now_us = self.now.monotonic_us;
+        let Some(fetch) = self.coding.fetches.get_mut(&id) else { return };
+        fetch.asked_until = fetch.stripe + WINDOW;
+        fetch.hedge_us = now_us + HEDGE_US;
+        let hedge_us = fetch.hedge_us;
+        self.coding.wake_at(hedge_us);
+        self.take_own_pieces(id);
+        let Some(fetch) = self.coding.fetches.get(&id) else { return };
+        let again: Vec<NodeId> = fetch.asked.iter().copied().collect();
+        again.into_iter().for_each(|node| self.ask_for_pieces(id, node));
+        self.ask_enough(id);
+        self.join_fetched(id);
+    }
+
+    /// The pieces that a replica of this node has.
+    fn take_own_pieces(&mut self, id: ValueId) {
+        let Node { coding, groups, .. } = self;
+        let Some(fetch) = coding.fetches.get_mut(&id) else { return };
+        let replica = groups.get(fetch.group).and_then(|group| group.replica.as_ref());
+        let fragment =
+            replica.and_then(|replica| replica.consensus()).and_then(|replica| replica.fragment(id));
+        let Some(fragment) = fragment.filter(|fragment| fragment.reference() == fetch.reference) else {
+            return;
+        };
+        for stripe in fetch.stripe..fetch.asked_until.min(fetch.layout.stripes()) {
+            if let Some(piece) = fragment.piece(stripe as u32).filter(Piece::is_intact) {
+                fetch.pieces.insert((stripe, piece.number), piece.bytes.to_vec());
+            }
+        }
+    }
+
+    /// The members that can be asked and were not, those first that have a part of the value itself.
+    fn not_asked(&self, fetch: &Fetch) -> Vec<NodeId> {
+        let own = self.configuration.node;
+        let members = self.groups.get(fetch.group).map(|group| group.members.as_slice()).unwrap_or_default();
+        let is_free = |node: &NodeId| {
+            *node != own
+                && !fetch.asked.contains(node)
+                && !fetch.missing.contains(node)
+                && self.peer_is_up(*node)
+        };
+        let mut free: Vec<NodeId> = members.iter().copied().filter(is_free).collect();
+        let is_silent = |node: &NodeId| self.coding.silent.contains_key(node);
+        let parts = fetch.layout.parts();
+        // Behind this node in a ring, so that not all ask the same ones.
+        let distance = |node: &NodeId| node.wrapping_sub(own);
+        let is_computed = |node: &NodeId| number_of(*node).is_none_or(|it| usize::from(it) >= parts);
+        free.sort_by_key(|node| (is_silent(node), parts > 1 && is_computed(node), distance(node)));
+        free
+    }
+
+    /// Asks as many members as are needed beside those who were asked, if there are so many.
+    fn ask_enough(&mut self, id: ValueId) {
+        let Some(fetch) = self.coding.fetches.get(&id) else { return };
+        let own = fetch.pieces.keys().filter(|(stripe, _)| *stripe == fetch.stripe).count();
+        let asked = fetch.asked.iter().filter(|node| !self.has_answered(fetch, **node)).count();
+        let lacks = fetch.layout.parts().saturating_sub(own + asked);
+        let nodes: Vec<NodeId> = self.not_asked(fetch).into_iter().take(lacks).collect();
+        nodes.into_iter().for_each(|node| self.ask_for_pieces(id, node));
+    }
+
+    fn has_answered(&self, fetch: &Fetch, node: NodeId) -> bool {
+        number_of(node).is_some_and(|number| fetch.pieces.contains_key(&(fetch.stripe, number)))
+    }
+
+    fn ask_for_pieces(&mut self, id: ValueId, node: NodeId) {
+        let Some(fetch) = self.coding.fetches.get_mut(&id) else { return };
+        fetch.asked.insert(node);
+        let (group, stripe) = (fetch.group, fetch.stripe as u32);
+        let count = (fetch.asked_until - fetch.stripe) as u32;
+        if !self.send_fragment_message(group, node, &Message::Fetch { id, stripe, count })
+            && let Some(fetch) = self.coding.fetches.get_mut(&id)
+        {
+            fetch.asked.remove(&node);
+        }
+    }
+
+    /// A piece has come.
+    pub(super) fn piece_fetched(&mut self, from: NodeId, piece: &Piece<'_>) {
+        let mixed = self.configuration.planted.has(Fault::FragmentsMixed);
+        let id = piece.reference.id;
+        let Some(fetch) = self.coding.fetches.get_mut(&id) else { return };
+        let stripe = piece.stripe as usize;
+        let is_fit = piece.reference == fetch.reference
+            && number_of(from) == Some(piece.number)
+            && piece.is_intact()
+            && piece.bytes.len() == fetch.layout.piece_bytes(stripe);
+        if !is_fit && !mixed {
+            self.coding.counters.damaged_pieces += 1;
+            let text = format!("node {from} has sent a damaged piece of a value: it is not used");
+            self.log.push(Line { level: Level::Warning, text });
+            return self.fragment_missing(from, id);
+        }
+        if stripe < fetch.stripe || stripe >= fetch.layout.stripes() {
+            return;
+        }
+        let mut bytes = piece.bytes.to_vec();
+        bytes.resize(fetch.layout.piece_bytes(stripe), 0);
+        fetch.pieces.insert((stripe, piece.number), bytes);
+        fetch.until_us = self.now.monotonic_us + PATIENCE_US;
+        self.join_fetched(id);
+    }
+
+    /// A member has no fragment of a value.
+    pub(super) fn fragment_missing(&mut self, from: NodeId, id: ValueId) {
+        let Some(fetch) = self.coding.fetches.get_mut(&id) else { return };
+        fetch.asked.remove(&from);
+        fetch.missing.insert(from);
+        self.ask_enough(id);
+        let Some(fetch) = self.coding.fetches.get(&id) else { return };
+        let here = fetch.pieces.keys().filter(|(stripe, _)| *stripe == fetch.stripe).count();
+        let awaited = fetch.asked.iter().filter(|node| !self.has_answered(fetch, **node)).count();
+        if here + awaited < fetch.layout.parts() {
+            self.end_fetch(id, None);
+        }
+    }
+
+    /// Joins the stripes of which enough pieces are here.
+    fn join_fetched(&mut self, id: ValueId) {
+        let mixed = self.configuration.planted.has(Fault::FragmentsMixed);
+        let Some(fetch) = self.coding.fetches.get_mut(&id) else { return };
+        while fetch.stripe < fetch.layout.stripes() {
+            let first = (fetch.stripe, 0)..=(fetch.stripe, u8::MAX);
+            let pieces = fetch.pieces.range(first).map(|((_, number), bytes)| (*number, bytes.as_slice()));
+            let pieces: Vec<(u8, &[u8])> = pieces.collect();
+            if pieces.len() < fetch.layout.parts() {
+                return;
+            }
+            if fetch.value.is_empty() {
+                fetch.value.reserve_exact(fetch.layout.length());
+            }
+            if fetch.layout.join(fetch.stripe, &pieces, &mut fetch.value).is_err() {
+                return self.end_fetch(id, None);
+            }
+            fetch.stripe += 1;
+            fetch.pieces = fetch.pieces.split_off(&(fetch.stripe, 0));
+            if fetch.stripe == fetch.asked_until && fetch.stripe < fetch.layout.stripes() {
+                return self.ask_for_window(id);
+            }
+        }
+        let value = Rc::new(std::mem::take(&mut fetch.value));
+        if digest_of(&value) != fetch.reference.digest && !mixed {
+            self.coding.counters.damaged_pieces += 1;
+            let text = "fragments were put together to another value than the one that was stored".into();
+            self.log.push(Line { level: Level::Error, text });
+            return self.end_fetch(id, None);
+        }
+        self.end_fetch(id, Some(value));
+    }
+
+    fn end_fetch(&mut self, id: ValueId, value: Option<Rc<Vec<u8>>>) {
+        let Some(fetch) = self.coding.fetches.remove(&id) else { return };
+        if let Some(value) = value.as_ref().filter(|_| fetch.is_cached) {
+            self.coding.cache.insert(id, value);
+        }
+        for operation in fetch.waiting {
+            self.value_fetched(operation, id, value.clone());
+        }
+    }
+
+    fn value_fetched(&mut self, operation: Handle, id: ValueId, value: Option<Rc<Vec<u8>>>) {
+        match self.coding.operations.get(operation) {
+            Some(Operation::Finish(_)) => self.finishing_has(operation, id, value),
+            Some(Operation::Rebuild(_)) => self.rebuilding_has(operation, value),
+            Some(Operation::Disperse(_)) | None => {}
+        }
+    }
+
+    /// Looks after fetches that take long.
+    pub(super) fn fetches_due(&mut self) {
+        let now_us = self.now.monotonic_us;
+        let ids: Vec<ValueId> = self.coding.fetches.keys().copied().collect();
+        for id in ids {
+            let Some(fetch) = self.coding.fetches.get_mut(&id) else { continue };
+            if fetch.until_us <= now_us {
+                self.end_fetch(id, None);
+                continue;
+            }
+            let mut next_us = fetch.until_us;
+            if fetch.hedge_us <= now_us {
+                // Once: from now on it is only waited.
+                fetch.hedge_us = u64::MAX;
+                let fetch = &self.coding.fetches[&id];
+                let nodes = self.not_asked(fetch);
+                nodes.into_iter().for_each(|node| self.ask_for_pieces(id, node));
+            } else {
+                next_us = next_us.min(fetch.hedge_us);
+            }
+            self.coding.wake_at(next_us);
+        }
+    }
+}

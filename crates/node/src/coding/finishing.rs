@@ -1,0 +1,334 @@
+//! Finishing: what a group has answered without the bytes of large values is completed by whoever asked it.
+//!
+//! A read is answered with references: the values are fetched and put in. If a value's fragments are gone, because it was
+//! overwritten long ago or its replicas have started anew since, the group is asked again: a later read within the same
+//! command.
+//!
+//! A write that needs bytes has done nothing. The values are fetched and put into the table, as far as they are still
+//! what the keys hold, and the write is asked again. Nothing else of its client is taken up meanwhile.
+
+use super::{Operation, ticket};
+use crate::node::Node;
+use crate::routing::{Asked, Origin};
+use crate::session::ClientId;
+use crate::slab::Handle;
+use kv::codec::Reader;
+use kv::{Command, Reference, Reply, ReplyBuffer, ValueId, ValueRef};
+use protocol::{Request, Result as Outcome, Ticket};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+/// A group is asked again after so long.
+const PAUSE_US: u64 = 10_000;
+
+/// The steps of an operation, as its tickets name them.
+const ASK_AGAIN: u64 = 1;
+const INLINE: u64 = 2;
+
+const GONE: &str = "NOQUORUM too few fragments of a value can be reached; nothing was done, try again";
+const OVERTAKEN: &str = "NOQUORUM a value was overwritten while it was read, by a later command of this client perhaps; try again";
+
+/// A reply that lacks values.
+#[derive(Debug)]
+pub(super) struct Finishing {
+    client: Ticket,
+    group: u16,
+    /// What is asked again.
+    command: Vec<u8>,
+    result: Outcome,
+    unfinished: Unfinished,
+    /// Every value that it takes, once it is here.
+    values: BTreeMap<ValueId, Option<Rc<Vec<u8>>>>,
+    deadline_us: u64,
+    /// When the group is asked again; none while something else is waited for.
+    asks_at_us: Option<u64>,
+}
+
+#[derive(Debug)]
+enum Unfinished {
+    /// The reply of a read, with references in the place of values.
+    Read(Vec<u8>),
+    /// The keys whose values a write needs.
+    Write(Vec<(Vec<u8>, Reference)>),
+    /// The values are being put in the place of references: so many outcomes are to come.
+    Inlining(usize),
+}
+
+/// A reply that is not the whole answer, taken apart.
+struct Parts<'a> {
+    command: &'a [u8],
+    element: &'a [u8],
+    is_read: bool,
+    references: Vec<Reference>,
+    keys: Vec<&'a [u8]>,
+}
+
+fn take_apart(reply: &[u8]) -> Option<Parts<'_>> {
+    let mut reader = Reader::new(reply);
+    let (command, is_read) = match Reply::decode(&mut reader).ok()? {
+        Reply::Unresolved(command) => (command, true),
+        Reply::Needs(command) => (command, false),
+        _ => return None,
+    };
+    let (element, mut references, mut keys) = (reader.rest(), Vec::new(), Vec::new());
+    while !reader.is_empty() {
+        match Reply::decode(&mut reader).ok()? {
+            Reply::Reference(value) => references.push(ValueRef::decode(value).ok()?.reference),
+            Reply::Bulk(key) => keys.push(key),
+            _ => {}
+        }
+    }
+    Some(Parts { command, element, is_read, references, keys })
+}
+
+impl Finishing {
+    /// Begins with what a group has answered. False if that is nothing that can be finished.
+    fn take(&mut self, result: Outcome, reply: &[u8]) -> bool {
+        let Some(parts) = take_apart(reply) else { return false };
+        self.command = parts.command.to_vec();
+        self.result = result;
+        self.values = parts.references.iter().map(|reference| (reference.id, None)).collect();
+        self.unfinished = if parts.is_read {
+            Unfinished::Read(parts.element.to_vec())
+        } else if parts.keys.len() == parts.references.len() {
+            let keys = parts.keys.iter().map(|key| key.to_vec());
+            Unfinished::Write(keys.zip(parts.references).collect())
+        } else {
+            return false;
+        };
+        true
+    }
+
+    fn references(&self) -> Vec<Reference> {
+        match &self.unfinished {
+            Unfinished::Read(element) => {
+                let mut reader = Reader::new(element);
+                let mut references = BTreeMap::new();
+                while let Ok(reply) = Reply::decode(&mut reader) {
+                    if let Reply::Reference(value) = reply
+                        && let Ok(ValueRef { reference, .. }) = ValueRef::decode(value)
+                    {
+                        references.insert(reference.id, reference);
+                    }
+                }
+                references.into_values().collect()
+            }
+            Unfinished::Write(needs) => {
+                let by_id: BTreeMap<ValueId, Reference> =
+                    needs.iter().map(|(_, reference)| (reference.id, *reference)).collect();
+                by_id.into_values().collect()
+            }
+            Unfinished::Inlining(_) => Vec::new(),
+        }
+    }
+}
+
+/// A reply with values in the place of references.
+fn put_in(element: &[u8], values: &BTreeMap<ValueId, Option<Rc<Vec<u8>>>>) -> ReplyBuffer {
+    let mut out = ReplyBuffer::new();
+    let mut reader = Reader::new(element);
+    while let Ok(reply) = Reply::decode(&mut reader) {
+        let Reply::Reference(told) = reply else {
+            out.push(reply);
+            continue;
+        };
+        let told = ValueRef::decode(told).ok();
+        let value = told.and_then(|told| Some((told.view, values.get(&told.reference.id)?.as_ref()?)));
+        match value {
+            Some((view, value)) => out.bulk(view.of(value)),
+            None => out.error(GONE),
+        }
+    }
+    out
+}
+
+impl Node {
+    /// A command that may need bytes of large values may be asked twice: what comes behind it must not overtake it.
+    pub(crate) fn hold_back_behind(&mut self, client: ClientId, group: u16, command: &Command<'_>) {
+        if self.groups[group].coding.is_some()
+            && command.may_need_bytes()
+            && let Some(session) = self.sessions.get_mut(client)
+        {
+            session.close_gate();
+        }
+    }
+
+    /// A client's reply is not the whole answer.
+    pub(crate) fn finish(&mut self, client: Ticket, group: u16, result: Outcome, reply: &[u8]) {
+        let Origin::Session(id) = Origin::of(client) else { return };
+        let Some(session) = self.sessions.get(id) else { return };
+        let timeout_us = self.configuration.command_timeout_ms * 1000;
+        let deadline_us = session.begun_us(client.sequence).unwrap_or(self.now.monotonic_us) + timeout_us;
+        let mut finishing = Finishing {
+            client,
+            group,
+            command: Vec::new(),
+            result,
+            unfinished: Unfinished::Inlining(0),
+            values: BTreeMap::new(),
+            deadline_us,
+            asks_at_us: None,
+        };
+        if !finishing.take(result, reply) {
+            let error = "ERR a reply of another node cannot be read";
+            return self.complete_with_error(client, group, Outcome::Unknown, error);
+        }
+        // What is at hand needs no operation.
+        if let Unfinished::Read(element) = &finishing.unfinished {
+            let is_whole = finishing.values.iter_mut().all(|(id, value)| {
+                *value = self.coding.cache.get(*id);
+                value.is_some()
+            });
+            if is_whole {
+                self.coding.counters.cache_hits += 1;
+                let replies = put_in(element, &finishing.values);
+                return self.complete(client, group, result, replies.as_bytes());
+            }
+        }
+        self.coding.counters.cache_misses += 1;
+        let handle = self.coding.operations.insert(|_| Operation::Finish(finishing));
+        self.fetch_for(handle);
+    }
+
+    fn finishing(&mut self, handle: Handle) -> Option<&mut Finishing> {
+        match self.coding.operations.get_mut(handle) {
+            Some(Operation::Finish(finishing)) => Some(finishing),
+            _ => None,
+        }
+    }
+
+    /// Fetches every value that an operation lacks.
+    fn fetch_for(&mut self, handle: Handle) {
+        let Some(finishing) = self.finishing(handle) else { return };
+        let (group, references) = (finishing.group, finishing.references());
+        if references.is_empty() {
+            return self.finishing_whole(handle);
+        }
+        for reference in references {
+            match self.coding.cache.get(reference.id) {
+                Some(value) => self.finishing_has(handle, reference.id, Some(value)),
+                None => self.fetch(group, reference, handle, true),
+            }
+        }
+    }
+
+    /// A value has come, or cannot.
+    pub(super) fn finishing_has(&mut self, handle: Handle, id: ValueId, value: Option<Rc<Vec<u8>>>) {
+        let now_us = self.now.monotonic_us;
+        let Some(finishing) = self.finishing(handle) else { return };
+        let Some(place) = finishing.values.get_mut(&id).filter(|place| place.is_none()) else { return };
+        if value.is_none() {
+            // Others of its values may still come; they are not needed any more.
+            finishing.values.clear();
+            finishing.asks_at_us = Some(now_us + PAUSE_US);
+            return self.coding.wake_at(now_us + PAUSE_US);
+        }
+        *place = value;
+        if finishing.values.values().all(Option::is_some) {
+            self.finishing_whole(handle);
+        }
+    }
+
+    /// All values are here.
+    fn finishing_whole(&mut self, handle: Handle) {
+        let Some(finishing) = self.finishing(handle) else { return };
+        let (group, deadline_us) = (finishing.group, finishing.deadline_us);
+        match &mut finishing.unfinished {
+            Unfinished::Read(element) => {
+                let replies = put_in(&std::mem::take(element), &finishing.values);
+                let (client, result) = (finishing.client, finishing.result);
+                self.coding.operations.remove(handle);
+                self.complete(client, group, result, replies.as_bytes());
+            }
+            Unfinished::Write(needs) => {
+                let needs = std::mem::take(needs);
+                let values = std::mem::take(&mut finishing.values);
+                finishing.unfinished = Unfinished::Inlining(needs.len());
+                if self.groups.get(group).is_none() {
+                    return self.end_finishing(handle, GONE);
+                }
+                for (key, reference) in needs {
+                    let Some(Some(value)) = values.get(&reference.id) else { continue };
+                    let encoded = reference.encoded();
+                    let command = Command::Inline { key: &key, reference: &encoded, value };
+                    let ticket = ticket(handle, INLINE);
+                    let asked = Asked { ticket, follows: true, seen: u64::MAX, deadline_us, hops: 0 };
+                    self.submit(group, asked, Request::Command(command));
+                }
+            }
+            Unfinished::Inlining(_) => {}
+        }
+    }
+
+    /// The group has answered a step.
+    pub(super) fn finishing_answered(&mut self, handle: Handle, step: u64, result: Outcome, reply: &[u8]) {
+        let now_us = self.now.monotonic_us;
+        let Some(finishing) = self.finishing(handle) else { return };
+        if step == INLINE {
+            // Whatever came of it: if something is still missing, the command says so again.
+            let Unfinished::Inlining(left) = &mut finishing.unfinished else { return };
+            *left = left.saturating_sub(1);
+            if *left == 0 {
+                finishing.asks_at_us = Some(now_us);
+                self.ask_group_again(handle);
+            }
+            return;
+        }
+        if !ReplyBuffer::is_unfinished(reply) {
+            let (client, group) = (finishing.client, finishing.group);
+            self.coding.operations.remove(handle);
+            return self.complete(client, group, result, reply);
+        }
+        match finishing.take(result, reply) {
+            true => self.fetch_for(handle),
+            false => self.end_finishing(handle, "ERR a reply of another node cannot be read"),
+        }
+    }
+
+    fn ask_group_again(&mut self, handle: Handle) {
+        let now_us = self.now.monotonic_us;
+        let Some(finishing) = self.finishing(handle) else { return };
+        finishing.asks_at_us = None;
+        let (client, group, deadline_us) = (finishing.client, finishing.group, finishing.deadline_us);
+        let is_read = matches!(finishing.unfinished, Unfinished::Read(_));
+        let command = finishing.command.clone();
+        if deadline_us <= now_us || self.groups.get(group).is_none() {
+            return self.end_finishing(handle, GONE);
+        }
+        // A later read would show this client what it has asked for only behind this command.
+        if is_read
+            && let Origin::Session(id) = Origin::of(client)
+            && self.sessions.get(id).is_some_and(|session| session.has_later(client.sequence))
+        {
+            return self.end_finishing(handle, OVERTAKEN);
+        }
+        let Ok(command) = Command::decode(&mut Reader::new(&command)) else {
+            return self.end_finishing(handle, "ERR a reply of another node cannot be read");
+        };
+        let ticket = ticket(handle, ASK_AGAIN);
+        let asked = Asked { ticket, follows: true, seen: u64::MAX, deadline_us, hops: 0 };
+        self.submit(group, asked, Request::Command(command));
+    }
+
+    fn end_finishing(&mut self, handle: Handle, error: &str) {
+        if let Some(Operation::Finish(finishing)) = self.coding.operations.remove(handle) {
+            self.complete_with_error(finishing.client, finishing.group, Outcome::Refused, error);
+        }
+    }
+
+    /// Asks groups again whose time has come.
+    pub(super) fn finishings_due(&mut self) {
+        let now_us = self.now.monotonic_us;
+        let waiting = self.coding.operations.iter().filter_map(|(handle, operation)| match operation {
+            Operation::Finish(finishing) => Some((handle, finishing.asks_at_us?)),
+            _ => None,
+        });
+        let waiting: Vec<(Handle, u64)> = waiting.collect();
+        for (handle, at_us) in waiting {
+            match at_us <= now_us {
+                true => self.ask_group_again(handle),
+                false => self.coding.wake_at(at_us),
+            }
+        }
+    }
+}

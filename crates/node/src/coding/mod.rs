@@ -1,0 +1,244 @@
+//! Large values as fragments: what a node does as the coordinator of its clients' commands.
+//!
+//! Whatever node a client is connected to cuts its large values, spreads the fragments and has a small command ordered
+//! when enough of them are kept (`dispersal`); and puts values in the place of references in what a group answers
+//! (`finishing`), for which it fetches fragments (`fetching`) or has the value at hand (`cache`). Beside that it keeps this
+//! node's own replicas in order (`upkeep`): it rebuilds what they lack and has given up what nobody will ask for. What the
+//! replicas keep, and what is said about it, is in [`protocol::coded`].
+
+mod cache;
+mod dispersal;
+mod fetching;
+mod finishing;
+mod upkeep;
+
+use crate::envelope::Envelope;
+use crate::node::Node;
+use crate::routing::ORIGIN_CODING;
+use crate::slab::{Handle, Slab};
+use cache::Cache;
+use dispersal::Dispersal;
+use fetching::Fetch;
+use finishing::Finishing;
+use kv::ValueId;
+use kv::codec::Malformed;
+use protocol::coded::{Message, Refusal};
+use protocol::{NodeId, Result as Outcome, Ticket};
+use std::collections::BTreeMap;
+use upkeep::Rebuilding;
+use wire::frame;
+
+/// Bytes of whole values that a node keeps for those who ask next.
+const CACHE_BYTES: usize = 64 << 20;
+
+/// Bytes of pieces that a turn makes and sends, at most: about a millisecond.
+const TURN_BYTES: usize = 4 << 20;
+
+/// More pieces for a peer wait until so much of what it is owed has left: what else is said to it must not wait long.
+const PEER_OUTPUT_BYTES: usize = 1 << 20;
+
+/// What a keyspace wants done with large values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct CodingSettings {
+    /// Into how many parts a value is cut, if enough nodes answer.
+    pub(crate) parts: u8,
+    /// The shortest value that is, in bytes.
+    pub(crate) threshold: usize,
+}
+
+/// What was counted since the start.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct CodingCounters {
+    pub(crate) values_coded: u64,
+    /// Of those the ones that are whole copies, because too few nodes answered for more.
+    pub(crate) values_copied: u64,
+    /// Attempts that were given up for one with fewer parts.
+    pub(crate) fallbacks: u64,
+    pub(crate) cache_hits: u64,
+    pub(crate) cache_misses: u64,
+    /// Pieces that were not what they should have been.
+    pub(crate) damaged_pieces: u64,
+    /// Fragments of this node that were rebuilt, and their bytes.
+    pub(crate) rebuilt: u64,
+    pub(crate) rebuilt_bytes: u64,
+}
+
+/// Something that takes several turns.
+#[derive(Debug)]
+enum Operation {
+    /// A value is on its way into the group.
+    Disperse(Dispersal),
+    /// A reply lacks values, or a write needs them.
+    Finish(Finishing),
+    /// A replica here lacks its fragment.
+    Rebuild(Rebuilding),
+}
+
+/// What a node has under way, and at hand, of large values.
+#[derive(Debug)]
+pub(crate) struct Coding {
+    /// A keyspace wants its large values coded, or did.
+    pub(crate) is_on: bool,
+    /// Names this life of this node among all.
+    life: u64,
+    /// The last value that was named in it.
+    counter: u64,
+    operations: Slab<Operation>,
+    /// Values that are being dispersed.
+    dispersals: BTreeMap<ValueId, Handle>,
+    /// Bytes of these.
+    dispersing_bytes: usize,
+    /// Values that are being fetched.
+    fetches: BTreeMap<ValueId, Fetch>,
+    cache: Cache,
+    /// Nodes that did not keep a fragment in time, and until when nobody counts on them.
+    silent: BTreeMap<NodeId, u64>,
+    /// When the next thing is due.
+    wakeup_us: u64,
+    upkeep_us: u64,
+    pub(crate) counters: CodingCounters,
+}
+
+impl Coding {
+    /// `life` is different at each start of each node.
+    pub(crate) fn new(life: u64) -> Coding {
+        Coding {
+            is_on: false,
+            life,
+            counter: 0,
+            operations: Slab::default(),
+            dispersals: BTreeMap::new(),
+            dispersing_bytes: 0,
+            fetches: BTreeMap::new(),
+            cache: Cache::new(CACHE_BYTES),
+            silent: BTreeMap::new(),
+            wakeup_us: u64::MAX,
+            upkeep_us: 0,
+            counters: CodingCounters::default(),
+        }
+    }
+
+    /// A keyspace wants its large values coded.
+    pub(crate) fn begin(&mut self, now_us: u64) {
+        self.is_on = true;
+        self.wakeup_us = now_us;
+    }
+
+    /// When, on the monotonic clock, something is due.
+    pub(crate) fn wakeup_us(&self) -> u64 {
+        self.wakeup_us
+    }
+
+    /// Whole values that are at hand, and their bytes.
+    pub(crate) fn cached(&self) -> (usize, usize) {
+        (self.cache.len(), self.cache.bytes())
+    }
+
+    fn wake_at(&mut self, at_us: u64) {
+        self.wakeup_us = self.wakeup_us.min(at_us);
+    }
+}
+
+/// A ticket for a step of an operation.
+fn ticket(operation: Handle, step: u64) -> Ticket {
+    Ticket { client: ORIGIN_CODING | operation.to_bits(), sequence: step }
+}
+
+impl Node {
+    // What others say.
+
+    /// A message about fragments came from a node, or from this one.
+    ///
+    /// # Errors
+    /// [`Malformed`] when it is none.
+    pub(crate) fn fragment_message(
+        &mut self,
+        group: u16,
+        from: NodeId,
+        bytes: &[u8],
+    ) -> Result<(), Malformed> {
+        match Message::decode(bytes)? {
+            // What cannot be written would wait in memory.
+            Message::Keep(piece) if self.journal.is_full() => {
+                let refused = Message::Refused { id: piece.reference.id, why: Refusal::NoRoom };
+                self.send_fragment_message(group, from, &refused);
+            }
+            message @ (Message::Keep(_) | Message::Forget { .. } | Message::Fetch { .. }) => {
+                let replica = self.groups.get_mut(group).and_then(|group| group.replica.as_mut());
+                if let Some(replica) = replica.and_then(|replica| replica.consensus_mut()) {
+                    replica.about_fragments(self.now, from, message, &mut self.effects);
+                    self.settle(group);
+                } else if let Message::Fetch { id, .. } = message {
+                    self.send_fragment_message(group, from, &Message::Missing { id });
+                }
+            }
+            Message::Kept { id, membership, members } => self.fragment_kept(from, id, (membership, members)),
+            Message::Refused { id, why } => self.fragment_refused(from, id, why),
+            Message::Fetched(piece) => self.piece_fetched(from, &piece),
+            Message::Missing { id } => self.fragment_missing(from, id),
+            Message::Lacks { membership, holds_beginning, values } => {
+                if let Some(group) = self.groups.get_mut(group) {
+                    group.lacking.insert(from, (membership, holds_beginning && values == 0));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Says something about fragments to a node, or to this one. False if it cannot be reached.
+    pub(crate) fn send_fragment_message(&mut self, group: u16, to: NodeId, message: &Message<'_>) -> bool {
+        let mut bytes = Vec::new();
+        message.encode(&mut bytes);
+        self.send_fragment_bytes(group, to, &bytes)
+    }
+
+    pub(crate) fn send_fragment_bytes(&mut self, group: u16, to: NodeId, message: &[u8]) -> bool {
+        if to == self.configuration.node {
+            let read = self.fragment_message(group, to, message);
+            debug_assert_eq!(read, Ok(()), "this node writes what can be read");
+            return true;
+        }
+        let peer = self.peers.get_mut(usize::from(to).wrapping_sub(1));
+        let Some(peer) = peer.filter(|peer| peer.up) else { return false };
+        let envelope = Envelope::Fragments { group, message };
+        frame::append(&mut peer.output, |out| envelope.encode(out));
+        true
+    }
+
+    // What a group answers.
+
+    /// A group has answered a step of an operation.
+    pub(crate) fn operation_answered(&mut self, ticket: Ticket, result: Outcome, reply: &[u8]) {
+        let handle = Handle::from_bits(ticket.client & !ORIGIN_CODING);
+        match self.coding.operations.get(handle) {
+            Some(Operation::Disperse(_)) => self.dispersal_answered(handle, result, reply),
+            Some(Operation::Finish(_)) => self.finishing_answered(handle, ticket.sequence, result, reply),
+            // Nobody waits for the outcome of upkeep.
+            Some(Operation::Rebuild(_)) | None => {}
+        }
+    }
+
+    // Time.
+
+    /// Time has passed: what took too long is tried otherwise, or given up.
+    pub(crate) fn coding_tick(&mut self) {
+        if self.coding.wakeup_us > self.now.monotonic_us {
+            return;
+        }
+        self.coding.wakeup_us = u64::MAX;
+        self.dispersals_due();
+        self.fetches_due();
+        self.finishings_due();
+        self.coding_upkeep();
+    }
+
+    /// The turn ends: what there is to send is sent, as far as there is room.
+    pub(crate) fn coding_pump(&mut self) {
+        if !self.coding.is_on {
+            return;
+        }
+        let mut budget = TURN_BYTES;
+        self.pump_dispersals(&mut budget);
+        self.pump_rebuilding(&mut budget);
+    }
+}

@@ -1,0 +1,222 @@
+//! Large values are kept as fragments: what clients see of it, and what is left when nodes fail.
+
+use crate::support::{Client, Cluster, Setup, assert_error, setup};
+
+/// Five nodes, values of a hundred bytes and more in three parts.
+fn five() -> Setup {
+    setup(5, &["prefix= replication=consensus coding=3 coding_threshold=100"])
+}
+
+fn value(byte: char, length: usize) -> String {
+    (0..length).map(|at| if at % 7 == 0 { byte } else { char::from(b'a' + (at % 26) as u8) }).collect()
+}
+
+fn insist(cluster: &mut Cluster, client: Client, request: &str) {
+    cluster.until("it is done", |cluster| cluster.ask(client, request) == "OK");
+}
+
+/// A number that `INFO` tells of a node.
+fn info(cluster: &mut Cluster, node: u16, field: &str) -> u64 {
+    let client = cluster.client(node);
+    let info = cluster.ask(client, "INFO coding");
+    cluster.node(node).disconnect(client.id);
+    let start = info.find(&format!("{field}:")).unwrap_or_else(|| panic!("{field} is missing in {info}"));
+    let rest = &info[start + field.len() + 1..];
+    rest.chars().take_while(char::is_ascii_digit).collect::<String>().parse().expect("a number")
+}
+
+#[test]
+fn every_node_takes_every_command_on_a_large_value() {
+    let mut cluster = five().start();
+    let clients = [1, 2, 3, 4, 5].map(|node| cluster.client(node));
+    let large = value('A', 10_000);
+    assert_eq!(cluster.ask(clients[1], &format!("SET k {large}")), "OK");
+    for client in clients {
+        assert_eq!(cluster.ask(client, "GET k"), format!("\"{large}\""));
+        assert_eq!(cluster.ask(client, "STRLEN k"), "10000");
+        assert_eq!(cluster.ask(client, "GETRANGE k 7 9"), format!("\"{}\"", &large[7..10]));
+        assert_eq!(cluster.ask(client, "OBJECT ENCODING k"), "\"raw\"");
+    }
+    assert_eq!(cluster.ask(clients[0], "SET small v"), "OK");
+    assert_eq!(
+        cluster.ask(clients[2], "MGET small k none k"),
+        format!("[\"v\", \"{large}\", nil, \"{large}\"]")
+    );
+    assert_eq!(cluster.ask(clients[3], "COPY k copy"), "1");
+    assert_eq!(cluster.ask(clients[3], "RENAME k renamed"), "OK");
+    assert_eq!(cluster.ask(clients[4], "EXISTS k renamed copy"), "2");
+    assert_eq!(cluster.ask(clients[4], "DEL renamed"), "1");
+    assert_eq!(cluster.ask(clients[0], "GET copy"), format!("\"{large}\""));
+    assert_eq!(cluster.ask(clients[0], &format!("SET copy {large} NX")), "nil");
+    assert_eq!(cluster.ask(clients[0], &format!("SET fleeting {large} PX 50")), "OK");
+    cluster.turns(60);
+    assert_eq!(cluster.ask(clients[1], "GET fleeting"), "nil");
+    cluster.until("only the fragments of copy are left", |cluster| {
+        (1..=5).all(|node| info(cluster, node, "coded_fragments") == 1)
+    });
+}
+
+#[test]
+fn a_write_that_needs_the_bytes_gets_them() {
+    let mut cluster = five().start();
+    let (writer, other) = (cluster.client(2), cluster.client(4));
+    let large = value('A', 3000);
+    let store = |cluster: &mut Cluster| {
+        assert_eq!(cluster.ask(writer, &format!("SET k {large}")), "OK");
+    };
+    store(&mut cluster);
+    assert_eq!(cluster.ask(other, "APPEND k xyz"), "3003");
+    assert_eq!(cluster.ask(writer, "GET k"), format!("\"{large}xyz\""));
+    store(&mut cluster);
+    assert_eq!(cluster.ask(other, "SETRANGE k 1 __"), "3000");
+    assert_eq!(cluster.ask(other, "GETRANGE k 0 3"), format!("\"{}__{}\"", &large[..1], &large[3..4]));
+    store(&mut cluster);
+    assert_eq!(cluster.ask(other, "SET k v GET"), format!("\"{large}\""));
+    store(&mut cluster);
+    assert_eq!(cluster.ask(other, "GETEX k PX 60000"), format!("\"{large}\""));
+    assert_eq!(cluster.ask(other, "GETDEL k"), format!("\"{large}\""));
+    store(&mut cluster);
+    assert_error(&cluster.ask(other, "INCR k"), "ERR");
+    assert_eq!(cluster.ask(other, &format!("SET k v IFEQ {large}x")), "nil");
+    assert_eq!(cluster.ask(other, &format!("SET k v IFEQ {large}")), "OK");
+}
+
+#[test]
+fn transactions_read_and_change_large_values_in_one_step() {
+    let mut cluster = five().start();
+    let (one, other) = (cluster.client(2), cluster.client(4));
+    let large = value('A', 3000);
+    assert_eq!(cluster.ask(one, &format!("SET k {large}")), "OK");
+    assert_eq!(cluster.pipeline(one, &["MULTI", "GET k", "STRLEN k"]), ["OK", "QUEUED", "QUEUED"]);
+    assert_eq!(cluster.ask(one, "EXEC"), format!("[\"{large}\", 3000]"));
+    assert_eq!(cluster.ask(one, "WATCH k"), "OK");
+    assert_eq!(cluster.pipeline(one, &["MULTI", "APPEND k x", "GET k"]), ["OK", "QUEUED", "QUEUED"]);
+    assert_eq!(cluster.ask(one, "EXEC"), format!("[3001, \"{large}x\"]"), "what is put in is no change");
+    assert_eq!(cluster.ask(one, "WATCH k"), "OK");
+    assert_eq!(cluster.ask(other, &format!("SET k {large}")), "OK");
+    assert_eq!(cluster.pipeline(one, &["MULTI", "APPEND k x"]), ["OK", "QUEUED"]);
+    assert_eq!(cluster.ask(one, "EXEC"), "nil");
+}
+
+#[test]
+fn any_minority_may_fail_and_what_was_stored_can_be_read() {
+    for dead in [[1, 2], [2, 5], [4, 5]] {
+        let mut cluster = five().start();
+        let client = cluster.client(3);
+        let large = value('A', 5000);
+        assert_eq!(cluster.ask(client, &format!("SET k {large}")), "OK");
+        dead.into_iter().for_each(|node| cluster.kill(node));
+        // Those who have the value at hand forget it.
+        cluster.kill(3);
+        cluster.restart(3);
+        let client = cluster.client(3);
+        insist(&mut cluster, client, "SET after v");
+        assert_eq!(cluster.ask(client, "GET k"), format!("\"{large}\""), "without {dead:?}");
+        // Two nodes are missing: whole copies, on those that are left.
+        insist(&mut cluster, client, &format!("SET l {large}"));
+        assert_eq!(cluster.ask(client, "GET l"), format!("\"{large}\""));
+        assert_eq!(info(&mut cluster, 3, "coded_values_copied"), 1);
+    }
+}
+
+#[test]
+fn what_was_stored_is_there_when_all_nodes_have_died() {
+    let small_log = |configuration: &mut node::Configuration| {
+        configuration.storage.segment_bytes = 64 << 10;
+        configuration.storage.checkpoint_bytes = 128 << 10;
+    };
+    let mut cluster = five().with(small_log).start();
+    let client = cluster.client(1);
+    for number in 0..200 {
+        let large = value('A', 5000 + number);
+        assert_eq!(cluster.ask(client, &format!("SET k{} {large}", number % 20)), "OK");
+    }
+    (1..=5).for_each(|node| cluster.kill(node));
+    (1..=5).for_each(|node| cluster.restart(node));
+    cluster.settle();
+    let client = cluster.client(2);
+    for number in 180..200 {
+        let large = value('A', 5000 + number);
+        assert_eq!(cluster.ask(client, &format!("GET k{}", number % 20)), format!("\"{large}\""));
+    }
+}
+
+#[test]
+fn a_node_that_was_away_rebuilds_what_it_lacks() {
+    let mut cluster = five().start();
+    cluster.kill(5);
+    let client = cluster.client(1);
+    let large = value('A', 5000);
+    insist(&mut cluster, client, &format!("SET k {large}"));
+    cluster.restart(5);
+    cluster.until("it lacks nothing", |cluster| {
+        info(cluster, 5, "coded_fragments") == 1 && info(cluster, 5, "coded_fragments_lacking") == 0
+    });
+    assert_eq!(info(&mut cluster, 5, "coded_fragments_rebuilt"), 1);
+    // Its fragment is as good as any: the value is two parts, of which three of four were kept then.
+    [1, 2].into_iter().for_each(|node| cluster.kill(node));
+    let client = cluster.client(5);
+    insist(&mut cluster, client, "SET after v");
+    assert_eq!(cluster.ask(client, "GET k"), format!("\"{large}\""));
+}
+
+#[test]
+fn fragments_of_what_is_gone_are_let_go() {
+    let mut cluster = five().start();
+    let client = cluster.client(1);
+    for round in 0..10 {
+        let large = value(char::from(b'A' + round), 5000);
+        assert_eq!(cluster.ask(client, &format!("SET k {large}")), "OK");
+    }
+    cluster.until("they are gone", |cluster| (1..=5).all(|node| info(cluster, node, "coded_fragments") == 1));
+    assert_eq!(cluster.ask(client, "FLUSHALL"), "OK");
+    cluster.until("all are gone", |cluster| (1..=5).all(|node| info(cluster, node, "coded_fragments") == 0));
+}
+
+#[test]
+fn requests_of_one_client_keep_their_order() {
+    let mut cluster = five().start();
+    let client = cluster.client(2);
+    let (large, larger) = (value('A', 3000), value('B', 9000));
+    let set = |value: &str| format!("SET k {value}");
+    // As the server does: what a client sends is taken up as the node wants it.
+    let mut replies = Vec::new();
+    for line in [&set("v"), &set(&large), "APPEND k x", "GET k", &set(&larger), "GET k", "INCR n", "GET n"] {
+        cluster.until("the next may be sent", |cluster| cluster.node(2).wants_input(client.id));
+        cluster.send(client, line);
+    }
+    (0..8).for_each(|_| replies.push(cluster.reply(client)));
+    let expected =
+        ["OK", "OK", "3001", &format!("\"{large}x\""), "OK", &format!("\"{larger}\""), "1", "\"1\""];
+    assert_eq!(replies, expected);
+}
+
+#[test]
+fn values_of_many_pieces_go_through() {
+    let large = |configuration: &mut node::Configuration| {
+        configuration.value_bytes_max = 8 << 20;
+        configuration.output_bytes_max = 64 << 20;
+    };
+    let mut cluster = five().with(large).start();
+    let client = cluster.client(4);
+    let huge = value('A', 7_000_000);
+    assert_eq!(cluster.ask(client, &format!("SET k {huge}")), "OK");
+    let reader = cluster.client(1);
+    assert!(cluster.ask(reader, "GET k") == format!("\"{huge}\""));
+    assert_eq!(cluster.ask(reader, "GETRANGE k 6999990 -1"), format!("\"{}\"", &huge[6_999_990..]));
+}
+
+#[test]
+fn what_cannot_be_kept_is_refused_by_name() {
+    let refuse = |keyspace: &str| {
+        let mut cluster = setup(3, &["prefix= replication=consensus"]).start();
+        let client = cluster.client(1);
+        cluster.ask(client, &format!("KEYSPACE CREATE {keyspace}"))
+    };
+    let refused = refuse("c: replication=consensus coding=3");
+    assert!(refused.contains("use 2 or less"), "{refused}");
+    let refused = refuse("c: replication=consensus coding=adaptive");
+    assert!(refused.contains("not built yet"), "{refused}");
+    let refused = refuse("c: replication=leader-follower coding=2");
+    assert!(refused.contains("is for consensus"), "{refused}");
+}

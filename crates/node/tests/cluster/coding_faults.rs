@@ -1,0 +1,81 @@
+//! What the rules about fragments are for: each script goes well, and does not where one rule is left out.
+
+use crate::support::{Client, Cluster, assert_error, setup};
+use protocol::planted::{Fault, Planted};
+
+fn five(fault: Option<Fault>) -> Cluster {
+    let planted = fault.map(Planted::one).unwrap_or_default();
+    let plant = |configuration: &mut node::Configuration| configuration.planted = planted;
+    setup(5, &["prefix= replication=consensus coding=3 coding_threshold=100"]).with(plant).start()
+}
+
+fn large() -> String {
+    "v".repeat(3000)
+}
+
+fn insist(cluster: &mut Cluster, client: Client, request: &str) {
+    cluster.until("it is done", |cluster| cluster.ask(client, request) == "OK");
+}
+
+/// Two nodes get no fragment, and two others die when the write is acknowledged. Those who are left are a majority.
+fn majority_after_a_write(fault: Option<Fault>) -> String {
+    let mut cluster = five(fault);
+    let client = cluster.client(1);
+    [4, 5].into_iter().for_each(|node| cluster.pause(node));
+    assert_eq!(cluster.ask(client, &format!("SET k {}", large())), "OK");
+    // What is on its way to them is lost.
+    for node in [4, 5] {
+        (1..=3).for_each(|other| cluster.break_link(other, node));
+    }
+    [2, 3].into_iter().for_each(|node| cluster.kill(node));
+    for node in [4, 5] {
+        cluster.mend_link(1, node);
+        cluster.go_on(node);
+    }
+    cluster.kill(1);
+    cluster.restart(1);
+    let client = cluster.client(4);
+    insist(&mut cluster, client, "SET after v");
+    cluster.ask(client, "GET k")
+}
+
+#[test]
+fn a_value_is_ordered_when_any_majority_can_have_it_back_and_not_before() {
+    assert_eq!(majority_after_a_write(None), format!("\"{}\"", large()));
+    let lost = majority_after_a_write(Some(Fault::CodedOnBareMajority));
+    assert!(lost.starts_with("-NOQUORUM"), "{lost}");
+}
+
+/// The command that stores a value waits at a node that stands still, until the value has been given up.
+fn late_command(fault: Option<Fault>) -> String {
+    let planted = fault.map(Planted::one).unwrap_or_default();
+    let plant = |configuration: &mut node::Configuration| {
+        configuration.planted = planted;
+        configuration.command_timeout_ms = 1000;
+    };
+    let keyspace = "prefix= replication=consensus replicas=3 leader=2 coding=2 coding_threshold=100";
+    let mut cluster = setup(5, &[keyspace]).with(plant).start();
+    // Nodes 2, 3 and 4 have replicas. Node 5 has not been told who leads: it asks node 2, which does no more.
+    cluster.kill(2);
+    cluster.until("another one leads", |cluster| ![0, 2].contains(&cluster.keyspace(3, "default").leader));
+    cluster.restart(2);
+    cluster.settle();
+    let client = cluster.client(5);
+    cluster.send(client, &format!("SET k {}", large()));
+    // Two turns later all three keep their fragments, and the command is on its way to node 2, which stands still.
+    cluster.turns(3);
+    cluster.pause(2);
+    assert_error(&cluster.reply(client), "UNKNOWN");
+    cluster.turns(10_000);
+    cluster.go_on(2);
+    cluster.turns(1000);
+    let reader = cluster.client(3);
+    cluster.ask(reader, "GET k")
+}
+
+#[test]
+fn a_value_that_was_given_up_is_never_stored() {
+    assert_eq!(late_command(None), "nil");
+    let lost = late_command(Some(Fault::AbandonedValueStored));
+    assert!(lost.starts_with("-NOQUORUM"), "{lost}");
+}

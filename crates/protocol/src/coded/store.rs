@@ -1,0 +1,420 @@
+//! The fragments of one replica, and what is known of each.
+//!
+//! ```text
+//!   Keep ...            the table refers to it      no key refers to it any more
+//!  ----------> loose --------------------------> in use ------------------------> leaving ----> gone
+//!                |                                 ^                             (for readers under way)
+//!                | given up (Abandon), or Forget   | Keep ..., or rebuilt
+//!                v                                 |
+//!               gone         the table refers to it without it: lacking
+//! ```
+//!
+//! Only the last step of a value's life is certain from the table: a value that keys referred to and do not any more is
+//! never referred to again, because each name is ordered once. A fragment that is loose may still be referred to by a
+//! record that is on its way. It goes when a record has given it up.
+
+use super::message::Piece;
+use coding::Layout;
+use kv::table::CodedChanges;
+use kv::{Coordinator, Reference, Table, ValueId};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+/// What came of a piece that was to be kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kept {
+    /// It is here now, and is to be recorded.
+    New,
+    /// It was here already.
+    Known,
+    /// It is no piece of what is kept under that name, or of nothing that can be.
+    Unfit,
+}
+
+/// One fragment, or what has come of it.
+#[derive(Debug)]
+pub struct Fragment {
+    reference: Reference,
+    number: u8,
+    layout: Layout,
+    pieces: Vec<Option<(u64, Box<[u8]>)>>,
+    absent: usize,
+    /// The record of its last piece in this life of the replica; 0: it is older.
+    record: u64,
+}
+
+impl Fragment {
+    /// All of it is here.
+    pub fn is_whole(&self) -> bool {
+        self.absent == 0
+    }
+
+    /// The value of which it is a fragment.
+    pub fn reference(&self) -> Reference {
+        self.reference
+    }
+
+    /// Its piece of a stripe.
+    pub fn piece(&self, stripe: u32) -> Option<Piece<'_>> {
+        let (checksum, bytes) = self.pieces.get(stripe as usize)?.as_ref()?;
+        let Fragment { reference, number, .. } = *self;
+        Some(Piece { reference, number, stripe, checksum: *checksum, bytes })
+    }
+
+    /// Its pieces that are here, of this stripe and all behind it.
+    pub(crate) fn pieces_from(&self, stripe: u32) -> impl Iterator<Item = Piece<'_>> {
+        (stripe..self.pieces.len() as u32).filter_map(|stripe| self.piece(stripe))
+    }
+
+    fn bytes(&self) -> usize {
+        self.pieces.iter().flatten().map(|(_, bytes)| bytes.len()).sum()
+    }
+}
+
+/// A fragment that is kept for readers under way.
+#[derive(Debug)]
+struct Leaving {
+    id: ValueId,
+    since_us: u64,
+    bytes: usize,
+}
+
+/// The fragments of one replica.
+#[derive(Debug, Default)]
+pub struct FragmentStore {
+    fragments: BTreeMap<ValueId, Fragment>,
+    bytes: usize,
+    /// Fragments to which the table does not refer, and never did, each with the time since when it is known.
+    loose: BTreeMap<ValueId, u64>,
+    /// Values to which the table refers and whose fragment is not here, or not all of it, since when.
+    lacking: BTreeMap<ValueId, u64>,
+    /// Fragments to which the table does not refer any more, in the order of their departure.
+    leaving: VecDeque<Leaving>,
+    leaving_bytes: usize,
+}
+
+impl FragmentStore {
+    /// The fragment of a value, or what has come of it.
+    pub fn get(&self, id: ValueId) -> Option<&Fragment> {
+        self.fragments.get(&id)
+    }
+
+    /// For a planted fault: some fragment.
+    pub(crate) fn any_whole(&self) -> Option<&Fragment> {
+        self.fragments.values().find(|fragment| fragment.is_whole())
+    }
+
+    /// How many fragments are kept, in part or whole.
+    pub fn len(&self) -> usize {
+        self.fragments.len()
+    }
+
+    /// True when none is kept.
+    pub fn is_empty(&self) -> bool {
+        self.fragments.is_empty()
+    }
+
+    /// Bytes of all fragments.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// How many values the table refers to whose fragment is not here.
+    pub fn lacking_len(&self) -> usize {
+        self.lacking.len()
+    }
+
+    /// Values whose fragment has been lacking since before that time.
+    pub fn lacking_since(&self, before_us: u64) -> impl Iterator<Item = ValueId> {
+        self.lacking.iter().filter(move |(_, since_us)| **since_us <= before_us).map(|(id, _)| *id)
+    }
+
+    /// Of each coordinator the newest value whose fragment has been loose since before that time.
+    pub fn loose_since(&self, before_us: u64) -> impl Iterator<Item = ValueId> {
+        let mut newest: BTreeMap<Coordinator, u64> = BTreeMap::new();
+        for (id, _) in self.loose.iter().filter(|(_, since_us)| **since_us <= before_us) {
+            newest.insert(id.coordinator, id.counter);
+        }
+        newest.into_iter().map(|(coordinator, counter)| ValueId { coordinator, counter })
+    }
+
+    /// Every fragment of which a checkpoint has to tell.
+    pub fn worth_recording(&self) -> Vec<ValueId> {
+        let leaving = self.leaving_ids();
+        self.fragments.keys().copied().filter(|id| !leaving.contains(id)).collect()
+    }
+
+    fn leaving_ids(&self) -> BTreeSet<ValueId> {
+        self.leaving.iter().map(|leaving| leaving.id).collect()
+    }
+
+    /// Takes a piece. Never replaces what is there.
+    pub fn keep(&mut self, piece: &Piece<'_>, table: &Table, now_us: u64) -> Kept {
+        let Piece { reference, number, stripe, checksum, bytes } = *piece;
+        let Some(layout) = Layout::new(reference.length as usize, reference.parts) else {
+            return Kept::Unfit;
+        };
+        let at = stripe as usize;
+        if at >= layout.stripes() || bytes.len() != layout.piece_bytes(at) {
+            return Kept::Unfit;
+        }
+        let id = reference.id;
+        let is_new = !self.fragments.contains_key(&id);
+        let fragment = self.fragments.entry(id).or_insert_with(|| Fragment {
+            reference,
+            number,
+            layout,
+            pieces: Vec::new(),
+            absent: layout.stripes(),
+            record: 0,
+        });
+        if fragment.reference != reference || fragment.number != number {
+            return Kept::Unfit;
+        }
+        if is_new && table.reference(id).is_none() {
+            self.loose.insert(id, now_us);
+        }
+        // Places are made as pieces come: nobody can claim room by naming a great length.
+        if fragment.pieces.len() <= at {
+            fragment.pieces.resize_with(at + 1, || None);
+        }
+        let place = &mut fragment.pieces[at];
+        if place.is_some() {
+            return Kept::Known;
+        }
+        *place = Some((checksum, bytes.into()));
+        fragment.absent -= 1;
+        self.bytes += bytes.len();
+        if fragment.is_whole() {
+            self.lacking.remove(&id);
+        }
+        debug_assert_eq!(fragment.layout, layout);
+        Kept::New
+    }
+
+    /// A piece of this fragment was recorded.
+    pub fn recorded(&mut self, id: ValueId, record: u64) {
+        if let Some(fragment) = self.fragments.get_mut(&id) {
+            fragment.record = record;
+        }
+    }
+
+    /// The record behind which all of a fragment is safe, if it is whole.
+    pub fn safe_behind(&self, id: ValueId) -> Option<u64> {
+        self.fragments.get(&id).filter(|fragment| fragment.is_whole()).map(|fragment| fragment.record)
+    }
+
+    fn drop_fragment(&mut self, id: ValueId) {
+        self.loose.remove(&id);
+        if let Some(fragment) = self.fragments.remove(&id) {
+            self.bytes -= fragment.bytes();
+        }
+    }
+
+    /// The value's coordinator says that it will never be stored.
+    pub fn forget(&mut self, id: ValueId) {
+        if self.loose.contains_key(&id) {
+            self.drop_fragment(id);
+        }
+    }
+
+    /// Something has changed in the table.
+    pub fn follow(&mut self, changes: &CodedChanges, table: &Table, now_us: u64) {
+        for id in &changes.values {
+            let is_whole = self.fragments.get(id).is_some_and(Fragment::is_whole);
+            match table.reference(*id) {
+                Some(_) => {
+                    self.loose.remove(id);
+                    if !is_whole {
+                        self.lacking.entry(*id).or_insert(now_us);
+                    }
+                }
+                None => {
+                    self.lacking.remove(id);
+                    self.loose.remove(id);
+                    if let Some(fragment) = self.fragments.get(id) {
+                        let bytes = fragment.bytes();
+                        self.leaving_bytes += bytes;
+                        self.leaving.push_back(Leaving { id: *id, since_us: now_us, bytes });
+                    }
+                }
+            }
+        }
+        for (coordinator, counter) in &changes.abandoned {
+            let first = ValueId { coordinator: *coordinator, counter: 0 };
+            let last = ValueId { coordinator: *coordinator, counter: *counter };
+            let given_up: Vec<ValueId> = self.loose.range(first..=last).map(|(id, _)| *id).collect();
+            given_up.into_iter().for_each(|id| self.drop_fragment(id));
+        }
+    }
+
+    /// Another table has come in the place of the one before: what it refers to, and what not, is looked at anew.
+    pub fn match_with(&mut self, table: &Table, now_us: u64) {
+        let leaving = self.leaving_ids();
+        let is_unused = |id: &&ValueId| table.reference(**id).is_none() && !leaving.contains(id);
+        let unused = self.fragments.keys().filter(is_unused);
+        self.loose = unused.map(|id| (*id, now_us)).collect();
+        let held = |id: &ValueId| self.fragments.get(id).is_some_and(Fragment::is_whole);
+        let wanted = table.references().map(|reference| reference.id);
+        self.lacking = wanted.filter(|id| !held(id)).map(|id| (id, now_us)).collect();
+        let given_up: Vec<ValueId> =
+            self.loose.keys().copied().filter(|id| table.is_abandoned(*id)).collect();
+        given_up.into_iter().for_each(|id| self.drop_fragment(id));
+    }
+
+    /// Lets go of fragments that have been leaving since before that time, and of more if they are of too many bytes.
+    pub fn let_go(&mut self, before_us: u64, bytes_max: usize) {
+        while let Some(Leaving { id, since_us, bytes }) = self.leaving.front()
+            && (*since_us <= before_us || self.leaving_bytes > bytes_max)
+        {
+            self.leaving_bytes -= bytes;
+            let id = *id;
+            self.leaving.pop_front();
+            self.drop_fragment(id);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kv::{Command, Condition, Expiry, ReplyBuffer, SetAnswer};
+
+    const HOUR_US: u64 = 3_600_000_000;
+
+    fn reference(counter: u64) -> Reference {
+        let coordinator = Coordinator { node: 1, life: 7 };
+        Reference { id: ValueId { coordinator, counter }, parts: 2, length: 10, digest: counter }
+    }
+
+    fn id(counter: u64) -> ValueId {
+        reference(counter).id
+    }
+
+    /// A store with its table, as a replica drives them.
+    struct Replica {
+        table: Table,
+        store: FragmentStore,
+        offset: u64,
+    }
+
+    impl Replica {
+        fn new() -> Replica {
+            Replica { table: Table::new(1), store: FragmentStore::default(), offset: 0 }
+        }
+
+        fn keep(&mut self, counter: u64, now_us: u64) -> Kept {
+            let piece = Piece::new(reference(counter), 4, 0, b"bytes");
+            self.store.keep(&piece, &self.table, now_us)
+        }
+
+        fn apply(&mut self, command: &Command<'_>, now_us: u64) {
+            self.offset += 1;
+            self.table.apply(command, self.offset, 0, &mut ReplyBuffer::new());
+            if let Some(changes) = self.table.take_coded_changes() {
+                self.store.follow(&changes, &self.table, now_us);
+            }
+        }
+
+        fn set(&mut self, counter: u64, now_us: u64) {
+            let (expiry, condition, answer) = (Expiry::Clear, Condition::Always, SetAnswer::Status);
+            let (key, reference) = (b"k", &reference(counter).encoded());
+            self.apply(
+                &Command::SetCoded { key, reference, membership: 0, expiry, condition, answer },
+                now_us,
+            );
+        }
+
+        fn abandon(&mut self, counter: u64) {
+            let coordinator = id(counter).coordinator;
+            self.apply(&Command::Abandon { coordinator, counter }, 0);
+        }
+    }
+
+    #[test]
+    fn a_fragment_goes_a_while_after_its_value_was_overwritten() {
+        let mut replica = Replica::new();
+        assert_eq!((replica.keep(1, 0), replica.keep(1, 0)), (Kept::New, Kept::Known));
+        replica.set(1, 0);
+        replica.keep(2, 0);
+        replica.set(2, 100);
+        replica.store.let_go(99, usize::MAX);
+        assert!(replica.store.get(id(1)).is_some(), "a read may be after it");
+        assert_eq!(replica.store.worth_recording(), [id(2)], "who starts anew has no readers");
+        replica.store.let_go(100, usize::MAX);
+        assert!(replica.store.get(id(1)).is_none());
+        assert!(replica.store.get(id(2)).is_some_and(Fragment::is_whole), "this one is in use");
+        assert_eq!(replica.store.bytes(), 5);
+    }
+
+    #[test]
+    fn readers_under_way_do_not_hold_up_any_number_of_bytes() {
+        let mut replica = Replica::new();
+        for counter in 1..=3 {
+            replica.keep(counter, 0);
+            replica.set(counter, 0);
+        }
+        replica.store.let_go(0, 5);
+        assert_eq!(replica.store.len(), 1, "the one in use");
+    }
+
+    #[test]
+    fn a_fragment_to_which_nothing_refers_stays_until_it_is_given_up() {
+        let mut replica = Replica::new();
+        (1..=3).for_each(|counter| assert_eq!(replica.keep(counter, counter), Kept::New));
+        replica.set(2, 10);
+        replica.store.let_go(HOUR_US, 0);
+        assert_eq!(replica.store.len(), 3);
+        assert_eq!(replica.store.loose_since(0).count(), 0);
+        assert_eq!(replica.store.loose_since(3).collect::<Vec<_>>(), [id(3)], "of a coordinator the newest");
+        replica.abandon(3);
+        assert_eq!(replica.store.len(), 1);
+        assert!(replica.store.get(id(2)).is_some(), "it is in use");
+    }
+
+    #[test]
+    fn only_what_is_loose_can_be_forgotten() {
+        let mut replica = Replica::new();
+        (1..=2).for_each(|counter| assert_eq!(replica.keep(counter, 0), Kept::New));
+        replica.set(1, 0);
+        (1..=2).for_each(|counter| replica.store.forget(id(counter)));
+        assert!(replica.store.get(id(1)).is_some() && replica.store.get(id(2)).is_none());
+    }
+
+    #[test]
+    fn a_value_without_a_fragment_is_lacking_until_it_is_here() {
+        let mut replica = Replica::new();
+        replica.set(1, 50);
+        assert_eq!(replica.store.lacking_since(49).count(), 0);
+        assert_eq!(replica.store.lacking_since(50).collect::<Vec<_>>(), [id(1)]);
+        replica.keep(1, 60);
+        assert_eq!(replica.store.lacking_len(), 0);
+        assert_eq!(replica.store.loose_since(HOUR_US).count(), 0);
+    }
+
+    #[test]
+    fn another_table_says_anew_what_is_lacking_and_what_is_loose() {
+        let (mut replica, mut other) = (Replica::new(), Replica::new());
+        (1..=2).for_each(|counter| assert_eq!(replica.keep(counter, 0), Kept::New));
+        replica.set(1, 0);
+        other.set(3, 0);
+        replica.store.match_with(&other.table, 70);
+        assert_eq!(replica.store.lacking_since(70).collect::<Vec<_>>(), [id(3)]);
+        assert_eq!(replica.store.loose_since(70).collect::<Vec<_>>(), [id(2)], "1 and 2");
+        assert_eq!(replica.store.len(), 2, "a record on its way may refer to either");
+    }
+
+    #[test]
+    fn a_fragment_is_never_replaced_by_another_one() {
+        let mut replica = Replica::new();
+        replica.keep(1, 0);
+        let unfit = |piece: Piece<'_>, replica: &mut Replica| {
+            assert_eq!(replica.store.keep(&piece, &replica.table, 0), Kept::Unfit, "{piece:?}");
+        };
+        let own = Piece::new(reference(1), 4, 0, b"bytes");
+        unfit(Piece { number: 3, ..own }, &mut replica);
+        unfit(Piece { reference: Reference { digest: 9, ..reference(1) }, ..own }, &mut replica);
+        unfit(Piece { stripe: 1, ..own }, &mut replica);
+        unfit(Piece { bytes: b"byte", ..own }, &mut replica);
+        assert_eq!(replica.store.get(id(1)).and_then(|fragment| fragment.piece(0)), Some(own));
+    }
+}

@@ -1,0 +1,227 @@
+//! Fragments: what a replica keeps of values that are too large for the log. See [`crate::coded`].
+//!
+//! They are records of this replica as all else is, so they become durable with the rest, and a checkpoint holds them; but
+//! they are its own, and a copy for another replica does not: that one rebuilds what it lacks.
+
+use super::Replica;
+use super::record::Change;
+use crate::coded::{Fragment, Kept, Message, Piece, Refusal, number_of};
+use crate::contract::{Effects, NodeId, Now};
+use crate::planted::Fault;
+use kv::codec::{Malformed, Reader};
+use kv::table::CodedChanges;
+use kv::{Command, Reference, ValueId};
+
+/// Pieces that one question brings, at most.
+const FETCHED_MAX: u32 = 16;
+
+impl Replica {
+    /// Somebody has something to say about fragments: a coordinator, or whoever wants a value.
+    pub fn about_fragments(&mut self, now: Now, from: NodeId, message: Message<'_>, effects: &mut Effects) {
+        if !self.is_started {
+            return;
+        }
+        match message {
+            Message::Keep(piece) => self.keep(now, from, &piece, effects),
+            Message::Forget { id } if from == id.coordinator.node => self.fragments.forget(id),
+            Message::Fetch { id, stripe, count } => self.tell_pieces(from, id, (stripe, count), effects),
+            // Meant for a coordinator.
+            _ => {}
+        }
+    }
+
+    fn keep(&mut self, now: Now, from: NodeId, piece: &Piece<'_>, effects: &mut Effects) {
+        let id = piece.reference.id;
+        let refuse = |why: Refusal, effects: &mut Effects| {
+            tell(from, 0, Message::Refused { id, why }, effects);
+        };
+        if !self.group.contains(self.id) {
+            return refuse(Refusal::NoMember, effects);
+        }
+        let is_fit = id.coordinator.node == from && number_of(self.id) == Some(piece.number);
+        if !is_fit || !piece.is_intact() {
+            return refuse(Refusal::Unfit, effects);
+        }
+        if self.table.is_abandoned(id) && self.table.reference(id).is_none() {
+            return refuse(Refusal::Abandoned, effects);
+        }
+        match self.fragments.keep(piece, &self.table, now.monotonic_us) {
+            Kept::New => self.record_piece(piece),
+            Kept::Known => {}
+            Kept::Unfit => return refuse(Refusal::Unfit, effects),
+        }
+        if let Some(record) = self.fragments.safe_behind(id) {
+            let told_early = self.options.planted.has(Fault::FragmentToldBeforeDurable);
+            let after_record = if told_early { 0 } else { record };
+            let (membership, members) = (self.group.id, self.group.members.len() as u16);
+            tell(from, after_record, Message::Kept { id, membership, members }, effects);
+        }
+    }
+
+    fn record_piece(&mut self, piece: &Piece<'_>) {
+        let mut bytes = Vec::new();
+        piece.put(&mut bytes);
+        let record = self.log.borrow_mut().record(vec![Change::Fragment(bytes)]);
+        self.fragments.recorded(piece.reference.id, record);
+    }
+
+    /// Takes a piece of this replica's own fragment that was made of others.
+    pub fn take_rebuilt(&mut self, now: Now, reference: Reference, stripe: u32, bytes: &[u8]) {
+        let Some(number) = number_of(self.id) else { return };
+        if self.table.reference(reference.id) != Some(reference) {
+            return; // It was overwritten meanwhile.
+        }
+        let piece = Piece::new(reference, number, stripe, bytes);
+        if self.fragments.keep(&piece, &self.table, now.monotonic_us) == Kept::New {
+            self.record_piece(&piece);
+        }
+    }
+
+    fn tell_pieces(&mut self, to: NodeId, id: ValueId, (stripe, count): (u32, u32), effects: &mut Effects) {
+        let mixed = self.options.planted.has(Fault::FragmentsMixed);
+        let held = match self.fragments.get(id).filter(|fragment| fragment.is_whole()) {
+            None if mixed => self.fragments.any_whole(),
+            held => held,
+        };
+        let Some(fragment) = held else {
+            return tell(to, 0, Message::Missing { id }, effects);
+        };
+        for stripe in stripe..stripe.saturating_add(count.min(FETCHED_MAX)) {
+            let Some(mut piece) = fragment.piece(stripe) else { break };
+            if mixed {
+                piece.reference.id = id;
+            }
+            tell(to, 0, Message::Fetched(piece), effects);
+        }
+    }
+
+    /// The fragment of a value, or what has come of it here.
+    pub fn fragment(&self, id: ValueId) -> Option<&Fragment> {
+        self.fragments.get(id)
+    }
+
+    /// Bytes of the table and of all fragments: an estimate.
+    pub fn memory_bytes(&self) -> usize {
+        self.table.memory_bytes() + self.fragments.bytes()
+    }
+
+    /// How many fragments are kept here, and how many bytes they have.
+    pub fn fragments_kept(&self) -> (usize, usize) {
+        (self.fragments.len(), self.fragments.bytes())
+    }
+
+    /// How many values this replica has no fragment of: for each of them it counts as one that has failed.
+    pub fn fragments_lacking(&self) -> usize {
+        self.fragments.lacking_len()
+    }
+
+    /// How this replica stands: in which membership, and whether it holds all that was decided before that began; how many
+    /// values it has no fragment of.
+    pub fn lacking_report(&self) -> Message<'static> {
+        let holds_beginning = self.applied as u64 >= self.group.begins;
+        let values = self.fragments.lacking_len() as u32;
+        Message::Lacks { membership: self.group.id, holds_beginning, values }
+    }
+
+    /// True when it refers to values that are kept as fragments, or keeps fragments.
+    pub fn has_fragments(&self) -> bool {
+        !self.fragments.is_empty() || self.fragments.lacking_len() > 0
+    }
+
+    /// Some values whose fragment has been lacking for so long: it is to be rebuilt.
+    pub fn to_be_rebuilt(&self, now: Now, age_ms: u64, values_max: usize) -> Vec<Reference> {
+        let Some(before_us) = now.monotonic_us.checked_sub(age_ms * 1000) else { return Vec::new() };
+        let ids = self.fragments.lacking_since(before_us).take(values_max);
+        ids.filter_map(|id| self.table.reference(id)).collect()
+    }
+
+    /// Values that are to be given up: their fragments came here so long ago, and nothing has referred to them since. Of
+    /// each coordinator the newest.
+    pub fn to_be_abandoned(&self, now: Now, age_ms: u64) -> Vec<ValueId> {
+        let Some(before_us) = now.monotonic_us.checked_sub(age_ms * 1000) else { return Vec::new() };
+        self.fragments.loose_since(before_us).collect()
+    }
+
+    /// Follows what was applied.
+    pub(super) fn follow_values(&mut self) {
+        if let Some(changes) = self.table.take_coded_changes() {
+            let now_us = self.log.borrow().now_us;
+            self.fragments.follow(&changes, &self.table, now_us);
+        }
+    }
+
+    /// A planted fault: values are given up, so their fragments go, and the table does not know. Nobody waits for the
+    /// outcome of that.
+    pub(super) fn forgets_abandoned(&mut self, command: &Command<'_>) -> bool {
+        let Command::Abandon { coordinator, counter } = *command else { return false };
+        let abandoned = [(coordinator, counter)].into();
+        let changes = CodedChanges { abandoned, ..CodedChanges::default() };
+        self.fragments.follow(&changes, &self.table, 0);
+        true
+    }
+
+    /// The table is another one from now on, of this membership.
+    pub(super) fn match_fragments(&mut self, membership: u32) {
+        self.table.take_coded_changes();
+        self.table.set_membership(membership);
+        let now_us = self.log.borrow().now_us;
+        self.fragments.match_with(&self.table, now_us);
+    }
+
+    /// Lets go of fragments that no reader can be after any more.
+    pub(super) fn let_fragments_go(&mut self, now: Now) {
+        let before_us = now.monotonic_us.saturating_sub(self.timing.fragment_grace_ms * 1000);
+        self.fragments.let_go(before_us, self.timing.fragment_grace_bytes);
+    }
+
+    // Records.
+
+    pub(super) fn replay_piece(&mut self, bytes: &[u8]) -> Result<(), Malformed> {
+        let piece = Piece::take(&mut Reader::new(bytes))?;
+        let now_us = self.log.borrow().now_us;
+        self.fragments.keep(&piece, &self.table, now_us);
+        Ok(())
+    }
+
+    /// Appends pieces to a record of a checkpoint, from a place on, about so many bytes. Tells the place for the next, if
+    /// there is more.
+    pub(super) fn record_fragments(
+        &self,
+        place: &mut FragmentsLeft,
+        bytes_max: usize,
+        out: &mut Vec<u8>,
+    ) -> bool {
+        let enough = out.len() + bytes_max;
+        while let Some(id) = place.ids.last() {
+            let from = place.stripe;
+            let pieces = self.fragments.get(*id).into_iter().flat_map(|fragment| fragment.pieces_from(from));
+            for piece in pieces {
+                if out.len() >= enough {
+                    return true;
+                }
+                let mut bytes = Vec::new();
+                piece.put(&mut bytes);
+                Change::Fragment(bytes).encode(out);
+                place.stripe = piece.stripe + 1;
+            }
+            place.ids.pop();
+            place.stripe = 0;
+        }
+        false
+    }
+}
+
+/// The fragments that a checkpoint has not recorded yet.
+#[derive(Debug, Default)]
+pub(super) struct FragmentsLeft {
+    pub(super) ids: Vec<ValueId>,
+    /// Of the last one: the stripe to go on with.
+    pub(super) stripe: u32,
+}
+
+fn tell(to: NodeId, after_record: u64, message: Message<'_>, effects: &mut Effects) {
+    let start = effects.bytes.len();
+    message.encode(&mut effects.bytes);
+    let bytes = start..effects.bytes.len();
+    effects.about_fragments.push(crate::contract::Outgoing { to, bytes, after_record });
+}
