@@ -8,6 +8,7 @@
 mod comparison;
 mod encoding;
 mod list;
+mod lock;
 mod transaction;
 
 use crate::coded::{Coordinator, REFERENCE_BYTES};
@@ -15,6 +16,7 @@ use crate::{UnixMs, Version};
 
 pub use comparison::{Comparison, DIGEST_HEX_BYTES, digest_of};
 pub use list::List;
+pub use lock::{Fenced, Hold, LockCommand, WaiterId};
 pub use transaction::{Draft, Transaction, Watched};
 
 /// When a key is to expire.
@@ -200,6 +202,10 @@ pub enum Command<'a> {
     /// Several commands in one step, answered by an array of their replies, or by a null array and nothing done if a
     /// watched key is not as it was (`EXEC`). A read unless one of its commands is a write.
     Transaction(Transaction<'a>),
+    /// Something about locks (`LOCK` and its kin).
+    Lock(LockCommand<'a>),
+    /// A write that takes effect if it carries the newest token of a lock, else is answered with `FENCED` (`SET … FENCE`).
+    Fenced(Fenced<'a>),
 }
 
 impl<'a> Command<'a> {
@@ -229,6 +235,8 @@ impl<'a> Command<'a> {
             SetIf { .. } | DeleteIf { .. } => true,
             SetCoded { .. } | Inline { .. } | Abandon { .. } => true,
             Transaction(transaction) => transaction.is_write(),
+            Lock(command) => command.is_write(),
+            Fenced(_) => true,
         }
     }
 
@@ -254,6 +262,8 @@ impl<'a> Command<'a> {
                 visit(to);
             }
             Transaction(transaction) => transaction.for_each_key(&mut visit),
+            Lock(command) => command.key().into_iter().for_each(visit),
+            Fenced(fenced) => fenced.for_each_key(&mut visit),
             Keys { .. } | Scan { .. } | RandomKey { .. } | Size | Clear | Purge { .. } | Abandon { .. } => {}
         }
     }

@@ -4,20 +4,22 @@
 //! write; it reads no clock and draws no random number. Two tables that were given the same records hold
 //! the same keys, values, versions and deadlines.
 //!
-//! Reading order: [`Command`] (what can be asked), [`Reply`] (what is answered), [`Table`] (what is kept).
+//! Reading order: [`Command`] (what can be asked), [`Reply`] (what is answered), [`Table`] (what is kept), [`locks`].
 
 pub mod codec;
 pub mod coded;
 pub mod command;
 pub mod glob;
 pub mod limits;
+pub mod locks;
 pub mod number;
 pub mod reply;
 pub mod table;
 
 pub use coded::{Coordinator, Reference, ValueId, ValueRef, View};
 pub use command::{
-    Command, Comparison, Condition, Deadline, Draft, Expiry, List, SetAnswer, Transaction, Watched,
+    Command, Comparison, Condition, Deadline, Draft, Expiry, Fenced, Hold, List, LockCommand, SetAnswer,
+    Transaction, WaiterId, Watched,
 };
 pub use reply::{Reply, ReplyBuffer};
 pub use table::{Register, SnapshotId, Statistics, Table};

@@ -11,3 +11,6 @@ pub const VALUE_BYTES_MAX_CEILING: usize = 512 * 1024 * 1024;
 
 /// Most bytes that one reply may carry. A larger one (an `MGET` of many large values) is refused.
 pub const REPLY_BYTES_MAX: usize = 512 * 1024 * 1024;
+
+/// Most commands that one transaction may hold. It is carried out in one step, during which its group does nothing else.
+pub const TRANSACTION_COMMANDS_MAX: usize = 10_000;

@@ -12,11 +12,12 @@ use std::fs;
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
+use std::process::Command;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 use lab::harness::{
     Arena, Arm, Claim, Fault, Figure, Figures, Judgement, Measure, Outcome, Paper, Parameter, Plan, Point,
     Scale, Shape, Study, Sweep, Table, Verdict, load_measures,
@@ -100,6 +101,10 @@ enum Conduct {
     FailsAt(&'static str),
     Panics,
     Kills,
+    /// A node that nobody asks anything ends by itself.
+    LosesANode,
+    /// It lets a node stand still for longer than the load takes.
+    PausesForTooLong,
 }
 
 struct Tiny {
@@ -152,6 +157,14 @@ impl Study for Tiny {
         match self.conduct {
             Conduct::FailsAt(clients) if clients == point.get("clients") => bail!("it is not to be"),
             Conduct::Panics => panic!("a slip in a study"),
+            Conduct::LosesANode => {
+                let process = arena.system()?.process(1).context("it runs")?;
+                // Once: its number may be another process's afterwards.
+                if point.get("clients") == "1" {
+                    Command::new("kill").args(["-9", &process.to_string()]).status()?;
+                }
+            }
+            Conduct::PausesForTooLong => drop(ask(addresses[1], &["PING"]).context("it stands still")?),
             _ => {}
         }
         self.measured.fetch_add(1, Ordering::Relaxed);
@@ -172,6 +185,9 @@ impl Study for Tiny {
         let faults: &[(Duration, Fault)] = match self.conduct {
             Conduct::Kills => {
                 &[(Duration::from_millis(50), Fault::Kill(0)), (Duration::from_millis(60), Fault::Restart(0))]
+            }
+            Conduct::PausesForTooLong => {
+                &[(Duration::ZERO, Fault::Pause(1)), (Duration::from_secs(9), Fault::Resume(1))]
             }
             _ => &[],
         };
@@ -302,6 +318,27 @@ fn a_node_is_killed_and_started_again_while_a_load_runs() {
         assert!(row.figures["unknown"] > 0.0, "operations in flight were lost: {row:?}");
         assert!(row.figures["success"] > 0.0, "{row:?}");
     }
+}
+
+/// Why points have failed, none of which was measured.
+fn failures(conduct: Conduct) -> Vec<String> {
+    let folder = tempfile::tempdir().unwrap();
+    let outcome = sweep(&tiny(conduct), folder.path(), false).unwrap();
+    assert!(outcome.results.rows().is_empty());
+    outcome.notes.into_iter().filter(|note| note.kind == "failed").map(|note| note.text).collect()
+}
+
+#[test]
+fn where_a_node_has_ended_by_itself_nothing_was_measured() {
+    let failures = failures(Conduct::LosesANode);
+    assert_eq!(failures.len(), 4);
+    assert!(failures.iter().all(|why| why.contains("node 2 has ended (signal: 9")), "{failures:?}");
+}
+
+#[test]
+fn a_fault_that_comes_too_late_fails_the_point_and_leaves_no_node_standing_still() {
+    let failures = failures(Conduct::PausesForTooLong);
+    assert_eq!(failures, ["the load ended before Resume(1) at 9000 ms"; 4]);
 }
 
 #[test]

@@ -8,7 +8,7 @@ mod mock;
 use std::io::{BufRead, BufReader};
 use std::net::{SocketAddr, TcpListener};
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use check::Verdict;
 use lab::load::{
@@ -75,7 +75,10 @@ fn a_run_by_time_ends_and_tells_progress() {
     let stop = Stop::Duration(Duration::from_millis(1200));
     let mut told = 0;
     let options = Options { stop, warmup: Duration::from_millis(100), ..options(mock.address) };
+    let begun = Instant::now();
     let report = run(&options, |progress| told += u32::from(progress.operations > 0)).unwrap();
+    assert!(report.measured_from() >= begun + options.warmup);
+    assert!(report.measured_from() + report.elapsed() <= Instant::now());
     assert!(report.operations() > 0 && report.failures() == 0, "{report}");
     assert_eq!(report.elapsed(), Duration::from_millis(1200));
     assert!(told >= 1);

@@ -4,6 +4,7 @@
 //! for a peer travel in one envelope.
 
 use kv::codec::{Malformed, Reader, Writer};
+use kv::locks::Word;
 use kv::{Command, Version};
 use protocol::{NodeId, Request, Result as Outcome};
 use wire::resp::reply::element_end;
@@ -13,6 +14,8 @@ const REQUESTS: u8 = 2;
 const OUTCOMES: u8 = 3;
 const LEADER: u8 = 4;
 const FRAGMENTS: u8 = 10;
+const TOLD: u8 = 5;
+const LIFE: u8 = 6;
 
 /// Without a deadline.
 pub(crate) const NO_DEADLINE_MS: u32 = u32::MAX;
@@ -30,6 +33,20 @@ pub(crate) enum Envelope<'a> {
     Fragments { group: u16, message: &'a [u8] },
     /// The receiver asked the wrong node for a group: this one leads it, as far as the sender knows.
     Leader { group: u16, leader: NodeId },
+    /// A record of a group says something to a request that waits for a lock on behalf of the receiver's client.
+    Told { group: u16, told: Told<'a> },
+    /// The sender is in this life: nobody waits for what its clients wanted in another one.
+    Life(u64),
+}
+
+/// See [`protocol::Notice::Told`]. The receiver is the waiter's node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Told<'a> {
+    pub(crate) life: u64,
+    pub(crate) number: u64,
+    pub(crate) name: &'a [u8],
+    pub(crate) word: Word,
+    pub(crate) offset: Version,
 }
 
 impl<'a> Envelope<'a> {
@@ -41,6 +58,8 @@ impl<'a> Envelope<'a> {
             REQUESTS => Envelope::Requests(reader.rest()),
             OUTCOMES => Envelope::Outcomes(reader.rest()),
             LEADER => Envelope::Leader { group: reader.u16()?, leader: reader.u16()? },
+            LIFE => Envelope::Life(reader.u64()?),
+            TOLD => Envelope::Told { group: reader.u16()?, told: Told::decode(&mut reader)? },
             _ => return Err(Malformed("unknown kind of envelope")),
         })
     }
@@ -71,7 +90,47 @@ impl<'a> Envelope<'a> {
                 out.put_u16(*group);
                 out.put_u16(*leader);
             }
+            Envelope::Life(life) => {
+                out.put_u8(LIFE);
+                out.put_u64(*life);
+            }
+            Envelope::Told { group, told } => {
+                out.put_u8(TOLD);
+                out.put_u16(*group);
+                told.encode(out);
+            }
         }
+    }
+}
+
+impl<'a> Told<'a> {
+    fn encode(&self, out: &mut Vec<u8>) {
+        out.put_u64(self.life);
+        out.put_u64(self.number);
+        out.put_bytes(self.name);
+        out.put_u64(self.offset);
+        match self.word {
+            Word::Granted(token) => {
+                out.put_u8(1);
+                out.put_u64(token);
+            }
+            Word::SessionOver => out.put_u8(2),
+            Word::Superseded => out.put_u8(3),
+            Word::Forsaken => out.put_u8(4),
+        }
+    }
+
+    fn decode(reader: &mut Reader<'a>) -> Result<Told<'a>, Malformed> {
+        let (life, number) = (reader.u64()?, reader.u64()?);
+        let (name, offset) = (reader.bytes()?, reader.u64()?);
+        let word = match reader.u8()? {
+            1 => Word::Granted(reader.u64()?),
+            2 => Word::SessionOver,
+            3 => Word::Superseded,
+            4 => Word::Forsaken,
+            _ => return Err(Malformed("an unknown word to a request that waits")),
+        };
+        Ok(Told { life, number, name, word, offset })
     }
 }
 
@@ -212,6 +271,20 @@ mod tests {
         let mut bytes = Vec::new();
         outcome.encode(&mut bytes);
         assert_eq!(ForwardedOutcome::decode(&mut Reader::new(&bytes)), Ok(outcome));
+    }
+
+    #[test]
+    fn words_to_those_who_wait_read_back_as_they_were_written() {
+        for word in [Word::Granted(7), Word::SessionOver, Word::Superseded, Word::Forsaken] {
+            let told = Told { life: 1, number: 2, name: b"l", word, offset: 3 };
+            let mut bytes = Vec::new();
+            Envelope::Told { group: 4, told }.encode(&mut bytes);
+            assert!(matches!(
+                Envelope::decode(&bytes),
+                Ok(Envelope::Told { group: 4, told: read }) if read == told
+            ));
+            assert!(Envelope::decode(&bytes[..bytes.len() - 1]).is_err());
+        }
     }
 
     #[test]

@@ -9,8 +9,8 @@ mod facts;
 mod tests;
 
 pub(crate) use facts::{
-    ClientFacts, CodingFacts, CpuFacts, Facts, KeyspaceFacts, MemoryFacts, ReplicaFacts, ReplicationFacts,
-    ServerFacts, StatsFacts,
+    ClientFacts, CodingFacts, CpuFacts, Facts, KeyspaceFacts, LockFacts, MemoryFacts, ReplicaFacts,
+    ReplicationFacts, ServerFacts, StatsFacts,
 };
 
 use std::fmt::{Display, Write};
@@ -29,7 +29,7 @@ struct Section {
 }
 
 /// All sections in the order in which they are told.
-static SECTIONS: [Section; 14] = [
+static SECTIONS: [Section; 15] = [
     Section { name: "server", title: "Server", by_default: true, write: server },
     Section { name: "clients", title: "Clients", by_default: true, write: clients },
     Section { name: "memory", title: "Memory", by_default: true, write: memory },
@@ -42,6 +42,7 @@ static SECTIONS: [Section; 14] = [
     Section { name: "latencystats", title: "Latencystats", by_default: false, write: latency_statistics },
     Section { name: "cluster", title: "Cluster", by_default: true, write: cluster },
     Section { name: "keyspace", title: "Keyspace", by_default: true, write: keyspace },
+    Section { name: "locks", title: "Locks", by_default: true, write: locks },
     Section { name: "quorate", title: "Quorate", by_default: true, write: quorate },
     Section { name: "coding", title: "Coding", by_default: false, write: coding },
 ];
@@ -134,6 +135,16 @@ fn server(facts: &Facts, fields: &mut Fields<'_>) {
     fields.put("uptime_in_days", server.uptime_seconds / (24 * 60 * 60));
     fields.put("executable", safe(&server.executable));
     fields.put("config_file", safe(&server.config_file));
+}
+
+fn locks(facts: &Facts, fields: &mut Fields<'_>) {
+    let locks = &facts.locks;
+    fields.put("locks_held", locks.held);
+    fields.put("lock_waiters", locks.waiters);
+    fields.put("lock_sessions", locks.sessions);
+    fields.put("lock_grants", locks.grants);
+    fields.put("lock_expiries", locks.expiries);
+    fields.put("lock_waiting_clients", locks.waiting_clients);
 }
 
 fn clients(facts: &Facts, fields: &mut Fields<'_>) {

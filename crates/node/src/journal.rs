@@ -18,6 +18,9 @@ use storage::{Disk, Log, Outcome, Position, SnapshotWriter, StorageError, Work};
 /// A full disk is asked again this often.
 const RETRY_MS: u64 = 100;
 
+/// When so much waits to be written, nothing more is taken from peers: the disk stands still, or is full.
+const BEHIND_BYTES_MAX: u64 = 64 << 20;
+
 /// One chunk of a checkpoint, written within one turn.
 const CHUNK_BYTES: usize = 256 << 10;
 
@@ -100,11 +103,6 @@ impl Tail {
         self.durability != Durability::None
     }
 
-    /// Its keyspace promises something else from now on.
-    pub(crate) fn set_durability(&mut self, durability: Durability) {
-        self.durability = durability;
-    }
-
     /// The link to a node broke: what waited for it would have been lost with it.
     pub(crate) fn drop_held(&mut self, to: NodeId) {
         self.held.retain(|held| held.to != to);
@@ -177,6 +175,23 @@ impl Journal {
         self.full_since_us.is_some()
     }
 
+    /// The keyspace of a group promises something else from now on. What it has recorded already may wait for a sync now
+    /// that nobody has asked for.
+    pub(crate) fn set_durability(&mut self, tail: &mut Tail, durability: Durability) {
+        tail.durability = durability;
+        self.wants_sync |= durability == Durability::Fsync && !tail.undurable.is_empty();
+    }
+
+    /// True while more waits to be written than should wait in memory.
+    pub(crate) fn is_behind(&self) -> bool {
+        self.stopped.is_none() && self.log.end().saturating_sub(self.log.written()) > BEHIND_BYTES_MAX
+    }
+
+    /// True while the disk keeps up: there is room for what need not be taken now.
+    pub(crate) fn has_room(&self) -> bool {
+        !self.is_full() && !self.is_behind()
+    }
+
     /// Takes a record of a group into this turn's write.
     #[inline]
     pub(crate) fn append(&mut self, group: u16, tail: &mut Tail, record: &[u8]) {
@@ -208,7 +223,7 @@ impl Journal {
 
     /// Writes what was appended if somebody waits for no more than that, and begins a sync if somebody waits for one.
     pub(crate) fn write<D: Disk>(&mut self, disk: &mut D, now: Now, lines: &mut Vec<Line>) {
-        if self.full_since_us.is_some() && now.monotonic_us >= self.retry_at_us {
+        if self.log.is_full() && now.monotonic_us >= self.retry_at_us {
             self.retry_at_us = now.monotonic_us + RETRY_MS * 1000;
             self.log.retry();
         }
@@ -314,6 +329,10 @@ impl Journal {
             Ok(Outcome::SnapshotRefused(_, error)) => {
                 let text = format!("{error}: the log cannot be shortened");
                 lines.push(Line { level: Level::Warning, text });
+            }
+            Ok(Outcome::SyncRefused(error)) => {
+                self.wants_sync = true;
+                self.note_full(&error.to_string(), now, lines);
             }
             Err(error) => self.stop(&error),
         }

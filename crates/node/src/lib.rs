@@ -6,7 +6,8 @@
 //!
 //! Reading order: `node` (turns and clients), `requests` (what a request is and who runs it), `routing` (requests on
 //! their way and outcomes on their way back), `peers` (what nodes say to each other), `keyspace` (prefixes and
-//! promises), `session` (replies in order), `transactions` (what is gathered behind `MULTI`).
+//! promises), `session` (replies in order), `transactions` (what is gathered behind `MULTI`),
+//! `locks` (who waits for one).
 
 mod clients;
 mod coding;
@@ -21,6 +22,7 @@ mod info;
 mod inspect;
 mod journal;
 mod keyspace;
+mod locks;
 mod log;
 mod mapping;
 mod node;

@@ -141,7 +141,8 @@ impl Node {
             is_coding |= group.coding.is_some();
             if group.keyspace != *keyspace {
                 group.keyspace = keyspace.clone();
-                group.tail.set_durability(keyspace.durability().unwrap_or(Durability::Fsync));
+                let durability = keyspace.durability().unwrap_or(Durability::Fsync);
+                self.journal.set_durability(&mut group.tail, durability);
                 let planted = self.configuration.planted;
                 if let Some(replica) = &mut group.replica {
                     let changed = replica.set_keyspace(keyspace, planted);
@@ -237,6 +238,7 @@ impl Node {
         self.effects.about_fragments.clear();
         self.effects.records.clear();
         self.effects.wishes.clear();
+        self.effects.notices.clear();
         self.settle(id);
     }
 

@@ -8,6 +8,7 @@ use crate::gather::Gather;
 use crate::groups::{Group, Groups};
 use crate::journal::{Journal, Released, Tail};
 use crate::keyspace::Router;
+use crate::locks::Waits;
 use crate::log::Line;
 use crate::mapping::{MAP_GROUP, Wanted};
 use crate::parameters::Parameters;
@@ -69,6 +70,7 @@ pub struct Node {
     pub(crate) forwards_checked_us: u64,
     pub(crate) gathers: Slab<Gather>,
     pub(crate) coding: Coding,
+    pub(crate) lock_waits: Waits,
     pub(crate) effects: Effects,
     /// Bytes of key lists while a command is carried out.
     pub(crate) scratch: Vec<u8>,
@@ -140,6 +142,9 @@ impl Node {
                 debug_assert_eq!(outcome, Ok(()), "they were read whole when they were put off");
             }
         }
+        if self.lock_waits.next_due_us() <= now.monotonic_us {
+            self.tend_lock_waits();
+        }
         const FORWARDS_CHECK_MS: u64 = 100;
         if now.ms_since(self.forwards_checked_us) >= FORWARDS_CHECK_MS {
             self.forwards_checked_us = now.monotonic_us;
@@ -147,6 +152,7 @@ impl Node {
             self.end_overdue_forwards();
             self.forget_dismissed();
             self.look_for_fragments();
+            self.forsake_former_lives();
             self.report_members();
         }
     }
@@ -284,6 +290,12 @@ impl Node {
         self.journal.stopped()
     }
 
+    /// True while so much waits to be written that nothing more should be taken from peers. The end of a sync, or a try
+    /// on a full disk, ends that.
+    pub fn is_log_behind(&self) -> bool {
+        self.journal.is_behind()
+    }
+
     /// When, on the monotonic clock, the next turn must begin even if nothing happens.
     pub fn next_wakeup_us(&self) -> u64 {
         let is_busy = self.journal.has_unwritten() || self.journal.checkpointing().is_some();
@@ -292,7 +304,8 @@ impl Node {
         }
         const IDLE_US: u64 = 100_000;
         let idle = self.now.monotonic_us + IDLE_US;
-        let own = idle.min(self.control_wakeup_us).min(self.coding.wakeup_us());
+        let own = idle.min(self.control_wakeup_us).min(self.lock_waits.next_due_us());
+        let own = own.min(self.coding.wakeup_us());
         self.groups.iter().map(|(_, group)| group.next_tick_us).fold(own, u64::min)
     }
 
@@ -312,7 +325,10 @@ impl Node {
 
     /// A client is gone. What it asked may still happen; nobody is told.
     pub fn disconnect(&mut self, client: ClientId) {
-        self.sessions.remove(client);
+        let session = self.sessions.remove(client);
+        if let Some(number) = session.and_then(|session| session.lock_wait) {
+            self.leave_lock_wait(number);
+        }
     }
 
     /// What this client may send.
@@ -379,7 +395,7 @@ impl Node {
 
     /// Ends a client's session at once.
     pub(crate) fn kill(&mut self, client: ClientId) {
-        self.sessions.remove(client);
+        self.disconnect(client);
         self.ready.push(client);
     }
 

@@ -8,6 +8,7 @@ use crate::control::{self, CONTROL_GROUP, ClusterMap, Control, Start};
 use crate::groups::{Group, Groups};
 use crate::journal::{Journal, Tail, kind};
 use crate::keyspace::{Durability, Keyspace, Router};
+use crate::locks::Waits;
 use crate::log::{Level, Line};
 use crate::mapping::MAP_GROUP;
 use crate::node::{Counters, Node};
@@ -150,6 +151,7 @@ impl Node {
             forwards_checked_us: 0,
             gathers: Slab::default(),
             coding: Coding::new(life),
+            lock_waits: Waits::new(own, life_of_waits(&configuration)),
             effects: Effects::default(),
             scratch: Vec::new(),
             replies: ReplyBuffer::new(),
@@ -165,6 +167,12 @@ impl Node {
         node.start_control();
         Ok(node)
     }
+}
+
+/// Names this start of the node among all of them. A log that is lost, or set back, begins to count its lives anew.
+fn life_of_waits(configuration: &Configuration) -> u64 {
+    let Configuration { identity, life, seed, .. } = configuration;
+    identity.rotate_left(32).wrapping_add(*seed).wrapping_add(*life)
 }
 
 fn log_options(configuration: &Configuration) -> Options {

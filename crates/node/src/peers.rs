@@ -27,6 +27,8 @@ pub(crate) struct Peer {
     pub(crate) outcomes: Vec<u8>,
     /// Its requests that are put off: too many replies to earlier ones have not left yet.
     pub(crate) deferred: Vec<u8>,
+    /// In which life it is, as it has said over this link.
+    pub(crate) life: Option<u64>,
     /// When it last left a forwarded request unanswered.
     pub(crate) silent_since_us: Option<u64>,
 }
@@ -44,6 +46,14 @@ impl Node {
         peer.outcomes.clear();
         peer.deferred.clear();
         peer.silent_since_us = None;
+        peer.life = None;
+        if up {
+            let life = self.lock_waits.life();
+            frame::append(&mut peer.output, |out| Envelope::Life(life).encode(out));
+        }
+        if !up {
+            self.check_lock_waits(|_| true);
+        }
         if was_up {
             self.end_forwards(|entry| entry.to == id, "was lost before it answered");
         }
@@ -92,6 +102,7 @@ impl Node {
                 }
                 // One may know of a group before the other, or still know of it.
                 if let Some(replica) = self.groups.get_mut(group).and_then(|group| group.replica.as_mut()) {
+                    replica.set_room(self.journal.has_room());
                     replica.step(self.now, Input::Message { from, message }, &mut self.effects)?;
                     self.settle(group);
                 }
@@ -102,6 +113,8 @@ impl Node {
                     group.leader_told = leader;
                 }
             }
+            Envelope::Life(life) => self.peers[usize::from(from) - 1].life = Some(life),
+            Envelope::Told { group, told } => self.lock_told(group, told),
             Envelope::Requests(items) => self.forwarded_requests(from, items)?,
             Envelope::Outcomes(items) => {
                 let mut reader = Reader::new(items);

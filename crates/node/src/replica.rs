@@ -82,6 +82,17 @@ impl Replica {
         }
     }
 
+    /// Whether the log has room for what other members send. Registers pass over what it has no room for; what a leader
+    /// orders cannot be passed over.
+    #[inline]
+    pub(crate) fn set_room(&mut self, has_room: bool) {
+        match self {
+            Replica::Abd(replica) => replica.set_room(has_room),
+            Replica::Blocking(replica) => replica.set_room(has_room),
+            Replica::LeaderFollower(_) | Replica::Consensus(_) => {}
+        }
+    }
+
     /// Its keyspace has other settings, of those that can change at run time.
     ///
     /// # Errors

@@ -207,6 +207,12 @@ impl Node {
         );
         single("journal_bytes", "gauge", "Log that the next start would read.", self.journal.held_bytes());
         single("disk_full", "gauge", "1 while there is no room for the log.", self.journal.is_full().into());
+        single(
+            "lock_waiting_clients",
+            "gauge",
+            "Clients that wait for a lock.",
+            self.lock_waits.waiting() as u64,
+        );
         self.group_metrics(out);
     }
 
@@ -224,7 +230,7 @@ impl Node {
         fn table(group: &Group, value: impl Fn(&kv::Table) -> u64) -> u64 {
             group.replica.as_ref().map_or(0, |replica| value(replica.table()))
         }
-        let series: [(&str, &str, &str, Value); 11] = [
+        let series: [(&str, &str, &str, Value); 16] = [
             ("ready", "gauge", "1 when requests can be served.", |_, status| status.ready.into()),
             ("writable", "gauge", "Leader: 1 when enough followers are live.", |_, status| {
                 status.writable.into()
@@ -240,6 +246,24 @@ impl Node {
             ("memory_bytes", "gauge", "Memory of keys and values.", |group, _| {
                 table(group, |table| table.memory_bytes() as u64)
             }),
+            ("locks", "gauge", "Locks that are held.", |group, _| {
+                table(group, |table| table.locks().len() as u64)
+            }),
+            ("lock_waiters", "gauge", "Requests that wait for a lock.", |group, _| {
+                table(group, |table| table.locks().waiters() as u64)
+            }),
+            ("lock_sessions", "gauge", "Sessions that hold locks.", |group, _| {
+                table(group, |table| table.locks().sessions() as u64)
+            }),
+            ("lock_grants_total", "counter", "Locks that were granted.", |group, _| {
+                table(group, |table| table.locks().statistics().grants)
+            }),
+            (
+                "lock_expiries_total",
+                "counter",
+                "Leases of locks and sessions that have ended.",
+                |group, _| table(group, |table| table.locks().statistics().expiries),
+            ),
         ];
         let statuses: Vec<Status> = self.groups.ids().iter().map(|id| self.group_status(*id)).collect();
         for (name, kind, help, value) in series {

@@ -74,6 +74,11 @@ impl Node {
     /// A command on keys goes to their group; one on all keys to every group.
     #[inline]
     fn data_request(&mut self, client: ClientId, command: Command<'_>) {
+        if let Command::Fenced(fenced) = command
+            && let Some(text) = self.refuses_locks("SET FENCE", self.router.group_of(fenced.name))
+        {
+            return self.answer(client, |replies| replies.error(&text));
+        }
         if let [only] = self.groups.ids() {
             let only = *only;
             let command = match command {
@@ -207,6 +212,7 @@ impl Node {
             }
             NodeCommand::Transaction(command) => self.transaction_command(client, command, arguments),
             NodeCommand::Wait => self.wait(client, &arguments[1], &arguments[2]),
+            NodeCommand::Lock(verb) => self.lock_request(client, verb, arguments),
             NodeCommand::DebugSleep => {
                 let seconds =
                     std::str::from_utf8(&arguments[2]).ok().and_then(|text| text.parse::<f64>().ok());

@@ -25,11 +25,16 @@ pub(crate) enum Origin {
     Part(Handle),
     /// A step of what this node does about large values.
     Coding,
+    /// A request that waits for a lock, or its withdrawal.
+    LockWait(u64),
 }
 
 pub(crate) const ORIGIN_PEER: u64 = 1 << 62;
 const ORIGIN_PART: u64 = 2 << 62;
-pub(crate) const ORIGIN_CODING: u64 = 3 << 62;
+/// The sequence is the wait's number.
+pub(crate) const ORIGIN_LOCK_WAIT: u64 = 3 << 62;
+/// With a number behind it that is not 0.
+pub(crate) const ORIGIN_CODING: u64 = ORIGIN_LOCK_WAIT;
 
 impl Origin {
     /// The client of a ticket for what a peer asks over its link of this number.
@@ -43,6 +48,7 @@ impl Origin {
         match ticket.client & (3 << 62) {
             ORIGIN_PEER => Origin::Peer(ticket.client as NodeId, (ticket.client >> 16) as u32),
             ORIGIN_PART => Origin::Part(Handle::from_bits(ticket.client & !(3 << 62))),
+            ORIGIN_LOCK_WAIT if ticket.client == ORIGIN_LOCK_WAIT => Origin::LockWait(ticket.sequence),
             ORIGIN_CODING => Origin::Coding,
             _ => Origin::Session(Handle::from_bits(ticket.client)),
         }
@@ -366,9 +372,10 @@ impl Node {
             let tail = &mut self.groups[group].tail;
             if tail.may_leave(message.after_record) {
                 self.send(group, message.to, bytes);
-            } else {
-                tail.hold(message.after_record, message.to, bytes);
+            } else if !self.journal.is_full() || self.groups[group].keyspace.has_leader() {
+                self.groups[group].tail.hold(message.after_record, message.to, bytes);
             }
+            // Else it would wait for a record that may never be written: registers ask again, and any number of times.
         }
         for message in &effects.about_fragments {
             let bytes = &effects.bytes[message.bytes.clone()];
@@ -384,7 +391,8 @@ impl Node {
         }
         let wishes = std::mem::take(&mut effects.wishes);
         let handed_on = std::mem::take(&mut effects.handed_on);
-        if handed_on.is_empty() && wishes.is_empty() {
+        let notices = std::mem::take(&mut effects.notices);
+        if handed_on.is_empty() && wishes.is_empty() && notices.is_empty() {
             effects.clear();
             self.effects = effects;
             return;
@@ -393,6 +401,7 @@ impl Node {
         effects.clear();
         self.effects = effects;
         wishes.into_iter().for_each(|wish| self.wish(group, wish));
+        notices.into_iter().for_each(|notice| self.lock_notice(group, notice));
         for HandedOn { ticket, to, deadline_us, command } in handed_on {
             match Command::decode(&mut Reader::new(&bytes[command])) {
                 Ok(command) => {
@@ -468,6 +477,7 @@ impl Node {
                     peer.flush_if_large();
                 }
             }
+            Origin::LockWait(number) => self.lock_outcome(number, result, reply),
             Origin::Part(handle) => {
                 let Some(gather) = self.gathers.get_mut(handle) else { return };
                 if let (Outcome::Done { offset, .. }, Origin::Session(client)) =

@@ -21,8 +21,9 @@ const PENDING_FIRST: usize = 256;
 const PENDING_MIN: usize = 16;
 
 /// What the replies of a client's waiting requests may come to, judged by its latest replies, in bytes. Replies of
-/// requests that wait cannot be refused when they come: without this limit ten thousand small GETs of large values
-/// bring gigabytes, in one turn, to a node that cannot know whether the client reads any of it.
+/// requests that wait cannot be refused when they come: without this ten thousand small GETs of large values, in a client's
+/// everyday load, bring gigabytes to a node that cannot know whether the client reads any of it. It is no limit for a client
+/// that means harm: who asks for large values after thousands of small replies gets one window of them.
 const PENDING_BYTES: usize = 8 << 20;
 
 /// Replies that may be waiting for one client before its next requests are read, in bytes.
@@ -98,6 +99,8 @@ pub(crate) struct Session {
     pub(crate) generation: u64,
     /// Requests whose outcomes are not simply their replies, in their order.
     pending: VecDeque<(u64, Pending)>,
+    /// The request of this client that waits for a lock: nothing more is taken from it until that has an end.
+    pub(crate) lock_wait: Option<u64>,
     /// How many of them ask how watched keys are.
     versions_awaited: usize,
     /// Bytes of the replies in `slots`, which wait for an earlier one.
@@ -137,6 +140,7 @@ impl Session {
             transaction: None,
             generation: 0,
             pending: VecDeque::new(),
+            lock_wait: None,
             versions_awaited: 0,
             kept_bytes: 0,
             first: 0,
@@ -181,6 +185,7 @@ impl Session {
             && self.output_bytes() < OUTPUT_BYTES_SOFT
             && !self.is_awaiting_versions()
             && self.first >= self.gate
+            && self.lock_wait.is_none()
     }
 
     /// The request that begins next must have its reply before more input is taken.

@@ -10,16 +10,22 @@
 //! whatever it reads is at least as new. While it watches a key it gets no stale reads, for the same reason.
 
 use crate::command::{self, CommandError, Context, Found, Handler, NodeCommand, TransactionCommand};
+use crate::locks;
 use crate::node::{Node, request_bytes_max};
 use crate::session::{ClientId, Session};
 use kv::codec::{Reader, Writer};
-use kv::{Command, Draft, Reply, ReplyBuffer, Version, Watched};
+use kv::limits::TRANSACTION_COMMANDS_MAX;
+use kv::{Command, Draft, List, Reply, ReplyBuffer, Version, Watched};
 use protocol::{Request, Result as Outcome, Ticket};
+use std::collections::BTreeSet;
 use wire::resp::reply::element_end;
 use wire::resp::{Arguments, ArgumentsBuffer};
 
 /// Keys that a client may watch at a time.
 const WATCHED_KEYS_MAX: usize = 10_000;
+
+/// Bytes that these keys may have together.
+const WATCHED_BYTES_MAX: usize = 4 << 20;
 
 /// What a queued request takes beside its bytes.
 const ITEM_BYTES: usize = 64;
@@ -41,8 +47,12 @@ pub(crate) struct Gathered {
     is_lost: bool,
     /// Watched keys, and the commands on the data.
     draft: Draft,
-    /// Under which leadership the keys were watched.
-    epoch: Option<u64>,
+    /// In which group, and under which leadership of it, the keys were watched.
+    origin: Option<(u16, u64)>,
+    /// The watched keys, to tell which of them are watched already.
+    watched: BTreeSet<Vec<u8>>,
+    /// Their bytes.
+    watched_bytes: usize,
     /// All that was queued, in order.
     items: Vec<Item>,
     /// Bytes of the items that are not in the draft.
@@ -110,9 +120,9 @@ impl Gathered {
     }
 
     /// Takes the versions of watched keys in; false if that is not what the reply is.
-    fn take_versions(&mut self, epoch: u64, keys: &[u8], reply: &[u8]) -> bool {
-        // Versions of different leaderships cannot be compared with one record.
-        self.is_lost |= *self.epoch.get_or_insert(epoch) != epoch;
+    fn take_versions(&mut self, origin: (u16, u64), keys: &[u8], reply: &[u8]) -> bool {
+        // Versions of different groups, or leaderships of one, cannot be compared with one record.
+        self.is_lost |= *self.origin.get_or_insert(origin) != origin;
         let (mut keys, mut versions) = (Reader::new(keys), Reader::new(reply));
         let mut version = || match Reply::decode(&mut versions) {
             Ok(Reply::Integer(version)) => Some(version as Version),
@@ -122,7 +132,11 @@ impl Gathered {
         let (Some(_), Some(floor)) = (version(), version()) else { return false };
         while let Ok(key) = keys.bytes() {
             let Some(version) = version() else { return false };
-            self.draft.watch(epoch, Watched { key, version, floor });
+            // Who watches a key twice wants to know of any change since the first time.
+            if self.watched.insert(key.to_vec()) {
+                self.watched_bytes += key.len();
+                self.draft.watch(origin.1, Watched { key, version, floor });
+            }
         }
         true
     }
@@ -190,6 +204,9 @@ impl Node {
         let draw = self.draw();
         let Some(session) = self.sessions.get_mut(client) else { return Ok(()) };
         let Some(gathered) = &mut session.transaction else { return Ok(()) };
+        if gathered.items.len() >= TRANSACTION_COMMANDS_MAX {
+            return Err(format!("ERR a transaction holds at most {TRANSACTION_COMMANDS_MAX} commands"));
+        }
         let argument_bytes: usize = arguments.iter().map(<[u8]>::len).sum();
         let bytes_max = request_bytes_max(value_bytes_max);
         if gathered.bytes() + argument_bytes + ITEM_BYTES > bytes_max {
@@ -219,6 +236,12 @@ impl Node {
                         }
                         (command, _) => command,
                     };
+                    if let Command::Fenced(fenced) = command {
+                        let group = self.router.group_of(fenced.name);
+                        if let Some(refusal) = locks::refusal(&self.groups, "SET FENCE", group) {
+                            return Err(refusal);
+                        }
+                    }
                     if only_group.is_none() && !has_key(&command) {
                         let name = found.spec.name.to_uppercase();
                         return Err(format!(
@@ -244,15 +267,28 @@ impl Node {
     fn watch(&mut self, client: ClientId, arguments: Arguments<'_>) {
         let Some(session) = self.sessions.get_mut(client) else { return };
         let gathered = session.transaction.get_or_insert_default();
-        if gathered.draft.watched_len() + arguments.len() - 1 > WATCHED_KEYS_MAX {
-            let error = format!("ERR more than {WATCHED_KEYS_MAX} keys would be watched");
-            return self.answer(client, |replies| replies.error(&error));
-        }
         let mut scratch = Vec::new();
         let keys = match command::all_keys(arguments, &mut scratch) {
             Ok(keys) => keys,
             Err(error) => return self.answer(client, |replies| replies.error(&error.to_string())),
         };
+        let new: BTreeSet<&[u8]> = keys.iter().filter(|key| !gathered.watched.contains(*key)).collect();
+        let new_bytes: usize = new.iter().map(|key| key.len()).sum();
+        let refusal = if gathered.watched.len() + new.len() > WATCHED_KEYS_MAX {
+            Some(format!("ERR more than {WATCHED_KEYS_MAX} keys would be watched"))
+        } else if gathered.watched_bytes + new_bytes > WATCHED_BYTES_MAX {
+            Some(format!("ERR the watched keys would have more than {WATCHED_BYTES_MAX} bytes"))
+        } else {
+            None
+        };
+        if let Some(error) = refusal {
+            return self.answer(client, |replies| replies.error(&error));
+        }
+        if new.is_empty() {
+            return self.answer(client, ReplyBuffer::ok);
+        }
+        let mut scratch = Vec::new();
+        let keys = List::build(&mut scratch, new);
         let Some(group) = self.group_of(&Command::Watch { keys }) else {
             return self.answer(client, |replies| replies.error(CROSSSLOT));
         };
@@ -269,22 +305,29 @@ impl Node {
         let Some(session) = self.sessions.get_mut(client) else { return };
         let is_told = !session.is_awaiting_versions();
         let Some(gathered) = session.end_transaction() else { return };
-        let Gathered { is_broken, is_lost, draft, items, .. } = *gathered;
+        let Gathered { is_broken, is_lost, draft, items, origin, .. } = *gathered;
         if is_broken {
             let error = "EXECABORT Transaction discarded because of previous errors.";
             return self.answer(client, |replies| replies.error(error));
         }
-        if is_lost || !is_told {
+        let is_watching = draft.watched_len() > 0;
+        let transaction = draft.transaction();
+        let whole = Command::Transaction(transaction);
+        let group = self.group_of(&whole);
+        // First of all, since what spans groups never comes true, and an abort tells the client to try again.
+        if group.is_none() && has_key(&whole) {
+            return self.answer(client, |replies| replies.error(CROSSSLOT));
+        }
+        // Keys may have come to another group since, which knows nothing of their versions.
+        let has_moved = origin.is_some_and(|(watched_in, _)| group != Some(watched_in));
+        if is_lost || !is_told || has_moved {
             return self.answer(client, |replies| replies.push(Reply::NullArray));
         }
-        let is_watching = draft.watched_len() > 0;
         if draft.is_empty() && !is_watching {
             let replies = self.exec_replies(client, &items, &[]);
             return self.answer(client, |out| out.extend_encoded(replies.as_bytes()));
         }
-        let transaction = draft.transaction();
-        let whole = Command::Transaction(transaction);
-        let Some(group) = self.group_of(&whole) else {
+        let Some(group) = group else {
             return self.answer(client, |replies| replies.error(CROSSSLOT));
         };
         let single = transaction.commands().next().filter(|_| transaction.len() == 1 && !is_watching);
@@ -324,7 +367,7 @@ impl Node {
         match pending {
             Pending::Watch { generation, keys } => {
                 if let Some(gathered) = self.gathered(client, generation)
-                    && !gathered.take_versions(version, &keys, reply)
+                    && !gathered.take_versions((group, version), &keys, reply)
                 {
                     gathered.is_lost = true;
                 }

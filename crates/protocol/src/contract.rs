@@ -6,7 +6,8 @@
 //! event; a broken invariant is a bug and panics.
 
 use kv::codec::Malformed;
-use kv::{Command, Reply, ReplyBuffer, UnixMs, Version};
+use kv::locks::Word;
+use kv::{Command, Reply, ReplyBuffer, UnixMs, Version, WaiterId};
 use std::ops::Range;
 
 /// A node's number, from 1.
@@ -330,6 +331,25 @@ pub enum Wish {
     },
 }
 
+/// What whoever coordinates requests that wait for locks is to know. None of it is lost for good if it does not get there:
+/// the coordinator asks again.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Notice {
+    /// A record that is applied says something to a request that waits.
+    Told {
+        /// The request: its node coordinates it.
+        waiter: WaiterId,
+        /// The lock.
+        name: Box<[u8]>,
+        /// What it is told.
+        word: Word,
+        /// Where in the group's history that is: who holds the lock now must not read what is older.
+        offset: Version,
+    },
+    /// A copy of the table was installed: what the records that it stands for have said to this node was not told.
+    Skipped,
+}
+
 /// What comes out of a replica, in order, in buffers that are reused.
 #[derive(Debug, Default)]
 pub struct Effects {
@@ -351,6 +371,8 @@ pub struct Effects {
     pub bytes: Vec<u8>,
     /// What is asked of the control group.
     pub wishes: Vec<Wish>,
+    /// What coordinators of waiting requests are to know.
+    pub notices: Vec<Notice>,
     /// Changes worth telling.
     pub trace: Vec<Trace>,
 }
@@ -368,6 +390,7 @@ impl Effects {
         self.bytes.shrink_to(RETAINED_BYTES_MAX);
         self.handed_on.clear();
         self.wishes.clear();
+        self.notices.clear();
         self.trace.clear();
     }
 

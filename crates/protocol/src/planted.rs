@@ -94,6 +94,14 @@ pub enum Fault {
     FragmentsMixed,
     /// Coding: a value that was given up, so that its fragments are gone, is stored all the same.
     AbandonedValueStored,
+    /// locks: whoever names a lock can release or renew it, whatever the token.
+    LockFreedByNonOwner,
+    /// locks: tokens are counted from those of the locks that are held, and begin again when these are free.
+    LockTokenReused,
+    /// locks: a request that has waited is granted the lock under a session that is over.
+    LockSessionNotRechecked,
+    /// locks: a write's token is compared when the write is ordered, not when it takes effect.
+    FenceNotRechecked,
     /// Any protocol: a write of unknown outcome is told as refused.
     UnknownToldAsRefused,
 }
@@ -110,6 +118,26 @@ impl Planted {
     #[cfg(feature = "planted-bugs")]
     pub fn one(fault: Fault) -> Planted {
         Planted { fault: Some(fault) }
+    }
+
+    /// What of it concerns the state machine of locks.
+    pub(crate) fn in_locks(self) -> kv::locks::planted::Planted {
+        #[cfg(feature = "planted-bugs")]
+        {
+            use kv::locks::planted::Fault as InLocks;
+            return match self.fault {
+                Some(Fault::LockFreedByNonOwner) => {
+                    kv::locks::planted::Planted::one(InLocks::FreedByNonOwner)
+                }
+                Some(Fault::LockTokenReused) => kv::locks::planted::Planted::one(InLocks::TokenReused),
+                Some(Fault::LockSessionNotRechecked) => {
+                    kv::locks::planted::Planted::one(InLocks::SessionNotRechecked)
+                }
+                _ => Default::default(),
+            };
+        }
+        #[cfg(not(feature = "planted-bugs"))]
+        Default::default()
     }
 
     /// True when this fault is planted.

@@ -44,6 +44,11 @@ pub(crate) fn may_be_ordered(
             is_as_it_was
         }
         Command::Transaction(transaction) => !is_of_another_epoch(transaction, epoch),
+        Command::Fenced(fenced) if planted.has(Fault::FenceNotRechecked) => {
+            let is_newest = table.locks().allows(fenced.name, fenced.token);
+            *command = fenced.command().unwrap_or(*command);
+            is_newest
+        }
         _ => true,
     }
 }

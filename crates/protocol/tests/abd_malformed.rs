@@ -1,36 +1,35 @@
 //! Whatever bytes a peer sends, a replica does not panic: they are refused when they are read, or taken for what they
 //! say.
 
-mod abd_world;
 #[path = "schedules/random.rs"]
 mod random;
+mod registers_world;
 
-use abd_world::{Asked, Letter, World};
 use kv::Command;
-use protocol::abd::{Message, Options, Timing};
+use protocol::abd::{self as subject, Message, Options, Timing};
 use protocol::{Request, Ticket};
 use random::Random;
+use registers_world::{Asked, Letter, World};
 
 /// A group in which all kinds of messages are under way: clients ask, node 3 refills, tombstones are collected.
 fn busy_world(random: &mut Random) -> World {
     let mut timing = Timing::default();
     (timing.upkeep.sweep_ms, timing.upkeep.chunk_bytes) = (10, 30);
-    let mut world = World::new(3, Options::default(), timing);
+    let mut world = World::new(3, Options::default(), timing, 0);
     for id in world.members() {
-        let consequences = world.configure(id);
+        let consequences = world.start(id);
         world.post(consequences.letters);
     }
     for step in 0..200 + random.below(100) {
-        world.advance(5);
+        world.advance_us(5000);
         if step == 120 {
             world.crash(3, 0);
-            world.restart(3);
-            let consequences = world.configure(3);
+            let consequences = world.start(3);
             world.post(consequences.letters);
         }
         for id in world.members() {
             let ticket = Ticket { client: u64::from(id), sequence: step };
-            let deadline_us = world.now.monotonic_us + 1_000_000;
+            let deadline_us = world.time_us + 1_000_000;
             let asked = Asked { ticket, follows: false, deadline_us };
             let key = [b'a' + random.below(3) as u8];
             let mut scratch = Vec::new();
@@ -98,7 +97,7 @@ fn spoilt_messages_are_refused_or_taken_for_what_they_say() {
         }
         // What was taken has no consequences that could not be, such as numbers that overflow.
         for id in world.members() {
-            world.advance(1000);
+            world.advance_us(1_000_000);
             world.tick(id);
             world.flush(id);
         }

@@ -10,11 +10,14 @@
 //! ```
 
 mod abd_schedule;
-mod abd_world;
 #[path = "schedules/random.rs"]
 mod random;
+mod registers_world;
+#[path = "registers_world/show_abd.rs"]
+mod show;
 
 use abd_schedule::Schedule;
+use protocol::abd as subject;
 use protocol::planted::{Fault, Planted};
 
 fn number(variable: &str) -> Option<u64> {

@@ -5,16 +5,16 @@
 //! on a connection; steps take no time. So the figures that are printed say how
 //! many rounds and waits operations need, not how fast a machine is.
 
-mod blocking_world;
 #[path = "schedules/random.rs"]
 mod random;
+mod registers_world;
 
-use blocking_world::{Consequences, Letter, World};
 use kv::{Command, Condition, Expiry, SetAnswer};
-use protocol::blocking::{Options, Retry, Timing};
+use protocol::blocking::{self as subject, Options, Retry, Timing};
 use protocol::contract::{NodeId, Result as Outcome};
 use protocol::{Request, Ticket};
 use random::Random;
+use registers_world::{Asked, Consequences, Letter, World};
 use std::collections::{BTreeMap, BTreeSet};
 
 enum Event {
@@ -141,7 +141,9 @@ impl Load {
         self.left[client as usize] -= 1;
         self.asked_us.insert(client, self.world.time_us);
         let ticket = Ticket { client, sequence: self.left[client as usize] };
-        let consequences = self.world.request(node, (ticket, false, 5000), Request::Command(command));
+        let deadline_us = self.world.now(node).monotonic_us + 5_000_000;
+        let asked = Asked { ticket, follows: false, deadline_us };
+        let consequences = self.world.request(node, asked, Request::Command(command));
         self.turn(node, consequences);
     }
 

@@ -9,11 +9,14 @@
 //! ```
 
 mod blocking_schedule;
-mod blocking_world;
 #[path = "schedules/random.rs"]
 mod random;
+mod registers_world;
+#[path = "registers_world/show_blocking.rs"]
+mod show;
 
 use blocking_schedule::Schedule;
+use protocol::blocking as subject;
 use protocol::planted::{Fault, Planted};
 
 fn number(variable: &str) -> Option<u64> {

@@ -12,17 +12,19 @@
 //! outcome of a client's request. The verbs are in `abd_verbs`.
 
 mod abd_verbs;
-mod abd_world;
+mod registers_world;
+#[path = "registers_world/show_abd.rs"]
+mod show;
 
 use abd_verbs::Verb;
-use abd_world::{Asked, Consequences, Letter, World, show};
 use kv::command::ExpiryUnit;
 use kv::{Command, Condition, Deadline, Expiry, List, SetAnswer};
-use protocol::abd::{Options, Timing};
+use protocol::abd::{self as subject, Options, Timing};
 use protocol::contract::NodeId;
 use protocol::planted::{Fault, Planted};
 use protocol::registers::Tag;
 use protocol::{Progress, Request, Ticket};
+use registers_world::{Asked, Clock, Consequences, Letter, World};
 use std::collections::{BTreeMap, BTreeSet};
 use std::error::Error;
 use std::fmt::Write as _;
@@ -64,8 +66,8 @@ impl Script {
                     Some("fsync") => true,
                     Some(_) => return Err("durability is none or fsync".into()),
                 };
-                let mut world = World::new(*n, Options { keeps_records, planted }, timing(verb));
-                let consequences: Vec<_> = world.members().map(|id| (id, world.configure(id))).collect();
+                let mut world = World::new(*n, Options { keeps_records, planted }, timing(verb), 0);
+                let consequences: Vec<_> = world.members().map(|id| (id, world.start(id))).collect();
                 self.world = Some(world);
                 consequences.into_iter().for_each(|(id, consequence)| self.note(id, consequence));
                 if !fresh {
@@ -114,11 +116,14 @@ impl Script {
             Verb::Flush { node } => self.each(*node, World::flush)?,
             Verb::Advance { duration } => {
                 let number = duration.strip_suffix("ms").ok_or("a duration is told like 100ms")?;
-                self.world()?.advance(number.parse()?);
+                self.world()?.advance_us(number.parse::<u64>()? * 1000);
                 self.each(None, World::tick)?;
                 self.each(None, World::flush)?;
             }
-            Verb::Clock { node, ahead } => self.world()?.set_ahead(*node, *ahead),
+            Verb::Clock { node, ahead } => {
+                let clock = Clock { unix_ahead_ms: *ahead, ..Clock::default() };
+                self.world()?.set_clock(*node, clock);
+            }
             Verb::Deliver { from, to, kind, order } => {
                 let fits = Fits { from: *from, to: *to, kind: kind.clone() };
                 self.deliver(&fits, order.as_deref() == Some("reverse"))?;
@@ -263,7 +268,7 @@ impl Script {
         };
         self.questions.insert(ticket, format!("{name}: {question}"));
         let world = self.world()?;
-        let deadline_us = world.now.monotonic_us + timeout.unwrap_or(TIMEOUT_MS) * 1000;
+        let deadline_us = world.now(node).monotonic_us + timeout.unwrap_or(TIMEOUT_MS) * 1000;
         let consequences = world.request(node, Asked { ticket, follows, deadline_us }, request);
         self.note(node, consequences);
         Ok(())

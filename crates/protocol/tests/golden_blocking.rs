@@ -13,15 +13,17 @@
 //! `3.1.1` a tag: counter 3, node 1, life 1. Messages of the upkeep (copies, repair) arrive and are not shown.
 
 mod blocking_verbs;
-mod blocking_world;
+mod registers_world;
+#[path = "registers_world/show_blocking.rs"]
+mod show;
 
 use blocking_verbs::Verb;
-use blocking_world::{Consequences, Letter, World, show};
 use kv::{Command, Condition, Deadline, Expiry, List, SetAnswer};
-use protocol::blocking::{Options, Retry, Timing};
+use protocol::blocking::{self as subject, Options, Retry, Timing};
 use protocol::contract::NodeId;
 use protocol::planted::{Fault, Planted};
 use protocol::{Request, Ticket, registers};
+use registers_world::{Asked, Consequences, Letter, World};
 use std::collections::{BTreeMap, BTreeSet};
 use std::error::Error;
 use std::fmt::Write as _;
@@ -152,7 +154,7 @@ impl Script {
             Verb::Locks => {
                 for id in self.world()?.alive() {
                     let world = self.world.as_ref().ok_or("no cluster")?;
-                    let (now_us, locks) = (world.now(id).monotonic_us, world.locks(id));
+                    let (now_us, locks) = (world.now(id).monotonic_us, show::locks(world, id));
                     let locks: Vec<String> =
                         locks.iter().map(|(key, lock)| show::lock(key, lock, now_us)).collect();
                     let shown = if locks.is_empty() { "all free".into() } else { locks.join(", ") };
@@ -225,8 +227,9 @@ impl Script {
             Request::Wait { count, .. } => format!("wait {count}"),
         };
         self.questions.insert(ticket, format!("{name}: {question}"));
-        let timeout_ms = timeout.unwrap_or(TIMEOUT_MS);
-        let consequences = self.world()?.request(node, (ticket, follows, timeout_ms), request);
+        let world = self.world()?;
+        let deadline_us = world.now(node).monotonic_us + timeout.unwrap_or(TIMEOUT_MS) * 1000;
+        let consequences = world.request(node, Asked { ticket, follows, deadline_us }, request);
         self.note(node, consequences);
         Ok(())
     }

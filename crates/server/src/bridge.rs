@@ -26,6 +26,8 @@ const RETAINED_BYTES_MAX: usize = 16 << 10;
 pub(crate) enum Call {
     /// Run a command; the answer is encoded as [`kv::Reply`]s.
     Command(ArgumentsBuffer, oneshot::Sender<Vec<u8>>),
+    /// Whoever waited for an answer does so no longer.
+    Abandoned,
     /// How is the node? As JSON.
     Health(oneshot::Sender<serde_json::Value>),
     /// What was counted? As Prometheus text.
@@ -99,12 +101,21 @@ impl Bridge {
             turn.has_read();
             match call {
                 Call::Command(arguments, sender) => self.start(&arguments, sender, turn),
+                Call::Abandoned => self.drop_abandoned(turn),
                 Call::Health(sender) => answer(Question::Health(sender), turn),
                 Call::Metrics(sender) => answer(Question::Metrics(sender), turn),
                 Call::Keyspaces(sender) => answer(Question::Keyspaces(sender), turn),
             }
         }
         self.may_hold_more = true;
+    }
+
+    /// Disconnects the clients whose answers nobody waits for: what they wait for is for somebody else.
+    fn drop_abandoned(&mut self, turn: &mut Turn<'_>) {
+        let waiting = self.waiting.iter_mut();
+        for (id, _) in waiting.filter_map(|slot| slot.take_if(|(_, sender)| sender.is_closed())) {
+            turn.node.disconnect(id);
+        }
     }
 
     fn start(&mut self, arguments: &ArgumentsBuffer, sender: oneshot::Sender<Vec<u8>>, turn: &mut Turn<'_>) {

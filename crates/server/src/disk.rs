@@ -22,8 +22,8 @@ const FILL_BYTES: usize = 1 << 20;
 /// one large page, and every later write into a page costs the more the larger it is.
 const CACHED_FILL_BYTES: usize = 16 << 10;
 
-/// A buffer that has grown larger than this is given back.
-const ALIGNED_BYTES_MAX: usize = 2 << 20;
+/// What goes past the page cache goes in pieces of so many bytes: each is copied to where the disk can take it from.
+const DIRECT_PIECE_BYTES: usize = 2 << 20;
 
 /// The files of one folder. Clones share their open files, so that each thread may have one.
 ///
@@ -96,7 +96,12 @@ impl FolderDisk {
         if let Some(file) = self.direct_files().get(name) {
             return file.clone();
         }
-        let file = open_direct(&self.path(name)).map(Arc::new);
+        let file = match open_direct(&self.path(name)) {
+            Ok(file) => Some(Arc::new(file)),
+            Err(error) if is_not_direct(&error) => None,
+            // Another error passes, perhaps: too many open files.
+            Err(_) => return None,
+        };
         self.direct_files().insert(name.to_owned(), file.clone());
         file
     }
@@ -105,20 +110,18 @@ impl FolderDisk {
     fn write_direct(&mut self, name: &str, offset: u64, bytes: &[u8]) -> io::Result<bool> {
         let is_whole = offset.is_multiple_of(BLOCK_BYTES as u64) && bytes.len().is_multiple_of(BLOCK_BYTES);
         let Some(file) = is_whole.then(|| self.direct_file(name)).flatten() else { return Ok(false) };
-        let mut buffer = std::mem::take(&mut self.aligned);
-        let result = file.write_all_at(in_blocks(&mut buffer, bytes), offset);
-        if buffer.capacity() <= ALIGNED_BYTES_MAX {
-            self.aligned = buffer;
-        }
-        match result {
-            Ok(()) => Ok(true),
-            // A file system may open a file so and want something else of the place in memory.
-            Err(error) if error.kind() == ErrorKind::InvalidInput => {
-                self.direct_files().insert(name.to_owned(), None);
-                Ok(false)
+        for (piece, offset) in bytes.chunks(DIRECT_PIECE_BYTES).zip((offset..).step_by(DIRECT_PIECE_BYTES)) {
+            match file.write_all_at(in_blocks(&mut self.aligned, piece), offset) {
+                Ok(()) => {}
+                // A file system may open a file so and want something else of the place in memory.
+                Err(error) if is_not_direct(&error) => {
+                    self.direct_files().insert(name.to_owned(), None);
+                    return Ok(false);
+                }
+                Err(error) => return Err(error),
             }
-            Err(error) => Err(error),
         }
+        Ok(true)
     }
 
     fn make(&mut self, name: &str, bytes: u64) -> io::Result<()> {
@@ -161,15 +164,20 @@ impl FolderDisk {
 }
 
 #[cfg(target_os = "linux")]
-fn open_direct(path: &Path) -> Option<File> {
+fn open_direct(path: &Path) -> io::Result<File> {
     use std::os::unix::fs::OpenOptionsExt as _;
     let flags = rustix::fs::OFlags::DIRECT.bits() as i32;
-    OpenOptions::new().write(true).custom_flags(flags).open(path).ok()
+    OpenOptions::new().write(true).custom_flags(flags).open(path)
 }
 
 #[cfg(not(target_os = "linux"))]
-fn open_direct(_: &Path) -> Option<File> {
-    None
+fn open_direct(_: &Path) -> io::Result<File> {
+    Err(ErrorKind::Unsupported.into())
+}
+
+/// The file system cannot write past the page cache.
+fn is_not_direct(error: &io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::InvalidInput | ErrorKind::Unsupported)
 }
 
 /// The bytes at a place in memory that is a multiple of a block.
@@ -443,6 +451,12 @@ mod tests {
             let mut found = vec![9; 64 << 10];
             assert_eq!(disk.read("file", 0, &mut found), Ok(64 << 10));
             assert!(found == expected, "after {length} bytes at {offset}");
+        }
+        // What is measured of this way is true only where it is taken.
+        if open_direct(&path.join("file")).is_ok() {
+            assert!(disk.write_direct("file", blocks, &[2; BLOCK_BYTES]).unwrap());
+        } else {
+            println!("this folder's file system has no way past the page cache");
         }
         // Beside the page cache and by it, in turns.
         disk.write("file", 2 * blocks + 7, b"cached").unwrap();

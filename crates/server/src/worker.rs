@@ -51,6 +51,9 @@ const ACCEPT_PAUSE_US: u64 = 100_000;
 /// How long the last replies may take when the server stops, and then the last sync.
 const STOP_US_MAX: u64 = 1_000_000;
 
+/// How long the withdrawals of those who wait for locks may take when the server stops.
+const WITHDRAW_US_MAX: u64 = 300_000;
+
 /// How often it is looked whether the last sync is over, in case nobody tells.
 const STOP_PAUSE: Duration = Duration::from_millis(10);
 
@@ -184,6 +187,11 @@ impl Worker {
             self.turn(&mut events)?;
         }
         let stop_by_us = self.clock.monotonic_us() + STOP_US_MAX;
+        self.node.stop_lock_waits();
+        let withdraw_by_us = self.clock.monotonic_us() + WITHDRAW_US_MAX;
+        while self.node.has_lock_waits() && self.clock.monotonic_us() < withdraw_by_us {
+            self.turn(&mut events)?;
+        }
         while self.clients.has_unwritten() && self.clock.monotonic_us() < stop_by_us {
             self.turn(&mut events)?;
         }
@@ -245,7 +253,8 @@ impl Worker {
 
     /// How long to wait for events at most.
     fn pause(&self) -> Duration {
-        if self.clients.is_unfinished() || self.peers.is_unfinished() || self.bridge.is_unfinished() {
+        if self.clients.is_unfinished() || self.peers.is_unfinished(&self.node) || self.bridge.is_unfinished()
+        {
             return Duration::ZERO;
         }
         let doors = [self.client_door.look_at_us, self.peer_door.look_at_us];

@@ -18,7 +18,7 @@ use crate::format::manifest::Manifest;
 use crate::format::segment::{SEGMENT_HEADER_BYTES, SegmentHeader};
 use crate::format::{BLOCK_BYTES, Identity, segment_file};
 use crate::planted::{Fault, Planted};
-use crate::upkeep::Upkeep;
+use crate::upkeep::{Outcome, Upkeep};
 use crate::work::{Lane, Step, Work};
 use crate::{Group, Position};
 
@@ -56,6 +56,14 @@ struct Syncing {
     writes: bool,
 }
 
+/// What was handed out to be written.
+#[derive(Clone, Debug)]
+pub(crate) struct Batch {
+    file: String,
+    offset: u64,
+    bytes: Vec<u8>,
+}
+
 /// The write-ahead log of one worker, open for writing. [`open`](crate::open) makes it.
 #[derive(Debug)]
 pub struct Log {
@@ -66,9 +74,13 @@ pub struct Log {
     pub(crate) segments: VecDeque<Segment>,
     /// Those that are ready to be used next.
     pub(crate) spares: VecDeque<u64>,
-    /// The disk was full when it was last asked for room, and is not asked again before [`Log::retry`].
+    /// The disk was full when it was last asked for room, and no segment is ready since.
     pub(crate) full: Option<DiskError>,
+    /// A full disk may be asked again: [`Log::retry`].
+    pub(crate) may_retry: bool,
     pub(crate) gathered: Gathered,
+    /// There was no room for it: it is written once more, as it is, before anything else.
+    pub(crate) refused: Option<Batch>,
     pub(crate) written: Position,
     pub(crate) durable: Position,
     /// What the disk says about how far the log is durable: see [`Log::note_durable`].
@@ -101,6 +113,8 @@ impl Log {
             segments,
             spares,
             full: None,
+            refused: None,
+            may_retry: false,
             written: end,
             durable: end,
             extents,
@@ -139,23 +153,50 @@ impl Log {
     /// must not meet in one block.
     ///
     /// # Errors
-    /// [`StorageError::Disk`] when a new segment is needed and the disk is full: nothing is lost,
-    /// the entries wait, and a later call writes them. [`StorageError::Stopped`] after anything else.
+    /// [`StorageError::Disk`] when the disk is full: nothing is lost, the entries wait, and a later call writes them.
+    /// [`StorageError::Stopped`] after anything else.
     pub fn write<D: Disk>(&mut self, disk: &mut D) -> Result<(), StorageError> {
         self.running()?;
-        if self.gathered.is_empty() || self.is_writing() {
+        if self.written == self.end() || self.is_writing() {
             return Ok(());
         }
-        let (file, offset, bytes) = self.take_gathered()?;
-        let result = disk.write(&file, offset, &bytes);
-        self.stop_on(result)?;
-        self.written = self.gathered.start();
-        self.noted = self.noted.max(self.durable);
+        let batch = self.take_batch()?;
+        match disk.write(&batch.file, batch.offset, &batch.bytes) {
+            Err(error) if error.is_only_full() => {
+                self.refuse_batch(batch, error.clone());
+                return Err(StorageError::Disk(error));
+            }
+            result => self.stop_on(result)?,
+        }
+        self.batch_written();
         Ok(())
     }
 
+    /// What is to be written next: what there was no room for, or else everything that is gathered.
+    fn take_batch(&mut self) -> Result<Batch, StorageError> {
+        match &self.full {
+            Some(error) if self.refused.is_some() && !self.may_retry => {
+                Err(StorageError::Disk(error.clone()))
+            }
+            _ => self.refused.take().map_or_else(|| self.take_gathered(), Ok),
+        }
+    }
+
+    /// There was no room for all of a batch. What of it is in the file is no more than a write that a crash cuts short:
+    /// nothing is known to be there before the same bytes were written to the same place with success.
+    fn refuse_batch(&mut self, batch: Batch, error: DiskError) {
+        self.refused = Some(batch);
+        (self.full, self.may_retry) = (Some(error), false);
+    }
+
+    /// Everything that was handed out is written.
+    fn batch_written(&mut self) {
+        self.written = self.gathered.start();
+        self.noted = self.noted.max(self.durable);
+    }
+
     /// Everything that is gathered, as it is to be written: to which file, and where.
-    fn take_gathered(&mut self) -> Result<(String, u64, Vec<u8>), StorageError> {
+    fn take_gathered(&mut self) -> Result<Batch, StorageError> {
         let length = self.gathered.whole_bytes();
         let offset = self.offset();
         if offset > SEGMENT_HEADER_BYTES && offset + length > self.options.segment_bytes {
@@ -167,13 +208,14 @@ impl Log {
         let blocks_end = end.next_multiple_of(BLOCK_BYTES as u64).min(self.options.segment_bytes.max(end));
         let start = offset - self.gathered.lead() as u64;
         let lead = (end % BLOCK_BYTES as u64) as usize;
-        Ok((file, start, self.gathered.take(self.durable, (blocks_end - end) as usize, lead)))
+        let bytes = self.gathered.take(self.durable, (blocks_end - end) as usize, lead);
+        Ok(Batch { file, offset: start, bytes })
     }
 
     /// Goes on in a new segment, if one is ready. Its header is written with the first batch.
     ///
     /// When it is still being made, the present one grows beyond its length instead: that costs some
-    /// speed, and nobody waits. When it could not be made, that is told.
+    /// speed, and nobody waits. When it could not be made, that is told, until it is made.
     fn next_segment(&mut self) -> Result<(), StorageError> {
         let Some(number) = self.spares.pop_front() else {
             return self.full.clone().map_or(Ok(()), |error| Err(StorageError::Disk(error)));
@@ -189,7 +231,12 @@ impl Log {
     /// then, every 100 ms for example, after a full disk was told; not in every turn, since each try costs
     /// some writes.
     pub fn retry(&mut self) {
-        self.full = None;
+        self.may_retry = true;
+    }
+
+    /// True when there was no room for something, and is not known to be again.
+    pub fn is_full(&self) -> bool {
+        self.full.is_some()
     }
 
     /// True while a sync runs that writes what was gathered before it.
@@ -244,16 +291,16 @@ impl Log {
             return Ok(None);
         }
         let mut steps = Vec::new();
-        if !self.gathered.is_empty() {
-            match self.take_gathered() {
-                Ok((file, offset, bytes)) => steps.push(Step::WriteThrough { file, offset, bytes }),
+        if self.written < self.end() {
+            match self.take_batch() {
+                Ok(Batch { file, offset, bytes }) => steps.push(Step::WriteThrough { file, offset, bytes }),
                 // What is written already is made durable all the same: snapshots, which give room, wait for it.
                 Err(StorageError::Disk(_)) if self.durable < self.written => {}
                 Err(error) => return Err(error),
             }
         }
         let writes = !steps.is_empty();
-        let up_to = self.gathered.start();
+        let up_to = if writes { self.gathered.start() } else { self.written };
         self.syncing = Some(Syncing { up_to, writes });
         // All segments that hold something that is not known to be durable. Nearly always that is one.
         let ends = self.segments.iter().skip(1).map(|next| next.first).chain([up_to]);
@@ -263,18 +310,34 @@ impl Log {
     }
 
     /// A sync is over.
-    pub(crate) fn sync_finished(&mut self, result: Result<(), DiskError>) -> Result<(), StorageError> {
+    pub(crate) fn sync_finished(
+        &mut self,
+        work: Work,
+        result: Result<(), DiskError>,
+    ) -> Result<Outcome, StorageError> {
         let Some(Syncing { up_to, writes }) = self.syncing.take() else {
             panic!("a sync ended that was not begun")
         };
-        self.stop_on(result)?;
+        match result {
+            // Nothing was synced: writing comes first.
+            Err(error) if error.is_only_full() => {
+                let batch = work.steps.into_iter().find_map(|step| match step {
+                    Step::WriteThrough { file, offset, bytes } => Some(Batch { file, offset, bytes }),
+                    _ => None,
+                });
+                if let Some(batch) = batch {
+                    self.refuse_batch(batch, error.clone());
+                }
+                return Ok(Outcome::SyncRefused(error));
+            }
+            result => self.stop_on(result)?,
+        }
         if writes {
-            self.written = up_to;
-            self.noted = self.noted.max(self.durable);
+            self.batch_written();
         }
         let later = self.options.planted.has(Fault::SyncCoversLaterWrites);
         self.durable = self.durable.max(if later { self.end() } else { up_to });
-        Ok(())
+        Ok(Outcome::Durable)
     }
 
     /// The error that stopped the log, if one did.

@@ -4,16 +4,30 @@ use std::collections::BTreeMap;
 
 use crate::disk::{Cause, Disk, DiskError, Verb};
 
-/// Files in memory. Everything is safe at once, and nothing ever fails but what is asked of a file that is not there.
+/// Files in memory. Everything is safe at once, and nothing ever fails but what is asked of a file that is not there, or
+/// needs room that was taken away.
 #[derive(Clone, Debug, Default)]
 pub struct MemoryDisk {
     files: BTreeMap<String, Vec<u8>>,
+    is_full: bool,
 }
 
 impl MemoryDisk {
     /// A disk without files.
     pub fn new() -> MemoryDisk {
         MemoryDisk::default()
+    }
+
+    /// From now on there is no room for more than the files have, or there is again.
+    pub fn set_full(&mut self, is_full: bool) {
+        self.is_full = is_full;
+    }
+
+    fn check_room(&self, verb: Verb, file: &str, bytes: usize) -> Result<(), DiskError> {
+        if self.is_full && bytes > 0 {
+            return Err(DiskError { verb, file: file.to_owned(), cause: Cause::Full });
+        }
+        Ok(())
     }
 
     fn file(&mut self, verb: Verb, name: &str) -> Result<&mut Vec<u8>, DiskError> {
@@ -36,17 +50,20 @@ impl Disk for MemoryDisk {
     }
 
     fn create(&mut self, file: &str, bytes: u64) -> Result<(), DiskError> {
+        self.check_room(Verb::Create, file, place(bytes))?;
         self.files.insert(file.to_owned(), vec![0; place(bytes)]);
         Ok(())
     }
 
     fn write(&mut self, file: &str, offset: u64, bytes: &[u8]) -> Result<(), DiskError> {
-        let (file, start) = (self.file(Verb::Write, file)?, place(offset));
-        let end = start + bytes.len();
-        if file.len() < end {
+        let end = place(offset) + bytes.len();
+        let growth = end.saturating_sub(self.file(Verb::Write, file)?.len());
+        self.check_room(Verb::Write, file, growth)?;
+        let file = self.file(Verb::Write, file)?;
+        if growth > 0 {
             file.resize(end, 0);
         }
-        file[start..end].copy_from_slice(bytes);
+        file[place(offset)..end].copy_from_slice(bytes);
         Ok(())
     }
 

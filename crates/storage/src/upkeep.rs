@@ -24,6 +24,8 @@ use crate::{Group, Position};
 pub enum Outcome {
     /// [`Log::durable`] may have moved.
     Durable,
+    /// There was no room for what the sync was to write. Nothing is lost; [`Log::retry`] tries again.
+    SyncRefused(DiskError),
     /// The next segment is ready.
     SegmentReady,
     /// There is no room for another segment. The present one can be filled; then [`Log::write`] tells this
@@ -133,7 +135,7 @@ impl Log {
         }
         self.running()?;
         match work.lane {
-            Lane::Sync => self.sync_finished(result).map(|()| Outcome::Durable),
+            Lane::Sync => self.sync_finished(work, result),
             Lane::Upkeep => self.upkeep_finished(result),
         }
     }
@@ -143,7 +145,7 @@ impl Log {
         if !self.upkeep.garbage.is_empty() {
             return Some(Task::Remove(self.upkeep.garbage.len()));
         }
-        if self.full.is_some() {
+        if self.full.is_some() && !self.may_retry {
             return None;
         }
         // A floor above the end that a crash leaves would hide what is appended there later: the log comes
@@ -235,7 +237,7 @@ impl Log {
             self.upkeep.garbage.extend(self.segments.pop_front().map(|segment| segment_file(segment.number)));
         }
         let before = std::mem::replace(&mut self.manifest, manifest);
-        match task {
+        let outcome = match task {
             Task::Raise(NewFloor { group, floor }) => {
                 self.extents.raise(group, floor.position);
                 if let Some(old) = before.floors.get(&group).and_then(|floor| floor.snapshot)
@@ -253,13 +255,15 @@ impl Log {
                 Outcome::SegmentReady
             }
             Task::Note | Task::Remove(_) => Outcome::Tidied,
-        }
+        };
+        self.full.take_if(|_| !self.spares.is_empty() && self.refused.is_none());
+        outcome
     }
 
     /// The disk is full. Nothing that the present manifest names was touched; what was made for the new one
     /// goes.
     fn refused(&mut self, task: Task, error: DiskError) -> Outcome {
-        self.full = Some(error.clone());
+        (self.full, self.may_retry) = (Some(error.clone()), false);
         match task {
             Task::Raise(new) if new.floor.snapshot.is_some() => {
                 self.discard(&new);

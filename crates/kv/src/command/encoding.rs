@@ -22,6 +22,7 @@ const MEMORY_USAGE: u8 = 14;
 const DIGEST: u8 = 15;
 const WATCH: u8 = 16;
 const READING_TRANSACTION: u8 = 17;
+const LOCK_READ: u8 = 18;
 const SET: u8 = 64;
 const GET_DELETE: u8 = 65;
 const GET_EXPIRE: u8 = 66;
@@ -44,6 +45,8 @@ const TRANSACTION: u8 = 82;
 const SET_CODED: u8 = 100;
 const INLINE: u8 = 101;
 const ABANDON: u8 = 102;
+const LOCK: u8 = 83;
+const FENCED: u8 = 84;
 /// The plain `SET key value`: by far the most frequent record, so it has a short form.
 const SET_PLAIN: u8 = 127;
 
@@ -52,9 +55,15 @@ const SET_PLAIN: u8 = 127;
 pub(super) fn may_stand_in_a_transaction(encoded: &[u8]) -> bool {
     !matches!(
         encoded.first(),
-        None | Some(&(WATCH | READING_TRANSACTION | TRANSACTION | PURGE | REPLICATE | FETCH))
-            | Some(&(SET_CODED | INLINE | ABANDON))
+        None | Some(
+            &(WATCH | READING_TRANSACTION | TRANSACTION | PURGE | REPLICATE | FETCH | LOCK | LOCK_READ)
+        ) | Some(&(SET_CODED | INLINE | ABANDON))
     )
+}
+
+/// Whether an encoded command is one that a client can have put behind a fence.
+pub(super) fn may_stand_behind_a_fence(encoded: &[u8]) -> bool {
+    matches!(encoded.first(), Some(&(SET_PLAIN | SET | SET_IF)))
 }
 
 impl<'a> Command<'a> {
@@ -225,6 +234,14 @@ impl<'a> Command<'a> {
                 out.put_u8(if transaction.is_write() { TRANSACTION } else { READING_TRANSACTION });
                 transaction.encode(out);
             }
+            Lock(command) => {
+                out.put_u8(if command.is_write() { LOCK } else { LOCK_READ });
+                command.encode(out);
+            }
+            Fenced(fenced) => {
+                out.put_u8(FENCED);
+                fenced.encode(out);
+            }
         }
     }
 
@@ -274,6 +291,9 @@ impl<'a> Command<'a> {
             WATCH => Watch { keys: List::decode(reader)? },
             READING_TRANSACTION => Transaction(super::Transaction::decode(reader, false)?),
             TRANSACTION => Transaction(super::Transaction::decode(reader, true)?),
+            LOCK_READ => Lock(super::LockCommand::decode(reader, false)?),
+            LOCK => Lock(super::LockCommand::decode(reader, true)?),
+            FENCED => Fenced(super::Fenced::decode(reader)?),
             SET_IF => SetIf {
                 key: reader.bytes()?,
                 value: reader.bytes()?,
@@ -402,14 +422,37 @@ fn expire_condition(tag: u8) -> Result<ExpireCondition, Malformed> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::command::{Draft, Watched};
+    use crate::command::{Draft, Fenced, Hold, LockCommand, WaiterId, Watched};
+    use std::num::NonZeroU64;
 
-    fn every_command<'a>(list: List<'a>, pairs: List<'a>, drafts: &'a [Draft; 2]) -> Vec<Command<'a>> {
+    fn every_command<'a>(
+        list: List<'a>,
+        pairs: List<'a>,
+        drafts: &'a [Draft; 2],
+        fenced: Fenced<'a>,
+    ) -> Vec<Command<'a>> {
         use Command::*;
         let (key, value) = (&b"key"[..], &b"value\0\r\n"[..]);
         let set = |expiry, condition, answer| Set { key, value, expiry, condition, answer };
         let set_if = |comparison, answer| SetIf { key, value, expiry: Expiry::Keep, comparison, answer };
-        vec![
+        let waiter = WaiterId { node: 3, life: u64::MAX, number: NonZeroU64::MIN };
+        let locks = [
+            LockCommand::Describe { name: key },
+            LockCommand::Check { name: key, waiter },
+            LockCommand::Acquire { name: key, owner: value, hold: Hold::Lease(7), waiter: Some(waiter) },
+            LockCommand::Acquire { name: key, owner: b"", hold: Hold::Session(9), waiter: None },
+            LockCommand::Renew { name: key, token: 1, lease_ms: 2 },
+            LockCommand::Release { name: key, token: u64::MAX },
+            LockCommand::Withdraw { name: key, waiter },
+            LockCommand::Forsake { node: 1, spared: Some(4) },
+            LockCommand::Forsake { node: 1, spared: None },
+            LockCommand::Expire { name: key, token: 1, number: 2 },
+            LockCommand::OpenSession { key, group: 5, lease_ms: 6 },
+            LockCommand::RenewSession { key, session: 7 },
+            LockCommand::CloseSession { key, session: 7 },
+            LockCommand::ExpireSession { session: 7, number: 8 },
+        ];
+        let mut commands = vec![
             Get { key },
             Fetch { key },
             MultiGet { keys: list },
@@ -451,7 +494,10 @@ mod tests {
             DeleteIf { key, comparison: Comparison::DigestNotEqual(1) },
             Transaction(drafts[0].transaction()),
             Transaction(drafts[1].transaction()),
-        ]
+            Fenced(fenced),
+        ];
+        commands.extend(locks.map(Lock));
+        commands
     }
 
     /// One that only reads, and one that writes if a key is as it was.
@@ -468,7 +514,16 @@ mod tests {
         let (mut first, mut second) = (Vec::new(), Vec::new());
         let list = List::build(&mut first, [&b"a"[..], b"", b"ccc"]);
         let pairs = List::build(&mut second, [&b"k"[..], b"v", b"l", b"w"]);
-        for command in every_command(list, pairs, &drafts()) {
+        let set = Command::SetIf {
+            key: b"k",
+            value: b"v",
+            expiry: Expiry::Keep,
+            comparison: Comparison::Equal(b"w"),
+            answer: SetAnswer::Before,
+        };
+        let mut third = Vec::new();
+        let fenced = Fenced::build(b"lock", 7, &set, &mut third).expect("a SET stands behind a fence");
+        for command in every_command(list, pairs, &drafts(), fenced) {
             let mut bytes = Vec::new();
             command.encode(&mut bytes);
             let mut reader = Reader::new(&bytes);
@@ -492,6 +547,8 @@ mod tests {
             Command::Transaction(writes.transaction()),
             Command::Purge { until: 9 },
             Command::Replicate { key: b"k", value: b"v", version: 9 },
+            Command::Lock(LockCommand::Release { name: b"l", token: 1 }),
+            Command::Lock(LockCommand::Describe { name: b"l" }),
         ] {
             assert!(!draft.push(&command), "{command:?}");
         }
@@ -505,6 +562,26 @@ mod tests {
         bytes.put_bytes(b"");
         bytes.put_u32(1);
         bytes.put_bytes(&inner);
+        assert!(Command::decode(&mut Reader::new(&bytes)).is_err());
+    }
+
+    #[test]
+    fn only_a_set_stands_behind_a_fence() {
+        let mut scratch = Vec::new();
+        assert!(Fenced::build(b"l", 1, &Command::Clear, &mut scratch).is_none());
+        // And a peer cannot put a fence behind a fence without end.
+        let mut bytes = vec![FENCED];
+        bytes.put_bytes(b"l");
+        bytes.put_u64(1);
+        bytes.put_bytes(&[FENCED]);
+        assert!(Command::decode(&mut Reader::new(&bytes)).is_err());
+    }
+
+    #[test]
+    fn a_lock_that_is_taken_cannot_pass_for_a_read() {
+        let mut bytes = Vec::new();
+        Command::Lock(LockCommand::Release { name: b"l", token: 1 }).encode(&mut bytes);
+        bytes[0] = LOCK_READ;
         assert!(Command::decode(&mut Reader::new(&bytes)).is_err());
     }
 

@@ -213,6 +213,9 @@ impl Table {
         if needs.is_empty() {
             return false;
         }
+        if self.is_quiet {
+            return true; // Nobody is told.
+        }
         let mut encoded = Vec::new();
         command.encode(&mut encoded);
         out.push(Reply::Needs(&encoded));
@@ -255,6 +258,7 @@ fn needs_bytes<'a>(command: &Command<'a>) -> Option<(&'a [u8], RangeInclusive<u3
             Some((key, length..=length))
         }
         IncrementBy { key, .. } | IncrementByFloat { key, .. } => Some((key, 0..=NUMBER_BYTES_MAX)),
+        Fenced(fenced) => needs_bytes(&fenced.command()?),
         _ => None,
     }
 }

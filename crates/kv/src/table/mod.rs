@@ -7,13 +7,14 @@
 //!
 //! Reading order: `entry` (one key in memory), `partition` and `index` (where entries stand and how a key is found),
 //! `store` (the few ways in which the table changes), then the commands: `reads`, `scan`, `strings`, `numbers`,
-//! `expire`, `keys`, `transactions`, `registers`; last `snapshot`.
+//! `expire`, `keys`, `transactions`, `locks`, `registers`; last `snapshot`.
 
 mod coded;
 mod entry;
 mod expire;
 mod index;
 mod keys;
+mod locks;
 mod numbers;
 mod partition;
 mod reads;
@@ -27,6 +28,8 @@ mod tests;
 mod transactions;
 
 use crate::command::{Command, Condition, Expiry, SetAnswer};
+use crate::limits::REPLY_BYTES_MAX;
+use crate::locks::{LockEvent, Locks};
 use crate::reply::ReplyBuffer;
 use crate::{UnixMs, ValueId, Version};
 use coded::CodedValues;
@@ -87,8 +90,17 @@ pub struct Table {
     /// Bytes of all entries, with what the allocator adds.
     entry_bytes: usize,
     statistics: Statistics,
+    /// A namespace of their own beside the keys.
+    locks: Locks,
+    /// What has followed from records about locks, until somebody takes it.
+    lock_events: Vec<LockEvent>,
     /// For replies whose head is known only at their end.
     scratch: ReplyBuffer,
+    /// Nobody will see what the record that is being applied is answered with, or no more of it: its reads, and what
+    /// its writes would tell of a value, are left out.
+    is_quiet: bool,
+    /// For the replies that nobody asked for.
+    unasked: ReplyBuffer,
 }
 
 /// The record that is being applied: what it gives to the keys that it writes, and its time.
@@ -115,7 +127,11 @@ impl Table {
             tombstones: 0,
             entry_bytes: 0,
             statistics: Statistics::default(),
+            locks: Locks::default(),
+            lock_events: Vec::new(),
             scratch: ReplyBuffer::new(),
+            is_quiet: false,
+            unasked: ReplyBuffer::new(),
         }
     }
 
@@ -134,21 +150,54 @@ impl Table {
         time: UnixMs,
         out: &mut ReplyBuffer,
     ) -> Version {
-        let record = Record { version: offset.max(self.floor.saturating_add(1)), time: latest(time) };
-        // What most records are; all else stays out of the way.
-        if let Command::Set {
+        let record = self.record(offset, time);
+        if self.apply_common(command, record) {
+            out.ok();
+            return record.version;
+        }
+        self.apply_any(command, record, out)
+    }
+
+    /// Carries out one record as [`Table::apply`] does, where nobody waits for its reply: on a replica that follows, and
+    /// when records are replayed. What changes nothing but the reply is not done: a transaction's reads may ask for
+    /// gigabytes.
+    #[inline(always)]
+    pub fn apply_unasked(&mut self, command: &Command<'_>, offset: Version, time: UnixMs) {
+        let record = self.record(offset, time);
+        if !self.apply_common(command, record) {
+            self.apply_quietly(command, record);
+        }
+    }
+
+    #[inline(always)]
+    fn record(&self, offset: Version, time: UnixMs) -> Record {
+        Record { version: offset.max(self.floor.saturating_add(1)), time: latest(time) }
+    }
+
+    /// Carries out what most records are, which is answered by `OK`; all else stays out of the way.
+    #[inline(always)]
+    fn apply_common(&mut self, command: &Command<'_>, record: Record) -> bool {
+        let Command::Set {
             key,
             value,
             expiry: Expiry::Clear,
             condition: Condition::Always,
             answer: SetAnswer::Status,
         } = *command
-            && self.update(key, value, record)
-        {
-            out.ok();
-            return record.version;
-        }
-        self.apply_any(command, record, out)
+        else {
+            return false;
+        };
+        self.update(key, value, record)
+    }
+
+    #[inline(never)]
+    fn apply_quietly(&mut self, command: &Command<'_>, record: Record) {
+        let mut unasked = std::mem::take(&mut self.unasked);
+        self.is_quiet = true;
+        self.apply_any(command, record, &mut unasked);
+        self.is_quiet = false;
+        unasked.clear();
+        self.unasked = unasked;
     }
 
     #[inline(never)]
@@ -189,7 +238,11 @@ impl Table {
             }
             Inline { key, reference, value } => self.inline(key, reference, value, record, out),
             Abandon { coordinator, counter } => self.abandon(ValueId { coordinator, counter }, out),
-            Transaction(transaction) if transaction.is_write() => self.transact(&transaction, record, out),
+            Transaction(transaction) if transaction.is_write() => {
+                self.transact(&transaction, record, REPLY_BYTES_MAX, out);
+            }
+            Lock(command) if command.is_write() => self.apply_to_locks(&command, record, out),
+            Fenced(fenced) => self.apply_behind_fence(&fenced, record, out),
             _ => return self.read(command, record.time, out),
         }
         record.version
@@ -239,8 +292,9 @@ impl Table {
             Size => out.integer(self.len() as i64),
             Watch { keys } => self.watch(keys, now, out),
             Transaction(transaction) if !transaction.is_write() => {
-                self.read_together(&transaction, now, out);
+                self.read_together(&transaction, now, REPLY_BYTES_MAX, out);
             }
+            Lock(command) if !command.is_write() => self.read_locks(&command, out),
             _ => out.error("ERR a write has to be ordered before it is applied"),
         }
         0
@@ -280,7 +334,7 @@ impl Table {
     /// Bytes that keys, values and the index take; an estimate. Open snapshots are not counted.
     pub fn memory_bytes(&self) -> usize {
         const EXPIRY_BYTES: usize = 24;
-        self.entry_bytes + self.index.bytes() + self.expiries.len() * EXPIRY_BYTES
+        self.entry_bytes + self.index.bytes() + self.expiries.len() * EXPIRY_BYTES + self.locks.memory_bytes()
     }
 
     /// What was counted so far.

@@ -6,7 +6,8 @@
 //!
 //! A chunk is a run of entries: version `u64`, deadline `u64`, kind `u8`, key, value (each with its length).
 //! The order of entries means nothing. What the table remembers of keys that are gone stands among them as entries
-//! of a kind of their own, whose keys are the names of marks (see `transactions`).
+//! of a kind of their own, whose keys are the names of marks (see `transactions`). So do the locks, which are encoded when
+//! the snapshot begins: they are few beside the keys, and small.
 
 use super::entry::{Entry, Kind, Stamp};
 use super::index::{Index, KeyHash};
@@ -23,7 +24,10 @@ use std::sync::Arc;
 /// In the place of a kind of value: no entry, but a mark of keys that are gone.
 const MARK: u8 = 255;
 /// In the place of a kind of value: no entry, but up to which counter a coordinator's values are given up.
-const ABANDONED: u8 = 254;
+const ABANDONED: u8 = 253;
+
+/// In the place of a kind of value: no entry, but something about locks.
+const LOCKS: u8 = 254;
 
 /// Names an open snapshot of a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -43,6 +47,8 @@ pub(super) struct Snapshot {
     marks: Vec<(u16, Version)>,
     /// What was given up of values that are kept as fragments, as far as it is not told yet.
     abandoned: Vec<ValueId>,
+    /// The locks as they were, as far as they are not told yet.
+    locks: Vec<Box<[u8]>>,
     /// The index as it was when the table was cleared: walked from then on instead of the table's.
     kept: Option<Arc<Index>>,
 }
@@ -73,6 +79,12 @@ impl Snapshot {
         }
         while let Some(id) = self.abandoned.pop() {
             encode_abandoned(id, out);
+            if out.len() >= enough {
+                return true;
+            }
+        }
+        while let Some(item) = self.locks.pop() {
+            encode_lock(&item, out);
             if out.len() >= enough {
                 return true;
             }
@@ -145,6 +157,14 @@ fn encode_abandoned(id: ValueId, out: &mut Vec<u8>) {
     out.put_bytes(b"");
 }
 
+fn encode_lock(item: &[u8], out: &mut Vec<u8>) {
+    out.put_u64(0);
+    out.put_u64(0);
+    out.put_u8(LOCKS);
+    out.put_bytes(b"");
+    out.put_bytes(item);
+}
+
 impl Table {
     /// Begins a snapshot of the table as it is now. It has to be ended with [`Table::end_snapshot`].
     pub fn begin_snapshot(&mut self) -> SnapshotId {
@@ -153,7 +173,10 @@ impl Table {
         let (next, done) = (KeyHash::default(), BTreeSet::new());
         let marks = self.departed.marks().collect();
         let abandoned = self.coded.abandoned().collect();
-        self.snapshots.push(Snapshot { id, next, done, saved: Vec::new(), marks, abandoned, kept: None });
+        let mut locks = Vec::new();
+        self.locks.for_each_item(|item| locks.push(item.into()));
+        let saved = Vec::new();
+        self.snapshots.push(Snapshot { id, next, done, saved, marks, abandoned, locks, kept: None });
         id
     }
 
@@ -202,6 +225,10 @@ impl Table {
                 self.coded.abandon(ValueId::take(&mut Reader::new(key))?);
                 continue;
             }
+            if tag == LOCKS {
+                self.locks.take_item(value)?;
+                continue;
+            }
             let kind = Kind::from_tag(tag).ok_or(Malformed("unknown kind of value"))?;
             if key.len() > KEY_BYTES_MAX || value.len() > VALUE_BYTES_MAX_CEILING {
                 return Err(Malformed("a key or a value is too long"));
@@ -218,8 +245,8 @@ impl Table {
         Ok(count)
     }
 
-    /// A fingerprint of all keys, values, versions and deadlines, of the version floor and of what is remembered of
-    /// keys that are gone: replicas that hold the same have the same, whatever their seeds and however they came to it.
+    /// A fingerprint of all keys, values, versions and deadlines, of the version floor, of locks and of what is remembered
+    /// of keys that are gone: replicas that hold the same have the same, whatever their seeds and however they came to it.
     pub fn digest(&self) -> u64 {
         const SECRETS: RapidSecrets = RapidSecrets::seed(0x71756f72617465);
         let hash = |bytes: &[u8]| rapidhash_v3_seeded(bytes, &SECRETS);
@@ -232,6 +259,7 @@ impl Table {
             id.put(&mut name);
             sum = sum.wrapping_add(hash(&name));
         }
+        self.locks.for_each_item(|item| sum = sum.wrapping_add(hash(item)));
         for entry in self.index.iter() {
             let Stamp { version, deadline, .. } = entry.stamp();
             let text = hash(entry.key_and_value());

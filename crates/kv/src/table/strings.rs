@@ -2,6 +2,7 @@
 
 use super::entry::{Entry, Kind};
 use super::index::{KeyHash, Place};
+use super::transactions::CUT_WRITE;
 use super::{NO_DEADLINE, Record, Table};
 use crate::command::{Comparison, Condition, Deadline, Expiry, List, SetAnswer};
 use crate::limits::VALUE_BYTES_MAX_CEILING;
@@ -126,6 +127,7 @@ impl Table {
     /// Answers with the value in a place before it changes, and counts the lookup.
     fn tell_before(&mut self, found: Option<Place>, out: &mut ReplyBuffer) {
         match found {
+            Some(_) if self.is_quiet => out.error(CUT_WRITE),
             Some(place) => out.bulk(self.index.entry(place).value()),
             None => out.null(),
         }

@@ -24,6 +24,13 @@ const BUCKETS: u16 = 1024;
 /// In a snapshot: not a bucket, but [`Departed::unordered`].
 const UNORDERED: u16 = u16::MAX;
 
+/// What stands in the place of a reply that has no room.
+pub(super) const CUT_WRITE: &str =
+    "ERR the replies of the transaction would hold more than 512 MiB; the command was carried out";
+const CUT_READ: &str =
+    "ERR the replies of the transaction would hold more than 512 MiB; this command was left out";
+const _: () = assert!(REPLY_BYTES_MAX == 512 << 20);
+
 /// What is remembered of keys that are gone.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Departed {
@@ -117,8 +124,16 @@ impl Table {
         transaction.watched().all(|watched| self.is_as_watched(&watched, now))
     }
 
-    pub(super) fn transact(&mut self, transaction: &Transaction<'_>, record: Record, out: &mut ReplyBuffer) {
-        self.run(transaction, record.time, out, |table, command, out| {
+    /// Its replies hold at most about `bytes_max` bytes: what is beyond is cut, and what is only read there is not read.
+    /// So a transaction that asks for one large value over and over costs no more than a reply may.
+    pub(super) fn transact(
+        &mut self,
+        transaction: &Transaction<'_>,
+        record: Record,
+        bytes_max: usize,
+        out: &mut ReplyBuffer,
+    ) {
+        self.run(transaction, record.time, bytes_max, out, |table, command, out| {
             table.carry_out(command, record, out);
         });
     }
@@ -127,9 +142,10 @@ impl Table {
         &mut self,
         transaction: &Transaction<'_>,
         now: UnixMs,
+        bytes_max: usize,
         out: &mut ReplyBuffer,
     ) {
-        self.run(transaction, now, out, |table, command, out| {
+        self.run(transaction, now, bytes_max, out, |table, command, out| {
             table.read_any(command, now, out);
         });
     }
@@ -138,25 +154,30 @@ impl Table {
         &mut self,
         transaction: &Transaction<'_>,
         now: UnixMs,
+        bytes_max: usize,
         out: &mut ReplyBuffer,
         carry_out: impl Fn(&mut Table, &Command<'_>, &mut ReplyBuffer),
     ) {
         if !self.is_as_it_was(transaction, now) {
             return out.push(Reply::NullArray);
         }
+        let was_quiet = self.is_quiet;
         let start = out.len();
         out.array(transaction.len());
         for command in transaction.commands() {
+            // What replicas hold must not depend on who is told what: a write is carried out in any case.
+            if self.is_quiet && !command.is_write() {
+                out.error(CUT_READ);
+                continue;
+            }
             let before = out.len();
             carry_out(self, &command, out);
-            if out.len() - start > REPLY_BYTES_MAX {
-                // It has taken effect, as the others: only its reply is left out.
+            if out.len() - start > bytes_max && !self.is_quiet {
                 out.truncate(before);
-                out.error(&format!(
-                    "ERR the replies of the transaction would hold more than {REPLY_BYTES_MAX} bytes; \
-                     the command was carried out"
-                ));
+                out.error(if command.is_write() { CUT_WRITE } else { CUT_READ });
+                self.is_quiet = true; // From here on each reply is short.
             }
         }
+        self.is_quiet = was_quiet;
     }
 }

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use check::History;
 
 use super::verify::{self, Checked};
@@ -111,27 +111,41 @@ impl<'a> Arena<'a> {
         self.drive_with_faults(options, &[])
     }
 
+    /// Runs a load as [`Arena::drive`] does, but records nothing: where reads may be old, a history would call them
+    /// wrong.
+    ///
+    /// # Errors
+    /// As [`Arena::drive`].
+    pub fn drive_unrecorded(&mut self, options: &Options) -> Result<Driven> {
+        self.run_load(&Options { record: false, ..options.clone() }, &[])
+    }
+
     /// Runs a load, and does to nodes what is said, when it is said. Times count from the end of the warm-up, and
     /// must be in order; keys that the load writes beforehand delay them, so write them by a load of their own.
     ///
     /// # Errors
-    /// The load cannot be run, a value came back that nobody has written, or a node cannot be started again.
+    /// The load cannot be run, a value came back that nobody has written, a node cannot be started again, or has
+    /// ended by itself, or the load ended before all was done to the nodes.
     pub fn drive_with_faults(&mut self, options: &Options, faults: &[(Duration, Fault)]) -> Result<Driven> {
+        self.run_load(&Options { record: options.record || self.verify, ..options.clone() }, faults)
+    }
+
+    fn run_load(&mut self, options: &Options, faults: &[(Duration, Fault)]) -> Result<Driven> {
         let tell = self.tell;
-        let options = &Options { record: options.record || self.verify, ..options.clone() };
         let running = self.system()?;
         let mut meter = Meter::new(running.nodes().len());
         let mut faults = faults.iter().copied().peekable();
-        let (result, ended_at) = std::thread::scope(|scope| {
+        let (result, injected) = std::thread::scope(|scope| {
             // The load has a thread of its own and not the faults: a process that is started ends with its thread.
             let (has_ended, ended) = channel::<()>();
             let measured_from = Instant::now() + options.warmup;
             let loader = scope.spawn(move || {
                 let result = load::run(options, tell);
                 drop(has_ended);
-                (result, Instant::now())
+                result
             });
-            loop {
+            let mut injected = Ok(());
+            while injected.is_ok() {
                 let now = Instant::now();
                 look(&mut meter, running);
                 let fault_at = faults.peek().map(|(after, _)| measured_from + *after);
@@ -143,18 +157,26 @@ impl<'a> Arena<'a> {
                 if let Some((_, fault)) =
                     faults.next_if(|(after, _)| measured_from + *after <= Instant::now())
                 {
-                    inject(running, fault)?;
+                    injected = inject(running, fault);
                 }
             }
             meter.ask_at_next_look();
             look(&mut meter, running);
-            anyhow::Ok(loader.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
-        })?;
+            (loader.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)), injected)
+        });
+        let late: Vec<(Duration, Fault)> = faults.collect();
+        let is_whole = injected.is_ok() && late.is_empty();
+        let made_whole = if is_whole { Ok(()) } else { make_whole(running, &late) };
+        injected?;
         let mut report = result?;
+        made_whole?;
+        if let Some((after, fault)) = late.first() {
+            bail!("the load ended before {fault:?} at {} ms", after.as_millis());
+        }
+        running.check_alive()?;
         let wrong = report.count(Outcome::WrongValue) + report.count(Outcome::Protocol);
         ensure!(wrong == 0, "{wrong} answers were such as no correct server gives");
-        let measured_from = ended_at.checked_sub(report.elapsed()).unwrap_or(ended_at);
-        let usage = meter.between(measured_from, ended_at);
+        let usage = meter.between(report.measured_from(), report.measured_from() + report.elapsed());
         self.usage.clone_from(&usage);
         if self.verify
             && let Some(history) = report.take_history()
@@ -162,6 +184,11 @@ impl<'a> Arena<'a> {
             self.checked = Some(verify::check(history, self.checked.take()));
         }
         Ok(Driven { report, usage })
+    }
+
+    /// Looks whether every node still runs, but those that the study has killed.
+    pub(super) fn check_alive(&mut self) -> Result<()> {
+        self.running.as_mut().map_or(Ok(()), Running::check_alive)
     }
 
     /// What the last load cost each node, and what the check of its history said; for the sweep.
@@ -193,6 +220,20 @@ fn inject(running: &mut Running<'_>, fault: Fault) -> Result<()> {
         Fault::Restart(node) => running.restart(node)?,
     }
     Ok(())
+}
+
+/// The load ended before some faults were due. Those are carried out that undo earlier ones: the next point is to find
+/// all nodes as it would have.
+fn make_whole(running: &mut Running<'_>, late: &[(Duration, Fault)]) -> Result<()> {
+    running.resume_all();
+    let mut has_restarted = false;
+    for (_, fault) in late {
+        if let Fault::Restart(node) = *fault {
+            has_restarted |= running.process(node).is_none();
+            running.restart(node)?;
+        }
+    }
+    if has_restarted { running.wait_until_ready() } else { Ok(()) }
 }
 
 impl Driven {

@@ -41,7 +41,7 @@ pub enum Verdict {
     DoesNotHold,
     /// What the paper saw comes from how it measured.
     RestsOnFault,
-    /// The repeats differ by as much as what is compared.
+    /// What was measured does not tell, as when the repeats differ by as much as what is compared.
     Undecided,
     /// What is needed was not measured in this run.
     NotMeasured,
@@ -54,7 +54,7 @@ impl Verdict {
             Verdict::Holds => "holds",
             Verdict::DoesNotHold => "does not hold",
             Verdict::RestsOnFault => "rests on a fault of the study's measurement",
-            Verdict::Undecided => "not decided: repeats differ by as much",
+            Verdict::Undecided => "not decided",
             Verdict::NotMeasured => "not measured",
         }
     }
@@ -86,7 +86,10 @@ impl Judgement {
     pub fn decided(holds: Option<bool>, ours: impl Into<String>, why: impl Into<String>) -> Judgement {
         match holds {
             Some(holds) => Judgement::holds_if(holds, ours, why),
-            None => Judgement::new(Verdict::Undecided, ours, why),
+            None => {
+                let why = format!("Repeats differ by as much as what is compared. {}", why.into());
+                Judgement::new(Verdict::Undecided, ours, why)
+            }
         }
     }
 

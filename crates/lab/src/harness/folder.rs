@@ -58,6 +58,9 @@ pub struct ArmNote {
     pub durability: String,
     /// In what it is not the equal of the others.
     pub differs: String,
+    /// What lies between its nodes; empty where nothing was started.
+    #[serde(default)]
+    pub network: String,
     /// How its nodes were started.
     pub commands: Vec<String>,
 }
@@ -69,10 +72,17 @@ pub struct Note {
     pub arm: String,
     /// Which point; empty for the arm as a whole.
     pub point: String,
-    /// `skipped`, `failed` or `violation`.
+    /// `skipped` or `failed`; of a history that is not known to be linearizable the verdict, `violation` or `unknown`.
     pub kind: String,
     /// Why.
     pub text: String,
+}
+
+impl Note {
+    /// Whether it is the verdict about a history, which is of a point that was measured.
+    pub fn is_verdict(&self) -> bool {
+        ["violation", "unknown"].contains(&self.kind.as_str())
+    }
 }
 
 /// `run.json`.
@@ -154,7 +164,7 @@ impl Folder {
             differences.join("; ")
         );
         // What was missing may be there now; what was wrong stays so.
-        run.notes.retain(|note| note.kind == "violation");
+        run.notes.retain(Note::is_verdict);
         run.command = command_line();
         let results = folder.read_results(parameters)?;
         Ok((folder, run, results))

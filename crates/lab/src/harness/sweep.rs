@@ -42,7 +42,7 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// Whether every arm that could be started was measured and no answer was wrong.
+    /// Whether every arm that could be started was measured, and every answer that was checked is known to be right.
     pub fn is_sound(&self) -> bool {
         self.notes.iter().all(|note| note.kind == "skipped")
     }
@@ -142,6 +142,11 @@ impl Sweep<'_> {
             },
         };
         if let Some(running) = &running {
+            note.network = match running.system().relay() {
+                Some(_) => "the lab's relay between nodes, loopback to clients",
+                None => "loopback",
+            }
+            .to_owned();
             note.commands = running.nodes().map(NodePlan::command).collect();
         } else {
             std::fs::create_dir_all(&work).with_context(|| format!("cannot make {}", work.display()))?;
@@ -151,7 +156,9 @@ impl Sweep<'_> {
         let mut arena = Arena::new(running, &work, repeat, self.plan.scale, self.plan.verify, &tell);
         for point in left {
             line.point(&arm.name, &point.words());
-            match self.study.measure(arm, point, &mut arena) {
+            let measured = self.study.measure(arm, point, &mut arena);
+            // However it was measured: figures of a system that has lost a node by itself are none of the system's.
+            match measured.and_then(|figures| arena.check_alive().map(|()| figures)) {
                 Ok(figures) => {
                     let (nodes, checked) = arena.take_notes();
                     let figures = figures.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
@@ -167,6 +174,7 @@ impl Sweep<'_> {
                     line.done();
                 }
                 Err(error) => {
+                    arena.take_notes(); // They are of no later point.
                     line.say(&format!("{}, {}: failed: {error:#}", arm.name, point.words()));
                     state.note(arm, &point.words(), "failed", format!("{error:#}"))?;
                 }
@@ -188,12 +196,12 @@ impl Sweep<'_> {
 impl State {
     fn keep(&mut self, row: Row, nodes: Vec<NodeUsage>, wrong: Option<(History, String)>) -> Result<()> {
         if let (Some((history, words)), Some(checked)) = (wrong, &row.checked) {
-            let number = self.run.notes.iter().filter(|note| note.kind == "violation").count() + 1;
+            let number = self.run.notes.iter().filter(|note| note.is_verdict()).count() + 1;
             let file = format!("history-{number}.jsonl");
             self.folder.write(&file, |output| Ok(history.write(output)?))?;
             let (arm, point) = (row.arm.clone(), row.point.join(", "));
-            let text = format!("{}, see {file}: {words}", checked.verdict);
-            self.run.notes.push(Note { arm, point, kind: "violation".to_owned(), text });
+            let text = format!("see {file}: {words}");
+            self.run.notes.push(Note { arm, point, kind: checked.verdict.clone(), text });
         }
         let node_row = NodeRow { arm: row.arm.clone(), point: row.point.clone(), repeat: row.repeat, nodes };
         self.results.push(row);

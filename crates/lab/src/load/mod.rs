@@ -186,7 +186,7 @@ pub fn run(options: &Options, mut progress: impl FnMut(&Progress)) -> Result<Rep
     let loader_cpu = finishes.iter().map(|finish| finish.cpu).sum();
     let recorders: Vec<_> = workers.iter_mut().filter_map(Worker::take_recorder).collect();
     let history = options.record.then(|| recorder::history(options, &recorders));
-    Ok(Report::new(options.clone(), elapsed, loader_cpu, tally, history))
+    Ok(Report::new(options.clone(), start + options.warmup, elapsed, loader_cpu, tally, history))
 }
 
 /// Runs one stage on every worker, each on a thread of its own, and adds up what they count.

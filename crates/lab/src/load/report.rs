@@ -1,7 +1,7 @@
 //! What a run found: for people (`Display`), for programs (JSON), and for spreadsheets (CSV).
 
 use std::fmt;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use check::History;
 use hdrhistogram::Histogram;
@@ -20,6 +20,7 @@ const LOADER_BUSY_SHARE: f64 = 0.9;
 /// What a run found.
 pub struct Report {
     options: Options,
+    measured_from: Instant,
     elapsed: Duration,
     loader_cpu: Option<Duration>,
     tally: Tally,
@@ -115,12 +116,19 @@ impl Row {
 impl Report {
     pub(crate) fn new(
         options: Options,
+        measured_from: Instant,
         elapsed: Duration,
         loader_cpu: Option<Duration>,
         tally: Tally,
         history: Option<History>,
     ) -> Self {
-        Self { options, elapsed, loader_cpu, tally, history }
+        Self { options, measured_from, elapsed, loader_cpu, tally, history }
+    }
+
+    /// When the warm-up ended: what was counted lasted from then for [`Report::elapsed`]. The run itself goes on for
+    /// longer, until the last answers have come or are given up, and its history is put together.
+    pub fn measured_from(&self) -> Instant {
+        self.measured_from
     }
 
     /// Every operation of the run, if [`Options::record`] asked for it. Keys must have been absent when the run began,
@@ -492,7 +500,8 @@ pub(crate) mod tests {
         tally.record(Operation::Set, Outcome::Error(ErrorWord::of(b"NOQUORUM x")), 9_000);
         tally.record(Operation::Set, Outcome::Lost, 9_000);
         tally.connections_lost = 1;
-        Report::new(Options::default(), Duration::from_secs(1), Some(Duration::from_millis(950)), tally, None)
+        let (second, loader_cpu) = (Duration::from_secs(1), Duration::from_millis(950));
+        Report::new(Options::default(), Instant::now(), second, Some(loader_cpu), tally, None)
     }
 
     #[test]

@@ -202,12 +202,13 @@ fn systems(contents: &Contents<'_>) -> Markup {
     html! {
         h2 { "Systems" }
         table {
-            thead { tr { th { "Arm" } th { "System" } th { "A write is acknowledged when" } th { "It outlives" } th { "Differs from the others in" } } }
+            thead { tr { th { "Arm" } th { "System" } th { "A write is acknowledged when" } th { "It outlives" } th { "Network" } th { "Differs from the others in" } } }
             tbody { @for arm in contents.arms { @if let Some(note) = run.arms.get(&arm.name) { tr {
                 td { span.dot style={ "background:" (arm.colour.css()) } {} (arm.name) }
                 td { (note.system) " " (note.version) }
                 td { (note.acknowledges) }
                 td { (note.durability) }
+                td { (note.network) }
                 td { (note.differs) }
             } } } }
         }
@@ -235,7 +236,7 @@ fn circumstances(contents: &Contents<'_>) -> Markup {
                 tr { th { "Memory" } td { (format!("{gib:.1}")) " GiB" } }
                 tr { th { "System" } td { (machine.system) } }
                 tr { th { "Threads that wanted to run before" } td { (machine.load_before) } }
-                tr { th { "Network" } td { "loopback of this machine; nodes and load generator share its processors" } }
+                tr { th { "Network" } td { "within this machine, for each arm as told under Systems; nodes and load generator share its processors" } }
                 tr { th { "All figures" } td { code { "raw.csv" } ", " code { "summary.csv" } ", " code { "nodes.csv" } } }
             }
         }

@@ -25,7 +25,7 @@ use crate::network::{Node, Relay, Route};
 pub use children::{Children, hold};
 pub use paper_store::PaperStore;
 pub use ports::free_ports;
-pub use probe::{ask, http_get};
+pub use probe::{Connection, ask, http_get};
 pub use quorate::Quorate;
 pub use redis::{Flavour, Redis};
 pub use relayed::Relayed;

@@ -1,4 +1,5 @@
-//! Single questions to a server: over the Redis protocol and over HTTP.
+//! Single questions to a server, over the Redis protocol and over HTTP: each by itself, or one after the other on a
+//! connection that stays open, where the time of an answer matters.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -15,13 +16,80 @@ const ANSWER_BYTES_MAX: u64 = 16 << 20;
 /// # Errors
 /// It cannot be reached, does not answer in time, or answers with an error.
 pub fn ask(address: SocketAddr, arguments: &[&str]) -> io::Result<String> {
-    let mut stream = connect(address)?;
-    let mut request = format!("*{}\r\n", arguments.len());
-    for argument in arguments {
-        request.push_str(&format!("${}\r\n{argument}\r\n", argument.len()));
+    Connection::open(address, TIMEOUT)?.ask(arguments)
+}
+
+/// A connection that stays open and is asked one thing at a time.
+pub struct Connection {
+    stream: BufReader<TcpStream>,
+}
+
+impl Connection {
+    /// Opens one. An answer is waited for no longer than is said.
+    ///
+    /// # Errors
+    /// The server cannot be reached.
+    pub fn open(address: SocketAddr, timeout: Duration) -> io::Result<Connection> {
+        let stream = connect(address, timeout)?;
+        stream.set_nodelay(true)?;
+        Ok(Connection { stream: BufReader::new(stream) })
     }
-    stream.write_all(request.as_bytes())?;
-    read_reply(&mut BufReader::new(stream.take(ANSWER_BYTES_MAX)))
+
+    /// As [`ask`].
+    ///
+    /// # Errors
+    /// As [`ask`].
+    pub fn ask(&mut self, arguments: &[&str]) -> io::Result<String> {
+        let mut request = format!("*{}\r\n", arguments.len());
+        for argument in arguments {
+            request.push_str(&format!("${}\r\n{argument}\r\n", argument.len()));
+        }
+        self.stream.get_mut().write_all(request.as_bytes())?;
+        read_reply(&mut self.stream.by_ref().take(ANSWER_BYTES_MAX))
+    }
+
+    /// Sends an HTTP request, with JSON if there is any, and gives back the status and the body, whose length the server
+    /// has to tell.
+    ///
+    /// # Errors
+    /// It does not answer in time, or not with HTTP.
+    pub fn request(&mut self, method: &str, path: &str, json: Option<&str>) -> io::Result<(u16, String)> {
+        let mut request = format!("{method} {path} HTTP/1.1\r\nHost: localhost\r\n");
+        if let Some(json) = json {
+            let length = json.len();
+            request.push_str(&format!("Content-Type: application/json\r\nContent-Length: {length}\r\n"));
+        }
+        request.push_str("\r\n");
+        request.push_str(json.unwrap_or_default());
+        self.stream.get_mut().write_all(request.as_bytes())?;
+        read_response(&mut self.stream.by_ref().take(ANSWER_BYTES_MAX))
+    }
+}
+
+fn read_response(input: &mut impl BufRead) -> io::Result<(u16, String)> {
+    let malformed = || io::Error::other("it does not answer with HTTP");
+    let mut line = String::new();
+    input.read_line(&mut line)?;
+    let status = line.split(' ').nth(1).and_then(|word| word.parse().ok()).ok_or_else(malformed)?;
+    let mut length = 0;
+    loop {
+        line.clear();
+        if input.read_line(&mut line)? == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        let header = line.trim_end().to_ascii_lowercase();
+        if header.is_empty() {
+            break;
+        }
+        if let Some(text) = header.strip_prefix("content-length:") {
+            length = text.trim().parse().map_err(|_| malformed())?;
+        }
+    }
+    let mut body = String::new();
+    if input.take(length).read_to_string(&mut body)? as u64 != length {
+        return Err(io::ErrorKind::UnexpectedEof.into());
+    }
+    Ok((status, body))
 }
 
 fn read_reply(input: &mut impl BufRead) -> io::Result<String> {
@@ -36,7 +104,9 @@ fn read_reply(input: &mut impl BufRead) -> io::Result<String> {
         "$" => {
             let length: u64 = rest.parse().map_err(|_| malformed())?;
             let mut text = String::new();
-            input.take(length).read_to_string(&mut text)?;
+            if input.take(length).read_to_string(&mut text)? as u64 != length {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
             input.read_line(&mut String::new())?;
             Ok(text)
         }
@@ -54,7 +124,7 @@ fn read_reply(input: &mut impl BufRead) -> io::Result<String> {
 /// # Errors
 /// It cannot be reached, does not answer in time, or not with HTTP.
 pub fn http_get(address: SocketAddr, path: &str) -> io::Result<(u16, String)> {
-    let mut stream = connect(address)?;
+    let mut stream = connect(address, TIMEOUT)?;
     write!(stream, "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")?;
     let mut answer = Vec::new();
     stream.take(ANSWER_BYTES_MAX).read_to_end(&mut answer)?;
@@ -65,10 +135,10 @@ pub fn http_get(address: SocketAddr, path: &str) -> io::Result<(u16, String)> {
     Ok((status, body.to_owned()))
 }
 
-fn connect(address: SocketAddr) -> io::Result<TcpStream> {
-    let stream = TcpStream::connect_timeout(&address, TIMEOUT)?;
-    stream.set_read_timeout(Some(TIMEOUT))?;
-    stream.set_write_timeout(Some(TIMEOUT))?;
+fn connect(address: SocketAddr, timeout: Duration) -> io::Result<TcpStream> {
+    let stream = TcpStream::connect_timeout(&address, timeout)?;
+    stream.set_read_timeout(Some(timeout))?;
+    stream.set_write_timeout(Some(timeout))?;
     Ok(stream)
 }
 
@@ -88,5 +158,15 @@ mod tests {
         assert_eq!(read(b"*2\r\n$1\r\na\r\n:3\r\n"), Ok("a\n3".into()));
         assert_eq!(read(b"-ERR no\r\n"), Err("ERR no".into()));
         assert!(read(b"hello").is_err() && read(b"").is_err());
+        assert!(read(b"$5\r\nab").is_err(), "an answer that breaks off is none");
+    }
+
+    #[test]
+    fn an_http_answer_is_read_up_to_its_length() {
+        let mut input = &b"HTTP/1.1 404 Not Found\r\nContent-Length: 4\r\nX: y\r\n\r\nnoneHTTP/1.1 200"[..];
+        assert_eq!(read_response(&mut input).unwrap(), (404, "none".to_owned()));
+        assert_eq!(input, b"HTTP/1.1 200", "the next one is left");
+        assert!(read_response(&mut &b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf"[..]).is_err());
+        assert!(read_response(&mut &b"hello\r\n\r\n"[..]).is_err());
     }
 }

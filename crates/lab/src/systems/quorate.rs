@@ -17,6 +17,7 @@ pub struct Quorate {
     program: PathBuf,
     nodes: usize,
     settings: Vec<(String, String)>,
+    acknowledges: Option<String>,
     limits: Vec<(String, u64)>,
 }
 
@@ -26,10 +27,17 @@ impl Quorate {
     pub fn new(program: &Path, nodes: usize, settings: &str) -> Quorate {
         let pairs = settings.split_whitespace().filter_map(|pair| pair.split_once('='));
         let settings = pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
-        Quorate { program: program.to_owned(), nodes, settings, limits: Vec::new() }
+        Quorate { program: program.to_owned(), nodes, settings, acknowledges: None, limits: Vec::new() }
+    }
+
+    /// The same where a study's points have keyspaces of their own: when those acknowledge a write, in a few words.
+    #[must_use]
+    pub fn acknowledging(self, words: &str) -> Quorate {
+        Quorate { acknowledges: Some(words.to_owned()), ..self }
     }
 
     /// The same with limits other than the usual ones, as in docs/configuration.md.
+    #[must_use]
     pub fn with_limits(mut self, limits: &[(&str, u64)]) -> Quorate {
         self.limits.extend(limits.iter().map(|(name, value)| ((*name).to_owned(), *value)));
         self
@@ -94,6 +102,9 @@ impl System for Quorate {
     }
 
     fn acknowledges(&self) -> String {
+        if let Some(words) = &self.acknowledges {
+            return words.clone();
+        }
         let majority = self.nodes / 2 + 1;
         match (self.replication(), self.setting("acks")) {
             ("leader-follower", Some("none") | None) => "the leader has it".to_owned(),

@@ -35,13 +35,20 @@ pub struct Redis {
     replicas: usize,
     wait: usize,
     arguments: Vec<String>,
+    acknowledges: Option<String>,
 }
 
 impl Redis {
     /// A master with so many replicas, of which a client awaits `wait` with WAIT (the load generator sends it: this
     /// only says so).
     pub fn new(flavour: Flavour, replicas: usize, wait: usize) -> Redis {
-        Redis { flavour, replicas, wait, arguments: Vec::new() }
+        Redis { flavour, replicas, wait, arguments: Vec::new(), acknowledges: None }
+    }
+
+    /// The same where a study decides when a write is acknowledged: in a few words.
+    #[must_use]
+    pub fn acknowledging(self, words: &str) -> Redis {
+        Redis { acknowledges: Some(words.to_owned()), ..self }
     }
 
     /// The same with more arguments for every server.
@@ -74,6 +81,9 @@ impl System for Redis {
     }
 
     fn acknowledges(&self) -> String {
+        if let Some(words) = &self.acknowledges {
+            return words.clone();
+        }
         match self.wait {
             0 => "the master has it".to_owned(),
             wait => format!("the master and {wait} more have it (WAIT {wait})"),

@@ -6,12 +6,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use anyhow::Result;
 
 use super::{Missing, NodePlan, System};
-use crate::network::Relay;
+use crate::network::{Link, Relay};
 
 /// Another system, with a relay between its nodes. Clients reach them directly.
 pub struct Relayed {
     inner: Box<dyn System>,
     seed: u64,
+    link: Link,
     relay: Mutex<Option<Arc<Relay>>>,
 }
 
@@ -19,7 +20,13 @@ impl Relayed {
     /// Puts a relay with a seed between the nodes of a system. Its links carry as fast as they can until
     /// [`System::relay`] is told otherwise; the relay's nodes are numbered from 1.
     pub fn new(inner: Box<dyn System>, seed: u64) -> Relayed {
-        Relayed { inner, seed, relay: Mutex::new(None) }
+        Relayed { inner, seed, link: Link::default(), relay: Mutex::new(None) }
+    }
+
+    /// The same with every link between two nodes as is said, from the start on.
+    #[must_use]
+    pub fn with_link(self, link: Link) -> Relayed {
+        Relayed { link, ..self }
     }
 }
 
@@ -44,6 +51,9 @@ impl System for Relayed {
         let mut plans = self.inner.plan(folder)?;
         let relay = Relay::start(self.seed)?;
         self.inner.reroute(&mut plans, &relay)?;
+        for link in relay.traffic()? {
+            relay.set_link(link.from, link.to, self.link)?;
+        }
         *self.relay.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(relay));
         Ok(plans)
     }
@@ -64,9 +74,36 @@ impl System for Relayed {
 #[cfg(test)]
 mod tests {
     use std::fs;
+    use std::io::{Read, Write};
+    use std::net::{Ipv4Addr, TcpListener, TcpStream};
+    use std::time::{Duration, Instant};
 
     use super::*;
     use crate::systems::Quorate;
+
+    #[test]
+    fn links_are_as_was_said_from_the_start_on() {
+        let folder = tempfile::tempdir().unwrap();
+        let quorate = Quorate::new(Path::new("quorate"), 2, "replication=abd");
+        let link = Link { delay: Duration::from_millis(30), ..Link::default() };
+        let system = Relayed::new(Box::new(quorate), 1).with_link(link);
+        let nodes = system.plan(folder.path()).unwrap();
+        // The second node's configuration: where the first one listens, and where it is dialled.
+        let text = fs::read_to_string(nodes[1].folder.join("quorate.toml")).unwrap();
+        let port = |name: &str| -> u16 {
+            text.lines().find_map(|line| line.strip_prefix(name)).unwrap().parse().unwrap()
+        };
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port("peer_port = "))).unwrap();
+        let mut dialling = TcpStream::connect((Ipv4Addr::LOCALHOST, port("port = "))).unwrap();
+        let (mut accepted, _) = listener.accept().unwrap();
+        for (from, to) in [(0, 1), (1, 0)] {
+            let mut ends = [&mut dialling, &mut accepted];
+            let sent_at = Instant::now();
+            ends[from].write_all(b"x").unwrap();
+            ends[to].read_exact(&mut [0]).unwrap();
+            assert!(sent_at.elapsed() >= link.delay, "{:?} one way", sent_at.elapsed());
+        }
+    }
 
     #[test]
     fn each_node_of_quorate_dials_those_before_it_through_the_relay() {

@@ -109,16 +109,25 @@ impl<'a> Running<'a> {
         let plans: Vec<NodePlan> = self.nodes.iter().map(|node| node.plan.clone()).collect();
         let by = Instant::now() + READY_WITHIN;
         while !self.system.is_ready(&plans) {
-            for (index, node) in self.nodes.iter_mut().enumerate() {
-                let status = node.child.as_mut().and_then(|child| child.try_wait().ok().flatten());
-                if let Some(status) = status {
-                    bail!("node {} has ended ({status}): {}", index + 1, last_line(&node.plan));
-                }
-            }
+            self.check_alive()?;
             if Instant::now() > by {
                 bail!("it does not serve after {} s: {}", READY_WITHIN.as_secs(), last_line(&plans[0]));
             }
             std::thread::sleep(LOOK_EVERY);
+        }
+        Ok(())
+    }
+
+    /// Looks whether every node still runs, but those that were killed.
+    ///
+    /// # Errors
+    /// One has ended by itself: what it said last.
+    pub fn check_alive(&mut self) -> Result<()> {
+        for (index, node) in self.nodes.iter_mut().enumerate() {
+            let status = node.child.as_mut().and_then(|child| child.try_wait().ok().flatten());
+            if let Some(status) = status {
+                bail!("node {} has ended ({status}): {}", index + 1, last_line(&node.plan));
+            }
         }
         Ok(())
     }
@@ -180,6 +189,15 @@ impl<'a> Running<'a> {
     pub fn resume(&mut self, node: usize) {
         self.signal(node, Signal::CONT);
         self.set_paused(node, false);
+    }
+
+    /// Lets all go on that stand still.
+    pub fn resume_all(&mut self) {
+        for node in 0..self.nodes.len() {
+            if self.is_paused(node) {
+                self.resume(node);
+            }
+        }
     }
 
     /// Whether a node stands still.

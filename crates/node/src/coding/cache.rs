@@ -8,7 +8,7 @@ use std::rc::Rc;
 /// Values, up to so many bytes; whichever was not asked for the longest goes first.
 #[derive(Debug)]
 pub(super) struct Cache {
-    values: BTreeMap<ValueId, (u64, Rc<[u8]>)>,
+    values: BTreeMap<ValueId, (u64, Rc<Vec<u8>>)>,
     /// The values by when they were last asked for.
     order: BTreeMap<u64, ValueId>,
     uses: u64,
@@ -29,7 +29,7 @@ impl Cache {
         self.bytes
     }
 
-    pub(super) fn get(&mut self, id: ValueId) -> Option<Rc<[u8]>> {
+    pub(super) fn get(&mut self, id: ValueId) -> Option<Rc<Vec<u8>>> {
         let (used, value) = self.values.get_mut(&id)?;
         self.order.remove(used);
         self.uses += 1;
@@ -38,7 +38,7 @@ impl Cache {
         Some(Rc::clone(value))
     }
 
-    pub(super) fn insert(&mut self, id: ValueId, value: &Rc<[u8]>) {
+    pub(super) fn insert(&mut self, id: ValueId, value: &Rc<Vec<u8>>) {
         // One that would push out nearly all others is of more use elsewhere.
         if value.len() > self.bytes_max / 2 || self.get(id).is_some() {
             return;
@@ -63,7 +63,7 @@ mod tests {
     #[test]
     fn what_was_not_asked_for_the_longest_makes_room() {
         let id = |counter| ValueId { coordinator: Coordinator::default(), counter };
-        let value = |byte: u8| -> Rc<[u8]> { vec![byte; 40].into() };
+        let value = |byte: u8| -> Rc<Vec<u8>> { Rc::new(vec![byte; 40]) };
         let mut cache = Cache::new(100);
         cache.insert(id(1), &value(1));
         cache.insert(id(2), &value(2));
@@ -72,7 +72,7 @@ mod tests {
         assert_eq!(cache.get(id(2)), None);
         assert_eq!((cache.get(id(1)), cache.get(id(3))), (Some(value(1)), Some(value(3))));
         assert_eq!((cache.len(), cache.bytes()), (2, 80));
-        cache.insert(id(4), &vec![0; 51].into());
+        cache.insert(id(4), &Rc::new(vec![0; 51]));
         assert_eq!(cache.get(id(4)), None, "a value of more than half the room is not kept");
     }
 }

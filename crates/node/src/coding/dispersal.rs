@@ -33,8 +33,8 @@ use std::rc::Rc;
 
 /// A value that is kept by too few after so long is dispersed in fewer parts...
 const PATIENCE_US: u64 = 400_000;
-/// ... and so much longer for each of its bytes: a link of a megabyte per second is a slow one, and no dead one.
-const PATIENCE_US_PER_BYTE: u64 = 1;
+/// ... and so much longer for each byte that is sent: a link of half a megabyte per second is a slow one, and no dead one.
+pub(super) const PATIENCE_US_PER_BYTE: u64 = 2;
 
 /// Who did not keep a fragment in time is not counted on for so long.
 const SILENCE_US: u64 = 5_000_000;
@@ -48,7 +48,7 @@ pub(super) struct Dispersal {
     client: Ticket,
     group: u16,
     key: Vec<u8>,
-    value: Rc<[u8]>,
+    value: Rc<Vec<u8>>,
     digest: u64,
     expiry: Expiry,
     condition: Condition,
@@ -79,8 +79,11 @@ struct Target {
 }
 
 /// How long an attempt may go without getting on. The last resort, whole copies, is not begun anew so soon.
-fn patience_us(length: usize, parts: usize) -> u64 {
-    let patience_us = PATIENCE_US + length as u64 * PATIENCE_US_PER_BYTE;
+/// `times` as long on a network that is said to be slow.
+fn patience_us(length: usize, parts: usize, members: usize, times: u64) -> u64 {
+    // All fragments but one leave through one interface.
+    let sent = (length * members.saturating_sub(1) / parts.max(1)) as u64;
+    let patience_us = times * (PATIENCE_US + sent * PATIENCE_US_PER_BYTE);
     if parts == 1 { 4 * patience_us } else { patience_us }
 }
 
@@ -132,7 +135,7 @@ impl Node {
         }
         let parts = self.parts_for(group, settings.parts.into());
         self.coding.dispersing_bytes += value.len();
-        let (value, digest): (Rc<[u8]>, u64) = (value.into(), digest_of(value));
+        let (value, digest) = (Rc::new(value.to_vec()), digest_of(value));
         let attempt = self.attempt(group, value.len(), digest, parts, deadline_us);
         let id = attempt.reference.id;
         let dispersal = Dispersal {
@@ -179,20 +182,21 @@ impl Node {
             Some(Target { node: *node, number, next_stripe: 0, kept: None, refused: false })
         };
         let targets = members.iter().filter_map(target).collect();
-        let until_us = deadline_us.min(self.now.monotonic_us + patience_us(length, parts));
+        let patience_us = patience_us(length, parts, members.len(), self.configuration.patience);
+        let until_us = deadline_us.min(self.now.monotonic_us + patience_us);
         self.coding.wake_at(until_us);
         Attempt { reference, layout, targets, until_us, is_ordered: false }
     }
 
     /// Makes pieces and sends them, as far as there is room.
     pub(super) fn pump_dispersals(&mut self, budget: &mut usize) {
-        let handles: Vec<Handle> = self.coding.dispersals.values().copied().collect();
-        for handle in handles {
-            while *budget > 0 && self.pump_stripe(handle, budget) {}
-            if *budget == 0 {
-                self.coding.wake_at(self.now.monotonic_us);
-                return;
-            }
+        let mut handles: Vec<Handle> = self.coding.dispersals.values().copied().collect();
+        // A stripe of each in turn, so that a small value does not wait for a large one.
+        while *budget > 0 && !handles.is_empty() {
+            handles.retain(|handle| *budget > 0 && self.pump_stripe(*handle, budget));
+        }
+        if *budget == 0 {
+            self.coding.wake_at(self.now.monotonic_us);
         }
     }
 
@@ -208,6 +212,7 @@ impl Node {
             };
             let Dispersal { group, attempt, value, .. } = dispersal;
             let Attempt { reference, layout, targets, .. } = attempt;
+            let members = targets.len();
             let Some(target) = targets.get_mut(place) else { break };
             place += 1;
             if target.refused || target.next_stripe >= layout.stripes() {
@@ -226,8 +231,8 @@ impl Node {
                 continue;
             }
             target.next_stripe += 1;
-            attempt.until_us =
-                dispersal.deadline_us.min(self.now.monotonic_us + patience_us(value.len(), layout.parts()));
+            let patience_us = patience_us(value.len(), layout.parts(), members, self.configuration.patience);
+            attempt.until_us = dispersal.deadline_us.min(self.now.monotonic_us + patience_us);
             let mut bytes = Vec::with_capacity(layout.piece_bytes(stripe));
             layout.encode(value, target.number, stripe, &mut bytes);
             let piece = Piece::new(*reference, target.number, stripe as u32, &bytes);

@@ -13,6 +13,7 @@ use crate::routing::{Asked, Origin};
 use crate::session::ClientId;
 use crate::slab::Handle;
 use kv::codec::Reader;
+use kv::limits::REPLY_BYTES_MAX;
 use kv::{Command, Reference, Reply, ReplyBuffer, ValueId, ValueRef};
 use protocol::{Request, Result as Outcome, Ticket};
 use std::collections::BTreeMap;
@@ -26,6 +27,7 @@ const ASK_AGAIN: u64 = 1;
 const INLINE: u64 = 2;
 
 const GONE: &str = "NOQUORUM too few fragments of a value can be reached; nothing was done, try again";
+const UNFIT: &str = "ERR the values would take more than a reply may hold; nothing was done";
 const OVERTAKEN: &str = "NOQUORUM a value was overwritten while it was read, by a later command of this client perhaps; try again";
 
 /// A reply that lacks values.
@@ -38,7 +40,7 @@ pub(super) struct Finishing {
     result: Outcome,
     unfinished: Unfinished,
     /// Every value that it takes, once it is here.
-    values: BTreeMap<ValueId, Option<Rc<[u8]>>>,
+    values: BTreeMap<ValueId, Option<Rc<Vec<u8>>>>,
     deadline_us: u64,
     /// When the group is asked again; none while something else is waited for.
     asks_at_us: Option<u64>,
@@ -78,7 +80,9 @@ fn take_apart(reply: &[u8]) -> Option<Parts<'_>> {
             _ => {}
         }
     }
-    Some(Parts { command, element, is_read, references, keys })
+    // Others than these are short, and were counted by whoever wrote the reply.
+    let bytes: usize = references.iter().map(|reference| reference.length as usize).sum();
+    (bytes <= REPLY_BYTES_MAX).then_some(Parts { command, element, is_read, references, keys })
 }
 
 impl Finishing {
@@ -124,7 +128,7 @@ impl Finishing {
 }
 
 /// A reply with values in the place of references.
-fn put_in(element: &[u8], values: &BTreeMap<ValueId, Option<Rc<[u8]>>>) -> ReplyBuffer {
+fn put_in(element: &[u8], values: &BTreeMap<ValueId, Option<Rc<Vec<u8>>>>) -> ReplyBuffer {
     let mut out = ReplyBuffer::new();
     let mut reader = Reader::new(element);
     while let Ok(reply) = Reply::decode(&mut reader) {
@@ -170,8 +174,7 @@ impl Node {
             asks_at_us: None,
         };
         if !finishing.take(result, reply) {
-            let error = "ERR a reply of another node cannot be read";
-            return self.complete_with_error(client, group, Outcome::Unknown, error);
+            return self.complete_with_error(client, group, Outcome::Refused, UNFIT);
         }
         // What is at hand needs no operation.
         if let Unfinished::Read(element) = &finishing.unfinished {
@@ -213,7 +216,7 @@ impl Node {
     }
 
     /// A value has come, or cannot.
-    pub(super) fn finishing_has(&mut self, handle: Handle, id: ValueId, value: Option<Rc<[u8]>>) {
+    pub(super) fn finishing_has(&mut self, handle: Handle, id: ValueId, value: Option<Rc<Vec<u8>>>) {
         let now_us = self.now.monotonic_us;
         let Some(finishing) = self.finishing(handle) else { return };
         let Some(place) = finishing.values.get_mut(&id).filter(|place| place.is_none()) else { return };
@@ -281,7 +284,7 @@ impl Node {
         }
         match finishing.take(result, reply) {
             true => self.fetch_for(handle),
-            false => self.end_finishing(handle, "ERR a reply of another node cannot be read"),
+            false => self.end_finishing(handle, UNFIT),
         }
     }
 
@@ -303,7 +306,7 @@ impl Node {
             return self.end_finishing(handle, OVERTAKEN);
         }
         let Ok(command) = Command::decode(&mut Reader::new(&command)) else {
-            return self.end_finishing(handle, "ERR a reply of another node cannot be read");
+            return self.end_finishing(handle, UNFIT);
         };
         let ticket = ticket(handle, ASK_AGAIN);
         let asked = Asked { ticket, follows: true, seen: u64::MAX, deadline_us, hops: 0 };

@@ -22,7 +22,7 @@ use fetching::Fetch;
 use finishing::Finishing;
 use kv::ValueId;
 use kv::codec::Malformed;
-use protocol::coded::Message;
+use protocol::coded::{Message, Refusal};
 use protocol::{NodeId, Result as Outcome, Ticket};
 use std::collections::BTreeMap;
 use upkeep::Rebuilding;
@@ -141,7 +141,7 @@ impl Coding {
 
 /// A ticket for a step of an operation.
 fn ticket(operation: Handle, step: u64) -> Ticket {
-    Ticket { client: ORIGIN_CODING | operation.to_bits(), sequence: step }
+    Ticket { client: ORIGIN_CODING | (operation.to_bits() + 1), sequence: step }
 }
 
 impl Node {
@@ -158,6 +158,11 @@ impl Node {
         bytes: &[u8],
     ) -> Result<(), Malformed> {
         match Message::decode(bytes)? {
+            // What cannot be written would wait in memory.
+            Message::Keep(piece) if self.journal.is_full() => {
+                let refused = Message::Refused { id: piece.reference.id, why: Refusal::NoRoom };
+                self.send_fragment_message(group, from, &refused);
+            }
             message @ (Message::Keep(_) | Message::Forget { .. } | Message::Fetch { .. }) => {
                 let replica = self.groups.get_mut(group).and_then(|group| group.replica.as_mut());
                 if let Some(replica) = replica.and_then(|replica| replica.consensus_mut()) {
@@ -204,7 +209,7 @@ impl Node {
 
     /// A group has answered a step of an operation.
     pub(crate) fn operation_answered(&mut self, ticket: Ticket, result: Outcome, reply: &[u8]) {
-        let handle = Handle::from_bits(ticket.client & !ORIGIN_CODING);
+        let handle = Handle::from_bits((ticket.client & !ORIGIN_CODING) - 1);
         match self.coding.operations.get(handle) {
             Some(Operation::Disperse(_)) => self.dispersal_answered(handle, result, reply),
             Some(Operation::Finish(_)) => self.finishing_answered(handle, ticket.sequence, result, reply),

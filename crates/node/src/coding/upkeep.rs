@@ -34,7 +34,7 @@ const ABANDON_TIMEOUTS: u64 = 6;
 pub(super) struct Rebuilding {
     group: u16,
     reference: Reference,
-    value: Option<Rc<[u8]>>,
+    value: Option<Rc<Vec<u8>>>,
     next_stripe: usize,
 }
 
@@ -122,7 +122,7 @@ impl Node {
     }
 
     /// The value is here, or cannot be had now: then it is tried again later.
-    pub(super) fn rebuilding_has(&mut self, handle: Handle, value: Option<Rc<[u8]>>) {
+    pub(super) fn rebuilding_has(&mut self, handle: Handle, value: Option<Rc<Vec<u8>>>) {
         if value.is_none() {
             self.coding.operations.remove(handle);
         } else if let Some(Operation::Rebuild(rebuilding)) = self.coding.operations.get_mut(handle) {

@@ -1,6 +1,7 @@
 //! Why a command was not carried out: the texts that clients see, without the leading `-`.
 
 use kv::limits::KEY_BYTES_MAX;
+use kv::locks::{LEASE_MS_MAX, LOCK_NAME_BYTES_MAX, OWNER_BYTES_MAX};
 use wire::resp::Arguments;
 
 /// A command that was refused before anything was done. Its text is Redis's own where Redis has one.
@@ -85,6 +86,24 @@ pub enum CommandError {
     /// `DELEX` with a condition that there is not.
     #[error("ERR Invalid condition. Use IFEQ, IFNE, IFDEQ, or IFDNE")]
     NotAComparison,
+    /// A lock's name longer than [`LOCK_NAME_BYTES_MAX`].
+    #[error("ERR the name of a lock is {0} bytes long; at most {LOCK_NAME_BYTES_MAX} are allowed")]
+    LockNameTooLong(usize),
+    /// An owner without a name, or with one longer than [`OWNER_BYTES_MAX`].
+    #[error("ERR the owner of a lock has a name of 1 to {OWNER_BYTES_MAX} bytes, not {0}")]
+    LockOwner(usize),
+    /// A lease of no time, or of more than a day.
+    #[error("ERR invalid lease in '{0}' command: from 1 to {LEASE_MS_MAX} milliseconds")]
+    LockLease(&'static str),
+    /// A negative wait, or one of more than a day.
+    #[error("ERR invalid WAIT in 'lock' command: from 0 to {LEASE_MS_MAX} milliseconds")]
+    LockWait,
+    /// What no lock ever had as a token.
+    #[error("ERR a fencing token is a positive integer")]
+    NotAToken,
+    /// What `LOCK.SESSION OPEN` never answers.
+    #[error("ERR that is not the id of a session")]
+    NotASession,
     /// A key longer than [`KEY_BYTES_MAX`].
     #[error("ERR key is {0} bytes long; at most {KEY_BYTES_MAX} are allowed")]
     KeyTooLong(usize),

@@ -8,6 +8,7 @@ mod error;
 mod expiry;
 pub mod introspection;
 mod keyspace;
+pub(crate) mod locks;
 mod lookup;
 pub mod spec;
 pub mod statistics;
@@ -20,7 +21,7 @@ pub use error::CommandError;
 pub(crate) use error::printable;
 pub use spec::{
     ClientCommand, ClusterCommand, CommandCommand, CommandSpec, ConfigCommand, Context, Flag, Handler,
-    KeyspaceCommand, NodeCommand, ParseFn, TransactionCommand,
+    KeyspaceCommand, LockVerb, NodeCommand, ParseFn, TransactionCommand,
 };
 pub(crate) use strings::all_keys;
 pub use table::COMMANDS;

@@ -55,6 +55,7 @@ pub enum NodeCommand {
     Wait,
     Transaction(TransactionCommand),
     DebugSleep,
+    Lock(LockVerb),
     /// `HELP` of a container: the answer is [`super::introspection::help`].
     Help,
 }
@@ -68,6 +69,19 @@ pub enum TransactionCommand {
     Discard,
     Watch,
     Unwatch,
+}
+
+/// What is asked about locks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)] // Each is the command of that name.
+pub enum LockVerb {
+    Lock,
+    Unlock,
+    Renew,
+    Info,
+    OpenSession,
+    RenewSession,
+    CloseSession,
 }
 
 /// The subcommands of `CLIENT`.
@@ -328,6 +342,7 @@ pub enum Group {
     Server,
     Cluster,
     Transactions,
+    Locks,
 }
 
 impl Group {
@@ -340,6 +355,7 @@ impl Group {
             Group::Server => "server",
             Group::Cluster => "cluster",
             Group::Transactions => "transactions",
+            Group::Locks => "locks",
         }
     }
 }

@@ -1,11 +1,13 @@
 //! Parsing of the commands on strings.
 
+use kv::locks::LOCK_NAME_BYTES_MAX;
 use kv::number::parse_float;
-use kv::{Command, Comparison, Condition, Expiry, List, SetAnswer};
+use kv::{Command, Comparison, Condition, Expiry, Fenced, List, SetAnswer, Version};
 use wire::resp::Arguments;
 
 use super::arguments::{at, integer, is, key, value};
 use super::expiry::ExpiryOption;
+use super::locks::token;
 use super::{CommandError, Context};
 
 type Parsed<'a> = Result<Command<'a>, CommandError>;
@@ -14,7 +16,7 @@ pub(super) fn get<'a>(arguments: Arguments<'a>, _: &'a mut Vec<u8>, _: &Context)
     Ok(Command::Get { key: key(arguments, 1)? })
 }
 
-pub(super) fn set<'a>(arguments: Arguments<'a>, _: &'a mut Vec<u8>, context: &Context) -> Parsed<'a> {
+pub(super) fn set<'a>(arguments: Arguments<'a>, scratch: &'a mut Vec<u8>, context: &Context) -> Parsed<'a> {
     let (key, value) = (key(arguments, 1)?, value(arguments, 2, context)?);
     if arguments.len() == 3 {
         return Ok(plain_set(key, value));
@@ -26,10 +28,17 @@ pub(super) fn set<'a>(arguments: Arguments<'a>, _: &'a mut Vec<u8>, context: &Co
         None => Expiry::Clear,
     };
     let answer = if options.get { SetAnswer::Before } else { SetAnswer::Status };
-    Ok(match options.condition {
+    let command = match options.condition {
         SetCondition::Presence(condition) => Command::Set { key, value, expiry, condition, answer },
         SetCondition::Value(comparison) => Command::SetIf { key, value, expiry, comparison, answer },
-    })
+    };
+    match options.fence {
+        Some((name, token)) => {
+            let fenced = Fenced::build(name, token, &command, scratch);
+            fenced.map(Command::Fenced).ok_or(CommandError::Syntax)
+        }
+        None => Ok(command),
+    }
 }
 
 #[inline]
@@ -50,6 +59,8 @@ struct SetOptions<'a> {
     keep: bool,
     /// The option, and where its argument is.
     expiry: Option<(ExpiryOption, usize)>,
+    /// The lock whose newest token the writer says to have.
+    fence: Option<(&'a [u8], Version)>,
 }
 
 impl<'a> SetOptions<'a> {
@@ -58,7 +69,7 @@ impl<'a> SetOptions<'a> {
     fn parse(arguments: Arguments<'a>) -> Result<SetOptions<'a>, CommandError> {
         use Condition::{Always, IfAbsent, IfPresent};
         let condition = SetCondition::Presence(Always);
-        let mut options = SetOptions { condition, get: false, keep: false, expiry: None };
+        let mut options = SetOptions { condition, get: false, keep: false, expiry: None, fence: None };
         let mut index = 3;
         while let Some(option) = arguments.get(index) {
             if is(option, "NX") && matches!(options.condition, SetCondition::Presence(Always | IfAbsent)) {
@@ -75,6 +86,13 @@ impl<'a> SetOptions<'a> {
                 index += 1;
             } else if is(option, "GET") {
                 options.get = true;
+            } else if is(option, "FENCE") && index + 2 < arguments.len() {
+                let name = at(arguments, index + 1);
+                if name.len() > LOCK_NAME_BYTES_MAX {
+                    return Err(CommandError::LockNameTooLong(name.len()));
+                }
+                options.fence = Some((name, token(at(arguments, index + 2))?));
+                index += 2;
             } else if is(option, "KEEPTTL") && options.expiry.is_none() {
                 options.keep = true;
             } else if let Some(expiry) = ExpiryOption::named(option)

@@ -11,20 +11,21 @@ use super::spec::ClientCommand::{GetName, Id, Kill, List as ClientList, NoEvict,
 use super::spec::CommandCommand::{All, Count, Docs, GetKeys, GetKeysAndFlags, Info as CommandInfo, List};
 use super::spec::ConfigCommand::{Get, ResetStat, Set};
 use super::spec::Flag::{
-    Admin, AllowBusy, DenyOom, Fast, Loading, NoAuth, NoMulti, NoScript, ReadOnly, SkipSlowlog, Stale, Write,
+    Admin, AllowBusy, Blocking, DenyOom, Fast, Loading, NoAuth, NoMulti, NoScript, ReadOnly, SkipSlowlog,
+    Stale, Write,
 };
 use super::spec::KeyFlag::{Access, Delete, Insert, Overwrite, ReadWrite, Remove, Update, Variable};
 use super::spec::NodeCommand::{self, Auth, Client, Command, Config, DebugSleep, Echo, Hello, Help};
-use super::spec::NodeCommand::{Info, Ping, Quit, Reset, Select, Time, Transaction, Wait};
+use super::spec::NodeCommand::{Info, Lock, Ping, Quit, Reset, Select, Time, Transaction, Wait};
 use super::spec::TransactionCommand::{Discard, Exec, Multi, Unwatch, Watch};
 use super::spec::{
     Categories, Category, ClientCommand, ClusterCommand, CommandSpec, Flags, Group, Handler, KeyFlag,
-    KeyFlags, KeyPositions, KeyspaceCommand, ParseFn,
+    KeyFlags, KeyPositions, KeyspaceCommand, LockVerb, ParseFn,
 };
 use super::{expiry, keyspace, strings};
 
 /// All commands, in the order in which they are listed. Subcommands are inside their containers.
-pub static COMMANDS: [CommandSpec; 72] = [
+pub static COMMANDS: [CommandSpec; 77] = [
     // Strings.
     data("get", 2, strings::get)
         .flags(READ.with(&[Fast]))
@@ -39,7 +40,7 @@ pub static COMMANDS: [CommandSpec; 72] = [
         .docs(Group::String, "1.0.0", "O(1)")
         .help(
             "key value [NX|XX|IFEQ value|IFNE value|IFDEQ digest|IFDNE digest] [GET] [EX seconds|PX milliseconds|EXAT unix-time-seconds|\
-             PXAT unix-time-milliseconds|KEEPTTL]",
+             PXAT unix-time-milliseconds|KEEPTTL] [FENCE lock token]",
             "Sets the value of a key, and its expiry if one is given",
         ),
     data("setnx", 3, strings::setnx)
@@ -455,6 +456,52 @@ pub static COMMANDS: [CommandSpec; 72] = [
         .flags(OPERATORS)
         .docs(Group::Server, "1.0.0", "Depends on the subcommand")
         .help("", "Holds commands for tests"),
+    // Locks.
+    node("lock", -5, Lock(LockVerb::Lock))
+        .flags(LOCKS.with(&[Write, Blocking]))
+        .keys(key(&[CHANGES]))
+        .docs(Group::Locks, "3.0.0", "O(log N) for N locks and waiters")
+        .help(
+            "name owner PX milliseconds|SESSION id [WAIT milliseconds]",
+            "Grants a lock: returns its fencing token, or null if another owner has it",
+        ),
+    node("unlock", 3, Lock(LockVerb::Unlock))
+        .flags(LOCKS.with(&[Write, Fast]))
+        .keys(key(&[REMOVES]))
+        .docs(Group::Locks, "3.0.0", "O(log N) for N locks and waiters")
+        .help("name token", "Gives a lock back: it goes to who has waited longest"),
+    node("lock.renew", 5, Lock(LockVerb::Renew))
+        .flags(LOCKS.with(&[Write, Fast]))
+        .keys(key(&[UPDATES]))
+        .docs(Group::Locks, "3.0.0", "O(log N) for N locks")
+        .help("name token PX milliseconds", "Lets the lease of a lock begin anew"),
+    node("lock.info", 2, Lock(LockVerb::Info))
+        .flags(LOCKS.with(&[ReadOnly, Fast]))
+        .keys(key(&[READS]))
+        .docs(Group::Locks, "3.0.0", "O(log N) for N locks")
+        .help("name", "Describes who holds a lock, for how long, and how many wait"),
+    container("lock.session", &LOCK_SESSION)
+        .docs(Group::Locks, "3.0.0", "Depends on the subcommand")
+        .help("", "Holds commands about sessions: one lease for many locks"),
+];
+
+static LOCK_SESSION: [CommandSpec; 4] = [
+    node("lock.session|open", 5, Lock(LockVerb::OpenSession))
+        .flags(LOCKS.with(&[Write, Fast]))
+        .keys(second_key(&[CHANGES]))
+        .docs(Group::Locks, "3.0.0", "O(log N) for N sessions")
+        .help("key PX milliseconds", "Begins a session for the locks in a key's group, and returns its id"),
+    node("lock.session|renew", 4, Lock(LockVerb::RenewSession))
+        .flags(LOCKS.with(&[Write, Fast]))
+        .keys(second_key(&[UPDATES]))
+        .docs(Group::Locks, "3.0.0", "O(log N) for N sessions")
+        .help("key id", "Lets the lease of a session begin anew"),
+    node("lock.session|close", 4, Lock(LockVerb::CloseSession))
+        .flags(LOCKS.with(&[Write]))
+        .keys(second_key(&[REMOVES]))
+        .docs(Group::Locks, "3.0.0", "O(N) for N locks of the session")
+        .help("key id", "Ends a session, and frees all locks that are held under it"),
+    help_of("lock.session|help").docs(Group::Locks, "3.0.0", "O(1)"),
 ];
 
 static OBJECT: [CommandSpec; 2] = [
@@ -671,6 +718,8 @@ const OPERATORS: Flags = Flags::of(&[Admin, NoScript, Loading, Stale]);
 /// Operators' commands that the whole cluster has to agree to.
 const CLUSTER_WIDE: Flags = OPERATORS.with(&[NoMulti]);
 const GUARDS: Flags = Flags::of(&[NoScript, Loading, Stale, Fast, AllowBusy]);
+/// A wait cannot be a part of a transaction, nor what a script does be undone.
+const LOCKS: Flags = Flags::of(&[NoScript, NoMulti]);
 const BEFORE_AUTH: Flags = Flags::of(&[NoScript, Loading, Stale, Fast, NoAuth, AllowBusy]);
 
 // What is done to keys.

@@ -1,8 +1,8 @@
 //! Where the facts of `INFO` come from.
 
 use super::{
-    ClientFacts, CodingFacts, CpuFacts, Facts, KeyspaceFacts, MemoryFacts, ReplicaFacts, ReplicationFacts,
-    ServerFacts, StatsFacts, render,
+    ClientFacts, CodingFacts, CpuFacts, Facts, KeyspaceFacts, LockFacts, MemoryFacts, ReplicaFacts,
+    ReplicationFacts, ServerFacts, StatsFacts, render,
 };
 use crate::groups::Group;
 use crate::node::Node;
@@ -37,6 +37,7 @@ impl Node {
             },
             memory: self.memory_facts(&statuses),
             stats: self.stats_facts(&statuses),
+            locks: self.lock_facts(),
             replication: default
                 .map(|(group, status)| self.replication_facts(group, status))
                 .unwrap_or_default(),
@@ -127,6 +128,19 @@ impl Node {
             output_overflows: self.counters.output_overflows,
             forwarded: self.counters.forwarded,
         }
+    }
+
+    fn lock_facts(&self) -> LockFacts {
+        let waiting_clients = self.lock_waits.waiting() as u64;
+        let sum = LockFacts { waiting_clients, ..LockFacts::default() };
+        self.tables().map(Table::locks).fold(sum, |sum, locks| LockFacts {
+            held: sum.held + locks.len() as u64,
+            waiters: sum.waiters + locks.waiters() as u64,
+            sessions: sum.sessions + locks.sessions() as u64,
+            grants: sum.grants + locks.statistics().grants,
+            expiries: sum.expiries + locks.statistics().expiries,
+            ..sum
+        })
     }
 
     fn replication_facts(&self, group: &Group, status: &Status) -> ReplicationFacts {

@@ -14,6 +14,8 @@ pub(crate) struct Facts {
     pub(crate) memory: MemoryFacts,
     /// Counters since the start.
     pub(crate) stats: StatsFacts,
+    /// Locks.
+    pub(crate) locks: LockFacts,
     /// Replication of the default keyspace.
     pub(crate) replication: ReplicationFacts,
     /// Processor time.
@@ -116,6 +118,23 @@ pub(crate) struct StatsFacts {
     pub(crate) output_overflows: u64,
     /// Requests passed on to another node.
     pub(crate) forwarded: u64,
+}
+
+/// Locks, of all groups with a replica here.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct LockFacts {
+    /// Locks that are held.
+    pub(crate) held: u64,
+    /// Requests that wait for one.
+    pub(crate) waiters: u64,
+    /// Sessions.
+    pub(crate) sessions: u64,
+    /// Locks that were granted.
+    pub(crate) grants: u64,
+    /// Leases of locks and sessions that have ended by themselves.
+    pub(crate) expiries: u64,
+    /// Clients of this node that wait.
+    pub(crate) waiting_clients: u64,
 }
 
 /// Replication of the default keyspace.

@@ -1,6 +1,6 @@
 //! What the rules about fragments are for: each script goes well, and does not where one rule is left out.
 
-use crate::support::{Client, Cluster, setup};
+use crate::support::{Client, Cluster, assert_error, setup};
 use protocol::planted::{Fault, Planted};
 
 fn five(fault: Option<Fault>) -> Cluster {
@@ -55,18 +55,21 @@ fn late_command(fault: Option<Fault>) -> String {
     };
     let keyspace = "prefix= replication=consensus replicas=3 leader=2 coding=2 coding_threshold=100";
     let mut cluster = setup(5, &[keyspace]).with(plant).start();
-    // Node 5 has no replica and has not been told who leads: it asks node 1, which does not.
-    assert_eq!(cluster.keyspace(1, "default").leader, 2);
+    // Nodes 2, 3 and 4 have replicas. Node 5 has not been told who leads: it asks node 2, which does no more.
+    cluster.kill(2);
+    cluster.until("another one leads", |cluster| ![0, 2].contains(&cluster.keyspace(3, "default").leader));
+    cluster.restart(2);
+    cluster.settle();
     let client = cluster.client(5);
     cluster.send(client, &format!("SET k {}", large()));
-    // Two turns later all three keep their fragments, and the command is on its way to node 1, which stands still.
+    // Two turns later all three keep their fragments, and the command is on its way to node 2, which stands still.
     cluster.turns(3);
-    cluster.pause(1);
-    assert!(cluster.reply(client).starts_with("-UNKNOWN"));
+    cluster.pause(2);
+    assert_error(&cluster.reply(client), "UNKNOWN");
     cluster.turns(10_000);
-    cluster.go_on(1);
+    cluster.go_on(2);
     cluster.turns(1000);
-    let reader = cluster.client(2);
+    let reader = cluster.client(3);
     cluster.ask(reader, "GET k")
 }
 

@@ -51,6 +51,41 @@ fn all_nodes_die_at_once_and_find_again_what_they_acknowledged() {
 }
 
 #[test]
+fn a_replica_whose_disk_is_full_takes_nothing_more_from_the_others_and_catches_up_later() {
+    for keyspace in KEYSPACES {
+        let small = |configuration: &mut node::Configuration| configuration.storage.segment_bytes = 64 << 10;
+        let mut cluster = setup(3, &[keyspace]).with(small).start();
+        let (client, reader) = (cluster.client(1), cluster.client(3));
+        let value = "v".repeat(1000);
+        let mut written = 0;
+        let mut write = |cluster: &mut Cluster| {
+            written += 1;
+            assert_eq!(cluster.ask(client, &format!("SET r:{written} {value}")), "OK");
+            written
+        };
+        cluster.set_disk_full(3, true);
+        cluster.until("node 3 says so", |cluster| {
+            write(cluster);
+            cluster.health(3).disk_full
+        });
+        assert_error(&cluster.ask(reader, "SET r:mine v"), "NOSPACE");
+        // Nothing comes in as writes, with reads, or by sweeps.
+        let keys =
+            |cluster: &mut Cluster, client| cluster.ask(client, "DBSIZE").parse::<u32>().expect("a number");
+        let before = keys(&mut cluster, reader);
+        let last = (0..200).map(|_| write(&mut cluster)).last().expect("it has written");
+        for number in last - 50..=last {
+            assert_eq!(cluster.ask(reader, &format!("GET r:{number}")), format!("\"{value}\""));
+        }
+        cluster.turns(1000);
+        assert_eq!(keys(&mut cluster, reader), before, "{keyspace}");
+        cluster.set_disk_full(3, false);
+        cluster.until("node 3 holds all", |cluster| keys(cluster, reader) == last);
+        assert_eq!(cluster.ask(reader, "SET r:mine v"), "OK");
+    }
+}
+
+#[test]
 fn a_node_that_comes_back_needs_nobody_to_have_its_memory_again() {
     for keyspace in KEYSPACES {
         let mut cluster = setup(3, &[keyspace]).start();

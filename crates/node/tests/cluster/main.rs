@@ -11,6 +11,7 @@ mod durable_registers;
 mod forwarding;
 mod keyspaces;
 mod limits;
+mod locks;
 mod membership;
 mod peers;
 mod reading;

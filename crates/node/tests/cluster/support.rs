@@ -353,6 +353,11 @@ impl Cluster {
         self.disks.insert(id, MemoryDisk::new());
     }
 
+    /// A node's disk has no room from now on, or has room again.
+    pub(crate) fn set_disk_full(&mut self, id: NodeId, is_full: bool) {
+        self.disks.get_mut(&id).expect("every node has a disk").set_full(is_full);
+    }
+
     pub(crate) fn restart_in_epoch(&mut self, id: NodeId, epoch: u64) {
         assert!(!self.nodes.contains_key(&id), "node {id} still runs");
         self.inboxes.retain(|client, _| client.node != id);
@@ -390,6 +395,12 @@ impl Cluster {
         let client = Client { node, id };
         self.inboxes.insert(client, Inbox::default());
         Some(client)
+    }
+
+    /// The client closes its connection.
+    pub(crate) fn close(&mut self, client: Client) {
+        self.node(client.node).disconnect(client.id);
+        self.inboxes.remove(&client);
     }
 
     /// From now on the client takes nothing that the node has for it.

@@ -308,6 +308,21 @@ fn keys_of_several_keyspaces_are_refused() {
 }
 
 #[test]
+fn keys_watched_in_two_keyspaces_are_refused_and_not_aborted_for_ever() {
+    let mut cluster = setup(3, &["prefix= acks=majority", "prefix=b: replication=consensus"]).start();
+    let client = cluster.client(2);
+    cluster.kill(1); // So the two are led under different epochs, which have nothing to do with each other.
+    for key in ["a", "b:a"] {
+        cluster.until("somebody leads", |cluster| cluster.ask(client, &format!("SET {key} 1")) == "OK");
+    }
+    for queued in ["GET a", "PING"] {
+        let told = cluster.pipeline(client, &["WATCH a", "WATCH b:a", "MULTI", queued]);
+        assert_eq!(told[..3], ["OK", "OK", "OK"]);
+        assert_error(&cluster.ask(client, "EXEC"), "CROSSSLOT");
+    }
+}
+
+#[test]
 fn registers_do_one_command_and_refuse_the_rest_by_name() {
     for protocol in ["abd", "blocking"] {
         let mut cluster = setup(3, &[&format!("prefix= replication={protocol}")]).start();
@@ -437,8 +452,66 @@ fn what_a_client_queues_is_bounded() {
     assert!(error.starts_with("-ERR the transaction would take more than"), "{error}");
     assert_error(&cluster.ask(client, "EXEC"), "EXECABORT");
 
-    let keys: Vec<String> = (0..6000).map(|number| format!("key:{number}")).collect();
-    let watch = format!("WATCH {}", keys.join(" "));
-    assert_eq!(cluster.ask(client, &watch), "OK");
-    assert_eq!(cluster.ask(client, &watch), "-ERR more than 10000 keys would be watched");
+    assert_eq!(cluster.ask(client, "MULTI"), "OK");
+    let told = cluster.pipeline(client, &vec!["GET k"; 10_001]);
+    assert!(told[..10_000].iter().all(|told| told == "QUEUED"));
+    assert_eq!(told[10_000], "-ERR a transaction holds at most 10000 commands");
+    assert_error(&cluster.ask(client, "EXEC"), "EXECABORT");
+}
+
+#[test]
+fn what_a_client_watches_is_bounded_and_a_key_counts_once() {
+    let mut cluster = one_node();
+    let client = cluster.client(1);
+    let watch = |from: u32| {
+        let keys: Vec<String> = (from..from + 6000).map(|number| format!("key:{number}")).collect();
+        format!("WATCH {}", keys.join(" "))
+    };
+    for _ in 0..3 {
+        assert_eq!(cluster.ask(client, &watch(0)), "OK");
+    }
+    assert_eq!(cluster.ask(client, &watch(6000)), "-ERR more than 10000 keys would be watched");
+    assert_eq!(cluster.ask(client, &watch(4000)), "OK", "only 4000 of them are new");
+
+    let client = cluster.client(1);
+    let key = |number: u8| vec![number; 64 * 1024];
+    for number in 0..64 {
+        cluster.send_words(client, &[b"WATCH", &key(number), &key(number)]);
+        assert_eq!(cluster.reply(client), "OK");
+    }
+    cluster.send_words(client, &[b"WATCH", &key(64)]);
+    assert_eq!(cluster.reply(client), "-ERR the watched keys would have more than 4194304 bytes");
+    cluster.send_words(client, &[b"WATCH", &key(63)]);
+    assert_eq!(cluster.reply(client), "OK");
+}
+
+#[test]
+fn a_key_that_is_watched_again_after_a_change_aborts() {
+    for mut cluster in both_protocols() {
+        let client = cluster.client(2);
+        cluster.pipeline(client, &["WATCH k", "SET k 1", "WATCH k"]);
+        assert_eq!(cluster.pipeline(client, &["MULTI", "SET done 1", "EXEC"])[2], "nil");
+    }
+}
+
+#[test]
+fn keys_that_came_to_another_keyspace_since_they_were_watched_abort() {
+    let mut cluster = setup(3, &["prefix= acks=majority"]).start();
+    let (client, half, operator) = (cluster.client(2), cluster.client(2), cluster.client(1));
+    cluster.ask(client, "WATCH b:a");
+    cluster.ask(half, "WATCH b:a");
+    let told =
+        cluster.ask(operator, "KEYSPACE CREATE b: replication=leader-follower acks=majority replicas=3");
+    assert_eq!(told, "OK");
+    cluster.settle();
+    assert_eq!(cluster.ask(half, "WATCH b:b"), "OK", "of the new keyspace, as b:a is now");
+    for client in [client, half] {
+        assert_eq!(cluster.pipeline(client, &["MULTI", "SET b:a 1", "EXEC"])[2], "nil");
+        cluster.ask(client, "WATCH b:a");
+        assert_eq!(
+            cluster.pipeline(client, &["MULTI", "SET b:a 1", "EXEC"])[2],
+            "[OK]",
+            "trying again helps"
+        );
+    }
 }

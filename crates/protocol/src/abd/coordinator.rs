@@ -328,9 +328,14 @@ impl Coordinator {
             match answer {
                 Answer::Value(register) => {
                     // Stored here it has one holder more.
-                    around.registers.put(operation.key(), register);
+                    let is_taken = around.registers.may_take(operation.key(), register);
+                    if is_taken {
+                        around.registers.put(operation.key(), register);
+                    }
                     self.operations.adopt(place, register);
-                    self.own_holds(around, place);
+                    if is_taken {
+                        self.own_holds(around, place);
+                    }
                 }
                 Answer::Tag(_, deadline) | Answer::Seen(_, deadline) if operation.kind == Kind::Delete => {
                     operation.deadline = deadline

@@ -283,13 +283,13 @@ impl Replica {
                     }
                 }
                 Item::Update { operation, generation, key, register }
-                    if registers.generations.admits(generation) =>
+                    if registers.generations.admits(generation) && registers.may_take(key, register) =>
                 {
                     registers.put(key, register);
                     let held = Item::Held { operation };
                     coordinator.outbox.vouch(from, key, held, registers, timing, effects);
                 }
-                Item::Update { .. } => {} // Its operation ended long ago.
+                Item::Update { .. } => {} // Its operation ended long ago, or there is no room for it.
                 answer if answers_us => {
                     let mut around = Surroundings { registers, timing, now, effects };
                     coordinator.item(&mut around, from, answer);
@@ -344,6 +344,11 @@ impl Replica {
     /// [`replay`](crate::Replica::replay) and before the first configuration.
     pub fn replaced(&mut self, replacement: &Replacement) {
         self.registers.replaced(replacement);
+    }
+
+    /// Whether there is room for records: to be told when that changes. See [`Registers::set_room`].
+    pub fn set_room(&mut self, has_room: bool) {
+        self.registers.set_room(has_room);
     }
 
     /// The turn ends: its records leave, and its messages.

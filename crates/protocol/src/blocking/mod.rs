@@ -357,6 +357,11 @@ impl Replica {
         self.state.registers.replaced(replacement);
     }
 
+    /// Whether there is room for records: to be told when that changes. See [`Registers::set_room`].
+    pub fn set_room(&mut self, has_room: bool) {
+        self.state.registers.set_room(has_room);
+    }
+
     fn tick(&mut self, now: Now, effects: &mut Effects) {
         let Some(upkeep) = &mut self.upkeep else { return };
         let timing = self.state.timing.upkeep;

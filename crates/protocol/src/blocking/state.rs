@@ -175,6 +175,7 @@ impl State {
                 }
                 Err(why) => self.answer(from, Answer::Denied { attempt, why }),
             },
+            Ask::Write { key, register, .. } if !self.registers.may_take(key, register) => {}
             Ask::Write { attempt, grant, key, generation, register } => {
                 let stored = self.store(now, key, (holder(attempt), grant), (generation, register));
                 match stored {

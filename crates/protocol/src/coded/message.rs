@@ -69,6 +69,8 @@ pub enum Refusal {
     Abandoned,
     /// It is not what it says, or not what is kept under that name already.
     Unfit,
+    /// Its disk is full.
+    NoRoom,
 }
 
 /// A message about fragments.
@@ -189,7 +191,7 @@ impl<'a> Message<'a> {
             }
             REFUSED => {
                 let id = ValueId::take(&mut reader)?;
-                let refusals = [Refusal::NoMember, Refusal::Abandoned, Refusal::Unfit];
+                let refusals = [Refusal::NoMember, Refusal::Abandoned, Refusal::Unfit, Refusal::NoRoom];
                 let why = refusals.get(usize::from(reader.u8()?)).copied();
                 Message::Refused { id, why: why.ok_or(Malformed("unknown refusal"))? }
             }

@@ -273,3 +273,148 @@ impl FragmentStore {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kv::{Command, Condition, Expiry, ReplyBuffer, SetAnswer};
+
+    const HOUR_US: u64 = 3_600_000_000;
+
+    fn reference(counter: u64) -> Reference {
+        let coordinator = Coordinator { node: 1, life: 7 };
+        Reference { id: ValueId { coordinator, counter }, parts: 2, length: 10, digest: counter }
+    }
+
+    fn id(counter: u64) -> ValueId {
+        reference(counter).id
+    }
+
+    /// A store with its table, as a replica drives them.
+    struct Replica {
+        table: Table,
+        store: FragmentStore,
+        offset: u64,
+    }
+
+    impl Replica {
+        fn new() -> Replica {
+            Replica { table: Table::new(1), store: FragmentStore::default(), offset: 0 }
+        }
+
+        fn keep(&mut self, counter: u64, now_us: u64) -> Kept {
+            let piece = Piece::new(reference(counter), 4, 0, b"bytes");
+            self.store.keep(&piece, &self.table, now_us)
+        }
+
+        fn apply(&mut self, command: &Command<'_>, now_us: u64) {
+            self.offset += 1;
+            self.table.apply(command, self.offset, 0, &mut ReplyBuffer::new());
+            if let Some(changes) = self.table.take_coded_changes() {
+                self.store.follow(&changes, &self.table, now_us);
+            }
+        }
+
+        fn set(&mut self, counter: u64, now_us: u64) {
+            let (expiry, condition, answer) = (Expiry::Clear, Condition::Always, SetAnswer::Status);
+            let (key, reference) = (b"k", &reference(counter).encoded());
+            self.apply(
+                &Command::SetCoded { key, reference, membership: 0, expiry, condition, answer },
+                now_us,
+            );
+        }
+
+        fn abandon(&mut self, counter: u64) {
+            let coordinator = id(counter).coordinator;
+            self.apply(&Command::Abandon { coordinator, counter }, 0);
+        }
+    }
+
+    #[test]
+    fn a_fragment_goes_a_while_after_its_value_was_overwritten() {
+        let mut replica = Replica::new();
+        assert_eq!((replica.keep(1, 0), replica.keep(1, 0)), (Kept::New, Kept::Known));
+        replica.set(1, 0);
+        replica.keep(2, 0);
+        replica.set(2, 100);
+        replica.store.let_go(99, usize::MAX);
+        assert!(replica.store.get(id(1)).is_some(), "a read may be after it");
+        assert_eq!(replica.store.worth_recording(), [id(2)], "who starts anew has no readers");
+        replica.store.let_go(100, usize::MAX);
+        assert!(replica.store.get(id(1)).is_none());
+        assert!(replica.store.get(id(2)).is_some_and(Fragment::is_whole), "this one is in use");
+        assert_eq!(replica.store.bytes(), 5);
+    }
+
+    #[test]
+    fn readers_under_way_do_not_hold_up_any_number_of_bytes() {
+        let mut replica = Replica::new();
+        for counter in 1..=3 {
+            replica.keep(counter, 0);
+            replica.set(counter, 0);
+        }
+        replica.store.let_go(0, 5);
+        assert_eq!(replica.store.len(), 1, "the one in use");
+    }
+
+    #[test]
+    fn a_fragment_to_which_nothing_refers_stays_until_it_is_given_up() {
+        let mut replica = Replica::new();
+        (1..=3).for_each(|counter| assert_eq!(replica.keep(counter, counter), Kept::New));
+        replica.set(2, 10);
+        replica.store.let_go(HOUR_US, 0);
+        assert_eq!(replica.store.len(), 3);
+        assert_eq!(replica.store.loose_since(0).count(), 0);
+        assert_eq!(replica.store.loose_since(3).collect::<Vec<_>>(), [id(3)], "of a coordinator the newest");
+        replica.abandon(3);
+        assert_eq!(replica.store.len(), 1);
+        assert!(replica.store.get(id(2)).is_some(), "it is in use");
+    }
+
+    #[test]
+    fn only_what_is_loose_can_be_forgotten() {
+        let mut replica = Replica::new();
+        (1..=2).for_each(|counter| assert_eq!(replica.keep(counter, 0), Kept::New));
+        replica.set(1, 0);
+        (1..=2).for_each(|counter| replica.store.forget(id(counter)));
+        assert!(replica.store.get(id(1)).is_some() && replica.store.get(id(2)).is_none());
+    }
+
+    #[test]
+    fn a_value_without_a_fragment_is_lacking_until_it_is_here() {
+        let mut replica = Replica::new();
+        replica.set(1, 50);
+        assert_eq!(replica.store.lacking_since(49).count(), 0);
+        assert_eq!(replica.store.lacking_since(50).collect::<Vec<_>>(), [id(1)]);
+        replica.keep(1, 60);
+        assert_eq!(replica.store.lacking_len(), 0);
+        assert_eq!(replica.store.loose_since(HOUR_US).count(), 0);
+    }
+
+    #[test]
+    fn another_table_says_anew_what_is_lacking_and_what_is_loose() {
+        let (mut replica, mut other) = (Replica::new(), Replica::new());
+        (1..=2).for_each(|counter| assert_eq!(replica.keep(counter, 0), Kept::New));
+        replica.set(1, 0);
+        other.set(3, 0);
+        replica.store.match_with(&other.table, 70);
+        assert_eq!(replica.store.lacking_since(70).collect::<Vec<_>>(), [id(3)]);
+        assert_eq!(replica.store.loose_since(70).collect::<Vec<_>>(), [id(2)], "1 and 2");
+        assert_eq!(replica.store.len(), 2, "a record on its way may refer to either");
+    }
+
+    #[test]
+    fn a_fragment_is_never_replaced_by_another_one() {
+        let mut replica = Replica::new();
+        replica.keep(1, 0);
+        let unfit = |piece: Piece<'_>, replica: &mut Replica| {
+            assert_eq!(replica.store.keep(&piece, &replica.table, 0), Kept::Unfit, "{piece:?}");
+        };
+        let own = Piece::new(reference(1), 4, 0, b"bytes");
+        unfit(Piece { number: 3, ..own }, &mut replica);
+        unfit(Piece { reference: Reference { digest: 9, ..reference(1) }, ..own }, &mut replica);
+        unfit(Piece { stripe: 1, ..own }, &mut replica);
+        unfit(Piece { bytes: b"byte", ..own }, &mut replica);
+        assert_eq!(replica.store.get(id(1)).and_then(|fragment| fragment.piece(0)), Some(own));
+    }
+}

@@ -97,10 +97,12 @@ impl Replica {
                     let version = self.table.apply(command, self.offset, self.time, &mut effects.replies);
                     effects.done(*ticket, start, version, self.offset);
                 } else {
-                    self.discarded.clear();
-                    self.table.apply(command, self.offset, self.time, &mut self.discarded);
+                    self.apply_unasked(command, effects);
                 }
             }
+        }
+        if let Some(events) = self.table.take_lock_events() {
+            self.follow_lock_events(events, effects);
         }
     }
 

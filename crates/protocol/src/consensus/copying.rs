@@ -14,8 +14,8 @@ use super::entry::Entry;
 use super::group::Voter;
 use super::message::Body;
 use super::record::{Change, Moment};
-use crate::contract::{Effects, NodeId, Now, Trace};
-use crate::planted::Fault;
+use crate::contract::{Effects, NodeId, Notice, Now, Trace};
+use crate::planted::{Fault, Planted};
 use kv::Table;
 use kv::table::SnapshotId;
 use omnipaxos::ballot_leader_election::Ballot;
@@ -252,7 +252,7 @@ impl Replica {
             return;
         }
         self.log.borrow_mut().record(vec![Change::CopyBegin(moment.clone())]);
-        let (table, progress_us) = (Table::new(self.seed), now.monotonic_us);
+        let (table, progress_us) = (new_table(self.seed, self.options.planted), now.monotonic_us);
         self.receiver = Some(Receiver { from, transfer, moment, next: 0, table, progress_us });
     }
 
@@ -367,6 +367,7 @@ impl Replica {
         self.counters.copies_installed += 1;
         let keys = self.table.len() as u64;
         effects.trace.push(Trace::Installed { offset: moment.offset, keys });
+        effects.notices.push(Notice::Skipped);
         self.leadership = None;
         self.give_up_requests(effects);
         self.begin_voting();
@@ -387,4 +388,11 @@ impl Replica {
         }
         self.match_fragments(moment.group.id);
     }
+}
+
+/// An empty table.
+pub(super) fn new_table(seed: u64, planted: Planted) -> Table {
+    let mut table = Table::new(seed);
+    table.plant_in_locks(planted.in_locks());
+    table
 }

@@ -118,10 +118,14 @@ impl Replica {
 
     /// Appends what was gathered; without a write, an empty entry if the lease needs one.
     pub(super) fn propose(&mut self, now: Now) {
-        if self.standing(now) != Standing::Leads || self.is_gathering(now) {
+        if self.standing(now) != Standing::Leads {
+            return self.hold_gathered();
+        }
+        if self.gathers_until_us(now).is_some() {
             return;
         }
         self.order_purge(now);
+        self.order_lock_records(now);
         if !self.builder_askers.is_empty() || self.needs_renewal(now) {
             self.seal(now);
         }
@@ -131,16 +135,24 @@ impl Replica {
         }
     }
 
-    /// Whether what comes is only gathered for now: the batch before it is not durable here yet. Its own batch could not be
-    /// decided before that, and so it loses nothing; many such batches are one entry, one record, one message to each
-    /// follower. A disk that stands still holds nothing back for longer than a moment.
-    fn is_gathering(&self, now: Now) -> bool {
+    /// Whether what comes is only gathered for now, and until when at most: the batch before it is not durable here yet.
+    /// What is gathered is one entry, one record and one message to each follower instead of many. It costs the first of
+    /// them at most what is left of one sync of the leader's own disk; nothing where the followers' disks are no faster,
+    /// since they are busy with the batch before. A disk that stands still holds nothing back for longer than a moment.
+    fn gathers_until_us(&self, now: Now) -> Option<u64> {
         const GATHERING_US_MAX: u64 = 20_000;
-        let Some(Leadership { ballot, proposed_us: Some(proposed_us), .. }) = self.leadership else {
-            return false;
-        };
+        let Leadership { ballot, proposed_us, .. } = self.leadership?;
         let log = self.log.borrow();
-        log.durable_in(ballot) < log.end() && self.lease_clock_us(now) < proposed_us + GATHERING_US_MAX
+        let until_us = proposed_us? + GATHERING_US_MAX;
+        (log.durable_in(ballot) < log.end() && self.lease_clock_us(now) < until_us).then_some(until_us)
+    }
+
+    /// When this replica has to be stepped though nothing comes, for what it has gathered.
+    pub(super) fn gathered_is_due_us(&self, now: Now) -> u64 {
+        match self.builder_askers.is_empty() {
+            true => u64::MAX,
+            false => self.gathers_until_us(now).unwrap_or(u64::MAX),
+        }
     }
 
     /// Closes the batch that is being built, and appends it.

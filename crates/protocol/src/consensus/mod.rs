@@ -31,8 +31,8 @@
 //! The crate elects a leader by heartbeats (`HeartbeatRequest`, `HeartbeatReply`), takes over (`Prepare`, `Promise`,
 //! `AcceptSync`) and replicates (`AcceptDecide`, `Accepted`, `Decide`); its paper is its documentation. Everything else
 //! is ours: batching ([`Entry`]), records and durability (`log`, [`Change`]), links (`links`), what may reach the crate
-//! (`receiving`), applying and outcomes (`applying`), requests and reads (`requests`), the lease (`leading`), copies of
-//! the table (`copying`), changes of members (`membership`), restarts and checkpoints (`restoring`). In a group of one
+//! (`receiving`), applying and outcomes (`applying`), requests and reads (`requests`), the lease (`leading`), the leases of
+//! locks (`lock_leases`), copies of the table (`copying`), changes of members (`membership`), restarts and checkpoints (`restoring`). In a group of one
 //! the crate is not used.
 //!
 //! # Why it holds
@@ -153,6 +153,7 @@ mod fragments;
 mod group;
 mod leading;
 mod links;
+mod lock_leases;
 mod log;
 mod membership;
 pub mod message;
@@ -171,7 +172,7 @@ use agreement::{Agreement, CrateMessage};
 pub use entry::{Entry, Head, Proposer};
 pub use group::{Group, Identity, Member, StopSign, Voter};
 use kv::codec::Malformed;
-use kv::{ReplyBuffer, Table, UnixMs, Version};
+use kv::{Table, UnixMs, Version};
 use leading::Leadership;
 use links::Link;
 use log::{Handle, Log};
@@ -234,8 +235,6 @@ pub struct Replica {
     offset: Version,
     /// The time of the newest of them.
     time: UnixMs,
-    /// Replies nobody reads.
-    discarded: ReplyBuffer,
 
     leadership: Option<Leadership>,
     /// It led to the end of a configuration: where that was, and from when on it was allowed to append.
@@ -256,6 +255,7 @@ pub struct Replica {
     /// A read came since the last entry was proposed.
     is_read: bool,
     waits: Vec<Wait>,
+    lock_leases: lock_leases::LockLeases,
     held: VecDeque<Held>,
 
     senders: Vec<copying::Sender>,
@@ -302,11 +302,10 @@ impl Replica {
             voters: BTreeMap::new(),
             learners: BTreeMap::new(),
             questions_for_help: 0,
-            table: Table::new(seed),
+            table: copying::new_table(seed, options.planted),
             applied: 0,
             offset: 0,
             time: 0,
-            discarded: ReplyBuffer::new(),
             leadership: None,
             led_until: None,
             told_promise: Ballot::default(),
@@ -319,6 +318,7 @@ impl Replica {
             questions: 0,
             is_read: false,
             waits: Vec::new(),
+            lock_leases: lock_leases::LockLeases::default(),
             held: VecDeque::new(),
             senders: Vec::new(),
             transfers: 0,
@@ -553,13 +553,13 @@ impl crate::contract::Replica for Replica {
                 self.configure(now, configuration, effects);
             }
             Input::Durable { record } => self.durable(record),
-            // What a broken link has lost `Position` repairs.
-            Input::Link { peer, up: false } => {
-                if let Some(link) = self.link_mut(peer) {
+            Input::Link { peer, up } => {
+                self.lock_leases.link(now, peer, up);
+                // What a broken link has lost `Position` repairs.
+                if !up && let Some(link) = self.link_mut(peer) {
                     link.is_down();
                 }
             }
-            Input::Link { .. } => {}
             // Its lease is its log.
             Input::Lease { .. } => {}
             Input::Tick => self.tick(now, effects),
@@ -573,7 +573,10 @@ impl crate::contract::Replica for Replica {
     fn wakeup_us(&self, now: Now) -> u64 {
         let appends_from_us = self.leadership.map(|leadership| leadership.appends_from_us);
         let waits_until_us = appends_from_us.filter(|from_us| *from_us > now.monotonic_us);
-        self.next_round_us.min(waits_until_us.unwrap_or(u64::MAX))
+        let lease_us = self.leadership.and(self.lock_leases.next_due_us());
+        let lease_us = lease_us.filter(|due_us| *due_us > now.monotonic_us);
+        let round_us = self.next_round_us.min(self.gathered_is_due_us(now));
+        round_us.min(waits_until_us.unwrap_or(u64::MAX)).min(lease_us.unwrap_or(u64::MAX))
     }
 
     fn replay(&mut self, now: Now, record: &[u8]) -> Result<(), Malformed> {

@@ -8,7 +8,7 @@ use crate::contract::{Effects, NodeId, Now, Request, Ticket};
 use crate::planted::Fault;
 use crate::watching;
 use kv::codec::Reader;
-use kv::{Command, Version};
+use kv::{Command, LockCommand, Version};
 use omnipaxos::ballot_leader_election::Ballot;
 use std::collections::VecDeque;
 
@@ -146,6 +146,10 @@ impl Replica {
 
     pub(super) fn answer(&mut self, now: Now, ticket: Ticket, command: &Command<'_>, effects: &mut Effects) {
         let start = effects.replies.len();
+        if let Command::Lock(LockCommand::Describe { name }) = command {
+            self.describe_lock(now, name, effects);
+            return effects.done(ticket, start, 0, 0);
+        }
         let (epoch, time) = (self.epoch(), now.unix_ms.max(self.time));
         let version = watching::read(&mut self.table, epoch, command, time, &mut effects.replies);
         effects.done(ticket, start, version, 0);
@@ -259,8 +263,19 @@ impl Replica {
         }
     }
 
-    /// The configuration ends: what was not proposed waits for the next one's leader, before what waits already.
-    pub(super) fn keep_requests(&mut self) {
+    /// This leader may not append for now: what was gathered and not proposed waits, before what waits already, until it
+    /// may, or until its clients have waited long enough.
+    pub(super) fn hold_gathered(&mut self) {
+        if self.builder_askers.is_empty() {
+            return;
+        }
+        let mut kept = self.take_gathered();
+        kept.append(&mut self.held);
+        self.held = kept;
+    }
+
+    /// The requests of the batch that is being built, in order.
+    fn take_gathered(&mut self) -> VecDeque<Held> {
         let mut kept = VecDeque::new();
         let mut commands = Reader::new(&self.builder);
         for asker in self.builder_askers.drain(..) {
@@ -272,6 +287,12 @@ impl Replica {
             }
         }
         self.builder.clear();
+        kept
+    }
+
+    /// The configuration ends: what was not proposed waits for the next one's leader, before what waits already.
+    pub(super) fn keep_requests(&mut self) {
+        let mut kept = self.take_gathered();
         for reads in [&mut self.reads_behind, &mut self.reads] {
             while let Some(read) = reads.pop_if(|_| true) {
                 let request = HeldRequest::Command(reads.command(&read).to_vec());

@@ -3,6 +3,7 @@
 //! See [`crate::Replica`] for what a node does with them.
 
 use super::Replica;
+use super::copying::new_table;
 use super::fragments::FragmentsLeft;
 use super::log::Handle;
 use super::record::{Change, Moment};
@@ -45,7 +46,8 @@ impl Replica {
                 Change::Group(group) => self.enter(group),
                 Change::Excluded { since } => self.excluded = Some(since),
                 Change::CopyBegin(moment) => {
-                    self.replayed_copy = Some(Replay { moment, table: Table::new(self.seed) });
+                    self.replayed_copy =
+                        Some(Replay { moment, table: new_table(self.seed, self.options.planted) });
                 }
                 Change::CopyChunk(chunk) => {
                     if let Some(copy) = &mut self.replayed_copy {

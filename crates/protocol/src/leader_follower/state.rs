@@ -8,7 +8,7 @@ use super::record::Change;
 use super::restoring::{Checkpoint, Copy};
 use crate::contract::{Configuration, Effects, NodeId, Now, Trace};
 use crate::planted::Fault;
-use kv::{ReplyBuffer, Table, UnixMs, Version};
+use kv::{Table, UnixMs, Version};
 
 /// Counts of what has happened, for `INFO` and the metrics.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -70,8 +70,6 @@ pub(super) struct State {
     question: u64,
     /// What has happened so far.
     pub(super) counters: Counters,
-    /// Replies nobody reads, of records applied for other nodes' clients.
-    discarded: ReplyBuffer,
 }
 
 impl State {
@@ -96,7 +94,6 @@ impl State {
             replayed_copy: None,
             question: 0,
             counters: Counters::default(),
-            discarded: ReplyBuffer::new(),
         }
     }
 
@@ -217,8 +214,7 @@ impl State {
             let mut windows = batch.windows();
             while windows.advance(&self.table) {
                 for (offset, command) in windows.commands() {
-                    self.discarded.clear();
-                    self.table.apply(command, *offset, batch.time, &mut self.discarded);
+                    self.table.apply_unasked(command, *offset, batch.time);
                 }
             }
             self.applied_batch(&batch);

@@ -241,6 +241,9 @@ pub(super) fn take_step(
     (round, step, generation, tombstones): (u64, Step, u64, Tags<'_>),
     effects: &mut Effects,
 ) {
+    if !registers.journal.has_room() {
+        return; // It is asked again, or the collection given up.
+    }
     let mut held = Vec::new();
     match step {
         Step::Hold => {

@@ -36,6 +36,8 @@ pub struct Journal {
     /// The record that has to be durable before anything leaves.
     life: u64,
     bounds: Bounds,
+    /// False while the disk takes no more than it must.
+    has_room: bool,
 }
 
 impl Journal {
@@ -51,7 +53,19 @@ impl Journal {
             undurable: VecDeque::new(),
             life: 0,
             bounds: Bounds::default(),
+            has_room: true,
         }
+    }
+
+    /// Whether there is room for records, from now on.
+    pub(super) fn set_room(&mut self, has_room: bool) {
+        self.has_room = has_room;
+    }
+
+    /// Whether there is room for records of what others send.
+    #[inline]
+    pub(super) fn has_room(&self) -> bool {
+        self.has_room || !self.is_kept
     }
 
     /// Whether records are told at all.

@@ -203,6 +203,18 @@ impl Registers {
         is_taken
     }
 
+    /// Whether there is room for records. While there is none, nothing is taken from other members: what they send is
+    /// passed over as if it had been lost on its way, which any message may be, and a sweep brings it later.
+    pub fn set_room(&mut self, has_room: bool) {
+        self.journal.set_room(has_room);
+    }
+
+    /// True unless a register that another member sends would need a record for which there is no room.
+    #[inline]
+    pub fn may_take(&self, key: &[u8], register: Register<'_>) -> bool {
+        self.journal.has_room() || self.table.register(key).version >= register.version
+    }
+
     /// The record that has to be durable before anybody counts that this replica holds what it does of a key. 0: it is.
     #[inline]
     pub fn held_after(&self, key: &[u8]) -> u64 {

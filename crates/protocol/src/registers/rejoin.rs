@@ -166,7 +166,7 @@ impl Rejoin {
                     self.begin_later_life(registers, newest, now, effects);
                 }
             }
-            Body::Chunk { .. } => {}
+            Body::Chunk { .. } if registers.journal.has_room() => {}
             _ => return Progress::Waiting,
         }
         match registers.hear(from, message.lives) {

@@ -87,7 +87,7 @@ pub(super) fn supply(registers: &Registers, from: usize, wanted: Tags<'_>, effec
 
 /// A member gives what it holds.
 pub(super) fn take(registers: &mut Registers, generation: u64, entries: Entries<'_>) {
-    if registers.generations.admits(generation) {
+    if registers.generations.admits(generation) && registers.journal.has_room() {
         for (key, register) in entries.iter() {
             registers.counters.repaired_keys += u64::from(registers.put(key, register));
         }

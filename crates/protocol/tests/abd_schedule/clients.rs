@@ -1,8 +1,8 @@
 //! Clients and what they were told: a history of every key.
 
 use super::is_done;
-use crate::abd_world::Asked;
 use crate::random::Random;
+use crate::registers_world::Asked;
 use check::{Action, Answer, History, Operation, Outcome as Ended, Verdict};
 use kv::codec::Reader;
 use kv::{Command, Condition, Expiry, List, Reply, SetAnswer, Version};

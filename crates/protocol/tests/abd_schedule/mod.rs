@@ -5,8 +5,9 @@
 mod clients;
 mod trouble;
 
-use crate::abd_world::{Consequences, World, show};
 use crate::random::Random;
+use crate::registers_world::{Clock, Consequences, World};
+use crate::show;
 use clients::Clients;
 use protocol::abd::{Options, Timing};
 use protocol::contract::{NodeId, Result as Outcome};
@@ -107,10 +108,12 @@ impl Schedule {
             slow: slow_links(&mut random, nodes),
         };
         let clients = Clients::new(&mut random);
-        let mut world = World::new(nodes, Options { keeps_records, planted }, timing);
+        let mut world = World::new(nodes, Options { keeps_records, planted }, timing, 0);
+        world.members().for_each(|id| world.restart(id));
         if random.percent(30) {
             for id in world.members() {
-                world.set_ahead(id, random.below(2000) as i64 - 1000);
+                let unix_ahead_ms = random.below(2000) as i64 - 1000;
+                world.set_clock(id, Clock { unix_ahead_ms, ..Clock::default() });
             }
         }
         let damaged = world.members().collect();
@@ -144,12 +147,12 @@ impl Schedule {
 
     fn tell(&self, line: impl FnOnce() -> String) {
         if self.told {
-            println!("{:>12} {}", self.world.now.monotonic_us, line());
+            println!("{:>12} {}", self.world.time_us, line());
         }
     }
 
     fn step(&mut self) -> Check {
-        self.world.now.monotonic_us += 1 + self.random.below(300);
+        self.world.time_us += 1 + self.random.below(300);
         if self.records != Records::None && self.random.percent(25) {
             self.use_a_disk()?;
         }
@@ -169,7 +172,7 @@ impl Schedule {
             () if is(self.trouble.forget) => return self.crash_after_acknowledging(),
             () if is(self.trouble.jump) => {
                 let jump = self.random.below(3000);
-                self.world.advance(jump);
+                self.world.advance_us(jump * 1000);
             }
             () => match self.random.below(10) {
                 0..=2 => return self.ask(),
@@ -187,7 +190,7 @@ impl Schedule {
             // Mostly less than anybody's patience.
             let most = [3, 60][usize::from(self.random.percent(10))];
             let passed = self.random.below(most);
-            self.world.advance(passed);
+            self.world.advance_us(passed * 1000);
             let consequences = self.world.tick(id);
             self.note(id, consequences)?;
         }
@@ -241,7 +244,7 @@ impl Schedule {
 
     /// A client asks a node; false when it may not at present.
     fn ask_of(&mut self, id: NodeId) -> Result<bool, String> {
-        let Some((asked, command)) = self.clients.ask(&mut self.random, id, self.world.now) else {
+        let Some((asked, command)) = self.clients.ask(&mut self.random, id, self.world.now(id)) else {
             return Ok(false);
         };
         self.tell(|| format!("{:?} asks {id}: {}", asked.ticket, show::command(&command.command())));
@@ -306,7 +309,7 @@ impl Schedule {
     /// Time passes and everything that moves arrives, so many times.
     fn settle(&mut self, times: u64, passes_ms: u64) -> Check {
         for _ in 0..times {
-            self.world.advance(passes_ms);
+            self.world.advance_us(passes_ms * 1000);
             for id in self.world.alive() {
                 let consequences = self.world.tick(id);
                 self.note(id, consequences)?;
@@ -422,7 +425,7 @@ impl Schedule {
                 break;
             }
             if self.trouble_is_over() {
-                self.world.advance(100_000); // For those that sweep so seldom.
+                self.world.advance_us(100_000_000); // For those that sweep so seldom.
             }
         }
         if let Some(waiting) = self.clients.first_open() {
@@ -439,7 +442,7 @@ impl Schedule {
         }
         for id in self.world.members() {
             for key in clients::KEYS {
-                let (asked, command) = self.clients.read_at_last(id, key, self.world.now);
+                let (asked, command) = self.clients.read_at_last(id, key, self.world.now(id));
                 let request = protocol::Request::Command(command.command());
                 let consequences = self.world.request(id, asked, request);
                 self.note(id, consequences)?;

@@ -1,7 +1,8 @@
 //! What goes wrong in a schedule.
 
 use super::{Check, Records, Schedule};
-use crate::abd_world::{Letter, show};
+use crate::registers_world::Letter;
+use crate::show;
 use protocol::contract::NodeId;
 
 impl Schedule {

@@ -4,8 +4,9 @@
 
 pub mod oracle;
 
-use crate::blocking_world::{Clock, Consequences, Letter, World, show};
 use crate::random::Random;
+use crate::registers_world::{Asked, Clock, Consequences, Letter, World};
+use crate::show;
 use kv::{Command, Condition, Expiry, List, SetAnswer};
 use oracle::{Check, Oracle, Question};
 use protocol::blocking::{Options, Retry, Timing};
@@ -399,7 +400,9 @@ impl Schedule {
             },
             Question::Delete => Command::Delete { keys: List::build(&mut scratch, [key]) },
         };
-        let consequences = self.world.request(node, (ticket, false, timeout_ms), Request::Command(command));
+        let deadline_us = self.world.now(node).monotonic_us + timeout_ms * 1000;
+        let asked = Asked { ticket, follows: false, deadline_us };
+        let consequences = self.world.request(node, asked, Request::Command(command));
         self.schedule(0, Event::Flush(node));
         self.note(node, None, consequences)
     }

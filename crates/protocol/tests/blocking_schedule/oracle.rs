@@ -1,6 +1,7 @@
 //! What must hold after every step of a schedule, and of what clients were told.
 
-use crate::blocking_world::{Letter, World, show};
+use crate::registers_world::{Letter, World};
+use crate::show;
 use check::{Action, Answer as Told, History, OperationId, Outcome as Ended, Verdict};
 use kv::{Register, Reply};
 use protocol::Ticket;
@@ -133,7 +134,7 @@ impl Oracle {
             return Ok(());
         }
         let now_us = world.now(id).monotonic_us;
-        let after = world.locks(id);
+        let after = show::locks(world, id);
         let before = self.locks.insert(id, after.clone()).unwrap_or_default();
         for (key, lock) in &before {
             let is_there = after.iter().any(|(other, now)| other == key && now.grant == lock.grant);
@@ -185,7 +186,7 @@ impl Oracle {
     /// All locks that replicas keep at rest.
     pub fn locks_are_free(&self, world: &World) -> Check {
         for id in world.alive() {
-            if let Some((key, lock)) = world.locks(id).first() {
+            if let Some((key, lock)) = show::locks(world, id).first() {
                 let kept = show::lock(key, lock, world.now(id).monotonic_us);
                 return Err(format!("nothing is under way, and at {id} {kept}"));
             }

@@ -100,6 +100,10 @@ impl Connection {
         let mut share = TURN_BYTES_MAX;
         while self.has_unread {
             if self.is_put_off || !turn.node.wants_input(self.id) {
+                // Nothing is read from a client that waits for a lock; the system tells when it is gone.
+                if self.is_hung_up && turn.node.hang_up(self.id) {
+                    self.ended_us = Some(turn.now.monotonic_us);
+                }
                 return Standing::Waits;
             }
             if share == 0 {

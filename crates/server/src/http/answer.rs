@@ -77,6 +77,7 @@ impl Refusal {
                 StatusCode::SERVICE_UNAVAILABLE
             }
             "LOCKED" => StatusCode::LOCKED,
+            "NOSESSION" => StatusCode::GONE,
             "NOAUTH" | "WRONGPASS" => StatusCode::UNAUTHORIZED,
             "NOPERM" => StatusCode::FORBIDDEN,
             _ => StatusCode::BAD_REQUEST,

@@ -14,6 +14,14 @@ pub(super) fn key_of(encoded: &str, query: Option<&str>) -> Result<Vec<u8>, Refu
     name_of(encoded, query)
 }
 
+/// The lock that a path names.
+pub(super) fn lock_of(encoded: &str) -> Result<Vec<u8>, Refusal> {
+    if encoded.is_empty() {
+        return Err(Refusal::bad_request("the path names no lock"));
+    }
+    name_of(encoded, None)
+}
+
 /// The prefix of a keyspace that a path names. Empty: the default one.
 pub(super) fn prefix_of(encoded: &str, query: Option<&str>) -> Result<String, Refusal> {
     String::from_utf8(name_of(encoded, query)?)

@@ -8,6 +8,7 @@ mod access;
 mod answer;
 mod fields;
 mod keyspaces;
+mod locks;
 mod routes;
 
 use std::convert::Infallible;

@@ -9,10 +9,11 @@
 //! | `GET /health` | the node's state; 503 until it is ready |
 //! | `GET /metrics` | Prometheus text |
 //! | `/keyspaces` | see [`super::keyspaces`] |
+//! | `/locks/{name}` | see [`super::locks`] |
 //! | `POST /replicate {"key","value","version"}` | `{"key","applied","version"}`; needs the cluster's secret |
 //!
-//! Keys in paths are percent-encoded; slashes need not be, but for the key of a `DELETE` that begins with `keyspaces/`:
-//! unencoded, that is the path of a keyspace. What is not UTF-8 travels as base64 in a field whose
+//! Keys in paths are percent-encoded; slashes need not be, but for the key of a `DELETE` that begins with `keyspaces/` or
+//! `locks/`: unencoded, that is the path of a keyspace or a lock. What is not UTF-8 travels as base64 in a field whose
 //! name ends in `_base64` instead.
 
 use std::time::Duration;
@@ -121,6 +122,9 @@ impl Routes {
         if let Some(encoded) = path.strip_prefix("/keyspaces/") {
             let prefix = prefix_of(encoded, query)?;
             return self.keyspace(prefix, request).await;
+        }
+        if let Some(encoded) = path.strip_prefix("/locks/") {
+            return self.lock(encoded, request).await;
         }
         match path {
             "/" => {
@@ -235,14 +239,39 @@ impl Routes {
         }
     }
 
+    /// Runs a command that may wait so long for its answer. If the client goes away meanwhile, the wait ends.
+    pub(super) async fn waiting_command(
+        &self,
+        arguments: ArgumentsBuffer,
+        wait: Duration,
+    ) -> Result<Vec<u8>, Refusal> {
+        // Dropped with this future, when the connection is gone.
+        let mut guard = AbandonOnDrop(Some(&self.caller));
+        let reply = self.ask_for(wait, |sender| Call::Command(arguments, sender)).await?;
+        guard.0 = None;
+        match Reply::first(&reply) {
+            Reply::Error(text) => Err(Refusal::from_node(text)),
+            _ => Ok(reply),
+        }
+    }
+
     /// Hands a call to the worker and waits for what it says.
     pub(super) async fn ask<T>(&self, call: impl FnOnce(oneshot::Sender<T>) -> Call) -> Result<T, Refusal> {
+        self.ask_for(Duration::ZERO, call).await
+    }
+
+    /// As [`Routes::ask`], of what may take so much longer.
+    async fn ask_for<T>(
+        &self,
+        longer: Duration,
+        call: impl FnOnce(oneshot::Sender<T>) -> Call,
+    ) -> Result<T, Refusal> {
         let (sender, receiver) = oneshot::channel();
         if !self.caller.call(call(sender)) {
             let error = "too many calls are waiting; nothing was done";
             return Err(Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "BUSY", error));
         }
-        match tokio::time::timeout(self.answer_timeout, receiver).await {
+        match tokio::time::timeout(self.answer_timeout + longer, receiver).await {
             Ok(Ok(answer)) => Ok(answer),
             Ok(Err(_)) | Err(_) => {
                 let error =
@@ -295,6 +324,18 @@ impl Routes {
     }
 }
 
+/// Tells the worker, when it goes before it is disarmed, that an answer is awaited no longer.
+struct AbandonOnDrop<'c>(Option<&'c Caller>);
+
+impl Drop for AbandonOnDrop<'_> {
+    fn drop(&mut self) {
+        if let Some(caller) = self.0 {
+            // If too many calls wait, the wait ends by its own time.
+            caller.call(Call::Abandoned);
+        }
+    }
+}
+
 pub(super) fn only(method: &Method, allowed: &[Method], told: &'static str) -> Result<(), Refusal> {
     if allowed.contains(method) { Ok(()) } else { Err(Refusal::method(told)) }
 }
@@ -310,23 +351,27 @@ fn index() -> Answer {
         "DELETE /keyspaces/{prefix}": "drops a keyspace and all its keys",
         "GET /health": "the state of this node; 503 until it is ready",
         "GET /metrics": "counters for Prometheus",
+        "POST /locks/{name}": "{\"owner\", \"ttl_ms\" or \"session\", \"wait_ms\"?} asks for a lock and its fencing token",
+        "POST /locks/{name}/renew": "{\"token\", \"ttl_ms\"} lets the lease of a lock begin anew",
+        "DELETE /locks/{name}?token=": "gives a lock back",
+        "GET /locks/{name}": "who holds a lock, and for how long",
         "POST /replicate": "{\"key\", \"value\", \"version\"} stores a value if its version is newer",
     });
     Answer::json(StatusCode::OK, &json!({ "name": "quorate", "endpoints": endpoints }))
 }
 
-fn next<'a>(reader: &mut Reader<'a>) -> Result<Reply<'a>, Refusal> {
+pub(super) fn next<'a>(reader: &mut Reader<'a>) -> Result<Reply<'a>, Refusal> {
     Reply::decode(reader).map_err(|_| unexpected())
 }
 
-fn integer(reader: &mut Reader<'_>) -> Result<i64, Refusal> {
+pub(super) fn integer(reader: &mut Reader<'_>) -> Result<i64, Refusal> {
     match next(reader)? {
         Reply::Integer(value) => Ok(value),
         _ => Err(unexpected()),
     }
 }
 
-fn unexpected() -> Refusal {
+pub(super) fn unexpected() -> Refusal {
     let error = "the node's answer is not of the expected kind; the command may have taken effect";
     Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, "INTERNAL", error)
 }

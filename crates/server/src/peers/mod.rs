@@ -222,8 +222,8 @@ impl Peers {
     }
 
     /// True when the next turn has work that no event will announce.
-    pub(crate) fn is_unfinished(&self) -> bool {
-        !self.unfinished.is_empty()
+    pub(crate) fn is_unfinished(&self, node: &Node) -> bool {
+        !self.unfinished.is_empty() && !node.is_log_behind()
     }
 
     /// When [`Peers::on_time`] has something to do.
@@ -378,11 +378,21 @@ impl Peers {
     }
 
     fn serve(&mut self, index: usize, turn: &mut Turn<'_>) {
-        match self.read(index, turn) {
+        // A disk that stands still holds the peers back, as it would if every turn waited for it: what they send next
+        // waits with them, and not here.
+        let waits = turn.node.is_log_behind() && self.is_up(index);
+        match if waits { Ok(true) } else { self.read(index, turn) } {
             Ok(true) if !self.unfinished.contains(&index) => self.unfinished.push(index),
             Ok(_) => {}
             Err(fault) => self.close(index, fault, turn),
         }
+    }
+
+    fn is_up(&self, index: usize) -> bool {
+        self.connections
+            .get(index)
+            .and_then(Option::as_ref)
+            .is_some_and(|connection| connection.link().is_some())
     }
 
     /// Reads a turn's share of what a connection sends. True when there may be more.

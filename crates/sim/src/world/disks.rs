@@ -50,7 +50,7 @@ impl World {
     /// The node must end at once, since its disk failed. True if that was to be expected.
     pub(super) fn stop_by_disk(&mut self, place: Place, why: &str) -> bool {
         let host = self.host(place);
-        let is_expected = host.is_refused || host.disk.files.capacity.is_some();
+        let is_expected = host.is_refused;
         self.counts.add(Class::StoppedByDisk);
         self.tell_of(place, &format!("stops: {why}"));
         is_expected
@@ -72,7 +72,9 @@ impl World {
             (host.is_lost, host.is_refilling, host.is_kept_down) = (true, true, true);
             return self.tell_of(place, &format!("does not start, as it should: {why}"));
         }
-        if !self.stop_by_disk(place, why) {
+        // A start needs room; a node that runs goes on without.
+        let has_no_room = self.host(place).disk.files.capacity.is_some();
+        if !self.stop_by_disk(place, why) && !has_no_room {
             let words = format!("node {} does not start: {why}", crate::trace::id(place));
             return self.fail(crate::report::Broken::Storage, words);
         }

@@ -13,6 +13,12 @@ fn find(fault: Fault, protocol: Protocol, first: u64) -> Broken {
     find_with(&format!("{fault:?}"), settings, protocol, first)
 }
 
+/// The same where values are kept as fragments.
+fn find_coded(fault: Fault, first: u64) -> Broken {
+    let settings = Settings { planted: Planted::one(fault), coded: true, ..Settings::default() };
+    find_with(&format!("{fault:?}"), settings, Protocol::Consensus, first)
+}
+
 /// The same for a fault of logs.
 fn find_in_storage(fault: storage_planted::Fault, first: u64) -> Broken {
     let planted_in_storage = storage_planted::Planted::one(fault);
@@ -161,6 +167,21 @@ fn consensus_lets_a_newcomer_vote_before_it_has_a_copy() {
 #[test]
 fn consensus_applies_a_retried_command_twice() {
     assert_eq!(find(Fault::RetriedCommandAppliedTwice, Protocol::Consensus, 2), Broken::Safety);
+}
+
+#[test]
+fn a_fragment_is_told_before_it_is_durable() {
+    find_coded(Fault::FragmentToldBeforeDurable, 0);
+}
+
+#[test]
+fn fragments_of_two_values_are_mixed() {
+    assert_eq!(find_coded(Fault::FragmentsMixed, 0), Broken::Safety);
+}
+
+#[test]
+fn a_value_is_ordered_when_a_bare_majority_keeps_it() {
+    find_coded(Fault::CodedOnBareMajority, 0);
 }
 
 #[test]

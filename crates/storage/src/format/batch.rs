@@ -124,10 +124,6 @@ impl Gathered {
         Gathered { salt, start, lead: lead.len(), bytes: lead, open: None }
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
-        self.bytes.len() == self.lead
-    }
-
     /// Where the first batch will stand: everything before was handed out to be written.
     pub(crate) fn start(&self) -> Position {
         self.start

@@ -150,6 +150,11 @@ fn a_full_disk_is_met_when_a_segment_is_made_and_nothing_is_lost() {
     }
     log.append(1, 1, &[7; 1000]);
     assert_eq!(log.write(&mut disk), Err(StorageError::Disk(full.clone())));
+    // A try tells the same, and does not write where there is no room.
+    log.retry();
+    assert_eq!(log.write(&mut disk), Err(StorageError::Disk(full.clone())));
+    assert_eq!(upkeep(&mut log, &mut disk)[0], Outcome::SegmentRefused(full.clone()));
+    assert_eq!(log.write(&mut disk), Err(StorageError::Disk(full.clone())));
     // It was not lost, and goes in when there is room. Until somebody says that there may be, the disk is
     // left alone.
     disk.capacity = None;
@@ -162,6 +167,45 @@ fn a_full_disk_is_met_when_a_segment_is_made_and_nothing_is_lost() {
     assert_eq!(run(&mut log, &mut disk, work), Ok(Outcome::Durable));
     disk.lose_power(Survivors::Nothing);
     assert_eq!(count_entries(&mut disk), 4);
+}
+
+#[test]
+fn a_segment_that_has_no_room_to_grow_is_written_on_when_there_is_room() {
+    let mut disk = SimulatedDisk::new(1);
+    let mut log = start(&mut disk);
+    let late = log.begin_upkeep().unwrap().unwrap();
+    disk.capacity = Some(SEGMENT_BYTES + 1500);
+    let is_full = |error: &StorageError| matches!(error, StorageError::Disk(error) if error.is_only_full());
+    let mut written = 0;
+    let error = loop {
+        log.append(1, 1, &[7; 1000]);
+        match log.write(&mut disk) {
+            Ok(()) => written += 1,
+            Err(error) => break error,
+        }
+    };
+    assert!(is_full(&error), "{error:?}");
+    log.append(1, 1, &[7; 1000]);
+    assert!(is_full(&log.write(&mut disk).unwrap_err()));
+    // What is written can be made durable, and the rest tells why not.
+    let work = log.begin_sync().unwrap().unwrap();
+    assert_eq!(run(&mut log, &mut disk, work), Ok(Outcome::Durable));
+    assert!(is_full(&log.begin_sync().unwrap_err()));
+    assert!(matches!(run(&mut log, &mut disk, late), Ok(Outcome::SegmentRefused(_))));
+    // A sync that finds no room says so, and has lost nothing.
+    log.retry();
+    let work = log.begin_sync().unwrap().unwrap();
+    assert!(matches!(run(&mut log, &mut disk, work), Ok(Outcome::SyncRefused(_))));
+    // With room, everything goes in, in order.
+    disk.capacity = None;
+    log.retry();
+    upkeep(&mut log, &mut disk);
+    while log.durable() < log.end() {
+        let work = log.begin_sync().unwrap().unwrap();
+        assert_eq!(run(&mut log, &mut disk, work), Ok(Outcome::Durable));
+    }
+    disk.lose_power(Survivors::Nothing);
+    assert_eq!(count_entries(&mut disk), written + 2);
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use super::model::{Record, record, replay};
 use super::script::{parse, word};
 use super::*;
-use crate::command::{Draft, Transaction, Watched};
+use crate::command::{Deadline, Draft, Transaction, Watched};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
@@ -206,6 +206,59 @@ fn a_replica_that_was_copied_decides_as_the_others_do() {
     for draft in drafts {
         assert_eq!(copy.exec(draft.clone(), "GET kept"), store.exec(draft, "GET kept"));
     }
+}
+
+/// How often values were asked for.
+fn lookups(table: &Table) -> u64 {
+    let statistics = table.statistics();
+    statistics.hits + statistics.misses
+}
+
+#[test]
+fn nothing_is_read_where_nobody_waits_for_the_reply() {
+    let mut store = Store::new();
+    store.set("big", &"v".repeat(1 << 20));
+    let mut draft = Draft::default();
+    draft.push(&plain_set(b"k", b"1"));
+    for _ in 0..1000 {
+        draft.push(&Command::Get { key: b"big" });
+    }
+    store.table.apply_unasked(&Command::Transaction(draft.transaction()), 2, store.time);
+    assert_eq!(lookups(&store.table), 0);
+    store.play("GET k -> \"1\"");
+}
+
+#[test]
+fn once_the_replies_are_full_nothing_more_is_read_and_every_write_still_takes_effect() {
+    let (mut store, mut follower) = (Store::new(), Store::new());
+    for table in [&mut store, &mut follower] {
+        table.set("big", &"v".repeat(20));
+    }
+    let mut draft = Draft::default();
+    let getex = Command::GetExpire { key: b"big", expiry: Expiry::Set(Deadline::In(5000)) };
+    draft.push(&plain_set(b"k", b"1"));
+    (0..5).for_each(|_| assert!(draft.push(&Command::Get { key: b"big" })));
+    draft.push(&getex);
+    draft.push(&Command::GetDelete { key: b"big" });
+    draft.push(&Command::Get { key: b"k" });
+    draft.push(&Command::IncrementBy { key: b"k", delta: 1 });
+    let record = super::super::Record { version: 2, time: store.time };
+    let mut out = ReplyBuffer::new();
+    store.table.transact(&draft.transaction(), record, 60, &mut out);
+    let value = format!("\"{}\"", "v".repeat(20));
+    let left_out =
+        "!ERR the replies of the transaction would hold more than 512 MiB; this command was left out";
+    let cut = "!ERR the replies of the transaction would hold more than 512 MiB; the command was carried out";
+    assert_eq!(
+        text_of(&out),
+        format!("[OK {value} {value} {left_out} {left_out} {left_out} {cut} {cut} {left_out} 2]")
+    );
+    assert_eq!(lookups(&store.table), 5, "two values told, one that had no room, and what two writes found");
+    // What follows is asked and answered as ever; and a replica that told nobody holds the same.
+    store.play("MGET big k -> [nil \"2\"]");
+    follower.table.apply_unasked(&Command::Transaction(draft.transaction()), 2, follower.time);
+    assert_eq!(follower.table.digest(), store.table.digest());
+    follower.play("SET k 3 GET -> \"2\"");
 }
 
 proptest! {

@@ -275,10 +275,17 @@ fn leader_is_fresh(results: &Results) -> Judgement {
         return Judgement::not_measured("histories are recorded with --verify only");
     }
     let operations: u64 = checked.iter().map(|checked| checked.operations).sum();
-    let wrong = checked.iter().filter(|checked| checked.verdict != "ok").count();
+    let count = |verdict: &str| checked.iter().filter(|checked| checked.verdict == verdict).count();
+    let (wrong, ok) = (count("violation"), count("ok"));
+    let ours =
+        format!("{arm}: {operations} operations in {} histories, {wrong} not linearizable", checked.len());
+    if wrong == 0 && ok < checked.len() {
+        let why = "The check of a history took too long to come to an end, so nothing is known of it.";
+        return Judgement::new(Verdict::Undecided, format!("{ours}, {} not known", checked.len() - ok), why);
+    }
     Judgement::holds_if(
         wrong == 0,
-        format!("{arm}: {operations} operations in {} histories, {wrong} not linearizable", checked.len()),
+        ours,
         "All clients ask the leader, which is one process with one table, and nothing failed meanwhile: it could not be \
          otherwise. Reads from the study's followers have no such promise, and a follower may stay behind for ever.",
     )
@@ -330,7 +337,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
-    use crate::harness::Row;
+    use crate::harness::{Checked, Row};
 
     /// Rows of an arm at 5 and 50 clients: throughput and mean latency by workload.
     fn rows(results: &mut Results, arm: &str, per_s: [f64; 3], growth: f64) {
@@ -410,6 +417,27 @@ mod tests {
             (verdicts[3], verdicts[4], verdicts[8]),
             (Verdict::Undecided, Verdict::Undecided, Verdict::Undecided)
         );
+    }
+
+    #[test]
+    fn only_a_violation_shows_that_a_leader_is_not_fresh() {
+        for (verdicts, expected) in [
+            (["ok", "ok"], Verdict::Holds),
+            (["ok", "unknown"], Verdict::Undecided),
+            (["unknown", "violation"], Verdict::DoesNotHold),
+        ] {
+            let mut results = results();
+            for (repeat, verdict) in (1..).zip(verdicts) {
+                results.push(Row {
+                    arm: SYNCHRONOUS.to_owned(),
+                    point: vec!["mixed".to_owned(), FEW.to_string()],
+                    repeat,
+                    figures: BTreeMap::new(),
+                    checked: Some(Checked { operations: 10, verdict: verdict.to_owned() }),
+                });
+            }
+            assert_eq!(leader_is_fresh(&results).verdict, expected, "{verdicts:?}");
+        }
     }
 
     #[test]

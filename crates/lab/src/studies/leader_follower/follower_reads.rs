@@ -3,23 +3,21 @@
 //! One client writes at the leader, and as soon as the answer is there asks a follower for the same key, again and again until
 //! it sees the write. Both connections are open beforehand: nothing but the question itself gives a follower time.
 
-use std::io::{self, BufRead, BufReader, Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::io;
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 
 use crate::harness::Figures;
 use crate::load::{Transport, Wait};
+use crate::systems::Connection;
 
 /// How long an answer is waited for.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// How long a write is looked for at the follower.
 const SEEN_WITHIN: Duration = Duration::from_secs(1);
-
-/// The longest value that is read.
-const ANSWER_BYTES_MAX: u64 = 1 << 20;
 
 /// Writes and reads so many times: the share of first reads that miss the write, and how long it took until it was seen.
 pub(super) fn measure(
@@ -59,36 +57,27 @@ pub(super) fn measure(
     ]))
 }
 
-/// A connection that stays open.
+/// A client of one node, over what the arm is measured over.
 struct Client {
     transport: Transport,
-    stream: BufReader<TcpStream>,
+    connection: Connection,
 }
 
 impl Client {
     fn connect(transport: Transport, address: SocketAddr) -> io::Result<Client> {
-        let stream = TcpStream::connect_timeout(&address, TIMEOUT)?;
-        stream.set_read_timeout(Some(TIMEOUT))?;
-        stream.set_nodelay(true)?;
-        Ok(Client { transport, stream: BufReader::new(stream) })
+        Ok(Client { transport, connection: Connection::open(address, TIMEOUT)? })
     }
 
     /// Writes, and waits for the acknowledgement.
     fn put(&mut self, key: &str, value: &str) -> io::Result<()> {
         let (is_done, answer) = match self.transport {
             Transport::Resp => {
-                self.send(&format!("SET {key} {value}\r\n"))?;
-                let line = self.line()?;
-                (line == "+OK", line)
+                let answer = self.connection.ask(&["SET", key, value])?;
+                (answer == "OK", answer)
             }
             Transport::Http => {
-                let body = format!("{{\"key\":\"{key}\",\"value\":\"{value}\"}}");
-                let length = body.len();
-                self.send(&format!(
-                    "POST /put HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n\
-                     Content-Length: {length}\r\n\r\n{body}"
-                ))?;
-                let (status, body) = self.response()?;
+                let json = format!("{{\"key\":\"{key}\",\"value\":\"{value}\"}}");
+                let (status, body) = self.connection.request("POST", "/put", Some(&json))?;
                 (status == 200, body)
             }
         };
@@ -97,27 +86,22 @@ impl Client {
 
     /// Waits until replicas have acknowledged what was written.
     fn wait(&mut self, wait: Wait) -> io::Result<()> {
-        self.send(&format!("WAIT {} {}\r\n", wait.replicas, wait.timeout_ms))?;
-        let line = self.line()?;
-        let count: Option<u32> = line.strip_prefix(':').and_then(|text| text.parse().ok());
-        if count.is_some_and(|count| count >= wait.replicas) { Ok(()) } else { Err(io::Error::other(line)) }
+        let answer =
+            self.connection.ask(&["WAIT", &wait.replicas.to_string(), &wait.timeout_ms.to_string()])?;
+        let count: Option<u32> = answer.parse().ok();
+        if count.is_some_and(|count| count >= wait.replicas) {
+            Ok(())
+        } else {
+            Err(io::Error::other(format!("{answer} of {} replicas have it", wait.replicas)))
+        }
     }
 
-    /// Whether a key has this value.
+    /// Whether a key has a value.
     fn has(&mut self, key: &str, value: &str) -> io::Result<bool> {
         match self.transport {
-            Transport::Resp => {
-                self.send(&format!("GET {key}\r\n"))?;
-                let header = self.line()?;
-                match header.strip_prefix('$') {
-                    Some("-1") => Ok(false),
-                    Some(_) => Ok(self.line()? == value),
-                    None => Err(io::Error::other(header)),
-                }
-            }
+            Transport::Resp => Ok(self.connection.ask(&["GET", key])? == value),
             Transport::Http => {
-                self.send(&format!("GET /get/{key} HTTP/1.1\r\nHost: localhost\r\n\r\n"))?;
-                let (status, body) = self.response()?;
+                let (status, body) = self.connection.request("GET", &format!("/get/{key}"), None)?;
                 match status {
                     404 => Ok(false),
                     200 => Ok(body.contains(&format!("\"{value}\""))),
@@ -126,41 +110,11 @@ impl Client {
             }
         }
     }
-
-    fn send(&mut self, request: &str) -> io::Result<()> {
-        self.stream.get_mut().write_all(request.as_bytes())
-    }
-
-    fn line(&mut self) -> io::Result<String> {
-        let mut line = String::new();
-        if self.stream.by_ref().take(ANSWER_BYTES_MAX).read_line(&mut line)? == 0 {
-            return Err(io::ErrorKind::UnexpectedEof.into());
-        }
-        Ok(line.trim_end().to_owned())
-    }
-
-    fn response(&mut self) -> io::Result<(u16, String)> {
-        let malformed = || io::Error::other("it does not answer with HTTP");
-        let status =
-            self.line()?.split(' ').nth(1).and_then(|word| word.parse().ok()).ok_or_else(malformed)?;
-        let mut length = 0;
-        loop {
-            let line = self.line()?.to_ascii_lowercase();
-            if line.is_empty() {
-                break;
-            }
-            if let Some(text) = line.strip_prefix("content-length:") {
-                length = text.trim().parse().map_err(|_| malformed())?;
-            }
-        }
-        let mut body = String::new();
-        self.stream.by_ref().take(ANSWER_BYTES_MAX.min(length)).read_to_string(&mut body)?;
-        Ok((status, body))
-    }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::io::{Read, Write};
     use std::net::TcpListener;
 
     use super::*;

@@ -1,7 +1,6 @@
 //! How far a replica is behind: from the acknowledgement of a write until the replica answers with it.
 
-use std::io::{self, BufRead, BufReader, Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -11,6 +10,7 @@ use hdrhistogram::Histogram;
 use super::wire::attach;
 use crate::harness::{Arena, Arm, Figures, Point};
 use crate::load::{Arrivals, Mix, Options, Pace, Sizes, Stop};
+use crate::systems::Connection;
 
 const CLIENTS: usize = 50;
 const KEYS: u64 = 10_000;
@@ -60,17 +60,18 @@ pub(super) fn measure(arm: &Arm, point: &Point, arena: &mut Arena<'_>) -> Result
 
 /// Writes a number to the leader and asks the replica until it has it, again and again. In microseconds.
 fn probe(leader: SocketAddr, replica: SocketAddr, key: &str, is_over: &AtomicBool) -> Result<Histogram<u64>> {
-    let (mut leader, mut replica) = (Client::new(leader)?, Client::new(replica)?);
+    let mut leader = Connection::open(leader, TIMEOUT).context("the leader")?;
+    let mut replica = Connection::open(replica, TIMEOUT).context("the replica")?;
     let mut lags = Histogram::new(3)?;
     for number in 1u64.. {
         if is_over.load(Ordering::Relaxed) {
             break;
         }
         let text = number.to_string();
-        let answer = leader.ask(&["SET", key, &text])?;
-        ensure!(answer == "OK", "the leader did not take a probe: {answer}");
+        leader.ask(&["SET", key, &text]).context("the leader did not take a probe")?;
         let acknowledged_at = Instant::now();
-        while replica.ask(&["GET", key])?.parse::<u64>().unwrap_or(0) < number {
+        while number_of(&replica.ask(&["GET", key]).context("the replica does not answer a probe")?)? < number
+        {
             ensure!(
                 acknowledged_at.elapsed() < TIMEOUT,
                 "a replica does not get what its leader has acknowledged"
@@ -82,38 +83,40 @@ fn probe(leader: SocketAddr, replica: SocketAddr, key: &str, is_over: &AtomicBoo
     Ok(lags)
 }
 
-/// A connection that asks one thing at a time.
-struct Client {
-    stream: BufReader<TcpStream>,
+/// The number that a replica has, 0 before the first.
+fn number_of(answer: &str) -> Result<u64> {
+    match answer {
+        "" => Ok(0),
+        text => text.parse().with_context(|| format!("a probe is '{text}'")),
+    }
 }
 
-impl Client {
-    fn new(address: SocketAddr) -> io::Result<Client> {
-        let stream = TcpStream::connect_timeout(&address, TIMEOUT)?;
-        stream.set_nodelay(true)?;
-        stream.set_read_timeout(Some(TIMEOUT))?;
-        Ok(Client { stream: BufReader::new(stream) })
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::net::TcpListener;
+
+    use super::*;
+
+    /// A server that answers everything with the same.
+    fn answers(answer: &'static str) -> SocketAddr {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            while stream.read(&mut [0; 1024]).is_ok_and(|bytes| bytes > 0) {
+                stream.write_all(answer.as_bytes()).unwrap();
+            }
+        });
+        address
     }
 
-    /// A status or a bulk string as text; empty if there is none.
-    fn ask(&mut self, words: &[&str]) -> Result<String> {
-        let mut request = format!("*{}\r\n", words.len());
-        for word in words {
-            request.push_str(&format!("${}\r\n{word}\r\n", word.len()));
-        }
-        self.stream.get_mut().write_all(request.as_bytes())?;
-        let mut line = String::new();
-        self.stream.read_line(&mut line)?;
-        let (kind, rest) = line.trim_end().split_at_checked(1).context("the server has hung up")?;
-        match kind {
-            "$" if rest == "-1" => Ok(String::new()),
-            "$" => {
-                let mut bytes = vec![0; rest.parse::<usize>()? + 2];
-                self.stream.read_exact(&mut bytes)?;
-                bytes.truncate(bytes.len() - 2);
-                Ok(String::from_utf8(bytes)?)
-            }
-            _ => Ok(rest.to_owned()),
-        }
+    #[test]
+    fn a_replica_that_refuses_is_told_at_once() {
+        let (leader, replica) = (answers("+OK\r\n"), answers("-MASTERDOWN no link\r\n"));
+        let began = Instant::now();
+        let error = probe(leader, replica, "k", &AtomicBool::new(false)).unwrap_err();
+        assert!(format!("{error:#}").contains("MASTERDOWN"), "{error:#}");
+        assert!(began.elapsed() < TIMEOUT);
     }
 }

@@ -46,6 +46,9 @@ const REPLICAS: [u16; 3] = [0, 1, 3];
 /// Nodes of a cluster: a leader and as many as the most replicas.
 const NODES: usize = 4;
 
+/// When a write is acknowledged where replicas are awaited.
+const ALL_OF_THE_POINT: &str = "the leader and as many replicas as the point has have it";
+
 /// The study's workloads: name, and the percentages of reads and writes; and reads of all nodes, which it extrapolates.
 pub(super) const WORKLOADS: [(&str, u32, u32); 3] =
     [("write-heavy", 0, 100), ("read-heavy", 90, 10), (READS_EVERYWHERE, 100, 0)];
@@ -172,12 +175,17 @@ impl Study for ReplicationCost {
     fn arms(&self, plan: &Plan) -> Vec<Arm> {
         let quorate = |acks: &str| {
             let settings = format!("replication=leader-follower acks={acks} reads=any leader=1");
-            Box::new(Quorate::new(&plan.quorate, NODES, &settings)) as Box<dyn System>
+            let system = Quorate::new(&plan.quorate, NODES, &settings);
+            // The keyspace that a cluster starts with is on all nodes; those of points are on fewer.
+            Box::new(if acks == "all" { system.acknowledging(ALL_OF_THE_POINT) } else { system })
+                as Box<dyn System>
         };
         let redis = |wait: usize| {
             // A master that has no replicas any more keeps no history, and a replica no copy of what it was sent.
             let arguments = ["--repl-backlog-ttl", "1", "--rdb-del-sync-files", "yes"];
-            Box::new(Redis::new(Flavour::Redis, NODES - 1, wait).with(&arguments)) as Box<dyn System>
+            let system = Redis::new(Flavour::Redis, NODES - 1, wait).with(&arguments);
+            Box::new(if wait > 0 { system.acknowledging(ALL_OF_THE_POINT) } else { system })
+                as Box<dyn System>
         };
         let arm = |name: &str, colour, differs: &str, system: Box<dyn System>, points| Arm {
             name: name.to_owned(),

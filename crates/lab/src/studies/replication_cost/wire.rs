@@ -48,21 +48,11 @@ pub(super) fn measure(arm: &Arm, point: &Point, arena: &mut Arena<'_>) -> Result
     // Keys are written to the leader; replicas that may be behind are read once they have them, and every value is
     // checked. A history would call a read wrong that is as old as this keyspace allows.
     let first = Options { mix: Mix { get: 1, ..Mix::default() }, stop: Stop::Count(1), ..options.clone() };
-    arena.drive(&first)?;
+    load::run(&first, |_| ())?;
     let readers: Vec<SocketAddr> = nodes.into_iter().take(1 + usize::from(replicas)).collect();
     until_all_have(&readers, &format!("{}{:012}", options.key_prefix, options.keys - 1))?;
     let options = Options { addresses: readers, load: false, ..options };
-    let report = load::run(&options, |_| ())?;
-    let mut figures = Figures::from([
-        ("success", report.operations() as f64),
-        ("failure", report.failures() as f64),
-        ("unknown", report.unknown() as f64),
-        ("per_s", report.operations_per_second()),
-    ]);
-    if let Some(row) = report.rows().into_iter().find(|row| row.operation.is_none() && row.count > 0) {
-        figures.insert("p50_ms", row.p50_us as f64 / 1e3);
-    }
-    Ok(figures)
+    Ok(arena.drive_unrecorded(&options)?.figures())
 }
 
 /// Gives the leader so many replicas; tells what keys must start with to have them.

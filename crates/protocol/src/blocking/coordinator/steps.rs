@@ -123,6 +123,7 @@ impl Coordinator {
         if holders.len() + 1 == majority
             && !holders.contains(own)
             && let Some(grant) = operation.grant(own)
+            && (!operation.is_read() || state.registers.may_take(&operation.key, operation.to_store(tag)))
         {
             let holder = state.own_holder(operation.attempt);
             if state.store(

@@ -142,7 +142,7 @@ impl World {
                 let result = self.disk.since(moment, |disk| work.run(disk));
                 let outcome = log.finished(work, result)?;
                 self.count(match outcome {
-                    Outcome::Durable => "sync",
+                    Outcome::Durable | Outcome::SyncRefused(_) => "sync",
                     Outcome::SegmentReady => "segment made",
                     Outcome::SegmentRefused(_) => "segment refused",
                     Outcome::SnapshotTaken(..) => "snapshot taken",

@@ -1,6 +1,8 @@
 //! How messages, outcomes and changes read in a transcript.
 
-use super::Letter;
+#![allow(dead_code, unreachable_pub, reason = "each test program uses a part of it")]
+
+use crate::registers_world::Letter;
 use kv::codec::Reader;
 use kv::{Command, Deadline, Expiry, Register, Reply};
 use protocol::abd::{Item, Message, Status};

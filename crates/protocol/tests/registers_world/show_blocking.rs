@@ -1,10 +1,12 @@
 //! How messages, outcomes and changes read in a transcript.
 
-use super::Letter;
+#![allow(dead_code, unreachable_pub, reason = "each test program uses a part of it")]
+
+use crate::registers_world::{Letter, World};
 use kv::codec::Reader;
 use kv::{Command, Deadline, Expiry, Register, Reply};
 use protocol::blocking::{Answer, Ask, Denial, Lock, Message, Status};
-use protocol::contract::{Result, Trace};
+use protocol::contract::{NodeId, Result, Trace};
 use protocol::registers::Tag;
 use protocol::registers::message::Body;
 
@@ -189,6 +191,12 @@ pub fn trace(trace: &Trace) -> String {
         Trace::Rejected { peer, why } => format!("rejected what {peer} sent: {why}"),
         other => format!("{other:?}"),
     }
+}
+
+/// The locks that a replica has granted and that last, by key.
+pub fn locks(world: &World, id: NodeId) -> Vec<(Vec<u8>, Lock)> {
+    let Some(replica) = world.replica(id) else { return Vec::new() };
+    replica.locks(world.now(id)).map(|(key, lock)| (key.to_vec(), *lock)).collect()
 }
 
 pub fn lock(key: &[u8], lock: &Lock, now_us: u64) -> String {

@@ -1,15 +1,16 @@
-//! An abd group in memory: replicas, the letters between them, links, crashes, and time that moves when told to.
+//! A group of registers in memory: replicas, letters between them, links, crashes, and time that moves when told to.
 //!
-//! It decides nothing. The golden scripts drive it by hand, the random schedules by a seed.
+//! It decides nothing. The golden scripts drive it by hand, the random schedules by a seed. Which protocol's replicas
+//! these are, each test program says at its root: `use protocol::abd as subject;`.
 
 #![allow(dead_code, unreachable_pub, reason = "each test program uses a part of it")]
 
 #[path = "../world/disk.rs"]
 mod disk;
-pub mod show;
 
+use crate::subject::{Message, Options, Replica, Status, Timing};
 use disk::Disk;
-use protocol::abd::{Message, Options, Replica, Status, Timing};
+use kv::Register;
 use protocol::contract::{Configuration, Effects, Input, NodeId, Now, Outcome, Trace};
 use protocol::registers::Replacement;
 use protocol::{Progress, Replica as _, Request, Ticket};
@@ -21,7 +22,7 @@ pub struct Letter {
     pub from: NodeId,
     pub to: NodeId,
     pub bytes: Vec<u8>,
-    /// Kept back until it is released.
+    /// Kept back by the script until it is released.
     pub held: bool,
 }
 
@@ -46,13 +47,22 @@ pub struct Consequences {
 pub struct Asked {
     pub ticket: Ticket,
     pub follows: bool,
+    /// On the monotonic clock of the node that is asked.
     pub deadline_us: u64,
 }
 
-/// One node: its replica while it runs, and what survives a crash.
+/// A node's clocks: how much faster they run than the world's, in parts per thousand, and how far off they are.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Clock {
+    pub fast_by: i64,
+    pub ahead_us: u64,
+    pub unix_ahead_ms: i64,
+}
+
 #[derive(Default)]
 struct Node {
     replica: Option<Replica>,
+    clock: Clock,
     starts: u64,
     disk: Disk,
     /// Letters that wait for a position on the disk.
@@ -61,12 +71,11 @@ struct Node {
     backup: Option<(Disk, u64)>,
     /// It was replaced; as long as it has not started since, this does not say in which start that was.
     replacement: Option<Replacement>,
-    /// How far its wall clock is ahead of the others', in milliseconds.
-    ahead_ms: i64,
 }
 
 pub struct World {
-    pub now: Now,
+    /// The time outside, in microseconds.
+    pub time_us: u64,
     /// Letters under way, in the order in which they were sent.
     pub network: Vec<Letter>,
     configuration: Configuration,
@@ -74,27 +83,24 @@ pub struct World {
     timing: Timing,
     nodes: Vec<Node>,
     cut: BTreeSet<(NodeId, NodeId)>,
-    lives: u64,
+    seeds: u64,
     effects: Effects,
 }
 
 impl World {
-    /// So many nodes that were started for the first time and have not been told yet who they are.
-    pub fn new(nodes: NodeId, options: Options, timing: Timing) -> World {
-        let members: Vec<NodeId> = (1..=nodes).collect();
-        let mut world = World {
-            now: Now { monotonic_us: 1_000_000, unix_ms: 1_000_000 },
+    /// So many nodes that have never been started. They are started by [`World::start`].
+    pub fn new(nodes: NodeId, options: Options, timing: Timing, seed: u64) -> World {
+        World {
+            time_us: 1_000_000,
             network: Vec::new(),
-            configuration: Configuration { epoch: 1, leader: 0, members: members.clone(), in_sync: members },
+            configuration: Configuration { members: (1..=nodes).collect(), ..Configuration::default() },
             options,
             timing,
             nodes: (0..nodes).map(|_| Node::default()).collect(),
             cut: BTreeSet::new(),
-            lives: 0,
+            seeds: seed.wrapping_mul(1_000_003),
             effects: Effects::default(),
-        };
-        world.members().for_each(|id| world.restart(id));
-        world
+        }
     }
 
     pub fn members(&self) -> impl Iterator<Item = NodeId> + use<> {
@@ -109,54 +115,66 @@ impl World {
         self.replica(id).is_some()
     }
 
+    fn node(&self, id: NodeId) -> &Node {
+        &self.nodes[id as usize - 1]
+    }
+
     pub fn is_ready(&self, id: NodeId) -> bool {
-        self.replica(id).is_some_and(Replica::is_ready)
+        self.status(id).is_some_and(|status| status.ready)
     }
 
     pub fn replica(&self, id: NodeId) -> Option<&Replica> {
-        self.nodes.get(id as usize - 1)?.replica.as_ref()
+        self.node(id).replica.as_ref()
+    }
+
+    pub fn set_clock(&mut self, id: NodeId, clock: Clock) {
+        self.nodes[id as usize - 1].clock = clock;
+    }
+
+    /// The time as a node's clocks tell it.
+    pub fn now(&self, id: NodeId) -> Now {
+        let Clock { fast_by, ahead_us, unix_ahead_ms } = self.node(id).clock;
+        let monotonic_us =
+            self.time_us.saturating_add_signed(self.time_us as i64 / 1000 * fast_by) + ahead_us;
+        Now { monotonic_us, unix_ms: (self.time_us / 1000).saturating_add_signed(unix_ahead_ms) }
     }
 
     pub fn status(&self, id: NodeId) -> Option<Status> {
-        Some(self.replica(id)?.status(self.now_at(id)))
+        Some(self.replica(id)?.status(self.now(id)))
     }
 
-    fn now_at(&self, id: NodeId) -> Now {
-        let unix_ms = self.now.unix_ms.saturating_add_signed(self.nodes[id as usize - 1].ahead_ms);
-        Now { unix_ms, ..self.now }
+    pub fn timing(&self) -> Timing {
+        self.timing
     }
 
-    /// Sets a node's wall clock ahead of the others'.
-    pub fn set_ahead(&mut self, id: NodeId, ahead_ms: i64) {
-        self.nodes[id as usize - 1].ahead_ms = ahead_ms;
+    /// What a replica holds of a key.
+    pub fn register(&self, id: NodeId, key: &str) -> Option<Register<'_>> {
+        Some(self.replica(id)?.table().register(key.as_bytes()))
     }
 
-    /// Gives a replica one input. A crashed one takes nothing.
     fn step(&mut self, id: NodeId, input: Input<'_, Message<'_>>) -> Consequences {
-        let now = self.now_at(id);
+        let now = self.now(id);
         let node = &mut self.nodes[id as usize - 1];
-        let Some(replica) = &mut node.replica else {
-            return Consequences::default();
-        };
+        let Some(replica) = &mut node.replica else { return Consequences::default() };
         let effects = &mut self.effects;
         effects.clear();
         replica.step(now, input, effects);
         let letters = node.write(id, effects);
-        let replies = effects.replies.as_bytes();
-        let with_reply = |outcome: Outcome| {
-            let reply = replies[outcome.reply.clone()].to_vec();
-            (outcome, reply)
-        };
+        let reply = |outcome: &Outcome| effects.replies.as_bytes()[outcome.reply.clone()].to_vec();
         Consequences {
-            traces: effects.trace.clone(),
-            outcomes: effects.outcomes.iter().cloned().map(with_reply).collect(),
+            outcomes: effects.outcomes.iter().map(|outcome| (outcome.clone(), reply(outcome))).collect(),
             letters,
             records: effects.records.len(),
+            traces: std::mem::take(&mut effects.trace),
         }
     }
 
-    pub fn request(&mut self, id: NodeId, asked: Asked, request: Request<'_>) -> Consequences {
-        let Asked { ticket, follows, deadline_us } = asked;
+    pub fn request(
+        &mut self,
+        id: NodeId,
+        Asked { ticket, follows, deadline_us }: Asked,
+        request: Request<'_>,
+    ) -> Consequences {
         self.step(id, Input::Request { ticket, request, follows, seen: 0, deadline_us })
     }
 
@@ -172,22 +190,22 @@ impl World {
         self.step(id, Input::Tick)
     }
 
+    /// When a replica wants its next tick, in the world's time.
+    pub fn wakeup_us(&self, id: NodeId) -> Option<u64> {
+        let now = self.now(id);
+        let in_us = self.replica(id)?.wakeup_us(now).saturating_sub(now.monotonic_us);
+        Some(self.time_us.saturating_add(in_us))
+    }
+
     /// Puts letters on their way; those on a cut link are lost.
     pub fn post(&mut self, letters: Vec<Letter>) {
         let cut = &self.cut;
-        self.network
-            .extend(letters.into_iter().filter(|letter| !cut.contains(&ends(letter.from, letter.to))));
+        let arrives = |letter: &Letter| !cut.contains(&ends(letter.from, letter.to));
+        self.network.extend(letters.into_iter().filter(arrives));
     }
 
-    pub fn advance(&mut self, milliseconds: u64) {
-        self.now.monotonic_us += milliseconds * 1000;
-        self.now.unix_ms += milliseconds;
-    }
-
-    /// Tells a replica who makes up the group: with this its life begins.
-    pub fn configure(&mut self, id: NodeId) -> Consequences {
-        let configuration = self.configuration.clone();
-        self.step(id, Input::Configure(&configuration))
+    pub fn advance_us(&mut self, microseconds: u64) {
+        self.time_us += microseconds;
     }
 
     pub fn is_cut(&self, one: NodeId, other: NodeId) -> bool {
@@ -218,11 +236,23 @@ impl World {
         node.disk.crash(kept);
     }
 
+    /// A node starts with what its disk holds, and is told who makes up the group: with this its life begins.
+    pub fn start(&mut self, id: NodeId) -> Consequences {
+        self.restart(id);
+        self.configure(id)
+    }
+
     /// A node starts with what its disk holds. It has to be configured next.
     pub fn restart(&mut self, id: NodeId) {
-        self.lives += 1; // No two lives have the same seed.
-        let (options, timing, now) = (self.options, self.timing, self.now_at(id));
-        self.nodes[id as usize - 1].start(id, options, timing, (now, self.lives));
+        self.seeds += 1; // No two lives have the same seed.
+        let (options, timing, now) = (self.options, self.timing, self.now(id));
+        self.nodes[id as usize - 1].start(id, options, timing, (now, self.seeds));
+    }
+
+    /// Tells a replica who makes up the group.
+    pub fn configure(&mut self, id: NodeId) -> Consequences {
+        let configuration = self.configuration.clone();
+        self.step(id, Input::Configure(&configuration))
     }
 
     // Disks.
@@ -234,7 +264,7 @@ impl World {
 
     /// Up to where it is durable.
     pub fn durable(&self, id: NodeId) -> u64 {
-        self.nodes[id as usize - 1].disk.durable()
+        self.node(id).disk.durable()
     }
 
     /// True when all that was written is durable.

@@ -1,0 +1,585 @@
+//! Locks: who holds which, who waits for it, and which fencing tokens were given.
+//!
+//! A lock is a lease with a fencing token. This is the state machine of one group's locks: a pure function of the records
+//! that are applied to it, so that all replicas agree on who holds what. It knows no clock. A lease ends by a record that
+//! says so ([`LockCommand::Expire`]), and it is the leader that measures when: on its own monotonic clock, from when the
+//! grant took effect, or from when it began to lead if that is later. So a failover can make a lease longer and never
+//! shorter, and no wall clock matters.
+//!
+//! * **A grant is a part of the record that frees the lock.** Whoever waits stands in a queue that all replicas know; when
+//!   the lock is released, or its lease ends, the first of the queue holds it in that same step. A hand-off is one record.
+//! * **A token is the version of the record that granted the lock.** Versions only grow, in every life and under every
+//!   leader, so tokens do.
+//! * **A repeated request does no harm.** An owner that holds the lock has the same token again; one that waits keeps its
+//!   place. So whoever does not know what came of a request asks again.
+//! * **Only who cannot have told anybody may give a grant back.** A request that has waited is withdrawn by its coordinator
+//!   in the same life. Whatever the owner does after the grant (it asks again, it renews) shows that it knows of it, and
+//!   ends that right.
+//! * **What is free is forgotten**, but for the highest token that a lock of its part of all names ever had: so a stale
+//!   token is refused ([`Locks::allows`]) even when nothing is left of its lock, and memory does not grow with the names
+//!   that were ever used. A token whose lock is free may be refused although it is the newest. It guards nothing any more.
+//!
+//! What others must know of a step beside its answer, who was granted a lock and which leases began, is told as
+//! [`LockEvent`]s. Reading order: this file, `queue`, `copies`.
+
+mod copies;
+pub mod planted;
+mod queue;
+mod session;
+#[cfg(test)]
+mod tests;
+
+use crate::Version;
+use crate::command::{Hold, LockCommand, WaiterId};
+use crate::reply::{Reply, ReplyBuffer};
+use planted::{Fault, Planted};
+use queue::{Queue, Waiter};
+use rapidhash::v3::{RapidSecrets, rapidhash_v3_seeded};
+use session::Session;
+pub use session::SessionId;
+use std::collections::{BTreeMap, BTreeSet};
+use std::num::NonZeroU64;
+
+/// Longest name of a lock, in bytes.
+pub const LOCK_NAME_BYTES_MAX: usize = 1024;
+
+/// Longest name of an owner, in bytes.
+pub const OWNER_BYTES_MAX: usize = 256;
+
+/// Longest lease, and longest wait, in milliseconds: a day.
+pub const LEASE_MS_MAX: u64 = 24 * 60 * 60 * 1000;
+
+/// Most that may wait for one lock.
+pub const WAITERS_MAX: usize = 10_000;
+
+/// Most that may wait for all locks of a group.
+pub const WAITING_MAX: usize = 100_000;
+
+/// Most locks that may be held in a group.
+pub const LOCKS_MAX: usize = 1_000_000;
+
+/// Most sessions of a group.
+pub const SESSIONS_MAX: usize = 100_000;
+
+/// What a request is answered with that waits.
+pub const QUEUED: &[u8] = b"QUEUED";
+
+/// Parts of all names. It must not change: replicas would differ.
+const BUCKETS: usize = 1024;
+
+/// A lock that is held.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Lock {
+    owner: Box<[u8]>,
+    token: Version,
+    hold: Hold,
+    /// Counts the times that the lease was given or renewed: whoever measures it must not end a newer one.
+    number: u64,
+    /// The request that was granted it, as long as it is not known that its client was told.
+    waiter: Option<WaiterId>,
+    queue: Queue,
+}
+
+/// What a lease is for.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Subject {
+    /// The lock of this name.
+    Lock(Box<[u8]>),
+    /// The session of this number.
+    Session(Version),
+}
+
+/// A lease, for whoever measures how long it lasts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lease {
+    /// The grant, or the session.
+    pub token: Version,
+    /// Which of its leases: it is renewed.
+    pub number: u64,
+    /// How long it lasts, in milliseconds.
+    pub ms: u64,
+}
+
+/// What a request that waits is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Word {
+    /// It holds the lock, with this token.
+    Granted(Version),
+    /// The session under which it waited is over.
+    SessionOver,
+    /// Its owner has asked again, elsewhere, and waits there now.
+    Superseded,
+    /// It was given up, as its coordinator seemed to be gone.
+    Forsaken,
+}
+
+/// What follows from a record beside its answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LockEvent {
+    /// A lease begins now. It takes the place of the subject's lease before.
+    Leased(Subject, Lease),
+    /// The subject has no lease any more.
+    Ended(Subject),
+    /// A request that waits for the lock of this name is to be told something.
+    Told {
+        /// Which request.
+        waiter: WaiterId,
+        /// The lock.
+        name: Box<[u8]>,
+        /// What.
+        word: Word,
+    },
+}
+
+/// What a replica has counted since it was started.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LockStatistics {
+    /// Locks that were granted.
+    pub grants: u64,
+    /// Leases of locks and sessions that have ended by themselves.
+    pub expiries: u64,
+}
+
+/// How a lock stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Standing<'l> {
+    /// Who holds it.
+    pub owner: &'l [u8],
+    /// Since when, as a token.
+    pub token: Version,
+    /// For how long.
+    pub hold: Hold,
+    /// The lease that lasts: the lock's, or its session's. `None` if that is over, which only a fault can bring about.
+    pub lease: Option<Lease>,
+    /// How many wait.
+    pub waiters: usize,
+}
+
+/// The locks of one group.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Locks {
+    held: BTreeMap<Box<[u8]>, Lock>,
+    sessions: BTreeMap<Version, Session>,
+    /// Of each part of all names the highest token of a lock that is forgotten. Empty until one is.
+    forgotten: Vec<Version>,
+    // What follows is found by these and can be made again of what is above.
+    /// For which lock each request waits.
+    waiting: BTreeMap<WaiterId, Box<[u8]>>,
+    /// What is held, and who waits, under each session.
+    under: BTreeSet<(Version, Box<[u8]>, Option<WaiterId>)>,
+    statistics: LockStatistics,
+    planted: Planted,
+}
+
+/// What comes of a command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Answer {
+    Integer(Version),
+    Null,
+    Queued,
+    Session(SessionId),
+    Error(&'static str),
+}
+
+const NO_SESSION: Answer =
+    Answer::Error("NOSESSION there is no such session: it was closed, or its lease is over");
+const UNDER_SESSION: Answer =
+    Answer::Error("ERR the lock is held under a session, which is what has to be renewed");
+const TOO_MANY_WAIT: Answer = Answer::Error("OVERLOADED too many wait for locks already; nothing was done");
+const TOO_MANY_HELD: Answer =
+    Answer::Error("OVERLOADED too many locks or sessions in this group; nothing was done");
+
+fn bucket_of(name: &[u8]) -> usize {
+    const SECRETS: RapidSecrets = RapidSecrets::seed(0x6c6f_636b);
+    (rapidhash_v3_seeded(name, &SECRETS) % BUCKETS as u64) as usize
+}
+
+fn flag(is_true: bool) -> Answer {
+    Answer::Integer(is_true.into())
+}
+
+impl Answer {
+    pub(crate) fn write(self, out: &mut ReplyBuffer) {
+        match self {
+            Answer::Integer(value) => out.integer(value as i64),
+            Answer::Null => out.null(),
+            Answer::Queued => out.push(Reply::Status(QUEUED)),
+            Answer::Session(id) => out.bulk(id.to_string().as_bytes()),
+            Answer::Error(text) => out.error(text),
+        }
+    }
+}
+
+impl Locks {
+    /// Plants a fault.
+    pub fn plant(&mut self, planted: Planted) {
+        self.planted = planted;
+    }
+
+    /// Carries out a record of this version, and appends what follows from it.
+    pub(crate) fn apply(
+        &mut self,
+        command: &LockCommand<'_>,
+        version: Version,
+        events: &mut Vec<LockEvent>,
+    ) -> Answer {
+        use LockCommand::*;
+        match *command {
+            Acquire { name, owner, hold, waiter } => self.acquire(name, owner, hold, waiter, version, events),
+            Renew { name, token, lease_ms } => self.renew(name, token, lease_ms, events),
+            Release { name, token } => match self.is_held_with(name, token) {
+                true => self.pass_on(name, version, events),
+                false => flag(false),
+            },
+            Withdraw { name, waiter } => self.withdraw(name, waiter, version, events),
+            Forsake { node, spared } => self.forsake(node, spared, events),
+            Expire { name, token, number } => {
+                let is_this = |lock: &&Lock| {
+                    (lock.token, lock.number) == (token, number) && matches!(lock.hold, Hold::Lease(_))
+                };
+                if self.held.get(name).filter(is_this).is_none() {
+                    return flag(false);
+                }
+                self.statistics.expiries += 1;
+                self.pass_on(name, version, events)
+            }
+            OpenSession { group, lease_ms, .. } => self.open_session(group, lease_ms, version, events),
+            RenewSession { session, .. } => flag(self.renew_session(session, events)),
+            CloseSession { session, .. } => flag(self.end_session(session, None, version, events)),
+            ExpireSession { session, number } => {
+                flag(self.end_session(session, Some(number), version, events))
+            }
+            Check { name, waiter } => self.check(name, waiter),
+            Describe { .. } => Answer::Error("ERR a description is no record"),
+        }
+    }
+
+    fn acquire(
+        &mut self,
+        name: &[u8],
+        owner: &[u8],
+        hold: Hold,
+        waiter: Option<WaiterId>,
+        version: Version,
+        events: &mut Vec<LockEvent>,
+    ) -> Answer {
+        if let Hold::Session(session) = hold
+            && !self.sessions.contains_key(&session)
+        {
+            return NO_SESSION;
+        }
+        if let Some(id) = waiter {
+            // A node that asks in a new life has forgotten for whom it asked before.
+            self.forsake(id.node, Some(id.life), events);
+            if self.waiting.get(&id).is_some_and(|other| **other != *name) {
+                self.leave_queue(id);
+            }
+        }
+        let token = self.token_of(version);
+        let too_many_held = self.held.len() >= LOCKS_MAX;
+        let too_many_wait = self.waiting.len() >= WAITING_MAX;
+        let Some(lock) = self.held.get_mut(name) else {
+            if too_many_held {
+                return TOO_MANY_HELD;
+            }
+            let (owner, queue) = (owner.into(), Queue::default());
+            self.held.insert(name.into(), Lock { owner, token, hold, number: 0, waiter, queue });
+            self.statistics.grants += 1;
+            self.begin_hold(name, hold, events);
+            return Answer::Integer(token);
+        };
+        if *lock.owner == *owner {
+            let before = std::mem::replace(&mut lock.hold, hold);
+            lock.number += 1;
+            // Who asks again is the one to be told from now on.
+            lock.waiter = waiter;
+            let token = lock.token;
+            self.end_hold(name, before, events);
+            self.begin_hold(name, hold, events);
+            return Answer::Integer(token);
+        }
+        let Some(id) = waiter else { return Answer::Null };
+        if !lock.queue.has_owner(owner) && (too_many_wait || lock.queue.len() >= WAITERS_MAX) {
+            return TOO_MANY_WAIT;
+        }
+        if let Some(before) = lock.queue.push(Waiter { id, owner: owner.into(), hold }) {
+            self.leave_indexes(name, &before);
+            if before.id != id {
+                let word = Word::Superseded;
+                events.push(LockEvent::Told { waiter: before.id, name: name.into(), word });
+            }
+        }
+        self.waiting.insert(id, name.into());
+        if let Hold::Session(session) = hold {
+            self.under.insert((session, name.into(), Some(id)));
+        }
+        Answer::Queued
+    }
+
+    /// The token of a grant by a record of this version.
+    fn token_of(&self, version: Version) -> Version {
+        match self.planted.has(Fault::TokenReused) {
+            true => self.held.values().map(|lock| lock.token).max().unwrap_or(0) + 1,
+            false => version,
+        }
+    }
+
+    fn is_held_with(&self, name: &[u8], token: Version) -> bool {
+        let owns = |lock: &Lock| lock.token == token || self.planted.has(Fault::FreedByNonOwner);
+        self.held.get(name).is_some_and(owns)
+    }
+
+    fn renew(&mut self, name: &[u8], token: Version, lease_ms: u64, events: &mut Vec<LockEvent>) -> Answer {
+        if !self.is_held_with(name, token) {
+            return flag(false);
+        }
+        let Some(lock) = self.held.get_mut(name) else { return flag(false) };
+        if matches!(lock.hold, Hold::Session(_)) {
+            return UNDER_SESSION;
+        }
+        lock.hold = Hold::Lease(lease_ms);
+        lock.number += 1;
+        // Its owner knows the token, and so does not need to be told.
+        lock.waiter = None;
+        self.begin_hold(name, Hold::Lease(lease_ms), events);
+        flag(true)
+    }
+
+    /// A request waits no longer: its client has left, or its time is over. If it was granted the lock before this record,
+    /// of which nobody has told it then, the lock is passed on.
+    fn withdraw(
+        &mut self,
+        name: &[u8],
+        id: WaiterId,
+        version: Version,
+        events: &mut Vec<LockEvent>,
+    ) -> Answer {
+        if self.waiting.get(&id).is_some_and(|waits_for| **waits_for == *name) {
+            self.leave_queue(id);
+            return flag(true);
+        }
+        match self.held.get(name).is_some_and(|lock| lock.waiter == Some(id)) {
+            true => self.pass_on(name, version, events),
+            false => flag(false),
+        }
+    }
+
+    /// None waits any longer for whom a node has asked, but for those of one of its lives.
+    fn forsake(&mut self, node: u16, spared: Option<u64>, events: &mut Vec<LockEvent>) -> Answer {
+        let forsaken: Vec<WaiterId> = self.waiters_of(node, spared).collect();
+        for waiter in &forsaken {
+            if let Some(name) = self.leave_queue(*waiter) {
+                events.push(LockEvent::Told { waiter: *waiter, name, word: Word::Forsaken });
+            }
+        }
+        Answer::Integer(forsaken.len() as u64)
+    }
+
+    /// Those who wait for clients of a node, but for those of one of its lives.
+    fn waiters_of(&self, node: u16, spared: Option<u64>) -> impl Iterator<Item = WaiterId> {
+        let first = |life: u64| WaiterId { node, life, number: NonZeroU64::MIN };
+        let last = WaiterId { node, life: u64::MAX, number: NonZeroU64::MAX };
+        // Without one that is spared the first part is all of them.
+        let (end, begin) = match spared {
+            Some(life) => (first(life), life.checked_add(1).map_or(last, first)),
+            None => (last, last),
+        };
+        let parts = self.waiting.range(first(0)..end).chain(self.waiting.range(begin..last));
+        parts.map(|(id, _)| *id)
+    }
+
+    /// Whether anybody waits for clients that a node had in another life than this one.
+    pub fn has_waiters_of_other_lives(&self, node: u16, life: u64) -> bool {
+        self.waiters_of(node, Some(life)).next().is_some()
+    }
+
+    /// How a request stands that may wait.
+    pub(crate) fn check(&self, name: &[u8], id: WaiterId) -> Answer {
+        match self.held.get(name) {
+            Some(lock) if lock.waiter == Some(id) => Answer::Integer(lock.token),
+            Some(_) if self.waiting.get(&id).is_some_and(|waits_for| **waits_for == *name) => Answer::Queued,
+            _ => Answer::Null,
+        }
+    }
+
+    /// The lock goes to who has waited longest. The token is this record's: no other grant of the lock has it.
+    fn pass_on(&mut self, name: &[u8], version: Version, events: &mut Vec<LockEvent>) -> Answer {
+        let token = self.token_of(version);
+        let Some(lock) = self.held.get_mut(name) else { return flag(false) };
+        let before = lock.hold;
+        let next = lock.queue.pop();
+        if let Some(Waiter { id, owner, hold }) = &next {
+            (lock.owner, lock.token, lock.hold, lock.number) = (owner.clone(), token, *hold, 0);
+            lock.waiter = Some(*id);
+        }
+        self.end_hold(name, before, events);
+        match next {
+            Some(waiter) => {
+                self.leave_indexes(name, &waiter);
+                self.statistics.grants += 1;
+                self.begin_hold(name, waiter.hold, events);
+                let word = Word::Granted(token);
+                events.push(LockEvent::Told { waiter: waiter.id, name: name.into(), word });
+            }
+            None => {
+                if let Some(lock) = self.held.remove(name) {
+                    self.forget(bucket_of(name), lock.token);
+                }
+            }
+        }
+        flag(true)
+    }
+
+    fn forget(&mut self, bucket: usize, token: Version) {
+        self.forgotten.resize(BUCKETS, 0);
+        self.forgotten[bucket] = token.max(self.forgotten[bucket]);
+    }
+
+    fn begin_hold(&mut self, name: &[u8], hold: Hold, events: &mut Vec<LockEvent>) {
+        match hold {
+            Hold::Session(session) => drop(self.under.insert((session, name.into(), None))),
+            Hold::Lease(ms) => {
+                if let Some(Lock { token, number, .. }) = self.held.get(name) {
+                    let lease = Lease { token: *token, number: *number, ms };
+                    events.push(LockEvent::Leased(Subject::Lock(name.into()), lease));
+                }
+            }
+        }
+    }
+
+    fn end_hold(&mut self, name: &[u8], hold: Hold, events: &mut Vec<LockEvent>) {
+        match hold {
+            Hold::Session(session) => drop(self.under.remove(&(session, name.into(), None))),
+            Hold::Lease(_) => events.push(LockEvent::Ended(Subject::Lock(name.into()))),
+        }
+    }
+
+    /// Takes a request out of the queue that it stands in, and tells for which lock that was.
+    fn leave_queue(&mut self, id: WaiterId) -> Option<Box<[u8]>> {
+        let name = self.waiting.get(&id)?.clone();
+        let waiter = self.held.get_mut(&name)?.queue.remove(id)?;
+        self.leave_indexes(&name, &waiter);
+        Some(name)
+    }
+
+    fn leave_indexes(&mut self, name: &[u8], waiter: &Waiter) {
+        self.waiting.remove(&waiter.id);
+        if let Hold::Session(session) = waiter.hold {
+            self.under.remove(&(session, name.into(), Some(waiter.id)));
+        }
+    }
+
+    // What others want to know.
+
+    /// Whether what is done with this token may be done: not if a newer one was granted since, nor if it is none of this
+    /// lock's.
+    pub fn allows(&self, name: &[u8], token: Version) -> bool {
+        match self.held.get(name) {
+            Some(lock) => token == lock.token,
+            None => token > 0 && Some(&token) == self.forgotten.get(bucket_of(name)),
+        }
+    }
+
+    /// How a lock stands; `None` if it is free.
+    pub fn standing(&self, name: &[u8]) -> Option<Standing<'_>> {
+        let Lock { owner, token, hold, number, queue, .. } = self.held.get(name)?;
+        let lease = match *hold {
+            Hold::Lease(ms) => Some(Lease { token: *token, number: *number, ms }),
+            Hold::Session(session) => self.sessions.get(&session).map(|it| it.lease(session)),
+        };
+        Some(Standing { owner, token: *token, hold: *hold, lease, waiters: queue.len() })
+    }
+
+    /// Writes how a lock stands: a map, or null if it is free. `left_ms` is what is left of its lease, where it is known.
+    pub fn describe(&self, name: &[u8], left_ms: Option<u64>, out: &mut ReplyBuffer) {
+        let Some(Standing { owner, token, hold, lease, waiters }) = self.standing(name) else {
+            return out.null();
+        };
+        let session = match hold {
+            Hold::Session(number) => self.sessions.get(&number).map(|it| it.id(number)),
+            Hold::Lease(_) => None,
+        };
+        let integer = |value: Option<u64>, out: &mut ReplyBuffer| match value {
+            Some(value) => out.integer(value as i64),
+            None => out.null(),
+        };
+        out.map(6);
+        out.bulk(b"owner");
+        out.bulk(owner);
+        out.bulk(b"token");
+        out.integer(token as i64);
+        out.bulk(b"lease-ms");
+        integer(lease.map(|lease| lease.ms), out);
+        out.bulk(b"left-ms");
+        integer(left_ms, out);
+        out.bulk(b"waiters");
+        out.integer(waiters as i64);
+        out.bulk(b"session");
+        match session {
+            Some(id) => out.bulk(id.to_string().as_bytes()),
+            None => out.null(),
+        }
+    }
+
+    /// All leases, of locks and sessions: what a new leader begins to measure.
+    pub fn leases(&self) -> impl Iterator<Item = (Subject, Lease)> {
+        let locks = self.held.iter().filter_map(|(name, lock)| match lock.hold {
+            Hold::Lease(ms) => {
+                let lease = Lease { token: lock.token, number: lock.number, ms };
+                Some((Subject::Lock(name.clone()), lease))
+            }
+            Hold::Session(_) => None,
+        });
+        let sessions = self.sessions.iter().map(|(id, it)| (Subject::Session(*id), it.lease(*id)));
+        locks.chain(sessions)
+    }
+
+    /// The nodes whose clients wait, in ascending order.
+    pub fn coordinators(&self) -> Vec<u16> {
+        let mut nodes = Vec::new();
+        let mut next = Some(0);
+        while let Some(node) = next {
+            let from = WaiterId { node, life: 0, number: NonZeroU64::MIN };
+            let found = self.waiting.range(from..).next().map(|(id, _)| id.node);
+            nodes.extend(found);
+            next = found.and_then(|node| node.checked_add(1));
+        }
+        nodes
+    }
+
+    /// Number of locks that are held.
+    pub fn len(&self) -> usize {
+        self.held.len()
+    }
+
+    /// True when none is held.
+    pub fn is_empty(&self) -> bool {
+        self.held.is_empty()
+    }
+
+    /// Number of requests that wait.
+    pub fn waiters(&self) -> usize {
+        self.waiting.len()
+    }
+
+    /// Number of sessions.
+    pub fn sessions(&self) -> usize {
+        self.sessions.len()
+    }
+
+    /// What was counted.
+    pub fn statistics(&self) -> LockStatistics {
+        self.statistics
+    }
+
+    /// Bytes that all this takes: an estimate from usual lengths of names.
+    pub fn memory_bytes(&self) -> usize {
+        const LOCK_BYTES: usize = 320;
+        const WAITER_BYTES: usize = 480;
+        const SESSION_BYTES: usize = 64;
+        self.held.len() * LOCK_BYTES
+            + self.waiting.len() * WAITER_BYTES
+            + self.sessions.len() * SESSION_BYTES
+            + self.forgotten.len() * size_of::<Version>()
+    }
+}

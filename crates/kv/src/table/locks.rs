@@ -1,0 +1,61 @@
+//! Locks beside the keys: no command on keys sees them. And writes that a lock guards.
+
+use super::{Record, Table};
+use crate::command::{Fenced, LockCommand};
+use crate::locks::planted::Planted;
+use crate::locks::{LockEvent, Locks};
+use crate::reply::ReplyBuffer;
+
+impl Table {
+    /// The locks.
+    pub fn locks(&self) -> &Locks {
+        &self.locks
+    }
+
+    /// Plants a fault in the locks, in tests.
+    pub fn plant_in_locks(&mut self, planted: Planted) {
+        self.locks.plant(planted);
+    }
+
+    /// What has followed from records about locks since this was last asked, in order: who was granted a lock, and which
+    /// leases began and ended.
+    #[inline]
+    pub fn take_lock_events(&mut self) -> Option<Vec<LockEvent>> {
+        if self.lock_events.is_empty() { None } else { Some(std::mem::take(&mut self.lock_events)) }
+    }
+
+    pub(super) fn apply_to_locks(
+        &mut self,
+        command: &LockCommand<'_>,
+        record: Record,
+        out: &mut ReplyBuffer,
+    ) {
+        self.locks.apply(command, record.version, &mut self.lock_events).write(out);
+        // Tokens and sessions are versions. The next record has another one, whether or not this one gave its own away.
+        self.raise_floor(record);
+    }
+
+    pub(super) fn read_locks(&mut self, command: &LockCommand<'_>, out: &mut ReplyBuffer) {
+        match *command {
+            // What is left of a lease only who measures it knows.
+            LockCommand::Describe { name } => self.locks.describe(name, None, out),
+            LockCommand::Check { name, waiter } => self.locks.check(name, waiter).write(out),
+            _ => out.error("ERR a write has to be ordered before it is applied"),
+        }
+    }
+
+    /// Carries out a write that a lock guards, if its token is the newest.
+    pub(super) fn apply_behind_fence(&mut self, fenced: &Fenced<'_>, record: Record, out: &mut ReplyBuffer) {
+        match fenced.command().filter(|_| self.locks.allows(fenced.name, fenced.token)) {
+            Some(command) => {
+                self.carry_out(&command, record, out);
+            }
+            None => {
+                let (name, token) = (fenced.name.escape_ascii(), fenced.token);
+                let error =
+                    format!("FENCED token {token} is not the newest of lock '{name}'; nothing was done");
+                out.error(&error);
+            }
+        }
+    }
+}

@@ -1,0 +1,453 @@
+//! Locks: what a node does for its clients that ask for them.
+//!
+//! A request about a lock is a command for the lock's group, like any other; only a `LOCK` that waits is more. The node that
+//! its client is connected to is its *coordinator*. It gives the request a number, and asks the group, which puts the
+//! number into a queue that all replicas know. The record that frees the lock grants it to the first of the queue. Whoever
+//! leads then tells that one's coordinator, which answers the client: one record, and one message. Nobody asks again and
+//! again.
+//!
+//! ```text
+//!  client B     node 2            leader 1          client A
+//!    | LOCK l WAIT |                  |                 |
+//!    |------------>| Acquire, as 2/7  |                 |
+//!    |             |----------------->| record: queued  |
+//!    |             |<---- QUEUED -----|                 |
+//!    |             |                  |<-- UNLOCK l ----|
+//!    |             |                  | record: A's is released, 2/7 holds it
+//!    |             |<- Told: granted -|----- 1 -------->|
+//!    |<-- token ---|                  |                 |
+//! ```
+//!
+//! # What can go wrong
+//!
+//! * **The message is lost**, because a leader or a link dies. A node with a replica of the group learns it from that, too.
+//!   When a link breaks, when a replica has skipped records, and every few seconds, the coordinator asks how the request
+//!   stands: a read. It asks for the lock again, under the same number, if nothing is known of it.
+//! * **The client waits no longer**: its connection is closed, or its time is over. The coordinator withdraws the request.
+//!   If that crosses a grant, the lock is passed on by the record of the withdrawal. It is asked for when the outcome of all
+//!   that was asked before is known, so that it does not overtake that.
+//! * **A record may still grant what was withdrawn, or released**, because the outcome of asking was not known: the number is
+//!   remembered, with the token that the client was told, and another grant of it is withdrawn. All other numbers of this life that are gone were told to their clients, so a message
+//!   about them that comes late, or twice, is nothing new.
+//! * **The node was started again.** It says in which life it is when a link to it comes up, and the leader orders that nobody
+//!   waits any longer for its clients of another life. One that does not come back is given up by the leader, too. But what
+//!   was *granted* in that life may have been told to a client, which still holds it, whatever became of the node: it ends
+//!   by its lease, as of any holder that dies. To withdraw it would free a lock that somebody holds.
+
+mod waits;
+
+use crate::command::locks::{LockRequest, parse};
+use crate::command::{LockVerb, named};
+use crate::envelope::{Envelope, Told};
+use crate::groups::Groups;
+use crate::keyspace::Protocol;
+use crate::node::Node;
+use crate::routing::{Asked, ORIGIN_LOCK_WAIT};
+use crate::session::ClientId;
+use kv::locks::{QUEUED, Word};
+use kv::{Command, Hold, LockCommand, Reply, ReplyBuffer, Version};
+use protocol::{NodeId, Notice, Request, Result as Outcome, Ticket};
+pub(crate) use waits::Waits;
+use waits::{Question, Stage, Wait};
+use wire::frame;
+use wire::resp::Arguments;
+
+/// A request that stands in a queue is asked about so often, though nothing seems to be lost.
+const CHECK_US: u64 = 5_000_000;
+
+/// What was refused is asked again after so long.
+const RETRY_US: u64 = 50_000;
+
+/// The leader does not reach this node, or so it seems: it is asked again after so long.
+const FORSAKEN_RETRY_US: u64 = 500_000;
+
+/// Withdrawals are tried so often.
+const WITHDRAWALS_MAX: u32 = 100;
+
+/// Most requests that wait or leave: beyond it those that leave are left to their fate.
+const WAITS_MAX: usize = 100_000;
+
+impl Node {
+    /// A client asks something about a lock.
+    pub(crate) fn lock_request(&mut self, client: ClientId, verb: LockVerb, arguments: Arguments<'_>) {
+        let request = match parse(verb, arguments) {
+            Ok(request) => request,
+            Err(error) => {
+                if let Ok(named) = named(arguments) {
+                    self.statistics.failed(named.number);
+                }
+                return self.answer(client, |replies| replies.error(&error.to_string()));
+            }
+        };
+        let group = self.router.group_of(request.key());
+        if let Some(text) = self.refuses_locks("LOCK", group) {
+            return self.answer(client, |replies| replies.error(&text));
+        }
+        if request.session().is_some_and(|session| session.group != group) {
+            let text = "CROSSSLOT the session is of another group than the lock: open one with a key of the lock's keyspace \
+                        and slot";
+            return self.answer(client, |replies| replies.error(text));
+        }
+        let command = match request {
+            LockRequest::Acquire { name, owner, hold, wait_ms, .. } if wait_ms > 0 => {
+                return self.wait_for_lock(client, group, (name, owner), hold, wait_ms);
+            }
+            LockRequest::Acquire { name, owner, hold, .. } => {
+                LockCommand::Acquire { name, owner, hold, waiter: None }
+            }
+            LockRequest::Renew { name, token, lease_ms } => LockCommand::Renew { name, token, lease_ms },
+            LockRequest::Release { name, token } => LockCommand::Release { name, token },
+            LockRequest::Describe { name } => {
+                // Only who measures the lease knows what is left of it.
+                let command = Command::Lock(LockCommand::Describe { name });
+                return self.ask_afresh(client, group, Request::Command(command));
+            }
+            LockRequest::OpenSession { key, lease_ms } => LockCommand::OpenSession { key, group, lease_ms },
+            LockRequest::RenewSession { key, session } => {
+                LockCommand::RenewSession { key, session: session.number }
+            }
+            LockRequest::CloseSession { key, session } => {
+                LockCommand::CloseSession { key, session: session.number }
+            }
+        };
+        self.ask(client, group, false, Request::Command(Command::Lock(command)));
+    }
+
+    /// Why a group has no locks, if it has none.
+    pub(crate) fn refuses_locks(&self, what: &str, group: u16) -> Option<String> {
+        refusal(&self.groups, what, group)
+    }
+
+    fn wait_for_lock(
+        &mut self,
+        client: ClientId,
+        group: u16,
+        names: (&[u8], &[u8]),
+        hold: Hold,
+        wait_ms: u64,
+    ) {
+        let Some(session) = self.sessions.get_mut(client) else { return };
+        let follows = session.is_waiting();
+        session.wrote(group);
+        let ticket = session.begin(false);
+        let ends_us = self.now.monotonic_us.saturating_add(wait_ms.saturating_mul(1000));
+        let number = self.lock_waits.add(Wait::new(Some(ticket), group, names, hold, ends_us));
+        session.lock_wait = Some(number);
+        self.lock_waits.look_at(number, ends_us);
+        self.ask_for_wait(number, Question::Acquire, follows);
+    }
+
+    /// Asks the group something for a request that waits. Its outcome comes to [`Node::lock_outcome`].
+    fn ask_for_wait(&mut self, number: u64, question: Question, follows: bool) {
+        let Some(waiter) = self.lock_waits.waiter(number) else { return };
+        let Some(wait) = self.lock_waits.get_mut(number) else { return };
+        let (group, hold) = (wait.group, wait.hold);
+        if self.groups.get(group).is_none() {
+            return self.end_lock_wait(number, |replies| {
+                replies.error("NOLEADER the keyspace of the lock was dropped; the request waits no longer");
+            });
+        }
+        wait.question = Some(question);
+        let (name, owner) = (wait.name.clone(), wait.owner.clone());
+        let (name, owner) = (&*name, &*owner);
+        let command = match question {
+            Question::Acquire => LockCommand::Acquire { name, owner, hold, waiter: Some(waiter) },
+            Question::Check => LockCommand::Check { name, waiter },
+            Question::Withdraw => LockCommand::Withdraw { name, waiter },
+        };
+        let ticket = Ticket { client: ORIGIN_LOCK_WAIT, sequence: number };
+        let deadline_us = self.now.monotonic_us + self.configuration.command_timeout_ms * 1000;
+        // A check must not be answered by what is not the newest.
+        let asked = Asked { ticket, follows, seen: Version::MAX, deadline_us, hops: 0 };
+        self.submit(group, asked, Request::Command(Command::Lock(command)));
+    }
+
+    /// A group has answered what was asked for a wait.
+    pub(crate) fn lock_outcome(&mut self, number: u64, result: Outcome, reply: &[u8]) {
+        let now_us = self.now.monotonic_us;
+        let Some(wait) = self.lock_waits.get_mut(number) else { return };
+        let Some(question) = wait.question.take() else { return };
+        let first = Reply::first(reply);
+        wait.is_uncertain |= question == Question::Acquire && result == Outcome::Unknown;
+        if question == Question::Withdraw {
+            return match result {
+                Outcome::Done { .. } if !std::mem::take(&mut wait.leaves_again) => {
+                    self.forget_lock_wait(number)
+                }
+                Outcome::Done { .. } => self.ask_for_wait(number, Question::Withdraw, false),
+                _ => {
+                    wait.failures += 1;
+                    match wait.failures < WITHDRAWALS_MAX {
+                        true => self.lock_waits.look_at(number, now_us + RETRY_US),
+                        false => {
+                            wait.is_uncertain = true;
+                            self.forget_lock_wait(number);
+                        }
+                    }
+                }
+            };
+        }
+        match (result, first) {
+            (Outcome::Done { offset, .. }, Reply::Integer(token)) if wait.stage != Stage::Leaving => {
+                self.grant_lock_wait(number, token as Version, offset);
+            }
+            (Outcome::Done { .. }, Reply::Status(QUEUED)) if wait.stage != Stage::Leaving => {
+                wait.stage = Stage::Queued;
+                let due_us = wait.ends_us.min(now_us + CHECK_US);
+                self.lock_waits.look_at(number, due_us);
+            }
+            // Nothing is known of it.
+            (Outcome::Done { .. }, Reply::Null) if wait.stage != Stage::Leaving => {
+                wait.stage = Stage::Asking;
+                self.ask_for_wait(number, Question::Acquire, false);
+            }
+            (Outcome::Done { .. }, Reply::Error(error)) if wait.stage != Stage::Leaving => {
+                let error = error.to_vec();
+                self.end_lock_wait(number, |replies| replies.push(Reply::Error(&error)));
+            }
+            (_, first) if wait.stage != Stage::Leaving => {
+                if let Reply::Error(error) = first {
+                    wait.error = error.to_vec();
+                }
+                let due_us = wait.ends_us.min(now_us + RETRY_US);
+                self.lock_waits.look_at(number, due_us);
+            }
+            // It was never asked for, or refused once and for all: there is nothing to withdraw.
+            (Outcome::Refused, _) | (Outcome::Done { .. }, Reply::Error(_))
+                if question == Question::Acquire && !wait.is_uncertain && !wait.was_queued =>
+            {
+                self.forget_lock_wait(number);
+            }
+            _ => self.ask_for_wait(number, Question::Withdraw, false),
+        }
+    }
+
+    /// The client of a wait holds the lock.
+    fn grant_lock_wait(&mut self, number: u64, token: Version, offset: Version) {
+        let Some(wait) = self.lock_waits.remove(number) else { return };
+        if wait.is_uncertain {
+            self.lock_waits.is_unsettled(number, Some(token));
+        }
+        let Some(ticket) = wait.ticket else { return };
+        let mut replies = ReplyBuffer::new();
+        replies.integer(token as i64);
+        let done = Outcome::Done { version: token, offset };
+        self.answer_lock_wait(ticket, wait.group, done, &replies);
+    }
+
+    /// A wait is over without the lock, and it is certain that nothing of it is left.
+    fn end_lock_wait(&mut self, number: u64, write: impl FnOnce(&mut ReplyBuffer)) {
+        let Some(wait) = self.lock_waits.get_mut(number) else { return };
+        let (ticket, group) = (wait.ticket.take(), wait.group);
+        self.forget_lock_wait(number);
+        if let Some(ticket) = ticket {
+            let mut replies = ReplyBuffer::new();
+            write(&mut replies);
+            self.answer_lock_wait(ticket, group, Outcome::Done { version: 0, offset: 0 }, &replies);
+        }
+    }
+
+    fn answer_lock_wait(&mut self, ticket: Ticket, group: u16, result: Outcome, replies: &ReplyBuffer) {
+        if let Some(session) = self.sessions.get_mut(ClientId::from_bits(ticket.client)) {
+            session.lock_wait = None;
+        }
+        self.complete(ticket, group, result, replies.as_bytes());
+    }
+
+    fn forget_lock_wait(&mut self, number: u64) {
+        if let Some(wait) = self.lock_waits.remove(number)
+            && wait.is_uncertain
+        {
+            self.lock_waits.is_unsettled(number, None);
+        }
+    }
+
+    /// The client of a wait is gone: it waits no longer.
+    pub(crate) fn leave_lock_wait(&mut self, number: u64) {
+        let is_crowded = self.lock_waits.len() > WAITS_MAX;
+        let Some(wait) = self.lock_waits.get_mut(number) else { return };
+        wait.ticket = None;
+        wait.was_queued |= wait.stage == Stage::Queued;
+        wait.stage = Stage::Leaving;
+        let is_nothing_left = wait.question.is_none() && !wait.is_uncertain && !wait.was_queued;
+        if is_crowded || is_nothing_left {
+            wait.is_uncertain |= !is_nothing_left;
+            return self.forget_lock_wait(number);
+        }
+        // The outcome of what was asked last comes first, in any case: it has a deadline.
+        let is_free = wait.question.is_none();
+        self.lock_waits.look_at(number, u64::MAX);
+        if is_free {
+            self.ask_for_wait(number, Question::Withdraw, false);
+        }
+    }
+
+    /// A client has closed its connection while it waits for a lock. True if it does.
+    pub fn hang_up(&mut self, client: ClientId) -> bool {
+        let waiting = self.sessions.get(client).and_then(|session| session.lock_wait);
+        let Some(number) = waiting else { return false };
+        self.give_up_lock_wait(number, &[]);
+        // What it has sent behind it was to be done with the lock.
+        self.close_after_replies(client);
+        true
+    }
+
+    /// The client has waited long enough: it is told so, and the request is withdrawn.
+    fn give_up_lock_wait(&mut self, number: u64, error: &[u8]) {
+        let Some(wait) = self.lock_waits.get_mut(number) else { return };
+        let (ticket, group) = (wait.ticket.take(), wait.group);
+        self.leave_lock_wait(number);
+        if let Some(ticket) = ticket {
+            let mut replies = ReplyBuffer::new();
+            match error {
+                [] => replies.null(),
+                error => replies.push(Reply::Error(error)),
+            }
+            self.answer_lock_wait(ticket, group, Outcome::Refused, &replies);
+        }
+    }
+
+    /// Looks at the waits whose time has come.
+    pub(crate) fn tend_lock_waits(&mut self) {
+        let now_us = self.now.monotonic_us;
+        while let Some(number) = self.lock_waits.take_due(now_us) {
+            let Some(wait) = self.lock_waits.get_mut(number) else { continue };
+            let question = match wait.stage {
+                Stage::Leaving => Question::Withdraw,
+                _ if wait.ends_us <= now_us => {
+                    // Null would say that another one holds the lock; nobody knows.
+                    let error = if wait.stage == Stage::Asking {
+                        std::mem::take(&mut wait.error)
+                    } else {
+                        Vec::new()
+                    };
+                    self.give_up_lock_wait(number, &error);
+                    continue;
+                }
+                Stage::Asking => Question::Acquire,
+                Stage::Queued => Question::Check,
+            };
+            let (is_free, ends_us) = (wait.question.is_none(), wait.ends_us);
+            if wait.stage != Stage::Leaving {
+                self.lock_waits.look_at(number, ends_us);
+            }
+            if is_free {
+                self.ask_for_wait(number, question, false);
+            }
+        }
+    }
+
+    /// Something that a request in a queue was told may have been lost: it is asked how it stands.
+    pub(crate) fn check_lock_waits(&mut self, concerns: impl Fn(u16) -> bool) {
+        let now_us = self.now.monotonic_us;
+        for number in self.lock_waits.numbers(|wait| wait.stage == Stage::Queued && concerns(wait.group)) {
+            self.lock_waits.look_at(number, now_us);
+        }
+    }
+
+    /// A replica here says what waits are to know.
+    pub(crate) fn lock_notice(&mut self, group: u16, notice: Notice) {
+        match notice {
+            Notice::Skipped => self.check_lock_waits(|other| other == group),
+            Notice::Told { waiter, name, word, offset } => {
+                let (life, number) = (waiter.life, waiter.number.get());
+                let told = Told { life, number, name: &name, word, offset };
+                if waiter.node == self.configuration.node {
+                    return self.lock_told(group, told);
+                }
+                let peer = self.peers.get_mut(usize::from(waiter.node).wrapping_sub(1));
+                if let Some(peer) = peer.filter(|peer| peer.up) {
+                    frame::append(&mut peer.output, |out| Envelope::Told { group, told }.encode(out));
+                }
+            }
+        }
+    }
+
+    /// A record says something to a request that waits here, or did.
+    pub(crate) fn lock_told(&mut self, group: u16, told: Told<'_>) {
+        let Told { life, number, name, word, offset } = told;
+        if life != self.lock_waits.life() {
+            return; // It may have been told before that life was over.
+        }
+        let now_us = self.now.monotonic_us;
+        let Some(wait) = self.lock_waits.get_mut(number) else {
+            if let Word::Granted(token) = word
+                && self.lock_waits.is_for_nobody(number, token)
+            {
+                let wait = Wait::new(None, group, (name, b""), Hold::Lease(0), 0);
+                self.lock_waits.put(number, wait);
+                self.ask_for_wait(number, Question::Withdraw, false);
+            }
+            return;
+        };
+        match (word, wait.stage) {
+            (Word::Granted(_), Stage::Leaving) => {
+                wait.leaves_again |= wait.question == Some(Question::Withdraw)
+            }
+            (Word::Granted(token), _) => self.grant_lock_wait(number, token, offset),
+            (_, Stage::Leaving) => {}
+            (Word::SessionOver, _) => self.end_lock_wait(number, |replies| {
+                replies.error("NOSESSION the session is over; the request waits no longer");
+            }),
+            (Word::Superseded, _) => self.end_lock_wait(number, ReplyBuffer::null),
+            (Word::Forsaken, _) => {
+                wait.stage = Stage::Asking;
+                let due_us = wait.ends_us.min(now_us + FORSAKEN_RETRY_US);
+                self.lock_waits.look_at(number, due_us);
+            }
+        }
+    }
+
+    /// Where this node leads, nobody waits any longer for clients that a node had in a life that is over.
+    pub(crate) fn forsake_former_lives(&mut self) {
+        let own = (self.configuration.node, self.lock_waits.life());
+        let peers = (1..).zip(&self.peers).filter_map(|(id, peer)| Some((id, peer.life?)));
+        let lives: Vec<(NodeId, u64)> = peers.chain([own]).collect();
+        self.for_each_group(|node, group| {
+            let Some(replica) = node.groups[group].replica.as_ref().filter(|it| it.is_leader()) else {
+                return;
+            };
+            let locks = replica.table().locks();
+            if locks.waiters() == 0 {
+                return;
+            }
+            let is_over = |(id, life): &&(NodeId, u64)| locks.has_waiters_of_other_lives(*id, *life);
+            for (id, life) in lives.iter().filter(is_over).copied().collect::<Vec<_>>() {
+                let command = Command::Lock(LockCommand::Forsake { node: id, spared: Some(life) });
+                // Nobody waits for the outcome: what is not done is tried again.
+                let ticket = Ticket { client: ORIGIN_LOCK_WAIT, sequence: 0 };
+                let deadline_us = node.now.monotonic_us + node.configuration.command_timeout_ms * 1000;
+                let asked = Asked { ticket, follows: false, seen: 0, deadline_us, hops: 0 };
+                node.submit(group, asked, Request::Command(command));
+            }
+        });
+    }
+
+    /// The node is about to stop: nobody waits here any longer.
+    pub fn stop_lock_waits(&mut self) {
+        let error = format!(
+            "NOLEADER node {} is about to stop; the request waits no longer, try again elsewhere",
+            self.configuration.node
+        );
+        for number in self.lock_waits.numbers(|wait| wait.ticket.is_some()) {
+            self.give_up_lock_wait(number, error.as_bytes());
+        }
+    }
+
+    /// True while requests that waited are being withdrawn.
+    pub fn has_lock_waits(&self) -> bool {
+        !self.lock_waits.is_empty()
+    }
+}
+
+/// Why a group has no locks, if it has none.
+pub(crate) fn refusal(groups: &Groups, what: &str, group: u16) -> Option<String> {
+    let keyspace = &groups.get(group)?.keyspace;
+    let (name, protocol) = (keyspace.name(), &keyspace.replication);
+    (keyspace.protocol() != Ok(Protocol::Consensus)).then(|| {
+        format!(
+            "ERR {what} needs records that are never lost; keyspace '{name}' uses {protocol}: use one with \
+                 replication=consensus"
+        )
+    })
+}

@@ -1,0 +1,191 @@
+//! What a coordinator knows of its clients' requests that wait for locks.
+
+use kv::{Hold, Version, WaiterId};
+use protocol::{NodeId, Ticket};
+use std::collections::{BTreeMap, BTreeSet};
+use std::num::NonZeroU64;
+
+/// Requests that are gone without certainty, and are remembered.
+const UNSETTLED_MAX: usize = 10_000;
+
+/// What a group was asked for a wait, and has not answered yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Question {
+    /// The lock.
+    Acquire,
+    /// How the request stands.
+    Check,
+    /// That it waits no longer.
+    Withdraw,
+}
+
+/// How far a wait has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stage {
+    /// It is not known to stand in the queue.
+    Asking,
+    /// It stands in the queue.
+    Queued,
+    /// Its client waits no longer. It stays until it is certain that it holds nothing.
+    Leaving,
+}
+
+/// One request that waits for a lock.
+#[derive(Debug)]
+pub(super) struct Wait {
+    /// Of the client, while it waits.
+    pub(super) ticket: Option<Ticket>,
+    pub(super) group: u16,
+    pub(super) name: Box<[u8]>,
+    pub(super) owner: Box<[u8]>,
+    pub(super) hold: Hold,
+    /// When the client has waited long enough.
+    pub(super) ends_us: u64,
+    pub(super) stage: Stage,
+    pub(super) question: Option<Question>,
+    /// A record that asks for the lock may still take effect, though nobody has said so.
+    pub(super) is_uncertain: bool,
+    /// It stood in the queue when its client left.
+    pub(super) was_queued: bool,
+    /// It was granted the lock, or may be, since its withdrawal was asked for.
+    pub(super) leaves_again: bool,
+    /// How often its withdrawal had no outcome.
+    pub(super) failures: u32,
+    /// Why it is not in the queue, as far as that was said.
+    pub(super) error: Vec<u8>,
+    /// When it is to be looked at again, whatever happens. It stands in `Waits::due`.
+    due_us: u64,
+}
+
+impl Wait {
+    pub(super) fn new(
+        ticket: Option<Ticket>,
+        group: u16,
+        (name, owner): (&[u8], &[u8]),
+        hold: Hold,
+        ends_us: u64,
+    ) -> Wait {
+        Wait {
+            ticket,
+            group,
+            name: name.into(),
+            owner: owner.into(),
+            hold,
+            ends_us,
+            stage: if ticket.is_some() { Stage::Asking } else { Stage::Leaving },
+            question: None,
+            is_uncertain: false,
+            was_queued: false,
+            leaves_again: false,
+            failures: 0,
+            error: Vec::new(),
+            due_us: u64::MAX,
+        }
+    }
+}
+
+/// All of them, by their numbers.
+#[derive(Debug)]
+pub(crate) struct Waits {
+    node: NodeId,
+    life: u64,
+    last: u64,
+    by_number: BTreeMap<u64, Wait>,
+    /// When each is to be looked at.
+    due: BTreeSet<(u64, u64)>,
+    /// Those of this life that have gone though a record may still grant them the lock, each with the token that its client
+    /// was told. All other numbers that are not in `by_number` were told to their clients, or are certain to hold nothing.
+    unsettled: BTreeMap<u64, Option<Version>>,
+}
+
+impl Waits {
+    /// `life` is another one at each start of the node.
+    pub(crate) fn new(node: NodeId, life: u64) -> Waits {
+        Waits {
+            node,
+            life,
+            last: 0,
+            by_number: BTreeMap::new(),
+            due: BTreeSet::new(),
+            unsettled: BTreeMap::new(),
+        }
+    }
+
+    pub(crate) fn life(&self) -> u64 {
+        self.life
+    }
+
+    pub(super) fn waiter(&self, number: u64) -> Option<WaiterId> {
+        NonZeroU64::new(number).map(|number| WaiterId { node: self.node, life: self.life, number })
+    }
+
+    pub(super) fn add(&mut self, wait: Wait) -> u64 {
+        self.last += 1;
+        self.put(self.last, wait);
+        self.last
+    }
+
+    pub(super) fn put(&mut self, number: u64, wait: Wait) {
+        self.by_number.insert(number, wait);
+    }
+
+    pub(super) fn get_mut(&mut self, number: u64) -> Option<&mut Wait> {
+        self.by_number.get_mut(&number)
+    }
+
+    pub(super) fn remove(&mut self, number: u64) -> Option<Wait> {
+        let wait = self.by_number.remove(&number)?;
+        self.due.remove(&(wait.due_us, number));
+        Some(wait)
+    }
+
+    /// It is looked at then, and not at the time that was said before.
+    pub(super) fn look_at(&mut self, number: u64, due_us: u64) {
+        let Some(wait) = self.by_number.get_mut(&number) else { return };
+        self.due.remove(&(wait.due_us, number));
+        wait.due_us = due_us;
+        self.due.insert((due_us, number));
+    }
+
+    pub(super) fn take_due(&mut self, now_us: u64) -> Option<u64> {
+        self.due.first().filter(|(due_us, _)| *due_us <= now_us)?;
+        self.due.pop_first().map(|(_, number)| number)
+    }
+
+    /// When the next one is to be looked at.
+    pub(crate) fn next_due_us(&self) -> u64 {
+        self.due.first().map_or(u64::MAX, |(due_us, _)| *due_us)
+    }
+
+    /// It is gone, and may still be granted the lock, or once more. Its client was told this token, if any.
+    pub(super) fn is_unsettled(&mut self, number: u64, told: Option<Version>) {
+        self.unsettled.insert(number, told);
+        if self.unsettled.len() > UNSETTLED_MAX {
+            // The oldest: a grant that comes so late ends by its lease.
+            self.unsettled.pop_first();
+        }
+    }
+
+    /// Whether a grant is one that no client was told, nor ever will be.
+    pub(super) fn is_for_nobody(&self, number: u64, token: Version) -> bool {
+        self.unsettled.get(&number).is_some_and(|told| *told != Some(token))
+    }
+
+    pub(super) fn numbers(&self, which: impl Fn(&Wait) -> bool) -> Vec<u64> {
+        self.by_number.iter().filter(|(_, wait)| which(wait)).map(|(number, _)| *number).collect()
+    }
+
+    /// Clients that wait.
+    pub(crate) fn waiting(&self) -> usize {
+        self.by_number.values().filter(|wait| wait.ticket.is_some()).count()
+    }
+
+    /// True when there is none, not even one that leaves.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.by_number.is_empty()
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.by_number.len()
+    }
+}

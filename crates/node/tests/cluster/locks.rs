@@ -1,0 +1,401 @@
+//! Locks: who is granted one, in which order, until when, and what becomes of that when connections, leaders and nodes go.
+
+use crate::support::{Client, Cluster, assert_error, setup};
+
+const KEYSPACES: &[&str] = &["prefix= replication=consensus"];
+
+/// A lease lasts a tenth longer than was asked for, as clocks differ; and a record takes a few turns.
+fn lasts_ms(lease_ms: u64) -> std::ops::RangeInclusive<u64> {
+    lease_ms..=lease_ms + lease_ms / 10 + 30
+}
+
+fn cluster() -> Cluster {
+    setup(3, KEYSPACES).start()
+}
+
+fn leader(cluster: &Cluster) -> u16 {
+    cluster.keyspace(1, "default").leader
+}
+
+/// The token of a reply.
+#[track_caller]
+fn token(reply: &str) -> u64 {
+    reply.parse().unwrap_or_else(|_| panic!("no token: {reply}"))
+}
+
+/// Asks again and again, as a client does when nobody leads.
+fn insist(cluster: &mut Cluster, client: Client, request: &str) -> String {
+    let mut reply = String::new();
+    cluster.until("it has an answer", |cluster| {
+        reply = cluster.ask(client, request);
+        !reply.starts_with("-NOLEADER") && !reply.starts_with("-UNKNOWN") && !reply.starts_with("-LO")
+    });
+    reply
+}
+
+/// Waits until so many requests stand in the queue.
+fn until_waiting(cluster: &mut Cluster, client: Client, name: &str, count: usize) {
+    let told = format!("\"waiters\", {count},");
+    cluster.until("they wait", |cluster| cluster.ask(client, &format!("LOCK.INFO {name}")).contains(&told));
+}
+
+#[test]
+fn one_owner_holds_a_lock_at_every_node() {
+    let mut cluster = cluster();
+    let clients = [1, 2, 3].map(|node| cluster.client(node));
+    let first = token(&cluster.ask(clients[0], "LOCK l ann PX 1000"));
+    assert_eq!(cluster.ask(clients[1], "LOCK l bob PX 1000"), "nil");
+    assert_eq!(
+        cluster.ask(clients[2], "lock l ann px 500"),
+        first.to_string(),
+        "the same owner, the same token"
+    );
+    assert_eq!(cluster.ask(clients[1], &format!("UNLOCK l {}", first + 1)), "0");
+    assert_eq!(cluster.ask(clients[1], &format!("LOCK.RENEW l {} PX 1", first + 1)), "0");
+    assert_eq!(cluster.ask(clients[1], &format!("LOCK.RENEW l {first} PX 2000")), "1");
+    let info = cluster.ask(clients[2], "LOCK.INFO l");
+    assert!(info.contains("\"owner\", \"ann\"") && info.contains("\"lease-ms\", 2000"), "{info}");
+    assert!(info.contains(&format!("\"token\", {first}")) && info.contains("\"left-ms\", 199"), "{info}");
+    assert_eq!(cluster.ask(clients[2], &format!("UNLOCK l {first}")), "1");
+    assert_eq!(cluster.ask(clients[2], &format!("UNLOCK l {first}")), "0");
+    assert_eq!(cluster.ask(clients[2], "LOCK.INFO l"), "nil");
+    assert!(token(&cluster.ask(clients[1], "LOCK l bob PX 1000")) > first);
+}
+
+#[test]
+fn locks_are_no_keys() {
+    let mut cluster = cluster();
+    let client = cluster.client(1);
+    let held = cluster.ask(client, "LOCK l ann PX 5000");
+    assert_eq!(cluster.ask(client, "DEL l"), "0");
+    assert_eq!(cluster.ask(client, "KEYS *"), "[]");
+    assert_eq!(cluster.ask(client, "FLUSHALL"), "OK");
+    assert_eq!(cluster.ask(client, "LOCK l ann PX 5000"), held);
+}
+
+#[test]
+fn those_who_wait_are_served_in_order_whatever_node_they_are_connected_to() {
+    let mut cluster = cluster();
+    let clients: Vec<Client> = (0..6).map(|index| cluster.client(index % 3 + 1)).collect();
+    let mut held = token(&cluster.ask(clients[0], "LOCK l 0 PX 5000"));
+    for (index, client) in clients.iter().enumerate().skip(1) {
+        cluster.send(*client, &format!("LOCK l {index} PX 5000 WAIT 10000"));
+        until_waiting(&mut cluster, clients[0], "l", index);
+    }
+    for (index, client) in clients.iter().enumerate().skip(1) {
+        assert!(clients[index..].iter().all(|other| cluster.arrived(*other).is_none()));
+        assert_eq!(cluster.ask(clients[0], &format!("UNLOCK l {held}")), "1");
+        let took_ms = cluster.time(|cluster| {
+            let next = token(&cluster.reply(*client));
+            assert!(next > held);
+            held = next;
+        });
+        assert!(took_ms < 10, "one message, and no polling: {took_ms} ms");
+    }
+}
+
+#[test]
+fn nothing_more_is_taken_from_a_client_that_waits() {
+    let mut cluster = cluster();
+    let (ann, bob) = (cluster.client(1), cluster.client(2));
+    let held = cluster.ask(ann, "LOCK l ann PX 5000");
+    cluster.send(bob, "LOCK l bob PX 5000 WAIT 10000");
+    assert!(!cluster.node(2).wants_input(bob.id));
+    until_waiting(&mut cluster, ann, "l", 1);
+    assert_eq!(cluster.ask(ann, &format!("UNLOCK l {held}")), "1");
+    token(&cluster.reply(bob));
+    assert!(cluster.node(2).wants_input(bob.id));
+}
+
+#[test]
+fn a_wait_that_is_over_is_answered_with_null_and_passed_over() {
+    let mut cluster = cluster();
+    let clients = [1, 2, 3].map(|node| cluster.client(node));
+    let held = cluster.ask(clients[0], "LOCK l ann PX 5000");
+    let took_ms = cluster.time(|cluster| {
+        assert_eq!(cluster.ask(clients[1], "LOCK l bob PX 5000 WAIT 100"), "nil");
+    });
+    assert!((100..110).contains(&took_ms), "{took_ms} ms");
+    cluster.send(clients[2], "LOCK l cat PX 5000 WAIT 10000");
+    until_waiting(&mut cluster, clients[1], "l", 1);
+    assert_eq!(cluster.ask(clients[0], &format!("UNLOCK l {held}")), "1");
+    token(&cluster.reply(clients[2]));
+}
+
+#[test]
+fn a_client_that_leaves_waits_no_longer() {
+    for node in 1..=3 {
+        let mut cluster = cluster();
+        let (ann, bob, cat) = (cluster.client(1), cluster.client(node), cluster.client(2));
+        let held = cluster.ask(ann, "LOCK l ann PX 60000");
+        cluster.send(bob, "LOCK l bob PX 60000 WAIT 60000");
+        until_waiting(&mut cluster, ann, "l", 1);
+        cluster.send(cat, "LOCK l cat PX 60000 WAIT 60000");
+        until_waiting(&mut cluster, ann, "l", 2);
+        cluster.close(bob);
+        until_waiting(&mut cluster, ann, "l", 1);
+        assert_eq!(cluster.ask(ann, &format!("UNLOCK l {held}")), "1");
+        token(&cluster.reply(cat));
+    }
+}
+
+/// Whatever the moment at which the connection is closed, before, while or after the grant is on its way: the lock goes on
+/// to the next, and nobody waits for a lease.
+#[test]
+fn a_grant_that_crosses_the_end_of_its_connection_is_passed_on() {
+    for moment in 0..12 {
+        let mut cluster = cluster();
+        let away = leader(&cluster) % 3 + 1;
+        let (ann, bob, cat) = (cluster.client(1), cluster.client(away), cluster.client(2));
+        let held = cluster.ask(ann, "LOCK l ann PX 60000");
+        cluster.send(bob, "LOCK l bob PX 60000 WAIT 60000");
+        until_waiting(&mut cluster, ann, "l", 1);
+        cluster.send(cat, "LOCK l cat PX 60000 WAIT 60000");
+        until_waiting(&mut cluster, ann, "l", 2);
+        cluster.send(ann, &format!("UNLOCK l {held}"));
+        cluster.turns(moment);
+        if cluster.arrived(bob).is_some() {
+            assert!(moment > 3, "it cannot be that fast");
+            break;
+        }
+        cluster.close(bob);
+        let took_ms = cluster.time(|cluster| assert!(token(&cluster.reply(cat)) > 0));
+        assert!(took_ms < 50, "moment {moment}: {took_ms} ms");
+    }
+}
+
+#[test]
+fn a_lease_that_is_not_renewed_ends_and_never_before() {
+    let mut cluster = cluster();
+    let (ann, bob) = (cluster.client(1), cluster.client(3));
+    let held = cluster.ask(ann, "LOCK l ann PX 300");
+    cluster.turns(200);
+    assert_eq!(cluster.ask(ann, &format!("LOCK.RENEW l {held} PX 300")), "1");
+    let took_ms = cluster.time(|cluster| {
+        token(&cluster.ask(bob, "LOCK l bob PX 300 WAIT 10000"));
+    });
+    assert!(lasts_ms(300).contains(&(took_ms + 2)), "{took_ms} ms");
+    assert_eq!(cluster.ask(ann, &format!("UNLOCK l {held}")), "0", "it is another's by now");
+    assert_eq!(cluster.ask(ann, &format!("LOCK.RENEW l {held} PX 300")), "0");
+}
+
+#[test]
+fn the_death_of_the_leader_shortens_no_lease_and_loses_nobody_who_waits() {
+    let mut cluster = cluster();
+    let dead = leader(&cluster);
+    let (there, elsewhere) = (dead % 3 + 1, (dead + 1) % 3 + 1);
+    let (ann, bob) = (cluster.client(there), cluster.client(elsewhere));
+    let held = token(&cluster.ask(ann, "LOCK l ann PX 2000"));
+    cluster.send(bob, "LOCK l bob PX 2000 WAIT 20000");
+    until_waiting(&mut cluster, ann, "l", 1);
+    cluster.kill(dead);
+    let took_ms = cluster.time(|cluster| assert!(token(&cluster.reply(bob)) > held));
+    assert!((1990..3500).contains(&took_ms), "{took_ms} ms: a lease from when the next leader began");
+}
+
+#[test]
+fn who_waits_at_a_node_that_dies_is_passed_over() {
+    let mut cluster = cluster();
+    let lead = leader(&cluster);
+    let (dead, other) = (lead % 3 + 1, (lead + 1) % 3 + 1);
+    let (ann, cat) = (cluster.client(lead), cluster.client(other));
+    let held = cluster.ask(ann, "LOCK l ann PX 60000");
+    for index in 0..3 {
+        let client = cluster.client(dead);
+        cluster.send(client, &format!("LOCK l gone{index} PX 60000 WAIT 60000"));
+        until_waiting(&mut cluster, ann, "l", index + 1);
+    }
+    cluster.send(cat, "LOCK l cat PX 60000 WAIT 60000");
+    until_waiting(&mut cluster, ann, "l", 4);
+    cluster.kill(dead);
+    until_waiting(&mut cluster, ann, "l", 1);
+    assert_eq!(cluster.ask(ann, &format!("UNLOCK l {held}")), "1");
+    token(&cluster.reply(cat));
+}
+
+#[test]
+fn who_waited_in_an_earlier_life_of_a_node_is_forgotten_when_it_is_back() {
+    let mut cluster = cluster();
+    let lead = leader(&cluster);
+    // A follower; and the leader itself, which finds those who waited in its own log.
+    for dead in [lead % 3 + 1, lead] {
+        let other = (lead + 1) % 3 + 1;
+        let (ann, bob) = (cluster.client(other), cluster.client(dead));
+        let held = insist(&mut cluster, ann, "LOCK l ann PX 60000");
+        cluster.send(bob, "LOCK l bob PX 60000 WAIT 60000");
+        until_waiting(&mut cluster, ann, "l", 1);
+        cluster.kill(dead);
+        cluster.restart(dead); // Sooner than anybody gives it up.
+        until_waiting(&mut cluster, ann, "l", 0);
+        assert_eq!(insist(&mut cluster, ann, &format!("UNLOCK l {held}")), "1");
+        let cat = cluster.client(dead);
+        let taken = insist(&mut cluster, cat, "LOCK l cat PX 60000");
+        assert_eq!(insist(&mut cluster, cat, &format!("UNLOCK l {}", token(&taken))), "1");
+    }
+}
+
+/// The leader's message to the coordinator is lost with their link. The coordinator has a replica, or asks.
+#[test]
+fn a_grant_whose_message_is_lost_comes_all_the_same() {
+    for replicas in [3, 5] {
+        let mut cluster = setup(5, &[&format!("prefix= replication=consensus replicas={replicas}")]).start();
+        let lead = leader(&cluster);
+        let away = 5;
+        let (ann, bob) = (cluster.client(lead), cluster.client(away));
+        let held = cluster.ask(ann, "LOCK l ann PX 60000");
+        cluster.send(bob, "LOCK l bob PX 60000 WAIT 60000");
+        until_waiting(&mut cluster, ann, "l", 1);
+        cluster.break_link(lead, away);
+        assert_eq!(cluster.ask(ann, &format!("UNLOCK l {held}")), "1");
+        cluster.turns(100);
+        cluster.mend_link(lead, away);
+        token(&cluster.reply(bob));
+    }
+}
+
+#[test]
+fn tokens_grow_when_all_nodes_are_started_again_and_who_holds_goes_on() {
+    let mut cluster = cluster();
+    let client = cluster.client(1);
+    let kept = token(&cluster.ask(client, "LOCK kept ann PX 5000"));
+    let freed = token(&cluster.ask(client, "LOCK freed ann PX 5000"));
+    assert_eq!(cluster.ask(client, &format!("UNLOCK freed {freed}")), "1");
+    (1..=3).for_each(|node| cluster.kill(node));
+    (1..=3).for_each(|node| cluster.restart(node));
+    cluster.settle();
+    let client = cluster.client(2);
+    assert_eq!(insist(&mut cluster, client, "LOCK kept bob PX 5000"), "nil");
+    assert!(token(&cluster.ask(client, "LOCK freed bob PX 5000")) > freed);
+    let took_ms = cluster.time(|cluster| {
+        assert!(token(&cluster.ask(client, "LOCK kept bob PX 5000 WAIT 10000")) > kept);
+    });
+    assert!((4000..5600).contains(&took_ms), "{took_ms} ms");
+}
+
+#[test]
+fn locks_are_in_the_copy_that_a_node_gets_which_was_away() {
+    let keyspaces = &["prefix= replication=consensus backlog_bytes=100000"];
+    let mut cluster = setup(3, keyspaces).start();
+    let lead = leader(&cluster);
+    let away = lead % 3 + 1;
+    cluster.kill(away);
+    let client = cluster.client(lead);
+    let held = token(&cluster.ask(client, "LOCK l ann PX 600000"));
+    for index in 0..300 {
+        cluster.ask(client, &format!("SET k{index} {}", "v".repeat(1000)));
+    }
+    cluster.restart(away);
+    cluster.settle();
+    cluster.kill(lead);
+    let client = cluster.client(away);
+    assert_eq!(insist(&mut cluster, client, "LOCK l bob PX 1000"), "nil");
+    assert_eq!(insist(&mut cluster, client, &format!("UNLOCK l {held}")), "1");
+}
+
+#[test]
+fn a_write_with_a_token_that_is_not_the_newest_is_refused() {
+    let mut cluster = cluster();
+    let (ann, bob) = (cluster.client(1), cluster.client(2));
+    let first = token(&cluster.ask(ann, "LOCK l ann PX 100"));
+    assert_eq!(cluster.ask(ann, &format!("SET k 1 FENCE l {first}")), "OK");
+    assert_eq!(cluster.ask(ann, &format!("SET k 2 XX GET FENCE l {first} PX 60000")), "\"1\"");
+    let second = token(&cluster.ask(bob, "LOCK l bob PX 5000 WAIT 1000"));
+    let refused = cluster.ask(ann, &format!("SET k late FENCE l {first}"));
+    assert_error(&refused, "FENCED");
+    assert_eq!(cluster.ask(ann, "GET k"), "\"2\"");
+    assert_eq!(cluster.ask(bob, &format!("SET k 3 IFEQ 2 FENCE l {second}")), "OK");
+    assert_error(&cluster.ask(bob, &format!("SET k 4 FENCE other {second}")), "FENCED");
+    let replies = cluster.pipeline(ann, &["MULTI", &format!("SET k 5 FENCE l {first}"), "GET k", "EXEC"]);
+    assert!(replies[3].contains("FENCED") && replies[3].contains("\"3\""), "{}", replies[3]);
+}
+
+#[test]
+fn a_session_holds_many_locks_and_frees_them_all_at_its_end() {
+    let mut cluster = cluster();
+    let (ann, bob) = (cluster.client(1), cluster.client(2));
+    let session = cluster.ask(ann, "LOCK.SESSION OPEN k PX 400").replace('"', "");
+    for name in ["a", "b", "c"] {
+        token(&cluster.ask(ann, &format!("LOCK {name} ann SESSION {session}")));
+    }
+    for _ in 0..5 {
+        cluster.turns(200);
+        assert_eq!(cluster.ask(ann, &format!("LOCK.SESSION RENEW k {session}")), "1");
+    }
+    assert_eq!(cluster.ask(bob, "LOCK a bob PX 1000"), "nil");
+    let info = cluster.ask(bob, "LOCK.INFO a");
+    assert!(info.contains(&format!("\"session\", \"{session}\"")), "{info}");
+    assert!(info.contains("\"lease-ms\", 400") && info.contains("\"left-ms\", 39"), "{info}");
+    // Closed by its owner.
+    cluster.send(bob, "LOCK a bob PX 1000 WAIT 10000");
+    until_waiting(&mut cluster, ann, "a", 1);
+    assert_eq!(cluster.ask(ann, &format!("LOCK.SESSION CLOSE k {session}")), "1");
+    token(&cluster.reply(bob));
+    assert_eq!(cluster.ask(bob, "LOCK.INFO b"), "nil");
+    assert_eq!(cluster.ask(ann, &format!("LOCK.SESSION RENEW k {session}")), "0");
+    assert_error(&cluster.ask(ann, &format!("LOCK d ann SESSION {session}")), "NOSESSION");
+    // Its lease over.
+    let session = cluster.ask(ann, "LOCK.SESSION OPEN k PX 400").replace('"', "");
+    token(&cluster.ask(ann, &format!("LOCK b ann SESSION {session}")));
+    let cat = cluster.client(3);
+    cluster.send(cat, &format!("LOCK a cat SESSION {session} WAIT 10000"));
+    let took_ms =
+        cluster.time(|cluster| assert!(token(&cluster.ask(bob, "LOCK b bob PX 1000 WAIT 5000")) > 0));
+    assert!(lasts_ms(400).contains(&(took_ms + 3)), "{took_ms} ms");
+    assert_error(&cluster.reply(cat), "NOSESSION");
+}
+
+#[test]
+fn what_cannot_be_is_refused_and_says_why() {
+    let keyspaces = [
+        "prefix= replication=consensus",
+        "prefix=q: replication=consensus",
+        "prefix=lf: replication=leader-follower",
+        "prefix=abd: replication=abd",
+    ];
+    let mut cluster = setup(3, &keyspaces).start();
+    let client = cluster.client(1);
+    for name in ["lf:l", "abd:l"] {
+        let refused = cluster.ask(client, &format!("LOCK {name} ann PX 1000"));
+        assert!(
+            refused.starts_with("-ERR LOCK needs") && refused.contains("replication=consensus"),
+            "{refused}"
+        );
+        let refused = cluster.ask(client, &format!("SET {name} v FENCE {name} 1"));
+        assert!(refused.starts_with("-ERR SET FENCE needs"), "{refused}");
+    }
+    let held = cluster.ask(client, "LOCK q:l ann PX 1000");
+    assert_error(&cluster.ask(client, &format!("SET k v FENCE q:l {held}")), "CROSSSLOT");
+    assert_eq!(cluster.ask(client, &format!("SET q:k v FENCE q:l {held}")), "OK");
+    let session = cluster.ask(client, "LOCK.SESSION OPEN q:any PX 1000").replace('"', "");
+    assert_error(&cluster.ask(client, &format!("LOCK l ann SESSION {session}")), "CROSSSLOT");
+    let replies = cluster.pipeline(client, &["MULTI", "LOCK l ann PX 1000", "EXEC"]);
+    assert_eq!(replies[1], "-ERR Command not allowed inside a transaction");
+    assert_error(&replies[2], "EXECABORT");
+    let cases = [
+        ("LOCK l ann", "ERR wrong number of arguments for 'lock' command"),
+        ("LOCK l ann PX 0", "ERR invalid lease in 'lock' command: from 1 to 86400000 milliseconds"),
+        ("LOCK l ann PX x", "ERR value is not an integer or out of range"),
+        ("LOCK l ann WAIT 10", "ERR syntax error"),
+        ("LOCK l ann PX 10 SESSION 1-1", "ERR syntax error"),
+        ("LOCK l ann PX 10 WAIT", "ERR syntax error"),
+        ("LOCK l ann PX 10 WAIT -1", "ERR invalid WAIT in 'lock' command: from 0 to 86400000 milliseconds"),
+        ("LOCK l ann SESSION 7", "ERR that is not the id of a session"),
+        ("UNLOCK l 0", "ERR a fencing token is a positive integer"),
+        ("SET k v FENCE l", "ERR syntax error"),
+    ];
+    for (request, error) in cases {
+        assert_eq!(cluster.ask(client, request), format!("-{error}"), "{request}");
+    }
+}
+
+#[test]
+fn a_keyspace_that_is_dropped_takes_its_locks_and_waits_along() {
+    let mut cluster = setup(3, &["prefix= replication=consensus", "prefix=q: replication=consensus"]).start();
+    let (ann, bob) = (cluster.client(1), cluster.client(2));
+    token(&cluster.ask(ann, "LOCK q:l ann PX 60000"));
+    cluster.send(bob, "LOCK q:l bob PX 60000 WAIT 60000");
+    until_waiting(&mut cluster, ann, "q:l", 1);
+    assert_eq!(cluster.ask(ann, "KEYSPACE DROP q:"), "OK");
+    assert_error(&cluster.reply(bob), "NOLEADER");
+    token(&cluster.ask(bob, "LOCK q:l bob PX 1000"));
+}

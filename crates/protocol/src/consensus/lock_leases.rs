@@ -1,0 +1,195 @@
+//! Leases of locks and sessions, as the leader measures them.
+//!
+//! The leader measures on its own monotonic clock, from when it applied the grant or the renewal, or from when it began to
+//! lead if that is later: whoever led before it measured from an earlier moment, so a failover can make a lease longer and
+//! never shorter. It adds a margin, in the proportion of [`Timing::lease_margin_ms`](super::Timing) to its lease: the holder
+//! measures, too, and its clock may be the slower one. When a lease is over the leader orders a record that says so, which
+//! names the very lease; one that was renewed in a record before does not end by it.
+//!
+//! A node that is gone answers none of its clients. The leader orders that they wait no longer, so that nobody behind them
+//! waits for leases that nobody will use. What was granted to them already they keep: they may know it.
+
+use super::Replica;
+use super::options::Timing;
+use crate::contract::{Effects, NodeId, Notice, Now};
+use kv::locks::{Lease, LockEvent, Subject, Word};
+use kv::{Command, LockCommand, Reply, ReplyBuffer, WaiterId};
+use omnipaxos::ballot_leader_election::Ballot;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// A node whose link is down for so long is gone, as far as its waiting clients are concerned. A link that breaks for a
+/// moment costs nobody the place in the queue.
+const GONE_MS: u64 = 1000;
+
+/// Most leases that are ended in one turn.
+const EXPIRIES_MAX: usize = 1000;
+
+#[derive(Debug)]
+struct Measured {
+    lease: Lease,
+    began_us: u64,
+    due_us: u64,
+}
+
+/// The leases that this replica measures in one ballot.
+#[derive(Debug, Default)]
+pub(super) struct LockLeases {
+    ballot: Option<Ballot>,
+    by_subject: BTreeMap<Subject, Measured>,
+    /// The next one to end first. What has been ordered to end is not in it any more.
+    due: BTreeSet<(u64, Subject)>,
+    /// When that ballot began here.
+    ballot_since_us: u64,
+    /// Nodes whose link is up, and since when others' is down.
+    linked: BTreeSet<NodeId>,
+    unlinked: BTreeMap<NodeId, u64>,
+    /// The last batch that says that a node is gone: no other before it has an end.
+    forsake_batch: u64,
+}
+
+impl LockLeases {
+    fn begin(&mut self, now_us: u64, timing: &Timing, subject: Subject, lease: Lease) {
+        self.end(&subject);
+        let lease_us = lease.ms.saturating_mul(1000);
+        let margin_us = lease_us / timing.lease_ms.max(1) * timing.lease_margin_ms;
+        let due_us = now_us.saturating_add(lease_us).saturating_add(margin_us);
+        self.due.insert((due_us, subject.clone()));
+        self.by_subject.insert(subject, Measured { lease, began_us: now_us, due_us });
+    }
+
+    fn end(&mut self, subject: &Subject) {
+        if let Some((subject, measured)) = self.by_subject.remove_entry(subject) {
+            self.due.remove(&(measured.due_us, subject));
+        }
+    }
+
+    fn forget(&mut self) {
+        self.by_subject.clear();
+        self.due.clear();
+    }
+
+    /// A lease that is over, if there is one.
+    fn take_due(&mut self, now_us: u64) -> Option<(&Subject, Lease)> {
+        self.due.first().filter(|(due_us, _)| *due_us <= now_us)?;
+        let (_, subject) = self.due.pop_first()?;
+        // It is known as long as the record that ends it is not applied: somebody may ask how much is left.
+        self.by_subject.get_key_value(&subject).map(|(subject, measured)| (subject, measured.lease))
+    }
+
+    /// When the next lease ends.
+    pub(super) fn next_due_us(&self) -> Option<u64> {
+        self.due.first().map(|(due_us, _)| *due_us)
+    }
+
+    /// A link came up or went down.
+    pub(super) fn link(&mut self, now: Now, peer: NodeId, up: bool) {
+        if up {
+            self.linked.insert(peer);
+            self.unlinked.remove(&peer);
+        } else {
+            self.linked.remove(&peer);
+            self.unlinked.entry(peer).or_insert(now.monotonic_us);
+        }
+    }
+
+    fn is_gone(&self, now: Now, node: NodeId) -> bool {
+        // Of a node that was never linked only this is known: it has not been since this replica leads.
+        let since_us = self.unlinked.get(&node).copied().unwrap_or_default().max(self.ballot_since_us);
+        !self.linked.contains(&node) && now.ms_since(since_us) >= GONE_MS
+    }
+}
+
+impl Replica {
+    /// Orders the end of the leases that are over, and says which nodes are gone.
+    pub(super) fn order_lock_records(&mut self, now: Now) {
+        let Some(leadership) = &self.leadership else { return };
+        if self.lock_leases.ballot != Some(leadership.ballot) {
+            // It begins to lead.
+            self.lock_leases.ballot = Some(leadership.ballot);
+            self.lock_leases.ballot_since_us = now.monotonic_us;
+            self.lock_leases.forget();
+            for (subject, lease) in self.table.locks().leases() {
+                self.lock_leases.begin(now.monotonic_us, &self.timing, subject, lease);
+            }
+        }
+        for _ in 0..EXPIRIES_MAX {
+            let Some((subject, lease)) = self.lock_leases.take_due(now.monotonic_us) else { break };
+            let Lease { token, number, .. } = lease;
+            let command = match subject {
+                Subject::Lock(name) => LockCommand::Expire { name, token, number },
+                Subject::Session(session) => LockCommand::ExpireSession { session: *session, number },
+            };
+            Command::Lock(command).encode(&mut self.builder);
+            self.builder_askers.push(None);
+        }
+        self.order_forsaking(now);
+    }
+
+    fn order_forsaking(&mut self, now: Now) {
+        let locks = self.table.locks();
+        if locks.waiters() == 0 || self.lock_leases.forsake_batch > self.proposals.settled() {
+            return;
+        }
+        for node in locks.coordinators() {
+            if node == self.id || !self.lock_leases.is_gone(now, node) {
+                continue;
+            }
+            Command::Lock(LockCommand::Forsake { node, spared: None }).encode(&mut self.builder);
+            self.builder_askers.push(None);
+            self.lock_leases.forsake_batch = self.proposals.last + 1;
+        }
+    }
+
+    /// Does what follows from the records of an entry that is applied.
+    pub(super) fn follow_lock_events(&mut self, events: Vec<LockEvent>, effects: &mut Effects) {
+        let leads_in = self.leadership.map(|leadership| leadership.ballot);
+        let measures = leads_in.is_some() && leads_in == self.lock_leases.ballot;
+        let now_us = self.log.borrow().now_us;
+        for event in events {
+            match event {
+                LockEvent::Leased(subject, lease) if measures => {
+                    self.lock_leases.begin(now_us, &self.timing, subject, lease);
+                }
+                LockEvent::Ended(subject) if measures => self.lock_leases.end(&subject),
+                LockEvent::Leased(..) | LockEvent::Ended(_) => {}
+                LockEvent::Told { waiter, name, word } => self.notify(waiter, name, word, effects),
+            }
+        }
+    }
+
+    /// Applies a command that nobody here waits for: its asker was told that the outcome is not known, or asked another
+    /// replica. A lock that was asked for and granted at once is told its coordinator all the same.
+    pub(super) fn apply_unasked(&mut self, command: &Command<'_>, effects: &mut Effects) {
+        let &Command::Lock(LockCommand::Acquire { name, waiter: Some(waiter), .. }) = command else {
+            return self.table.apply_unasked(command, self.offset, self.time);
+        };
+        let mut reply = ReplyBuffer::new();
+        self.table.apply(command, self.offset, self.time, &mut reply);
+        if let Reply::Integer(token) = Reply::first(reply.as_bytes()) {
+            self.notify(waiter, name.into(), Word::Granted(token as u64), effects);
+        }
+    }
+
+    /// Tells a coordinator something: the leader every one, others that of their own node, which learns it in this way
+    /// though the leader's message be lost.
+    fn notify(&self, waiter: WaiterId, name: Box<[u8]>, word: Word, effects: &mut Effects) {
+        if waiter.node == self.id || self.is_leader() {
+            effects.notices.push(Notice::Told { waiter, name, word, offset: self.offset });
+        }
+    }
+
+    /// How a lock stands, and how much of its lease is left as this leader measures it.
+    pub(super) fn describe_lock(&self, now: Now, name: &[u8], effects: &mut Effects) {
+        let locks = self.table.locks();
+        let subject = locks.standing(name).map(|standing| match standing.hold {
+            kv::Hold::Lease(_) => Subject::Lock(name.into()),
+            kv::Hold::Session(session) => Subject::Session(session),
+        });
+        let measured = subject.and_then(|subject| self.lock_leases.by_subject.get(&subject));
+        let left_ms = measured.filter(|_| self.is_leader()).map(|it| {
+            let end_us = it.began_us.saturating_add(it.lease.ms.saturating_mul(1000));
+            end_us.saturating_sub(now.monotonic_us) / 1000
+        });
+        locks.describe(name, left_ms, &mut effects.replies);
+    }
+}

@@ -1,0 +1,100 @@
+//! Locks on clusters of real processes, by a Redis client that knows nothing of them, and over HTTP: who is granted one when
+//! connections are closed, processes killed and all of them started again.
+
+#![allow(clippy::unwrap_used, missing_docs)]
+
+mod clients;
+mod faults;
+mod http;
+#[path = "../histories/recorder.rs"]
+#[allow(dead_code)]
+mod recorder;
+#[path = "../histories/started.rs"]
+#[allow(dead_code)]
+mod started;
+#[path = "../processes/support.rs"]
+#[allow(dead_code)] // Other tests use the rest.
+mod support;
+
+use redis::{Connection, RedisResult, Value};
+use started::Started;
+use std::time::{Duration, Instant};
+use support::{PATIENCE, until};
+
+/// How much later than in theory something may be seen, on a busy machine.
+const LATE: Duration = Duration::from_secs(3);
+
+fn cluster() -> Started {
+    Started::new(3, &["prefix= replication=consensus"])
+}
+
+fn connect(started: &Started, node: u16) -> Connection {
+    let address = format!("redis://127.0.0.1:{}/", started.cluster.base + node - 1);
+    let connection = redis::Client::open(address).unwrap().get_connection_with_timeout(PATIENCE).unwrap();
+    connection.set_read_timeout(Some(PATIENCE)).unwrap();
+    connection
+}
+
+fn ask<T: redis::FromRedisValue>(connection: &mut Connection, request: &str) -> RedisResult<T> {
+    let mut words = request.split(' ');
+    let mut command = redis::cmd(words.next().unwrap_or_default());
+    words.for_each(|word| drop(command.arg(word)));
+    command.query(connection)
+}
+
+/// A lock that must be granted.
+#[track_caller]
+fn token(connection: &mut Connection, request: &str) -> u64 {
+    ask(connection, request).unwrap()
+}
+
+/// Asks until the group has a leader.
+fn insist<T: redis::FromRedisValue>(connection: &mut Connection, request: &str) -> T {
+    let by = Instant::now() + PATIENCE;
+    loop {
+        match ask(connection, request) {
+            Ok(answer) => return answer,
+            Err(error) => {
+                let code = error.code().unwrap_or_default().to_owned();
+                assert!(["NOLEADER", "UNKNOWN", "LOST", "LOADING"].contains(&code.as_str()), "{error}");
+                assert!(Instant::now() < by, "asked {} s in vain: {error}", PATIENCE.as_secs());
+            }
+        }
+    }
+}
+
+/// How many wait for a lock.
+fn waiters(connection: &mut Connection, name: &str) -> i64 {
+    let info: Value = insist(connection, &format!("LOCK.INFO {name}"));
+    let Value::Array(fields) = info else { return 0 };
+    let is_waiters = |value: &Value| *value == Value::BulkString(b"waiters".to_vec());
+    let place = fields.iter().position(is_waiters).unwrap();
+    match fields[place + 1] {
+        Value::Int(count) => count,
+        ref other => panic!("{other:?}"),
+    }
+}
+
+fn until_waiting(connection: &mut Connection, name: &str, count: i64) {
+    until("they wait", || waiters(connection, name) == count);
+}
+
+/// A request that waits, in a thread of its own, and when its answer came.
+struct Waiting(std::thread::JoinHandle<(Option<u64>, Instant)>);
+
+impl Waiting {
+    fn begin(started: &Started, node: u16, request: String) -> Waiting {
+        let mut connection = connect(started, node);
+        Waiting(std::thread::spawn(move || {
+            let token = ask(&mut connection, &request).unwrap();
+            (token, Instant::now())
+        }))
+    }
+
+    /// The token and the moment.
+    #[track_caller]
+    fn granted(self) -> (u64, Instant) {
+        let (token, at) = self.0.join().unwrap();
+        (token.expect("the lock was granted"), at)
+    }
+}

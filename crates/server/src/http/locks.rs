@@ -1,0 +1,147 @@
+//! Locks over HTTP: what `LOCK` and its kin do over RESP, with JSON.
+//!
+//! | request | answer |
+//! |---|---|
+//! | `POST /locks/{name} {"owner", "ttl_ms" or "session", "wait_ms"?}` | `{"name","owner","granted","token"}`, token null if not |
+//! | `POST /locks/{name}/renew {"token","ttl_ms"}` | `{"name","token","renewed"}` |
+//! | `DELETE /locks/{name}?token=T` | `{"name","token","released"}` |
+//! | `GET /locks/{name}` | `{"name","owner","token","lease_ms","left_ms","waiters","session"}`; 404 when it is free |
+//!
+//! A client that closes its connection while it waits is withdrawn. A name that ends with `/renew` is written with `%2F`.
+
+use std::time::Duration;
+
+use hyper::body::Incoming;
+use hyper::{Method, Request, StatusCode};
+use kv::Reply;
+use kv::codec::Reader;
+use serde::Deserialize;
+use serde_json::{Map, Value};
+use wire::resp::ArgumentsBuffer;
+
+use super::answer::{Answer, Refusal};
+use super::fields::{bytes_of, lock_of, named};
+use super::routes::{Routes, integer, next, only, unexpected};
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Acquire {
+    owner: Option<String>,
+    owner_base64: Option<String>,
+    ttl_ms: Option<u64>,
+    session: Option<String>,
+    wait_ms: Option<u64>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Renew {
+    token: u64,
+    ttl_ms: u64,
+}
+
+impl Routes {
+    /// What is asked of one lock.
+    pub(super) async fn lock(&self, encoded: &str, request: Request<Incoming>) -> Result<Answer, Refusal> {
+        let query = request.uri().query().map(str::to_owned);
+        let method = request.method().clone();
+        if query.is_some() && method != Method::DELETE {
+            return Err(Refusal::bad_request("this path takes no query"));
+        }
+        if let Some(encoded) = encoded.strip_suffix("/renew")
+            && method == Method::POST
+        {
+            return self.renew(lock_of(encoded)?, request).await;
+        }
+        only(&method, &[Method::GET, Method::HEAD, Method::POST, Method::DELETE], "GET, POST, DELETE")?;
+        let name = lock_of(encoded)?;
+        match method {
+            Method::POST => self.acquire(name, request).await,
+            Method::DELETE => {
+                let token = query.as_deref().and_then(|query| query.strip_prefix("token="));
+                let token =
+                    token.ok_or_else(|| Refusal::bad_request("the query says token= and a number"))?;
+                self.release(name, token).await
+            }
+            _ => self.describe(name).await,
+        }
+    }
+
+    async fn acquire(&self, name: Vec<u8>, request: Request<Incoming>) -> Result<Answer, Refusal> {
+        let (acquire, permit): (Acquire, _) = self.body(request).await?;
+        let owner = bytes_of("owner", acquire.owner, acquire.owner_base64)?;
+        let mut arguments: ArgumentsBuffer = [&b"LOCK"[..], &name, &owner].into_iter().collect();
+        match (acquire.ttl_ms, acquire.session) {
+            (Some(ttl_ms), None) => {
+                arguments.push(b"PX");
+                arguments.push(ttl_ms.to_string().as_bytes());
+            }
+            (None, Some(session)) => {
+                arguments.push(b"SESSION");
+                arguments.push(session.as_bytes());
+            }
+            _ => return Err(Refusal::bad_request("the body needs either \"ttl_ms\" or \"session\"")),
+        }
+        let wait_ms = acquire.wait_ms.unwrap_or(0).min(kv::locks::LEASE_MS_MAX + 1);
+        arguments.push(b"WAIT");
+        arguments.push(wait_ms.to_string().as_bytes());
+        drop(permit); // A wait may be long, and needs no memory for its body.
+        let reply = self.waiting_command(arguments, Duration::from_millis(wait_ms)).await?;
+        let token = match Reply::first(&reply) {
+            Reply::Integer(token) => Value::from(token),
+            Reply::Null => Value::Null,
+            _ => return Err(unexpected()),
+        };
+        let mut told = named("name", &name);
+        told.append(&mut named("owner", &owner));
+        told.insert("granted".into(), token.is_number().into());
+        told.insert("token".into(), token);
+        Ok(Answer::json(StatusCode::OK, &Value::Object(told)))
+    }
+
+    async fn renew(&self, name: Vec<u8>, request: Request<Incoming>) -> Result<Answer, Refusal> {
+        let (Renew { token, ttl_ms }, _permit) = self.body(request).await?;
+        let (token_text, ttl_ms) = (token.to_string(), ttl_ms.to_string());
+        let arguments = [&b"LOCK.RENEW"[..], &name, token_text.as_bytes(), b"PX", ttl_ms.as_bytes()];
+        let reply = self.command(arguments.into_iter().collect()).await?;
+        told(&name, token, "renewed", &reply)
+    }
+
+    async fn release(&self, name: Vec<u8>, token: &str) -> Result<Answer, Refusal> {
+        let reply = self.command([&b"UNLOCK"[..], &name, token.as_bytes()].into_iter().collect()).await?;
+        // The node has taken it for a number.
+        told(&name, token.parse().unwrap_or(0), "released", &reply)
+    }
+
+    async fn describe(&self, name: Vec<u8>) -> Result<Answer, Refusal> {
+        let reply = self.command([&b"LOCK.INFO"[..], &name].into_iter().collect()).await?;
+        let mut reader = Reader::new(&reply);
+        let fields = match next(&mut reader)? {
+            Reply::Map(fields) => fields,
+            Reply::Null => {
+                return Err(Refusal::new(StatusCode::NOT_FOUND, "NOTFOUND", "nobody holds the lock"));
+            }
+            _ => return Err(unexpected()),
+        };
+        let mut told: Map<String, Value> = named("name", &name);
+        for _ in 0..fields {
+            let Reply::Bulk(field) = next(&mut reader)? else { return Err(unexpected()) };
+            let field = String::from_utf8_lossy(field).replace('-', "_");
+            match next(&mut reader)? {
+                Reply::Bulk(text) => told.append(&mut named(&field, text)),
+                Reply::Integer(value) => drop(told.insert(field, value.into())),
+                Reply::Null => drop(told.insert(field, Value::Null)),
+                _ => return Err(unexpected()),
+            }
+        }
+        Ok(Answer::json(StatusCode::OK, &Value::Object(told)))
+    }
+}
+
+/// The answer about a lock of a token, which is right or not.
+fn told(name: &[u8], token: u64, what: &str, reply: &[u8]) -> Result<Answer, Refusal> {
+    let mut told = named("name", name);
+    told.insert("token".into(), token.into());
+    told.insert(what.into(), (integer(&mut Reader::new(reply))? > 0).into());
+    Ok(Answer::json(StatusCode::OK, &Value::Object(told)))
+}
