@@ -388,3 +388,20 @@ fn no_keyspace() -> Vec<u8> {
     replies.error("NOLEADER the keyspace was dropped; nothing was done");
     replies.as_bytes().to_vec()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// 10 Mbit/s carry a megabyte in 0.8 s, and two fragments' worth of it in 1.6.
+    #[test]
+    fn a_slow_link_is_given_the_time_that_its_bytes_take() {
+        let slow_us = |length: usize, parts: usize| (length * 4 / parts) as u64 * 8 / 10;
+        for parts in 1..=3 {
+            assert!(patience_us(1_000_000, parts, 5, 1) > slow_us(1_000_000, parts), "k = {parts}");
+            // A tenth of that bandwidth is for those who say that their network is slow.
+            assert!(patience_us(1_000_000, parts, 5, 5) > 10 * slow_us(1_000_000, parts), "k = {parts}");
+        }
+        assert!(patience_us(1_000, 3, 5, 1) < 500_000, "a small value does not wait for a dead node");
+    }
+}
