@@ -74,6 +74,11 @@ class ConsulLock(Recipe):
 class ConsulSession(Recipe):
     """The best: one session that lasts, and a query that is answered when the lock changes."""
 
+    def __init__(self, lock_nodes, resource_nodes, ttl_ms):
+        # It outlives connections: what is held under it stays held, and is this client's also through another node.
+        self.session = None
+        super().__init__(lock_nodes, resource_nodes, ttl_ms)
+
     @property
     def renew_every_s(self):
         return self.ttl_ms / 3000
@@ -82,10 +87,11 @@ class ConsulSession(Recipe):
         # What renews has a connection of its own: it must not wait for a query that waits.
         self.connection, self.renewer = (HTTPConnection(*split(self.lock_nodes[0])) for _ in range(2))
         self.resource = HTTPConnection(*split(self.resource_nodes[0]), timeout=10)
-        ttl_s = max(10, self.ttl_ms // 1000)
-        body = json.dumps({"TTL": f"{ttl_s}s", "LockDelay": "0s", "Behavior": "release"})
-        _, _, session = call(self.connection, "PUT", "/v1/session/create", body)
-        self.session = session["ID"]
+        if self.session is None:
+            ttl_s = max(10, self.ttl_ms // 1000)
+            body = json.dumps({"TTL": f"{ttl_s}s", "LockDelay": "0s", "Behavior": "release"})
+            _, _, session = call(self.connection, "PUT", "/v1/session/create", body)
+            self.session = session["ID"]
 
     def close(self):
         for connection in (self.connection, self.renewer, self.resource):
@@ -98,7 +104,7 @@ class ConsulSession(Recipe):
         until = time.monotonic() + timeout_s
         path = f"/v1/kv/locks/{name}"
         while True:
-            _, _, is_granted = call(self.connection, "PUT", f"{path}?acquire={self.session}", b"")
+            is_granted = self.ask_for(path)
             if is_granted:
                 return path
             index = 0
@@ -109,6 +115,15 @@ class ConsulSession(Recipe):
                 _, index, pairs = call(self.connection, "GET", f"{path}?consistent&index={index}&wait={left_ms}ms")
                 if not pairs or "Session" not in pairs[0]:
                     break
+
+    def ask_for(self, path):
+        """Whether the lock is this session's now."""
+        try:
+            return call(self.connection, "PUT", f"{path}?acquire={self.session}", b"")[2]
+        except OSError as error:
+            if "invalid session" in str(error):
+                self.session = None
+            raise
 
     def release(self, grant):
         call(self.connection, "PUT", f"{grant}?release={self.session}", b"")

@@ -64,6 +64,11 @@ class PythonEtcd3(Recipe):
 class V3Lock(Recipe):
     """The best: the server's own queue, on a lease that lasts."""
 
+    def __init__(self, lock_nodes, resource_nodes, ttl_ms):
+        # It outlives connections: what is held under it stays held, and is this client's also through another node.
+        self.lease = None
+        super().__init__(lock_nodes, resource_nodes, ttl_ms)
+
     @property
     def renew_every_s(self):
         return self.ttl_ms / 3000
@@ -77,8 +82,9 @@ class V3Lock(Recipe):
         self.unlock = self.channel.unary_unary("/v3lockpb.Lock/Unlock", unlock_request, bytes)
         self.leases = rpc.LeaseStub(self.channel)
         self.kv = rpc.KVStub(resource)
-        ttl_s = max(1, self.ttl_ms // 1000)
-        self.lease = self.leases.LeaseGrant(rpc.LeaseGrantRequest(TTL=ttl_s), timeout=5).ID
+        if self.lease is None:
+            ttl_s = max(1, self.ttl_ms // 1000)
+            self.lease = self.leases.LeaseGrant(rpc.LeaseGrantRequest(TTL=ttl_s), timeout=5).ID
 
     def close(self):
         self.channel.close()
@@ -95,6 +101,8 @@ class V3Lock(Recipe):
         except grpc.RpcError as error:
             if error.code() == grpc.StatusCode.DEADLINE_EXCEEDED:
                 raise Failed("deadline exceeded") from None
+            if "lease not found" in (error.details() or ""):
+                self.lease = None
             raise
 
     def release(self, grant):

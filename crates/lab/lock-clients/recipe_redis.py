@@ -117,11 +117,11 @@ class RedlockWithJitter(Recipe):
                 return name, value
             if granted:
                 self.release((name, value))
-            sleep_s = random.uniform(0, most_ms) / 1000
-            most_ms = min(2 * most_ms, RETRY_MS_MOST)
-            if time.monotonic() + sleep_s >= until:
+            left_s = until - time.monotonic()
+            if left_s <= 0:
                 raise Failed("timed out")
-            time.sleep(sleep_s)
+            time.sleep(min(random.uniform(0, most_ms) / 1000, left_s))
+            most_ms = min(2 * most_ms, RETRY_MS_MOST)
 
     def release(self, grant):
         self.ask_all("EVAL", Redlock.unlock_script, 1, *grant)

@@ -121,23 +121,22 @@ impl Planted {
     }
 
     /// What of it concerns the state machine of locks.
+    #[cfg(feature = "planted-bugs")]
     pub(crate) fn in_locks(self) -> kv::locks::planted::Planted {
-        #[cfg(feature = "planted-bugs")]
-        {
-            use kv::locks::planted::Fault as InLocks;
-            match self.fault {
-                Some(Fault::LockFreedByNonOwner) => {
-                    kv::locks::planted::Planted::one(InLocks::FreedByNonOwner)
-                }
-                Some(Fault::LockTokenReused) => kv::locks::planted::Planted::one(InLocks::TokenReused),
-                Some(Fault::LockSessionNotRechecked) => {
-                    kv::locks::planted::Planted::one(InLocks::SessionNotRechecked)
-                }
-                _ => Default::default(),
-            }
-        }
-        #[cfg(not(feature = "planted-bugs"))]
-        Default::default()
+        use kv::locks::planted::{Fault as InLocks, Planted as PlantedInLocks};
+        let fault = match self.fault {
+            Some(Fault::LockFreedByNonOwner) => InLocks::FreedByNonOwner,
+            Some(Fault::LockTokenReused) => InLocks::TokenReused,
+            Some(Fault::LockSessionNotRechecked) => InLocks::SessionNotRechecked,
+            _ => return PlantedInLocks::default(),
+        };
+        PlantedInLocks::one(fault)
+    }
+
+    /// What of it concerns the state machine of locks: nothing.
+    #[cfg(not(feature = "planted-bugs"))]
+    pub(crate) fn in_locks(self) -> kv::locks::planted::Planted {
+        kv::locks::planted::Planted::default()
     }
 
     /// True when this fault is planted.

@@ -279,13 +279,11 @@ impl Scenario {
         }
     }
 
-    /// In some keyspaces clients run scripts.
+    /// In some keyspaces every other increment is a script. No other draw depends on it.
     fn draw_scripts(&mut self) {
         let mut random = Random::new(self.seed, stream::SCRIPTS);
         for space in self.spaces.iter_mut().filter(|space| !space.protocol.has_registers()) {
-            if random.percent(30) {
-                space.kinds.push(Kind::Script);
-            }
+            space.runs_scripts = random.percent(50);
         }
     }
 

@@ -108,7 +108,8 @@ impl Evidence {
             Outcome::Ok(answer) => Some(answer),
             _ => None,
         };
-        let broken = |rule, because| Err(Broken { rule, subject: key, answered: id, because });
+        let broken_at = |subject, rule, because| Err(Broken { rule, subject, answered: id, because });
+        let broken = |rule, because| broken_at(key, rule, because);
         match (action, answer) {
             (LockAction::Acquire { hold, .. }, Some(Answer::Token(Some(token)))) => {
                 let tenure = self.locks.entry(key).or_default().tenures.entry(token).or_default();
@@ -143,10 +144,10 @@ impl Evidence {
                 LockAction::Renew { token, .. } | LockAction::Release { token },
                 None | Some(Answer::Applied(false)),
             ) => self.locks.entry(key).or_default().later.push((token, id)),
-            (LockAction::OpenSession { lease_ms }, Some(Answer::Session(session))) => {
-                let session = self.sessions.entry(session).or_default();
+            (LockAction::OpenSession { lease_ms }, Some(Answer::Session(name))) => {
+                let session = self.sessions.entry(name).or_default();
                 if let Some(other) = session.opened.replace(id) {
-                    return broken(Rule::SessionTwice, Some(other));
+                    return broken_at(name, Rule::SessionTwice, Some(other));
                 }
                 session.lease = Some(nanoseconds(lease_ms));
                 session.setters.push(id);
@@ -226,13 +227,23 @@ impl Lock {
         }
     }
 
-    /// The request that was sent first of those that can be what was granted the lock. One that has waited in vain can, if
-    /// its owner then found the lock granted to it.
+    /// The request that was sent first of those that can be what was granted the lock.
     pub(super) fn first_asked(&self, history: &History, tenure: &Tenure) -> Option<OperationId> {
+        let all = tenure.acquires.iter().copied().chain(self.asked_again(history, tenure));
+        all.min_by_key(|id| history.operation(*id).start)
+    }
+
+    /// Requests that can have been granted the lock, or have found it granted to their owner, though they were not told: those
+    /// that may have happened, and those that have waited in vain. Of the latter it is only known that they waited no longer
+    /// when their time was over.
+    pub(super) fn asked_again(
+        &self,
+        history: &History,
+        tenure: &Tenure,
+    ) -> impl Iterator<Item = OperationId> {
         let told = tenure.acquires.first().and_then(|id| owner(history, *id));
-        let in_vain = self.in_vain.iter().filter(|id| told.is_some() && owner(history, **id) == told);
-        let all = tenure.acquires.iter().chain(self.open_by(history, tenure)).chain(in_vain);
-        all.copied().min_by_key(|id| history.operation(*id).start)
+        let is_its = move |id: &&OperationId| told.is_some() && owner(history, **id) == told;
+        self.open_by(history, tenure).iter().chain(self.in_vain.iter().filter(is_its)).copied()
     }
 
     fn sort_later(&mut self, history: &History) {

@@ -179,7 +179,7 @@ impl<'h> Settled<'h> {
         let known = tenure.setters.iter().filter(|(id, _)| self.end(*id) >= last.at);
         let open = tenure.open_setters.iter().copied();
         let again =
-            lock.open_by(self.history, tenure).iter().filter_map(|id| Some((*id, hold(self.history, *id)?)));
+            lock.asked_again(self.history, tenure).filter_map(|id| Some((id, hold(self.history, id)?)));
         let ends = known.copied().chain(open).chain(again).map(|(id, hold)| {
             let from = last.no_earlier(self.start(id)).at;
             match hold {

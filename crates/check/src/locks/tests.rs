@@ -117,6 +117,16 @@ fn what_may_have_happened_explains_what_it_can() {
     ]);
 }
 
+/// Its wait was over before it was told that it holds the lock already; its lease began anew all the same.
+#[test]
+fn a_holder_that_asks_again_and_waits_in_vain_may_have_changed_its_lease() {
+    let again = (1, "wait l as a for 20 = none", 10, 12);
+    let next = |end| (2, "acquire l as b for 100 = 7", 20, end);
+    is_kept(&[(1, "acquire l as a for 1000 = 5", 0, 1), again, next(30)]);
+    is_broken(&[(1, "acquire l as a for 1000 = 5", 0, 1), again, next(29)], "lasted until 30 ms at least");
+    is_broken(&[(1, "acquire l as a for 1000 = 5", 0, 1), next(30)], "lasted until 1 s at least");
+}
+
 #[test]
 fn nobody_is_granted_a_lock_while_another_one_can_believe_to_hold_it() {
     let (first, second) =
@@ -339,6 +349,21 @@ fn a_breach_is_told_in_words_and_drawn() {
     assert!(picture.contains("client 1</text>") && picture.contains("client 2</text>"), "{picture}");
     assert!(!picture.contains("client 3</text>"), "{picture}");
     assert!(window.html(&history).contains("did not keep its promise"));
+}
+
+#[test]
+fn keys_and_locks_are_counted() {
+    let of_a_lock = (1, "acquire l as a for 100 = 5", 0, 1);
+    let guarded = (2, "set k v with l 5 = ok", 2, 3);
+    let words = |operations: &[_]| {
+        let history = history(operations);
+        linearizable(&history).words(&history)
+    };
+    assert_eq!(words(&[of_a_lock]), "1 operation on 1 lock by 1 client is linearizable");
+    assert_eq!(
+        words(&[of_a_lock, guarded]),
+        "2 operations on 1 key and 1 lock by 2 clients are linearizable"
+    );
 }
 
 #[test]

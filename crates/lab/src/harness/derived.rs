@@ -77,12 +77,14 @@ pub struct Curves {
 /// A line.
 #[derive(Clone, Debug)]
 pub struct Curve {
-    /// What the legend calls it.
+    /// What the legend calls it; empty when it is not to stand there.
     pub name: String,
     /// How it is drawn.
     pub colour: Colour,
     /// Its points, from left to right.
     pub points: Vec<(f64, f64)>,
+    /// Whether a line joins them: where something was computed, or measured at all that lies between.
+    pub is_joined: bool,
     /// Whether they are marked: where something was measured.
     pub is_marked: bool,
 }

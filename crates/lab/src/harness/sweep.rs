@@ -88,6 +88,10 @@ impl Sweep<'_> {
         let line = Line::new(points * repeats as usize, state.results.rows().len());
         let mut is_skipped = vec![false; arms.len()];
         for repeat in 1..=repeats {
+            if repeat > 1 {
+                // Whoever does not wait for all rounds of a long sweep has a report of those that are done.
+                report::write(study, &arms, &state.folder, &state.results, &state.run, &machine)?;
+            }
             line.round(repeat, repeats);
             for turn in 0..arms.len() {
                 let index = (turn + repeat as usize - 1) % arms.len();

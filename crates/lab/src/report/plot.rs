@@ -50,6 +50,8 @@ struct Series {
     colour: Colour,
     /// Over numbers, or over the numbers of groups.
     points: Vec<(f64, Spread)>,
+    /// Whether a line joins the points.
+    is_joined: bool,
     /// Whether each point has a mark: those that were measured have.
     is_marked: bool,
 }
@@ -117,6 +119,7 @@ pub(super) fn draw_curves(curves: &Curves) -> Result<Drawn> {
         name: curve.name.clone(),
         colour: curve.colour,
         points: curve.points.iter().map(|(x, y)| (*x, exact(*y))).collect(),
+        is_joined: curve.is_joined,
         is_marked: curve.is_marked,
     });
     let picture = Picture {
@@ -226,7 +229,13 @@ impl Picture {
                 }
             };
             if !points.is_empty() {
-                series.push(Series { name: arm.name.clone(), colour: arm.colour, points, is_marked: true });
+                series.push(Series {
+                    name: arm.name.clone(),
+                    colour: arm.colour,
+                    points,
+                    is_joined: true,
+                    is_marked: true,
+                });
             }
         }
         if figure.shape != Shape::Bars {
@@ -350,7 +359,9 @@ impl Picture {
             let colour = rgb(series.colour);
             let style = colour.stroke_width(2 * scale);
             let points = || series.points.iter().map(|(x, spread)| (*x, spread.median));
-            if series.colour.is_dashed {
+            if !series.is_joined {
+                // Marks alone.
+            } else if series.colour.is_dashed {
                 let (dash, gap) = (7 * scale, 5 * scale);
                 chart.draw_series(DashedLineSeries::new(points(), dash, gap, style))?;
             } else {
@@ -410,7 +421,8 @@ impl Picture {
         let unit = scale as i32;
         let style = ("sans-serif", 14 * scale).into_text_style(area).color(&TEXT);
         let style = style.pos(Pos::new(HPos::Left, VPos::Center));
-        for (index, series) in self.series.iter().enumerate() {
+        let named = self.series.iter().filter(|series| !series.name.is_empty());
+        for (index, series) in named.enumerate() {
             let y = (24 + 23 * index as i32) * unit;
             let colour = rgb(series.colour);
             match self.shape {
@@ -502,6 +514,7 @@ mod tests {
             name: name.to_owned(),
             colour,
             points: (0..3).map(|x| (f64::from(x), spread(factor * f64::from(x + 1)))).collect(),
+            is_joined: true,
             is_marked: true,
         };
         Picture {

@@ -37,6 +37,7 @@ impl Quorate {
     }
 
     /// The same with limits other than the usual ones, as in docs/configuration.md.
+    #[must_use]
     pub fn with_limits(mut self, limits: &[(&str, u64)]) -> Quorate {
         self.limits.extend(limits.iter().map(|(name, value)| ((*name).to_owned(), *value)));
         self

@@ -33,8 +33,8 @@ use std::rc::Rc;
 
 /// A value that is kept by too few after so long is dispersed in fewer parts...
 const PATIENCE_US: u64 = 400_000;
-/// ... and so much longer for each of its bytes: a link of a megabyte per second is a slow one, and no dead one.
-const PATIENCE_US_PER_BYTE: u64 = 1;
+/// ... and so much longer for each byte that is sent: a link of half a megabyte per second is a slow one, and no dead one.
+pub(super) const PATIENCE_US_PER_BYTE: u64 = 2;
 
 /// Who did not keep a fragment in time is not counted on for so long.
 const SILENCE_US: u64 = 5_000_000;
@@ -79,8 +79,11 @@ struct Target {
 }
 
 /// How long an attempt may go without getting on. The last resort, whole copies, is not begun anew so soon.
-fn patience_us(length: usize, parts: usize) -> u64 {
-    let patience_us = PATIENCE_US + length as u64 * PATIENCE_US_PER_BYTE;
+/// `times` as long on a network that is said to be slow.
+fn patience_us(length: usize, parts: usize, members: usize, times: u64) -> u64 {
+    // All fragments but one leave through one interface.
+    let sent = (length * members.saturating_sub(1) / parts.max(1)) as u64;
+    let patience_us = times * (PATIENCE_US + sent * PATIENCE_US_PER_BYTE);
     if parts == 1 { 4 * patience_us } else { patience_us }
 }
 
@@ -179,7 +182,8 @@ impl Node {
             Some(Target { node: *node, number, next_stripe: 0, kept: None, refused: false })
         };
         let targets = members.iter().filter_map(target).collect();
-        let until_us = deadline_us.min(self.now.monotonic_us + patience_us(length, parts));
+        let patience_us = patience_us(length, parts, members.len(), self.configuration.patience);
+        let until_us = deadline_us.min(self.now.monotonic_us + patience_us);
         self.coding.wake_at(until_us);
         Attempt { reference, layout, targets, until_us, is_ordered: false }
     }
@@ -208,6 +212,7 @@ impl Node {
             };
             let Dispersal { group, attempt, value, .. } = dispersal;
             let Attempt { reference, layout, targets, .. } = attempt;
+            let members = targets.len();
             let Some(target) = targets.get_mut(place) else { break };
             place += 1;
             if target.refused || target.next_stripe >= layout.stripes() {
@@ -226,8 +231,8 @@ impl Node {
                 continue;
             }
             target.next_stripe += 1;
-            attempt.until_us =
-                dispersal.deadline_us.min(self.now.monotonic_us + patience_us(value.len(), layout.parts()));
+            let patience_us = patience_us(value.len(), layout.parts(), members, self.configuration.patience);
+            attempt.until_us = dispersal.deadline_us.min(self.now.monotonic_us + patience_us);
             let mut bytes = Vec::with_capacity(layout.piece_bytes(stripe));
             layout.encode(value, target.number, stripe, &mut bytes);
             let piece = Piece::new(*reference, target.number, stripe as u32, &bytes);
@@ -382,4 +387,21 @@ fn no_keyspace() -> Vec<u8> {
     let mut replies = kv::ReplyBuffer::new();
     replies.error("NOLEADER the keyspace was dropped; nothing was done");
     replies.as_bytes().to_vec()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// 10 Mbit/s carry a megabyte in 0.8 s, and two fragments' worth of it in 1.6.
+    #[test]
+    fn a_slow_link_is_given_the_time_that_its_bytes_take() {
+        let slow_us = |length: usize, parts: usize| (length * 4 / parts) as u64 * 8 / 10;
+        for parts in 1..=3 {
+            assert!(patience_us(1_000_000, parts, 5, 1) > slow_us(1_000_000, parts), "k = {parts}");
+            // A tenth of that bandwidth is for those who say that their network is slow.
+            assert!(patience_us(1_000_000, parts, 5, 5) > 10 * slow_us(1_000_000, parts), "k = {parts}");
+        }
+        assert!(patience_us(1_000, 3, 5, 1) < 500_000, "a small value does not wait for a dead node");
+    }
 }

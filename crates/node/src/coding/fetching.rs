@@ -12,6 +12,7 @@
 //! ```
 
 use super::Operation;
+use super::dispersal::PATIENCE_US_PER_BYTE;
 use crate::log::{Level, Line};
 use crate::node::Node;
 use crate::slab::Handle;
@@ -24,7 +25,8 @@ use protocol::planted::Fault;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
-/// Whoever has not answered for so long is not waited for alone: all others are asked, too.
+/// When no piece has come for so long, and for as long as those that are awaited take on a slow link, all others are
+/// asked, too. Not sooner: their pieces would share the way with those that are on it, and all take several times as long.
 const HEDGE_US: u64 = 20_000;
 
 /// A fetch that has not got on for so long has failed.
@@ -57,6 +59,14 @@ pub(super) struct Fetch {
     is_cached: bool,
 }
 
+impl Fetch {
+    /// For how long no piece may come before all others are asked: `times` as long on a network that is said to be slow.
+    fn hedge_after_us(&self, times: u64) -> u64 {
+        let awaited = (self.layout.piece_bytes(self.stripe) * self.layout.parts().saturating_sub(1)) as u64;
+        times * (HEDGE_US + awaited * PATIENCE_US_PER_BYTE)
+    }
+}
+
 impl Node {
     /// Fetches a value for an operation, or lets it wait with others. What comes of it is told when it is known, be it at
     /// once.
@@ -80,8 +90,8 @@ impl Node {
             pieces: BTreeMap::new(),
             asked: BTreeSet::new(),
             missing: BTreeSet::new(),
-            hedge_us: now_us + HEDGE_US,
-            until_us: now_us + PATIENCE_US,
+            hedge_us: u64::MAX,
+            until_us: now_us + self.configuration.patience * PATIENCE_US,
             waiting: vec![operation],
             is_cached,
         };
@@ -94,7 +104,7 @@ impl Node {
         let now_us = self.now.monotonic_us;
         let Some(fetch) = self.coding.fetches.get_mut(&id) else { return };
         fetch.asked_until = fetch.stripe + WINDOW;
-        fetch.hedge_us = now_us + HEDGE_US;
+        fetch.hedge_us = now_us + fetch.hedge_after_us(self.configuration.patience);
         let hedge_us = fetch.hedge_us;
         self.coding.wake_at(hedge_us);
         self.take_own_pieces(id);
@@ -190,7 +200,11 @@ impl Node {
         let mut bytes = piece.bytes.to_vec();
         bytes.resize(fetch.layout.piece_bytes(stripe), 0);
         fetch.pieces.insert((stripe, piece.number), bytes);
-        fetch.until_us = self.now.monotonic_us + PATIENCE_US;
+        let patience = self.configuration.patience;
+        fetch.until_us = self.now.monotonic_us + patience * PATIENCE_US;
+        if fetch.hedge_us != u64::MAX {
+            fetch.hedge_us = self.now.monotonic_us + fetch.hedge_after_us(patience);
+        }
         self.join_fetched(id);
     }
 

@@ -195,8 +195,12 @@ impl Node {
             }
             (Outcome::Done { .. }, Reply::Status(QUEUED)) if wait.stage != Stage::Leaving => {
                 wait.stage = Stage::Queued;
+                let is_granted = std::mem::take(&mut wait.was_told);
                 let due_us = wait.ends_us.min(now_us + CHECK_US);
                 self.lock_waits.look_at(number, due_us);
+                if is_granted {
+                    self.ask_for_wait(number, Question::Check, false);
+                }
             }
             // Nothing is known of it.
             (Outcome::Done { .. }, Reply::Null) if wait.stage != Stage::Leaving => {
@@ -282,6 +286,11 @@ impl Node {
         if is_free {
             self.ask_for_wait(number, Question::Withdraw, false);
         }
+    }
+
+    /// True while a client waits for a lock: it is not idle.
+    pub fn waits_for_lock(&self, client: ClientId) -> bool {
+        self.sessions.get(client).is_some_and(|session| session.lock_wait.is_some())
     }
 
     /// A client has closed its connection while it waits for a lock. True if it does.
@@ -388,6 +397,9 @@ impl Node {
             (Word::Granted(_), Stage::Leaving) => {
                 wait.leaves_again |= wait.question == Some(Question::Withdraw)
             }
+            // The outcome says the same, or that it is over. Were the client told now, it could release the lock before the
+            // record that asks for it once more is applied.
+            (Word::Granted(_), _) if wait.question == Some(Question::Acquire) => wait.was_told = true,
             (Word::Granted(_), _) if is_doubtful => {
                 wait.stage = Stage::Queued;
                 if wait.question.is_none() {

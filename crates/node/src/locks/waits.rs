@@ -50,6 +50,8 @@ pub(super) struct Wait {
     pub(super) is_uncertain: bool,
     /// It stood in the queue when its client left.
     pub(super) was_queued: bool,
+    /// It was told of a grant while its outcome was awaited: if that says that it waits, the grant came behind.
+    pub(super) was_told: bool,
     /// It was granted the lock, or may be, since its withdrawal was asked for.
     pub(super) leaves_again: bool,
     /// How often its withdrawal had no outcome.
@@ -79,6 +81,7 @@ impl Wait {
             question: None,
             is_uncertain: false,
             was_queued: false,
+            was_told: false,
             leaves_again: false,
             failures: 0,
             error: Vec::new(),

@@ -115,10 +115,14 @@ impl Writer<'_> {
             self.out.push(Reply::Status(&text));
             return Ok(());
         }
-        match table.raw_get("double")? {
-            Value::Integer(number) => return Ok(self.out.push(Reply::Double(number as f64))),
-            Value::Number(number) => return Ok(self.out.push(Reply::Double(number))),
-            _ => {}
+        let double = match table.raw_get("double")? {
+            Value::Integer(number) => Some(number as f64),
+            Value::Number(number) => Some(number),
+            _ => None,
+        };
+        if let Some(number) = double {
+            self.out.push(Reply::Double(number));
+            return Ok(());
         }
         let mut count = 0;
         while !table.raw_get::<Value>(count + 1)?.is_nil() {

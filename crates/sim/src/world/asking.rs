@@ -87,7 +87,7 @@ impl World {
             return self.draw_lock_operation(client, index as u8);
         }
         let class = match kind {
-            Kind::Increment | Kind::Script => b'n',
+            Kind::Increment => b'n',
             Kind::SetFleeting | Kind::GetFleeting => b'e',
             Kind::Transact => b'p',
             _ => b'k',
@@ -95,6 +95,10 @@ impl World {
         let key = Key { space: index as u8, class, number: random.below(spaces[index].keys.into()) as u8 };
         let lives_ms = random.scaled(1, 2_000) as u16;
         let value = self.next_value();
+        let is_script = kind == Kind::Increment
+            && self.scenario.spaces[index].runs_scripts
+            && value.number.is_multiple_of(2);
+        let kind = if is_script { Kind::Script } else { kind };
         Operation { lives_ms, ..Operation::new(kind, key, value) }
     }
 

@@ -308,7 +308,7 @@ impl World {
                 continue;
             }
             let kinds_there = &self.scenario.spaces[index].kinds;
-            let counts = kinds_there.contains(&Kind::Increment) || kinds_there.contains(&Kind::Script);
+            let counts = kinds_there.contains(&Kind::Increment);
             let transacts = kinds_there.contains(&Kind::Transact);
             // Nobody uses a lock any more: each becomes free.
             let locks = if kinds_there.contains(&Kind::Lock) { LOCKS } else { 0 };

@@ -126,13 +126,15 @@ fn boundaries(results: &Results) -> Option<Curves> {
                 name: format!("below: k={parts} is faster"),
                 colour: colour(parts),
                 points,
+                is_joined: true,
                 is_marked: false,
             });
         }
     }
     (!curves.is_empty()).then(|| Curves {
         file: "boundary-write".to_owned(),
-        title: "Below which bandwidth coding writes faster than replication".to_owned(),
+        title: "Below which bandwidth coding writes faster, by the surfaces fitted up to 70 Mbit/s"
+            .to_owned(),
         paper: "performance boundary",
         x_title: "Value size (KB)",
         y_title: "Bandwidth per node (Mbit/s)",
@@ -160,13 +162,13 @@ fn surfaces(results: &Results) -> Option<Curves> {
             });
             let colour = colour(parts).lighter(shade);
             let name = format!("{}, {mbit} Mbit/s", arm_name(parts));
-            curves.push(Curve { name, colour, points: line.collect(), is_marked: false });
-            curves.push(Curve { name: "  measured".to_owned(), colour, points, is_marked: true });
+            curves.push(Curve { name, colour, points: line.collect(), is_joined: true, is_marked: false });
+            curves.push(Curve { name: String::new(), colour, points, is_joined: false, is_marked: true });
         }
     }
     (!curves.is_empty()).then(|| Curves {
         file: "surface-write".to_owned(),
-        title: "Writes: measured, and the fitted surfaces at two bandwidths".to_owned(),
+        title: "Writes: measured (marks), and the fitted surfaces (lines) at two bandwidths".to_owned(),
         paper: "three-dimensional performance model",
         x_title: "Value size (KB)",
         y_title: "Median latency (ms)",
@@ -185,7 +187,13 @@ fn hits(results: &Results) -> Option<Curves> {
         let points: Vec<(f64, f64)> =
             selection.series("hits", "mean_ms").into_iter().map(|(x, spread)| (x, spread.median)).collect();
         if points.len() > 1 {
-            curves.push(Curve { name: arm_name(parts), colour: colour(parts), points, is_marked: true });
+            curves.push(Curve {
+                name: arm_name(parts),
+                colour: colour(parts),
+                points,
+                is_joined: true,
+                is_marked: true,
+            });
         }
     }
     if curves.is_empty() {
@@ -195,7 +203,13 @@ fn hits(results: &Results) -> Option<Curves> {
     let copies = copies.with("mbit", super::points::HITS_MBIT).with("bytes", super::points::HITS_SIZE);
     if let Some(ms) = copies.median("mean_ms") {
         let points = vec![(0.0, ms), (100.0, ms)];
-        curves.push(Curve { name: arm_name(1), colour: colour(1), points, is_marked: false });
+        curves.push(Curve {
+            name: arm_name(1),
+            colour: colour(1),
+            points,
+            is_joined: true,
+            is_marked: false,
+        });
     }
     Some(Curves {
         file: "read-by-hits".to_owned(),
@@ -251,16 +265,37 @@ fn surface_list(results: &Results) -> Option<Listing> {
 pub(super) fn crossing_words(crossing: Crossing) -> String {
     match crossing {
         Crossing::Never => "never".to_owned(),
+        Crossing::At(mbit) if mbit > MBITS[4] as f64 => {
+            format!("about {} Mbit/s, beyond what was measured", short(mbit))
+        }
         Crossing::At(mbit) => format!("{} Mbit/s", short(mbit)),
-        Crossing::Always => "beyond 10 Gbit/s".to_owned(),
+        Crossing::Always => "more than this machine carries (10 Gbit/s asked)".to_owned(),
     }
 }
 
-/// Up to which bandwidth k parts of a size are written faster than copies, by the fitted surfaces.
+/// Up to which bandwidth k parts of a size are written faster than copies, by the fitted surfaces; and where those are
+/// asked beyond what they were fitted to, by what was measured on links that are as fast as the machine.
 pub(super) fn crossing(results: &Results, parts: usize, bytes: f64) -> Option<Crossing> {
     let copies = surface(results, 1, part::WRITE, at::LEADER, Terms::Physical)?;
     let coded = surface(results, parts, part::WRITE, at::LEADER, Terms::Physical)?;
-    Some(boundary(&coded, &copies, bytes, RANGE))
+    let crossing = boundary(&coded, &copies, bytes, RANGE);
+    let is_within = matches!(crossing, Crossing::At(mbit) if mbit <= MBITS[4] as f64);
+    match is_faster_unshaped(results, parts, bytes) {
+        Some(true) if !is_within => Some(Crossing::Always),
+        _ => Some(crossing),
+    }
+}
+
+/// Whether it was faster at 10 Gbit/s, for the measured size that is nearest.
+fn is_faster_unshaped(results: &Results, parts: usize, bytes: f64) -> Option<bool> {
+    let fast = |parts| {
+        let samples = samples(results, parts, part::WRITE, at::LEADER).into_iter();
+        samples.filter(|sample| sample.mbit == MBIT_FAST as f64).collect::<Vec<_>>()
+    };
+    let distance = |sample: &Sample| (sample.bytes / bytes).ln().abs();
+    let coded = fast(parts).into_iter().min_by(|a, b| distance(a).total_cmp(&distance(b)))?;
+    let copies = fast(1).into_iter().find(|sample| sample.bytes == coded.bytes)?;
+    Some(coded.ms < copies.ms)
 }
 
 fn crossing_list(results: &Results) -> Option<Listing> {

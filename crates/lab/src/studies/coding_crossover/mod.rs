@@ -84,7 +84,12 @@ fn quorate(program: &Path, parts: usize) -> Quorate {
         settings.push_str(&format!(" coding={parts} coding_threshold={THRESHOLD}"));
     }
     let limits = [("command_timeout_ms", COMMAND_TIMEOUT_MS), ("patience", PATIENCE)];
-    Quorate::new(program, NODES, &settings).with_limits(&limits)
+    let quorate = Quorate::new(program, NODES, &settings).with_limits(&limits);
+    match parts {
+        1 => quorate,
+        _ => quorate
+            .acknowledging(&format!("{} of {NODES} replicas have a fragment, and its order 3", parts + 2)),
+    }
 }
 
 impl Study for CodingCrossover {

@@ -545,12 +545,23 @@ fn no_deadlock(results: &Results) -> Judgement {
         let figure = |measure| rows.median(measure).map_or("?".to_owned(), short);
         format!("{arm}: {} ms (lease {})", figure("takeover_killed_ms"), figure("lease_ms"))
     };
+    let told = |arm: &&&str| sum(&results.arm(arm).with("part", "waits after contention"), &["never_told"]);
+    let arms = others();
+    let never_told: Vec<&str> = arms.iter().filter(|arm| told(arm) > 0.0).copied().collect();
+    let beside = match never_told.is_empty() {
+        true => String::new(),
+        false => format!(
+            " But after many have waited at a node and given up, who waits there is never told of a release, though the lock is \
+             free: {}.",
+            never_told.join(", ")
+        ),
+    };
     Judgement::holds_if(
-        found.iter().all(|(_, rows)| sum(rows, &["never_granted"]) == 0.0),
+        never_told.is_empty() && found.iter().all(|(_, rows)| sum(rows, &["never_granted"]) == 0.0),
         found.iter().map(words).collect::<Vec<_>>().join("; "),
         format!(
             "From the death of the holder until the next one, who waits, has the lock. Consul grants no lease below 10 s and \
-             lets a session live for up to twice as long.{}",
+             lets a session live for up to twice as long.{beside}{}",
             absent(results, &AGREEING)
         ),
     )
@@ -598,7 +609,7 @@ mod tests {
     use crate::harness::Row;
 
     const PARAMETERS: [&str; 7] = ["part", "keys", "processes", "think_ms", "contenders", "hold_ms", "node"];
-    const MEASURES: [&str; 13] = [
+    const MEASURES: [&str; 14] = [
         "avg_ms",
         "p50_ms",
         "p90_ms",
@@ -610,6 +621,7 @@ mod tests {
         "guarded_paused",
         "takeover_killed_ms",
         "never_granted",
+        "never_told",
         "gap_ms",
         "stuck",
     ];
@@ -704,6 +716,16 @@ mod tests {
         assert_eq!(verdict(&results, no_deadlock), Verdict::Holds);
         push(&mut results, ETCD_PAPER, point, &[("never_granted", 1.0)]);
         assert_eq!(verdict(&results, no_deadlock), Verdict::DoesNotHold);
+    }
+
+    #[test]
+    fn one_who_is_never_told_of_a_release_decides_about_deadlock_too() {
+        let mut results = results();
+        push(&mut results, ETCD_BEST, ["holder gone", "", "", ""], &[("never_granted", 0.0)]);
+        push(&mut results, ETCD_BEST, ["waits after contention", "", "", ""], &[("never_told", 1.0)]);
+        let judgement = no_deadlock(&results);
+        assert_eq!(judgement.verdict, Verdict::DoesNotHold);
+        assert!(judgement.why.contains(ETCD_BEST), "{}", judgement.why);
     }
 
     #[test]

@@ -22,6 +22,9 @@ const TAKEOVER_WITHIN: Duration = Duration::from_secs(60);
 /// How long the first one may take, whom nobody competes with.
 const FIRST_WITHIN: Duration = Duration::from_secs(5);
 
+/// How long one who waits may take to be told of a release.
+const TOLD_WITHIN: Duration = Duration::from_secs(10);
+
 /// How long the next one has waited when the holder is killed.
 const WAITED: Duration = Duration::from_millis(300);
 
@@ -248,6 +251,44 @@ impl Cut {
         }
         Ok(())
     }
+}
+
+/// Whether who waits at a node is still told of a release, after many have waited there and given up: one client holds a lock,
+/// another one of the same node waits for it, the first lets go.
+pub(super) fn waits_after_contention(
+    running: &Running<'_>,
+    recipe: &Recipe,
+    folder: &Path,
+    keys: &str,
+) -> Result<Figures> {
+    let nodes = if recipe.asks_all { 1 } else { running.nodes().len() };
+    let (mut told_ms, mut never_told) = (Vec::new(), 0);
+    for node in 0..nodes {
+        let addresses = addresses(running, recipe, node)?;
+        let trials = Trials { recipe, folder, keys: keys.to_owned(), count: 1 };
+        // Nothing runs out meanwhile that would hide a release that nobody was told of.
+        let job = Job {
+            ttl_ms: 2 * TAKEOVER_WITHIN.as_millis() as u64,
+            ..trials.job(addresses.clone(), addresses)
+        };
+        let start = |log: usize| Worker::start(running.children(), folder, "holder", log, &job);
+        let (mut holder, mut next) = (start(200 + 2 * node)?, start(201 + 2 * node)?);
+        holder.wait_until_ready()?;
+        next.wait_until_ready()?;
+        let acquire = |within: Duration| json!({"do": "acquire", "name": format!("{keys}{node}"), "within_s": within.as_secs()});
+        holder.ask(&acquire(FIRST_WITHIN))?.done().context("the first acquire")?;
+        next.order(&acquire(TOLD_WITHIN))?;
+        std::thread::sleep(WAITED);
+        let released_at = now_ns();
+        holder.ask(&json!({"do": "release"}))?.done().context("the release")?;
+        match next.answer(TOLD_WITHIN)?.done() {
+            Ok(at) => told_ms.push(at.saturating_sub(released_at) as f64 / 1e6),
+            Err(_) => never_told += 1,
+        }
+    }
+    let mut figures = Figures::from([("never_told", f64::from(never_told))]);
+    figures.extend(Spread::of(told_ms).map(|spread| ("told_max_ms", spread.max)));
+    Ok(figures)
 }
 
 /// A node is killed while contenders acquire, each its own lock, through one node each.

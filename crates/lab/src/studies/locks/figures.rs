@@ -54,6 +54,8 @@ pub(super) fn measures() -> Vec<Measure> {
         Measure::new("takeover_cut_off_max_ms", "The greatest", "ms"),
         Measure::new("takeover_killed_ms", "Median time until the next one has a killed holder's lock", "ms"),
         Measure::new("takeover_killed_max_ms", "The greatest", "ms"),
+        Measure::new("never_told", "Nodes where one who waits is not told of a release", ""),
+        Measure::new("told_max_ms", "Greatest time from a release until one who waits is told", "ms"),
         Measure::new("gap_ms", "Longest time without a grant after a node was killed", "ms"),
         Measure::new("stuck", "Contenders without a grant in the last quarter", ""),
     ]
@@ -235,6 +237,13 @@ pub(super) fn tables() -> Vec<Table> {
                 "takeover_cut_off_ms",
                 "never_granted",
             ],
+        ),
+        table(
+            "Waiting at each node after many have waited there and given up",
+            "freedom from deadlock (4.5)",
+            &part("waits after contention"),
+            synced(),
+            &["told_max_ms", "never_told"],
         ),
         table(
             "A node that is killed",

@@ -69,13 +69,14 @@ impl Locks {
         if side.is_unsynced {
             return points;
         }
+        points.push(Point::new().with("part", "holder gone"));
         for contenders in scale.pick(&CONTENDERS_QUICK[..], &CONTENDERS[..]) {
             for hold_ms in scale.pick(&HOLDS_MS_QUICK[..], &HOLDS_MS[..]) {
                 let point = Point::new().with("part", "contenders").with("contenders", contenders);
                 points.push(point.with("hold_ms", hold_ms));
             }
         }
-        points.push(Point::new().with("part", "holder gone"));
+        points.push(Point::new().with("part", "waits after contention"));
         let killed: &[&str] = match (side.recipe.asks_all, scale) {
             (true, _) => &["any"],
             (false, Scale::Quick) => &["leader"],
@@ -189,6 +190,7 @@ impl Study for Locks {
                 acquire(&load, arena, side)
             }
             "holder gone" => Trials { recipe, folder: &folder, keys, count: scale.pick(1, 10) }.run(running),
+            "waits after contention" => faults::waits_after_contention(running, recipe, &folder, &keys),
             "node killed" => {
                 let load =
                     Load { measured: scale.pick(Duration::from_secs(8), Duration::from_secs(30)), ..load };
