@@ -269,7 +269,7 @@ fn a_session_holds_its_locks_until_it_ends() {
     is_broken(
         &[held[0], held[1], held[3], closed, (1, "acquire m as a under s = 6", 56, 57)],
         "session 's' did not keep its promise: client 1's close-session was applied (52 ms .. 55 ms), although client 1's \
-         acquire as 'a' under session 's' was granted token 6, which came before the end, was sent only at 56 ms",
+         acquire as 'a' under session 's' was granted token 6 (lock 'm'), which came before the end, was sent only at 56 ms",
     );
     is_broken(&[held[0], (1, "again s = 0", 80, 99)], "lasted until 100 ms at least");
     is_broken(&[held[0], (2, "open y 100 = s", 50, 51)], "session 's' did not keep its promise");
@@ -286,7 +286,7 @@ fn nothing_is_granted_under_a_session_that_is_over() {
             (1, "close s = 1", 200, 201),
         ],
         "session 's' did not keep its promise: client 1's close-session was applied (200 ms .. 201 ms), although the lease \
-         of client 2's acquire as 'b' for 500 ms was granted token 5, sent at 2 ms, lasted until 502 ms at least",
+         of client 2's acquire as 'b' for 500 ms was granted token 5 (lock 'l'), sent at 2 ms, lasted until 502 ms at least",
     );
 }
 

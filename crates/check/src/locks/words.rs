@@ -42,7 +42,16 @@ pub(crate) fn sentence(window: &Window, breach: &Breach, history: &History) -> S
     let subject = if window.is_of_session(history) { "session" } else { "lock" };
     let who = |id: OperationId| {
         let operation = history.operation(id);
-        format!("client {}'s {}", operation.client, told(history, id))
+        // A session ties locks together.
+        let of_another = match operation.action {
+            Action::Lock(LockAction::Acquire { .. } | LockAction::Release { .. })
+                if operation.key != window.key =>
+            {
+                format!(" (lock {})", quoted(history.key_bytes(operation.key)))
+            }
+            _ => String::new(),
+        };
+        format!("client {}'s {}{of_another}", operation.client, told(history, id))
     };
     let when = |at: u64| duration(at - first_start(history));
     let answered = format!(
