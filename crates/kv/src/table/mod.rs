@@ -377,7 +377,12 @@ impl Table {
                 count => dropped += count,
             }
         }
-        !self.discarded.is_empty()
+        !self.is_tidy()
+    }
+
+    /// True when [`Table::tidy`] has nothing to do.
+    pub fn is_tidy(&self) -> bool {
+        self.discarded.is_empty()
     }
 
     /// The highest version ever given in this table.

@@ -191,6 +191,9 @@ use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 use waiting::{Asker, Held, Proposals, Reads, Wait};
 
+/// How many keys of those that were removed all at once are dropped per tick: some milliseconds of work.
+const TIDIED_KEYS: usize = 10_000;
+
 /// One group's consensus state machine on one node.
 #[derive(Debug)]
 pub struct Replica {
@@ -404,6 +407,7 @@ impl Replica {
     }
 
     fn tick(&mut self, now: Now, effects: &mut Effects) {
+        self.table.tidy(TIDIED_KEYS);
         self.end_overdue(now, effects);
         if now.monotonic_us < self.next_round_us {
             return;
