@@ -111,7 +111,7 @@ impl Locking {
                 self.had.extend(self.holds);
             }
             // Where it does not know, it asks again: half of the time under its old name.
-            (Kind::Acquire, Reply::Unknown) => self.life += u16::from(operation.number % 2 == 0),
+            (Kind::Acquire, Reply::Unknown) => self.life += u16::from(operation.number.is_multiple_of(2)),
             (Kind::Release, _)
             | (Kind::Renew, Reply::Integer(0))
             | (Kind::SetFenced, Reply::Refused("FENCED")) => {
