@@ -141,7 +141,7 @@ fn consensus_records_no_promise() {
 
 #[test]
 fn consensus_reads_without_a_quorum() {
-    assert_eq!(find(Fault::ReadWithoutQuorum, Protocol::Consensus, 229), Broken::Safety);
+    assert_eq!(find(Fault::ReadWithoutQuorum, Protocol::Consensus, 121), Broken::Safety);
 }
 
 #[test]
