@@ -173,7 +173,8 @@ mod tests {
     }
 
     /// Nothing but the network.
-    const NO_WORK: Work = Work { order: 0.0, disperse: 0.0, read: 0.0, handle: 0.0, encode: 0.0, decode: 0.0 };
+    const NO_WORK: Work =
+        Work { order: 0.0, disperse: 0.0, read: 0.0, handle: 0.0, encode: 0.0, decode: 0.0 };
 
     fn close(left: Option<f64>, right: f64) -> bool {
         left.is_some_and(|left| (left / right - 1.0).abs() < 1e-9)
@@ -223,10 +224,14 @@ mod tests {
         for (bytes, parts) in [(4_000, 2), (20_000, 2), (20_000, 3)] {
             let at = crossover(bytes, parts, At::Leader, &links(1.0), &work).expect("they cross");
             let links = Links::even(5, at, 1e-3);
-            let both = [1, parts].map(|parts| write_seconds(bytes, parts, At::Leader, &links, &work).unwrap());
+            let both =
+                [1, parts].map(|parts| write_seconds(bytes, parts, At::Leader, &links, &work).unwrap());
             assert!((both[0] / both[1] - 1.0).abs() < 1e-6, "{bytes} {parts}: {both:?}");
         }
         let of = |bytes| crossover(bytes, 2, At::Leader, &links(1.0), &work).unwrap();
-        assert!(of(20_000) > of(4_000), "the larger a value, the faster the network on which coding still gains");
+        assert!(
+            of(20_000) > of(4_000),
+            "the larger a value, the faster the network on which coding still gains"
+        );
     }
 }

@@ -97,7 +97,7 @@ mod tests {
         let mut dialling = TcpStream::connect((Ipv4Addr::LOCALHOST, port("port = "))).unwrap();
         let (mut accepted, _) = listener.accept().unwrap();
         for (from, to) in [(0, 1), (1, 0)] {
-            let mut ends = [&mut dialling, &mut accepted];
+            let ends = [&mut dialling, &mut accepted];
             let sent_at = Instant::now();
             ends[from].write_all(b"x").unwrap();
             ends[to].read_exact(&mut [0]).unwrap();
