@@ -8,12 +8,17 @@
 //! Times are nanoseconds of one clock that all clients share, from any beginning. An operation is before another
 //! one if its end is smaller than the other's start; operations that touch at one instant are concurrent.
 //!
+//! Locks stand beside the keys: a lock has a name, given by [`History::key`] too, and a key of that name is another
+//! thing. What is asked of them, and of the sessions that they are held under, is an [`Action::Lock`].
+//!
 //! Keys that expire do not belong here: whether a read in the vicinity of a deadline is right depends on clocks,
 //! of which this model knows nothing. Leave every operation on such a key out of the history.
 
+use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 
 use crate::interner::Interner;
+use crate::locks::{Fence, LockAction};
 
 /// A key of a history, given by [`History::key`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -53,6 +58,8 @@ pub enum Action {
         /// What it holds afterwards.
         value: Value,
     },
+    /// Asks something of the lock, or the session, that the operation's key names.
+    Lock(LockAction),
 }
 
 impl Action {
@@ -66,13 +73,19 @@ impl Action {
             Action::SetIfAbsent(_) => "set-if-absent",
             Action::GetAndSet(_) => "get-and-set",
             Action::CompareAndSet { .. } => "compare-and-set",
+            Action::Lock(action) => action.name(),
         }
+    }
+
+    /// True if it concerns a lock or a session, and no key.
+    pub fn is_of_locks(&self) -> bool {
+        matches!(self, Action::Lock(_))
     }
 
     /// The value that it stores, if it stores one that is known beforehand.
     pub fn stores(&self) -> Option<Value> {
         match *self {
-            Action::Get | Action::Delete | Action::Increment(_) => None,
+            Action::Get | Action::Delete | Action::Increment(_) | Action::Lock(_) => None,
             Action::Set(value) | Action::SetIfAbsent(value) | Action::GetAndSet(value) => Some(value),
             Action::CompareAndSet { value, .. } => Some(value),
         }
@@ -91,6 +104,10 @@ pub enum Answer {
     Applied(bool),
     /// The sum after an increment.
     Sum(i64),
+    /// The fencing token of a lock that is granted, or that another one holds it.
+    Token(Option<u64>),
+    /// The session that was opened.
+    Session(Key),
 }
 
 /// How an operation ended.
@@ -135,6 +152,9 @@ pub struct History {
     keys: Interner,
     values: Interner,
     operations: Vec<Operation>,
+    // What few operations have.
+    fences: BTreeMap<OperationId, Fence>,
+    queued: BTreeMap<OperationId, u64>,
 }
 
 impl History {
@@ -196,6 +216,31 @@ impl History {
     /// Which version was read or written: see [`Operation::version`].
     pub fn set_version(&mut self, id: OperationId, version: u64) {
         self.operations[id.0 as usize].version = Some(version);
+    }
+
+    /// A write that takes effect only with the newest token of a lock: see [`Fence`].
+    pub fn set_fence(&mut self, id: OperationId, fence: Fence) {
+        self.fences.insert(id, fence);
+    }
+
+    /// From this instant on, until it is granted the lock, a request is known to have stood in the lock's queue.
+    pub fn set_queued(&mut self, id: OperationId, at: u64) {
+        self.queued.insert(id, at);
+    }
+
+    /// What a write stands behind, if it does.
+    pub fn fence(&self, id: OperationId) -> Option<&Fence> {
+        self.fences.get(&id)
+    }
+
+    /// Since when a request is known to wait: see [`History::set_queued`].
+    pub fn queued(&self, id: OperationId) -> Option<u64> {
+        self.queued.get(&id).copied()
+    }
+
+    /// All writes behind fences.
+    pub(crate) fn fences(&self) -> impl Iterator<Item = (OperationId, &Fence)> {
+        self.fences.iter().map(|(id, fence)| (*id, fence))
     }
 
     /// The operation with this number.

@@ -2,6 +2,8 @@
 //!
 //! A byte string is a JSON string where it is UTF-8, else an object `{"base64": "..."}`.
 
+mod locks;
+
 use std::borrow::Cow;
 use std::io::{self, BufRead, Write};
 
@@ -12,6 +14,7 @@ use serde::ser::{SerializeMap as _, Serializer};
 use serde::{Deserialize, Serialize};
 
 use crate::history::{Action, Answer, History, Operation, OperationId, Outcome, Value};
+use crate::locks::{Fence, LockAction};
 
 /// A line may have at most this many bytes.
 const LINE_BYTES_MAX: usize = 64 << 20;
@@ -91,7 +94,9 @@ impl Serialize for Bytes<'_> {
 }
 
 /// Tells a field that is null from one that is not there.
-fn nullable<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Option<Bytes<'de>>>, D::Error> {
+fn nullable<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
+    deserializer: D,
+) -> Result<Option<Option<T>>, D::Error> {
     Option::deserialize(deserializer).map(Some)
 }
 
@@ -104,8 +109,20 @@ struct Line<'a> {
     node: Option<u32>,
     #[serde(borrow)]
     operation: Cow<'a, str>,
-    #[serde(borrow)]
-    key: Bytes<'a>,
+    #[serde(borrow, skip_serializing_if = "Option::is_none")]
+    key: Option<Bytes<'a>>,
+    #[serde(borrow, skip_serializing_if = "Option::is_none")]
+    lock: Option<Bytes<'a>>,
+    #[serde(borrow, skip_serializing_if = "Option::is_none")]
+    owner: Option<Bytes<'a>>,
+    #[serde(borrow, skip_serializing_if = "Option::is_none")]
+    session: Option<Bytes<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    lease_ms: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    wait: Option<bool>,
+    #[serde(default, deserialize_with = "nullable", skip_serializing_if = "Option::is_none")]
+    token: Option<Option<u64>>,
     #[serde(borrow, default, deserialize_with = "nullable", skip_serializing_if = "Option::is_none")]
     expected: Option<Option<Bytes<'a>>>,
     #[serde(borrow, default, deserialize_with = "nullable", skip_serializing_if = "Option::is_none")]
@@ -119,12 +136,23 @@ struct Line<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     applied: Option<bool>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    fenced: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     version: Option<u64>,
     start: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    queued: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     end: Option<u64>,
     #[serde(borrow)]
     outcome: Cow<'a, str>,
+}
+
+/// What a line says.
+struct Parsed {
+    operation: Operation,
+    fence: Option<Fence>,
+    queued: Option<u64>,
 }
 
 /// A field of the line, and what it is: used up when it is taken, so that what is left over is told.
@@ -155,16 +183,18 @@ impl History {
                 return Err(failed(format!("a history has at most {OPERATIONS_MAX} operations")));
             }
             let parsed: Line = serde_json::from_slice(&bytes).map_err(|error| failed(plain(&error)))?;
-            let operation = self.operation_of(parsed).map_err(failed)?;
-            self.push(operation);
+            let Parsed { operation, fence, queued } = self.operation_of(parsed).map_err(failed)?;
+            let id = self.push(operation);
+            fence.into_iter().for_each(|fence| self.set_fence(id, fence));
+            queued.into_iter().for_each(|at| self.set_queued(id, at));
         }
         Ok(())
     }
 
     /// Writes all operations, one per line.
     pub fn write(&self, mut output: impl Write) -> io::Result<()> {
-        for operation in self.operations() {
-            serde_json::to_writer(&mut output, &self.line_of(operation))?;
+        for id in self.ids() {
+            serde_json::to_writer(&mut output, &self.line_of(id))?;
             output.write_all(b"\n")?;
         }
         Ok(())
@@ -173,10 +203,10 @@ impl History {
     /// One operation as a JSON object.
     pub fn json(&self, id: OperationId) -> serde_json::Value {
         // Numbers, strings and names of fields: nothing that JSON could not hold.
-        serde_json::to_value(self.line_of(self.operation(id))).unwrap_or_default()
+        serde_json::to_value(self.line_of(id)).unwrap_or_default()
     }
 
-    fn operation_of(&mut self, mut line: Line) -> Result<Operation, String> {
+    fn operation_of(&mut self, mut line: Line) -> Result<Parsed, String> {
         let name = &*std::mem::take(&mut line.operation);
         let is_ok = match &*line.outcome {
             "ok" => true,
@@ -190,7 +220,9 @@ impl History {
             let value = value.ok_or_else(|| format!("'{name}' stores a value, which is not null"))?;
             Ok(history.value(&value.0))
         };
+        let asked = locks::action(self, name, &mut line)?;
         let action = match name {
+            _ if let Some((action, _)) = asked => Action::Lock(action),
             "get" => Action::Get,
             "set" => Action::Set(stored(self, &mut line)?),
             "delete" => Action::Delete,
@@ -215,6 +247,7 @@ impl History {
                 let value = take(field, of, name)?;
                 Outcome::Ok(Answer::Value(value.map(|value| self.value(&value.0))))
             }
+            (true, Action::Lock(action)) => Outcome::Ok(locks::answer(self, action, &mut line)?),
             (true, Action::Set(_)) => Outcome::Ok(Answer::Done),
             (true, Action::Delete) => Outcome::Ok(line.applied.take().map_or(Answer::Done, Answer::Applied)),
             (true, Action::Increment(_)) => Outcome::Ok(Answer::Sum(take(&mut line.sum, "sum", name)?)),
@@ -222,6 +255,11 @@ impl History {
                 Outcome::Ok(Answer::Applied(take(&mut line.applied, "applied", name)?))
             }
         };
+        let fence = match action.stores() {
+            Some(_) => locks::fence(self, name, &mut line)?,
+            None => None,
+        };
+        let queued = line.queued.take_if(|_| matches!(action, Action::Lock(LockAction::Acquire { .. })));
         if is_ok && line.end.is_none() {
             return Err("what is \"ok\" has an \"end\"".to_owned());
         }
@@ -234,30 +272,58 @@ impl History {
             values.iter().find(|(_, value)| value.as_ref().is_some_and(|value| is_ok || value.is_some()));
         let left = left.map(|(field, _)| *field);
         let left = left.or(line.delta.map(|_| "delta")).or(line.sum.map(|_| "sum"));
-        if let Some(field) = left.or(line.applied.map(|_| "applied")) {
+        // An acquire that was refused or never answered may say null for its token.
+        let token = line.token.filter(|token| is_ok || token.is_some());
+        let others = [
+            ("applied", line.applied.is_some()),
+            ("lock", line.lock.is_some()),
+            ("owner", line.owner.is_some()),
+            ("session", line.session.is_some()),
+            ("lease_ms", line.lease_ms.is_some()),
+            ("wait", line.wait.is_some()),
+            ("token", token.is_some()),
+            ("fenced", line.fenced.is_some()),
+            ("queued", line.queued.is_some()),
+            ("key", line.key.is_some() && asked.is_some()),
+        ];
+        let left = left.or(others.iter().find(|(_, is_left)| *is_left).map(|(field, _)| *field));
+        if let Some(field) = left {
             return Err(format!("'{name}' with the outcome \"{}\" has no field \"{field}\"", line.outcome));
         }
         let (client, node, start, end, version) =
             (line.client, line.node, line.start, line.end, line.version);
-        let key = self.key(&line.key.0);
-        Ok(Operation { client, node, key, action, start, end, outcome, version })
+        let key = match asked {
+            Some((_, key)) => key,
+            None => self.key(&take(&mut line.key, "key", name)?.0),
+        };
+        let operation = Operation { client, node, key, action, start, end, outcome, version };
+        Ok(Parsed { operation, fence, queued })
     }
 
-    fn line_of(&self, operation: &Operation) -> Line<'_> {
+    fn line_of(&self, id: OperationId) -> Line<'_> {
+        let operation = self.operation(id);
         let bytes = |value: Value| Bytes(Cow::Borrowed(self.value_bytes(value)));
         let mut line = Line {
             client: operation.client,
             node: operation.node,
             operation: operation.action.name().into(),
-            key: Bytes(Cow::Borrowed(self.key_bytes(operation.key))),
+            key: Some(Bytes(Cow::Borrowed(self.key_bytes(operation.key)))),
+            lock: None,
+            owner: None,
+            session: None,
+            lease_ms: None,
+            wait: None,
+            token: None,
             expected: None,
             value: operation.action.stores().map(|value| Some(bytes(value))),
             before: None,
             delta: None,
             sum: None,
             applied: None,
+            fenced: None,
             version: operation.version,
             start: operation.start,
+            queued: None,
             end: operation.end,
             outcome: match operation.outcome {
                 Outcome::Ok(_) => "ok".into(),
@@ -277,6 +343,7 @@ impl History {
             (_, Outcome::Ok(Answer::Sum(sum))) => line.sum = Some(sum),
             _ => {}
         }
+        locks::write(self, id, &mut line);
         line
     }
 }
@@ -305,13 +372,25 @@ mod tests {
 {"client":1,"operation":"get-and-set","key":"a","value":"v","before":null,"start":10,"end":20,"outcome":"ok"}
 {"client":1,"operation":"compare-and-set","key":"a","expected":"u","value":"v","applied":true,"start":10,"end":20,"outcome":"ok"}
 {"client":1,"operation":"compare-and-set","key":"a","expected":null,"value":"v","start":10,"outcome":"unknown"}
+{"client":1,"operation":"set","key":"a","lock":"l","token":7,"value":"v","start":10,"end":20,"outcome":"ok"}
+{"client":1,"operation":"set","key":"a","lock":"l","token":6,"value":"v","fenced":true,"start":10,"end":20,"outcome":"failed"}
+{"client":1,"operation":"acquire","lock":"l","owner":"me","lease_ms":500,"token":7,"start":10,"end":20,"outcome":"ok"}
+{"client":1,"operation":"acquire","lock":"l","owner":"me","lease_ms":500,"token":null,"start":10,"end":20,"outcome":"ok"}
+{"client":1,"operation":"acquire","lock":"l","owner":"me","session":"0-5","wait":true,"token":7,"start":10,"queued":15,"end":20,"outcome":"ok"}
+{"client":1,"operation":"acquire","lock":"l","owner":"me","lease_ms":500,"start":10,"outcome":"unknown"}
+{"client":1,"operation":"renew","lock":"l","lease_ms":500,"token":7,"applied":false,"start":10,"end":20,"outcome":"ok"}
+{"client":1,"operation":"release","lock":"l","token":7,"applied":true,"start":10,"end":20,"outcome":"ok"}
+{"client":1,"operation":"open-session","session":"0-5","lease_ms":500,"start":10,"end":20,"outcome":"ok"}
+{"client":1,"operation":"open-session","lease_ms":500,"start":10,"outcome":"unknown"}
+{"client":1,"operation":"renew-session","session":"0-5","applied":true,"start":10,"end":20,"outcome":"ok"}
+{"client":1,"operation":"close-session","session":"0-5","start":10,"outcome":"unknown"}
 "#;
 
     #[test]
     fn what_is_written_is_what_was_read() {
         let mut history = History::new();
         history.read(LINES.as_bytes()).unwrap();
-        assert_eq!(history.operations().len(), 13);
+        assert_eq!(history.operations().len(), 25);
         let mut written = Vec::new();
         history.write(&mut written).unwrap();
         assert_eq!(String::from_utf8(written).unwrap(), LINES);
@@ -339,6 +418,12 @@ mod tests {
             (&good.replace("\"v\"", "{\"hex\":\"00\"}"), "bytes are a string or"),
             (&good.replace("\"v\"", "7"), "expected a string or {\"base64\": \"...\"}"),
             (&good.replace("10", "-10"), "invalid value: integer `-10`"),
+            (&good.replace("\"end\"", "\"lease_ms\":1,\"end\""), "has no field \"lease_ms\""),
+            (&good.replace("\"key\":\"a\",", ""), "'get' needs the field \"key\""),
+            (
+                &good.replace("get", "acquire").replace("\"value\":\"v\"", "\"owner\":\"o\""),
+                "'acquire' needs one of the fields \"lease_ms\" and \"session\"",
+            ),
             (&good.replace("get", "set").replace("\"v\"", "null"), "'set' stores a value, which is not null"),
         ];
         for (line, reason) in cases {

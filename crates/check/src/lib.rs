@@ -2,12 +2,13 @@
 //!
 //! Read `history` for what is recorded; `linearizable` for the check, which rests on `model` (what a key does),
 //! `prepare` (what is clear before any search) and `search`; `window`, `words` and `picture` for what is told about a
-//! violation; and `weaker` for promises that are weaker.
+//! violation; `locks` for locks, which have a model of their own; and `weaker` for promises that are weaker.
 
 mod history;
 mod interner;
 mod json_lines;
 mod linearizable;
+mod locks;
 mod model;
 mod picture;
 mod prepare;
@@ -19,6 +20,7 @@ mod words;
 pub use history::{Action, Answer, History, Key, Operation, OperationId, Outcome, Value};
 pub use json_lines::ReadError;
 pub use linearizable::{Limits, Progress, Verdict, linearizable, linearizable_within};
+pub use locks::{Breach, Fence, Hold, LockAction, Rule, Why};
 pub use weaker::{
     Backwards, NotAPrefix, Ordered, check_prefixes, check_sessions, differing_keys, lost_writes,
 };

@@ -2,9 +2,11 @@
 //!
 //! Linearizability is local (Herlihy and Wing 1990): a history is linearizable exactly if the operations of each
 //! key are. So every key is checked by itself, which is what makes large histories cheap (P-compositionality, Horn
-//! and Kroening 2015). Each key is prepared (`prepare`), then searched (`search`).
+//! and Kroening 2015). Each key is prepared (`prepare`), then searched (`search`). Locks come first (`locks`): what they tell
+//! about writes behind fences is used for the keys.
 
 use crate::history::{History, Key, Operation, OperationId};
+use crate::locks;
 use crate::model::ABSENT;
 use crate::prepare::{Initial, initial_states, prepare};
 use crate::search::{Budget, Found, search};
@@ -27,14 +29,16 @@ impl Default for Limits {
 /// What a check found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// Every key is linearizable.
+    /// Every key is linearizable, and every lock has kept its promise.
     Ok {
         /// How many operations were looked at.
         operations: usize,
         /// On how many keys.
         keys: usize,
+        /// And how many locks.
+        locks: usize,
     },
-    /// A key is not linearizable; this is why.
+    /// A key is not linearizable, or a lock has broken its promise; this is why.
     Violation(Window),
     /// No key was found to be wrong, but for this one the limits were too narrow to tell.
     Unknown {
@@ -47,11 +51,18 @@ impl Verdict {
     /// What was found, in words.
     pub fn words(&self, history: &History) -> String {
         match self {
-            Verdict::Ok { operations, keys } => {
-                let (operations, keys) = (counted(*operations, "operation"), counted(*keys, "key"));
+            Verdict::Ok { operations, keys, locks } => {
+                let operations = counted(*operations, "operation");
                 let (clients, are) =
                     (counted(history.clients(), "client"), if operations.1 { "is" } else { "are" });
-                format!("{} on {} by {} {are} linearizable", operations.0, keys.0, clients.0)
+                let on = match (keys, locks) {
+                    (keys, 0) => counted(*keys, "key").0,
+                    (0, locks) => counted(*locks, "lock").0,
+                    (keys, locks) => {
+                        format!("{} and {}", counted(*keys, "key").0, counted(*locks, "lock").0)
+                    }
+                };
+                format!("{} on {on} by {} {are} linearizable", operations.0, clients.0)
             }
             Verdict::Violation(window) => window.words(history),
             Verdict::Unknown { key } => {
@@ -79,7 +90,7 @@ pub struct Progress {
     pub keys: usize,
 }
 
-/// Checks a history within the default limits.
+/// Checks a history, its keys and its locks, within the default limits.
 pub fn linearizable(history: &History) -> Verdict {
     linearizable_within(history, Limits::default(), |_| false)
 }
@@ -91,14 +102,18 @@ pub fn linearizable_within(
     limits: Limits,
     mut interrupt: impl FnMut(Progress) -> bool,
 ) -> Verdict {
-    let mut progress = Progress { operations: 0, keys: 0 };
+    let checked = match locks::check(history) {
+        Ok(checked) => checked,
+        Err(window) => return Verdict::Violation(window),
+    };
+    let mut progress = Progress { operations: checked.operations, keys: 0 };
     let mut unknown = None;
     let by_key = ByKey::new(history);
     let mut operations: Vec<Operation> = Vec::new();
     for key in by_key.keys() {
         let ids = by_key.operations(key);
         operations.clear();
-        operations.extend(ids.iter().map(|id| history.operation(*id)));
+        operations.extend(ids.iter().map(|id| locks::narrowed(history.operation(*id), *id, &checked.fenced)));
         let mut ask = || interrupt(progress);
         let found = if ask() {
             Found::Nothing
@@ -121,7 +136,10 @@ pub fn linearizable_within(
     }
     match unknown {
         Some(key) => Verdict::Unknown { key },
-        None => Verdict::Ok { operations: progress.operations, keys: progress.keys },
+        None => {
+            let Progress { operations, keys } = progress;
+            Verdict::Ok { operations, keys, locks: checked.locks }
+        }
     }
 }
 
@@ -160,14 +178,15 @@ pub(crate) struct ByKey {
 
 impl ByKey {
     pub(crate) fn new(history: &History) -> ByKey {
+        let is_of_key = |id: &OperationId| !history.operation(*id).action.is_of_locks();
         let mut starts = vec![0; history.keys() + 1];
-        for operation in history.operations() {
+        for operation in history.operations().iter().filter(|it| !it.action.is_of_locks()) {
             starts[operation.key.index() + 1] += 1;
         }
         for index in 1..starts.len() {
             starts[index] += starts[index - 1];
         }
-        let mut operations: Vec<OperationId> = history.ids().collect();
+        let mut operations: Vec<OperationId> = history.ids().filter(is_of_key).collect();
         operations.sort_by_key(|id| history.operation(*id).key);
         let mut keys: Vec<Key> = operations.iter().map(|id| history.operation(*id).key).collect();
         keys.dedup();

@@ -167,7 +167,7 @@ impl Model {
 
     fn compile_unknown(&mut self, action: Action) -> Option<Step> {
         Some(match action {
-            Action::Get => return None,
+            Action::Get | Action::Lock(_) => return None,
             Action::Set(value) | Action::GetAndSet(value) => Step::Write(self.state(Some(value))),
             Action::Delete => Step::Write(ABSENT),
             Action::Increment(delta) => Step::MayAdd(delta),

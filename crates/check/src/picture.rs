@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use crate::history::{Action, History, Operation, OperationId, Outcome};
+use crate::locks::LockAction;
 use crate::window::Window;
 use crate::words::{duration, interval, quoted, told};
 
@@ -70,15 +71,18 @@ impl Window {
         let axis = scale.ticks(top);
         let height = top + 62.0;
         let title = escaped(&self.sentence(history));
-        let key = escaped(&quoted(history.key_bytes(self.key)));
+        let name = escaped(&quoted(history.key_bytes(self.key)));
+        let claim = match self.breach {
+            None => format!("key {name}: no order of the solid operations explains their answers"),
+            Some(_) => format!("{name}: these operations cannot all have been answered so"),
+        };
         format!(
             "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height:.0}\" width=\"{WIDTH}\" \
              height=\"{height:.0}\" font-family=\"sans-serif\" font-size=\"12\">\n<title>{title}</title>\n\
              <style>.lane {{ fill: #f4f4f4 }} .client {{ font-weight: bold }} .faint {{ fill: #666 }} \
              .tick {{ stroke: #bbb; stroke-dasharray: 2 3 }}</style>\n\
              <rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n\
-             <text x=\"12\" y=\"24\" font-size=\"15\">key {key}: no order of the solid operations explains their \
-             answers</text>\n{body}{axis}{}</svg>\n",
+             <text x=\"12\" y=\"24\" font-size=\"15\">{claim}</text>\n{body}{axis}{}</svg>\n",
             legend(top + 46.0)
         )
     }
@@ -103,7 +107,7 @@ impl Window {
             None => (scale.x(operation.start), RIGHT),
         };
         let (left, right) = (left.min(RIGHT - 4.0), right.max(left + 4.0));
-        let label = told(history, operation);
+        let label = told(history, id);
         let width = label.len() as f64 * CHARACTER;
         // A label stands over the bar's left end, or ends at the picture's edge.
         let from = left.min(RIGHT + 20.0 - width).max(LEFT);
@@ -181,6 +185,8 @@ fn draw(body: &mut String, history: &History, bar: &Bar, top: f64) {
     let colour = match bar.operation.action {
         _ if bar.is_culprit => CULPRIT,
         Action::Get => READ,
+        Action::Lock(LockAction::Release { .. } | LockAction::CloseSession) => REMOVAL,
+        Action::Lock(_) => WRITE,
         Action::Set(_) => WRITE,
         Action::Delete => REMOVAL,
         Action::Increment(_)

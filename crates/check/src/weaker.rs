@@ -127,7 +127,8 @@ pub fn lost_writes<'f>(history: &History, finally: impl Fn(&[u8]) -> Option<&'f 
         let holds = finally(history.key_bytes(operation.key));
         let bytes = |value: Value| Some(history.value_bytes(value).to_vec());
         let left = match (operation.action, operation.outcome) {
-            (Action::Get, _) | (_, Outcome::Failed | Outcome::Ok(Answer::Applied(false))) => continue,
+            (Action::Get | Action::Lock(_), _)
+            | (_, Outcome::Failed | Outcome::Ok(Answer::Applied(false))) => continue,
             (Action::Delete, _) => None,
             (Action::Increment(_), Outcome::Ok(Answer::Sum(sum))) => Some(sum.to_string().into_bytes()),
             // Whatever the sum is: any integer may be it.

@@ -12,12 +12,13 @@
 
 use crate::history::{Answer, History, Key, Operation, OperationId, Outcome, Value};
 use crate::linearizable::{check_from_any, check_key};
+use crate::locks::Breach;
 use crate::search::{Budget, Found};
 
-/// Operations on one key that cannot all have been answered as they were.
+/// Operations on one key, or around one lock or session, that cannot all have been answered as they were.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Window {
-    /// The key.
+    /// The key, or the name of the lock or the session.
     pub key: Key,
     /// The operations, by their starts. If the outcome of any one of them were unknown, the others would be possible.
     pub operations: Vec<OperationId>,
@@ -27,6 +28,8 @@ pub struct Window {
     pub origins: Vec<OperationId>,
     /// True if the window stands for itself: it is impossible whatever the key held before it.
     pub is_from_any: bool,
+    /// What a lock or a session has broken; none if it is a key that is not linearizable.
+    pub breach: Option<Breach>,
 }
 
 /// Steps that one attempt to weaken the history may take, and steps per operation beyond. One that takes more is
@@ -81,6 +84,7 @@ pub(crate) fn narrow(
         culprit: ids[last],
         origins: origins.into_iter().map(|index| ids[index]).collect(),
         is_from_any: narrowing.after.is_some(),
+        breach: None,
     }
 }
 

@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use crate::history::{Action, Answer, History, Operation, OperationId, Outcome, Value};
+use crate::locks;
 use crate::window::Window;
 
 /// Longer keys and values are cut in texts.
@@ -18,7 +19,11 @@ impl Window {
         if self.operations.len() > 1 {
             let before = if self.is_from_any { ", whatever the key held before" } else { "" };
             let count = self.operations.len();
-            let _ = write!(text, "\nNo order of these {count} operations explains their answers{before}:");
+            let claim = match self.breach {
+                None => format!("No order of these {count} operations explains their answers{before}"),
+                Some(_) => format!("These {count} operations cannot all have been answered so"),
+            };
+            let _ = write!(text, "\n{claim}:");
             let names: Vec<String> = self
                 .operations
                 .iter()
@@ -27,7 +32,7 @@ impl Window {
             let name_width = names.iter().map(String::len).max().unwrap_or(0);
             for (id, name) in self.operations.iter().zip(names) {
                 let operation = history.operation(*id);
-                let (interval, told) = (interval(history, operation), told(history, operation));
+                let (interval, told) = (interval(history, operation), told(history, *id));
                 let _ = write!(text, "\n  {name:name_width$}  {told}  ({interval})");
             }
         }
@@ -45,20 +50,19 @@ impl Window {
 
     /// What is impossible and why, in one sentence.
     pub fn sentence(&self, history: &History) -> String {
+        if let Some(breach) = &self.breach {
+            return locks::sentence(self, breach, history);
+        }
         let culprit = history.operation(self.culprit);
         let key = quoted(history.key_bytes(culprit.key));
         let mut text = format!(
             "key {key} is not linearizable: client {}'s {} ({}), ",
             culprit.client,
-            told(history, culprit),
+            told(history, self.culprit),
             interval(history, culprit)
         );
-        let others: Vec<&Operation> = self
-            .operations
-            .iter()
-            .filter(|id| **id != self.culprit)
-            .map(|id| history.operation(*id))
-            .collect();
+        let others: Vec<OperationId> =
+            self.operations.iter().copied().filter(|id| *id != self.culprit).collect();
         if others.is_empty() {
             text.push_str(match (culprit.action, culprit.outcome) {
                 (Action::Get | Action::GetAndSet(_), Outcome::Ok(Answer::Value(Some(_))))
@@ -71,7 +75,8 @@ impl Window {
             return text;
         }
         text.push_str("although ");
-        for (index, other) in others.iter().enumerate() {
+        for (index, id) in others.iter().enumerate() {
+            let other = history.operation(*id);
             let link = match index {
                 0 => "",
                 _ if index + 1 == others.len() => " and ",
@@ -81,7 +86,7 @@ impl Window {
                 Some(gap) => format!("had ended {} before that began", duration(gap)),
                 None => "ran at the same time".to_owned(),
             };
-            let _ = write!(text, "{link}client {}'s {} {when}", other.client, claimed(history, other));
+            let _ = write!(text, "{link}client {}'s {} {when}", other.client, claimed(history, *id));
         }
         text
     }
@@ -96,18 +101,21 @@ impl Window {
 }
 
 /// An operation with what it was told: "get returned 'v'".
-pub(crate) fn told(history: &History, operation: &Operation) -> String {
-    let asked = asked(history, operation.action);
+pub(crate) fn told(history: &History, id: OperationId) -> String {
+    let (operation, asked) = (history.operation(id), asked(history, id));
     match operation.outcome {
         Outcome::Ok(answer) => format!("{asked} {}", answered(history, operation.action, answer)),
+        Outcome::Failed if history.fence(id).is_some_and(|fence| fence.is_refused) => {
+            format!("{asked} was refused by the fence")
+        }
         Outcome::Failed => format!("{asked} was refused"),
         Outcome::Unknown => format!("{asked} had an unknown outcome"),
     }
 }
 
 /// The same as the subject of a clause: "get, which returned 'v',".
-fn claimed(history: &History, operation: &Operation) -> String {
-    let asked = asked(history, operation.action);
+fn claimed(history: &History, id: OperationId) -> String {
+    let (operation, asked) = (history.operation(id), asked(history, id));
     match operation.outcome {
         Outcome::Ok(Answer::Done) | Outcome::Failed | Outcome::Unknown => asked,
         Outcome::Ok(answer) => format!("{asked}, which {},", answered(history, operation.action, answer)),
@@ -121,9 +129,10 @@ fn named(history: &History, origin: &Operation) -> String {
     format!("{value} was written by client {} ({}{unknown})", origin.client, origin.action.name())
 }
 
-fn asked(history: &History, action: Action) -> String {
+fn asked(history: &History, id: OperationId) -> String {
+    let action = history.operation(id).action;
     let name = action.name();
-    match action {
+    let asked = match action {
         Action::Get | Action::Delete => name.to_owned(),
         Action::Increment(delta) => format!("{name} by {delta}"),
         Action::Set(value) | Action::SetIfAbsent(value) => {
@@ -133,6 +142,13 @@ fn asked(history: &History, action: Action) -> String {
         Action::CompareAndSet { expected, value } => {
             format!("{name} from {} to {}", shown(history, expected), shown(history, Some(value)))
         }
+        Action::Lock(action) => locks::asked(history, action),
+    };
+    match history.fence(id) {
+        Some(fence) => {
+            format!("{asked} with token {} of lock {}", fence.token, quoted(history.key_bytes(fence.lock)))
+        }
+        None => asked,
     }
 }
 
@@ -145,6 +161,7 @@ fn answered(history: &History, action: Action, answer: Answer) -> String {
         (_, Answer::Applied(true)) => "was applied".to_owned(),
         (_, Answer::Applied(false)) => "was not applied".to_owned(),
         (_, Answer::Sum(sum)) => format!("answered {sum}"),
+        (_, Answer::Token(_) | Answer::Session(_)) => locks::answered(history, answer),
     }
 }
 
@@ -169,7 +186,7 @@ pub(crate) fn interval(history: &History, operation: &Operation) -> String {
     }
 }
 
-fn first_start(history: &History) -> u64 {
+pub(crate) fn first_start(history: &History) -> u64 {
     history.operations().iter().map(|operation| operation.start).min().unwrap_or(0)
 }
 

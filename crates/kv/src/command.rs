@@ -9,6 +9,7 @@ mod comparison;
 mod encoding;
 mod list;
 mod lock;
+mod script;
 mod transaction;
 
 use crate::coded::{Coordinator, REFERENCE_BYTES};
@@ -17,6 +18,7 @@ use crate::{UnixMs, Version};
 pub use comparison::{Comparison, DIGEST_HEX_BYTES, digest_of};
 pub use list::List;
 pub use lock::{Fenced, Hold, LockCommand, WaiterId};
+pub use script::Script;
 pub use transaction::{Draft, Transaction, Watched};
 
 /// When a key is to expire.
@@ -206,6 +208,9 @@ pub enum Command<'a> {
     Lock(LockCommand<'a>),
     /// A write that takes effect if it carries the newest token of a lock, else is answered with `FENCED` (`SET … FENCE`).
     Fenced(Fenced<'a>),
+    /// A program that runs commands on the keys that it names, in one step (`EVAL`, `EVALSHA`). A read if it may only
+    /// read (`EVAL_RO`).
+    Script(Script<'a>),
 }
 
 impl<'a> Command<'a> {
@@ -237,6 +242,7 @@ impl<'a> Command<'a> {
             Transaction(transaction) => transaction.is_write(),
             Lock(command) => command.is_write(),
             Fenced(_) => true,
+            Script(script) => script.is_write(),
         }
     }
 
@@ -264,6 +270,7 @@ impl<'a> Command<'a> {
             Transaction(transaction) => transaction.for_each_key(&mut visit),
             Lock(command) => command.key().into_iter().for_each(visit),
             Fenced(fenced) => fenced.for_each_key(&mut visit),
+            Script(script) => script.keys().for_each(visit),
             Keys { .. } | Scan { .. } | RandomKey { .. } | Size | Clear | Purge { .. } | Abandon { .. } => {}
         }
     }

@@ -10,6 +10,7 @@ pub mod codec;
 pub mod coded;
 pub mod command;
 pub mod glob;
+mod interpreter;
 pub mod limits;
 pub mod locks;
 pub mod number;
@@ -18,9 +19,10 @@ pub mod table;
 
 pub use coded::{Coordinator, Reference, ValueId, ValueRef, View};
 pub use command::{
-    Command, Comparison, Condition, Deadline, Draft, Expiry, Fenced, Hold, List, LockCommand, SetAnswer,
-    Transaction, WaiterId, Watched,
+    Command, Comparison, Condition, Deadline, Draft, Expiry, Fenced, Hold, List, LockCommand, Script,
+    SetAnswer, Transaction, WaiterId, Watched,
 };
+pub use interpreter::{Interpreter, NoInterpreter};
 pub use reply::{Reply, ReplyBuffer};
 pub use table::{Register, SnapshotId, Statistics, Table};
 

@@ -14,3 +14,18 @@ pub const REPLY_BYTES_MAX: usize = 512 * 1024 * 1024;
 
 /// Most commands that one transaction may hold. It is carried out in one step, during which its group does nothing else.
 pub const TRANSACTION_COMMANDS_MAX: usize = 10_000;
+// Scripts. Whether a run is within a limit is decided by every replica for itself, so these cannot be configured: all must
+// come to the same end. For the same reason they, and the interpreter, may only change with all nodes of a cluster at once.
+
+/// Longest text of a script, in bytes.
+pub const SCRIPT_BYTES_MAX: usize = 1 << 20;
+
+/// What a run of a script may cost, in instructions of its language: 20 to 40 ms. What is done for it elsewhere, such as
+/// a command, is counted as so many instructions as it takes time.
+pub const SCRIPT_INSTRUCTIONS_MAX: u64 = 2_000_000;
+
+/// What a run of a script may allocate in all, in bytes. Nothing is given back before its end.
+pub const SCRIPT_MEMORY_BYTES_MAX: usize = 16 << 20;
+
+/// How deep arrays may lie in each other in what a script answers.
+pub const SCRIPT_REPLY_DEPTH_MAX: usize = 64;

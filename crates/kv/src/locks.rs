@@ -291,8 +291,10 @@ impl Locks {
         if *lock.owner == *owner {
             let before = std::mem::replace(&mut lock.hold, hold);
             lock.number += 1;
-            // Who asks again is the one to be told from now on.
-            lock.waiter = waiter;
+            // Its owner may know the token by now, from whichever request: no other one can give the grant back.
+            if lock.waiter != waiter {
+                lock.waiter = None;
+            }
             let token = lock.token;
             self.end_hold(name, before, events);
             self.begin_hold(name, hold, events);

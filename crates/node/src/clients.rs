@@ -34,6 +34,7 @@ impl Session {
         let seconds = |since_us: u64| now_us.saturating_sub(since_us) / 1_000_000;
         let flags = match self.queued() {
             _ if self.closing => "c",
+            _ if self.lock_wait.is_some() => "b",
             Some(_) => "x",
             None => "N",
         };

@@ -13,9 +13,11 @@ const GROUP: u8 = 1;
 const REQUESTS: u8 = 2;
 const OUTCOMES: u8 = 3;
 const LEADER: u8 = 4;
-const FRAGMENTS: u8 = 10;
 const TOLD: u8 = 5;
 const LIFE: u8 = 6;
+const SCRIPT: u8 = 20;
+const FORGET_SCRIPTS: u8 = 21;
+const FRAGMENTS: u8 = 10;
 
 /// Without a deadline.
 pub(crate) const NO_DEADLINE_MS: u32 = u32::MAX;
@@ -37,6 +39,10 @@ pub(crate) enum Envelope<'a> {
     Told { group: u16, told: Told<'a> },
     /// The sender is in this life: nobody waits for what its clients wanted in another one.
     Life(u64),
+    /// A client has loaded a script: its text.
+    Script(&'a [u8]),
+    /// A client lets all nodes forget the scripts.
+    ForgetScripts,
 }
 
 /// See [`protocol::Notice::Told`]. The receiver is the waiter's node.
@@ -60,6 +66,8 @@ impl<'a> Envelope<'a> {
             LEADER => Envelope::Leader { group: reader.u16()?, leader: reader.u16()? },
             LIFE => Envelope::Life(reader.u64()?),
             TOLD => Envelope::Told { group: reader.u16()?, told: Told::decode(&mut reader)? },
+            SCRIPT => Envelope::Script(reader.rest()),
+            FORGET_SCRIPTS => Envelope::ForgetScripts,
             _ => return Err(Malformed("unknown kind of envelope")),
         })
     }
@@ -99,6 +107,11 @@ impl<'a> Envelope<'a> {
                 out.put_u16(*group);
                 told.encode(out);
             }
+            Envelope::Script(text) => {
+                out.put_u8(SCRIPT);
+                out.extend_from_slice(text);
+            }
+            Envelope::ForgetScripts => out.put_u8(FORGET_SCRIPTS),
         }
     }
 }

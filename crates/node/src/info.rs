@@ -164,6 +164,8 @@ fn memory(facts: &Facts, fields: &mut Fields<'_>) {
     fields.put("used_memory_overhead", memory.used.saturating_sub(memory.dataset));
     fields.put("used_memory_dataset", memory.dataset);
     fields.bytes("total_system_memory", memory.machine);
+    fields.put("used_memory_scripts_eval", memory.scripts.1);
+    fields.put("number_of_cached_scripts", memory.scripts.0);
     fields.bytes("maxmemory", 0);
     fields.constants(&[("maxmemory_policy", "noeviction")]);
     let ratio = if memory.used == 0 { 0.0 } else { memory.resident as f64 / memory.used as f64 };

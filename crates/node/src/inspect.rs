@@ -81,4 +81,10 @@ impl Node {
         };
         self.groups.iter().filter_map(digest).collect()
     }
+
+    /// What there is of locks in a replica here: those that are held, requests that wait for one, and sessions.
+    pub fn locks_left(&self, group: GroupId) -> Option<(usize, usize, usize)> {
+        let locks = self.groups.get(group)?.replica.as_ref()?.table().locks();
+        Some((locks.len(), locks.waiters(), locks.sessions()))
+    }
 }

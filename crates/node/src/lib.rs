@@ -6,7 +6,7 @@
 //!
 //! Reading order: `node` (turns and clients), `requests` (what a request is and who runs it), `routing` (requests on
 //! their way and outcomes on their way back), `peers` (what nodes say to each other), `keyspace` (prefixes and
-//! promises), `session` (replies in order), `transactions` (what is gathered behind `MULTI`),
+//! promises), `session` (replies in order), `transactions` (what is gathered behind `MULTI`), `scripts` (`EVAL`),
 //! `locks` (who waits for one).
 
 mod clients;
@@ -34,6 +34,7 @@ mod replica;
 mod report;
 mod requests;
 mod routing;
+mod scripts;
 mod session;
 mod slab;
 pub mod slots;

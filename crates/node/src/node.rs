@@ -14,6 +14,7 @@ use crate::mapping::{MAP_GROUP, Wanted};
 use crate::parameters::Parameters;
 use crate::peers::Peer;
 use crate::routing::Forwarded;
+use crate::scripts;
 use crate::session::{ClientId, ClientKind, Output, Session};
 use crate::slab::Slab;
 use crate::usage::{Rate, Usage};
@@ -69,11 +70,13 @@ pub struct Node {
     pub(crate) forwards: Slab<Forwarded>,
     pub(crate) forwards_checked_us: u64,
     pub(crate) gathers: Slab<Gather>,
-    pub(crate) coding: Coding,
     pub(crate) lock_waits: Waits,
+    pub(crate) coding: Coding,
     pub(crate) effects: Effects,
     /// Bytes of key lists while a command is carried out.
     pub(crate) scratch: Vec<u8>,
+    /// The scripts that clients can name by their digests.
+    pub(crate) scripts: scripts::Cache,
     /// The reply of a command that the node answers itself.
     pub(crate) replies: ReplyBuffer,
     /// Answers go here, while the commands of a transaction are carried out.
@@ -122,6 +125,7 @@ impl Node {
 
     /// Begins a turn: everything until [`Node::end_turn`] happens at `now`.
     pub fn begin_turn(&mut self, now: Now) {
+        self.lock_waits.note_pause(now.monotonic_us, self.now.monotonic_us);
         self.now = now;
         self.for_each_group(|node, id| {
             if node.groups[id].next_tick_us <= now.monotonic_us {
@@ -151,8 +155,8 @@ impl Node {
             self.rate.update(now, self.counters.commands);
             self.end_overdue_forwards();
             self.forget_dismissed();
-            self.look_for_fragments();
             self.forsake_former_lives();
+            self.look_for_fragments();
             self.report_members();
         }
     }

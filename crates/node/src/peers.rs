@@ -115,6 +115,8 @@ impl Node {
             }
             Envelope::Life(life) => self.peers[usize::from(from) - 1].life = Some(life),
             Envelope::Told { group, told } => self.lock_told(group, told),
+            Envelope::Script(text) => self.learn_script(text),
+            Envelope::ForgetScripts => self.scripts.clear(),
             Envelope::Requests(items) => self.forwarded_requests(from, items)?,
             Envelope::Outcomes(items) => {
                 let mut reader = Reader::new(items);

@@ -2,6 +2,7 @@
 
 use crate::configuration::Configuration;
 use crate::keyspace::{Keyspace, Protocol};
+use crate::scripts::LUA;
 use crate::status::Status;
 use kv::Table;
 use kv::codec::Malformed;
@@ -37,7 +38,9 @@ impl Replica {
             Protocol::LeaderFollower => {
                 let options = keyspace.leader_follower(planted)?;
                 let timing = leader_follower::Timing::default();
-                Replica::LeaderFollower(leader_follower::Replica::new(node, options, timing, seed))
+                let mut replica = leader_follower::Replica::new(node, options, timing, seed);
+                replica.set_interpreter(&LUA);
+                Replica::LeaderFollower(replica)
             }
             Protocol::Abd => {
                 let options = abd::Options { keeps_records: keyspace.keeps_records()?, planted };
@@ -55,7 +58,9 @@ impl Replica {
                 let timing = consensus::Timing::default().slower(configuration.patience);
                 // Drawn at each start: it names this process, and the storage if that is new.
                 let random = seed.rotate_left(32) ^ configuration.identity;
-                Replica::Consensus(consensus::Replica::new(node, options, timing, seed, random))
+                let mut replica = consensus::Replica::new(node, options, timing, seed, random);
+                replica.set_interpreter(&LUA);
+                Replica::Consensus(replica)
             }
         })
     }

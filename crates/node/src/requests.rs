@@ -211,6 +211,7 @@ impl Node {
                 });
             }
             NodeCommand::Transaction(command) => self.transaction_command(client, command, arguments),
+            NodeCommand::Script(command) => self.script_command(client, command, arguments),
             NodeCommand::Wait => self.wait(client, &arguments[1], &arguments[2]),
             NodeCommand::Lock(verb) => self.lock_request(client, verb, arguments),
             NodeCommand::DebugSleep => {

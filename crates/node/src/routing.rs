@@ -23,18 +23,17 @@ pub(crate) enum Origin {
     Peer(NodeId, u32),
     /// A part of a request to several groups.
     Part(Handle),
-    /// A step of what this node does about large values.
-    Coding,
     /// A request that waits for a lock, or its withdrawal.
     LockWait(u64),
+    /// A step of what this node does about large values.
+    Coding,
 }
 
 pub(crate) const ORIGIN_PEER: u64 = 1 << 62;
 const ORIGIN_PART: u64 = 2 << 62;
-/// The sequence is the wait's number.
-pub(crate) const ORIGIN_LOCK_WAIT: u64 = 3 << 62;
-/// With a number behind it that is not 0.
-pub(crate) const ORIGIN_CODING: u64 = ORIGIN_LOCK_WAIT;
+pub(crate) const ORIGIN_CODING: u64 = 3 << 62;
+/// No operation about large values has this name. The sequence is the wait's number.
+pub(crate) const ORIGIN_LOCK_WAIT: u64 = u64::MAX;
 
 impl Origin {
     /// The client of a ticket for what a peer asks over its link of this number.
@@ -48,7 +47,7 @@ impl Origin {
         match ticket.client & (3 << 62) {
             ORIGIN_PEER => Origin::Peer(ticket.client as NodeId, (ticket.client >> 16) as u32),
             ORIGIN_PART => Origin::Part(Handle::from_bits(ticket.client & !(3 << 62))),
-            ORIGIN_LOCK_WAIT if ticket.client == ORIGIN_LOCK_WAIT => Origin::LockWait(ticket.sequence),
+            ORIGIN_CODING if ticket.client == ORIGIN_LOCK_WAIT => Origin::LockWait(ticket.sequence),
             ORIGIN_CODING => Origin::Coding,
             _ => Origin::Session(Handle::from_bits(ticket.client)),
         }

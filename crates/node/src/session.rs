@@ -184,8 +184,8 @@ impl Session {
             && self.slots.len() < self.pending_max()
             && self.output_bytes() < OUTPUT_BYTES_SOFT
             && !self.is_awaiting_versions()
-            && self.first >= self.gate
             && self.lock_wait.is_none()
+            && self.first >= self.gate
     }
 
     /// The request that begins next must have its reply before more input is taken.

@@ -9,7 +9,9 @@
 //! compared where it takes effect (see [`kv::Watched`]). Until they have come nothing more is taken from the client, so
 //! whatever it reads is at least as new. While it watches a key it gets no stale reads, for the same reason.
 
-use crate::command::{self, CommandError, Context, Found, Handler, NodeCommand, TransactionCommand};
+use crate::command::{
+    self, CommandError, Context, Found, Handler, NodeCommand, ScriptCommand, TransactionCommand,
+};
 use crate::locks;
 use crate::node::{Node, request_bytes_max};
 use crate::session::{ClientId, Session};
@@ -202,6 +204,13 @@ impl Node {
             _ => None,
         };
         let draw = self.draw();
+        let mut script_bytes = Vec::new();
+        let script = match found.spec.handler {
+            Handler::Node(NodeCommand::Script(ScriptCommand::Run(how))) => {
+                Some(self.script_of(how, arguments, &mut script_bytes))
+            }
+            _ => None,
+        };
         let Some(session) = self.sessions.get_mut(client) else { return Ok(()) };
         let Some(gathered) = &mut session.transaction else { return Ok(()) };
         if gathered.items.len() >= TRANSACTION_COMMANDS_MAX {
@@ -218,6 +227,11 @@ impl Node {
             Item::Told(reply.as_bytes().to_vec())
         };
         let item = match found.spec.handler {
+            Handler::Node(NodeCommand::Script(ScriptCommand::Run(_))) => match script {
+                Some(Ok(script)) if gathered.draft.push(&Command::Script(script)) => Item::Data,
+                Some(Err(error)) => told(&|reply| reply.push(Reply::Error(&error))),
+                _ => return Err(NOT_ALLOWED.into()),
+            },
             Handler::Container => return Err(CommandError::WrongArity(found.spec.name).to_string()),
             Handler::Node(NodeCommand::Transaction(_)) => told(&ReplyBuffer::ok), // UNWATCH.
             Handler::Node(_) => {
@@ -327,6 +341,10 @@ impl Node {
             let replies = self.exec_replies(client, &items, &[]);
             return self.answer(client, |out| out.extend_encoded(replies.as_bytes()));
         }
+        let transaction = draft.transaction();
+        let whole = Command::Transaction(transaction);
+        // Scripts may have no keys.
+        let group = if has_key(&whole) { self.group_of(&whole) } else { Some(self.router.default_group()) };
         let Some(group) = group else {
             return self.answer(client, |replies| replies.error(CROSSSLOT));
         };

@@ -86,14 +86,6 @@ pub enum Fault {
     /// leader-follower and consensus: a transaction's watched keys are compared when it is ordered, not when it takes
     /// effect.
     WatchNotRechecked,
-    /// Coding: a value is ordered when a bare majority keeps its fragments.
-    CodedOnBareMajority,
-    /// Coding: a replica says that it keeps a fragment before that is durable.
-    FragmentToldBeforeDurable,
-    /// Coding: a fragment of another value is taken for the one that is asked for, and nobody looks.
-    FragmentsMixed,
-    /// Coding: a value that was given up, so that its fragments are gone, is stored all the same.
-    AbandonedValueStored,
     /// locks: whoever names a lock can release or renew it, whatever the token.
     LockFreedByNonOwner,
     /// locks: tokens are counted from those of the locks that are held, and begin again when these are free.
@@ -102,6 +94,14 @@ pub enum Fault {
     LockSessionNotRechecked,
     /// locks: a write's token is compared when the write is ordered, not when it takes effect.
     FenceNotRechecked,
+    /// Coding: a value is ordered when a bare majority keeps its fragments.
+    CodedOnBareMajority,
+    /// Coding: a replica says that it keeps a fragment before that is durable.
+    FragmentToldBeforeDurable,
+    /// Coding: a fragment of another value is taken for the one that is asked for, and nobody looks.
+    FragmentsMixed,
+    /// Coding: a value that was given up, so that its fragments are gone, is stored all the same.
+    AbandonedValueStored,
     /// Any protocol: a write of unknown outcome is told as refused.
     UnknownToldAsRefused,
 }
@@ -121,23 +121,22 @@ impl Planted {
     }
 
     /// What of it concerns the state machine of locks.
+    #[cfg(feature = "planted-bugs")]
     pub(crate) fn in_locks(self) -> kv::locks::planted::Planted {
-        #[cfg(feature = "planted-bugs")]
-        {
-            use kv::locks::planted::Fault as InLocks;
-            return match self.fault {
-                Some(Fault::LockFreedByNonOwner) => {
-                    kv::locks::planted::Planted::one(InLocks::FreedByNonOwner)
-                }
-                Some(Fault::LockTokenReused) => kv::locks::planted::Planted::one(InLocks::TokenReused),
-                Some(Fault::LockSessionNotRechecked) => {
-                    kv::locks::planted::Planted::one(InLocks::SessionNotRechecked)
-                }
-                _ => Default::default(),
-            };
-        }
-        #[cfg(not(feature = "planted-bugs"))]
-        Default::default()
+        use kv::locks::planted::{Fault as InLocks, Planted as PlantedInLocks};
+        let fault = match self.fault {
+            Some(Fault::LockFreedByNonOwner) => InLocks::FreedByNonOwner,
+            Some(Fault::LockTokenReused) => InLocks::TokenReused,
+            Some(Fault::LockSessionNotRechecked) => InLocks::SessionNotRechecked,
+            _ => return PlantedInLocks::default(),
+        };
+        PlantedInLocks::one(fault)
+    }
+
+    /// What of it concerns the state machine of locks: nothing.
+    #[cfg(not(feature = "planted-bugs"))]
+    pub(crate) fn in_locks(self) -> kv::locks::planted::Planted {
+        kv::locks::planted::Planted::default()
     }
 
     /// True when this fault is planted.

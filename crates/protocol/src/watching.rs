@@ -45,9 +45,10 @@ pub(crate) fn may_be_ordered(
         }
         Command::Transaction(transaction) => !is_of_another_epoch(transaction, epoch),
         Command::Fenced(fenced) if planted.has(Fault::FenceNotRechecked) => {
-            let is_newest = table.locks().allows(fenced.name, fenced.token);
-            *command = fenced.command().unwrap_or(*command);
-            is_newest
+            if table.locks().allows(fenced.name, fenced.token) {
+                *command = fenced.command().unwrap_or(*command);
+            }
+            true
         }
         _ => true,
     }

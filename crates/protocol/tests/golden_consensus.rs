@@ -5,7 +5,7 @@
 //! UPDATE_GOLDENFILES=1 cargo test -p quorate-protocol --test golden_consensus
 //! ```
 //!
-//! How to read a transcript: `1 → 2 …` is a message leaving, `1 * …` a change at node 1, and `a: set k v: …` the
+//! How to read a transcript: `1 → 2 …` is a message leaving, `1 * …` a change at node 1, `1 ! …` a notice, and `a: set k v: …` the
 //! outcome of a client's request. A ballot is its number and its node (`2@3`); an entry is told by who proposed it and
 //! which of its proposals it is (`3.7: set k v`); `#1.2` is the crate's number of a message to a follower. Heartbeats
 //! are left out unless they matter. The verbs are in `consensus_verbs`.
@@ -15,13 +15,15 @@ mod consensus_world;
 
 use consensus_verbs::Verb;
 use consensus_world::{Asked, Consequences, Letter, World, show};
-use kv::{Command, Condition, Deadline, Expiry, SetAnswer};
+use kv::{Command, Condition, Deadline, Expiry, Hold, LockCommand, SetAnswer, WaiterId};
 use protocol::consensus::{Lease, Options, Timing};
 use protocol::contract::{Configuration, NodeId, Result as Outcome};
+use protocol::planted::{Fault, Planted};
 use protocol::{Request, Ticket};
 use std::collections::{BTreeMap, BTreeSet};
 use std::error::Error;
 use std::fmt::Write as _;
+use std::num::NonZeroU64;
 use std::path::Path;
 
 #[derive(Default)]
@@ -94,6 +96,44 @@ impl Script {
             Verb::Incr { node, key, client } => {
                 let command = Command::IncrementBy { key: key.as_bytes(), delta: 1 };
                 self.ask(*node, client, None, Request::Command(command))?;
+            }
+            Verb::Acquire { node, name, owner, ms, wait, at, client } => {
+                let number = wait.and_then(NonZeroU64::new);
+                let waiter = number.map(|number| WaiterId { node: at.unwrap_or(*node), life: 1, number });
+                let (name, owner) = (name.as_bytes(), owner.as_bytes());
+                let hold = Hold::Lease(ms.unwrap_or(1000));
+                let command = Command::Lock(LockCommand::Acquire { name, owner, hold, waiter });
+                self.ask(*node, client, None, Request::Command(command))?;
+            }
+            Verb::Renew { node, name, token, ms } => {
+                let (name, token, lease_ms) = (name.as_bytes(), *token, *ms);
+                let command = Command::Lock(LockCommand::Renew { name, token, lease_ms });
+                self.ask(*node, &None, None, Request::Command(command))?;
+            }
+            Verb::Unlock { node, name, token } => {
+                let command = LockCommand::Release { name: name.as_bytes(), token: *token };
+                self.ask(*node, &None, None, Request::Command(Command::Lock(command)))?;
+            }
+            Verb::Info { node, name } => {
+                let command = Command::Lock(LockCommand::Describe { name: name.as_bytes() });
+                self.ask(*node, &None, None, Request::Command(command))?;
+            }
+            Verb::Fenced { node, key, value, name, token } => {
+                let command = Command::Set {
+                    key: key.as_bytes(),
+                    value: value.as_bytes(),
+                    expiry: Expiry::Clear,
+                    condition: Condition::Always,
+                    answer: SetAnswer::Status,
+                };
+                let mut scratch = Vec::new();
+                let fenced = kv::Fenced::build(name.as_bytes(), *token, &command, &mut scratch);
+                let fenced = fenced.ok_or("a SET stands behind a fence")?;
+                self.ask(*node, &None, None, Request::Command(Command::Fenced(fenced)))?;
+            }
+            Verb::Unlink { node, peer } => {
+                let consequences = self.world()?.hint(*node, *peer);
+                self.note(*node, consequences);
             }
             Verb::Fill { node, writes } => {
                 let told = std::mem::take(&mut self.transcript);
@@ -253,6 +293,9 @@ impl Script {
     fn note(&mut self, id: NodeId, consequences: Consequences) {
         for trace in &consequences.traces {
             self.transcript += &format!("{id} * {}\n", show::trace(trace));
+        }
+        for told in consequences.notices.iter().filter_map(show::notice) {
+            self.transcript += &format!("{id} ! {told}\n");
         }
         for (outcome, reply) in &consequences.outcomes {
             let question = self.questions.remove(&outcome.ticket).unwrap_or("?".into());
@@ -441,12 +484,16 @@ fn milliseconds(duration: &str) -> Result<u64, Box<dyn Error>> {
 }
 
 fn options(verb: &Verb) -> Result<Options, Box<dyn Error>> {
-    let Verb::Cluster { lease, reads, log, .. } = verb else { return Err("not a cluster".into()) };
+    let Verb::Cluster { lease, reads, log, plant, .. } = verb else { return Err("not a cluster".into()) };
     Ok(Options {
         lease: if lease.as_deref() == Some("off") { Lease::Off } else { Lease::Log },
         reads_any: reads.as_deref() == Some("any"),
         log_bytes: log.unwrap_or(1 << 20),
-        planted: Default::default(),
+        planted: match plant.as_deref() {
+            Some("fence_not_rechecked") => Planted::one(Fault::FenceNotRechecked),
+            Some(other) => return Err(format!("no fault {other}").into()),
+            None => Planted::default(),
+        },
     })
 }
 

@@ -30,7 +30,7 @@ A history is one JSON object per line; docs/checking.md shows them:
 Exit code: 0 every history is linearizable; 1 one is not, or it could not be decided in time; 2 wrong usage, or a
 file that cannot be read.";
 
-/// Check whether recorded histories are linearizable.
+/// Check whether recorded histories are linearizable, and whether locks in them kept their promises.
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct CheckArgs {
@@ -140,7 +140,7 @@ fn json_text(history: &History, verdict: &Verdict, file: &Path, seconds: f64) ->
     let mut object =
         json!({ "file": file, "operations": total, "clients": history.clients(), "seconds": seconds });
     let (name, details) = match verdict {
-        Verdict::Ok { keys, .. } => ("ok", json!({ "keys": keys })),
+        Verdict::Ok { keys, locks, .. } => ("ok", json!({ "keys": keys, "locks": locks })),
         Verdict::Violation(window) => {
             let all = |ids: &[check::OperationId]| ids.iter().map(|id| history.json(*id)).collect::<Vec<_>>();
             let details = json!({

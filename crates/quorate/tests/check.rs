@@ -59,6 +59,23 @@ fn a_violation_is_told_in_words_and_drawn() {
 }
 
 #[test]
+fn locks_are_checked_beside_keys() {
+    const HELD: &str = r#"{"client":1,"operation":"acquire","lock":"l","owner":"a","lease_ms":100,"token":5,"start":0,"end":1000000,"outcome":"ok"}
+"#;
+    let next = |end: u64| {
+        format!(
+            r#"{{"client":2,"operation":"acquire","lock":"l","owner":"b","lease_ms":100,"token":7,"start":2000000,"end":{end},"outcome":"ok"}}"#
+        )
+    };
+    let (code, out, _) = check(&["-"], &format!("{SET}{HELD}{}", next(100_000_000)));
+    assert_eq!(code, 0, "{out}");
+    assert!(out.starts_with("ok: 4 operations on 1 key and 1 lock by 2 clients are linearizable ("), "{out}");
+    let (code, out, _) = check(&["-"], &format!("{SET}{HELD}{}", next(99_000_000)));
+    assert_eq!(code, 1, "{out}");
+    assert!(out.starts_with("violation: lock 'l' did not keep its promise: client 2's acquire"), "{out}");
+}
+
+#[test]
 fn several_files_are_checked_each_by_itself() {
     let folder = tempfile::tempdir().unwrap();
     let (good, bad) = (path(folder.path(), "good.jsonl"), path(folder.path(), "bad.jsonl"));

@@ -1,6 +1,7 @@
 //! Simulated clients: each asks, waits for its answers, thinks, and asks again.
 
 use crate::events::Place;
+use crate::locking::Locking;
 use crate::operation::{Operation, Reply};
 use crate::random::Random;
 use std::collections::VecDeque;
@@ -34,6 +35,7 @@ pub(crate) struct Client {
     /// Only the newest alarm counts.
     pub(crate) alarm: u32,
     pub(crate) think_us: u64,
+    pub(crate) locking: Locking,
     /// What an observer has yet to be told, in order. It asks one node, until the answer is no error.
     pub(crate) script: Option<VecDeque<Operation>>,
     pub(crate) last_reply: Option<Reply>,
@@ -54,6 +56,7 @@ impl Client {
             downstream_until: 0,
             alarm: 0,
             think_us,
+            locking: Locking::default(),
             script: None,
             last_reply: None,
         }

@@ -134,13 +134,7 @@ mod tests {
 
     fn conversation() -> Conversation {
         let key = Key { space: 0, class: b'p', number: 3 };
-        Conversation::new(Operation {
-            kind: Kind::Transact,
-            key,
-            value: Value::default(),
-            lives_ms: 0,
-            number: 0,
-        })
+        Conversation::new(Operation::new(Kind::Transact, key, Value::default()))
     }
 
     fn lines(conversation: &Conversation) -> Vec<String> {

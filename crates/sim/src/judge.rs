@@ -1,6 +1,7 @@
 //! Whether what clients were told can be, keyspace by keyspace.
 
 mod fleeting;
+mod locks;
 mod stale;
 
 use crate::operation::{Kind, Operation, Reply, Value};
@@ -85,15 +86,16 @@ impl Written {
         let mut bytes = Vec::new();
         for entry in entries {
             let operation = &entry.operation;
-            bytes.clear();
-            operation.key.write(&space.keyspace.prefix, &mut bytes);
-            let key = history.key(&bytes);
+            let key = locks::key(operation, space, &mut history, &mut bytes);
             let action = action(operation, &mut history, &mut bytes);
             let id = history.begin(u64::from(entry.client), key, action, entry.start * 1000);
             history.set_node(id, u32::from(entry.node) + 1);
             if let End::Answered { at, reply } = entry.end {
                 let outcome = outcome(operation, reply, space, &mut history, &mut bytes);
                 history.end(id, at * 1000, outcome);
+            }
+            if let Some(fence) = locks::fence(entry, space, &mut history, &mut bytes) {
+                history.set_fence(id, fence);
             }
         }
         Written { history }
@@ -161,11 +163,14 @@ fn value(value: Value, history: &mut History, bytes: &mut Vec<u8>) -> check::Val
 fn action(operation: &Operation, history: &mut History, bytes: &mut Vec<u8>) -> Action {
     match operation.kind {
         Kind::Get | Kind::GetFleeting => Action::Get,
-        Kind::Set | Kind::SetFleeting => Action::Set(value(operation.value, history, bytes)),
+        Kind::Set | Kind::SetFleeting | Kind::SetFenced => {
+            Action::Set(value(operation.value, history, bytes))
+        }
         Kind::Delete => Action::Delete,
-        Kind::Increment | Kind::Transact => Action::Increment(1),
+        Kind::Increment | Kind::Transact | Kind::Script => Action::Increment(1),
         Kind::SetIfAbsent => Action::SetIfAbsent(value(operation.value, history, bytes)),
         Kind::GetAndSet => Action::GetAndSet(value(operation.value, history, bytes)),
+        _ => Action::Lock(locks::action(operation, history)),
     }
 }
 
@@ -179,6 +184,7 @@ fn outcome(
     Outcome::Ok(match (operation.kind, reply) {
         (_, Reply::Unknown | Reply::Wrong | Reply::Torn) => return Outcome::Unknown,
         (_, Reply::Refused(_)) => return Outcome::Failed,
+        (kind, reply) if kind.is_of_locks() => return Outcome::Ok(locks::answer(kind, reply, history)),
         (Kind::Get | Kind::GetAndSet | Kind::GetFleeting, Reply::Nil) => Answer::Value(None),
         (Kind::Get | Kind::GetAndSet | Kind::GetFleeting, Reply::Value(read)) => {
             Answer::Value(Some(value(read, history, bytes)))
@@ -189,11 +195,12 @@ fn outcome(
         (Kind::SetIfAbsent, Reply::Ok) => Answer::Applied(true),
         (Kind::Delete, Reply::Integer(count)) if space.counts_deleted() => Answer::Applied(count == 1),
         (Kind::Delete, Reply::Integer(_)) => Answer::Done,
-        (Kind::Increment | Kind::Transact, Reply::Integer(sum)) => Answer::Sum(sum),
+        (Kind::Increment | Kind::Transact | Kind::Script, Reply::Integer(sum)) => Answer::Sum(sum),
         (_, Reply::Ok) => Answer::Done,
         // No answer of this kind: the checker finds that nothing explains it.
         (_, Reply::Nil) => Answer::Value(None),
         (_, Reply::Integer(number)) => Answer::Sum(number),
         (_, Reply::Value(read)) => Answer::Value(Some(value(read, history, bytes))),
+        (_, Reply::Session(_)) => Answer::Value(None),
     })
 }

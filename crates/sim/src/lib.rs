@@ -16,6 +16,7 @@ mod events;
 mod faults;
 mod host;
 mod judge;
+mod locking;
 mod message;
 mod network;
 mod operation;

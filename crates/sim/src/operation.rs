@@ -1,5 +1,6 @@
 //! What clients ask, how it is written as a request, and what a reply to it means.
 
+use kv::locks::SessionId;
 use wire::resp::ArgumentsBuffer;
 
 /// What a client asks of one key.
@@ -23,14 +24,51 @@ pub(crate) enum Kind {
     GetFleeting,
     /// A transaction that watches, on pairs of keys of its own: see [`crate::conversation`].
     Transact,
+    /// `EVAL` of [`SCRIPT`], on keys that count.
+    Script,
+    /// Something with locks, drawn when it is asked: one of those below, or a read of what they guard. See
+    /// [`crate::locking`].
+    Lock,
+    /// `LOCK`, with or without `WAIT`.
+    Acquire,
+    /// `LOCK.RENEW`.
+    Renew,
+    /// `UNLOCK`.
+    Release,
+    /// `SET ... FENCE`, of the key that a lock guards.
+    SetFenced,
+    /// `LOCK.SESSION OPEN`, in the group of a lock.
+    OpenSession,
+    /// `LOCK.SESSION RENEW`.
+    RenewSession,
+    /// `LOCK.SESSION CLOSE`.
+    CloseSession,
 }
+
+impl Kind {
+    /// True if it is about locks, and about no key.
+    pub(crate) fn is_of_locks(self) -> bool {
+        use Kind::*;
+        matches!(self, Acquire | Renew | Release | OpenSession | RenewSession | CloseSession)
+    }
+}
+
+/// Adds one to a key, and writes to a second one what would not be the same on all replicas if scripts were not. With an
+/// argument it is cut off by a limit behind that, and nothing of it may stay.
+const SCRIPT: &str = "local sum = tonumber(redis.call('get', KEYS[1]) or 0) + 1\n\
+    redis.call('set', KEYS[1], sum)\n\
+    local seen = tostring({}) .. math.random(1000) .. redis.call('time')[2]\n\
+    for name in pairs({one = 1, two = 2, three = 3, four = 4, [5] = 5}) do seen = seen .. name end\n\
+    redis.call('set', KEYS[2], seen, 'PX', 1000)\n\
+    if ARGV[1] then string.rep('x', 1000000000) end\n\
+    return sum";
 
 /// A key of a keyspace: kinds that do not mix have keys of their own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Key {
     /// Which keyspace, in the order of the scenario.
     pub(crate) space: u8,
-    /// `k`, `n` for those that count, `e` for those that expire, `p` for pairs.
+    /// `k`, `n` for those that count, `e` for those that expire, `p` for pairs, `l` for locks, `f` for what they guard.
     pub(crate) class: u8,
     pub(crate) number: u8,
 }
@@ -38,8 +76,31 @@ pub(crate) struct Key {
 impl Key {
     pub(crate) fn write(self, prefix: &str, out: &mut Vec<u8>) {
         out.extend_from_slice(prefix.as_bytes());
+        if self.class == b'f' {
+            // By its hash tag it is in the shard of its lock.
+            out.extend_from_slice(b"f{");
+            Key { class: b'l', ..self }.write(prefix, out);
+            return out.push(b'}');
+        }
         out.push(self.class);
         out.push(b'0' + self.number);
+    }
+}
+
+/// What requests about locks say besides.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct LockTerms {
+    /// Who asks for a lock: a client, in one of its lives.
+    pub(crate) owner: u32,
+    pub(crate) token: u64,
+    pub(crate) session: Option<SessionId>,
+    /// How long it waits for a lock.
+    pub(crate) wait_ms: u16,
+}
+
+impl LockTerms {
+    pub(crate) fn owner_name(&self) -> String {
+        format!("c{}.{}", self.owner >> 16, self.owner as u16)
     }
 }
 
@@ -51,11 +112,20 @@ pub(crate) struct Operation {
     /// The value that it writes, if it writes one; the milliseconds that it lives stand behind it.
     pub(crate) value: Value,
     pub(crate) lives_ms: u16,
+    pub(crate) lock: LockTerms,
     /// Its place in the history of the run.
     pub(crate) number: u32,
 }
 
 impl Operation {
+    pub(crate) fn new(kind: Kind, key: Key, value: Value) -> Operation {
+        Operation { kind, key, value, lives_ms: 0, lock: LockTerms::default(), number: 0 }
+    }
+
+    pub(crate) fn of_lock(kind: Kind, key: Key, lock: LockTerms) -> Operation {
+        Operation { lock, ..Operation::new(kind, key, Value::default()) }
+    }
+
     /// The request, in words.
     pub(crate) fn request(&self, prefix: &str, arguments: &mut ArgumentsBuffer) {
         arguments.clear();
@@ -66,6 +136,8 @@ impl Operation {
             Kind::Increment => b"INCR",
             Kind::GetAndSet => b"GETSET",
             Kind::Transact => b"TRANSACT",
+            Kind::Script => return self.script_request(prefix, arguments),
+            _ => return self.lock_request(prefix, arguments),
         };
         arguments.push(name);
         arguments.push_with(|out| self.key.write(prefix, out));
@@ -82,12 +154,93 @@ impl Operation {
         }
     }
 
+    fn lock_request(&self, prefix: &str, arguments: &mut ArgumentsBuffer) {
+        let LockTerms { token, session, wait_ms, .. } = self.lock;
+        let names: &[&[u8]] = match self.kind {
+            Kind::Acquire => &[b"LOCK"],
+            Kind::Renew => &[b"LOCK.RENEW"],
+            Kind::Release => &[b"UNLOCK"],
+            Kind::OpenSession => &[b"LOCK.SESSION", b"OPEN"],
+            Kind::RenewSession => &[b"LOCK.SESSION", b"RENEW"],
+            Kind::CloseSession => &[b"LOCK.SESSION", b"CLOSE"],
+            _ => &[b"SET"],
+        };
+        names.iter().for_each(|name| arguments.push(name));
+        let key = if self.kind == Kind::SetFenced { crate::locking::guarded(self.key) } else { self.key };
+        arguments.push_with(|out| key.write(prefix, out));
+        let lease = |arguments: &mut ArgumentsBuffer| {
+            arguments.push(b"PX");
+            arguments.push(self.lives_ms.to_string().as_bytes());
+        };
+        match (self.kind, session) {
+            (Kind::Acquire, session) => {
+                arguments.push(self.lock.owner_name().as_bytes());
+                match session {
+                    Some(session) => {
+                        arguments.push(b"SESSION");
+                        arguments.push(session.to_string().as_bytes());
+                    }
+                    None => lease(arguments),
+                }
+                if wait_ms > 0 {
+                    arguments.push(b"WAIT");
+                    arguments.push(wait_ms.to_string().as_bytes());
+                }
+            }
+            (Kind::Renew, _) => {
+                arguments.push(token.to_string().as_bytes());
+                lease(arguments);
+            }
+            (Kind::Release, _) => arguments.push(token.to_string().as_bytes()),
+            (Kind::OpenSession, _) => lease(arguments),
+            (Kind::RenewSession | Kind::CloseSession, Some(session)) => {
+                arguments.push(session.to_string().as_bytes());
+            }
+            _ => {
+                arguments.push_with(|out| self.value.write(out));
+                arguments.push(b"FENCE");
+                arguments.push_with(|out| self.key.write(prefix, out));
+                arguments.push(token.to_string().as_bytes());
+            }
+        }
+    }
+
+    fn script_request(&self, prefix: &str, arguments: &mut ArgumentsBuffer) {
+        arguments.push(b"EVAL");
+        arguments.push(SCRIPT.as_bytes());
+        arguments.push(b"2");
+        arguments.push_with(|out| self.key.write(prefix, out));
+        // By its hash tag it is in the same shard.
+        arguments.push_with(|out| {
+            out.extend_from_slice(prefix.as_bytes());
+            out.extend_from_slice(b"s{");
+            self.key.write(prefix, out);
+            out.push(b'}');
+        });
+        if self.is_cut_off() {
+            arguments.push(b"stop");
+        }
+    }
+
+    /// It is a script that comes to a limit.
+    fn is_cut_off(&self) -> bool {
+        self.value.number.is_multiple_of(8)
+    }
+
     /// The request as a line, for people.
     pub(crate) fn describe(&self, prefix: &str) -> String {
+        if self.kind == Kind::Script {
+            let mut key = Vec::new();
+            self.key.write(prefix, &mut key);
+            let ends = if self.is_cut_off() { " and is cut off" } else { "" };
+            return format!("EVAL (adds one{ends}) {}", String::from_utf8_lossy(&key));
+        }
         let mut arguments = ArgumentsBuffer::new();
         self.request(prefix, &mut arguments);
         let words = arguments.as_arguments();
         let word = |bytes: &[u8]| match bytes.iter().position(|byte| *byte == b'.') {
+            // Only values are long.
+            Some(_) if bytes[0] != b'v' => String::from_utf8_lossy(bytes).into_owned(),
             Some(dot) if bytes.len() > dot + 1 => {
                 format!("{}(+{} bytes)", String::from_utf8_lossy(&bytes[..dot]), bytes.len() - dot)
             }
@@ -151,6 +304,7 @@ pub(crate) enum Reply {
     Nil,
     Integer(i64),
     Value(Value),
+    Session(SessionId),
     /// The error told that nothing happened.
     Refused(&'static str),
     /// The error told that it may have happened.
@@ -163,7 +317,7 @@ pub(crate) enum Reply {
 
 /// What the first word of an error means. Every code that a node may answer a simulated client with is here: any
 /// other one is a fault.
-const REFUSALS: [&str; 12] = [
+const REFUSALS: [&str; 15] = [
     "NOREPLICAS",
     "NOLEADER",
     "NOQUORUM",
@@ -175,6 +329,9 @@ const REFUSALS: [&str; 12] = [
     "CLUSTERDOWN",
     "TRYAGAIN",
     "BUSY",
+    "NOSESSION",
+    "FENCED",
+    "CROSSSLOT",
     "ERR",
 ];
 const UNKNOWN: &str = "UNKNOWN";
@@ -194,9 +351,10 @@ impl Reply {
                 let length = usize::try_from(read_decimal(text)?).ok()?;
                 let body = rest.get(..length)?;
                 *bytes = rest.get(length + 2..)?;
-                return Some(match Value::read(body) {
-                    Some(value) => Reply::Value(value),
-                    None => read_decimal(body).map_or(Reply::Wrong, Reply::Integer),
+                return Some(match (Value::read(body), SessionId::parse(body)) {
+                    (Some(value), _) => Reply::Value(value),
+                    (None, Some(session)) => Reply::Session(session),
+                    (None, None) => read_decimal(body).map_or(Reply::Wrong, Reply::Integer),
                 });
             }
             b'-' => Reply::error(text),
@@ -217,7 +375,7 @@ impl Reply {
 
     /// True when what was asked was done.
     pub(crate) fn is_done(self) -> bool {
-        matches!(self, Reply::Ok | Reply::Nil | Reply::Integer(_) | Reply::Value(_))
+        matches!(self, Reply::Ok | Reply::Nil | Reply::Integer(_) | Reply::Value(_) | Reply::Session(_))
     }
 }
 
@@ -228,6 +386,7 @@ impl std::fmt::Display for Reply {
             Reply::Nil => formatter.write_str("nothing"),
             Reply::Integer(number) => write!(formatter, "{number}"),
             Reply::Value(value) => write!(formatter, "v{}", value.number),
+            Reply::Session(session) => write!(formatter, "session {session}"),
             Reply::Refused(code) => write!(formatter, "refused ({code})"),
             Reply::Unknown => formatter.write_str("unknown"),
             Reply::Torn => formatter.write_str("that keys differ which are only changed together"),
@@ -272,11 +431,31 @@ mod tests {
     fn a_request_is_what_a_redis_client_would_send() {
         let key = Key { space: 0, class: b'e', number: 3 };
         let value = Value { number: 12, padding: 2 };
-        let operation = Operation { kind: Kind::SetFleeting, key, value, lives_ms: 250, number: 0 };
+        let operation = Operation { lives_ms: 250, ..Operation::new(Kind::SetFleeting, key, value) };
         let mut arguments = ArgumentsBuffer::new();
         operation.request("p:", &mut arguments);
         let words: Vec<&[u8]> = arguments.as_arguments().iter().collect();
         assert_eq!(words, [&b"SET"[..], b"p:e3", b"v12.mn", b"PX", b"250"]);
         assert_eq!(operation.describe("p:"), "SET p:e3 v12(+3 bytes) PX 250");
+    }
+
+    #[test]
+    fn requests_about_locks_are_what_docs_say() {
+        let key = Key { space: 0, class: b'l', number: 2 };
+        let session = SessionId { group: 1, number: 77 };
+        let terms = LockTerms { owner: 3 << 16 | 4, token: 9, session: Some(session), wait_ms: 50 };
+        let line = |kind, lock| {
+            let operation = Operation { lives_ms: 250, ..Operation::of_lock(kind, key, lock) };
+            operation.describe("p:")
+        };
+        assert_eq!(line(Kind::Acquire, terms), "LOCK p:l2 c3.4 SESSION 1-77 WAIT 50");
+        let plain = LockTerms { session: None, wait_ms: 0, ..terms };
+        assert_eq!(line(Kind::Acquire, plain), "LOCK p:l2 c3.4 PX 250");
+        assert_eq!(line(Kind::Renew, terms), "LOCK.RENEW p:l2 9 PX 250");
+        assert_eq!(line(Kind::Release, terms), "UNLOCK p:l2 9");
+        assert_eq!(line(Kind::SetFenced, terms), "SET p:f{p:l2} v0 FENCE p:l2 9");
+        assert_eq!(line(Kind::OpenSession, terms), "LOCK.SESSION OPEN p:l2 PX 250");
+        assert_eq!(line(Kind::CloseSession, terms), "LOCK.SESSION CLOSE p:l2 1-77");
+        assert_eq!(take(b"$4\r\n1-77\r\n"), (Some(Reply::Session(session)), 0));
     }
 }

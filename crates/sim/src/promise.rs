@@ -124,6 +124,8 @@ pub(crate) struct Space {
     pub(crate) keys: u8,
     /// It is not there from the beginning: the operator creates it.
     pub(crate) is_created: bool,
+    /// Every other increment is a script.
+    pub(crate) runs_scripts: bool,
     /// The setting that the operator may change. What is promised before and after is promised all the time.
     pub(crate) change: String,
 }
@@ -232,6 +234,7 @@ impl Space {
             kinds,
             keys: 8,
             is_created: false,
+            runs_scripts: false,
             change,
         }
     }

@@ -21,6 +21,8 @@ pub(crate) mod stream {
     pub(crate) const REGISTERS: u64 = 7;
     pub(crate) const TRANSACTIONS: u64 = 8;
     pub(crate) const CODING: u64 = 9;
+    pub(crate) const SCRIPTS: u64 = 10;
+    pub(crate) const LOCKS: u64 = 11;
     pub(crate) const NODES: u64 = 100;
     pub(crate) const CLIENTS: u64 = 200;
     pub(crate) const DISKS: u64 = 500;
@@ -243,6 +245,8 @@ impl Scenario {
         let changes = [draw.killed_leaders(), draw.orders(spaces, dynamic, spare)].concat();
         scenario.faults.extend(changes.into_iter().map(Some));
         scenario.draw_transactions();
+        scenario.draw_scripts();
+        scenario.draw_locks();
         scenario.restrict(settings);
         scenario
     }
@@ -271,6 +275,30 @@ impl Scenario {
             if random.percent(40) {
                 let times = random.between(1, 3) as usize;
                 space.kinds.extend(std::iter::repeat_n(Kind::Transact, times));
+            }
+        }
+    }
+
+    /// In some keyspaces every other increment is a script. No other draw depends on it.
+    fn draw_scripts(&mut self) {
+        // The seeds that are known to find planted faults were found without scripts.
+        let storage_planted = self.planted_in_storage != storage::planted::Planted::default();
+        if storage_planted || self.planted != Planted::default() {
+            return;
+        }
+        let mut random = Random::new(self.seed, stream::SCRIPTS);
+        for space in self.spaces.iter_mut().filter(|space| !space.protocol.has_registers()) {
+            space.runs_scripts = random.percent(50);
+        }
+    }
+
+    /// In some keyspaces of consensus clients use locks, in some of these little else.
+    fn draw_locks(&mut self) {
+        let mut random = Random::new(self.seed, stream::LOCKS);
+        for space in self.spaces.iter_mut().filter(|space| space.protocol == Protocol::Consensus) {
+            if random.percent(35) {
+                let times = random.between(2, 20) as usize;
+                space.kinds.extend(std::iter::repeat_n(Kind::Lock, times));
             }
         }
     }

@@ -34,7 +34,7 @@ fn any_history(random: &mut Random) -> History {
             Action::Delete if kinds == Kinds::All && random.one_in(2) => {
                 Outcome::Ok(Answer::Applied(random.one_in(2)))
             }
-            Action::Set(_) | Action::Delete => Outcome::Ok(Answer::Done),
+            Action::Set(_) | Action::Delete | Action::Lock(_) => Outcome::Ok(Answer::Done),
             Action::Increment(_) => Outcome::Ok(Answer::Sum(random.below(5) as i64)),
             Action::SetIfAbsent(_) | Action::CompareAndSet { .. } => {
                 Outcome::Ok(Answer::Applied(random.one_in(2)))

@@ -85,5 +85,6 @@ pub(crate) fn carry_out<'a>(history: &History, state: &'a State, action: Action)
             let holds = *state == expected.and_then(bytes);
             (if holds { bytes(value) } else { state.clone() }, vec![Told::Applied(holds)])
         }
+        Action::Lock(_) => unreachable!("a key takes no requests for locks"),
     }
 }

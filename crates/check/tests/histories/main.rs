@@ -6,5 +6,7 @@
 mod agreement;
 mod atomic;
 mod exhaustive;
+mod lock_orders;
+mod lock_service;
 mod mutation;
 mod random;

@@ -23,6 +23,7 @@ const DIGEST: u8 = 15;
 const WATCH: u8 = 16;
 const READING_TRANSACTION: u8 = 17;
 const LOCK_READ: u8 = 18;
+const READING_SCRIPT: u8 = 48;
 const SET: u8 = 64;
 const GET_DELETE: u8 = 65;
 const GET_EXPIRE: u8 = 66;
@@ -42,11 +43,12 @@ const REPLICATE: u8 = 79;
 const SET_IF: u8 = 80;
 const DELETE_IF: u8 = 81;
 const TRANSACTION: u8 = 82;
+const LOCK: u8 = 83;
+const FENCED: u8 = 84;
+const SCRIPT: u8 = 96;
 const SET_CODED: u8 = 100;
 const INLINE: u8 = 101;
 const ABANDON: u8 = 102;
-const LOCK: u8 = 83;
-const FENCED: u8 = 84;
 /// The plain `SET key value`: by far the most frequent record, so it has a short form.
 const SET_PLAIN: u8 = 127;
 
@@ -242,6 +244,10 @@ impl<'a> Command<'a> {
                 out.put_u8(FENCED);
                 fenced.encode(out);
             }
+            Script(script) => {
+                out.put_u8(if script.is_write() { SCRIPT } else { READING_SCRIPT });
+                script.encode(out);
+            }
         }
     }
 
@@ -294,6 +300,8 @@ impl<'a> Command<'a> {
             LOCK_READ => Lock(super::LockCommand::decode(reader, false)?),
             LOCK => Lock(super::LockCommand::decode(reader, true)?),
             FENCED => Fenced(super::Fenced::decode(reader)?),
+            READING_SCRIPT => Script(super::Script::decode(reader, false)?),
+            SCRIPT => Script(super::Script::decode(reader, true)?),
             SET_IF => SetIf {
                 key: reader.bytes()?,
                 value: reader.bytes()?,
@@ -422,7 +430,7 @@ fn expire_condition(tag: u8) -> Result<ExpireCondition, Malformed> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::command::{Draft, Fenced, Hold, LockCommand, WaiterId, Watched};
+    use crate::command::{Draft, Fenced, Hold, LockCommand, WaiterId, Watched, script};
     use std::num::NonZeroU64;
 
     fn every_command<'a>(
@@ -430,6 +438,7 @@ mod tests {
         pairs: List<'a>,
         drafts: &'a [Draft; 2],
         fenced: Fenced<'a>,
+        scripts: [script::Script<'a>; 2],
     ) -> Vec<Command<'a>> {
         use Command::*;
         let (key, value) = (&b"key"[..], &b"value\0\r\n"[..]);
@@ -495,6 +504,8 @@ mod tests {
             Transaction(drafts[0].transaction()),
             Transaction(drafts[1].transaction()),
             Fenced(fenced),
+            Script(scripts[0]),
+            Script(scripts[1]),
         ];
         commands.extend(locks.map(Lock));
         commands
@@ -523,7 +534,13 @@ mod tests {
         };
         let mut third = Vec::new();
         let fenced = Fenced::build(b"lock", 7, &set, &mut third).expect("a SET stands behind a fence");
-        for command in every_command(list, pairs, &drafts(), fenced) {
+        let (mut fourth, mut fifth) = (Vec::new(), Vec::new());
+        let inputs = [&b"k"[..], b"l", b"argument"];
+        let scripts = [
+            script::Script::build(&mut fourth, b"return 1", inputs, 2, 9, true).unwrap(),
+            script::Script::build(&mut fifth, b"", [], 0, 9, false).unwrap(),
+        ];
+        for command in every_command(list, pairs, &drafts(), fenced, scripts) {
             let mut bytes = Vec::new();
             command.encode(&mut bytes);
             let mut reader = Reader::new(&bytes);

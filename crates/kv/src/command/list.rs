@@ -56,7 +56,7 @@ impl<'a> List<'a> {
     }
 
     /// The items in order.
-    pub fn iter(&self) -> impl Iterator<Item = &'a [u8]> + Clone {
+    pub fn iter(&self) -> impl Iterator<Item = &'a [u8]> + Clone + use<'a> {
         let mut reader = Reader::new(self.encoded);
         std::iter::from_fn(move || reader.bytes().ok())
     }

@@ -202,6 +202,12 @@ impl Table {
                     }
                 }
             }
+            // What a script asks for is known only when it runs: before that, it has all that it may ask for.
+            Command::Script(script) => {
+                for key in script.keys() {
+                    needs.extend(self.reference_of(key, now).map(|reference| (key, reference)));
+                }
+            }
             command => {
                 if let Some((key, lengths)) = needs_bytes(command) {
                     let reference = self.reference_of(key, now);
@@ -233,13 +239,14 @@ impl Command<'_> {
     pub fn may_need_bytes(&self) -> bool {
         match self {
             Command::Transaction(transaction) => transaction.commands().any(|it| it.is_part_of_need()),
+            Command::Script(_) => true,
             command => needs_bytes(command).is_some(),
         }
     }
 
     /// Whether a write of which this command is a part needs the bytes of values.
     fn is_part_of_need(&self) -> bool {
-        needs_bytes(self).is_some() || reads_bytes(self)
+        needs_bytes(self).is_some() || reads_bytes(self) || matches!(self, Command::Script(_))
     }
 }
 
@@ -257,8 +264,8 @@ fn needs_bytes<'a>(command: &Command<'a>) -> Option<(&'a [u8], RangeInclusive<u3
             let length = other.len() as u32;
             Some((key, length..=length))
         }
+        Fenced(fenced) => fenced.command().and_then(|command| needs_bytes(&command)),
         IncrementBy { key, .. } | IncrementByFloat { key, .. } => Some((key, 0..=NUMBER_BYTES_MAX)),
-        Fenced(fenced) => needs_bytes(&fenced.command()?),
         _ => None,
     }
 }

@@ -7,7 +7,7 @@
 //!
 //! Reading order: `entry` (one key in memory), `partition` and `index` (where entries stand and how a key is found),
 //! `store` (the few ways in which the table changes), then the commands: `reads`, `scan`, `strings`, `numbers`,
-//! `expire`, `keys`, `transactions`, `locks`, `registers`; last `snapshot`.
+//! `expire`, `keys`, `transactions`, `locks`, `scripts`, `registers`; last `snapshot`.
 
 mod coded;
 mod entry;
@@ -20,6 +20,7 @@ mod partition;
 mod reads;
 mod registers;
 mod scan;
+mod scripts;
 mod snapshot;
 mod store;
 mod strings;
@@ -28,6 +29,7 @@ mod tests;
 mod transactions;
 
 use crate::command::{Command, Condition, Expiry, SetAnswer};
+use crate::interpreter::{Interpreter, NoInterpreter};
 use crate::limits::REPLY_BYTES_MAX;
 use crate::locks::{LockEvent, Locks};
 use crate::reply::ReplyBuffer;
@@ -43,6 +45,7 @@ pub use coded::CodedChanges;
 pub(crate) use reads::part_of;
 pub use registers::Register;
 pub use scan::scan_group;
+pub use scripts::{Access, ScriptRefusal};
 pub use snapshot::SnapshotId;
 
 /// Later than any deadline: the key does not expire.
@@ -101,6 +104,8 @@ pub struct Table {
     is_quiet: bool,
     /// For the replies that nobody asked for.
     unasked: ReplyBuffer,
+    /// What runs scripts.
+    interpreter: &'static dyn Interpreter,
 }
 
 /// The record that is being applied: what it gives to the keys that it writes, and its time.
@@ -132,7 +137,13 @@ impl Table {
             scratch: ReplyBuffer::new(),
             is_quiet: false,
             unasked: ReplyBuffer::new(),
+            interpreter: &NoInterpreter,
         }
+    }
+
+    /// Scripts are run by this interpreter from now on.
+    pub fn set_interpreter(&mut self, interpreter: &'static dyn Interpreter) {
+        self.interpreter = interpreter;
     }
 
     /// Carries out one record of the group's history and appends one reply to `out`.
@@ -243,6 +254,7 @@ impl Table {
             }
             Lock(command) if command.is_write() => self.apply_to_locks(&command, record, out),
             Fenced(fenced) => self.apply_behind_fence(&fenced, record, out),
+            Script(script) if script.is_write() => self.run_script(&script, record, out),
             _ => return self.read(command, record.time, out),
         }
         record.version
@@ -257,6 +269,7 @@ impl Table {
         let now = latest(now);
         match *command {
             Command::Get { key } => self.get(key, now, out),
+            Command::Script(_) if self.holds_coded() && self.tell_needs(command, now, out) => 0,
             _ if self.holds_coded() => {
                 let (start, before) = (out.len(), out.references());
                 let version = self.read_any(command, now, out);
@@ -295,6 +308,7 @@ impl Table {
                 self.read_together(&transaction, now, REPLY_BYTES_MAX, out);
             }
             Lock(command) if !command.is_write() => self.read_locks(&command, out),
+            Script(script) if !script.is_write() => self.run_reading_script(&script, now, out),
             _ => out.error("ERR a write has to be ordered before it is applied"),
         }
         0
@@ -342,9 +356,11 @@ impl Table {
         self.statistics
     }
 
-    /// Puts another table in this one's place. What this one held is left to [`Table::tidy`].
+    /// Puts another table in this one's place, but for what runs scripts. What this one held is left to
+    /// [`Table::tidy`].
     pub fn replace(&mut self, table: Table) {
         let mut before = std::mem::replace(self, table);
+        self.interpreter = before.interpreter;
         self.discard(before.index.take());
         self.discarded.append(&mut before.discarded);
     }
@@ -361,7 +377,12 @@ impl Table {
                 count => dropped += count,
             }
         }
-        !self.discarded.is_empty()
+        !self.is_tidy()
+    }
+
+    /// True when [`Table::tidy`] has nothing to do.
+    pub fn is_tidy(&self) -> bool {
+        self.discarded.is_empty()
     }
 
     /// The highest version ever given in this table.

@@ -45,10 +45,10 @@ pub(super) struct Snapshot {
     saved: Vec<Entry>,
     /// What was remembered of keys that were gone, as far as it is not told yet.
     marks: Vec<(u16, Version)>,
-    /// What was given up of values that are kept as fragments, as far as it is not told yet.
-    abandoned: Vec<ValueId>,
     /// The locks as they were, as far as they are not told yet.
     locks: Vec<Box<[u8]>>,
+    /// What was given up of values that are kept as fragments, as far as it is not told yet.
+    abandoned: Vec<ValueId>,
     /// The index as it was when the table was cleared: walked from then on instead of the table's.
     kept: Option<Arc<Index>>,
 }
@@ -77,14 +77,14 @@ impl Snapshot {
                 return true;
             }
         }
-        while let Some(id) = self.abandoned.pop() {
-            encode_abandoned(id, out);
+        while let Some(item) = self.locks.pop() {
+            encode_lock(&item, out);
             if out.len() >= enough {
                 return true;
             }
         }
-        while let Some(item) = self.locks.pop() {
-            encode_lock(&item, out);
+        while let Some(id) = self.abandoned.pop() {
+            encode_abandoned(id, out);
             if out.len() >= enough {
                 return true;
             }
@@ -147,6 +147,14 @@ fn encode_mark((name, version): (u16, Version), out: &mut Vec<u8>) {
     out.put_bytes(b"");
 }
 
+fn encode_lock(item: &[u8], out: &mut Vec<u8>) {
+    out.put_u64(0);
+    out.put_u64(0);
+    out.put_u8(LOCKS);
+    out.put_bytes(b"");
+    out.put_bytes(item);
+}
+
 fn encode_abandoned(id: ValueId, out: &mut Vec<u8>) {
     let mut name = Vec::new();
     id.put(&mut name);
@@ -157,14 +165,6 @@ fn encode_abandoned(id: ValueId, out: &mut Vec<u8>) {
     out.put_bytes(b"");
 }
 
-fn encode_lock(item: &[u8], out: &mut Vec<u8>) {
-    out.put_u64(0);
-    out.put_u64(0);
-    out.put_u8(LOCKS);
-    out.put_bytes(b"");
-    out.put_bytes(item);
-}
-
 impl Table {
     /// Begins a snapshot of the table as it is now. It has to be ended with [`Table::end_snapshot`].
     pub fn begin_snapshot(&mut self) -> SnapshotId {
@@ -172,11 +172,19 @@ impl Table {
         let id = SnapshotId(self.snapshots_begun);
         let (next, done) = (KeyHash::default(), BTreeSet::new());
         let marks = self.departed.marks().collect();
-        let abandoned = self.coded.abandoned().collect();
         let mut locks = Vec::new();
         self.locks.for_each_item(|item| locks.push(item.into()));
-        let saved = Vec::new();
-        self.snapshots.push(Snapshot { id, next, done, saved, marks, abandoned, locks, kept: None });
+        let abandoned = self.coded.abandoned().collect();
+        self.snapshots.push(Snapshot {
+            id,
+            next,
+            done,
+            saved: Vec::new(),
+            marks,
+            locks,
+            abandoned,
+            kept: None,
+        });
         id
     }
 
@@ -221,12 +229,12 @@ impl Table {
                 }
                 continue;
             }
-            if tag == ABANDONED {
-                self.coded.abandon(ValueId::take(&mut Reader::new(key))?);
-                continue;
-            }
             if tag == LOCKS {
                 self.locks.take_item(value)?;
+                continue;
+            }
+            if tag == ABANDONED {
+                self.coded.abandon(ValueId::take(&mut Reader::new(key))?);
                 continue;
             }
             let kind = Kind::from_tag(tag).ok_or(Malformed("unknown kind of value"))?;
@@ -254,12 +262,12 @@ impl Table {
         for mark in self.departed.marks() {
             sum = sum.wrapping_add(hash(&Departed::encoded(mark)));
         }
+        self.locks.for_each_item(|item| sum = sum.wrapping_add(hash(item)));
         for id in self.coded.abandoned() {
             let mut name = Vec::new();
             id.put(&mut name);
             sum = sum.wrapping_add(hash(&name));
         }
-        self.locks.for_each_item(|item| sum = sum.wrapping_add(hash(item)));
         for entry in self.index.iter() {
             let Stamp { version, deadline, .. } = entry.stamp();
             let text = hash(entry.key_and_value());

@@ -203,13 +203,19 @@ impl Table {
 
     /// Removes the key in a place and returns what it was.
     pub(super) fn remove(&mut self, place: Place, record: Record) -> Entry {
+        let entry = self.take_out(place, record);
+        if entry.deadline() != DELETED {
+            self.departed.note(entry.key(), entry.version());
+        }
+        entry
+    }
+
+    /// Removes the entry in a place as if it had never been.
+    fn take_out(&mut self, place: Place, record: Record) -> Entry {
         if !self.snapshots.is_empty() {
             self.save_for_snapshots(place.hash);
         }
         let entry = self.index.remove(place);
-        if entry.deadline() != DELETED {
-            self.departed.note(entry.key(), entry.version());
-        }
         if let Some(reference) = entry.reference() {
             self.coded.lose(reference.id);
         }
@@ -217,6 +223,17 @@ impl Table {
         self.entry_bytes -= entry.memory_bytes();
         self.raise_floor(record);
         entry
+    }
+
+    /// Puts a key back to what it was before the record wrote it, version and all: an entry, or none.
+    pub(super) fn put_back(&mut self, key: &[u8], before: Option<Entry>, record: Record) {
+        let hash = self.index.hash(key);
+        if let Some((place, _)) = self.find(hash, key) {
+            self.take_out(place, record);
+        }
+        if let Some(entry) = before {
+            self.insert(hash, entry, record);
+        }
     }
 
     /// Removes all keys. An open snapshot that has not passed them all takes the index over as it was.

@@ -233,6 +233,8 @@ pub enum Shape {
     Lines,
     /// A bar for each arm, in groups by a parameter; its spread is a line at its end.
     Bars,
+    /// A line for each arm over several measures of the same unit, each with a short name: a distribution by its quantiles.
+    Quantiles(&'static [(&'static str, &'static str)]),
 }
 
 /// A figure: a measure over a parameter.
@@ -246,9 +248,9 @@ pub struct Figure {
     pub paper: &'static str,
     /// How it is drawn.
     pub shape: Shape,
-    /// The parameter along the horizontal axis, or that groups bars.
+    /// The parameter along the horizontal axis, or that groups bars. Quantiles need none.
     pub x: &'static str,
-    /// The measure.
+    /// The measure; of quantiles one of them.
     pub y: &'static str,
     /// Which points: parameters and their values.
     pub only: Vec<(&'static str, String)>,

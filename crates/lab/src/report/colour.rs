@@ -34,6 +34,12 @@ impl Colour {
     pub const REDIS_ALL: Colour = Colour::new(0x8c, 0x10, 0x1c);
     /// Valkey.
     pub const VALKEY: Colour = Colour::new(0x9c, 0x75, 0x5f);
+    /// etcd.
+    pub const ETCD: Colour = Colour::new(0x1b, 0x9e, 0x77);
+    /// ZooKeeper.
+    pub const ZOOKEEPER: Colour = Colour::new(0xb3, 0x8b, 0x00);
+    /// Consul.
+    pub const CONSUL: Colour = Colour::new(0xd1, 0x3d, 0x7f);
     /// A paper's own system.
     pub const PAPER: Colour = Colour::new(0xe6, 0x9f, 0x00);
     /// Whatever is no system: a loop in this process, a model, a limit.

@@ -211,6 +211,7 @@ impl Picture {
                 let values = results.all().only(&figure.only).values(figure.x).into_iter();
                 values.map(str::to_owned).collect()
             }
+            Shape::Quantiles(quantiles) => quantiles.iter().map(|(_, name)| (*name).to_owned()).collect(),
         };
         let mut series: Vec<Series> = Vec::new();
         for arm in arms.iter().filter(is_shown) {
@@ -220,6 +221,10 @@ impl Picture {
                 Shape::Bars => {
                     let spread = |group: &String| selection.clone().with(figure.x, group).spread(figure.y);
                     let spreads = groups.iter().map(spread).enumerate();
+                    spreads.filter_map(|(index, spread)| Some((index as f64, spread?))).collect()
+                }
+                Shape::Quantiles(quantiles) => {
+                    let spreads = quantiles.iter().map(|(measure, _)| selection.spread(measure)).enumerate();
                     spreads.filter_map(|(index, spread)| Some((index as f64, spread?))).collect()
                 }
             };
@@ -233,18 +238,25 @@ impl Picture {
                 });
             }
         }
-        if figure.shape == Shape::Lines {
+        if figure.shape != Shape::Bars {
             let last = |series: &Series| series.points.last().map_or(0.0, |(_, spread)| spread.median);
             series.sort_by(|left, right| last(right).total_cmp(&last(left)));
         }
         let values = || series.iter().flat_map(|series| &series.points);
         // Zero has no logarithm: a figure that would need it is drawn in proportion.
-        let x_is_logarithmic = figure.logarithmic.0 && values().all(|(x, _)| *x > 0.0);
+        let x_is_logarithmic =
+            figure.logarithmic.0 && figure.shape == Shape::Lines && values().all(|(x, _)| *x > 0.0);
         let y_is_logarithmic = figure.logarithmic.1 && values().all(|(_, spread)| spread.min > 0.0);
         Picture {
             title: figure.title.clone(),
-            x_title: parameter.map_or(String::new(), |parameter| parameter.title.to_owned()),
-            y_title: measure.map_or(String::new(), |measure| measure.label()),
+            x_title: match figure.shape {
+                Shape::Quantiles(_) => String::new(),
+                Shape::Lines | Shape::Bars => parameter.map_or("", |parameter| parameter.title).to_owned(),
+            },
+            y_title: measure.map_or(String::new(), |measure| match figure.shape {
+                Shape::Quantiles(_) => measure.unit.to_owned(),
+                Shape::Lines | Shape::Bars => measure.label(),
+            }),
             shape: figure.shape,
             groups,
             x_is_logarithmic,
@@ -254,7 +266,7 @@ impl Picture {
     }
 
     fn x_range(&self) -> Range<f64> {
-        if self.shape == Shape::Bars {
+        if self.shape != Shape::Lines {
             return -0.5..self.groups.len() as f64 - 0.5;
         }
         let values = || self.series.iter().flat_map(|series| series.points.iter().map(|(x, _)| *x));
@@ -270,7 +282,7 @@ impl Picture {
 
     /// Where the horizontal axis has numbers: where there are points, if those are few.
     fn x_ticks(&self, range: &Range<f64>) -> Vec<f64> {
-        if self.shape == Shape::Bars {
+        if self.shape != Shape::Lines {
             return (0..self.groups.len()).map(|group| group as f64).collect();
         }
         let mut values: Vec<f64> =
@@ -306,7 +318,7 @@ impl Picture {
         let title = ("sans-serif", 15 * scale).into_font().color(&TEXT);
         let x_label = |x: &f64| match self.shape {
             Shape::Lines => axis_number(*x),
-            Shape::Bars => {
+            Shape::Bars | Shape::Quantiles(_) => {
                 let is_group = x.fract() == 0.0 && *x >= 0.0;
                 self.groups.get(*x as usize).filter(|_| is_group).cloned().unwrap_or_default()
             }
@@ -326,7 +338,7 @@ impl Picture {
         }
         mesh.draw()?;
         match self.shape {
-            Shape::Lines => self.draw_lines(chart, scale),
+            Shape::Lines | Shape::Quantiles(_) => self.draw_lines(chart, scale),
             Shape::Bars => self.draw_bars(chart, scale),
         }
     }
@@ -414,7 +426,7 @@ impl Picture {
             let y = (24 + 23 * index as i32) * unit;
             let colour = rgb(series.colour);
             match self.shape {
-                Shape::Lines => {
+                Shape::Lines | Shape::Quantiles(_) => {
                     let pieces: &[(i32, i32)] =
                         if series.colour.is_dashed { &[(4, 12), (18, 26), (32, 36)] } else { &[(4, 36)] };
                     for (from, to) in pieces {
@@ -523,9 +535,14 @@ mod tests {
     #[test]
     fn a_figure_names_its_axes_and_every_system_in_its_colour() {
         register_fonts();
-        for (shape, is_logarithmic) in
-            [(Shape::Lines, false), (Shape::Lines, true), (Shape::Bars, false), (Shape::Bars, true)]
-        {
+        let quantiles = Shape::Quantiles(&[]);
+        for (shape, is_logarithmic) in [
+            (Shape::Lines, false),
+            (Shape::Lines, true),
+            (Shape::Bars, false),
+            (Shape::Bars, true),
+            (quantiles, true),
+        ] {
             let mut svg = String::new();
             {
                 let area = SVGBackend::with_string(&mut svg, (WIDTH, HEIGHT)).into_drawing_area();

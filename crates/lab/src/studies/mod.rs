@@ -4,17 +4,20 @@
 mod abd_vs_blocking;
 mod coding_crossover;
 mod leader_follower;
+mod locks;
 mod replication_cost;
 
 use crate::harness::Study;
 
 pub use coding_crossover::{FittedWork, fitted};
+pub use locks::LockClients;
 
 /// Every study, in the order in which they are listed.
 pub const ALL: &[&dyn Study] = &[
     &leader_follower::LeaderFollower,
     &abd_vs_blocking::AbdVsBlocking,
     &replication_cost::ReplicationCost,
+    &locks::Locks,
     &coding_crossover::CodingCrossover,
 ];
 

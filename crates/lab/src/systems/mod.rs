@@ -5,14 +5,19 @@
 //! implementation of [`System`] and nothing else.
 
 mod children;
+mod consul;
+mod etcd;
 mod paper_store;
 mod ports;
 mod probe;
+mod python;
 mod quorate;
 mod redis;
+mod redlock;
 mod relayed;
 mod running;
 mod usage;
+mod zookeeper;
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -23,14 +28,19 @@ use anyhow::Result;
 use crate::network::{Node, Relay, Route};
 
 pub use children::{Children, hold};
+pub use consul::Consul;
+pub use etcd::Etcd;
 pub use paper_store::PaperStore;
 pub use ports::free_ports;
 pub use probe::{Connection, ask, http_get};
+pub use python::PythonEnvironment;
 pub use quorate::Quorate;
 pub use redis::{Flavour, Redis};
+pub use redlock::Redlock;
 pub use relayed::Relayed;
 pub use running::Running;
 pub use usage::{Meter, NodeUsage, Usage};
+pub use zookeeper::ZooKeeper;
 
 /// A system that is to be measured.
 pub trait System: Send + Sync {
@@ -60,6 +70,16 @@ pub trait System: Send + Sync {
 
     /// The bytes that a node has sent to other nodes so far, where it tells.
     fn peer_bytes_sent(&self, _node: &NodePlan) -> Option<u64> {
+        None
+    }
+
+    /// Where clients of the system's own protocol connect.
+    fn client_address(&self, node: &NodePlan) -> Option<SocketAddr> {
+        node.resp.or(node.http)
+    }
+
+    /// Which node leads at this moment, where there is such a node and the system tells.
+    fn leader(&self, _nodes: &[NodePlan]) -> Option<usize> {
         None
     }
 

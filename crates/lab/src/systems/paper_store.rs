@@ -3,15 +3,13 @@
 //! Its packages come from the Python index that pip is configured for, into a virtual environment of the lab's, and only
 //! when somebody asks for it.
 
-use std::ffi::OsStr;
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::path::Path;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 
-use super::{Missing, NodePlan, System, find_program, free_ports, http_get};
+use super::{Missing, NodePlan, PythonEnvironment, System, free_ports, http_get};
 
 const STORE: &str = include_str!("../../../../lab/paper-store/store.py");
 const REQUIREMENTS: &str = include_str!("../../../../lab/paper-store/requirements.txt");
@@ -22,18 +20,13 @@ const NODES: usize = 3;
 /// The store of the paper, run from a virtual environment.
 #[derive(Clone, Debug)]
 pub struct PaperStore {
-    environment: PathBuf,
+    environment: PythonEnvironment,
 }
 
 impl PaperStore {
     /// The store, with its virtual environment in the user's cache folder.
     pub fn new() -> PaperStore {
-        let home = || std::env::var_os("HOME").map(|home| Path::new(&home).join(".cache"));
-        let cache = std::env::var_os("XDG_CACHE_HOME").filter(|path| !path.is_empty()).map(PathBuf::from);
-        let cache = cache.or_else(home).unwrap_or_else(std::env::temp_dir);
-        // Other requirements are another environment.
-        let name = format!("paper-store-{:08x}", crc32fast::hash(REQUIREMENTS.as_bytes()));
-        PaperStore { environment: cache.join("quorate-lab").join(name) }
+        PaperStore { environment: PythonEnvironment::new("paper-store", REQUIREMENTS) }
     }
 
     /// Installs what is missing. `say` is told each step.
@@ -44,19 +37,7 @@ impl PaperStore {
         if self.version().is_ok() {
             return Ok(());
         }
-        let Some(python) = find_program("python3") else { bail!("{}", no_python()) };
-        fs::create_dir_all(&self.environment)
-            .with_context(|| format!("cannot make {}", self.environment.display()))?;
-        say(&format!("making a virtual environment in {}", self.environment.display()));
-        run(&python, [OsStr::new("-m"), "venv".as_ref(), "--clear".as_ref(), self.environment.as_os_str()])
-            .context("python3 -m venv failed; install it with: apt-get install python3-venv")?;
-        let requirements = self.environment.join("requirements.txt");
-        fs::write(&requirements, REQUIREMENTS)?;
-        say("installing fastapi, uvicorn and httpx with pip");
-        let pip = self.environment.join("bin/python");
-        let words = ["-m", "pip", "install", "--quiet", "-r"].map(OsStr::new);
-        run(&pip, words.into_iter().chain([requirements.as_os_str()])).context("pip could not install")?;
-        Ok(())
+        self.environment.install("fastapi, uvicorn and httpx", say)
     }
 }
 
@@ -66,42 +47,16 @@ impl Default for PaperStore {
     }
 }
 
-fn no_python() -> Missing {
-    Missing {
-        what: "there is no python3 on the PATH".to_owned(),
-        install: "apt-get install python3 python3-venv".to_owned(),
-    }
-}
-
-/// Runs a program to its end. What it says is told only when it fails.
-fn run<'a>(program: &Path, arguments: impl IntoIterator<Item = &'a OsStr>) -> Result<()> {
-    let output = Command::new(program).args(arguments).stdin(Stdio::null()).output()?;
-    if !output.status.success() {
-        let text = String::from_utf8_lossy(&output.stderr);
-        let last: Vec<&str> = text.lines().rev().take(3).collect();
-        bail!("{}: {}", output.status, last.into_iter().rev().collect::<Vec<_>>().join(" "));
-    }
-    Ok(())
-}
-
 impl System for PaperStore {
     fn name(&self) -> String {
         "Paper's store".to_owned()
     }
 
     fn version(&self) -> Result<String, Missing> {
-        if find_program("python3").is_none() {
-            return Err(no_python());
-        }
-        let missing = || Missing {
-            what: "the paper's store is not installed".to_owned(),
-            install: "quorate lab run leader-follower --with-paper-store".to_owned(),
-        };
         let script = "import platform, fastapi, uvicorn, httpx; print(f'FastAPI {fastapi.__version__}, uvicorn \
                       {uvicorn.__version__}, httpx {httpx.__version__}, Python {platform.python_version()}')";
-        let output = Command::new(self.environment.join("bin/python")).args(["-c", script]).output();
-        let output = output.ok().filter(|output| output.status.success()).ok_or_else(missing)?;
-        Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
+        let install = "quorate lab run leader-follower --with-paper-store";
+        self.environment.ask(["-c", script], "the paper's store is not installed", install)
     }
 
     fn acknowledges(&self) -> String {
@@ -127,7 +82,7 @@ impl System for PaperStore {
             let port_text = port.to_string();
             let words = ["-m", "uvicorn", "store:app", "--port", &port_text, "--log-level", "warning"];
             plans.push(NodePlan {
-                program: self.environment.join("bin/python"),
+                program: self.environment.python(),
                 arguments: words.into_iter().map(str::to_owned).collect(),
                 environment: vec![
                     ("ROLE".to_owned(), if index == 0 { "leader" } else { "follower" }.to_owned()),

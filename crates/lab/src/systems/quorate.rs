@@ -160,6 +160,12 @@ impl System for Quorate {
         addresses.all(|address| matches!(http_get(address, "/health"), Ok((200, _))))
     }
 
+    /// The one that the settings name, which leads unless it was gone for a time.
+    fn leader(&self, nodes: &[NodePlan]) -> Option<usize> {
+        let number: usize = self.setting("leader")?.parse().ok()?;
+        number.checked_sub(1).filter(|index| *index < nodes.len())
+    }
+
     /// Of two nodes the one with the higher number dials.
     fn reroute(&self, nodes: &mut [NodePlan], relay: &Relay) -> Result<()> {
         for from in 2..=nodes.len() {

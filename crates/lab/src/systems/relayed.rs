@@ -1,5 +1,6 @@
 //! A system whose nodes reach each other through the lab's relay, so that a study can shape and cut their links.
 
+use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -64,6 +65,14 @@ impl System for Relayed {
 
     fn peer_bytes_sent(&self, node: &NodePlan) -> Option<u64> {
         self.inner.peer_bytes_sent(node)
+    }
+
+    fn client_address(&self, node: &NodePlan) -> Option<SocketAddr> {
+        self.inner.client_address(node)
+    }
+
+    fn leader(&self, nodes: &[NodePlan]) -> Option<usize> {
+        self.inner.leader(nodes)
     }
 
     fn relay(&self) -> Option<Arc<Relay>> {

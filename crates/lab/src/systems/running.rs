@@ -152,6 +152,11 @@ impl<'a> Running<'a> {
         self.system
     }
 
+    /// What starts its processes, and starts whatever else a study needs.
+    pub fn children(&self) -> &'a Children {
+        self.children
+    }
+
     /// The nodes, numbered from 0 here and everywhere in the lab's code.
     pub fn nodes(&self) -> impl ExactSizeIterator<Item = &NodePlan> {
         self.nodes.iter().map(|node| &node.plan)

@@ -31,8 +31,8 @@ use wire::frame;
 /// Bytes of whole values that a node keeps for those who ask next.
 const CACHE_BYTES: usize = 64 << 20;
 
-/// Bytes of pieces that a turn makes and sends, at most: about a millisecond.
-const TURN_BYTES: usize = 4 << 20;
+/// Bytes of pieces that a turn makes and sends, at most: they are copied several times, which takes milliseconds.
+const TURN_BYTES: usize = 2 << 20;
 
 /// More pieces for a peer wait until so much of what it is owed has left: what else is said to it must not wait long.
 const PEER_OUTPUT_BYTES: usize = 1 << 20;
@@ -141,7 +141,7 @@ impl Coding {
 
 /// A ticket for a step of an operation.
 fn ticket(operation: Handle, step: u64) -> Ticket {
-    Ticket { client: ORIGIN_CODING | (operation.to_bits() + 1), sequence: step }
+    Ticket { client: ORIGIN_CODING | operation.to_bits(), sequence: step }
 }
 
 impl Node {
@@ -209,7 +209,7 @@ impl Node {
 
     /// A group has answered a step of an operation.
     pub(crate) fn operation_answered(&mut self, ticket: Ticket, result: Outcome, reply: &[u8]) {
-        let handle = Handle::from_bits((ticket.client & !ORIGIN_CODING) - 1);
+        let handle = Handle::from_bits(ticket.client & !ORIGIN_CODING);
         match self.coding.operations.get(handle) {
             Some(Operation::Disperse(_)) => self.dispersal_answered(handle, result, reply),
             Some(Operation::Finish(_)) => self.finishing_answered(handle, ticket.sequence, result, reply),

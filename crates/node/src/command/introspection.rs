@@ -2,6 +2,7 @@
 //!
 //! The forms are those of Redis 7, which client libraries and `redis-cli` read.
 
+use kv::number::parse_integer;
 use kv::{Reply, ReplyBuffer, glob};
 use wire::resp::Arguments;
 
@@ -201,15 +202,44 @@ fn arguments(syntax: &str, out: &mut ReplyBuffer) {
     }
 }
 
+/// The keys of a script, whose number stands before them.
+fn keys_of_script(
+    command: Arguments<'_>,
+    with_flags: bool,
+    out: &mut ReplyBuffer,
+) -> Result<(), CommandError> {
+    const KEYS_FROM: usize = 3;
+    let keys = command.skip(KEYS_FROM);
+    let count = parse_integer(at(command, KEYS_FROM - 1)).and_then(|count| usize::try_from(count).ok());
+    let Some(count) = count.filter(|count| *count <= keys.len()) else {
+        return Err(CommandError::GetKeysWrongArity);
+    };
+    out.array(count);
+    for key in keys.iter().take(count) {
+        if with_flags {
+            out.array(2);
+        }
+        out.bulk(key);
+        if with_flags {
+            words([KeyFlag::ReadWrite, KeyFlag::Access, KeyFlag::Update].iter().map(|flag| flag.name()), out);
+        }
+    }
+    Ok(())
+}
+
 /// The keys of a whole command, with what is done to each if `with_flags`.
 fn keys(command: Arguments<'_>, with_flags: bool, out: &mut ReplyBuffer) -> Result<(), CommandError> {
     let found = named(command).map_err(|_| CommandError::GetKeysUnknownCommand)?;
     let spec = found.spec;
-    if spec.keys.first == 0 {
+    let is_script = spec.flags.has(Flag::MovableKeys);
+    if spec.keys.first == 0 && !is_script {
         return Err(CommandError::GetKeysWithoutKeys);
     }
     if !spec.takes(command.len()) {
         return Err(CommandError::GetKeysWrongArity);
+    }
+    if is_script {
+        return keys_of_script(command, with_flags, out);
     }
     let positions = spec.keys.positions(command.len());
     out.array(positions.clone().count());

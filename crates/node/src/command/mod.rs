@@ -21,7 +21,7 @@ pub use error::CommandError;
 pub(crate) use error::printable;
 pub use spec::{
     ClientCommand, ClusterCommand, CommandCommand, CommandSpec, ConfigCommand, Context, Flag, Handler,
-    KeyspaceCommand, LockVerb, NodeCommand, ParseFn, TransactionCommand,
+    KeyspaceCommand, LockVerb, NodeCommand, ParseFn, RunScript, ScriptCommand, TransactionCommand,
 };
 pub(crate) use strings::all_keys;
 pub use table::COMMANDS;

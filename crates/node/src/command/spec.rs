@@ -54,6 +54,7 @@ pub enum NodeCommand {
     Time,
     Wait,
     Transaction(TransactionCommand),
+    Script(ScriptCommand),
     DebugSleep,
     Lock(LockVerb),
     /// `HELP` of a container: the answer is [`super::introspection::help`].
@@ -82,6 +83,32 @@ pub enum LockVerb {
     OpenSession,
     RenewSession,
     CloseSession,
+}
+
+/// What runs scripts and keeps their texts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ScriptCommand {
+    /// `EVAL` and its kin.
+    Run(RunScript),
+    /// `SCRIPT LOAD`.
+    Load,
+    /// `SCRIPT EXISTS`.
+    Exists,
+    /// `SCRIPT FLUSH`.
+    Flush,
+    /// `SCRIPT KILL`.
+    Kill,
+    /// `FUNCTION FLUSH`.
+    FlushFunctions,
+}
+
+/// How a script is named, and what it may do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RunScript {
+    /// By the digest of its text (`EVALSHA`), not by the text.
+    pub by_digest: bool,
+    /// It may not write (`EVAL_RO`).
+    pub only_reads: bool,
 }
 
 /// The subcommands of `CLIENT`.
@@ -298,6 +325,8 @@ named_set! {
     Connection = "connection",
     /// Begins, ends or guards a transaction.
     Transaction = "transaction",
+    /// Runs scripts.
+    Scripting = "scripting",
 }
 
 /// Where a command's keys are among its arguments, counted from 0, the command's own name.
@@ -343,6 +372,7 @@ pub enum Group {
     Cluster,
     Transactions,
     Locks,
+    Scripting,
 }
 
 impl Group {
@@ -356,6 +386,7 @@ impl Group {
             Group::Cluster => "cluster",
             Group::Transactions => "transactions",
             Group::Locks => "locks",
+            Group::Scripting => "scripting",
         }
     }
 }

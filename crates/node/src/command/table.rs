@@ -5,14 +5,15 @@
 //! documentation read it. The descriptions match Redis's, so that its clients understand them.
 
 use super::spec::Category::{
-    Connection, Dangerous, Keyspace, String as StringCategory, Transaction as TransactionCategory,
+    Connection, Dangerous, Keyspace, Scripting as ScriptingCategory, String as StringCategory,
+    Transaction as TransactionCategory,
 };
 use super::spec::ClientCommand::{GetName, Id, Kill, List as ClientList, NoEvict, NoTouch, SetInfo, SetName};
 use super::spec::CommandCommand::{All, Count, Docs, GetKeys, GetKeysAndFlags, Info as CommandInfo, List};
 use super::spec::ConfigCommand::{Get, ResetStat, Set};
 use super::spec::Flag::{
-    Admin, AllowBusy, Blocking, DenyOom, Fast, Loading, NoAuth, NoMulti, NoScript, ReadOnly, SkipSlowlog,
-    Stale, Write,
+    Admin, AllowBusy, Blocking, DenyOom, Fast, Loading, MovableKeys, NoAuth, NoMulti, NoScript, ReadOnly,
+    SkipSlowlog, Stale, Write,
 };
 use super::spec::KeyFlag::{Access, Delete, Insert, Overwrite, ReadWrite, Remove, Update, Variable};
 use super::spec::NodeCommand::{self, Auth, Client, Command, Config, DebugSleep, Echo, Hello, Help};
@@ -20,12 +21,12 @@ use super::spec::NodeCommand::{Info, Lock, Ping, Quit, Reset, Select, Time, Tran
 use super::spec::TransactionCommand::{Discard, Exec, Multi, Unwatch, Watch};
 use super::spec::{
     Categories, Category, ClientCommand, ClusterCommand, CommandSpec, Flags, Group, Handler, KeyFlag,
-    KeyFlags, KeyPositions, KeyspaceCommand, LockVerb, ParseFn,
+    KeyFlags, KeyPositions, KeyspaceCommand, LockVerb, ParseFn, RunScript, ScriptCommand,
 };
 use super::{expiry, keyspace, strings};
 
 /// All commands, in the order in which they are listed. Subcommands are inside their containers.
-pub static COMMANDS: [CommandSpec; 77] = [
+pub static COMMANDS: [CommandSpec; 83] = [
     // Strings.
     data("get", 2, strings::get)
         .flags(READ.with(&[Fast]))
@@ -483,6 +484,28 @@ pub static COMMANDS: [CommandSpec; 77] = [
     container("lock.session", &LOCK_SESSION)
         .docs(Group::Locks, "3.0.0", "Depends on the subcommand")
         .help("", "Holds commands about sessions: one lease for many locks"),
+    // Scripts.
+    script("eval", RunScript { by_digest: false, only_reads: false })
+        .docs(Group::Scripting, "2.6.0", "Depends on the script")
+        .help("script numkeys [key [key ...]] [arg [arg ...]]", "Runs a Lua script in one step"),
+    script("evalsha", RunScript { by_digest: true, only_reads: false })
+        .docs(Group::Scripting, "2.6.0", "Depends on the script")
+        .help("sha1 numkeys [key [key ...]] [arg [arg ...]]", "Runs a Lua script that was sent before"),
+    script("eval_ro", RunScript { by_digest: false, only_reads: true })
+        .docs(Group::Scripting, "7.0.0", "Depends on the script")
+        .help("script numkeys [key [key ...]] [arg [arg ...]]", "Runs a Lua script that only reads"),
+    script("evalsha_ro", RunScript { by_digest: true, only_reads: true })
+        .docs(Group::Scripting, "7.0.0", "Depends on the script")
+        .help(
+            "sha1 numkeys [key [key ...]] [arg [arg ...]]",
+            "Runs a Lua script that was sent before and only reads",
+        ),
+    container("script", &SCRIPT)
+        .docs(Group::Scripting, "2.6.0", "Depends on the subcommand")
+        .help("", "Holds commands about the scripts that are known by their digests"),
+    container("function", &FUNCTION)
+        .docs(Group::Scripting, "7.0.0", "Depends on the subcommand")
+        .help("", "Holds commands about functions, of which there are none"),
 ];
 
 static LOCK_SESSION: [CommandSpec; 4] = [
@@ -502,6 +525,44 @@ static LOCK_SESSION: [CommandSpec; 4] = [
         .docs(Group::Locks, "3.0.0", "O(N) for N locks of the session")
         .help("key id", "Ends a session, and frees all locks that are held under it"),
     help_of("lock.session|help").docs(Group::Locks, "3.0.0", "O(1)"),
+];
+
+static SCRIPT: [CommandSpec; 5] = [
+    node("script|load", 3, NodeCommand::Script(ScriptCommand::Load))
+        .flags(Flags::of(&[NoScript, Stale]))
+        .in_categories(&[ScriptingCategory])
+        .tips(&["request_policy:all_nodes", "response_policy:all_succeeded"])
+        .docs(Group::Scripting, "2.6.0", "O(N) for N bytes")
+        .help("script", "Keeps a script on every node and returns its digest"),
+    node("script|exists", -3, NodeCommand::Script(ScriptCommand::Exists))
+        .flags(Flags::of(&[NoScript]))
+        .in_categories(&[ScriptingCategory])
+        .tips(&["request_policy:all_shards", "response_policy:agg_logical_and"])
+        .docs(Group::Scripting, "2.6.0", "O(N) for N digests")
+        .help("sha1 [sha1 ...]", "Tells which scripts this node knows"),
+    node("script|flush", -2, NodeCommand::Script(ScriptCommand::Flush))
+        .flags(Flags::of(&[NoScript]))
+        .in_categories(&[ScriptingCategory])
+        .tips(&["request_policy:all_nodes", "response_policy:all_succeeded"])
+        .docs(Group::Scripting, "2.6.0", "O(N) for N scripts")
+        .help("[ASYNC|SYNC]", "Lets every node forget all scripts"),
+    node("script|kill", 2, NodeCommand::Script(ScriptCommand::Kill))
+        .flags(Flags::of(&[NoScript, AllowBusy]))
+        .in_categories(&[ScriptingCategory])
+        .tips(&["request_policy:all_shards", "response_policy:one_succeeded"])
+        .docs(Group::Scripting, "2.6.0", "O(1)")
+        .help("", "Answers that no script is running: all of them end by themselves"),
+    help_of("script|help").in_categories(&[ScriptingCategory]).docs(Group::Scripting, "5.0.0", "O(1)"),
+];
+
+static FUNCTION: [CommandSpec; 2] = [
+    node("function|flush", -2, NodeCommand::Script(ScriptCommand::FlushFunctions))
+        .flags(Flags::of(&[NoScript, Write]))
+        .in_categories(&[ScriptingCategory])
+        .tips(&["request_policy:all_shards", "response_policy:all_succeeded"])
+        .docs(Group::Scripting, "7.0.0", "O(1)")
+        .help("[ASYNC|SYNC]", "Does nothing: there are no functions"),
+    help_of("function|help").in_categories(&[ScriptingCategory]).docs(Group::Scripting, "7.0.0", "O(1)"),
 ];
 
 static OBJECT: [CommandSpec; 2] = [
@@ -788,6 +849,13 @@ const fn client(name: &'static str, arity: i16, command: ClientCommand) -> Comma
     node(name, arity, Client(command))
         .flags(Flags::of(&[NoScript, Loading, Stale]))
         .in_categories(&[Connection])
+}
+
+const fn script(name: &'static str, how: RunScript) -> CommandSpec {
+    let flags = Flags::of(&[NoScript, Stale, MovableKeys]);
+    node(name, -3, NodeCommand::Script(ScriptCommand::Run(how)))
+        .flags(if how.only_reads { flags.with(&[ReadOnly]) } else { flags })
+        .in_categories(&[ScriptingCategory])
 }
 
 const fn help_of(name: &'static str) -> CommandSpec {

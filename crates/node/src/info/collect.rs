@@ -101,6 +101,7 @@ impl Node {
             backlog,
             resident: resident_bytes,
             machine: machine_bytes,
+            scripts: self.scripts.size(),
         }
     }
 

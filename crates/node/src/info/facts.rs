@@ -85,6 +85,8 @@ pub(crate) struct MemoryFacts {
     pub(crate) resident: u64,
     /// What the machine has.
     pub(crate) machine: u64,
+    /// Texts of scripts that are kept, and their bytes.
+    pub(crate) scripts: (usize, usize),
 }
 
 /// Counters since the start. Calls and errors of commands are in [`Facts::commands`].

@@ -23,6 +23,8 @@
 //! * **The message is lost**, because a leader or a link dies. A node with a replica of the group learns it from that, too.
 //!   When a link breaks, when a replica has skipped records, and every few seconds, the coordinator asks how the request
 //!   stands: a read. It asks for the lock again, under the same number, if nothing is known of it.
+//! * **This node stood still** when the message came, stopped or starved of time. Then the lease may be over already, and
+//!   the lock another one's: it is checked before the client is told.
 //! * **The client waits no longer**: its connection is closed, or its time is over. The coordinator withdraws the request.
 //!   If that crosses a grant, the lock is passed on by the record of the withdrawal. It is asked for when the outcome of all
 //!   that was asked before is known, so that it does not overtake that.
@@ -193,8 +195,12 @@ impl Node {
             }
             (Outcome::Done { .. }, Reply::Status(QUEUED)) if wait.stage != Stage::Leaving => {
                 wait.stage = Stage::Queued;
+                let is_granted = std::mem::take(&mut wait.was_told);
                 let due_us = wait.ends_us.min(now_us + CHECK_US);
                 self.lock_waits.look_at(number, due_us);
+                if is_granted {
+                    self.ask_for_wait(number, Question::Check, false);
+                }
             }
             // Nothing is known of it.
             (Outcome::Done { .. }, Reply::Null) if wait.stage != Stage::Leaving => {
@@ -280,6 +286,11 @@ impl Node {
         if is_free {
             self.ask_for_wait(number, Question::Withdraw, false);
         }
+    }
+
+    /// True while a client waits for a lock: it is not idle.
+    pub fn waits_for_lock(&self, client: ClientId) -> bool {
+        self.sessions.get(client).is_some_and(|session| session.lock_wait.is_some())
     }
 
     /// A client has closed its connection while it waits for a lock. True if it does.
@@ -370,6 +381,8 @@ impl Node {
             return; // It may have been told before that life was over.
         }
         let now_us = self.now.monotonic_us;
+        let hold = self.lock_waits.get_mut(number).map(|wait| wait.hold);
+        let is_doubtful = hold.is_some_and(|hold| self.lock_waits.is_doubtful(hold, now_us));
         let Some(wait) = self.lock_waits.get_mut(number) else {
             if let Word::Granted(token) = word
                 && self.lock_waits.is_for_nobody(number, token)
@@ -383,6 +396,15 @@ impl Node {
         match (word, wait.stage) {
             (Word::Granted(_), Stage::Leaving) => {
                 wait.leaves_again |= wait.question == Some(Question::Withdraw)
+            }
+            // The outcome says the same, or that it is over. Were the client told now, it could release the lock before the
+            // record that asks for it once more is applied.
+            (Word::Granted(_), _) if wait.question == Some(Question::Acquire) => wait.was_told = true,
+            (Word::Granted(_), _) if is_doubtful => {
+                wait.stage = Stage::Queued;
+                if wait.question.is_none() {
+                    self.ask_for_wait(number, Question::Check, false);
+                }
             }
             (Word::Granted(token), _) => self.grant_lock_wait(number, token, offset),
             (_, Stage::Leaving) => {}

@@ -8,6 +8,9 @@ use std::num::NonZeroU64;
 /// Requests that are gone without certainty, and are remembered.
 const UNSETTLED_MAX: usize = 10_000;
 
+/// Longer than a node sleeps when there is nothing to do.
+const PAUSE_US: u64 = 150_000;
+
 /// What a group was asked for a wait, and has not answered yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Question {
@@ -47,6 +50,8 @@ pub(super) struct Wait {
     pub(super) is_uncertain: bool,
     /// It stood in the queue when its client left.
     pub(super) was_queued: bool,
+    /// It was told of a grant while its outcome was awaited: if that says that it waits, the grant came behind.
+    pub(super) was_told: bool,
     /// It was granted the lock, or may be, since its withdrawal was asked for.
     pub(super) leaves_again: bool,
     /// How often its withdrawal had no outcome.
@@ -76,6 +81,7 @@ impl Wait {
             question: None,
             is_uncertain: false,
             was_queued: false,
+            was_told: false,
             leaves_again: false,
             failures: 0,
             error: Vec::new(),
@@ -96,6 +102,9 @@ pub(crate) struct Waits {
     /// Those of this life that have gone though a record may still grant them the lock, each with the token that its client
     /// was told. All other numbers that are not in `by_number` were told to their clients, or are certain to hold nothing.
     unsettled: BTreeMap<u64, Option<Version>>,
+    /// How long this node stood still lately, and until when that matters.
+    pause_us: u64,
+    doubts_until_us: u64,
 }
 
 impl Waits {
@@ -108,11 +117,34 @@ impl Waits {
             by_number: BTreeMap::new(),
             due: BTreeSet::new(),
             unsettled: BTreeMap::new(),
+            pause_us: 0,
+            doubts_until_us: 0,
         }
     }
 
     pub(crate) fn life(&self) -> u64 {
         self.life
+    }
+
+    /// So much time has passed since the turn before. Somebody may have stopped the process, or the machine.
+    pub(crate) fn note_pause(&mut self, now_us: u64, since_us: u64) {
+        let pause_us = now_us.saturating_sub(since_us);
+        let is_longer = pause_us > PAUSE_US && pause_us >= self.pause_us;
+        if is_longer || now_us >= self.doubts_until_us {
+            self.pause_us = pause_us;
+            // What came in meanwhile may take some turns to be read.
+            self.doubts_until_us = now_us.saturating_add(pause_us);
+        }
+    }
+
+    /// Whether a grant for so long may have come long ago, and been waiting for this node to go on.
+    pub(super) fn is_doubtful(&self, hold: Hold, now_us: u64) -> bool {
+        const SHARE: u64 = 4;
+        match hold {
+            _ if now_us >= self.doubts_until_us || self.pause_us <= PAUSE_US => false,
+            Hold::Lease(ms) => self.pause_us.saturating_mul(SHARE) >= ms.saturating_mul(1000),
+            Hold::Session(_) => true,
+        }
     }
 
     pub(super) fn waiter(&self, number: u64) -> Option<WaiterId> {

@@ -220,3 +220,52 @@ fn what_cannot_be_kept_is_refused_by_name() {
     let refused = refuse("c: replication=leader-follower coding=2");
     assert!(refused.contains("is for consensus"), "{refused}");
 }
+
+#[test]
+fn a_node_that_lost_its_disk_counts_again_when_it_has_rebuilt_all() {
+    let mut cluster = five().start();
+    let client = cluster.client(1);
+    let large = value('A', 4000);
+    for number in 0..20 {
+        assert_eq!(cluster.ask(client, &format!("SET k{number} {large}")), "OK");
+    }
+    cluster.kill(5);
+    cluster.wipe(5);
+    cluster.restart(5);
+    cluster.turns(3000);
+    assert_eq!(cluster.ask(client, "CLUSTER REPLACE 5"), "OK");
+    // While members change, writes go on.
+    for number in 20..25 {
+        insist(&mut cluster, client, &format!("SET k{number} {large}"));
+    }
+    cluster.until("it is in sync", |cluster| {
+        let groups = &cluster.node(1).cluster_map().groups;
+        let mut groups = groups.iter().filter(|(id, _)| **id != node::control::CONTROL_GROUP);
+        groups.all(|(_, group)| group.settled && group.in_sync == [1, 2, 3, 4, 5])
+    });
+    assert_eq!(info(&mut cluster, 5, "coded_fragments_lacking"), 0);
+    // So any two others may be lost now.
+    [1, 4].into_iter().for_each(|node| cluster.kill(node));
+    let client = cluster.client(5);
+    insist(&mut cluster, client, "SET after v");
+    for number in 0..25 {
+        assert_eq!(cluster.ask(client, &format!("GET k{number}")), format!("\"{large}\""));
+    }
+}
+
+#[test]
+fn what_was_coded_stays_readable_when_the_keyspace_codes_no_more() {
+    let mut cluster = five().start();
+    let client = cluster.client(2);
+    let large = value('A', 4000);
+    assert_eq!(cluster.ask(client, &format!("SET k {large}")), "OK");
+    cluster.send_words(client, &[b"KEYSPACE", b"SET", b"", b"coding=none"]);
+    assert_eq!(cluster.reply(client), "OK");
+    assert_eq!(cluster.ask(client, &format!("SET l {large}")), "OK");
+    (1..=5).for_each(|node| cluster.kill(node));
+    (1..=5).for_each(|node| cluster.restart(node));
+    cluster.settle();
+    let client = cluster.client(3);
+    assert_eq!(cluster.ask(client, "MGET k l"), format!("[\"{large}\", \"{large}\"]"));
+    assert_eq!(cluster.ask(client, "APPEND k x"), "4001");
+}

@@ -234,6 +234,51 @@ fn who_waited_in_an_earlier_life_of_a_node_is_forgotten_when_it_is_back() {
     }
 }
 
+/// Whichever comes first, the answer that it waits or the grant: one may overtake the other on the way.
+#[test]
+fn a_release_that_meets_a_request_on_its_way_is_not_missed() {
+    for moment in 0..8 {
+        for same_node in [true, false] {
+            let mut cluster = cluster();
+            let lead = leader(&cluster);
+            let away = lead % 3 + 1;
+            let bob = cluster.client(away);
+            // From one node, the release can be in one batch with the request, behind it.
+            let ann = cluster.client(if same_node { away } else { lead });
+            let held = cluster.ask(ann, "LOCK l ann PX 60000");
+            let took_ms = cluster.time(|cluster| {
+                cluster.send(bob, "LOCK l bob PX 60000 WAIT 60000");
+                cluster.turns(moment);
+                cluster.send(ann, &format!("UNLOCK l {held}"));
+                assert!(token(&cluster.reply(bob)) > token(&held));
+            });
+            assert!(took_ms < 40, "moment {moment}, {same_node}: {took_ms} ms");
+        }
+    }
+}
+
+/// A lease that was not looked at again after a wait is how etcd's lock once went wrong (etcd #11456).
+#[test]
+fn a_grant_that_is_read_long_after_it_came_is_checked_before_anybody_is_told() {
+    let mut cluster = cluster();
+    let lead = leader(&cluster);
+    let (paused, other) = (lead % 3 + 1, (lead + 1) % 3 + 1);
+    let (ann, bob, cat) = (cluster.client(lead), cluster.client(paused), cluster.client(other));
+    let held = cluster.ask(ann, "LOCK l ann PX 60000");
+    cluster.send(bob, "LOCK l bob PX 300 WAIT 60000");
+    until_waiting(&mut cluster, ann, "l", 1);
+    cluster.send(cat, "LOCK l cat PX 60000 WAIT 60000");
+    until_waiting(&mut cluster, ann, "l", 2);
+    cluster.pause(paused);
+    assert_eq!(cluster.ask(ann, &format!("UNLOCK l {held}")), "1");
+    let held = token(&cluster.reply(cat)); // When bob's lease was over.
+    cluster.go_on(paused);
+    cluster.turns(100);
+    assert_eq!(cluster.arrived(bob), None, "it is not bob's any more");
+    assert_eq!(cluster.ask(cat, &format!("UNLOCK l {held}")), "1");
+    assert!(token(&cluster.reply(bob)) > held);
+}
+
 /// The leader's message to the coordinator is lost with their link. The coordinator has a replica, or asks.
 #[test]
 fn a_grant_whose_message_is_lost_comes_all_the_same() {

@@ -357,7 +357,7 @@ impl Replica {
         self.state.registers.replaced(replacement);
     }
 
-    /// Whether there is room for records: to be told when that changes. See [`Registers::set_room`].
+    /// Whether there is room for records: to be told when that changes. See [`crate::registers::Registers::set_room`].
     pub fn set_room(&mut self, has_room: bool) {
         self.state.registers.set_room(has_room);
     }

@@ -257,4 +257,21 @@ mod tests {
         assert!(!Piece { stripe: 1, ..piece }.is_intact());
         assert!(!Piece { bytes: b"Bytes", ..piece }.is_intact());
     }
+
+    proptest::proptest! {
+        #[test]
+        fn any_bytes_are_read_or_refused(
+            tag in 0..10u8,
+            mut bytes in proptest::collection::vec(proptest::prelude::any::<u8>(), 0..120),
+        ) {
+            if let Some(first) = bytes.first_mut() {
+                *first = tag;
+            }
+            if let Ok(message) = Message::decode(&bytes) {
+                let mut again = Vec::new();
+                message.encode(&mut again);
+                proptest::prop_assert_eq!(again, bytes);
+            }
+        }
+    }
 }

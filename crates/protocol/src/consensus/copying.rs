@@ -376,6 +376,7 @@ impl Replica {
     /// The table and the log's beginning are those of a copy from now on.
     pub(super) fn put_in_place(&mut self, mut table: Table, moment: &Moment) {
         table.set_version_floor(moment.floor);
+        table.set_interpreter(self.interpreter);
         self.table = table;
         self.applied = moment.index as usize;
         self.offset = moment.offset;

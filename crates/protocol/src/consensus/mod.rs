@@ -172,7 +172,7 @@ use agreement::{Agreement, CrateMessage};
 pub use entry::{Entry, Head, Proposer};
 pub use group::{Group, Identity, Member, StopSign, Voter};
 use kv::codec::Malformed;
-use kv::{Table, UnixMs, Version};
+use kv::{Interpreter, NoInterpreter, Table, UnixMs, Version};
 use leading::Leadership;
 use links::Link;
 use log::{Handle, Log};
@@ -190,6 +190,9 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 use waiting::{Asker, Held, Proposals, Reads, Wait};
+
+/// How many keys of those that were removed all at once are dropped per tick: some milliseconds of work.
+const TIDIED_KEYS: usize = 10_000;
 
 /// One group's consensus state machine on one node.
 #[derive(Debug)]
@@ -230,6 +233,8 @@ pub struct Replica {
 
     /// The keys and values: exactly what the first `applied` entries made.
     table: Table,
+    /// What runs scripts.
+    interpreter: &'static dyn Interpreter,
     applied: usize,
     /// How many commands these held.
     offset: Version,
@@ -303,6 +308,7 @@ impl Replica {
             learners: BTreeMap::new(),
             questions_for_help: 0,
             table: copying::new_table(seed, options.planted),
+            interpreter: &NoInterpreter,
             applied: 0,
             offset: 0,
             time: 0,
@@ -334,6 +340,12 @@ impl Replica {
             counters: Counters::default(),
             fragments: FragmentStore::default(),
         }
+    }
+
+    /// Scripts are run by this interpreter. To be told before anything else.
+    pub fn set_interpreter(&mut self, interpreter: &'static dyn Interpreter) {
+        self.interpreter = interpreter;
+        self.table.set_interpreter(interpreter);
     }
 
     /// The keyspace promises something else from now on.
@@ -395,6 +407,7 @@ impl Replica {
     }
 
     fn tick(&mut self, now: Now, effects: &mut Effects) {
+        self.table.tidy(TIDIED_KEYS);
         self.end_overdue(now, effects);
         if now.monotonic_us < self.next_round_us {
             return;

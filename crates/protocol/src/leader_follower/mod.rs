@@ -98,7 +98,7 @@ use crate::contract::{Configuration, Effects, Input, NodeId, Now, Progress, Requ
 use crate::planted::Fault;
 use follower::Follower;
 use kv::codec::Malformed;
-use kv::{Command, ReplyBuffer, Table, UnixMs, Version};
+use kv::{Command, Interpreter, ReplyBuffer, Table, UnixMs, Version};
 use leader::Leader;
 pub use message::{Message, Position};
 pub use options::{Acks, Durability, Options, Timing};
@@ -169,6 +169,11 @@ impl Replica {
     /// An empty replica, which does nothing until it is configured. `seed` keeps its table from flooding.
     pub fn new(id: NodeId, options: Options, timing: Timing, seed: u64) -> Replica {
         Replica { state: State::new(id, options, timing, seed), role: Role::Idle }
+    }
+
+    /// Scripts are run by this interpreter. To be told before anything else.
+    pub fn set_interpreter(&mut self, interpreter: &'static dyn Interpreter) {
+        self.state.table.set_interpreter(interpreter);
     }
 
     /// The keyspace promises something else from now on.

@@ -159,6 +159,8 @@ fn needs(command: &Command<'_>) -> (&'static str, &'static str) {
         DeleteIf { .. } => ("DELEX or DELIFEQ", MODIFY),
         Watch { .. } => ("WATCH", "one order of all writes to compare with"),
         Transaction(_) => ("MULTI", SEVERAL),
+        Script(script) if script.is_write() => ("EVAL", MODIFY),
+        Script(_) => ("EVAL_RO", "several reads at one moment"),
         GetDelete { .. } => ("GETDEL", MODIFY),
         GetExpire { .. } => ("GETEX", MODIFY),
         Append { .. } => ("APPEND", MODIFY),

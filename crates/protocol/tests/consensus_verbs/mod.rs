@@ -29,6 +29,9 @@ pub(crate) enum Verb {
         uncommitted: Option<usize>,
         #[arg(key, optional)]
         fresh: bool,
+        /// A fault to be shown.
+        #[arg(key)]
+        plant: Option<String>,
     },
     /// From now on disks are synced at the end of each turn (`auto`), or when the script says so (`manual`).
     Disks { how: String },
@@ -66,6 +69,30 @@ pub(crate) enum Verb {
         #[arg(key)]
         client: Option<String>,
     },
+    /// A client asks for a lock; with `wait` it stands in the queue, as that request of the node `at`.
+    Acquire {
+        node: NodeId,
+        name: String,
+        owner: String,
+        #[arg(key)]
+        ms: Option<u64>,
+        #[arg(key)]
+        wait: Option<u64>,
+        #[arg(key)]
+        at: Option<NodeId>,
+        #[arg(key)]
+        client: Option<String>,
+    },
+    /// A client lets a lease begin anew.
+    Renew { node: NodeId, name: String, token: u64, ms: u64 },
+    /// A client gives a lock back.
+    Unlock { node: NodeId, name: String, token: u64 },
+    /// A client asks how a lock stands.
+    Info { node: NodeId, name: String },
+    /// A client sets a key that a lock guards.
+    Fenced { node: NodeId, key: String, value: String, name: String, token: u64 },
+    /// A node's link to another one goes down, as far as it knows.
+    Unlink { node: NodeId, peer: NodeId },
     /// So many writes of the keys a, b and c, one after the other; nothing of it is told.
     Fill { node: NodeId, writes: u64 },
     /// A client waits until so many followers hold everything written until now.

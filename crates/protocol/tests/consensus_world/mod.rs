@@ -12,7 +12,7 @@ pub mod show;
 use kv::{Command, ReplyBuffer};
 use protocol::consensus::{Change, Message, Options, Replica, Status, Timing, Voter};
 use protocol::contract::{Configuration, Effects, Input, NodeId, Now, Outcome, Replica as _};
-use protocol::{Progress, Request, Ticket, Trace};
+use protocol::{Notice, Progress, Request, Ticket, Trace};
 
 /// A message under way.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,6 +35,7 @@ impl Letter {
 pub struct Consequences {
     pub traces: Vec<Trace>,
     pub outcomes: Vec<(Outcome, Vec<u8>)>,
+    pub notices: Vec<Notice>,
     pub letters: Vec<Letter>,
 }
 
@@ -42,6 +43,7 @@ impl Consequences {
     fn and(mut self, other: Consequences) -> Consequences {
         self.traces.extend(other.traces);
         self.outcomes.extend(other.outcomes);
+        self.notices.extend(other.notices);
         self.letters.extend(other.letters);
         self
     }
@@ -225,7 +227,7 @@ impl World {
             (Outcome { ticket: it.ticket, result, reply: 0..0 }, Vec::new())
         });
         let outcomes = outcomes.chain(handed_on).collect();
-        Consequences { traces: effects.trace.clone(), outcomes, letters }
+        Consequences { traces: effects.trace.clone(), outcomes, notices: effects.notices.clone(), letters }
     }
 
     pub fn request(&mut self, id: NodeId, asked: Asked, request: Request<'_>) -> Consequences {

@@ -2,13 +2,14 @@
 
 use super::Letter;
 use kv::codec::Reader;
-use kv::{Command, Deadline, Expiry, Reply};
+use kv::locks::Word;
+use kv::{Command, Deadline, Expiry, Hold, LockCommand, Reply};
 use omnipaxos::ballot_leader_election::Ballot;
 use omnipaxos::messages::ballot_leader_election::HeartbeatMsg;
 use omnipaxos::messages::sequence_paxos::PaxosMsg;
 use omnipaxos::util::{LogSync, SequenceNumber};
 use protocol::consensus::{Body, Entry, Status};
-use protocol::contract::{Result, Trace};
+use protocol::contract::{Notice, Result, Trace};
 
 fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
@@ -23,8 +24,44 @@ pub fn command(command: &Command<'_>) -> String {
         Command::Set { key, value, .. } => format!("set {} {}", text(key), text(value)),
         Command::IncrementBy { key, .. } => format!("incr {}", text(key)),
         Command::Purge { until } => format!("purge until {until}"),
+        Command::Lock(command) => lock(&command),
+        Command::Fenced(fenced) => {
+            let inner = fenced.command().map_or(String::new(), |inner| self::command(&inner));
+            format!("{inner} with token {} of {}", fenced.token, text(fenced.name))
+        }
         _ => format!("{command:?}"),
     }
+}
+
+fn lock(command: &LockCommand<'_>) -> String {
+    match *command {
+        LockCommand::Acquire { name, owner, hold: Hold::Lease(ms), waiter } => {
+            let waits = waiter.map_or(String::new(), |it| format!(", waits as {} of {}", it.number, it.node));
+            format!("lock {} for {} and {ms} ms{waits}", text(name), text(owner))
+        }
+        LockCommand::Renew { name, token, lease_ms } => {
+            format!("renew {} of {token} for {lease_ms} ms", text(name))
+        }
+        LockCommand::Release { name, token } => format!("unlock {} of {token}", text(name)),
+        LockCommand::Describe { name } => format!("info {}", text(name)),
+        LockCommand::Expire { name, token, number } => {
+            format!("lease {number} of {} of {token} is over", text(name))
+        }
+        LockCommand::Forsake { node, .. } => format!("nobody waits at node {node}"),
+        _ => format!("{command:?}"),
+    }
+}
+
+/// What a request that waits is told. Behind a copy nothing is told: that is told already.
+pub fn notice(notice: &Notice) -> Option<String> {
+    let Notice::Told { waiter, name, word, offset } = notice else { return None };
+    let word = match word {
+        Word::Granted(token) => format!("granted {} with token {token}", text(name)),
+        Word::SessionOver => "its session is over".into(),
+        Word::Superseded => "its owner asked again".into(),
+        Word::Forsaken => "given up".into(),
+    };
+    Some(format!("tells {} of node {}: {word} [offset {offset}]", waiter.number, waiter.node))
 }
 
 /// An entry: who proposed it, which of its proposals it is, and what it holds.
@@ -182,6 +219,8 @@ pub fn fetched(encoded: &[u8]) -> String {
 
 pub fn reply(encoded: &[u8]) -> String {
     match Reply::first(encoded) {
+        Reply::Status(status) => text(status),
+        Reply::Map(_) => fields(encoded),
         Reply::Ok => "OK".into(),
         Reply::Null => "nothing".into(),
         Reply::Integer(integer) => integer.to_string(),
@@ -189,6 +228,23 @@ pub fn reply(encoded: &[u8]) -> String {
         Reply::Error(bytes) => text(bytes),
         other => format!("{other:?}"),
     }
+}
+
+/// The fields of a lock's description.
+fn fields(encoded: &[u8]) -> String {
+    let mut reader = Reader::new(encoded);
+    let element = |reader: &mut Reader<'_>| match Reply::decode(reader) {
+        Ok(Reply::Bulk(bytes)) => text(bytes),
+        Ok(Reply::Integer(value)) => value.to_string(),
+        Ok(Reply::Null) => "none".into(),
+        other => format!("{other:?}"),
+    };
+    element(&mut reader); // The head.
+    let mut fields = Vec::new();
+    while !reader.is_empty() {
+        fields.push(format!("{} {}", element(&mut reader), element(&mut reader)));
+    }
+    fields.join(", ")
 }
 
 pub fn outcome(result: &Result, encoded: &[u8]) -> String {

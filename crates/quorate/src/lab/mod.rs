@@ -90,6 +90,10 @@ struct RunArgs {
     #[arg(long)]
     with_paper_store: bool,
 
+    /// Install the clients of the study of locks (Python packages, into a virtual environment)
+    #[arg(long)]
+    with_lock_clients: bool,
+
     /// Print claims and medians as one JSON object
     #[arg(long)]
     json: bool,
@@ -184,6 +188,9 @@ fn sweep(study: &'static dyn Study, args: &RunArgs) -> Result<bool> {
     stop_on_signals(children.clone())?;
     if args.with_paper_store {
         PaperStore::new().install(&mut |step| eprintln!("{step}"))?;
+    }
+    if args.with_lock_clients {
+        studies::LockClients::new().install(&mut |step| eprintln!("{step}"))?;
     }
     let plan = Plan { scale, verify: args.verify, quorate: program };
     let outcome = Sweep { study, plan, folder: folder.clone(), children }.run()?;

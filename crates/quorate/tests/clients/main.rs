@@ -13,6 +13,8 @@ mod commands;
 mod contents;
 mod faults;
 mod http;
+mod locks;
+mod scripts;
 mod support;
 mod tools;
 mod volume;

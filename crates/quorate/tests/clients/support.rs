@@ -357,7 +357,7 @@ fn is_running(process: u32) -> bool {
 
 /// A port that is free, and so are the `count - 1` behind it. Below those that the system gives to clients, or
 /// else a client's own port could be in the way of a node that starts again.
-fn free_ports(count: u16) -> u16 {
+pub(crate) fn free_ports(count: u16) -> u16 {
     static NEXT: AtomicU16 = AtomicU16::new(0);
     loop {
         let step = NEXT.fetch_add(count, Ordering::Relaxed);

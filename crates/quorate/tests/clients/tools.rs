@@ -8,7 +8,7 @@ use std::time::Instant;
 use crate::support::{Cluster, PATIENCE, ask};
 
 /// True when a client is there. When it is not, says so, or fails where clients are required.
-fn is_installed(what: &str, probe: &mut Command) -> bool {
+pub(crate) fn is_installed(what: &str, probe: &mut Command) -> bool {
     let found =
         probe.stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok_and(|status| status.success());
     if !found {
@@ -26,7 +26,7 @@ fn has_tool(name: &str) -> bool {
 }
 
 /// Waits for a tool with patience, and gives back what it has printed.
-fn finish(mut child: Child, name: &str) -> Output {
+pub(crate) fn finish(mut child: Child, name: &str) -> Output {
     let by = Instant::now() + PATIENCE;
     // Tools that are expected to print much have their output read while they run.
     let (stdout, stderr) = (child.stdout.take().unwrap(), child.stderr.take().unwrap());

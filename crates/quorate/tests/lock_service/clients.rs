@@ -78,6 +78,17 @@ fn a_holder_that_is_gone_holds_for_its_lease_and_no_longer() {
 }
 
 #[test]
+fn a_client_that_waits_is_not_idle() {
+    let started = cluster();
+    let mut ann = connect(&started, 2);
+    assert_eq!(ask::<String>(&mut ann, "CONFIG SET timeout 1").unwrap(), "OK");
+    let asked = Instant::now();
+    token(&mut ann, "LOCK l ann PX 4000");
+    token(&mut connect(&started, 2), "LOCK l bob PX 1000 WAIT 60000");
+    assert!(asked.elapsed() >= Duration::from_millis(4000));
+}
+
+#[test]
 fn the_end_of_a_session_frees_all_that_it_holds() {
     let started = cluster();
     let (mut ann, mut bob) = (connect(&started, 1), connect(&started, 3));

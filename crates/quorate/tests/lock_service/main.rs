@@ -38,7 +38,9 @@ fn connect(started: &Started, node: u16) -> Connection {
 fn ask<T: redis::FromRedisValue>(connection: &mut Connection, request: &str) -> RedisResult<T> {
     let mut words = request.split(' ');
     let mut command = redis::cmd(words.next().unwrap_or_default());
-    words.for_each(|word| drop(command.arg(word)));
+    for word in words {
+        command.arg(word);
+    }
     command.query(connection)
 }
 

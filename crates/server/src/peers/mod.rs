@@ -360,7 +360,7 @@ impl Peers {
     fn serve(&mut self, index: usize, turn: &mut Turn<'_>) {
         // A disk that stands still holds the peers back, as it would if every turn waited for it: what they send next
         // waits with them, and not here.
-        let waits = turn.node.is_log_behind() && self.is_up(index);
+        let waits = turn.node.is_log_behind() && self.brings_records(index);
         match if waits { Ok(true) } else { self.read(index, turn) } {
             Ok(true) if !self.unfinished.contains(&index) => self.unfinished.push(index),
             Ok(_) => {}
@@ -368,11 +368,10 @@ impl Peers {
         }
     }
 
-    fn is_up(&self, index: usize) -> bool {
-        self.connections
-            .get(index)
-            .and_then(Option::as_ref)
-            .is_some_and(|connection| connection.link().is_some())
+    /// Whether a connection brings what has to be written to the log.
+    fn brings_records(&self, index: usize) -> bool {
+        let connection = self.connections.get(index).and_then(Option::as_ref);
+        connection.is_some_and(|connection| connection.lane != Lane::Urgent && connection.link().is_some())
     }
 
     /// Reads a turn's share of what a connection sends. True when there may be more.

@@ -19,7 +19,7 @@ struct Write {
 
 /// The writes of values that are never written twice.
 fn writes<'e>(entries: impl Iterator<Item = &'e Entry>) -> BTreeMap<Value, Write> {
-    let stores = |kind| matches!(kind, Kind::Set | Kind::SetIfAbsent | Kind::GetAndSet);
+    let stores = |kind| matches!(kind, Kind::Set | Kind::SetFenced | Kind::SetIfAbsent | Kind::GetAndSet);
     let mut writes: BTreeMap<Value, Write> = BTreeMap::new();
     for entry in entries.filter(|entry| stores(entry.operation.kind)) {
         let end = entry.reply().filter(|(_, reply)| reply.is_done()).map_or(u64::MAX, |(at, _)| at);

@@ -3,7 +3,7 @@
 use super::World;
 use super::healing::Phase;
 use super::operator::{OPERATOR, Presence};
-use crate::clients::Upstream;
+use crate::clients::{Client, Upstream};
 use crate::events::{Event, Place};
 use crate::faults::{Class, MS};
 use crate::host::Arrival;
@@ -83,6 +83,9 @@ impl World {
             index = 0;
         }
         let kind = random.pick(&spaces[index].kinds);
+        if kind == Kind::Lock {
+            return self.draw_lock_operation(client, index as u8);
+        }
         let class = match kind {
             Kind::Increment => b'n',
             Kind::SetFleeting | Kind::GetFleeting => b'e',
@@ -92,7 +95,23 @@ impl World {
         let key = Key { space: index as u8, class, number: random.below(spaces[index].keys.into()) as u8 };
         let lives_ms = random.scaled(1, 2_000) as u16;
         let value = self.next_value();
-        Operation { kind, key, value, lives_ms, number: 0 }
+        let is_script = kind == Kind::Increment
+            && self.scenario.spaces[index].runs_scripts
+            && value.number.is_multiple_of(2);
+        let kind = if is_script { Kind::Script } else { kind };
+        Operation { lives_ms, ..Operation::new(kind, key, value) }
+    }
+
+    fn draw_lock_operation(&mut self, client: u8, space: u8) -> Operation {
+        let count = self.clients.len() as u64;
+        let other = self.clients[usize::from(client)].random.below(count) as usize;
+        let others = self.clients[other].locking.session;
+        let Client { locking, random, .. } = &mut self.clients[usize::from(client)];
+        let operation = locking.draw((client, space), others, random);
+        match operation.kind {
+            Kind::SetFenced => Operation { value: self.next_value(), ..operation },
+            _ => operation,
+        }
     }
 
     pub(super) fn next_value(&mut self) -> Value {
@@ -157,6 +176,7 @@ impl World {
         };
         self.record.end(&operation, self.now, reply);
         who.last_reply = Some(reply);
+        who.locking.learn(&operation, reply);
         who.asked_at = self.now;
         self.trace.note(u64::from(operation.number) << 8 | u64::from(client));
         self.trace.tell(self.now, format_args!("client {client} is told #{} {reply}", operation.number));
@@ -172,7 +192,8 @@ impl World {
             return self.fail(Broken::Language, words);
         }
         let pause_us = match &mut who.script {
-            Some(script) if reply.is_done() => {
+            // Of a lock that is to be granted in the end, another answer is none.
+            Some(script) if reply.is_done() && (operation.kind != Kind::Acquire || reply != Reply::Nil) => {
                 script.pop_front();
                 0
             }

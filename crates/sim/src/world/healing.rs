@@ -8,6 +8,7 @@ use crate::clients::Client;
 use crate::events::{Event, Place};
 use crate::faults::{Class, MS, Mask, SECOND, has};
 use crate::host::Host;
+use crate::locking::{LOCKS, Locking, WAIT_MS_MAX, guarded};
 use crate::operation::{Key, Kind, Operation, Value};
 use crate::promise::Space;
 use crate::random::Random;
@@ -113,7 +114,7 @@ impl World {
                     self.complain_of_clients("though all nodes are ready");
                 }
             }
-            Phase::Converging { by } => match self.first_difference() {
+            Phase::Converging { by } => match self.first_difference().or_else(|| self.first_held_lock()) {
                 None => {
                     self.check_lost_writes();
                     self.enter(Phase::Over);
@@ -146,7 +147,10 @@ impl World {
 
     /// All faults end, and none begins any more.
     fn heal(&mut self) {
-        self.enter(Phase::Answering { by: self.now + ANSWER_US });
+        // Whoever waits for a lock is answered when its time is over, and what it has asked behind that comes after it.
+        let has_locks = self.scenario.spaces.iter().any(|space| space.kinds.contains(&Kind::Lock));
+        let waits_us = if has_locks { self.scenario.pipeline * WAIT_MS_MAX * MS } else { 0 };
+        self.enter(Phase::Answering { by: self.now + ANSWER_US + waits_us });
         self.network.heal();
         for place in self.places() {
             let (now, after_us) = (self.now, self.random.below(SECOND));
@@ -297,6 +301,7 @@ impl World {
         if self.hosts[usize::from(place)].is_gone() {
             return; // It need not serve anybody.
         }
+        let client = self.clients.len() as u8;
         let mut script = VecDeque::new();
         for index in 0..self.scenario.spaces.len() {
             if !self.is_asked(index) {
@@ -305,23 +310,29 @@ impl World {
             let kinds_there = &self.scenario.spaces[index].kinds;
             let counts = kinds_there.contains(&Kind::Increment);
             let transacts = kinds_there.contains(&Kind::Transact);
+            // Nobody uses a lock any more: each becomes free.
+            let locks = if kinds_there.contains(&Kind::Lock) { LOCKS } else { 0 };
+            for number in 0..locks {
+                let lock = Key { space: index as u8, class: b'l', number };
+                script.push_back(Locking::observed(client, lock));
+                script.push_back(Operation::new(Kind::Get, guarded(lock), Value::default()));
+            }
             for number in 0..self.scenario.spaces[index].keys {
                 for kind in kinds {
                     let key = Key { space: index as u8, class: b'k', number };
                     let value = if *kind == Kind::Set { self.next_value() } else { Value::default() };
-                    script.push_back(Operation { kind: *kind, key, value, lives_ms: 0, number: 0 });
+                    script.push_back(Operation::new(*kind, key, value));
                     if *kind == Kind::Get && counts {
                         let key = Key { class: b'n', ..key };
-                        script.push_back(Operation { kind: *kind, key, value, lives_ms: 0, number: 0 });
+                        script.push_back(Operation::new(*kind, key, value));
                     }
                     if *kind == Kind::Get && transacts {
                         let key = Key { class: b'p', ..key };
-                        script.push_back(Operation { kind: *kind, key, value, lives_ms: 0, number: 0 });
+                        script.push_back(Operation::new(*kind, key, value));
                     }
                 }
             }
         }
-        let client = self.clients.len() as u8;
         let random = Random::new(self.scenario.seed, stream::CLIENTS + u64::from(client));
         self.clients.push(Client::observer(random, place, script));
         match self.scenario.spaces.iter().any(|space| space.refuses_contenders()) {
@@ -370,6 +381,24 @@ impl World {
             let amiss = |host: &Host| Some((id(host.place), host.node.as_ref()?.fragments_amiss(group)?));
             if let Some((node, what)) = self.hosts.iter().filter(|host| !host.is_gone()).find_map(amiss) {
                 return Some(format!("node {node}, {}: {what}", self.map.name_of(group)));
+            }
+        }
+        None
+    }
+
+    /// The first group with something left of locks, which nobody uses any more.
+    fn first_held_lock(&self) -> Option<String> {
+        for (group, ..) in self.promised() {
+            for host in self.hosts.iter().filter(|host| !host.is_gone()) {
+                let left = host.node.as_ref().and_then(|node| node.locks_left(group)).unwrap_or_default();
+                if left != (0, 0, 0) {
+                    let (name, (held, waiters, sessions)) = (self.map.name_of(group), left);
+                    return Some(format!(
+                        "node {} has {held} locks that are held in {name}, {waiters} requests that wait for one, and \
+                         {sessions} sessions, though nobody uses any",
+                        id(host.place)
+                    ));
+                }
             }
         }
         None

@@ -4,8 +4,8 @@ use super::{Store, plain_set};
 use crate::codec::Reader;
 use crate::coded::{Coordinator, REFERENCE_BYTES, Reference, ValueId, ValueRef, View};
 use crate::command::{
-    Command, Comparison, Condition, Deadline, Draft, ExpireCondition, Expiry, List, SetAnswer, Watched,
-    digest_of,
+    Command, Comparison, Condition, Deadline, Draft, ExpireCondition, Expiry, Fenced, Hold, List,
+    LockCommand, Script, SetAnswer, Watched, digest_of,
 };
 use crate::reply::{Reply, ReplyBuffer};
 use crate::table::{CodedChanges, Table};
@@ -163,6 +163,48 @@ fn a_transaction_needs_every_value_that_it_may_touch() {
     draft.push(&Command::Append { key: b"m", value: b"y", bytes_max: 1 << 20 });
     draft.push(&Command::Get { key: b"l" });
     assert_eq!(needed(&mut store, &Command::Transaction(draft.transaction())), [2, 1], "of l and of m");
+}
+
+#[test]
+fn a_script_has_every_value_that_it_names_before_it_runs() {
+    let mut store = store();
+    put(&mut store, "k", 1);
+    put(&mut store, "l", 2);
+    for writes in [true, false] {
+        let mut scratch = Vec::new();
+        let keys = [&b"l"[..], b"k", b"absent"];
+        let script = Script::build(&mut scratch, b"return 1", keys, keys.len(), 9, writes).unwrap();
+        let mut out = ReplyBuffer::new();
+        if writes {
+            assert_eq!(needed(&mut store, &Command::Script(script)), [1, 2]);
+            assert!(Command::Script(script).may_need_bytes());
+        } else {
+            store.table.read(&Command::Script(script), store.time, &mut out);
+            assert_eq!(unfinished(&out).2.len(), 2);
+        }
+    }
+}
+
+#[test]
+fn what_stands_behind_a_fence_is_asked_again_with_the_fence() {
+    let mut store = store();
+    put(&mut store, "k", 1);
+    let acquire = LockCommand::Acquire { name: b"lock", owner: b"me", hold: Hold::Lease(1000), waiter: None };
+    let token = store.apply(&Command::Lock(acquire)).parse().unwrap();
+    let set = Command::SetIf {
+        key: b"k",
+        value: b"w",
+        expiry: Expiry::Clear,
+        comparison: Comparison::Equal(VALUE),
+        answer: SetAnswer::Status,
+    };
+    let mut scratch = Vec::new();
+    let fenced = Command::Fenced(Fenced::build(b"lock", token, &set, &mut scratch).unwrap());
+    let (mut out, mut encoded) = (ReplyBuffer::new(), Vec::new());
+    fenced.encode(&mut encoded);
+    store.offset += 1;
+    store.table.apply(&fenced, store.offset, store.time, &mut out);
+    assert_eq!(unfinished(&out).1, encoded, "the token counts when it takes effect");
 }
 
 #[test]

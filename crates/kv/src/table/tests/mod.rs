@@ -10,6 +10,7 @@ mod records;
 mod replicas;
 mod scan;
 mod script;
+mod scripts;
 mod snapshot;
 mod strings;
 mod transactions;

@@ -1,0 +1,184 @@
+//! Locks: leases with fencing tokens, and what must hold of them.
+//!
+//! A lock is granted, renewed, released; or its lease is over, and it ends by itself. That is where time enters, and the
+//! only place: **a lease ends by itself no earlier than its length after it was given or renewed last.** Never is anything
+//! said of how late it may end. Everything else is an order of steps, each between the start and the end of an operation:
+//!
+//! * An acquire is granted the lock when nobody holds it, with a token larger than all before. Who holds it already is told
+//!   its token again, and its lease begins anew. Otherwise it may be told that another one holds it, or wait.
+//! * A renewal and a release with a token are carried out exactly if the lock is held with that token.
+//! * A write behind a fence takes effect only if the lock was granted with its token, and with none larger since. It is
+//!   refused only if the lock is not held with its token.
+//! * What is held under a session ends with the session. A session is a lease, too. Under one that is over nothing is granted.
+//! * Who stood in the queue before another one asked is granted the lock before it. Histories tell so
+//!   ([`History::set_queued`]) where it is known.
+//!
+//! So whoever was granted a lock may believe that it holds it until it has sent its release, or until a lease has passed since
+//! it sent its last renewal. Nobody else is granted it in between.
+//!
+//! **Tokens tell the order.** Grants took effect in the order of their tokens, so there is nothing to search: see `instants`.
+//! Unknown outcomes may or may not have happened; where that leaves a choice, it is decided for the store: no history of a
+//! correct store is refused. What locks tell about the time of a write behind a fence, the check of its key makes use of.
+//!
+//! Reading order: `action`, this file, `evidence`, `instants`, `words`.
+
+mod action;
+mod evidence;
+mod instants;
+mod words;
+
+pub use action::{Fence, Hold, LockAction};
+pub use instants::Why;
+pub(crate) use words::{answered, asked, sentence};
+
+use std::collections::BTreeMap;
+
+use crate::history::{Action, History, Key, Operation, OperationId, Outcome};
+use crate::window::Window;
+use evidence::{Broken, Evidence, Lock};
+use instants::Settled;
+
+/// What a lock, or a session, has broken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rule {
+    /// The answer says that something had happened that cannot have happened before this instant.
+    TooEarly {
+        /// The earliest instant, in nanoseconds of the history.
+        earliest: u64,
+        /// Why not before.
+        why: Why,
+    },
+    /// One token for two owners.
+    TokenTwice,
+    /// One name for two sessions.
+    SessionTwice,
+    /// A grant or a session has ended twice.
+    EndedTwice,
+    /// A token that nobody can have been granted.
+    GrantedToNobody,
+    /// Somebody was told that another one holds the lock, which nobody can have held.
+    HeldByNobody,
+    /// Another one was granted the lock that asked for it later.
+    OutOfTurn,
+    /// An answer that this request never has.
+    NoAnswer,
+}
+
+/// A breach, for a window.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Breach {
+    /// What was broken.
+    pub rule: Rule,
+    /// The operation whose answer cannot be.
+    pub answered: OperationId,
+    /// The operation that it contradicts, if it is one.
+    pub because: Option<OperationId>,
+}
+
+/// When writes behind fences took effect, as far as locks tell: from when to when.
+pub(crate) type Fenced = BTreeMap<OperationId, (u64, u64)>;
+
+/// How many operations and locks were looked at, or what is broken; and when writes behind fences took effect.
+pub(crate) struct Checked {
+    pub(crate) operations: usize,
+    pub(crate) locks: usize,
+    pub(crate) fenced: Fenced,
+}
+
+/// Checks all locks and sessions of a history.
+pub(crate) fn check(history: &History) -> Result<Checked, Window> {
+    let operations = history.operations().iter().filter(|operation| operation.action.is_of_locks()).count();
+    if operations == 0 && history.fences().next().is_none() {
+        return Ok(Checked { operations, locks: 0, fenced: Fenced::new() });
+    }
+    find(history)
+        .map(|(locks, fenced)| Checked { operations, locks, fenced })
+        .map_err(|broken| window(history, &broken))
+}
+
+fn find(history: &History) -> Result<(usize, Fenced), Broken> {
+    let evidence = Evidence::gather(history)?;
+    let settled = Settled::find(history, &evidence)?;
+    for (key, lock) in &evidence.locks {
+        check_denials(history, *key, lock, &settled)?;
+        check_turns(history, *key, lock)?;
+    }
+    let mut fenced = Fenced::new();
+    for (key, lock) in &evidence.locks {
+        for (token, tenure) in &lock.tenures {
+            let Some(instants) = settled.grant(*key, *token) else { continue };
+            let next_by = settled.next_granted_by(*key, *token);
+            fenced
+                .extend(tenure.writes.iter().map(|(id, by)| (*id, (instants.granted.at, next_by.min(*by)))));
+        }
+    }
+    Ok((evidence.locks.len(), fenced))
+}
+
+/// Who is told that another one holds the lock can be right.
+fn check_denials(history: &History, key: Key, lock: &Lock, settled: &Settled) -> Result<(), Broken> {
+    for denied in &lock.denied {
+        let operation = history.operation(*denied);
+        let (start, end) = (operation.start, operation.end.unwrap_or(u64::MAX));
+        let is_another = |id: OperationId| evidence::owner(history, id) != evidence::owner(history, *denied);
+        let held = lock.tenures.iter().any(|(token, tenure)| {
+            let overlaps = settled
+                .grant(key, *token)
+                .is_some_and(|grant| grant.granted.at <= end && grant.ended_by >= start);
+            overlaps && tenure.acquires.first().is_none_or(|id| is_another(*id))
+        });
+        // Somebody may have held it without knowing.
+        let mut unknown = lock.open.iter().chain(&lock.in_vain);
+        if !held && !unknown.any(|id| is_another(*id) && history.operation(*id).start <= end) {
+            return Err(Broken { rule: Rule::HeldByNobody, subject: key, answered: *denied, because: None });
+        }
+    }
+    Ok(())
+}
+
+/// Nobody is granted a lock before one that waited when it asked.
+fn check_turns(history: &History, key: Key, lock: &Lock) -> Result<(), Broken> {
+    let mut first_queued: Option<(u64, OperationId)> = None;
+    for tenure in lock.tenures.values().rev() {
+        let asked = lock.first_asked(history, tenure).map_or(0, |id| history.operation(id).start);
+        if let (Some((queued, because)), Some(answered)) = (first_queued, tenure.acquires.first())
+            && queued < asked
+        {
+            let (rule, because) = (Rule::OutOfTurn, Some(because));
+            return Err(Broken { rule, subject: key, answered: *answered, because });
+        }
+        let queued = tenure.acquires.iter().filter_map(|id| Some((history.queued(*id)?, *id)));
+        first_queued = queued.chain(first_queued).min();
+    }
+    Ok(())
+}
+
+/// A breach as a window: the two operations.
+fn window(history: &History, broken: &Broken) -> Window {
+    let Broken { rule, subject, answered, because } = *broken;
+    let mut operations: Vec<OperationId> =
+        because.into_iter().filter(|id| *id != answered).chain([answered]).collect();
+    operations.sort_by_key(|id| (history.operation(*id).start, history.operation(*id).end));
+    let told = |id: &OperationId| {
+        let operation = history.operation(*id);
+        operation.end.filter(|_| operation.outcome != Outcome::Unknown)
+    };
+    let culprit = operations.iter().copied().max_by_key(told).unwrap_or(answered);
+    let breach = Some(Breach { rule, answered, because });
+    Window { key: subject, operations, culprit, origins: Vec::new(), is_from_any: false, breach }
+}
+
+/// A write behind a fence as its key is to take it: it took effect while its token was the newest.
+pub(crate) fn narrowed(operation: &Operation, id: OperationId, fenced: &Fenced) -> Operation {
+    let mut operation = *operation;
+    let Some((from, by)) = fenced.get(&id).copied() else { return operation };
+    operation.start = operation.start.max(from);
+    operation.end = Some(by.max(operation.start));
+    if let (Outcome::Unknown, Action::Set(_)) = (operation.outcome, operation.action) {
+        operation.outcome = Outcome::Ok(crate::Answer::Done);
+    }
+    operation
+}
+
+#[cfg(test)]
+mod tests;

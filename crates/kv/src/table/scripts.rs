@@ -1,0 +1,140 @@
+//! Scripts: what a program may do with the table while it runs.
+//!
+//! A script names its keys beforehand, and gets no others. So it runs in the group that has them, and what it has changed
+//! can be put back: when a script is cut off by a limit, nothing of it stays ([`Access::undo`]).
+
+use super::entry::Entry;
+use super::{Record, Table};
+use crate::UnixMs;
+use crate::command::{Command, Script};
+use crate::reply::ReplyBuffer;
+
+/// Why a command of a script was not carried out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ScriptRefusal<'a> {
+    /// The script may only read.
+    Write,
+    /// It uses a key that the script has not named beforehand.
+    Undeclared(&'a [u8]),
+    /// What it answers or does is not the same on every replica, or it concerns all keys.
+    NotInScripts,
+}
+
+/// The table, as one run of a script may use it.
+#[derive(Debug)]
+pub struct Access<'t> {
+    table: &'t mut Table,
+    /// What the run gives to the keys that it writes; `None` when it may only read.
+    record: Option<Record>,
+    now: UnixMs,
+    /// The declared keys in ascending order, each with what it was before the run first wrote it.
+    keys: Vec<(&'t [u8], Before)>,
+}
+
+/// What a key was before a script wrote it.
+#[derive(Debug)]
+enum Before {
+    Untouched,
+    Absent,
+    Was(Entry),
+}
+
+impl Access<'_> {
+    /// The time of the run, the same on every replica.
+    pub fn now(&self) -> UnixMs {
+        self.now
+    }
+
+    /// Carries out one command of the script and appends one reply to `out`.
+    ///
+    /// # Errors
+    /// [`ScriptRefusal`] when it is not for scripts, or not for this one: nothing was done, `out` is as it was.
+    pub fn call<'c>(
+        &mut self,
+        command: &Command<'c>,
+        out: &mut ReplyBuffer,
+    ) -> Result<(), ScriptRefusal<'c>> {
+        if !may_stand_in_a_script(command) {
+            return Err(ScriptRefusal::NotInScripts);
+        }
+        let mut undeclared = None;
+        command.for_each_key(|key| {
+            if undeclared.is_none() && self.position(key).is_none() {
+                undeclared = Some(key);
+            }
+        });
+        if let Some(key) = undeclared {
+            return Err(ScriptRefusal::Undeclared(key));
+        }
+        if !command.is_write() {
+            self.table.read(command, self.now, out);
+            return Ok(());
+        }
+        let Some(record) = self.record else { return Err(ScriptRefusal::Write) };
+        command.for_each_key(|key| self.remember(key));
+        self.table.carry_out(command, record, out);
+        Ok(())
+    }
+
+    /// Puts all keys back to what they were before the run. Versions that were used up stay so.
+    pub fn undo(&mut self) {
+        let Some(record) = self.record else { return };
+        for (key, before) in &mut self.keys {
+            match std::mem::replace(before, Before::Untouched) {
+                Before::Untouched => {}
+                Before::Absent => self.table.put_back(key, None, record),
+                Before::Was(entry) => self.table.put_back(key, Some(entry), record),
+            }
+        }
+    }
+
+    fn position(&self, key: &[u8]) -> Option<usize> {
+        self.keys.binary_search_by(|(declared, _)| (*declared).cmp(key)).ok()
+    }
+
+    fn remember(&mut self, key: &[u8]) {
+        let Some(position) = self.position(key) else { return };
+        let (_, before) = &mut self.keys[position];
+        if let Before::Untouched = before {
+            let found = self.table.find(self.table.index.hash(key), key);
+            *before = found.map_or(Before::Absent, |(_, entry)| Before::Was(entry.clone()));
+        }
+    }
+}
+
+/// Whether scripts may use a command: one on named keys whose outcome is the same on every replica.
+fn may_stand_in_a_script(command: &Command<'_>) -> bool {
+    use Command::*;
+    !matches!(
+        command,
+        // On all keys: a script has only those that it has named.
+        Keys { .. } | Scan { .. } | RandomKey { .. } | Size | Clear | Purge { .. }
+        // Told by memory, which differs from replica to replica.
+        | MemoryUsage { .. }
+        // What only the cluster itself asks, and steps within a step.
+        | Fetch { .. } | Watch { .. } | Replicate { .. } | Transaction(_) | Script(_) | Lock(_) | SetCoded { .. } | Inline { .. } | Abandon { .. }
+    )
+}
+
+impl Table {
+    /// Runs a script that may write, as a part of a record.
+    pub(super) fn run_script(&mut self, script: &Script<'_>, record: Record, out: &mut ReplyBuffer) {
+        self.run_with(script, Some(record), record.time, out);
+    }
+
+    /// Runs a script that may only read.
+    pub(super) fn run_reading_script(&mut self, script: &Script<'_>, now: UnixMs, out: &mut ReplyBuffer) {
+        self.run_with(script, None, now, out);
+    }
+
+    fn run_with(&mut self, script: &Script<'_>, record: Option<Record>, now: UnixMs, out: &mut ReplyBuffer) {
+        let mut keys: Vec<_> = script.keys().map(|key| (key, Before::Untouched)).collect();
+        keys.sort_unstable_by_key(|(key, _)| *key);
+        keys.dedup_by_key(|(key, _)| *key);
+        let interpreter = self.interpreter;
+        // What commands answer decides what a script does next, though nobody may see what it answers itself.
+        let was_quiet = std::mem::take(&mut self.is_quiet);
+        interpreter.run(script, &mut Access { table: self, record, now, keys }, out);
+        self.is_quiet = was_quiet;
+    }
+}

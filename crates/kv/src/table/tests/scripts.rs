@@ -1,0 +1,167 @@
+//! Scripts: what a program may do with the table, and how what it did is taken back.
+
+use super::*;
+use crate::command::{Deadline, Script};
+use crate::interpreter::Interpreter;
+use crate::table::{Access, ScriptRefusal};
+
+/// A language for tests: each line of the text is a command in the words of these tests, or `undo`. The answer is what
+/// became of each line.
+#[derive(Debug)]
+struct Lines;
+
+impl Interpreter for Lines {
+    fn run(&self, script: &Script<'_>, access: &mut Access<'_>, out: &mut ReplyBuffer) {
+        let text = String::from_utf8(script.text().to_vec()).unwrap();
+        let mut told = Vec::new();
+        for line in text.lines().map(str::trim) {
+            if line == "undo" {
+                access.undo();
+                continue;
+            }
+            let words: Vec<Vec<u8>> = line.split_whitespace().map(script::word).collect();
+            let words: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();
+            let (mut scratch, mut reply) = (Vec::new(), ReplyBuffer::new());
+            told.push(match access.call(&script::parse(&words, &mut scratch), &mut reply) {
+                Ok(()) => text_of(&reply),
+                Err(ScriptRefusal::Write) => "writes".into(),
+                Err(ScriptRefusal::Undeclared(key)) => format!("undeclared {}", key.escape_ascii()),
+                Err(ScriptRefusal::NotInScripts) => "not in scripts".into(),
+            });
+        }
+        out.push(Reply::Status(told.join(", ").replace('"', "").as_bytes()));
+    }
+}
+
+impl Store {
+    fn scripted() -> Store {
+        let mut store = Store::new();
+        store.table.set_interpreter(&Lines);
+        store
+    }
+
+    fn eval(&mut self, text: &str, keys: &[&str]) -> String {
+        self.eval_as(text, keys, true)
+    }
+
+    fn eval_as(&mut self, text: &str, keys: &[&str], writes: bool) -> String {
+        let mut scratch = Vec::new();
+        let inputs = keys.iter().map(|key| key.as_bytes());
+        let script = Script::build(&mut scratch, text.as_bytes(), inputs, keys.len(), 100, writes);
+        let command = Command::Script(script.expect("so many keys there are"));
+        if writes { self.apply(&command) } else { self.read(&command) }
+    }
+}
+
+#[test]
+fn a_script_uses_the_keys_that_it_has_named_and_no_others() {
+    let mut store = Store::scripted();
+    store.play("SET a 1 -> OK\nSET c 3 -> OK");
+    let told = store.eval("GET a\nINCRBY b 4\nGET c\nRENAME a c\nRENAME a b", &["b", "a", "b"]);
+    assert_eq!(told, "1, 4, undeclared c, undeclared c, OK");
+    assert_eq!(store.read(&Command::Get { key: b"b" }), "\"1\"");
+    assert_eq!(store.eval("GET a", &[]), "undeclared a");
+}
+
+#[test]
+fn what_concerns_all_keys_or_only_the_cluster_is_not_for_scripts() {
+    let mut store = Store::scripted();
+    store.set("k", "v");
+    for line in ["KEYS *", "RANDOMKEY", "DBSIZE", "FLUSHALL", "PURGE 9", "FETCH k", "REPLICATE k w 9"] {
+        assert_eq!(store.eval(line, &["k"]), "not in scripts", "{line}");
+    }
+}
+
+#[test]
+fn a_script_that_may_only_read_is_a_read_and_cannot_write() {
+    let mut store = Store::scripted();
+    store.set("a", "1");
+    assert_eq!(store.eval_as("GET a\nINCRBY a 1\nGET a", &["a"], false), "1, writes, 1");
+    assert_eq!(store.version("a"), 1);
+}
+
+#[test]
+fn all_writes_of_a_script_have_one_version() {
+    let mut store = Store::scripted();
+    store.eval("SET a 1\nSET b 2\nINCRBY a 1", &["a", "b"]);
+    assert_eq!((store.version("a"), store.version("b")), (1, 1));
+    store.set("c", "3");
+    assert_eq!(store.version("c"), 2);
+}
+
+#[test]
+fn undoing_puts_every_key_back_with_its_version_and_expiry() {
+    let mut store = Store::scripted();
+    store.play("SET a 1 -> OK\nSET b 2 PX 500 -> OK\nSET gone x PX 10 -> OK\nwait 20");
+    let snapshot = store.table.begin_snapshot();
+    let before = (store.table.len(), store.table.expires());
+    let text = "SET a 9\nDEL b\nSET new 1\nSET gone 2\nPERSIST a\nRENAME a b\nundo";
+    store.eval(text, &["a", "b", "new", "gone"]);
+    assert_eq!((store.version("a"), store.version("b"), store.version("new")), (1, 2, 0));
+    assert_eq!((store.table.len(), store.table.expires()), before);
+    store.table.end_snapshot(snapshot);
+    store.play("GET a -> \"1\"\nPTTL b -> 480\nGET gone -> nil\nGET new -> nil\nwait 480\nGET b -> nil");
+    store.set("d", "x");
+    assert!(store.version("d") > 4, "versions that were used up are not used again");
+}
+
+#[test]
+fn a_transaction_can_hold_scripts() {
+    let mut store = Store::scripted();
+    let mut draft = crate::command::Draft::default();
+    let (mut first, mut second) = (Vec::new(), Vec::new());
+    let deadline = Deadline::In(5);
+    let expire = Command::Expire { key: b"a", deadline, condition: crate::command::ExpireCondition::Always };
+    let write = Script::build(&mut first, b"SET a 1\nSET a 2\nundo", [&b"a"[..]], 1, 9, true).unwrap();
+    let read = Script::build(&mut second, b"GET a", [&b"a"[..]], 1, 9, false).unwrap();
+    store.set("a", "0");
+    for command in [Command::Script(read), expire, Command::Script(write), Command::Script(read)] {
+        assert!(draft.push(&command));
+    }
+    let reply = store.apply(&Command::Transaction(draft.transaction()));
+    assert_eq!(reply, "[0 1 OK, OK 0]");
+    store.play("PTTL a -> 5");
+}
+
+/// A language with one program: the second key gets what the first one held, and the first one the third's name.
+#[derive(Debug)]
+struct Moves;
+
+impl Interpreter for Moves {
+    fn run(&self, script: &Script<'_>, access: &mut Access<'_>, out: &mut ReplyBuffer) {
+        let keys: Vec<&[u8]> = script.keys().collect();
+        let set = |key, value, answer| Command::Set {
+            key,
+            value,
+            expiry: Expiry::Clear,
+            condition: Condition::Always,
+            answer,
+        };
+        let mut before = ReplyBuffer::new();
+        access.call(&set(keys[0], b"new", SetAnswer::Before), &mut before).unwrap();
+        let Reply::Bulk(value) = Reply::first(before.as_bytes()) else { return out.null() };
+        access.call(&set(keys[1], value, SetAnswer::Status), out).unwrap();
+    }
+}
+
+#[test]
+fn a_script_is_told_the_same_where_nobody_waits_for_its_answer() {
+    let mut tables = [Store::new(), Store::new()];
+    let mut scratch = Vec::new();
+    let script = Script::build(&mut scratch, b"", [&b"a"[..], b"b"], 2, 9, true).unwrap();
+    for store in &mut tables {
+        store.table.set_interpreter(&Moves);
+        store.set("a", "old");
+    }
+    let [leader, follower] = &mut tables;
+    assert_eq!(leader.apply(&Command::Script(script)), "OK");
+    follower.table.apply_unasked(&Command::Script(script), 2, follower.time);
+    for store in [leader, follower] {
+        store.play("GET a -> \"new\"\nGET b -> \"old\"");
+    }
+}
+
+#[test]
+fn a_table_without_an_interpreter_refuses_scripts() {
+    assert_eq!(Store::new().eval("GET a", &["a"]), "!ERR there is nothing here that runs scripts");
+}

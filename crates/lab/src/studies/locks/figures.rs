@@ -1,0 +1,286 @@
+//! What is measured, drawn and set in tables, and what a reader must know beside it.
+
+use super::paper::{MEASURES, PAPER_MEASURES};
+use super::{THINK_MS, sides};
+use crate::harness::{Figure, Measure, Shape, Table};
+
+/// Every measure of the study.
+pub(super) fn measures() -> Vec<Measure> {
+    vec![
+        Measure::new("acquires", "Acquires", ""),
+        Measure::new("failures", "Failures", ""),
+        Measure::new("unfinished", "Waits cut off by the end of the run", ""),
+        Measure::new("avg_ms", "Average time to acquire", "ms"),
+        Measure::new("p50_ms", "Median time to acquire", "ms"),
+        Measure::new("min_ms", "Least time to acquire", "ms"),
+        Measure::new("max_ms", "Greatest time to acquire", "ms"),
+        Measure::new("p90_ms", "90th percentile of the time to acquire", "ms"),
+        Measure::new("p99_ms", "99th percentile of the time to acquire", "ms"),
+        Measure::new("p999_ms", "99.9th percentile of the time to acquire", "ms"),
+        Measure::new("per_s", "Acquires per second", "1/s"),
+        Measure::new("release_p50_ms", "Median time to release", "ms"),
+        Measure::new("failure_avg_ms", "Average time of a failure", "ms"),
+        Measure::new("failure_max_ms", "Greatest time of a failure", "ms"),
+        Measure::new("cpu_us_per_acquire", "Processor time of all nodes per acquire", "us"),
+        Measure::new("paper_avg_ms", "The paper's average", "ms"),
+        Measure::new("paper_p50_ms", "The paper's median", "ms"),
+        Measure::new("paper_min_ms", "The paper's least", "ms"),
+        Measure::new("paper_max_ms", "The paper's greatest", "ms"),
+        Measure::new("paper_p90_ms", "The paper's 90th percentile", "ms"),
+        Measure::new("paper_p99_ms", "The paper's 99th percentile", "ms"),
+        Measure::new("handoffs", "Hand-offs to one who waited", ""),
+        Measure::new("handoff_p50_ms", "Median time of a hand-off", "ms"),
+        Measure::new("handoff_p99_ms", "99th percentile of the time of a hand-off", "ms"),
+        Measure::new("handoff_max_ms", "Greatest time of a hand-off", "ms"),
+        Measure::new("jain", "Fairness (Jain's index)", ""),
+        Measure::new("least_pct", "Acquires of who got least, of the mean", "%"),
+        Measure::new("most_pct", "Acquires of who got most, of the mean", "%"),
+        Measure::new("overlaps", "Grants while another one held the lock", ""),
+        Measure::new("trials", "Trials", ""),
+        Measure::new("never_granted", "Trials in which the next one never got the lock", ""),
+        Measure::new("lease_ms", "Lease", "ms"),
+        Measure::new("lease_min_ms", "Least time from a holder's request to the next grant", "ms"),
+        Measure::new("stale_paused", "Writes accepted from a holder that was paused", ""),
+        Measure::new("guarded_paused", "The same, guarded by the lock", ""),
+        Measure::new("stale_cut_off", "Writes accepted from a holder that is cut off", ""),
+        Measure::new("guarded_cut_off", "The same, guarded by the lock", ""),
+        Measure::new("takeover_paused_ms", "Median time until the next one has a paused holder's lock", "ms"),
+        Measure::new("takeover_paused_max_ms", "The greatest", "ms"),
+        Measure::new(
+            "takeover_cut_off_ms",
+            "Median time until the next one has a cut off holder's lock",
+            "ms",
+        ),
+        Measure::new("takeover_cut_off_max_ms", "The greatest", "ms"),
+        Measure::new("takeover_killed_ms", "Median time until the next one has a killed holder's lock", "ms"),
+        Measure::new("takeover_killed_max_ms", "The greatest", "ms"),
+        Measure::new("never_told", "Nodes where one who waits is not told of a release", ""),
+        Measure::new("told_max_ms", "Greatest time from a release until one who waits is told", "ms"),
+        Measure::new("gap_ms", "Longest time without a grant after a node was killed", "ms"),
+        Measure::new("stuck", "Contenders without a grant in the last quarter", ""),
+    ]
+}
+
+fn only(values: &[(&'static str, &str)]) -> Vec<(&'static str, String)> {
+    values.iter().map(|(name, value)| (*name, (*value).to_owned())).collect()
+}
+
+/// The arms that are synced to disk.
+fn synced() -> Vec<String> {
+    let sides = sides::ALL.iter().filter(|side| !side.is_unsynced);
+    sides.map(|side| side.name.to_owned()).collect()
+}
+
+/// The arms that are not.
+fn unsynced() -> Vec<String> {
+    let sides = sides::ALL.iter().filter(|side| side.is_unsynced);
+    sides.map(|side| side.name.to_owned()).collect()
+}
+
+/// What the paper's tables tell.
+const TIMES: [(&str, &str); 4] =
+    [("avg_ms", "average"), ("p50_ms", "median"), ("p99_ms", "99th percentile"), ("max_ms", "greatest")];
+
+/// What a distribution is drawn by.
+const QUANTILES: [(&str, &str); 6] = [
+    ("min_ms", "least"),
+    ("p50_ms", "50 %"),
+    ("p90_ms", "90 %"),
+    ("p99_ms", "99 %"),
+    ("p999_ms", "99.9 %"),
+    ("max_ms", "greatest"),
+];
+
+pub(super) fn all() -> Vec<Figure> {
+    let mut figures = Vec::new();
+    for (keys, paper) in [("different", "table 1"), ("same", "table 2")] {
+        let title = if keys == "same" { "the same key" } else { "different keys" };
+        for (measure, words) in TIMES {
+            figures.push(Figure {
+                file: format!("acquire-{keys}-{}", measure.trim_end_matches("_ms")),
+                title: format!("Time to acquire, {title}, {words}"),
+                paper,
+                shape: Shape::Bars,
+                x: "processes",
+                y: measure,
+                only: only(&[("part", "acquire"), ("keys", keys), ("think_ms", "0")]),
+                arms: synced(),
+                logarithmic: (false, true),
+            });
+        }
+    }
+    for (keys, processes, title) in [
+        ("different", "1", "1 process"),
+        ("different", "5", "5 processes, different keys"),
+        ("same", "5", "5 processes, the same key"),
+    ] {
+        let point = [("part", "acquire"), ("keys", keys), ("processes", processes), ("think_ms", "0")];
+        figures.push(Figure {
+            file: format!("distribution-{keys}-{processes}"),
+            title: format!("Distribution of the time to acquire, {title}"),
+            paper: if keys == "same" { "table 2" } else { "table 1" },
+            shape: Shape::Quantiles(&QUANTILES),
+            x: "processes",
+            y: "p50_ms",
+            only: only(&point),
+            arms: synced(),
+            logarithmic: (false, true),
+        });
+    }
+    for (file, title, y, logarithmic) in [
+        ("handoff-median", "Hand-off of one lock, median", "handoff_p50_ms", true),
+        ("handoff-p99", "Hand-off of one lock, 99th percentile", "handoff_p99_ms", true),
+        ("contenders-throughput", "Acquires per second of one lock", "per_s", true),
+        ("fairness", "Fairness among contenders for one lock", "jain", false),
+    ] {
+        figures.push(Figure {
+            file: file.to_owned(),
+            title: format!("{title}, by contenders"),
+            paper: "",
+            shape: if y == "jain" { Shape::Bars } else { Shape::Lines },
+            x: "contenders",
+            y,
+            only: only(&[("part", "contenders"), ("hold_ms", "0")]),
+            arms: synced(),
+            logarithmic: (true, logarithmic),
+        });
+    }
+    figures.push(Figure {
+        file: "holder-killed".to_owned(),
+        title: "Until the next one has the lock of a holder that was killed".to_owned(),
+        paper: "",
+        shape: Shape::Bars,
+        x: "part",
+        y: "takeover_killed_ms",
+        only: only(&[("part", "holder gone")]),
+        arms: synced(),
+        logarithmic: (false, true),
+    });
+    figures.push(Figure {
+        file: "node-killed".to_owned(),
+        title: "Longest time without a grant after a node was killed".to_owned(),
+        paper: "",
+        shape: Shape::Bars,
+        x: "node",
+        y: "gap_ms",
+        only: only(&[("part", "node killed")]),
+        arms: synced(),
+        logarithmic: (false, true),
+    });
+    figures
+}
+
+pub(super) fn tables() -> Vec<Table> {
+    let beside: Vec<&'static str> =
+        MEASURES.into_iter().zip(PAPER_MEASURES).flat_map(|(ours, paper)| [ours, paper]).collect();
+    let think = THINK_MS.to_string();
+    let table = |title: &str, paper, values: &[(&'static str, &str)], arms, measures: &[&'static str]| {
+        Table { title: title.to_owned(), paper, only: only(values), arms, measures: measures.to_vec() }
+    };
+    let costs = [
+        "acquires",
+        "failures",
+        "failure_avg_ms",
+        "failure_max_ms",
+        "unfinished",
+        "per_s",
+        "release_p50_ms",
+        "cpu_us_per_acquire",
+        "least_pct",
+        "most_pct",
+        "overlaps",
+    ];
+    let contention = [
+        "per_s",
+        "handoff_p50_ms",
+        "handoff_p99_ms",
+        "handoff_max_ms",
+        "p50_ms",
+        "p99_ms",
+        "jain",
+        "least_pct",
+        "most_pct",
+        "failures",
+        "unfinished",
+        "overlaps",
+    ];
+    let part = |part| [("part", part)];
+    let different = [("part", "acquire"), ("keys", "different"), ("think_ms", "0")];
+    let same = [("part", "acquire"), ("keys", "same"), ("think_ms", "0")];
+    let rarely = [("part", "acquire"), ("keys", "same"), ("think_ms", think.as_str())];
+    vec![
+        table("Time to acquire, different keys", "table 1", &different, synced(), &beside),
+        table("Time to acquire, the same key", "table 2", &same, synced(), &beside),
+        table("The same key where contenders hardly ever meet", "table 2", &rarely, synced(), &beside),
+        table("Different keys, nothing synced to disk", "table 1", &different, unsynced(), &beside),
+        table("The same key, nothing synced to disk", "table 2", &same, unsynced(), &beside),
+        table("What acquires cost, and what failed", "", &part("acquire"), Vec::new(), &costs),
+        table("Contenders for one lock", "", &part("contenders"), synced(), &contention),
+        table(
+            "A holder that is paused or cut off, and writes when another one has its lock",
+            "safety (4.5)",
+            &part("holder gone"),
+            synced(),
+            &["trials", "stale_paused", "guarded_paused", "stale_cut_off", "guarded_cut_off"],
+        ),
+        table(
+            "Until the next one has the lock of a holder that is gone",
+            "freedom from deadlock (4.5)",
+            &part("holder gone"),
+            synced(),
+            &[
+                "lease_ms",
+                "lease_min_ms",
+                "takeover_killed_ms",
+                "takeover_killed_max_ms",
+                "takeover_paused_ms",
+                "takeover_cut_off_ms",
+                "never_granted",
+            ],
+        ),
+        table(
+            "Waiting at each node after many have waited there and given up",
+            "freedom from deadlock (4.5)",
+            &part("waits after contention"),
+            synced(),
+            &["told_max_ms", "never_told"],
+        ),
+        table(
+            "A node that is killed",
+            "fault tolerance (4.5)",
+            &part("node killed"),
+            synced(),
+            &["gap_ms", "stuck", "acquires", "failures", "failure_max_ms", "p50_ms"],
+        ),
+    ]
+}
+
+pub(super) fn remarks() -> Vec<String> {
+    let remarks = [
+        "Clients are Python processes, one contender each, as in the paper; with many contenders there are four processes with \
+         a thread and a connection for each. Nodes and clients share one machine: the paper's network of \u{201c}sub-milliseconds\u{201d} \
+         is not in these times.",
+        "The paper does not say what its \u{201c}short computation\u{201d} is. Here the lock is held for a SHA-256 of 16 KiB, some \
+         10 to 50 us, and asked for again at once. In the paper the same key takes hardly longer than different keys, so its \
+         contenders must have done something else between; a point with a pause of 50 ms shows that case.",
+        "The paper's recipes: python-etcd3's Lock (a lease and a transaction for each acquire), consul-lock (a session, a \
+         check-and-set and the end of the session; written for Python 2, its code runs here unchanged), kazoo's Lock, \
+         redlock-py with its defaults: three tries, 0.2 s apart.",
+        "The best recipes: etcd's lock service (v3lock) on a lease that lasts; a Consul session that lasts, with blocking \
+         queries; kazoo's Lock, again; Redlock as its page describes it, all servers at once and a time drawn by chance \
+         before another try; Quorate's LOCK.",
+        "Failures are counted apart: where redlock-py gives up after three tries, the paper has nothing to say. Waits that \
+         the end of a run cuts off are counted, too, and are in no time.",
+        "All systems sync to disk before they answer, Redis by appendfsync always; the paper's Redis most likely did not. \
+         What is not synced is measured apart; etcd 3.4 and Consul have no such setting.",
+        "Each process is connected to a node of its own, the first to the leader. Where a library knows one address, its user \
+         connects to the next node after a failure.",
+        "A hand-off counts from the holder's call of release to the moment when another contender, who waited already, has \
+         the grant.",
+        "A holder is stale once another one has the lock. Its write goes to a resource that knows nothing of locks, and to \
+         one that the system itself guards: in the same transaction as the lock's key (etcd), node (ZooKeeper) or session \
+         (Consul), or with a fencing token (Quorate). The paper's libraries for etcd, Consul and Redis offer nothing to \
+         guard a write by.",
+    ];
+    remarks.iter().map(|remark| (*remark).to_owned()).collect()
+}

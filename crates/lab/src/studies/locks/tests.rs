@@ -1,0 +1,72 @@
+//! Small runs with real clients and whatever is installed.
+
+use std::time::Duration;
+
+use super::faults::Trials;
+use super::load::Load;
+use super::sides::{self, Side, WithClients};
+use super::workers::LockClients;
+use super::{TTL_MS, rows};
+use crate::harness::{Figures, Plan, Scale};
+use crate::systems::{Children, Running, System};
+
+/// Systems that start within a second, each with the best recipe and, if it is another, the paper's.
+const ARMS: [&str; 3] = [sides::REDIS_PAPER, sides::REDIS_BEST, sides::ETCD_BEST];
+
+/// Does something on each system that is there, and says which is not.
+fn on_each(act: impl Fn(&Side, &mut Running<'_>, &std::path::Path)) {
+    let plan = Plan { scale: Scale::Quick, verify: false, quorate: "quorate".into() };
+    for arm in ARMS {
+        let side = sides::find(arm).unwrap();
+        let system = WithClients { inner: (side.system)(&plan), clients: LockClients::new() };
+        if let Err(missing) = system.version() {
+            eprintln!("skipped {arm}: {missing}");
+            continue;
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let children = Children::new(None);
+        let mut running = Running::start(&system, folder.path(), &children).unwrap();
+        act(side, &mut running, folder.path());
+    }
+}
+
+fn load(running: &mut Running<'_>, side: &Side, folder: &std::path::Path, is_same_key: bool) -> Figures {
+    let load = Load {
+        contenders: 4,
+        processes: 2,
+        is_same_key,
+        keys: format!("lock-{is_same_key}-"),
+        ttl_ms: TTL_MS,
+        hold_ms: 0.0,
+        think_ms: 0.0,
+        warmup: Duration::from_millis(100),
+        measured: Duration::from_millis(400),
+    };
+    let loaded = load.run(running, &side.recipe, folder, |_| Ok(())).unwrap();
+    rows::figures(&loaded.tries, load.contenders, is_same_key, loaded.from, loaded.to)
+}
+
+#[test]
+fn contenders_acquire_and_never_two_hold_one_lock() {
+    on_each(|side, running, folder| {
+        let different = load(running, side, folder, false);
+        assert!(different["acquires"] >= 4.0, "{}: {different:?}", side.name);
+        let same = load(running, side, folder, true);
+        assert!(same["acquires"] > 0.0 && same["overlaps"] == 0.0, "{}: {same:?}", side.name);
+    });
+}
+
+#[test]
+fn a_holder_that_was_paused_or_cut_off_still_writes_where_nothing_guards() {
+    on_each(|side, running, folder| {
+        let trials = Trials { recipe: &side.recipe, folder, keys: "gone-".to_owned(), count: 1 };
+        let figures = trials.run(running).unwrap();
+        assert_eq!((figures["stale_paused"], figures["stale_cut_off"]), (1.0, 1.0), "{}", side.name);
+        assert_eq!(figures.get("guarded_paused").copied(), side.recipe.is_guarded.then_some(0.0));
+        assert_eq!(figures.get("guarded_cut_off").copied(), side.recipe.is_guarded.then_some(0.0));
+        assert_eq!(figures["never_granted"], 0.0, "{}", side.name);
+        let least = figures.get("lease_min_ms").copied().unwrap_or(f64::INFINITY);
+        // Redis counts leases in milliseconds.
+        assert!(least >= figures["lease_ms"] - 2.0, "{}: the lock went on after {least} ms", side.name);
+    });
+}

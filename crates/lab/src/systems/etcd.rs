@@ -1,0 +1,101 @@
+//! etcd: a cluster that decides by Raft and syncs its log to disk.
+
+use std::fs;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context, Result};
+
+use super::{Missing, NodePlan, System, find_program, free_ports, http_get};
+
+const PROGRAM: &str = "etcd";
+
+/// A cluster of etcd.
+#[derive(Clone, Debug)]
+pub struct Etcd {
+    nodes: usize,
+}
+
+impl Etcd {
+    /// So many nodes.
+    pub fn new(nodes: usize) -> Etcd {
+        Etcd { nodes }
+    }
+}
+
+impl System for Etcd {
+    fn name(&self) -> String {
+        "etcd".to_owned()
+    }
+
+    fn version(&self) -> Result<String, Missing> {
+        let missing = || Missing {
+            what: format!("there is no {PROGRAM} on the PATH"),
+            install: "apt-get install etcd-server".to_owned(),
+        };
+        let program = find_program(PROGRAM).ok_or_else(missing)?;
+        let output = Command::new(program).arg("--version").output().map_err(|_| missing())?;
+        let text = String::from_utf8_lossy(&output.stdout);
+        let version = text.lines().find_map(|line| line.strip_prefix("etcd Version: "));
+        version.map(str::to_owned).ok_or_else(missing)
+    }
+
+    fn acknowledges(&self) -> String {
+        format!("{} of {} nodes have it (Raft)", self.nodes / 2 + 1, self.nodes)
+    }
+
+    fn durability(&self) -> String {
+        "on the disk (fsync)".to_owned()
+    }
+
+    fn plan(&self, folder: &Path) -> Result<Vec<NodePlan>> {
+        let ports = free_ports(2 * self.nodes)?;
+        let program = find_program(PROGRAM).with_context(|| format!("there is no {PROGRAM}"))?;
+        let peer = |index: usize| format!("http://127.0.0.1:{}", ports[2 * index + 1]);
+        let cluster: Vec<String> =
+            (0..self.nodes).map(|index| format!("node-{}={}", index + 1, peer(index))).collect();
+        let cluster = cluster.join(",");
+        let mut plans = Vec::new();
+        for index in 0..self.nodes {
+            let name = format!("node-{}", index + 1);
+            let node = folder.join(&name);
+            fs::create_dir_all(&node).with_context(|| format!("cannot make {}", node.display()))?;
+            let (port, peer) = (ports[2 * index], peer(index));
+            let client = format!("http://127.0.0.1:{port}");
+            let words = [
+                ["--name", &name],
+                ["--data-dir", "data"],
+                ["--listen-client-urls", &client],
+                ["--advertise-client-urls", &client],
+                ["--listen-peer-urls", &peer],
+                ["--initial-advertise-peer-urls", &peer],
+                ["--initial-cluster", &cluster],
+                ["--initial-cluster-state", "new"],
+                ["--logger", "zap"],
+                ["--log-level", "warn"],
+            ];
+            plans.push(NodePlan {
+                program: program.clone(),
+                arguments: words.into_iter().flatten().map(str::to_owned).collect(),
+                environment: Vec::new(),
+                folder: node,
+                resp: None,
+                http: Some(SocketAddr::from((Ipv4Addr::LOCALHOST, port))),
+            });
+        }
+        Ok(plans)
+    }
+
+    fn is_ready(&self, nodes: &[NodePlan]) -> bool {
+        let mut addresses = nodes.iter().filter_map(|node| node.http);
+        addresses.all(|address| http_get(address, "/health").is_ok_and(|(status, _)| status == 200))
+    }
+
+    fn leader(&self, nodes: &[NodePlan]) -> Option<usize> {
+        nodes.iter().position(|node| {
+            let metrics = node.http.and_then(|address| http_get(address, "/metrics").ok());
+            metrics.is_some_and(|(_, text)| text.lines().any(|line| line == "etcd_server_is_leader 1"))
+        })
+    }
+}

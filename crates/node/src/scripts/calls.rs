@@ -1,0 +1,186 @@
+//! `redis.call` and `redis.pcall`: from the words of a script to a command on the table, and back.
+
+use super::failure::Raised;
+use super::header::Header;
+use super::meter::{Limit, Meter};
+use super::values;
+use crate::command::{self, CommandError, Context, Flag, Handler, NodeCommand};
+use kv::codec::Reader;
+use kv::limits::SCRIPT_MEMORY_BYTES_MAX;
+use kv::table::{Access, ScriptRefusal};
+use kv::{Reply, ReplyBuffer};
+use mlua::{Function, Lua, MultiValue, Scope, Value};
+use std::cell::RefCell;
+use std::rc::Rc;
+use wire::resp::ArgumentsBuffer;
+
+/// What a command costs beside its bytes: about as long as so many instructions take.
+const CALL_INSTRUCTIONS: u64 = 100;
+
+const NOT_ALLOWED: &str = "ERR This Redis command is not allowed from script";
+const NO_WRITES: &str = "ERR Write commands are not allowed from read-only scripts.";
+
+/// The functions by which a script carries out commands.
+pub(super) struct Calls {
+    /// Raises a command's error.
+    pub(super) call: Function,
+    /// Returns it.
+    pub(super) pcall: Function,
+}
+
+impl Calls {
+    pub(super) fn new<'scope, 'env, 't: 'env>(
+        scope: &'scope Scope<'scope, 'env>,
+        script: &'env kv::Script<'_>,
+        access: &'env RefCell<&'env mut Access<'t>>,
+        meter: &Rc<Meter>,
+    ) -> mlua::Result<Calls> {
+        let may_write = script.is_write() && !Header::of(script.text()).is_ok_and(|header| header.no_writes);
+        let caller = Rc::new(Caller {
+            access,
+            meter: meter.clone(),
+            value_bytes_max: usize::try_from(script.value_bytes_max()).unwrap_or(usize::MAX),
+            may_write,
+            buffers: RefCell::default(),
+        });
+        let call = {
+            let caller = caller.clone();
+            move |lua: &Lua, words: MultiValue| caller.call(lua, &words)
+        };
+        let pcall = move |lua: &Lua, words: MultiValue| match caller.call(lua, &words) {
+            Err(error) => match Raised::of(&error) {
+                Some(Raised::Reply(_)) => Raised::to_lua(lua, &error),
+                _ => Err(error),
+            },
+            done => done,
+        };
+        Ok(Calls { call: scope.create_function(call)?, pcall: scope.create_function(pcall)? })
+    }
+}
+
+/// Carries out the commands of one run.
+struct Caller<'env, 't> {
+    access: &'env RefCell<&'env mut Access<'t>>,
+    meter: Rc<Meter>,
+    value_bytes_max: usize,
+    may_write: bool,
+    buffers: RefCell<Buffers>,
+}
+
+/// What is used again for each command.
+#[derive(Default)]
+struct Buffers {
+    words: ArgumentsBuffer,
+    scratch: Vec<u8>,
+    reply: ReplyBuffer,
+}
+
+impl Caller<'_, '_> {
+    /// Carries out one command. The error of a command is raised.
+    fn call(&self, lua: &Lua, words: &MultiValue) -> mlua::Result<Value> {
+        let mut buffers = self.buffers.borrow_mut();
+        let buffers = &mut *buffers;
+        let bytes = self.take_words(words, &mut buffers.words)?;
+        self.meter.charge(CALL_INSTRUCTIONS)?;
+        self.meter.charge_bytes(bytes)?;
+        buffers.reply.clear();
+        self.carry_out(buffers).map_err(Raised::reply)?;
+        self.meter.charge_bytes(buffers.reply.len())?;
+        if let Reply::Error(text) = Reply::first(buffers.reply.as_bytes()) {
+            return Err(Raised::reply(text));
+        }
+        let before = lua.used_memory();
+        let value = values::read(lua, &mut Reader::new(buffers.reply.as_bytes()))?;
+        // A long array of short texts is not a long text.
+        let longest = values::longest_text(buffers.reply.as_bytes());
+        self.meter.has_allocated(longest, before, lua.used_memory());
+        Ok(value)
+    }
+
+    fn take_words(&self, words: &MultiValue, out: &mut ArgumentsBuffer) -> mlua::Result<usize> {
+        if words.is_empty() {
+            return Err(Raised::reply("ERR Please specify at least one argument for this redis lib call"));
+        }
+        out.clear();
+        let mut bytes = 0;
+        for word in words {
+            match word {
+                Value::String(text) => {
+                    let text = text.as_bytes();
+                    bytes += text.len();
+                    // One text can be given many times, so the memory of Lua is no limit for what stands here.
+                    if bytes > SCRIPT_MEMORY_BYTES_MAX {
+                        self.meter.reach(Limit::Memory);
+                        return Err(Raised::limit(Limit::Memory));
+                    }
+                    out.push(&text);
+                }
+                Value::Integer(number) => out.push(values::number_text(*number as f64).as_bytes()),
+                Value::Number(number) => out.push(values::number_text(*number).as_bytes()),
+                _ => {
+                    let error = "ERR Lua redis lib command arguments must be strings or integers";
+                    return Err(Raised::reply(error));
+                }
+            }
+        }
+        Ok(bytes)
+    }
+
+    fn carry_out(&self, buffers: &mut Buffers) -> Result<(), String> {
+        let Buffers { words, scratch, reply } = buffers;
+        let words = words.as_arguments();
+        let found = command::find(words).map_err(|error| match error {
+            CommandError::WrongArity(_) => "ERR Wrong number of args calling Redis command from script",
+            _ => "ERR Unknown Redis command called from script",
+        })?;
+        let spec = found.spec;
+        if spec.flags.has(Flag::NoScript) {
+            return Err(NOT_ALLOWED.into());
+        }
+        if spec.flags.has(Flag::Write) && !self.may_write {
+            return Err(NO_WRITES.into());
+        }
+        let mut access = self.access.borrow_mut();
+        match spec.handler {
+            Handler::Data(parse) => {
+                let context = Context { now_ms: access.now(), value_bytes_max: self.value_bytes_max };
+                let command = parse(words, scratch, &context).map_err(|error| error.to_string())?;
+                access.call(&command, reply).map_err(|refusal| match refusal {
+                    ScriptRefusal::Write => NO_WRITES.into(),
+                    ScriptRefusal::Undeclared(key) => format!(
+                        "ERR Script attempted to access the key '{}', which is not among its KEYS",
+                        command::printable(key)
+                    ),
+                    ScriptRefusal::NotInScripts => format!(
+                        "{NOT_ALLOWED}: {} concerns all keys, or is not answered alike by all replicas",
+                        spec.name.to_uppercase()
+                    ),
+                })
+            }
+            Handler::Node(NodeCommand::Ping) => {
+                match words.get(1) {
+                    Some(text) => reply.bulk(text),
+                    None => reply.push(Reply::Status(b"PONG")),
+                }
+                Ok(())
+            }
+            Handler::Node(NodeCommand::Echo) => {
+                reply.bulk(words.get(1).unwrap_or_default());
+                Ok(())
+            }
+            Handler::Node(NodeCommand::Select) if words.get(1) == Some(b"0") => {
+                reply.ok();
+                Ok(())
+            }
+            // The time of the record: the same on every replica.
+            Handler::Node(NodeCommand::Time) => {
+                let now = access.now();
+                reply.array(2);
+                reply.bulk((now / 1000).to_string().as_bytes());
+                reply.bulk((now % 1000 * 1000).to_string().as_bytes());
+                Ok(())
+            }
+            _ => Err(format!("{NOT_ALLOWED}: {} is not about keys", spec.name.to_uppercase())),
+        }
+    }
+}

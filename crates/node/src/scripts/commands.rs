@@ -1,0 +1,164 @@
+//! `EVAL` and its kin, `SCRIPT`, and `FUNCTION FLUSH`, as clients ask them.
+//!
+//! The node that a client is connected to finds a script's text, so that what the group is asked holds all that there is to
+//! know. It also finds out whether a text is a script at all: what is not never gets into a log.
+
+use super::cache::{Digest, digest_of};
+use super::header::Header;
+use crate::command::{CommandError, RunScript, ScriptCommand};
+use crate::envelope::Envelope;
+use crate::node::Node;
+use crate::session::ClientId;
+use crate::transactions::CROSSSLOT;
+use kv::limits::{KEY_BYTES_MAX, SCRIPT_BYTES_MAX};
+use kv::number::parse_integer;
+use kv::{Command, ReplyBuffer, Script};
+use protocol::Request;
+use wire::frame;
+use wire::resp::Arguments;
+
+const NOSCRIPT: &str = "NOSCRIPT No matching script. Please use EVAL.";
+
+impl Node {
+    pub(crate) fn script_command(
+        &mut self,
+        client: ClientId,
+        command: ScriptCommand,
+        arguments: Arguments<'_>,
+    ) {
+        match command {
+            ScriptCommand::Run(how) => {
+                let mut scratch = std::mem::take(&mut self.scratch);
+                match self.script_of(how, arguments, &mut scratch) {
+                    Ok(script) => self.ask_script(client, script),
+                    Err(error) => self.answer(client, |replies| replies.push(kv::Reply::Error(&error))),
+                }
+                self.scratch = scratch;
+            }
+            ScriptCommand::Load => self.load_script(client, &arguments[2]),
+            ScriptCommand::Exists => {
+                let known: Vec<bool> = (arguments.iter().skip(2))
+                    .map(|text| Digest::parse(text).is_some_and(|digest| self.scripts.has(digest)))
+                    .collect();
+                self.answer(client, |replies| {
+                    replies.array(known.len());
+                    known.iter().for_each(|known| replies.integer(i64::from(*known)));
+                });
+            }
+            ScriptCommand::Flush => {
+                if !is_flush_mode(arguments) {
+                    let error = "ERR SCRIPT FLUSH only support SYNC|ASYNC option";
+                    return self.answer(client, |replies| replies.error(error));
+                }
+                self.scripts.clear();
+                self.tell_peers(&Envelope::ForgetScripts);
+                self.answer(client, ReplyBuffer::ok);
+            }
+            // A script is cut off by its limits before anybody could ask for it.
+            ScriptCommand::Kill => {
+                self.answer(client, |replies| {
+                    replies.error("NOTBUSY No scripts in execution right now.");
+                });
+            }
+            ScriptCommand::FlushFunctions => {
+                self.answer(client, |replies| match is_flush_mode(arguments) {
+                    // There are none.
+                    true => replies.ok(),
+                    false => replies.error("ERR FUNCTION FLUSH only supports SYNC|ASYNC option"),
+                });
+            }
+        }
+    }
+
+    fn ask_script(&mut self, client: ClientId, script: Script<'_>) {
+        let command = Command::Script(script);
+        let group = match script.key_count() {
+            0 => Some(self.router.default_group()),
+            _ => self.group_of(&command),
+        };
+        match group {
+            Some(group) => self.ask(client, group, false, Request::Command(command)),
+            None => self.answer(client, |replies| replies.error(CROSSSLOT)),
+        }
+    }
+
+    /// The script that a request asks to run, with its text.
+    ///
+    /// # Errors
+    /// The text of the error that the client gets.
+    pub(crate) fn script_of<'s>(
+        &mut self,
+        how: RunScript,
+        arguments: Arguments<'_>,
+        scratch: &'s mut Vec<u8>,
+    ) -> Result<Script<'s>, Vec<u8>> {
+        let inputs = arguments.skip(3);
+        let key_count = match parse_integer(&arguments[2]) {
+            None => return Err(CommandError::NotAnInteger.to_string().into()),
+            Some(..0) => return Err("ERR Number of keys can't be negative".into()),
+            Some(count) => match usize::try_from(count) {
+                Ok(count) if count <= inputs.len() => count,
+                _ => return Err("ERR Number of keys can't be greater than number of args".into()),
+            },
+        };
+        if let Some(key) = inputs.iter().take(key_count).find(|key| key.len() > KEY_BYTES_MAX) {
+            return Err(CommandError::KeyTooLong(key.len()).to_string().into());
+        }
+        let digest = match how.by_digest {
+            true => Digest::parse(&arguments[1]).ok_or(NOSCRIPT)?,
+            false => self.remember_script(&arguments[1])?,
+        };
+        let text = self.scripts.find(digest).ok_or(NOSCRIPT)?;
+        let writes = !how.only_reads && !Header::of(text)?.no_writes;
+        let value_bytes_max = self.parameters.value_bytes_max();
+        Script::build(scratch, text, inputs.iter(), key_count, value_bytes_max, writes)
+            .ok_or_else(|| CommandError::Syntax.to_string().into())
+    }
+
+    /// Keeps a text for `EVALSHA` if it is a script.
+    fn remember_script(&mut self, text: &[u8]) -> Result<Digest, Vec<u8>> {
+        if text.len() > SCRIPT_BYTES_MAX {
+            let length = text.len();
+            let error = format!("ERR script is {length} bytes long; at most {SCRIPT_BYTES_MAX} are allowed");
+            return Err(error.into());
+        }
+        let digest = digest_of(text);
+        if !self.scripts.has(digest) {
+            super::check(text)?;
+            self.scripts.remember(text);
+        }
+        Ok(digest)
+    }
+
+    /// `SCRIPT LOAD`: every node that can be reached learns the script, since a client may ask any of them.
+    fn load_script(&mut self, client: ClientId, text: &[u8]) {
+        match self.remember_script(text) {
+            Ok(digest) => {
+                self.tell_peers(&Envelope::Script(text));
+                self.answer(client, |replies| replies.bulk(digest.to_string().as_bytes()));
+            }
+            Err(error) => self.answer(client, |replies| replies.push(kv::Reply::Error(&error))),
+        }
+    }
+
+    fn tell_peers(&mut self, envelope: &Envelope<'_>) {
+        for peer in self.peers.iter_mut().filter(|peer| peer.up) {
+            frame::append(&mut peer.output, |out| envelope.encode(out));
+        }
+    }
+
+    /// A peer's client has loaded a script there.
+    pub(crate) fn learn_script(&mut self, text: &[u8]) {
+        if text.len() <= SCRIPT_BYTES_MAX {
+            self.scripts.remember(text);
+        }
+    }
+}
+
+fn is_flush_mode(arguments: Arguments<'_>) -> bool {
+    match (arguments.get(2), arguments.len()) {
+        (None, _) => true,
+        (Some(mode), 3) => [&b"SYNC"[..], b"ASYNC"].iter().any(|known| mode.eq_ignore_ascii_case(known)),
+        _ => false,
+    }
+}

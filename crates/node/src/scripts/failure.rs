@@ -1,0 +1,207 @@
+//! How a script ends when it does not return: errors with their place, in Redis's words.
+
+use super::meter::Limit;
+use super::{CHUNK_NAME, digest_of};
+use mlua::{Lua, Value};
+use std::fmt;
+
+/// An error that one of our functions raises inside a script.
+#[derive(Clone, Debug)]
+pub(super) enum Raised {
+    /// As Lua's own functions do: a text that says where.
+    Text(String),
+    /// As `redis.call` does: the reply of a command that failed, a table with the field `err`.
+    Reply(Vec<u8>),
+    /// The run is over.
+    Limit(Limit),
+}
+
+impl fmt::Display for Raised {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Raised::Text(text) => formatter.write_str(text),
+            Raised::Reply(text) => formatter.write_str(&String::from_utf8_lossy(text)),
+            Raised::Limit(limit) => formatter.write_str(&limit.text()),
+        }
+    }
+}
+
+impl std::error::Error for Raised {}
+
+impl Raised {
+    /// An error with the place in the script where our function was called.
+    pub(super) fn text(lua: &Lua, text: impl fmt::Display) -> mlua::Error {
+        // 0 is our function.
+        let place = place(lua, 1).map_or(String::new(), |line| format!("{}:{line}: ", &CHUNK_NAME[1..]));
+        mlua::Error::external(Raised::Text(format!("{place}{text}")))
+    }
+
+    /// What Lua's own functions say of an argument that is not what it must be.
+    pub(super) fn argument(lua: &Lua, number: usize, function: &str, why: &str) -> mlua::Error {
+        Raised::text(lua, format_args!("bad argument #{number} to '{function}' ({why})"))
+    }
+
+    /// What one of Lua's own functions has raised that was called through one of ours: as if the script had called it.
+    pub(super) fn of_function(lua: &Lua, name: &str, error: mlua::Error) -> mlua::Error {
+        match innermost(&error) {
+            mlua::Error::RuntimeError(text) => {
+                // What is behind it tells of frames that are none of the script's.
+                let text = text.split("\nstack traceback:").next().unwrap_or_default();
+                Raised::text(lua, text.replacen("to '?'", &format!("to '{name}'"), 1))
+            }
+            _ => error,
+        }
+    }
+
+    /// What a function of the script has raised that one of ours has called. A table that it may have been is lost.
+    pub(super) fn of_callback(error: mlua::Error) -> mlua::Error {
+        match innermost(&error) {
+            mlua::Error::RuntimeError(text) => {
+                let text = text.split("\nstack traceback:").next().unwrap_or_default();
+                mlua::Error::external(Raised::Text(text.to_string()))
+            }
+            _ => error,
+        }
+    }
+
+    /// A command's reply that is an error.
+    pub(super) fn reply(text: impl Into<Vec<u8>>) -> mlua::Error {
+        mlua::Error::external(Raised::Reply(text.into()))
+    }
+
+    pub(super) fn limit(limit: Limit) -> mlua::Error {
+        mlua::Error::external(Raised::Limit(limit))
+    }
+
+    /// What was raised inside of an error as it comes through the interpreter.
+    pub(super) fn of(error: &mlua::Error) -> Option<&Raised> {
+        match error {
+            mlua::Error::CallbackError { cause, .. } => Raised::of(cause),
+            error => error.downcast_ref(),
+        }
+    }
+
+    pub(super) fn is_memory(error: &mlua::Error) -> bool {
+        match error {
+            mlua::Error::CallbackError { cause, .. } => Raised::is_memory(cause),
+            error => matches!(error, mlua::Error::MemoryError(_)),
+        }
+    }
+
+    /// The error as a script sees it.
+    pub(super) fn to_lua(lua: &Lua, error: &mlua::Error) -> mlua::Result<Value> {
+        match Raised::of(error) {
+            Some(Raised::Reply(text)) => {
+                let table = lua.create_table()?;
+                table.raw_set("err", lua.create_string(text)?)?;
+                Ok(Value::Table(table))
+            }
+            Some(raised) => Ok(Value::String(lua.create_string(raised.to_string())?)),
+            None => Ok(Value::String(lua.create_string(innermost(error).to_string())?)),
+        }
+    }
+}
+
+fn innermost(error: &mlua::Error) -> &mlua::Error {
+    match error {
+        mlua::Error::CallbackError { cause, .. } => innermost(cause),
+        error => error,
+    }
+}
+
+/// The line of the script that is being run: of the innermost function of its own, at or above a level of the stack.
+fn place(lua: &Lua, level: usize) -> Option<usize> {
+    // Above a function of ours stands the one of the interpreter that has raised its error.
+    const LEVELS: usize = 4;
+    let line = |level| lua.inspect_stack(level, |frame| frame.current_line()).flatten();
+    (level..level + LEVELS).find_map(line)
+}
+
+/// Why a script did not end by itself.
+#[derive(Clone, Debug)]
+pub(super) struct Failure {
+    message: Vec<u8>,
+    /// It ran.
+    has_run: bool,
+    line: Option<usize>,
+    is_final: bool,
+}
+
+impl Failure {
+    /// It was not run.
+    pub(super) fn refused(message: impl Into<Vec<u8>>) -> Failure {
+        Failure { message: message.into(), has_run: false, line: None, is_final: false }
+    }
+
+    pub(super) fn limit(limit: Limit) -> Failure {
+        Failure { is_final: true, ..Failure::refused(limit.text()) }
+    }
+
+    pub(super) fn of_compiling(error: &mlua::Error) -> Failure {
+        if Raised::is_memory(error) {
+            return Failure::limit(Limit::Memory);
+        }
+        let text = match error {
+            mlua::Error::SyntaxError { message, .. } => message.clone(),
+            error => innermost(error).to_string(),
+        };
+        Failure::refused(format!("ERR Error compiling script (new function): {text}"))
+    }
+
+    /// What a script has raised, in the handler of its error.
+    pub(super) fn of_script(lua: &Lua, error: &Value) -> Failure {
+        let with_code = |text: &[u8]| [b"ERR ", text].concat();
+        let message = match error {
+            Value::Error(error) => match Raised::of(error) {
+                Some(Raised::Reply(text)) => text.clone(),
+                Some(Raised::Limit(limit)) => return Failure::limit(*limit),
+                Some(Raised::Text(text)) => with_code(text.as_bytes()),
+                None if Raised::is_memory(error) => return Failure::limit(Limit::Memory),
+                None => with_code(innermost(error).to_string().as_bytes()),
+            },
+            Value::Table(table) => match table.raw_get::<Value>("err") {
+                Ok(Value::String(text)) => text.as_bytes().to_vec(),
+                _ => b"ERR the script raised a table without the field 'err'".to_vec(),
+            },
+            value => match lua.coerce_string(value.clone()) {
+                Ok(Some(text)) => with_code(&text.as_bytes()),
+                _ => with_code(value.type_name().as_bytes()),
+            },
+        };
+        Failure { message, has_run: true, line: place(lua, 1), is_final: false }
+    }
+
+    /// Nothing of what it did is to stay.
+    pub(super) fn is_final(&self) -> bool {
+        self.is_final
+    }
+
+    /// The error that the client gets, on one line.
+    pub(super) fn text(&self, script: &[u8]) -> Vec<u8> {
+        let mut text = self.message.clone();
+        if self.has_run {
+            text.extend_from_slice(format!(" script: {}", digest_of(script)).as_bytes());
+            if let Some(line) = self.line {
+                text.extend_from_slice(format!(", on {CHUNK_NAME}:{line}.").as_bytes());
+            }
+        }
+        on_one_line(text)
+    }
+}
+
+/// A text without line breaks: in a reply they would be the end of it.
+pub(super) fn on_one_line(mut text: Vec<u8>) -> Vec<u8> {
+    text.iter_mut().filter(|byte| matches!(byte, b'\r' | b'\n')).for_each(|byte| *byte = b' ');
+    text
+}
+
+/// The interpreter itself has failed: only for lack of memory.
+impl From<mlua::Error> for Failure {
+    fn from(error: mlua::Error) -> Failure {
+        match Raised::of(&error) {
+            Some(Raised::Limit(limit)) => Failure::limit(*limit),
+            _ if Raised::is_memory(&error) => Failure::limit(Limit::Memory),
+            _ => Failure { is_final: true, ..Failure::refused(format!("ERR {}", innermost(&error))) },
+        }
+    }
+}

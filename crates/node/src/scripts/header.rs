@@ -1,0 +1,48 @@
+//! The first line of a script, if it begins with `#!`: which language, and what it promises.
+
+/// What Redis knows of, beside `no-writes`: all of it concerns what is not here.
+const OTHER_FLAGS: [&str; 4] = ["allow-oom", "allow-stale", "no-cluster", "allow-cross-slot-keys"];
+
+/// A script's text, taken apart.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Header<'a> {
+    /// It says of itself that it only reads.
+    pub(super) no_writes: bool,
+    /// The program. It begins with the end of the first line, so that lines keep their numbers.
+    pub(super) body: &'a [u8],
+}
+
+impl<'a> Header<'a> {
+    /// Takes the header off a text.
+    ///
+    /// # Errors
+    /// The text of Redis's error.
+    pub(super) fn of(text: &'a [u8]) -> Result<Header<'a>, String> {
+        if !text.starts_with(b"#!") {
+            return Ok(Header { no_writes: false, body: text });
+        }
+        let Some(end) = text.iter().position(|byte| *byte == b'\n') else {
+            return Err("ERR Invalid script shebang".into());
+        };
+        let line = String::from_utf8_lossy(&text[..end]);
+        let mut words = line.split_ascii_whitespace();
+        let engine = words.next().unwrap_or_default();
+        if engine != "#!lua" {
+            return Err(format!("ERR Unexpected engine in script shebang: {engine}"));
+        }
+        let mut header = Header { no_writes: false, body: &text[end..] };
+        for option in words {
+            let Some(flags) = option.strip_prefix("flags=") else {
+                return Err(format!("ERR Unknown lua shebang option: {option}"));
+            };
+            for flag in flags.split(',').filter(|flag| !flag.is_empty()) {
+                match flag {
+                    "no-writes" => header.no_writes = true,
+                    flag if OTHER_FLAGS.contains(&flag) => {}
+                    flag => return Err(format!("ERR Unexpected flag in script shebang: {flag}")),
+                }
+            }
+        }
+        Ok(header)
+    }
+}

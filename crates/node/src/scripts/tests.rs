@@ -1,0 +1,440 @@
+//! What scripts do and answer, on a table of their own. The same against a real Redis is tested with the program.
+
+use super::LUA;
+use kv::codec::Reader;
+use kv::{Command, Reply, ReplyBuffer, Script, Table};
+
+struct Store {
+    table: Table,
+    offset: u64,
+}
+
+impl Store {
+    fn new() -> Store {
+        let mut table = Table::new(1);
+        table.set_interpreter(&LUA);
+        Store { table, offset: 0 }
+    }
+
+    /// Runs a script with keys and arguments as the next record, and tells the reply as text.
+    fn eval(&mut self, text: &str, keys: &[&str], arguments: &[&str]) -> String {
+        self.offset += 1;
+        let (mut scratch, mut out) = (Vec::new(), ReplyBuffer::new());
+        let inputs = keys.iter().chain(arguments).map(|input| input.as_bytes());
+        let script = Script::build(&mut scratch, text.as_bytes(), inputs, keys.len(), 1 << 20, true);
+        let command = Command::Script(script.expect("the keys are among the inputs"));
+        self.table.apply(&command, self.offset, 1_700_000_000_123, &mut out);
+        let mut reader = Reader::new(out.as_bytes());
+        let text = element(&mut reader);
+        assert!(reader.is_empty(), "a script has one reply");
+        text
+    }
+}
+
+fn element(reader: &mut Reader<'_>) -> String {
+    match Reply::decode(reader).expect("a reply is well-formed") {
+        Reply::Null => "nil".into(),
+        Reply::Integer(number) => number.to_string(),
+        Reply::Double(number) => format!("{number}d"),
+        Reply::Bulk(bytes) => format!("'{}'", bytes.escape_ascii()),
+        Reply::Status(text) => format!("+{}", text.escape_ascii()),
+        Reply::Error(text) => format!("-{}", String::from_utf8_lossy(text)),
+        Reply::Array(count) => {
+            let elements: Vec<_> = (0..count).map(|_| element(reader)).collect();
+            format!("[{}]", elements.join(" "))
+        }
+        other => panic!("a script does not answer with {other:?}"),
+    }
+}
+
+fn eval(text: &str) -> String {
+    Store::new().eval(text, &[], &[])
+}
+
+#[test]
+fn what_lua_returns_becomes_a_reply_as_in_redis() {
+    for (text, reply) in [
+        ("return 1.9", "1"),
+        ("return -1.9", "-1"),
+        ("return 0/0", "-9223372036854775808"),
+        ("return 'a\\0b'", "'a\\x00b'"),
+        ("return true", "1"),
+        ("return false", "nil"),
+        ("return", "nil"),
+        ("return type", "nil"),
+        ("return {1, 'two', {3}, nil, 5}", "[1 'two' [3]]"),
+        ("return {ok = 'fine\\nday', 1}", "+fine day"),
+        ("return {err = '-MINE is wrong'}", "-MINE is wrong"),
+        ("return {double = 2.5}", "2.5d"),
+        ("return redis.status_reply('fine')", "+fine"),
+        ("return redis.error_reply('WRONG way')", "-WRONG way"),
+        ("return redis.error_reply(1)", "-ERR wrong number or type of arguments"),
+    ] {
+        assert_eq!(eval(text), reply, "{text}");
+    }
+}
+
+#[test]
+fn replies_of_commands_become_what_lua_scripts_expect() {
+    let mut store = Store::new();
+    let text = "local s = redis.call('SET', KEYS[1], 'v')
+        local nothing = redis.call('get', KEYS[2])
+        return {s.ok, redis.call('GeT', KEYS[1]), tostring(nothing), redis.call('STRLEN', KEYS[1]),
+                redis.call('mget', KEYS[1], KEYS[2]), redis.call('type', KEYS[1]).ok}";
+    assert_eq!(store.eval(text, &["a", "b"], &[]), "['OK' 'v' 'false' 1 ['v' nil] 'string']");
+    let text = "redis.call('set', KEYS[1], 0.1) return redis.call('get', KEYS[1])";
+    assert_eq!(store.eval(text, &["a"], &[]), "'0.10000000000000001'");
+}
+
+#[test]
+fn the_error_of_a_command_is_raised_or_returned() {
+    let mut store = Store::new();
+    store.eval("redis.call('set', KEYS[1], 'word')", &["k"], &[]);
+    let mut eval = |text| store.eval(text, &["k"], &[]);
+    let error = "-ERR value is not an integer or out of range";
+    let text = "return redis.call('incr', KEYS[1])";
+    let digest = super::digest_of(text.as_bytes());
+    assert_eq!(eval(text), format!("{error} script: {digest}, on @user_script:1."));
+    assert_eq!(eval("return redis.pcall('incr', KEYS[1])"), error);
+    assert_eq!(eval("return redis.pcall('incr', KEYS[1]).err"), format!("'{}'", &error[1..]));
+    let caught = eval("local ok, text = pcall(redis.call, 'incr', KEYS[1]) return {tostring(ok), text}");
+    assert_eq!(caught, format!("['false' '{}']", &error[1..]));
+    let handled = eval(
+        "local _, text = xpcall(function() redis.call('incr', KEYS[1]) end,
+        function(e) return 'seen: ' .. e.err end) return text",
+    );
+    assert_eq!(handled, format!("'seen: {}'", &error[1..]));
+}
+
+#[test]
+fn an_error_names_its_line_and_leaves_what_was_written_before() {
+    let mut store = Store::new();
+    let error = store.eval("redis.call('set', KEYS[1], 'kept')\n\nlocal x = nil\nreturn x.y", &["k"], &[]);
+    assert!(
+        error.starts_with("-ERR user_script:4: attempt to index local 'x' (a nil value) script: "),
+        "{error}"
+    );
+    assert!(error.ends_with(", on @user_script:4."), "{error}");
+    assert_eq!(store.eval("return redis.call('get', KEYS[1])", &["k"], &[]), "'kept'");
+}
+
+#[test]
+fn nothing_leaks_from_one_script_to_the_next() {
+    let mut store = Store::new();
+    assert!(store.eval("x = 1", &[], &[]).contains("Attempt to modify a readonly table"));
+    assert!(store.eval("_G.x = 1", &[], &[]).contains("Attempt to modify a readonly table"));
+    store.eval("rawset(_G, 'x', 1) rawset(string, 'x', 1) KEYS.x = 1", &[], &[]);
+    let missing = "Script attempted to access nonexistent global variable 'x'";
+    assert!(store.eval("return x", &[], &[]).contains(missing));
+    assert_eq!(
+        store.eval("return {tostring(string.x), tostring(KEYS.x), ('').x}", &[], &[]),
+        "['nil' 'nil']"
+    );
+}
+
+#[test]
+fn what_reaches_outside_or_differs_from_run_to_run_is_not_there() {
+    for name in [
+        "os",
+        "io",
+        "debug",
+        "require",
+        "package",
+        "module",
+        "load",
+        "loadstring",
+        "loadfile",
+        "dofile",
+        "print",
+        "collectgarbage",
+        "gcinfo",
+        "getfenv",
+        "setfenv",
+        "newproxy",
+        "coroutine",
+    ] {
+        let error = eval(&format!("return {name}"));
+        assert!(error.contains(&format!("nonexistent global variable '{name}'")), "{error}");
+    }
+    assert_eq!(
+        eval("return {tostring(string.dump), tostring(math.sin), tostring(table.foreach)}"),
+        "['nil' 'nil' 'nil']"
+    );
+}
+
+#[test]
+fn addresses_are_not_told() {
+    assert_eq!(
+        eval("return {tostring({}), tostring(type), tostring(redis)}"),
+        "['table' 'function' 'table']"
+    );
+    let named = "return tostring(setmetatable({}, {__tostring = function() return 'named' end}))";
+    assert_eq!(eval(named), "'named'");
+}
+
+#[test]
+fn a_table_is_gone_through_unless_its_order_is_that_of_addresses() {
+    let sum = "local sum, count = 0, 0
+        for key, value in pairs({a = 1, b = 2, [3] = 3, [true] = 4, 5}) do sum, count = sum + value, count + 1 end
+        return {sum, count}";
+    assert_eq!(eval(sum), "[15 5]");
+    let removing = "local t, seen = {1, 2, 3}, 0
+        for key in pairs(t) do seen = seen + 1 t[1] = nil t[2] = nil t[3] = nil end return seen";
+    assert_eq!(eval(removing), "1");
+    assert_eq!(eval("return {tostring(next({})), next({7})}"), "['nil' 1 7]");
+    for use_of in ["for key in pairs(t) do end", "next(t)", "next(t, 1)"] {
+        for key in ["{}", "type", "redis"] {
+            let error = eval(&format!("local t = {{1, a = 2}} t[{key}] = 3 {use_of}"));
+            assert!(error.contains("has no order that is the same on every replica"), "{error}");
+        }
+    }
+    assert!(eval("pairs(nil)").contains("bad argument #1 to 'pairs' (table expected, got no value)"));
+}
+
+#[test]
+fn random_numbers_are_the_same_in_each_run() {
+    let draw = "return {math.random(1000), math.random(5, 9), tostring(math.random())}";
+    let mut store = Store::new();
+    let first = store.eval(draw, &[], &[]);
+    store.eval("math.randomseed(7)", &[], &[]);
+    assert_eq!(store.eval(draw, &[], &[]), first);
+    // What Redis answers.
+    assert_eq!(eval("math.randomseed(7) return tostring(math.random())"), "'0.26644419658298'");
+}
+
+#[test]
+fn the_time_is_that_of_the_record() {
+    assert_eq!(eval("return redis.call('TIME')"), "['1700000000' '123000']");
+}
+
+#[test]
+fn only_declared_keys_and_commands_for_scripts_are_allowed() {
+    let error = eval("return redis.call('get', 'other')");
+    assert!(
+        error.starts_with("-ERR Script attempted to access the key 'other', which is not among its KEYS"),
+        "{error}"
+    );
+    for command in ["multi", "eval', 'return 1', '0", "auth', 'x", "wait', '0', '0", "flushall', 'x"] {
+        assert!(eval(&format!("return redis.call('{command}')")).starts_with("-ERR"), "{command}");
+    }
+    for command in
+        ["randomkey", "keys', '*", "dbsize", "scan', '0", "flushall", "info", "memory', 'usage', 'k"]
+    {
+        let error = Store::new().eval(&format!("return redis.call('{command}')"), &["k"], &[]);
+        assert!(error.starts_with("-ERR This Redis command is not allowed from script: "), "{error}");
+    }
+}
+
+#[test]
+fn a_script_that_never_ends_is_stopped_and_nothing_of_it_stays() {
+    for endless in [
+        "while true do end",
+        "local function f() return f() end f()",
+        "while true do pcall(function() while true do end end) end",
+        "while true do xpcall(function() while true do end end, function() end) end",
+        "while true do redis.pcall('incr', KEYS[1]) end",
+        "while true do redis.sha1hex(KEYS[1]) end",
+        "local t = {} for i = 1, 10000 do t[i] = i end while true do table.insert(t, 1, 0) table.remove(t, 1) end",
+        "local t = {} for i = 1, 10000 do t[i] = i end while true do next(t) end",
+        "local t = {} for i = 1, 10000 do t[i] = i % 7 end while true do table.sort(t) end",
+        "local t = {'x'} for i = 1, 40 do t = {t, t} end return t",
+        "while true do string.rep('', 2000000000) end",
+        "local s = string.rep('x', 1000000) while true do s = s:upper():lower() end",
+        "local s = string.rep('x', 1000000) while true do local t = s .. s end",
+        "local s = string.rep('x', 10000) s = s .. s s = s .. s s = s .. s while true do local t = s < s .. 'x' end",
+        "local t = {} while true do t[#t + 1] = function() return t end end",
+        "while true do xpcall(error, type) end",
+        "while true do pcall(redis.call, 'nosuch') end",
+        "while true do pcall(string.rep) end",
+    ] {
+        let mut store = Store::new();
+        let text = format!("redis.call('set', KEYS[1], '1') {endless}");
+        let error = store.eval(&text, &["k"], &[]);
+        assert_eq!(
+            error,
+            "-ERR the script was stopped and nothing of it was kept: it took more than 2000000 instructions",
+            "{endless}"
+        );
+        assert!(store.table.is_empty(), "{endless}");
+    }
+}
+
+#[test]
+fn a_script_that_allocates_without_end_is_stopped_and_nothing_of_it_stays() {
+    for greedy in [
+        "local s = 'x' while true do s = s .. s end",
+        "local s = 'x' while true do pcall(function() s = s .. s end) end",
+        "return string.rep('x', 1000000000)",
+        "pcall(string.rep, 'x', 1000000000)",
+        "local s = string.rep('x', 8000000) return redis.call('mset', KEYS[1], s, KEYS[1], s, KEYS[1], s)",
+        "local t = {} while true do t[#t + 1] = {t, t, t, t, t, t, t, t, unpack(t, 1, math.min(#t, 200))} end",
+    ] {
+        let mut store = Store::new();
+        let text = format!("redis.call('set', KEYS[1], '1') {greedy}");
+        let error = store.eval(&text, &["k"], &[]);
+        assert_eq!(
+            error,
+            "-ERR the script was stopped and nothing of it was kept: it allocated more than 16777216 bytes",
+            "{greedy}"
+        );
+        assert!(store.table.is_empty(), "{greedy}");
+    }
+}
+
+#[test]
+fn calls_within_calls_end_with_an_error_and_not_with_the_stack() {
+    for deep in [
+        "local function f() return 1 + f() end return f()",
+        "local function f() return (pcall(f)) end return f()",
+        "local function f() return (string.gsub('x', 'x', f)) end return f()",
+        "local function f() return xpcall(f, f) end return f()",
+        "local t = setmetatable({}, {}) getmetatable(t).__index = function(t, k) return t[k .. 'x'] end return t.x",
+        "local t = {} t[1] = t return t",
+        "return (string.rep('(', 300)):rep(1) .. redis.call('get', 'x')",
+    ] {
+        let reply = eval(deep);
+        assert!(!reply.is_empty(), "{deep}");
+    }
+}
+
+#[test]
+fn the_first_line_may_say_what_the_script_promises() {
+    let mut store = Store::new();
+    assert_eq!(store.eval("#!lua\nreturn 1", &[], &[]), "1");
+    let error = store.eval("#!lua flags=no-writes\nreturn redis.call('set', KEYS[1], 1)", &["k"], &[]);
+    assert!(error.starts_with("-ERR Write commands are not allowed from read-only scripts."), "{error}");
+    assert!(error.ends_with("on @user_script:2."), "{error}");
+    assert_eq!(store.eval("#!js\nreturn 1", &[], &[]), "-ERR Unexpected engine in script shebang: #!js");
+    assert_eq!(store.eval("#!lua", &[], &[]), "-ERR Invalid script shebang");
+}
+
+#[test]
+fn what_is_no_program_is_refused() {
+    let error = "ERR Error compiling script (new function): user_script:2: unexpected symbol near '<eof>'";
+    assert_eq!(super::check(b"return\n1 +"), Err(error.into()));
+    assert_eq!(eval("return\n1 +"), format!("-{error}"));
+    // Compiled programs are not checked by Lua and could do anything to it.
+    assert!(super::check(b"\x1bLua").is_err());
+    assert_eq!(super::check(b"return 1"), Ok(()));
+}
+
+#[test]
+fn patterns_match_as_in_lua() {
+    let show = "local function show(...) local out = {} for i = 1, select('#', ...) do
+        out[i] = tostring((select(i, ...))) end return table.concat(out, '|') end\n";
+    for expression in [
+        "show(('hello world'):find('o w'))",
+        "show(('hello world'):find('(o)( )w'))",
+        "show(('hello'):find('l', 1, true), ('a.b'):find('.', 1, true), ('a.b'):find('%.'))",
+        "show(('hello'):find('xyz'), ('hello'):find('', 10), ('hello'):find('', 6), ('hello'):find('l', -2))",
+        "show(('key = value'):match('^(%w+)%s*=%s*(%w+)$'))",
+        "show(('x'):match('()x()'))",
+        "show(('THE (quick) fox'):find('%((%a+)%)'))",
+        "show(('f(a(b)c)d'):match('%b()'))",
+        "show(('THE (quick) fox'):gsub('%f[%a]%a+', '<%0>'))",
+        "show(('hello world'):gsub('o', '0', 1))",
+        "show(('abc'):gsub('', '-'))",
+        "show(('abc'):gsub('%w', '%0%0'), ('abc'):gsub('(a)(b)', '%2%1'), ('a'):gsub('a', '%%'))",
+        "show(('$name is $age'):gsub('%$(%w+)', {name = 'Ann', age = 7}))",
+        "show(('abc'):gsub('.', function(c) if c == 'b' then return 'B' end end))",
+        "show(('aXb'):gsub('()X()', '%1%2'))",
+        "show(('hello'):gsub('^h', 'j'), ('hh'):gsub('^h', 'j'))",
+        "show(('a-b-c'):match('(.-)-(.*)'))",
+        "show(('[[x]]'):match('%[(%b[])%]'), (']'):match('[]]'), ('-'):match('[a-]'), ('^'):match('[%^]'))",
+        "show(('abab'):match('(ab)%1'), ('aa'):match('(a)%1'), ('ab'):match('[^a]'))",
+        "show(('0x1F'):match('^0[xX](%x+)$'), ('\\9\\11 x'):match('^%s+'), ('a\\0b'):match('%z'))",
+        "show(pcall(string.find, 'a', '[a'))",
+        "show(pcall(string.find, 'a', '%'))",
+        "show(pcall(string.find, 'a', '(a'))",
+        "show(pcall(string.find, 'a', 'a)'))",
+        "show(pcall(string.find, 'a', '%1'))",
+        "show(pcall(string.find, 'a', '%f'))",
+        "show(pcall(string.gsub, 'a', 'a', '%2'))",
+        "show(tostring(1234):gsub(3, 'x'))",
+        "(function() local out = {} for k, v in ('a=1, b=2'):gmatch('(%w+)=(%w+)') do out[#out + 1] = k .. v end return show(unpack(out)) end)()",
+        "(function() local out = {} for w in ('one two'):gmatch('%a*') do out[#out + 1] = '<' .. w .. '>' end return show(unpack(out)) end)()",
+    ] {
+        let text = format!("{show}return {expression}");
+        let lua = mlua::Lua::new();
+        let expected: mlua::LuaString = lua.load(&text).eval().expect(expression);
+        let expected = format!("'{}'", expected.as_bytes().escape_ascii());
+        // Positions in errors are those of the script.
+        let own = eval(&text).replace("user_script:2: ", "").replace("user_script:3: ", "");
+        assert_eq!(own, expected, "{expression}");
+    }
+}
+
+#[test]
+fn random_patterns_match_as_in_lua() {
+    // Small alphabets, so that much matches. Deep recursion and errors included.
+    let pieces = [
+        "a", "b", ".", "%a", "%d", "[ab]", "[^a]", "(", ")", "()", "*", "+", "-", "?", "$", "^", "%1",
+        "%b()", "%f[a]",
+    ];
+    let mut random = 1_u64;
+    let mut draw = |below: usize| {
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (random >> 33) as usize % below
+    };
+    let lua = mlua::Lua::new();
+    let find: mlua::Function = lua.globals().get::<mlua::Table>("string").unwrap().get("find").unwrap();
+    for _ in 0..20_000 {
+        let pattern: String = (0..1 + draw(6)).map(|_| pieces[draw(pieces.len())]).collect();
+        if !pattern.contains(|letter| "^$*+?.([%-".contains(letter)) {
+            continue; // Looked for as it is.
+        }
+        let text: String = (0..draw(8)).map(|_| ["a", "b", "(", ")", "1"][draw(5)]).collect();
+        let theirs = find.call::<mlua::MultiValue>((text.as_str(), pattern.as_str(), 1));
+        let charge = |_| true;
+        let (is_anchored, body) = match pattern.strip_prefix('^') {
+            Some(rest) => (true, rest),
+            None => (false, pattern.as_str()),
+        };
+        let mut matcher = super::patterns::Matcher::new(text.as_bytes(), body.as_bytes(), &charge);
+        let ours = matcher.from(0, is_anchored).and_then(|matched| match matched {
+            Some(matched) => {
+                let captures = (0..matcher.captures()).map(|number| matcher.capture(number, matched));
+                captures.collect::<Result<Vec<_>, _>>().map(|captures| Some((matched, captures)))
+            }
+            None => Ok(None),
+        });
+        match (theirs, ours) {
+            (Err(error), Err(super::patterns::Trouble::Malformed(why))) => {
+                assert!(error.to_string().contains(why), "{text} {pattern}: {error}, {why}");
+            }
+            (Ok(values), Ok(found)) => {
+                let start = values.front().and_then(mlua::Value::as_i64);
+                assert_eq!(
+                    start,
+                    found.as_ref().map(|((start, _), _)| *start as i64 + 1),
+                    "{text} {pattern}"
+                );
+                if let Some(((_, end), captures)) = found {
+                    assert_eq!(values[1].as_i64(), Some(end as i64), "{text} {pattern}");
+                    for (value, capture) in values.iter().skip(2).zip(captures) {
+                        let own = match capture {
+                            super::patterns::Capture::Text(start, end) => text[start..end].to_string(),
+                            super::patterns::Capture::Position(position) => position.to_string(),
+                        };
+                        assert_eq!(value.to_string().unwrap(), own, "{text} {pattern}");
+                    }
+                }
+            }
+            (theirs, ours) => panic!("'{text}' '{pattern}': {theirs:?}, {ours:?}"),
+        }
+    }
+}
+
+#[test]
+fn a_pattern_that_would_take_for_ever_or_the_whole_stack_is_stopped() {
+    for endless in [
+        "return string.find(string.rep('a', 60), string.rep('a?', 60) .. string.rep('a', 60))",
+        "return string.find(string.rep('a', 3000), string.rep('a*', 30) .. 'b')",
+        "return string.gsub(string.rep('(', 30000), '%b()', '')",
+    ] {
+        let error = eval(endless);
+        assert!(error.contains("it took more than") || error.contains("too complex"), "{endless}: {error}");
+    }
+    let deep = eval("return string.find(string.rep('a', 100000), string.rep('a?', 100000))");
+    assert!(deep.contains("pattern too complex"), "{deep}");
+}

@@ -1,0 +1,285 @@
+//! Lua's functions on texts that take patterns: `find`, `match`, `gmatch`, `gsub`.
+
+use super::failure::Raised;
+use super::meter::{Limit, Meter};
+use super::patterns::{Capture, Matcher, Trouble};
+use super::values::type_name;
+use kv::limits::SCRIPT_MEMORY_BYTES_MAX;
+use mlua::{Function, Lua, MultiValue, Value};
+use std::cell::Cell;
+use std::rc::Rc;
+
+/// Steps of the matcher that take as long as an instruction.
+const STEPS_PER_INSTRUCTION: usize = 2;
+
+/// The function of this name, if it is one of those here.
+pub(super) fn function(lua: &Lua, name: &[u8], meter: &Rc<Meter>) -> mlua::Result<Option<Function>> {
+    let meter = meter.clone();
+    match name {
+        b"find" => lua.create_function(move |lua, given| find(lua, &given, &meter, "find")),
+        b"match" => lua.create_function(move |lua, given| find(lua, &given, &meter, "match")),
+        b"gmatch" => lua.create_function(move |lua, given| gmatch(lua, &given, &meter)),
+        b"gsub" => lua.create_function(move |lua, given| gsub(lua, &given, &meter)),
+        _ => return Ok(None),
+    }
+    .map(Some)
+}
+
+/// Counts the steps of a matcher in instructions.
+fn counter(meter: &Meter) -> impl Fn(usize) -> bool {
+    let steps = Cell::new(0);
+    move |more| {
+        let sum = steps.get() + more;
+        steps.set(sum % STEPS_PER_INSTRUCTION);
+        meter.charge((sum / STEPS_PER_INSTRUCTION) as u64).is_ok()
+    }
+}
+
+fn trouble(lua: &Lua, meter: &Meter, trouble: Trouble) -> mlua::Error {
+    match trouble {
+        Trouble::Malformed(text) => Raised::text(lua, text),
+        Trouble::Limit => meter.check_raised().err().unwrap_or(Raised::limit(Limit::Instructions)),
+    }
+}
+
+/// An argument that must be a text, or a number, which is one as well.
+fn text(lua: &Lua, given: &MultiValue, place: usize, function: &str) -> mlua::Result<Vec<u8>> {
+    let value = given.get(place).cloned().unwrap_or_default();
+    match &value {
+        Value::String(text) => return Ok(text.as_bytes().to_vec()),
+        Value::Integer(_) | Value::Number(_) => {
+            if let Some(text) = lua.coerce_string(value.clone())? {
+                return Ok(text.as_bytes().to_vec());
+            }
+        }
+        _ => {}
+    }
+    let kind = if place < given.len() { type_name(&value) } else { "no value" };
+    Err(Raised::argument(lua, place + 1, function, &format!("string expected, got {kind}")))
+}
+
+fn number(lua: &Lua, given: &MultiValue, place: usize, function: &str) -> mlua::Result<Option<i64>> {
+    match given.get(place) {
+        None | Some(Value::Nil) => Ok(None),
+        Some(value) => match lua.coerce_number(value.clone())? {
+            Some(number) => Ok(Some(number as i64)),
+            None => {
+                let why = format!("number expected, got {}", type_name(value));
+                Err(Raised::argument(lua, place + 1, function, &why))
+            }
+        },
+    }
+}
+
+fn find(lua: &Lua, given: &MultiValue, meter: &Meter, function: &str) -> mlua::Result<MultiValue> {
+    let (subject, pattern) = (text(lua, given, 0, function)?, text(lua, given, 1, function)?);
+    meter.charge_bytes(subject.len() + pattern.len())?;
+    let start = match number(lua, given, 2, function)?.unwrap_or(1) {
+        from @ ..0 => (subject.len() as i64 + from).max(0),
+        from => (from - 1).max(0),
+    };
+    let start = (start as usize).min(subject.len());
+    let is_find = function == "find";
+    let is_plain = given.get(3).is_some_and(|value| !matches!(value, Value::Nil | Value::Boolean(false)));
+    let found = |start: usize, end: usize| [Value::Integer(start as i64 + 1), Value::Integer(end as i64)];
+    if is_find && (is_plain || !has_specials(&pattern)) {
+        return Ok(match position_of(&subject[start..], &pattern) {
+            Some(place) => found(start + place, start + place + pattern.len()).into_iter().collect(),
+            None => [Value::Nil].into_iter().collect(),
+        });
+    }
+    let (is_anchored, pattern) = anchored(&pattern);
+    let count = counter(meter);
+    let mut matcher = Matcher::new(&subject, pattern, &count);
+    let result = matcher.from(start, is_anchored).map_err(|why| trouble(lua, meter, why))?;
+    let Some(matched) = result else { return Ok([Value::Nil].into_iter().collect()) };
+    let mut values = MultiValue::new();
+    if is_find {
+        values.extend(found(matched.0, matched.1));
+        if !matcher.has_captures() {
+            return Ok(values);
+        }
+    }
+    values.extend(captures(lua, meter, &matcher, &subject, matched)?);
+    Ok(values)
+}
+
+fn anchored(pattern: &[u8]) -> (bool, &[u8]) {
+    match pattern.strip_prefix(b"^") {
+        Some(rest) => (true, rest),
+        None => (false, pattern),
+    }
+}
+
+/// As in Lua 5.1, what stands behind a zero byte is not looked at.
+fn has_specials(pattern: &[u8]) -> bool {
+    pattern.iter().take_while(|byte| **byte != 0).any(|byte| b"^$*+?.([%-".contains(byte))
+}
+
+fn position_of(subject: &[u8], what: &[u8]) -> Option<usize> {
+    // Both are known to be short enough that their lengths were charged; what they share is looked at once.
+    memchr::memmem::find(subject, what)
+}
+
+fn captures(
+    lua: &Lua,
+    meter: &Meter,
+    matcher: &Matcher<'_>,
+    subject: &[u8],
+    matched: (usize, usize),
+) -> mlua::Result<Vec<Value>> {
+    let count = matcher.captures();
+    (0..count).map(|number| capture(lua, meter, matcher, subject, (number, matched))).collect()
+}
+
+fn capture(
+    lua: &Lua,
+    meter: &Meter,
+    matcher: &Matcher<'_>,
+    subject: &[u8],
+    (number, matched): (usize, (usize, usize)),
+) -> mlua::Result<Value> {
+    match matcher.capture(number, matched).map_err(|why| trouble(lua, meter, why))? {
+        Capture::Text(start, end) => {
+            meter.charge_bytes(end - start)?;
+            Ok(Value::String(lua.create_string(&subject[start..end])?))
+        }
+        Capture::Position(position) => Ok(Value::Integer(position as i64)),
+    }
+}
+
+/// Keeps copies: the interpreter holds only so many of its own values for functions of ours.
+fn gmatch(lua: &Lua, given: &MultiValue, meter: &Rc<Meter>) -> mlua::Result<Function> {
+    let (subject, pattern) = (text(lua, given, 0, "gmatch")?, text(lua, given, 1, "gmatch")?);
+    meter.charge_bytes(subject.len() + pattern.len())?;
+    let (place, meter) = (Cell::new(0), meter.clone());
+    lua.create_function(move |lua, _: MultiValue| {
+        let count = counter(&meter);
+        let mut matcher = Matcher::new(&subject, &pattern, &count);
+        if place.get() > subject.len() {
+            return Ok(vec![Value::Nil].into_iter().collect::<MultiValue>());
+        }
+        match matcher.from(place.get(), false).map_err(|why| trouble(lua, &meter, why))? {
+            Some(matched) => {
+                place.set(if matched.0 == matched.1 { matched.1 + 1 } else { matched.1 });
+                Ok(captures(lua, &meter, &matcher, &subject, matched)?.into_iter().collect())
+            }
+            None => {
+                place.set(subject.len() + 1);
+                Ok([Value::Nil].into_iter().collect())
+            }
+        }
+    })
+}
+
+fn gsub(lua: &Lua, given: &MultiValue, meter: &Meter) -> mlua::Result<MultiValue> {
+    let (subject, pattern) = (text(lua, given, 0, "gsub")?, text(lua, given, 1, "gsub")?);
+    meter.charge_bytes(subject.len() + pattern.len())?;
+    let replacement = match given.get(2) {
+        Some(Value::Table(_) | Value::Function(_)) => Vec::new(),
+        Some(Value::String(_) | Value::Integer(_) | Value::Number(_)) => text(lua, given, 2, "gsub")?,
+        _ => return Err(Raised::argument(lua, 3, "gsub", "string/function/table expected")),
+    };
+    let most = number(lua, given, 3, "gsub")?.unwrap_or(subject.len() as i64 + 1);
+    let (is_anchored, pattern) = anchored(&pattern);
+    let count = counter(meter);
+    let mut matcher = Matcher::new(&subject, pattern, &count);
+    let (mut out, mut place, mut replaced) = (Vec::new(), 0, 0);
+    while replaced < most {
+        let matched = matcher.at(place).map_err(|why| trouble(lua, meter, why))?;
+        if let Some(end) = matched {
+            replaced += 1;
+            let before = out.len();
+            let context =
+                Replacing { lua, meter, matcher: &matcher, subject: &subject, matched: (place, end) };
+            match &given[2] {
+                Value::Table(table) => {
+                    let value = table.get(context.capture(0)?).map_err(Raised::of_callback)?;
+                    context.add_value(value, &mut out)?;
+                }
+                Value::Function(function) => {
+                    let captured = captures(lua, meter, &matcher, &subject, (place, end))?;
+                    let captured: MultiValue = captured.into_iter().collect();
+                    let value = function.call(captured).map_err(Raised::of_callback)?;
+                    context.add_value(value, &mut out)?;
+                }
+                _ => context.add_template(&replacement, &mut out)?,
+            }
+            meter.charge_bytes(out.len() - before)?;
+            if out.len() > SCRIPT_MEMORY_BYTES_MAX {
+                meter.reach(Limit::Memory);
+                return Err(Raised::limit(Limit::Memory));
+            }
+        }
+        match matched {
+            Some(end) if end > place => place = end,
+            _ if place < subject.len() => {
+                out.push(subject[place]);
+                place += 1;
+            }
+            _ => break,
+        }
+        if is_anchored {
+            break;
+        }
+    }
+    out.extend_from_slice(&subject[place..]);
+    Ok([Value::String(lua.create_string(out)?), Value::Integer(replaced)].into_iter().collect())
+}
+
+/// One match that is being replaced.
+struct Replacing<'r, 'm> {
+    lua: &'r Lua,
+    meter: &'r Meter,
+    matcher: &'r Matcher<'m>,
+    subject: &'r [u8],
+    matched: (usize, usize),
+}
+
+impl Replacing<'_, '_> {
+    fn capture(&self, number: usize) -> mlua::Result<Value> {
+        capture(self.lua, self.meter, self.matcher, self.subject, (number, self.matched))
+    }
+
+    /// What a table or a function gives; `false` and nothing leave the match as it is.
+    fn add_value(&self, value: Value, out: &mut Vec<u8>) -> mlua::Result<()> {
+        match &value {
+            Value::Nil | Value::Boolean(false) => {
+                out.extend_from_slice(&self.subject[self.matched.0..self.matched.1]);
+            }
+            Value::String(text) => out.extend_from_slice(&text.as_bytes()),
+            Value::Integer(_) | Value::Number(_) => self.add_number(value, out)?,
+            other => {
+                let error = format!("invalid replacement value (a {})", type_name(other));
+                return Err(Raised::text(self.lua, error));
+            }
+        }
+        Ok(())
+    }
+
+    fn add_number(&self, number: Value, out: &mut Vec<u8>) -> mlua::Result<()> {
+        if let Some(text) = self.lua.coerce_string(number)? {
+            out.extend_from_slice(&text.as_bytes());
+        }
+        Ok(())
+    }
+
+    /// A text in which `%0` stands for the match and `%1` and so on for what it has captured.
+    fn add_template(&self, template: &[u8], out: &mut Vec<u8>) -> mlua::Result<()> {
+        let mut bytes = template.iter().copied();
+        while let Some(byte) = bytes.next() {
+            match byte {
+                b'%' => match bytes.next().unwrap_or(0) {
+                    b'0' => out.extend_from_slice(&self.subject[self.matched.0..self.matched.1]),
+                    digit @ b'1'..=b'9' => match self.capture(usize::from(digit - b'1'))? {
+                        Value::String(text) => out.extend_from_slice(&text.as_bytes()),
+                        position => self.add_number(position, out)?,
+                    },
+                    other => out.push(other),
+                },
+                byte => out.push(byte),
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,228 @@
+//! Between Lua's values and replies, by Redis's rules (RESP2 inside scripts).
+
+use super::failure::{Raised, on_one_line};
+use super::meter::{Limit, Meter};
+use kv::codec::Reader;
+use kv::limits::{REPLY_BYTES_MAX, SCRIPT_REPLY_DEPTH_MAX};
+use kv::{Reply, ReplyBuffer};
+use mlua::{Lua, LuaString, Table, Value};
+
+/// What Lua calls the kind of a value.
+pub(super) fn type_name(value: &Value) -> &'static str {
+    match value {
+        Value::Nil => "nil",
+        Value::Boolean(_) => "boolean",
+        Value::Integer(_) | Value::Number(_) => "number",
+        Value::String(_) => "string",
+        Value::Table(_) => "table",
+        Value::Function(_) => "function",
+        Value::Thread(_) => "thread",
+        _ => "userdata",
+    }
+}
+
+/// The reply of a command as a script gets it. An error is a table with the field `err`.
+pub(super) fn read(lua: &Lua, reader: &mut Reader<'_>) -> mlua::Result<Value> {
+    let field = |name: &str, text: &[u8]| {
+        let table = lua.create_table_with_capacity(0, 1)?;
+        table.raw_set(name, lua.create_string(text)?)?;
+        Ok(Value::Table(table))
+    };
+    let string = |bytes: &[u8]| Ok(Value::String(lua.create_string(bytes)?));
+    let Ok(reply) = Reply::decode(reader) else {
+        return Err(Raised::reply("ERR malformed reply"));
+    };
+    match reply {
+        Reply::Ok => field("ok", b"OK"),
+        Reply::Status(text) => field("ok", text),
+        Reply::Error(text) => field("err", text),
+        Reply::Null | Reply::NullArray => Ok(Value::Boolean(false)),
+        Reply::Integer(number) => Ok(Value::Number(number as f64)),
+        Reply::Bulk(bytes) | Reply::Text(bytes) => string(bytes),
+        Reply::Double(number) => string(number_text(number).as_bytes()),
+        Reply::Boolean(truth) => Ok(Value::Integer(truth.into())),
+        Reply::Array(count) | Reply::Set(count) => array(lua, reader, count as usize),
+        Reply::Map(count) => array(lua, reader, count as usize * 2),
+        // Before a script runs, the values of all its keys are in the table.
+        Reply::Unresolved(_) | Reply::Needs(_) | Reply::Reference(_) => {
+            Err(Raised::reply("ERR a value is kept as fragments"))
+        }
+    }
+}
+
+/// Bytes of the longest text in a reply.
+pub(super) fn longest_text(reply: &[u8]) -> usize {
+    let mut reader = Reader::new(reply);
+    let texts = std::iter::from_fn(|| Reply::decode(&mut reader).ok()).map(|reply| match reply {
+        Reply::Bulk(text) | Reply::Status(text) | Reply::Error(text) | Reply::Text(text) => text.len(),
+        _ => 0,
+    });
+    texts.max().unwrap_or(0)
+}
+
+fn array(lua: &Lua, reader: &mut Reader<'_>, count: usize) -> mlua::Result<Value> {
+    let table = lua.create_table()?;
+    for place in 1..=count {
+        table.raw_set(place, read(lua, reader)?)?;
+    }
+    Ok(Value::Table(table))
+}
+
+/// Appends what a script returns as a reply.
+pub(super) fn write(value: &Value, meter: &Meter, out: &mut ReplyBuffer) -> mlua::Result<()> {
+    Writer { start: out.len(), meter, out }.value(value, 0)
+}
+
+struct Writer<'w> {
+    start: usize,
+    meter: &'w Meter,
+    out: &'w mut ReplyBuffer,
+}
+
+impl Writer<'_> {
+    fn value(&mut self, value: &Value, depth: usize) -> mlua::Result<()> {
+        // A table can stand in another one any number of times, and so a small one can be a large reply.
+        const ELEMENT_INSTRUCTIONS: u64 = 10;
+        self.meter.charge(ELEMENT_INSTRUCTIONS)?;
+        match value {
+            Value::String(text) => {
+                let bytes = text.as_bytes();
+                self.make_room(bytes.len())?;
+                self.out.bulk(&bytes);
+            }
+            Value::Integer(number) => self.out.integer(*number),
+            Value::Number(number) => self.out.integer(truncated(*number)),
+            Value::Boolean(true) => self.out.integer(1),
+            Value::Table(_) if depth == SCRIPT_REPLY_DEPTH_MAX => return Err(self.too_large()),
+            Value::Table(table) => self.table(table, depth)?,
+            _ => self.out.null(),
+        }
+        Ok(())
+    }
+
+    fn table(&mut self, table: &Table, depth: usize) -> mlua::Result<()> {
+        if let Value::String(text) = table.raw_get("err")? {
+            let text = line_of(&text);
+            // As Redis has it, an error may be given with the sign that it has in the protocol.
+            let text = text.strip_prefix(b"-").unwrap_or(&text);
+            self.make_room(text.len())?;
+            self.out.push(Reply::Error(text));
+            return Ok(());
+        }
+        if let Value::String(text) = table.raw_get("ok")? {
+            let text = line_of(&text);
+            self.make_room(text.len())?;
+            self.out.push(Reply::Status(&text));
+            return Ok(());
+        }
+        let double = match table.raw_get("double")? {
+            Value::Integer(number) => Some(number as f64),
+            Value::Number(number) => Some(number),
+            _ => None,
+        };
+        if let Some(number) = double {
+            self.out.push(Reply::Double(number));
+            return Ok(());
+        }
+        let mut count = 0;
+        while !table.raw_get::<Value>(count + 1)?.is_nil() {
+            self.meter.charge(1)?;
+            count += 1;
+        }
+        self.make_room(0)?;
+        self.out.array(count);
+        for place in 1..=count {
+            self.value(&table.raw_get::<Value>(place)?, depth + 1)?;
+        }
+        Ok(())
+    }
+
+    fn make_room(&self, bytes: usize) -> mlua::Result<()> {
+        self.meter.charge_bytes(bytes)?;
+        match self.out.len() - self.start + bytes > REPLY_BYTES_MAX {
+            true => Err(self.too_large()),
+            false => Ok(()),
+        }
+    }
+
+    fn too_large(&self) -> mlua::Error {
+        self.meter.reach(Limit::Reply);
+        Raised::limit(Limit::Reply)
+    }
+}
+
+fn line_of(text: &LuaString) -> Vec<u8> {
+    on_one_line(text.as_bytes().to_vec())
+}
+
+/// A number as an integer reply: without what is behind the point. What is no 64-bit integer becomes the least one, as on
+/// the processors that Redis runs on.
+fn truncated(number: f64) -> i64 {
+    const BEYOND: f64 = 9_223_372_036_854_775_808.0;
+    match number {
+        number if (-BEYOND..BEYOND).contains(&number) => number as i64,
+        _ => i64::MIN,
+    }
+}
+
+/// A number as an argument of a command: C's `%.17g`, from which the same number can be read again.
+pub(super) fn number_text(number: f64) -> String {
+    const DIGITS: i32 = 17;
+    if !number.is_finite() {
+        let sign = if number.is_sign_negative() { "-" } else { "" };
+        return format!("{sign}{}", if number.is_nan() { "nan" } else { "inf" });
+    }
+    let scientific = format!("{number:.0$e}", DIGITS as usize - 1);
+    let (mantissa, exponent) = scientific.split_once('e').unwrap_or((&scientific, "0"));
+    let exponent: i32 = exponent.parse().unwrap_or(0);
+    let without_zeros = |text: &str| match text.contains('.') {
+        true => text.trim_end_matches('0').trim_end_matches('.').to_string(),
+        false => text.to_string(),
+    };
+    if (-4..DIGITS).contains(&exponent) {
+        return without_zeros(&format!("{number:.0$}", (DIGITS - 1 - exponent) as usize));
+    }
+    let sign = if exponent < 0 { '-' } else { '+' };
+    format!("{}e{sign}{:02}", without_zeros(mantissa), exponent.abs())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_written_as_c_writes_them() {
+        for (number, text) in [
+            (0.1, "0.10000000000000001"),
+            (3.0, "3"),
+            (-2.5, "-2.5"),
+            (1e20, "1e+20"),
+            (1e16, "10000000000000000"),
+            (1e17, "1e+17"),
+            (1.5e-7, "1.4999999999999999e-07"),
+            (0.0001, "0.0001"),
+            (1e300, "1.0000000000000001e+300"),
+            (0.0, "0"),
+            (-0.0, "-0"),
+            (f64::INFINITY, "inf"),
+            (f64::NEG_INFINITY, "-inf"),
+        ] {
+            assert_eq!(number_text(number), text);
+        }
+    }
+
+    #[test]
+    fn what_is_no_integer_of_64_bits_becomes_the_least_one() {
+        for (number, integer) in [
+            (1.9, 1),
+            (-1.9, -1),
+            (f64::NAN, i64::MIN),
+            (1e300, i64::MIN),
+            (9_223_372_036_854_775_808.0, i64::MIN),
+            (-9_223_372_036_854_775_808.0, i64::MIN),
+            (9_007_199_254_740_993.0, 9_007_199_254_740_992),
+        ] {
+            assert_eq!(truncated(number), integer, "{number}");
+        }
+    }
+}

@@ -1,0 +1,308 @@
+//! Scripts: compared with a real Redis, and on keyspaces of each protocol while nodes come and go.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::process::{Child, Command, Stdio};
+
+use crate::support::{Cluster, ask, connect, free_ports, told, until};
+use crate::tools::is_installed;
+
+/// Words of a request that is answered alike by Redis and by Quorate. Errors say which script and which line.
+const ALIKE: &[&[&str]] = &[
+    &["EVAL", "return 1.9", "0"],
+    &["EVAL", "return -1.9", "0"],
+    &["EVAL", "return 1e300", "0"],
+    &["EVAL", "return 'text'", "0"],
+    &["EVAL", "return {1, 2, nil, 4}", "0"],
+    &["EVAL", "return {1, {2, {3, 'x'}}, true, false}", "0"],
+    &["EVAL", "return {ok = 'fine'}", "0"],
+    &["EVAL", "return {err = 'MY own error'}", "0"],
+    &["EVAL", "return {double = 3.5}", "0"],
+    &["EVAL", "return true", "0"],
+    &["EVAL", "return false", "0"],
+    &["EVAL", "return type", "0"],
+    &["EVAL", "", "0"],
+    &["EVAL", "return redis.error_reply('no way')", "0"],
+    &["EVAL", "return redis.error_reply('-MINE no way')", "0"],
+    &["EVAL", "return redis.error_reply(1)", "0"],
+    &["EVAL", "return redis.status_reply('fine')", "0"],
+    &["EVAL", "return redis.status_reply()", "0"],
+    &["EVAL", "return foo", "0"],
+    &["EVAL", "return print", "0"],
+    &["EVAL", "return os.time()", "0"],
+    &["EVAL", "return type(io)", "0"],
+    &["EVAL", "foo = 1", "0"],
+    &["EVAL", "_G.foo = 1", "0"],
+    &["EVAL", "string.foo = 1", "0"],
+    &["EVAL", "redis.foo = 1", "0"],
+    &["EVAL", "KEYS.foo = 1 return KEYS.foo", "0"],
+    &["EVAL", "error('boom')", "0"],
+    &["EVAL", "error('boom', 0)", "0"],
+    &["EVAL", "error({err = 'BOOM x'})", "0"],
+    &["EVAL", "error()", "0"],
+    &["EVAL", "local x = nil; return x.y", "0"],
+    &["EVAL", "return {} .. 'x'", "0"],
+    &["EVAL", "return 1 < 'x'", "0"],
+    &["EVAL", "return ('x'):nosuch()", "0"],
+    &["EVAL", "return string.upper()", "0"],
+    &["EVAL", "return table.concat({{}})", "0"],
+    &["EVAL", "return\n1 +", "0"],
+    &["EVAL", "return redis.call('nosuch')", "0"],
+    &["EVAL", "return redis.call('get')", "0"],
+    &["EVAL", "return redis.pcall('get')", "0"],
+    &["EVAL", "return redis.call()", "0"],
+    &["EVAL", "return redis.call('get', {})", "0"],
+    &["EVAL", "return redis.call('multi')", "0"],
+    &["EVAL", "return redis.call('eval', 'return 1', 0)", "0"],
+    &["EVAL", "return redis.call('client', 'nosuch')", "0"],
+    &["EVAL", "return redis.call('ping')", "0"],
+    &["EVAL", "return redis.call('echo', 'hi')", "0"],
+    &["EVAL", "return redis.call('select', 0)", "0"],
+    &["EVAL", "return type(redis.call('time')[1])", "0"],
+    &["EVAL", "return redis.call('set', KEYS[1], 'x')", "1", "k"],
+    &["EVAL", "return redis.call('incr', KEYS[1])", "1", "k"],
+    &["EVAL", "return redis.pcall('incr', KEYS[1])", "1", "k"],
+    &["EVAL", "local ok, e = pcall(redis.call, 'incr', KEYS[1]) return {type(e), e}", "1", "k"],
+    &["EVAL", "return pcall(redis.call, 'incr', KEYS[1])", "1", "k"],
+    &["EVAL", "local function f() return redis.call('incr', KEYS[1]) end\nlocal x = f()\nreturn x", "1", "k"],
+    &["EVAL", "local ok, e = pcall(function() return nosuch end) return {type(e), e}", "0"],
+    &["EVAL", "local ok, e = pcall(error, {a = 1}) return {type(e), e.a}", "0"],
+    &[
+        "EVAL",
+        "local ok, e = xpcall(function() error('x') end, function(m) return 'H:' .. m end) return e",
+        "0",
+    ],
+    &["EVAL", "redis.call('set', KEYS[1], 0.1) return redis.call('get', KEYS[1])", "1", "k"],
+    &["EVAL", "redis.call('set', KEYS[1], 3) return redis.call('get', KEYS[1])", "1", "k"],
+    &["EVAL", "redis.call('set', KEYS[1], 1e20) return redis.call('get', KEYS[1])", "1", "k"],
+    &["EVAL", "return redis.call('mget', KEYS[1], KEYS[2])", "2", "k", "nothing"],
+    &["EVAL", "return redis.call('set', KEYS[1], 'x', 'EX', '0')", "1", "k"],
+    &["EVAL", "return redis.call('set', KEYS[1], 'x', 'bad')", "1", "k"],
+    &["EVAL", "return {KEYS[1], KEYS[2], ARGV[1], ARGV[2], #KEYS, #ARGV}", "2", "a", "b", "c", "d"],
+    &["EVAL", "return 1", "3", "a"],
+    &["EVAL", "return 1", "-1", "a"],
+    &["EVAL", "return 1", "x", "a"],
+    &["EVAL", "return 1"],
+    &["EVAL", "math.randomseed(7) return tostring(math.random())", "0"],
+    &["EVAL", "math.randomseed(7) return {math.random(10), math.random(5, 9)}", "0"],
+    &["EVAL", "return math.random(0)", "0"],
+    &["EVAL", "return redis.sha1hex('')", "0"],
+    &["EVAL", "return redis.sha1hex()", "0"],
+    &["EVAL", "return redis.log(redis.LOG_WARNING, 'x')", "0"],
+    &["EVAL", "return redis.log(9, 'x')", "0"],
+    &["EVAL", "return redis.setresp(4)", "0"],
+    &["EVAL", "return redis.replicate_commands()", "0"],
+    &["EVAL", "return {redis.REDIS_VERSION_NUM, _VERSION, getmetatable('').__index == string}", "0"],
+    &["EVAL", "return string.format('%5.2f|%d|%s|%q', 1.234, 7, 'a', 'b')", "0"],
+    &["EVAL", "return ('a,b,c'):gsub(',', ';')", "0"],
+    &["EVAL", "return {tonumber('0x10'), tostring(1e15), tostring(0.1), 7 % 3, 2 ^ 10}", "0"],
+    &["EVAL", "local t = {3, 1, 2} table.sort(t) return table.concat(t, ',')", "0"],
+    &["EVAL", "#!lua\nreturn 1", "0"],
+    &["EVAL", "#!lua flags=no-writes\nreturn redis.call('set', KEYS[1], 1)", "1", "k"],
+    &["EVAL", "#!lua flags=nosuch\nreturn 1", "0"],
+    &["EVAL", "#!js\nreturn 1", "0"],
+    &["EVAL_RO", "return redis.call('get', KEYS[1])", "1", "k"],
+    &["EVAL_RO", "return redis.call('set', KEYS[1], 1)", "1", "k"],
+    &["EVAL_RO", "return redis.pcall('set', KEYS[1], 1)", "1", "k"],
+    &["EVALSHA", "ffff", "0"],
+    &["EVALSHA", "ffffffffffffffffffffffffffffffffffffffff", "0"],
+    &["SCRIPT", "LOAD", "return ARGV[1]"],
+    &["SCRIPT", "EXISTS", "098e0f0d1448c0a81dafe820f66d460eb09263da", "ffff"],
+    &["EVALSHA", "098e0f0d1448c0a81dafe820f66d460eb09263da", "0", "argument"],
+    &["EVALSHA_RO", "098E0F0D1448C0A81DAFE820F66D460EB09263DA", "0", "argument"],
+    &["SCRIPT", "LOAD", "return +"],
+    &["SCRIPT", "KILL"],
+    &["SCRIPT", "NOSUCH"],
+    &["SCRIPT"],
+    &["SCRIPT", "FLUSH", "x"],
+    &["SCRIPT", "FLUSH", "ASYNC"],
+    &["EVALSHA", "098e0f0d1448c0a81dafe820f66d460eb09263da", "0", "argument"],
+    &["FUNCTION", "FLUSH"],
+    &["FUNCTION", "FLUSH", "x"],
+    &["MULTI"],
+    &["EVAL", "return redis.call('set', KEYS[1], 'in a transaction')", "1", "k"],
+    &["EVALSHA", "ffff", "0"],
+    &["EVAL_RO", "return redis.call('get', KEYS[1])", "1", "k"],
+    &["EXEC"],
+];
+
+/// A connection that tells replies as they are.
+struct Bare(BufReader<TcpStream>);
+
+impl Bare {
+    fn ask(&mut self, words: &[&str]) -> String {
+        let mut request = format!("*{}\r\n", words.len());
+        words.iter().for_each(|word| request += &format!("${}\r\n{word}\r\n", word.len()));
+        self.0.get_mut().write_all(request.as_bytes()).unwrap();
+        self.reply()
+    }
+
+    fn reply(&mut self) -> String {
+        let mut line = String::new();
+        self.0.read_line(&mut line).unwrap();
+        let line = line.trim_end();
+        let count = || line[1..].parse::<i64>().unwrap();
+        match line.as_bytes().first() {
+            Some(b'$') if count() >= 0 => {
+                let mut text = vec![0; count() as usize + 2];
+                self.0.read_exact(&mut text).unwrap();
+                format!("'{}'", text[..text.len() - 2].escape_ascii())
+            }
+            Some(b'*') if count() >= 0 => {
+                let elements: Vec<_> = (0..count()).map(|_| self.reply()).collect();
+                format!("[{}]", elements.join(" "))
+            }
+            Some(_) => line.to_owned(),
+            None => "the connection was closed".into(),
+        }
+    }
+}
+
+/// A `redis-server` that ends with the test.
+struct Redis(Child, u16);
+
+impl Redis {
+    fn start() -> Option<Redis> {
+        let what = "redis-server (package redis-server)";
+        if !is_installed(what, Command::new("redis-server").arg("--version")) {
+            return None;
+        }
+        let port = free_ports(1);
+        let mut command = Command::new("redis-server");
+        command.args(["--port", &port.to_string(), "--save", "", "--appendonly", "no"]);
+        let process = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        let redis = Redis(process, port);
+        until("redis-server answers", || TcpStream::connect(("127.0.0.1", port)).is_ok());
+        Some(redis)
+    }
+}
+
+impl Drop for Redis {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn scripts_answer_as_in_redis() {
+    let Some(redis) = Redis::start() else { return };
+    let cluster = Cluster::start(1, &[]);
+    let mut reference = Bare(BufReader::new(connect(redis.1)));
+    let mut own = Bare(BufReader::new(cluster.raw(1)));
+    let version = reference.ask(&["EVAL", "return redis.REDIS_VERSION", "0"]);
+    if !version.starts_with("'7.0.") {
+        println!("skipped: redis-server is {version}, and errors are worded as in 7.0");
+        return;
+    }
+    let differ: Vec<String> = (ALIKE.iter())
+        .map(|words| (words, reference.ask(words), own.ask(words)))
+        .filter(|(_, theirs, ours)| theirs != ours)
+        .map(|(words, theirs, ours)| format!("{words:?}\n  redis:   {theirs}\n  quorate: {ours}"))
+        .collect();
+    assert!(differ.is_empty(), "{}", differ.join("\n"));
+}
+
+const COMPARE_AND_DELETE: &str = "if redis.call('get', KEYS[1]) == ARGV[1] then \
+                                  return redis.call('del', KEYS[1]) else return 0 end";
+
+fn eval(connection: &mut redis::Connection, text: &str, keys: &[&str], arguments: &[&str]) -> String {
+    let mut command = redis::cmd("EVAL");
+    command.arg(text).arg(keys.len()).arg(keys).arg(arguments);
+    match command.query::<redis::Value>(connection) {
+        Ok(value) => told(&value),
+        Err(error) => crate::support::error_text(&error),
+    }
+}
+
+const KEYSPACES: &[&str] = &[
+    "prefix=f: replication=leader-follower acks=majority",
+    "prefix=a: replication=abd",
+    "prefix=b: replication=blocking",
+];
+
+#[test]
+fn scripts_run_where_there_is_one_order_and_are_refused_by_name_elsewhere() {
+    let cluster = Cluster::start(3, KEYSPACES);
+    let mut nodes = [1, 2, 3].map(|id| cluster.client(id));
+    for prefix in ["", "f:"] {
+        for node in &mut nodes {
+            let key = &format!("{prefix}lock");
+            assert_eq!(ask(node, &format!("SET {key} mine NX PX 60000")), "OK");
+            assert_eq!(eval(node, COMPARE_AND_DELETE, &[key], &["other"]), "0");
+            assert_eq!(eval(node, COMPARE_AND_DELETE, &[key], &["mine"]), "1");
+        }
+    }
+    for (prefix, protocol) in [("a:", "abd"), ("b:", "blocking")] {
+        let error = eval(&mut nodes[0], COMPARE_AND_DELETE, &[&format!("{prefix}k")], &["x"]);
+        assert!(
+            error.starts_with(&format!("-ERR EVAL needs read-modify-write, which {protocol}")),
+            "{error}"
+        );
+        assert!(error.contains("use a keyspace with replication="), "{error}");
+    }
+    let error = eval(&mut nodes[0], "return 1", &["k", "f:k"], &[]);
+    assert!(error.starts_with("-CROSSSLOT"), "{error}");
+    assert_eq!(eval(&mut nodes[1], "return ARGV[1]", &[], &["no keys"]), "\"no keys\"");
+}
+
+#[test]
+fn a_loaded_script_is_known_to_every_node_and_forgotten_by_all() {
+    let cluster = Cluster::start(3, &[]);
+    let mut nodes = [1, 2, 3].map(|id| cluster.client(id));
+    let digest: String = redis::cmd("SCRIPT").arg("LOAD").arg("return ARGV[1]").query(&mut nodes[1]).unwrap();
+    for node in &mut nodes {
+        until("the script has come", || ask(node, &format!("SCRIPT EXISTS {digest}")) == "[1]");
+        assert_eq!(ask(node, &format!("EVALSHA {digest} 0 x")), "\"x\"");
+    }
+    assert_eq!(ask(&mut nodes[2], "SCRIPT FLUSH"), "OK");
+    for node in &mut nodes {
+        until("it is forgotten", || ask(node, &format!("SCRIPT EXISTS {digest}")) == "[0]");
+        let error = ask(node, &format!("EVALSHA {digest} 0 x"));
+        assert_eq!(error, "-NOSCRIPT No matching script. Please use EVAL.");
+    }
+}
+
+#[test]
+fn what_scripts_have_written_is_the_same_after_every_node_was_killed() {
+    let mut cluster = Cluster::start(3, &["prefix= replication=consensus durability=os"]);
+    let mut node = cluster.client(1);
+    // All that could differ from run to run is in the value.
+    let text = "local parts = {redis.call('incr', KEYS[2]), redis.call('time')[1], math.random(1000000)}
+        for key, value in pairs({a = 1, b = 2, c = 3}) do parts[#parts + 1] = key .. tostring({}) end
+        redis.call('append', KEYS[1], table.concat(parts, ',') .. ';')
+        if #ARGV > 0 then local s = 'x' while true do s = s .. s end end
+        return redis.call('get', KEYS[1])";
+    let keys = ["{k}text", "{k}number"];
+    // A machine that is busy with other tests may change the leader meanwhile.
+    let is_refused =
+        |told: &str| ["-NOLEADER", "-NOQUORUM", "-UNKNOWN"].iter().any(|code| told.starts_with(code));
+    for _ in 0..20 {
+        eval(&mut node, text, &keys, &[]);
+        let error = eval(&mut node, text, &keys, &["too much"]);
+        assert!(is_refused(&error) || error.contains("nothing of it was kept"), "{error}");
+    }
+    let mut before = String::new();
+    until("all is told", || {
+        before = ask(&mut node, "MGET {k}text {k}number");
+        !is_refused(&before)
+    });
+    cluster.wait_until_equal();
+    for id in [1, 2, 3] {
+        cluster.kill(id);
+    }
+    for id in [1, 2, 3] {
+        cluster.restart(id);
+    }
+    for id in [1, 2, 3] {
+        cluster.wait_until_ready(id);
+    }
+    let mut after = String::new();
+    let mut other = cluster.client(2);
+    until("all is told again", || {
+        after = ask(&mut other, "MGET {k}text {k}number");
+        !is_refused(&after)
+    });
+    assert_eq!(after, before);
+    cluster.wait_until_equal();
+}

@@ -1,0 +1,128 @@
+//! What a client does with locks: it asks for them, with and without waiting, holds, renews and releases them, writes behind
+//! their fences, and dies in the middle of it all. It also does what no client should: with tokens that it had once, and
+//! with sessions of others.
+
+use crate::operation::{Key, Kind, LockTerms, Operation, Reply};
+use crate::random::Random;
+use kv::locks::SessionId;
+
+/// Locks of a keyspace.
+pub(crate) const LOCKS: u8 = 3;
+
+/// The longest wait for a lock.
+pub(crate) const WAIT_MS_MAX: u64 = 1_500;
+
+/// Tokens that a client remembers though it has lost their locks.
+const HAD_MAX: usize = 6;
+
+/// What a client knows of its locks.
+#[derive(Debug, Default)]
+pub(crate) struct Locking {
+    /// Whoever has forgotten what it held goes on under another name.
+    life: u16,
+    holds: Option<(Key, u64)>,
+    had: Vec<(Key, u64)>,
+    /// And the lock whose name says in which group it is.
+    pub(crate) session: Option<(Key, SessionId)>,
+}
+
+/// The key that a lock guards. By its hash tag it is in the same shard.
+pub(crate) fn guarded(lock: Key) -> Key {
+    Key { class: b'f', ..lock }
+}
+
+impl Locking {
+    /// What the client asks next in a keyspace. `others` is a session of another client.
+    pub(crate) fn draw(
+        &mut self,
+        (client, space): (u8, u8),
+        others: Option<(Key, SessionId)>,
+        random: &mut Random,
+    ) -> Operation {
+        let lock = Key { space, class: b'l', number: random.below(LOCKS.into()) as u8 };
+        let lives_ms = random.scaled(20, 2_000) as u16;
+        let asked = |kind, key, terms| Operation { lives_ms, ..Operation::of_lock(kind, key, terms) };
+        let with = |token| LockTerms { token, ..LockTerms::default() };
+        let draw = random.below(100);
+        if let Some((held, token)) = self.holds {
+            match draw {
+                0..30 => return asked(Kind::Release, held, with(token)),
+                30..50 => return asked(Kind::Renew, held, with(token)),
+                50..85 => return asked(Kind::SetFenced, held, with(token)),
+                85..90 => return asked(Kind::Get, guarded(held), LockTerms::default()),
+                // It dies, and what is left of it sends late what it had to send.
+                90..95 => {
+                    (self.holds, self.life) = (None, self.life + 1);
+                    return asked(Kind::SetFenced, held, with(token));
+                }
+                _ => {}
+            }
+        }
+        let of_session = |session: SessionId| LockTerms { session: Some(session), ..LockTerms::default() };
+        match (draw % 20, self.session, others) {
+            (0..3, ..) if !self.had.is_empty() => {
+                let (lock, token) = self.had[random.below(self.had.len() as u64) as usize];
+                let kind = random.pick(&[Kind::SetFenced, Kind::SetFenced, Kind::Renew, Kind::Release]);
+                asked(kind, lock, with(token))
+            }
+            (3, _, Some((key, session))) => {
+                let kind = random.pick(&[Kind::RenewSession, Kind::CloseSession]);
+                asked(kind, key, of_session(session))
+            }
+            (4, None, _) | (5, None, _) => asked(Kind::OpenSession, lock, LockTerms::default()),
+            (4 | 5, Some((key, session)), _) => match random.below(4) {
+                0 => {
+                    self.session = None;
+                    asked(Kind::CloseSession, key, of_session(session))
+                }
+                1 => {
+                    // It dies, and its session with it.
+                    (self.session, self.life) = (None, self.life + 1);
+                    asked(Kind::Get, guarded(lock), LockTerms::default())
+                }
+                _ => asked(Kind::RenewSession, key, of_session(session)),
+            },
+            (6, ..) => asked(Kind::Get, guarded(lock), LockTerms::default()),
+            _ => {
+                let under = self.session.filter(|(key, _)| key.space == space && random.percent(50));
+                let wait_ms = if random.percent(60) { random.scaled(10, WAIT_MS_MAX) as u16 } else { 0 };
+                let session = under.map(|(_, session)| session);
+                let owner = u32::from(client) << 16 | u32::from(self.life);
+                asked(Kind::Acquire, lock, LockTerms { owner, session, wait_ms, ..LockTerms::default() })
+            }
+        }
+    }
+
+    /// An observer, which asks for each lock until it is granted to it, and then lets its lease end.
+    pub(crate) fn observed(client: u8, lock: Key) -> Operation {
+        let terms = LockTerms { owner: u32::from(client) << 16, wait_ms: 1_000, ..LockTerms::default() };
+        Operation { lives_ms: 20, ..Operation::of_lock(Kind::Acquire, lock, terms) }
+    }
+
+    /// The client is answered.
+    pub(crate) fn learn(&mut self, operation: &Operation, reply: Reply) {
+        let (key, token) = (operation.key, operation.lock.token);
+        match (operation.kind, reply) {
+            (Kind::Acquire, Reply::Integer(token)) => {
+                self.holds = Some((key, token as u64));
+                if self.had.len() == HAD_MAX {
+                    self.had.remove(0);
+                }
+                self.had.extend(self.holds);
+            }
+            // Where it does not know, it asks again: half of the time under its old name.
+            (Kind::Acquire, Reply::Unknown) => self.life += u16::from(operation.number.is_multiple_of(2)),
+            (Kind::Release, _)
+            | (Kind::Renew, Reply::Integer(0))
+            | (Kind::SetFenced, Reply::Refused("FENCED")) => {
+                self.holds = self.holds.filter(|held| *held != (key, token));
+            }
+            (Kind::OpenSession, Reply::Session(session)) => self.session = Some((key, session)),
+            (Kind::RenewSession | Kind::CloseSession, Reply::Integer(0))
+            | (Kind::Acquire, Reply::Refused("NOSESSION")) => {
+                self.session = self.session.filter(|(_, session)| Some(*session) != operation.lock.session);
+            }
+            _ => {}
+        }
+    }
+}
