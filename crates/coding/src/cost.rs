@@ -85,7 +85,7 @@ impl Default for Work {
     /// Five nodes and their client on two shared processors, in a virtual machine whose disk syncs in about a
     /// millisecond. The study `coding-crossover` fits these for the machine that it runs on.
     fn default() -> Work {
-        Work { order: 2e-3, disperse: 1.5e-3, read: 2e-4, handle: 4e-9, encode: 5e-11, decode: 7e-11 }
+        Work { order: 2e-3, disperse: 1e-3, read: 2e-4, handle: 4e-9, encode: 5e-11, decode: 7e-11 }
     }
 }
 
@@ -143,7 +143,7 @@ pub fn read_seconds(bytes: usize, parts: usize, at: At, links: &Links, work: &Wo
 }
 
 /// Below which bandwidth of a node, in bytes per second, a write in `parts` is faster than replication; the round trip is
-/// as in `links`. None: at no bandwidth from 1 kbit/s to 1 Tbit/s, or at all of them.
+/// as in `links`. None: at no bandwidth from 1 kbit/s to 1 Tbit/s. Infinity: at all of them.
 pub fn crossover(bytes: usize, parts: usize, at: At, links: &Links, work: &Work) -> Option<f64> {
     let gain = |bandwidth: f64| {
         let links = Links::even(links.members(), bandwidth, links.round_trip);
@@ -151,8 +151,11 @@ pub fn crossover(bytes: usize, parts: usize, at: At, links: &Links, work: &Work)
         Some(replicated - write_seconds(bytes, parts, at, &links, work)?)
     };
     let (mut low, mut high) = (125.0, 125e9);
-    if gain(low)? <= 0.0 || gain(high)? >= 0.0 {
+    if gain(low)? <= 0.0 {
         return None;
+    }
+    if gain(high)? > 0.0 {
+        return Some(f64::INFINITY);
     }
     // The gain shrinks with the bandwidth: what is sent is all that depends on it.
     for _ in 0..100 {
@@ -228,6 +231,8 @@ mod tests {
                 [1, parts].map(|parts| write_seconds(bytes, parts, At::Leader, &links, &work).unwrap());
             assert!((both[0] / both[1] - 1.0).abs() < 1e-6, "{bytes} {parts}: {both:?}");
         }
+        let large = crossover(10_000_000, 2, At::Leader, &links(1.0), &work);
+        assert_eq!(large, Some(f64::INFINITY), "fragments are less to handle, too");
         let of = |bytes| crossover(bytes, 2, At::Leader, &links(1.0), &work).unwrap();
         assert!(
             of(20_000) > of(4_000),

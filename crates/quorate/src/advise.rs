@@ -211,9 +211,10 @@ impl Advice {
             let [leader_write, another_write] = choice.write_ms.map(time_words);
             let [leader_read, another_read] = choice.read_ms.map(time_words);
             let crosses = match choice.crosses_at_mbit {
+                Some(mbit) if mbit.is_infinite() => "never: it is faster at all".to_owned(),
                 Some(mbit) => rate_words(mbit),
                 None if choice.parts == 1 => String::new(),
-                None => "nowhere".to_owned(),
+                None => "never: it is slower at all".to_owned(),
             };
             text.push_str(&format!(
                 "{:<18}  {leader_write:<9}  {leader_read:<9}  {another_write:<9}  {another_read:<9}  {:<9}  {:.2}x   {crosses}\n",
@@ -261,7 +262,8 @@ impl Advice {
                     "another": {"write_ms": another_write, "read_ms": another_read},
                     "mean_ms": choice.mean_ms,
                     "stored_per_byte": choice.stored,
-                    "crosses_at_mbit": choice.crosses_at_mbit,
+                    "crosses_at_mbit": choice.crosses_at_mbit.filter(|mbit| mbit.is_finite()),
+                    "is_faster_at_all_bandwidths": choice.crosses_at_mbit.is_some_and(f64::is_infinite),
                 })
             })
             .collect();
@@ -348,7 +350,14 @@ mod tests {
             (json["value_bytes"].as_u64(), json["choices"].as_array().map(Vec::len)),
             (Some(500_000), Some(3))
         );
-        let crossing = json["choices"][2]["crosses_at_mbit"].as_f64().unwrap();
+        assert_eq!(json["choices"][2]["is_faster_at_all_bandwidths"], true, "{json}");
+    }
+
+    #[test]
+    fn a_value_between_has_a_bandwidth_at_which_both_take_as_long() {
+        let (advice, args) = advice("--value 20KB --bandwidth 10mbit --reads 0");
+        assert_eq!(advice.best, 2);
+        let crossing = advice.json(&args)["choices"][2]["crosses_at_mbit"].as_f64().unwrap();
         assert!(crossing > 10.0, "it is recommended below it: {crossing}");
     }
 

@@ -5,9 +5,7 @@
 //! ([`wire::handshake`]) before anything else is said. Until then a connection is a stranger: it may send one
 //! kibibyte, has three seconds, and if it fails it alone is closed.
 //!
-//! Beside that **link** there is a second connection for what is short and must not wait: heartbeats and leases. Behind
-//! a value of a megabyte on a slow network they would wait for seconds, and a leader that is busy sending would be taken
-//! for dead. It is dialled when the other side has spoken, ends with the link, and while it is not there the link carries everything.
+//! Beside that **link** there is a second connection for what is short and must not wait (`urgent`).
 //!
 //! A newer link of the same peer replaces the older one: the peer has dialled again because it knows that the
 //! old one is dead, which this side may not have noticed.
@@ -17,6 +15,7 @@
 //! has left keeps its link for a moment: over that it is told that it has.
 
 mod connection;
+mod urgent;
 
 use std::io::{self, Read};
 use std::net::{IpAddr, SocketAddr};
@@ -41,9 +40,6 @@ const HANDSHAKE_US: u64 = 3_000_000;
 /// Pauses between two dials: the first, and the longest.
 const PAUSE_US: u64 = 20_000;
 const PAUSE_US_MAX: u64 = 1_000_000;
-
-/// After how long the urgent connection is dialled again.
-const URGENT_PAUSE_US: u64 = 250_000;
 
 /// How long a node that was removed from the cluster keeps its link. It renews its lease many times in that, and is
 /// told that the cluster does not have it any more.
@@ -284,22 +280,6 @@ impl Peers {
         }
     }
 
-    /// Dials a second time where the link goes, for what is urgent.
-    fn dial_urgent(&mut self, position: usize, registry: &Registry, turn: &Turn<'_>) {
-        let peer = &mut self.peers[position];
-        if peer.urgent_at_us.is_none_or(|at| at > turn.now.monotonic_us) {
-            return;
-        }
-        peer.urgent_at_us = None;
-        let Some(link) = peer.link.and_then(|index| self.connections[index].as_ref()) else { return };
-        let (address, whose) = (link.address, (Some(peer.id), Lane::Urgent));
-        let dialled = TcpStream::connect(address)
-            .and_then(|socket| self.watch(socket, address, whose, Stage::Connecting, registry, turn));
-        if dialled.is_err() {
-            self.peers[position].urgent_at_us = Some(turn.now.monotonic_us + URGENT_PAUSE_US);
-        }
-    }
-
     /// Lets in who knocks at the peer port. True when more may wait.
     ///
     /// # Errors
@@ -503,36 +483,6 @@ impl Peers {
         turn.node.peer_link(id, true);
     }
 
-    /// There is a second connection beside the link. Without a link it is of no use: the dialer has not seen yet that
-    /// its own is broken, and dials again.
-    fn establish_urgent(&mut self, index: usize, id: NodeId, turn: &mut Turn<'_>) -> Result<(), Fault> {
-        let Some(peer) = self.peers.iter_mut().find(|peer| peer.id == id && peer.link.is_some()) else {
-            return Err(Fault::Refused(format!("there is no link to node {id} beside which it could be")));
-        };
-        if let Some(older) = peer.urgent.replace(index) {
-            self.connections[older] = None;
-        }
-        if let Some(connection) = &mut self.connections[index] {
-            connection.establish(id, self.silence_ms_max);
-        }
-        turn.node.peer_urgent_link(id, true);
-        Ok(())
-    }
-
-    /// The link of a peer has ended, and its second connection with it.
-    fn drop_urgent(&mut self, position: usize) {
-        let peer = &mut self.peers[position];
-        peer.urgent_at_us = None;
-        if let Some(index) = peer.urgent.take() {
-            self.connections[index] = None;
-        }
-        // One that is being dialled belongs to the old link, too.
-        let id = peer.id;
-        for slot in &mut self.connections {
-            slot.take_if(|connection| connection.lane == Lane::Urgent && connection.dialled == Some(id));
-        }
-    }
-
     /// Writes what the node has for its peers, as far as the sockets take it.
     pub(crate) fn write(&mut self, turn: &mut Turn<'_>) {
         for position in 0..self.peers.len() {
@@ -543,14 +493,7 @@ impl Peers {
                 Err(error) => self.close(index, error.into(), turn),
             }
         }
-        for position in 0..self.peers.len() {
-            let (id, Some(index)) = (self.peers[position].id, self.peers[position].urgent) else { continue };
-            let Some(connection) = self.connections[index].as_mut() else { continue };
-            match connection.write(turn.node.peer_urgent_output(id)) {
-                Ok(count) => turn.counters.peer_bytes_out += count as u64,
-                Err(error) => self.close(index, error.into(), turn),
-            }
-        }
+        self.write_urgent(turn);
     }
 
     /// Closes one connection, and dials again if that is this node's part.
@@ -581,19 +524,6 @@ impl Peers {
         } else {
             turn.counters.strangers += 1;
             self.limiter.warn(now_us, || format!("{address} at the peer port was turned away: {fault}"));
-        }
-    }
-
-    /// A second connection has ended, or did not come about: the link carries all until there is another one.
-    fn urgent_is_down(&mut self, index: usize, connection: &Connection, turn: &mut Turn<'_>) {
-        let id = connection.link().map(|link| link.peer).or(connection.dialled);
-        let Some(peer) = self.peers.iter_mut().find(|peer| Some(peer.id) == id) else { return };
-        if peer.urgent == Some(index) {
-            peer.urgent = None;
-            turn.node.peer_urgent_link(peer.id, false);
-        }
-        if peer.is_dialled && peer.link.is_some() {
-            peer.urgent_at_us = Some(turn.now.monotonic_us + URGENT_PAUSE_US);
         }
     }
 

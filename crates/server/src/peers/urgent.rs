@@ -1,0 +1,95 @@
+//! The second connection to a peer, for what is short and must not wait: heartbeats and leases.
+//!
+//! Behind a value of a megabyte on a slow network they would wait for seconds, and a leader that is busy sending would be
+//! taken for dead. It is dialled when the other side has spoken on the link, ends with the link, and while it is not there
+//! the link carries everything.
+
+use mio::Registry;
+use mio::net::TcpStream;
+use node::NodeId;
+use wire::handshake::Lane;
+
+use super::Peers;
+use super::connection::{Connection, Fault, Stage};
+use crate::turn::Turn;
+
+/// After how long the urgent connection is dialled again.
+const URGENT_PAUSE_US: u64 = 250_000;
+
+impl Peers {
+    /// Dials a second time where the link goes, for what is urgent.
+    pub(super) fn dial_urgent(&mut self, position: usize, registry: &Registry, turn: &Turn<'_>) {
+        let peer = &mut self.peers[position];
+        if peer.urgent_at_us.is_none_or(|at| at > turn.now.monotonic_us) {
+            return;
+        }
+        peer.urgent_at_us = None;
+        let Some(link) = peer.link.and_then(|index| self.connections[index].as_ref()) else { return };
+        let (address, whose) = (link.address, (Some(peer.id), Lane::Urgent));
+        let dialled = TcpStream::connect(address)
+            .and_then(|socket| self.watch(socket, address, whose, Stage::Connecting, registry, turn));
+        if dialled.is_err() {
+            self.peers[position].urgent_at_us = Some(turn.now.monotonic_us + URGENT_PAUSE_US);
+        }
+    }
+
+    /// There is a second connection beside the link. Without a link it is of no use: the dialer has not seen yet that
+    /// its own is broken, and dials again.
+    pub(super) fn establish_urgent(
+        &mut self,
+        index: usize,
+        id: NodeId,
+        turn: &mut Turn<'_>,
+    ) -> Result<(), Fault> {
+        let Some(peer) = self.peers.iter_mut().find(|peer| peer.id == id && peer.link.is_some()) else {
+            return Err(Fault::Refused(format!("there is no link to node {id} beside which it could be")));
+        };
+        if let Some(older) = peer.urgent.replace(index) {
+            self.connections[older] = None;
+        }
+        if let Some(connection) = &mut self.connections[index] {
+            connection.establish(id, self.silence_ms_max);
+        }
+        turn.node.peer_urgent_link(id, true);
+        Ok(())
+    }
+
+    /// The link of a peer has ended, and its second connection with it.
+    pub(super) fn drop_urgent(&mut self, position: usize) {
+        let peer = &mut self.peers[position];
+        peer.urgent_at_us = None;
+        if let Some(index) = peer.urgent.take() {
+            self.connections[index] = None;
+        }
+        // One that is being dialled belongs to the old link, too.
+        let id = peer.id;
+        for slot in &mut self.connections {
+            slot.take_if(|connection| connection.lane == Lane::Urgent && connection.dialled == Some(id));
+        }
+    }
+
+    /// Writes what must not wait.
+    pub(super) fn write_urgent(&mut self, turn: &mut Turn<'_>) {
+        for position in 0..self.peers.len() {
+            let (id, Some(index)) = (self.peers[position].id, self.peers[position].urgent) else { continue };
+            let Some(connection) = self.connections[index].as_mut() else { continue };
+            match connection.write(turn.node.peer_urgent_output(id)) {
+                Ok(count) => turn.counters.peer_bytes_out += count as u64,
+                Err(error) => self.close(index, error.into(), turn),
+            }
+        }
+    }
+
+    /// A second connection has ended, or did not come about: the link carries all until there is another one.
+    pub(super) fn urgent_is_down(&mut self, index: usize, connection: &Connection, turn: &mut Turn<'_>) {
+        let id = connection.link().map(|link| link.peer).or(connection.dialled);
+        let Some(peer) = self.peers.iter_mut().find(|peer| Some(peer.id) == id) else { return };
+        if peer.urgent == Some(index) {
+            peer.urgent = None;
+            turn.node.peer_urgent_link(peer.id, false);
+        }
+        if peer.is_dialled && peer.link.is_some() {
+            peer.urgent_at_us = Some(turn.now.monotonic_us + URGENT_PAUSE_US);
+        }
+    }
+}
