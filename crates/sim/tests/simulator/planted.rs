@@ -170,19 +170,9 @@ fn consensus_applies_a_retried_command_twice() {
 }
 
 #[test]
-fn a_fragment_is_told_before_it_is_durable() {
-    find_coded(Fault::FragmentToldBeforeDurable, 0);
-}
-
-#[test]
 fn fragments_of_two_values_are_mixed() {
     // What is joined of two values is no value that anybody has written.
     find_coded(Fault::FragmentsMixed, 0);
-}
-
-#[test]
-fn a_value_is_ordered_when_a_bare_majority_keeps_it() {
-    find_coded(Fault::CodedOnBareMajority, 0);
 }
 
 #[test]
