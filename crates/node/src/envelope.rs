@@ -15,9 +15,9 @@ const OUTCOMES: u8 = 3;
 const LEADER: u8 = 4;
 const TOLD: u8 = 5;
 const LIFE: u8 = 6;
-const SCRIPT: u8 = 20;
-const FORGET_SCRIPTS: u8 = 21;
-const FRAGMENTS: u8 = 10;
+const SCRIPT: u8 = 7;
+const FORGET_SCRIPTS: u8 = 8;
+const FRAGMENTS: u8 = 9;
 
 /// Without a deadline.
 pub(crate) const NO_DEADLINE_MS: u32 = u32::MAX;

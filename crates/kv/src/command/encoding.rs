@@ -23,7 +23,7 @@ const DIGEST: u8 = 15;
 const WATCH: u8 = 16;
 const READING_TRANSACTION: u8 = 17;
 const LOCK_READ: u8 = 18;
-const READING_SCRIPT: u8 = 48;
+const READING_SCRIPT: u8 = 19;
 const SET: u8 = 64;
 const GET_DELETE: u8 = 65;
 const GET_EXPIRE: u8 = 66;
@@ -45,10 +45,10 @@ const DELETE_IF: u8 = 81;
 const TRANSACTION: u8 = 82;
 const LOCK: u8 = 83;
 const FENCED: u8 = 84;
-const SCRIPT: u8 = 96;
-const SET_CODED: u8 = 100;
-const INLINE: u8 = 101;
-const ABANDON: u8 = 102;
+const SCRIPT: u8 = 85;
+const SET_CODED: u8 = 86;
+const INLINE: u8 = 87;
+const ABANDON: u8 = 88;
 /// The plain `SET key value`: by far the most frequent record, so it has a short form.
 const SET_PLAIN: u8 = 127;
 

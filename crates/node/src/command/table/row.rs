@@ -1,0 +1,129 @@
+//! What rows of the command table are made of: flags that many share, where keys are, and the kinds of rows.
+
+use crate::command::spec::Category::{Connection, Scripting as ScriptingCategory};
+use crate::command::spec::Flag::{
+    Admin, AllowBusy, DenyOom, Fast, Loading, MovableKeys, NoAuth, NoMulti, NoScript, ReadOnly, Stale, Write,
+};
+use crate::command::spec::KeyFlag::{Access, Delete, Insert, Overwrite, ReadWrite, Remove, Update};
+use crate::command::spec::NodeCommand::{self, Client, Help};
+use crate::command::spec::{
+    Categories, Category, ClientCommand, CommandSpec, Flags, Group, Handler, KeyFlag, KeyFlags, KeyPositions,
+    ParseFn, RunScript, ScriptCommand,
+};
+
+// Flags that several commands share.
+pub(super) const READ: Flags = Flags::of(&[ReadOnly]);
+pub(super) const STORE: Flags = Flags::of(&[Write, DenyOom]);
+pub(super) const ANY_TIME: Flags = Flags::of(&[Loading, Stale]);
+pub(super) const OPERATORS: Flags = Flags::of(&[Admin, NoScript, Loading, Stale]);
+/// Operators' commands that the whole cluster has to agree to.
+pub(super) const CLUSTER_WIDE: Flags = OPERATORS.with(&[NoMulti]);
+pub(super) const GUARDS: Flags = Flags::of(&[NoScript, Loading, Stale, Fast, AllowBusy]);
+/// A wait cannot be a part of a transaction, nor what a script does be undone.
+pub(super) const LOCKS: Flags = Flags::of(&[NoScript, NoMulti]);
+pub(super) const BEFORE_AUTH: Flags = Flags::of(&[NoScript, Loading, Stale, Fast, NoAuth, AllowBusy]);
+
+// What is done to keys.
+pub(super) const LOOKS_AT: KeyFlags = KeyFlags::of(&[KeyFlag::ReadOnly]);
+pub(super) const READS: KeyFlags = KeyFlags::of(&[KeyFlag::ReadOnly, Access]);
+pub(super) const CHANGES: KeyFlags = KeyFlags::of(&[ReadWrite, Access, Update]);
+pub(super) const UPDATES: KeyFlags = KeyFlags::of(&[ReadWrite, Update]);
+pub(super) const TAKES: KeyFlags = KeyFlags::of(&[ReadWrite, Access, Delete]);
+pub(super) const REPLACES: KeyFlags = KeyFlags::of(&[Overwrite, Update]);
+pub(super) const INSERTS: KeyFlags = KeyFlags::of(&[Overwrite, Insert]);
+pub(super) const REMOVES: KeyFlags = KeyFlags::of(&[Remove, Delete]);
+
+// Where keys are.
+pub(super) const fn key(access: &'static [KeyFlags]) -> KeyPositions {
+    KeyPositions { first: 1, last: 1, step: 1, access }
+}
+
+pub(super) const fn second_key(access: &'static [KeyFlags]) -> KeyPositions {
+    KeyPositions { first: 2, last: 2, step: 1, access }
+}
+
+pub(super) const fn two_keys(access: &'static [KeyFlags]) -> KeyPositions {
+    KeyPositions { first: 1, last: 2, step: 1, access }
+}
+
+pub(super) const fn keys(access: &'static [KeyFlags]) -> KeyPositions {
+    KeyPositions { first: 1, last: -1, step: 1, access }
+}
+
+pub(super) const fn keys_with_values(access: &'static [KeyFlags]) -> KeyPositions {
+    KeyPositions { first: 1, last: -1, step: 2, access }
+}
+
+// Rows begin with who carries the command out.
+pub(super) const fn row(name: &'static str, arity: i16, handler: Handler) -> CommandSpec {
+    CommandSpec {
+        name,
+        arity,
+        flags: Flags::NONE,
+        keys: KeyPositions::NONE,
+        own_categories: Categories::NONE,
+        tips: &[],
+        group: Group::Generic,
+        since: "",
+        complexity: "",
+        summary: "",
+        syntax: "",
+        subcommands: &[],
+        handler,
+    }
+}
+
+pub(super) const fn data(name: &'static str, arity: i16, parse: ParseFn) -> CommandSpec {
+    row(name, arity, Handler::Data(parse))
+}
+
+pub(super) const fn node(name: &'static str, arity: i16, command: NodeCommand) -> CommandSpec {
+    row(name, arity, Handler::Node(command))
+}
+
+pub(super) const fn container(name: &'static str, subcommands: &'static [CommandSpec]) -> CommandSpec {
+    CommandSpec { subcommands, ..row(name, -2, Handler::Container) }
+}
+
+pub(super) const fn client(name: &'static str, arity: i16, command: ClientCommand) -> CommandSpec {
+    node(name, arity, Client(command))
+        .flags(Flags::of(&[NoScript, Loading, Stale]))
+        .in_categories(&[Connection])
+}
+
+pub(super) const fn script(name: &'static str, how: RunScript) -> CommandSpec {
+    let flags = Flags::of(&[NoScript, Stale, MovableKeys]);
+    node(name, -3, NodeCommand::Script(ScriptCommand::Run(how)))
+        .flags(if how.only_reads { flags.with(&[ReadOnly]) } else { flags })
+        .in_categories(&[ScriptingCategory])
+}
+
+pub(super) const fn help_of(name: &'static str) -> CommandSpec {
+    node(name, 2, Help).flags(ANY_TIME).help("", "Prints this help")
+}
+
+impl CommandSpec {
+    pub(super) const fn flags(self, flags: Flags) -> Self {
+        CommandSpec { flags, ..self }
+    }
+
+    pub(super) const fn keys(self, keys: KeyPositions) -> Self {
+        CommandSpec { keys, ..self }
+    }
+
+    pub(super) const fn in_categories(self, categories: &[Category]) -> Self {
+        CommandSpec { own_categories: Categories::of(categories), ..self }
+    }
+
+    pub(super) const fn tips(self, tips: &'static [&'static str]) -> Self {
+        CommandSpec { tips, ..self }
+    }
+
+    pub(super) const fn docs(self, group: Group, since: &'static str, complexity: &'static str) -> Self {
+        CommandSpec { group, since, complexity, ..self }
+    }
+
+    pub(super) const fn help(self, syntax: &'static str, summary: &'static str) -> Self {
+        CommandSpec { syntax, summary, ..self }
+    }
+}
