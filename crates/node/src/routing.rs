@@ -419,6 +419,9 @@ impl Node {
     /// Sends a replica's message to another one.
     #[inline]
     pub(crate) fn send(&mut self, group: u16, to: NodeId, message: &[u8]) {
+        if self.journal.is_full() && self.must_keep_what_it_hears(group) {
+            return;
+        }
         // A group may name a node of which this one's map does not know yet.
         let peer = self.peers.get_mut(usize::from(to).wrapping_sub(1));
         if let Some(peer) = peer.filter(|peer| peer.up) {
@@ -429,6 +432,15 @@ impl Node {
             let output = if is_urgent { &mut peer.urgent_output } else { &mut peer.output };
             frame::append(output, |out| envelope.encode(out));
         }
+    }
+
+    /// A replica that cannot keep what it must is of no use to its group, and as a leader does harm. So a node without room
+    /// falls silent in such groups, and in the control group, as if its links were cut: others take over what it leads.
+    /// Replicas of registers say by themselves what they cannot take, and go on with the rest.
+    #[cold]
+    fn must_keep_what_it_hears(&self, group: u16) -> bool {
+        let is_durable = |group: &Group| group.tail.is_durable() && group.keyspace.has_leader();
+        group == CONTROL_GROUP || self.groups.get(group).is_some_and(is_durable)
     }
 
     #[inline]
