@@ -180,7 +180,8 @@ impl Recovery {
     /// Whether the answers so far must contain every acknowledged write.
     ///
     /// A write is acknowledged when the leader and n followers hold it. Any N - n replicas with intact memory
-    /// have one of these n + 1 among them; with `acks = all`, any one of the in-sync set holds them all. Where
+    /// have one of these n + 1 among them; with `acks = all`, any one of the in-sync set holds them all, and two are heard
+    /// if a second one is there: a disk that was put back to what it was, in one life, does not know it. Where
     /// no number is enough (`acks = none`), or too many have lost their memory, everybody's answer is the best
     /// there is.
     fn is_enough(&self, state: &State, now: Now) -> bool {
@@ -194,7 +195,13 @@ impl Recovery {
             Acks::None => {
                 !intact.is_empty() && now.ms_since(self.started_us) >= state.timing.recovery_grace_ms
             }
-            Acks::All => intact.iter().any(|id| state.configuration.in_sync.contains(id)),
+            // A second one is waited for, for a while: a disk that was put back to an earlier state does not know it.
+            Acks::All => {
+                let in_sync = &state.configuration.in_sync;
+                let heard = intact.iter().filter(|id| in_sync.contains(id)).count();
+                let waited = now.ms_since(self.started_us) >= state.timing.recovery_grace_ms;
+                heard >= in_sync.len().min(2) || heard == 1 && waited
+            }
             _ => intact.len() + state.acks_needed() >= state.configuration.members.len(),
         }
     }
@@ -237,8 +244,7 @@ impl Recovery {
     pub(super) fn wakeup_us(&self, state: &State, now: Now) -> u64 {
         let grace_us = self.started_us + state.timing.recovery_grace_ms * 1000;
         let retry_us = self.asked_us + state.timing.retry_ms * 1000;
-        let next_us =
-            if state.options.acks == Acks::None && now.monotonic_us < grace_us { grace_us } else { retry_us };
+        let next_us = if now.monotonic_us < grace_us { grace_us.min(retry_us) } else { retry_us };
         next_us.clamp(now.monotonic_us, now.monotonic_us + state.timing.heartbeat_ms * 1000)
     }
 
