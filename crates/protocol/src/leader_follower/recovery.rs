@@ -200,7 +200,7 @@ impl Recovery {
                 let in_sync = &state.configuration.in_sync;
                 let heard = intact.iter().filter(|id| in_sync.contains(id)).count();
                 let waited = now.ms_since(self.started_us) >= state.timing.recovery_grace_ms;
-                heard >= in_sync.len().min(2) || heard == 1 && waited
+                heard >= in_sync.len().clamp(1, 2) || heard == 1 && waited
             }
             _ => intact.len() + state.acks_needed() >= state.configuration.members.len(),
         }
