@@ -27,6 +27,10 @@ fn a_node_that_lost_its_storage_is_not_let_in_as_what_it_was_and_comes_in_as_a_n
     assert_error(&cluster.ask(lost, "GET 1"), "LOADING");
     assert_error(&cluster.ask(client, "CLUSTER REPLACE 2"), "ERR"); // That one is alive.
     assert_eq!(cluster.ask(client, "CLUSTER REPLACE 3"), "OK");
+    // It is let into one group after the other.
+    cluster.until("it is in all groups", |cluster| {
+        cluster.node(1).cluster_map().groups.values().all(|group| group.members.contains(&3))
+    });
     cluster.settle();
     let client = cluster.client(3);
     for number in 0..50 {
