@@ -23,6 +23,8 @@ fn a_node_that_lost_its_storage_is_not_let_in_as_what_it_was_and_comes_in_as_a_n
     cluster.wipe(3);
     cluster.restart(3);
     cluster.turns(3000);
+    let restless = cluster.restless_turns(3, 1000);
+    assert!(restless < 100, "it waits without spinning, but for {restless} of 1000 turns");
     let lost = cluster.client(3);
     assert_error(&cluster.ask(lost, "GET 1"), "LOADING");
     assert_error(&cluster.ask(client, "CLUSTER REPLACE 2"), "ERR"); // That one is alive.
