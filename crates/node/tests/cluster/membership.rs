@@ -95,3 +95,21 @@ fn a_leader_that_is_to_leave_serves_until_somebody_else_can_be_appointed() {
     cluster.until("the others go on", |cluster| cluster.ask(client, "SET k w") == "OK");
     assert_eq!(cluster.ask(client, "GET k"), "\"w\"");
 }
+
+#[test]
+fn a_dead_node_is_replaced_once_and_comes_in_with_an_empty_disk() {
+    let mut cluster = setup(3, KEYSPACES).start();
+    let client = cluster.client(1);
+    assert_eq!(cluster.ask(client, "SET k v"), "OK");
+    cluster.kill(3);
+    cluster.wipe(3);
+    cluster.until("node 3 is known to be dead", |cluster| cluster.ask(client, "CLUSTER REPLACE 3") == "OK");
+    cluster.turns(1000);
+    cluster.restart(3);
+    cluster.until("it is in all groups", |cluster| {
+        cluster.node(1).cluster_map().groups.values().all(|group| group.members.contains(&3))
+    });
+    cluster.settle();
+    let client = cluster.client(3);
+    assert_eq!(cluster.ask(client, "GET k"), "\"v\"");
+}
