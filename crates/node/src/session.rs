@@ -66,7 +66,7 @@ struct Slot {
 #[derive(Debug)]
 enum SlotState {
     Waiting,
-    /// As [`SlotState::Waiting`], and what is wanted is the version written, not the reply.
+    /// As [`SlotState::Waiting`], and what is wanted is the version written, not the `OK`.
     WaitingForVersion,
     Ready(Vec<u8>),
 }
@@ -261,7 +261,7 @@ impl Session {
         let wants_version = matches!(state, SlotState::WaitingForVersion);
         let mut integer = kv::ReplyBuffer::default();
         let encoded = match version {
-            Some(version) if wants_version => {
+            Some(version) if wants_version && kv::Reply::first(encoded) == kv::Reply::Ok => {
                 integer.integer(version as i64);
                 integer.as_bytes()
             }
