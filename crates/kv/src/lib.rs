@@ -19,8 +19,8 @@ pub mod table;
 
 pub use coded::{Coordinator, Reference, ValueId, ValueRef, View};
 pub use command::{
-    Command, Comparison, Condition, Deadline, Draft, Expiry, Fenced, Hold, List, LockCommand, Script,
-    SetAnswer, Transaction, WaiterId, Watched,
+    Command, Comparison, Condition, Deadline, Draft, Expiry, Fenced, HashCommand, HashPart, Hold, List,
+    LockCommand, Script, SetAnswer, Transaction, WaiterId, Watched,
 };
 pub use interpreter::{Interpreter, NoInterpreter};
 pub use reply::{Reply, ReplyBuffer};

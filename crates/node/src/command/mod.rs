@@ -6,6 +6,7 @@
 mod arguments;
 mod error;
 mod expiry;
+mod hashes;
 pub mod introspection;
 mod keyspace;
 pub(crate) mod locks;

@@ -313,6 +313,8 @@ named_set! {
     Write = "write",
     /// Handles strings.
     String = "string",
+    /// Handles hashes.
+    Hash = "hash",
     /// For operators.
     Admin = "admin",
     /// Its time does not grow with the data.
@@ -373,6 +375,7 @@ pub enum Group {
     Transactions,
     Locks,
     Scripting,
+    Hash,
 }
 
 impl Group {
@@ -387,6 +390,7 @@ impl Group {
             Group::Transactions => "transactions",
             Group::Locks => "locks",
             Group::Scripting => "scripting",
+            Group::Hash => "hash",
         }
     }
 }

@@ -12,6 +12,7 @@ mod bad_input;
 mod commands;
 mod contents;
 mod faults;
+mod hashes;
 mod http;
 mod locks;
 mod scripts;

@@ -127,17 +127,17 @@ const ALIKE: &[&[&str]] = &[
 ];
 
 /// A connection that tells replies as they are.
-struct Bare(BufReader<TcpStream>);
+pub(crate) struct Bare(pub(crate) BufReader<TcpStream>);
 
 impl Bare {
-    fn ask(&mut self, words: &[&str]) -> String {
+    pub(crate) fn ask(&mut self, words: &[&str]) -> String {
         let mut request = format!("*{}\r\n", words.len());
         words.iter().for_each(|word| request += &format!("${}\r\n{word}\r\n", word.len()));
         self.0.get_mut().write_all(request.as_bytes()).unwrap();
         self.reply()
     }
 
-    fn reply(&mut self) -> String {
+    pub(crate) fn reply(&mut self) -> String {
         let mut line = String::new();
         self.0.read_line(&mut line).unwrap();
         let line = line.trim_end();
@@ -159,10 +159,10 @@ impl Bare {
 }
 
 /// A `redis-server` that ends with the test.
-struct Redis(Child, u16);
+pub(crate) struct Redis(Child, pub(crate) u16);
 
 impl Redis {
-    fn start() -> Option<Redis> {
+    pub(crate) fn start() -> Option<Redis> {
         let what = "redis-server (package redis-server)";
         if !is_installed(what, Command::new("redis-server").arg("--version")) {
             return None;
