@@ -23,7 +23,7 @@ pub use command::{
     LockCommand, Script, SetAnswer, Transaction, WaiterId, Watched,
 };
 pub use interpreter::{Interpreter, NoInterpreter};
-pub use reply::{Reply, ReplyBuffer};
+pub use reply::{Announcement, Reply, ReplyBuffer};
 pub use table::{Register, SnapshotId, Statistics, Table};
 
 /// Orders the writes of a key: a replication offset, a log index, or an ABD tag's counter.

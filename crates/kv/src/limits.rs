@@ -31,5 +31,8 @@ pub const SCRIPT_INSTRUCTIONS_MAX: u64 = 2_000_000;
 /// What a run of a script may allocate in all, in bytes. Nothing is given back before its end.
 pub const SCRIPT_MEMORY_BYTES_MAX: usize = 16 << 20;
 
+/// What a run of a script may publish in all, in bytes.
+pub const SCRIPT_PUBLISHED_BYTES_MAX: usize = 16 << 20;
+
 /// How deep arrays may lie in each other in what a script answers.
 pub const SCRIPT_REPLY_DEPTH_MAX: usize = 64;

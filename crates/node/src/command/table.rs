@@ -4,6 +4,7 @@
 //! carries it out is written here and nowhere else. Routing, `COMMAND`, `HELP`, statistics and the
 //! documentation read it. The descriptions match Redis's, so that its clients understand them.
 
+mod channels;
 mod hashes;
 mod row;
 mod subcommands;
@@ -20,6 +21,7 @@ use super::spec::NodeCommand::{
 use super::spec::TransactionCommand::{Discard, Exec, Multi, Unwatch, Watch};
 use super::spec::{CommandSpec, Flags, Group, KeyFlags, LockVerb, RunScript};
 use super::{expiry, keyspace, strings};
+use channels::CHANNELS;
 use hashes::HASHES;
 use row::{
     ANY_TIME, BEFORE_AUTH, CHANGES, GUARDS, INSERTS, LOCKS, LOOKS_AT, OPERATORS, READ, READS, REMOVES,
@@ -29,11 +31,11 @@ use subcommands::{
     CLIENT, CLUSTER, COMMAND, CONFIG, DEBUG, FUNCTION, KEYSPACE, LOCK_SESSION, MEMORY, OBJECT, SCRIPT,
 };
 
-const COMMAND_ROWS: usize = ROWS.len() + HASHES.len();
+const COMMAND_ROWS: usize = ROWS.len() + HASHES.len() + CHANNELS.len();
 
 /// All commands, in the order in which they are listed. Subcommands are inside their containers.
 pub static COMMANDS: [CommandSpec; COMMAND_ROWS] = {
-    let families: [&[CommandSpec]; 2] = [&ROWS, &HASHES];
+    let families: [&[CommandSpec]; 3] = [&ROWS, &HASHES, &CHANNELS];
     let mut all = [ROWS[0]; COMMAND_ROWS];
     let (mut family, mut row, mut place) = (0, 0, 0);
     while place < COMMAND_ROWS {

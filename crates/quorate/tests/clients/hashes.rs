@@ -19,7 +19,8 @@ impl Draw {
     }
 }
 
-const LONG: &str = "a value that is longer than what redis keeps in a listpack, which has sixty-four bytes at most";
+const LONG: &str =
+    "a value that is longer than what redis keeps in a listpack, which has sixty-four bytes at most";
 
 /// A request on few keys, so that kinds of values meet.
 fn request(draw: &mut Draw) -> Vec<&'static str> {
