@@ -7,6 +7,7 @@
 
 mod comparison;
 mod encoding;
+mod hash;
 mod list;
 mod lock;
 mod script;
@@ -16,6 +17,7 @@ use crate::coded::{Coordinator, REFERENCE_BYTES};
 use crate::{UnixMs, Version};
 
 pub use comparison::{Comparison, DIGEST_HEX_BYTES, digest_of};
+pub use hash::{HashCommand, HashPart};
 pub use list::List;
 pub use lock::{Fenced, Hold, LockCommand, WaiterId};
 pub use script::Script;
@@ -211,6 +213,8 @@ pub enum Command<'a> {
     /// A program that runs commands on the keys that it names, in one step (`EVAL`, `EVALSHA`). A read if it may only
     /// read (`EVAL_RO`).
     Script(Script<'a>),
+    /// Something about a hash (`HSET` and its kin).
+    Hash(HashCommand<'a>),
 }
 
 impl<'a> Command<'a> {
@@ -243,6 +247,7 @@ impl<'a> Command<'a> {
             Lock(command) => command.is_write(),
             Fenced(_) => true,
             Script(script) => script.is_write(),
+            Hash(command) => command.is_write(),
         }
     }
 
@@ -271,6 +276,7 @@ impl<'a> Command<'a> {
             Lock(command) => command.key().into_iter().for_each(visit),
             Fenced(fenced) => fenced.for_each_key(&mut visit),
             Script(script) => script.keys().for_each(visit),
+            Hash(command) => visit(command.key()),
             Keys { .. } | Scan { .. } | RandomKey { .. } | Size | Clear | Purge { .. } | Abandon { .. } => {}
         }
     }

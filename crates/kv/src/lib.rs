@@ -19,11 +19,11 @@ pub mod table;
 
 pub use coded::{Coordinator, Reference, ValueId, ValueRef, View};
 pub use command::{
-    Command, Comparison, Condition, Deadline, Draft, Expiry, Fenced, Hold, List, LockCommand, Script,
-    SetAnswer, Transaction, WaiterId, Watched,
+    Command, Comparison, Condition, Deadline, Draft, Expiry, Fenced, HashCommand, HashPart, Hold, List,
+    LockCommand, Script, SetAnswer, Transaction, WaiterId, Watched,
 };
 pub use interpreter::{Interpreter, NoInterpreter};
-pub use reply::{Reply, ReplyBuffer};
+pub use reply::{Announcement, Reply, ReplyBuffer};
 pub use table::{Register, SnapshotId, Statistics, Table};
 
 /// Orders the writes of a key: a replication offset, a log index, or an ABD tag's counter.

@@ -9,6 +9,10 @@ pub const VALUE_BYTES_MAX_DEFAULT: usize = 64 * 1024 * 1024;
 /// Longest value that can be configured, in bytes: the same as Redis's `proto-max-bulk-len` default.
 pub const VALUE_BYTES_MAX_CEILING: usize = 512 * 1024 * 1024;
 
+/// Most bytes of a hash, what it is kept with included: 16 beside each field and value. It is one piece of memory, so a
+/// change moves what stands behind it: this much takes a millisecond. The limit on values counts, too, where that is less.
+pub const HASH_BYTES_MAX: usize = 16 << 20;
+
 /// Most bytes that one reply may carry. A larger one (an `MGET` of many large values) is refused.
 pub const REPLY_BYTES_MAX: usize = 512 * 1024 * 1024;
 
@@ -26,6 +30,9 @@ pub const SCRIPT_INSTRUCTIONS_MAX: u64 = 2_000_000;
 
 /// What a run of a script may allocate in all, in bytes. Nothing is given back before its end.
 pub const SCRIPT_MEMORY_BYTES_MAX: usize = 16 << 20;
+
+/// What a run of a script may publish in all, in bytes.
+pub const SCRIPT_PUBLISHED_BYTES_MAX: usize = 16 << 20;
 
 /// How deep arrays may lie in each other in what a script answers.
 pub const SCRIPT_REPLY_DEPTH_MAX: usize = 64;

@@ -36,6 +36,8 @@ pub enum Reply<'a> {
     Set(u32),
     /// The next n pairs of elements.
     Map(u32),
+    /// The next n elements, which are not the answer to a request: what a client has subscribed to. An array in RESP2.
+    Push(u32),
     /// The next element holds references in the place of values. Whoever asked this command, which has changed nothing,
     /// puts them in. Never within another element.
     Unresolved(&'a [u8]),
@@ -52,6 +54,20 @@ pub struct ReplyBuffer {
     bytes: Vec<u8>,
     /// How many references were ever written.
     references: u64,
+    /// What is to be published with these replies.
+    announcements: Vec<Announcement>,
+}
+
+/// A message for whoever listens to a channel: what a script has published. It is sent by whoever sends the reply, and
+/// not at all where nobody gets it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Announcement {
+    /// By `SPUBLISH`.
+    pub is_sharded: bool,
+    /// The channel.
+    pub channel: Box<[u8]>,
+    /// The message.
+    pub message: Box<[u8]>,
 }
 
 const OK: u8 = 0;
@@ -67,6 +83,7 @@ const BOOLEAN: u8 = 9;
 const ARRAY: u8 = 10;
 const SET: u8 = 11;
 const MAP: u8 = 12;
+const PUSH: u8 = 13;
 const UNRESOLVED: u8 = 100;
 const NEEDS: u8 = 101;
 const REFERENCE: u8 = 102;
@@ -95,6 +112,7 @@ impl ReplyBuffer {
     /// Forgets everything, keeps a moderate capacity for reuse.
     pub fn clear(&mut self) {
         self.bytes.clear();
+        self.announcements.clear();
         const RETAINED_BYTES_MAX: usize = 1 << 20;
         if self.bytes.capacity() > RETAINED_BYTES_MAX {
             self.bytes.shrink_to(RETAINED_BYTES_MAX);
@@ -117,6 +135,22 @@ impl ReplyBuffer {
     #[inline]
     pub fn is_unfinished(encoded: &[u8]) -> bool {
         matches!(encoded.first(), Some(&(UNRESOLVED | NEEDS)))
+    }
+
+    /// Adds what is to be published with these replies.
+    pub(crate) fn announce(&mut self, announcements: &mut Vec<Announcement>) {
+        self.announcements.append(announcements);
+    }
+
+    /// Takes what is to be published with these replies, in order.
+    pub fn take_announcements(&mut self) -> Vec<Announcement> {
+        std::mem::take(&mut self.announcements)
+    }
+
+    /// True when something is to be published with these replies.
+    #[inline]
+    pub fn has_announcements(&self) -> bool {
+        !self.announcements.is_empty()
     }
 
     /// Cuts back to `length` bytes, to replace a reply that was begun.
@@ -174,6 +208,10 @@ impl ReplyBuffer {
             }
             Reply::Map(count) => {
                 out.put_u8(MAP);
+                out.put_u32(count);
+            }
+            Reply::Push(count) => {
+                out.put_u8(PUSH);
                 out.put_u32(count);
             }
             Reply::Unresolved(command) => {
@@ -258,6 +296,7 @@ impl<'a> Reply<'a> {
             ARRAY => Reply::Array(reader.u32()?),
             SET => Reply::Set(reader.u32()?),
             MAP => Reply::Map(reader.u32()?),
+            PUSH => Reply::Push(reader.u32()?),
             UNRESOLVED => Reply::Unresolved(reader.bytes()?),
             NEEDS => Reply::Needs(reader.bytes()?),
             REFERENCE => {
@@ -295,6 +334,7 @@ mod tests {
             Reply::Array(3),
             Reply::Set(0),
             Reply::Map(7),
+            Reply::Push(3),
             Reply::Unresolved(b"command"),
             Reply::Needs(b""),
         ];

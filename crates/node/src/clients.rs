@@ -1,5 +1,6 @@
 //! `CLIENT`: what a client may ask and say about connections.
 
+use crate::channels::Listening;
 use crate::command;
 use crate::node::Node;
 use crate::session::{ClientId, ClientKind, Session};
@@ -36,6 +37,7 @@ impl Session {
             _ if self.closing => "c",
             _ if self.lock_wait.is_some() => "b",
             Some(_) => "x",
+            None if self.subscriptions.is_some() => "P",
             None => "N",
         };
         let queued = self.queued().map_or(-1, |count| count as i64);
@@ -44,7 +46,7 @@ impl Session {
         // Writing to a string does not fail.
         let _ = writeln!(
             out,
-            "id={} addr={} laddr={} fd={} name={} age={} idle={} flags={} db=0 sub=0 psub=0 ssub=0 multi={} \
+            "id={} addr={} laddr={} fd={} name={} age={} idle={} flags={} db=0 sub={} psub={} ssub={} multi={} \
              qbuf=0 qbuf-free=0 argv-mem=0 multi-mem=0 rbs=0 rbp=0 obl=0 oll=0 omem={} tot-mem={} events=r \
              cmd={} user=default redir=-1 resp={} lib-name={} lib-ver={} tot-cmds={}",
             self.number(),
@@ -55,6 +57,9 @@ impl Session {
             seconds(self.created_us),
             seconds(self.active_us),
             flags,
+            self.subscribed(Listening::Channel),
+            self.subscribed(Listening::Pattern),
+            self.subscribed(Listening::Shard),
             queued,
             self.output_bytes(),
             self.output_bytes() + std::mem::size_of::<Session>(),
@@ -92,8 +97,13 @@ impl Node {
             Some(b"type") if arguments.len() == 4 => {
                 let kind = arguments[3].to_ascii_lowercase();
                 match kind.as_slice() {
-                    b"normal" => {}
-                    b"replica" | b"slave" | b"master" | b"pubsub" => ids = Some(Vec::new()),
+                    b"normal" | b"pubsub" => {
+                        let listens = kind == b"pubsub";
+                        let sessions = self.sessions.iter().map(|(_, session)| session);
+                        let wanted = sessions.filter(|session| session.subscriptions.is_some() == listens);
+                        ids = Some(wanted.map(Session::number).collect());
+                    }
+                    b"replica" | b"slave" | b"master" => ids = Some(Vec::new()),
                     _ => {
                         let error = format!("ERR Unknown client type '{}'", kind.escape_ascii());
                         return self.answer(client, |replies| replies.error(&error));
@@ -218,6 +228,8 @@ struct KillFilter {
     local_address: Option<String>,
     user: Option<Vec<u8>>,
     none_of_this_kind: bool,
+    /// Whether it listens to channels.
+    listens: Option<bool>,
     /// The client that is spared.
     spared: Option<u64>,
 }
@@ -241,8 +253,9 @@ impl KillFilter {
                 b"user" if value == b"default" => filter.user = Some(value.to_vec()),
                 b"user" => return Err(format!("ERR No such user '{}'", text())),
                 b"type" => match value.to_ascii_lowercase().as_slice() {
-                    b"normal" => {}
-                    b"replica" | b"slave" | b"master" | b"pubsub" => filter.none_of_this_kind = true,
+                    b"normal" => filter.listens = Some(false),
+                    b"pubsub" => filter.listens = Some(true),
+                    b"replica" | b"slave" | b"master" => filter.none_of_this_kind = true,
                     _ => return Err(format!("ERR Unknown client type '{}'", text())),
                 },
                 b"skipme" => match value.to_ascii_lowercase().as_slice() {
@@ -264,6 +277,7 @@ impl KillFilter {
         };
         !self.none_of_this_kind
             && self.spared != Some(session.number())
+            && self.listens.is_none_or(|listens| listens == session.subscriptions.is_some())
             && self.id.is_none_or(|id| id == session.number())
             && self.address.as_ref().is_none_or(|address| address == session.address())
             && self.local_address.as_ref().is_none_or(|address| address == local)

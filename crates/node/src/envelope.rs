@@ -18,6 +18,7 @@ const LIFE: u8 = 6;
 const SCRIPT: u8 = 7;
 const FORGET_SCRIPTS: u8 = 8;
 const FRAGMENTS: u8 = 9;
+const PUBLISHED: u8 = 10;
 
 /// Without a deadline.
 pub(crate) const NO_DEADLINE_MS: u32 = u32::MAX;
@@ -43,6 +44,8 @@ pub(crate) enum Envelope<'a> {
     Script(&'a [u8]),
     /// A client lets all nodes forget the scripts.
     ForgetScripts,
+    /// A message for those of the receiver's clients that listen to a channel.
+    Published { is_sharded: bool, channel: &'a [u8], message: &'a [u8] },
 }
 
 /// See [`protocol::Notice::Told`]. The receiver is the waiter's node.
@@ -68,6 +71,10 @@ impl<'a> Envelope<'a> {
             TOLD => Envelope::Told { group: reader.u16()?, told: Told::decode(&mut reader)? },
             SCRIPT => Envelope::Script(reader.rest()),
             FORGET_SCRIPTS => Envelope::ForgetScripts,
+            PUBLISHED => {
+                let (is_sharded, channel) = (reader.bool()?, reader.bytes()?);
+                Envelope::Published { is_sharded, channel, message: reader.rest() }
+            }
             _ => return Err(Malformed("unknown kind of envelope")),
         })
     }
@@ -112,6 +119,13 @@ impl<'a> Envelope<'a> {
                 out.extend_from_slice(text);
             }
             Envelope::ForgetScripts => out.put_u8(FORGET_SCRIPTS),
+            Envelope::Published { is_sharded, channel, message } => {
+                out.reserve(6 + channel.len() + message.len());
+                out.put_u8(PUBLISHED);
+                out.put_bool(*is_sharded);
+                out.put_bytes(channel);
+                out.extend_from_slice(message);
+            }
         }
     }
 }

@@ -209,10 +209,14 @@ fn stats(facts: &Facts, fields: &mut Fields<'_>) {
     fields.constants(&[("evicted_keys", "0"), ("evicted_clients", "0")]);
     fields.put("keyspace_hits", stats.keyspace_hits);
     fields.put("keyspace_misses", stats.keyspace_misses);
-    fields.constants(&[("pubsub_channels", "0"), ("pubsub_patterns", "0"), ("latest_fork_usec", "0")]);
+    fields.put("pubsub_channels", stats.channels);
+    fields.put("pubsub_patterns", stats.patterns);
+    fields.put("pubsubshard_channels", stats.shard_channels);
+    fields.constants(&[("latest_fork_usec", "0")]);
     fields.put("total_error_replies", facts.commands.error_replies());
     fields.put("client_output_buffer_limit_disconnections", stats.output_overflows);
     fields.put("forwarded_commands", stats.forwarded);
+    fields.put("dropped_messages", stats.messages_dropped);
 }
 
 /// The id of a history that there is not, as Redis writes it.

@@ -7,8 +7,9 @@
 //! Reading order: `node` (turns and clients), `requests` (what a request is and who runs it), `routing` (requests on
 //! their way and outcomes on their way back), `peers` (what nodes say to each other), `keyspace` (prefixes and
 //! promises), `session` (replies in order), `transactions` (what is gathered behind `MULTI`), `scripts` (`EVAL`),
-//! `locks` (who waits for one).
+//! `locks` (who waits for one), `channels` (who listens).
 
+mod channels;
 mod clients;
 mod coding;
 pub mod command;

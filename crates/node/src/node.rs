@@ -1,5 +1,6 @@
 //! One node: its clients' sessions, its groups, and the links between them.
 
+use crate::channels::Channels;
 use crate::coding::Coding;
 use crate::command::statistics::CommandStatistics;
 use crate::configuration::Configuration;
@@ -34,6 +35,8 @@ pub(crate) struct Counters {
     pub(crate) forwarded: u64,
     pub(crate) errors: u64,
     pub(crate) output_overflows: u64,
+    /// Messages of channels that were not sent to a peer with too much on its way to it.
+    pub(crate) messages_dropped: u64,
 }
 
 /// One node, without its sockets: requests and peers' frames go in, replies and frames come out.
@@ -71,6 +74,8 @@ pub struct Node {
     pub(crate) forwards_checked_us: u64,
     pub(crate) gathers: Slab<Gather>,
     pub(crate) lock_waits: Waits,
+    /// Who listens to channels, of the clients of this node.
+    pub(crate) channels: Channels,
     pub(crate) coding: Coding,
     pub(crate) effects: Effects,
     /// Bytes of key lists while a command is carried out.
@@ -329,6 +334,7 @@ impl Node {
 
     /// A client is gone. What it asked may still happen; nobody is told.
     pub fn disconnect(&mut self, client: ClientId) {
+        self.end_subscriptions(client);
         let session = self.sessions.remove(client);
         if let Some(number) = session.and_then(|session| session.lock_wait) {
             self.leave_lock_wait(number);

@@ -1,6 +1,7 @@
 //! How a node comes up: its log is read, and its replicas get back what they recorded. They take part when the control
 //! group lets them.
 
+use crate::channels::Channels;
 use crate::coding::Coding;
 use crate::command::statistics::CommandStatistics;
 use crate::configuration::Configuration;
@@ -150,6 +151,7 @@ impl Node {
             forwards: Slab::default(),
             forwards_checked_us: 0,
             gathers: Slab::default(),
+            channels: Channels::default(),
             lock_waits: Waits::new(own, life_of_waits(&configuration)),
             coding: Coding::new(life),
             effects: Effects::default(),

@@ -117,6 +117,9 @@ impl Node {
             Envelope::Told { group, told } => self.lock_told(group, told),
             Envelope::Script(text) => self.learn_script(text),
             Envelope::ForgetScripts => self.scripts.clear(),
+            Envelope::Published { is_sharded, channel, message } => {
+                self.deliver(is_sharded, channel, message);
+            }
             Envelope::Requests(items) => self.forwarded_requests(from, items)?,
             Envelope::Outcomes(items) => {
                 let mut reader = Reader::new(items);

@@ -3,7 +3,7 @@
 use crate::command::{self, ClientCommand, ConfigCommand, Context, Handler, NodeCommand, TransactionCommand};
 use crate::gather::Combine;
 use crate::node::Node;
-use crate::session::ClientId;
+use crate::session::{ClientId, Session};
 use crate::transactions::CROSSSLOT;
 use kv::limits::KEY_BYTES_MAX;
 use kv::table::scan_group;
@@ -43,6 +43,12 @@ impl Node {
         if !session.authenticated && !found.spec.flags.has(command::Flag::NoAuth) {
             self.statistics.rejected(found.number);
             return self.answer(client, |replies| replies.error("NOAUTH Authentication required."));
+        }
+        if session.subscriptions.is_some()
+            && let Some(text) = session.refuses_while_listening(found.spec)
+        {
+            self.statistics.rejected(found.number);
+            return self.answer(client, |replies| replies.error(&text));
         }
         self.statistics.called(found.number);
         if session.is_gathering() && !ends_or_escapes_a_transaction(found.spec.handler) {
@@ -144,6 +150,13 @@ impl Node {
         arguments: Arguments<'_>,
     ) {
         match command {
+            NodeCommand::Ping if self.sessions.get(client).is_some_and(Session::is_listening_in_resp2) => {
+                self.answer(client, |replies| {
+                    replies.array(2);
+                    replies.bulk(b"pong");
+                    replies.bulk(arguments.get(1).unwrap_or_default());
+                });
+            }
             NodeCommand::Ping => self.answer(client, |replies| match (arguments.get(1), arguments.get(2)) {
                 (_, Some(_)) => replies.error(&command::CommandError::WrongArity("ping").to_string()),
                 (Some(text), None) => replies.bulk(text),
@@ -156,6 +169,7 @@ impl Node {
             }
             NodeCommand::Reset => {
                 let open = self.configuration.password.is_none();
+                self.end_subscriptions(client);
                 if let Some(session) = self.sessions.get_mut(client) {
                     session.reset(open);
                 }
@@ -212,6 +226,7 @@ impl Node {
             NodeCommand::Script(command) => self.script_command(client, command, arguments),
             NodeCommand::Wait => self.wait(client, &arguments[1], &arguments[2]),
             NodeCommand::Lock(verb) => self.lock_request(client, verb, arguments),
+            NodeCommand::Channel(command) => self.channel_command(client, command, arguments),
             NodeCommand::DebugSleep => {
                 let seconds =
                     std::str::from_utf8(&arguments[2]).ok().and_then(|text| text.parse::<f64>().ok());

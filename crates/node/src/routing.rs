@@ -354,6 +354,9 @@ impl Node {
     #[inline]
     pub(crate) fn settle(&mut self, group: u16) {
         let mut effects = std::mem::take(&mut self.effects);
+        if effects.replies.has_announcements() {
+            self.publish_announced(&mut effects.replies);
+        }
         for outcome in &effects.outcomes {
             if let Outcome::Redirect { to } = outcome.result {
                 let error = format!("NOLEADER node {to} leads now; nothing was done, try again");
@@ -470,10 +473,7 @@ impl Node {
                     self.statistics.took(number, self.now.monotonic_us.saturating_sub(begun_us));
                 }
                 if session.output_bytes() > self.configuration.output_bytes_max {
-                    self.counters.output_overflows += 1;
-                    let text = format!("client {} does not read its replies; it is closed", client.to_bits());
-                    self.log.push(Line { level: Level::Warning, text });
-                    return self.kill(client);
+                    return self.close_overflowing(client);
                 }
                 if !std::mem::replace(&mut session.listed, true) {
                     self.ready.push(client);
@@ -508,6 +508,15 @@ impl Node {
                 }
             }
         }
+    }
+
+    /// More waits to be written to a client than it may have.
+    #[cold]
+    pub(crate) fn close_overflowing(&mut self, client: ClientId) {
+        self.counters.output_overflows += 1;
+        let text = format!("client {} does not read its replies; it is closed", client.to_bits());
+        self.log.push(Line { level: Level::Warning, text });
+        self.kill(client);
     }
 
     pub(crate) fn complete_with_error(&mut self, ticket: Ticket, group: u16, result: Outcome, error: &str) {

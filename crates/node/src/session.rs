@@ -1,5 +1,6 @@
 //! A client's session: what it was told about itself, and its replies in the order of its requests.
 
+use crate::channels::Subscriptions;
 use crate::slab::Handle;
 use crate::transactions::{Gathered, Pending};
 use kv::Version;
@@ -101,6 +102,10 @@ pub(crate) struct Session {
     pending: VecDeque<(u64, Pending)>,
     /// The request of this client that waits for a lock: nothing more is taken from it until that has an end.
     pub(crate) lock_wait: Option<u64>,
+    /// The channels that it listens to; none for nearly all.
+    pub(crate) subscriptions: Option<Box<Subscriptions>>,
+    /// Messages keep their place behind the replies of requests before this one.
+    messages_held_until: u64,
     /// How many of them ask how watched keys are.
     versions_awaited: usize,
     /// Bytes of the replies in `slots`, which wait for an earlier one.
@@ -141,6 +146,8 @@ impl Session {
             generation: 0,
             pending: VecDeque::new(),
             lock_wait: None,
+            subscriptions: None,
+            messages_held_until: 0,
             versions_awaited: 0,
             kept_bytes: 0,
             first: 0,
@@ -284,6 +291,23 @@ impl Session {
         }
         self.output.close = self.closing && self.slots.is_empty();
         measured
+    }
+
+    /// The request that begins next is to be confirmed before any message comes.
+    pub(crate) fn hold_messages(&mut self) {
+        self.messages_held_until = self.first + self.slots.len() as u64 + 1;
+    }
+
+    /// What it did not ask for, at the earliest place: in RESP3 between any two replies, but behind the confirmation of what
+    /// it listens to; in RESP2, where it would be taken for a reply, behind all that are waited for.
+    pub(crate) fn push(&mut self, encoded: &[u8]) {
+        let may_overtake = self.protocol == Protocol::Resp3 && self.first >= self.messages_held_until;
+        if self.slots.is_empty() || may_overtake {
+            return self.write(encoded);
+        }
+        let state = SlotState::Ready(encoded.to_vec());
+        self.slots.push_back(Slot { state, command: None, begun_us: self.active_us });
+        self.kept_bytes += encoded.len();
     }
 
     #[inline]

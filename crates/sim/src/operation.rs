@@ -53,13 +53,16 @@ impl Kind {
     }
 }
 
-/// Adds one to a key, and writes to a second one what would not be the same on all replicas if scripts were not. With an
-/// argument it is cut off by a limit behind that, and nothing of it may stay.
+/// Adds one to a key, and writes to a hash what would not be the same on all replicas if scripts were not; fields of it come
+/// and go. With an argument it is cut off by a limit behind that, and nothing of it may stay.
 const SCRIPT: &str = "local sum = tonumber(redis.call('get', KEYS[1]) or 0) + 1\n\
     redis.call('set', KEYS[1], sum)\n\
     local seen = tostring({}) .. math.random(1000) .. redis.call('time')[2]\n\
     for name in pairs({one = 1, two = 2, three = 3, four = 4, [5] = 5}) do seen = seen .. name end\n\
-    redis.call('set', KEYS[2], seen, 'PX', 1000)\n\
+    redis.call('hset', KEYS[2], 'seen', seen, 'at' .. sum % 7, sum)\n\
+    redis.call('hincrby', KEYS[2], 'sum', sum)\n\
+    redis.call('hdel', KEYS[2], 'at' .. sum % 3)\n\
+    redis.call('pexpire', KEYS[2], 1000)\n\
     if ARGV[1] then string.rep('x', 1000000000) end\n\
     return sum";
 

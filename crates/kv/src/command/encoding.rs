@@ -24,6 +24,7 @@ const WATCH: u8 = 16;
 const READING_TRANSACTION: u8 = 17;
 const LOCK_READ: u8 = 18;
 const READING_SCRIPT: u8 = 19;
+const HASH_READ: u8 = 20;
 const SET: u8 = 64;
 const GET_DELETE: u8 = 65;
 const GET_EXPIRE: u8 = 66;
@@ -49,6 +50,7 @@ const SCRIPT: u8 = 85;
 const SET_CODED: u8 = 86;
 const INLINE: u8 = 87;
 const ABANDON: u8 = 88;
+const HASH: u8 = 89;
 /// The plain `SET key value`: by far the most frequent record, so it has a short form.
 const SET_PLAIN: u8 = 127;
 
@@ -248,6 +250,10 @@ impl<'a> Command<'a> {
                 out.put_u8(if script.is_write() { SCRIPT } else { READING_SCRIPT });
                 script.encode(out);
             }
+            Hash(command) => {
+                out.put_u8(if command.is_write() { HASH } else { HASH_READ });
+                command.encode(out);
+            }
         }
     }
 
@@ -302,6 +308,8 @@ impl<'a> Command<'a> {
             FENCED => Fenced(super::Fenced::decode(reader)?),
             READING_SCRIPT => Script(super::Script::decode(reader, false)?),
             SCRIPT => Script(super::Script::decode(reader, true)?),
+            HASH_READ => Hash(super::HashCommand::decode(reader, false)?),
+            HASH => Hash(super::HashCommand::decode(reader, true)?),
             SET_IF => SetIf {
                 key: reader.bytes()?,
                 value: reader.bytes()?,
@@ -430,7 +438,9 @@ fn expire_condition(tag: u8) -> Result<ExpireCondition, Malformed> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::command::{Draft, Fenced, Hold, LockCommand, WaiterId, Watched, script};
+    use crate::command::{
+        Draft, Fenced, HashCommand, HashPart, Hold, LockCommand, WaiterId, Watched, script,
+    };
     use std::num::NonZeroU64;
 
     fn every_command<'a>(
@@ -508,6 +518,23 @@ mod tests {
             Script(scripts[1]),
         ];
         commands.extend(locks.map(Lock));
+        let (field, bytes_max) = (&b"field"[..], 99);
+        let hashes = [
+            HashCommand::Get { key, field },
+            HashCommand::MultiGet { key, fields: list },
+            HashCommand::All { key, part: HashPart::Both },
+            HashCommand::Length { key },
+            HashCommand::Exists { key, field },
+            HashCommand::ValueLength { key, field },
+            HashCommand::Scan { key, position: 7, count: 10, pattern: Some(b"a*") },
+            HashCommand::Scan { key, position: 7, count: 10, pattern: None },
+            HashCommand::Set { key, pairs, bytes_max, counts: true },
+            HashCommand::SetIfAbsent { key, field, value, bytes_max },
+            HashCommand::Delete { key, fields: list },
+            HashCommand::IncrementBy { key, field, delta: -1, bytes_max },
+            HashCommand::IncrementByFloat { key, field, delta: b"0.5", bytes_max },
+        ];
+        commands.extend(hashes.map(Hash));
         commands
     }
 
@@ -599,6 +626,16 @@ mod tests {
         let mut bytes = Vec::new();
         Command::Lock(LockCommand::Release { name: b"l", token: 1 }).encode(&mut bytes);
         bytes[0] = LOCK_READ;
+        assert!(Command::decode(&mut Reader::new(&bytes)).is_err());
+    }
+
+    #[test]
+    fn a_change_of_a_hash_cannot_pass_for_a_read() {
+        let mut bytes = Vec::new();
+        let mut scratch = Vec::new();
+        let fields = List::build(&mut scratch, [&b"f"[..]]);
+        Command::Hash(HashCommand::Delete { key: b"k", fields }).encode(&mut bytes);
+        bytes[0] = HASH_READ;
         assert!(Command::decode(&mut Reader::new(&bytes)).is_err());
     }
 

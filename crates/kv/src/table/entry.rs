@@ -15,12 +15,15 @@ use crate::{UnixMs, Version};
 const HEADER_BYTES: usize = 24;
 /// The top two bits of the key's length say how the value is kept.
 const KIND_SHIFT: u32 = 30;
-/// The next one is set where a reference stands in the place of a value. The kind says so, too; this way an update in
-/// place, which compares lengths of keys, passes such an entry by without looking at its kind.
-const CODED_BIT: u32 = 1 << (KIND_SHIFT - 1);
-const KEY_LENGTH_MASK: u32 = CODED_BIT - 1;
+/// The next one is set where what stands in the place of the value is not the bytes of a string: a reference or a hash, as
+/// the two bits above say. So an update in place, which compares lengths of keys, passes such an entry by without looking
+/// at its kind, and a `GET` of a string looks at one bit.
+const SPECIAL_BIT: u32 = 1 << (KIND_SHIFT - 1);
+const KEY_LENGTH_MASK: u32 = SPECIAL_BIT - 1;
+/// What the top two bits are where a special entry holds a reference; where it holds a hash they are 0.
+const CODED: u8 = 3;
 
-/// How Redis would keep the value; only `OBJECT ENCODING` tells.
+/// What the value is, and how Redis would keep it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     /// As it came: an integer if it reads as one.
@@ -31,11 +34,13 @@ pub(super) enum Kind {
     Raw = 2,
     /// Kept as fragments: a [`Reference`] stands in the place of the value.
     Coded = 3,
+    /// A hash: see [`super::fields`].
+    Hash = 4,
 }
 
 impl Kind {
     pub(super) fn from_tag(tag: u8) -> Option<Kind> {
-        [Kind::Plain, Kind::Text, Kind::Raw, Kind::Coded].get(tag as usize).copied()
+        [Kind::Plain, Kind::Text, Kind::Raw, Kind::Coded, Kind::Hash].get(tag as usize).copied()
     }
 }
 
@@ -105,14 +110,29 @@ impl Entry {
     }
 
     pub(super) fn kind(&self) -> Kind {
-        let tag = (u32::from_le_bytes(self.field(16)) >> KIND_SHIFT) as u8;
-        Kind::from_tag(tag).unwrap_or(Kind::Plain)
+        let field = u32::from_le_bytes(self.field(16));
+        match (field & SPECIAL_BIT != 0, (field >> KIND_SHIFT) as u8) {
+            (true, CODED) => Kind::Coded,
+            (true, _) => Kind::Hash,
+            (false, tag) => Kind::from_tag(tag).unwrap_or(Kind::Plain),
+        }
+    }
+
+    /// True when the value is a string and its bytes are here.
+    #[inline]
+    pub(super) fn is_bytes(&self) -> bool {
+        u32::from_le_bytes(self.field(16)) & SPECIAL_BIT == 0
     }
 
     /// True when a reference stands in the place of the value.
     #[inline]
     pub(super) fn is_coded(&self) -> bool {
-        u32::from_le_bytes(self.field(16)) & CODED_BIT != 0
+        !self.is_bytes() && self.kind() == Kind::Coded
+    }
+
+    #[inline]
+    pub(super) fn is_hash(&self) -> bool {
+        !self.is_bytes() && self.kind() == Kind::Hash
     }
 
     /// What stands in the place of the value, if it is kept as fragments.
@@ -191,7 +211,7 @@ impl Entry {
         let Some((header, rest)) = self.bytes.split_first_chunk_mut::<HEADER_BYTES>() else { return false };
         let Some((held_key, room)) = rest.split_at_mut_checked(key.len()) else { return false };
         let Some((held_value, slack)) = room.split_at_mut_checked(value.len()) else { return false };
-        let is_it = key_length_and_coding_in(header) == key.len()
+        let is_it = key_length_and_special_in(header) == key.len()
             && header[8..16] == NO_DEADLINE.to_le_bytes()
             && !is_wasteful(slack.len(), capacity)
             && is_same(held_key, key);
@@ -231,19 +251,39 @@ impl Entry {
         let start = HEADER_BYTES + self.key_length();
         let length = self.value_length();
         let grown = length.max(offset + part.len());
-        if start + grown > self.capacity() {
-            let mut bytes = std::mem::take(&mut self.bytes).into_vec();
-            let room = Self::room_for(start + grown);
-            bytes.reserve_exact(room - bytes.len());
-            bytes.resize(room, 0);
-            self.bytes = bytes.into_boxed_slice();
-        }
+        self.make_room(start + grown);
         write_header(&mut self.bytes, start - HEADER_BYTES, grown, stamp);
         if offset > length {
             // What lies behind the value is left over from an earlier, longer one.
             self.bytes[start + length..start + offset].fill(0);
         }
         self.bytes[start + offset..start + offset + part.len()].copy_from_slice(part);
+    }
+
+    /// Changes the value where it stands. `edit` gets its bytes, with room behind them if it is to be longer, and leaves
+    /// the `length` bytes that it is to have.
+    pub(super) fn edit(&mut self, length: usize, stamp: Stamp, edit: impl FnOnce(&mut [u8])) {
+        let start = HEADER_BYTES + self.key_length();
+        let room = self.value_length().max(length);
+        self.make_room(start + room);
+        edit(&mut self.bytes[start..start + room]);
+        write_header(&mut self.bytes, start - HEADER_BYTES, length, stamp);
+        if is_wasteful(self.capacity() - start - length, self.capacity()) {
+            let mut bytes = std::mem::take(&mut self.bytes).into_vec();
+            bytes.truncate(start + length);
+            self.bytes = bytes.into_boxed_slice();
+        }
+    }
+
+    /// Makes the allocation larger, if it has less than so many bytes.
+    fn make_room(&mut self, needed: usize) {
+        if needed > self.capacity() {
+            let mut bytes = std::mem::take(&mut self.bytes).into_vec();
+            let room = Self::room_for(needed);
+            bytes.reserve_exact(room - bytes.len());
+            bytes.resize(room, 0);
+            self.bytes = bytes.into_boxed_slice();
+        }
     }
 }
 
@@ -270,15 +310,15 @@ fn is_wasteful(slack: usize, capacity: usize) -> bool {
 
 #[inline]
 fn key_length_in(header: &[u8; HEADER_BYTES]) -> usize {
-    key_length_and_coding_in(header) & KEY_LENGTH_MASK as usize
+    key_length_and_special_in(header) & KEY_LENGTH_MASK as usize
 }
 
-/// The key's length, or more than any key has where the value is coded.
+/// The key's length, or more than any key has where the value is no string whose bytes are here.
 #[inline]
-fn key_length_and_coding_in(header: &[u8; HEADER_BYTES]) -> usize {
+fn key_length_and_special_in(header: &[u8; HEADER_BYTES]) -> usize {
     let mut field = [0; 4];
     field.copy_from_slice(&header[16..20]);
-    (u32::from_le_bytes(field) & (KEY_LENGTH_MASK | CODED_BIT)) as usize
+    (u32::from_le_bytes(field) & (KEY_LENGTH_MASK | SPECIAL_BIT)) as usize
 }
 
 /// Writes a header field by field, straight to its place: built elsewhere and copied, it would have to wait until
@@ -288,8 +328,12 @@ fn key_length_and_coding_in(header: &[u8; HEADER_BYTES]) -> usize {
 #[inline]
 fn write_header(bytes: &mut [u8], key_length: usize, value_length: usize, stamp: Stamp) {
     debug_assert!(key_length <= KEY_LENGTH_MASK as usize && value_length <= u32::MAX as usize);
-    let coded = if stamp.kind == Kind::Coded { CODED_BIT } else { 0 };
-    let key_field = key_length as u32 | (stamp.kind as u32) << KIND_SHIFT | coded;
+    let kind_bits = match stamp.kind {
+        Kind::Plain | Kind::Text | Kind::Raw => (stamp.kind as u32) << KIND_SHIFT,
+        Kind::Coded => (CODED as u32) << KIND_SHIFT | SPECIAL_BIT,
+        Kind::Hash => SPECIAL_BIT,
+    };
+    let key_field = key_length as u32 | kind_bits;
     let header = &mut bytes[..HEADER_BYTES];
     header[..8].copy_from_slice(&stamp.version.to_le_bytes());
     header[8..16].copy_from_slice(&stamp.deadline.to_le_bytes());

@@ -7,11 +7,13 @@
 //!
 //! Reading order: `entry` (one key in memory), `partition` and `index` (where entries stand and how a key is found),
 //! `store` (the few ways in which the table changes), then the commands: `reads`, `scan`, `strings`, `numbers`,
-//! `expire`, `keys`, `transactions`, `locks`, `scripts`, `registers`; last `snapshot`.
+//! `fields` and `hashes`, `expire`, `keys`, `transactions`, `locks`, `scripts`, `registers`; last `snapshot`.
 
 mod coded;
 mod entry;
 mod expire;
+mod fields;
+mod hashes;
 mod index;
 mod keys;
 mod locks;
@@ -255,6 +257,7 @@ impl Table {
             Lock(command) if command.is_write() => self.apply_to_locks(&command, record, out),
             Fenced(fenced) => self.apply_behind_fence(&fenced, record, out),
             Script(script) if script.is_write() => self.run_script(&script, record, out),
+            Hash(command) if command.is_write() => self.change_hash(&command, record, out),
             _ => return self.read(command, record.time, out),
         }
         record.version
@@ -309,6 +312,7 @@ impl Table {
             }
             Lock(command) if !command.is_write() => self.read_locks(&command, out),
             Script(script) if !script.is_write() => self.run_reading_script(&script, now, out),
+            Hash(command) if !command.is_write() => return self.read_hash(&command, now, out),
             _ => out.error("ERR a write has to be ordered before it is applied"),
         }
         0

@@ -7,14 +7,14 @@ use crate::number::{self, FloatError};
 use crate::reply::ReplyBuffer;
 
 const NOT_AN_INTEGER: &str = "ERR value is not an integer or out of range";
-const OVERFLOW: &str = "ERR increment or decrement would overflow";
+pub(super) const OVERFLOW: &str = "ERR increment or decrement would overflow";
 const NOT_A_FLOAT: &str = "ERR value is not a valid float";
-const NOT_FINITE: &str = "ERR increment would produce NaN or Infinity";
+pub(super) const NOT_FINITE: &str = "ERR increment would produce NaN or Infinity";
 
 impl Table {
     pub(super) fn increment_by(&mut self, key: &[u8], delta: i64, record: Record, out: &mut ReplyBuffer) {
         let hash = self.index.hash(key);
-        let found = self.find_live(hash, key, record);
+        let Ok(found) = self.find_string(hash, key, record, out) else { return };
         if self.is_no_number(found) {
             return out.error(NOT_AN_INTEGER);
         }
@@ -43,7 +43,7 @@ impl Table {
         out: &mut ReplyBuffer,
     ) {
         let hash = self.index.hash(key);
-        let found = self.find_live(hash, key, record);
+        let Ok(found) = self.find_string(hash, key, record, out) else { return };
         if self.is_no_number(found) {
             return out.error(NOT_A_FLOAT);
         }

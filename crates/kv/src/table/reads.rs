@@ -1,6 +1,8 @@
 //! Reads of single keys, and of several keys by name.
 
 use super::entry::{Entry, Kind};
+use super::fields::Fields;
+use super::strings::WRONG_KIND;
 use super::{NO_DEADLINE, Table};
 use crate::coded::View;
 use crate::command::{Command, ExpiryUnit, List, digest_of};
@@ -38,8 +40,8 @@ impl Table {
         let start = out.len();
         let mut is_coded = false;
         let version = self.tell(key, now, |entry| match entry {
-            Some(entry) if entry.is_coded() => {
-                is_coded = true;
+            Some(entry) if !entry.is_bytes() => {
+                is_coded = entry.is_coded();
                 tell_value(entry, View::Whole, out);
             }
             Some(entry) => out.bulk(entry.value()),
@@ -62,6 +64,9 @@ impl Table {
     pub(super) fn fetch(&mut self, key: &[u8], now: UnixMs, out: &mut ReplyBuffer) -> Version {
         self.tell(key, now, |entry| {
             let Some(entry) = entry else { return out.null() };
+            if entry.is_hash() {
+                return out.error(WRONG_KIND);
+            }
             out.array(3);
             tell_value(entry, View::Whole, out);
             out.integer(entry.version() as i64);
@@ -80,6 +85,8 @@ impl Table {
             let entry = self.peek(key, now);
             let hit = entry.is_some();
             match entry {
+                // As in Redis: what is no string has no value here.
+                Some(entry) if entry.is_hash() => out.null(),
                 Some(entry) => {
                     let length = entry.told_length();
                     told += ELEMENT_BYTES + length;
@@ -105,13 +112,14 @@ impl Table {
     }
 
     pub(super) fn kind_of_value(&mut self, key: &[u8], now: UnixMs, out: &mut ReplyBuffer) -> Version {
-        self.tell(key, now, |entry| {
-            out.push(Reply::Status(if entry.is_some() { b"string" } else { b"none" }))
-        })
+        self.tell(key, now, |entry| out.push(Reply::Status(entry.map_or(b"none", Entry::type_name))))
     }
 
     pub(super) fn length(&mut self, key: &[u8], now: UnixMs, out: &mut ReplyBuffer) -> Version {
-        self.tell(key, now, |entry| out.integer(entry.map_or(0, |entry| entry.told_length() as i64)))
+        self.tell(key, now, |entry| match entry {
+            Some(entry) if entry.is_hash() => out.error(WRONG_KIND),
+            _ => out.integer(entry.map_or(0, |entry| entry.told_length() as i64)),
+        })
     }
 
     pub(super) fn get_range(
@@ -156,6 +164,7 @@ impl Table {
 
     pub(super) fn digest_of_value(&mut self, key: &[u8], now: UnixMs, out: &mut ReplyBuffer) -> Version {
         self.tell(key, now, |entry| match entry {
+            Some(entry) if entry.is_hash() => out.error(WRONG_KIND),
             Some(entry) => {
                 let reference = entry.reference();
                 let digest = reference.map_or_else(|| digest_of(entry.value()), |reference| reference.digest);
@@ -172,6 +181,7 @@ impl Table {
             return 0;
         };
         out.bulk(match entry.kind() {
+            Kind::Hash => Fields::of(entry.value()).encoding(),
             Kind::Raw | Kind::Coded => b"raw",
             Kind::Plain if parse_integer(entry.value()).is_some() => b"int",
             _ if entry.value().len() <= EMBEDDED_BYTES_MAX => b"embstr",
@@ -193,8 +203,18 @@ impl Table {
     }
 }
 
-/// A value, or the reference that stands in its place.
+impl Entry {
+    /// The kind of the value, as clients know it.
+    pub(super) fn type_name(&self) -> &'static [u8] {
+        if self.is_hash() { b"hash" } else { b"string" }
+    }
+}
+
+/// A string, or the reference that stands in its place.
 fn tell_value(entry: &Entry, view: View, out: &mut ReplyBuffer) {
+    if entry.is_hash() {
+        return out.error(WRONG_KIND);
+    }
     match entry.reference() {
         Some(reference) => Table::tell_reference(reference, view, out),
         None => out.bulk(view.of(entry.value())),

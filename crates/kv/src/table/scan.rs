@@ -38,14 +38,14 @@ const RANDOM_EXPIRED_MAX: usize = 1000;
 #[derive(Clone, Copy)]
 pub(super) struct Filter<'a> {
     pub(super) pattern: Option<&'a [u8]>,
-    /// Kind of value; every value here is a string.
+    /// Kind of value, in any case of letters.
     pub(super) kind: Option<&'a [u8]>,
 }
 
 impl Filter<'_> {
-    fn admits(&self, key: &[u8]) -> bool {
-        self.kind.is_none_or(|kind| kind.eq_ignore_ascii_case(b"string"))
-            && self.pattern.is_none_or(|pattern| glob::matches(pattern, key))
+    fn admits(&self, entry: &Entry) -> bool {
+        self.kind.is_none_or(|kind| kind.eq_ignore_ascii_case(entry.type_name()))
+            && self.pattern.is_none_or(|pattern| glob::matches(pattern, entry.key()))
     }
 }
 
@@ -97,7 +97,7 @@ impl Table {
                 is_done = false;
                 break;
             }
-            if !entry.expired(now) && filter.admits(entry.key()) {
+            if !entry.expired(now) && filter.admits(entry) {
                 told.bulk(entry.key());
                 keys += 1;
             }

@@ -7,7 +7,8 @@ use super::entry::Entry;
 use super::{Record, Table};
 use crate::UnixMs;
 use crate::command::{Command, Script};
-use crate::reply::ReplyBuffer;
+use crate::limits::SCRIPT_PUBLISHED_BYTES_MAX;
+use crate::reply::{Announcement, ReplyBuffer};
 
 /// Why a command of a script was not carried out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,6 +30,9 @@ pub struct Access<'t> {
     now: UnixMs,
     /// The declared keys in ascending order, each with what it was before the run first wrote it.
     keys: Vec<(&'t [u8], Before)>,
+    /// What the run has published so far, and how many bytes.
+    announcements: Vec<Announcement>,
+    announced_bytes: usize,
 }
 
 /// What a key was before a script wrote it.
@@ -76,8 +80,35 @@ impl Access<'_> {
         Ok(())
     }
 
-    /// Puts all keys back to what they were before the run. Versions that were used up stay so.
+    /// Publishes a message when the run is over. False, and nothing done, if it has published too much.
+    ///
+    /// # Errors
+    /// [`ScriptRefusal::Write`] when the script may only read: a record is what lets one replica alone publish it.
+    pub fn publish(
+        &mut self,
+        is_sharded: bool,
+        channel: &[u8],
+        message: &[u8],
+    ) -> Result<bool, ScriptRefusal<'static>> {
+        if self.record.is_none() {
+            return Err(ScriptRefusal::Write);
+        }
+        let bytes = self.announced_bytes + channel.len() + message.len();
+        if bytes > SCRIPT_PUBLISHED_BYTES_MAX {
+            return Ok(false);
+        }
+        self.announced_bytes = bytes;
+        self.announcements.push(Announcement {
+            is_sharded,
+            channel: channel.into(),
+            message: message.into(),
+        });
+        Ok(true)
+    }
+
+    /// Puts all keys back to what they were before the run, which has published nothing. Versions that were used up stay so.
     pub fn undo(&mut self) {
+        self.announcements.clear();
         let Some(record) = self.record else { return };
         for (key, before) in &mut self.keys {
             match std::mem::replace(before, Before::Untouched) {
@@ -134,7 +165,10 @@ impl Table {
         let interpreter = self.interpreter;
         // What commands answer decides what a script does next, though nobody may see what it answers itself.
         let was_quiet = std::mem::take(&mut self.is_quiet);
-        interpreter.run(script, &mut Access { table: self, record, now, keys }, out);
+        let (announcements, announced_bytes) = (Vec::new(), 0);
+        let mut access = Access { table: self, record, now, keys, announcements, announced_bytes };
+        interpreter.run(script, &mut access, out);
+        out.announce(&mut access.announcements);
         self.is_quiet = was_quiet;
     }
 }

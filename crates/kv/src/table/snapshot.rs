@@ -10,6 +10,7 @@
 //! the snapshot begins: they are few beside the keys, and small.
 
 use super::entry::{Entry, Kind, Stamp};
+use super::fields::Fields;
 use super::index::{Index, KeyHash};
 use super::transactions::Departed;
 use super::{NO_DEADLINE, Record, Table};
@@ -244,6 +245,9 @@ impl Table {
             if kind == Kind::Coded {
                 Reference::decode(value)?;
             }
+            if kind == Kind::Hash {
+                Fields::check(value)?;
+            }
             if self.register(key).version < version {
                 // No record was applied: its time, which decides what has expired, is the beginning of time.
                 self.put(key, value, deadline, kind, Record { version, time: 0 });
@@ -272,7 +276,10 @@ impl Table {
             let Stamp { version, deadline, .. } = entry.stamp();
             let text = hash(entry.key_and_value());
             let mut fields = [0; 32];
-            let parts = [text, version, deadline, entry.key().len() as u64];
+            let key_length = entry.key().len() as u64;
+            // A string may hold the same bytes.
+            let shape = if entry.is_hash() { key_length | 1 << 32 } else { key_length };
+            let parts = [text, version, deadline, shape];
             fields
                 .chunks_exact_mut(8)
                 .zip(parts)

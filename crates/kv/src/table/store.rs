@@ -122,6 +122,19 @@ impl Table {
         self.change(place, deadline, record, |entry| entry.write_at(offset, part, stamp));
     }
 
+    /// Changes the hash in a place where it stands: see [`Entry::edit`]. Deadline as before.
+    pub(super) fn edit_hash(
+        &mut self,
+        place: Place,
+        length: usize,
+        record: Record,
+        edit: impl FnOnce(&mut [u8]),
+    ) {
+        let deadline = self.index.entry(place).deadline();
+        let stamp = record.stamp(deadline, Kind::Hash);
+        self.change(place, deadline, record, |entry| entry.edit(length, stamp, edit));
+    }
+
     /// Gives the key in a place another deadline.
     pub(super) fn set_deadline(&mut self, place: Place, deadline: UnixMs, record: Record) {
         self.change(place, deadline, record, |entry| entry.restamp(record.stamp(deadline, entry.kind())));

@@ -10,6 +10,13 @@ use crate::reply::ReplyBuffer;
 
 const TOO_LONG: &str = "ERR string exceeds maximum allowed size (proto-max-bulk-len)";
 
+/// What a command on strings is answered with where there is a hash, and the reverse.
+pub(super) const WRONG_KIND: &str = "WRONGTYPE Operation against a key holding the wrong kind of value";
+
+/// A command was answered with [`WRONG_KIND`].
+#[derive(Clone, Copy, Debug)]
+pub(super) struct WrongKind;
+
 impl Table {
     #[allow(clippy::too_many_arguments)] // They are the fields of the command.
     pub(super) fn set(
@@ -51,6 +58,9 @@ impl Table {
     ) {
         let hash = self.index.hash(key);
         let found = self.find_live(hash, key, record);
+        if self.is_hash_at(found) {
+            return out.error(WRONG_KIND);
+        }
         let wanted = self.compares(comparison, found);
         self.set_found(
             (hash, key, found),
@@ -71,6 +81,7 @@ impl Table {
         out: &mut ReplyBuffer,
     ) {
         match answer {
+            SetAnswer::Before if self.is_hash_at(found) => return out.error(WRONG_KIND),
             SetAnswer::Before => self.tell_before(found, out),
             SetAnswer::Integer => out.integer(i64::from(new.is_some())),
             SetAnswer::Status if new.is_some() => out.ok(),
@@ -101,7 +112,7 @@ impl Table {
         out: &mut ReplyBuffer,
     ) {
         let hash = self.index.hash(key);
-        let found = self.find_live(hash, key, record);
+        let Ok(found) = self.find_string(hash, key, record, out) else { return };
         match found.filter(|place| self.compares(comparison, Some(*place))) {
             Some(place) => {
                 self.remove(place, record);
@@ -124,6 +135,26 @@ impl Table {
         }
     }
 
+    fn is_hash_at(&self, found: Option<Place>) -> bool {
+        found.is_some_and(|place| self.index.entry(place).is_hash())
+    }
+
+    /// As [`Table::find_live`], for a command on strings: where there is something else it is answered with an error.
+    pub(super) fn find_string(
+        &mut self,
+        hash: KeyHash,
+        key: &[u8],
+        record: Record,
+        out: &mut ReplyBuffer,
+    ) -> Result<Option<Place>, WrongKind> {
+        let found = self.find_live(hash, key, record);
+        if self.is_hash_at(found) {
+            out.error(WRONG_KIND);
+            return Err(WrongKind);
+        }
+        Ok(found)
+    }
+
     /// Answers with the value in a place before it changes, and counts the lookup.
     fn tell_before(&mut self, found: Option<Place>, out: &mut ReplyBuffer) {
         match found {
@@ -136,7 +167,7 @@ impl Table {
 
     pub(super) fn get_delete(&mut self, key: &[u8], record: Record, out: &mut ReplyBuffer) {
         let hash = self.index.hash(key);
-        let found = self.find_live(hash, key, record);
+        let Ok(found) = self.find_string(hash, key, record, out) else { return };
         self.tell_before(found, out);
         if let Some(place) = found {
             self.remove(place, record);
@@ -145,7 +176,7 @@ impl Table {
 
     pub(super) fn get_expire(&mut self, key: &[u8], expiry: Expiry, record: Record, out: &mut ReplyBuffer) {
         let hash = self.index.hash(key);
-        let found = self.find_live(hash, key, record);
+        let Ok(found) = self.find_string(hash, key, record, out) else { return };
         self.tell_before(found, out);
         let Some(place) = found else { return };
         match expiry {
@@ -190,7 +221,7 @@ impl Table {
         out: &mut ReplyBuffer,
     ) {
         let hash = self.index.hash(key);
-        let found = self.find_live(hash, key, record);
+        let Ok(found) = self.find_string(hash, key, record, out) else { return };
         let length = found.map_or(0, |place| self.index.entry(place).value().len());
         let sum = length + value.len();
         if sum as u64 > bytes_max.min(VALUE_BYTES_MAX_CEILING as u64) {
@@ -213,7 +244,7 @@ impl Table {
         out: &mut ReplyBuffer,
     ) {
         let hash = self.index.hash(key);
-        let found = self.find_live(hash, key, record);
+        let Ok(found) = self.find_string(hash, key, record, out) else { return };
         let length = found.map_or(0, |place| self.index.entry(place).value().len());
         if value.is_empty() {
             return out.integer(length as i64);

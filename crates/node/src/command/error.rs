@@ -44,6 +44,9 @@ pub enum CommandError {
     /// `INCRBYFLOAT` by infinity.
     #[error("ERR increment would produce NaN or Infinity")]
     NotFinite,
+    /// `HINCRBYFLOAT` by infinity.
+    #[error("ERR value is NaN or Infinity")]
+    NotFiniteValue,
     /// An expiry that is not positive where it must be, or beyond what 64 bits of milliseconds hold.
     #[error("ERR invalid expire time in '{0}' command")]
     InvalidExpireTime(&'static str),

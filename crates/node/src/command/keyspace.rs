@@ -59,7 +59,7 @@ pub(super) fn keys<'a>(arguments: Arguments<'a>, _: &'a mut Vec<u8>, _: &Context
 }
 
 /// How many keys a `SCAN` looks at unless it says otherwise, as in Redis.
-const SCAN_COUNT_DEFAULT: u64 = 10;
+pub(super) const SCAN_COUNT_DEFAULT: u64 = 10;
 
 pub(super) fn scan<'a>(arguments: Arguments<'a>, _: &'a mut Vec<u8>, _: &Context) -> Parsed<'a> {
     let position = cursor(at(arguments, 1))?;
@@ -87,7 +87,7 @@ pub(super) fn scan<'a>(arguments: Arguments<'a>, _: &'a mut Vec<u8>, _: &Context
 }
 
 /// An unsigned number in decimal. Redis, which reads it with C's `strtoul`, takes no digits at all for 0.
-fn cursor(text: &[u8]) -> Result<u64, CommandError> {
+pub(super) fn cursor(text: &[u8]) -> Result<u64, CommandError> {
     text.iter()
         .try_fold(0u64, |sum, byte| {
             let digit = byte.is_ascii_digit().then(|| u64::from(byte - b'0'))?;

@@ -6,6 +6,7 @@
 mod arguments;
 mod error;
 mod expiry;
+mod hashes;
 pub mod introspection;
 mod keyspace;
 pub(crate) mod locks;
@@ -20,8 +21,8 @@ mod tests;
 pub use error::CommandError;
 pub(crate) use error::printable;
 pub use spec::{
-    ClientCommand, ClusterCommand, CommandCommand, CommandSpec, ConfigCommand, Context, Flag, Handler,
-    KeyspaceCommand, LockVerb, NodeCommand, ParseFn, RunScript, ScriptCommand, TransactionCommand,
+    ChannelCommand, ClientCommand, ClusterCommand, CommandCommand, CommandSpec, ConfigCommand, Context, Flag,
+    Handler, KeyspaceCommand, LockVerb, NodeCommand, ParseFn, RunScript, ScriptCommand, TransactionCommand,
 };
 pub(crate) use strings::{all_keys, set};
 pub use table::COMMANDS;

@@ -6,6 +6,7 @@ use kv::Command;
 use wire::resp::Arguments;
 
 use super::CommandError;
+use crate::channels::Listening;
 
 /// What the parse functions are told besides the command itself.
 #[derive(Clone, Copy, Debug)]
@@ -57,6 +58,7 @@ pub enum NodeCommand {
     Script(ScriptCommand),
     DebugSleep,
     Lock(LockVerb),
+    Channel(ChannelCommand),
     /// `HELP` of a container: the answer is [`super::introspection::help`].
     Help,
 }
@@ -83,6 +85,26 @@ pub enum LockVerb {
     OpenSession,
     RenewSession,
     CloseSession,
+}
+
+/// What is said and asked about channels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ChannelCommand {
+    /// `SUBSCRIBE` and its kin.
+    Subscribe(Listening),
+    /// `UNSUBSCRIBE` and its kin.
+    Unsubscribe(Listening),
+    /// `PUBLISH` and `SPUBLISH`.
+    Publish {
+        /// To channels of `SSUBSCRIBE`.
+        is_sharded: bool,
+    },
+    /// `PUBSUB CHANNELS` and `PUBSUB SHARDCHANNELS`.
+    Names(Listening),
+    /// `PUBSUB NUMSUB` and `PUBSUB SHARDNUMSUB`.
+    Counts(Listening),
+    /// `PUBSUB NUMPAT`.
+    PatternCount,
 }
 
 /// What runs scripts and keeps their texts.
@@ -273,6 +295,8 @@ named_set! {
     AllowBusy = "allow_busy",
     /// It cannot be a part of a transaction.
     NoMulti = "no_multi",
+    /// It is about channels.
+    PubSub = "pubsub",
 }
 
 named_set! {
@@ -313,6 +337,8 @@ named_set! {
     Write = "write",
     /// Handles strings.
     String = "string",
+    /// Handles hashes.
+    Hash = "hash",
     /// For operators.
     Admin = "admin",
     /// Its time does not grow with the data.
@@ -327,6 +353,8 @@ named_set! {
     Transaction = "transaction",
     /// Runs scripts.
     Scripting = "scripting",
+    /// Is about channels.
+    PubSub = "pubsub",
 }
 
 /// Where a command's keys are among its arguments, counted from 0, the command's own name.
@@ -373,6 +401,8 @@ pub enum Group {
     Transactions,
     Locks,
     Scripting,
+    Hash,
+    PubSub,
 }
 
 impl Group {
@@ -387,6 +417,8 @@ impl Group {
             Group::Transactions => "transactions",
             Group::Locks => "locks",
             Group::Scripting => "scripting",
+            Group::Hash => "hash",
+            Group::PubSub => "pubsub",
         }
     }
 }

@@ -4,6 +4,8 @@
 //! carries it out is written here and nowhere else. Routing, `COMMAND`, `HELP`, statistics and the
 //! documentation read it. The descriptions match Redis's, so that its clients understand them.
 
+mod channels;
+mod hashes;
 mod row;
 mod subcommands;
 
@@ -19,6 +21,8 @@ use super::spec::NodeCommand::{
 use super::spec::TransactionCommand::{Discard, Exec, Multi, Unwatch, Watch};
 use super::spec::{CommandSpec, Flags, Group, KeyFlags, LockVerb, RunScript};
 use super::{expiry, keyspace, strings};
+use channels::CHANNELS;
+use hashes::HASHES;
 use row::{
     ANY_TIME, BEFORE_AUTH, CHANGES, GUARDS, INSERTS, LOCKS, LOOKS_AT, OPERATORS, READ, READS, REMOVES,
     REPLACES, STORE, TAKES, UPDATES, container, data, key, keys, keys_with_values, node, script, two_keys,
@@ -27,8 +31,25 @@ use subcommands::{
     CLIENT, CLUSTER, COMMAND, CONFIG, DEBUG, FUNCTION, KEYSPACE, LOCK_SESSION, MEMORY, OBJECT, SCRIPT,
 };
 
+const COMMAND_ROWS: usize = ROWS.len() + HASHES.len() + CHANNELS.len();
+
 /// All commands, in the order in which they are listed. Subcommands are inside their containers.
-pub static COMMANDS: [CommandSpec; 83] = [
+pub static COMMANDS: [CommandSpec; COMMAND_ROWS] = {
+    let families: [&[CommandSpec]; 3] = [&ROWS, &HASHES, &CHANNELS];
+    let mut all = [ROWS[0]; COMMAND_ROWS];
+    let (mut family, mut row, mut place) = (0, 0, 0);
+    while place < COMMAND_ROWS {
+        if row == families[family].len() {
+            (family, row) = (family + 1, 0);
+        }
+        all[place] = families[family][row];
+        (row, place) = (row + 1, place + 1);
+    }
+    all
+};
+
+/// The commands whose rows do not stand in a file of their own.
+const ROWS: [CommandSpec; 83] = [
     // Strings.
     data("get", 2, strings::get)
         .flags(READ.with(&[Fast]))

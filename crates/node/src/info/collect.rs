@@ -128,6 +128,10 @@ impl Node {
             keyspace_misses: misses,
             output_overflows: self.counters.output_overflows,
             forwarded: self.counters.forwarded,
+            channels: self.channels.channel_count(),
+            patterns: self.channels.pattern_count(),
+            shard_channels: self.channels.shard_channel_count(),
+            messages_dropped: self.counters.messages_dropped,
         }
     }
 

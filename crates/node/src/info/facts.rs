@@ -120,6 +120,14 @@ pub(crate) struct StatsFacts {
     pub(crate) output_overflows: u64,
     /// Requests passed on to another node.
     pub(crate) forwarded: u64,
+    /// Channels that clients listen to here.
+    pub(crate) channels: usize,
+    /// Patterns that clients listen to here.
+    pub(crate) patterns: usize,
+    /// Channels of shards that clients listen to here.
+    pub(crate) shard_channels: usize,
+    /// Messages of channels that were not sent to a peer with too much on its way to it.
+    pub(crate) messages_dropped: u64,
 }
 
 /// Locks, of all groups with a replica here.

@@ -288,9 +288,10 @@ impl Node {
         }
     }
 
-    /// True while a client waits for a lock: it is not idle.
-    pub fn waits_for_lock(&self, client: ClientId) -> bool {
-        self.sessions.get(client).is_some_and(|session| session.lock_wait.is_some())
+    /// True while a client waits for a lock, or listens to channels: it is not idle.
+    pub fn waits_to_be_told(&self, client: ClientId) -> bool {
+        let session = self.sessions.get(client);
+        session.is_some_and(|session| session.lock_wait.is_some() || session.subscriptions.is_some())
     }
 
     /// A client has closed its connection while it waits for a lock. True if it does.

@@ -4,9 +4,9 @@ use super::failure::Raised;
 use super::header::Header;
 use super::meter::{Limit, Meter};
 use super::values;
-use crate::command::{self, CommandError, Context, Flag, Handler, NodeCommand};
+use crate::command::{self, ChannelCommand, CommandError, Context, Flag, Handler, NodeCommand};
 use kv::codec::Reader;
-use kv::limits::SCRIPT_MEMORY_BYTES_MAX;
+use kv::limits::{KEY_BYTES_MAX, SCRIPT_MEMORY_BYTES_MAX, SCRIPT_PUBLISHED_BYTES_MAX};
 use kv::table::{Access, ScriptRefusal};
 use kv::{Reply, ReplyBuffer};
 use mlua::{Function, Lua, MultiValue, Scope, Value};
@@ -115,8 +115,12 @@ impl Caller<'_, '_> {
                     }
                     out.push(&text);
                 }
-                Value::Integer(number) => out.push(values::number_text(*number as f64).as_bytes()),
-                Value::Number(number) => out.push(values::number_text(*number).as_bytes()),
+                Value::Integer(number) => {
+                    out.push(values::number_text(*number as f64, values::ARGUMENT_DIGITS).as_bytes())
+                }
+                Value::Number(number) => {
+                    out.push(values::number_text(*number, values::ARGUMENT_DIGITS).as_bytes())
+                }
                 _ => {
                     let error = "ERR Lua redis lib command arguments must be strings or integers";
                     return Err(Raised::reply(error));
@@ -170,6 +174,22 @@ impl Caller<'_, '_> {
             }
             Handler::Node(NodeCommand::Select) if words.get(1) == Some(b"0") => {
                 reply.ok();
+                Ok(())
+            }
+            // It is sent with the script's answer. How many will hear it is not the same on every replica.
+            Handler::Node(NodeCommand::Channel(ChannelCommand::Publish { is_sharded })) => {
+                let word = |place: usize| words.get(place).unwrap_or_default();
+                if word(1).len() > KEY_BYTES_MAX {
+                    return Err(CommandError::KeyTooLong(word(1).len()).to_string());
+                }
+                match access.publish(is_sharded, word(1), word(2)) {
+                    Ok(true) => reply.integer(0),
+                    Ok(false) => {
+                        let most = SCRIPT_PUBLISHED_BYTES_MAX;
+                        return Err(format!("ERR a script may publish at most {most} bytes"));
+                    }
+                    Err(_) => return Err(NO_WRITES.into()),
+                }
                 Ok(())
             }
             // The time of the record: the same on every replica.

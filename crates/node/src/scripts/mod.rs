@@ -14,12 +14,14 @@
 //! replies), `failure` (how a script ends otherwise), `header` (the line that begins with `#!`), `cache` (texts by their
 //! digests); then `commands` (`EVAL` and its kin).
 
+mod bits;
 mod cache;
 mod calls;
 mod commands;
 mod failure;
 mod header;
 mod iteration;
+mod json;
 mod meter;
 mod patterns;
 mod random;

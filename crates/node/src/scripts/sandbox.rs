@@ -4,7 +4,7 @@ use super::calls::Calls;
 use super::failure::Raised;
 use super::meter::{Limit, Meter};
 use super::values::type_name;
-use super::{iteration, random, redis, texts};
+use super::{bits, iteration, json, random, redis, texts};
 use kv::limits::SCRIPT_MEMORY_BYTES_MAX;
 use mlua::{Function, Lua, LuaString, MultiValue, StdLib, Table, Value};
 use std::rc::Rc;
@@ -95,6 +95,8 @@ fn guard(lua: &Lua, globals: &Table, meter: &Rc<Meter>) -> mlua::Result<Table> {
                 }
                 random::install(lua, &math)?;
             }
+            b"bit" => globals.raw_set("bit", bits::table(lua, &meter)?)?,
+            b"cjson" => globals.raw_set("cjson", json::table(lua, &meter)?)?,
             name => {
                 let name = String::from_utf8_lossy(name);
                 let error = format!("Script attempted to access nonexistent global variable '{name}'");

@@ -39,9 +39,9 @@ pub(super) fn read(lua: &Lua, reader: &mut Reader<'_>) -> mlua::Result<Value> {
         Reply::Null | Reply::NullArray => Ok(Value::Boolean(false)),
         Reply::Integer(number) => Ok(Value::Number(number as f64)),
         Reply::Bulk(bytes) | Reply::Text(bytes) => string(bytes),
-        Reply::Double(number) => string(number_text(number).as_bytes()),
+        Reply::Double(number) => string(number_text(number, ARGUMENT_DIGITS).as_bytes()),
         Reply::Boolean(truth) => Ok(Value::Integer(truth.into())),
-        Reply::Array(count) | Reply::Set(count) => array(lua, reader, count as usize),
+        Reply::Array(count) | Reply::Set(count) | Reply::Push(count) => array(lua, reader, count as usize),
         Reply::Map(count) => array(lua, reader, count as usize * 2),
         // Before a script runs, the values of all its keys are in the table.
         Reply::Unresolved(_) | Reply::Needs(_) | Reply::Reference(_) => {
@@ -165,22 +165,25 @@ fn truncated(number: f64) -> i64 {
     }
 }
 
-/// A number as an argument of a command: C's `%.17g`, from which the same number can be read again.
-pub(super) fn number_text(number: f64) -> String {
-    const DIGITS: i32 = 17;
+/// With so many digits the same number can be read again. Arguments of commands are written so.
+pub(super) const ARGUMENT_DIGITS: usize = 17;
+
+/// A number as C's `%g` writes it with so many digits.
+pub(super) fn number_text(number: f64, digits: usize) -> String {
     if !number.is_finite() {
         let sign = if number.is_sign_negative() { "-" } else { "" };
         return format!("{sign}{}", if number.is_nan() { "nan" } else { "inf" });
     }
-    let scientific = format!("{number:.0$e}", DIGITS as usize - 1);
+    let scientific = format!("{number:.0$e}", digits - 1);
     let (mantissa, exponent) = scientific.split_once('e').unwrap_or((&scientific, "0"));
     let exponent: i32 = exponent.parse().unwrap_or(0);
     let without_zeros = |text: &str| match text.contains('.') {
         true => text.trim_end_matches('0').trim_end_matches('.').to_string(),
         false => text.to_string(),
     };
-    if (-4..DIGITS).contains(&exponent) {
-        return without_zeros(&format!("{number:.0$}", (DIGITS - 1 - exponent) as usize));
+    let digits = digits as i32;
+    if (-4..digits).contains(&exponent) {
+        return without_zeros(&format!("{number:.0$}", (digits - 1 - exponent) as usize));
     }
     let sign = if exponent < 0 { '-' } else { '+' };
     format!("{}e{sign}{:02}", without_zeros(mantissa), exponent.abs())
@@ -207,7 +210,16 @@ mod tests {
             (f64::INFINITY, "inf"),
             (f64::NEG_INFINITY, "-inf"),
         ] {
-            assert_eq!(number_text(number), text);
+            assert_eq!(number_text(number, ARGUMENT_DIGITS), text);
+        }
+    }
+
+    #[test]
+    fn numbers_are_written_with_fewer_digits_too() {
+        for (number, text) in
+            [(0.1, "0.1"), (1e14, "1e+14"), (1e13, "10000000000000"), (1.0 / 3.0, "0.33333333333333")]
+        {
+            assert_eq!(number_text(number, 14), text);
         }
     }
 

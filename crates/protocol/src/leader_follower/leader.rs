@@ -314,11 +314,15 @@ impl Leader {
                 for (offset, command) in windows.commands() {
                     self.answer_due(state, now, effects);
                     let entry = self.queue.pop_write().expect("each uncommitted record has its entry");
-                    let start = effects.replies.len();
-                    let version = state.table.apply(command, *offset, batch.time, &mut effects.replies);
                     match entry.ticket {
-                        Some(ticket) => effects.done(ticket, start, version, *offset),
-                        None => effects.replies.truncate(start),
+                        Some(ticket) => {
+                            let start = effects.replies.len();
+                            let replies = &mut effects.replies;
+                            let version = state.table.apply(command, *offset, batch.time, replies);
+                            effects.done(ticket, start, version, *offset);
+                        }
+                        // An earlier leader may have told its client already.
+                        None => state.table.apply_unasked(command, *offset, batch.time),
                     }
                 }
             }

@@ -161,6 +161,7 @@ fn needs(command: &Command<'_>) -> (&'static str, &'static str) {
         Transaction(_) => ("MULTI", SEVERAL),
         Script(script) if script.is_write() => ("EVAL", MODIFY),
         Script(_) => ("EVAL_RO", "several reads at one moment"),
+        Hash(command) => (command.name(), "a hash, whose fields change one by one"),
         GetDelete { .. } => ("GETDEL", MODIFY),
         GetExpire { .. } => ("GETEX", MODIFY),
         Append { .. } => ("APPEND", MODIFY),
@@ -181,6 +182,7 @@ fn needs(command: &Command<'_>) -> (&'static str, &'static str) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use kv::HashCommand;
 
     fn set(expiry: Expiry, condition: Condition, answer: SetAnswer) -> Command<'static> {
         Command::Set { key: b"k", value: b"v", expiry, condition, answer }
@@ -203,6 +205,7 @@ mod tests {
             (set(Expiry::Keep, Condition::Always, SetAnswer::Status), "SET KEEPTTL"),
             (set(Expiry::Clear, Condition::Always, SetAnswer::Before), "SET with GET"),
             (Command::Clear, "FLUSHALL"),
+            (Command::Hash(HashCommand::Length { key: b"k" }), "HLEN"),
             (Command::Purge { until: 1 }, "this command"),
         ] {
             assert!(refused(command).starts_with(&format!("ERR {name} needs ")), "{command:?}");

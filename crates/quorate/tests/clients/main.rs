@@ -9,11 +9,14 @@
 #![allow(clippy::unwrap_used, missing_docs)]
 
 mod bad_input;
+mod channels;
 mod commands;
 mod contents;
 mod faults;
+mod hashes;
 mod http;
 mod locks;
+mod redisson;
 mod scripts;
 mod support;
 mod tools;

@@ -57,6 +57,53 @@ def values_and_options(client, protocol):
     assert client.wait(1, 1000) >= 0
 
 
+def hashes(client, protocol):
+    client.delete("h", "s")
+    assert client.hset("h", mapping={"a": 1, "b": "two"}) == 2
+    assert client.hset("h", "c", b"\x00\xff") == 1 and client.hsetnx("h", "c", "x") == 0
+    assert client.hgetall("h") == {b"a": b"1", b"b": b"two", b"c": b"\x00\xff"}
+    assert client.hget("h", "b") == b"two" and client.hget("h", "nothing") is None
+    assert client.hmget("h", "a", "nothing") == [b"1", None]
+    assert client.hkeys("h") == [b"a", b"b", b"c"] and client.hlen("h") == 3
+    assert client.hvals("h")[1] == b"two" and client.hstrlen("h", "b") == 3
+    assert client.hexists("h", "a") and not client.hexists("h", "nothing")
+    assert client.hincrby("h", "a", 5) == 6 and client.hincrbyfloat("h", "a", 0.5) == 6.5
+    client.hset("h", mapping={f"field{number}": number for number in range(1000)})
+    told = dict(client.hscan_iter("h", match="field*", count=50))
+    assert len(told) == 1000 and told[b"field7"] == b"7"
+    assert client.hdel("h", "a", "b", "nothing") == 2
+    assert client.type("h") == b"hash" and list(client.scan_iter(_type="hash")) == [b"h"]
+    assert client.object("encoding", "h") == b"hashtable"
+    raises(redis.ResponseError, "WRONGTYPE", lambda: client.get("h"))
+    client.set("s", "v")
+    raises(redis.ResponseError, "WRONGTYPE", lambda: client.hget("s", "a"))
+    assert client.delete("h", "s") == 2
+
+
+def channels(client, other):
+    with client.pubsub() as listener:
+        listener.subscribe("news", "more")
+        listener.psubscribe("n*")
+        assert [listener.get_message(timeout=20)["type"] for _ in range(3)] == ["subscribe", "subscribe", "psubscribe"]
+        assert client.pubsub_numsub("news", "nothing") == [(b"news", 1), (b"nothing", 0)]
+        assert client.pubsub_numpat() == 1 and sorted(client.pubsub_channels()) == [b"more", b"news"]
+        assert other.publish("news", "text") == 2
+        message = listener.get_message(timeout=20)
+        assert (message["type"], message["channel"], message["data"]) == ("message", b"news", b"text"), message
+        message = listener.get_message(timeout=20)
+        assert (message["type"], message["pattern"], message["channel"]) == ("pmessage", b"n*", b"news"), message
+        with other.pipeline(transaction=True) as pipeline:
+            assert pipeline.set("k", "v").publish("more", "exec").execute() == [True, 1]
+        assert listener.get_message(timeout=20)["data"] == b"exec"
+        publish = other.register_script("return redis.call('publish', KEYS[1], ARGV[1])")
+        assert publish(keys=["more"], args=["script"]) == 0
+        assert listener.get_message(timeout=20)["data"] == b"script"
+        listener.unsubscribe()
+        listener.punsubscribe()
+        assert [listener.get_message(timeout=20)["type"] for _ in range(3)] == ["unsubscribe"] * 2 + ["punsubscribe"]
+    assert client.publish("news", "nobody") == 0
+
+
 def expiry(client):
     client.set("k", "v")
     assert client.expire("k", 100, xx=True) is False
@@ -222,6 +269,9 @@ def locks(client):
 for protocol in (2, 3):
     with redis.Redis(protocol=protocol, **LOCALHOST) as client:
         values_and_options(client, protocol)
+        hashes(client, protocol)
+        with redis.Redis(protocol=protocol, **LOCALHOST) as other:
+            channels(client, other)
         expiry(client)
         pipelines(client)
         transactions(client)

@@ -104,6 +104,60 @@ const ALIKE: &[&[&str]] = &[
     &["EVAL_RO", "return redis.call('get', KEYS[1])", "1", "k"],
     &["EVAL_RO", "return redis.call('set', KEYS[1], 1)", "1", "k"],
     &["EVAL_RO", "return redis.pcall('set', KEYS[1], 1)", "1", "k"],
+    &["EVAL", "return {bit.band(0xff, 0x0f), bit.bor(1, 2, 4), bit.bxor(5, 1), bit.bnot(0)}", "0"],
+    &["EVAL", "return {bit.lshift(1, 31), bit.rshift(-1, 28), bit.arshift(-16, 2), bit.lshift(1, 33)}", "0"],
+    &["EVAL", "return {bit.rol(0x12345678, 12), bit.ror(0x12345678, 12), bit.bswap(0x12345678)}", "0"],
+    &["EVAL", "return {bit.tobit(0xffffffff), bit.tobit(2^40 + 5), bit.tobit(1.5), bit.tobit('7')}", "0"],
+    &["EVAL", "return {bit.tohex(1), bit.tohex(-1, 4), bit.tohex(0xabcdef, -6), bit.tohex(7, 100)}", "0"],
+    &["EVAL", "return bit.band()", "0"],
+    &["EVAL", "return bit.band(1, {})", "0"],
+    &["EVAL", "return cjson.encode({1, 2, 'x', true, false})", "0"],
+    &["EVAL", "return cjson.encode({a = {b = {c = 1.5}}})", "0"],
+    &["EVAL", "return cjson.encode({one = 1, two = 2, three = 3, [7] = 'seven'})", "0"],
+    &["EVAL", "return {cjson.encode({}), cjson.encode('x'), cjson.encode(0.1), cjson.encode(1e20)}", "0"],
+    &["EVAL", "return {cjson.encode(nil), cjson.encode(cjson.null), cjson.encode({1, nil, 3})}", "0"],
+    &["EVAL", "return cjson.encode('\\8\\9\\10\\12\\13\\1\\127/\"\\\\ä')", "0"],
+    &["EVAL", "return cjson.encode({[1] = 1, [100] = 2})", "0"],
+    &["EVAL", "return cjson.encode({[3] = 1})", "0"],
+    &["EVAL", "return cjson.encode(0/0)", "0"],
+    &["EVAL", "return cjson.encode(print)", "0"],
+    &["EVAL", "return cjson.encode(function() end)", "0"],
+    &["EVAL", "return cjson.encode()", "0"],
+    &["EVAL", "local t = {} for i = 1, 999 do t = {t} end return #cjson.encode(t)", "0"],
+    &["EVAL", "local t = {} for i = 1, 1000 do t = {t} end return #cjson.encode(t)", "0"],
+    &["EVAL", "return cjson.decode('[1, \"two\", [3, 4.5e3], true, null, -0.25]')", "0"],
+    &[
+        "EVAL",
+        "local t = cjson.decode(ARGV[1]) return {t.a, t.b.c, t.d[2]}",
+        "0",
+        r#"{"a": 1, "b": {"c": "x"}, "d": [5, 6]}"#,
+    ],
+    &["EVAL", "return cjson.decode(ARGV[1])", "0", r#""\u00e4\ud83d\ude00\n\/\\""#],
+    &["EVAL", "return cjson.decode(ARGV[1]) == cjson.null", "0", "null"],
+    &["EVAL", "return cjson.encode(cjson.decode(ARGV[1]))", "0", r#"[[], {}, [null], 12345678901234567890]"#],
+    &["EVAL", "return cjson.decode(ARGV[1])", "0", "[1, 2"],
+    &["EVAL", "return cjson.decode(ARGV[1])", "0", "{\"a\" 1}"],
+    &["EVAL", "return cjson.decode(ARGV[1])", "0", "{\"a\": 1,}"],
+    &["EVAL", "return cjson.decode(ARGV[1])", "0", "{a: 1}"],
+    &["EVAL", "return cjson.decode(ARGV[1])", "0", "[1 2]"],
+    &["EVAL", "return cjson.decode(ARGV[1])", "0", "\"open"],
+    &["EVAL", "return cjson.decode(ARGV[1])", "0", r#""\x""#],
+    &["EVAL", "return cjson.decode(ARGV[1])", "0", r#""\ud83dx""#],
+    &["EVAL", "return cjson.decode(ARGV[1])", "0", "1 2"],
+    &["EVAL", "return cjson.decode(ARGV[1])", "0", "nope"],
+    &["EVAL", "return cjson.decode(ARGV[1])", "0", "-"],
+    &["EVAL", "return cjson.decode(ARGV[1])", "0", ""],
+    &["EVAL", "return cjson.decode()", "0"],
+    &["EVAL", "return cjson.decode({})", "0"],
+    &["EVAL", "return redis.call('publish', 'nobody', 'hears it')", "0"],
+    &["EVAL", "return redis.call('publish', 'nobody')", "0"],
+    &["EVAL", "return redis.call('subscribe', 'x')", "0"],
+    &["EVAL_RO", "return redis.call('publish', 'nobody', 'hears it')", "0"],
+    &["EVAL", "return redis.call('hset', KEYS[1], 'a', 1, 'b', 2)", "1", "h"],
+    &["EVAL", "return redis.call('hgetall', KEYS[1])", "1", "h"],
+    &["EVAL", "return redis.call('hget', KEYS[1], 'nothing')", "1", "h"],
+    &["EVAL", "return redis.call('hscan', KEYS[1], 0, 'match', 'a')", "1", "h"],
+    &["EVAL", "return redis.call('get', KEYS[1])", "1", "h"],
     &["EVALSHA", "ffff", "0"],
     &["EVALSHA", "ffffffffffffffffffffffffffffffffffffffff", "0"],
     &["SCRIPT", "LOAD", "return ARGV[1]"],
@@ -127,17 +181,17 @@ const ALIKE: &[&[&str]] = &[
 ];
 
 /// A connection that tells replies as they are.
-struct Bare(BufReader<TcpStream>);
+pub(crate) struct Bare(pub(crate) BufReader<TcpStream>);
 
 impl Bare {
-    fn ask(&mut self, words: &[&str]) -> String {
+    pub(crate) fn ask(&mut self, words: &[&str]) -> String {
         let mut request = format!("*{}\r\n", words.len());
         words.iter().for_each(|word| request += &format!("${}\r\n{word}\r\n", word.len()));
         self.0.get_mut().write_all(request.as_bytes()).unwrap();
         self.reply()
     }
 
-    fn reply(&mut self) -> String {
+    pub(crate) fn reply(&mut self) -> String {
         let mut line = String::new();
         self.0.read_line(&mut line).unwrap();
         let line = line.trim_end();
@@ -148,9 +202,14 @@ impl Bare {
                 self.0.read_exact(&mut text).unwrap();
                 format!("'{}'", text[..text.len() - 2].escape_ascii())
             }
-            Some(b'*') if count() >= 0 => {
-                let elements: Vec<_> = (0..count()).map(|_| self.reply()).collect();
-                format!("[{}]", elements.join(" "))
+            Some(kind @ (b'*' | b'>' | b'%')) if count() >= 0 => {
+                let (each, name) = match kind {
+                    b'>' => (1, "push "),
+                    b'%' => (2, "map "),
+                    _ => (1, ""),
+                };
+                let elements: Vec<_> = (0..each * count()).map(|_| self.reply()).collect();
+                format!("{name}[{}]", elements.join(" "))
             }
             Some(_) => line.to_owned(),
             None => "the connection was closed".into(),
@@ -159,10 +218,10 @@ impl Bare {
 }
 
 /// A `redis-server` that ends with the test.
-struct Redis(Child, u16);
+pub(crate) struct Redis(Child, pub(crate) u16);
 
 impl Redis {
-    fn start() -> Option<Redis> {
+    pub(crate) fn start() -> Option<Redis> {
         let what = "redis-server (package redis-server)";
         if !is_installed(what, Command::new("redis-server").arg("--version")) {
             return None;

@@ -47,7 +47,7 @@ pub fn element_end(encoded: &[u8]) -> Result<usize, Malformed> {
 /// since every head comes before its elements, their number is all there is to check: no stack, no depth.
 fn elements_after(reply: &Reply<'_>) -> u64 {
     match *reply {
-        Reply::Array(count) | Reply::Set(count) => u64::from(count),
+        Reply::Array(count) | Reply::Set(count) | Reply::Push(count) => u64::from(count),
         Reply::Unresolved(_) | Reply::Needs(_) => 1,
         Reply::Map(pairs) => 2 * u64::from(pairs),
         _ => 0,
@@ -94,6 +94,7 @@ fn write_element(reply: Reply<'_>, protocol: Protocol, out: &mut Vec<u8>) {
         Reply::Boolean(value) => write_head(b':', i64::from(value), out),
         Reply::Array(count) => write_head(b'*', i64::from(count), out),
         Reply::Set(count) => write_head(if is_resp3 { b'~' } else { b'*' }, i64::from(count), out),
+        Reply::Push(count) => write_head(if is_resp3 { b'>' } else { b'*' }, i64::from(count), out),
         Reply::Map(pairs) if is_resp3 => write_head(b'%', i64::from(pairs), out),
         Reply::Map(pairs) => write_head(b'*', 2 * i64::from(pairs), out),
         // Whoever coordinates a command puts values in the place of references; a client never gets these.

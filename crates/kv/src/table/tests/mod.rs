@@ -2,6 +2,7 @@
 
 mod coded;
 mod expiry;
+mod hashes;
 mod keys;
 mod memory;
 mod model;
@@ -99,6 +100,11 @@ fn element(reader: &mut Reader<'_>) -> String {
         Reply::Array(count) => {
             let elements: Vec<_> = (0..count).map(|_| element(reader)).collect();
             format!("[{}]", elements.join(" "))
+        }
+        Reply::Map(count) => {
+            let pairs: Vec<_> =
+                (0..count).map(|_| format!("{}={}", element(reader), element(reader))).collect();
+            format!("{{{}}}", pairs.join(" "))
         }
         other => panic!("a table does not answer with {other:?}"),
     }

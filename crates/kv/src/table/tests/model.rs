@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 pub(super) struct Record(Vec<u8>);
 
 impl Record {
-    fn of(command: &Command<'_>) -> Record {
+    pub(super) fn of(command: &Command<'_>) -> Record {
         let mut bytes = Vec::new();
         command.encode(&mut bytes);
         Record(bytes)
@@ -43,7 +43,7 @@ fn together(records: Vec<Record>) -> Record {
 }
 
 /// The time of each record follows from its number, so that whoever replays it takes the same.
-fn time_of(offset: Version) -> UnixMs {
+pub(super) fn time_of(offset: Version) -> UnixMs {
     1000 + offset * 3
 }
 

@@ -5,7 +5,8 @@
 
 use super::Store;
 use crate::command::{
-    Command, Comparison, Condition, Deadline, ExpireCondition, Expiry, ExpiryUnit, List, SetAnswer,
+    Command, Comparison, Condition, Deadline, ExpireCondition, Expiry, ExpiryUnit, HashCommand, HashPart,
+    List, SetAnswer,
 };
 
 impl Store {
@@ -101,6 +102,38 @@ fn expire_condition(options: &[&[u8]]) -> ExpireCondition {
     }
 }
 
+/// A hash may have so many bytes in these tests.
+const HASH_BYTES_MAX: u64 = 200;
+
+fn hash<'a>(words: &[&'a [u8]], scratch: &'a mut Vec<u8>) -> Command<'a> {
+    let bytes_max = HASH_BYTES_MAX;
+    let list = List::build(scratch, words.iter().skip(2).copied());
+    Command::Hash(match *words {
+        [b"HGET", key, field] => HashCommand::Get { key, field },
+        [b"HMGET", key, ..] => HashCommand::MultiGet { key, fields: list },
+        [b"HGETALL", key] => HashCommand::All { key, part: HashPart::Both },
+        [b"HKEYS", key] => HashCommand::All { key, part: HashPart::Fields },
+        [b"HVALS", key] => HashCommand::All { key, part: HashPart::Values },
+        [b"HLEN", key] => HashCommand::Length { key },
+        [b"HEXISTS", key, field] => HashCommand::Exists { key, field },
+        [b"HSTRLEN", key, field] => HashCommand::ValueLength { key, field },
+        [b"HSCAN", key, b"0", b"MATCH", pattern] => {
+            HashCommand::Scan { key, position: 0, count: 10, pattern: Some(pattern) }
+        }
+        [b"HSET", key, ..] => HashCommand::Set { key, pairs: list, bytes_max, counts: true },
+        [b"HMSET", key, ..] => HashCommand::Set { key, pairs: list, bytes_max, counts: false },
+        [b"HSETNX", key, field, value] => HashCommand::SetIfAbsent { key, field, value, bytes_max },
+        [b"HDEL", key, ..] => HashCommand::Delete { key, fields: list },
+        [b"HINCRBY", key, field, delta] => {
+            HashCommand::IncrementBy { key, field, delta: number(delta), bytes_max }
+        }
+        [b"HINCRBYFLOAT", key, field, delta] => {
+            HashCommand::IncrementByFloat { key, field, delta, bytes_max }
+        }
+        _ => panic!("not in this script's language: {}", words.join(&b' ').escape_ascii()),
+    })
+}
+
 pub(super) fn parse<'a>(words: &[&'a [u8]], scratch: &'a mut Vec<u8>) -> Command<'a> {
     let (expiry_clear, always) = (Expiry::Clear, Condition::Always);
     match *words {
@@ -155,6 +188,14 @@ pub(super) fn parse<'a>(words: &[&'a [u8]], scratch: &'a mut Vec<u8>) -> Command
         [b"RENAMENX", from, to] => Command::Rename { from, to, if_absent: true },
         [b"COPY", from, to] => Command::Copy { from, to, replace: false },
         [b"COPY", from, to, b"REPLACE"] => Command::Copy { from, to, replace: true },
+        [
+            b"HGETALL" | b"HKEYS" | b"HVALS" | b"HLEN" | b"HGET" | b"HMGET" | b"HEXISTS" | b"HSTRLEN"
+            | b"HSCAN",
+            ..,
+        ]
+        | [b"HSET" | b"HMSET" | b"HSETNX" | b"HDEL" | b"HINCRBY" | b"HINCRBYFLOAT", ..] => {
+            hash(words, scratch)
+        }
         [b"FLUSHALL"] => Command::Clear,
         [b"PURGE", until] => Command::Purge { until: number(until) as u64 },
         [b"REPLICATE", key, value, version] => {

@@ -3,10 +3,11 @@
 use super::*;
 use crate::command::{Deadline, Script};
 use crate::interpreter::Interpreter;
+use crate::limits::SCRIPT_PUBLISHED_BYTES_MAX;
 use crate::table::{Access, ScriptRefusal};
 
-/// A language for tests: each line of the text is a command in the words of these tests, or `undo`. The answer is what
-/// became of each line.
+/// A language for tests: each line of the text is a command in the words of these tests, `undo`, or `publish` with a
+/// message. The answer is what became of each line.
 #[derive(Debug)]
 struct Lines;
 
@@ -17,6 +18,13 @@ impl Interpreter for Lines {
         for line in text.lines().map(str::trim) {
             if line == "undo" {
                 access.undo();
+                continue;
+            }
+            if let Some(message) = line.strip_prefix("publish ") {
+                told.push(match access.publish(false, b"channel", message.as_bytes()) {
+                    Ok(is_taken) => is_taken.to_string(),
+                    Err(_) => "writes".into(),
+                });
                 continue;
             }
             let words: Vec<Vec<u8>> = line.split_whitespace().map(script::word).collect();
@@ -78,6 +86,32 @@ fn a_script_that_may_only_read_is_a_read_and_cannot_write() {
     store.set("a", "1");
     assert_eq!(store.eval_as("GET a\nINCRBY a 1\nGET a", &["a"], false), "1, writes, 1");
     assert_eq!(store.version("a"), 1);
+}
+
+#[test]
+fn what_a_script_publishes_goes_with_its_answer_and_nowhere_without_one() {
+    let mut table = Table::new(1);
+    table.set_interpreter(&Lines);
+    let mut published = |text: &str, writes: bool, is_asked: bool| {
+        let mut scratch = Vec::new();
+        let script = Script::build(&mut scratch, text.as_bytes(), [], 0, 100, writes).unwrap();
+        let mut out = ReplyBuffer::new();
+        match (writes, is_asked) {
+            (true, true) => _ = table.apply(&Command::Script(script), 1, 1, &mut out),
+            (true, false) => table.apply_unasked(&Command::Script(script), 1, 1),
+            (false, _) => _ = table.read(&Command::Script(script), 1, &mut out),
+        }
+        assert!(!table.unasked.has_announcements());
+        let messages = out.take_announcements().into_iter();
+        messages.map(|it| String::from_utf8(it.message.into()).unwrap()).collect::<Vec<_>>()
+    };
+    assert_eq!(published("publish one\npublish two", true, true), ["one", "two"]);
+    assert!(published("publish one", true, false).is_empty(), "a replica that follows has nobody to answer");
+    assert!(published("publish one", false, true).is_empty(), "every replica may answer a read");
+    assert_eq!(published("publish one\nundo\npublish two", true, true), ["two"]);
+    let long = "x".repeat(SCRIPT_PUBLISHED_BYTES_MAX / 2);
+    let told = published(&format!("publish {long}\npublish {long}\npublish short"), true, true);
+    assert_eq!(told, [long, "short".into()], "what is too much is refused");
 }
 
 #[test]

@@ -1,0 +1,157 @@
+//! `SUBSCRIBE`, `PUBLISH` and their kin, as clients ask them.
+
+use super::{Listening, SUBSCRIPTIONS_MAX};
+use crate::command::{ChannelCommand, CommandError, CommandSpec, Handler, NodeCommand};
+use crate::node::Node;
+use crate::session::{ClientId, Session};
+use kv::limits::KEY_BYTES_MAX;
+use kv::{Reply, ReplyBuffer, glob};
+use wire::resp::{Arguments, Protocol};
+
+impl Session {
+    /// Why this command has to wait until the client listens to nothing any more: in RESP2 a reply could be taken for a
+    /// message.
+    pub(crate) fn refuses_while_listening(&self, spec: &CommandSpec) -> Option<String> {
+        use NodeCommand::{Channel, Ping, Quit, Reset};
+        let may_pass = matches!(
+            spec.handler,
+            Handler::Node(
+                Ping | Quit | Reset | Channel(ChannelCommand::Subscribe(_) | ChannelCommand::Unsubscribe(_))
+            )
+        );
+        (self.is_listening_in_resp2() && !may_pass).then(|| {
+            let name = spec.name;
+            format!(
+                "ERR Can't execute '{name}': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are allowed \
+                 in this context"
+            )
+        })
+    }
+
+    /// In RESP2 a listener's `PING` is answered like a message.
+    pub(crate) fn is_listening_in_resp2(&self) -> bool {
+        self.subscriptions.is_some() && self.protocol == Protocol::Resp2
+    }
+}
+
+impl Node {
+    pub(crate) fn channel_command(
+        &mut self,
+        client: ClientId,
+        command: ChannelCommand,
+        arguments: Arguments<'_>,
+    ) {
+        match command {
+            ChannelCommand::Subscribe(how) => self.subscribe(client, how, arguments),
+            ChannelCommand::Unsubscribe(how) => self.unsubscribe(client, how, arguments),
+            ChannelCommand::Publish { is_sharded } => {
+                let channel = &arguments[1];
+                if channel.len() > KEY_BYTES_MAX {
+                    return self.refuse_name(client, channel);
+                }
+                let count = self.publish(is_sharded, channel, &arguments[2]);
+                self.answer(client, |replies| replies.integer(count as i64));
+            }
+            ChannelCommand::Names(how) => {
+                let pattern = arguments.get(2);
+                let names = self.channels.of(how).keys();
+                let names = names.filter(|name| pattern.is_none_or(|pattern| glob::matches(pattern, name)));
+                let names: Vec<Vec<u8>> = names.cloned().collect();
+                self.answer(client, |replies| {
+                    replies.array(names.len());
+                    names.iter().for_each(|name| replies.bulk(name));
+                });
+            }
+            ChannelCommand::Counts(how) => {
+                let named = arguments.iter().skip(2);
+                let counts: Vec<_> = named
+                    .map(|name| {
+                        (name, self.channels.of(how).get(name).map_or(0, |listeners| listeners.len()))
+                    })
+                    .collect();
+                self.answer(client, |replies| {
+                    replies.array(2 * counts.len());
+                    for (name, count) in counts {
+                        replies.bulk(name);
+                        replies.integer(count as i64);
+                    }
+                });
+            }
+            ChannelCommand::PatternCount => {
+                let count = self.channels.pattern_count();
+                self.answer(client, |replies| replies.integer(count as i64));
+            }
+        }
+    }
+
+    fn refuse_name(&mut self, client: ClientId, name: &[u8]) {
+        let text = CommandError::KeyTooLong(name.len()).to_string();
+        self.answer(client, |replies| replies.error(&text));
+    }
+
+    fn subscribe(&mut self, client: ClientId, how: Listening, arguments: Arguments<'_>) {
+        if let Some(name) = arguments.iter().skip(1).find(|name| name.len() > KEY_BYTES_MAX) {
+            return self.refuse_name(client, name);
+        }
+        let Some(session) = self.sessions.get_mut(client) else { return };
+        if session.is_internal() {
+            return self.answer(client, |replies| replies.error("ERR only connections of RESP can listen"));
+        }
+        let held = session.subscriptions.as_ref().map_or(0, |subscriptions| subscriptions.count());
+        if held + arguments.len() - 1 > SUBSCRIPTIONS_MAX {
+            let text =
+                format!("ERR a client may listen to at most {SUBSCRIPTIONS_MAX} channels and patterns");
+            return self.answer(client, |replies| replies.error(&text));
+        }
+        session.hold_messages();
+        let mut replies = ReplyBuffer::new();
+        for name in arguments.iter().skip(1) {
+            let subscriptions = session.subscriptions.get_or_insert_default();
+            if subscriptions.names[how as usize].insert(name.to_vec()) {
+                self.channels.add(how, name, client);
+            }
+            confirm(how.words().0, Some(name), session.subscribed_with(how), &mut replies);
+        }
+        self.answer(client, |out| out.extend_encoded(replies.as_bytes()));
+    }
+
+    fn unsubscribe(&mut self, client: ClientId, how: Listening, arguments: Arguments<'_>) {
+        let Some(session) = self.sessions.get_mut(client) else { return };
+        let named: Vec<Vec<u8>> = match arguments.len() {
+            1 => session.subscriptions.iter().flat_map(|held| held.of(how)).cloned().collect(),
+            _ => arguments.iter().skip(1).map(<[u8]>::to_vec).collect(),
+        };
+        let mut replies = ReplyBuffer::new();
+        for name in &named {
+            if let Some(subscriptions) = &mut session.subscriptions
+                && subscriptions.names[how as usize].remove(name)
+            {
+                self.channels.remove(how, name, client);
+            }
+            confirm(how.words().1, Some(name), session.subscribed_with(how), &mut replies);
+        }
+        if named.is_empty() {
+            confirm(how.words().1, None, session.subscribed_with(how), &mut replies);
+        }
+        session.subscriptions.take_if(|subscriptions| subscriptions.count() == 0);
+        self.answer(client, |out| out.extend_encoded(replies.as_bytes()));
+    }
+
+    /// A client listens to nothing any more (`RESET`, or it is gone).
+    pub(crate) fn end_subscriptions(&mut self, client: ClientId) {
+        let held = self.sessions.get_mut(client).and_then(|session| session.subscriptions.take());
+        if let Some(subscriptions) = held {
+            self.channels.forget(client, &subscriptions);
+        }
+    }
+}
+
+fn confirm(word: &[u8], name: Option<&[u8]>, count: usize, out: &mut ReplyBuffer) {
+    out.push(Reply::Push(3));
+    out.bulk(word);
+    match name {
+        Some(name) => out.bulk(name),
+        None => out.null(),
+    }
+    out.integer(count as i64);
+}

@@ -1,0 +1,210 @@
+//! Channels: messages from clients to whoever listens at that moment, on any node.
+//!
+//! A message is nobody's data: it is in no keyspace, no log and no snapshot, and reaches each listener at most once. The
+//! node whose client publishes it gives it to its own listeners and sends it to every node that it has a link to, which do
+//! the same. So nothing is agreed on, and nothing has to be known about who listens where.
+//!
+//! What a *script* publishes takes effect when the script does: the messages come with the reply of its record
+//! ([`kv::ReplyBuffer::announce`]), and the replica that answers, which is the one that has the client's request, sends them
+//! as if a client of its node had. Replicas that follow, or replay their logs, have nobody to answer and send nothing, nor
+//! does a new leader that finds the record. So a message leaves once, whoever has a replica; it is lost if that leader dies
+//! at that moment, as in Redis. (Every replica telling its own clients would be later, since followers learn last what is
+//! committed, and where a leader changes some clients would hear a message twice.)
+//!
+//! `commands` is what clients say; here is who listens.
+
+mod commands;
+
+use crate::envelope::Envelope;
+use crate::node::Node;
+use crate::session::{ClientId, Session};
+use kv::{Reply, ReplyBuffer, glob};
+use std::collections::{BTreeMap, BTreeSet};
+use wire::frame;
+
+/// Channels and patterns that one client may listen to.
+const SUBSCRIPTIONS_MAX: usize = 10_000;
+
+/// A peer to which more bytes than this wait to be written gets no messages: whoever publishes is not stopped by it.
+const PEER_OUTPUT_BYTES_MAX: usize = 16 << 20;
+
+/// How a client listens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Listening {
+    /// To a channel (`SUBSCRIBE`).
+    Channel,
+    /// To all channels whose names match (`PSUBSCRIBE`).
+    Pattern,
+    /// To a channel of those that have their own commands in a Redis Cluster (`SSUBSCRIBE`).
+    Shard,
+}
+
+impl Listening {
+    const COUNT: usize = 3;
+
+    fn message(self) -> &'static [u8] {
+        match self {
+            Listening::Channel => b"message",
+            Listening::Pattern => b"pmessage",
+            Listening::Shard => b"smessage",
+        }
+    }
+
+    /// What is said when it begins, and when it ends.
+    fn words(self) -> (&'static [u8], &'static [u8]) {
+        match self {
+            Listening::Channel => (b"subscribe", b"unsubscribe"),
+            Listening::Pattern => (b"psubscribe", b"punsubscribe"),
+            Listening::Shard => (b"ssubscribe", b"sunsubscribe"),
+        }
+    }
+}
+
+/// Who listens to what, of this node's clients.
+#[derive(Debug, Default)]
+pub(crate) struct Channels {
+    listeners: [BTreeMap<Vec<u8>, BTreeSet<ClientId>>; Listening::COUNT],
+}
+
+impl Channels {
+    fn of(&self, how: Listening) -> &BTreeMap<Vec<u8>, BTreeSet<ClientId>> {
+        &self.listeners[how as usize]
+    }
+
+    fn add(&mut self, how: Listening, name: &[u8], client: ClientId) {
+        self.listeners[how as usize].entry(name.to_vec()).or_default().insert(client);
+    }
+
+    fn remove(&mut self, how: Listening, name: &[u8], client: ClientId) {
+        let channels = &mut self.listeners[how as usize];
+        if let Some(listeners) = channels.get_mut(name) {
+            listeners.remove(&client);
+            if listeners.is_empty() {
+                channels.remove(name);
+            }
+        }
+    }
+
+    /// A client is gone that has listened to these.
+    pub(crate) fn forget(&mut self, client: ClientId, subscriptions: &Subscriptions) {
+        for how in [Listening::Channel, Listening::Pattern, Listening::Shard] {
+            subscriptions.of(how).iter().for_each(|name| self.remove(how, name, client));
+        }
+    }
+
+    /// Channels that somebody listens to here.
+    pub(crate) fn channel_count(&self) -> usize {
+        self.of(Listening::Channel).len()
+    }
+
+    /// Patterns that somebody listens to here.
+    pub(crate) fn pattern_count(&self) -> usize {
+        self.of(Listening::Pattern).len()
+    }
+
+    /// Channels of shards that somebody listens to here.
+    pub(crate) fn shard_channel_count(&self) -> usize {
+        self.of(Listening::Shard).len()
+    }
+}
+
+/// What one client listens to.
+#[derive(Debug, Default)]
+pub(crate) struct Subscriptions {
+    names: [BTreeSet<Vec<u8>>; Listening::COUNT],
+}
+
+impl Subscriptions {
+    pub(crate) fn of(&self, how: Listening) -> &BTreeSet<Vec<u8>> {
+        &self.names[how as usize]
+    }
+
+    pub(crate) fn count(&self) -> usize {
+        self.names.iter().map(BTreeSet::len).sum()
+    }
+}
+
+impl Session {
+    /// How many subscriptions of this kind it has.
+    pub(crate) fn subscribed(&self, how: Listening) -> usize {
+        self.subscriptions.as_ref().map_or(0, |subscriptions| subscriptions.of(how).len())
+    }
+
+    /// As confirmations count them: channels and patterns together.
+    fn subscribed_with(&self, how: Listening) -> usize {
+        match how {
+            Listening::Channel | Listening::Pattern => {
+                self.subscribed(Listening::Channel) + self.subscribed(Listening::Pattern)
+            }
+            Listening::Shard => self.subscribed(how),
+        }
+    }
+}
+
+impl Node {
+    /// A message for whoever listens, here and on the nodes that there is a link to. Returns how many of them are here.
+    pub(crate) fn publish(&mut self, is_sharded: bool, channel: &[u8], message: &[u8]) -> usize {
+        let envelope = Envelope::Published { is_sharded, channel, message };
+        for peer in self.peers.iter_mut().filter(|peer| peer.up) {
+            match peer.output.len() > PEER_OUTPUT_BYTES_MAX {
+                true => self.counters.messages_dropped += 1,
+                false => frame::append(&mut peer.output, |out| envelope.encode(out)),
+            }
+        }
+        self.deliver(is_sharded, channel, message)
+    }
+
+    /// What a record has published, whose client waits for its answer.
+    pub(crate) fn publish_announced(&mut self, replies: &mut ReplyBuffer) {
+        for announcement in replies.take_announcements() {
+            self.publish(announcement.is_sharded, &announcement.channel, &announcement.message);
+        }
+    }
+
+    /// Gives a message to this node's listeners, and returns how many there are.
+    pub(crate) fn deliver(&mut self, is_sharded: bool, channel: &[u8], message: &[u8]) -> usize {
+        let how = if is_sharded { Listening::Shard } else { Listening::Channel };
+        let mut receivers = Vec::new();
+        if let Some(listeners) = self.channels.of(how).get(channel) {
+            receivers
+                .push((said(how, None, channel, message), listeners.iter().copied().collect::<Vec<_>>()));
+        }
+        if !is_sharded {
+            for (pattern, listeners) in self.channels.of(Listening::Pattern) {
+                if glob::matches(pattern, channel) {
+                    let said = said(Listening::Pattern, Some(pattern), channel, message);
+                    receivers.push((said, listeners.iter().copied().collect()));
+                }
+            }
+        }
+        let mut count = 0;
+        for (said, clients) in receivers {
+            count += clients.len();
+            clients.into_iter().for_each(|client| self.push(client, said.as_bytes()));
+        }
+        count
+    }
+
+    /// Gives a client what it did not ask for. One that does not read is closed, as with replies.
+    fn push(&mut self, client: ClientId, said: &[u8]) {
+        let Some(session) = self.sessions.get_mut(client) else { return };
+        session.push(said);
+        match session.output_bytes() > self.configuration.output_bytes_max {
+            true => self.close_overflowing(client),
+            false => self.list(client),
+        }
+    }
+}
+
+/// A message as its listeners get it.
+fn said(how: Listening, pattern: Option<&[u8]>, channel: &[u8], message: &[u8]) -> ReplyBuffer {
+    let mut out = ReplyBuffer::new();
+    out.push(Reply::Push(3 + u32::from(pattern.is_some())));
+    out.bulk(how.message());
+    if let Some(pattern) = pattern {
+        out.bulk(pattern);
+    }
+    out.bulk(channel);
+    out.bulk(message);
+    out
+}

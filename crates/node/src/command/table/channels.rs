@@ -1,0 +1,88 @@
+//! The rows of the commands on channels.
+
+use super::row::{container, help_of, node};
+use crate::channels::Listening::{self, Channel, Pattern, Shard};
+use crate::command::spec::Category::PubSub;
+use crate::command::spec::ChannelCommand::{Counts, Names, PatternCount, Publish, Subscribe, Unsubscribe};
+use crate::command::spec::Flag::{Fast, Loading, NoMulti, NoScript, PubSub as PubSubFlag, Stale};
+use crate::command::spec::{ChannelCommand, CommandSpec, Flags, Group, NodeCommand};
+
+const fn listens(name: &'static str, arity: i16, command: ChannelCommand) -> CommandSpec {
+    node(name, arity, NodeCommand::Channel(command))
+        .flags(Flags::of(&[PubSubFlag, NoScript, Loading, Stale, NoMulti]))
+        .in_categories(&[PubSub])
+}
+
+const fn subscribes(name: &'static str, how: Listening) -> CommandSpec {
+    listens(name, -2, Subscribe(how))
+}
+
+const fn unsubscribes(name: &'static str, how: Listening) -> CommandSpec {
+    listens(name, -1, Unsubscribe(how))
+}
+
+const fn publishes(name: &'static str, is_sharded: bool) -> CommandSpec {
+    node(name, 3, NodeCommand::Channel(Publish { is_sharded }))
+        .flags(Flags::of(&[PubSubFlag, Loading, Stale, Fast]))
+        .in_categories(&[PubSub])
+}
+
+const fn tells(name: &'static str, arity: i16, command: ChannelCommand) -> CommandSpec {
+    node(name, arity, NodeCommand::Channel(command))
+        .flags(Flags::of(&[PubSubFlag, Loading, Stale]))
+        .in_categories(&[PubSub])
+}
+
+/// In the order in which they are listed.
+pub(super) const CHANNELS: [CommandSpec; 9] = [
+    subscribes("subscribe", Channel)
+        .docs(Group::PubSub, "2.0.0", "O(N) for N channels")
+        .help("channel [channel ...]", "Listens to channels, whichever node publishes"),
+    unsubscribes("unsubscribe", Channel)
+        .docs(Group::PubSub, "2.0.0", "O(N) for N channels")
+        .help("[channel [channel ...]]", "Ends listening to channels, or to all of them"),
+    subscribes("psubscribe", Pattern)
+        .docs(Group::PubSub, "2.0.0", "O(N) for N patterns")
+        .help("pattern [pattern ...]", "Listens to all channels whose names match"),
+    unsubscribes("punsubscribe", Pattern)
+        .docs(Group::PubSub, "2.0.0", "O(N) for N patterns")
+        .help("[pattern [pattern ...]]", "Ends listening to patterns, or to all of them"),
+    subscribes("ssubscribe", Shard)
+        .docs(Group::PubSub, "7.0.0", "O(N) for N channels")
+        .help("shardchannel [shardchannel ...]", "Listens to channels of SPUBLISH, on any node"),
+    unsubscribes("sunsubscribe", Shard).docs(Group::PubSub, "7.0.0", "O(N) for N channels").help(
+        "[shardchannel [shardchannel ...]]",
+        "Ends listening to channels of SPUBLISH, or to all of them",
+    ),
+    publishes("publish", false).docs(Group::PubSub, "2.0.0", "O(N+M) for N listeners and M patterns").help(
+        "channel message",
+        "Sends a message to all listeners, and returns how many there are on this node",
+    ),
+    publishes("spublish", true).docs(Group::PubSub, "7.0.0", "O(N) for N listeners").help(
+        "shardchannel message",
+        "Sends a message to all listeners of SSUBSCRIBE, and returns how many there are on this node",
+    ),
+    container("pubsub", &PUBSUB)
+        .docs(Group::PubSub, "2.8.0", "Depends on the subcommand")
+        .help("", "Holds commands about the listeners on this node"),
+];
+
+static PUBSUB: [CommandSpec; 6] = [
+    tells("pubsub|channels", -2, Names(Channel))
+        .docs(Group::PubSub, "2.8.0", "O(N) for N channels")
+        .help("[pattern]", "Returns the channels that clients of this node listen to"),
+    tells("pubsub|numsub", -2, Counts(Channel))
+        .docs(Group::PubSub, "2.8.0", "O(N) for N channels")
+        .help("[channel [channel ...]]", "Returns how many clients of this node listen to channels"),
+    tells("pubsub|numpat", 2, PatternCount)
+        .docs(Group::PubSub, "2.8.0", "O(1)")
+        .help("", "Returns how many patterns clients of this node listen to"),
+    tells("pubsub|shardchannels", -2, Names(Shard))
+        .docs(Group::PubSub, "7.0.0", "O(N) for N channels")
+        .help("[pattern]", "Returns the channels of SSUBSCRIBE that clients of this node listen to"),
+    tells("pubsub|shardnumsub", -2, Counts(Shard)).docs(Group::PubSub, "7.0.0", "O(N) for N channels").help(
+        "[shardchannel [shardchannel ...]]",
+        "Returns how many clients of this node listen to channels of SSUBSCRIBE",
+    ),
+    help_of("pubsub|help").docs(Group::PubSub, "6.2.0", "O(1)"),
+];

@@ -1,0 +1,84 @@
+//! The rows of the commands on hashes.
+
+use super::row::{CHANGES, INSERTS, LOOKS_AT, READ, READS, STORE, UPDATES, data, key};
+use crate::command::hashes;
+use crate::command::spec::Category::Hash;
+use crate::command::spec::Flag::{Fast, Write};
+use crate::command::spec::KeyFlag::{Delete, ReadWrite};
+use crate::command::spec::{CommandSpec, Flags, Group, KeyFlags, ParseFn};
+
+const fn reads(name: &'static str, arity: i16, parse: ParseFn) -> CommandSpec {
+    data(name, arity, parse).flags(READ).keys(key(&[READS])).in_categories(&[Hash])
+}
+
+const fn looks_up(name: &'static str, arity: i16, parse: ParseFn) -> CommandSpec {
+    reads(name, arity, parse).flags(READ.with(&[Fast]))
+}
+
+const fn stores(name: &'static str, arity: i16, parse: ParseFn) -> CommandSpec {
+    data(name, arity, parse).flags(STORE.with(&[Fast])).keys(key(&[UPDATES])).in_categories(&[Hash])
+}
+
+/// In the order in which they are listed.
+pub(super) const HASHES: [CommandSpec; 15] = [
+    stores("hset", -4, hashes::hset)
+        .docs(Group::Hash, "2.0.0", "O(N) for N fields")
+        .help("key field value [field value ...]", "Sets fields of a hash and returns how many are new"),
+    stores("hsetnx", 4, hashes::hsetnx)
+        .keys(key(&[INSERTS]))
+        .docs(Group::Hash, "2.0.0", "O(1)")
+        .help("key field value", "Sets a field of a hash that does not exist"),
+    stores("hmset", -4, hashes::hmset)
+        .docs(Group::Hash, "2.0.0", "O(N) for N fields")
+        .help("key field value [field value ...]", "Sets fields of a hash; the old form of HSET"),
+    looks_up("hget", 3, hashes::hget)
+        .docs(Group::Hash, "2.0.0", "O(1)")
+        .help("key field", "Returns the value of a field of a hash"),
+    looks_up("hmget", -3, hashes::hmget)
+        .docs(Group::Hash, "2.0.0", "O(N) for N fields")
+        .help("key field [field ...]", "Returns the values of fields of a hash"),
+    reads("hgetall", 2, hashes::hgetall)
+        .tips(&["nondeterministic_output_order"])
+        .docs(Group::Hash, "2.0.0", "O(N) for N fields in the hash")
+        .help("key", "Returns all fields of a hash with their values"),
+    reads("hkeys", 2, hashes::hkeys)
+        .tips(&["nondeterministic_output_order"])
+        .docs(Group::Hash, "2.0.0", "O(N) for N fields in the hash")
+        .help("key", "Returns all fields of a hash"),
+    reads("hvals", 2, hashes::hvals)
+        .tips(&["nondeterministic_output_order"])
+        .docs(Group::Hash, "2.0.0", "O(N) for N fields in the hash")
+        .help("key", "Returns the values of all fields of a hash"),
+    looks_up("hlen", 2, hashes::hlen)
+        .keys(key(&[LOOKS_AT]))
+        .docs(Group::Hash, "2.0.0", "O(1)")
+        .help("key", "Returns how many fields a hash has"),
+    looks_up("hexists", 3, hashes::hexists)
+        .keys(key(&[LOOKS_AT]))
+        .docs(Group::Hash, "2.0.0", "O(1)")
+        .help("key field", "Tells whether a hash has a field"),
+    looks_up("hstrlen", 3, hashes::hstrlen)
+        .keys(key(&[LOOKS_AT]))
+        .docs(Group::Hash, "3.2.0", "O(1)")
+        .help("key field", "Returns the length of the value of a field in bytes"),
+    stores("hdel", -3, hashes::hdel)
+        .flags(Flags::of(&[Write, Fast]))
+        .keys(key(&[KeyFlags::of(&[ReadWrite, Delete])]))
+        .docs(Group::Hash, "2.0.0", "O(N) for N fields")
+        .help("key field [field ...]", "Removes fields of a hash and returns how many there were"),
+    stores("hincrby", 4, hashes::hincrby)
+        .keys(key(&[CHANGES]))
+        .docs(Group::Hash, "2.0.0", "O(1)")
+        .help("key field increment", "Adds to the integer in a field of a hash"),
+    stores("hincrbyfloat", 4, hashes::hincrbyfloat)
+        .keys(key(&[CHANGES]))
+        .docs(Group::Hash, "2.6.0", "O(1)")
+        .help("key field increment", "Adds to the decimal number in a field of a hash"),
+    reads("hscan", -3, hashes::hscan)
+        .tips(&["nondeterministic_output"])
+        .docs(Group::Hash, "2.8.0", "O(1) for every call, O(N) for a whole scan of N fields")
+        .help(
+            "key cursor [MATCH pattern] [COUNT count]",
+            "Returns some fields of a hash with their values, and the cursor to go on from",
+        ),
+];
