@@ -36,6 +36,7 @@ mod requests;
 mod routing;
 mod scripts;
 mod session;
+mod shared;
 mod slab;
 pub mod slots;
 mod status;

@@ -152,6 +152,7 @@ impl Node {
             gathers: Slab::default(),
             lock_waits: Waits::new(own, life_of_waits(&configuration)),
             coding: Coding::new(life),
+            lent: None,
             effects: Effects::default(),
             scratch: Vec::new(),
             scripts: Default::default(),

@@ -21,15 +21,15 @@
 use super::{Operation, PEER_OUTPUT_BYTES, ticket};
 use crate::node::Node;
 use crate::routing::Asked;
+use crate::shared::SharedBytes;
 use crate::slab::Handle;
 use coding::{Layout, data_fragments_max, failures_tolerated};
-use kv::command::digest_of;
+use kv::command::Digest;
 use kv::{Command, Condition, Coordinator, Expiry, Reference, Reply, SetAnswer, ValueId};
 use protocol::coded::{Message, Piece, Refusal, number_of};
 use protocol::planted::Fault;
 use protocol::{NodeId, Request, Result as Outcome, Ticket};
 use std::collections::BTreeMap;
-use std::rc::Rc;
 
 /// A value that is kept by too few after so long is dispersed in fewer parts...
 const PATIENCE_US: u64 = 400_000;
@@ -42,14 +42,19 @@ const SILENCE_US: u64 = 5_000_000;
 /// Bytes of values on their way, at most: more are refused.
 const DISPERSING_BYTES_MAX: usize = 512 << 20;
 
+/// Bytes that are digested at a time, and how many of them cost as much as one that is sent.
+const DIGESTED_BYTES: usize = 2 << 20;
+const DIGESTS_PER_PIECE: usize = 8;
+
 /// A value that is being stored.
 #[derive(Debug)]
 pub(super) struct Dispersal {
     client: Ticket,
     group: u16,
     key: Vec<u8>,
-    value: Rc<Vec<u8>>,
-    digest: u64,
+    value: SharedBytes,
+    /// Until the whole value's digest is known: that of so many bytes.
+    digest: (Digest, usize),
     expiry: Expiry,
     condition: Condition,
     answer: SetAnswer,
@@ -104,6 +109,22 @@ impl Attempt {
     }
 }
 
+impl Dispersal {
+    fn is_digested(&self) -> bool {
+        self.digest.1 == self.value.len()
+    }
+
+    /// Goes on with the digest, by as much as takes little of a turn.
+    fn digest_more(&mut self, budget: &mut usize) {
+        let Dispersal { digest: (digest, done), value, attempt, .. } = self;
+        let end = value.len().min(*done + DIGESTED_BYTES);
+        digest.update(&value[*done..end]);
+        *budget = budget.saturating_sub((end - *done) / DIGESTS_PER_PIECE);
+        *done = end;
+        attempt.reference.digest = digest.finish();
+    }
+}
+
 impl Node {
     /// Takes a client's `SET` if its value is to be coded. False: it is to go the usual way.
     pub(crate) fn disperse(
@@ -135,15 +156,17 @@ impl Node {
         }
         let parts = self.parts_for(group, settings.parts.into());
         self.coding.dispersing_bytes += value.len();
-        let (value, digest) = (Rc::new(value.to_vec()), digest_of(value));
-        let attempt = self.attempt(group, value.len(), digest, parts, deadline_us);
+        let within = self.lent.as_ref().and_then(|buffer| SharedBytes::within(buffer, value));
+        let value = within.unwrap_or_else(|| value.to_vec().into());
+        // The digest is not known before the first piece is made.
+        let attempt = self.attempt(group, value.len(), 0, parts, deadline_us);
         let id = attempt.reference.id;
         let dispersal = Dispersal {
             client,
             group,
             key: key.to_vec(),
             value,
-            digest,
+            digest: (Digest::default(), 0),
             expiry,
             condition,
             answer,
@@ -210,6 +233,10 @@ impl Node {
             let Some(Operation::Disperse(dispersal)) = self.coding.operations.get_mut(handle) else {
                 return false;
             };
+            if !dispersal.is_digested() {
+                dispersal.digest_more(budget);
+                return true;
+            }
             let Dispersal { group, attempt, value, .. } = dispersal;
             let Attempt { reference, layout, targets, .. } = attempt;
             let members = targets.len();
@@ -355,7 +382,8 @@ impl Node {
     fn try_again(&mut self, handle: Handle, parts: usize, why: &str) {
         self.forget_value(handle);
         let Some(Operation::Disperse(dispersal)) = self.coding.operations.get(handle) else { return };
-        let Dispersal { group, digest, deadline_us, .. } = *dispersal;
+        let (group, deadline_us) = (dispersal.group, dispersal.deadline_us);
+        let digest = if dispersal.is_digested() { dispersal.attempt.reference.digest } else { 0 };
         let (length, former) = (dispersal.value.len(), dispersal.attempt.reference.id);
         if deadline_us <= self.now.monotonic_us || self.groups.get(group).is_none() {
             let mut replies = kv::ReplyBuffer::new();

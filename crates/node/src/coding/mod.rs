@@ -32,7 +32,7 @@ use wire::frame;
 const CACHE_BYTES: usize = 64 << 20;
 
 /// Bytes of pieces that a turn makes and sends, at most: they are copied several times, which takes milliseconds.
-const TURN_BYTES: usize = 2 << 20;
+const TURN_BYTES: usize = 1 << 20;
 
 /// More pieces for a peer wait until so much of what it is owed has left: what else is said to it must not wait long.
 const PEER_OUTPUT_BYTES: usize = 1 << 20;

@@ -9,12 +9,12 @@
 use super::{Operation, ticket};
 use crate::node::Node;
 use crate::routing::Asked;
+use crate::shared::SharedBytes;
 use crate::slab::Handle;
 use coding::Layout;
 use kv::{Command, Reference, ValueId};
 use protocol::coded::number_of;
 use protocol::{NodeId, Request};
-use std::rc::Rc;
 
 /// How often it is looked what there is to do.
 const UPKEEP_US: u64 = 100_000;
@@ -34,7 +34,7 @@ const ABANDON_TIMEOUTS: u64 = 6;
 pub(super) struct Rebuilding {
     group: u16,
     reference: Reference,
-    value: Option<Rc<Vec<u8>>>,
+    value: Option<SharedBytes>,
     next_stripe: usize,
 }
 
@@ -122,7 +122,7 @@ impl Node {
     }
 
     /// The value is here, or cannot be had now: then it is tried again later.
-    pub(super) fn rebuilding_has(&mut self, handle: Handle, value: Option<Rc<Vec<u8>>>) {
+    pub(super) fn rebuilding_has(&mut self, handle: Handle, value: Option<SharedBytes>) {
         if value.is_none() {
             self.coding.operations.remove(handle);
         } else if let Some(Operation::Rebuild(rebuilding)) = self.coding.operations.get_mut(handle) {

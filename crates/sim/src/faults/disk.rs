@@ -120,9 +120,10 @@ impl Draw<'_> {
             })
         };
         let (stuck, away) = (some(self.random, &mut places), some(self.random, &mut places));
-        let us = self.random.scaled(5 * MS, SECOND).min(self.length_us);
+        let us = self.random.scaled(5 * MS, SECOND).min(self.length_us / 2);
         let kind = Kind::Disk(DiskFault::Outage { stuck, away, us });
-        super::Fault { at: self.length_us - us, kind }
+        // Before everything heals.
+        super::Fault { at: (self.length_us - us).saturating_sub(MS), kind }
     }
 
     fn slow_disk(&mut self) -> DiskFault {

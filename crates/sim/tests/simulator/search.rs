@@ -39,9 +39,10 @@ fn values_kept_as_fragments_are_kept() {
 }
 
 /// What happens to disks, and the power.
-const OF_DISKS: [Class; 13] = [
+const OF_DISKS: [Class; 14] = [
     Class::PowerLoss,
     Class::PowerLossInStart,
+    Class::Outage,
     Class::SlowDisk,
     Class::StuckDisk,
     Class::FailedSync,
