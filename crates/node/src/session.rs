@@ -353,8 +353,9 @@ impl Session {
             SessionReply::Encoded(encoded) => self.write(encoded),
             SessionReply::Value(value) => self.write_value(value),
         }
-        while let Some(slot) =
-            self.slots.pop_front_if(|slot| !matches!(slot.state, SlotState::Waiting | SlotState::WaitingForVersion))
+        while let Some(slot) = self
+            .slots
+            .pop_front_if(|slot| !matches!(slot.state, SlotState::Waiting | SlotState::WaitingForVersion))
         {
             self.first += 1;
             match slot.state {

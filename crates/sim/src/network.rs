@@ -234,7 +234,11 @@ impl Network {
     /// What waited at the beginning of a way goes on.
     pub(crate) fn release_stalled(&mut self, now: u64, from: Place, to: Place, queue: &mut Queue) {
         for (generation, buffer) in std::mem::take(&mut self.link(from, to).stalled) {
-            self.send_in_order(now, Outgoing { from, to, generation, buffer, keeps_order: true, is_urgent: false }, queue);
+            self.send_in_order(
+                now,
+                Outgoing { from, to, generation, buffer, keeps_order: true, is_urgent: false },
+                queue,
+            );
         }
     }
 

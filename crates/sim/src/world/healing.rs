@@ -282,8 +282,10 @@ impl World {
     /// hold. False if more than is promised would be asked of them: that is left out.
     pub(super) fn black_out(&mut self, away: Mask) -> bool {
         self.notice_repairs();
-        let present: Vec<Place> = self.places().filter(|place| !self.hosts[usize::from(*place)].is_gone()).collect();
-        let is_whole = !self.hosts.iter().any(|host| host.is_lost || host.is_refilling || host.rotten.is_some());
+        let present: Vec<Place> =
+            self.places().filter(|place| !self.hosts[usize::from(*place)].is_gone()).collect();
+        let is_whole =
+            !self.hosts.iter().any(|host| host.is_lost || host.is_refilling || host.rotten.is_some());
         // A member that has come in anew lacks what it has not rebuilt: it counts as away.
         let is_promised = is_whole
             && self.given.is_empty()

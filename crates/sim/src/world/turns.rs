@@ -276,7 +276,9 @@ impl World {
                     rest = &rest[consumed..];
                 }
             }
-            for (mut bytes, output) in [(bytes, Node::peer_output as Output), (urgent, Node::peer_urgent_output)] {
+            for (mut bytes, output) in
+                [(bytes, Node::peer_output as Output), (urgent, Node::peer_urgent_output)]
+            {
                 bytes.clear();
                 *output(node, id(to)) = bytes;
             }
