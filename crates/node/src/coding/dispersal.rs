@@ -18,7 +18,7 @@
 //! If too few keep theirs in time the value is dispersed again, under another name, in fewer parts; in the end whole, to
 //! a majority. Whoever was silent is not counted on for a while.
 
-use super::{Operation, PEER_OUTPUT_BYTES, ticket};
+use super::{Operation, PEER_OUTPUT_BYTES, UNDER_WAY_BYTES, ticket};
 use crate::node::Node;
 use crate::routing::Asked;
 use crate::shared::SharedBytes;
@@ -78,6 +78,8 @@ struct Target {
     node: NodeId,
     number: u8,
     next_stripe: usize,
+    /// Pieces of all stripes before this one are on its disk, as far as it has said.
+    taken: usize,
     /// In which membership it keeps its fragment, and how many members that has.
     kept: Option<(u32, u16)>,
     refused: bool,
@@ -202,7 +204,7 @@ impl Node {
         let members = self.groups.get(group).map(|group| group.members.as_slice()).unwrap_or_default();
         let target = |node: &NodeId| {
             let number = number_of(*node)?;
-            Some(Target { node: *node, number, next_stripe: 0, kept: None, refused: false })
+            Some(Target { node: *node, number, next_stripe: 0, taken: 0, kept: None, refused: false })
         };
         let targets = members.iter().filter_map(target).collect();
         let patience_us = patience_us(length, parts, members.len(), self.configuration.patience);
@@ -214,17 +216,37 @@ impl Node {
     /// Makes pieces and sends them, as far as there is room.
     pub(super) fn pump_dispersals(&mut self, budget: &mut usize) {
         let mut handles: Vec<Handle> = self.coding.dispersals.values().copied().collect();
+        let mut under_way = self.pieces_under_way();
         // A stripe of each in turn, so that a small value does not wait for a large one.
         while *budget > 0 && !handles.is_empty() {
-            handles.retain(|handle| *budget > 0 && self.pump_stripe(*handle, budget));
+            handles.retain(|handle| *budget > 0 && self.pump_stripe(*handle, budget, &mut under_way));
         }
         if *budget == 0 {
             self.coding.wake_at(self.now.monotonic_us);
         }
     }
 
+    /// Bytes of pieces that were sent to each node, and are not known to be on its disk.
+    fn pieces_under_way(&self) -> BTreeMap<NodeId, usize> {
+        let mut under_way = BTreeMap::new();
+        for handle in self.coding.dispersals.values() {
+            let Some(Operation::Disperse(dispersal)) = self.coding.operations.get(*handle) else { continue };
+            let Attempt { targets, layout, .. } = &dispersal.attempt;
+            for target in targets.iter().filter(|target| target.kept.is_none() && !target.refused) {
+                let sent: usize = (target.taken..target.next_stripe).map(|it| layout.piece_bytes(it)).sum();
+                *under_way.entry(target.node).or_default() += sent;
+            }
+        }
+        under_way
+    }
+
     /// Sends each member its next piece. False when there is nothing to send, or no room.
-    fn pump_stripe(&mut self, handle: Handle, budget: &mut usize) -> bool {
+    fn pump_stripe(
+        &mut self,
+        handle: Handle,
+        budget: &mut usize,
+        under_way: &mut BTreeMap<NodeId, usize>,
+    ) -> bool {
         let own = self.configuration.node;
         let (mut is_busy, mut is_held_up) = (false, false);
         let mut place = 0;
@@ -254,9 +276,12 @@ impl Node {
                 }
                 _ => false,
             };
-            if !has_room {
+            // What is under way leaves room again when its member says that it is on its disk.
+            let under_way = under_way.entry(node).or_default();
+            if !has_room || *under_way >= UNDER_WAY_BYTES {
                 continue;
             }
+            *under_way += layout.piece_bytes(stripe);
             target.next_stripe += 1;
             let patience_us = patience_us(value.len(), layout.parts(), members, self.configuration.patience);
             attempt.until_us = dispersal.deadline_us.min(self.now.monotonic_us + patience_us);
@@ -289,6 +314,15 @@ impl Node {
             && let Some(membership) = dispersal.attempt.quorum(bare_majority)
         {
             self.order_value(handle, membership);
+        }
+    }
+
+    /// A member has a piece of its fragment on its disk.
+    pub(super) fn piece_taken(&mut self, from: NodeId, id: ValueId, stripe: u32) {
+        let Some(handle) = self.coding.dispersals.get(&id).copied() else { return };
+        let Some(Operation::Disperse(dispersal)) = self.coding.operations.get_mut(handle) else { return };
+        if let Some(target) = dispersal.attempt.targets.iter_mut().find(|target| target.node == from) {
+            target.taken = target.taken.max(stripe as usize + 1).min(target.next_stripe);
         }
     }
 

@@ -25,6 +25,9 @@ const REBUILD_AFTER_MS: u64 = 1000;
 /// Fragments of a group that are rebuilt at a time.
 const REBUILDS_MAX: usize = 4;
 
+/// While so much waits to be written, nothing is rebuilt: what clients write would wait behind it.
+const UNWRITTEN_BYTES_MAX: u64 = 1 << 20;
+
 /// A value whose fragments came so long ago and that was not stored since is given up: so many times longer than a client
 /// waits for an outcome.
 const ABANDON_TIMEOUTS: u64 = 6;
@@ -138,7 +141,11 @@ impl Node {
             _ => None,
         });
         for handle in ready.collect::<Vec<_>>() {
-            while *budget > 0 && self.rebuild_piece(handle, budget) {}
+            while *budget > 0 && self.journal.unwritten_bytes() < UNWRITTEN_BYTES_MAX {
+                if !self.rebuild_piece(handle, budget) {
+                    break;
+                }
+            }
         }
         if *budget == 0 {
             self.coding.wake_at(self.now.monotonic_us);
