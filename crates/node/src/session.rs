@@ -478,4 +478,43 @@ mod tests {
         }
         assert_eq!(fill(&mut session), PENDING_MAX, "large replies of long ago do not count");
     }
+
+    /// What a client gets that reads all there is, and the most that was ever at hand for it.
+    fn read_all(session: &mut Session) -> (Vec<u8>, usize) {
+        let (mut read, mut most) = (Vec::new(), 0);
+        loop {
+            let output = session.output.filled();
+            most = most.max(output.bytes.len());
+            read.append(&mut output.bytes);
+            if !output.has_more() {
+                return (read, most);
+            }
+        }
+    }
+
+    #[test]
+    fn a_large_value_is_written_piece_by_piece_in_its_place_among_the_replies() {
+        let mut session = Session::new(ClientId::from_bits(0), ClientKind::Internal, true, 0);
+        session.kind = ClientKind::Resp { address: String::new(), local_address: String::new(), fd: 0 };
+        let mut ok = kv::ReplyBuffer::default();
+        ok.ok();
+        let value = SharedBytes::from(vec![b'v'; 3 * OUTPUT_CHUNK_BYTES + 5]);
+        (0..5).for_each(|_| drop(session.begin(false)));
+        // The second and the fourth are large; what is complete before its turn waits for it.
+        for sequence in [1, 0, 2, 4, 3] {
+            let reply = match sequence {
+                1 | 3 => SessionReply::Value(value.clone()),
+                _ => SessionReply::Encoded(ok.as_bytes()),
+            };
+            session.complete(sequence, None, reply);
+        }
+        assert!(!session.wants_input(), "replies wait to be read");
+        session.close_after_replies();
+        assert!(!session.output.is_over());
+        let (read, most) = read_all(&mut session);
+        let bulk = [format!("${}\r\n", value.len()).as_bytes(), &value[..], b"\r\n"].concat();
+        assert!(read == [b"+OK\r\n", &bulk[..], b"+OK\r\n", &bulk[..], b"+OK\r\n"].concat());
+        assert!(most <= 2 * OUTPUT_CHUNK_BYTES, "{most} bytes at once");
+        assert!(session.output.is_over() && session.output_bytes() == 0);
+    }
 }
