@@ -18,6 +18,9 @@ const TURN_BYTES_MAX: usize = 256 << 10;
 /// A buffer with so much is lent to the node, which may keep a large value in it.
 const LENT_BYTES_MIN: usize = 1 << 20;
 
+/// So many times as much room is made for a large request as has arrived of it.
+const LARGE_PROPORTION: usize = 64;
+
 /// How long a client that has ended its input may wait for its last replies.
 const LAST_REPLIES_US_MAX: u64 = 10_000_000;
 
@@ -176,9 +179,10 @@ impl Connection {
             input.drain(..taken);
             (taken, needed)
         };
-        // Room for what is announced only in proportion to what has arrived. Of a large request all of it at once: what
-        // nobody has written to takes no memory, and to move what is there would take longer than others may wait.
-        if needed <= input.len() || input.len() >= LENT_BYTES_MIN {
+        // Room for what is announced only in proportion to what has arrived. Of a large request that is all of it at once:
+        // room that nobody has written to takes no memory, and to move what is there takes longer than others may wait.
+        let proportion = if input.len() >= LENT_BYTES_MIN { LARGE_PROPORTION } else { 1 };
+        if needed / proportion <= input.len() {
             input.reserve_exact(needed);
         }
         self.input = input;
