@@ -83,6 +83,7 @@ impl Node {
             let at_us = self.coding.upkeep_us;
             return self.coding.wake_at(at_us);
         }
+        self.probe_round_trips();
         self.coding.silent.retain(|_, until_us| *until_us > now_us);
         self.coding.upkeep_us = now_us + UPKEEP_US;
         self.coding.wake_at(now_us + UPKEEP_US);
