@@ -78,6 +78,10 @@ impl Rate {
     /// So many bytes took so long, of which a part had nothing to do with them.
     fn note(&mut self, bytes: usize, took_us: f64, fixed_us: f64, now_us: u64) {
         let took_us = took_us.max(1.0);
+        // What was so some time ago is not weighed against what is so now.
+        if !self.0.is_fresh(now_us) {
+            self.0.values.clear();
+        }
         let is_clear = took_us >= 2.0 * fixed_us;
         // What is left of next to nothing is no measurement of anything.
         let rate = bytes as f64 / (took_us - fixed_us).max(took_us / 8.0) * 1e6;
@@ -389,6 +393,15 @@ mod tests {
         assert!(is_close(sender.bandwidth_to(2), 0.5e6));
         (0..2).for_each(|_| sender.send(1_000_000, at(103)));
         assert!(is_close(sender.bandwidth_to(2), 10e6), "a link that is fast again is so soon");
+    }
+
+    #[test]
+    fn what_was_measured_long_ago_does_not_outweigh_what_is_measured_now() {
+        let mut sender = Sender::new();
+        (0..3).for_each(|_| sender.send(1_000_000, vec![(1, 2), (2, 103)]));
+        sender.now_us += FRESH_US;
+        sender.send(1_000_000, vec![(1, 2), (2, 2003)]);
+        assert!(is_close(sender.bandwidth_to(2), 0.5e6));
     }
 
     #[test]
