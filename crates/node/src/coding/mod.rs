@@ -4,7 +4,8 @@
 //! when enough of them are kept (`dispersal`); and puts values in the place of references in what a group answers
 //! (`finishing`), for which it fetches fragments (`fetching`) or has the value at hand (`cache`). Into how many parts a value
 //! is cut the keyspace says, or what is predicted (`choice`) from what was measured (`estimates`). Beside that it keeps this
-//! node's own replicas in order (`upkeep`): it rebuilds what they lack and has given up what nobody will ask for. What the
+//! node's own replicas in order: it rebuilds what they lack (`rebuilding`) and has given up what nobody will ask for
+//! (`upkeep`). What the
 //! replicas keep, and what is said about it, is in [`protocol::coded`].
 
 mod cache;
@@ -14,6 +15,7 @@ mod estimates;
 mod fetching;
 mod finishing;
 mod metrics;
+mod rebuilding;
 mod traces;
 mod upkeep;
 
@@ -32,10 +34,10 @@ use kv::ValueId;
 use kv::codec::Malformed;
 use protocol::coded::{Message, Refusal};
 use protocol::{NodeId, Result as Outcome, Ticket};
+use rebuilding::{Rebuilding, Window};
 use std::collections::BTreeMap;
 pub(crate) use traces::Trace;
 use traces::Traces;
-use upkeep::Rebuilding;
 use wire::frame;
 
 /// Bytes of whole values that a node keeps for those who ask next.
@@ -112,6 +114,7 @@ pub(crate) struct Coding {
     cache: Cache,
     choice: Choice,
     traces: Traces,
+    window: Window,
     /// Values were cut in this turn already.
     is_pumped: bool,
     /// Nodes that did not keep a fragment in time, and until when nobody counts on them.
@@ -136,6 +139,7 @@ impl Coding {
             cache: Cache::new(CACHE_BYTES),
             choice: Choice::default(),
             traces: Traces::default(),
+            window: Window::default(),
             is_pumped: false,
             silent: BTreeMap::new(),
             wakeup_us: u64::MAX,
@@ -205,6 +209,9 @@ impl Node {
                 self.send_fragment_message(group, from, &refused);
             }
             message @ (Message::Keep(_) | Message::Forget { .. } | Message::Fetch { .. }) => {
+                if matches!(message, Message::Keep(_)) && from != self.configuration.node {
+                    self.coding.window.others_sent(from, self.now.monotonic_us);
+                }
                 let replica = self.groups.get_mut(group).and_then(|group| group.replica.as_mut());
                 if let Some(replica) = replica.and_then(|replica| replica.consensus_mut()) {
                     replica.about_fragments(self.now, from, message, &mut self.effects);
