@@ -7,7 +7,8 @@
 //!
 //! A value shorter than the keyspace's threshold goes into the log, and nothing is measured or computed for it. So does one
 //! that is predicted to be stored faster that way. Then nothing is learned of the network, and the next value would be
-//! judged by what was so some time ago; therefore one in a while is dispersed as whole copies. That sends what the log
+//! judged by what was so some time ago; therefore one in a while is dispersed as whole copies, and one after a write that
+//! took much longer than was predicted ([`super::logged`]). That sends what the log
 //! would send and costs one round trip and one sync more, however slow a link is: it waits for no more than a majority.
 //! Nothing else is tried out: fragments go to all members whatever their number, so each choice but the log shows what
 //! all links carry.
@@ -25,6 +26,9 @@ const LOG_BYTES_MAX: usize = 1 << 20;
 
 /// What was chosen for values of about that length stays so until another way is so much faster.
 const ADVANTAGE_MIN: f64 = 0.1;
+
+/// When nothing was measured for so long, a value that is to go into the log is dispersed instead.
+const TRIAL_US: u64 = 3_000_000;
 
 /// How often a round trip to each other node is measured.
 const PROBE_US: u64 = 1_000_000;
@@ -63,6 +67,8 @@ pub(super) struct Choice {
     probe_us: u64,
     /// Bytes of values that were cut in this turn, as whole values.
     encoding_bytes: usize,
+    /// How long the value that was judged last will take, in seconds.
+    predicted: f64,
 }
 
 /// What is told of it.
@@ -91,7 +97,10 @@ impl Choice {
     ) -> Way {
         let usual = Work::default();
         let encode = self.estimates.encode().unwrap_or(usual.encode);
-        let work = Work { disperse: self.estimates.keep(), encode, ..usual };
+        let round_trips = if at == At::Leader { 1.0 } else { 2.0 };
+        let order = self.estimates.order().map(|order| (order - round_trips * links.round_trip).max(0.0));
+        let order = order.unwrap_or(usual.order);
+        let work = Work { disperse: self.estimates.keep(), encode, order, ..usual };
         let seconds = |way| match way {
             Way::Log if bytes > LOG_BYTES_MAX => None,
             Way::Log => write_seconds(bytes, 1, at, links, &work),
@@ -106,12 +115,15 @@ impl Choice {
         let Some((best, best_seconds)) = best else { return Way::Parts(1) };
         let class = (group, usize::BITS - bytes.leading_zeros());
         let last = self.last.get(&class).and_then(|last| predicted.iter().find(|(way, _)| way == last));
-        let chosen = match last {
-            Some((last, seconds)) if *seconds <= best_seconds * (1.0 + ADVANTAGE_MIN) => *last,
-            _ => best,
+        let (chosen, predicted) = match last {
+            Some((last, seconds)) if *seconds <= best_seconds * (1.0 + ADVANTAGE_MIN) => (*last, *seconds),
+            _ => (best, best_seconds),
         };
+        self.predicted = predicted;
         self.last.insert(class, chosen);
-        let is_trial = chosen == Way::Log && links.peers.len() >= 2 && !self.estimates.is_fresh(now_us);
+        let is_trial = chosen == Way::Log
+            && links.peers.len() >= 2
+            && !self.estimates.was_measured_within(TRIAL_US, now_us);
         let way = if is_trial { Way::Parts(1) } else { chosen };
         *self.chosen.entry(way).or_default() += 1;
         way
@@ -139,8 +151,8 @@ impl Choice {
 }
 
 impl Node {
-    /// How a value of so many bytes is to be stored in a group.
-    pub(super) fn way_for(&mut self, group: u16, bytes: usize) -> Way {
+    /// How a value of so many bytes is to be stored in a group, and how many microseconds that will take.
+    pub(super) fn way_for(&mut self, group: u16, bytes: usize) -> (Way, u64) {
         let own = self.configuration.node;
         let entry = &self.groups[group];
         let others: Vec<NodeId> = entry.members.iter().copied().filter(|member| *member != own).collect();
@@ -167,7 +179,8 @@ impl Node {
         };
         let at = if is_leader { At::Leader } else { At::Another };
         let parts_max = self.parts_for(group, usize::MAX);
-        self.coding.choice.choose(group, bytes, (at, parts_max), &links, now_us)
+        let way = self.coding.choice.choose(group, bytes, (at, parts_max), &links, now_us);
+        (way, (self.coding.choice.predicted * 1e6) as u64)
     }
 
     /// Measures round trips, now and then, while nothing large is on its way: a message without contents would wait
@@ -308,5 +321,12 @@ mod tests {
         let mut choice = informed();
         assert_eq!(choice.choose(1, 20_000, at_leader(), &links, 200_000), Way::Log);
         assert_eq!(choice.choose(1, 20_000, at_leader(), &links, 20_000_000), Way::Parts(1), "long ago");
+        let mut choice = informed();
+        choice.estimates.doubt(200_000);
+        assert_eq!(
+            choice.choose(1, 20_000, at_leader(), &links, 200_000),
+            Way::Parts(1),
+            "it was so, but is not"
+        );
     }
 }

@@ -110,7 +110,7 @@ impl Attempt {
 }
 
 impl Node {
-    /// Takes a client's `SET` if its value is to be coded. False: it is to go the usual way.
+    /// Takes a client's `SET` if its value is large. False: it is to go the usual way.
     pub(crate) fn disperse(
         &mut self,
         client: crate::session::ClientId,
@@ -134,8 +134,11 @@ impl Node {
         let parts = match settings.parts {
             Parts::Fixed(parts) => self.parts_for(group, parts.into()),
             Parts::Adaptive => match self.way_for(group, value.len()) {
-                Way::Log => return false,
-                Way::Parts(parts) => parts.into(),
+                (Way::Log, predicted_us) => {
+                    self.log_value(client, group, wants_version, command, (deadline_us, predicted_us));
+                    return true;
+                }
+                (Way::Parts(parts), _) => parts.into(),
             },
         };
         let Some(session) = self.sessions.get_mut(client) else { return false };
@@ -345,6 +348,8 @@ impl Node {
         self.coding.dispersals.remove(&reference.id);
         self.coding.dispersing_bytes -= dispersal.value.len();
         if matches!(result, Outcome::Done { .. }) {
+            let order_us = self.now.monotonic_us.saturating_sub(dispersal.ordered_us);
+            self.coding.choice.estimates.took_to_order(order_us, self.now.monotonic_us);
             self.coding.counters.values_coded += 1;
             self.coding.counters.values_copied += u64::from(reference.parts == 1);
             self.coding.traces.stored(Trace {
@@ -353,7 +358,7 @@ impl Node {
                 parts: reference.parts,
                 encode_us: 0,
                 disperse_us: dispersal.ordered_us.saturating_sub(dispersal.begun_us),
-                order_us: self.now.monotonic_us.saturating_sub(dispersal.ordered_us),
+                order_us,
             });
             self.coding.cache.insert(reference.id, &dispersal.value);
         }

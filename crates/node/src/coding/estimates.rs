@@ -24,7 +24,7 @@ const ROUND_TRIP_DEFAULT_US: f64 = 1000.0;
 const KEEP_DEFAULT_US: f64 = 1000.0;
 
 /// A measurement that is older says little about now.
-pub(super) const FRESH_US: u64 = 10_000_000;
+const FRESH_US: u64 = 10_000_000;
 
 /// Who has not answered for so long never will: its replica stands still, or was not told.
 const ANSWER_US: u64 = 60_000_000;
@@ -32,8 +32,14 @@ const ANSWER_US: u64 = 60_000_000;
 /// Values that are waited for, at most.
 const UNDER_WAY_MAX: usize = 256;
 
+/// No more is doubted within this time.
+const DOUBT_US: u64 = 1_000_000;
+
 /// How many measurements of a bandwidth count.
 const RATES: usize = 3;
+
+/// How many of the disk and of the group.
+const TIMES: usize = 9;
 
 /// Of how many round trips the shortest counts: the others have waited behind something.
 const ROUND_TRIPS: usize = 10;
@@ -42,7 +48,8 @@ const ROUND_TRIPS: usize = 10;
 #[derive(Clone, Debug, Default)]
 struct Recent {
     values: Vec<f64>,
-    newest_us: u64,
+    /// When the newest came; none when it does not hold any more.
+    newest_us: Option<u64>,
 }
 
 impl Recent {
@@ -51,7 +58,7 @@ impl Recent {
             self.values.remove(0);
         }
         self.values.push(value);
-        self.newest_us = now_us;
+        self.newest_us = Some(now_us);
     }
 
     /// The one in the middle, the greater of two; none if there is none.
@@ -65,8 +72,8 @@ impl Recent {
         self.values.iter().copied().min_by(f64::total_cmp)
     }
 
-    fn is_fresh(&self, now_us: u64) -> bool {
-        !self.values.is_empty() && now_us.saturating_sub(self.newest_us) < FRESH_US
+    fn is_within(&self, age_us: u64, now_us: u64) -> bool {
+        self.newest_us.is_some_and(|at_us| now_us.saturating_sub(at_us) < age_us)
     }
 }
 
@@ -79,7 +86,7 @@ impl Rate {
     fn note(&mut self, bytes: usize, took_us: f64, fixed_us: f64, now_us: u64) {
         let took_us = took_us.max(1.0);
         // What was so some time ago is not weighed against what is so now.
-        if !self.0.is_fresh(now_us) {
+        if !self.0.is_within(FRESH_US, now_us) {
             self.0.values.clear();
         }
         let is_clear = took_us >= 2.0 * fixed_us;
@@ -89,7 +96,7 @@ impl Rate {
             self.0.note(rate, RATES, now_us);
         }
         // Else it is confirmed.
-        self.0.newest_us = now_us;
+        self.0.newest_us = Some(now_us);
     }
 
     fn bytes_per_second(&self) -> Option<f64> {
@@ -133,11 +140,14 @@ pub(crate) struct PeerTold {
 pub(super) struct Estimates {
     peers: BTreeMap<NodeId, PeerEstimates>,
     uplink: Rate,
-    /// How long it takes to make this node's own fragments durable.
-    keep_us: Option<f64>,
+    /// How long it took to make this node's own fragments durable.
+    keeps_us: Recent,
+    /// How long it took to have small commands ordered.
+    orders_us: Recent,
     /// The shortest times, in microseconds for each byte of a value that was cut.
     encode_us_per_byte: Recent,
     under_way: BTreeMap<ValueId, UnderWay>,
+    doubted_us: Option<u64>,
 }
 
 impl Estimates {
@@ -159,16 +169,14 @@ impl Estimates {
 
     /// A node keeps its fragment; `own` is this one.
     pub(super) fn kept(&mut self, from: NodeId, id: ValueId, own: NodeId, now_us: u64) {
+        let fixed_us = self.fixed_us(from);
         let Some(value) = self.under_way.get_mut(&id) else { return };
         let Some(place) = value.awaited.iter().position(|node| *node == from) else { return };
         value.awaited.swap_remove(place);
         let took_us = now_us.saturating_sub(value.since_us) as f64;
         if from == own {
-            const SMOOTHING: f64 = 0.125;
-            let known_us = self.keep_us.unwrap_or(took_us);
-            self.keep_us = Some(known_us + SMOOTHING * (took_us - known_us));
+            self.keeps_us.note(took_us, TIMES, now_us);
         } else {
-            let fixed_us = self.keep_us.unwrap_or(KEEP_DEFAULT_US) + round_trip_us(self.peers.get(&from));
             let peer = self.peers.entry(from).or_default();
             peer.rate.note(value.fragment_bytes, took_us, fixed_us, now_us);
             value.kept_bytes += value.fragment_bytes;
@@ -183,12 +191,12 @@ impl Estimates {
 
     /// A node will not answer for this value: what it was sent so far, if that was not all, or nothing.
     pub(super) fn given_up(&mut self, from: NodeId, id: ValueId, sent_bytes: usize, now_us: u64) {
+        let fixed_us = self.fixed_us(from);
         let Some(value) = self.under_way.get_mut(&id) else { return };
         let Some(place) = value.awaited.iter().position(|node| *node == from) else { return };
         value.awaited.swap_remove(place);
         let took_us = now_us.saturating_sub(value.since_us) as f64;
         if sent_bytes > 0 {
-            let fixed_us = self.keep_us.unwrap_or(KEEP_DEFAULT_US) + round_trip_us(self.peers.get(&from));
             self.peers.entry(from).or_default().rate.note(sent_bytes, took_us, fixed_us, now_us);
         }
         self.end_if_over(id, now_us);
@@ -234,6 +242,21 @@ impl Estimates {
         }
     }
 
+    /// What is known of the network does not hold any more: the next measurement outweighs it.
+    pub(super) fn doubt(&mut self, now_us: u64) {
+        if self.doubted_us.is_some_and(|at_us| now_us.saturating_sub(at_us) < DOUBT_US) {
+            return;
+        }
+        self.doubted_us = Some(now_us);
+        let rates = self.peers.values_mut().map(|peer| &mut peer.rate);
+        rates.chain([&mut self.uplink]).for_each(|rate| rate.0.newest_us = None);
+    }
+
+    /// Having a small command ordered took so long.
+    pub(super) fn took_to_order(&mut self, took_us: u64, now_us: u64) {
+        self.orders_us.note(took_us as f64, TIMES, now_us);
+    }
+
     /// A message without contents was answered.
     pub(super) fn answered(&mut self, node: NodeId, took_us: u64, now_us: u64) {
         self.peers.entry(node).or_default().round_trips_us.note(took_us as f64, ROUND_TRIPS, now_us);
@@ -255,7 +278,7 @@ impl Estimates {
         let known = self.peers.get(&node).and_then(|peer| peer.rate.bytes_per_second());
         let known = known.unwrap_or(BANDWIDTH_DEFAULT);
         let owes = self.under_way.values().filter(|value| value.awaited.contains(&node));
-        let fixed_us = self.keep_us.unwrap_or(KEEP_DEFAULT_US) + round_trip_us(self.peers.get(&node));
+        let fixed_us = self.fixed_us(node);
         let bounds = owes.filter_map(|value| {
             let took_us = now_us.saturating_sub(value.since_us) as f64;
             (took_us >= 2.0 * fixed_us)
@@ -269,9 +292,14 @@ impl Estimates {
         self.uplink.bytes_per_second().unwrap_or(BANDWIDTH_DEFAULT)
     }
 
-    /// Whether the network was measured not long ago.
-    pub(super) fn is_fresh(&self, now_us: u64) -> bool {
-        self.uplink.0.is_fresh(now_us)
+    /// Whether the network was measured so short a time ago, and nothing has spoken against it since.
+    pub(super) fn was_measured_within(&self, age_us: u64, now_us: u64) -> bool {
+        self.uplink.0.is_within(age_us, now_us)
+    }
+
+    /// Having a small command ordered, in seconds, as a coordinator sees it. `None`: it was not measured.
+    pub(super) fn order(&self) -> Option<f64> {
+        Some(self.orders_us.median()? / 1e6)
     }
 
     /// The round trip that a majority of a group is reached in, in seconds, if these are its others.
@@ -285,7 +313,16 @@ impl Estimates {
 
     /// Making a fragment durable, in seconds.
     pub(super) fn keep(&self) -> f64 {
-        self.keep_us.unwrap_or(KEEP_DEFAULT_US) / 1e6
+        self.keep_us() / 1e6
+    }
+
+    /// What a node's answer takes beside the bytes' time.
+    fn fixed_us(&self, node: NodeId) -> f64 {
+        self.keep_us() + round_trip_us(self.peers.get(&node))
+    }
+
+    fn keep_us(&self) -> f64 {
+        self.keeps_us.median().unwrap_or(KEEP_DEFAULT_US)
     }
 
     /// Cutting values, in seconds for each byte of them. `None`: it was not measured.
@@ -364,14 +401,15 @@ mod tests {
     fn a_fragments_bytes_over_their_own_time_are_a_links_bandwidth() {
         let mut sender = Sender::new();
         assert_eq!(sender.bandwidth_to(2), BANDWIDTH_DEFAULT);
-        assert!(!sender.estimates.is_fresh(0));
+        assert!(!sender.estimates.was_measured_within(FRESH_US, 0));
         // A sync of 2 ms, a round trip of 1 ms, and 100 or 200 ms for the bytes.
         sender.send(1_000_000, vec![(1, 2), (2, 103), (3, 203)]);
         assert!(is_close(sender.bandwidth_to(2), 10e6));
         assert!(is_close(sender.bandwidth_to(3), 5e6));
         assert!(is_close(sender.estimates.uplink(), 10e6), "{}", sender.estimates.uplink());
         assert!(is_close(sender.estimates.keep(), 2e-3));
-        assert!(sender.estimates.is_fresh(sender.now_us) && !sender.estimates.is_fresh(FRESH_US * 2));
+        assert!(sender.estimates.was_measured_within(1, sender.now_us));
+        assert!(!sender.estimates.was_measured_within(FRESH_US, FRESH_US * 2));
     }
 
     #[test]
@@ -402,6 +440,28 @@ mod tests {
         sender.now_us += FRESH_US;
         sender.send(1_000_000, vec![(1, 2), (2, 2003)]);
         assert!(is_close(sender.bandwidth_to(2), 0.5e6));
+    }
+
+    #[test]
+    fn what_is_doubted_does_not_outweigh_what_is_measured_next() {
+        let mut sender = Sender::new();
+        (0..3).for_each(|_| sender.send(1_000_000, vec![(1, 2), (2, 103)]));
+        sender.estimates.doubt(sender.now_us);
+        assert!(!sender.estimates.was_measured_within(FRESH_US, sender.now_us));
+        assert!(is_close(sender.bandwidth_to(2), 10e6), "there is nothing better yet");
+        sender.send(1_000_000, vec![(1, 2), (2, 2003)]);
+        assert!(is_close(sender.bandwidth_to(2), 0.5e6));
+    }
+
+    #[test]
+    fn a_sync_that_hung_does_not_make_the_disk_slow() {
+        let mut sender = Sender::new();
+        (0..4).for_each(|_| sender.send(1_000_000, vec![(1, 2), (2, 103)]));
+        sender.send(1_000_000, vec![(1, 2000), (2, 2003)]);
+        assert!(is_close(sender.estimates.keep(), 2e-3));
+        assert_eq!(sender.estimates.order(), None);
+        [3000, 900_000, 3000].into_iter().for_each(|us| sender.estimates.took_to_order(us, 0));
+        assert_eq!(sender.estimates.order(), Some(3e-3));
     }
 
     #[test]

@@ -198,13 +198,13 @@ impl Node {
         if lacks == 0 {
             return;
         }
-        let (is_background, bytes) = (fetch.is_background(), fetch.layout.piece_bytes(fetch.stripe));
+        let is_background = fetch.is_background();
         if is_background && !self.has_room_in_background() {
             return;
         }
         let nodes: Vec<NodeId> = self.not_asked(fetch).into_iter().take(lacks).collect();
         for node in nodes {
-            if !is_background || self.may_ask_in_background(bytes) {
+            if !is_background || self.has_room_in_background() {
                 self.ask_for_pieces(id, node);
             }
         }
@@ -323,7 +323,7 @@ impl Node {
         match self.coding.operations.get(operation) {
             Some(Operation::Finish(_)) => self.finishing_has(operation, id, value),
             Some(Operation::Rebuild(_)) => self.rebuilding_has(operation, value),
-            Some(Operation::Disperse(_)) | None => {}
+            Some(Operation::Disperse(_) | Operation::Log(_)) | None => {}
         }
     }
 

@@ -3,7 +3,7 @@
 //! Whatever node a client is connected to cuts its large values, spreads the fragments and has a small command ordered
 //! when enough of them are kept (`dispersal`); and puts values in the place of references in what a group answers
 //! (`finishing`), for which it fetches fragments (`fetching`) or has the value at hand (`cache`). Into how many parts a value
-//! is cut the keyspace says, or what is predicted (`choice`) from what was measured (`estimates`). Beside that it keeps this
+//! is cut the keyspace says, or what is predicted (`choice`, `logged`) from what was measured (`estimates`). Beside that it keeps this
 //! node's own replicas in order: it rebuilds what they lack (`rebuilding`) and has given up what nobody will ask for
 //! (`upkeep`). What the
 //! replicas keep, and what is said about it, is in [`protocol::coded`].
@@ -14,6 +14,7 @@ mod dispersal;
 mod estimates;
 mod fetching;
 mod finishing;
+mod logged;
 mod metrics;
 mod rebuilding;
 mod traces;
@@ -32,6 +33,7 @@ use fetching::Fetch;
 use finishing::Finishing;
 use kv::ValueId;
 use kv::codec::Malformed;
+use logged::Logged;
 use protocol::coded::{Message, Refusal};
 use protocol::{NodeId, Result as Outcome, Ticket};
 use rebuilding::{Rebuilding, Window};
@@ -89,6 +91,8 @@ pub(crate) struct CodingCounters {
 enum Operation {
     /// A value is on its way into the group.
     Disperse(Dispersal),
+    /// A value goes through the log, which is timed.
+    Log(Logged),
     /// A reply lacks values, or a write needs them.
     Finish(Finishing),
     /// A replica here lacks its fragment.
@@ -267,6 +271,7 @@ impl Node {
         let handle = Handle::from_bits(ticket.client & !ORIGIN_CODING);
         match self.coding.operations.get(handle) {
             Some(Operation::Disperse(_)) => self.dispersal_answered(handle, result, reply),
+            Some(Operation::Log(_)) => self.logged_answered(handle, result, reply),
             Some(Operation::Finish(_)) => self.finishing_answered(handle, ticket.sequence, result, reply),
             // Nobody waits for the outcome of upkeep.
             Some(Operation::Rebuild(_)) | None => {}

@@ -31,7 +31,7 @@ const REBUILDS_MAX: usize = 32;
 const TRY_AGAIN_US: u64 = 500_000;
 
 /// The moment by which what is asked for is ahead of what has come.
-const AHEAD_US: u64 = 60_000;
+const AHEAD_US: u64 = 25_000;
 /// While others use the link.
 const AHEAD_OF_OTHERS_US: u64 = 10_000;
 
@@ -133,15 +133,10 @@ impl Node {
         self.coding.fetches.values().filter(|fetch| fetch.is_background()).map(Fetch::awaited_bytes).sum()
     }
 
-    /// Whether one more piece of so many bytes may be asked for: if there is room, or nothing else is under way.
-    pub(super) fn may_ask_in_background(&self, bytes: usize) -> bool {
-        let under_way = self.rebuild_bytes();
-        under_way == 0 || under_way + bytes <= self.rebuild_window()
-    }
-
-    /// Whether anything more may be asked for.
+    /// Whether one more piece may be asked for, which may be longer than what is left of the window: what cannot be asked
+    /// for in parts would else leave the link idle.
     pub(super) fn has_room_in_background(&self) -> bool {
-        self.may_ask_in_background(1)
+        self.rebuild_bytes() < self.rebuild_window()
     }
 
     /// A piece of a value has come that is fetched to rebuild a fragment.
@@ -189,9 +184,7 @@ impl Node {
         let is_free = |value| !failed.contains_key(&value) && !under_way.contains_key(&(id, value));
         let lacking = replica.to_be_rebuilt(self.now, REBUILD_AFTER_MS, REBUILDS_MAX, is_free);
         for reference in lacking {
-            let piece = Layout::new(reference.length as usize, reference.parts);
-            let bytes = piece.map_or(0, |layout| layout.piece_bytes(0));
-            if self.coding.window.under_way.len() >= REBUILDS_MAX || !self.may_ask_in_background(bytes) {
+            if self.coding.window.under_way.len() >= REBUILDS_MAX || !self.has_room_in_background() {
                 return;
             }
             self.rebuild(id, reference);
@@ -284,12 +277,12 @@ mod tests {
         let mut window = Window::default();
         assert_eq!(window.bytes(0, 0), WINDOW_BYTES_FIRST);
         let now_us = fed(&mut window, 200);
-        assert_eq!(window.bytes(40 * MS, now_us), 100_000);
+        assert_eq!(window.bytes(40 * MS, now_us), 65_000);
         window.others_sent(3, now_us);
         assert_eq!(window.bytes(40 * MS, now_us), 50_000, "others go first");
         assert!(window.is_coordinating(3, now_us) && !window.is_coordinating(2, now_us));
         let later_us = now_us + OTHERS_US;
-        assert_eq!(window.bytes(40 * MS, later_us), 100_000);
+        assert_eq!(window.bytes(40 * MS, later_us), 65_000);
         assert!(!window.is_coordinating(3, later_us));
         assert_eq!(window.bytes(3_600_000 * MS, later_us), WINDOW_BYTES_MAX);
     }
