@@ -5,8 +5,9 @@
 //! that it does not wait for: whoever writes one value after the other waits for them before the next one. So
 //!
 //! ```text
-//! write, k > 1      (N-1) V/k / up  +  2 round trips  +  disperse  +  order  +  encode V  +  handle (V + N V/k)
-//! write, k = 1      (N-1) V   / up  +  1 round trip   +  order               +  handle (V + N V)
+//! write, dispersed  (N-1) V/k / up  +  2 round trips  +  disperse  +  order  +  encode V  +  handle (V + N V/k)
+//!   not at the leader: + 1 round trip: what is ordered, which is small, goes to the leader first
+//! write, in the log (N-1) V   / up  +  1 round trip   +  order               +  handle (V + N V)
 //!   not at the leader: + V / up + 1 round trip, since the value goes to the leader first, as a whole
 //! read, k > 1       (k-1) V/k / down  +  1 round trip  +  decode V  +  handle V   (own fragment, k - 1 of others)
 //!   not at the leader: + 1 round trip, for what the key stands for; in the cache: nothing else
@@ -15,9 +16,11 @@
 //! ```
 //!
 //! `up` and `down` are what a node can send and receive in all. A peer that is slower than that holds up a write when its
-//! fragment is among those that are awaited: k + F of N, F being the failures that a majority tolerates.
+//! fragment is among those that are awaited: k + F of N, F being the failures that a majority tolerates. In the log a
+//! majority is awaited, and so it is where whole copies are dispersed (k = 1).
 //!
-//! The model knows nothing of load: it is about one client that waits for its answers.
+//! Two use it: `quorate advise` with a network that it is told of, and nodes with `coding = "adaptive"` with what they
+//! measure. The model knows nothing of load: it is about one client that waits for its answers.
 
 use crate::{data_fragments_max, failures_tolerated};
 
@@ -30,6 +33,8 @@ pub struct Links {
     pub downlink: f64,
     /// What each other node takes of it and sends to it, in bytes per second. There are N - 1.
     pub peers: Vec<f64>,
+    /// What the leader takes of it, where that is another node.
+    pub leader: f64,
     /// A round trip to another node, in seconds.
     pub round_trip: f64,
 }
@@ -38,7 +43,7 @@ impl Links {
     /// The network of a group whose nodes have the same bandwidth each way, in bytes per second.
     pub fn even(members: usize, bandwidth: f64, round_trip: f64) -> Links {
         let peers = vec![bandwidth; members.saturating_sub(1)];
-        Links { uplink: bandwidth, downlink: bandwidth, peers, round_trip }
+        Links { uplink: bandwidth, downlink: bandwidth, peers, leader: bandwidth, round_trip }
     }
 
     fn members(&self) -> usize {
@@ -98,26 +103,39 @@ pub enum At {
     Another,
 }
 
-/// How long a write takes, in seconds. `parts` is k; 1 is replication. None: the group has too few members for that.
+/// How long a write takes, in seconds. `parts` is k; 1 is replication through the log. None: the group has too few
+/// members for that.
 pub fn write_seconds(bytes: usize, parts: usize, at: At, links: &Links, work: &Work) -> Option<f64> {
+    if parts != 1 {
+        return disperse_seconds(bytes, parts, at, links, work);
+    }
+    let (members, value) = (links.members(), bytes as f64);
+    let forwarded = match at {
+        At::Leader => 0.0,
+        At::Another => value / links.uplink.min(links.leader) + links.round_trip,
+    };
+    let sent = links.send(value, members / 2);
+    let handled = work.handle * (value + members as f64 * value);
+    Some(forwarded + sent + links.round_trip + work.order + handled)
+}
+
+/// How long a write takes, in seconds, of a value that is dispersed before it is ordered: in `parts`, or as whole copies
+/// if that is 1. None: the group has too few members for that.
+pub fn disperse_seconds(bytes: usize, parts: usize, at: At, links: &Links, work: &Work) -> Option<f64> {
     let members = links.members();
     if !(1..=data_fragments_max(members)).contains(&parts) {
         return None;
     }
     let (value, fragment) = (bytes as f64, bytes as f64 / parts as f64);
-    let handled = work.handle * (value + members as f64 * fragment);
-    if parts == 1 {
-        let forwarded = match at {
-            At::Leader => 0.0,
-            At::Another => value / links.uplink + links.round_trip,
-        };
-        let sent = links.send(value, members / 2);
-        return Some(forwarded + sent + links.round_trip + work.order + handled);
-    }
+    let asked = match at {
+        At::Leader => 0.0,
+        At::Another => links.round_trip,
+    };
     // One of them is the coordinator's own.
     let sent = links.send(fragment, parts + failures_tolerated(members) - 1);
-    let coded = work.disperse + work.encode * value;
-    Some(sent + 2.0 * links.round_trip + work.order + coded + handled)
+    let encoded = if parts == 1 { 0.0 } else { work.encode * value };
+    let handled = work.handle * (value + members as f64 * fragment);
+    Some(asked + sent + 2.0 * links.round_trip + work.disperse + work.order + encoded + handled)
 }
 
 /// How long a read takes, in seconds, of a value that is in no cache.
@@ -189,9 +207,24 @@ mod tests {
         assert!(close(write(1, At::Leader), 4.0 * 0.8 + 1e-3));
         assert!(close(write(2, At::Leader), 4.0 * 0.4 + 2e-3));
         assert!(close(write(3, At::Leader), 4.0 * 0.8 / 3.0 + 2e-3));
-        // Only what is replicated takes the way over the leader.
+        // What is replicated takes the way over the leader as a whole, of fragments only the order.
         assert!(close(write(1, At::Another), 5.0 * 0.8 + 2e-3));
-        assert_eq!(write(3, At::Another), write(3, At::Leader));
+        assert!(close(write(3, At::Another), 4.0 * 0.8 / 3.0 + 3e-3));
+    }
+
+    #[test]
+    fn copies_can_be_dispersed_as_well_and_spare_the_way_over_the_leader() {
+        let mut links = links(10.0);
+        let write = |at, links: &Links| {
+            [write_seconds, disperse_seconds].map(|of| of(1_000_000, 1, at, links, &NO_WORK).unwrap())
+        };
+        let [logged, dispersed] = write(At::Leader, &links);
+        assert!((dispersed - logged - 1e-3).abs() < 1e-9, "a round trip more");
+        let [logged, dispersed] = write(At::Another, &links);
+        assert!(dispersed < logged - 0.7, "{dispersed} {logged}");
+        links.leader = MEGABIT;
+        let [slow, unmoved] = write(At::Another, &links);
+        assert!(slow > logged + 7.0 && unmoved == dispersed, "the leader is behind a slow link");
     }
 
     #[test]

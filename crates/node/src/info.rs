@@ -15,6 +15,7 @@ pub(crate) use facts::{
 
 use std::fmt::{Display, Write};
 
+use crate::coding::{PeerTold, Trace};
 use crate::command::by_number;
 use crate::{REDIS_VERSION, VERSION};
 
@@ -29,7 +30,7 @@ struct Section {
 }
 
 /// All sections in the order in which they are told.
-static SECTIONS: [Section; 15] = [
+static SECTIONS: [Section; 16] = [
     Section { name: "server", title: "Server", by_default: true, write: server },
     Section { name: "clients", title: "Clients", by_default: true, write: clients },
     Section { name: "memory", title: "Memory", by_default: true, write: memory },
@@ -45,6 +46,7 @@ static SECTIONS: [Section; 15] = [
     Section { name: "locks", title: "Locks", by_default: true, write: locks },
     Section { name: "quorate", title: "Quorate", by_default: true, write: quorate },
     Section { name: "coding", title: "Coding", by_default: false, write: coding },
+    Section { name: "codingtrace", title: "Codingtrace", by_default: false, write: coding_trace },
 ];
 
 /// Appends the sections of these names in any case of letters; `default`, `all` and `everything` stand for
@@ -117,6 +119,29 @@ fn coding(facts: &Facts, fields: &mut Fields<'_>) {
     fields.bytes("coded_cache_memory", coding.cached_bytes);
     fields.put("coded_cache_hits", coding.counters.cache_hits);
     fields.put("coded_cache_misses", coding.counters.cache_misses);
+    let choice = &coding.choice;
+    for (way, count) in &choice.chosen {
+        fields.put(&format!("coded_chosen_{way}"), count);
+    }
+    fields.put("coded_keep_usec", format_args!("{:.0}", choice.keep_us));
+    let figure = |figure: Option<f64>| figure.map_or("unknown".to_owned(), |figure| format!("{figure:.0}"));
+    fields.put("coded_encoding_bytes_per_second", figure(choice.encoding));
+    fields.put("coded_uplink_bytes_per_second", figure(choice.uplink));
+    for PeerTold { node, bandwidth, round_trip_us } in &choice.peers {
+        let (bandwidth, round_trip) = (figure(*bandwidth), figure(*round_trip_us));
+        let value = format_args!("bytes_per_second={bandwidth},round_trip_usec={round_trip}");
+        fields.put(&format!("coded_peer{node}"), value);
+    }
+}
+
+/// Where the time of the last writes of large values went, the oldest first.
+fn coding_trace(facts: &Facts, fields: &mut Fields<'_>) {
+    for Trace { id, bytes, parts, encode_us, disperse_us, order_us } in &facts.coding.traces {
+        let value = format_args!(
+            "bytes={bytes},k={parts},encode_usec={encode_us},disperse_usec={disperse_us},order_usec={order_us}"
+        );
+        fields.put(&format!("trace{}", id.counter), value);
+    }
 }
 
 fn server(facts: &Facts, fields: &mut Fields<'_>) {

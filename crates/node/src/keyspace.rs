@@ -1,6 +1,6 @@
 //! A keyspace: all keys with a prefix, and what is promised for them.
 
-use crate::coding::CodingSettings;
+use crate::coding::{CodingSettings, Parts};
 use crate::control::SHARDS_MAX;
 use crate::slots::{SLOTS, slot_of};
 use coding::data_fragments_max;
@@ -76,7 +76,8 @@ pub struct Keyspace {
     /// moment ago) or `off` (it asks a majority each time).
     pub lease: String,
     /// consensus: whether large values are kept as fragments instead of copies: `none`, or into how many parts a value is
-    /// cut, each replica keeping a fragment of that part of its size. Fewer parts where too few nodes answer.
+    /// cut, each replica keeping a fragment of that part of its size. Fewer parts where too few nodes answer. `adaptive`:
+    /// each value as is predicted to be the fastest.
     pub coding: String,
     /// The shortest value that is kept as fragments, in bytes. The default is where, on a gigabit link within a data
     /// centre, the bytes that are not sent begin to outweigh the additional round trip.
@@ -223,11 +224,14 @@ impl Keyspace {
         }
         if let Some(CodingSettings { parts, threshold }) = self.coding()? {
             if protocol != Protocol::Consensus {
-                return refuse(format!("coding = \"{parts}\" is for consensus; {name} keeps whole values"));
+                let coding = &self.coding;
+                return refuse(format!("coding = \"{coding}\" is for consensus; {name} keeps whole values"));
             }
             let (replicas, parts_max) =
                 (self.replicas_on(nodes), data_fragments_max(self.replicas_on(nodes)));
-            if usize::from(parts) > parts_max {
+            if let Parts::Fixed(parts) = parts
+                && usize::from(parts) > parts_max
+            {
                 return refuse(format!(
                     "coding = \"{parts}\" needs more than {replicas} replicas: when as many have failed as may, the others \
                      must hold a whole value between them; use {parts_max} or less"
@@ -368,13 +372,11 @@ impl Keyspace {
         let (name, threshold) = (self.name(), self.coding_threshold);
         match self.coding.as_str() {
             "none" => Ok(None),
-            "adaptive" => Err(format!(
-                "keyspace '{name}': coding = \"adaptive\" is not built yet; use \"none\" or a number of parts"
-            )),
+            "adaptive" => Ok(Some(CodingSettings { parts: Parts::Adaptive, threshold })),
             number => match number.parse() {
-                Ok(parts) if parts > 0 => Ok(Some(CodingSettings { parts, threshold })),
+                Ok(parts) if parts > 0 => Ok(Some(CodingSettings { parts: Parts::Fixed(parts), threshold })),
                 _ => Err(format!(
-                    "keyspace '{name}': unknown coding \"{number}\"; use \"none\" or a number of parts"
+                    "keyspace '{name}': unknown coding \"{number}\"; use \"none\", \"adaptive\" or a number of parts"
                 )),
             },
         }

@@ -51,6 +51,7 @@ impl Node {
             let life = self.lock_waits.life();
             frame::append(&mut peer.output, |out| Envelope::Life(life).encode(out));
         }
+        self.coding.link_changed(id);
         if !up {
             self.check_lock_waits(|_| true);
         }

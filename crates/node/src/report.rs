@@ -213,6 +213,7 @@ impl Node {
             "Clients that wait for a lock.",
             self.lock_waits.waiting() as u64,
         );
+        self.coding_metrics(out);
         self.group_metrics(out);
     }
 

@@ -232,6 +232,11 @@ impl Worker {
         while let Some((work, result)) = self.threads.take_finished() {
             self.node.work_finished(work, result);
         }
+        if self.node.has_values_to_code() {
+            let begun_us = self.clock.monotonic_us();
+            self.node.code_values();
+            self.node.coding_took(self.clock.monotonic_us().saturating_sub(begun_us));
+        }
         self.node.end_turn(&mut self.disk);
         if let Some(why) = self.node.stopped() {
             // What is on the disk is not known: nothing that rests on it may be said.

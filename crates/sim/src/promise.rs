@@ -250,9 +250,11 @@ impl Space {
         self.durability = durability;
     }
 
-    /// Its large values are kept as fragments, in so many parts.
-    pub(crate) fn set_coding(&mut self, parts: usize) {
-        self.text += &format!(" coding={parts} coding_threshold=64");
+    /// Its large values are kept as fragments, in so many parts, or as its nodes choose.
+    pub(crate) fn set_coding(&mut self, coding: &str) {
+        let before = self.text.find(" coding=").unwrap_or(self.text.len());
+        self.text.truncate(before);
+        self.text += &format!(" coding={coding} coding_threshold=64");
         self.keyspace = Keyspace::parse(&self.text).unwrap_or_default();
     }
 

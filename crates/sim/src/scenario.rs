@@ -25,6 +25,7 @@ pub(crate) mod stream {
     pub(crate) const LOCKS: u64 = 11;
     pub(crate) const OUTAGE: u64 = 12;
     pub(crate) const LANES: u64 = 13;
+    pub(crate) const ADAPTIVE: u64 = 20;
     pub(crate) const NODES: u64 = 100;
     pub(crate) const CLIENTS: u64 = 200;
     pub(crate) const DISKS: u64 = 500;
@@ -376,12 +377,28 @@ impl Scenario {
             };
             let parts = random.between(1, (replicas - (replicas - 1) / 2) as u64);
             if is_drawn && space.protocol == Protocol::Consensus {
-                space.set_coding(parts as usize);
+                space.set_coding(&parts.to_string());
             }
         }
+        self.draw_adaptive();
         let value_bytes = random.scaled(50, 3_000) as u16;
         if self.spaces.iter().any(Space::is_coded) {
             self.value_bytes = self.value_bytes.max(value_bytes);
+        }
+    }
+
+    /// In some of these the nodes choose how each value is stored, by what they measure. No other draw depends on it.
+    fn draw_adaptive(&mut self) {
+        // The seeds that are known to find planted faults were found with fixed numbers of parts.
+        let storage_planted = self.planted_in_storage != storage::planted::Planted::default();
+        if storage_planted || self.planted != Planted::default() {
+            return;
+        }
+        let mut random = Random::new(self.seed, stream::ADAPTIVE);
+        for space in self.spaces.iter_mut().filter(|space| space.is_coded()) {
+            if random.percent(40) {
+                space.set_coding("adaptive");
+            }
         }
     }
 

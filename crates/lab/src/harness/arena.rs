@@ -75,6 +75,11 @@ impl<'a> Arena<'a> {
         self.folder
     }
 
+    /// The folder that the run leaves behind, for figures of single operations.
+    pub fn run_folder(&self) -> Option<&Path> {
+        self.folder.parent()
+    }
+
     /// Which of the repeats this is, from 1: a good seed.
     pub fn repeat(&self) -> u32 {
         self.repeat

@@ -18,6 +18,8 @@ pub enum Drawing {
     HeatMap(HeatMap),
     /// Lines.
     Curves(Curves),
+    /// Stacked bars.
+    Stacks(Stacks),
 }
 
 impl Drawing {
@@ -26,6 +28,7 @@ impl Drawing {
         match self {
             Drawing::HeatMap(map) => (&map.file, &map.title, map.paper),
             Drawing::Curves(curves) => (&curves.file, &curves.title, curves.paper),
+            Drawing::Stacks(stacks) => (&stacks.file, &stacks.title, stacks.paper),
         }
     }
 }
@@ -87,6 +90,23 @@ pub struct Curve {
     pub is_joined: bool,
     /// Whether they are marked: where something was measured.
     pub is_marked: bool,
+}
+
+/// Bars that are made up of steps.
+#[derive(Clone, Debug)]
+pub struct Stacks {
+    /// Its file's name, without an ending.
+    pub file: String,
+    /// What it shows, in a sentence.
+    pub title: String,
+    /// Which of the paper's figures it is the counterpart of; empty if of none.
+    pub paper: &'static str,
+    /// What the lengths are.
+    pub x_title: &'static str,
+    /// The steps, from left to right.
+    pub steps: Vec<(String, Colour)>,
+    /// The bars, from the top down, each with as many lengths as there are steps.
+    pub bars: Vec<(String, Vec<f64>)>,
 }
 
 /// A table of texts.

@@ -31,7 +31,7 @@ mod verify;
 
 pub use arena::{Arena, Driven, Fault};
 pub use claim::{Claim, Judged, Judgement, Verdict};
-pub use derived::{Curve, Curves, Derived, Drawing, HeatMap, Listing};
+pub use derived::{Curve, Curves, Derived, Drawing, HeatMap, Listing, Stacks};
 pub use folder::{ArmNote, Folder, NodeRow, Note, RunFile, Settings};
 pub use machine::Machine;
 pub use results::{Checked, Results, Row, Selection, Spread};

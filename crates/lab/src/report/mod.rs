@@ -5,6 +5,7 @@ mod compare;
 mod heat;
 mod html;
 mod plot;
+mod stacks;
 
 use anyhow::Result;
 
@@ -33,6 +34,7 @@ pub fn write(
         let drawn = match drawing {
             Drawing::HeatMap(map) => heat::draw(map)?,
             Drawing::Curves(curves) => plot::draw_curves(curves)?,
+            Drawing::Stacks(stacks) => stacks::draw(stacks)?,
         };
         let (file, title, paper) = drawing.heading();
         write_figure(folder, file, &drawn)?;

@@ -18,7 +18,9 @@
 //! If too few keep theirs in time the value is dispersed again, under another name, in fewer parts; in the end whole, to
 //! a majority. Whoever was silent is not counted on for a while.
 
-use super::{Operation, PEER_OUTPUT_BYTES, UNDER_WAY_BYTES, ticket};
+use super::choice::Way;
+use super::traces::Trace;
+use super::{Operation, PEER_OUTPUT_BYTES, Parts, UNDER_WAY_BYTES, ticket};
 use crate::node::Node;
 use crate::routing::Asked;
 use crate::shared::SharedBytes;
@@ -59,6 +61,9 @@ pub(super) struct Dispersal {
     condition: Condition,
     answer: SetAnswer,
     deadline_us: u64,
+    begun_us: u64,
+    /// When enough had kept their fragments.
+    ordered_us: u64,
     attempt: Attempt,
 }
 
@@ -128,7 +133,7 @@ impl Dispersal {
 }
 
 impl Node {
-    /// Takes a client's `SET` if its value is to be coded. False: it is to go the usual way.
+    /// Takes a client's `SET` if its value is large. False: it is to go the usual way.
     pub(crate) fn disperse(
         &mut self,
         client: crate::session::ClientId,
@@ -146,6 +151,19 @@ impl Node {
         {
             return false;
         }
+        if self.sessions.get(client).is_none() {
+            return false;
+        }
+        let parts = match settings.parts {
+            Parts::Fixed(parts) => self.parts_for(group, parts.into()),
+            Parts::Adaptive => match self.way_for(group, value.len()) {
+                (Way::Log, predicted_us) => {
+                    self.log_value(client, group, wants_version, command, (deadline_us, predicted_us));
+                    return true;
+                }
+                (Way::Parts(parts), _) => parts.into(),
+            },
+        };
         let Some(session) = self.sessions.get_mut(client) else { return false };
         // What comes behind it must not overtake it.
         session.close_gate();
@@ -156,7 +174,6 @@ impl Node {
             self.complete_with_error(client, group, Outcome::Refused, error);
             return true;
         }
-        let parts = self.parts_for(group, settings.parts.into());
         self.coding.dispersing_bytes += value.len();
         let within = self.lent.as_ref().and_then(|buffer| SharedBytes::within(buffer, value));
         let value = within.unwrap_or_else(|| value.to_vec().into());
@@ -173,6 +190,8 @@ impl Node {
             condition,
             answer,
             deadline_us,
+            begun_us: self.now.monotonic_us,
+            ordered_us: 0,
             attempt,
         };
         let handle = self.coding.operations.insert(|_| Operation::Disperse(dispersal));
@@ -181,15 +200,18 @@ impl Node {
     }
 
     /// Into how many parts a value can be cut now, `wanted` at most: no more than those who are counted on could keep.
-    fn parts_for(&self, group: u16, wanted: usize) -> usize {
+    pub(super) fn parts_for(&self, group: u16, wanted: usize) -> usize {
         let members = &self.groups[group].members;
-        let (own, now_us) = (self.configuration.node, self.now.monotonic_us);
-        let is_silent = |member: &NodeId| self.coding.silent.get(member).is_some_and(|until| *until > now_us);
-        let is_counted_on =
-            |member: &&NodeId| **member == own || self.peer_is_up(**member) && !is_silent(member);
-        let counted_on = members.iter().filter(is_counted_on).count();
+        let counted_on = members.iter().filter(|member| self.is_counted_on(**member)).count();
         let bearable = counted_on.saturating_sub(failures_tolerated(members.len()));
         wanted.min(data_fragments_max(members.len())).min(bearable).max(1)
+    }
+
+    /// Whether a node can be reached, and has not been silent.
+    pub(super) fn is_counted_on(&self, node: NodeId) -> bool {
+        let now_us = self.now.monotonic_us;
+        let is_silent = self.coding.silent.get(&node).is_some_and(|until| *until > now_us);
+        node == self.configuration.node || self.peer_is_up(node) && !is_silent
     }
 
     /// A new attempt, of which nothing is sent yet.
@@ -206,10 +228,13 @@ impl Node {
             let number = number_of(*node)?;
             Some(Target { node: *node, number, next_stripe: 0, taken: 0, kept: None, refused: false })
         };
-        let targets = members.iter().filter_map(target).collect();
+        let targets: Vec<Target> = members.iter().filter_map(target).collect();
+        let nodes = targets.iter().map(|target| target.node);
+        let reached = nodes.filter(|node| *node == coordinator.node || self.peer_is_up(*node)).collect();
         let patience_us = patience_us(length, parts, members.len(), self.configuration.patience);
         let until_us = deadline_us.min(self.now.monotonic_us + patience_us);
         self.coding.wake_at(until_us);
+        self.fragments_leave(id, layout.fragment_bytes(), reached);
         Attempt { reference, layout, targets, until_us, is_ordered: false }
     }
 
@@ -287,11 +312,17 @@ impl Node {
             attempt.until_us = dispersal.deadline_us.min(self.now.monotonic_us + patience_us);
             let mut bytes = Vec::with_capacity(layout.piece_bytes(stripe));
             layout.encode(value, target.number, stripe, &mut bytes);
+            let share = layout.bytes_in(stripe) / members.max(1);
+            let (id, parts) = (reference.id, layout.parts());
             let piece = Piece::new(*reference, target.number, stripe as u32, &bytes);
             let mut message = Vec::new();
             Message::Keep(piece).encode(&mut message);
             *budget = budget.saturating_sub(bytes.len().max(1));
             is_busy = true;
+            if parts > 1 {
+                self.coding.choice.cut(share);
+                self.coding.traces.cut(id, share);
+            }
             self.send_fragment_bytes(group, node, &message);
         }
         if is_held_up {
@@ -303,6 +334,8 @@ impl Node {
     /// A member keeps its fragment.
     pub(super) fn fragment_kept(&mut self, from: NodeId, id: ValueId, membership: (u32, u16)) {
         self.coding.silent.remove(&from);
+        let (own, now_us) = (self.configuration.node, self.now.monotonic_us);
+        self.coding.choice.estimates.kept(from, id, own, now_us);
         let Some(handle) = self.coding.dispersals.get(&id).copied() else { return };
         let Some(Operation::Disperse(dispersal)) = self.coding.operations.get_mut(handle) else { return };
         let target = dispersal.attempt.targets.iter_mut().find(|target| target.node == from);
@@ -328,6 +361,7 @@ impl Node {
 
     /// A member does not keep its fragment.
     pub(super) fn fragment_refused(&mut self, from: NodeId, id: ValueId, _: Refusal) {
+        self.coding.choice.estimates.given_up(from, id, 0, self.now.monotonic_us);
         let Some(handle) = self.coding.dispersals.get(&id).copied() else { return };
         let Some(Operation::Disperse(dispersal)) = self.coding.operations.get_mut(handle) else { return };
         if let Some(target) = dispersal.attempt.targets.iter_mut().find(|target| target.node == from) {
@@ -340,6 +374,8 @@ impl Node {
     fn order_value(&mut self, handle: Handle, membership: u32) {
         let Some(Operation::Disperse(dispersal)) = self.coding.operations.get_mut(handle) else { return };
         dispersal.attempt.is_ordered = true;
+        dispersal.ordered_us = self.now.monotonic_us;
+        self.coding.choice.estimates.ordered(dispersal.attempt.reference.id, self.now.monotonic_us);
         let Dispersal { group, expiry, condition, answer, deadline_us, .. } = *dispersal;
         let (key, reference) = (dispersal.key.clone(), dispersal.attempt.reference.encoded());
         let command =
@@ -368,12 +404,23 @@ impl Node {
         if matches!(result, Outcome::Refused) {
             self.forget_value(handle);
         }
+        self.stop_sending(handle);
         let Some(Operation::Disperse(dispersal)) = self.coding.operations.remove(handle) else { return };
         self.coding.dispersals.remove(&reference.id);
         self.coding.dispersing_bytes -= dispersal.value.len();
         if matches!(result, Outcome::Done { .. }) {
+            let order_us = self.now.monotonic_us.saturating_sub(dispersal.ordered_us);
+            self.coding.choice.estimates.took_to_order(order_us, self.now.monotonic_us);
             self.coding.counters.values_coded += 1;
             self.coding.counters.values_copied += u64::from(reference.parts == 1);
+            self.coding.traces.stored(Trace {
+                id: reference.id,
+                bytes: dispersal.value.len(),
+                parts: reference.parts,
+                encode_us: 0,
+                disperse_us: dispersal.ordered_us.saturating_sub(dispersal.begun_us),
+                order_us,
+            });
             self.coding.cache.insert(reference.id, &dispersal.value);
         }
         self.complete(dispersal.client, dispersal.group, result, reply);
@@ -425,11 +472,23 @@ impl Node {
             return self.dispersal_answered(handle, Outcome::Refused, replies.as_bytes());
         }
         self.coding.counters.fallbacks += 1;
+        self.stop_sending(handle);
         let attempt = self.attempt(group, length, digest, parts, deadline_us);
         self.coding.dispersals.remove(&former);
         self.coding.dispersals.insert(attempt.reference.id, handle);
         if let Some(Operation::Disperse(dispersal)) = self.coding.operations.get_mut(handle) {
             dispersal.attempt = attempt;
+        }
+    }
+
+    /// Nothing more is sent of an attempt. Who was not sent all of its fragment will never say that it keeps it.
+    fn stop_sending(&mut self, handle: Handle) {
+        let Some(Operation::Disperse(dispersal)) = self.coding.operations.get(handle) else { return };
+        let Attempt { targets, layout, reference, .. } = &dispersal.attempt;
+        for target in targets.iter().filter(|target| target.next_stripe < layout.stripes()) {
+            let sent: usize = (0..target.next_stripe).map(|stripe| layout.piece_bytes(stripe)).sum();
+            let now_us = self.now.monotonic_us;
+            self.coding.choice.estimates.given_up(target.node, reference.id, sent, now_us);
         }
     }
 

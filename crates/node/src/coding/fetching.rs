@@ -64,6 +64,24 @@ pub(super) struct Fetch {
 }
 
 impl Fetch {
+    /// Nobody waits for it: it is to rebuild a fragment.
+    pub(super) fn is_background(&self) -> bool {
+        !self.is_cached
+    }
+
+    /// Bytes that a node was asked for and has not sent.
+    pub(super) fn awaited_from(&self, node: NodeId) -> usize {
+        let Some(number) = number_of(node).filter(|_| self.asked.contains(&node)) else { return 0 };
+        let stripes = self.stripe..self.asked_until.min(self.layout.stripes());
+        let missing = stripes.filter(|stripe| !self.pieces.contains_key(&(*stripe, number)));
+        missing.map(|stripe| self.layout.piece_bytes(stripe)).sum()
+    }
+
+    /// The same of all nodes.
+    pub(super) fn awaited_bytes(&self) -> usize {
+        self.asked.iter().map(|node| self.awaited_from(*node)).sum()
+    }
+
     /// For how long no piece may come before all others are asked: `times` as long on a network that is said to be slow.
     fn hedge_after_us(&self, times: u64) -> u64 {
         let awaited = (self.layout.piece_bytes(self.stripe) * self.layout.parts().saturating_sub(1)) as u64;
@@ -78,9 +96,16 @@ impl Node {
         if let Some(fetch) = self.coding.fetches.get_mut(&reference.id) {
             fetch.waiting.push(operation);
             fetch.is_cached |= is_cached;
+            if is_cached {
+                self.coding.window.others_wait(self.now.monotonic_us);
+                self.ask_enough(reference.id);
+            }
             return;
         }
         let now_us = self.now.monotonic_us;
+        if is_cached {
+            self.coding.window.others_wait(now_us);
+        }
         let Some(layout) = Layout::new(reference.length as usize, reference.parts) else {
             return self.value_fetched(operation, reference.id, None);
         };
@@ -108,9 +133,13 @@ impl Node {
     /// Asks for the next stripes: whoever was asked before, and as many more as it takes.
     fn ask_for_window(&mut self, id: ValueId) {
         let now_us = self.now.monotonic_us;
+        let is_background = self.coding.fetches.get(&id).is_some_and(Fetch::is_background);
+        let window = if is_background { self.rebuild_window() } else { 0 };
         let Some(fetch) = self.coding.fetches.get_mut(&id) else { return };
         fetch.goes_on = false;
-        fetch.asked_until = fetch.stripe + WINDOW;
+        let stripe_bytes = fetch.layout.piece_bytes(fetch.stripe) * fetch.layout.parts();
+        let stripes = if is_background { window / stripe_bytes.max(1) } else { WINDOW };
+        fetch.asked_until = fetch.stripe + stripes.clamp(1, WINDOW);
         fetch.hedge_us = now_us + fetch.hedge_after_us(self.configuration.patience);
         let hedge_us = fetch.hedge_us;
         self.coding.wake_at(hedge_us);
@@ -155,18 +184,37 @@ impl Node {
         // Behind this node in a ring, so that not all ask the same ones.
         let distance = |node: &NodeId| node.wrapping_sub(own);
         let is_computed = |node: &NodeId| number_of(*node).is_none_or(|it| usize::from(it) >= parts);
-        free.sort_by_key(|node| (is_silent(node), parts > 1 && is_computed(node), distance(node)));
+        let now_us = self.now.monotonic_us;
+        let is_busy = |node: &NodeId| self.coding.window.is_coordinating(*node, now_us);
+        let load = |node: &NodeId| match fetch.is_background() {
+            true => (is_busy(node), self.background_bytes_from(*node)),
+            false => (false, 0),
+        };
+        free.sort_by_cached_key(|node| {
+            (is_silent(node), load(node), parts > 1 && is_computed(node), distance(node))
+        });
         free
     }
 
     /// Asks as many members as are needed beside those who were asked, if there are so many.
-    fn ask_enough(&mut self, id: ValueId) {
+    pub(super) fn ask_enough(&mut self, id: ValueId) {
         let Some(fetch) = self.coding.fetches.get(&id) else { return };
         let own = fetch.pieces.keys().filter(|(stripe, _)| *stripe == fetch.stripe).count();
         let asked = fetch.asked.iter().filter(|node| !self.has_answered(fetch, **node)).count();
         let lacks = fetch.layout.parts().saturating_sub(own + asked);
+        if lacks == 0 {
+            return;
+        }
+        let is_background = fetch.is_background();
+        if is_background && !self.has_room_in_background() {
+            return;
+        }
         let nodes: Vec<NodeId> = self.not_asked(fetch).into_iter().take(lacks).collect();
-        nodes.into_iter().for_each(|node| self.ask_for_pieces(id, node));
+        for node in nodes {
+            if !is_background || self.has_room_in_background() {
+                self.ask_for_pieces(id, node);
+            }
+        }
     }
 
     fn has_answered(&self, fetch: &Fetch, node: NodeId) -> bool {
@@ -176,6 +224,7 @@ impl Node {
     fn ask_for_pieces(&mut self, id: ValueId, node: NodeId) {
         let Some(fetch) = self.coding.fetches.get_mut(&id) else { return };
         fetch.asked.insert(node);
+        fetch.until_us = self.now.monotonic_us + self.configuration.patience * PATIENCE_US;
         let (group, stripe) = (fetch.group, fetch.stripe as u32);
         let count = (fetch.asked_until - fetch.stripe) as u32;
         if !self.send_fragment_message(group, node, &Message::Fetch { id, stripe, count })
@@ -204,6 +253,10 @@ impl Node {
         if stripe < fetch.stripe || stripe >= fetch.layout.stripes() {
             return;
         }
+        if fetch.is_background() {
+            self.background_piece_came(piece.bytes.len());
+        }
+        let Some(fetch) = self.coding.fetches.get_mut(&id) else { return };
         let mut bytes = piece.bytes.to_vec();
         bytes.resize(fetch.layout.piece_bytes(stripe), 0);
         fetch.pieces.insert((stripe, piece.number), bytes);
@@ -224,7 +277,8 @@ impl Node {
         let Some(fetch) = self.coding.fetches.get(&id) else { return };
         let here = fetch.pieces.keys().filter(|(stripe, _)| *stripe == fetch.stripe).count();
         let awaited = fetch.asked.iter().filter(|node| !self.has_answered(fetch, **node)).count();
-        if here + awaited < fetch.layout.parts() {
+        // In the background some may not have been asked yet.
+        if here + awaited + self.not_asked(fetch).len() < fetch.layout.parts() {
             self.end_fetch(id, None);
         }
     }
@@ -282,7 +336,7 @@ impl Node {
         match self.coding.operations.get(operation) {
             Some(Operation::Finish(_)) => self.finishing_has(operation, id, value),
             Some(Operation::Rebuild(_)) => self.rebuilding_has(operation, value),
-            Some(Operation::Disperse(_)) | None => {}
+            Some(Operation::Disperse(_) | Operation::Log(_)) | None => {}
         }
     }
 
@@ -291,7 +345,14 @@ impl Node {
         let now_us = self.now.monotonic_us;
         let ids: Vec<ValueId> = self.coding.fetches.keys().copied().collect();
         for id in ids {
+            let has_room = self.has_room_in_background();
+            let patience = self.configuration.patience;
             let Some(fetch) = self.coding.fetches.get_mut(&id) else { continue };
+            // What waits for room has not been asked for.
+            if !has_room && fetch.is_background() && fetch.awaited_bytes() == 0 {
+                fetch.until_us = now_us + patience * PATIENCE_US;
+                fetch.hedge_us = now_us + fetch.hedge_after_us(patience);
+            }
             if fetch.until_us <= now_us {
                 self.end_fetch(id, None);
                 continue;

@@ -2,14 +2,22 @@
 //!
 //! Whatever node a client is connected to cuts its large values, spreads the fragments and has a small command ordered
 //! when enough of them are kept (`dispersal`); and puts values in the place of references in what a group answers
-//! (`finishing`), for which it fetches fragments (`fetching`) or has the value at hand (`cache`). Beside that it keeps this
-//! node's own replicas in order (`upkeep`): it rebuilds what they lack and has given up what nobody will ask for. What the
+//! (`finishing`), for which it fetches fragments (`fetching`) or has the value at hand (`cache`). Into how many parts a value
+//! is cut the keyspace says, or what is predicted (`choice`, `logged`) from what was measured (`estimates`). Beside that it keeps this
+//! node's own replicas in order: it rebuilds what they lack (`rebuilding`) and has given up what nobody will ask for
+//! (`upkeep`). What the
 //! replicas keep, and what is said about it, is in [`protocol::coded`].
 
 mod cache;
+mod choice;
 mod dispersal;
+mod estimates;
 mod fetching;
 mod finishing;
+mod logged;
+mod metrics;
+mod rebuilding;
+mod traces;
 mod upkeep;
 
 use crate::envelope::Envelope;
@@ -17,15 +25,21 @@ use crate::node::Node;
 use crate::routing::ORIGIN_CODING;
 use crate::slab::{Handle, Slab};
 use cache::Cache;
+use choice::Choice;
+pub(crate) use choice::ChoiceTold;
 use dispersal::Dispersal;
+pub(crate) use estimates::PeerTold;
 use fetching::Fetch;
 use finishing::Finishing;
 use kv::ValueId;
 use kv::codec::Malformed;
+use logged::Logged;
 use protocol::coded::{Message, Refusal};
 use protocol::{NodeId, Result as Outcome, Ticket};
+use rebuilding::{Rebuilding, Window};
 use std::collections::BTreeMap;
-use upkeep::Rebuilding;
+pub(crate) use traces::Trace;
+use traces::Traces;
 use wire::frame;
 
 /// Bytes of whole values that a node keeps for those who ask next.
@@ -45,9 +59,18 @@ const UNDER_WAY_BYTES: usize = 1 << 20;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct CodingSettings {
     /// Into how many parts a value is cut, if enough nodes answer.
-    pub(crate) parts: u8,
+    pub(crate) parts: Parts,
     /// The shortest value that is, in bytes.
     pub(crate) threshold: usize,
+}
+
+/// Into how many parts a keyspace wants its large values cut.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Parts {
+    /// Always so many.
+    Fixed(u8),
+    /// As is predicted to be the fastest, for each value.
+    Adaptive,
 }
 
 /// What was counted since the start.
@@ -72,6 +95,8 @@ pub(crate) struct CodingCounters {
 enum Operation {
     /// A value is on its way into the group.
     Disperse(Dispersal),
+    /// A value goes through the log, which is timed.
+    Log(Logged),
     /// A reply lacks values, or a write needs them.
     Finish(Finishing),
     /// A replica here lacks its fragment.
@@ -95,6 +120,11 @@ pub(crate) struct Coding {
     /// Values that are being fetched.
     fetches: BTreeMap<ValueId, Fetch>,
     cache: Cache,
+    choice: Choice,
+    traces: Traces,
+    window: Window,
+    /// Values were cut in this turn already.
+    is_pumped: bool,
     /// Nodes that did not keep a fragment in time, and until when nobody counts on them.
     silent: BTreeMap<NodeId, u64>,
     /// When the next thing is due.
@@ -115,6 +145,10 @@ impl Coding {
             dispersing_bytes: 0,
             fetches: BTreeMap::new(),
             cache: Cache::new(CACHE_BYTES),
+            choice: Choice::default(),
+            traces: Traces::default(),
+            window: Window::default(),
+            is_pumped: false,
             silent: BTreeMap::new(),
             wakeup_us: u64::MAX,
             upkeep_us: 0,
@@ -131,6 +165,21 @@ impl Coding {
     /// When, on the monotonic clock, something is due.
     pub(crate) fn wakeup_us(&self) -> u64 {
         self.wakeup_us
+    }
+
+    /// The link to a node is another one: what was measured of the one before says nothing of it.
+    pub(crate) fn link_changed(&mut self, node: NodeId) {
+        self.choice.estimates.forget(node);
+    }
+
+    /// What was measured, and how many values were stored how for that.
+    pub(crate) fn choice_told(&self) -> ChoiceTold {
+        self.choice.tell()
+    }
+
+    /// Where the time of the last values went that were stored, the oldest first.
+    pub(crate) fn traces(&self) -> Vec<Trace> {
+        self.traces.ended()
     }
 
     /// Whole values that are at hand, and their bytes.
@@ -168,6 +217,9 @@ impl Node {
                 self.send_fragment_message(group, from, &refused);
             }
             message @ (Message::Keep(_) | Message::Forget { .. } | Message::Fetch { .. }) => {
+                if matches!(message, Message::Keep(_)) && from != self.configuration.node {
+                    self.coding.window.others_sent(from, self.now.monotonic_us);
+                }
                 let replica = self.groups.get_mut(group).and_then(|group| group.replica.as_mut());
                 if let Some(replica) = replica.and_then(|replica| replica.consensus_mut()) {
                     replica.about_fragments(self.now, from, message, &mut self.effects);
@@ -181,6 +233,13 @@ impl Node {
             Message::Refused { id, why } => self.fragment_refused(from, id, why),
             Message::Fetched(piece) => self.piece_fetched(from, &piece),
             Message::Missing { id } => self.fragment_missing(from, id),
+            Message::Probe { at_us } => {
+                self.send_fragment_message(group, from, &Message::Echo { at_us });
+            }
+            Message::Echo { at_us } => {
+                let now_us = self.now.monotonic_us;
+                self.coding.choice.estimates.answered(from, now_us.saturating_sub(at_us), now_us);
+            }
             Message::Lacks { membership, holds_beginning, values } => {
                 if let Some(group) = self.groups.get_mut(group) {
                     group.lacking.insert(from, (membership, holds_beginning && values == 0));
@@ -217,6 +276,7 @@ impl Node {
         let handle = Handle::from_bits(ticket.client & !ORIGIN_CODING);
         match self.coding.operations.get(handle) {
             Some(Operation::Disperse(_)) => self.dispersal_answered(handle, result, reply),
+            Some(Operation::Log(_)) => self.logged_answered(handle, result, reply),
             Some(Operation::Finish(_)) => self.finishing_answered(handle, ticket.sequence, result, reply),
             // Nobody waits for the outcome of upkeep.
             Some(Operation::Rebuild(_)) | None => {}
@@ -239,9 +299,11 @@ impl Node {
 
     /// The turn ends: what there is to send is sent, as far as there is room.
     pub(crate) fn coding_pump(&mut self) {
-        if !self.coding.is_on {
+        if !self.coding.is_on || std::mem::take(&mut self.coding.is_pumped) {
             return;
         }
+        self.coding.choice.forget_cut();
+        self.coding.traces.forget_cut();
         let mut budget = TURN_BYTES;
         self.pump_dispersals(&mut budget);
         self.pump_rebuilding(&mut budget);

@@ -7,6 +7,7 @@ use super::map::{
     CONTROL_GROUP, ClusterMap, Group, GroupId, KeyspaceEntry, Kind, Node, NodeState, Rejoin, Slots, Start,
     replicas,
 };
+use crate::coding::Parts;
 use crate::configuration::NodeAddress;
 use crate::keyspace::{KEYSPACES_MAX, Keyspace};
 use coding::data_fragments_max;
@@ -279,7 +280,9 @@ impl ClusterMap {
                      be left; add a node first"
                 ));
             }
-            check_coding(&entry.keyspace, replicas(&entry.keyspace, staying.len()))
+            let [before, after] =
+                [self.nodes.len(), staying.len()].map(|nodes| replicas(&entry.keyspace, nodes));
+            check_coding(&entry.keyspace, before, after)
                 .map_err(|why| format!("node {id} cannot be removed: {why}"))?;
             check_acks(&entry.keyspace, replicas(&entry.keyspace, staying.len()))
                 .map_err(|why| format!("node {id} cannot be removed: {why}"))?;
@@ -558,16 +561,27 @@ fn check_acks(keyspace: &Keyspace, replicas: usize) -> Result<(), String> {
 }
 
 /// Values that are cut into as many parts as the keyspace wants must outlive the failures that so many replicas bear.
-fn check_coding(keyspace: &Keyspace, replicas: usize) -> Result<(), String> {
-    match keyspace.coding()? {
-        Some(coding) if usize::from(coding.parts) > data_fragments_max(replicas) => {
-            let (name, parts) = (keyspace.name(), coding.parts);
-            Err(format!(
-                "keyspace '{name}' cuts values into {parts} parts, which needs more than {replicas} replicas"
-            ))
-        }
-        _ => Ok(()),
+fn check_coding(keyspace: &Keyspace, before: usize, replicas: usize) -> Result<(), String> {
+    let Some(coding) = keyspace.coding()? else { return Ok(()) };
+    let parts = match coding.parts {
+        Parts::Fixed(parts) => parts.into(),
+        // Any number that was possible so far may have been chosen.
+        Parts::Adaptive => data_fragments_max(before),
+    };
+    if parts <= data_fragments_max(replicas) {
+        return Ok(());
     }
+    let name = keyspace.name();
+    Err(match coding.parts {
+        Parts::Fixed(_) => format!(
+            "keyspace '{name}' cuts values into {parts} parts, which needs more than {replicas} replicas"
+        ),
+        Parts::Adaptive => format!(
+            "keyspace '{name}' may have values in {parts} parts, which needs more than {replicas} replicas; set its \
+             coding to {} or less, and write its large values again, first",
+            data_fragments_max(replicas)
+        ),
+    })
 }
 
 /// A keyspace with some settings changed.

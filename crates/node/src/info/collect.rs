@@ -59,6 +59,8 @@ impl Node {
             cached_values: cached_values as u64,
             cached_bytes: cached_bytes as u64,
             counters: self.coding.counters,
+            choice: self.coding.choice_told(),
+            traces: self.coding.traces(),
             ..CodingFacts::default()
         };
         for replica in replicas {

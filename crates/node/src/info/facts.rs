@@ -1,6 +1,6 @@
 //! What `INFO` is told from.
 
-use crate::coding::CodingCounters;
+use crate::coding::{ChoiceTold, CodingCounters, Trace};
 use crate::command::statistics::CommandStatistics;
 
 /// Everything that `INFO` tells. What is not known stays at its default, zero or empty.
@@ -254,4 +254,8 @@ pub(crate) struct CodingFacts {
     pub(crate) cached_bytes: u64,
     /// Since the start.
     pub(crate) counters: CodingCounters,
+    /// How values were stored that the node chose it for, and what that rests on.
+    pub(crate) choice: ChoiceTold,
+    /// Where the time of the last writes went.
+    pub(crate) traces: Vec<Trace>,
 }

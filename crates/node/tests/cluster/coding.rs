@@ -215,8 +215,8 @@ fn what_cannot_be_kept_is_refused_by_name() {
     };
     let refused = refuse("c: replication=consensus coding=3");
     assert!(refused.contains("use 2 or less"), "{refused}");
-    let refused = refuse("c: replication=consensus coding=adaptive");
-    assert!(refused.contains("not built yet"), "{refused}");
+    let refused = refuse("c: replication=consensus coding=some");
+    assert!(refused.contains("use \"none\", \"adaptive\" or a number of parts"), "{refused}");
     let refused = refuse("c: replication=leader-follower coding=2");
     assert!(refused.contains("is for consensus"), "{refused}");
 }

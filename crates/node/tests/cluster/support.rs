@@ -115,6 +115,8 @@ impl Setup {
             links: BTreeSet::new(),
             paused: BTreeSet::new(),
             on_the_way: BTreeMap::new(),
+            slow: BTreeMap::new(),
+            urgent: BTreeMap::new(),
             inboxes: BTreeMap::new(),
             recorded: None,
         };
@@ -139,6 +141,10 @@ pub(crate) struct Cluster {
     paused: BTreeSet<NodeId>,
     /// Payloads of frames by sender and receiver.
     on_the_way: BTreeMap<(NodeId, NodeId), VecDeque<Vec<u8>>>,
+    /// Slow links by sender and receiver: bytes that arrive in a turn, and those that have arrived of the next frame.
+    slow: BTreeMap<(NodeId, NodeId), (usize, usize)>,
+    /// What does not wait on slow links.
+    urgent: BTreeMap<(NodeId, NodeId), VecDeque<Vec<u8>>>,
     inboxes: BTreeMap<Client, Inbox>,
     /// Every frame delivered since recording began, with its sender and receiver.
     recorded: Option<Vec<(NodeId, NodeId, Vec<u8>)>>,
@@ -157,8 +163,25 @@ impl Cluster {
             let node = self.nodes.get_mut(id).expect("it runs");
             node.begin_turn(self.now);
             for from in self.setup.configuration.nodes.iter().map(|address| address.id) {
-                let arriving = self.on_the_way.get_mut(&(from, *id)).map(std::mem::take).unwrap_or_default();
-                for payload in arriving {
+                let way = self.on_the_way.entry((from, *id)).or_default();
+                let arriving = match self.slow.get_mut(&(from, *id)) {
+                    None => std::mem::take(way),
+                    Some((bytes_per_turn, arrived)) => {
+                        *arrived += *bytes_per_turn;
+                        let mut whole = VecDeque::new();
+                        while let Some(frame) = way.pop_front_if(|frame| frame.len() <= *arrived) {
+                            *arrived -= frame.len();
+                            whole.push_back(frame);
+                        }
+                        // What nothing was sent in is not saved up.
+                        if way.is_empty() {
+                            *arrived = 0;
+                        }
+                        whole
+                    }
+                };
+                let urgent = self.urgent.get_mut(&(from, *id)).map(std::mem::take).unwrap_or_default();
+                for payload in urgent.into_iter().chain(arriving) {
                     node.peer_frame(from, &payload).expect("nodes speak one language");
                     if let Some(recorded) = &mut self.recorded {
                         recorded.push((from, *id, payload));
@@ -181,16 +204,19 @@ impl Cluster {
     fn collect(&mut self, id: NodeId) {
         for to in self.peers_of(id) {
             let Some(node) = self.nodes.get_mut(&id) else { return };
-            let bytes = std::mem::take(node.peer_output(to));
-            let way = self.on_the_way.entry((id, to)).or_default();
-            let mut rest = bytes.as_slice();
-            while !rest.is_empty() {
-                match frame::next(rest, node.peer_payload_bytes_max()) {
-                    Ok(Next::Frame { payload, consumed }) => {
-                        way.push_back(payload.to_vec());
-                        rest = &rest[consumed..];
+            let usual = (std::mem::take(node.peer_output(to)), &mut self.on_the_way);
+            let urgent = (std::mem::take(node.peer_urgent_output(to)), &mut self.urgent);
+            for (bytes, ways) in [usual, urgent] {
+                let way = ways.entry((id, to)).or_default();
+                let mut rest = bytes.as_slice();
+                while !rest.is_empty() {
+                    match frame::next(rest, node.peer_payload_bytes_max()) {
+                        Ok(Next::Frame { payload, consumed }) => {
+                            way.push_back(payload.to_vec());
+                            rest = &rest[consumed..];
+                        }
+                        other => panic!("node {id} sends no whole frame: {other:?}"),
                     }
-                    other => panic!("node {id} sends no whole frame: {other:?}"),
                 }
             }
         }
@@ -291,6 +317,7 @@ impl Cluster {
         if self.links.remove(&(a.min(b), a.max(b))) {
             for (from, to) in [(a, b), (b, a)] {
                 self.on_the_way.remove(&(from, to));
+                self.urgent.remove(&(from, to));
                 if let Some(node) = self.nodes.get_mut(&from) {
                     node.peer_link(to, false);
                 }
@@ -319,6 +346,18 @@ impl Cluster {
         let running: Vec<NodeId> =
             self.peers_of(id).into_iter().filter(|peer| self.nodes.contains_key(peer)).collect();
         running.into_iter().for_each(|peer| self.mend_link(id, peer));
+    }
+
+    /// A link carries so many bytes in a turn, each way, from now on; none: any number. It has a second one beside it for
+    /// what is urgent.
+    pub(crate) fn set_bandwidth(&mut self, a: NodeId, b: NodeId, bytes_per_turn: Option<usize>) {
+        for (from, to) in [(a, b), (b, a)] {
+            match bytes_per_turn {
+                Some(bytes) => self.slow.insert((from, to), (bytes, 0)),
+                None => self.slow.remove(&(from, to)),
+            };
+            self.node(from).peer_urgent_link(to, bytes_per_turn.is_some());
+        }
     }
 
     /// Bytes that are on their way from one node to another.

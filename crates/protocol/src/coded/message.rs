@@ -132,6 +132,16 @@ pub enum Message<'a> {
         /// Of which value.
         id: ValueId,
     },
+    /// How far away are you (a coordinator to a member)?
+    Probe {
+        /// When this was asked, by the asker's clock.
+        at_us: u64,
+    },
+    /// So far: the answer to a probe, at once.
+    Echo {
+        /// What the probe said.
+        at_us: u64,
+    },
 }
 
 const KEEP: u8 = 1;
@@ -143,6 +153,8 @@ const FETCHED: u8 = 6;
 const MISSING: u8 = 7;
 const LACKS: u8 = 8;
 const TAKEN: u8 = 9;
+const PROBE: u8 = 10;
+const ECHO: u8 = 11;
 
 impl<'a> Message<'a> {
     /// Appends the message's encoding.
@@ -180,6 +192,14 @@ impl<'a> Message<'a> {
                 out.put_u32(*stripe);
             }
             Message::Missing { id } => named(out, MISSING, id),
+            Message::Probe { at_us } => {
+                out.put_u8(PROBE);
+                out.put_u64(*at_us);
+            }
+            Message::Echo { at_us } => {
+                out.put_u8(ECHO);
+                out.put_u64(*at_us);
+            }
             Message::Lacks { membership, holds_beginning, values } => {
                 out.put_u8(LACKS);
                 out.put_u32(*membership);
@@ -215,6 +235,8 @@ impl<'a> Message<'a> {
             FETCHED => Message::Fetched(Piece::take(&mut reader)?),
             TAKEN => Message::Taken { id: ValueId::take(&mut reader)?, stripe: reader.u32()? },
             MISSING => Message::Missing { id: ValueId::take(&mut reader)? },
+            PROBE => Message::Probe { at_us: reader.u64()? },
+            ECHO => Message::Echo { at_us: reader.u64()? },
             LACKS => Message::Lacks {
                 membership: reader.u32()?,
                 holds_beginning: reader.bool()?,
@@ -250,6 +272,8 @@ mod tests {
             Message::Missing { id: ID },
             Message::Taken { id: ID, stripe: 7 },
             Message::Lacks { membership: 3, holds_beginning: true, values: 7 },
+            Message::Probe { at_us: 11 },
+            Message::Echo { at_us: 11 },
         ];
         for message in messages {
             let mut bytes = Vec::new();
@@ -275,7 +299,7 @@ mod tests {
     proptest::proptest! {
         #[test]
         fn any_bytes_are_read_or_refused(
-            tag in 0..11u8,
+            tag in 0..13u8,
             mut bytes in proptest::collection::vec(proptest::prelude::any::<u8>(), 0..120),
         ) {
             if let Some(first) = bytes.first_mut() {

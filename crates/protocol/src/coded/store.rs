@@ -255,7 +255,9 @@ impl FragmentStore {
         self.loose = unused.map(|id| (*id, now_us)).collect();
         let held = |id: &ValueId| self.fragments.get(id).is_some_and(Fragment::is_whole);
         let wanted = table.references().map(|reference| reference.id);
-        self.lacking = wanted.filter(|id| !held(id)).map(|id| (id, now_us)).collect();
+        // They were stored some time ago: what is not here will not come by itself. Part of one may be on its way.
+        let since_us = |id: &ValueId| if self.fragments.contains_key(id) { now_us } else { 0 };
+        self.lacking = wanted.filter(|id| !held(id)).map(|id| (id, since_us(&id))).collect();
         let given_up: Vec<ValueId> =
             self.loose.keys().copied().filter(|id| table.is_abandoned(*id)).collect();
         given_up.into_iter().for_each(|id| self.drop_fragment(id));

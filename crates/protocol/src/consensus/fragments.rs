@@ -133,10 +133,16 @@ impl Replica {
         !self.fragments.is_empty() || self.fragments.lacking_len() > 0
     }
 
-    /// Some values whose fragment has been lacking for so long: it is to be rebuilt.
-    pub fn to_be_rebuilt(&self, now: Now, age_ms: u64, values_max: usize) -> Vec<Reference> {
+    /// Some values whose fragment has been lacking for so long: it is to be rebuilt, where that is wanted.
+    pub fn to_be_rebuilt(
+        &self,
+        now: Now,
+        age_ms: u64,
+        values_max: usize,
+        is_wanted: impl Fn(ValueId) -> bool,
+    ) -> Vec<Reference> {
         let Some(before_us) = now.monotonic_us.checked_sub(age_ms * 1000) else { return Vec::new() };
-        let ids = self.fragments.lacking_since(before_us).take(values_max);
+        let ids = self.fragments.lacking_since(before_us).filter(|id| is_wanted(*id)).take(values_max);
         ids.filter_map(|id| self.table.reference(id)).collect()
     }
 

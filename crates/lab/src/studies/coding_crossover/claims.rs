@@ -3,7 +3,7 @@
 use super::derived::{crossing, crossing_words, samples, size_words, surface};
 use super::points::{HITS_MBIT, HITS_SIZE, MBIT_FAST, MBIT_SLOW, MBITS, SIZE_SMALL, SIZES};
 use super::regression::{Sample, Terms};
-use super::{NODES, PARTS, arm_name, at, part};
+use super::{ADAPTIVE, NODES, PARTS, arm_name, at, part};
 use crate::harness::{Claim, Judgement, Results, Spread, Verdict};
 use crate::report::short;
 
@@ -98,6 +98,21 @@ pub(super) fn all() -> Vec<Claim> {
             "Quorate: bytes on disk and on the wire are at most 1.05 times N / k of the value",
             "own target; of N fragments N - 1 travel",
             target_bytes,
+        ),
+        Claim::new(
+            "Quorate: who lets the nodes choose writes as fast as with the best fixed choice, within a tenth",
+            "own target, at the leader",
+            target_adaptive,
+        ),
+        Claim::new(
+            "Quorate: 1 KB costs with adaptive coding what it costs without coding, within 3 %",
+            "own target",
+            target_adaptive_small,
+        ),
+        Claim::new(
+            "Quorate: a lost node is rebuilt at 80 % of its link, and writes beside that take at most twice as long (p99)",
+            "own target",
+            target_rebuild,
         ),
     ]
 }
@@ -530,6 +545,72 @@ fn target_bytes(results: &Results) -> Judgement {
         worst <= OVER_SHARE_MAX,
         format!("at most, over 200..1000 KB: {}", words.join(", ")),
         "On the disk N fragments, on the wire N - 1: the coordinator keeps its own.",
+    )
+}
+
+fn target_adaptive(results: &Results) -> Judgement {
+    let fixed = PARTS.map(|parts| samples(results, parts, part::WRITE, at::LEADER));
+    let (mut ratios, mut worst) = (Vec::new(), None);
+    for chosen in samples(results, ADAPTIVE, part::WRITE, at::LEADER) {
+        let same = |sample: &&Sample| sample.mbit == chosen.mbit && sample.bytes == chosen.bytes;
+        let all = fixed.iter().filter_map(|samples| samples.iter().find(same)).map(|sample| sample.ms);
+        let Some(best) = all.min_by(f64::total_cmp) else { continue };
+        let ratio = chosen.ms / best;
+        if worst.as_ref().is_none_or(|(other, _)| ratio > *other) {
+            worst = Some((ratio, format!("{} at {} Mbit/s", size_words(chosen.bytes), short(chosen.mbit))));
+        }
+        ratios.push(ratio);
+    }
+    let (Some(spread), Some((_, place))) = (Spread::of(ratios.clone()), worst) else { return missing() };
+    let within = ratios.iter().filter(|ratio| **ratio <= OVER_SENDING_MAX).count();
+    Judgement::holds_if(
+        within == ratios.len(),
+        format!(
+            "{} to {} of the best one's time ({place}), median {}; within 1.1 at {within} of {}",
+            short(spread.min),
+            short(spread.max),
+            short(spread.median),
+            ratios.len()
+        ),
+        "The best of replication, k = 2 and k = 3 in the same run, for each bandwidth and size. The first values at a new \
+         bandwidth are chosen by what was measured before.",
+    )
+}
+
+fn target_adaptive_small(results: &Results) -> Judgement {
+    let point = (MBIT_FAST, SIZE_SMALL);
+    let time = |parts| time(results, parts, part::WRITE, at::LEADER, point);
+    let (Some(chosen), Some(copies)) = (time(ADAPTIVE), time(1)) else { return missing() };
+    let ratio = chosen.median / copies.median;
+    Judgement::holds_if(
+        ratio <= 1.03,
+        format!("{} of {} ms", short(ratio), short(copies.median)),
+        "The length is compared with the threshold, and nothing else is done. A difference here is one of two starts of the \
+         same thing.",
+    )
+}
+
+fn target_rebuild(results: &Results) -> Judgement {
+    let mut words = Vec::new();
+    let mut holds = true;
+    for parts in PARTS {
+        let selection = results.arm(&arm_name(parts)).with("part", part::REBUILD);
+        let Some(share) = selection.median("rebuild_of_link") else { continue };
+        holds &= parts == 1 || share >= 80.0;
+        let mut text = format!("{} {} %", arm_name(parts), short(share));
+        if let Some(times) = selection.median("beside_over_alone") {
+            holds &= parts == 1 || times <= 2.0;
+            text.push_str(&format!(", writes {} times as long", short(times)));
+        }
+        words.push(text);
+    }
+    if words.len() < 2 {
+        return missing();
+    }
+    Judgement::holds_if(
+        holds,
+        words.join("; "),
+        "The link is measured while nobody writes, the writes while another node is rebuilt beside them.",
     )
 }
 

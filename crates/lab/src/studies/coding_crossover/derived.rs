@@ -7,9 +7,9 @@ use coding::cost::Work;
 
 use super::points::{MBIT_FAST, MBITS, SIZES};
 use super::regression::{Crossing, Fit, Sample, Terms, boundary};
-use super::{NODES, PARTS, arm_name, at, colour, part};
-use crate::harness::{Curve, Curves, Derived, Drawing, Folder, HeatMap, Listing, Results, Study};
-use crate::report::short;
+use super::{ADAPTIVE, NODES, PARTS, arm_name, at, colour, part};
+use crate::harness::{Curve, Curves, Derived, Drawing, Folder, HeatMap, Listing, Results, Stacks, Study};
+use crate::report::{Colour, short};
 
 /// The bandwidths between which surfaces are compared, in Mbit/s.
 const RANGE: (f64, f64) = (1.0, 10_000.0);
@@ -60,6 +60,9 @@ pub(super) fn all(results: &Results) -> Derived {
     drawings.extend(boundaries(results).map(Drawing::Curves));
     drawings.extend(surfaces(results).map(Drawing::Curves));
     drawings.extend(hits(results).map(Drawing::Curves));
+    for mbit in [MBIT_FAST, MBITS[4], MBITS[0]] {
+        drawings.extend(steps(results, mbit).map(Drawing::Stacks));
+    }
     Derived {
         drawings,
         listings: [surface_list(results), crossing_list(results)].into_iter().flatten().collect(),
@@ -219,6 +222,40 @@ fn hits(results: &Results) -> Option<Curves> {
         y_title: "Mean latency (ms)",
         logarithmic: (false, false),
         curves,
+    })
+}
+
+/// Where the time of a write of the largest value goes, for each k.
+fn steps(results: &Results, mbit: u64) -> Option<Stacks> {
+    let bytes = SIZES[4];
+    let bar = |parts: usize| {
+        let selection = results.arm(&arm_name(parts)).with("part", part::WRITE).with("at", at::LEADER);
+        let selection = selection.with("mbit", mbit).with("bytes", bytes);
+        let step = |measure| selection.median(measure).unwrap_or(0.0);
+        let (all, order) = (selection.median("p50_ms")?, selection.median("order_ms")?);
+        let known = [step("cut_ms"), step("disperse_ms"), order, step("apply_ms")];
+        let rest = (all - known.iter().sum::<f64>()).max(0.0);
+        Some((arm_name(parts), [&known[..], &[rest]].concat()))
+    };
+    let bars: Vec<(String, Vec<f64>)> = PARTS.into_iter().chain([ADAPTIVE]).filter_map(bar).collect();
+    let step = |name: &str, colour| (name.to_owned(), colour);
+    let bandwidth = if mbit == MBIT_FAST { "10 Gbit/s asked".to_owned() } else { format!("{mbit} Mbit/s") };
+    (!bars.is_empty()).then(|| Stacks {
+        file: format!("steps-{mbit}"),
+        title: format!(
+            "Where the time of a write of {} at the leader goes, {bandwidth}",
+            size_words(bytes as f64)
+        ),
+        paper: "operation-level tracing",
+        x_title: "Median time (ms)",
+        steps: vec![
+            step("encode", Colour::PAPER),
+            step("disperse", Colour::ACKS_NONE),
+            step("order", Colour::ACKS_ALL),
+            step("apply", Colour::REDIS_ONE),
+            step("client and the rest", Colour::OTHER.lighter(50)),
+        ],
+        bars,
     })
 }
 

@@ -105,13 +105,20 @@ pub(super) fn tables() -> Vec<Table> {
             "Where the time of a write goes",
             "operation-level tracing",
             &[("part", part::WRITE), ("at", at::LEADER)],
-            &["encode_ms", "disperse_ms", "order_ms", "apply_ms", "p50_ms"],
+            &["k", "encode_ms", "cut_ms", "disperse_ms", "order_ms", "apply_ms", "p50_ms"],
         ),
         table(
             "A node that lost its disk is let in again",
             "future work: recovery analysis",
             &[("part", part::REBUILD)],
-            &["rebuild_ms", "rebuild_per_value", "rebuild_of_link"],
+            &[
+                "rebuild_ms",
+                "rebuild_per_value",
+                "rebuild_of_link",
+                "alone_p99_ms",
+                "beside_p99_ms",
+                "beside_over_alone",
+            ],
         ),
     ]
 }

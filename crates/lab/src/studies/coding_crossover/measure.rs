@@ -8,7 +8,7 @@ use coding::cost::{self, At, Links, Work};
 
 use super::network::{Ledger, Shaped};
 use super::points::MBIT_FAST;
-use super::{COMMAND_TIMEOUT_MS, NODES, at, part, parts_of};
+use super::{ADAPTIVE, COMMAND_TIMEOUT_MS, NODES, at, part, parts_of, trace};
 use crate::harness::{Arena, Arm, Driven, Figures, Point, Scale, Spread};
 use crate::load::{self, KeyChoice, Mix, Operation, Options, Sizes, Stop};
 use crate::systems::ask;
@@ -32,7 +32,11 @@ impl Scene {
         let at = if point.get("at") == at::FOLLOWER { At::Another } else { At::Leader };
         let (bytes, mbit) = (point.number("bytes")?, point.number::<u64>("mbit")?);
         let links = Links::even(NODES, mbit as f64 * 125_000.0, 1e-3);
-        let parts = parts_of(&arm.name);
+        // Who chooses will hardly be slower than that.
+        let parts = match parts_of(&arm.name) {
+            ADAPTIVE => 3,
+            parts => parts,
+        };
         let expected = match point.get("part") {
             part::READ => cost::read_seconds(bytes, parts, at, &links, &Work::default()),
             _ => cost::write_seconds(bytes, parts, at, &links, &Work::default()),
@@ -102,11 +106,15 @@ pub(super) fn write(arm: &Arm, point: &Point, arena: &mut Arena<'_>) -> Result<F
     let first =
         Options { keys: 1, stop: Stop::Count(1), key_prefix: format!("{keys}first:"), ..options.clone() };
     load::run(&first, |_| ())?;
+    let known = trace::look(arena, scene.coordinator())?;
     let driven = arena.drive(&Options { key_prefix: keys, ..options })?;
     let elapsed = shaped.since();
+    let operations = trace::since(trace::look(arena, scene.coordinator())?, &known);
     let idle = shaped.drain()?;
     let after = Ledger::look(arena)?;
     let mut figures = figures_of(&scene, &driven)?;
+    trace::tell(&mut figures, &operations, scene.operations, scene.bytes);
+    trace::write(arena, arm, point, &operations)?;
     let moved = after.since(&before).without(&idle, elapsed);
     figures.extend(encode_ms(parts_of(&arm.name), scene.bytes).map(|ms| ("encode_ms", ms)));
     // The first one is among what was moved.
@@ -155,7 +163,7 @@ pub(super) fn read(arm: &Arm, point: &Point, arena: &mut Arena<'_>) -> Result<Fi
 /// How long it takes to compute the fragments that are no part of the value itself, here, with the server's code.
 fn encode_ms(parts: usize, bytes: usize) -> Option<f64> {
     const TIMES: usize = 9;
-    if parts == 1 {
+    if parts <= 1 {
         return None;
     }
     let layout = Layout::new(bytes, u8::try_from(parts).ok()?)?;

@@ -13,6 +13,7 @@ mod network;
 mod points;
 mod recovery;
 mod regression;
+mod trace;
 
 use std::path::Path;
 
@@ -35,6 +36,12 @@ pub(crate) const NODES: usize = 5;
 
 /// Into how many parts a value is cut, by arm. 1: it is replicated.
 pub(crate) const PARTS: [usize; 3] = [1, 2, 3];
+
+/// The arm whose nodes choose into how many parts they cut a value.
+pub(crate) const ADAPTIVE: usize = 0;
+
+/// From which size on they do. Shorter values are left whole without a look.
+const THRESHOLD_ADAPTIVE: usize = 2048;
 
 /// How many times as long as usual nodes wait for each other's heartbeats. At 1 Mbit/s, usual heartbeats alone take a
 /// third of a leader's bandwidth, and wait for so long behind values that leaders are deposed.
@@ -61,16 +68,21 @@ pub(crate) mod at {
 
 /// What an arm is called.
 pub(crate) fn arm_name(parts: usize) -> String {
-    if parts == 1 { "Replication".to_owned() } else { format!("Coding, k={parts}") }
+    match parts {
+        ADAPTIVE => "Coding, adaptive".to_owned(),
+        1 => "Replication".to_owned(),
+        _ => format!("Coding, k={parts}"),
+    }
 }
 
 /// Into how many parts an arm cuts a value.
 fn parts_of(arm: &str) -> usize {
-    PARTS.into_iter().find(|parts| arm_name(*parts) == arm).unwrap_or(1)
+    PARTS.into_iter().chain([ADAPTIVE]).find(|parts| arm_name(*parts) == arm).unwrap_or(1)
 }
 
 fn colour(parts: usize) -> Colour {
     match parts {
+        ADAPTIVE => Colour::PAPER.dashed(),
         1 => Colour::REDIS_ONE,
         2 => Colour::ACKS_NONE,
         _ => Colour::ACKS_ALL,
@@ -79,7 +91,9 @@ fn colour(parts: usize) -> Colour {
 
 fn quorate(program: &Path, parts: usize) -> Quorate {
     let mut settings = "replication=consensus durability=fsync leader=1".to_owned();
-    if parts > 1 {
+    if parts == ADAPTIVE {
+        settings.push_str(&format!(" coding=adaptive coding_threshold={THRESHOLD_ADAPTIVE}"));
+    } else if parts > 1 {
         // The usual threshold would leave small values whole, and hide what coding them costs.
         settings.push_str(&format!(" coding={parts} coding_threshold={THRESHOLD}"));
     }
@@ -87,6 +101,9 @@ fn quorate(program: &Path, parts: usize) -> Quorate {
     let quorate = Quorate::new(program, NODES, &settings).with_limits(&limits);
     match parts {
         1 => quorate,
+        ADAPTIVE => {
+            quorate.acknowledging("3 of 5 replicas have the value, or k + 2 a fragment, and its order 3")
+        }
         _ => quorate
             .acknowledging(&format!("{} of {NODES} replicas have a fragment, and its order 3", parts + 2)),
     }
@@ -131,14 +148,19 @@ impl Study for CodingCrossover {
             Measure::new("sent_per_value", "Bytes that the busiest node sends per byte of values", ""),
             Measure::new("sending_ms", "Time that these bytes take on its interface", "ms"),
             Measure::new("over_sending", "Median latency over that time", ""),
-            Measure::new("encode_ms", "Encoding, per value", "ms"),
-            Measure::new("disperse_ms", "Dispersing, per value", "ms"),
+            Measure::new("encode_ms", "Encoding alone, per value", "ms"),
+            Measure::new("k", "Parts that values were cut into, in the mean; 0: whole, in the log", ""),
+            Measure::new("cut_ms", "Cutting, with checksums and copies, per value", "ms"),
+            Measure::new("disperse_ms", "Dispersing without that, per value", "ms"),
             Measure::new("order_ms", "Ordering, per value", "ms"),
             Measure::new("apply_ms", "Applying, per value", "ms"),
             Measure::new("hit_percent", "Reads that the coordinator's cache answered", "%"),
             Measure::new("rebuild_ms", "Time until the new node holds its part of all values", "ms"),
             Measure::new("rebuild_per_value", "Bytes between nodes for that per byte of values", ""),
             Measure::new("rebuild_of_link", "Share of the new node's interface that it used", "%"),
+            Measure::new("alone_p99_ms", "99th percentile of writes while nothing is rebuilt", "ms"),
+            Measure::new("beside_p99_ms", "The same while a node is rebuilt", "ms"),
+            Measure::new("beside_over_alone", "How many times as long", ""),
         ]);
         measures
     }
@@ -156,7 +178,7 @@ impl Study for CodingCrossover {
             differs: String::new(),
             points: points::all(plan.scale, parts),
         };
-        PARTS.map(arm).into_iter().collect()
+        PARTS.into_iter().chain([ADAPTIVE]).map(arm).collect()
     }
 
     fn measure(&self, arm: &Arm, point: &Point, arena: &mut Arena<'_>) -> Result<Figures> {
@@ -199,6 +221,9 @@ impl Study for CodingCrossover {
              the processors of one machine, which is less.",
             "Nodes wait five times as long as usual for each other's heartbeats (`patience`), in all arms: at 1 Mbit/s the \
              usual ones take a third of a leader's bandwidth.",
+            "In the arm `adaptive` the node that takes a write chooses, for each value of 2 KB and more, by the bandwidth that it \
+             has measured; what it chose is the column k. It learns of a new bandwidth by the first values that it writes \
+             there, which count.",
             "The study's table of parameters names 1 MB where its text means 1 KB. Its 25 conditions are five bandwidths from \
              10 to 70 Mbit/s with five sizes from 200 to 1000 KB; the extremes are two scenarios beside them.",
         ];

@@ -1,6 +1,6 @@
 //! What is measured where: the study's three scenarios, and what it left open.
 
-use super::{at, part};
+use super::{ADAPTIVE, at, part};
 use crate::harness::{Point, Scale};
 
 /// The study's bandwidths in Mbit/s: scenario 3, and the extremes of scenarios 1 and 2.
@@ -95,6 +95,10 @@ pub(super) fn all(scale: Scale, parts: usize) -> Vec<Point> {
     points.extend(
         writes_apart(scale).into_iter().map(|(mbit, bytes)| point(part::WRITE, at::FOLLOWER, mbit, bytes)),
     );
+    // Which way a value was stored makes the difference of reads, and that is measured.
+    if parts == ADAPTIVE {
+        return points;
+    }
     points.extend(
         reads(scale).into_iter().map(|(mbit, bytes, at)| point(part::READ, at, mbit, bytes).with("hits", 0)),
     );
@@ -136,7 +140,7 @@ mod tests {
     #[test]
     fn no_point_is_measured_twice() {
         for scale in [Scale::Quick, Scale::Full] {
-            for parts in [1, 2] {
+            for parts in [1, 2, ADAPTIVE] {
                 let points = all(scale, parts);
                 for (index, point) in points.iter().enumerate() {
                     assert!(!points[..index].contains(point), "{}", point.words());

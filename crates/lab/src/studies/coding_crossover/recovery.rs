@@ -9,7 +9,7 @@ use anyhow::{Context, Result, bail, ensure};
 use super::measure::field;
 use super::network::{Ledger, Shaped};
 use crate::harness::{Arena, Arm, Figures, Point};
-use crate::load::{self, KeyChoice, Mix, Operation, Options, Sizes, Stop};
+use crate::load::{self, KeyChoice, Mix, Operation, Options, Outcome, Sizes, Stop};
 use crate::systems::{ask, http_get};
 
 /// The node that is lost, numbered from 0, and its number in the cluster.
@@ -18,7 +18,11 @@ const LOST_ID: u16 = 5;
 
 /// How many values there are.
 const VALUES: u64 = 100;
-const VALUES_QUICK: u64 = 16;
+const VALUES_QUICK: u64 = 24;
+
+/// What is written beside that, over and over.
+const BESIDE_BYTES: usize = 100_000;
+const BESIDE_KEYS: u64 = 8;
 
 const REPLACED_WITHIN: Duration = Duration::from_secs(30);
 const REBUILT_WITHIN: Duration = Duration::from_secs(300);
@@ -48,31 +52,100 @@ pub(super) fn measure(arm: &Arm, point: &Point, arena: &mut Arena<'_>) -> Result
     let written = load::run(&options, |_| ())?;
     ensure!(written.failures() + written.unknown() == 0, "the values were not written");
 
+    let rebuilt = lose(arena, mbit)?;
+    let shaped = rebuilt.shaped;
+    let before = Ledger::look(arena)?;
+    while !has_all(arena, values, parts)? {
+        ensure!(rebuilt.begun.elapsed() < REBUILT_WITHIN, "the new node does not get all that it is to hold");
+        std::thread::sleep(LOOK_EVERY);
+    }
+    let took = rebuilt.begun.elapsed();
+    let moved = Ledger::look(arena)?.since(&before);
+    drop(shaped);
+    let total = values as f64 * bytes as f64;
+    let received = moved.received_by(LOST_ID);
+    let mut figures = Figures::from([
+        ("rebuild_ms", took.as_secs_f64() * 1e3),
+        ("rebuild_per_value", received / total),
+        ("rebuild_of_link", 100.0 * received * 8.0 / (mbit as f64 * 1e6) / took.as_secs_f64()),
+    ]);
+    beside(arm, arena, (mbit, took), &mut figures)?;
+    Ok(figures)
+}
+
+/// A node that has lost all and was let in again.
+struct Lost {
+    shaped: Shaped,
+    begun: Instant,
+}
+
+/// A node loses its disk and is let in again, on links of so many Mbit/s.
+fn lose(arena: &mut Arena<'_>, mbit: u64) -> Result<Lost> {
     let system = arena.system()?;
+    let address = system.resp()[0];
     system.kill(LOST);
     let folder = system.nodes().nth(LOST).context("there is no fifth node")?.folder.clone();
     fs::remove_dir_all(folder.join("storage")).context("cannot remove the lost node's storage")?;
     let shaped = Shaped::by(arena, mbit)?;
     arena.system()?.restart(LOST)?;
     let lost = arena.system()?.http()[LOST];
-    replace(addresses[0], lost)?;
-    let before = Ledger::look(arena)?;
-    let begun = Instant::now();
-    let until = begun + REBUILT_WITHIN;
-    while !has_all(arena, values, parts)? {
-        ensure!(Instant::now() < until, "the new node does not get all that it is to hold");
-        std::thread::sleep(LOOK_EVERY);
-    }
-    let took = begun.elapsed();
-    let moved = Ledger::look(arena)?.since(&before);
+    replace(address, lost)?;
+    Ok(Lost { shaped, begun: Instant::now() })
+}
+
+/// Writes while nothing is rebuilt, and once more while the node is: how much longer the slowest take. The second time they
+/// are written for as long as it took to rebuild it alone, so that all of them are beside that.
+fn beside(
+    arm: &Arm,
+    arena: &mut Arena<'_>,
+    (mbit, took): (u64, Duration),
+    figures: &mut Figures,
+) -> Result<()> {
+    let duration = took.max(Duration::from_millis(500));
+    let write = |arena: &mut Arena<'_>, duration| -> Result<f64> {
+        let (addresses, key_prefix) = (arena.system()?.resp(), arena.new_keys());
+        let options = Options {
+            addresses: vec![addresses[0]],
+            connections: 1,
+            mix: Mix::only(Operation::Set),
+            keys: BESIDE_KEYS,
+            key_choice: KeyChoice::Sequential,
+            key_prefix,
+            value_bytes: Sizes::fixed(BESIDE_BYTES),
+            warmup: Duration::ZERO,
+            stop: Stop::Duration(duration),
+            load: false,
+            reply_timeout: Duration::from_secs(60),
+            ..Options::default()
+        };
+        let report = load::run(&options, |_| ())?;
+        let latencies = report.latencies(Operation::Set, Outcome::Ok).context("nothing was written")?;
+        Ok(latencies.value_at_quantile(0.99) as f64 / 1e3)
+    };
+    let shaped = Shaped::by(arena, mbit)?;
+    let alone_ms = write(arena, duration.max(Duration::from_secs(1)))?;
     drop(shaped);
-    let total = values as f64 * bytes as f64;
-    let received = moved.received_by(LOST_ID);
-    Ok(Figures::from([
-        ("rebuild_ms", took.as_secs_f64() * 1e3),
-        ("rebuild_per_value", received / total),
-        ("rebuild_of_link", 100.0 * received * 8.0 / (mbit as f64 * 1e6) / took.as_secs_f64()),
-    ]))
+    let lost = lose(arena, mbit)?;
+    if super::parts_of(&arm.name) > 1 {
+        // Members change first, which holds writes up whatever is rebuilt.
+        while !is_rebuilding(arena)? {
+            ensure!(lost.begun.elapsed() < REBUILT_WITHIN, "the new node does not begin to rebuild");
+            std::thread::sleep(LOOK_EVERY / 4);
+        }
+    }
+    let beside_ms = write(arena, duration)?;
+    drop(lost.shaped);
+    figures.insert("alone_p99_ms", alone_ms);
+    figures.insert("beside_p99_ms", beside_ms);
+    figures.insert("beside_over_alone", beside_ms / alone_ms);
+    Ok(())
+}
+
+/// Whether the new node knows what it lacks.
+fn is_rebuilding(arena: &mut Arena<'_>) -> Result<bool> {
+    let resp = arena.system()?.resp();
+    let Ok(info) = ask(resp[LOST], &["INFO", "coding"]) else { return Ok(false) };
+    Ok(field(&info, "coded_fragments_lacking").is_some_and(|lacking| lacking > 0.0))
 }
 
 /// Lets the lost node in as a new one. It is refused while the one that it was may not be dead yet.

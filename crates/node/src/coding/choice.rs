@@ -1,0 +1,332 @@
+//! `coding = "adaptive"`: how a value is to be stored, chosen by how long each way is predicted to take.
+//!
+//! The ways are the log, which carries the value whole to everybody, and fragments: 1 to N - F parts, 1 being whole copies
+//! that are dispersed beside the log. The prediction is [`coding::cost`], with the network as it was measured
+//! ([`super::estimates`]). It is about the write alone: who reads the value, and how often, nobody knows yet, and a node
+//! that reads it twice has it at hand.
+//!
+//! A value shorter than the keyspace's threshold goes into the log, and nothing is measured or computed for it. So does one
+//! that is predicted to be stored faster that way. Then nothing is learned of the network, and the next value would be
+//! judged by what was so some time ago; therefore one in a while is dispersed as whole copies, and one after a write that
+//! took much longer than was predicted ([`super::logged`]). That sends what the log
+//! would send and costs one round trip and one sync more, however slow a link is: it waits for no more than a majority.
+//! Nothing else is tried out: fragments go to all members whatever their number, so each choice but the log shows what
+//! all links carry.
+
+use super::estimates::{Estimates, PeerTold};
+use crate::node::Node;
+use coding::cost::{At, Links, Work, disperse_seconds, write_seconds};
+use coding::data_fragments_max;
+use kv::ValueId;
+use protocol::NodeId;
+use std::collections::BTreeMap;
+
+/// A longer value never goes into the log: what comes behind it there would wait for all of it.
+const LOG_BYTES_MAX: usize = 1 << 20;
+
+/// What was chosen for values of about that length stays so until another way is so much faster.
+const ADVANTAGE_MIN: f64 = 0.1;
+
+/// When nothing was measured for so long, a value that is to go into the log is dispersed instead.
+const TRIAL_US: u64 = 3_000_000;
+
+/// How often a round trip to each other node is measured.
+const PROBE_US: u64 = 1_000_000;
+
+/// What a link carries whose other end cannot be reached or does not answer, in bytes per second: whoever has to be waited
+/// for must not be there.
+const DEAD: f64 = 1.0;
+
+/// How a value is stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Way {
+    /// Whole, in the log.
+    Log,
+    /// As fragments, in so many parts.
+    Parts(u8),
+}
+
+impl std::fmt::Display for Way {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Way::Log => formatter.write_str("log"),
+            Way::Parts(parts) => write!(formatter, "k{parts}"),
+        }
+    }
+}
+
+/// What was measured, and what came of it.
+#[derive(Debug, Default)]
+pub(super) struct Choice {
+    pub(super) estimates: Estimates,
+    /// What was chosen last, by group and the length's number of binary digits.
+    last: BTreeMap<(u16, u32), Way>,
+    /// How many values were chosen to be stored so.
+    chosen: BTreeMap<Way, u64>,
+    /// When round trips are measured next.
+    probe_us: u64,
+    /// Bytes of values that were cut in this turn, as whole values.
+    encoding_bytes: usize,
+    /// How long the value that was judged last will take, in seconds.
+    predicted: f64,
+}
+
+/// What is told of it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ChoiceTold {
+    pub(crate) chosen: Vec<(Way, u64)>,
+    pub(crate) peers: Vec<PeerTold>,
+    /// Bytes per second. `None`: not measured.
+    pub(crate) uplink: Option<f64>,
+    /// Bytes of values per second. `None`: not measured.
+    pub(crate) encoding: Option<f64>,
+    /// Making a fragment durable here.
+    pub(crate) keep_us: f64,
+}
+
+impl Choice {
+    /// The fastest way for a value, or the last one if that is nearly as fast. `parts_max` members at most can be
+    /// counted on beside those that may fail.
+    fn choose(
+        &mut self,
+        group: u16,
+        bytes: usize,
+        (at, parts_max): (At, usize),
+        links: &Links,
+        now_us: u64,
+    ) -> Way {
+        let usual = Work::default();
+        let encode = self.estimates.encode().unwrap_or(usual.encode);
+        let round_trips = if at == At::Leader { 1.0 } else { 2.0 };
+        let order = self.estimates.order().map(|order| (order - round_trips * links.round_trip).max(0.0));
+        let order = order.unwrap_or(usual.order);
+        let work = Work { disperse: self.estimates.keep(), encode, order, ..usual };
+        let seconds = |way| match way {
+            Way::Log if bytes > LOG_BYTES_MAX => None,
+            Way::Log => write_seconds(bytes, 1, at, links, &work),
+            Way::Parts(parts) => disperse_seconds(bytes, parts.into(), at, links, &work),
+        };
+        let parts_max = parts_max.min(data_fragments_max(links.peers.len() + 1)).clamp(1, u8::MAX.into());
+        let ways = [Way::Log].into_iter().chain((1..=parts_max as u8).map(Way::Parts));
+        let predicted: Vec<(Way, f64)> =
+            ways.filter_map(|way| Some((way, seconds(way)?))).filter(|(_, it)| it.is_finite()).collect();
+        // Of equals the first: the one with the fewest parts.
+        let best = predicted.iter().copied().min_by(|left, right| left.1.total_cmp(&right.1));
+        let Some((best, best_seconds)) = best else { return Way::Parts(1) };
+        let class = (group, usize::BITS - bytes.leading_zeros());
+        let last = self.last.get(&class).and_then(|last| predicted.iter().find(|(way, _)| way == last));
+        let (chosen, predicted) = match last {
+            Some((last, seconds)) if *seconds <= best_seconds * (1.0 + ADVANTAGE_MIN) => (*last, *seconds),
+            _ => (best, best_seconds),
+        };
+        self.predicted = predicted;
+        self.last.insert(class, chosen);
+        let is_trial = chosen == Way::Log
+            && links.peers.len() >= 2
+            && !self.estimates.was_measured_within(TRIAL_US, now_us);
+        let way = if is_trial { Way::Parts(1) } else { chosen };
+        *self.chosen.entry(way).or_default() += 1;
+        way
+    }
+
+    /// Bytes of a value were cut. How long that took is told at the end of the turn, if anybody has looked.
+    pub(super) fn cut(&mut self, bytes: usize) {
+        self.encoding_bytes += bytes;
+    }
+
+    /// A turn begins to cut values; nobody has looked how long it took in the one before.
+    pub(super) fn forget_cut(&mut self) {
+        self.encoding_bytes = 0;
+    }
+
+    pub(super) fn tell(&self) -> ChoiceTold {
+        ChoiceTold {
+            chosen: self.chosen.iter().map(|(way, count)| (*way, *count)).collect(),
+            peers: self.estimates.tell(),
+            uplink: self.estimates.uplink_told(),
+            encoding: self.estimates.encode().map(|seconds| 1.0 / seconds.max(1e-12)),
+            keep_us: self.estimates.keep() * 1e6,
+        }
+    }
+}
+
+impl Node {
+    /// How a value of so many bytes is to be stored in a group, and how many microseconds that will take.
+    pub(super) fn way_for(&mut self, group: u16, bytes: usize) -> (Way, u64) {
+        let own = self.configuration.node;
+        let entry = &self.groups[group];
+        let others: Vec<NodeId> = entry.members.iter().copied().filter(|member| *member != own).collect();
+        let is_leader = entry.replica.as_ref().is_some_and(|replica| replica.is_leader());
+        let now_us = self.now.monotonic_us;
+        let estimates = &self.coding.choice.estimates;
+        let bandwidth_to = |node: NodeId| match self.is_counted_on(node) {
+            true => estimates.bandwidth_to(node, now_us),
+            false => DEAD,
+        };
+        let mut peers: Vec<f64> = others.iter().map(|node| bandwidth_to(*node)).collect();
+        // Who coordinates without being a member keeps no fragment of its own, so one more is awaited: the fastest.
+        if others.len() == entry.members.len() {
+            peers.sort_by(f64::total_cmp);
+            peers.pop();
+        }
+        let uplink = estimates.uplink();
+        let links = Links {
+            uplink,
+            downlink: uplink,
+            peers,
+            leader: bandwidth_to(self.coordinator_of(group)),
+            round_trip: estimates.round_trip(&others),
+        };
+        let at = if is_leader { At::Leader } else { At::Another };
+        let parts_max = self.parts_for(group, usize::MAX);
+        let way = self.coding.choice.choose(group, bytes, (at, parts_max), &links, now_us);
+        (way, (self.coding.choice.predicted * 1e6) as u64)
+    }
+
+    /// Measures round trips, now and then, while nothing large is on its way: a message without contents would wait
+    /// behind it.
+    pub(super) fn probe_round_trips(&mut self) {
+        let now_us = self.now.monotonic_us;
+        self.coding.choice.estimates.tick(now_us);
+        if now_us < self.coding.choice.probe_us || !self.coding.dispersals.is_empty() {
+            return;
+        }
+        self.coding.choice.probe_us = now_us + PROBE_US;
+        let own = self.configuration.node;
+        let mut nodes = BTreeMap::new();
+        for (id, group) in self.groups.iter().filter(|(_, group)| group.coding.is_some()) {
+            nodes.extend(group.members.iter().filter(|member| **member != own).map(|member| (*member, id)));
+        }
+        for (node, group) in nodes {
+            self.send_fragment_message(group, node, &protocol::coded::Message::Probe { at_us: now_us });
+        }
+    }
+
+    /// There are values to be cut in this turn: it is worth while to look how long [`Node::code_values`] takes.
+    pub fn has_values_to_code(&self) -> bool {
+        !self.coding.dispersals.is_empty()
+    }
+
+    /// Cuts values and makes their fragments leave, as far as there is room: what the end of the turn would do as well.
+    /// Whoever has a clock tells how long that took ([`Node::coding_took`]).
+    pub fn code_values(&mut self) {
+        self.coding_pump();
+        self.coding.is_pumped = true;
+    }
+
+    /// What [`Node::code_values`] did took so long.
+    pub fn coding_took(&mut self, took_us: u64) {
+        let bytes = std::mem::take(&mut self.coding.choice.encoding_bytes);
+        self.coding.choice.estimates.encoded(bytes, took_us, self.now.monotonic_us);
+        self.coding.traces.encoded(took_us);
+    }
+
+    /// Fragments of an attempt begin to leave.
+    pub(super) fn fragments_leave(&mut self, id: ValueId, fragment_bytes: usize, to: Vec<NodeId>) {
+        self.coding.choice.estimates.sent(id, fragment_bytes, to, self.now.monotonic_us);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MEGABIT: f64 = 125_000.0;
+
+    /// A network of five on which each node sends so much; 1 is the leader.
+    fn even(megabits: f64) -> Links {
+        Links::even(5, megabits * MEGABIT, 1e-3)
+    }
+
+    fn at_leader() -> (At, usize) {
+        (At::Leader, 3)
+    }
+
+    /// A choice that has just measured the network.
+    fn informed() -> Choice {
+        let mut choice = Choice::default();
+        let id = ValueId { coordinator: kv::Coordinator { node: 1, life: 7 }, counter: 1 };
+        choice.estimates.sent(id, 1 << 20, vec![2], 0);
+        choice.estimates.kept(2, id, 1, 100_000);
+        choice
+    }
+
+    #[test]
+    fn large_values_on_a_slow_network_are_cut_and_small_ones_on_a_fast_one_are_not() {
+        let mut choice = informed();
+        let way = |choice: &mut Choice, bytes, links: &Links| choice.choose(1, bytes, at_leader(), links, 0);
+        assert_eq!(way(&mut choice, 1_000_000, &even(10.0)), Way::Parts(3));
+        assert_eq!(way(&mut choice, 1_000_000, &even(10_000.0)), Way::Parts(3));
+        assert_eq!(way(&mut choice, 20_000, &even(10_000.0)), Way::Log);
+        assert_eq!(way(&mut choice, 20_000, &even(1.0)), Way::Parts(3));
+        assert_eq!(choice.chosen, [(Way::Log, 1), (Way::Parts(3), 3)].into());
+    }
+
+    #[test]
+    fn nobody_waits_for_a_slow_link_who_need_not() {
+        let mut links = even(100.0);
+        for (slow, expected) in [(0, Way::Parts(3)), (1, Way::Parts(2)), (2, Way::Log)] {
+            links.peers[..slow].fill(MEGABIT / 10.0);
+            assert_eq!(informed().choose(1, 600_000, at_leader(), &links, 0), expected, "{slow} are slow");
+        }
+        // Too long for the log: whole copies beside it wait for a majority as well.
+        assert_eq!(informed().choose(1, 5_000_000, at_leader(), &links, 0), Way::Parts(1));
+        // Elsewhere a value would go to the leader first.
+        assert_eq!(informed().choose(1, 600_000, (At::Another, 3), &links, 0), Way::Parts(1));
+    }
+
+    #[test]
+    fn no_more_parts_than_those_who_are_there_can_bear() {
+        for (parts_max, expected) in [(3, 3), (2, 2), (1, 1)] {
+            let way = informed().choose(1, 5_000_000, (At::Leader, parts_max), &even(10.0), 0);
+            assert_eq!(way, Way::Parts(expected));
+        }
+        let way = informed().choose(1, 5_000_000, at_leader(), &Links::even(3, MEGABIT, 1e-3), 0);
+        assert_eq!(way, Way::Parts(2), "three members bear no more");
+        let alone = Links::even(1, MEGABIT, 1e-3);
+        assert_eq!(Choice::default().choose(1, 600_000, (At::Leader, 1), &alone, 0), Way::Log);
+    }
+
+    #[test]
+    fn a_small_advantage_changes_nothing() {
+        // With a slow link the fragment that it must have held up decides: it takes as long as the others at some speed.
+        let seconds = |parts, links: &Links| {
+            disperse_seconds(600_000, parts, At::Leader, links, &Work::default()).unwrap()
+        };
+        let with_slow = |megabits: f64| {
+            let mut links = even(100.0);
+            links.peers[0] = megabits * MEGABIT;
+            links
+        };
+        let speeds = (1..400).map(|step| 10.0 + f64::from(step) * 0.1);
+        let meets = speeds.clone().find(|speed| {
+            let links = with_slow(*speed);
+            seconds(3, &links) < seconds(2, &links)
+        });
+        let meets = meets.expect("they take as long somewhere");
+        let mut choice = informed();
+        let mut way = |megabits: f64| choice.choose(1, 600_000, at_leader(), &with_slow(megabits), 0);
+        assert_eq!(way(meets * 0.7), Way::Parts(2));
+        assert_eq!(way(meets * 1.03), Way::Parts(2), "three parts are faster, a little");
+        assert_eq!(way(meets * 1.5), Way::Parts(3));
+        assert_eq!(way(meets * 0.97), Way::Parts(3), "two parts are faster, a little");
+        assert_eq!(way(meets * 0.7), Way::Parts(2));
+    }
+
+    #[test]
+    fn what_goes_into_the_log_is_dispersed_once_in_a_while_to_see_the_network() {
+        let mut choice = Choice::default();
+        let links = even(1000.0);
+        assert_eq!(choice.choose(1, 20_000, at_leader(), &links, 0), Way::Parts(1), "nothing is known");
+        let mut choice = informed();
+        assert_eq!(choice.choose(1, 20_000, at_leader(), &links, 200_000), Way::Log);
+        assert_eq!(choice.choose(1, 20_000, at_leader(), &links, 20_000_000), Way::Parts(1), "long ago");
+        let mut choice = informed();
+        choice.estimates.doubt(200_000);
+        assert_eq!(
+            choice.choose(1, 20_000, at_leader(), &links, 200_000),
+            Way::Parts(1),
+            "it was so, but is not"
+        );
+    }
+}

@@ -1,0 +1,556 @@
+//! What a coordinator knows of its network and its machine from the values that it has dispersed.
+//!
+//! A fragment that a peer keeps has taken a round trip, a sync and the time that its bytes were on their way. The round
+//! trip is measured by itself, by a message without contents now and then; the sync is about as long as this node's own,
+//! whose fragment has no way; what is left is the bytes' time, with all that was before them in the queue. So the figure is
+//! what the next value will find, under the load that there is, rather than what the wire could carry.
+//!
+//! Where the fixed part is most of a time, the rest says that the link is fast, and not how fast: such a measurement can
+//! raise an estimate and never lower it. The median of the last three counts: one sync that hung changes nothing, and two
+//! values are enough to see that a link has become slow. A peer that still owes an answer is no faster than what it owes
+//! allows, so that a link that has all but stopped is seen before it answers.
+
+use kv::ValueId;
+use protocol::NodeId;
+use std::collections::BTreeMap;
+
+/// What a link carries of which nothing is known yet: a gigabit, in bytes per second.
+pub(super) const BANDWIDTH_DEFAULT: f64 = 125e6;
+
+/// A round trip that was not measured yet.
+const ROUND_TRIP_DEFAULT_US: f64 = 1000.0;
+
+/// Making a fragment durable, where this node keeps none.
+const KEEP_DEFAULT_US: f64 = 1000.0;
+
+/// A measurement that is older says little about now.
+const FRESH_US: u64 = 10_000_000;
+
+/// Who has not answered for so long never will: its replica stands still, or was not told.
+const ANSWER_US: u64 = 60_000_000;
+
+/// Values that are waited for, at most.
+const UNDER_WAY_MAX: usize = 256;
+
+/// No more is doubted within this time.
+const DOUBT_US: u64 = 1_000_000;
+
+/// How many measurements of a bandwidth count.
+const RATES: usize = 3;
+
+/// How many of the disk and of the group.
+const TIMES: usize = 9;
+
+/// Of how many round trips the shortest counts: the others have waited behind something.
+const ROUND_TRIPS: usize = 10;
+
+/// The last few measurements of something, the newest at the end.
+#[derive(Clone, Debug, Default)]
+struct Recent {
+    values: Vec<f64>,
+    /// When the newest came; none when it does not hold any more.
+    newest_us: Option<u64>,
+}
+
+impl Recent {
+    fn note(&mut self, value: f64, count_max: usize, now_us: u64) {
+        if self.values.len() >= count_max {
+            self.values.remove(0);
+        }
+        self.values.push(value);
+        self.newest_us = Some(now_us);
+    }
+
+    /// The one in the middle, the greater of two; none if there is none.
+    fn median(&self) -> Option<f64> {
+        let mut values = self.values.clone();
+        values.sort_by(f64::total_cmp);
+        values.get(values.len() / 2).copied()
+    }
+
+    fn least(&self) -> Option<f64> {
+        self.values.iter().copied().min_by(f64::total_cmp)
+    }
+
+    fn is_within(&self, age_us: u64, now_us: u64) -> bool {
+        self.newest_us.is_some_and(|at_us| now_us.saturating_sub(at_us) < age_us)
+    }
+}
+
+/// A rate, as far as it is known.
+#[derive(Clone, Debug, Default)]
+struct Rate(Recent);
+
+impl Rate {
+    /// So many bytes took so long, of which a part had nothing to do with them.
+    fn note(&mut self, bytes: usize, took_us: f64, fixed_us: f64, now_us: u64) {
+        let took_us = took_us.max(1.0);
+        // What was so some time ago is not weighed against what is so now.
+        if !self.0.is_within(FRESH_US, now_us) {
+            self.0.values.clear();
+        }
+        let is_clear = took_us >= 2.0 * fixed_us;
+        // What is left of next to nothing is no measurement of anything.
+        let rate = bytes as f64 / (took_us - fixed_us).max(took_us / 8.0) * 1e6;
+        if is_clear || self.0.median().is_none_or(|known| rate > known) {
+            self.0.note(rate, RATES, now_us);
+        }
+        // Else it is confirmed.
+        self.0.newest_us = Some(now_us);
+    }
+
+    fn bytes_per_second(&self) -> Option<f64> {
+        self.0.median()
+    }
+}
+
+/// What is known of another node.
+#[derive(Clone, Debug, Default)]
+struct PeerEstimates {
+    rate: Rate,
+    round_trips_us: Recent,
+}
+
+/// A value whose fragments were sent.
+#[derive(Debug)]
+struct UnderWay {
+    since_us: u64,
+    fragment_bytes: usize,
+    /// Who has not answered.
+    awaited: Vec<NodeId>,
+    /// Bytes of those who have.
+    kept_bytes: usize,
+    /// The highest rate at which all together have come so far: bytes, their time, and the part of it that is fixed.
+    fastest: Option<(usize, f64, f64)>,
+    /// What this node could send is told.
+    is_told: bool,
+}
+
+/// What is told of another node.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct PeerTold {
+    pub(crate) node: NodeId,
+    /// Bytes per second. `None`: nothing was sent to it yet.
+    pub(crate) bandwidth: Option<f64>,
+    pub(crate) round_trip_us: Option<f64>,
+}
+
+/// What a node has measured.
+#[derive(Debug, Default)]
+pub(super) struct Estimates {
+    peers: BTreeMap<NodeId, PeerEstimates>,
+    uplink: Rate,
+    /// How long it took to make this node's own fragments durable.
+    keeps_us: Recent,
+    /// How long it took to have small commands ordered.
+    orders_us: Recent,
+    /// The shortest times, in microseconds for each byte of a value that was cut.
+    encode_us_per_byte: Recent,
+    under_way: BTreeMap<ValueId, UnderWay>,
+    doubted_us: Option<u64>,
+}
+
+impl Estimates {
+    /// Fragments of a value begin to leave for these nodes.
+    pub(super) fn sent(&mut self, id: ValueId, fragment_bytes: usize, to: Vec<NodeId>, now_us: u64) {
+        if self.under_way.len() >= UNDER_WAY_MAX {
+            self.under_way.pop_first();
+        }
+        let under_way = UnderWay {
+            since_us: now_us,
+            fragment_bytes,
+            awaited: to,
+            kept_bytes: 0,
+            fastest: None,
+            is_told: false,
+        };
+        self.under_way.insert(id, under_way);
+    }
+
+    /// A node keeps its fragment; `own` is this one.
+    pub(super) fn kept(&mut self, from: NodeId, id: ValueId, own: NodeId, now_us: u64) {
+        let fixed_us = self.fixed_us(from);
+        let Some(value) = self.under_way.get_mut(&id) else { return };
+        let Some(place) = value.awaited.iter().position(|node| *node == from) else { return };
+        value.awaited.swap_remove(place);
+        let took_us = now_us.saturating_sub(value.since_us) as f64;
+        if from == own {
+            self.keeps_us.note(took_us, TIMES, now_us);
+        } else {
+            let peer = self.peers.entry(from).or_default();
+            peer.rate.note(value.fragment_bytes, took_us, fixed_us, now_us);
+            value.kept_bytes += value.fragment_bytes;
+            let rate = |(bytes, took_us, _): (usize, f64, f64)| bytes as f64 / took_us.max(1.0);
+            let all = (value.kept_bytes, took_us, fixed_us);
+            if value.fastest.is_none_or(|fastest| rate(all) > rate(fastest)) {
+                value.fastest = Some(all);
+            }
+        }
+        self.end_if_over(id, now_us);
+    }
+
+    /// A node will not answer for this value: what it was sent so far, if that was not all, or nothing.
+    pub(super) fn given_up(&mut self, from: NodeId, id: ValueId, sent_bytes: usize, now_us: u64) {
+        let fixed_us = self.fixed_us(from);
+        let Some(value) = self.under_way.get_mut(&id) else { return };
+        let Some(place) = value.awaited.iter().position(|node| *node == from) else { return };
+        value.awaited.swap_remove(place);
+        let took_us = now_us.saturating_sub(value.since_us) as f64;
+        if sent_bytes > 0 {
+            self.peers.entry(from).or_default().rate.note(sent_bytes, took_us, fixed_us, now_us);
+        }
+        self.end_if_over(id, now_us);
+    }
+
+    /// A value is ordered: it tells what this node could send. Those who have not answered yet are slow, and say nothing
+    /// of that.
+    pub(super) fn ordered(&mut self, id: ValueId, now_us: u64) {
+        let Some(value) = self.under_way.get_mut(&id) else { return };
+        if let Some((bytes, took_us, fixed_us)) = value.fastest.filter(|_| !value.is_told) {
+            value.is_told = true;
+            self.uplink.note(bytes, took_us, fixed_us, now_us);
+        }
+    }
+
+    fn end_if_over(&mut self, id: ValueId, now_us: u64) {
+        if self.under_way.get(&id).is_some_and(|value| value.awaited.is_empty()) {
+            self.ordered(id, now_us);
+            self.under_way.remove(&id);
+        }
+    }
+
+    /// The link to a node is another one.
+    pub(super) fn forget(&mut self, node: NodeId) {
+        self.peers.remove(&node);
+        self.under_way.retain(|_, value| {
+            value.awaited.retain(|awaited| *awaited != node);
+            !value.awaited.is_empty()
+        });
+    }
+
+    /// Time has passed: who has not answered for very long is not waited for.
+    pub(super) fn tick(&mut self, now_us: u64) {
+        let is_over = |value: &UnderWay| now_us.saturating_sub(value.since_us) >= ANSWER_US;
+        let over: Vec<ValueId> =
+            self.under_way.iter().filter(|(_, value)| is_over(value)).map(|(id, _)| *id).collect();
+        for id in over {
+            let Some(value) = self.under_way.remove(&id) else { continue };
+            for node in value.awaited {
+                let rate = &mut self.peers.entry(node).or_default().rate;
+                rate.note(value.fragment_bytes, ANSWER_US as f64, 0.0, now_us);
+            }
+        }
+    }
+
+    /// What is known of the network does not hold any more: the next measurement outweighs it.
+    pub(super) fn doubt(&mut self, now_us: u64) {
+        if self.doubted_us.is_some_and(|at_us| now_us.saturating_sub(at_us) < DOUBT_US) {
+            return;
+        }
+        self.doubted_us = Some(now_us);
+        let rates = self.peers.values_mut().map(|peer| &mut peer.rate);
+        rates.chain([&mut self.uplink]).for_each(|rate| rate.0.newest_us = None);
+    }
+
+    /// Having a small command ordered took so long.
+    pub(super) fn took_to_order(&mut self, took_us: u64, now_us: u64) {
+        self.orders_us.note(took_us as f64, TIMES, now_us);
+    }
+
+    /// A message without contents was answered.
+    pub(super) fn answered(&mut self, node: NodeId, took_us: u64, now_us: u64) {
+        self.peers.entry(node).or_default().round_trips_us.note(took_us as f64, ROUND_TRIPS, now_us);
+    }
+
+    /// So many bytes of values were cut, and it took so long.
+    pub(super) fn encoded(&mut self, bytes: usize, took_us: u64, now_us: u64) {
+        // Of fewer bytes the clock's steps would be seen.
+        const BYTES_MIN: usize = 64 << 10;
+        if bytes >= BYTES_MIN {
+            self.encode_us_per_byte.note(took_us as f64 / bytes as f64, RATES, now_us);
+        }
+    }
+
+    // What is known.
+
+    /// What a node takes of what is sent to it, in bytes per second.
+    pub(super) fn bandwidth_to(&self, node: NodeId, now_us: u64) -> f64 {
+        let known = self.peers.get(&node).and_then(|peer| peer.rate.bytes_per_second());
+        let known = known.unwrap_or(BANDWIDTH_DEFAULT);
+        let owes = self.under_way.values().filter(|value| value.awaited.contains(&node));
+        let fixed_us = self.fixed_us(node);
+        let bounds = owes.filter_map(|value| {
+            let took_us = now_us.saturating_sub(value.since_us) as f64;
+            (took_us >= 2.0 * fixed_us)
+                .then(|| value.fragment_bytes as f64 / (took_us - fixed_us).max(1.0) * 1e6)
+        });
+        bounds.fold(known, f64::min)
+    }
+
+    /// What this node sends, in bytes per second.
+    pub(super) fn uplink(&self) -> f64 {
+        self.uplink.bytes_per_second().unwrap_or(BANDWIDTH_DEFAULT)
+    }
+
+    /// Whether the network was measured so short a time ago, and nothing has spoken against it since.
+    pub(super) fn was_measured_within(&self, age_us: u64, now_us: u64) -> bool {
+        self.uplink.0.is_within(age_us, now_us)
+    }
+
+    /// Having a small command ordered, in seconds, as a coordinator sees it. `None`: it was not measured.
+    pub(super) fn order(&self) -> Option<f64> {
+        Some(self.orders_us.median()? / 1e6)
+    }
+
+    /// The round trip that a majority of a group is reached in, in seconds, if these are its others.
+    pub(super) fn round_trip(&self, others: &[NodeId]) -> f64 {
+        let mut all: Vec<f64> = others.iter().map(|node| round_trip_us(self.peers.get(node))).collect();
+        all.sort_by(f64::total_cmp);
+        // With this node itself, half of the others are a majority.
+        let awaited = others.len().div_ceil(2).saturating_sub(1);
+        all.get(awaited).copied().unwrap_or(0.0) / 1e6
+    }
+
+    /// Making a fragment durable, in seconds.
+    pub(super) fn keep(&self) -> f64 {
+        self.keep_us() / 1e6
+    }
+
+    /// What a node's answer takes beside the bytes' time.
+    fn fixed_us(&self, node: NodeId) -> f64 {
+        self.keep_us() + round_trip_us(self.peers.get(&node))
+    }
+
+    fn keep_us(&self) -> f64 {
+        self.keeps_us.median().unwrap_or(KEEP_DEFAULT_US)
+    }
+
+    /// Cutting values, in seconds for each byte of them. `None`: it was not measured.
+    pub(super) fn encode(&self) -> Option<f64> {
+        Some(self.encode_us_per_byte.least()? / 1e6)
+    }
+
+    /// What was measured of each other node, in the order of their numbers.
+    pub(super) fn tell(&self) -> Vec<PeerTold> {
+        let told = |(node, peer): (&NodeId, &PeerEstimates)| PeerTold {
+            node: *node,
+            bandwidth: peer.rate.bytes_per_second(),
+            round_trip_us: peer.round_trips_us.least(),
+        };
+        self.peers.iter().map(told).collect()
+    }
+
+    /// What this node sends, in bytes per second, if it was measured.
+    pub(super) fn uplink_told(&self) -> Option<f64> {
+        self.uplink.bytes_per_second()
+    }
+}
+
+fn round_trip_us(peer: Option<&PeerEstimates>) -> f64 {
+    peer.and_then(|peer| peer.round_trips_us.least()).unwrap_or(ROUND_TRIP_DEFAULT_US)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kv::Coordinator;
+
+    const OWN: NodeId = 1;
+    const MS: u64 = 1000;
+
+    fn id(counter: u64) -> ValueId {
+        ValueId { coordinator: Coordinator { node: OWN, life: 7 }, counter }
+    }
+
+    /// Sends values one after the other to nodes 1, 2 and 3, each of which answers after so many milliseconds.
+    struct Sender {
+        estimates: Estimates,
+        now_us: u64,
+        counter: u64,
+    }
+
+    impl Sender {
+        fn new() -> Sender {
+            let mut estimates = Estimates::default();
+            [2, 3].into_iter().for_each(|node| estimates.answered(node, MS, 0));
+            Sender { estimates, now_us: 0, counter: 0 }
+        }
+
+        fn send(&mut self, bytes: usize, mut answers_ms: Vec<(NodeId, u64)>) {
+            self.counter += 1;
+            let (id, begun_us) = (id(self.counter), self.now_us);
+            let nodes = answers_ms.iter().map(|(node, _)| *node).collect();
+            self.estimates.sent(id, bytes, nodes, begun_us);
+            answers_ms.sort_by_key(|(_, after_ms)| *after_ms);
+            for (node, after_ms) in answers_ms {
+                self.now_us = begun_us + after_ms * MS;
+                self.estimates.kept(node, id, OWN, self.now_us);
+            }
+        }
+
+        fn bandwidth_to(&self, node: NodeId) -> f64 {
+            self.estimates.bandwidth_to(node, self.now_us)
+        }
+    }
+
+    fn is_close(left: f64, right: f64) -> bool {
+        (left / right - 1.0).abs() < 1e-6
+    }
+
+    #[test]
+    fn a_fragments_bytes_over_their_own_time_are_a_links_bandwidth() {
+        let mut sender = Sender::new();
+        assert_eq!(sender.bandwidth_to(2), BANDWIDTH_DEFAULT);
+        assert!(!sender.estimates.was_measured_within(FRESH_US, 0));
+        // A sync of 2 ms, a round trip of 1 ms, and 100 or 200 ms for the bytes.
+        sender.send(1_000_000, vec![(1, 2), (2, 103), (3, 203)]);
+        assert!(is_close(sender.bandwidth_to(2), 10e6));
+        assert!(is_close(sender.bandwidth_to(3), 5e6));
+        assert!(is_close(sender.estimates.uplink(), 10e6), "{}", sender.estimates.uplink());
+        assert!(is_close(sender.estimates.keep(), 2e-3));
+        assert!(sender.estimates.was_measured_within(1, sender.now_us));
+        assert!(!sender.estimates.was_measured_within(FRESH_US, FRESH_US * 2));
+    }
+
+    #[test]
+    fn what_both_links_carry_at_a_time_is_what_the_node_sends() {
+        let mut sender = Sender::new();
+        sender.send(1_000_000, vec![(1, 2), (2, 203), (3, 203)]);
+        assert!(is_close(sender.bandwidth_to(2), 5e6));
+        assert!(is_close(sender.estimates.uplink(), 10e6));
+    }
+
+    #[test]
+    fn one_measurement_that_hung_changes_nothing_and_two_do() {
+        let mut sender = Sender::new();
+        let at = |ms| vec![(1, 2), (2, ms)];
+        (0..3).for_each(|_| sender.send(1_000_000, at(103)));
+        sender.send(1_000_000, at(2003));
+        assert!(is_close(sender.bandwidth_to(2), 10e6));
+        sender.send(1_000_000, at(2003));
+        assert!(is_close(sender.bandwidth_to(2), 0.5e6));
+        (0..2).for_each(|_| sender.send(1_000_000, at(103)));
+        assert!(is_close(sender.bandwidth_to(2), 10e6), "a link that is fast again is so soon");
+    }
+
+    #[test]
+    fn what_was_measured_long_ago_does_not_outweigh_what_is_measured_now() {
+        let mut sender = Sender::new();
+        (0..3).for_each(|_| sender.send(1_000_000, vec![(1, 2), (2, 103)]));
+        sender.now_us += FRESH_US;
+        sender.send(1_000_000, vec![(1, 2), (2, 2003)]);
+        assert!(is_close(sender.bandwidth_to(2), 0.5e6));
+    }
+
+    #[test]
+    fn what_is_doubted_does_not_outweigh_what_is_measured_next() {
+        let mut sender = Sender::new();
+        (0..3).for_each(|_| sender.send(1_000_000, vec![(1, 2), (2, 103)]));
+        sender.estimates.doubt(sender.now_us);
+        assert!(!sender.estimates.was_measured_within(FRESH_US, sender.now_us));
+        assert!(is_close(sender.bandwidth_to(2), 10e6), "there is nothing better yet");
+        sender.send(1_000_000, vec![(1, 2), (2, 2003)]);
+        assert!(is_close(sender.bandwidth_to(2), 0.5e6));
+    }
+
+    #[test]
+    fn a_sync_that_hung_does_not_make_the_disk_slow() {
+        let mut sender = Sender::new();
+        (0..4).for_each(|_| sender.send(1_000_000, vec![(1, 2), (2, 103)]));
+        sender.send(1_000_000, vec![(1, 2000), (2, 2003)]);
+        assert!(is_close(sender.estimates.keep(), 2e-3));
+        assert_eq!(sender.estimates.order(), None);
+        [3000, 900_000, 3000].into_iter().for_each(|us| sender.estimates.took_to_order(us, 0));
+        assert_eq!(sender.estimates.order(), Some(3e-3));
+    }
+
+    #[test]
+    fn small_fragments_say_that_a_link_is_fast_but_not_that_it_is_slow() {
+        let mut sender = Sender::new();
+        sender.send(1_000_000, vec![(1, 2), (2, 13)]);
+        assert!(is_close(sender.bandwidth_to(2), 100e6));
+        // 1 KB in 5 ms, of which 3 are no bytes' time.
+        (0..5).for_each(|_| sender.send(1_000, vec![(1, 2), (2, 5)]));
+        assert!(is_close(sender.bandwidth_to(2), 100e6));
+        (0..2).for_each(|_| sender.send(900_000, vec![(1, 2), (2, 4)]));
+        assert!(sender.bandwidth_to(2) > 500e6);
+    }
+
+    #[test]
+    fn who_still_owes_an_answer_is_no_faster_than_that_allows() {
+        let mut sender = Sender::new();
+        (0..3).for_each(|_| sender.send(1_000_000, vec![(1, 2), (2, 103)]));
+        sender.estimates.sent(id(100), 1_000_000, vec![2], sender.now_us);
+        sender.now_us += 1003 * MS;
+        assert!(is_close(sender.bandwidth_to(2), 1e6));
+        assert!(is_close(sender.bandwidth_to(3), BANDWIDTH_DEFAULT), "the others owe nothing");
+        sender.estimates.kept(2, id(100), OWN, sender.now_us);
+        assert!(is_close(sender.bandwidth_to(2), 10e6), "once is not enough");
+    }
+
+    #[test]
+    fn a_slow_node_does_not_hide_what_the_others_have_taken() {
+        let mut sender = Sender::new();
+        let value = id(1);
+        sender.estimates.sent(value, 1_000_000, vec![2, 3], 0);
+        sender.estimates.kept(2, value, OWN, 102 * MS);
+        sender.estimates.ordered(value, 104 * MS);
+        assert!(is_close(sender.estimates.uplink(), 10e6));
+        sender.estimates.kept(3, value, OWN, 5002 * MS);
+        assert!(is_close(sender.estimates.uplink(), 10e6) && is_close(sender.bandwidth_to(3), 0.2e6));
+    }
+
+    #[test]
+    fn what_is_given_up_tells_how_little_has_left() {
+        let mut sender = Sender::new();
+        sender.estimates.sent(id(1), 10_000_000, vec![2, 3], 0);
+        sender.estimates.given_up(2, id(1), 1_000_000, 1002 * MS);
+        sender.estimates.given_up(3, id(1), 0, 1002 * MS);
+        assert!(is_close(sender.bandwidth_to(2), 1e6));
+        assert!(is_close(sender.bandwidth_to(3), BANDWIDTH_DEFAULT), "it was sent nothing");
+        assert!(sender.estimates.under_way.is_empty());
+    }
+
+    #[test]
+    fn a_node_behind_another_link_is_unknown() {
+        let mut sender = Sender::new();
+        sender.send(1_000_000, vec![(1, 2), (2, 2003)]);
+        sender.estimates.sent(id(9), 1_000_000, vec![2], sender.now_us);
+        sender.estimates.forget(2);
+        sender.now_us += 5000 * MS;
+        assert!(is_close(sender.bandwidth_to(2), BANDWIDTH_DEFAULT));
+        assert!(sender.estimates.under_way.is_empty());
+    }
+
+    #[test]
+    fn silence_ends() {
+        let mut sender = Sender::new();
+        sender.estimates.sent(id(1), 6_000_000, vec![2], 0);
+        sender.estimates.tick(ANSWER_US - 1);
+        assert_eq!(sender.estimates.under_way.len(), 1);
+        sender.estimates.tick(ANSWER_US);
+        assert!(sender.estimates.under_way.is_empty());
+        assert!(is_close(sender.bandwidth_to(2), 100e3));
+    }
+
+    #[test]
+    fn the_round_trip_is_that_of_a_majority() {
+        let mut estimates = Estimates::default();
+        for (node, ms) in [(2, 1), (3, 40), (4, 2), (5, 90)] {
+            estimates.answered(node, (ms + 5) * MS, 0);
+            estimates.answered(node, ms * MS, 0);
+        }
+        assert!(is_close(estimates.round_trip(&[2, 3, 4, 5]), 2e-3));
+        assert_eq!(estimates.round_trip(&[]), 0.0);
+    }
+
+    #[test]
+    fn the_shortest_time_of_cutting_counts() {
+        let mut estimates = Estimates::default();
+        assert_eq!(estimates.encode(), None);
+        estimates.encoded(1 << 20, 200, 0);
+        estimates.encoded(1 << 20, 100, 0);
+        estimates.encoded(100, 100, 0);
+        assert!(is_close(estimates.encode().unwrap(), 1e-4 / f64::from(1 << 20)));
+    }
+}

@@ -1,0 +1,56 @@
+//! Values that were chosen to go through the log, whole: what they take is compared with what was predicted.
+//!
+//! Nothing is measured of the network by such a write. But one that takes much longer than it should says that what is known
+//! does not hold any more, and then the next value is dispersed to see what does.
+
+use super::{Operation, ticket};
+use crate::node::Node;
+use crate::routing::Asked;
+use crate::session::ClientId;
+use crate::slab::Handle;
+use kv::Command;
+use protocol::{Request, Result as Outcome, Ticket};
+
+/// Every write takes a moment longer now and then: that much, and as often as it was predicted, is nothing.
+const SLACK_US: u64 = 5_000;
+const TIMES: u64 = 2;
+
+/// A write on its way through the log.
+#[derive(Debug)]
+pub(super) struct Logged {
+    client: Ticket,
+    group: u16,
+    begun_us: u64,
+    predicted_us: u64,
+}
+
+impl Node {
+    /// Has a client's `SET` ordered as it is.
+    pub(super) fn log_value(
+        &mut self,
+        client: ClientId,
+        group: u16,
+        wants_version: bool,
+        command: &Command<'_>,
+        (deadline_us, predicted_us): (u64, u64),
+    ) {
+        let Some(session) = self.sessions.get_mut(client) else { return };
+        let follows = session.is_waiting();
+        let client = session.begin(wants_version);
+        let logged = Logged { client, group, begun_us: self.now.monotonic_us, predicted_us };
+        let handle = self.coding.operations.insert(|_| Operation::Log(logged));
+        let asked = Asked { ticket: ticket(handle, 0), follows, seen: u64::MAX, deadline_us, hops: 0 };
+        self.submit(group, asked, Request::Command(*command));
+    }
+
+    /// The group has answered.
+    pub(super) fn logged_answered(&mut self, handle: Handle, result: Outcome, reply: &[u8]) {
+        let Some(Operation::Log(logged)) = self.coding.operations.remove(handle) else { return };
+        let now_us = self.now.monotonic_us;
+        let took_us = now_us.saturating_sub(logged.begun_us);
+        if took_us > TIMES * logged.predicted_us + SLACK_US {
+            self.coding.choice.estimates.doubt(now_us);
+        }
+        self.complete(logged.client, logged.group, result, reply);
+    }
+}

@@ -1,0 +1,309 @@
+//! Rebuilding: what a replica of this node lacks is made anew from what others have.
+//!
+//! A replica that was away, or is new, refers to values of which it has no fragment. The node fetches such a value as if it
+//! were to be read, and makes the replica's own fragment of it. It may have to do so for all values there are, and the
+//! network is meant for others. So what is asked for and not here yet is bounded by a **window** of bytes: what arrives in
+//! a round trip and a moment more, by the rate at which it arrived lately. That keeps the link busy, and a queue of one
+//! moment in front of it. While others' fragments come in, or a reader waits here, the moment is much shorter, and less
+//! than a value is under way: piece by piece, one source after the other.
+//!
+//! Whoever has fewest pieces to send is asked first, and last whoever has sent fragments of new values lately: that node
+//! coordinates, and has another use for its uplink.
+
+use super::Operation;
+use super::fetching::Fetch;
+use crate::node::Node;
+use crate::shared::SharedBytes;
+use crate::slab::Handle;
+use coding::Layout;
+use kv::{Reference, ValueId};
+use protocol::NodeId;
+use protocol::coded::number_of;
+use std::collections::BTreeMap;
+
+/// A fragment that has not come so long after its value was stored is rebuilt.
+const REBUILD_AFTER_MS: u64 = 1000;
+
+/// Values that are rebuilt at a time, in all groups: each is held whole.
+const REBUILDS_MAX: usize = 32;
+
+/// A value that could not be fetched is tried again after so long.
+const TRY_AGAIN_US: u64 = 500_000;
+
+/// The moment by which what is asked for is ahead of what has come.
+const AHEAD_US: u64 = 25_000;
+/// While others use the link.
+const AHEAD_OF_OTHERS_US: u64 = 10_000;
+
+/// Others use the link when they have done so within this time.
+const OTHERS_US: u64 = 300_000;
+
+/// Before anything has come.
+const WINDOW_BYTES_FIRST: usize = 256 << 10;
+/// Never more and never less: the first is memory, and the second a piece of a small value.
+const WINDOW_BYTES_MAX: usize = 4 << 20;
+const WINDOW_BYTES_MIN: usize = 16 << 10;
+
+/// While so much waits to be written, nothing is rebuilt: what clients write would wait behind it.
+const UNWRITTEN_BYTES_MAX: u64 = 1 << 20;
+
+/// A rate is measured over this time, and the greatest of so many counts.
+const RATE_OVER_US: u64 = 50_000;
+const RATES: usize = 8;
+
+/// A fragment that is being rebuilt.
+#[derive(Debug)]
+pub(super) struct Rebuilding {
+    group: u16,
+    reference: Reference,
+    value: Option<SharedBytes>,
+    next_stripe: usize,
+}
+
+/// How much is asked for at a time.
+#[derive(Debug, Default)]
+pub(super) struct Window {
+    /// Bytes per second of the last measurements.
+    rates: Vec<f64>,
+    since_us: u64,
+    arrived_bytes: usize,
+    /// When others used the link last: fragments of new values have come, or a reader waits.
+    others_us: Option<u64>,
+    /// Who has sent fragments of new values, and when.
+    coordinators: BTreeMap<NodeId, u64>,
+    /// Values that could not be fetched, and when they are tried again.
+    failed: BTreeMap<ValueId, u64>,
+    /// Values that are being rebuilt.
+    under_way: BTreeMap<(u16, ValueId), Handle>,
+}
+
+impl Window {
+    /// A piece of a new value has come from its coordinator.
+    pub(super) fn others_sent(&mut self, from: NodeId, now_us: u64) {
+        self.others_us = Some(now_us);
+        self.coordinators.insert(from, now_us);
+    }
+
+    /// A reader waits for a value.
+    pub(super) fn others_wait(&mut self, now_us: u64) {
+        self.others_us = Some(now_us);
+    }
+
+    /// Whether a node coordinates others' writes.
+    pub(super) fn is_coordinating(&self, node: NodeId, now_us: u64) -> bool {
+        self.coordinators.get(&node).is_some_and(|at_us| now_us.saturating_sub(*at_us) < OTHERS_US)
+    }
+
+    /// What was asked for when nothing was under way begins to be measured.
+    fn begins(&mut self, now_us: u64) {
+        (self.since_us, self.arrived_bytes) = (now_us, 0);
+    }
+
+    /// A piece has come that was asked for.
+    fn arrived(&mut self, bytes: usize, now_us: u64) {
+        self.arrived_bytes += bytes;
+        let took_us = now_us.saturating_sub(self.since_us);
+        if took_us >= RATE_OVER_US {
+            if self.rates.len() == RATES {
+                self.rates.remove(0);
+            }
+            self.rates.push(self.arrived_bytes as f64 / took_us as f64 * 1e6);
+            self.begins(now_us);
+        }
+    }
+
+    /// How many bytes may be under way.
+    fn bytes(&self, round_trip_us: u64, now_us: u64) -> usize {
+        let is_shared = self.others_us.is_some_and(|at_us| now_us.saturating_sub(at_us) < OTHERS_US);
+        let ahead_us = if is_shared { AHEAD_OF_OTHERS_US } else { AHEAD_US };
+        let Some(rate) = self.rates.iter().copied().max_by(f64::total_cmp) else { return WINDOW_BYTES_FIRST };
+        let bytes = rate * (round_trip_us + ahead_us) as f64 / 1e6;
+        (bytes as usize).clamp(WINDOW_BYTES_MIN, WINDOW_BYTES_MAX)
+    }
+}
+
+impl Node {
+    /// Bytes that may be under way to this node for its own fragments.
+    pub(super) fn rebuild_window(&self) -> usize {
+        let members = self.groups.iter().filter(|(_, group)| group.coding.is_some());
+        let others: Vec<NodeId> = members.flat_map(|(_, group)| group.members.iter().copied()).collect();
+        let round_trip_us = self.coding.choice.estimates.round_trip(&others) * 1e6;
+        self.coding.window.bytes(round_trip_us as u64, self.now.monotonic_us)
+    }
+
+    /// Bytes that are under way for that.
+    fn rebuild_bytes(&self) -> usize {
+        self.coding.fetches.values().filter(|fetch| fetch.is_background()).map(Fetch::awaited_bytes).sum()
+    }
+
+    /// Whether one more piece may be asked for, which may be longer than what is left of the window: what cannot be asked
+    /// for in parts would else leave the link idle.
+    pub(super) fn has_room_in_background(&self) -> bool {
+        self.rebuild_bytes() < self.rebuild_window()
+    }
+
+    /// A piece of a value has come that is fetched to rebuild a fragment.
+    pub(super) fn background_piece_came(&mut self, bytes: usize) {
+        self.coding.window.arrived(bytes, self.now.monotonic_us);
+    }
+
+    /// Bytes that a node has still to send for that.
+    pub(super) fn background_bytes_from(&self, node: NodeId) -> usize {
+        let fetches = self.coding.fetches.values().filter(|fetch| fetch.is_background());
+        fetches.map(|fetch| fetch.awaited_from(node)).sum()
+    }
+
+    /// Asks for as much as there is room for, and makes pieces of fragments of what has come.
+    pub(super) fn pump_rebuilding(&mut self, budget: &mut usize) {
+        let ready = self.coding.window.under_way.values().copied().filter(|handle| {
+            let operation = self.coding.operations.get(*handle);
+            matches!(operation, Some(Operation::Rebuild(Rebuilding { value: Some(_), .. })))
+        });
+        for handle in ready.collect::<Vec<_>>() {
+            while *budget > 0 && self.journal.unwritten_bytes() < UNWRITTEN_BYTES_MAX {
+                if !self.rebuild_piece(handle, budget) {
+                    break;
+                }
+            }
+        }
+        if *budget == 0 {
+            self.coding.wake_at(self.now.monotonic_us);
+        }
+        // What was begun is brought to its end first.
+        let begun = self.coding.fetches.iter().filter(|(_, fetch)| fetch.is_background());
+        for id in begun.map(|(id, _)| *id).collect::<Vec<_>>() {
+            if !self.has_room_in_background() {
+                return;
+            }
+            self.ask_enough(id);
+        }
+        self.for_each_group(Node::rebuild_more);
+    }
+
+    /// Begins to rebuild fragments of a group, while there is room.
+    fn rebuild_more(&mut self, id: u16) {
+        let replica = self.groups.get(id).and_then(|group| group.replica.as_ref());
+        let Some(replica) = replica.and_then(|replica| replica.consensus()) else { return };
+        if replica.fragments_lacking() == 0 || self.coding.window.under_way.len() >= REBUILDS_MAX {
+            return;
+        }
+        let Window { failed, under_way, .. } = &self.coding.window;
+        let is_free = |value| !failed.contains_key(&value) && !under_way.contains_key(&(id, value));
+        let lacking = replica.to_be_rebuilt(self.now, REBUILD_AFTER_MS, REBUILDS_MAX, is_free);
+        for reference in lacking {
+            if self.coding.window.under_way.len() >= REBUILDS_MAX || !self.has_room_in_background() {
+                return;
+            }
+            self.rebuild(id, reference);
+        }
+    }
+
+    fn rebuild(&mut self, group: u16, reference: Reference) {
+        if self.rebuild_bytes() == 0 {
+            self.coding.window.begins(self.now.monotonic_us);
+        }
+        let rebuilding = Rebuilding { group, reference, value: None, next_stripe: 0 };
+        let handle = self.coding.operations.insert(|_| Operation::Rebuild(rebuilding));
+        self.coding.window.under_way.insert((group, reference.id), handle);
+        match self.coding.cache.get(reference.id) {
+            Some(value) => self.rebuilding_has(handle, Some(value)),
+            None => self.fetch(group, reference, handle, false),
+        }
+    }
+
+    /// The value is here, or cannot be had now: then it is tried again later.
+    pub(super) fn rebuilding_has(&mut self, handle: Handle, value: Option<SharedBytes>) {
+        let now_us = self.now.monotonic_us;
+        let Some(Operation::Rebuild(rebuilding)) = self.coding.operations.get_mut(handle) else { return };
+        if value.is_none() {
+            let id = rebuilding.reference.id;
+            self.coding.window.failed.insert(id, now_us + TRY_AGAIN_US);
+            self.rebuilding_ends(handle);
+        } else {
+            rebuilding.value = value;
+            self.coding.wake_at(now_us);
+        }
+    }
+
+    fn rebuilding_ends(&mut self, handle: Handle) {
+        if let Some(Operation::Rebuild(rebuilding)) = self.coding.operations.remove(handle) {
+            self.coding.window.under_way.remove(&(rebuilding.group, rebuilding.reference.id));
+        }
+    }
+
+    /// What failed some time ago is tried again.
+    pub(super) fn rebuilding_tick(&mut self) {
+        let now_us = self.now.monotonic_us;
+        self.coding.window.failed.retain(|_, until_us| *until_us > now_us);
+    }
+
+    /// Makes the next piece. False when that was the last one.
+    fn rebuild_piece(&mut self, handle: Handle, budget: &mut usize) -> bool {
+        let Node { coding, groups, configuration, now, .. } = self;
+        let Some(Operation::Rebuild(rebuilding)) = coding.operations.get_mut(handle) else { return false };
+        let Rebuilding { group, reference, value: Some(value), next_stripe } = rebuilding else {
+            return false;
+        };
+        let layout = Layout::new(reference.length as usize, reference.parts);
+        let replica = groups.get_mut(*group).and_then(|group| group.replica.as_mut());
+        let replica = replica.and_then(|replica| replica.consensus_mut());
+        if let (Some(layout), Some(replica), Some(number)) = (layout, replica, number_of(configuration.node))
+            && *next_stripe < layout.stripes()
+        {
+            let mut bytes = Vec::new();
+            layout.encode(value, number, *next_stripe, &mut bytes);
+            replica.take_rebuilt(*now, *reference, *next_stripe as u32, &bytes);
+            *next_stripe += 1;
+            *budget = budget.saturating_sub(bytes.len().max(1));
+            coding.counters.rebuilt_bytes += bytes.len() as u64;
+            if *next_stripe < layout.stripes() {
+                return true;
+            }
+            coding.counters.rebuilt += 1;
+        }
+        self.rebuilding_ends(handle);
+        false
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: u64 = 1000;
+
+    /// What comes over a link of a megabyte per second while the window is kept full.
+    fn fed(window: &mut Window, ms: u64) -> u64 {
+        window.begins(0);
+        (1..=ms).for_each(|at| window.arrived(1000, at * MS));
+        ms * MS
+    }
+
+    #[test]
+    fn the_window_is_what_comes_in_a_round_trip_and_a_moment() {
+        let mut window = Window::default();
+        assert_eq!(window.bytes(0, 0), WINDOW_BYTES_FIRST);
+        let now_us = fed(&mut window, 200);
+        assert_eq!(window.bytes(40 * MS, now_us), 65_000);
+        window.others_sent(3, now_us);
+        assert_eq!(window.bytes(40 * MS, now_us), 50_000, "others go first");
+        assert!(window.is_coordinating(3, now_us) && !window.is_coordinating(2, now_us));
+        let later_us = now_us + OTHERS_US;
+        assert_eq!(window.bytes(40 * MS, later_us), 65_000);
+        assert!(!window.is_coordinating(3, later_us));
+        assert_eq!(window.bytes(3_600_000 * MS, later_us), WINDOW_BYTES_MAX);
+    }
+
+    #[test]
+    fn a_window_that_was_too_small_grows() {
+        // A round trip of 1 ms and nothing else: what is asked for is there a millisecond later.
+        let mut window = Window::default();
+        let mut now_us = 0;
+        window.begins(now_us);
+        while now_us < 500 * MS {
+            now_us += MS;
+            window.arrived(window.bytes(MS, now_us), now_us);
+        }
+        assert_eq!(window.bytes(MS, now_us), WINDOW_BYTES_MAX);
+    }
+}

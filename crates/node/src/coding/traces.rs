@@ -1,0 +1,118 @@
+//! Where the time of writes went: the last values that this node has stored, step by step.
+
+use kv::ValueId;
+use std::collections::VecDeque;
+
+/// How many values are remembered.
+const TRACES_MAX: usize = 64;
+
+/// One value that was stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Trace {
+    pub(crate) id: ValueId,
+    pub(crate) bytes: usize,
+    pub(crate) parts: u8,
+    /// Cutting it, checksums and copies: this node's processor. 0: nobody has looked.
+    pub(crate) encode_us: u64,
+    /// From the beginning until enough nodes had kept their fragments; encoding is a part of it.
+    pub(crate) disperse_us: u64,
+    /// From there until the group had answered.
+    pub(crate) order_us: u64,
+}
+
+/// The last ones, and what is known so far of those that are under way.
+#[derive(Debug, Default)]
+pub(super) struct Traces {
+    ended: VecDeque<Trace>,
+    /// Values that were cut in this turn, each with how many of its bytes.
+    cut: Vec<(ValueId, usize)>,
+    /// What cutting took so far, of values under way.
+    encoding: VecDeque<(ValueId, f64)>,
+}
+
+impl Traces {
+    /// Some bytes of a value were cut.
+    pub(super) fn cut(&mut self, id: ValueId, bytes: usize) {
+        match self.cut.iter().position(|(other, _)| *other == id) {
+            Some(place) => self.cut[place].1 += bytes,
+            None if self.cut.len() < TRACES_MAX => self.cut.push((id, bytes)),
+            None => {}
+        }
+    }
+
+    /// All cutting of this turn took so long: each value gets its share.
+    pub(super) fn encoded(&mut self, took_us: u64) {
+        let all: usize = self.cut.iter().map(|(_, bytes)| bytes).sum();
+        for (id, bytes) in self.cut.drain(..) {
+            let share_us = took_us as f64 * bytes as f64 / all.max(1) as f64;
+            match self.encoding.iter_mut().find(|(other, _)| *other == id) {
+                Some((_, sum_us)) => *sum_us += share_us,
+                None => self.encoding.push_back((id, share_us)),
+            }
+        }
+        while self.encoding.len() > TRACES_MAX {
+            self.encoding.pop_front();
+        }
+    }
+
+    /// Nobody has looked how long the cutting of this turn took.
+    pub(super) fn forget_cut(&mut self) {
+        self.cut.clear();
+    }
+
+    /// A value is stored.
+    pub(super) fn stored(&mut self, mut trace: Trace) {
+        if let Some(place) = self.encoding.iter().position(|(id, _)| *id == trace.id) {
+            trace.encode_us = self.encoding.remove(place).map_or(0, |(_, sum_us)| sum_us as u64);
+        }
+        if self.ended.len() == TRACES_MAX {
+            self.ended.pop_front();
+        }
+        self.ended.push_back(trace);
+    }
+
+    /// The oldest first.
+    pub(super) fn ended(&self) -> Vec<Trace> {
+        self.ended.iter().copied().collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kv::Coordinator;
+
+    fn id(counter: u64) -> ValueId {
+        ValueId { coordinator: Coordinator { node: 1, life: 7 }, counter }
+    }
+
+    fn trace(counter: u64) -> Trace {
+        Trace { id: id(counter), bytes: 100, parts: 2, encode_us: 0, disperse_us: 5, order_us: 6 }
+    }
+
+    #[test]
+    fn values_of_one_turn_share_its_time_by_their_bytes() {
+        let mut traces = Traces::default();
+        traces.cut(id(1), 100);
+        traces.cut(id(2), 200);
+        traces.cut(id(1), 100);
+        traces.encoded(400);
+        traces.cut(id(2), 1);
+        traces.encoded(7);
+        [1, 2].into_iter().for_each(|counter| traces.stored(trace(counter)));
+        let encode_us: Vec<u64> = traces.ended().iter().map(|trace| trace.encode_us).collect();
+        assert_eq!(encode_us, [200, 207]);
+    }
+
+    #[test]
+    fn the_last_ones_are_remembered() {
+        let mut traces = Traces::default();
+        for counter in 1..=TRACES_MAX as u64 + 3 {
+            traces.cut(id(counter), 1);
+            traces.forget_cut();
+            traces.stored(trace(counter));
+        }
+        let ended = traces.ended();
+        assert_eq!((ended.len(), ended[0].id.counter, ended[0].encode_us), (TRACES_MAX, 4, 0));
+    }
+}
