@@ -11,8 +11,13 @@
 //!   again. All replicas do the same with it, whichever fragments they hold.
 
 use crate::codec::{Malformed, Reader, Writer};
+use crate::command::digest_of;
+use crate::Version;
 use crate::limits::VALUE_BYTES_MAX_CEILING;
 use crate::table::part_of;
+
+/// In the place of a coordinator's node: nobody's, each replica keeps the value for itself. See [`crate::table::Spilled`].
+const SPILLED: u16 = 0;
 
 /// Who cuts values into fragments: one life of one node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -40,6 +45,12 @@ impl ValueId {
         out.put_u64(self.counter);
     }
 
+    /// Names a value that every replica keeps for itself, outside the table: the `index`th of the record that gave its keys
+    /// this version.
+    pub(crate) fn spilled(version: Version, index: u64) -> ValueId {
+        ValueId { coordinator: Coordinator { node: SPILLED, life: version }, counter: index }
+    }
+
     /// Takes a name off the front of `reader`.
     ///
     /// # Errors
@@ -57,7 +68,7 @@ pub const REFERENCE_BYTES: usize = 31;
 pub(crate) const VALUE_REF_BYTES: usize = REFERENCE_BYTES + 17;
 
 /// What an entry holds of a value that is kept as fragments.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Reference {
     /// Which value.
     pub id: ValueId,
@@ -70,6 +81,16 @@ pub struct Reference {
 }
 
 impl Reference {
+    /// True when every replica keeps the value whole and for itself, outside the table.
+    pub fn is_spilled(&self) -> bool {
+        self.id.coordinator.node == SPILLED
+    }
+
+    /// True when these bytes are the value.
+    pub fn is_of(&self, value: &[u8]) -> bool {
+        self.length as usize == value.len() && self.digest == digest_of(value)
+    }
+
     /// As it stands in entries and records.
     pub fn encoded(&self) -> [u8; REFERENCE_BYTES] {
         let mut bytes = Vec::with_capacity(REFERENCE_BYTES);

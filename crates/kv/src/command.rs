@@ -10,6 +10,7 @@ mod encoding;
 mod list;
 mod lock;
 mod script;
+mod supplied;
 mod transaction;
 
 use crate::coded::{Coordinator, REFERENCE_BYTES};
@@ -19,6 +20,7 @@ pub use comparison::{Comparison, DIGEST_HEX_BYTES, digest_of};
 pub use list::List;
 pub use lock::{Fenced, Hold, LockCommand, WaiterId};
 pub use script::Script;
+pub use supplied::Supplied;
 pub use transaction::{Draft, Transaction, Watched};
 
 /// When a key is to expire.
@@ -211,6 +213,9 @@ pub enum Command<'a> {
     /// A program that runs commands on the keys that it names, in one step (`EVAL`, `EVALSHA`). A read if it may only
     /// read (`EVAL_RO`).
     Script(Script<'a>),
+
+    /// A command with the bytes that it needs of values that are kept outside the table. Ordered as a write.
+    Supplied(Supplied<'a>),
 }
 
 impl<'a> Command<'a> {
@@ -241,7 +246,7 @@ impl<'a> Command<'a> {
             SetCoded { .. } | Inline { .. } | Abandon { .. } => true,
             Transaction(transaction) => transaction.is_write(),
             Lock(command) => command.is_write(),
-            Fenced(_) => true,
+            Fenced(_) | Supplied(_) => true,
             Script(script) => script.is_write(),
         }
     }
@@ -271,6 +276,7 @@ impl<'a> Command<'a> {
             Lock(command) => command.key().into_iter().for_each(visit),
             Fenced(fenced) => fenced.for_each_key(&mut visit),
             Script(script) => script.keys().for_each(visit),
+            Supplied(supplied) => supplied.for_each_key(&mut visit),
             Keys { .. } | Scan { .. } | RandomKey { .. } | Size | Clear | Purge { .. } | Abandon { .. } => {}
         }
     }

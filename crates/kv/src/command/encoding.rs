@@ -49,6 +49,7 @@ const SCRIPT: u8 = 85;
 const SET_CODED: u8 = 86;
 const INLINE: u8 = 87;
 const ABANDON: u8 = 88;
+const SUPPLIED: u8 = 89;
 /// The plain `SET key value`: by far the most frequent record, so it has a short form.
 const SET_PLAIN: u8 = 127;
 
@@ -59,7 +60,15 @@ pub(super) fn may_stand_in_a_transaction(encoded: &[u8]) -> bool {
         encoded.first(),
         None | Some(
             &(WATCH | READING_TRANSACTION | TRANSACTION | PURGE | REPLICATE | FETCH | LOCK | LOCK_READ)
-        ) | Some(&(SET_CODED | INLINE | ABANDON))
+        ) | Some(&(SET_CODED | INLINE | ABANDON | SUPPLIED))
+    )
+}
+
+/// Whether an encoded command is one that can be supplied with bytes: what a client can have asked.
+pub(super) fn may_be_supplied(encoded: &[u8]) -> bool {
+    !matches!(
+        encoded.first(),
+        None | Some(&(PURGE | LOCK | LOCK_READ | SET_CODED | INLINE | ABANDON | SUPPLIED))
     )
 }
 
@@ -248,6 +257,10 @@ impl<'a> Command<'a> {
                 out.put_u8(if script.is_write() { SCRIPT } else { READING_SCRIPT });
                 script.encode(out);
             }
+            Supplied(supplied) => {
+                out.put_u8(SUPPLIED);
+                supplied.encode(out);
+            }
         }
     }
 
@@ -358,6 +371,7 @@ impl<'a> Command<'a> {
                 let ValueId { coordinator, counter } = ValueId::take(reader)?;
                 Abandon { coordinator, counter }
             }
+            SUPPLIED => Supplied(super::Supplied::decode(reader)?),
             _ => return Err(Malformed("unknown command tag")),
         })
     }
@@ -430,7 +444,7 @@ fn expire_condition(tag: u8) -> Result<ExpireCondition, Malformed> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::command::{Draft, Fenced, Hold, LockCommand, WaiterId, Watched, script};
+    use crate::command::{Draft, Fenced, Hold, LockCommand, Supplied, WaiterId, Watched, script};
     use std::num::NonZeroU64;
 
     fn every_command<'a>(
@@ -439,6 +453,7 @@ mod tests {
         drafts: &'a [Draft; 2],
         fenced: Fenced<'a>,
         scripts: [script::Script<'a>; 2],
+        supplied: Supplied<'a>,
     ) -> Vec<Command<'a>> {
         use Command::*;
         let (key, value) = (&b"key"[..], &b"value\0\r\n"[..]);
@@ -506,6 +521,7 @@ mod tests {
             Fenced(fenced),
             Script(scripts[0]),
             Script(scripts[1]),
+            Supplied(supplied),
         ];
         commands.extend(locks.map(Lock));
         commands
@@ -540,7 +556,13 @@ mod tests {
             script::Script::build(&mut fourth, b"return 1", inputs, 2, 9, true).unwrap(),
             script::Script::build(&mut fifth, b"", [], 0, 9, false).unwrap(),
         ];
-        for command in every_command(list, pairs, &drafts(), fenced, scripts) {
+        let (mut sixth, mut seventh) = (Vec::new(), Vec::new());
+        let id = ValueId::spilled(7, 1);
+        let reference = Reference { id, parts: 1, length: 1, digest: crate::command::digest_of(b"v") };
+        Command::GetDelete { key: b"k" }.encode(&mut sixth);
+        let supplied = Supplied::build([(&b"k"[..], reference, &b"v"[..])], &sixth, &mut seventh);
+        let supplied = supplied.expect("a GETDEL can be supplied");
+        for command in every_command(list, pairs, &drafts(), fenced, scripts, supplied) {
             let mut bytes = Vec::new();
             command.encode(&mut bytes);
             let mut reader = Reader::new(&bytes);

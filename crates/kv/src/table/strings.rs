@@ -214,7 +214,7 @@ impl Table {
     ) {
         let hash = self.index.hash(key);
         let found = self.find_live(hash, key, record);
-        let length = found.map_or(0, |place| self.index.entry(place).value().len());
+        let length = found.map_or(0, |place| self.index.entry(place).told_length());
         if value.is_empty() {
             return out.integer(length as i64);
         }
