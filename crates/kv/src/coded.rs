@@ -10,9 +10,9 @@
 //!   ([`crate::Reply::Needs`]); whoever asked fetches them, puts them into the table ([`crate::Command::Inline`]), and asks
 //!   again. All replicas do the same with it, whichever fragments they hold.
 
+use crate::Version;
 use crate::codec::{Malformed, Reader, Writer};
 use crate::command::digest_of;
-use crate::Version;
 use crate::limits::VALUE_BYTES_MAX_CEILING;
 use crate::table::part_of;
 
@@ -45,12 +45,6 @@ impl ValueId {
         out.put_u64(self.counter);
     }
 
-    /// Names a value that every replica keeps for itself, outside the table: the `index`th of the record that gave its keys
-    /// this version.
-    pub(crate) fn spilled(version: Version, index: u64) -> ValueId {
-        ValueId { coordinator: Coordinator { node: SPILLED, life: version }, counter: index }
-    }
-
     /// Takes a name off the front of `reader`.
     ///
     /// # Errors
@@ -81,6 +75,13 @@ pub struct Reference {
 }
 
 impl Reference {
+    /// A value that every replica keeps whole and for itself: the `index`th that the record spilled which gave its keys this
+    /// version.
+    pub fn spilled(version: Version, index: u64, length: u32, digest: u64) -> Reference {
+        let id = ValueId { coordinator: Coordinator { node: SPILLED, life: version }, counter: index };
+        Reference { id, parts: 1, length, digest }
+    }
+
     /// True when every replica keeps the value whole and for itself, outside the table.
     pub fn is_spilled(&self) -> bool {
         self.id.coordinator.node == SPILLED

@@ -557,8 +557,7 @@ mod tests {
             script::Script::build(&mut fifth, b"", [], 0, 9, false).unwrap(),
         ];
         let (mut sixth, mut seventh) = (Vec::new(), Vec::new());
-        let id = ValueId::spilled(7, 1);
-        let reference = Reference { id, parts: 1, length: 1, digest: crate::command::digest_of(b"v") };
+        let reference = Reference::spilled(7, 1, 1, crate::command::digest_of(b"v"));
         Command::GetDelete { key: b"k" }.encode(&mut sixth);
         let supplied = Supplied::build([(&b"k"[..], reference, &b"v"[..])], &sixth, &mut seventh);
         let supplied = supplied.expect("a GETDEL can be supplied");

@@ -358,7 +358,10 @@ impl Table {
     /// Bytes that keys, values and the index take; an estimate. Open snapshots are not counted.
     pub fn memory_bytes(&self) -> usize {
         const EXPIRY_BYTES: usize = 24;
-        self.entry_bytes + self.index.bytes() + self.expiries.len() * EXPIRY_BYTES + self.locks.memory_bytes()
+        self.entry_bytes
+            + self.index.bytes()
+            + self.expiries.len() * EXPIRY_BYTES
+            + self.locks.memory_bytes()
             + self.spilled.memory_bytes()
     }
 

@@ -12,7 +12,7 @@
 use super::entry::Kind;
 use super::{Record, Table};
 use crate::Version;
-use crate::coded::{Reference, ValueId};
+use crate::coded::Reference;
 use crate::command::{Supplied, digest_of};
 use crate::reply::ReplyBuffer;
 use std::collections::{BTreeMap, BTreeSet};
@@ -126,6 +126,11 @@ impl Table {
         self.spilled.references.keys().copied()
     }
 
+    /// How many spilled values there are.
+    pub fn spilled_len(&self) -> usize {
+        self.spilled.references.len()
+    }
+
     /// This table takes another one's place, or the other one is of no use any more: what is to be kept is still to be
     /// kept, and what only the other one referred to is not needed.
     pub fn take_spilled_of(&mut self, other: &mut Table) {
@@ -163,19 +168,12 @@ impl Table {
                     index += 1;
                     let value = entry.value().to_vec();
                     let (length, digest) = (value.len() as u32, digest_of(&value));
-                    let id = ValueId::spilled(record.version, index);
-                    let reference = Reference { id, parts: 1, length, digest };
+                    let reference = Reference::spilled(record.version, index, length, digest);
                     self.spilled.news.kept.push((reference, value));
                     reference
                 }
             };
-            self.overwrite(
-                place,
-                &reference.encoded(),
-                deadline,
-                Kind::Coded,
-                Record { version, ..record },
-            );
+            self.overwrite(place, &reference.encoded(), deadline, Kind::Coded, Record { version, ..record });
         }
     }
 

@@ -6,17 +6,16 @@
 //! node's own replicas in order (`upkeep`): it rebuilds what they lack and has given up what nobody will ask for. What the
 //! replicas keep, and what is said about it, is in [`protocol::coded`].
 
-mod cache;
 mod dispersal;
 mod fetching;
 mod finishing;
 mod upkeep;
 
+use crate::cache::Cache;
 use crate::envelope::Envelope;
 use crate::node::Node;
 use crate::routing::ORIGIN_CODING;
 use crate::slab::{Handle, Slab};
-use cache::Cache;
 use dispersal::Dispersal;
 use fetching::Fetch;
 use finishing::Finishing;
@@ -25,6 +24,7 @@ use kv::codec::Malformed;
 use protocol::coded::{Message, Refusal};
 use protocol::{NodeId, Result as Outcome, Ticket};
 use std::collections::BTreeMap;
+use std::rc::Rc;
 use upkeep::Rebuilding;
 use wire::frame;
 
@@ -90,7 +90,7 @@ pub(crate) struct Coding {
     dispersing_bytes: usize,
     /// Values that are being fetched.
     fetches: BTreeMap<ValueId, Fetch>,
-    cache: Cache,
+    cache: Cache<ValueId, Rc<Vec<u8>>>,
     /// Nodes that did not keep a fragment in time, and until when nobody counts on them.
     silent: BTreeMap<NodeId, u64>,
     /// When the next thing is due.
@@ -159,7 +159,7 @@ impl Node {
     ) -> Result<(), Malformed> {
         match Message::decode(bytes)? {
             // What cannot be written would wait in memory.
-            Message::Keep(piece) if self.journal.is_full() => {
+            Message::Keep(piece) if self.is_full() => {
                 let refused = Message::Refused { id: piece.reference.id, why: Refusal::NoRoom };
                 self.send_fragment_message(group, from, &refused);
             }

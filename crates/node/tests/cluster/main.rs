@@ -21,4 +21,5 @@ mod sessions;
 mod stale_reads;
 mod support;
 mod transactions;
+mod values;
 mod waiting;
