@@ -10,9 +10,14 @@
 //!   ([`crate::Reply::Needs`]); whoever asked fetches them, puts them into the table ([`crate::Command::Inline`]), and asks
 //!   again. All replicas do the same with it, whichever fragments they hold.
 
+use crate::Version;
 use crate::codec::{Malformed, Reader, Writer};
+use crate::command::digest_of;
 use crate::limits::VALUE_BYTES_MAX_CEILING;
 use crate::table::part_of;
+
+/// In the place of a coordinator's node: nobody's, each replica keeps the value for itself. See [`crate::table::Spilled`].
+const SPILLED: u16 = 0;
 
 /// Who cuts values into fragments: one life of one node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -57,7 +62,7 @@ pub const REFERENCE_BYTES: usize = 31;
 pub(crate) const VALUE_REF_BYTES: usize = REFERENCE_BYTES + 17;
 
 /// What an entry holds of a value that is kept as fragments.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Reference {
     /// Which value.
     pub id: ValueId,
@@ -70,6 +75,23 @@ pub struct Reference {
 }
 
 impl Reference {
+    /// A value that every replica keeps whole and for itself: the `index`th that the record spilled which gave its keys this
+    /// version.
+    pub fn spilled(version: Version, index: u64, length: u32, digest: u64) -> Reference {
+        let id = ValueId { coordinator: Coordinator { node: SPILLED, life: version }, counter: index };
+        Reference { id, parts: 1, length, digest }
+    }
+
+    /// True when every replica keeps the value whole and for itself, outside the table.
+    pub fn is_spilled(&self) -> bool {
+        self.id.coordinator.node == SPILLED
+    }
+
+    /// True when these bytes are the value.
+    pub fn is_of(&self, value: &[u8]) -> bool {
+        self.length as usize == value.len() && self.digest == digest_of(value)
+    }
+
     /// As it stands in entries and records.
     pub fn encoded(&self) -> [u8; REFERENCE_BYTES] {
         let mut bytes = Vec::with_capacity(REFERENCE_BYTES);

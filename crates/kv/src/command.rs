@@ -11,6 +11,7 @@ mod hash;
 mod list;
 mod lock;
 mod script;
+mod supplied;
 mod transaction;
 
 use crate::coded::{Coordinator, REFERENCE_BYTES};
@@ -21,6 +22,7 @@ pub use hash::{HashCommand, HashPart};
 pub use list::List;
 pub use lock::{Fenced, Hold, LockCommand, WaiterId};
 pub use script::Script;
+pub use supplied::Supplied;
 pub use transaction::{Draft, Transaction, Watched};
 
 /// When a key is to expire.
@@ -215,6 +217,9 @@ pub enum Command<'a> {
     Script(Script<'a>),
     /// Something about a hash (`HSET` and its kin).
     Hash(HashCommand<'a>),
+
+    /// A command with the bytes that it needs of values that are kept outside the table. Ordered as a write.
+    Supplied(Supplied<'a>),
 }
 
 impl<'a> Command<'a> {
@@ -245,7 +250,7 @@ impl<'a> Command<'a> {
             SetCoded { .. } | Inline { .. } | Abandon { .. } => true,
             Transaction(transaction) => transaction.is_write(),
             Lock(command) => command.is_write(),
-            Fenced(_) => true,
+            Fenced(_) | Supplied(_) => true,
             Script(script) => script.is_write(),
             Hash(command) => command.is_write(),
         }
@@ -277,6 +282,7 @@ impl<'a> Command<'a> {
             Fenced(fenced) => fenced.for_each_key(&mut visit),
             Script(script) => script.keys().for_each(visit),
             Hash(command) => visit(command.key()),
+            Supplied(supplied) => supplied.for_each_key(&mut visit),
             Keys { .. } | Scan { .. } | RandomKey { .. } | Size | Clear | Purge { .. } | Abandon { .. } => {}
         }
     }

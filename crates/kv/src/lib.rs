@@ -20,7 +20,7 @@ pub mod table;
 pub use coded::{Coordinator, Reference, ValueId, ValueRef, View};
 pub use command::{
     Command, Comparison, Condition, Deadline, Draft, Expiry, Fenced, HashCommand, HashPart, Hold, List,
-    LockCommand, Script, SetAnswer, Transaction, WaiterId, Watched,
+    LockCommand, Script, SetAnswer, Supplied, Transaction, WaiterId, Watched,
 };
 pub use interpreter::{Interpreter, NoInterpreter};
 pub use reply::{Announcement, Reply, ReplyBuffer};

@@ -46,6 +46,8 @@ pub struct StorageSettings {
     pub segment_bytes: u64,
     /// The log is shortened when a start would have to read more than this, or as much as there is in memory.
     pub checkpoint_bytes: u64,
+    /// Memory for values of keyspaces that keep theirs on the disk, in bytes.
+    pub cache_bytes: usize,
     /// A fault to be found, in tests.
     #[serde(skip)]
     pub planted: storage::planted::Planted,
@@ -53,7 +55,12 @@ pub struct StorageSettings {
 
 impl Default for StorageSettings {
     fn default() -> Self {
-        StorageSettings { segment_bytes: 64 << 20, checkpoint_bytes: 256 << 20, planted: Default::default() }
+        StorageSettings {
+            segment_bytes: 64 << 20,
+            checkpoint_bytes: 256 << 20,
+            cache_bytes: 64 << 20,
+            planted: Default::default(),
+        }
     }
 }
 

@@ -10,7 +10,7 @@ mod tests;
 
 pub(crate) use facts::{
     ClientFacts, CodingFacts, CpuFacts, Facts, KeyspaceFacts, LockFacts, MemoryFacts, ReplicaFacts,
-    ReplicationFacts, ServerFacts, StatsFacts,
+    ReplicationFacts, ServerFacts, StatsFacts, ValueFacts,
 };
 
 use std::fmt::{Display, Write};
@@ -30,7 +30,7 @@ struct Section {
 }
 
 /// All sections in the order in which they are told.
-static SECTIONS: [Section; 16] = [
+static SECTIONS: [Section; 17] = [
     Section { name: "server", title: "Server", by_default: true, write: server },
     Section { name: "clients", title: "Clients", by_default: true, write: clients },
     Section { name: "memory", title: "Memory", by_default: true, write: memory },
@@ -47,6 +47,7 @@ static SECTIONS: [Section; 16] = [
     Section { name: "quorate", title: "Quorate", by_default: true, write: quorate },
     Section { name: "coding", title: "Coding", by_default: false, write: coding },
     Section { name: "codingtrace", title: "Codingtrace", by_default: false, write: coding_trace },
+    Section { name: "values", title: "Values", by_default: false, write: values },
 ];
 
 /// Appends the sections of these names in any case of letters; `default`, `all` and `everything` stand for
@@ -142,6 +143,21 @@ fn coding_trace(facts: &Facts, fields: &mut Fields<'_>) {
         );
         fields.put(&format!("trace{}", id.counter), value);
     }
+}
+
+fn values(facts: &Facts, fields: &mut Fields<'_>) {
+    let values = &facts.values;
+    let counters = values.counters;
+    fields.put("values_on_disk", values.on_disk);
+    fields.bytes("values_pending_memory", values.pending_bytes);
+    fields.bytes("values_cache_memory", values.cached_bytes);
+    fields.put("values_cache_hits", counters.hits);
+    fields.put("values_cache_misses", counters.misses);
+    let asked = (counters.hits + counters.misses).max(1);
+    fields.put("values_cache_hit_rate", format_args!("{:.3}", counters.hits as f64 / asked as f64));
+    fields.put("values_stored", counters.stored);
+    fields.put("values_removed", counters.removed);
+    fields.put("values_damaged", counters.damaged);
 }
 
 fn server(facts: &Facts, fields: &mut Fields<'_>) {

@@ -118,6 +118,17 @@ impl Tail {
     }
 }
 
+/// What a start would find now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum News {
+    /// The group's newest checkpoint, in the place of the one before.
+    Checkpoint(u16),
+    /// Not the group's newest checkpoint, for lack of room, but the one before.
+    NoCheckpoint(u16),
+    /// Nothing of the group.
+    Forgotten(u16),
+}
+
 #[derive(Debug)]
 struct Checkpoint {
     group: u16,
@@ -311,29 +322,32 @@ impl Journal {
         work.append(&mut self.work);
     }
 
-    /// A piece of work is over.
+    /// A piece of work is over. Says what follows from it for what is kept outside the log.
     pub(crate) fn work_finished(
         &mut self,
         work: Work,
         result: Result<(), storage::DiskError>,
         now: Now,
         lines: &mut Vec<Line>,
-    ) {
+    ) -> Option<News> {
         let outcome = self.log.finished(work, result);
         if let Ok(Outcome::SnapshotTaken(..) | Outcome::SnapshotRefused(..)) = outcome {
             self.is_settling = false;
         }
         match outcome {
-            Ok(Outcome::Durable | Outcome::SegmentReady | Outcome::Tidied | Outcome::SnapshotTaken(..)) => {}
+            Ok(Outcome::SnapshotTaken(group, _)) => return Some(News::Checkpoint(group)),
+            Ok(Outcome::Forgotten(group)) => return Some(News::Forgotten(group)),
+            Ok(Outcome::Durable | Outcome::SegmentReady | Outcome::Tidied) => {}
             // The present segment can still be filled; writing tells when it is.
             Ok(Outcome::SegmentRefused(error) | Outcome::Postponed(error)) => {
                 let text = format!("{error}: there is little room for the log");
                 lines.push(Line { level: Level::Warning, text });
                 self.retry_at_us = now.monotonic_us + RETRY_MS * 1000;
             }
-            Ok(Outcome::SnapshotRefused(_, error)) => {
+            Ok(Outcome::SnapshotRefused(group, error)) => {
                 let text = format!("{error}: the log cannot be shortened");
                 lines.push(Line { level: Level::Warning, text });
+                return Some(News::NoCheckpoint(group));
             }
             Ok(Outcome::SyncRefused(error)) => {
                 self.wants_sync = true;
@@ -341,6 +355,7 @@ impl Journal {
             }
             Err(error) => self.stop(&error),
         }
+        None
     }
 
     /// The record up to which a group's records have become as durable as its keyspace promises, if that is news.

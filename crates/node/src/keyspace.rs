@@ -21,6 +21,9 @@ pub(crate) const BACKLOG_BYTES_DEFAULT: usize = 64 << 20;
 /// No shorter values can be kept as fragments: what is kept beside them would be more.
 const CODING_THRESHOLD_MIN: usize = 64;
 
+/// No shorter values are kept on the disk: what is kept in memory of one takes as much.
+const STORAGE_THRESHOLD_MIN: usize = 64;
+
 /// Most replicas of a keyspace without a leader: their numbers are a part of each version.
 const MEMBERS_MAX: usize = 15;
 
@@ -68,8 +71,12 @@ pub struct Keyspace {
     pub durability: String,
     /// `linearizable`, or `any` (any replica, may be stale).
     pub reads: String,
-    /// Where values are kept: `memory` in this version.
+    /// consensus: where values are kept, `memory` or `disk` (those of `storage_threshold` bytes and more, with a cache in
+    /// front of them).
     pub storage: String,
+    /// The shortest value that `storage = "disk"` keeps on the disk, in bytes. By default four times what a key takes in
+    /// memory beside its value.
+    pub storage_threshold: usize,
     /// blocking: what happens when a key is locked, `none` (the operation fails) or `backoff` (it tries again).
     pub retry: String,
     /// consensus: how a leader makes sure that it still leads before it answers a read: `log` (by what it committed a
@@ -100,6 +107,7 @@ impl Default for Keyspace {
             durability: String::new(),
             reads: "linearizable".into(),
             storage: "memory".into(),
+            storage_threshold: 256,
             retry: "backoff".into(),
             lease: "log".into(),
             coding: "none".into(),
@@ -143,8 +151,10 @@ impl Keyspace {
     ) -> Result<Keyspace, String> {
         let mut table = toml::Table::new();
         for (name, value) in settings {
-            let is_number =
-                matches!(name, "replicas" | "shards" | "leader" | "backlog_bytes" | "coding_threshold");
+            let is_number = matches!(
+                name,
+                "replicas" | "shards" | "leader" | "backlog_bytes" | "coding_threshold" | "storage_threshold"
+            );
             let value = match value.parse::<i64>() {
                 Ok(integer) if is_number => toml::Value::Integer(integer),
                 _ => toml::Value::String(value.to_string()),
@@ -178,8 +188,28 @@ impl Keyspace {
                     .into(),
             );
         }
-        if self.storage != "memory" {
-            return refuse(format!("storage = \"{}\" is not built yet; use \"memory\"", self.storage));
+        if !matches!(self.storage.as_str(), "memory" | "disk") {
+            return refuse(format!("unknown storage \"{}\"; use \"memory\" or \"disk\"", self.storage));
+        }
+        if self.spills() {
+            let (name, threshold) = (&self.replication, self.storage_threshold);
+            if protocol != Protocol::Consensus {
+                return refuse(format!(
+                    "storage = \"disk\" is for consensus; {name} keeps its values in memory"
+                ));
+            }
+            if self.coding != "none" {
+                return refuse(
+                    "storage = \"disk\" and coding do not go together yet: fragments are kept in memory; use one of \
+                     them"
+                        .into(),
+                );
+            }
+            if threshold < STORAGE_THRESHOLD_MIN {
+                return refuse(format!(
+                    "storage_threshold = {threshold} is less than {STORAGE_THRESHOLD_MIN} bytes"
+                ));
+            }
         }
         if self.shards == 0 || self.shards > SHARDS_MAX {
             return refuse(format!("shards = {} is not between 1 and {SHARDS_MAX}", self.shards));
@@ -360,8 +390,20 @@ impl Keyspace {
             lease: self.lease()?,
             reads_any: self.reads == "any",
             log_bytes: self.backlog_bytes,
+            spill_bytes_min: self.spill_bytes_min(),
             planted,
         })
+    }
+
+    /// Whether its longer values are on the disk, and not in memory.
+    #[inline]
+    pub(crate) fn spills(&self) -> bool {
+        self.storage == "disk"
+    }
+
+    /// The shortest value that is not kept in memory.
+    fn spill_bytes_min(&self) -> usize {
+        if self.spills() { self.storage_threshold } else { usize::MAX }
     }
 
     /// What is done with large values.
@@ -504,6 +546,12 @@ mod tests {
             ("prefix=s: replication=leader-follower acks=some", "unknown acks \"some\""),
             ("prefix=s: replicas=5", "replicas = 5 needs more than the 3 nodes"),
             ("prefix=s: reads=dirty", "unknown reads \"dirty\""),
+            ("prefix=s: storage=tape", "unknown storage \"tape\"; use \"memory\" or \"disk\""),
+            ("prefix=s: replication=abd storage=disk", "storage = \"disk\" is for consensus; abd keeps"),
+            ("prefix=s: replication=blocking storage=disk", "is for consensus; blocking keeps"),
+            ("prefix=s: replication=leader-follower storage=disk", "is for consensus; leader-follower keeps"),
+            ("prefix=s: storage=disk coding=2", "storage = \"disk\" and coding do not go together yet"),
+            ("prefix=s: storage=disk storage_threshold=1", "storage_threshold = 1 is less than 64 bytes"),
             ("acks=all", "it has no prefix"),
             ("prefix=s: acks", "'acks' is not of the form setting=value"),
             ("prefix=s: colour=red", "unknown field `colour`"),

@@ -9,6 +9,7 @@
 //! promises), `session` (replies in order), `transactions` (what is gathered behind `MULTI`), `scripts` (`EVAL`),
 //! `locks` (who waits for one), `channels` (who listens).
 
+mod cache;
 mod channels;
 mod clients;
 mod coding;
@@ -42,7 +43,9 @@ mod slab;
 pub mod slots;
 mod status;
 mod transactions;
+mod unfinished;
 mod usage;
+mod values;
 
 pub use configuration::{Configuration, NodeAddress, ProcessFacts, StorageSettings};
 pub use describe::{GroupDescription, KeyspaceDescription};

@@ -139,6 +139,7 @@ impl Node {
             group.leader = entry.leader;
             group.coding = keyspace.coding().unwrap_or_default();
             is_coding |= group.coding.is_some();
+            self.values.is_on |= keyspace.spills();
             if group.keyspace != *keyspace {
                 group.keyspace = keyspace.clone();
                 let durability = keyspace.durability().unwrap_or(Durability::Fsync);
@@ -226,6 +227,9 @@ impl Node {
         let group = &mut self.groups[id];
         group.told = None;
         let Some(mut replica) = group.replica.take() else { return };
+        if group.keyspace.spills() {
+            self.values.let_go(id, replica.table().spilled());
+        }
         // One that comes in its place later numbers its records from the beginning.
         group.tail = Tail::new(group.keyspace.durability().unwrap_or(Durability::Fsync));
         const DAY_US: u64 = 24 * 3600 * 1_000_000;

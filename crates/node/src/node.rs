@@ -19,6 +19,7 @@ use crate::scripts;
 use crate::session::{ClientId, ClientKind, Output, Session};
 use crate::slab::Slab;
 use crate::usage::{Rate, Usage};
+use crate::values::Values;
 use kv::ReplyBuffer;
 use protocol::{Effects, Input, NodeId, Now, Progress, Result as Outcome, Trace};
 use std::rc::Rc;
@@ -79,6 +80,7 @@ pub struct Node {
     pub(crate) coding: Coding,
     /// The buffer in which the requests stand that are being taken, if it may be kept.
     pub(crate) lent: Option<Rc<Vec<u8>>>,
+    pub(crate) values: Values,
     pub(crate) effects: Effects,
     /// Bytes of key lists while a command is carried out.
     pub(crate) scratch: Vec<u8>,
@@ -161,6 +163,7 @@ impl Node {
             self.forwards_checked_us = now.monotonic_us;
             self.rate.update(now, self.counters.commands);
             self.end_overdue_forwards();
+            self.end_overdue_lookups();
             self.forget_dismissed();
             self.forsake_former_lives();
             self.look_for_fragments();
@@ -180,6 +183,7 @@ impl Node {
         self.for_each_group(|node, id| node.step(id, Input::Flush));
         self.flush_control();
         self.checkpoint(disk);
+        self.pump_values();
         // Where what is written is as good as durable, its replica goes on at once, and may record more.
         const ROUNDS_MAX: u32 = 4;
         for _ in 0..ROUNDS_MAX {
@@ -229,11 +233,15 @@ impl Node {
     /// Begins a checkpoint when one is due, or goes on with the one that is under way.
     fn checkpoint<D: Disk>(&mut self, disk: &mut D) {
         if let Some(id) = self.journal.checkpointing() {
-            return self.advance_checkpoint(disk, id);
+            if !self.values.holds_checkpoint(id) {
+                self.advance_checkpoint(disk, id);
+            }
+            return;
         }
         let replicas = self.groups.iter().filter_map(|(_, group)| group.replica.as_ref());
         let state_bytes = || replicas.map(|replica| replica.memory_bytes() as u64).sum();
         let Some(id) = self.journal.checkpoint_due(state_bytes) else { return };
+        let spills = self.keep_spilled(id);
         let group = self.groups.get_mut(id);
         let (begins, description) = match (id, group) {
             (CONTROL_GROUP, _) => (self.control.begin_checkpoint(), Vec::new()),
@@ -243,6 +251,9 @@ impl Node {
             }
             _ => (false, Vec::new()),
         };
+        if begins && spills {
+            self.values.begin_checkpoint(id);
+        }
         if begins && !self.journal.begin_checkpoint(disk, id, &description) {
             self.abandon_checkpoint(id);
         }
@@ -269,6 +280,7 @@ impl Node {
     }
 
     fn abandon_checkpoint(&mut self, id: u16) {
+        self.values.abandon_checkpoint(id);
         if id == CONTROL_GROUP {
             self.control.abandon_checkpoint();
         } else if let Some(replica) = self.groups.get_mut(id).and_then(|group| group.replica.as_mut()) {
@@ -283,7 +295,9 @@ impl Node {
 
     /// A piece of that work is over. Within a turn.
     pub fn work_finished(&mut self, work: Work, result: Result<(), DiskError>) {
-        self.journal.work_finished(work, result, self.now, &mut self.log);
+        if let Some(news) = self.journal.work_finished(work, result, self.now, &mut self.log) {
+            self.values.log_says(news);
+        }
         self.tell_durable(false);
     }
 
@@ -298,25 +312,27 @@ impl Node {
     /// Why the process must end at once, if it must: its disk has failed, and nobody knows what is on it. Nothing that
     /// this node has left since the turn before may leave the machine.
     pub fn stopped(&self) -> Option<&str> {
-        self.journal.stopped()
+        self.journal.stopped().or(self.values.stopped())
     }
 
     /// True while so much waits to be written that nothing more should be taken from peers. The end of a sync, or a try
     /// on a full disk, ends that.
     pub fn is_log_behind(&self) -> bool {
-        self.journal.is_behind()
+        self.journal.is_behind() || self.values.is_behind()
     }
 
     /// When, on the monotonic clock, the next turn must begin even if nothing happens.
     pub fn next_wakeup_us(&self) -> u64 {
-        let is_busy = self.journal.has_unwritten() || self.journal.checkpointing().is_some();
+        let writes_checkpoint = |group| !self.values.holds_checkpoint(group);
+        let is_busy =
+            self.journal.has_unwritten() || self.journal.checkpointing().is_some_and(writes_checkpoint);
         if is_busy || self.peers.iter().any(Peer::has_due_requests) {
             return self.now.monotonic_us;
         }
         const IDLE_US: u64 = 100_000;
         let idle = self.now.monotonic_us + IDLE_US;
         let own = idle.min(self.control_wakeup_us).min(self.lock_waits.next_due_us());
-        let own = own.min(self.coding.wakeup_us());
+        let own = own.min(self.coding.wakeup_us()).min(self.values.wakeup_us());
         self.groups.iter().map(|(_, group)| group.next_tick_us).fold(own, u64::min)
     }
 

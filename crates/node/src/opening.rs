@@ -17,10 +17,11 @@ use crate::parameters::Parameters;
 use crate::replica::Replica;
 use crate::slab::Slab;
 use crate::usage::{Rate, Usage};
+use crate::values::{Sweep, Values};
 use kv::ReplyBuffer;
 use protocol::{Effects, Now};
 use std::rc::Rc;
-use storage::{Disk, Identity, Options, StorageError};
+use storage::{Disk, Identity, Options, StorageError, ValueStore};
 
 /// Why a node cannot start.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -31,6 +32,9 @@ pub enum StartError {
     /// Its log cannot be read.
     #[error("{0}")]
     Storage(#[from] StorageError),
+    /// The values that it keeps outside its log cannot be read, or some are missing.
+    #[error("{0}")]
+    Values(String),
     /// Its log holds what is not understood.
     #[error("the log holds a record of group {group} that cannot be taken: {why}")]
     Record {
@@ -42,8 +46,10 @@ pub enum StartError {
 }
 
 /// What is read from the log, piece by piece.
-struct Reading<'a> {
+struct Reading<'a, 'v> {
     configuration: &'a Configuration,
+    values: Option<&'v mut dyn ValueStore>,
+    sweep: Sweep,
     now: Now,
     groups: Groups,
     control: Control,
@@ -51,13 +57,23 @@ struct Reading<'a> {
 }
 
 impl Node {
-    /// A node that has just started, with what its disk holds.
+    /// A node that has just started, with what its disk holds, and that has no place for large values: no keyspace may keep
+    /// its values on the disk.
     ///
     /// # Errors
     /// [`StartError`]: a setting cannot be kept, or its log cannot be read.
-    pub fn open<D: Disk>(
+    pub fn open<D: Disk>(configuration: Configuration, disk: &mut D, now: Now) -> Result<Node, StartError> {
+        Node::open_with(configuration, disk, None, now)
+    }
+
+    /// A node that has just started, with what its disk and its store of large values hold.
+    ///
+    /// # Errors
+    /// [`StartError`]: a setting cannot be kept, its log cannot be read, or the store lacks values.
+    pub fn open_with<D: Disk>(
         mut configuration: Configuration,
         disk: &mut D,
+        values: Option<&mut dyn ValueStore>,
         now: Now,
     ) -> Result<Node, StartError> {
         let refuse = |why: String| Err(StartError::Configuration(why));
@@ -82,6 +98,8 @@ impl Node {
         };
         let mut reading = Reading {
             configuration: &configuration,
+            values,
+            sweep: Sweep::default(),
             now,
             groups: Groups::default(),
             control: Control::new(options),
@@ -105,7 +123,10 @@ impl Node {
             }
         })?;
         taken?;
-        let Reading { groups, mut control, map, .. } = reading;
+        let Reading { groups, mut control, map, values, mut sweep, .. } = reading;
+        if let Some(values) = values {
+            sweep.end(&groups, values)?;
+        }
         if !map.is_empty() {
             control.restore_map(&map).map_err(|why| StartError::Record { group: MAP_GROUP, why })?;
         }
@@ -155,6 +176,7 @@ impl Node {
             lock_waits: Waits::new(own, life_of_waits(&configuration)),
             coding: Coding::new(life),
             lent: None,
+            values: Values::new(configuration.storage.cache_bytes, configuration.planted, sweep),
             effects: Effects::default(),
             scratch: Vec::new(),
             scripts: Default::default(),
@@ -189,7 +211,7 @@ fn log_options(configuration: &Configuration) -> Options {
     Options { segment_bytes: storage.segment_bytes, planted: storage.planted, ..Options::new(identity) }
 }
 
-impl Reading<'_> {
+impl Reading<'_, '_> {
     fn take(&mut self, id: u16, entry: u16, bytes: &[u8]) -> Result<(), StartError> {
         let taken = match (id, entry) {
             (CONTROL_GROUP, _) => self.control.replay(self.now, bytes).map_err(|why| why.to_string()),
@@ -199,7 +221,16 @@ impl Reading<'_> {
             }
             (_, kind::KEYSPACE) => self.begin(id, bytes),
             _ => match self.groups.get_mut(id).and_then(|group| group.replica.as_mut()) {
-                Some(replica) => replica.replay(self.now, bytes).map_err(|why| why.to_string()),
+                Some(replica) => {
+                    let taken = replica.replay(self.now, bytes).map_err(|why| why.to_string());
+                    let spilled = replica.consensus_mut().and_then(|replica| replica.take_spilled());
+                    if let Some(spilled) = spilled {
+                        let no_place = || StartError::Values("there is no place for large values".into());
+                        let values = self.values.as_deref_mut().ok_or_else(no_place)?;
+                        self.sweep.follow(id, spilled, values)?;
+                    }
+                    taken
+                }
                 None => Err("it comes before the group's keyspace".into()),
             },
         };

@@ -98,7 +98,7 @@ impl Node {
             map_version: self.map.version,
             control_leader: self.control.leader(self.now),
             journal_bytes: self.journal.held_bytes(),
-            disk_full: self.journal.is_full(),
+            disk_full: self.is_full(),
             keyspaces,
         }
     }
@@ -206,13 +206,31 @@ impl Node {
             control_leader.into(),
         );
         single("journal_bytes", "gauge", "Log that the next start would read.", self.journal.held_bytes());
-        single("disk_full", "gauge", "1 while there is no room for the log.", self.journal.is_full().into());
+        single(
+            "disk_full",
+            "gauge",
+            "1 while there is no room for the log, or for values.",
+            self.is_full().into(),
+        );
         single(
             "lock_waiting_clients",
             "gauge",
             "Clients that wait for a lock.",
             self.lock_waits.waiting() as u64,
         );
+        let values = self.value_facts();
+        single("values_on_disk", "gauge", "Values that are on the disk.", values.on_disk);
+        single("values_pending_bytes", "gauge", "Values that are not on the disk yet.", values.pending_bytes);
+        single("values_cache_bytes", "gauge", "Values in memory for who asks next.", values.cached_bytes);
+        let counters = values.counters;
+        single("values_cache_hits_total", "counter", "Values that were in memory.", counters.hits);
+        single(
+            "values_cache_misses_total",
+            "counter",
+            "Values that were read from the disk.",
+            counters.misses,
+        );
+        single("values_damaged_total", "counter", "Values that could not be read.", counters.damaged);
         self.coding_metrics(out);
         self.group_metrics(out);
     }

@@ -70,7 +70,7 @@ pub(crate) struct Asked {
 
 /// A request may be passed on so often, so that it never goes round in circles: by the node that its client is connected
 /// to, by one that does not lead any more, and by one that has not heard of that yet.
-const HOPS_MAX: u8 = 3;
+pub(crate) const HOPS_MAX: u8 = 3;
 
 /// A client's request that was passed on to another node.
 #[derive(Debug)]
@@ -164,10 +164,10 @@ impl Node {
             && command.is_write()
         {
             session.wrote(group);
-            if self.coding.is_on {
-                if self.disperse(client, group, wants_version, command, deadline_us) {
-                    return;
-                }
+            if self.coding.is_on && self.disperse(client, group, wants_version, command, deadline_us) {
+                return;
+            }
+            if self.coding.is_on || self.values.is_on {
                 self.hold_back_behind(client, group, command);
             }
         }
@@ -211,13 +211,24 @@ impl Node {
             return self.forward(group, to, asked, request);
         };
         let Asked { ticket, follows, seen, deadline_us, .. } = asked;
-        if self.journal.is_full()
+        if (self.journal.is_full() || self.values.is_full())
             && target.tail.is_durable()
             && (replica.is_leader() || !target.keyspace.has_leader())
             && matches!(request, Request::Command(command) if command.is_write())
         {
             let error =
                 format!("NOSPACE the disk of node {} is full; nothing was done", self.configuration.node);
+            return self.complete_with_error(ticket, group, Outcome::Refused, &error);
+        }
+        if self.values.is_on
+            && self.values.is_overloaded()
+            && target.keyspace.spills()
+            && matches!(request, Request::Command(command) if command.is_write())
+        {
+            let own = self.configuration.node;
+            let error = format!(
+                "OVERLOADED the disk of node {own} is behind with values; nothing was done, try again"
+            );
             return self.complete_with_error(ticket, group, Outcome::Refused, &error);
         }
         let input = Input::Request { ticket, request, follows, seen, deadline_us };
@@ -354,6 +365,18 @@ impl Node {
     /// Carries out what a replica's step has left in the effects.
     #[inline]
     pub(crate) fn settle(&mut self, group: u16) {
+        if !self.values.is_on {
+            return self.settle_effects(group, false);
+        }
+        let spills = self.keep_spilled(group);
+        self.settle_effects(group, spills);
+        if spills {
+            self.look_up_for_copies(group);
+        }
+    }
+
+    #[inline]
+    fn settle_effects(&mut self, group: u16, spills: bool) {
         let mut effects = std::mem::take(&mut self.effects);
         if effects.replies.has_announcements() {
             self.publish_announced(&mut effects.replies);
@@ -365,6 +388,10 @@ impl Node {
                 continue;
             }
             let reply = &effects.replies.as_bytes()[outcome.reply.clone()];
+            if spills && ReplyBuffer::is_unfinished(reply) {
+                self.resolve(outcome.ticket, group, outcome.result, reply);
+                continue;
+            }
             self.complete(outcome.ticket, group, outcome.result, reply);
         }
         for record in effects.records.drain(..) {
@@ -375,7 +402,7 @@ impl Node {
             let tail = &mut self.groups[group].tail;
             if tail.may_leave(message.after_record) {
                 self.send(group, message.to, bytes);
-            } else if !self.journal.is_full() || self.groups[group].keyspace.has_leader() {
+            } else if !self.is_full() || self.groups[group].keyspace.has_leader() {
                 self.groups[group].tail.hold(message.after_record, message.to, bytes);
             }
             // Else it would wait for a record that may never be written: registers ask again, and any number of times.
@@ -423,7 +450,7 @@ impl Node {
     /// Sends a replica's message to another one.
     #[inline]
     pub(crate) fn send(&mut self, group: u16, to: NodeId, message: &[u8]) {
-        if self.journal.is_full() && self.must_keep_what_it_hears(group) {
+        if self.is_full() && self.must_keep_what_it_hears(group) {
             return;
         }
         // A group may name a node of which this one's map does not know yet.

@@ -21,8 +21,13 @@ struct Group {
 
 impl Group {
     fn new() -> Group {
-        let options =
-            Options { lease: Lease::Log, reads_any: false, log_bytes: 64 << 20, planted: Default::default() };
+        let options = Options {
+            lease: Lease::Log,
+            reads_any: false,
+            log_bytes: 64 << 20,
+            spill_bytes_min: usize::MAX,
+            planted: Default::default(),
+        };
         let replicas = (1..=3).map(|id| Replica::new(id, options, Timing::default(), 1, u64::from(id)));
         let now = Now { monotonic_us: 1_000_000, unix_ms: 1 };
         let mut group = Group {

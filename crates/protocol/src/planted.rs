@@ -102,6 +102,10 @@ pub enum Fault {
     FragmentsMixed,
     /// Coding: a value that was given up, so that its fragments are gone, is stored all the same.
     AbandonedValueStored,
+    /// `storage = disk`: a checkpoint counts before the values to which it refers are durable.
+    CheckpointBeforeValues,
+    /// `storage = disk`: a value is removed as soon as no key refers to it, though the last checkpoint does.
+    ValueRemovedEarly,
     /// Any protocol: a write of unknown outcome is told as refused.
     UnknownToldAsRefused,
 }

@@ -80,8 +80,13 @@ impl Group {
 /// From the kill to the first write that is acknowledged after it, in milliseconds; and how many elections it took.
 fn failover(seed: u64) -> (u64, u64) {
     let mut random = Random::new(seed);
-    let options =
-        Options { lease: Lease::Log, reads_any: false, log_bytes: 1 << 20, planted: Default::default() };
+    let options = Options {
+        lease: Lease::Log,
+        reads_any: false,
+        log_bytes: 1 << 20,
+        spill_bytes_min: usize::MAX,
+        planted: Default::default(),
+    };
     let world = World::new(3, options, Timing::default());
     let mut group =
         Group { world, letters: Vec::new(), asked: 0, done_us: 0, redirected: Vec::new(), elections: 0 };

@@ -27,8 +27,13 @@ fn ask(world: &mut World, sequence: u64, command: Command<'_>) {
 
 #[test]
 fn keys_that_were_flushed_are_dropped_little_by_little() {
-    let options =
-        Options { lease: Lease::Log, reads_any: false, log_bytes: 1 << 20, planted: Default::default() };
+    let options = Options {
+        lease: Lease::Log,
+        reads_any: false,
+        log_bytes: 1 << 20,
+        spill_bytes_min: usize::MAX,
+        planted: Default::default(),
+    };
     let mut world = World::new(1, options, Timing::default());
     world.start(1);
     (0..500).for_each(|_| pass(&mut world));

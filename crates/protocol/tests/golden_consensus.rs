@@ -411,6 +411,7 @@ fn options(verb: &Verb) -> Result<Options, Box<dyn Error>> {
         lease: if lease.as_deref() == Some("off") { Lease::Off } else { Lease::Log },
         reads_any: reads.as_deref() == Some("any"),
         log_bytes: log.unwrap_or(1 << 20),
+        spill_bytes_min: usize::MAX,
         planted: match plant.as_deref() {
             Some("fence_not_rechecked") => Planted::one(Fault::FenceNotRechecked),
             Some(other) => return Err(format!("no fault {other}").into()),

@@ -49,6 +49,10 @@ pub(crate) struct SimArgs {
     #[arg(long)]
     coded: bool,
 
+    /// Every keyspace of consensus that does not keep fragments keeps its values on the disk
+    #[arg(long)]
+    spilled: bool,
+
     /// Leave out these faults
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = part)]
     without: Vec<Part>,
@@ -115,6 +119,7 @@ fn simulate(args: &SimArgs) -> Result<ExitCode> {
     let settings = Settings {
         protocol: args.protocol,
         coded: args.coded,
+        spilled: args.spilled,
         without: args.without.iter().copied().collect::<BTreeSet<Part>>(),
         clients_max: args.clients,
         length_ms_max: args.length_ms,

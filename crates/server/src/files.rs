@@ -2,6 +2,7 @@
 //!
 //! - `quorate.lock` is locked while a server uses the folder. The lock goes with the process, however it ends.
 //! - `storage` is the folder of the node's log.
+//! - `values` is the folder of large values, if there are any.
 //! - `quorate.pid` holds the process id while the server runs; after a crash it is stale until the next start.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
@@ -35,6 +36,11 @@ impl DataFolder {
     /// The folder of the node's log.
     pub fn storage(&self) -> PathBuf {
         self.path.join("storage")
+    }
+
+    /// The folder of large values that are not in memory. It is there when there are any.
+    pub fn values(&self) -> PathBuf {
+        self.path.join("values")
     }
 
     /// Removes the process id: the server ends in an orderly way.

@@ -26,6 +26,7 @@ mod socket;
 mod start;
 mod turn;
 mod usage;
+pub mod values;
 mod worker;
 
 pub use config::Config;

@@ -23,6 +23,7 @@ use crate::listen::Listeners;
 use crate::log;
 use crate::peers::Peers;
 use crate::resolver::Resolver;
+use crate::values::{TreeValues, ValueThreads};
 use crate::worker::{self, Clock, Parts, Worker};
 
 /// File descriptors beside those of clients: ports, peers, strangers, files.
@@ -47,7 +48,8 @@ pub fn run(config: Config) -> Result<()> {
 
     let mut disk = FolderDisk::open(&folder.storage())
         .with_context(|| format!("cannot use the folder {}", folder.storage().display()))?;
-    let node = Node::open(node_configuration(&config)?, &mut disk, Clock.now());
+    let mut values = TreeValues::new(&folder.values());
+    let node = Node::open_with(node_configuration(&config)?, &mut disk, Some(&mut values), Clock.now());
     let node = node.map_err(|error| match error {
         StartError::Configuration(why) => {
             anyhow!("the node cannot start with {}: {why}", config.file.display())
@@ -63,7 +65,10 @@ pub fn run(config: Config) -> Result<()> {
             let _ = waker.wake();
         }
     };
-    let threads = WorkThreads::start(&disk, wake).context("cannot start the threads of the log")?;
+    let threads = WorkThreads::start(&disk, wake.clone()).context("cannot start the threads of the log")?;
+    let value_threads =
+        ValueThreads::start(&values, wake).context("cannot start the threads of large values")?;
+    drop(values);
     let (caller, bridge) = bridge(Arc::clone(&waker));
     let http = Http::start(listeners.http, &config, caller)?;
 
@@ -82,6 +87,7 @@ pub fn run(config: Config) -> Result<()> {
         folder,
         disk,
         threads,
+        value_threads,
         clock: Clock,
     })?;
     let own = config.own()?;

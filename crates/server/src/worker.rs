@@ -18,7 +18,7 @@ use mio::{Events, Interest, Poll, Token, Waker};
 use node::{ClientId, Line, Node};
 use protocol::Now;
 use rustix::time::{ClockId, clock_gettime};
-use storage::Work;
+use storage::{ValueWork, Work};
 
 use crate::bridge::{Bridge, Question};
 use crate::clients::Clients;
@@ -30,6 +30,7 @@ use crate::metrics::Counters;
 use crate::peers::Peers;
 use crate::turn::{CLIENT_TOKENS, PEER_TOKENS, Turn};
 use crate::usage;
+use crate::values::ValueThreads;
 
 const CLIENT_LISTENER: Token = Token(0);
 const PEER_LISTENER: Token = Token(1);
@@ -77,6 +78,8 @@ pub(crate) struct Worker {
     disk: FolderDisk,
     threads: WorkThreads,
     work: Vec<Work>,
+    value_threads: ValueThreads,
+    value_work: Vec<ValueWork>,
     clock: Clock,
     counters: Counters,
     buffer: Vec<u8>,
@@ -129,6 +132,7 @@ pub(crate) struct Parts {
     pub(crate) folder: DataFolder,
     pub(crate) disk: FolderDisk,
     pub(crate) threads: WorkThreads,
+    pub(crate) value_threads: ValueThreads,
     pub(crate) clock: Clock,
 }
 
@@ -165,6 +169,8 @@ impl Worker {
             disk: parts.disk,
             threads: parts.threads,
             work: Vec::new(),
+            value_threads: parts.value_threads,
+            value_work: Vec::new(),
             clock: parts.clock,
             counters: Counters::default(),
             buffer: vec![0; READ_BUFFER_BYTES],
@@ -232,6 +238,9 @@ impl Worker {
         while let Some((work, result)) = self.threads.take_finished() {
             self.node.work_finished(work, result);
         }
+        while let Some((work, result)) = self.value_threads.take_finished() {
+            self.node.value_work_finished(work, result);
+        }
         if self.node.has_values_to_code() {
             let begun_us = self.clock.monotonic_us();
             self.node.code_values();
@@ -246,6 +255,8 @@ impl Worker {
         }
         self.node.take_work(&mut self.work);
         self.work.drain(..).for_each(|work| self.threads.begin(work));
+        self.node.take_value_work(&mut self.value_work);
+        self.value_work.drain(..).for_each(|work| self.value_threads.begin(work));
         self.give_output(now);
         self.keep_house(now);
         self.ended_us = self.clock.monotonic_us();

@@ -7,12 +7,19 @@
 use crate::faults::{MS, SECOND};
 use crate::random::Random;
 use std::collections::VecDeque;
-use storage::simulated::SimulatedDisk;
+use storage::simulated::{SimulatedDisk, Survivors};
+use storage::simulated_values::SimulatedValues;
 use storage::work::Lane;
-use storage::{DiskError, Step, Work};
+use storage::{DiskError, Step, ValueWork, Work};
 
 /// Lanes of a log.
 const LANES: usize = 2;
+
+/// Lanes of large values, behind these: for what changes them, and for what reads them.
+const VALUE_LANES: usize = 2;
+
+/// What came of a piece of work with large values.
+pub(crate) type ValueResult = Result<Option<Vec<u8>>, DiskError>;
 
 /// What came of a step that is over.
 #[derive(Debug)]
@@ -23,6 +30,8 @@ pub(crate) enum Ended {
     Next(u64),
     /// All of a piece of work is over. If the lane has more to do, its first step is over then.
     Work(Work, Result<(), DiskError>, Option<u64>),
+    /// The same of work with large values.
+    ValueWork(ValueWork, ValueResult, Option<u64>),
 }
 
 /// What waits in a lane; the first piece of work is under way.
@@ -41,10 +50,14 @@ struct Queue {
 #[derive(Debug)]
 pub(crate) struct MachineDisk {
     pub(crate) files: SimulatedDisk,
+    /// Large values.
+    pub(crate) values: SimulatedValues,
     /// A copy of an earlier time.
-    pub(crate) copy: Option<SimulatedDisk>,
+    pub(crate) copy: Option<(SimulatedDisk, SimulatedValues)>,
     random: Random,
     lanes: [Queue; LANES],
+    /// What waits in the lanes of large values, and when the first of it is over.
+    value_lanes: [(VecDeque<ValueWork>, u64); VALUE_LANES],
     /// Everything takes so many times as long.
     pub(crate) slowness: u64,
     /// Nothing is over before.
@@ -57,9 +70,11 @@ impl MachineDisk {
     pub(crate) fn new(mut random: Random) -> MachineDisk {
         MachineDisk {
             files: SimulatedDisk::new(random.draw()),
+            values: SimulatedValues::default(),
             copy: None,
             random,
             lanes: Default::default(),
+            value_lanes: Default::default(),
             slowness: 1,
             stuck_until: 0,
             is_healthy: false,
@@ -69,17 +84,49 @@ impl MachineDisk {
     /// Another disk is put in its place, without files.
     pub(crate) fn replace(&mut self) {
         self.files = SimulatedDisk::new(self.random.draw());
+        self.values = SimulatedValues::default();
+    }
+
+    /// The machine loses its power.
+    pub(crate) fn lose_power(&mut self, survivors: Survivors) {
+        self.files.lose_power(survivors);
+        if !self.values.is_empty() {
+            self.values.lose_power(&mut storage::simulated::Random::new(self.random.draw()));
+        }
+    }
+
+    /// It is what it was when it was copied.
+    pub(crate) fn roll_back(&mut self, (files, values): (SimulatedDisk, SimulatedValues)) {
+        (self.files, self.values) = (files, values);
+    }
+
+    /// No more than so many bytes more find room.
+    pub(crate) fn fill_up(&mut self, room: u64) {
+        self.files.capacity = Some(self.files.used_bytes() + room);
+        self.values.capacity = Some(self.values.used_bytes() + room);
+    }
+
+    /// There is room again.
+    pub(crate) fn make_room(&mut self) {
+        (self.files.capacity, self.values.capacity) = (None, None);
     }
 
     /// Everything that was wrong with it is over. Says which lanes' steps, which may have taken long, are over when.
-    pub(crate) fn heal(&mut self, now: u64) -> [Option<(u8, u64)>; LANES] {
-        (self.files.refusal, self.files.capacity, self.copy) = (None, None, None);
+    pub(crate) fn heal(&mut self, now: u64) -> [Option<(u8, u64)>; LANES + VALUE_LANES] {
+        (self.files.refusal, self.copy) = (None, None);
+        self.make_room();
         self.files.trouble.clear();
         (self.slowness, self.stuck_until, self.is_healthy) = (1, 0, true);
-        [0, 1].map(|lane| {
-            let queue = &mut self.lanes[lane];
-            queue.due = queue.due.min(now + MS);
-            (!queue.work.is_empty()).then_some((lane as u8, queue.due))
+        [0, 1, 2, 3].map(|lane| {
+            let (due, is_empty) = match self.lanes.get_mut(lane) {
+                Some(queue) => (&mut queue.due, queue.work.is_empty()),
+                None => {
+                    let (work, due) = &mut self.value_lanes[lane - LANES];
+                    (due, work.is_empty())
+                }
+            };
+            *due = (*due).min(now + MS);
+            (!is_empty).then_some((lane as u8, *due))
         })
     }
 
@@ -96,6 +143,9 @@ impl MachineDisk {
 
     /// The step that was under way in a lane is over.
     pub(crate) fn end_step(&mut self, lane: u8, now: u64) -> Ended {
+        if let Some(lane) = usize::from(lane).checked_sub(LANES) {
+            return self.end_value_work(lane, now);
+        }
         let queue = &mut self.lanes[usize::from(lane)];
         let Some(work) = queue.work.front() else { return Ended::Nothing };
         if now < queue.due {
@@ -122,6 +172,42 @@ impl MachineDisk {
     /// The process that wanted it is gone: nothing more is done.
     pub(crate) fn stop(&mut self) {
         self.lanes = Default::default();
+        self.value_lanes = Default::default();
+    }
+
+    /// Begins a piece of work with large values, as [`MachineDisk::begin`] does.
+    pub(crate) fn begin_value_work(&mut self, work: ValueWork, now: u64) -> (u8, Option<u64>) {
+        let lane = usize::from(work.is_read());
+        self.value_lanes[lane].0.push_back(work);
+        let first = self.value_lanes[lane].0.len() == 1;
+        ((LANES + lane) as u8, first.then(|| self.begin_value_step(lane, now)))
+    }
+
+    fn end_value_work(&mut self, lane: usize, now: u64) -> Ended {
+        let (queue, due) = &mut self.value_lanes[lane];
+        if queue.is_empty() || now < *due {
+            return Ended::Nothing;
+        }
+        if now < self.stuck_until {
+            *due = self.stuck_until;
+            return Ended::Next(self.stuck_until);
+        }
+        let Some(work) = queue.pop_front() else { return Ended::Nothing };
+        let result = work.run(&mut self.values);
+        let more = !self.value_lanes[lane].0.is_empty();
+        Ended::ValueWork(work, result, more.then(|| self.begin_value_step(lane, now)))
+    }
+
+    fn begin_value_step(&mut self, lane: usize, now: u64) -> u64 {
+        let us = match self.value_lanes[lane].0.front() {
+            Some(ValueWork::Persist) => self.sync_us(),
+            // Now and then the store is busy with itself.
+            Some(ValueWork::Put(_) | ValueWork::Remove(_)) if self.random.below(20) == 0 => 20 * MS,
+            _ => 20 + self.random.below(500),
+        };
+        let due = now.max(self.stuck_until) + us * self.slowness;
+        self.value_lanes[lane].1 = due;
+        due
     }
 
     fn begin_step(&mut self, lane: usize, now: u64) -> u64 {
@@ -222,7 +308,7 @@ mod tests {
         disk.slowness = 500;
         let (lane, at) = disk.begin(log.begin_sync().unwrap().unwrap(), 0);
         assert!(at.unwrap() > 10 * MS);
-        let [Some((healed, due)), None] = disk.heal(0) else { panic!() };
+        let [Some((healed, due)), None, None, None] = disk.heal(0) else { panic!() };
         assert_eq!((healed, due), (lane, MS));
         assert!(matches!(disk.end_step(lane, due), Ended::Work(_, Ok(()), None)));
         assert!(matches!(disk.end_step(lane, at.unwrap()), Ended::Nothing));

@@ -2,14 +2,14 @@
 
 use crate::clock::Clock;
 use crate::conversation::Talk;
-use crate::disk::MachineDisk;
+use crate::disk::{MachineDisk, ValueResult};
 use crate::events::Place;
 use crate::faults::Within;
 use crate::operation::Operation;
 use crate::random::Random;
 use node::{ClientId, Node};
 use storage::simulated::Survivors;
-use storage::{DiskError, Work};
+use storage::{DiskError, ValueWork, Work};
 
 /// Most nodes of a simulated cluster.
 pub(crate) const NODES_MAX: usize = 8;
@@ -87,6 +87,7 @@ pub(crate) struct Host {
     pub(crate) disk: MachineDisk,
     /// Work that is done, of which the process does not know yet.
     pub(crate) finished: Vec<(Work, Result<(), DiskError>)>,
+    pub(crate) finished_values: Vec<(ValueWork, ValueResult)>,
     /// What has changed on the disk since it was synced.
     pub(crate) rotten: Option<String>,
     /// The disk, or what the node had promised on it, is gone: it does not count any more.
@@ -138,6 +139,7 @@ impl Host {
             node: None,
             disk,
             finished: Vec::new(),
+            finished_values: Vec::new(),
             rotten: None,
             is_lost: false,
             is_refilling: false,
@@ -190,6 +192,12 @@ impl Host {
     /// Work is done: the process learns of it in its next turn.
     pub(crate) fn finish(&mut self, now: u64, work: Work, result: Result<(), DiskError>) {
         self.finished.push((work, result));
+        self.turn_at = self.turn_at.min(now.max(self.free_at));
+    }
+
+    /// The same for work with large values.
+    pub(crate) fn finish_values(&mut self, now: u64, work: ValueWork, result: ValueResult) {
+        self.finished_values.push((work, result));
         self.turn_at = self.turn_at.min(now.max(self.free_at));
     }
 

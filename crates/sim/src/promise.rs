@@ -258,6 +258,17 @@ impl Space {
         self.keyspace = Keyspace::parse(&self.text).unwrap_or_default();
     }
 
+    /// Its large values are on the disk, and so much of its log in memory.
+    pub(crate) fn set_spilling(&mut self, log_bytes: usize) {
+        self.text += &format!(" storage=disk storage_threshold=64 backlog_bytes={log_bytes}");
+        self.keyspace = Keyspace::parse(&self.text).unwrap_or_default();
+    }
+
+    /// True when its large values are on the disk.
+    pub(crate) fn is_spilled(&self) -> bool {
+        self.keyspace.storage == "disk"
+    }
+
     /// True when its large values are kept as fragments.
     pub(crate) fn is_coded(&self) -> bool {
         self.keyspace.coding != "none"

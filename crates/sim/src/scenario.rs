@@ -26,6 +26,7 @@ pub(crate) mod stream {
     pub(crate) const OUTAGE: u64 = 12;
     pub(crate) const LANES: u64 = 13;
     pub(crate) const ADAPTIVE: u64 = 20;
+    pub(crate) const SPILLING: u64 = 21;
     pub(crate) const NODES: u64 = 100;
     pub(crate) const CLIENTS: u64 = 200;
     pub(crate) const DISKS: u64 = 500;
@@ -72,6 +73,8 @@ pub struct Settings {
     pub protocol: Option<Protocol>,
     /// Every keyspace of consensus keeps its values as fragments.
     pub coded: bool,
+    /// Every keyspace of consensus that does not keep fragments keeps its values on the disk.
+    pub spilled: bool,
     /// The fault that replicas are to have, in tests.
     pub planted: Planted,
     /// The fault that logs are to have, in tests.
@@ -95,6 +98,9 @@ impl Settings {
         }
         if self.coded {
             command += " --coded";
+        }
+        if self.spilled {
+            command += " --spilled";
         }
         if let Some(clients) = self.clients_max {
             command += &format!(" --clients {clients}");
@@ -163,6 +169,8 @@ pub(crate) struct Scenario {
     pub(crate) segment_bytes: u64,
     /// Logs are shortened when they have grown by so much.
     pub(crate) checkpoint_bytes: u64,
+    /// Memory for values that are on the disk.
+    pub(crate) cache_bytes: usize,
     pub(crate) latency_us: u64,
     pub(crate) jitter_us: u64,
     pub(crate) weather: Weather,
@@ -217,6 +225,7 @@ impl Scenario {
             sweep_ms: USUAL_SWEEP_MS,
             segment_bytes: USUAL_SEGMENT_BYTES,
             checkpoint_bytes: USUAL_CHECKPOINT_BYTES,
+            cache_bytes: 0,
             latency_us: random.scaled(20, 20_000),
             jitter_us: random.scaled(1, 20_000),
             weather: Weather {
@@ -249,6 +258,7 @@ impl Scenario {
         scenario.faults = faults.into_iter().map(Some).collect();
         scenario.draw_registers();
         scenario.draw_coding(settings);
+        scenario.draw_spilling(settings);
         scenario.draw_disk_faults();
         let (nodes, length_us) = (scenario.nodes, scenario.length_us);
         let spaces = scenario.spaces.iter().filter(|space| !space.is_created).count() as u8;
@@ -399,6 +409,30 @@ impl Scenario {
             if random.percent(40) {
                 space.set_coding("adaptive");
             }
+        }
+    }
+
+    /// Some keyspaces of consensus keep their values on the disk. Then values are long enough for that, and there is memory
+    /// for few of them.
+    fn draw_spilling(&mut self, settings: &Settings) {
+        // The seeds that are known to find planted faults were found without.
+        let storage_planted = self.planted_in_storage != storage::planted::Planted::default();
+        if !settings.spilled && (storage_planted || self.planted != Planted::default()) {
+            return;
+        }
+        let mut random = Random::new(self.seed, stream::SPILLING);
+        for space in &mut self.spaces {
+            let is_drawn = random.percent(25) || settings.spilled;
+            let log_bytes = random.pick(&[2_000, 20_000, 200_000]);
+            if is_drawn && space.protocol == Protocol::Consensus && !space.is_coded() {
+                space.set_spilling(log_bytes);
+            }
+        }
+        let value_bytes = random.scaled(64, 3_000) as u16;
+        let cache_bytes = random.pick(&[0, 1_000, 20_000]);
+        if self.spaces.iter().any(Space::is_spilled) {
+            self.value_bytes = self.value_bytes.max(value_bytes);
+            self.cache_bytes = cache_bytes;
         }
     }
 

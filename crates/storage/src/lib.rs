@@ -25,7 +25,8 @@
 //! Reading order: [`disk`] (what a disk does), [`work`] (what runs beside the loop), [`format`](mod@format)
 //! (what stands in the files), [`log`] (append, write, sync), [`upkeep`](mod@crate::upkeep) (new segments,
 //! snapshots taken into account, old segments removed), [`snapshot`], [`opening`] and `replay` (a start),
-//! `tail` (what a crash left). Disks for tests and simulations are [`memory`] and [`simulated`].
+//! `tail` (what a crash left). Disks for tests and simulations are [`memory`] and [`simulated`]. Large values are not in the
+//! log's files: [`values`](mod@values).
 
 pub mod disk;
 pub mod error;
@@ -35,9 +36,11 @@ pub mod memory;
 pub mod opening;
 pub mod planted;
 pub mod simulated;
+pub mod simulated_values;
 pub mod snapshot;
 pub mod tail;
 pub mod upkeep;
+pub mod values;
 pub mod work;
 
 mod floors;
@@ -52,6 +55,7 @@ pub use opening::{Opening, Replayed, open};
 pub use snapshot::{SnapshotReader, SnapshotWriter};
 pub use tail::Torn;
 pub use upkeep::Outcome;
+pub use values::{ValueName, ValueStore, ValueWork};
 pub use work::{Step, Work};
 
 /// A place in the log: how many bytes it had taken before. See the [crate]'s page.

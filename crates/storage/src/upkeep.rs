@@ -36,6 +36,8 @@ pub enum Outcome {
     SnapshotTaken(Group, Position),
     /// There is no room. The snapshot is gone, and everything is as before it.
     SnapshotRefused(Group, DiskError),
+    /// The disk says that the group is gone: a start finds nothing of it.
+    Forgotten(Group),
     /// Files were removed or noted; nobody waits for that.
     Tidied,
     /// There was no room to write it down; [`Log::retry`] tries again.
@@ -247,7 +249,7 @@ impl Log {
                 }
                 match floor.snapshot {
                     Some(_) => Outcome::SnapshotTaken(group, floor.position),
-                    None => Outcome::Tidied,
+                    None => Outcome::Forgotten(group),
                 }
             }
             Task::Spare(number) => {

@@ -51,6 +51,7 @@ const SET_CODED: u8 = 86;
 const INLINE: u8 = 87;
 const ABANDON: u8 = 88;
 const HASH: u8 = 89;
+const SUPPLIED: u8 = 90;
 /// The plain `SET key value`: by far the most frequent record, so it has a short form.
 const SET_PLAIN: u8 = 127;
 
@@ -61,7 +62,15 @@ pub(super) fn may_stand_in_a_transaction(encoded: &[u8]) -> bool {
         encoded.first(),
         None | Some(
             &(WATCH | READING_TRANSACTION | TRANSACTION | PURGE | REPLICATE | FETCH | LOCK | LOCK_READ)
-        ) | Some(&(SET_CODED | INLINE | ABANDON))
+        ) | Some(&(SET_CODED | INLINE | ABANDON | SUPPLIED))
+    )
+}
+
+/// Whether an encoded command is one that can be supplied with bytes: what a client can have asked.
+pub(super) fn may_be_supplied(encoded: &[u8]) -> bool {
+    !matches!(
+        encoded.first(),
+        None | Some(&(PURGE | LOCK | LOCK_READ | SET_CODED | INLINE | ABANDON | SUPPLIED))
     )
 }
 
@@ -254,6 +263,10 @@ impl<'a> Command<'a> {
                 out.put_u8(if command.is_write() { HASH } else { HASH_READ });
                 command.encode(out);
             }
+            Supplied(supplied) => {
+                out.put_u8(SUPPLIED);
+                supplied.encode(out);
+            }
         }
     }
 
@@ -366,6 +379,7 @@ impl<'a> Command<'a> {
                 let ValueId { coordinator, counter } = ValueId::take(reader)?;
                 Abandon { coordinator, counter }
             }
+            SUPPLIED => Supplied(super::Supplied::decode(reader)?),
             _ => return Err(Malformed("unknown command tag")),
         })
     }
@@ -439,7 +453,7 @@ fn expire_condition(tag: u8) -> Result<ExpireCondition, Malformed> {
 mod tests {
     use super::*;
     use crate::command::{
-        Draft, Fenced, HashCommand, HashPart, Hold, LockCommand, WaiterId, Watched, script,
+        Draft, Fenced, HashCommand, HashPart, Hold, LockCommand, Supplied, WaiterId, Watched, script,
     };
     use std::num::NonZeroU64;
 
@@ -449,6 +463,7 @@ mod tests {
         drafts: &'a [Draft; 2],
         fenced: Fenced<'a>,
         scripts: [script::Script<'a>; 2],
+        supplied: Supplied<'a>,
     ) -> Vec<Command<'a>> {
         use Command::*;
         let (key, value) = (&b"key"[..], &b"value\0\r\n"[..]);
@@ -516,6 +531,7 @@ mod tests {
             Fenced(fenced),
             Script(scripts[0]),
             Script(scripts[1]),
+            Supplied(supplied),
         ];
         commands.extend(locks.map(Lock));
         let (field, bytes_max) = (&b"field"[..], 99);
@@ -567,7 +583,12 @@ mod tests {
             script::Script::build(&mut fourth, b"return 1", inputs, 2, 9, true).unwrap(),
             script::Script::build(&mut fifth, b"", [], 0, 9, false).unwrap(),
         ];
-        for command in every_command(list, pairs, &drafts(), fenced, scripts) {
+        let (mut sixth, mut seventh) = (Vec::new(), Vec::new());
+        let reference = Reference::spilled(7, 1, 1, crate::command::digest_of(b"v"));
+        Command::GetDelete { key: b"k" }.encode(&mut sixth);
+        let supplied = Supplied::build([(&b"k"[..], reference, &b"v"[..])], &sixth, &mut seventh);
+        let supplied = supplied.expect("a GETDEL can be supplied");
+        for command in every_command(list, pairs, &drafts(), fenced, scripts, supplied) {
             let mut bytes = Vec::new();
             command.encode(&mut bytes);
             let mut reader = Reader::new(&bytes);

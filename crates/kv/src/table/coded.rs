@@ -1,4 +1,5 @@
-//! Values that are kept as fragments: which of them keys refer to, and what needs their bytes.
+//! Values that are kept outside the table: which of them keys refer to, and what needs their bytes. Most of this is about
+//! those that are kept as fragments; what else there is of those that each replica keeps for itself is in `spill`.
 //!
 //! Several keys may refer to one value (`COPY`), so references are counted. When the last one goes, or the first one
 //! comes, whoever keeps this replica's fragments is told ([`Table::take_coded_changes`]).
@@ -42,7 +43,7 @@ pub struct CodedChanges {
 }
 
 impl CodedValues {
-    pub(super) fn gain(&mut self, reference: Reference) {
+    fn gain(&mut self, reference: Reference) {
         let (_, count) = self.references.entry(reference.id).or_insert((reference, 0));
         *count += 1;
         if *count == 1 {
@@ -50,7 +51,7 @@ impl CodedValues {
         }
     }
 
-    pub(super) fn lose(&mut self, id: ValueId) {
+    fn lose(&mut self, id: ValueId) {
         let Some((_, count)) = self.references.get_mut(&id) else { return };
         *count -= 1;
         if *count == 0 {
@@ -78,6 +79,22 @@ impl CodedValues {
 }
 
 impl Table {
+    /// One key more refers to a value.
+    pub(super) fn gain_reference(&mut self, reference: Reference) {
+        match reference.is_spilled() {
+            true => self.spilled.gain(reference),
+            false => self.coded.gain(reference),
+        }
+    }
+
+    /// One key less refers to a value.
+    pub(super) fn lose_reference(&mut self, reference: Reference) {
+        match reference.is_spilled() {
+            true => self.spilled.lose(reference),
+            false => self.coded.lose(reference.id),
+        }
+    }
+
     // For whoever keeps the fragments.
 
     /// What has happened to values that are kept as fragments since this was called last. Empty tables take no time.
@@ -174,7 +191,7 @@ impl Table {
     // What needs bytes.
 
     pub(super) fn holds_coded(&self) -> bool {
-        !self.coded.references.is_empty()
+        !self.coded.references.is_empty() || !self.spilled.is_empty()
     }
 
     /// Tells, in the place of a value, which one it is.

@@ -7,7 +7,8 @@
 //!
 //! Reading order: `entry` (one key in memory), `partition` and `index` (where entries stand and how a key is found),
 //! `store` (the few ways in which the table changes), then the commands: `reads`, `scan`, `strings`, `numbers`,
-//! `fields` and `hashes`, `expire`, `keys`, `transactions`, `locks`, `scripts`, `registers`; last `snapshot`.
+//! `fields` and `hashes`, `expire`, `keys`, `transactions`, `locks`, `scripts`, `registers`; last `coded` and `spill`
+//! (values that are not in the table), and `snapshot`.
 
 mod coded;
 mod entry;
@@ -24,6 +25,7 @@ mod registers;
 mod scan;
 mod scripts;
 mod snapshot;
+mod spill;
 mod store;
 mod strings;
 #[cfg(test)]
@@ -40,6 +42,7 @@ use coded::CodedValues;
 use entry::Entry;
 use index::{Index, KeyHash};
 use snapshot::Snapshot;
+use spill::SpilledValues;
 use std::collections::BTreeSet;
 use transactions::Departed;
 
@@ -48,7 +51,8 @@ pub(crate) use reads::part_of;
 pub use registers::Register;
 pub use scan::scan_group;
 pub use scripts::{Access, ScriptRefusal};
-pub use snapshot::SnapshotId;
+pub use snapshot::{SnapshotId, encode_value};
+pub use spill::Spilled;
 
 /// Later than any deadline: the key does not expire.
 const NO_DEADLINE: UnixMs = UnixMs::MAX;
@@ -88,6 +92,8 @@ pub struct Table {
     departed: Departed,
     /// What is known of values that are kept as fragments.
     coded: CodedValues,
+    /// What is known of values that are kept outside the table.
+    spilled: SpilledValues,
     /// What was removed all at once and still takes memory.
     discarded: Vec<Index>,
     /// Entries that are tombstones.
@@ -130,6 +136,7 @@ impl Table {
             floor: 0,
             departed: Departed::default(),
             coded: CodedValues::default(),
+            spilled: SpilledValues::default(),
             discarded: Vec::new(),
             tombstones: 0,
             entry_bytes: 0,
@@ -218,7 +225,9 @@ impl Table {
         if self.holds_coded() && self.tell_needs(command, record.time, out) {
             return record.version;
         }
-        self.carry_out(command, record, out)
+        let version = self.carry_out(command, record, out);
+        self.spill(record);
+        version
     }
 
     fn carry_out(&mut self, command: &Command<'_>, record: Record, out: &mut ReplyBuffer) -> Version {
@@ -258,6 +267,7 @@ impl Table {
             Fenced(fenced) => self.apply_behind_fence(&fenced, record, out),
             Script(script) if script.is_write() => self.run_script(&script, record, out),
             Hash(command) if command.is_write() => self.change_hash(&command, record, out),
+            Supplied(supplied) => self.supply(&supplied, record, out),
             _ => return self.read(command, record.time, out),
         }
         record.version
@@ -352,7 +362,11 @@ impl Table {
     /// Bytes that keys, values and the index take; an estimate. Open snapshots are not counted.
     pub fn memory_bytes(&self) -> usize {
         const EXPIRY_BYTES: usize = 24;
-        self.entry_bytes + self.index.bytes() + self.expiries.len() * EXPIRY_BYTES + self.locks.memory_bytes()
+        self.entry_bytes
+            + self.index.bytes()
+            + self.expiries.len() * EXPIRY_BYTES
+            + self.locks.memory_bytes()
+            + self.spilled.memory_bytes()
     }
 
     /// What was counted so far.

@@ -143,7 +143,7 @@ fn may_stand_in_a_script(command: &Command<'_>) -> bool {
         // Told by memory, which differs from replica to replica.
         | MemoryUsage { .. }
         // What only the cluster itself asks, and steps within a step.
-        | Fetch { .. } | Watch { .. } | Replicate { .. } | Transaction(_) | Script(_) | Lock(_) | SetCoded { .. } | Inline { .. } | Abandon { .. }
+        | Fetch { .. } | Watch { .. } | Replicate { .. } | Transaction(_) | Script(_) | Lock(_) | SetCoded { .. } | Inline { .. } | Abandon { .. } | Supplied(_)
     )
 }
 

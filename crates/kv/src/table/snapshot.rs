@@ -27,6 +27,9 @@ const MARK: u8 = 255;
 /// In the place of a kind of value: no entry, but up to which counter a coordinator's values are given up.
 const ABANDONED: u8 = 253;
 
+/// In the place of a kind of value: no entry, but a spilled value. Only copies for other replicas hold such.
+const VALUE: u8 = 252;
+
 /// In the place of a kind of value: no entry, but something about locks.
 const LOCKS: u8 = 254;
 
@@ -69,8 +72,9 @@ impl Snapshot {
         }
     }
 
-    /// Appends entries until `out` has grown by `bytes_max` or none are left; true when there may be more.
-    fn chunk(&mut self, table: &Index, bytes_max: usize, out: &mut Vec<u8>) -> bool {
+    /// Appends entries until `out` has grown by `bytes_max`, spilled values counted, or none are left; true when there may
+    /// be more.
+    fn chunk(&mut self, table: &Index, bytes_max: usize, out: &mut Vec<u8>, spilled: &mut Counted) -> bool {
         let enough = out.len() + bytes_max.max(1);
         while let Some(mark) = self.marks.pop() {
             encode_mark(mark, out);
@@ -92,7 +96,8 @@ impl Snapshot {
         }
         while let Some(entry) = self.saved.pop() {
             encode(&entry, out);
-            if out.len() >= enough {
+            spilled.count(&entry);
+            if out.len() + spilled.bytes >= enough {
                 return true;
             }
         }
@@ -101,7 +106,7 @@ impl Snapshot {
         let mut is_done = false;
         for (hash, entry) in index.walk_from(self.next) {
             if hash >= self.next {
-                if out.len() >= enough {
+                if out.len() + spilled.bytes >= enough {
                     return true;
                 }
                 self.next = hash.next();
@@ -110,11 +115,12 @@ impl Snapshot {
             if is_done {
                 continue;
             }
-            if out.len() >= enough {
+            if out.len() + spilled.bytes >= enough {
                 // The walk passes all entries of a hash at once; what finds no room waits for the next chunk.
                 self.saved.push(entry.clone());
             } else {
                 encode(entry, out);
+                spilled.count(entry);
             }
         }
         self.next = KeyHash::END;
@@ -130,6 +136,34 @@ impl Snapshot {
         }
         self.done.first() == Some(&hash)
     }
+}
+
+/// The spilled values to which the entries of a chunk refer, if they are to go with it.
+#[derive(Default)]
+struct Counted {
+    is_on: bool,
+    bytes: usize,
+    references: BTreeSet<Reference>,
+}
+
+impl Counted {
+    fn count(&mut self, entry: &Entry) {
+        let reference = entry.reference().filter(|reference| self.is_on && reference.is_spilled());
+        if let Some(reference) = reference
+            && self.references.insert(reference)
+        {
+            self.bytes += reference.length as usize;
+        }
+    }
+}
+
+/// Appends a spilled value to a chunk.
+pub fn encode_value(reference: Reference, value: &[u8], out: &mut Vec<u8>) {
+    out.put_u64(0);
+    out.put_u64(0);
+    out.put_u8(VALUE);
+    out.put_bytes(&reference.encoded());
+    out.put_bytes(value);
 }
 
 fn encode(entry: &Entry, out: &mut Vec<u8>) {
@@ -197,7 +231,23 @@ impl Table {
         let Some(snapshot) = self.snapshots.iter_mut().find(|snapshot| snapshot.id == id) else {
             return false;
         };
-        snapshot.chunk(&self.index, bytes_max, out)
+        snapshot.chunk(&self.index, bytes_max, out, &mut Counted::default())
+    }
+
+    /// As [`Table::snapshot_chunk`], for another replica: the spilled values to which the chunk's entries refer go with it,
+    /// and count. They are left in `references`, to be appended by [`encode_value`].
+    pub fn copy_chunk(
+        &mut self,
+        id: SnapshotId,
+        bytes_max: usize,
+        out: &mut Vec<u8>,
+        references: &mut BTreeSet<Reference>,
+    ) -> bool {
+        let mut spilled = Counted { is_on: true, ..Counted::default() };
+        let snapshot = self.snapshots.iter_mut().find(|snapshot| snapshot.id == id);
+        let more = snapshot.is_some_and(|it| it.chunk(&self.index, bytes_max, out, &mut spilled));
+        *references = spilled.references;
+        more
     }
 
     /// Ends a snapshot, whether or not all of it was taken.
@@ -236,6 +286,14 @@ impl Table {
             }
             if tag == ABANDONED {
                 self.coded.abandon(ValueId::take(&mut Reader::new(key))?);
+                continue;
+            }
+            if tag == VALUE {
+                let reference = Reference::decode(key)?;
+                if !reference.is_spilled() || !reference.is_of(value) {
+                    return Err(Malformed("a spilled value that is not what it should be"));
+                }
+                self.spilled.came(reference, value);
                 continue;
             }
             let kind = Kind::from_tag(tag).ok_or(Malformed("unknown kind of value"))?;

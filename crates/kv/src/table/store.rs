@@ -65,6 +65,7 @@ impl Table {
     #[inline(always)]
     pub(super) fn update(&mut self, key: &[u8], value: &[u8], record: Record) -> bool {
         let is_done = self.snapshots.is_empty()
+            && value.len() < self.spilled.bytes_min
             && self
                 .index
                 .likely_mut(self.index.hash(key))
@@ -93,8 +94,9 @@ impl Table {
             self.save_for_snapshots(hash);
         }
         let deadline = entry.deadline();
-        if let Some(reference) = entry.reference() {
-            self.coded.gain(reference);
+        match entry.reference() {
+            Some(reference) => self.gain_reference(reference),
+            None => self.spilled.note(entry.key(), entry.value().len()),
         }
         self.entry_bytes += entry.memory_bytes();
         self.index.insert(hash, entry);
@@ -156,15 +158,16 @@ impl Table {
         let (deadline_before, bytes_before) = (entry.deadline(), entry.capacity());
         let coded_before = entry.reference();
         change(entry);
-        let bytes_after = entry.capacity();
-        if coded_before.is_some() || entry.is_coded() {
-            // The new one first: it may be the same.
-            if let Some(reference) = entry.reference() {
-                self.coded.gain(reference);
-            }
-            if let Some(reference) = coded_before {
-                self.coded.lose(reference.id);
-            }
+        let (bytes_after, coded_after) = (entry.capacity(), entry.reference());
+        if coded_after.is_none() {
+            self.spilled.note(entry.key(), entry.value().len());
+        }
+        // The new one first: it may be the same.
+        if let Some(reference) = coded_after {
+            self.gain_reference(reference);
+        }
+        if let Some(reference) = coded_before {
+            self.lose_reference(reference);
         }
         if bytes_before != bytes_after {
             self.entry_bytes =
@@ -230,7 +233,7 @@ impl Table {
         }
         let entry = self.index.remove(place);
         if let Some(reference) = entry.reference() {
-            self.coded.lose(reference.id);
+            self.lose_reference(reference);
         }
         self.remove_deadline(place.hash, entry.deadline());
         self.entry_bytes -= entry.memory_bytes();
@@ -260,6 +263,7 @@ impl Table {
             self.snapshots.iter_mut().for_each(|snapshot| snapshot.keep(&index));
         }
         self.coded.lose_all();
+        self.spilled.lose_all();
         self.expiries.clear();
         self.expiring = 0;
         self.tombstones = 0;

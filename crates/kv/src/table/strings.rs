@@ -245,7 +245,7 @@ impl Table {
     ) {
         let hash = self.index.hash(key);
         let Ok(found) = self.find_string(hash, key, record, out) else { return };
-        let length = found.map_or(0, |place| self.index.entry(place).value().len());
+        let length = found.map_or(0, |place| self.index.entry(place).told_length());
         if value.is_empty() {
             return out.integer(length as i64);
         }

@@ -13,8 +13,8 @@ use crate::routing::{Asked, Origin};
 use crate::session::ClientId;
 use crate::shared::SharedBytes;
 use crate::slab::Handle;
+use crate::unfinished::{put_in, take_apart};
 use kv::codec::Reader;
-use kv::limits::REPLY_BYTES_MAX;
 use kv::{Command, Reference, Reply, ReplyBuffer, ValueId, ValueRef, View};
 use protocol::{Request, Result as Outcome, Ticket};
 use std::collections::BTreeMap;
@@ -59,33 +59,9 @@ enum Unfinished {
     Inlining(usize),
 }
 
-/// A reply that is not the whole answer, taken apart.
-struct Parts<'a> {
-    command: &'a [u8],
-    element: &'a [u8],
-    is_read: bool,
-    references: Vec<Reference>,
-    keys: Vec<&'a [u8]>,
-}
-
-fn take_apart(reply: &[u8]) -> Option<Parts<'_>> {
-    let mut reader = Reader::new(reply);
-    let (command, is_read) = match Reply::decode(&mut reader).ok()? {
-        Reply::Unresolved(command) => (command, true),
-        Reply::Needs(command) => (command, false),
-        _ => return None,
-    };
-    let (element, mut references, mut keys) = (reader.rest(), Vec::new(), Vec::new());
-    while !reader.is_empty() {
-        match Reply::decode(&mut reader).ok()? {
-            Reply::Reference(value) => references.push(ValueRef::decode(value).ok()?.reference),
-            Reply::Bulk(key) => keys.push(key),
-            _ => {}
-        }
-    }
-    // Others than these are short, and were counted by whoever wrote the reply.
-    let bytes: usize = references.iter().map(|reference| reference.length as usize).sum();
-    (bytes <= REPLY_BYTES_MAX).then_some(Parts { command, element, is_read, references, keys })
+/// A value that is here.
+fn whole<'v>(values: &'v BTreeMap<ValueId, Option<SharedBytes>>, reference: &Reference) -> Option<&'v [u8]> {
+    Some(values.get(&reference.id)?.as_ref()?)
 }
 
 impl Finishing {
@@ -130,29 +106,11 @@ impl Finishing {
     }
 }
 
-/// A reply with values in the place of references.
-fn put_in(element: &[u8], values: &BTreeMap<ValueId, Option<SharedBytes>>) -> ReplyBuffer {
-    let mut out = ReplyBuffer::new();
-    let mut reader = Reader::new(element);
-    while let Ok(reply) = Reply::decode(&mut reader) {
-        let Reply::Reference(told) = reply else {
-            out.push(reply);
-            continue;
-        };
-        let told = ValueRef::decode(told).ok();
-        let value = told.and_then(|told| Some((told.view, values.get(&told.reference.id)?.as_ref()?)));
-        match value {
-            Some((view, value)) => out.bulk(view.of(value)),
-            None => out.error(GONE),
-        }
-    }
-    out
-}
-
 impl Node {
     /// A command that may need bytes of large values may be asked twice: what comes behind it must not overtake it.
     pub(crate) fn hold_back_behind(&mut self, client: ClientId, group: u16, command: &Command<'_>) {
-        if self.groups[group].coding.is_some()
+        let target = &self.groups[group];
+        if (target.coding.is_some() || target.keyspace.spills())
             && command.may_need_bytes()
             && let Some(session) = self.sessions.get_mut(client)
         {
@@ -213,7 +171,8 @@ impl Node {
         {
             return self.complete_with_value(client, group, result, value.clone());
         }
-        self.complete(client, group, result, put_in(element, values).as_bytes());
+        let replies = put_in(element, |reference| whole(values, reference), GONE);
+        self.complete(client, group, result, replies.as_bytes());
     }
 
     fn finishing(&mut self, handle: Handle) -> Option<&mut Finishing> {

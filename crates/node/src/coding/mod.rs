@@ -8,7 +8,6 @@
 //! (`upkeep`). What the
 //! replicas keep, and what is said about it, is in [`protocol::coded`].
 
-mod cache;
 mod choice;
 mod dispersal;
 mod estimates;
@@ -20,11 +19,12 @@ mod rebuilding;
 mod traces;
 mod upkeep;
 
+use crate::cache::Cache;
 use crate::envelope::Envelope;
 use crate::node::Node;
 use crate::routing::ORIGIN_CODING;
+use crate::shared::SharedBytes;
 use crate::slab::{Handle, Slab};
-use cache::Cache;
 use choice::Choice;
 pub(crate) use choice::ChoiceTold;
 use dispersal::Dispersal;
@@ -119,7 +119,7 @@ pub(crate) struct Coding {
     dispersing_bytes: usize,
     /// Values that are being fetched.
     fetches: BTreeMap<ValueId, Fetch>,
-    cache: Cache,
+    cache: Cache<ValueId, SharedBytes>,
     choice: Choice,
     traces: Traces,
     window: Window,
@@ -212,7 +212,7 @@ impl Node {
     ) -> Result<(), Malformed> {
         match Message::decode(bytes)? {
             // What cannot be written would wait in memory.
-            Message::Keep(piece) if self.journal.is_full() => {
+            Message::Keep(piece) if self.is_full() => {
                 let refused = Message::Refused { id: piece.reference.id, why: Refusal::NoRoom };
                 self.send_fragment_message(group, from, &refused);
             }

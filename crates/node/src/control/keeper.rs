@@ -48,6 +48,7 @@ impl Keeper {
             lease: consensus::Lease::Log,
             reads_any: false,
             log_bytes: LOG_BYTES,
+            spill_bytes_min: usize::MAX,
             planted: Default::default(),
         };
         Keeper {

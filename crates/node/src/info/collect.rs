@@ -2,7 +2,7 @@
 
 use super::{
     ClientFacts, CodingFacts, CpuFacts, Facts, KeyspaceFacts, LockFacts, MemoryFacts, ReplicaFacts,
-    ReplicationFacts, ServerFacts, StatsFacts, render,
+    ReplicationFacts, ServerFacts, StatsFacts, ValueFacts, render,
 };
 use crate::groups::Group;
 use crate::node::Node;
@@ -46,6 +46,7 @@ impl Node {
                 user: self.usage.user_us as f64 / 1e6,
             },
             coding: self.coding_facts(),
+            values: self.value_facts(),
             keyspaces: keyspaces.map(|(group, status)| keyspace_facts(group, status)).collect(),
             commands: self.statistics.clone(),
             loading: statuses.iter().any(|status| status.role == "recovering"),
@@ -70,6 +71,17 @@ impl Node {
             facts.lacking += replica.fragments_lacking() as u64;
         }
         facts
+    }
+
+    pub(crate) fn value_facts(&self) -> ValueFacts {
+        let replicas = self.groups.iter().filter_map(|(_, group)| group.replica.as_ref());
+        let (pending_bytes, cached_bytes) = self.values.memory_bytes();
+        ValueFacts {
+            on_disk: replicas.map(|replica| replica.table().spilled_len() as u64).sum(),
+            pending_bytes: pending_bytes as u64,
+            cached_bytes: cached_bytes as u64,
+            counters: self.values.counters,
+        }
     }
 
     fn server_facts(&self) -> ServerFacts {

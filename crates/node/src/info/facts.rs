@@ -2,6 +2,7 @@
 
 use crate::coding::{ChoiceTold, CodingCounters, Trace};
 use crate::command::statistics::CommandStatistics;
+use crate::values::ValueCounters;
 
 /// Everything that `INFO` tells. What is not known stays at its default, zero or empty.
 #[derive(Clone, Debug, Default)]
@@ -22,6 +23,8 @@ pub(crate) struct Facts {
     pub(crate) cpu: CpuFacts,
     /// Values that are kept as fragments.
     pub(crate) coding: CodingFacts,
+    /// Large values that are on the disk.
+    pub(crate) values: ValueFacts,
     /// All keyspaces.
     pub(crate) keyspaces: Vec<KeyspaceFacts>,
     /// Counters of commands and errors.
@@ -258,4 +261,17 @@ pub(crate) struct CodingFacts {
     pub(crate) choice: ChoiceTold,
     /// Where the time of the last writes went.
     pub(crate) traces: Vec<Trace>,
+}
+
+/// Large values that are on the disk.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct ValueFacts {
+    /// Values to which keys refer.
+    pub(crate) on_disk: u64,
+    /// Bytes of values that the store does not have yet.
+    pub(crate) pending_bytes: u64,
+    /// Bytes of values that are kept for who asks next.
+    pub(crate) cached_bytes: u64,
+    /// Since the start.
+    pub(crate) counters: ValueCounters,
 }

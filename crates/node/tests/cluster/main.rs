@@ -22,4 +22,5 @@ mod sessions;
 mod stale_reads;
 mod support;
 mod transactions;
+mod values;
 mod waiting;

@@ -3,16 +3,20 @@
 use crate::reading::Reply;
 use node::{
     ClientId, ClientKind, Configuration, Health, Keyspace, KeyspaceHealth, Node, NodeAddress, NodeId,
-    StorageSettings,
+    StartError, StorageSettings,
 };
 use protocol::Now;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use storage::{Disk, MemoryDisk};
+use storage::simulated_values::SimulatedValues;
+use storage::{Disk, DiskError, MemoryDisk, ValueWork};
 use wire::frame::{self, Next};
 use wire::resp::ArgumentsBuffer;
 
 /// What takes longer than this many milliseconds does not happen.
 const PATIENCE_MS: u64 = 20_000;
+
+/// What came of a piece of work with large values.
+type ValueResult = Result<Option<Vec<u8>>, DiskError>;
 
 const START_UNIX_MS: u64 = 1_700_000_000_000;
 
@@ -86,12 +90,18 @@ impl Setup {
         self
     }
 
-    fn node(&self, id: NodeId, run: u64, now: Now, disk: &mut MemoryDisk) -> Node {
+    fn open(
+        &self,
+        id: NodeId,
+        run: u64,
+        now: Now,
+        (disk, values): (&mut MemoryDisk, &mut SimulatedValues),
+    ) -> Result<Node, StartError> {
         let mut configuration = self.configuration.clone();
         configuration.node = id;
         configuration.seed += u64::from(id) + 100 * run;
         configuration.identity += u64::from(id) + 100 * run;
-        Node::open(configuration, disk, now).expect("a configuration that can be kept")
+        Node::open_with(configuration, disk, Some(values), now)
     }
 
     /// Starts the cluster and waits until it serves everywhere.
@@ -106,9 +116,17 @@ impl Setup {
         let now = Now { monotonic_us: 1_000_000, unix_ms: START_UNIX_MS };
         let ids = 1..=self.configuration.nodes.len() as NodeId;
         let mut disks: BTreeMap<NodeId, MemoryDisk> = ids.clone().map(|id| (id, MemoryDisk::new())).collect();
+        let mut values: BTreeMap<NodeId, SimulatedValues> =
+            ids.clone().map(|id| (id, SimulatedValues::default())).collect();
+        let stores = disks.iter_mut().zip(values.values_mut());
+        let open = |((id, disk), values): ((&NodeId, &mut MemoryDisk), &mut SimulatedValues)| {
+            (*id, self.open(*id, 1, now, (disk, values)).expect("a configuration that can be kept"))
+        };
         let mut cluster = Cluster {
-            nodes: disks.iter_mut().map(|(id, disk)| (*id, self.node(*id, 1, now, disk))).collect(),
+            nodes: stores.map(open).collect(),
             disks,
+            values,
+            values_read: BTreeMap::new(),
             epochs: ids.clone().map(|id| (id, 1)).collect(),
             setup: self,
             now,
@@ -133,6 +151,9 @@ pub(crate) struct Cluster {
     /// Those that run.
     nodes: BTreeMap<NodeId, Node>,
     disks: BTreeMap<NodeId, MemoryDisk>,
+    values: BTreeMap<NodeId, SimulatedValues>,
+    /// What was done with large values, of which the nodes do not know yet.
+    values_read: BTreeMap<NodeId, Vec<(ValueWork, ValueResult)>>,
     /// The epoch of each node's last start.
     epochs: BTreeMap<NodeId, u64>,
     pub(crate) now: Now,
@@ -162,6 +183,9 @@ impl Cluster {
         for id in &running {
             let node = self.nodes.get_mut(id).expect("it runs");
             node.begin_turn(self.now);
+            for (work, result) in self.values_read.remove(id).unwrap_or_default() {
+                node.value_work_finished(work, result);
+            }
             for from in self.setup.configuration.nodes.iter().map(|address| address.id) {
                 let way = self.on_the_way.entry((from, *id)).or_default();
                 let arriving = match self.slow.get_mut(&(from, *id)) {
@@ -195,6 +219,13 @@ impl Cluster {
             for work in work {
                 let result = work.run(disk);
                 node.work_finished(work, result);
+            }
+            let mut work = Vec::new();
+            node.take_value_work(&mut work);
+            let store = self.values.get_mut(id).expect("every node has a store");
+            for work in work {
+                let result = work.run(store);
+                self.values_read.entry(*id).or_default().push((work, result));
             }
         }
         running.into_iter().for_each(|id| self.collect(id));
@@ -377,6 +408,7 @@ impl Cluster {
     /// A node's process dies, and its memory and its clients' connections with it.
     pub(crate) fn kill(&mut self, id: NodeId) {
         self.nodes.remove(&id);
+        self.values_read.remove(&id);
         self.cut_off(id);
         self.paused.remove(&id);
         for (_, inbox) in self.inboxes.iter_mut().filter(|(client, _)| client.node == id) {
@@ -400,6 +432,7 @@ impl Cluster {
     /// A node that died has a new, empty disk.
     pub(crate) fn wipe(&mut self, id: NodeId) {
         self.disks.insert(id, MemoryDisk::new());
+        self.values.insert(id, SimulatedValues::default());
     }
 
     /// A node's disk has no room from now on, or has room again.
@@ -411,9 +444,23 @@ impl Cluster {
         assert!(!self.nodes.contains_key(&id), "node {id} still runs");
         self.inboxes.retain(|client, _| client.node != id);
         self.epochs.insert(id, epoch);
-        let disk = self.disks.get_mut(&id).expect("every node has a disk");
-        self.nodes.insert(id, self.setup.node(id, epoch, self.now, disk));
+        if let Err(why) = self.try_restart(id) {
+            panic!("node {id} does not start: {why}");
+        }
         self.reconnect(id);
+    }
+
+    /// A node that died tries to start again.
+    pub(crate) fn try_restart(&mut self, id: NodeId) -> Result<(), StartError> {
+        let disk = self.disks.get_mut(&id).expect("every node has a disk");
+        let values = self.values.get_mut(&id).expect("every node has a store");
+        self.nodes.insert(id, self.setup.open(id, self.epochs[&id], self.now, (disk, values))?);
+        Ok(())
+    }
+
+    /// Where a node keeps its large values.
+    pub(crate) fn values(&mut self, id: NodeId) -> &mut SimulatedValues {
+        self.values.get_mut(&id).expect("every node has a store")
     }
 
     /// Notes every frame that arrives from now on.

@@ -13,13 +13,15 @@ use super::Replica;
 use super::entry::Entry;
 use super::group::Voter;
 use super::message::Body;
+use super::options::Options;
 use super::record::{Change, Moment};
+use super::spilled::Loading;
 use crate::contract::{Effects, NodeId, Notice, Now, Trace};
-use crate::planted::{Fault, Planted};
+use crate::planted::Fault;
 use kv::Table;
 use kv::table::SnapshotId;
 use omnipaxos::ballot_leader_election::Ballot;
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 
 /// What a receiver answers when it needs no more.
 const WHOLE: u32 = u32::MAX;
@@ -27,7 +29,7 @@ const WHOLE: u32 = u32::MAX;
 /// The sending side of a copy.
 #[derive(Debug)]
 pub(super) struct Sender {
-    to: NodeId,
+    pub(super) to: NodeId,
     transfer: u64,
     moment: Moment,
     /// What is accepted here behind that moment, and in which ballot.
@@ -36,6 +38,8 @@ pub(super) struct Sender {
     snapshot: Option<SnapshotId>,
     /// Chunks that were sent and not acknowledged: links lose messages.
     unacknowledged: VecDeque<(u32, Vec<u8>)>,
+    /// A chunk that waits for spilled values.
+    pub(super) loading: Option<Loading>,
     next: u32,
     acknowledged: u32,
     /// When the receiver last got on, and when something was last sent again.
@@ -43,7 +47,7 @@ pub(super) struct Sender {
     repeated_us: u64,
     is_begun: bool,
     /// The receiver has installed it. The log is kept from its moment on until the receiver has joined.
-    is_delivered: bool,
+    pub(super) is_delivered: bool,
 }
 
 /// The receiving side: a table of its own, filled beside the one in use.
@@ -53,7 +57,7 @@ pub(super) struct Receiver {
     transfer: u64,
     moment: Moment,
     next: u32,
-    table: Table,
+    pub(super) table: Table,
     /// When it last got on.
     progress_us: u64,
 }
@@ -101,6 +105,7 @@ impl Replica {
             accepted,
             snapshot: Some(self.table.begin_snapshot()),
             unacknowledged: VecDeque::new(),
+            loading: None,
             next: 0,
             acknowledged: 0,
             progress_us: now.monotonic_us,
@@ -142,8 +147,19 @@ impl Replica {
         while let Some(snapshot) = sender.snapshot
             && sender.unacknowledged.len() < self.timing.chunk_window as usize
         {
-            let mut chunk = Vec::new();
-            let more = self.table.snapshot_chunk(snapshot, self.timing.chunk_bytes, &mut chunk);
+            let loading = sender.loading.take().unwrap_or_else(|| {
+                let (mut chunk, mut references) = (Vec::new(), BTreeSet::new());
+                let bytes_max = self.timing.chunk_bytes;
+                let more = self.table.copy_chunk(snapshot, bytes_max, &mut chunk, &mut references);
+                Loading::new(chunk, references, more)
+            });
+            if !loading.is_whole() {
+                // The receiver is not what is waited for.
+                sender.progress_us = sender.progress_us.max(loading.progress_us);
+                sender.loading = Some(loading);
+                break;
+            }
+            let Loading { chunk, more, .. } = loading;
             if !chunk.is_empty() {
                 let index = sender.next;
                 self.send(to, Body::CopyChunk { transfer, index, chunk: &chunk }, effects);
@@ -183,6 +199,7 @@ impl Replica {
             sender.is_delivered = true;
             sender.progress_us = now.monotonic_us;
             sender.unacknowledged.clear();
+            sender.loading = None;
             if let Some(snapshot) = sender.snapshot.take() {
                 self.table.end_snapshot(snapshot);
             }
@@ -231,6 +248,12 @@ impl Replica {
 
     // Receiving.
 
+    pub(super) fn give_up_receiving(&mut self) {
+        if let Some(mut receiver) = self.receiver.take() {
+            self.table.take_spilled_of(&mut receiver.table);
+        }
+    }
+
     pub(super) fn copy_begins(
         &mut self,
         now: Now,
@@ -252,7 +275,8 @@ impl Replica {
             return;
         }
         self.log.borrow_mut().record(vec![Change::CopyBegin(moment.clone())]);
-        let (table, progress_us) = (new_table(self.seed, self.options.planted), now.monotonic_us);
+        self.give_up_receiving();
+        let (table, progress_us) = (new_table(self.seed, self.options), now.monotonic_us);
         self.receiver = Some(Receiver { from, transfer, moment, next: 0, table, progress_us });
     }
 
@@ -271,7 +295,7 @@ impl Replica {
         };
         if index == receiver.next {
             if receiver.table.install(chunk).is_err() {
-                self.receiver = None;
+                self.give_up_receiving();
                 return effects.trace.push(Trace::Rejected { peer: from, why: "a copy that cannot be read" });
             }
             receiver.next += 1;
@@ -297,6 +321,9 @@ impl Replica {
             if moment.index as usize > self.applied || moment.group.id > self.group.id {
                 self.install(receiver, accepted, voters, effects);
                 self.ask_for_help(now, effects);
+            } else {
+                let mut table = receiver.table;
+                self.table.take_spilled_of(&mut table);
             }
             self.installed_transfer = (from, transfer);
             return self.send(from, Body::CopyProgress { transfer, next: WHOLE }, effects);
@@ -325,8 +352,9 @@ impl Replica {
         voters: &[Voter],
         effects: &mut Effects,
     ) {
-        let Receiver { moment, table, from, .. } = receiver;
+        let Receiver { moment, mut table, from, .. } = receiver;
         if round != Ballot::default() && round.config_id != moment.group.id {
+            self.table.take_spilled_of(&mut table);
             let why = "a copy with a log of another configuration";
             return effects.trace.push(Trace::Rejected { peer: from, why });
         }
@@ -377,6 +405,7 @@ impl Replica {
     pub(super) fn put_in_place(&mut self, mut table: Table, moment: &Moment) {
         table.set_version_floor(moment.floor);
         table.set_interpreter(self.interpreter);
+        table.take_spilled_of(&mut self.table);
         self.table = table;
         self.applied = moment.index as usize;
         self.offset = moment.offset;
@@ -392,8 +421,9 @@ impl Replica {
 }
 
 /// An empty table.
-pub(super) fn new_table(seed: u64, planted: Planted) -> Table {
+pub(super) fn new_table(seed: u64, options: Options) -> Table {
     let mut table = Table::new(seed);
-    table.plant_in_locks(planted.in_locks());
+    table.spill_from(options.spill_bytes_min);
+    table.plant_in_locks(options.planted.in_locks());
     table
 }

@@ -206,7 +206,7 @@ impl Replica {
         }
         let patience_ms = 10 * self.timing.silence_ms;
         if self.receiver.as_ref().is_some_and(|receiver| receiver.is_stuck(now, patience_ms)) {
-            self.receiver = None;
+            self.give_up_receiving();
         }
         let mut peers = self.wanted.members.clone();
         peers.extend(self.group.nodes());

@@ -162,6 +162,7 @@ mod receiving;
 mod record;
 mod requests;
 mod restoring;
+mod spilled;
 mod status;
 mod waiting;
 
@@ -309,7 +310,7 @@ impl Replica {
             voters: BTreeMap::new(),
             learners: BTreeMap::new(),
             questions_for_help: 0,
-            table: copying::new_table(seed, options.planted),
+            table: copying::new_table(seed, options),
             interpreter: &NoInterpreter,
             applied: 0,
             offset: 0,

@@ -20,6 +20,9 @@ pub struct Options {
     pub reads_any: bool,
     /// How many bytes of log a replica keeps in memory before it cuts off the oldest part.
     pub log_bytes: usize,
+    /// The shortest value that is not kept in memory, in bytes: see [`kv::table::Spilled`]. Must be the same on all nodes,
+    /// and never change.
+    pub spill_bytes_min: usize,
     /// A fault to be found, in tests.
     pub planted: Planted,
 }

@@ -29,7 +29,7 @@ pub(super) struct Checkpoint {
 #[derive(Debug)]
 pub(super) struct Replay {
     moment: Moment,
-    table: Table,
+    pub(super) table: Table,
 }
 
 impl Replica {
@@ -46,8 +46,7 @@ impl Replica {
                 Change::Group(group) => self.enter(group),
                 Change::Excluded { since } => self.excluded = Some(since),
                 Change::CopyBegin(moment) => {
-                    self.replayed_copy =
-                        Some(Replay { moment, table: new_table(self.seed, self.options.planted) });
+                    self.replayed_copy = Some(Replay { moment, table: new_table(self.seed, self.options) });
                 }
                 Change::CopyChunk(chunk) => {
                     if let Some(copy) = &mut self.replayed_copy {
@@ -77,7 +76,9 @@ impl Replica {
 
     /// Makes of the records what they say, and begins a new life.
     pub(super) fn begin_life(&mut self) {
-        self.replayed_copy = None; // The rest of it was lost.
+        if let Some(mut copy) = self.replayed_copy.take() {
+            self.table.take_spilled_of(&mut copy.table); // The rest of it was lost.
+        }
         self.log.borrow_mut().replayed();
         self.identity.life += 1;
         self.transfers = self.identity.life << 32; // No transfer has the name of one of an earlier life.

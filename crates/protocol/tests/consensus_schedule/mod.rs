@@ -104,7 +104,7 @@ impl Schedule {
         let lease = if random.percent(60) { Lease::Log } else { Lease::Off };
         // Small enough for copies, and for batches that are closed within a turn.
         let log_bytes = [200, 2_000, 1 << 20][random.below(3) as usize];
-        let options = Options { lease, reads_any: false, log_bytes, planted };
+        let options = Options { lease, reads_any: false, log_bytes, spill_bytes_min: usize::MAX, planted };
         let heartbeat_ms = [20, 80][random.below(2) as usize];
         let timing = Timing {
             heartbeat_ms,

@@ -5,13 +5,14 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use super::started::Restarted;
-use super::support::{configuration, free_ports, quorate, try_http, until};
+use super::support::{configuration, free_ports, quorate, signal, try_http, until};
+use rustix::process::Signal;
 
 /// Nodes that end with the test, and so does their folder.
 pub(crate) struct Bare {
     folder: tempfile::TempDir,
     base: u16,
-    nodes: Vec<Restarted>,
+    nodes: Vec<(u16, Restarted)>,
 }
 
 impl Bare {
@@ -39,7 +40,23 @@ impl Bare {
     pub(crate) fn start_by(&mut self, node: u16, mut command: Command) {
         let log = fs::File::create(self.node(node).join("quorate.log")).unwrap();
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
-        self.nodes.push(Restarted(command.spawn().unwrap()));
+        self.nodes.push((node, Restarted(command.spawn().unwrap())));
+    }
+
+    /// `kill -9`.
+    pub(crate) fn kill(&mut self, node: u16) {
+        self.nodes.retain(|(other, _)| *other != node);
+    }
+
+    /// `kill -9` of all, as nearly at once as it gets.
+    pub(crate) fn kill_all(&mut self) {
+        self.nodes.iter().for_each(|(_, process)| signal(process.0.id(), Signal::KILL));
+        self.nodes.clear();
+    }
+
+    pub(crate) fn process(&self, node: u16) -> u32 {
+        let found = self.nodes.iter().find(|(other, _)| *other == node);
+        found.map(|(_, process)| process.0.id()).expect("the node runs")
     }
 
     pub(crate) fn wait_until_ready(&self, nodes: &[u16]) {

@@ -6,6 +6,7 @@
 
 #![allow(clippy::unwrap_used, missing_docs)]
 
+#[allow(dead_code)] // Other tests use the rest.
 mod bare;
 mod crashes;
 mod failover;

@@ -25,6 +25,15 @@ impl World {
             }
         }
         self.begun = begun;
+        let mut begun = Vec::new();
+        node.take_value_work(&mut begun);
+        for work in begun {
+            let host = self.host(place);
+            let (lane, life) = (host.disk.begin_value_work(work, now), host.life);
+            if let (lane, Some(at)) = lane {
+                self.queue.push(at, Event::DiskStep { node: place, lane, life });
+            }
+        }
     }
 
     pub(super) fn disk_step(&mut self, place: Place, lane: u8, life: u32) {
@@ -39,6 +48,11 @@ impl World {
             Ended::Work(work, result, next) => {
                 self.trace.note(u64::from(place) << 8 | u64::from(lane) | 1 << 59);
                 host.finish(now, work, result);
+                next
+            }
+            Ended::ValueWork(work, result, next) => {
+                self.trace.note(u64::from(place) << 8 | u64::from(lane) | 1 << 59);
+                host.finish_values(now, work, result);
                 next
             }
         };
@@ -65,7 +79,7 @@ impl World {
         if host.disk.files.is_off() {
             self.counts.add(Class::PowerLossInStart);
             self.tell_of(place, "loses its power while it starts");
-            self.host(place).disk.files.lose_power(Survivors::Random);
+            self.host(place).disk.lose_power(Survivors::Random);
             return self.queue.push(self.now + after_us, again);
         }
         if host.rotten.is_some() && names_a_place(why) {
@@ -125,12 +139,12 @@ impl World {
             }
             (DiskFault::Refusal { node, verb }, _) => happens = self.refuse(node, verb),
             (DiskFault::Full { node, room, us }, 0) => {
-                let files = &mut self.host(node).disk.files;
-                files.capacity = Some(files.used_bytes() + room);
+                self.host(node).disk.fill_up(room);
                 again = Some(us);
             }
             (DiskFault::Full { node, .. }, _) => {
-                (self.host(node).disk.files.capacity, happens) = (None, false);
+                self.host(node).disk.make_room();
+                happens = false;
             }
             (DiskFault::Rot { node, .. }, 1)
             | (DiskFault::Wiped { node, .. }, 1)
@@ -161,8 +175,8 @@ impl World {
             }
             (DiskFault::RolledBack { node, after_us, .. }, 0) => {
                 let disk = &mut self.host(node).disk;
-                let mut copy = disk.files.clone();
-                copy.lose_power(Survivors::Random);
+                let mut copy = (disk.files.clone(), disk.values.clone());
+                copy.0.lose_power(Survivors::Random);
                 disk.copy = Some(copy);
                 (again, happens) = (Some(after_us), false);
             }
@@ -173,7 +187,7 @@ impl World {
                     again = replaced_us;
                     self.crash(node, down_us, true);
                     let host = self.host(node);
-                    host.disk.files = copy;
+                    host.disk.roll_back(copy);
                     (host.is_lost, host.is_refilling) = (true, true);
                 }
             }

@@ -194,7 +194,7 @@ impl World {
             let host = self.host(place);
             if !host.is_alive() {
                 if let Some(survivors) = power {
-                    host.disk.files.lose_power(survivors);
+                    host.disk.lose_power(survivors);
                 }
                 continue;
             }
@@ -219,7 +219,7 @@ impl World {
         self.crash(place, down_us, noticed);
         if let Some(survivors) = power {
             self.tell_of(place, "has lost its power");
-            self.host(place).disk.files.lose_power(survivors);
+            self.host(place).disk.lose_power(survivors);
         }
     }
 
@@ -235,6 +235,7 @@ impl World {
         host.is_damaged = true;
         host.disk.stop();
         host.finished.clear();
+        host.finished_values.clear();
         let life = host.life;
         host.talks.clear();
         let (sessions, inbox) = (std::mem::take(&mut host.sessions), std::mem::take(&mut host.inbox));
@@ -265,6 +266,7 @@ impl World {
         let storage = node::StorageSettings {
             segment_bytes: self.scenario.segment_bytes,
             checkpoint_bytes: self.scenario.checkpoint_bytes,
+            cache_bytes: self.scenario.cache_bytes,
             planted: self.scenario.planted_in_storage,
         };
         // Those that the cluster began with, and itself.
@@ -300,11 +302,11 @@ impl World {
             process: Default::default(),
             planted,
         };
-        let files = &mut host.disk.files;
+        let (files, values) = (&mut host.disk.files, &mut host.disk.values);
         if let Some(operation) = host.power_goes_at.take() {
             files.trouble_in(operation.into(), Trouble::Crash);
         }
-        let opened = Node::open(configuration, files, host.clock.read(now));
+        let opened = Node::open_with(configuration, files, Some(values), host.clock.read(now));
         match opened {
             Ok(node) => host.node = Some(node),
             Err(why) => return self.does_not_start(place, &why.to_string()),

@@ -41,6 +41,9 @@ impl World {
         for (work, result) in host.finished.drain(..) {
             node.work_finished(work, result);
         }
+        for (work, result) in host.finished_values.drain(..) {
+            node.value_work_finished(work, result);
+        }
         let mut arrivals = std::mem::take(&mut self.arrivals);
         std::mem::swap(&mut arrivals, &mut host.inbox);
         for arrival in arrivals.drain(..) {

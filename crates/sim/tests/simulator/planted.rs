@@ -19,6 +19,12 @@ fn find_coded(fault: Fault, first: u64) -> Broken {
     find_with(&format!("{fault:?}"), settings, Protocol::Consensus, first)
 }
 
+/// The same where values are on the disk.
+fn find_spilled(fault: Fault, first: u64) -> Broken {
+    let settings = Settings { planted: Planted::one(fault), spilled: true, ..Settings::default() };
+    find_with(&format!("{fault:?}"), settings, Protocol::Consensus, first)
+}
+
 /// The same for a fault of logs.
 fn find_in_storage(fault: storage_planted::Fault, first: u64) -> Broken {
     let planted_in_storage = storage_planted::Planted::one(fault);
@@ -224,4 +230,14 @@ fn a_log_counts_a_sync_for_what_was_written_while_it_ran() {
 #[test]
 fn a_log_does_not_sync_its_folder() {
     find_in_storage(storage_planted::Fault::FolderNotSynced, 14);
+}
+
+#[test]
+fn a_checkpoint_counts_before_its_values_are_durable() {
+    assert_eq!(find_spilled(Fault::CheckpointBeforeValues, 151), Broken::Storage);
+}
+
+#[test]
+fn a_value_is_removed_while_a_start_may_come_back_to_it() {
+    assert_eq!(find_spilled(Fault::ValueRemovedEarly, 0), Broken::Storage);
 }

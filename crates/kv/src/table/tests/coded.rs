@@ -299,3 +299,10 @@ fn a_plain_update_does_not_overlook_a_reference() {
     assert_eq!(changes(&mut store.table), [(1, false)]);
     assert_eq!(store.read(&Command::Length { key: b"k" }), REFERENCE_BYTES.to_string());
 }
+
+#[test]
+fn an_empty_range_tells_the_length_of_a_value_that_is_not_here() {
+    let mut store = store();
+    put(&mut store, "k", 1);
+    assert_eq!(store.apply(&Command::SetRange { key: b"k", offset: 5, value: b"" }), "10000");
+}

@@ -13,6 +13,7 @@ mod scan;
 mod script;
 mod scripts;
 mod snapshot;
+mod spill;
 mod strings;
 mod transactions;
 

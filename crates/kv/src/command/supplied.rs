@@ -1,0 +1,86 @@
+//! A command with the bytes that it needs of values that are kept outside the table.
+
+use super::encoding::may_be_supplied;
+use super::{Command, List};
+use crate::codec::{Malformed, Reader, Writer};
+use crate::coded::Reference;
+
+/// Values, each with the key that refers to it, and the command that needs them. The command is carried out as if the
+/// table held the values, if that is still what the keys refer to; and all in one record, so nothing comes between.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Supplied<'a> {
+    /// Keys, references and values in turn: it was checked that the references can be.
+    values: List<'a>,
+    /// The command, encoded: it was checked that it can be decoded.
+    command: &'a [u8],
+}
+
+impl std::fmt::Debug for Supplied<'_> {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let references: Vec<Reference> = self.values().map(|(_, reference, _)| reference).collect();
+        write!(formatter, "Supplied {{ {references:?}: {:?} }}", self.command())
+    }
+}
+
+impl<'a> Supplied<'a> {
+    /// A command, given as its encoding, with values that are encoded in `scratch`. `None` for a command that needs none,
+    /// or that nobody can have asked.
+    pub fn build<'v>(
+        values: impl IntoIterator<Item = (&'v [u8], Reference, &'v [u8])>,
+        command: &'a [u8],
+        scratch: &'a mut Vec<u8>,
+    ) -> Option<Supplied<'a>> {
+        let items = values.into_iter().map(|(key, reference, value)| (key, reference.encoded(), value));
+        let items: Vec<_> = items.collect();
+        let items = items.iter().flat_map(|(key, reference, value)| [*key, &reference[..], *value]);
+        let values = List::build(scratch, items);
+        Supplied { values, command }.checked().ok()
+    }
+
+    fn checked(self) -> Result<Supplied<'a>, Malformed> {
+        let mut items = self.values.iter();
+        while let Some(_key) = items.next() {
+            Reference::decode(items.next().unwrap_or_default())?;
+            items.next().ok_or(Malformed("a value that is not supplied"))?;
+        }
+        if !may_be_supplied(self.command) {
+            return Err(Malformed("a command that cannot be supplied with values"));
+        }
+        let mut rest = Reader::new(self.command);
+        Command::decode(&mut rest)?;
+        match rest.is_empty() {
+            true => Ok(self),
+            false => Err(Malformed("bytes behind a supplied command")),
+        }
+    }
+
+    /// Each key with what it refers to, and the value.
+    pub fn values(&self) -> impl Iterator<Item = (&'a [u8], Reference, &'a [u8])> + use<'a> {
+        let mut items = self.values.iter();
+        std::iter::from_fn(move || {
+            let (key, reference) = (items.next()?, items.next()?);
+            Some((key, Reference::decode(reference).ok()?, items.next()?))
+        })
+    }
+
+    /// The command.
+    pub fn command(&self) -> Option<Command<'a>> {
+        Command::decode(&mut Reader::new(self.command)).ok()
+    }
+
+    // Dynamic, because commands visit the keys of supplied ones, too.
+    pub(super) fn for_each_key(&self, visit: &mut dyn FnMut(&'a [u8])) {
+        if let Some(command) = self.command() {
+            command.for_each_key(visit);
+        }
+    }
+
+    pub(super) fn encode(&self, out: &mut Vec<u8>) {
+        self.values.encode(out);
+        out.put_bytes(self.command);
+    }
+
+    pub(super) fn decode(reader: &mut Reader<'a>) -> Result<Supplied<'a>, Malformed> {
+        Supplied { values: List::decode(reader)?, command: reader.bytes()? }.checked()
+    }
+}

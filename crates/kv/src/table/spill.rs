@@ -1,0 +1,203 @@
+//! Spilled values: values that are too large for memory, of which the table keeps references only.
+//!
+//! A record is carried out as ever, with the bytes in the table. When it is done, every value that it has left there and
+//! that is long enough is *spilled*: a [`Reference`] stands in its place, and the bytes are handed to whoever keeps them
+//! for this replica ([`Table::take_spilled`]). What needs them later has them fetched, by the rules of [`crate::coded`]; a
+//! write is supplied with them ([`Command::Supplied`]).
+//!
+//! All replicas of a group spill the same values, by the same names: what is carried out must not depend on who holds what.
+//! A name is the version of the record, the value's number within it, its length and its digest. Where a failover gives
+//! versions twice, names with the same version are of different bytes, or it does not matter which of them is meant.
+
+use super::entry::Kind;
+use super::{Record, Table};
+use crate::Version;
+use crate::coded::Reference;
+use crate::command::{Supplied, digest_of};
+use crate::reply::ReplyBuffer;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// What a reference takes beside its entry: an estimate.
+const REFERENCE_MEMORY_BYTES: usize = 96;
+
+/// What a table knows of values that it has spilled.
+#[derive(Debug)]
+pub(super) struct SpilledValues {
+    /// The shortest value that is spilled, in bytes.
+    pub(super) bytes_min: usize,
+    /// Every spilled value that keys refer to, and how many do.
+    references: BTreeMap<Reference, u32>,
+    /// Keys that the present record has given a value that is long enough.
+    large: Vec<Box<[u8]>>,
+    /// Values that the present record was supplied with: what the key was given, and its version then.
+    supplied: BTreeMap<Box<[u8]>, (Version, Reference)>,
+    news: Spilled,
+}
+
+/// What has happened to spilled values.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Spilled {
+    /// Values to be kept, in the order in which they were spilled.
+    pub kept: Vec<(Reference, Vec<u8>)>,
+    /// Values to which no key refers any more.
+    pub released: BTreeSet<Reference>,
+}
+
+impl Default for SpilledValues {
+    fn default() -> SpilledValues {
+        SpilledValues {
+            bytes_min: usize::MAX,
+            references: BTreeMap::new(),
+            large: Vec::new(),
+            supplied: BTreeMap::new(),
+            news: Spilled::default(),
+        }
+    }
+}
+
+impl SpilledValues {
+    pub(super) fn gain(&mut self, reference: Reference) {
+        *self.references.entry(reference).or_default() += 1;
+    }
+
+    pub(super) fn lose(&mut self, reference: Reference) {
+        let Some(count) = self.references.get_mut(&reference) else { return };
+        *count -= 1;
+        if *count == 0 {
+            self.references.remove(&reference);
+            self.news.released.insert(reference);
+        }
+    }
+
+    pub(super) fn lose_all(&mut self) {
+        self.news.released.extend(std::mem::take(&mut self.references).into_keys());
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.references.is_empty()
+    }
+
+    pub(super) fn memory_bytes(&self) -> usize {
+        self.references.len() * REFERENCE_MEMORY_BYTES
+    }
+
+    /// A key has a value of this length now.
+    #[inline]
+    pub(super) fn note(&mut self, key: &[u8], length: usize) {
+        if length >= self.bytes_min {
+            self.large.push(key.into());
+        }
+    }
+
+    /// A value has come with a copy of the table.
+    pub(super) fn came(&mut self, reference: Reference, value: &[u8]) {
+        self.news.kept.push((reference, value.to_vec()));
+    }
+}
+
+impl Table {
+    // For whoever keeps the values.
+
+    /// Values of at least so many bytes are spilled from now on. To be said before the first record: all replicas of a
+    /// group must spill the same.
+    pub fn spill_from(&mut self, bytes_min: usize) {
+        self.spilled.bytes_min = bytes_min;
+    }
+
+    /// What has happened to spilled values since this was called last.
+    #[inline]
+    pub fn take_spilled(&mut self) -> Option<Spilled> {
+        let news = &self.spilled.news;
+        if news.kept.is_empty() && news.released.is_empty() {
+            return None;
+        }
+        let mut news = std::mem::take(&mut self.spilled.news);
+        news.released.retain(|reference| !self.refers_to(reference));
+        Some(news)
+    }
+
+    /// Whether a key refers to a spilled value.
+    pub fn refers_to(&self, reference: &Reference) -> bool {
+        self.spilled.references.contains_key(reference)
+    }
+
+    /// Every spilled value that keys refer to.
+    pub fn spilled(&self) -> impl Iterator<Item = Reference> {
+        self.spilled.references.keys().copied()
+    }
+
+    /// How many spilled values there are.
+    pub fn spilled_len(&self) -> usize {
+        self.spilled.references.len()
+    }
+
+    /// This table takes another one's place, or the other one is of no use any more: what is to be kept is still to be
+    /// kept, and what only the other one referred to is not needed.
+    pub fn take_spilled_of(&mut self, other: &mut Table) {
+        other.spilled.lose_all();
+        let Spilled { mut kept, released } = std::mem::take(&mut other.spilled.news);
+        kept.append(&mut self.spilled.news.kept);
+        self.spilled.news.kept = kept;
+        self.spilled.news.released.extend(released);
+    }
+
+    // Records.
+
+    /// The record is carried out: the long values that it has left are spilled.
+    #[inline]
+    pub(super) fn spill(&mut self, record: Record) {
+        if !self.spilled.large.is_empty() || !self.spilled.supplied.is_empty() {
+            self.spill_large(record);
+        }
+    }
+
+    fn spill_large(&mut self, record: Record) {
+        let supplied = std::mem::take(&mut self.spilled.supplied);
+        let mut index = 0;
+        for key in std::mem::take(&mut self.spilled.large) {
+            let hash = self.index.hash(&key);
+            let Some((place, entry)) = self.find(hash, &key) else { continue };
+            if entry.is_coded() || entry.is_hash() || entry.value().len() < self.spilled.bytes_min {
+                continue;
+            }
+            let (version, deadline) = (entry.version(), entry.deadline());
+            let unchanged = supplied.get(&key).filter(|(supplied, _)| *supplied == version);
+            let reference = match unchanged {
+                Some((_, reference)) => *reference,
+                None => {
+                    index += 1;
+                    let value = entry.value().to_vec();
+                    let (length, digest) = (value.len() as u32, digest_of(&value));
+                    let reference = Reference::spilled(record.version, index, length, digest);
+                    self.spilled.news.kept.push((reference, value));
+                    reference
+                }
+            };
+            self.overwrite(place, &reference.encoded(), deadline, Kind::Coded, Record { version, ..record });
+        }
+    }
+
+    /// Carries out a command with the values that it needs in their keys, if the keys still refer to them.
+    pub(super) fn supply(&mut self, supplied: &Supplied<'_>, record: Record, out: &mut ReplyBuffer) {
+        let Some(command) = supplied.command() else {
+            return out.error("ERR a command that cannot be supplied with values");
+        };
+        let is_current = |(key, reference, value): (&[u8], Reference, &[u8])| {
+            let entry = self.peek(key, record.time);
+            entry.is_some_and(|entry| entry.reference() == Some(reference)) && reference.is_of(value)
+        };
+        // If only some were put in place, what is asked for next would be the others, over and over.
+        if supplied.values().all(is_current) {
+            for (key, reference, value) in supplied.values() {
+                let Some((place, entry)) = self.find(self.index.hash(key), key) else { continue };
+                let (version, deadline) = (entry.version(), entry.deadline());
+                // The same value: whoever watches the key sees no change.
+                self.overwrite(place, value, deadline, Kind::Plain, Record { version, ..record });
+                self.spilled.supplied.insert(key.into(), (version, reference));
+            }
+        }
+        if !(self.holds_coded() && self.tell_needs(&command, record.time, out)) {
+            self.carry_out(&command, record, out);
+        }
+    }
+}

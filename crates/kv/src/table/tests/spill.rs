@@ -1,0 +1,259 @@
+//! Spilled values: a table that keeps references only does what one does that keeps everything.
+
+use super::model::records;
+use super::{Store, plain_set, text_of};
+use crate::codec::Reader;
+use crate::coded::{Reference, ValueRef};
+use crate::command::{Command, Draft, SetAnswer, Supplied};
+use crate::reply::{Reply, ReplyBuffer};
+use crate::table::{Spilled, Table, encode_value};
+use crate::{Condition, Expiry};
+use proptest::prelude::*;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// A table that spills values of at least `BYTES_MIN` bytes, and whoever keeps them for it.
+struct Replica {
+    table: Table,
+    kept: BTreeMap<Reference, Vec<u8>>,
+}
+
+const BYTES_MIN: usize = 8;
+
+impl Replica {
+    fn new(seed: u64) -> Replica {
+        let mut table = Table::new(seed);
+        table.spill_from(BYTES_MIN);
+        Replica { table, kept: BTreeMap::new() }
+    }
+
+    /// Keeps what is to be kept, and only that.
+    fn follow(&mut self) {
+        if let Some(Spilled { kept, released }) = self.table.take_spilled() {
+            self.kept.extend(kept);
+            released.iter().for_each(|reference| drop(self.kept.remove(reference)));
+        }
+        let referred: BTreeSet<Reference> = self.table.spilled().collect();
+        assert!(referred.iter().all(|reference| self.kept.contains_key(reference)));
+        assert!(self.kept.iter().all(|(reference, value)| reference.is_of(value)));
+    }
+
+    fn apply(&mut self, command: &Command<'_>, offset: u64, time: u64) -> ReplyBuffer {
+        let mut out = ReplyBuffer::new();
+        self.table.apply(command, offset, time, &mut out);
+        self.follow();
+        out
+    }
+
+    /// What a client is told: a write is supplied with what it needs, and a read's references are resolved.
+    fn ask(&mut self, command: &Command<'_>, offset: u64, time: u64) -> String {
+        let out = self.apply(command, offset, time);
+        let mut reader = Reader::new(out.as_bytes());
+        match Reply::decode(&mut reader).unwrap() {
+            Reply::Needs(command) => {
+                let mut scratch = Vec::new();
+                let supplied = Supplied::build(self.needs(reader.rest()), command, &mut scratch).unwrap();
+                let mut record = Vec::new();
+                Command::Supplied(supplied).encode(&mut record);
+                let record = Command::decode(&mut Reader::new(&record)).unwrap();
+                text_of(&self.apply(&record, offset, time))
+            }
+            Reply::Unresolved(_) => self.resolved(reader.rest()),
+            _ => text_of(&out),
+        }
+    }
+
+    fn needs<'a>(&'a self, mut rest: &'a [u8]) -> Vec<(&'a [u8], Reference, &'a [u8])> {
+        let (mut keys, mut values) = (Vec::new(), Vec::new());
+        while !rest.is_empty() {
+            let mut reader = Reader::new(rest);
+            match Reply::decode(&mut reader).unwrap() {
+                Reply::Bulk(key) => keys.push(key),
+                Reply::Reference(told) => {
+                    let reference = ValueRef::decode(told).unwrap().reference;
+                    values.push((reference, self.kept[&reference].as_slice()));
+                }
+                _ => {}
+            }
+            rest = reader.rest();
+        }
+        let both = keys.into_iter().zip(values);
+        both.map(|(key, (reference, value))| (key, reference, value)).collect()
+    }
+
+    fn resolved(&self, element: &[u8]) -> String {
+        let (mut reader, mut out) = (Reader::new(element), ReplyBuffer::new());
+        while let Ok(reply) = Reply::decode(&mut reader) {
+            match reply {
+                Reply::Reference(told) => {
+                    let ValueRef { reference, view } = ValueRef::decode(told).unwrap();
+                    out.bulk(view.of(&self.kept[&reference]));
+                }
+                other => out.push(other),
+            }
+        }
+        text_of(&out)
+    }
+
+    fn get(&mut self, key: &[u8], time: u64) -> String {
+        let mut out = ReplyBuffer::new();
+        self.table.read(&Command::Fetch { key }, time, &mut out);
+        match ReplyBuffer::is_unfinished(out.as_bytes()) {
+            true => {
+                let mut reader = Reader::new(out.as_bytes());
+                Reply::decode(&mut reader).unwrap();
+                self.resolved(reader.rest())
+            }
+            false => text_of(&out),
+        }
+    }
+}
+
+fn keys_of(table: &mut Table) -> Vec<Vec<u8>> {
+    let mut out = ReplyBuffer::new();
+    table.read(&Command::Keys { pattern: b"*" }, 0, &mut out);
+    let mut reader = Reader::new(out.as_bytes());
+    let mut keys = Vec::new();
+    while !reader.is_empty() {
+        if let Reply::Bulk(key) = Reply::decode(&mut reader).unwrap() {
+            keys.push(key.to_vec());
+        }
+    }
+    keys.sort();
+    keys
+}
+
+const LONG: &[u8] = b"a value that is long enough";
+
+#[test]
+fn what_is_changed_in_place_is_spilled_again_and_what_is_only_read_is_not() {
+    let mut replica = Replica::new(1);
+    replica.apply(&plain_set(b"k", LONG), 1, 0);
+    replica.apply(&plain_set(b"l", LONG), 2, 0);
+    let (before, _) = replica.kept.first_key_value().unwrap();
+    let before = *before;
+    let mut draft = Draft::default();
+    draft.push(&Command::Get { key: b"k" });
+    draft.push(&Command::Append { key: b"l", value: b"!", bytes_max: 100 });
+    let told = replica.ask(&Command::Transaction(draft.transaction()), 3, 0);
+    assert_eq!(told, "[\"a value that is long enough\" 28]");
+    assert!(replica.kept.contains_key(&before), "the value that was only read is kept by its name");
+    assert_eq!(replica.kept.len(), 2);
+    assert_eq!(replica.get(b"l", 0), "[\"a value that is long enough!\" 3 nil]");
+}
+
+#[test]
+fn a_value_that_has_changed_meanwhile_is_asked_for_again() {
+    let mut replica = Replica::new(1);
+    replica.apply(&plain_set(b"k", LONG), 1, 0);
+    let append = Command::Append { key: b"k", value: b"!", bytes_max: 100 };
+    let out = replica.apply(&append, 2, 0);
+    let mut reader = Reader::new(out.as_bytes());
+    let Ok(Reply::Needs(command)) = Reply::decode(&mut reader) else { panic!("it needs the value") };
+    let (mut scratch, mut record) = (Vec::new(), Vec::new());
+    let supplied = Supplied::build(replica.needs(reader.rest()), command, &mut scratch).unwrap();
+    Command::Supplied(supplied).encode(&mut record);
+    replica.apply(&plain_set(b"k", b"another value of some length"), 3, 0);
+    let out = replica.apply(&Command::decode(&mut Reader::new(&record)).unwrap(), 4, 0);
+    assert!(matches!(Reply::first(out.as_bytes()), Reply::Needs(_)), "nothing was done");
+    assert_eq!(replica.ask(&append, 5, 0), "29");
+}
+
+#[test]
+fn a_short_entry_is_not_updated_in_place_with_what_is_long_enough() {
+    let mut replica = Replica::new(1);
+    replica.apply(&plain_set(b"k", b"1234567"), 1, 0);
+    assert!(replica.kept.is_empty());
+    replica.apply(&plain_set(b"k", b"12345678"), 2, 0);
+    assert_eq!(replica.kept.len(), 1);
+}
+
+#[test]
+fn what_is_not_what_was_kept_is_refused() {
+    let mut replica = Replica::new(1);
+    replica.apply(&plain_set(b"k", LONG), 1, 0);
+    let (reference, _) = replica.kept.pop_first().unwrap();
+    let mut chunk = Vec::new();
+    encode_value(reference, b"another value of this lengt", &mut chunk);
+    assert!(Table::new(2).install(&chunk).is_err());
+}
+
+#[test]
+fn what_a_replaced_table_referred_to_is_released() {
+    let (mut replica, mut other) = (Replica::new(1), Replica::new(2));
+    replica.apply(&plain_set(b"k", LONG), 1, 0);
+    replica.apply(&plain_set(b"l", b"a value that both have"), 2, 0);
+    other.table.apply(&plain_set(b"l", b"a value that both have"), 2, 0, &mut ReplyBuffer::new());
+    other.table.take_spilled_of(&mut replica.table);
+    let Spilled { kept, released } = other.table.take_spilled().unwrap();
+    assert_eq!((kept.len(), released.len()), (1, 1));
+    assert!(kept[0].0.is_of(b"a value that both have"));
+    assert!(released.iter().all(|reference| reference.is_of(LONG)));
+}
+
+fn set_with_answer(key: &[u8], answer: SetAnswer) -> Command<'_> {
+    Command::Set { key, value: LONG, expiry: Expiry::Clear, condition: Condition::Always, answer }
+}
+
+#[test]
+fn the_value_before_is_told() {
+    let mut replica = Replica::new(1);
+    assert_eq!(replica.ask(&set_with_answer(b"k", SetAnswer::Before), 1, 0), "nil");
+    let told = replica.ask(&set_with_answer(b"k", SetAnswer::Before), 2, 0);
+    assert_eq!(told, format!("\"{}\"", LONG.escape_ascii()));
+    let mut memory = Store::new();
+    memory.apply(&set_with_answer(b"k", SetAnswer::Before));
+    assert_eq!(memory.apply(&set_with_answer(b"k", SetAnswer::Before)), told);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(600))]
+
+    #[test]
+    fn spilling_changes_nothing_that_anybody_sees(records in records(0..60), from in 0..60usize) {
+        let (mut memory, mut leader) = (Table::new(3), Replica::new(4));
+        let mut copy: Option<Replica> = None;
+        for (number, record) in records.iter().enumerate() {
+            let (offset, time) = (number as u64 + 1, 1000 + 3 * number as u64);
+            if number == from {
+                copy = Some(copied(&mut leader));
+            }
+            let command = record.command();
+            let mut expected = ReplyBuffer::new();
+            memory.apply(&command, offset, time, &mut expected);
+            prop_assert_eq!(leader.ask(&command, offset, time), text_of(&expected), "{:?}", command);
+            if let Some(copy) = &mut copy {
+                copy.ask(&command, offset, time);
+            }
+            let keys = keys_of(&mut memory);
+            prop_assert_eq!(&keys_of(&mut leader.table), &keys);
+            for key in keys {
+                let mut out = ReplyBuffer::new();
+                memory.read(&Command::Fetch { key: &key }, 0, &mut out);
+                prop_assert_eq!(leader.get(&key, 0), text_of(&out), "after {:?}", command);
+            }
+        }
+        if let Some(copy) = &copy {
+            prop_assert_eq!(copy.table.digest(), leader.table.digest());
+            prop_assert_eq!(&copy.kept, &leader.kept);
+        }
+    }
+}
+
+/// A replica that was sent a copy, with the values.
+fn copied(replica: &mut Replica) -> Replica {
+    let mut copy = Replica::new(5);
+    let snapshot = replica.table.begin_snapshot();
+    let mut more = true;
+    while more {
+        let (mut chunk, mut references) = (Vec::new(), BTreeSet::new());
+        more = replica.table.copy_chunk(snapshot, 100, &mut chunk, &mut references);
+        for reference in references {
+            encode_value(reference, &replica.kept[&reference], &mut chunk);
+        }
+        copy.table.install(&chunk).unwrap();
+    }
+    replica.table.end_snapshot(snapshot);
+    copy.table.set_version_floor(replica.table.version_floor());
+    copy.follow();
+    copy
+}

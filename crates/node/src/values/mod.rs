@@ -1,0 +1,600 @@
+//! Large values on this node's disk: what becomes of values that its replicas have spilled ([`kv::table::Spilled`]).
+//!
+//! The log remains the truth. A value is in memory until the store has it, and the store is synced only when the log is
+//! to be shortened:
+//!
+//! ```text
+//!  record applied        checkpoint begins                 it counts
+//!    | value: in memory     |                                 |
+//!    |--- Put ------------->|- Put of all so far -- Persist --|   what was released before
+//!    |    in the store      |  the references are written     |   it began is removed
+//! ```
+//!
+//! Two rules make it safe to crash anywhere. A checkpoint refers to values; it is not written before the store has them
+//! safely, and what the log holds behind it is put again at the next start. And a value to which no key refers any more
+//! is *released*, but it goes only when a checkpoint counts that began later: until then a start may come back to a table
+//! that refers to it. So the store has, at any time, every value to which any table refers that a start can make.
+//!
+//! Reads and writes of the store run beside the loop ([`storage::ValueWork`]). Who needs a value that is not at hand waits
+//! for it: `resolving` completes replies, and copies for other replicas are completed by [`Node::look_up_for_copies`]. What
+//! is done at a start is in `sweep`.
+
+mod resolving;
+mod sweep;
+
+use crate::cache::Cache;
+use crate::groups::Group;
+use crate::journal::News;
+use crate::log::{Level, Line};
+use crate::node::Node;
+use crate::slab::{Handle, Slab};
+use kv::Reference;
+use kv::table::Spilled;
+use protocol::consensus;
+use protocol::planted::{Fault, Planted};
+use resolving::Resolving;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+use storage::values::NAME_BYTES;
+use storage::{DiskError, ValueName, ValueWork};
+pub(crate) use sweep::Sweep;
+
+/// Values that are put at once: bytes, and how many.
+const PUT_BYTES: usize = 4 << 20;
+const PUT_VALUES: usize = 4096;
+
+/// Values that are removed at once.
+const REMOVED_VALUES: usize = 4096;
+
+/// While more than so much is not in the store yet, nothing is taken from peers.
+const BEHIND_BYTES_MAX: usize = 64 << 20;
+
+/// From here on clients' writes are refused.
+const PENDING_BYTES_MAX: usize = 128 << 20;
+
+/// A full disk is tried again this often.
+const RETRY_MS: u64 = 100;
+
+/// A value in memory. Threads beside the loop have it, too.
+type Value = Arc<Vec<u8>>;
+
+/// What was counted since the start.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct ValueCounters {
+    /// Values that were needed and were in memory, and those that were not.
+    pub(crate) hits: u64,
+    pub(crate) misses: u64,
+    pub(crate) stored: u64,
+    pub(crate) removed: u64,
+    /// Values that were not what had been stored, or gone.
+    pub(crate) damaged: u64,
+}
+
+/// Who waits for a value.
+#[derive(Debug)]
+enum Waiter {
+    Resolving(Handle),
+    /// A copy that this node's replica of the group sends.
+    Copy(u16),
+}
+
+/// What a checkpoint waits for, and what goes when it counts.
+#[derive(Debug)]
+struct Checkpoint {
+    /// Values that were released before it began.
+    released: BTreeSet<Reference>,
+    /// It may be written when so many values have been put, and are safe.
+    after: u64,
+    is_safe: bool,
+}
+
+/// All that a node knows of large values on its disk.
+#[derive(Debug)]
+pub(crate) struct Values {
+    /// A keyspace keeps values on the disk, or did.
+    pub(crate) is_on: bool,
+    /// What is to be done beside the loop.
+    work: Vec<ValueWork>,
+    /// Values that the store is not known to have.
+    pending: BTreeMap<ValueName, Value>,
+    pending_bytes: usize,
+    /// Those of them that are not being put.
+    queue: VecDeque<ValueName>,
+    /// How many were ever queued, and how many of these were put.
+    queued: u64,
+    put: u64,
+    /// Something is being put, removed or made safe.
+    is_writing: bool,
+    removes_next: bool,
+    /// The disk is full, as was told then.
+    full_since_us: Option<u64>,
+    retry_at_us: u64,
+    /// Released since the group's last checkpoint began.
+    released: BTreeMap<u16, BTreeSet<Reference>>,
+    /// Checkpoints that do not count yet, in the order in which they began.
+    checkpoints: BTreeMap<u16, VecDeque<Checkpoint>>,
+    /// Of replicas that were let go: removed when the log says so, too.
+    doomed: BTreeMap<u16, BTreeSet<Reference>>,
+    /// To be removed, unless something refers to them again.
+    removals: VecDeque<(u16, Reference)>,
+    cache: Cache<ValueName, Value>,
+    lookups: BTreeMap<ValueName, Vec<Waiter>>,
+    resolving: Slab<Resolving>,
+    stopped: Option<String>,
+    planted: Planted,
+    pub(crate) counters: ValueCounters,
+}
+
+/// What a group's value is called in this node's store.
+fn name_of(group: u16, reference: &Reference) -> ValueName {
+    let mut name = [0; NAME_BYTES];
+    name[..2].copy_from_slice(&group.to_be_bytes());
+    name[2..10].copy_from_slice(&reference.id.coordinator.life.to_be_bytes());
+    name[10..18].copy_from_slice(&reference.id.counter.to_be_bytes());
+    name[18..22].copy_from_slice(&reference.length.to_be_bytes());
+    name[22..].copy_from_slice(&reference.digest.to_be_bytes());
+    ValueName(name)
+}
+
+/// The value that has a name.
+fn reference_of(name: &ValueName) -> Reference {
+    fn number<const N: usize>(bytes: &[u8]) -> [u8; N] {
+        let mut number = [0; N];
+        number.copy_from_slice(bytes);
+        number
+    }
+    let bytes = &name.0;
+    let version = u64::from_be_bytes(number(&bytes[2..10]));
+    let index = u64::from_be_bytes(number(&bytes[10..18]));
+    let length = u32::from_be_bytes(number(&bytes[18..22]));
+    Reference::spilled(version, index, length, u64::from_be_bytes(number(&bytes[22..])))
+}
+
+impl Values {
+    pub(crate) fn new(cache_bytes: usize, planted: Planted, sweep: Sweep) -> Values {
+        let Sweep { is_on, released, leftovers, .. } = sweep;
+        Values {
+            is_on,
+            work: Vec::new(),
+            pending: BTreeMap::new(),
+            pending_bytes: 0,
+            queue: VecDeque::new(),
+            queued: 0,
+            put: 0,
+            is_writing: false,
+            removes_next: false,
+            full_since_us: None,
+            retry_at_us: 0,
+            released,
+            checkpoints: BTreeMap::new(),
+            doomed: BTreeMap::new(),
+            removals: leftovers.into(),
+            cache: Cache::new(cache_bytes),
+            lookups: BTreeMap::new(),
+            resolving: Slab::default(),
+            stopped: None,
+            planted,
+            counters: ValueCounters::default(),
+        }
+    }
+
+    /// True while there is no room for more values.
+    pub(crate) fn is_full(&self) -> bool {
+        self.full_since_us.is_some()
+    }
+
+    /// True while nothing more should be taken from peers.
+    pub(crate) fn is_behind(&self) -> bool {
+        self.pending_bytes > BEHIND_BYTES_MAX
+    }
+
+    /// True while nothing more is taken from clients.
+    pub(crate) fn is_overloaded(&self) -> bool {
+        self.pending_bytes > PENDING_BYTES_MAX
+    }
+
+    /// Why the node must stop, if it must.
+    pub(crate) fn stopped(&self) -> Option<&str> {
+        self.stopped.as_deref()
+    }
+
+    /// Bytes of values in memory: those that the store does not have yet, and those that are kept for who asks next.
+    pub(crate) fn memory_bytes(&self) -> (usize, usize) {
+        (self.pending_bytes, self.cache.bytes())
+    }
+
+    /// When, on the monotonic clock, something is due.
+    pub(crate) fn wakeup_us(&self) -> u64 {
+        if self.is_full() { self.retry_at_us } else { u64::MAX }
+    }
+
+    fn keep(&mut self, group: u16, reference: &Reference, value: Vec<u8>) {
+        let name = name_of(group, reference);
+        let bytes = value.len();
+        if self.pending.insert(name, Arc::new(value)).is_none() {
+            self.pending_bytes += bytes;
+            self.queue.push_back(name);
+            self.queued += 1;
+        }
+    }
+
+    // Checkpoints.
+
+    /// A checkpoint of a group begins: what its table refers to now is to be safe before it is written.
+    pub(crate) fn begin_checkpoint(&mut self, group: u16) {
+        if !self.is_on {
+            return;
+        }
+        let released = self.released.remove(&group).unwrap_or_default();
+        let checkpoint = Checkpoint { released, after: self.queued, is_safe: false };
+        self.checkpoints.entry(group).or_default().push_back(checkpoint);
+    }
+
+    /// True while a checkpoint of a group must not be written.
+    pub(crate) fn holds_checkpoint(&self, group: u16) -> bool {
+        let last = self.checkpoints.get(&group).and_then(VecDeque::back);
+        last.is_some_and(|last| !last.is_safe) && !self.planted.has(Fault::CheckpointBeforeValues)
+    }
+
+    /// The checkpoint of a group that was begun last will not be written.
+    pub(crate) fn abandon_checkpoint(&mut self, group: u16) {
+        let last = self.checkpoints.get_mut(&group).and_then(VecDeque::pop_back);
+        self.release(group, last.map(|last| last.released).unwrap_or_default());
+    }
+
+    fn release(&mut self, group: u16, released: BTreeSet<Reference>) {
+        if self.planted.has(Fault::ValueRemovedEarly) {
+            return self.removals.extend(released.into_iter().map(|reference| (group, reference)));
+        }
+        if !released.is_empty() {
+            self.released.entry(group).or_default().extend(released);
+        }
+    }
+
+    /// The log says something that a start would find.
+    pub(crate) fn log_says(&mut self, news: News) {
+        let (News::Checkpoint(group) | News::NoCheckpoint(group) | News::Forgotten(group)) = news;
+        let first = match news {
+            News::Forgotten(_) => None,
+            _ => self.checkpoints.get_mut(&group).and_then(VecDeque::pop_front),
+        };
+        let gone = match news {
+            News::Forgotten(_) => self.doomed.remove(&group).unwrap_or_default(),
+            News::Checkpoint(_) => first.map(|first| first.released).unwrap_or_default(),
+            News::NoCheckpoint(_) => {
+                return self.release(group, first.map(|first| first.released).unwrap_or_default());
+            }
+        };
+        self.removals.extend(gone.into_iter().map(|reference| (group, reference)));
+    }
+
+    /// A replica of a group was let go, which had these values.
+    pub(crate) fn let_go(&mut self, group: u16, references: impl Iterator<Item = Reference>) {
+        let doomed = self.doomed.entry(group).or_default();
+        doomed.extend(references);
+        doomed.extend(self.released.remove(&group).unwrap_or_default());
+        let checkpoints = self.checkpoints.remove(&group).unwrap_or_default();
+        checkpoints.into_iter().for_each(|checkpoint| doomed.extend(checkpoint.released));
+    }
+
+    // What is done beside the loop.
+
+    fn next_put(&mut self) -> Option<ValueWork> {
+        let (mut values, mut bytes) = (Vec::new(), 0);
+        while values.len() < PUT_VALUES
+            && bytes < PUT_BYTES
+            && let Some(name) = self.queue.pop_front()
+        {
+            let Some(value) = self.pending.get(&name) else { continue };
+            bytes += value.len();
+            values.push((name, Arc::clone(value)));
+        }
+        (!values.is_empty()).then_some(ValueWork::Put(values))
+    }
+
+    /// What must be safe for a checkpoint is all put.
+    fn is_to_be_safe(&self) -> bool {
+        let waiting = self.checkpoints.values().flatten().filter(|checkpoint| !checkpoint.is_safe);
+        waiting.map(|checkpoint| checkpoint.after).min().is_some_and(|after| after <= self.put)
+    }
+
+    fn note_safe(&mut self) {
+        let put = self.put;
+        let all = self.checkpoints.values_mut().flatten();
+        all.filter(|checkpoint| checkpoint.after <= put).for_each(|checkpoint| checkpoint.is_safe = true);
+    }
+
+    fn note_full(&mut self, error: &DiskError, now_us: u64, lines: &mut Vec<Line>) {
+        if self.full_since_us.is_none() {
+            let text = format!("{error}: writes are refused until there is room for values again");
+            lines.push(Line { level: Level::Error, text });
+            self.full_since_us = Some(now_us);
+        }
+        self.retry_at_us = now_us + RETRY_MS * 1000;
+    }
+}
+
+impl Node {
+    /// True while there is no room on the disk.
+    pub(crate) fn is_full(&self) -> bool {
+        self.journal.is_full() || self.values.is_full()
+    }
+
+    /// Takes over what a group's replica here has spilled. False if its keyspace keeps all values in memory.
+    pub(crate) fn keep_spilled(&mut self, group: u16) -> bool {
+        let Some(target) = self.groups.get_mut(group).filter(|group| group.keyspace.spills()) else {
+            return false;
+        };
+        let replica = target.replica.as_mut().and_then(|replica| replica.consensus_mut());
+        if let Some(Spilled { kept, released }) = replica.and_then(|replica| replica.take_spilled()) {
+            for (reference, value) in kept {
+                self.values.keep(group, &reference, value);
+            }
+            self.values.release(group, released);
+        }
+        true
+    }
+
+    fn next_removal(&mut self) -> Option<ValueWork> {
+        fn replica_of(group: &Group) -> Option<&consensus::Replica> {
+            group.replica.as_ref().and_then(|replica| replica.consensus())
+        }
+        // A copy shows the table as it was: it may refer to what the table has released since.
+        let sends_copies = |group: &Group| replica_of(group).is_some_and(|replica| replica.sends_copies());
+        if self.values.removals.is_empty() || self.groups.iter().any(|(_, group)| sends_copies(group)) {
+            return None;
+        }
+        let mut names = Vec::new();
+        for _ in 0..self.values.removals.len().min(REMOVED_VALUES) {
+            let Some((group, reference)) = self.values.removals.pop_front() else { break };
+            let replica = self.groups.get(group).and_then(replica_of);
+            if replica.is_some_and(|replica| replica.refers_to(&reference)) {
+                continue; // It was spilled again: a copy has come, say.
+            }
+            let name = name_of(group, &reference);
+            if self.values.lookups.contains_key(&name) || self.values.pending.contains_key(&name) {
+                self.values.removals.push_back((group, reference));
+                continue;
+            }
+            names.push(name);
+        }
+        self.values.counters.removed += names.len() as u64;
+        (!names.is_empty()).then_some(ValueWork::Remove(names))
+    }
+
+    /// Hands out what is to be done next, if nothing is under way.
+    pub(crate) fn pump_values(&mut self) {
+        let now_us = self.now.monotonic_us;
+        let waits = self.values.is_full() && now_us < self.values.retry_at_us;
+        if !self.values.is_on || self.values.is_writing || waits {
+            return;
+        }
+        // What makes room comes first when there is none, and now and then in any case.
+        let removes_first = std::mem::take(&mut self.values.removes_next) || self.values.is_full();
+        let work = if self.values.is_to_be_safe() {
+            Some(ValueWork::Persist)
+        } else if removes_first {
+            self.next_removal().or_else(|| self.values.next_put())
+        } else {
+            let put = self.values.next_put();
+            self.values.removes_next = put.is_some();
+            put.or_else(|| self.next_removal())
+        };
+        match work {
+            Some(work) => {
+                self.values.is_writing = true;
+                self.values.work.push(work);
+            }
+            // What found no room is of no use any more.
+            None => self.values.full_since_us = None,
+        }
+    }
+
+    /// Moves what is to be done with large values beside the loop into `work`.
+    pub fn take_value_work(&mut self, work: &mut Vec<ValueWork>) {
+        work.append(&mut self.values.work);
+    }
+
+    /// A piece of that work is over. Within a turn.
+    pub fn value_work_finished(&mut self, work: ValueWork, result: Result<Option<Vec<u8>>, DiskError>) {
+        if let ValueWork::Get(name) = work {
+            return self.value_read(name, result);
+        }
+        let now_us = self.now.monotonic_us;
+        let Node { values, log, .. } = self;
+        values.is_writing = false;
+        match result {
+            Ok(_) => {
+                let found_room = matches!(work, ValueWork::Put(_)) || values.queue.is_empty();
+                if found_room && values.full_since_us.take().is_some() {
+                    log.push(Line { level: Level::Info, text: "the disk has room for values again".into() });
+                }
+            }
+            Err(error) if error.is_only_full() && work != ValueWork::Persist => {
+                values.note_full(&error, now_us, log);
+                match work {
+                    ValueWork::Put(put) => {
+                        put.iter().rev().for_each(|(name, _)| values.queue.push_front(*name))
+                    }
+                    ValueWork::Remove(names) => {
+                        let again = names.iter().map(|name| (name.group(), reference_of(name)));
+                        values.removals.extend(again);
+                    }
+                    ValueWork::Persist | ValueWork::Get(_) => {}
+                }
+                return;
+            }
+            Err(error) => {
+                values.stopped.get_or_insert_with(|| error.to_string());
+                return;
+            }
+        }
+        match work {
+            ValueWork::Put(put) => {
+                values.put += put.len() as u64;
+                values.counters.stored += put.len() as u64;
+                for (name, value) in put {
+                    values.pending.remove(&name);
+                    values.pending_bytes -= value.len();
+                    values.cache.insert(name, &value);
+                }
+            }
+            ValueWork::Persist => values.note_safe(),
+            ValueWork::Remove(_) | ValueWork::Get(_) => {}
+        }
+        self.pump_values();
+    }
+
+    // Lookups.
+
+    /// A value that is in memory. Else it is read, and whoever waits is told.
+    fn look_up(&mut self, group: u16, reference: &Reference, waiter: Waiter) -> Option<Value> {
+        let name = name_of(group, reference);
+        let values = &mut self.values;
+        if let Some(value) = values.pending.get(&name).cloned().or_else(|| values.cache.get(name)) {
+            values.counters.hits += 1;
+            return Some(value);
+        }
+        values.counters.misses += 1;
+        let waiting = values.lookups.entry(name).or_default();
+        if waiting.is_empty() {
+            values.work.push(ValueWork::Get(name));
+        }
+        waiting.push(waiter);
+        None
+    }
+
+    fn value_read(&mut self, name: ValueName, result: Result<Option<Vec<u8>>, DiskError>) {
+        let (group, reference) = (name.group(), reference_of(&name));
+        let value = match result {
+            Ok(Some(value)) if reference.is_of(&value) => Some(Arc::new(value)),
+            damaged => {
+                let why = match damaged {
+                    Ok(Some(_)) => "its checksum is wrong".to_owned(),
+                    Ok(None) => "it is not there".to_owned(),
+                    Err(error) => error.to_string(),
+                };
+                self.values.counters.damaged += 1;
+                let keyspace = self.groups.get(group).map_or_else(String::new, |group| group.name());
+                let (version, number) = (reference.id.coordinator.life, reference.id.counter);
+                let text =
+                    format!("value {number} of version {version} of keyspace '{keyspace}' is damaged: {why}");
+                self.log.push(Line { level: Level::Error, text });
+                None
+            }
+        };
+        if let Some(value) = &value {
+            self.values.cache.insert(name, value);
+        }
+        let waiting = self.values.lookups.remove(&name).unwrap_or_default();
+        let mut copies = BTreeSet::new();
+        for waiter in waiting {
+            match waiter {
+                Waiter::Resolving(handle) => self.resolving_has(handle, reference, value.clone()),
+                Waiter::Copy(group) => {
+                    copies.insert(group);
+                }
+            }
+        }
+        for group in copies {
+            self.give_to_copies(group, reference, value.as_deref().map(Vec::as_slice));
+            self.settle(group);
+        }
+    }
+
+    fn give_to_copies(&mut self, group: u16, reference: Reference, value: Option<&[u8]>) {
+        let Node { groups, effects, now, .. } = self;
+        let replica = groups.get_mut(group).and_then(|group| group.replica.as_mut());
+        if let Some(replica) = replica.and_then(|replica| replica.consensus_mut()) {
+            replica.take_value(*now, reference, value, effects);
+        }
+    }
+
+    /// Looks values up for which copies to other replicas wait.
+    pub(crate) fn look_up_for_copies(&mut self, group: u16) {
+        let replica = self.groups.get_mut(group).and_then(|group| group.replica.as_mut());
+        let wanted =
+            replica.and_then(|replica| replica.consensus_mut()).map(|replica| replica.wanted_values());
+        let mut has_come = false;
+        for reference in wanted.unwrap_or_default() {
+            if let Some(value) = self.look_up(group, &reference, Waiter::Copy(group)) {
+                has_come = true;
+                self.give_to_copies(group, reference, Some(&value));
+            }
+        }
+        if has_come {
+            self.settle(group);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_says_which_value_it_is_and_later_ones_come_behind() {
+        let reference = Reference::spilled(7, 2, 300, u64::MAX - 1);
+        let name = name_of(9, &reference);
+        assert_eq!((name.group(), reference_of(&name)), (9, reference));
+        assert!(name < name_of(9, &Reference::spilled(8, 1, 0, 0)));
+        assert!(name_of(9, &Reference::spilled(u64::MAX, 1, 0, 0)) < name_of(10, &reference));
+    }
+
+    fn values() -> Values {
+        Values::new(1000, Planted::default(), Sweep { is_on: true, ..Sweep::default() })
+    }
+
+    fn references(numbers: impl IntoIterator<Item = u64>) -> BTreeSet<Reference> {
+        numbers.into_iter().map(|number| Reference::spilled(number, 1, 1, 0)).collect()
+    }
+
+    fn removed(values: &mut Values) -> Vec<u64> {
+        values.removals.drain(..).map(|(_, reference)| reference.id.coordinator.life).collect()
+    }
+
+    #[test]
+    fn what_is_released_goes_when_a_checkpoint_counts_that_began_later() {
+        let mut values = values();
+        values.release(1, references([1]));
+        values.begin_checkpoint(1);
+        values.release(1, references([2]));
+        values.log_says(News::Checkpoint(2));
+        assert_eq!(removed(&mut values), [0u64; 0], "of another group");
+        values.log_says(News::Checkpoint(1));
+        assert_eq!(removed(&mut values), [1]);
+        values.begin_checkpoint(1);
+        values.log_says(News::NoCheckpoint(1));
+        values.begin_checkpoint(1);
+        values.abandon_checkpoint(1);
+        assert_eq!(removed(&mut values), [0u64; 0], "a start would come back to the one before");
+        values.begin_checkpoint(1);
+        values.log_says(News::Checkpoint(1));
+        assert_eq!(removed(&mut values), [2]);
+    }
+
+    #[test]
+    fn a_checkpoint_waits_until_what_it_refers_to_is_safe() {
+        let mut values = values();
+        values.keep(1, &Reference::spilled(1, 1, 1, 0), vec![1]);
+        values.begin_checkpoint(1);
+        values.keep(1, &Reference::spilled(2, 1, 1, 0), vec![2]);
+        assert!(values.holds_checkpoint(1) && !values.is_to_be_safe());
+        values.put = 1;
+        assert!(values.holds_checkpoint(1) && values.is_to_be_safe());
+        values.note_safe();
+        assert!(!values.holds_checkpoint(1) && !values.is_to_be_safe());
+    }
+
+    #[test]
+    fn a_replica_that_is_let_go_leaves_its_values_until_the_log_has_forgotten_it() {
+        let mut values = values();
+        values.release(1, references([1]));
+        values.begin_checkpoint(1);
+        values.release(1, references([2]));
+        values.let_go(1, references([3]).into_iter());
+        assert_eq!(removed(&mut values), [0u64; 0]);
+        values.log_says(News::Forgotten(1));
+        assert_eq!(removed(&mut values), [1, 2, 3]);
+    }
+}

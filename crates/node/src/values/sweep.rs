@@ -1,0 +1,90 @@
+//! What is done with large values at a start: those of the log are put again, every one to which a table refers must be
+//! there, and what nothing refers to is removed.
+
+use super::{name_of, reference_of};
+use crate::groups::Groups;
+use crate::opening::StartError;
+use kv::Reference;
+use kv::table::Spilled;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use storage::{ValueName, ValueStore};
+
+/// Values that are put at once.
+const PUT_BYTES: usize = 4 << 20;
+
+/// What a start has found of large values.
+#[derive(Debug, Default)]
+pub(crate) struct Sweep {
+    /// A replica keeps values on the disk, or one did.
+    pub(super) is_on: bool,
+    /// Released behind the checkpoint that was read.
+    pub(super) released: BTreeMap<u16, BTreeSet<Reference>>,
+    /// Values to which nothing refers: a crash came between.
+    pub(super) leftovers: Vec<(u16, Reference)>,
+    /// Not put yet.
+    values: Vec<(ValueName, Arc<Vec<u8>>)>,
+    bytes: usize,
+}
+
+impl Sweep {
+    /// A replica of a group has taken a record, and spilled something.
+    pub(crate) fn follow(
+        &mut self,
+        group: u16,
+        spilled: Spilled,
+        store: &mut dyn ValueStore,
+    ) -> Result<(), StartError> {
+        self.is_on = true;
+        let Spilled { kept, released } = spilled;
+        for (reference, value) in kept {
+            self.bytes += value.len();
+            self.values.push((name_of(group, &reference), Arc::new(value)));
+        }
+        if !released.is_empty() {
+            self.released.entry(group).or_default().extend(released);
+        }
+        if self.bytes > PUT_BYTES {
+            self.put(store)?;
+        }
+        Ok(())
+    }
+
+    fn put(&mut self, store: &mut dyn ValueStore) -> Result<(), StartError> {
+        self.bytes = 0;
+        store.put(&std::mem::take(&mut self.values)).map_err(|error| StartError::Values(error.to_string()))
+    }
+
+    /// All records are taken.
+    ///
+    /// # Errors
+    /// [`StartError::Values`] when the store lacks a value to which a table refers, or fails.
+    pub(crate) fn end(&mut self, groups: &Groups, store: &mut dyn ValueStore) -> Result<(), StartError> {
+        self.put(store)?;
+        let mut found: BTreeMap<u16, usize> = BTreeMap::new();
+        let (released, leftovers) = (&self.released, &mut self.leftovers);
+        let told = store.names(&mut |name| {
+            let (group, reference) = (name.group(), reference_of(&name));
+            let replica = groups.get(group).and_then(|group| group.replica.as_ref());
+            if replica.is_some_and(|replica| replica.table().refers_to(&reference)) {
+                *found.entry(group).or_default() += 1;
+            } else if !released.get(&group).is_some_and(|released| released.contains(&reference)) {
+                leftovers.push((group, reference));
+            }
+        });
+        told.map_err(|error| StartError::Values(error.to_string()))?;
+        self.is_on |= !found.is_empty() || !self.leftovers.is_empty();
+        for (id, group) in groups.iter() {
+            let referred = group.replica.as_ref().map_or(0, |replica| replica.table().spilled_len());
+            let lacking = referred - found.get(&id).copied().unwrap_or(0).min(referred);
+            self.is_on |= group.keyspace.spills();
+            if lacking > 0 {
+                let name = group.name();
+                return Err(StartError::Values(format!(
+                    "the folder 'values' lacks {lacking} of {referred} values of keyspace '{name}'"
+                )));
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,262 @@
+//! Large values on the disk (`storage = "disk"`): what clients see of it, and what is left when nodes fail.
+
+use crate::support::{Client, Cluster, Setup, assert_error, setup};
+use node::StartError;
+use storage::simulated::Random;
+
+/// Three nodes, values of a hundred bytes and more on the disk, memory for a few of them.
+fn three() -> Setup {
+    setup(3, &["prefix= replication=consensus storage=disk storage_threshold=100 backlog_bytes=20000"])
+        .with(|configuration| configuration.storage.cache_bytes = 10_000)
+}
+
+/// The same, with checkpoints again and again.
+fn with_checkpoints() -> Setup {
+    three().with(|configuration| {
+        configuration.storage.segment_bytes = 64 << 10;
+        configuration.storage.checkpoint_bytes = 32 << 10;
+    })
+}
+
+fn value(number: usize, length: usize) -> String {
+    let letter = |at| char::from(b'a' + ((at * 7 + number * 5 + at / 26) % 26) as u8);
+    format!("{number}-{}", (0..length).map(letter).collect::<String>())
+}
+
+fn info(cluster: &mut Cluster, node: u16, field: &str) -> u64 {
+    let client = cluster.client(node);
+    let info = cluster.ask(client, "INFO values");
+    cluster.node(node).disconnect(client.id);
+    let start = info.find(&format!("{field}:")).unwrap_or_else(|| panic!("{field} is missing in {info}"));
+    let rest = &info[start + field.len() + 1..];
+    rest.chars().take_while(char::is_ascii_digit).collect::<String>().parse().expect("a number")
+}
+
+fn insist(cluster: &mut Cluster, client: Client, request: &str) {
+    cluster.until("it is done", |cluster| cluster.ask(client, request) == "OK");
+}
+
+#[test]
+fn every_node_takes_every_command_on_a_large_value() {
+    let mut cluster = three().start();
+    let clients = [1, 2, 3].map(|node| cluster.client(node));
+    let large = value(1, 5000);
+    let length = large.len();
+    assert_eq!(cluster.ask(clients[1], &format!("SET k {large}")), "OK");
+    for client in clients {
+        assert_eq!(cluster.ask(client, "GET k"), format!("\"{large}\""));
+        assert_eq!(cluster.ask(client, "STRLEN k"), length.to_string());
+        assert_eq!(cluster.ask(client, "GETRANGE k 7 9"), format!("\"{}\"", &large[7..10]));
+        assert_eq!(cluster.ask(client, "OBJECT ENCODING k"), "\"raw\"");
+    }
+    assert_eq!(cluster.ask(clients[0], "SET small v"), "OK");
+    assert_eq!(
+        cluster.ask(clients[2], "MGET small k none k"),
+        format!("[\"v\", \"{large}\", nil, \"{large}\"]")
+    );
+    assert_eq!(cluster.ask(clients[2], "COPY k copy"), "1");
+    assert_eq!(cluster.ask(clients[1], "RENAME k renamed"), "OK");
+    assert_eq!(cluster.ask(clients[1], "EXISTS k renamed copy"), "2");
+    assert_eq!(cluster.ask(clients[0], "DEL renamed"), "1");
+    assert_eq!(cluster.ask(clients[0], "GET copy"), format!("\"{large}\""));
+    assert_eq!(cluster.ask(clients[0], &format!("MSET a {large} b {large}")), "OK");
+    assert_eq!(cluster.ask(clients[1], "GET b"), format!("\"{large}\""));
+    assert_eq!(cluster.ask(clients[0], &format!("SET fleeting {large} PX 50")), "OK");
+    cluster.turns(60);
+    assert_eq!(cluster.ask(clients[1], "GET fleeting"), "nil");
+    assert_eq!(cluster.ask(clients[1], "FLUSHALL"), "OK");
+    cluster.until("nothing is on the disk", |cluster| {
+        (1..=3).all(|node| info(cluster, node, "values_on_disk") == 0)
+    });
+}
+
+#[test]
+fn a_write_that_needs_the_bytes_gets_them() {
+    let mut cluster = three().start();
+    let (writer, other) = (cluster.client(2), cluster.client(3));
+    let large = value(1, 3000);
+    let length = large.len();
+    let store = |cluster: &mut Cluster| {
+        assert_eq!(cluster.ask(writer, &format!("SET k {large}")), "OK");
+    };
+    store(&mut cluster);
+    assert_eq!(cluster.ask(other, "APPEND k xyz"), (length + 3).to_string());
+    assert_eq!(cluster.ask(writer, "GET k"), format!("\"{large}xyz\""));
+    assert_eq!(info(&mut cluster, 1, "values_on_disk"), 1, "what was appended to is on the disk again");
+    store(&mut cluster);
+    assert_eq!(cluster.ask(other, "SETRANGE k 1 __"), length.to_string());
+    assert_eq!(cluster.ask(other, "GETRANGE k 0 3"), format!("\"{}__{}\"", &large[..1], &large[3..4]));
+    store(&mut cluster);
+    assert_eq!(cluster.ask(other, "SET k v GET"), format!("\"{large}\""));
+    store(&mut cluster);
+    assert_eq!(cluster.ask(other, "GETEX k PX 60000"), format!("\"{large}\""));
+    assert_eq!(cluster.ask(other, "GETDEL k"), format!("\"{large}\""));
+    store(&mut cluster);
+    assert_error(&cluster.ask(other, "INCR k"), "ERR");
+    assert_eq!(cluster.ask(other, &format!("SET k v IFEQ {large}x")), "nil");
+    assert_eq!(cluster.ask(other, &format!("SET k v IFEQ {large}")), "OK");
+    store(&mut cluster);
+    for request in ["MULTI", "GET k", "APPEND k !", "STRLEN k"] {
+        cluster.ask(other, request);
+    }
+    assert_eq!(cluster.ask(other, "EXEC"), format!("[\"{large}\", {0}, {0}]", length + 1));
+    let script = [&b"EVAL"[..], b"return #redis.call('GET', KEYS[1])", b"1", b"k"];
+    cluster.send_words(other, &script);
+    assert_eq!(cluster.reply(other), (length + 1).to_string());
+}
+
+#[test]
+fn pipelined_commands_of_one_client_take_effect_in_order() {
+    let mut cluster = three().start();
+    let client = cluster.client(3);
+    let large = value(1, 4000);
+    insist(&mut cluster, client, &format!("SET k {large}"));
+    // No longer in memory.
+    for number in 0..10 {
+        insist(&mut cluster, client, &format!("SET other{number} {}", value(number, 3000)));
+    }
+    // As the server does, which leaves in the socket what the node does not want yet.
+    let requests = ["GET k", "APPEND k !", "SET k short", "GET k", "APPEND k +"];
+    for request in requests {
+        cluster.until("it is wanted", |cluster| cluster.node(3).wants_input(client.id));
+        cluster.send(client, request);
+    }
+    let replies = requests.map(|_| cluster.reply(client));
+    let appended = (large.len() + 1).to_string();
+    assert!(replies == [format!("\"{large}\""), appended, "OK".into(), "\"short\"".into(), "6".into()]);
+}
+
+#[test]
+fn ten_times_as_much_as_the_cache_is_all_there_and_outlives_the_death_of_all() {
+    let mut cluster = with_checkpoints().start();
+    let client = cluster.client(1);
+    for round in 0..2 {
+        for number in 0..100 {
+            insist(&mut cluster, client, &format!("SET k{number} {}", value(number + round, 1000)));
+        }
+    }
+    for number in 0..100 {
+        assert_eq!(
+            cluster.ask(client, &format!("GET k{number}")),
+            format!("\"{}\"", value(number + 1, 1000))
+        );
+    }
+    let leader = (1..=3).find(|node| info(&mut cluster, *node, "values_cache_misses") > 0);
+    let leader = leader.expect("somebody has read from the disk");
+    assert!(info(&mut cluster, leader, "values_cache_memory") <= 10_000);
+    assert_eq!(cluster.ask(client, "GET k7"), cluster.ask(client, "GET k7"));
+    assert!(info(&mut cluster, leader, "values_cache_hits") > 0);
+    cluster.until("what was overwritten goes", |cluster| {
+        insist(cluster, client, "SET small v");
+        insist(cluster, client, &format!("SET more {}", value(0, 1000)));
+        (1..=3).all(|node| cluster.values(node).len() < 160)
+    });
+    // The power goes, too.
+    (1..=3).for_each(|node| cluster.kill(node));
+    (1..=3).for_each(|node| cluster.values(node).lose_power(&mut Random::new(node.into())));
+    (1..=3).for_each(|node| cluster.restart(node));
+    cluster.settle();
+    let client = cluster.client(2);
+    for number in 0..100 {
+        assert_eq!(
+            cluster.ask(client, &format!("GET k{number}")),
+            format!("\"{}\"", value(number + 1, 1000))
+        );
+    }
+    let removed = |cluster: &mut Cluster, node| cluster.values(node).len() <= 160;
+    assert!((1..=3).all(|node| removed(&mut cluster, node)));
+}
+
+#[test]
+fn a_replica_that_was_away_gets_the_values_with_the_copy() {
+    let mut cluster = with_checkpoints().start();
+    let client = cluster.client(1);
+    insist(&mut cluster, client, "SET small v");
+    cluster.kill(3);
+    for number in 0..100 {
+        insist(&mut cluster, client, &format!("SET k{number} {}", value(number, 1000)));
+    }
+    cluster.restart(3);
+    cluster.until("all values are there", |cluster| info(cluster, 3, "values_on_disk") == 100);
+    // The others are gone: it and one more serve.
+    cluster.until("nothing is in memory only", |cluster| info(cluster, 3, "values_pending_memory") == 0);
+    cluster.kill(1);
+    let client = cluster.client(3);
+    for number in 0..100 {
+        let expected = format!("\"{}\"", value(number, 1000));
+        cluster.until("it is read", |cluster| cluster.ask(client, &format!("GET k{number}")) == expected);
+    }
+}
+
+#[test]
+fn a_disk_without_room_for_values_refuses_writes_until_there_is_room() {
+    let mut cluster = setup(1, &["prefix= replication=consensus storage=disk storage_threshold=100"]).start();
+    let client = cluster.client(1);
+    insist(&mut cluster, client, &format!("SET k {}", value(1, 1000)));
+    cluster.until("it is on the disk", |cluster| info(cluster, 1, "values_pending_memory") == 0);
+    cluster.values(1).capacity = Some(1500);
+    assert_eq!(cluster.ask(client, &format!("SET l {}", value(2, 1000))), "OK", "the log has it");
+    cluster.until("writes are refused", |cluster| cluster.ask(client, "SET m v").starts_with("-NOSPACE"));
+    assert_eq!(cluster.ask(client, "GET l"), format!("\"{}\"", value(2, 1000)));
+    assert_eq!(cluster.ask(client, "GET k"), format!("\"{}\"", value(1, 1000)));
+    cluster.kill(1);
+    cluster.values(1).capacity = None;
+    cluster.restart(1);
+    let client = cluster.client(1);
+    insist(&mut cluster, client, "SET m v");
+    cluster.values(1).capacity = Some(0);
+    insist(&mut cluster, client, &format!("SET n {}", value(3, 1000)));
+    cluster.until("writes are refused", |cluster| cluster.ask(client, "SET m v").starts_with("-NOSPACE"));
+    cluster.values(1).capacity = None;
+    insist(&mut cluster, client, "SET m w");
+    assert_eq!(cluster.ask(client, "GET l"), format!("\"{}\"", value(2, 1000)));
+}
+
+#[test]
+fn a_damaged_value_is_an_error_and_never_wrong_bytes() {
+    let mut cluster = with_checkpoints().start();
+    let client = cluster.client(1);
+    for number in 0..60 {
+        insist(&mut cluster, client, &format!("SET k{number} {}", value(number, 1000)));
+    }
+    cluster.until("all are on the disk", |cluster| {
+        (1..=3).all(|node| info(cluster, node, "values_pending_memory") == 0)
+    });
+    for node in 1..=3 {
+        (0..60).for_each(|place| assert!(cluster.values(node).rot(place | place << 20)));
+    }
+    assert_error(&cluster.ask(client, "GET k0"), "DAMAGED");
+    assert_error(&cluster.ask(client, "APPEND k1 v"), "DAMAGED");
+    insist(&mut cluster, client, &format!("SET k0 {}", value(7, 1000)));
+    assert_eq!(cluster.ask(client, "GET k0"), format!("\"{}\"", value(7, 1000)));
+}
+
+#[test]
+fn a_node_without_its_values_does_not_start() {
+    let mut cluster = with_checkpoints().start();
+    let client = cluster.client(1);
+    for number in 0..100 {
+        insist(&mut cluster, client, &format!("SET k{number} {}", value(number, 1000)));
+    }
+    cluster.kill(2);
+    *cluster.values(2) = Default::default();
+    let why = cluster.try_restart(2).expect_err("values are missing");
+    assert!(matches!(&why, StartError::Values(_)), "{why}");
+    assert!(why.to_string().contains("lacks") && why.to_string().contains("'default'"), "{why}");
+}
+
+#[test]
+fn a_keyspace_that_is_dropped_leaves_nothing_on_the_disk() {
+    let mut cluster = three().start();
+    let client = cluster.client(1);
+    let created = "KEYSPACE CREATE blob: replication=consensus storage=disk storage_threshold=100";
+    insist(&mut cluster, client, created);
+    cluster.until("it is served", |cluster| {
+        cluster.ask(client, &format!("SET blob:k {}", value(1, 1000))) == "OK"
+    });
+    insist(&mut cluster, client, &format!("SET other {}", value(2, 1000)));
+    assert_error(&cluster.ask(client, "KEYSPACE SET blob: storage=memory"), "ERR");
+    insist(&mut cluster, client, "KEYSPACE DROP blob:");
+    cluster.until("its values are gone", |cluster| (1..=3).all(|node| cluster.values(node).len() == 1));
+    assert_eq!(cluster.ask(client, "GET other"), format!("\"{}\"", value(2, 1000)));
+}

@@ -1,0 +1,109 @@
+//! Spilled values: what a replica has whoever keeps them for it do.
+//!
+//! Each replica spills for itself what it applies ([`kv::table::Spilled`]), and its checkpoints hold references. A copy for
+//! another replica holds the values themselves, behind the entries that refer to them: a chunk waits until they are there.
+
+use super::Replica;
+use crate::contract::{Effects, Now};
+use kv::Reference;
+use kv::table::{Spilled, encode_value};
+use std::collections::BTreeSet;
+
+/// A chunk of a copy that waits for the values to which its entries refer.
+#[derive(Debug)]
+pub(super) struct Loading {
+    pub(super) chunk: Vec<u8>,
+    missing: BTreeSet<Reference>,
+    /// They were asked for.
+    is_asked: bool,
+    /// There is more of the table behind it.
+    pub(super) more: bool,
+    /// When a value last came.
+    pub(super) progress_us: u64,
+}
+
+impl Loading {
+    pub(super) fn new(chunk: Vec<u8>, missing: BTreeSet<Reference>, more: bool) -> Loading {
+        Loading { chunk, missing, is_asked: false, more, progress_us: 0 }
+    }
+
+    pub(super) fn is_whole(&self) -> bool {
+        self.missing.is_empty()
+    }
+}
+
+impl Replica {
+    /// What has happened to spilled values, here and in copies that are being received, since this was asked last.
+    #[inline]
+    pub fn take_spilled(&mut self) -> Option<Spilled> {
+        let mut news = self.table.take_spilled();
+        if self.receiver.is_some() || self.replayed_copy.is_some() {
+            let receiver = self.receiver.as_mut().map(|receiver| &mut receiver.table);
+            let replayed = self.replayed_copy.as_mut().map(|copy| &mut copy.table);
+            for table in receiver.into_iter().chain(replayed) {
+                if let Some(Spilled { kept, released }) = table.take_spilled() {
+                    let news = news.get_or_insert_default();
+                    news.kept.extend(kept);
+                    news.released.extend(released);
+                }
+            }
+        }
+        news
+    }
+
+    /// Whether this replica, or a copy that it receives, refers to a spilled value.
+    pub fn refers_to(&self, reference: &Reference) -> bool {
+        let receiver = self.receiver.as_ref().map(|receiver| &receiver.table);
+        let replayed = self.replayed_copy.as_ref().map(|copy| &copy.table);
+        let mut tables = [Some(&self.table), receiver, replayed].into_iter().flatten();
+        tables.any(|table| table.refers_to(reference))
+    }
+
+    /// Whether it sends copies: they may refer to values that the table has released.
+    pub fn sends_copies(&self) -> bool {
+        self.senders.iter().any(|sender| !sender.is_delivered)
+    }
+
+    /// Values that copies wait for, and that were not asked for: [`Replica::take_value`] is to be told what comes of it.
+    pub fn wanted_values(&mut self) -> Vec<Reference> {
+        let mut wanted = Vec::new();
+        for loading in self.senders.iter_mut().filter_map(|sender| sender.loading.as_mut()) {
+            if !std::mem::replace(&mut loading.is_asked, true) {
+                wanted.extend(loading.missing.iter().copied());
+            }
+        }
+        wanted
+    }
+
+    /// A value that was asked for is here, or cannot be had.
+    pub fn take_value(
+        &mut self,
+        now: Now,
+        reference: Reference,
+        value: Option<&[u8]>,
+        effects: &mut Effects,
+    ) {
+        let mut is_lost = false;
+        for sender in &mut self.senders {
+            let Some(loading) = &mut sender.loading else { continue };
+            if !loading.missing.contains(&reference) {
+                continue;
+            }
+            loading.progress_us = now.monotonic_us;
+            match value {
+                Some(value) => {
+                    loading.missing.remove(&reference);
+                    encode_value(reference, value, &mut loading.chunk);
+                }
+                None => is_lost = true,
+            }
+        }
+        if is_lost {
+            let waits = |sender: &super::copying::Sender| {
+                sender.loading.as_ref().is_some_and(|loading| loading.missing.contains(&reference))
+            };
+            self.abandon_copies(waits, effects);
+        }
+        self.advance_copies(now, effects);
+    }
+}

@@ -1,0 +1,161 @@
+//! Values on the disk (`storage = "disk"`): more of them than fit into the cache, and what is left of them when processes
+//! die, when a node was away, and when there is no room.
+
+use std::fs;
+use std::process::{Command, Stdio};
+
+use super::bare::Bare;
+use super::support::{Client, quorate, request, until};
+
+/// Little memory for values and for the log, so that there is much to read, to write and to copy.
+const TABLES: &str = r#"
+[storage]
+segment_bytes = 1048576
+checkpoint_bytes = 4194304
+cache_bytes = 1048576
+
+[[keyspace]]
+prefix = ""
+storage = "disk"
+backlog_bytes = 1048576
+"#;
+
+const VALUE_BYTES: usize = 10_000;
+
+/// A value that is like no other.
+fn value(number: usize) -> Vec<u8> {
+    (0..VALUE_BYTES).map(|at| ((at * (number + 7) + at / 251 + number) % 256) as u8).collect()
+}
+
+fn set(client: &mut Client, number: usize) {
+    let (key, value) = (format!("key{number}"), value(number));
+    until("it is written", || {
+        client.send(request(&[b"SET", key.as_bytes(), &value]));
+        client.line() == "+OK"
+    });
+}
+
+/// What a key holds; none while it cannot be read.
+fn get(client: &mut Client, number: usize) -> Option<Vec<u8>> {
+    client.send(request(&[b"GET", format!("key{number}").as_bytes()]));
+    let length = client.line().strip_prefix('$')?.parse().ok()?;
+    let value = client.bytes(length);
+    client.line();
+    Some(value)
+}
+
+fn assert_all_there(client: &mut Client, numbers: impl Iterator<Item = usize>) {
+    for number in numbers {
+        let mut found = None;
+        until("it is read", || {
+            found = get(client, number);
+            found.is_some()
+        });
+        assert!(found == Some(value(number)), "key{number} holds something else");
+    }
+}
+
+/// A number of `INFO values`.
+fn info(bare: &Bare, node: u16, field: &str) -> u64 {
+    let mut client = Client::connect(bare.client_port(node));
+    client.send("INFO values\r\n");
+    let length = client.line().trim_start_matches('$').parse().unwrap();
+    let text = String::from_utf8(client.bytes(length)).unwrap();
+    let line = text.lines().find_map(|line| line.strip_prefix(&format!("{field}:")));
+    line.unwrap_or_else(|| panic!("{field} is missing in {text}")).parse().unwrap()
+}
+
+#[test]
+fn ten_times_the_cache_outlives_the_death_of_all_processes() {
+    const COUNT: usize = 1200;
+    let mut bare = Bare::new(TABLES, |config, _| config);
+    (1..=3).for_each(|node| bare.start(node));
+    bare.wait_until_ready(&[1, 2, 3]);
+    let mut client = Client::connect(bare.client_port(1));
+    (0..COUNT).for_each(|number| set(&mut client, number));
+    assert_all_there(&mut Client::connect(bare.client_port(2)), 0..COUNT);
+    let asked = |bare: &Bare, field| (1..=3).map(|node| info(bare, node, field)).sum::<u64>();
+    assert!(asked(&bare, "values_cache_misses") > COUNT as u64 / 2, "most are on the disk only");
+    let hits = asked(&bare, "values_cache_hits");
+    (0..10).for_each(|_| assert!(get(&mut client, 7) == Some(value(7))));
+    assert!(asked(&bare, "values_cache_hits") >= hits + 9, "what was just read is in memory");
+    assert!((1..=3).all(|node| info(&bare, node, "values_cache_memory") <= 1 << 20));
+    // Some are overwritten: what they were is not needed any more.
+    (0..100).for_each(|number| set(&mut client, number));
+
+    bare.kill_all();
+    (1..=3).for_each(|node| bare.start(node));
+    bare.wait_until_ready(&[1, 2, 3]);
+    assert_all_there(&mut Client::connect(bare.client_port(3)), 0..COUNT);
+    until("all replicas refer to all values", || {
+        (1..=3).all(|node| info(&bare, node, "values_on_disk") == COUNT as u64)
+    });
+}
+
+#[test]
+fn a_node_that_was_away_gets_what_it_lacks() {
+    const COUNT: usize = 600;
+    let mut bare = Bare::new(TABLES, |config, _| config);
+    (1..=3).for_each(|node| bare.start(node));
+    bare.wait_until_ready(&[1, 2, 3]);
+    let mut client = Client::connect(bare.client_port(1));
+    set(&mut client, 0);
+    bare.kill(3);
+    (1..COUNT).for_each(|number| set(&mut client, number));
+    bare.start(3);
+    bare.wait_until_ready(&[1, 2, 3]);
+    until("it has them all", || info(&bare, 3, "values_on_disk") == COUNT as u64);
+    // It and one other node are a majority.
+    bare.kill(1);
+    assert_all_there(&mut Client::connect(bare.client_port(3)), 0..COUNT);
+}
+
+/// A command that runs in mounts of its own, with a disk in memory as the node's folder of values.
+fn with_a_small_disk(bare: &Bare, node: u16, then: &str) -> Command {
+    let values = bare.node(node).join("values");
+    fs::create_dir_all(&values).unwrap();
+    let script = format!("mount -t tmpfs -o size=24m quorate-test \"$1\" && {then}");
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "sh", "-c", &script, "sh"]).arg(values);
+    command.arg(quorate().get_program()).arg(bare.node(node).join("quorate.toml"));
+    command
+}
+
+#[test]
+fn a_node_without_room_for_values_says_so_and_goes_on_when_there_is_room() {
+    let mut bare = Bare::new(TABLES, |config, _| config);
+    let silent = |command: &mut Command| {
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        command.status().is_ok_and(|status| status.success())
+    };
+    let may_mount = silent(&mut with_a_small_disk(&bare, 3, "true"));
+    if !may_mount || !silent(Command::new("nsenter").arg("--version")) {
+        println!("skipped: this user may not mount a small disk for the node, or there is no nsenter");
+        return;
+    }
+    bare.start(1);
+    bare.start(2);
+    let on_small_disk = with_a_small_disk(&bare, 3, "exec \"$2\" server --config \"$3\"");
+    bare.start_by(3, on_small_disk);
+    bare.wait_until_ready(&[1, 2, 3]);
+    let mut client = Client::connect(bare.client_port(1));
+    let mut count = 0;
+    until("node 3 says that there is no room", || {
+        (count..count + 50).for_each(|number| set(&mut client, number));
+        count += 50;
+        bare.health(3).1.contains("\"disk_full\":true")
+    });
+    let told = "the disk is full: writes are refused until there is room for values again";
+    assert!(bare.log(3).contains(told), "{}", bare.log(3));
+    (count..count + 50).for_each(|number| set(&mut client, number));
+    count += 50;
+    let values = bare.node(3).join("values");
+    let mut enlarge = Command::new("nsenter");
+    enlarge.args(["--target", &bare.process(3).to_string(), "--mount", "mount", "-o", "remount,size=512m"]);
+    assert!(silent(enlarge.arg(values)), "the disk is made larger");
+    until("node 3 has room and all values", || {
+        bare.health(3).1.contains("\"disk_full\":false") && info(&bare, 3, "values_on_disk") == count as u64
+    });
+    bare.kill(1);
+    assert_all_there(&mut Client::connect(bare.client_port(3)), 0..count);
+}
