@@ -147,7 +147,8 @@ impl World {
                     Outcome::SegmentRefused(_) => "segment refused",
                     Outcome::SnapshotTaken(..) => "snapshot taken",
                     Outcome::SnapshotRefused(..) => "snapshot refused",
-                    Outcome::Tidied => "tidied",
+                    Outcome::Tidied | Outcome::Forgotten(_) => "tidied",
+                    Outcome::Forgotten(_) => "forgotten",
                     Outcome::Postponed(_) => "postponed",
                 });
             }
