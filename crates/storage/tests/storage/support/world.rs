@@ -148,7 +148,6 @@ impl World {
                     Outcome::SnapshotTaken(..) => "snapshot taken",
                     Outcome::SnapshotRefused(..) => "snapshot refused",
                     Outcome::Tidied | Outcome::Forgotten(_) => "tidied",
-                    Outcome::Forgotten(_) => "forgotten",
                     Outcome::Postponed(_) => "postponed",
                 });
             }
