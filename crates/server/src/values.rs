@@ -7,6 +7,7 @@
 //! work; after any error the tree is opened anew before it is used again. And there is always room left for what the tree
 //! does by itself: values are refused before the disk is full.
 
+use std::fs::File;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -64,6 +65,7 @@ impl TreeValues {
     }
 
     fn try_open(&self) -> fjall::Result<Open> {
+        let is_new = !self.path.exists();
         let database = Database::builder(&self.path).cache_size(CACHE_BYTES).worker_threads(2).open()?;
         let separation = KvSeparationOptions::default().separation_threshold(SEPARATED_BYTES);
         let options = || {
@@ -71,6 +73,10 @@ impl TreeValues {
             options.with_kv_separation(Some(separation.clone()))
         };
         let values = database.keyspace("values", options)?;
+        // The folder's own name must outlive a crash too.
+        if let Some(parent) = self.path.parent().filter(|_| is_new) {
+            File::open(parent)?.sync_all()?;
+        }
         Ok(Open { database, values })
     }
 

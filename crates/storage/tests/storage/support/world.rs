@@ -147,7 +147,7 @@ impl World {
                     Outcome::SegmentRefused(_) => "segment refused",
                     Outcome::SnapshotTaken(..) => "snapshot taken",
                     Outcome::SnapshotRefused(..) => "snapshot refused",
-                    Outcome::Tidied => "tidied",
+                    Outcome::Tidied | Outcome::Forgotten(_) => "tidied",
                     Outcome::Postponed(_) => "postponed",
                 });
             }
