@@ -4,6 +4,7 @@
 //! Every message takes one turn and a turn takes one millisecond, so a test can stop the world between any two
 //! messages. Replies are written here as `OK`, `7`, `"text"`, `nil`, `-ERR ...`, `[1, "a"]` and `{"k": 1}`.
 
+mod channels;
 mod coding;
 mod coding_faults;
 mod consensus;
