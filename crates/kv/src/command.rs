@@ -16,7 +16,7 @@ mod transaction;
 use crate::coded::{Coordinator, REFERENCE_BYTES};
 use crate::{UnixMs, Version};
 
-pub use comparison::{Comparison, DIGEST_HEX_BYTES, digest_of};
+pub use comparison::{Comparison, DIGEST_HEX_BYTES, Digest, digest_of};
 pub use hash::{HashCommand, HashPart};
 pub use list::List;
 pub use lock::{Fenced, Hold, LockCommand, WaiterId};

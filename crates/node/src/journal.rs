@@ -184,7 +184,12 @@ impl Journal {
 
     /// True while more waits to be written than should wait in memory.
     pub(crate) fn is_behind(&self) -> bool {
-        self.stopped.is_none() && self.log.end().saturating_sub(self.log.written()) > BEHIND_BYTES_MAX
+        self.stopped.is_none() && self.unwritten_bytes() > BEHIND_BYTES_MAX
+    }
+
+    /// Bytes that were appended and are not known to be written.
+    pub(crate) fn unwritten_bytes(&self) -> u64 {
+        self.log.end().saturating_sub(self.log.written())
     }
 
     /// True while the disk keeps up: there is room for what need not be taken now.

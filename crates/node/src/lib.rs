@@ -37,6 +37,7 @@ mod requests;
 mod routing;
 mod scripts;
 mod session;
+mod shared;
 mod slab;
 pub mod slots;
 mod status;

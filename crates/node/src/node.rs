@@ -77,6 +77,8 @@ pub struct Node {
     /// Who listens to channels, of the clients of this node.
     pub(crate) channels: Channels,
     pub(crate) coding: Coding,
+    /// The buffer in which the requests stand that are being taken, if it may be kept.
+    pub(crate) lent: Option<Rc<Vec<u8>>>,
     pub(crate) effects: Effects,
     /// Bytes of key lists while a command is carried out.
     pub(crate) scratch: Vec<u8>,
@@ -352,6 +354,12 @@ impl Node {
         }
     }
 
+    /// The requests that follow stand in this buffer: a large value of theirs may be kept where it is instead of being copied.
+    /// Taken back with `None`.
+    pub fn lend(&mut self, buffer: Option<Rc<Vec<u8>>>) {
+        self.lent = buffer;
+    }
+
     /// False when the client has too many requests without an outcome, or too many replies unread: its input
     /// is to be left alone until it is among the ready clients again, or has taken its output.
     pub fn wants_input(&self, client: ClientId) -> bool {
@@ -377,7 +385,7 @@ impl Node {
 
     /// What is to be written to a client. `None`: its session has ended, the connection is to be closed.
     pub fn output(&mut self, client: ClientId) -> Option<&mut Output> {
-        self.sessions.get_mut(client).map(|session| &mut session.output)
+        self.sessions.get_mut(client).map(|session| session.output.filled())
     }
 
     /// Answers a request of a client at once, in its order.

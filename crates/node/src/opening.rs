@@ -154,6 +154,7 @@ impl Node {
             channels: Channels::default(),
             lock_waits: Waits::new(own, life_of_waits(&configuration)),
             coding: Coding::new(life),
+            lent: None,
             effects: Effects::default(),
             scratch: Vec::new(),
             scripts: Default::default(),

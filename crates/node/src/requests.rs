@@ -7,7 +7,7 @@ use crate::session::{ClientId, Session};
 use crate::transactions::CROSSSLOT;
 use kv::limits::KEY_BYTES_MAX;
 use kv::table::scan_group;
-use kv::{Command, Condition, Deadline, Expiry, Reply, ReplyBuffer, SetAnswer, Version};
+use kv::{Command, Reply, ReplyBuffer, Version};
 use protocol::Request;
 use std::time::Duration;
 use wire::handshake::secret_matches;
@@ -80,9 +80,7 @@ impl Node {
     /// A command on keys goes to their group; one on all keys to every group.
     #[inline]
     fn data_request(&mut self, client: ClientId, command: Command<'_>) {
-        if let Command::Fenced(fenced) = command
-            && let Some(text) = self.refuses_locks("SET FENCE", self.router.group_of(fenced.name))
-        {
+        if let Some(text) = self.refuses_fence(&command) {
             return self.answer(client, |replies| replies.error(&text));
         }
         if let [only] = self.groups.ids() {
@@ -422,28 +420,9 @@ impl Node {
 
     /// What only parts of the server may ask, in the place of a client: HTTP works through these.
     fn internal_request(&mut self, client: ClientId, arguments: Arguments<'_>) {
-        let mut wants_version = false;
         let command = match (&arguments[0], arguments.len()) {
             (b"QUORATE.FETCH", 2) => Command::Fetch { key: &arguments[1] },
-            (b"QUORATE.PUT", 3 | 5) => {
-                wants_version = true;
-                let expiry = match arguments.get(4).map(number) {
-                    None => Expiry::Clear,
-                    Some(Some(ms)) if ms > 0 && ms < i64::MAX as u64 / 2 => {
-                        Expiry::Set(Deadline::In(ms as i64))
-                    }
-                    Some(_) => {
-                        return self.answer(client, |replies| replies.error("ERR invalid expire time"));
-                    }
-                };
-                Command::Set {
-                    key: &arguments[1],
-                    value: &arguments[2],
-                    expiry,
-                    condition: Condition::Always,
-                    answer: SetAnswer::Status,
-                }
-            }
+            (b"QUORATE.PUT", 3..) => return self.put(client, arguments),
             (b"QUORATE.REPLICATE", 4) => {
                 let version = match number(&arguments[3]) {
                     Some(version) if (1..=kv::table::REPLICATED_VERSION_MAX).contains(&version) => version,
@@ -467,7 +446,32 @@ impl Node {
             return self.answer(client, |replies| replies.error(&text));
         }
         let group = self.group_of(&command).unwrap_or_else(|| self.router.default_group());
-        self.ask(client, group, wants_version, Request::Command(command));
+        self.ask(client, group, false, Request::Command(command));
+    }
+
+    /// A `SET` with all of its options, answered with the version.
+    fn put(&mut self, client: ClientId, arguments: Arguments<'_>) {
+        let context =
+            Context { now_ms: self.now.unix_ms, value_bytes_max: self.parameters.value_bytes_max() };
+        let mut scratch = std::mem::take(&mut self.scratch);
+        match command::set(arguments, &mut scratch, &context) {
+            Ok(command) => match (self.refuses_fence(&command), self.group_of(&command)) {
+                (Some(text), _) => self.answer(client, |replies| replies.error(&text)),
+                (None, Some(group)) => self.ask(client, group, true, Request::Command(command)),
+                (None, None) => self.answer(client, |replies| replies.error(CROSSSLOT)),
+            },
+            Err(error) => self.answer(client, |replies| replies.error(&error.to_string())),
+        }
+        self.scratch = scratch;
+    }
+
+    /// Why a fenced write cannot be, if it is one and its lock's keyspace has no locks.
+    #[inline]
+    fn refuses_fence(&self, command: &Command<'_>) -> Option<String> {
+        match command {
+            Command::Fenced(fenced) => self.refuses_locks("SET FENCE", self.router.group_of(fenced.name)),
+            _ => None,
+        }
     }
 }
 

@@ -7,7 +7,8 @@ use crate::groups::Group;
 use crate::keyspace::Protocol;
 use crate::log::{Level, Line};
 use crate::node::Node;
-use crate::session::{ClientId, Session};
+use crate::session::{ClientId, Session, SessionReply};
+use crate::shared::SharedBytes;
 use crate::slab::Handle;
 use kv::codec::{Malformed, Reader};
 use kv::{Command, Reply, ReplyBuffer, Version};
@@ -461,23 +462,7 @@ impl Node {
                     self.counters.errors += 1;
                     self.statistics.error(error);
                 }
-                let mut known = None;
-                if let Outcome::Done { version, offset } = result {
-                    known = Some(version);
-                    if offset > 0 {
-                        session.saw(group, offset);
-                    }
-                }
-                let (command, begun_us) = session.complete(ticket.sequence, known, reply);
-                if let Some(number) = command {
-                    self.statistics.took(number, self.now.monotonic_us.saturating_sub(begun_us));
-                }
-                if session.output_bytes() > self.configuration.output_bytes_max {
-                    return self.close_overflowing(client);
-                }
-                if !std::mem::replace(&mut session.listed, true) {
-                    self.ready.push(client);
-                }
+                self.complete_session(client, ticket.sequence, group, result, SessionReply::Encoded(reply));
             }
             Origin::Coding => self.operation_answered(ticket, result, reply),
             Origin::Peer(from, link) => {
@@ -507,6 +492,56 @@ impl Node {
                     self.complete(gather.ticket, 0, done, replies.as_bytes());
                 }
             }
+        }
+    }
+
+    /// Answers a request with a large value, which is not copied.
+    pub(crate) fn complete_with_value(
+        &mut self,
+        ticket: Ticket,
+        group: u16,
+        result: Outcome,
+        value: SharedBytes,
+    ) {
+        if let Origin::Session(client) = Origin::of(ticket)
+            && let Some(session) = self.sessions.get_mut(client)
+            && !session.is_internal()
+            && !session.has_pending(ticket.sequence)
+        {
+            let reply = SessionReply::Value(value);
+            return self.complete_session(client, ticket.sequence, group, result, reply);
+        }
+        let mut replies = ReplyBuffer::new();
+        replies.bulk(&value);
+        self.complete(ticket, group, result, replies.as_bytes());
+    }
+
+    #[inline]
+    fn complete_session(
+        &mut self,
+        client: ClientId,
+        sequence: u64,
+        group: u16,
+        result: Outcome,
+        reply: SessionReply<'_>,
+    ) {
+        let Some(session) = self.sessions.get_mut(client) else { return };
+        let mut known = None;
+        if let Outcome::Done { version, offset } = result {
+            known = Some(version);
+            if offset > 0 {
+                session.saw(group, offset);
+            }
+        }
+        let (command, begun_us) = session.complete(sequence, known, reply);
+        if let Some(number) = command {
+            self.statistics.took(number, self.now.monotonic_us.saturating_sub(begun_us));
+        }
+        if session.output_bytes() > self.configuration.output_bytes_max {
+            return self.close_overflowing(client);
+        }
+        if !std::mem::replace(&mut session.listed, true) {
+            self.ready.push(client);
         }
     }
 

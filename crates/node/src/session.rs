@@ -1,6 +1,7 @@
 //! A client's session: what it was told about itself, and its replies in the order of its requests.
 
 use crate::channels::Subscriptions;
+use crate::shared::SharedBytes;
 use crate::slab::Handle;
 use crate::transactions::{Gathered, Pending};
 use kv::Version;
@@ -46,6 +47,9 @@ pub enum ClientKind {
     Internal,
 }
 
+/// Bytes of large values that are put into an output at a time.
+const OUTPUT_CHUNK_BYTES: usize = 256 << 10;
+
 /// What is to be written to a client.
 #[derive(Debug, Default)]
 pub struct Output {
@@ -53,6 +57,60 @@ pub struct Output {
     pub bytes: Vec<u8>,
     /// Close the connection once they are written.
     pub close: bool,
+    /// What comes behind them: large values, each with what follows it. It gets into `bytes` chunk by chunk, whenever the
+    /// output is asked for.
+    later: VecDeque<(SharedBytes, Vec<u8>)>,
+}
+
+impl Output {
+    /// True when there is more than `bytes`: the output is to be asked for again when these are written.
+    pub fn has_more(&self) -> bool {
+        !self.later.is_empty()
+    }
+
+    /// True when everything is written and the connection is to be closed.
+    pub fn is_over(&self) -> bool {
+        self.close && self.bytes.is_empty() && self.later.is_empty()
+    }
+
+    /// The same with some of what comes later, if little is left before it.
+    pub(crate) fn filled(&mut self) -> &mut Output {
+        while self.bytes.len() < OUTPUT_CHUNK_BYTES
+            && let Some((value, behind)) = self.later.front_mut()
+        {
+            let end = value.len().min(OUTPUT_CHUNK_BYTES);
+            self.bytes.extend_from_slice(&value[..end]);
+            *value = value.part(end, value.len());
+            if value.is_empty() {
+                self.bytes.append(behind);
+                self.later.pop_front();
+            }
+        }
+        self
+    }
+
+    /// Where the next reply goes.
+    #[inline]
+    fn end(&mut self) -> &mut Vec<u8> {
+        match self.later.back_mut() {
+            None => &mut self.bytes,
+            Some((_, behind)) => behind,
+        }
+    }
+
+    fn len(&self) -> usize {
+        let later = self.later.iter().map(|(value, behind)| value.len() + behind.len());
+        self.bytes.len() + later.sum::<usize>()
+    }
+}
+
+/// The reply of a request.
+#[derive(Debug)]
+pub(crate) enum SessionReply<'a> {
+    /// As the table writes it.
+    Encoded(&'a [u8]),
+    /// A byte string.
+    Value(SharedBytes),
 }
 
 /// The place of one request's reply.
@@ -67,9 +125,10 @@ struct Slot {
 #[derive(Debug)]
 enum SlotState {
     Waiting,
-    /// As [`SlotState::Waiting`], and what is wanted is the version written, not the reply.
+    /// As [`SlotState::Waiting`], and what is wanted is the version written, not the `OK`.
     WaitingForVersion,
     Ready(Vec<u8>),
+    ReadyValue(SharedBytes),
 }
 
 /// A client's session.
@@ -237,6 +296,11 @@ impl Session {
         Some(pending)
     }
 
+    /// True when the outcome of a request is not simply its reply.
+    pub(crate) fn has_pending(&self, sequence: u64) -> bool {
+        self.pending.iter().any(|(expected, _)| *expected == sequence)
+    }
+
     /// True while it is not known how the keys are that it watches.
     pub(crate) fn is_awaiting_versions(&self) -> bool {
         self.versions_awaited > 0
@@ -258,35 +322,63 @@ impl Session {
         &mut self,
         sequence: u64,
         version: Option<Version>,
-        encoded: &[u8],
+        reply: SessionReply<'_>,
     ) -> (Option<usize>, u64) {
         self.window = PENDING_MAX.min(self.window + 1);
-        self.reply_bytes = encoded.len().max(self.reply_bytes - self.reply_bytes / 64);
+        let bytes = match &reply {
+            SessionReply::Encoded(encoded) => encoded.len(),
+            SessionReply::Value(value) => value.len(),
+        };
+        self.reply_bytes = bytes.max(self.reply_bytes - self.reply_bytes / 64);
         let place = (sequence - self.first) as usize;
         let Slot { state, command, begun_us } = &mut self.slots[place];
         let measured = (*command, *begun_us);
         let wants_version = matches!(state, SlotState::WaitingForVersion);
         let mut integer = kv::ReplyBuffer::default();
-        let encoded = match version {
-            Some(version) if wants_version => {
+        let is_written = match &reply {
+            SessionReply::Encoded(encoded) => wants_version && kv::Reply::first(encoded) == kv::Reply::Ok,
+            SessionReply::Value(_) => false,
+        };
+        let reply = match version {
+            Some(version) if is_written => {
                 integer.integer(version as i64);
-                integer.as_bytes()
+                SessionReply::Encoded(integer.as_bytes())
             }
-            _ => encoded,
+            _ => reply,
         };
         if place > 0 {
-            *state = SlotState::Ready(encoded.to_vec());
-            self.kept_bytes += encoded.len();
+            (*state, self.kept_bytes) = match reply {
+                SessionReply::Encoded(encoded) => {
+                    (SlotState::Ready(encoded.to_vec()), self.kept_bytes + encoded.len())
+                }
+                SessionReply::Value(value) => {
+                    let kept_bytes = self.kept_bytes + value.len();
+                    (SlotState::ReadyValue(value), kept_bytes)
+                }
+            };
             return measured;
         }
         self.slots.pop_front();
         self.first += 1;
-        self.write(encoded);
-        while let Some(Slot { state: SlotState::Ready(_), .. }) = self.slots.front() {
-            if let Some(Slot { state: SlotState::Ready(encoded), .. }) = self.slots.pop_front() {
-                self.first += 1;
-                self.kept_bytes -= encoded.len();
-                self.write(&encoded);
+        match reply {
+            SessionReply::Encoded(encoded) => self.write(encoded),
+            SessionReply::Value(value) => self.write_value(value),
+        }
+        while let Some(slot) = self
+            .slots
+            .pop_front_if(|slot| !matches!(slot.state, SlotState::Waiting | SlotState::WaitingForVersion))
+        {
+            self.first += 1;
+            match slot.state {
+                SlotState::Ready(encoded) => {
+                    self.kept_bytes -= encoded.len();
+                    self.write(&encoded);
+                }
+                SlotState::ReadyValue(value) => {
+                    self.kept_bytes -= value.len();
+                    self.write_value(value);
+                }
+                SlotState::Waiting | SlotState::WaitingForVersion => {}
             }
         }
         self.output.close = self.closing && self.slots.is_empty();
@@ -315,9 +407,16 @@ impl Session {
         if self.is_internal() {
             self.output.bytes.extend_from_slice(encoded);
         } else {
-            write_reply(encoded, self.protocol, &mut self.output.bytes)
+            write_reply(encoded, self.protocol, self.output.end())
                 .expect("the node wrote this reply, or checked it when a peer sent it");
         }
+    }
+
+    /// A byte string as RESP has it, whichever version.
+    fn write_value(&mut self, value: SharedBytes) {
+        let head = format!("${}\r\n", value.len());
+        self.output.end().extend_from_slice(head.as_bytes());
+        self.output.later.push_back((value, b"\r\n".to_vec()));
     }
 
     /// The newest write of this client that was acknowledged in a group.
@@ -360,7 +459,7 @@ impl Session {
 
     /// Bytes of replies that this session holds.
     pub(crate) fn output_bytes(&self) -> usize {
-        self.output.bytes.len() + self.kept_bytes
+        self.output.len() + self.kept_bytes
     }
 }
 
@@ -381,7 +480,7 @@ mod tests {
         let mut reply = kv::ReplyBuffer::default();
         reply.bulk(&vec![b'v'; bytes]);
         for _ in 0..session.slots.len() {
-            session.complete(session.first, None, reply.as_bytes());
+            session.complete(session.first, None, SessionReply::Encoded(reply.as_bytes()));
             session.output.bytes.clear();
         }
     }
@@ -406,5 +505,44 @@ mod tests {
             answer_all(&mut session, 10);
         }
         assert_eq!(fill(&mut session), PENDING_MAX, "large replies of long ago do not count");
+    }
+
+    /// What a client gets that reads all there is, and the most that was ever at hand for it.
+    fn read_all(session: &mut Session) -> (Vec<u8>, usize) {
+        let (mut read, mut most) = (Vec::new(), 0);
+        loop {
+            let output = session.output.filled();
+            most = most.max(output.bytes.len());
+            read.append(&mut output.bytes);
+            if !output.has_more() {
+                return (read, most);
+            }
+        }
+    }
+
+    #[test]
+    fn a_large_value_is_written_piece_by_piece_in_its_place_among_the_replies() {
+        let mut session = Session::new(ClientId::from_bits(0), ClientKind::Internal, true, 0);
+        session.kind = ClientKind::Resp { address: String::new(), local_address: String::new(), fd: 0 };
+        let mut ok = kv::ReplyBuffer::default();
+        ok.ok();
+        let value = SharedBytes::from(vec![b'v'; 3 * OUTPUT_CHUNK_BYTES + 5]);
+        (0..5).for_each(|_| _ = session.begin(false));
+        // The second and the fourth are large; what is complete before its turn waits for it.
+        for sequence in [1, 0, 2, 4, 3] {
+            let reply = match sequence {
+                1 | 3 => SessionReply::Value(value.clone()),
+                _ => SessionReply::Encoded(ok.as_bytes()),
+            };
+            session.complete(sequence, None, reply);
+        }
+        assert!(!session.wants_input(), "replies wait to be read");
+        session.close_after_replies();
+        assert!(!session.output.is_over());
+        let (read, most) = read_all(&mut session);
+        let bulk = [format!("${}\r\n", value.len()).as_bytes(), &value[..], b"\r\n"].concat();
+        assert!(read == [b"+OK\r\n", &bulk[..], b"+OK\r\n", &bulk[..], b"+OK\r\n"].concat());
+        assert!(most <= 2 * OUTPUT_CHUNK_BYTES, "{most} bytes at once");
+        assert!(session.output.is_over() && session.output_bytes() == 0);
     }
 }

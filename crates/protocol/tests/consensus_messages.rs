@@ -143,6 +143,7 @@ fn bodies() -> impl Strategy<Value = Body<'static>> {
             .prop_map(|(configuration, from, entries)| Body::Decided { configuration, from, entries }),
         1 => nodes().prop_map(|members| Body::Newer { members }),
         1 => voters().prop_map(|voter| Body::Outlived { voter }),
+        1 => ballots().prop_map(|ballot| Body::LedBefore { ballot }),
         1 => (0..2u64, 0..4u32).prop_map(|(transfer, next)| Body::CopyProgress { transfer, next }),
     ]
 }

@@ -10,38 +10,38 @@
 //! How to read a transcript: `1 → 2 …` is a message leaving, `1 * …` a change at node 1, and `a: set k v: …`
 //! the outcome of a client's request. The verbs are in `verbs`.
 
+mod golden_script;
 mod verbs;
 mod world;
 
+use golden_script::{Clients, Done, Fits, Shown, link, microseconds, question, set, told};
 use kv::codec::Reader;
-use kv::{Command, Condition, Deadline, Expiry, Reply, SetAnswer};
-use protocol::contract::{NodeId, Result as Outcome};
+use kv::{Command, Reply};
+use protocol::contract::NodeId;
 use protocol::leader_follower::{Acks, Durability, Options, Timing};
-use protocol::{Progress, Request, Ticket};
-use std::collections::{BTreeMap, BTreeSet};
+use protocol::{Progress, Request};
+use std::collections::BTreeSet;
 use std::error::Error;
 use std::fmt::Write as _;
-use std::path::Path;
 use verbs::Verb;
 use world::{Asked, Consequences, Letter, World, show};
 
 #[derive(Default)]
-struct Client {
-    number: u64,
-    asked: u64,
-    waiting: BTreeSet<u64>,
-    seen: u64,
-}
-
-#[derive(Default)]
 struct Script {
     world: Option<World>,
-    clients: BTreeMap<String, Client>,
-    questions: BTreeMap<Ticket, String>,
+    clients: Clients,
     transcript: String,
 }
 
-type Done = Result<(), Box<dyn Error>>;
+impl Shown for Letter {
+    fn kinds(&self) -> Vec<&'static str> {
+        vec![show::kind(&self.message())]
+    }
+
+    fn shown(&self) -> String {
+        show::letter(self)
+    }
+}
 
 impl goldenscript::Runner for Script {
     type Command = Verb;
@@ -63,7 +63,7 @@ impl Script {
                 consequences.into_iter().for_each(|(id, consequence)| self.note(id, consequence));
                 if !fresh {
                     for _ in 0..4 {
-                        self.advance(100)?;
+                        self.advance(100_000)?;
                         self.stabilize()?;
                         self.each(None, World::sync_all)?;
                         self.stabilize()?;
@@ -72,14 +72,7 @@ impl Script {
                 }
             }
             Verb::Set { node, key, value, client, expires, timeout } => {
-                let command = Command::Set {
-                    key: key.as_bytes(),
-                    value: value.as_bytes(),
-                    expiry: expires.map_or(Expiry::Clear, |ms| Expiry::Set(Deadline::In(ms))),
-                    condition: Condition::Always,
-                    answer: SetAnswer::Status,
-                };
-                self.ask(*node, client, *timeout, Request::Command(command))?;
+                self.ask(*node, client, *timeout, Request::Command(set(key, value, *expires)))?;
             }
             Verb::Get { node, key, client, timeout } => {
                 self.ask(*node, client, *timeout, Request::Command(Command::Get { key: key.as_bytes() }))?;
@@ -96,36 +89,27 @@ impl Script {
                 self.each(*node, World::tick)?;
                 self.each(*node, World::flush)?;
             }
-            Verb::Advance { duration } => self.advance(milliseconds(duration)?)?,
+            Verb::Advance { duration } => self.advance(microseconds(duration)?)?,
             Verb::Deliver { from, to, kind, n, order } => {
                 let reverse = order.as_deref() == Some("reverse");
-                self.deliver(&Fits { from: *from, to: *to, kind: kind.clone() }, *n, reverse)?;
+                self.deliver(&Fits::new(from, to, kind), *n, reverse)?;
             }
             Verb::Drop { from, to, kind, n } => {
-                let lost = self.take(&Fits { from: *from, to: *to, kind: kind.clone() }, *n)?;
-                self.tell("lost", &lost);
+                let lost = Fits::new(from, to, kind).take(&mut self.world()?.network, *n);
+                self.transcript += &told("lost", &lost);
             }
             Verb::Duplicate { from, to, kind } => {
-                let fits = Fits { from: *from, to: *to, kind: kind.clone() };
-                let world = self.world()?;
-                let copies: Vec<Letter> =
-                    world.network.iter().filter(|letter| fits.fit(letter)).cloned().collect();
-                world.network.extend(copies.iter().cloned());
-                self.tell("twice", &copies);
+                let copies = Fits::new(from, to, kind).duplicate(&mut self.world()?.network);
+                self.transcript += &told("twice", &copies);
             }
             Verb::Hold { from, to, kind } => {
-                let fits = Fits { from: *from, to: *to, kind: kind.clone() };
-                let mut held = Vec::new();
-                for letter in self.world()?.network.iter_mut().filter(|letter| fits.fit(letter)) {
-                    letter.held = true;
-                    held.push(letter.clone());
-                }
-                self.tell("held", &held);
+                let held = Fits::new(from, to, kind).hold(&mut self.world()?.network);
+                self.transcript += &told("held", &held);
             }
             Verb::Release => self.world()?.network.iter_mut().for_each(|letter| letter.held = false),
             Verb::Link { ends, state, hint } => {
-                let (one, other) = ends.split_once('-').ok_or("a link is named like 1-2")?;
-                self.link(one.parse()?, other.parse()?, state == "up", hint.unwrap_or(true))?;
+                let (one, other) = link(ends)?;
+                self.link(one, other, state == "up", hint.unwrap_or(true))?;
             }
             Verb::Crash { node, kept, silent } => {
                 self.world()?.crash(*node, kept.unwrap_or(0));
@@ -158,7 +142,7 @@ impl Script {
                 self.each(*to, World::configure)?;
             }
             Verb::Lease { node, duration } => {
-                let until_us = self.world()?.now.monotonic_us + milliseconds(duration)? * 1000;
+                let until_us = self.world()?.now.monotonic_us + microseconds(duration)?;
                 self.each(Some(*node), |world, id| world.lease(id, until_us))?;
             }
             Verb::Sync { node } => self.each(*node, World::sync_all)?,
@@ -204,14 +188,8 @@ impl Script {
             self.transcript += &format!("{id} {}\n", show::wish(wish));
         }
         for (outcome, reply) in &consequences.outcomes {
-            let question = self.questions.remove(&outcome.ticket).unwrap_or("?".into());
+            let question = self.clients.answered(outcome);
             self.transcript += &format!("{question}: {}\n", show::outcome(&outcome.result, reply));
-            for client in self.clients.values_mut().filter(|client| client.number == outcome.ticket.client) {
-                client.waiting.remove(&outcome.ticket.sequence);
-                if let Outcome::Done { offset, .. } = outcome.result {
-                    client.seen = client.seen.max(offset);
-                }
-            }
         }
         for letter in &consequences.letters {
             self.transcript += &format!("{}\n", show::letter(letter));
@@ -229,19 +207,7 @@ impl Script {
         request: Request<'_>,
     ) -> Done {
         const TIMEOUT_MS: u64 = 5000;
-        let name = client.clone().unwrap_or("a".into());
-        let number = self.clients.len() as u64 + 1;
-        let client =
-            self.clients.entry(name.clone()).or_insert_with(|| Client { number, ..Client::default() });
-        client.asked += 1;
-        let ticket = Ticket { client: client.number, sequence: client.asked };
-        let (follows, seen) = (!client.waiting.is_empty(), client.seen);
-        client.waiting.insert(ticket.sequence);
-        let question = match &request {
-            Request::Command(command) => show::command(command),
-            Request::Wait { count, .. } => format!("wait {count}"),
-        };
-        self.questions.insert(ticket, format!("{name}: {question}"));
+        let (ticket, follows, seen) = self.clients.ask(client, &question(&request, show::command));
         let world = self.world()?;
         let deadline_us = world.now.monotonic_us + timeout.unwrap_or(TIMEOUT_MS) * 1000;
         let consequences = world.request(node, Asked { ticket, follows, seen, deadline_us }, request);
@@ -249,28 +215,8 @@ impl Script {
         Ok(())
     }
 
-    /// Takes the letters that fit out of the network, at most `n`.
-    fn take(&mut self, fits: &Fits, n: Option<usize>) -> Result<Vec<Letter>, Box<dyn Error>> {
-        let mut left = n.unwrap_or(usize::MAX);
-        let mut fit = |letter: &Letter| {
-            let takes = left > 0 && fits.fit(letter);
-            left -= usize::from(takes);
-            takes
-        };
-        let network = &mut self.world()?.network;
-        let (taken, left) = std::mem::take(network).into_iter().partition(|letter| fit(letter));
-        *network = left;
-        Ok(taken)
-    }
-
-    fn tell(&mut self, what: &str, letters: &[Letter]) {
-        for letter in letters {
-            self.transcript += &format!("{what}: {}\n", show::letter(letter));
-        }
-    }
-
     fn deliver(&mut self, fits: &Fits, n: Option<usize>, reverse: bool) -> Done {
-        let mut letters = self.take(fits, n)?;
+        let mut letters = fits.take(&mut self.world()?.network, n);
         if reverse {
             letters.reverse();
         }
@@ -298,8 +244,8 @@ impl Script {
         Err("the group never becomes quiet".into())
     }
 
-    fn advance(&mut self, milliseconds: u64) -> Done {
-        self.world()?.advance(milliseconds);
+    fn advance(&mut self, microseconds: u64) -> Done {
+        self.world()?.advance(microseconds / 1000);
         self.each(None, World::tick)?;
         self.each(None, World::flush)
     }
@@ -370,23 +316,6 @@ impl Script {
     }
 }
 
-/// Which letters a verb is about: all that are not held, when nothing is named.
-#[derive(Default)]
-struct Fits {
-    from: Option<NodeId>,
-    to: Option<NodeId>,
-    kind: Option<String>,
-}
-
-impl Fits {
-    fn fit(&self, letter: &Letter) -> bool {
-        !letter.held
-            && self.from.is_none_or(|from| letter.from == from)
-            && self.to.is_none_or(|to| letter.to == to)
-            && self.kind.as_ref().is_none_or(|kind| show::kind(&letter.message()) == kind)
-    }
-}
-
 /// The elements of a flat reply as text, its head included.
 fn elements(encoded: &[u8]) -> Vec<String> {
     let mut reader = Reader::new(encoded);
@@ -404,13 +333,6 @@ fn elements(encoded: &[u8]) -> Vec<String> {
 
 fn nodes(list: &str) -> Result<Vec<NodeId>, Box<dyn Error>> {
     list.split(',').map(|id| Ok(id.trim().parse()?)).collect()
-}
-
-fn milliseconds(duration: &str) -> Result<u64, Box<dyn Error>> {
-    match duration.strip_suffix("ms") {
-        Some(number) => Ok(number.parse()?),
-        None => Err("a duration is told like 100ms".into()),
-    }
 }
 
 fn options(verb: &Verb, acks: &str) -> Result<Options, Box<dyn Error>> {
@@ -449,13 +371,5 @@ fn timing(verb: &Verb) -> Timing {
 
 #[test]
 fn golden_scripts() -> std::io::Result<()> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/leader_follower/golden");
-    let mut scripts =
-        std::fs::read_dir(folder)?.map(|entry| Ok(entry?.path())).collect::<std::io::Result<Vec<_>>>()?;
-    scripts.sort();
-    for script in scripts {
-        println!("{}", script.display()); // The last one told is the one that failed.
-        goldenscript::run(&mut Script::default(), &script)?;
-    }
-    Ok(())
+    golden_script::run_all::<Script>("leader_follower")
 }

@@ -12,40 +12,41 @@
 //! outcome of a client's request. The verbs are in `abd_verbs`.
 
 mod abd_verbs;
+mod golden_script;
 mod registers_world;
 #[path = "registers_world/show_abd.rs"]
 mod show;
 
 use abd_verbs::Verb;
+use golden_script::{Clients, Done, Fits, Shown, link, microseconds, question, set, told};
 use kv::command::ExpiryUnit;
-use kv::{Command, Condition, Deadline, Expiry, List, SetAnswer};
+use kv::{Command, List};
 use protocol::abd::{self as subject, Options, Timing};
 use protocol::contract::NodeId;
 use protocol::planted::{Fault, Planted};
 use protocol::registers::Tag;
-use protocol::{Progress, Request, Ticket};
+use protocol::{Progress, Request};
 use registers_world::{Asked, Clock, Consequences, Letter, World};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::error::Error;
 use std::fmt::Write as _;
-use std::path::Path;
-
-#[derive(Default)]
-struct Client {
-    number: u64,
-    asked: u64,
-    waiting: BTreeSet<u64>,
-}
 
 #[derive(Default)]
 struct Script {
     world: Option<World>,
-    clients: BTreeMap<String, Client>,
-    questions: BTreeMap<Ticket, String>,
+    clients: Clients,
     transcript: String,
 }
 
-type Done = Result<(), Box<dyn Error>>;
+impl Shown for Letter {
+    fn kinds(&self) -> Vec<&'static str> {
+        show::kinds(&self.message())
+    }
+
+    fn shown(&self) -> String {
+        show::letter(self)
+    }
+}
 
 impl goldenscript::Runner for Script {
     type Command = Verb;
@@ -76,14 +77,7 @@ impl Script {
                 }
             }
             Verb::Set { node, key, value, client, expires, timeout } => {
-                let command = Command::Set {
-                    key: key.as_bytes(),
-                    value: value.as_bytes(),
-                    expiry: expires.map_or(Expiry::Clear, |ms| Expiry::Set(Deadline::In(ms))),
-                    condition: Condition::Always,
-                    answer: SetAnswer::Status,
-                };
-                self.ask(*node, client, *timeout, Request::Command(command))?;
+                self.ask(*node, client, *timeout, Request::Command(set(key, value, *expires)))?;
             }
             Verb::Get { node, key, client, timeout } => {
                 self.ask(*node, client, *timeout, Request::Command(Command::Get { key: key.as_bytes() }))?;
@@ -115,8 +109,7 @@ impl Script {
             }
             Verb::Flush { node } => self.each(*node, World::flush)?,
             Verb::Advance { duration } => {
-                let number = duration.strip_suffix("ms").ok_or("a duration is told like 100ms")?;
-                self.world()?.advance_us(number.parse::<u64>()? * 1000);
+                self.world()?.advance_us(microseconds(duration)?);
                 self.each(None, World::tick)?;
                 self.each(None, World::flush)?;
             }
@@ -125,34 +118,25 @@ impl Script {
                 self.world()?.set_clock(*node, clock);
             }
             Verb::Deliver { from, to, kind, order } => {
-                let fits = Fits { from: *from, to: *to, kind: kind.clone() };
+                let fits = Fits::new(from, to, kind);
                 self.deliver(&fits, order.as_deref() == Some("reverse"))?;
             }
             Verb::Drop { from, to, kind } => {
-                let lost = self.take(&Fits { from: *from, to: *to, kind: kind.clone() })?;
-                self.tell("lost", &lost);
+                let lost = Fits::new(from, to, kind).take(&mut self.world()?.network, None);
+                self.transcript += &told("lost", &lost);
             }
             Verb::Duplicate { from, to, kind } => {
-                let fits = Fits { from: *from, to: *to, kind: kind.clone() };
-                let world = self.world()?;
-                let copies: Vec<Letter> =
-                    world.network.iter().filter(|letter| fits.fit(letter)).cloned().collect();
-                world.network.extend(copies.iter().cloned());
-                self.tell("twice", &copies);
+                let copies = Fits::new(from, to, kind).duplicate(&mut self.world()?.network);
+                self.transcript += &told("twice", &copies);
             }
             Verb::Hold { from, to, kind } => {
-                let fits = Fits { from: *from, to: *to, kind: kind.clone() };
-                let mut held = Vec::new();
-                for letter in self.world()?.network.iter_mut().filter(|letter| fits.fit(letter)) {
-                    letter.held = true;
-                    held.push(letter.clone());
-                }
-                self.tell("held", &held);
+                let held = Fits::new(from, to, kind).hold(&mut self.world()?.network);
+                self.transcript += &told("held", &held);
             }
             Verb::Release => self.world()?.network.iter_mut().for_each(|letter| letter.held = false),
             Verb::Link { ends, state, hint } => {
-                let (one, other) = ends.split_once('-').ok_or("a link is named like 1-2")?;
-                let (one, other, up) = (one.parse()?, other.parse()?, state == "up");
+                let (one, other) = link(ends)?;
+                let up = state == "up";
                 self.world()?.set_link(one, other, up);
                 if hint.unwrap_or(true) {
                     self.each(Some(one), |world, id| world.hint(id, other, up))?;
@@ -217,11 +201,8 @@ impl Script {
             self.transcript += &format!("{id} * {}\n", show::trace(trace));
         }
         for (outcome, reply) in &consequences.outcomes {
-            let question = self.questions.remove(&outcome.ticket).unwrap_or("?".into());
+            let question = self.clients.answered(outcome);
             self.transcript += &format!("{question}: {}\n", show::outcome(&outcome.result, reply));
-            for client in self.clients.values_mut().filter(|client| client.number == outcome.ticket.client) {
-                client.waiting.remove(&outcome.ticket.sequence);
-            }
         }
         if consequences.records > 0 {
             self.transcript += &format!("{id} records\n");
@@ -254,19 +235,7 @@ impl Script {
         request: Request<'_>,
     ) -> Done {
         const TIMEOUT_MS: u64 = 5000;
-        let name = client.clone().unwrap_or("a".into());
-        let number = self.clients.len() as u64 + 1;
-        let client =
-            self.clients.entry(name.clone()).or_insert_with(|| Client { number, ..Client::default() });
-        client.asked += 1;
-        let ticket = Ticket { client: client.number, sequence: client.asked };
-        let follows = !client.waiting.is_empty();
-        client.waiting.insert(ticket.sequence);
-        let question = match &request {
-            Request::Command(command) => show::command(command),
-            Request::Wait { .. } => "wait".into(),
-        };
-        self.questions.insert(ticket, format!("{name}: {question}"));
+        let (ticket, follows, _) = self.clients.ask(client, &question(&request, show::command));
         let world = self.world()?;
         let deadline_us = world.now(node).monotonic_us + timeout.unwrap_or(TIMEOUT_MS) * 1000;
         let consequences = world.request(node, Asked { ticket, follows, deadline_us }, request);
@@ -274,22 +243,8 @@ impl Script {
         Ok(())
     }
 
-    /// Takes the letters that fit out of the network.
-    fn take(&mut self, fits: &Fits) -> Result<Vec<Letter>, Box<dyn Error>> {
-        let network = &mut self.world()?.network;
-        let (taken, left) = std::mem::take(network).into_iter().partition(|letter| fits.fit(letter));
-        *network = left;
-        Ok(taken)
-    }
-
-    fn tell(&mut self, what: &str, letters: &[Letter]) {
-        for letter in letters {
-            self.transcript += &format!("{what}: {}\n", show::letter(letter));
-        }
-    }
-
     fn deliver(&mut self, fits: &Fits, reverse: bool) -> Done {
-        let mut letters = self.take(fits)?;
+        let mut letters = fits.take(&mut self.world()?.network, None);
         if reverse {
             letters.reverse();
         }
@@ -356,23 +311,6 @@ impl Script {
     }
 }
 
-/// Which letters a verb is about: all that are not held, when nothing is named.
-#[derive(Default)]
-struct Fits {
-    from: Option<NodeId>,
-    to: Option<NodeId>,
-    kind: Option<String>,
-}
-
-impl Fits {
-    fn fit(&self, letter: &Letter) -> bool {
-        !letter.held
-            && self.from.is_none_or(|from| letter.from == from)
-            && self.to.is_none_or(|to| letter.to == to)
-            && self.kind.as_ref().is_none_or(|kind| show::kinds(&letter.message()).contains(&kind.as_str()))
-    }
-}
-
 fn fault(name: &str) -> Result<Planted, Box<dyn Error>> {
     let faults = [
         Fault::TagWithoutWriter,
@@ -405,13 +343,5 @@ fn timing(verb: &Verb) -> Timing {
 
 #[test]
 fn golden_scripts() -> std::io::Result<()> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/abd/golden");
-    let mut scripts =
-        std::fs::read_dir(folder)?.map(|entry| Ok(entry?.path())).collect::<std::io::Result<Vec<_>>>()?;
-    scripts.sort();
-    for script in scripts {
-        println!("{}", script.display()); // The last one told is the one that failed.
-        goldenscript::run(&mut Script::default(), &script)?;
-    }
-    Ok(())
+    golden_script::run_all::<Script>("abd")
 }

@@ -13,38 +13,39 @@
 //! `3.1.1` a tag: counter 3, node 1, life 1. Messages of the upkeep (copies, repair) arrive and are not shown.
 
 mod blocking_verbs;
+mod golden_script;
 mod registers_world;
 #[path = "registers_world/show_blocking.rs"]
 mod show;
 
 use blocking_verbs::Verb;
-use kv::{Command, Condition, Deadline, Expiry, List, SetAnswer};
+use golden_script::{Clients, Done, Fits, Shown, link, microseconds, question, set, told};
+use kv::{Command, List};
 use protocol::blocking::{self as subject, Options, Retry, Timing};
 use protocol::contract::NodeId;
 use protocol::planted::{Fault, Planted};
-use protocol::{Request, Ticket, registers};
+use protocol::{Request, registers};
 use registers_world::{Asked, Consequences, Letter, World};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::error::Error;
 use std::fmt::Write as _;
-use std::path::Path;
-
-#[derive(Default)]
-struct Client {
-    number: u64,
-    asked: u64,
-    waiting: BTreeSet<u64>,
-}
 
 #[derive(Default)]
 struct Script {
     world: Option<World>,
-    clients: BTreeMap<String, Client>,
-    questions: BTreeMap<Ticket, String>,
+    clients: Clients,
     transcript: String,
 }
 
-type Done = Result<(), Box<dyn Error>>;
+impl Shown for Letter {
+    fn kinds(&self) -> Vec<&'static str> {
+        show::kinds(&self.message())
+    }
+
+    fn shown(&self) -> String {
+        show::letter(self)
+    }
+}
 
 impl goldenscript::Runner for Script {
     type Command = Verb;
@@ -74,14 +75,7 @@ impl Script {
                 self.transcript.clear();
             }
             Verb::Set { node, key, value, client, expires, timeout } => {
-                let command = Command::Set {
-                    key: key.as_bytes(),
-                    value: value.as_bytes(),
-                    expiry: expires.map_or(Expiry::Clear, |ms| Expiry::Set(Deadline::In(ms))),
-                    condition: Condition::Always,
-                    answer: SetAnswer::Status,
-                };
-                self.ask(*node, client, *timeout, Request::Command(command))?;
+                self.ask(*node, client, *timeout, Request::Command(set(key, value, *expires)))?;
             }
             Verb::Get { node, key, client, timeout } => {
                 self.ask(*node, client, *timeout, Request::Command(Command::Get { key: key.as_bytes() }))?;
@@ -105,31 +99,34 @@ impl Script {
             Verb::Advance { duration } => self.advance(microseconds(duration)?)?,
             Verb::Deliver { from, to, kind, n, order } => {
                 let reverse = order.as_deref() == Some("reverse");
-                self.deliver(&Fits { from: *from, to: *to, kind: kind.clone() }, *n, reverse)?;
+                self.deliver(&Fits::new(from, to, kind), *n, reverse)?;
             }
             Verb::Drop { from, to, kind } => {
-                let lost = self.take(&Fits { from: *from, to: *to, kind: kind.clone() }, None)?;
-                self.tell("lost", &lost);
+                let lost = Fits::new(from, to, kind).take(&mut self.world()?.network, None);
+                self.transcript += &told("lost", &lost);
             }
             Verb::Duplicate { from, to, kind } => {
-                let copies = self.copies(&Fits { from: *from, to: *to, kind: kind.clone() })?;
-                self.tell("twice", &copies);
-                self.world()?.network.extend(copies);
+                let copies = Fits::new(from, to, kind).duplicate(&mut self.world()?.network);
+                self.transcript += &told("twice", &copies);
             }
             Verb::Hold { from, to, kind, copies } => {
-                let fits = Fits { from: *from, to: *to, kind: kind.clone() };
-                let mut held = match copies {
-                    Some(true) => self.copies(&fits)?,
-                    _ => self.take(&fits, None)?,
+                let fits = Fits::new(from, to, kind);
+                let network = &mut self.world()?.network;
+                let held = match copies {
+                    Some(true) => {
+                        let copies = fits.duplicate(network);
+                        let first = network.len() - copies.len();
+                        network[first..].iter_mut().for_each(|letter| letter.held = true);
+                        copies
+                    }
+                    _ => fits.hold(network),
                 };
-                self.tell("held", &held);
-                held.iter_mut().for_each(|letter| letter.held = true);
-                self.world()?.network.extend(held);
+                self.transcript += &told("held", &held);
             }
             Verb::Release => self.world()?.network.iter_mut().for_each(|letter| letter.held = false),
             Verb::Link { ends, state, hint } => {
-                let (one, other) = ends.split_once('-').ok_or("a link is named like 1-2")?;
-                self.link(one.parse()?, other.parse()?, state == "up", hint.unwrap_or(true))?;
+                let (one, other) = link(ends)?;
+                self.link(one, other, state == "up", hint.unwrap_or(true))?;
             }
             Verb::Crash { node, kept } => self.world()?.crash(*node, kept.unwrap_or(0)),
             Verb::Restart { node } => {
@@ -189,11 +186,8 @@ impl Script {
             self.transcript += &format!("{id} * {}\n", show::trace(trace));
         }
         for (outcome, reply) in &consequences.outcomes {
-            let question = self.questions.remove(&outcome.ticket).unwrap_or("?".into());
+            let question = self.clients.answered(outcome);
             self.transcript += &format!("{question}: {}\n", show::outcome(&outcome.result, reply));
-            for client in self.clients.values_mut().filter(|client| client.number == outcome.ticket.client) {
-                client.waiting.remove(&outcome.ticket.sequence);
-            }
         }
         if consequences.records > 0 {
             self.transcript += &format!("{id} records\n");
@@ -214,19 +208,7 @@ impl Script {
         request: Request<'_>,
     ) -> Done {
         const TIMEOUT_MS: u64 = 30_000;
-        let name = client.clone().unwrap_or("a".into());
-        let number = self.clients.len() as u64 + 1;
-        let client =
-            self.clients.entry(name.clone()).or_insert_with(|| Client { number, ..Client::default() });
-        client.asked += 1;
-        let ticket = Ticket { client: client.number, sequence: client.asked };
-        let follows = !client.waiting.is_empty();
-        client.waiting.insert(ticket.sequence);
-        let question = match &request {
-            Request::Command(command) => show::command(command),
-            Request::Wait { count, .. } => format!("wait {count}"),
-        };
-        self.questions.insert(ticket, format!("{name}: {question}"));
+        let (ticket, follows, _) = self.clients.ask(client, &question(&request, show::command));
         let world = self.world()?;
         let deadline_us = world.now(node).monotonic_us + timeout.unwrap_or(TIMEOUT_MS) * 1000;
         let consequences = world.request(node, Asked { ticket, follows, deadline_us }, request);
@@ -234,33 +216,8 @@ impl Script {
         Ok(())
     }
 
-    /// Copies of the letters that fit.
-    fn copies(&mut self, fits: &Fits) -> Result<Vec<Letter>, Box<dyn Error>> {
-        Ok(self.world()?.network.iter().filter(|letter| fits.fit(letter)).cloned().collect())
-    }
-
-    /// Takes the letters that fit out of the network, at most `n`.
-    fn take(&mut self, fits: &Fits, n: Option<usize>) -> Result<Vec<Letter>, Box<dyn Error>> {
-        let mut left = n.unwrap_or(usize::MAX);
-        let mut fit = |letter: &Letter| {
-            let takes = left > 0 && fits.fit(letter);
-            left -= usize::from(takes);
-            takes
-        };
-        let network = &mut self.world()?.network;
-        let (taken, left) = std::mem::take(network).into_iter().partition(|letter| fit(letter));
-        *network = left;
-        Ok(taken)
-    }
-
-    fn tell(&mut self, what: &str, letters: &[Letter]) {
-        for letter in letters {
-            self.transcript += &format!("{what}: {}\n", show::letter(letter));
-        }
-    }
-
     fn deliver(&mut self, fits: &Fits, n: Option<usize>, reverse: bool) -> Done {
-        let mut letters = self.take(fits, n)?;
+        let mut letters = fits.take(&mut self.world()?.network, n);
         if reverse {
             letters.reverse();
         }
@@ -319,31 +276,6 @@ impl Script {
     }
 }
 
-/// Which letters a verb is about: all that are not held, when nothing is named.
-#[derive(Default)]
-struct Fits {
-    from: Option<NodeId>,
-    to: Option<NodeId>,
-    kind: Option<String>,
-}
-
-impl Fits {
-    fn fit(&self, letter: &Letter) -> bool {
-        !letter.held
-            && self.from.is_none_or(|from| letter.from == from)
-            && self.to.is_none_or(|to| letter.to == to)
-            && self.kind.as_ref().is_none_or(|kind| show::kinds(&letter.message()).contains(&kind.as_str()))
-    }
-}
-
-fn microseconds(duration: &str) -> Result<u64, Box<dyn Error>> {
-    match (duration.strip_suffix("ms"), duration.strip_suffix("us")) {
-        (Some(number), _) => Ok(number.parse::<u64>()? * 1000),
-        (None, Some(number)) => Ok(number.parse()?),
-        (None, None) => Err("a duration is told like 100ms".into()),
-    }
-}
-
 fn options(retry: Option<&str>, planted: Option<&str>) -> Result<Options, Box<dyn Error>> {
     let faults = [
         Fault::WriteWithoutLockCheck,
@@ -385,13 +317,5 @@ fn timing(lease: Option<u64>, sweep: Option<u64>) -> Timing {
 
 #[test]
 fn golden_scripts() -> std::io::Result<()> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/blocking/golden");
-    let mut scripts =
-        std::fs::read_dir(folder)?.map(|entry| Ok(entry?.path())).collect::<std::io::Result<Vec<_>>>()?;
-    scripts.sort();
-    for script in scripts {
-        println!("{}", script.display()); // The last one told is the one that failed.
-        goldenscript::run(&mut Script::default(), &script)?;
-    }
-    Ok(())
+    golden_script::run_all::<Script>("blocking")
 }

@@ -12,33 +12,25 @@
 
 mod consensus_verbs;
 mod consensus_world;
+mod golden_script;
 
 use consensus_verbs::Verb;
 use consensus_world::{Asked, Consequences, Letter, World, show};
-use kv::{Command, Condition, Deadline, Expiry, Hold, LockCommand, SetAnswer, WaiterId};
+use golden_script::{Clients, Done, Fits, Shown, link, microseconds, question, set, told};
+use kv::{Command, Condition, Expiry, Hold, LockCommand, SetAnswer, WaiterId};
+use protocol::Request;
 use protocol::consensus::{Lease, Options, Timing};
-use protocol::contract::{Configuration, NodeId, Result as Outcome};
+use protocol::contract::{Configuration, NodeId};
 use protocol::planted::{Fault, Planted};
-use protocol::{Request, Ticket};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::error::Error;
 use std::fmt::Write as _;
 use std::num::NonZeroU64;
-use std::path::Path;
-
-#[derive(Default)]
-struct Client {
-    number: u64,
-    asked: u64,
-    waiting: BTreeSet<u64>,
-    seen: u64,
-}
 
 #[derive(Default)]
 struct Script {
     world: Option<World>,
-    clients: BTreeMap<String, Client>,
-    questions: BTreeMap<Ticket, String>,
+    clients: Clients,
     cut: BTreeSet<(NodeId, NodeId)>,
     asleep: BTreeSet<NodeId>,
     syncs_by_hand: bool,
@@ -48,7 +40,15 @@ struct Script {
     transcript: String,
 }
 
-type Done = Result<(), Box<dyn Error>>;
+impl Shown for Letter {
+    fn kinds(&self) -> Vec<&'static str> {
+        vec![self.message().body.kind()]
+    }
+
+    fn shown(&self) -> String {
+        show::letter(self)
+    }
+}
 
 impl goldenscript::Runner for Script {
     type Command = Verb;
@@ -81,14 +81,7 @@ impl Script {
             }
             Verb::Sync { node } => self.sync(*node)?,
             Verb::Set { node, key, value, client, expires, timeout } => {
-                let command = Command::Set {
-                    key: key.as_bytes(),
-                    value: value.as_bytes(),
-                    expiry: expires.map_or(Expiry::Clear, |ms| Expiry::Set(Deadline::In(ms))),
-                    condition: Condition::Always,
-                    answer: SetAnswer::Status,
-                };
-                self.ask(*node, client, *timeout, Request::Command(command))?;
+                self.ask(*node, client, *timeout, Request::Command(set(key, value, *expires)))?;
             }
             Verb::Get { node, key, client, timeout } => {
                 self.ask(*node, client, *timeout, Request::Command(Command::Get { key: key.as_bytes() }))?;
@@ -160,30 +153,22 @@ impl Script {
                 }
             }
             Verb::Deliver { from, to, kind, n } => {
-                self.deliver(&Fits { from: *from, to: *to, kind: kind.clone() }, *n)?;
+                self.deliver(Fits::new(from, to, kind), *n)?;
             }
             Verb::Drop { from, to, kind, n } => {
-                let lost = self.take(&Fits { from: *from, to: *to, kind: kind.clone() }, *n)?;
-                self.tell("lost", &lost);
+                let lost = self.take(Fits::new(from, to, kind), *n)?;
+                self.transcript += &told("lost", &lost);
             }
             Verb::Duplicate { from, to, kind } => {
-                let fits = Fits { from: *from, to: *to, kind: kind.clone() };
-                let network = &mut self.world()?.network;
-                let copies: Vec<Letter> = network.iter().filter(|letter| fits.fit(letter)).cloned().collect();
-                network.extend(copies.iter().cloned());
-                self.tell("twice", &copies);
+                let copies = Fits::new(from, to, kind).duplicate(&mut self.world()?.network);
+                self.transcript += &told("twice", &copies);
             }
             Verb::Hold { from, to, kind } => {
-                let fits = Fits { from: *from, to: *to, kind: kind.clone() };
-                let mut held = Vec::new();
-                for letter in self.world()?.network.iter_mut().filter(|letter| fits.fit(letter)) {
-                    letter.held = true;
-                    held.push(letter.clone());
-                }
-                self.tell("held", &held);
+                let held = Fits::new(from, to, kind).hold(&mut self.world()?.network);
+                self.transcript += &told("held", &held);
             }
             Verb::Release => self.world()?.network.iter_mut().for_each(|letter| letter.held = false),
-            Verb::Advance { duration, quiet } => self.advance(milliseconds(duration)?, *quiet)?,
+            Verb::Advance { duration, quiet } => self.advance(microseconds(duration)? / 1000, *quiet)?,
             Verb::Sleep { node } => {
                 self.asleep.insert(*node);
             }
@@ -191,14 +176,13 @@ impl Script {
                 self.asleep.remove(node);
             }
             Verb::Link { ends, state } => {
-                let (one, other) = ends.split_once('-').ok_or("a link is named like 1-2")?;
-                let link: (NodeId, NodeId) = (one.parse()?, other.parse()?);
-                let link = (link.0.min(link.1), link.0.max(link.1));
+                let (one, other) = link(ends)?;
+                let link = (one.min(other), one.max(other));
                 if state == "up" {
                     self.cut.remove(&link);
                 } else {
                     self.cut.insert(link);
-                    self.world()?.network.retain(|letter| ends_of(letter) != link);
+                    self.world()?.network.retain(|letter| letter.ends() != link);
                 }
             }
             Verb::Crash { node, keeps } => {
@@ -298,17 +282,11 @@ impl Script {
             self.transcript += &format!("{id} ! {told}\n");
         }
         for (outcome, reply) in &consequences.outcomes {
-            let question = self.questions.remove(&outcome.ticket).unwrap_or("?".into());
+            let question = self.clients.answered(outcome);
             self.transcript += &format!("{question}: {}\n", show::outcome(&outcome.result, reply));
-            for client in self.clients.values_mut().filter(|client| client.number == outcome.ticket.client) {
-                client.waiting.remove(&outcome.ticket.sequence);
-                if let Outcome::Done { offset, .. } = outcome.result {
-                    client.seen = client.seen.max(offset);
-                }
-            }
         }
         for letter in consequences.letters {
-            if self.cut.contains(&ends_of(&letter)) {
+            if self.cut.contains(&letter.ends()) {
                 continue;
             }
             let is_told = match show::kind(&letter).as_str() {
@@ -335,19 +313,7 @@ impl Script {
         request: Request<'_>,
     ) -> Done {
         const TIMEOUT_MS: u64 = 5000;
-        let name = client.clone().unwrap_or("a".into());
-        let number = self.clients.len() as u64 + 1;
-        let client =
-            self.clients.entry(name.clone()).or_insert_with(|| Client { number, ..Client::default() });
-        client.asked += 1;
-        let ticket = Ticket { client: client.number, sequence: client.asked };
-        let (follows, seen) = (!client.waiting.is_empty(), client.seen);
-        client.waiting.insert(ticket.sequence);
-        let question = match &request {
-            Request::Command(command) => show::command(command),
-            Request::Wait { count, .. } => format!("wait {count}"),
-        };
-        self.questions.insert(ticket, format!("{name}: {question}"));
+        let (ticket, follows, seen) = self.clients.ask(client, &question(&request, show::command));
         let world = self.world()?;
         let deadline_us = world.now(node).monotonic_us + timeout.unwrap_or(TIMEOUT_MS) * 1000;
         let consequences = world.request(node, Asked { ticket, follows, seen, deadline_us }, request);
@@ -355,28 +321,13 @@ impl Script {
         Ok(())
     }
 
-    /// Takes the letters that fit out of the network, at most `n`.
-    fn take(&mut self, fits: &Fits, n: Option<usize>) -> Result<Vec<Letter>, Box<dyn Error>> {
-        let mut left = n.unwrap_or(usize::MAX);
-        let asleep = self.asleep.clone();
-        let mut fit = |letter: &Letter| {
-            let takes = left > 0 && fits.fit(letter) && !asleep.contains(&letter.to);
-            left -= usize::from(takes);
-            takes
-        };
-        let network = &mut self.world()?.network;
-        let (taken, left) = std::mem::take(network).into_iter().partition(|letter| fit(letter));
-        *network = left;
-        Ok(taken)
+    /// Takes the letters that fit out of the network, at most `n`. Nodes that sleep get nothing.
+    fn take(&mut self, fits: Fits, n: Option<usize>) -> Done<Vec<Letter>> {
+        let fits = Fits { except_to: self.asleep.clone(), ..fits };
+        Ok(fits.take(&mut self.world()?.network, n))
     }
 
-    fn tell(&mut self, what: &str, letters: &[Letter]) {
-        for letter in letters {
-            self.transcript += &format!("{what}: {}\n", show::letter(letter));
-        }
-    }
-
-    fn deliver(&mut self, fits: &Fits, n: Option<usize>) -> Done {
+    fn deliver(&mut self, fits: Fits, n: Option<usize>) -> Done {
         let letters = self.take(fits, n)?;
         let mut receivers = BTreeSet::new();
         for letter in letters {
@@ -400,7 +351,7 @@ impl Script {
             if self.world()?.network.iter().all(|letter| letter.held || asleep.contains(&letter.to)) {
                 return Ok(());
             }
-            self.deliver(&Fits::default(), None)?;
+            self.deliver(Fits::default(), None)?;
         }
         Err("the group never becomes quiet".into())
     }
@@ -421,7 +372,7 @@ impl Script {
                 self.stabilize()?;
             } else {
                 for kind in ["HeartbeatRequest", "HeartbeatReply"] {
-                    self.deliver(&Fits { kind: Some(kind.into()), ..Fits::default() }, None)?;
+                    self.deliver(Fits { kind: Some(kind.into()), ..Fits::default() }, None)?;
                 }
             }
         }
@@ -454,35 +405,6 @@ impl Script {
     }
 }
 
-/// A link's name: its two ends in ascending order.
-fn ends_of(letter: &Letter) -> (NodeId, NodeId) {
-    (letter.from.min(letter.to), letter.from.max(letter.to))
-}
-
-/// Which letters a verb is about: all that are not held, when nothing is named.
-#[derive(Default)]
-struct Fits {
-    from: Option<NodeId>,
-    to: Option<NodeId>,
-    kind: Option<String>,
-}
-
-impl Fits {
-    fn fit(&self, letter: &Letter) -> bool {
-        !letter.held
-            && self.from.is_none_or(|from| letter.from == from)
-            && self.to.is_none_or(|to| letter.to == to)
-            && self.kind.as_ref().is_none_or(|kind| show::kind(letter) == *kind)
-    }
-}
-
-fn milliseconds(duration: &str) -> Result<u64, Box<dyn Error>> {
-    match duration.strip_suffix("ms") {
-        Some(number) => Ok(number.parse()?),
-        None => Err(format!("{duration} is no duration like 100ms").into()),
-    }
-}
-
 fn options(verb: &Verb) -> Result<Options, Box<dyn Error>> {
     let Verb::Cluster { lease, reads, log, plant, .. } = verb else { return Err("not a cluster".into()) };
     Ok(Options {
@@ -508,17 +430,6 @@ fn timing(verb: &Verb) -> Timing {
 }
 
 #[test]
-fn golden_scripts() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/consensus/golden");
-    let mut scripts: Vec<_> = std::fs::read_dir(folder)
-        .unwrap()
-        .map(|entry| entry.unwrap().path())
-        .filter(|path| path.is_file())
-        .collect();
-    scripts.sort();
-    assert!(!scripts.is_empty());
-    for script in scripts {
-        println!("{}", script.display());
-        goldenscript::run(&mut Script::default(), script).unwrap();
-    }
+fn golden_scripts() -> std::io::Result<()> {
+    golden_script::run_all::<Script>("consensus")
 }

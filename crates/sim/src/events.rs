@@ -15,6 +15,8 @@ pub(crate) enum Event {
     Connect { one: Place, other: Place, attempt: u32 },
     /// One end of a connection finds it up, or broken.
     End { at: Place, peer: Place, generation: u32, up: bool },
+    /// One end of a connection finds the second one beside it up, or broken.
+    Urgent { at: Place, peer: Place, generation: u32, up: bool },
     /// What a client sent next arrives.
     Upstream { client: u8 },
     /// What a node sent to a client next arrives.

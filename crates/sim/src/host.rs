@@ -26,6 +26,12 @@ pub(crate) enum Arrival {
         peer: Place,
         generation: Option<u32>,
     },
+    /// The second connection to a peer, beside the one with this number, is up or broken.
+    Urgent {
+        peer: Place,
+        generation: u32,
+        up: bool,
+    },
     Hello {
         client: u8,
         connection: u32,

@@ -47,9 +47,10 @@ impl Locking {
         if let Some((held, token)) = self.holds {
             match draw {
                 0..30 => return asked(Kind::Release, held, with(token)),
-                30..50 => return asked(Kind::Renew, held, with(token)),
-                50..85 => return asked(Kind::SetFenced, held, with(token)),
-                85..90 => return asked(Kind::Get, guarded(held), LockTerms::default()),
+                30..40 => return asked(Kind::Renew, held, with(token)),
+                40..70 => return asked(Kind::SetFenced, held, with(token)),
+                // What a former holder still writes shows to the next one.
+                70..90 => return asked(Kind::Get, guarded(held), LockTerms::default()),
                 // It dies, and what is left of it sends late what it had to send.
                 90..95 => {
                     (self.holds, self.life) = (None, self.life + 1);

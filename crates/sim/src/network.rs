@@ -4,6 +4,8 @@
 //! twice, late or out of order: the protocols must stand it. Forwarded requests and their outcomes come in order or,
 //! when the connection breaks, not at all. When a way is blocked, they wait at its beginning, as in a TCP
 //! connection that sends again and again, until the way is free or the connection breaks.
+//!
+//! Beside it there may be a second one, for what is urgent: nothing on it waits for what is on the first.
 
 use crate::buffers::Buffers;
 use crate::events::{Event, Place, Queue};
@@ -17,6 +19,8 @@ pub(crate) struct Link {
     random: Random,
     /// When the last frame that keeps its place arrives.
     last_arrival: u64,
+    /// The same of the connection for what is urgent.
+    last_urgent: u64,
     /// Frames that must come in order, with the connection over which they were sent.
     stalled: Vec<(u32, u32)>,
     /// How many faults block this way.
@@ -45,6 +49,8 @@ pub(crate) struct Network {
     jitter_us: u64,
     weather: Weather,
     delay_us: u64,
+    hold_ups: u32,
+    hold_up_us: u64,
     /// Messages may come when their connection is no more.
     pub(crate) ghosts: bool,
     /// How many storms there are.
@@ -63,6 +69,8 @@ pub(crate) struct Outgoing {
     pub(crate) buffer: u32,
     /// It is no message between replicas.
     pub(crate) keeps_order: bool,
+    /// It goes over the second connection.
+    pub(crate) is_urgent: bool,
 }
 
 impl Network {
@@ -71,6 +79,7 @@ impl Network {
         let link = |way| Link {
             random: Random::new(scenario.seed, stream::LINKS + way as u64),
             last_arrival: 0,
+            last_urgent: 0,
             stalled: Vec::new(),
             blocked: 0,
             slow_us: 0,
@@ -83,6 +92,8 @@ impl Network {
             jitter_us: scenario.jitter_us,
             weather: scenario.weather,
             delay_us: scenario.delay_us,
+            hold_ups: scenario.hold_ups,
+            hold_up_us: scenario.hold_up_us,
             ghosts: scenario.ghosts,
             storms: 0,
         }
@@ -126,6 +137,7 @@ impl Network {
     /// No fault is left, and none comes back.
     pub(crate) fn heal(&mut self) {
         self.weather = Weather::default();
+        self.hold_ups = 0;
         self.storms = 0;
         for link in &mut self.links {
             (link.blocked, link.slow_us) = (0, 0);
@@ -142,12 +154,15 @@ impl Network {
         queue: &mut Queue,
         counts: &mut Counts,
     ) -> bool {
+        let Outgoing { from, to, buffer, is_urgent, .. } = frame;
+        if !is_urgent && self.is_held_up(from, to, at) {
+            counts.add(Class::HoldUp);
+        }
         if frame.keeps_order {
             self.send_in_order(at, frame, queue);
             return true;
         }
         let weather = self.weather_now();
-        let Outgoing { from, to, buffer, .. } = frame;
         let (latency_us, delay_us) = (self.latency(from, to), self.delay_us);
         let link = self.link(from, to);
         if link.blocked > 0 || link.random.per_million(weather.loss) {
@@ -163,8 +178,12 @@ impl Network {
             counts.add(Class::Reordering);
             arrival += link.random.below(2 * latency_us);
         } else {
-            arrival = arrival.max(link.last_arrival);
-            link.last_arrival = arrival;
+            let last = if is_urgent { &mut link.last_urgent } else { &mut link.last_arrival };
+            arrival = arrival.max(*last);
+            *last = arrival;
+        }
+        if is_urgent && arrival < link.last_arrival {
+            counts.add(Class::Overtaking);
         }
         let copied = link.random.per_million(weather.duplication);
         let late = if copied { link.random.below(4 * latency_us) } else { 0 };
@@ -174,6 +193,17 @@ impl Network {
             push(queue, arrival + late, Outgoing { buffer: buffers.duplicate(buffer), ..frame });
         }
         true
+    }
+
+    /// Perhaps nothing arrives on a way for a while, from this frame on. Says whether.
+    fn is_held_up(&mut self, from: Place, to: Place, at: u64) -> bool {
+        let (hold_ups, hold_up_us) = (self.hold_ups, self.hold_up_us);
+        let link = self.link(from, to);
+        let is_held_up = hold_ups > 0 && link.random.per_million(hold_ups);
+        if is_held_up {
+            link.last_arrival = link.last_arrival.max(at + link.random.below(hold_up_us + 1));
+        }
+        is_held_up
     }
 
     fn send_in_order(&mut self, at: u64, frame: Outgoing, queue: &mut Queue) {
@@ -204,7 +234,11 @@ impl Network {
     /// What waited at the beginning of a way goes on.
     pub(crate) fn release_stalled(&mut self, now: u64, from: Place, to: Place, queue: &mut Queue) {
         for (generation, buffer) in std::mem::take(&mut self.link(from, to).stalled) {
-            self.send_in_order(now, Outgoing { from, to, generation, buffer, keeps_order: true }, queue);
+            self.send_in_order(
+                now,
+                Outgoing { from, to, generation, buffer, keeps_order: true, is_urgent: false },
+                queue,
+            );
         }
     }
 

@@ -23,6 +23,8 @@ pub(crate) mod stream {
     pub(crate) const CODING: u64 = 9;
     pub(crate) const SCRIPTS: u64 = 10;
     pub(crate) const LOCKS: u64 = 11;
+    pub(crate) const OUTAGE: u64 = 12;
+    pub(crate) const LANES: u64 = 13;
     pub(crate) const NODES: u64 = 100;
     pub(crate) const CLIENTS: u64 = 200;
     pub(crate) const DISKS: u64 = 500;
@@ -165,6 +167,11 @@ pub(crate) struct Scenario {
     pub(crate) weather: Weather,
     pub(crate) delay_us: u64,
     pub(crate) ghosts: bool,
+    /// Nodes have a second connection for what is urgent.
+    pub(crate) has_urgent_links: bool,
+    /// How often, in millionths of what is sent, a first connection is held up, and for how long at most.
+    pub(crate) hold_ups: u32,
+    pub(crate) hold_up_us: u64,
     pub(crate) drift_ppm: Vec<i64>,
     pub(crate) unix_ahead_ms: Vec<i64>,
     pub(crate) length_us: u64,
@@ -219,6 +226,9 @@ impl Scenario {
             },
             delay_us: random.scaled(5 * MS, 8 * SECOND),
             ghosts: random.percent(50),
+            has_urgent_links: false,
+            hold_ups: 0,
+            hold_up_us: 0,
             drift_ppm: draw_drift(nodes, &mut random),
             unix_ahead_ms: (0..nodes).map(|_| random.below(2_000) as i64 - 1_000).collect(),
             length_us: random.scaled(5 * SECOND, 60 * SECOND),
@@ -247,6 +257,8 @@ impl Scenario {
         scenario.draw_transactions();
         scenario.draw_scripts();
         scenario.draw_locks();
+        scenario.draw_outage();
+        scenario.draw_lanes();
         scenario.restrict(settings);
         scenario
     }
@@ -301,6 +313,30 @@ impl Scenario {
                 space.kinds.extend(std::iter::repeat_n(Kind::Lock, times));
             }
         }
+    }
+
+    /// Where values are kept as fragments, half of the runs end with all machines losing their power at once.
+    fn draw_outage(&mut self) {
+        let mut random = Random::new(self.seed, stream::OUTAGE);
+        if random.percent(50) && self.spaces.iter().any(Space::is_coded) {
+            let (nodes, length_us) = (self.first_nodes, self.length_us);
+            let outage = Draw { random: &mut random, nodes, length_us }.outage();
+            self.faults.push(Some(outage));
+        }
+    }
+
+    /// In most clusters nodes have the second connection for what is urgent; in some of these the first one is often held
+    /// up, as behind a value that takes long.
+    fn draw_lanes(&mut self) {
+        // The seeds that are known to find planted faults were found with one connection.
+        let storage_planted = self.planted_in_storage != storage::planted::Planted::default();
+        if storage_planted || self.planted != Planted::default() {
+            return;
+        }
+        let mut random = Random::new(self.seed, stream::LANES);
+        self.has_urgent_links = random.percent(75);
+        self.hold_up_us = random.scaled(MS, 2 * SECOND);
+        self.hold_ups = some(&mut random, 20_000);
     }
 
     /// Half of the clusters have the usual times. In the others what is left half done stays so for long, or commands
@@ -384,6 +420,8 @@ impl Scenario {
                 Part::Background(Class::Duplication) => self.weather.duplication = 0,
                 Part::Background(Class::Reordering) => self.weather.reordering = 0,
                 Part::Background(Class::Delay) => self.weather.delay = 0,
+                Part::Background(Class::HoldUp) => self.hold_ups = 0,
+                Part::Background(Class::Overtaking) => self.has_urgent_links = false,
                 Part::Background(Class::Ghost) => self.ghosts = false,
                 Part::Background(Class::ClockDrift) => {
                     self.drift_ppm.fill(0);
@@ -440,6 +478,13 @@ impl Scenario {
                 self.delay_us / MS
             ),
         ];
+        if self.has_urgent_links {
+            lines.push(format!(
+                "nodes have a second connection for what is urgent; {}% hold up the first one for up to {} ms",
+                percent(self.hold_ups),
+                self.hold_up_us / MS
+            ));
+        }
         lines.push(format!(
             "commands have {} ms; replicas without a leader compare their keys every {} ms",
             self.command_timeout_ms, self.sweep_ms

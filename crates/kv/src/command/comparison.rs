@@ -75,6 +75,28 @@ impl<'a> Comparison<'a> {
     }
 }
 
+/// The digest of a value that comes in pieces.
+#[derive(Clone, Default)]
+pub struct Digest(xxhash_rust::xxh3::Xxh3);
+
+impl Digest {
+    /// Takes the next piece.
+    pub fn update(&mut self, piece: &[u8]) {
+        self.0.update(piece);
+    }
+
+    /// The digest of all pieces: what [`digest_of`] says of them as one.
+    pub fn finish(&self) -> u64 {
+        self.0.digest()
+    }
+}
+
+impl std::fmt::Debug for Digest {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_tuple("Digest").field(&self.finish()).finish()
+    }
+}
+
 /// The digest of a value.
 pub fn digest_of(value: &[u8]) -> u64 {
     xxhash_rust::xxh3::xxh3_64(value)
@@ -83,6 +105,16 @@ pub fn digest_of(value: &[u8]) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_value_has_the_same_digest_in_pieces() {
+        let value: Vec<u8> = (0..100_000_u32).map(|at| at as u8).collect();
+        for bytes in [1000, 4096, 99_999] {
+            let mut digest = Digest::default();
+            value.chunks(bytes).for_each(|piece| digest.update(piece));
+            assert_eq!(digest.finish(), digest_of(&value));
+        }
+    }
 
     #[test]
     fn the_digest_is_the_one_of_redis() {

@@ -1,14 +1,14 @@
 //! Whole values that were dispersed or fetched lately, by their names. A value never changes under its name, so nothing
 //! here can be out of date.
 
+use crate::shared::SharedBytes;
 use kv::ValueId;
 use std::collections::BTreeMap;
-use std::rc::Rc;
 
 /// Values, up to so many bytes; whichever was not asked for the longest goes first.
 #[derive(Debug)]
 pub(super) struct Cache {
-    values: BTreeMap<ValueId, (u64, Rc<Vec<u8>>)>,
+    values: BTreeMap<ValueId, (u64, SharedBytes)>,
     /// The values by when they were last asked for.
     order: BTreeMap<u64, ValueId>,
     uses: u64,
@@ -29,23 +29,23 @@ impl Cache {
         self.bytes
     }
 
-    pub(super) fn get(&mut self, id: ValueId) -> Option<Rc<Vec<u8>>> {
+    pub(super) fn get(&mut self, id: ValueId) -> Option<SharedBytes> {
         let (used, value) = self.values.get_mut(&id)?;
         self.order.remove(used);
         self.uses += 1;
         *used = self.uses;
         self.order.insert(self.uses, id);
-        Some(Rc::clone(value))
+        Some(value.clone())
     }
 
-    pub(super) fn insert(&mut self, id: ValueId, value: &Rc<Vec<u8>>) {
+    pub(super) fn insert(&mut self, id: ValueId, value: &SharedBytes) {
         // One that would push out nearly all others is of more use elsewhere.
         if value.len() > self.bytes_max / 2 || self.get(id).is_some() {
             return;
         }
         self.uses += 1;
         self.bytes += value.len();
-        self.values.insert(id, (self.uses, Rc::clone(value)));
+        self.values.insert(id, (self.uses, value.clone()));
         self.order.insert(self.uses, id);
         while self.bytes > self.bytes_max
             && let Some((_, id)) = self.order.pop_first()
@@ -63,7 +63,7 @@ mod tests {
     #[test]
     fn what_was_not_asked_for_the_longest_makes_room() {
         let id = |counter| ValueId { coordinator: Coordinator::default(), counter };
-        let value = |byte: u8| -> Rc<Vec<u8>> { Rc::new(vec![byte; 40]) };
+        let value = |byte: u8| -> SharedBytes { vec![byte; 40].into() };
         let mut cache = Cache::new(100);
         cache.insert(id(1), &value(1));
         cache.insert(id(2), &value(2));
@@ -72,7 +72,7 @@ mod tests {
         assert_eq!(cache.get(id(2)), None);
         assert_eq!((cache.get(id(1)), cache.get(id(3))), (Some(value(1)), Some(value(3))));
         assert_eq!((cache.len(), cache.bytes()), (2, 80));
-        cache.insert(id(4), &Rc::new(vec![0; 51]));
+        cache.insert(id(4), &vec![0; 51].into());
         assert_eq!(cache.get(id(4)), None, "a value of more than half the room is not kept");
     }
 }

@@ -18,18 +18,18 @@
 //! If too few keep theirs in time the value is dispersed again, under another name, in fewer parts; in the end whole, to
 //! a majority. Whoever was silent is not counted on for a while.
 
-use super::{Operation, PEER_OUTPUT_BYTES, ticket};
+use super::{Operation, PEER_OUTPUT_BYTES, UNDER_WAY_BYTES, ticket};
 use crate::node::Node;
 use crate::routing::Asked;
+use crate::shared::SharedBytes;
 use crate::slab::Handle;
 use coding::{Layout, data_fragments_max, failures_tolerated};
-use kv::command::digest_of;
+use kv::command::Digest;
 use kv::{Command, Condition, Coordinator, Expiry, Reference, Reply, SetAnswer, ValueId};
 use protocol::coded::{Message, Piece, Refusal, number_of};
 use protocol::planted::Fault;
 use protocol::{NodeId, Request, Result as Outcome, Ticket};
 use std::collections::BTreeMap;
-use std::rc::Rc;
 
 /// A value that is kept by too few after so long is dispersed in fewer parts...
 const PATIENCE_US: u64 = 400_000;
@@ -42,14 +42,19 @@ const SILENCE_US: u64 = 5_000_000;
 /// Bytes of values on their way, at most: more are refused.
 const DISPERSING_BYTES_MAX: usize = 512 << 20;
 
+/// Bytes that are digested at a time, and how many of them cost as much as one that is sent.
+const DIGESTED_BYTES: usize = 2 << 20;
+const DIGESTS_PER_PIECE: usize = 8;
+
 /// A value that is being stored.
 #[derive(Debug)]
 pub(super) struct Dispersal {
     client: Ticket,
     group: u16,
     key: Vec<u8>,
-    value: Rc<Vec<u8>>,
-    digest: u64,
+    value: SharedBytes,
+    /// Until the whole value's digest is known: that of so many bytes.
+    digest: (Digest, usize),
     expiry: Expiry,
     condition: Condition,
     answer: SetAnswer,
@@ -73,6 +78,8 @@ struct Target {
     node: NodeId,
     number: u8,
     next_stripe: usize,
+    /// Pieces of all stripes before this one are on its disk, as far as it has said.
+    taken: usize,
     /// In which membership it keeps its fragment, and how many members that has.
     kept: Option<(u32, u16)>,
     refused: bool,
@@ -101,6 +108,22 @@ impl Attempt {
 
     fn kept(&self) -> usize {
         self.targets.iter().filter(|target| target.kept.is_some()).count()
+    }
+}
+
+impl Dispersal {
+    fn is_digested(&self) -> bool {
+        self.digest.1 == self.value.len()
+    }
+
+    /// Goes on with the digest, by as much as takes little of a turn.
+    fn digest_more(&mut self, budget: &mut usize) {
+        let Dispersal { digest: (digest, done), value, attempt, .. } = self;
+        let end = value.len().min(*done + DIGESTED_BYTES);
+        digest.update(&value[*done..end]);
+        *budget = budget.saturating_sub((end - *done) / DIGESTS_PER_PIECE);
+        *done = end;
+        attempt.reference.digest = digest.finish();
     }
 }
 
@@ -135,15 +158,17 @@ impl Node {
         }
         let parts = self.parts_for(group, settings.parts.into());
         self.coding.dispersing_bytes += value.len();
-        let (value, digest) = (Rc::new(value.to_vec()), digest_of(value));
-        let attempt = self.attempt(group, value.len(), digest, parts, deadline_us);
+        let within = self.lent.as_ref().and_then(|buffer| SharedBytes::within(buffer, value));
+        let value = within.unwrap_or_else(|| value.to_vec().into());
+        // The digest is not known before the first piece is made.
+        let attempt = self.attempt(group, value.len(), 0, parts, deadline_us);
         let id = attempt.reference.id;
         let dispersal = Dispersal {
             client,
             group,
             key: key.to_vec(),
             value,
-            digest,
+            digest: (Digest::default(), 0),
             expiry,
             condition,
             answer,
@@ -179,7 +204,7 @@ impl Node {
         let members = self.groups.get(group).map(|group| group.members.as_slice()).unwrap_or_default();
         let target = |node: &NodeId| {
             let number = number_of(*node)?;
-            Some(Target { node: *node, number, next_stripe: 0, kept: None, refused: false })
+            Some(Target { node: *node, number, next_stripe: 0, taken: 0, kept: None, refused: false })
         };
         let targets = members.iter().filter_map(target).collect();
         let patience_us = patience_us(length, parts, members.len(), self.configuration.patience);
@@ -191,17 +216,37 @@ impl Node {
     /// Makes pieces and sends them, as far as there is room.
     pub(super) fn pump_dispersals(&mut self, budget: &mut usize) {
         let mut handles: Vec<Handle> = self.coding.dispersals.values().copied().collect();
+        let mut under_way = self.pieces_under_way();
         // A stripe of each in turn, so that a small value does not wait for a large one.
         while *budget > 0 && !handles.is_empty() {
-            handles.retain(|handle| *budget > 0 && self.pump_stripe(*handle, budget));
+            handles.retain(|handle| *budget > 0 && self.pump_stripe(*handle, budget, &mut under_way));
         }
         if *budget == 0 {
             self.coding.wake_at(self.now.monotonic_us);
         }
     }
 
+    /// Bytes of pieces that were sent to each node, and are not known to be on its disk.
+    fn pieces_under_way(&self) -> BTreeMap<NodeId, usize> {
+        let mut under_way = BTreeMap::new();
+        for handle in self.coding.dispersals.values() {
+            let Some(Operation::Disperse(dispersal)) = self.coding.operations.get(*handle) else { continue };
+            let Attempt { targets, layout, .. } = &dispersal.attempt;
+            for target in targets.iter().filter(|target| target.kept.is_none() && !target.refused) {
+                let sent: usize = (target.taken..target.next_stripe).map(|it| layout.piece_bytes(it)).sum();
+                *under_way.entry(target.node).or_default() += sent;
+            }
+        }
+        under_way
+    }
+
     /// Sends each member its next piece. False when there is nothing to send, or no room.
-    fn pump_stripe(&mut self, handle: Handle, budget: &mut usize) -> bool {
+    fn pump_stripe(
+        &mut self,
+        handle: Handle,
+        budget: &mut usize,
+        under_way: &mut BTreeMap<NodeId, usize>,
+    ) -> bool {
         let own = self.configuration.node;
         let (mut is_busy, mut is_held_up) = (false, false);
         let mut place = 0;
@@ -210,6 +255,10 @@ impl Node {
             let Some(Operation::Disperse(dispersal)) = self.coding.operations.get_mut(handle) else {
                 return false;
             };
+            if !dispersal.is_digested() {
+                dispersal.digest_more(budget);
+                return true;
+            }
             let Dispersal { group, attempt, value, .. } = dispersal;
             let Attempt { reference, layout, targets, .. } = attempt;
             let members = targets.len();
@@ -227,9 +276,12 @@ impl Node {
                 }
                 _ => false,
             };
-            if !has_room {
+            // What is under way leaves room again when its member says that it is on its disk.
+            let under_way = under_way.entry(node).or_default();
+            if !has_room || *under_way >= UNDER_WAY_BYTES {
                 continue;
             }
+            *under_way += layout.piece_bytes(stripe);
             target.next_stripe += 1;
             let patience_us = patience_us(value.len(), layout.parts(), members, self.configuration.patience);
             attempt.until_us = dispersal.deadline_us.min(self.now.monotonic_us + patience_us);
@@ -262,6 +314,15 @@ impl Node {
             && let Some(membership) = dispersal.attempt.quorum(bare_majority)
         {
             self.order_value(handle, membership);
+        }
+    }
+
+    /// A member has a piece of its fragment on its disk.
+    pub(super) fn piece_taken(&mut self, from: NodeId, id: ValueId, stripe: u32) {
+        let Some(handle) = self.coding.dispersals.get(&id).copied() else { return };
+        let Some(Operation::Disperse(dispersal)) = self.coding.operations.get_mut(handle) else { return };
+        if let Some(target) = dispersal.attempt.targets.iter_mut().find(|target| target.node == from) {
+            target.taken = target.taken.max(stripe as usize + 1).min(target.next_stripe);
         }
     }
 
@@ -355,7 +416,8 @@ impl Node {
     fn try_again(&mut self, handle: Handle, parts: usize, why: &str) {
         self.forget_value(handle);
         let Some(Operation::Disperse(dispersal)) = self.coding.operations.get(handle) else { return };
-        let Dispersal { group, digest, deadline_us, .. } = *dispersal;
+        let (group, deadline_us) = (dispersal.group, dispersal.deadline_us);
+        let digest = if dispersal.is_digested() { dispersal.attempt.reference.digest } else { 0 };
         let (length, former) = (dispersal.value.len(), dispersal.attempt.reference.id);
         if deadline_us <= self.now.monotonic_us || self.groups.get(group).is_none() {
             let mut replies = kv::ReplyBuffer::new();

@@ -15,15 +15,15 @@ use super::Operation;
 use super::dispersal::PATIENCE_US_PER_BYTE;
 use crate::log::{Level, Line};
 use crate::node::Node;
+use crate::shared::SharedBytes;
 use crate::slab::Handle;
 use coding::Layout;
-use kv::command::digest_of;
+use kv::command::Digest;
 use kv::{Reference, ValueId};
 use protocol::NodeId;
 use protocol::coded::{Message, Piece, number_of};
 use protocol::planted::Fault;
 use std::collections::{BTreeMap, BTreeSet};
-use std::rc::Rc;
 
 /// When no piece has come for so long, and for as long as those that are awaited take on a slow link, all others are
 /// asked, too. Not sooner: their pieces would share the way with those that are on it, and all take several times as long.
@@ -33,7 +33,7 @@ const HEDGE_US: u64 = 20_000;
 const PATIENCE_US: u64 = 1_000_000;
 
 /// Stripes that are asked for at a time.
-const WINDOW: usize = 16;
+const WINDOW: usize = 8;
 
 /// A value that is being fetched.
 #[derive(Debug)]
@@ -43,6 +43,10 @@ pub(super) struct Fetch {
     layout: Layout,
     /// What is joined already.
     value: Vec<u8>,
+    /// The digest of that.
+    digest: Digest,
+    /// The next stripes are to be asked for in the next turn.
+    goes_on: bool,
     /// The stripe that is to be joined next.
     stripe: usize,
     /// What was asked for: all stripes before this one.
@@ -85,6 +89,8 @@ impl Node {
             reference,
             layout,
             value: Vec::new(),
+            digest: Digest::default(),
+            goes_on: false,
             stripe: 0,
             asked_until: 0,
             pieces: BTreeMap::new(),
@@ -103,6 +109,7 @@ impl Node {
     fn ask_for_window(&mut self, id: ValueId) {
         let now_us = self.now.monotonic_us;
         let Some(fetch) = self.coding.fetches.get_mut(&id) else { return };
+        fetch.goes_on = false;
         fetch.asked_until = fetch.stripe + WINDOW;
         fetch.hedge_us = now_us + fetch.hedge_after_us(self.configuration.patience);
         let hedge_us = fetch.hedge_us;
@@ -236,17 +243,23 @@ impl Node {
             if fetch.value.is_empty() {
                 fetch.value.reserve_exact(fetch.layout.length());
             }
+            let before = fetch.value.len();
             if fetch.layout.join(fetch.stripe, &pieces, &mut fetch.value).is_err() {
                 return self.end_fetch(id, None);
             }
+            fetch.digest.update(&fetch.value[before..]);
             fetch.stripe += 1;
             fetch.pieces = fetch.pieces.split_off(&(fetch.stripe, 0));
             if fetch.stripe == fetch.asked_until && fetch.stripe < fetch.layout.stripes() {
-                return self.ask_for_window(id);
+                // Not at once: where all pieces are at hand, the whole value would be joined within this turn.
+                fetch.goes_on = true;
+                let now_us = self.now.monotonic_us;
+                fetch.until_us = now_us + self.configuration.patience * PATIENCE_US;
+                return self.coding.wake_at(now_us);
             }
         }
-        let value = Rc::new(std::mem::take(&mut fetch.value));
-        if digest_of(&value) != fetch.reference.digest && !mixed {
+        let value = SharedBytes::from(std::mem::take(&mut fetch.value));
+        if fetch.digest.finish() != fetch.reference.digest && !mixed {
             self.coding.counters.damaged_pieces += 1;
             let text = "fragments were put together to another value than the one that was stored".into();
             self.log.push(Line { level: Level::Error, text });
@@ -255,7 +268,7 @@ impl Node {
         self.end_fetch(id, Some(value));
     }
 
-    fn end_fetch(&mut self, id: ValueId, value: Option<Rc<Vec<u8>>>) {
+    fn end_fetch(&mut self, id: ValueId, value: Option<SharedBytes>) {
         let Some(fetch) = self.coding.fetches.remove(&id) else { return };
         if let Some(value) = value.as_ref().filter(|_| fetch.is_cached) {
             self.coding.cache.insert(id, value);
@@ -265,7 +278,7 @@ impl Node {
         }
     }
 
-    fn value_fetched(&mut self, operation: Handle, id: ValueId, value: Option<Rc<Vec<u8>>>) {
+    fn value_fetched(&mut self, operation: Handle, id: ValueId, value: Option<SharedBytes>) {
         match self.coding.operations.get(operation) {
             Some(Operation::Finish(_)) => self.finishing_has(operation, id, value),
             Some(Operation::Rebuild(_)) => self.rebuilding_has(operation, value),
@@ -281,6 +294,10 @@ impl Node {
             let Some(fetch) = self.coding.fetches.get_mut(&id) else { continue };
             if fetch.until_us <= now_us {
                 self.end_fetch(id, None);
+                continue;
+            }
+            if fetch.goes_on {
+                self.ask_for_window(id);
                 continue;
             }
             let mut next_us = fetch.until_us;

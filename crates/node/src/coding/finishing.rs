@@ -11,13 +11,16 @@ use super::{Operation, ticket};
 use crate::node::Node;
 use crate::routing::{Asked, Origin};
 use crate::session::ClientId;
+use crate::shared::SharedBytes;
 use crate::slab::Handle;
 use kv::codec::Reader;
 use kv::limits::REPLY_BYTES_MAX;
-use kv::{Command, Reference, Reply, ReplyBuffer, ValueId, ValueRef};
+use kv::{Command, Reference, Reply, ReplyBuffer, ValueId, ValueRef, View};
 use protocol::{Request, Result as Outcome, Ticket};
 use std::collections::BTreeMap;
-use std::rc::Rc;
+
+/// A value so long is not copied to those who have asked for it, but written from where it is.
+const SHARED_BYTES_MIN: usize = 256 << 10;
 
 /// A group is asked again after so long.
 const PAUSE_US: u64 = 10_000;
@@ -40,7 +43,7 @@ pub(super) struct Finishing {
     result: Outcome,
     unfinished: Unfinished,
     /// Every value that it takes, once it is here.
-    values: BTreeMap<ValueId, Option<Rc<Vec<u8>>>>,
+    values: BTreeMap<ValueId, Option<SharedBytes>>,
     deadline_us: u64,
     /// When the group is asked again; none while something else is waited for.
     asks_at_us: Option<u64>,
@@ -128,7 +131,7 @@ impl Finishing {
 }
 
 /// A reply with values in the place of references.
-fn put_in(element: &[u8], values: &BTreeMap<ValueId, Option<Rc<Vec<u8>>>>) -> ReplyBuffer {
+fn put_in(element: &[u8], values: &BTreeMap<ValueId, Option<SharedBytes>>) -> ReplyBuffer {
     let mut out = ReplyBuffer::new();
     let mut reader = Reader::new(element);
     while let Ok(reply) = Reply::decode(&mut reader) {
@@ -184,13 +187,33 @@ impl Node {
             });
             if is_whole {
                 self.coding.counters.cache_hits += 1;
-                let replies = put_in(element, &finishing.values);
-                return self.complete(client, group, result, replies.as_bytes());
+                return self.complete_whole(client, group, result, element, &finishing.values);
             }
         }
         self.coding.counters.cache_misses += 1;
         let handle = self.coding.operations.insert(|_| Operation::Finish(finishing));
         self.fetch_for(handle);
+    }
+
+    /// All values of a reply are here. One that is a large value and nothing else is not copied.
+    fn complete_whole(
+        &mut self,
+        client: Ticket,
+        group: u16,
+        result: Outcome,
+        element: &[u8],
+        values: &BTreeMap<ValueId, Option<SharedBytes>>,
+    ) {
+        let mut reader = Reader::new(element);
+        if let Ok(Reply::Reference(told)) = Reply::decode(&mut reader)
+            && reader.is_empty()
+            && let Ok(ValueRef { reference, view: View::Whole }) = ValueRef::decode(told)
+            && let Some(Some(value)) = values.get(&reference.id)
+            && value.len() >= SHARED_BYTES_MIN
+        {
+            return self.complete_with_value(client, group, result, value.clone());
+        }
+        self.complete(client, group, result, put_in(element, values).as_bytes());
     }
 
     fn finishing(&mut self, handle: Handle) -> Option<&mut Finishing> {
@@ -216,7 +239,7 @@ impl Node {
     }
 
     /// A value has come, or cannot.
-    pub(super) fn finishing_has(&mut self, handle: Handle, id: ValueId, value: Option<Rc<Vec<u8>>>) {
+    pub(super) fn finishing_has(&mut self, handle: Handle, id: ValueId, value: Option<SharedBytes>) {
         let now_us = self.now.monotonic_us;
         let Some(finishing) = self.finishing(handle) else { return };
         let Some(place) = finishing.values.get_mut(&id).filter(|place| place.is_none()) else { return };
@@ -238,10 +261,10 @@ impl Node {
         let (group, deadline_us) = (finishing.group, finishing.deadline_us);
         match &mut finishing.unfinished {
             Unfinished::Read(element) => {
-                let replies = put_in(&std::mem::take(element), &finishing.values);
+                let (element, values) = (std::mem::take(element), std::mem::take(&mut finishing.values));
                 let (client, result) = (finishing.client, finishing.result);
                 self.coding.operations.remove(handle);
-                self.complete(client, group, result, replies.as_bytes());
+                self.complete_whole(client, group, result, &element, &values);
             }
             Unfinished::Write(needs) => {
                 let needs = std::mem::take(needs);

@@ -32,10 +32,14 @@ use wire::frame;
 const CACHE_BYTES: usize = 64 << 20;
 
 /// Bytes of pieces that a turn makes and sends, at most: they are copied several times, which takes milliseconds.
-const TURN_BYTES: usize = 2 << 20;
+const TURN_BYTES: usize = 1 << 20;
 
 /// More pieces for a peer wait until so much of what it is owed has left: what else is said to it must not wait long.
 const PEER_OUTPUT_BYTES: usize = 1 << 20;
+
+/// Bytes of pieces that may be on their way to one member, or not yet on its disk: what others write there, and say to it,
+/// waits behind them.
+const UNDER_WAY_BYTES: usize = 1 << 20;
 
 /// What a keyspace wants done with large values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -173,6 +177,7 @@ impl Node {
                 }
             }
             Message::Kept { id, membership, members } => self.fragment_kept(from, id, (membership, members)),
+            Message::Taken { id, stripe } => self.piece_taken(from, id, stripe),
             Message::Refused { id, why } => self.fragment_refused(from, id, why),
             Message::Fetched(piece) => self.piece_fetched(from, &piece),
             Message::Missing { id } => self.fragment_missing(from, id),

@@ -9,12 +9,12 @@
 use super::{Operation, ticket};
 use crate::node::Node;
 use crate::routing::Asked;
+use crate::shared::SharedBytes;
 use crate::slab::Handle;
 use coding::Layout;
 use kv::{Command, Reference, ValueId};
 use protocol::coded::number_of;
 use protocol::{NodeId, Request};
-use std::rc::Rc;
 
 /// How often it is looked what there is to do.
 const UPKEEP_US: u64 = 100_000;
@@ -25,6 +25,9 @@ const REBUILD_AFTER_MS: u64 = 1000;
 /// Fragments of a group that are rebuilt at a time.
 const REBUILDS_MAX: usize = 4;
 
+/// While so much waits to be written, nothing is rebuilt: what clients write would wait behind it.
+const UNWRITTEN_BYTES_MAX: u64 = 1 << 20;
+
 /// A value whose fragments came so long ago and that was not stored since is given up: so many times longer than a client
 /// waits for an outcome.
 const ABANDON_TIMEOUTS: u64 = 6;
@@ -34,7 +37,7 @@ const ABANDON_TIMEOUTS: u64 = 6;
 pub(super) struct Rebuilding {
     group: u16,
     reference: Reference,
-    value: Option<Rc<Vec<u8>>>,
+    value: Option<SharedBytes>,
     next_stripe: usize,
 }
 
@@ -122,7 +125,7 @@ impl Node {
     }
 
     /// The value is here, or cannot be had now: then it is tried again later.
-    pub(super) fn rebuilding_has(&mut self, handle: Handle, value: Option<Rc<Vec<u8>>>) {
+    pub(super) fn rebuilding_has(&mut self, handle: Handle, value: Option<SharedBytes>) {
         if value.is_none() {
             self.coding.operations.remove(handle);
         } else if let Some(Operation::Rebuild(rebuilding)) = self.coding.operations.get_mut(handle) {
@@ -138,7 +141,11 @@ impl Node {
             _ => None,
         });
         for handle in ready.collect::<Vec<_>>() {
-            while *budget > 0 && self.rebuild_piece(handle, budget) {}
+            while *budget > 0 && self.journal.unwritten_bytes() < UNWRITTEN_BYTES_MAX {
+                if !self.rebuild_piece(handle, budget) {
+                    break;
+                }
+            }
         }
         if *budget == 0 {
             self.coding.wake_at(self.now.monotonic_us);

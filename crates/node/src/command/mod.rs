@@ -24,7 +24,7 @@ pub use spec::{
     ChannelCommand, ClientCommand, ClusterCommand, CommandCommand, CommandSpec, ConfigCommand, Context, Flag,
     Handler, KeyspaceCommand, LockVerb, NodeCommand, ParseFn, RunScript, ScriptCommand, TransactionCommand,
 };
-pub(crate) use strings::all_keys;
+pub(crate) use strings::{all_keys, set};
 pub use table::COMMANDS;
 
 use wire::resp::Arguments;

@@ -16,7 +16,7 @@ pub(super) fn get<'a>(arguments: Arguments<'a>, _: &'a mut Vec<u8>, _: &Context)
     Ok(Command::Get { key: key(arguments, 1)? })
 }
 
-pub(super) fn set<'a>(arguments: Arguments<'a>, scratch: &'a mut Vec<u8>, context: &Context) -> Parsed<'a> {
+pub(crate) fn set<'a>(arguments: Arguments<'a>, scratch: &'a mut Vec<u8>, context: &Context) -> Parsed<'a> {
     let (key, value) = (key(arguments, 1)?, value(arguments, 2, context)?);
     if arguments.len() == 3 {
         return Ok(plain_set(key, value));

@@ -246,8 +246,13 @@ impl Leading {
         }
         let before: &ClusterMap = turn.map;
         let mut next = before.clone();
+        let silence_us = turn.timing.with_margin_us(turn.timing.node_lease_ms);
         for (node, heard) in &self.heard {
-            if next.nodes.get(node).is_some_and(|known| known.start != heard.start)
+            // Who is replaced has been silent for that long: its last words must not let it in again, or its successor,
+            // with another storage, would have to stay out.
+            let is_there = turn.now.monotonic_us < heard.at_us + silence_us;
+            if is_there
+                && next.nodes.get(node).is_some_and(|known| known.start != heard.start)
                 && let Ok(map) = next.apply(&Change::NodeStarted { id: *node, start: heard.start })
             {
                 next = map;

@@ -366,11 +366,14 @@ impl Control {
 
     /// When the next [`Control::tick`] and [`Control::flush`] are wanted.
     pub fn wakeup_us(&self, now: Now) -> u64 {
+        let asking_us = self.lease.renew_at_us.min(self.asking.wakeup_us());
+        if self.refused.is_some() {
+            return asking_us; // Nothing else is done: see `flush`.
+        }
         let keeper = self.keeper.as_ref().filter(|_| self.beginning.has_begun());
         let keeper_us = keeper.map_or(u64::MAX, |keeper| keeper.replica.wakeup_us(now));
         let beginning_us = if self.is_control_node() { self.beginning.wakeup_us() } else { u64::MAX };
-        let own_us = self.lease.renew_at_us.min(self.asking.wakeup_us()).min(self.leading.wakeup_us());
-        keeper_us.min(beginning_us).min(own_us)
+        keeper_us.min(beginning_us).min(self.leading.wakeup_us()).min(asking_us)
     }
 
     // Checkpoints, as those of a replica.

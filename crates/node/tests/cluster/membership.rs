@@ -23,6 +23,8 @@ fn a_node_that_lost_its_storage_is_not_let_in_as_what_it_was_and_comes_in_as_a_n
     cluster.wipe(3);
     cluster.restart(3);
     cluster.turns(3000);
+    let restless = cluster.restless_turns(3, 1000);
+    assert!(restless < 100, "it waits without spinning, but for {restless} of 1000 turns");
     let lost = cluster.client(3);
     assert_error(&cluster.ask(lost, "GET 1"), "LOADING");
     assert_error(&cluster.ask(client, "CLUSTER REPLACE 2"), "ERR"); // That one is alive.
@@ -92,4 +94,22 @@ fn a_leader_that_is_to_leave_serves_until_somebody_else_can_be_appointed() {
     cluster.kill(1);
     cluster.until("the others go on", |cluster| cluster.ask(client, "SET k w") == "OK");
     assert_eq!(cluster.ask(client, "GET k"), "\"w\"");
+}
+
+#[test]
+fn a_dead_node_is_replaced_once_and_comes_in_with_an_empty_disk() {
+    let mut cluster = setup(3, KEYSPACES).start();
+    let client = cluster.client(1);
+    assert_eq!(cluster.ask(client, "SET k v"), "OK");
+    cluster.kill(3);
+    cluster.wipe(3);
+    cluster.until("node 3 is known to be dead", |cluster| cluster.ask(client, "CLUSTER REPLACE 3") == "OK");
+    cluster.turns(1000);
+    cluster.restart(3);
+    cluster.until("it is in all groups", |cluster| {
+        cluster.node(1).cluster_map().groups.values().all(|group| group.members.contains(&3))
+    });
+    cluster.settle();
+    let client = cluster.client(3);
+    assert_eq!(cluster.ask(client, "GET k"), "\"v\"");
 }

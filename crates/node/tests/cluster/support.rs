@@ -229,6 +229,16 @@ impl Cluster {
         (0..count).for_each(|_| self.turn());
     }
 
+    /// In how many of so many turns a node wants the next one at once. It would not rest if that were all of them.
+    pub(crate) fn restless_turns(&mut self, id: NodeId, count: u64) -> u64 {
+        let mut restless = 0;
+        for _ in 0..count {
+            self.turn();
+            restless += u64::from(self.nodes[&id].next_wakeup_us() <= self.now.monotonic_us);
+        }
+        restless
+    }
+
     /// Milliseconds that something takes.
     pub(crate) fn time(&mut self, run: impl FnOnce(&mut Cluster)) -> u64 {
         let before_us = self.now.monotonic_us;

@@ -120,6 +120,13 @@ pub enum Message<'a> {
         /// How many values.
         values: u32,
     },
+    /// One piece of that fragment, and not the last one, is here, durably: more may come (a member to the coordinator).
+    Taken {
+        /// Of which value.
+        id: ValueId,
+        /// Of which stripe.
+        stripe: u32,
+    },
     /// That fragment is not here.
     Missing {
         /// Of which value.
@@ -135,6 +142,7 @@ const FETCH: u8 = 5;
 const FETCHED: u8 = 6;
 const MISSING: u8 = 7;
 const LACKS: u8 = 8;
+const TAKEN: u8 = 9;
 
 impl<'a> Message<'a> {
     /// Appends the message's encoding.
@@ -166,6 +174,10 @@ impl<'a> Message<'a> {
             Message::Fetched(piece) => {
                 out.put_u8(FETCHED);
                 piece.put(out);
+            }
+            Message::Taken { id, stripe } => {
+                named(out, TAKEN, id);
+                out.put_u32(*stripe);
             }
             Message::Missing { id } => named(out, MISSING, id),
             Message::Lacks { membership, holds_beginning, values } => {
@@ -201,6 +213,7 @@ impl<'a> Message<'a> {
                 Message::Fetch { id, stripe: reader.u32()?, count: reader.u32()? }
             }
             FETCHED => Message::Fetched(Piece::take(&mut reader)?),
+            TAKEN => Message::Taken { id: ValueId::take(&mut reader)?, stripe: reader.u32()? },
             MISSING => Message::Missing { id: ValueId::take(&mut reader)? },
             LACKS => Message::Lacks {
                 membership: reader.u32()?,
@@ -235,6 +248,7 @@ mod tests {
             Message::Fetch { id: ID, stripe: 1, count: 16 },
             Message::Fetched(piece),
             Message::Missing { id: ID },
+            Message::Taken { id: ID, stripe: 7 },
             Message::Lacks { membership: 3, holds_beginning: true, values: 7 },
         ];
         for message in messages {
@@ -261,7 +275,7 @@ mod tests {
     proptest::proptest! {
         #[test]
         fn any_bytes_are_read_or_refused(
-            tag in 0..10u8,
+            tag in 0..11u8,
             mut bytes in proptest::collection::vec(proptest::prelude::any::<u8>(), 0..120),
         ) {
             if let Some(first) = bytes.first_mut() {

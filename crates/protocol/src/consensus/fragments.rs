@@ -45,10 +45,13 @@ impl Replica {
         if self.table.is_abandoned(id) && self.table.reference(id).is_none() {
             return refuse(Refusal::Abandoned, effects);
         }
-        match self.fragments.keep(piece, &self.table, now.monotonic_us) {
+        let piece_record = match self.fragments.keep(piece, &self.table, now.monotonic_us) {
             Kept::New => self.record_piece(piece),
-            Kept::Known => {}
+            Kept::Known => 0,
             Kept::Unfit => return refuse(Refusal::Unfit, effects),
+        };
+        if !self.fragments.get(id).is_some_and(Fragment::is_whole) {
+            tell(from, piece_record, Message::Taken { id, stripe: piece.stripe }, effects);
         }
         if let Some(record) = self.fragments.safe_behind(id) {
             let told_early = self.options.planted.has(Fault::FragmentToldBeforeDurable);
@@ -58,11 +61,13 @@ impl Replica {
         }
     }
 
-    fn record_piece(&mut self, piece: &Piece<'_>) {
+    /// Records a piece. Tells the record.
+    fn record_piece(&mut self, piece: &Piece<'_>) -> u64 {
         let mut bytes = Vec::new();
         piece.put(&mut bytes);
         let record = self.log.borrow_mut().record(vec![Change::Fragment(bytes)]);
         self.fragments.recorded(piece.reference.id, record);
+        record
     }
 
     /// Takes a piece of this replica's own fragment that was made of others.

@@ -25,7 +25,7 @@ use omnipaxos::ballot_leader_election::Ballot;
 pub(super) struct Link {
     pub(super) peer: NodeId,
     /// Who was last heard in its name, in this life of this replica.
-    known: Option<Identity>,
+    pub(super) known: Option<Identity>,
     /// Who the voter is, as a record says: nobody else is listened to.
     voter: Option<Identity>,
     received: [u64; 2],

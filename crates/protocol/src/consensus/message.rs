@@ -126,6 +126,12 @@ pub enum Body<'a> {
         /// Who was heard, as which member.
         voter: Voter,
     },
+    /// I have promised this ballot to an earlier life of yours, so your storage has forgotten that it led (to whoever
+    /// asks for the promise anew).
+    LedBefore {
+        /// The ballot.
+        ballot: Ballot,
+    },
 }
 
 /// An envelope and what is in it.
@@ -167,15 +173,18 @@ const BEHIND: u8 = 18;
 const DECIDED: u8 = 19;
 const NEWER: u8 = 20;
 const OUTLIVED: u8 = 21;
+const LED_BEFORE: u8 = 22;
 
 impl<'a> Body<'a> {
     pub(super) fn stream(&self) -> Stream {
         match self {
             Body::Heartbeat(_) | Body::Confirm { .. } | Body::Confirmed { .. } => Stream::Loose,
             // Facts, and questions for facts.
-            Body::Behind { .. } | Body::Decided { .. } | Body::Newer { .. } | Body::Outlived { .. } => {
-                Stream::Loose
-            }
+            Body::Behind { .. }
+            | Body::Decided { .. }
+            | Body::Newer { .. }
+            | Body::Outlived { .. }
+            | Body::LedBefore { .. } => Stream::Loose,
             _ => Stream::Ordered,
         }
     }
@@ -195,7 +204,8 @@ impl<'a> Body<'a> {
             | Body::Paxos(_)
             | Body::Position { .. }
             | Body::Confirm { .. }
-            | Body::Confirmed { .. } => false,
+            | Body::Confirmed { .. }
+            | Body::LedBefore { .. } => false,
         }
     }
 
@@ -224,6 +234,7 @@ impl<'a> Body<'a> {
             Body::Decided { .. } => "Decided",
             Body::Newer { .. } => "Newer",
             Body::Outlived { .. } => "Outlived",
+            Body::LedBefore { .. } => "LedBefore",
         }
     }
 
@@ -297,6 +308,10 @@ impl<'a> Body<'a> {
                 out.put_u8(OUTLIVED);
                 voter.put(out);
             }
+            Body::LedBefore { ballot } => {
+                out.put_u8(LED_BEFORE);
+                put_ballot(out, *ballot);
+            }
         }
     }
 
@@ -337,6 +352,7 @@ impl<'a> Body<'a> {
             },
             NEWER => Body::Newer { members: take_nodes(reader)? },
             OUTLIVED => Body::Outlived { voter: Voter::take(reader)? },
+            LED_BEFORE => Body::LedBefore { ballot: take_ballot(reader)? },
             kind => Body::Paxos(take_paxos(kind, reader)?),
         })
     }

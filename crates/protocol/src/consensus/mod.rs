@@ -246,6 +246,8 @@ pub struct Replica {
     led_until: Option<(usize, u64)>,
     /// The promise that was last told as a change.
     told_promise: Ballot,
+    /// Who asked for the newest promise that was asked for in this life.
+    promised_to: Option<(Ballot, Identity)>,
     /// Commands that are not proposed yet, and who waits for each.
     builder: Vec<u8>,
     builder_askers: Vec<Asker>,
@@ -315,6 +317,7 @@ impl Replica {
             leadership: None,
             led_until: None,
             told_promise: Ballot::default(),
+            promised_to: None,
             builder: Vec::new(),
             builder_askers: Vec::new(),
             proposals: Proposals::default(),

@@ -108,6 +108,11 @@ impl Replica {
                     self.exclude("its own storage is in an older state than others have heard", effects);
                 }
             }
+            Body::LedBefore { ballot } => {
+                if ballot.pid == u64::from(self.id) && ballot == self.log.borrow().promise() {
+                    self.exclude("its own storage has forgotten in which ballots it led", effects);
+                }
+            }
         }
         self.look_at_leadership(effects);
     }
@@ -146,6 +151,9 @@ impl Replica {
         }
         match &message {
             PaxosMsg::Prepare(prepare) if prepare.n >= promise => {
+                if self.has_promised_to_another_life(from, prepare.n) {
+                    return self.tell_now_and_then(now, from, Body::LedBefore { ballot: prepare.n }, effects);
+                }
                 if let Some(from_index) = self.lacks_for(prepare)
                     && self.must_copy(from, from_index, decided)
                 {
@@ -196,6 +204,22 @@ impl Replica {
             }
             agreement.handle(self.id, from, message);
         }
+    }
+
+    /// Takes note of who asks for a promise. True when this one was given to an earlier life of the same node.
+    ///
+    /// A candidate records its ballot before it asks anybody, and comes back from a crash with it; the crate then takes
+    /// another one. So a candidate that asks in the same ballot in another life has a disk that was put back to an
+    /// earlier state. Nobody may follow it: what was decided in that ballot may be what it has forgotten. And nobody
+    /// would, as they follow that ballot already, but all would stay content with it.
+    fn has_promised_to_another_life(&mut self, from: NodeId, ballot: Ballot) -> bool {
+        let Some(asker) = self.link(from).and_then(|link| link.known) else { return false };
+        let (promised, promised_to) = *self.promised_to.get_or_insert((ballot, asker));
+        if promised == ballot {
+            return promised_to != asker && !self.options.planted.has(Fault::RolledBackVoterVotes);
+        }
+        self.promised_to = Some((ballot, asker));
+        false
     }
 
     /// From which index on a candidate will need this replica's log, if it has more than the candidate.

@@ -7,22 +7,15 @@
     reason = "a module of several test programs, which need different parts of it"
 )]
 
+#[path = "../letters/mod.rs"]
+mod letters;
 pub mod show;
 
 use kv::{Command, ReplyBuffer};
+pub use letters::Letter;
 use protocol::consensus::{Change, Message, Options, Replica, Status, Timing, Voter};
 use protocol::contract::{Configuration, Effects, Input, NodeId, Now, Outcome, Replica as _};
 use protocol::{Notice, Progress, Request, Ticket, Trace};
-
-/// A message under way.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Letter {
-    pub from: NodeId,
-    pub to: NodeId,
-    pub bytes: Vec<u8>,
-    /// A script keeps it back.
-    pub held: bool,
-}
 
 impl Letter {
     pub fn message(&self) -> Message<'_> {

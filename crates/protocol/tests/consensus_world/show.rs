@@ -158,6 +158,7 @@ pub fn body(body: &Body<'_>) -> String {
         }
         Body::Newer { members } => format!("of {members:?}"),
         Body::Outlived { voter } => format!("by life {}", voter.identity.life),
+        Body::LedBefore { ballot: of } => format!("({})", ballot(*of)),
     };
     format!("{} {rest}", body.kind())
 }

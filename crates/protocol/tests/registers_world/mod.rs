@@ -7,24 +7,17 @@
 
 #[path = "../world/disk.rs"]
 mod disk;
+#[path = "../letters/mod.rs"]
+mod letters;
 
 use crate::subject::{Message, Options, Replica, Status, Timing};
 use disk::Disk;
 use kv::Register;
+pub use letters::Letter;
 use protocol::contract::{Configuration, Effects, Input, NodeId, Now, Outcome, Trace};
 use protocol::registers::Replacement;
 use protocol::{Progress, Replica as _, Request, Ticket};
 use std::collections::BTreeSet;
-
-/// A message under way.
-#[derive(Clone, Debug)]
-pub struct Letter {
-    pub from: NodeId,
-    pub to: NodeId,
-    pub bytes: Vec<u8>,
-    /// Kept back by the script until it is released.
-    pub held: bool,
-}
 
 impl Letter {
     pub fn message(&self) -> Message<'_> {

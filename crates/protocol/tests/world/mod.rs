@@ -5,24 +5,17 @@
 #![allow(dead_code, unreachable_pub, reason = "each test program uses a part of it")]
 
 mod disk;
+#[path = "../letters/mod.rs"]
+mod letters;
 pub mod show;
 
 use disk::Disk;
 use kv::{Command, ReplyBuffer};
+pub use letters::Letter;
 use protocol::contract::{Configuration, Effects, Input, NodeId, Now, Outcome, Progress, Trace, Wish};
 use protocol::leader_follower::{Durability, Message, Options, Replica, Status, Timing};
 use protocol::{Replica as _, Request, Ticket};
 use std::collections::BTreeSet;
-
-/// A message under way.
-#[derive(Clone, Debug)]
-pub struct Letter {
-    pub from: NodeId,
-    pub to: NodeId,
-    pub bytes: Vec<u8>,
-    /// Kept back by the script until it is released.
-    pub held: bool,
-}
 
 impl Letter {
     pub fn message(&self) -> Message<'_> {

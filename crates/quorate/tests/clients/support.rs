@@ -15,6 +15,9 @@ use tempfile::TempDir;
 /// Nothing here should take so long. When it does, the test fails instead of hanging.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(40);
 
+/// How long a node is waited for that may be paused.
+const IF_IT_RUNS: Duration = Duration::from_secs(1);
+
 /// Waits until something holds.
 #[track_caller]
 pub(crate) fn until(what: &str, mut holds: impl FnMut() -> bool) {
@@ -156,7 +159,7 @@ impl Cluster {
         let mut leader = None;
         until("somebody leads", || {
             leader = (1..=self.nodes).find(|id| {
-                let answer = try_http(self.http_port(*id), "GET /health HTTP/1.1", "");
+                let answer = try_http(self.http_port(*id), "GET /health HTTP/1.1", "", IF_IT_RUNS);
                 answer.is_some_and(|(_, health)| {
                     let mut keyspaces = health["keyspaces"].as_array().into_iter().flatten();
                     keyspaces.any(|it| it["prefix"] == "" && it["role"] == "leader" && it["writable"] == true)
@@ -196,7 +199,8 @@ impl Cluster {
 
     pub(crate) fn wait_until_ready(&self, id: u16) {
         until("the node is ready", || {
-            try_http(self.http_port(id), "GET /health HTTP/1.1", "").is_some_and(|(status, _)| status == 200)
+            let answer = try_http(self.http_port(id), "GET /health HTTP/1.1", "", IF_IT_RUNS);
+            answer.is_some_and(|(status, _)| status == 200)
         });
     }
 
@@ -380,12 +384,12 @@ pub(crate) fn connect(port: u16) -> TcpStream {
 
 /// One HTTP request on a connection of its own. `head` is the first line and further headers.
 pub(crate) fn http(port: u16, head: &str, body: &str) -> (u16, serde_json::Value) {
-    try_http(port, head, body).unwrap_or_else(|| panic!("no answer to {head}"))
+    try_http(port, head, body, PATIENCE).unwrap_or_else(|| panic!("no answer to {head}"))
 }
 
-fn try_http(port: u16, head: &str, body: &str) -> Option<(u16, serde_json::Value)> {
+fn try_http(port: u16, head: &str, body: &str, patience: Duration) -> Option<(u16, serde_json::Value)> {
     let mut stream = TcpStream::connect(SocketAddr::from((Ipv4Addr::LOCALHOST, port))).ok()?;
-    stream.set_read_timeout(Some(PATIENCE)).ok()?;
+    stream.set_read_timeout(Some(patience)).ok()?;
     let length = body.len();
     let request =
         format!("{head}\r\nHost: 127.0.0.1\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n{body}");

@@ -67,6 +67,11 @@ impl Recorder {
     /// Starts clients, each on the node of its number, that read, write and delete a few keys. One whose node
     /// is gone goes to the next.
     pub(crate) fn start(ports: &[u16], clients: u64, keys: &[&str]) -> Recorder {
+        Recorder::start_with(ports, clients, keys, 0)
+    }
+
+    /// The same with so many more bytes in each value.
+    pub(crate) fn start_with(ports: &[u16], clients: u64, keys: &[&str], padding: usize) -> Recorder {
         let (stop, done) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
         let refusals = Arc::default();
         let (begun, keys): (_, Vec<String>) =
@@ -77,6 +82,7 @@ impl Recorder {
                 ports: ports.to_vec(),
                 at: number as usize % ports.len(),
                 connection: None,
+                padding: "-".repeat(padding),
                 begun,
                 random: number.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1,
             };
@@ -149,6 +155,8 @@ struct Client {
     ports: Vec<u16>,
     at: usize,
     connection: Option<BufReader<TcpStream>>,
+    /// What each value ends with.
+    padding: String,
     begun: Instant,
     random: u64,
 }
@@ -171,7 +179,7 @@ impl Client {
             let key = self.draw(keys.len() as u64) as usize;
             let asked = match self.draw(10) {
                 0..=4 => Asked::Get,
-                5..=8 => Asked::Set(format!("{}-{}", self.number, records.len())),
+                5..=8 => Asked::Set(format!("{}-{}{}", self.number, records.len(), self.padding)),
                 _ => Asked::Delete,
             };
             let (node, start) = (self.at as u16 + 1, self.nanoseconds());

@@ -39,6 +39,42 @@ fn a_lock_is_taken_renewed_seen_and_given_back() {
 }
 
 #[test]
+fn a_session_holds_locks_and_a_fence_guards_what_is_put() {
+    let started = cluster();
+    let (status, opened) = lock(&started, "POST /sessions/%7Bjob%7D", &json!({ "ttl_ms": 60_000 }));
+    assert_eq!((status, &opened["key"]), (200, &json!("{job}")), "{opened}");
+    let session = opened["session"].as_str().unwrap().to_owned();
+    let acquire = json!({ "owner": "ann", "session": session });
+    let (_, taken) = lock(&started, "POST /locks/%7Bjob%7D", &acquire);
+    assert_eq!(taken["granted"], true, "{taken}");
+    let token = taken["token"].as_u64().unwrap();
+    let renewed = lock(&started, "POST /sessions/%7Bjob%7D/renew", &json!({ "session": session })).1;
+    assert_eq!(renewed["renewed"], true, "{renewed}");
+
+    let put = |token: u64| {
+        let fence = json!({ "lock": "{job}", "token": token });
+        lock(&started, "POST /put", &json!({ "key": "{job}state", "value": "v", "fence": fence }))
+    };
+    let (status, written) = put(token);
+    assert_eq!(status, 200, "{written}");
+    assert!(written["version"].as_u64().is_some_and(|version| version > 0), "{written}");
+
+    let close = format!("DELETE /sessions/%7Bjob%7D?session={session}");
+    assert_eq!(lock(&started, &close, &Value::Null).1["closed"], true);
+    assert_eq!(lock(&started, &close, &Value::Null).1["closed"], false);
+    assert_eq!(lock(&started, "GET /locks/%7Bjob%7D", &Value::Null).0, 404);
+    let (_, next) = lock(&started, "POST /locks/%7Bjob%7D", &json!({ "owner": "bob", "ttl_ms": 60_000 }));
+    assert_eq!(next["granted"], true, "{next}");
+    let (status, fenced) = put(token);
+    assert_eq!((status, &fenced["code"]), (409, &json!("FENCED")), "{fenced}");
+    assert_eq!(put(next["token"].as_u64().unwrap()).0, 200);
+    let (status, late) = lock(&started, "POST /locks/%7Bjob%7Dl", &acquire);
+    assert_eq!((status, &late["code"]), (410, &json!("NOSESSION")), "{late}");
+    assert_eq!(lock(&started, "GET /sessions/k", &Value::Null).0, 405);
+    assert_eq!(lock(&started, "DELETE /sessions/k", &Value::Null).0, 400);
+}
+
+#[test]
 fn a_wait_ends_with_the_grant_or_with_the_connection() {
     let started = cluster();
     let mut ann = connect(&started, 1);

@@ -1,6 +1,7 @@
 //! One client's connection: its socket, what has arrived of its requests, how far its replies are written.
 
 use std::io::{self, Read};
+use std::rc::Rc;
 
 use mio::event::Event;
 use mio::net::TcpStream;
@@ -13,6 +14,12 @@ use crate::turn::Turn;
 
 /// Most bytes that one client's input may take of a turn, so that nobody waits long for his own.
 const TURN_BYTES_MAX: usize = 256 << 10;
+
+/// A buffer with so much is lent to the node, which may keep a large value in it.
+const LENT_BYTES_MIN: usize = 1 << 20;
+
+/// So many times as much room is made for a large request as has arrived of it.
+const LARGE_PROPORTION: usize = 64;
 
 /// How long a client that has ended its input may wait for its last replies.
 const LAST_REPLIES_US_MAX: u64 = 10_000_000;
@@ -41,6 +48,8 @@ pub(super) struct Connection {
     is_hung_up: bool,
     /// Whole requests may be in `input`: the node did not want them.
     is_put_off: bool,
+    /// There is output that the socket has not been tried with.
+    pub(super) has_unwritten: bool,
     /// In the list of unfinished ones.
     pub(super) is_listed: bool,
 }
@@ -70,6 +79,7 @@ impl Connection {
             has_unread: false,
             is_hung_up: false,
             is_put_off: false,
+            has_unwritten: false,
             is_listed: false,
         }
     }
@@ -151,11 +161,28 @@ impl Connection {
     /// Parses what the connection keeps.
     fn parse_kept(&mut self, turn: &mut Turn<'_>) {
         let mut input = std::mem::take(&mut self.input);
-        let (taken, needed) = self.parse(&input, turn.node, turn.ahead);
-        input.drain(..taken);
-        // Room for what is announced only in proportion to what has arrived; and the last step of a large
-        // request's growth need not double it.
-        if needed <= input.len() {
+        let (taken, needed) = if input.len() >= LENT_BYTES_MIN {
+            let lent = Rc::new(input);
+            turn.node.lend(Some(Rc::clone(&lent)));
+            let (taken, needed) = self.parse(&lent, turn.node, turn.ahead);
+            turn.node.lend(None);
+            match Rc::try_unwrap(lent) {
+                Ok(whole) => {
+                    input = whole;
+                    input.drain(..taken);
+                }
+                Err(kept) => input = kept[taken..].to_vec(),
+            }
+            (taken, needed)
+        } else {
+            let (taken, needed) = self.parse(&input, turn.node, turn.ahead);
+            input.drain(..taken);
+            (taken, needed)
+        };
+        // Room for what is announced only in proportion to what has arrived. Of a large request that is all of it at once:
+        // room that nobody has written to takes no memory, and to move what is there takes longer than others may wait.
+        let proportion = if input.len() >= LENT_BYTES_MIN { LARGE_PROPORTION } else { 1 };
+        if needed / proportion <= input.len() {
             input.reserve_exact(needed);
         }
         self.input = input;

@@ -29,6 +29,9 @@ use crate::turn::{CLIENT_TOKENS, Turn};
 /// Most clients that are let in per turn.
 const TURN_ACCEPTS_MAX: usize = 64;
 
+/// Most bytes of large values that are written to one client in a turn, about.
+const TURN_OUTPUT_BYTES_MAX: usize = 512 << 10;
+
 /// Buffers that have grown larger than this are given back when they are not needed.
 const RETAINED_BYTES_MAX: usize = 16 << 10;
 
@@ -138,6 +141,9 @@ impl Clients {
             let id = self.serving[position];
             if let Some(connection) = connection_of(&mut self.connections, id) {
                 connection.is_listed = false;
+                if std::mem::take(&mut connection.has_unwritten) {
+                    self.write(id, turn);
+                }
                 self.serve(id, turn);
             }
         }
@@ -185,15 +191,27 @@ impl Clients {
     /// Writes what the node has for a client, as far as the socket takes it, and does what comes after.
     fn write(&mut self, id: ClientId, turn: &mut Turn<'_>) {
         let Some(connection) = connection_of(&mut self.connections, id) else { return };
-        let Some(output) = turn.node.output(id) else {
-            return self.close(id, turn);
-        };
-        match connection.write(output, turn.now.monotonic_us) {
-            Ok(count) => turn.counters.client_bytes_out += count as u64,
-            Err(_) => return self.close(id, turn),
-        }
-        if output.bytes.is_empty() && output.close {
-            return self.close(id, turn);
+        let mut share = TURN_OUTPUT_BYTES_MAX;
+        loop {
+            let Some(output) = turn.node.output(id) else {
+                return self.close(id, turn);
+            };
+            let Ok(count) = connection.write(output, turn.now.monotonic_us) else {
+                return self.close(id, turn);
+            };
+            turn.counters.client_bytes_out += count as u64;
+            share = share.saturating_sub(count);
+            if output.is_over() {
+                return self.close(id, turn);
+            }
+            if !output.has_more() || connection.is_blocked() {
+                break;
+            }
+            if share == 0 {
+                connection.has_unwritten = true;
+                self.list(id);
+                return;
+            }
         }
         if connection.has_more_input() && turn.node.wants_input(id) {
             self.list(id);

@@ -78,6 +78,7 @@ impl Refusal {
             }
             "LOCKED" => StatusCode::LOCKED,
             "NOSESSION" => StatusCode::GONE,
+            "FENCED" => StatusCode::CONFLICT,
             "NOAUTH" | "WRONGPASS" => StatusCode::UNAUTHORIZED,
             "NOPERM" => StatusCode::FORBIDDEN,
             _ => StatusCode::BAD_REQUEST,

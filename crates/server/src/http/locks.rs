@@ -6,8 +6,12 @@
 //! | `POST /locks/{name}/renew {"token","ttl_ms"}` | `{"name","token","renewed"}` |
 //! | `DELETE /locks/{name}?token=T` | `{"name","token","released"}` |
 //! | `GET /locks/{name}` | `{"name","owner","token","lease_ms","left_ms","waiters","session"}`; 404 when it is free |
+//! | `POST /sessions/{key} {"ttl_ms"}` | `{"key","session"}` |
+//! | `POST /sessions/{key}/renew {"session"}` | `{"key","session","renewed"}` |
+//! | `DELETE /sessions/{key}?session=S` | `{"key","session","closed"}` |
 //!
-//! A client that closes its connection while it waits is withdrawn. A name that ends with `/renew` is written with `%2F`.
+//! A client that closes its connection while it waits is withdrawn. A name or key that ends with `/renew` is
+//! written with `%2F`.
 
 use std::time::Duration;
 
@@ -20,7 +24,7 @@ use serde_json::{Map, Value};
 use wire::resp::ArgumentsBuffer;
 
 use super::answer::{Answer, Refusal};
-use super::fields::{bytes_of, lock_of, named};
+use super::fields::{bytes_of, key_of, lock_of, named};
 use super::routes::{Routes, integer, next, only, unexpected};
 
 #[derive(Deserialize)]
@@ -38,6 +42,18 @@ struct Acquire {
 struct Renew {
     token: u64,
     ttl_ms: u64,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Open {
+    ttl_ms: u64,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Keep {
+    session: String,
 }
 
 impl Routes {
@@ -111,6 +127,52 @@ impl Routes {
         let reply = self.command([&b"UNLOCK"[..], &name, token.as_bytes()].into_iter().collect()).await?;
         // The node has taken it for a number.
         told(&name, token.parse().unwrap_or(0), "released", &reply)
+    }
+
+    /// What is asked of the sessions of one key's group.
+    pub(super) async fn session(&self, encoded: &str, request: Request<Incoming>) -> Result<Answer, Refusal> {
+        let query = request.uri().query().map(str::to_owned);
+        let method = request.method().clone();
+        if query.is_some() && method != Method::DELETE {
+            return Err(Refusal::bad_request("this path takes no query"));
+        }
+        only(&method, &[Method::POST, Method::DELETE], "POST, DELETE")?;
+        if method == Method::DELETE {
+            let session = query.as_deref().and_then(|query| query.strip_prefix("session="));
+            let session =
+                session.ok_or_else(|| Refusal::bad_request("the query says session= and its id"))?;
+            return self.tell_session("CLOSE", key_of(encoded, None)?, session, "closed").await;
+        }
+        if let Some(encoded) = encoded.strip_suffix("/renew") {
+            let key = key_of(encoded, None)?;
+            let (Keep { session }, _permit) = self.body(request).await?;
+            return self.tell_session("RENEW", key, &session, "renewed").await;
+        }
+        let key = key_of(encoded, None)?;
+        let (Open { ttl_ms }, _permit) = self.body(request).await?;
+        let ttl_ms = ttl_ms.to_string();
+        let arguments = [&b"LOCK.SESSION"[..], b"OPEN", &key, b"PX", ttl_ms.as_bytes()];
+        let reply = self.command(arguments.into_iter().collect()).await?;
+        let Reply::Bulk(session) = Reply::first(&reply) else { return Err(unexpected()) };
+        let mut told = named("key", &key);
+        told.append(&mut named("session", session));
+        Ok(Answer::json(StatusCode::OK, &Value::Object(told)))
+    }
+
+    async fn tell_session(
+        &self,
+        verb: &str,
+        key: Vec<u8>,
+        session: &str,
+        what: &str,
+    ) -> Result<Answer, Refusal> {
+        let arguments = [&b"LOCK.SESSION"[..], verb.as_bytes(), &key, session.as_bytes()];
+        let reply = self.command(arguments.into_iter().collect()).await?;
+        let Reply::Integer(count) = Reply::first(&reply) else { return Err(unexpected()) };
+        let mut told = named("key", &key);
+        told.append(&mut named("session", session.as_bytes()));
+        told.insert(what.into(), (count > 0).into());
+        Ok(Answer::json(StatusCode::OK, &Value::Object(told)))
     }
 
     async fn describe(&self, name: Vec<u8>) -> Result<Answer, Refusal> {

@@ -3,17 +3,17 @@
 //! | request | answer |
 //! |---|---|
 //! | `GET /` | this list |
-//! | `POST /put {"key","value","ttl_ms"?}` | `{"key","version"}` |
+//! | `POST /put {"key","value","ttl_ms"?,"fence"?}` | `{"key","version"}`; 409 if the fence's token is not the newest |
 //! | `GET /get/{key}` | `{"key","value","version","expires_at_ms"?}` |
 //! | `DELETE /{key}` | `{"key","deleted"}` |
 //! | `GET /health` | the node's state; 503 until it is ready |
 //! | `GET /metrics` | Prometheus text |
 //! | `/keyspaces` | see [`super::keyspaces`] |
-//! | `/locks/{name}` | see [`super::locks`] |
+//! | `/locks/{name}`, `/sessions/{key}` | see [`super::locks`] |
 //! | `POST /replicate {"key","value","version"}` | `{"key","applied","version"}`; needs the cluster's secret |
 //!
-//! Keys in paths are percent-encoded; slashes need not be, but for the key of a `DELETE` that begins with `keyspaces/` or
-//! `locks/`: unencoded, that is the path of a keyspace or a lock. What is not UTF-8 travels as base64 in a field whose
+//! Keys in paths are percent-encoded; slashes need not be, but for the key of a `DELETE` that begins with `keyspaces/`,
+//! `locks/` or `sessions/`: unencoded, that is the path of a keyspace, a lock or a session. What is not UTF-8 travels as base64 in a field whose
 //! name ends in `_base64` instead.
 
 use std::time::Duration;
@@ -65,6 +65,16 @@ struct Put {
     value: Option<String>,
     value_base64: Option<String>,
     ttl_ms: Option<u64>,
+    fence: Option<Fence>,
+}
+
+/// The lock that guards what is written, and the writer's token.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Fence {
+    lock: Option<String>,
+    lock_base64: Option<String>,
+    token: u64,
 }
 
 #[derive(Deserialize)]
@@ -126,6 +136,9 @@ impl Routes {
         if let Some(encoded) = path.strip_prefix("/locks/") {
             return self.lock(encoded, request).await;
         }
+        if let Some(encoded) = path.strip_prefix("/sessions/") {
+            return self.session(encoded, request).await;
+        }
         match path {
             "/" => {
                 only(method, &[Method::GET, Method::HEAD], "GET")?;
@@ -171,6 +184,11 @@ impl Routes {
         if let Some(ttl_ms) = put.ttl_ms {
             arguments.push(b"PX");
             arguments.push(ttl_ms.to_string().as_bytes());
+        }
+        if let Some(Fence { lock, lock_base64, token }) = put.fence {
+            arguments.push(b"FENCE");
+            arguments.push(&bytes_of("lock", lock, lock_base64)?);
+            arguments.push(token.to_string().as_bytes());
         }
         let reply = self.command(arguments).await?;
         let mut told = named("key", &key);
@@ -342,7 +360,7 @@ pub(super) fn only(method: &Method, allowed: &[Method], told: &'static str) -> R
 
 fn index() -> Answer {
     let endpoints = json!({
-        "POST /put": "{\"key\", \"value\", \"ttl_ms\"?} stores a value",
+        "POST /put": "{\"key\", \"value\", \"ttl_ms\"?, \"fence\": {\"lock\", \"token\"}?} stores a value",
         "GET /get/{key}": "reads a value",
         "DELETE /{key}": "removes a key",
         "GET /keyspaces": "the keyspaces, their settings, and where their replicas are",
@@ -355,6 +373,9 @@ fn index() -> Answer {
         "POST /locks/{name}/renew": "{\"token\", \"ttl_ms\"} lets the lease of a lock begin anew",
         "DELETE /locks/{name}?token=": "gives a lock back",
         "GET /locks/{name}": "who holds a lock, and for how long",
+        "POST /sessions/{key}": "{\"ttl_ms\"} opens a session, which can hold the locks of this key's group",
+        "POST /sessions/{key}/renew": "{\"session\"} keeps a session and all its locks",
+        "DELETE /sessions/{key}?session=": "ends a session: its locks are free",
         "POST /replicate": "{\"key\", \"value\", \"version\"} stores a value if its version is newer",
     });
     Answer::json(StatusCode::OK, &json!({ "name": "quorate", "endpoints": endpoints }))

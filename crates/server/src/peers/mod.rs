@@ -57,7 +57,7 @@ const SILENCE_MS_MAX: u32 = 5_000;
 const STRANGERS_MAX: usize = 64;
 
 /// Most bytes read from one peer per turn.
-const TURN_BYTES_MAX: usize = 1 << 20;
+const TURN_BYTES_MAX: usize = 256 << 10;
 
 /// Buffers that have grown larger than this are given back when they are empty.
 const RETAINED_BYTES_MAX: usize = 1 << 20;

@@ -44,6 +44,10 @@ pub enum Class {
     Reordering,
     /// Messages that came much later.
     Delay,
+    /// Connections on which nothing arrived for a while, as behind what takes long.
+    HoldUp,
+    /// Messages that overtook others, over the second connection that is for what is urgent.
+    Overtaking,
     /// Messages that came when their connection was no more.
     Ghost,
     /// Clients that gave up waiting.
@@ -54,6 +58,8 @@ pub enum Class {
     PowerLoss,
     /// Of these, those that lost it again while they started.
     PowerLossInStart,
+    /// All machines that lost their power at once, with a minority that stayed away.
+    Outage,
     /// Disks that took long.
     SlowDisk,
     /// Disks on which nothing came to an end.
@@ -96,7 +102,7 @@ pub enum Class {
 
 impl Class {
     /// Every class.
-    pub const ALL: [Class; 44] = [
+    pub const ALL: [Class; 47] = [
         Class::Crash,
         Class::CrashWithinTurn,
         Class::CrashSpared,
@@ -117,11 +123,14 @@ impl Class {
         Class::Duplication,
         Class::Reordering,
         Class::Delay,
+        Class::HoldUp,
+        Class::Overtaking,
         Class::Ghost,
         Class::ImpatientClient,
         Class::MissingMinority,
         Class::PowerLoss,
         Class::PowerLossInStart,
+        Class::Outage,
         Class::SlowDisk,
         Class::StuckDisk,
         Class::FailedSync,
@@ -144,12 +153,14 @@ impl Class {
     ];
 
     /// Classes that are no scheduled faults and can only be left out as a whole.
-    pub const BACKGROUND: [Class; 8] = [
+    pub const BACKGROUND: [Class; 10] = [
         Class::ClockDrift,
         Class::Loss,
         Class::Duplication,
         Class::Reordering,
         Class::Delay,
+        Class::HoldUp,
+        Class::Overtaking,
         Class::Ghost,
         Class::ImpatientClient,
         Class::MissingMinority,
@@ -178,11 +189,14 @@ impl Class {
             Class::Duplication => "duplication",
             Class::Reordering => "reordering",
             Class::Delay => "delay",
+            Class::HoldUp => "hold-up",
+            Class::Overtaking => "overtaking",
             Class::Ghost => "ghost",
             Class::ImpatientClient => "impatient-client",
             Class::MissingMinority => "missing-minority",
             Class::PowerLoss => "power-loss",
             Class::PowerLossInStart => "power-loss-in-start",
+            Class::Outage => "outage",
             Class::SlowDisk => "slow-disk",
             Class::StuckDisk => "stuck-disk",
             Class::FailedSync => "failed-sync",

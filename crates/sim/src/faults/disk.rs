@@ -22,6 +22,9 @@ pub(crate) enum DiskFault {
         survivors: Survivors,
         again: Option<u8>,
     },
+    /// Some disks are stuck for so long. Then every machine loses its power, and with it all that was not synced. Some of
+    /// them stay away until the others have been asked for everything: the run's other faults end with this one.
+    Outage { stuck: Mask, away: Mask, us: u64 },
     /// Whatever runs beside the node takes so many times as long.
     Slow { node: Place, times: u64, us: u64 },
     /// Nothing that runs beside the node comes to an end.
@@ -42,6 +45,7 @@ impl DiskFault {
     pub(crate) fn class(self) -> Class {
         match self {
             DiskFault::PowerLoss { .. } => Class::PowerLoss,
+            DiskFault::Outage { .. } => Class::Outage,
             DiskFault::Slow { .. } => Class::SlowDisk,
             DiskFault::Stuck { .. } => Class::StuckDisk,
             DiskFault::Refusal { verb: Verb::Sync, .. } => Class::FailedSync,
@@ -103,6 +107,23 @@ impl Draw<'_> {
             survivors: self.random.pick(&[Survivors::Random, Survivors::Random, Survivors::Nothing]),
             again: self.random.percent(30).then_some(1 + self.random.below(40) as u8),
         }
+    }
+
+    /// The power goes when the run's time is nearly over. Those whose disks are stuck then, and those that stay away, are as
+    /// many as may fail, and no node is among both: whoever acknowledges what is not on a disk is found out.
+    pub(crate) fn outage(&mut self) -> super::Fault {
+        let mut places: Vec<Place> = (0..self.nodes).collect();
+        let some = |random: &mut crate::random::Random, places: &mut Vec<Place>| {
+            (0..(self.nodes - 1) / 2).fold(0, |mask: Mask, _| {
+                let drawn = random.below(places.len() as u64) as usize;
+                mask | 1 << places.swap_remove(drawn)
+            })
+        };
+        let (stuck, away) = (some(self.random, &mut places), some(self.random, &mut places));
+        let us = self.random.scaled(5 * MS, SECOND).min(self.length_us / 2);
+        let kind = Kind::Disk(DiskFault::Outage { stuck, away, us });
+        // Before everything heals.
+        super::Fault { at: (self.length_us - us).saturating_sub(MS), kind }
     }
 
     fn slow_disk(&mut self) -> DiskFault {
@@ -184,6 +205,13 @@ impl fmt::Display for DiskFault {
                 write!(
                     formatter,
                     "nodes {ids} lose their power{how}{before} for {ms} ms, {what} that is not synced survives{again}"
+                )
+            }
+            DiskFault::Outage { stuck, away, us } => {
+                let (stuck, away, ms) = (ids(*stuck), ids(*away), ms(us));
+                write!(
+                    formatter,
+                    "the disks of nodes {stuck} are stuck for {ms} ms; then all nodes lose their power, and nodes {away} stay away"
                 )
             }
             DiskFault::Slow { node, times, us } => {

@@ -1,11 +1,15 @@
 //! Connections between nodes: how they come up and break, and frames that arrive over them.
 
 use super::World;
+use super::healing::Phase;
 use super::turns::knows;
 use crate::events::{Event, Place};
-use crate::faults::{Class, MS};
+use crate::faults::{Class, MS, SECOND};
 use crate::host::Arrival;
 use crate::trace::id;
+
+/// After how long a second connection that broke is dialled again.
+const URGENT_PAUSE_US: u64 = 250 * MS;
 
 impl World {
     #[inline]
@@ -81,6 +85,22 @@ impl World {
         }
         *self.network.end(at, peer) = Some(generation);
         self.hosts[usize::from(at)].arrive(self.now, Arrival::Link { peer, generation: Some(generation) });
+        if self.scenario.has_urgent_links {
+            let after_us = self.random.below(200 * MS);
+            self.queue.push(self.now + after_us, Event::Urgent { at, peer, generation, up: true });
+        }
+    }
+
+    /// The second connection beside one that stands comes up, or breaks. It breaks now and then, and is dialled again.
+    pub(super) fn urgent_changes(&mut self, at: Place, peer: Place, generation: u32, up: bool) {
+        let host = &mut self.hosts[usize::from(at)];
+        let breaks = up || self.phase == Phase::Faults;
+        if *self.network.end(at, peer) != Some(generation) || !host.is_alive() || !breaks {
+            return;
+        }
+        host.arrive(self.now, Arrival::Urgent { peer, generation, up });
+        let after_us = if up { self.random.scaled(100 * MS, 100 * SECOND) } else { URGENT_PAUSE_US };
+        self.queue.push(self.now + after_us, Event::Urgent { at, peer, generation, up: !up });
     }
 
     /// An end finds its connection broken. If it can, it lets the other end know, and both try again.

@@ -104,6 +104,14 @@ impl World {
                     self.host(place).power_goes_at = again;
                 }
             }
+            (DiskFault::Outage { stuck, us, .. }, 0) => {
+                for place in self.places().filter(|place| has(stuck, *place)) {
+                    let disk = &mut self.host(place).disk;
+                    disk.stuck_until = disk.stuck_until.max(now + us + 1);
+                }
+                (again, happens) = (Some(us), false);
+            }
+            (DiskFault::Outage { away, .. }, _) => happens = self.black_out(away),
             (DiskFault::Slow { node, times, us }, 0) => {
                 self.host(node).disk.slowness = times;
                 again = Some(us);

@@ -18,6 +18,7 @@ use crate::trace::id;
 use node::NodeId;
 use node::control::{CONTROL_GROUP, Group, GroupId};
 use std::collections::VecDeque;
+use storage::simulated::Survivors;
 
 /// How far a run has come. Whatever has a `by` must be done by then.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -237,8 +238,7 @@ impl World {
     // A minority is away.
 
     /// Of the nodes that were drawn, so many as every group can spare, the one that holds the map included.
-    fn missing(&self) -> Mask {
-        let drawn = self.scenario.missing.unwrap_or_default();
+    fn missing(&self, drawn: Mask) -> Mask {
         let mut missing: Mask = 0;
         let is_here = |place: &Place| self.hosts[usize::from(*place)].is_alive() && has(drawn, *place);
         for place in self.places().filter(is_here) {
@@ -260,7 +260,7 @@ impl World {
 
     fn begin_missing(&mut self) {
         self.notice_repairs();
-        let missing = self.missing();
+        let missing = self.missing(self.scenario.missing.unwrap_or_default());
         if missing == 0 || self.hosts.iter().any(|host| host.is_damaged || host.is_lost) {
             return self.begin_reading();
         }
@@ -276,6 +276,43 @@ impl World {
             let kinds = [Kind::Set, Kind::Get];
             self.observe(place, &kinds);
         }
+    }
+
+    /// Every machine loses its power, and all faults end. Some nodes stay away until the others have told all that they
+    /// hold. False if more than is promised would be asked of them: that is left out.
+    pub(super) fn black_out(&mut self, away: Mask) -> bool {
+        self.notice_repairs();
+        let present: Vec<Place> =
+            self.places().filter(|place| !self.hosts[usize::from(*place)].is_gone()).collect();
+        let is_whole =
+            !self.hosts.iter().any(|host| host.is_lost || host.is_refilling || host.rotten.is_some());
+        // A member that has come in anew lacks what it has not rebuilt: it counts as away.
+        let is_promised = is_whole
+            && self.given.is_empty()
+            && self.unsettled().is_none()
+            && present.iter().all(|place| self.may_crash(*place, true));
+        if !is_promised {
+            self.counts.add(Class::DiskSpared);
+            return false;
+        }
+        let away = self.missing(away);
+        self.heal();
+        for place in &present {
+            self.host(*place).is_kept_down = has(away, *place);
+            match self.hosts[usize::from(*place)].is_alive() {
+                true => {
+                    let down_us = self.random.below(100 * MS);
+                    self.die(*place, down_us, true, Some(Survivors::Nothing));
+                }
+                false => self.host(*place).disk.files.lose_power(Survivors::Nothing),
+            }
+        }
+        self.enter(Phase::Missing { by: self.served_by() });
+        for place in present.into_iter().filter(|place| !has(away, *place)) {
+            self.observe(place, &[Kind::Get]);
+        }
+        self.queue.push(self.now + LOOK_US, Event::Progress);
+        true
     }
 
     fn end_missing(&mut self) {

@@ -183,6 +183,7 @@ impl World {
             Event::Connect { one, other, attempt } => self.connect(one, other, attempt),
             Event::End { at, peer, generation, up: true } => self.end_comes_up(at, peer, generation),
             Event::End { at, peer, generation, up: false } => self.end_breaks(at, peer, generation),
+            Event::Urgent { at, peer, generation, up } => self.urgent_changes(at, peer, generation, up),
             Event::Upstream { client } => self.upstream(client),
             Event::Downstream { client } => self.downstream(client),
             Event::Closed { client, connection } => self.connection_closed(client, connection),

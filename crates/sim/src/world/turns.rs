@@ -11,12 +11,15 @@ use crate::network::Outgoing;
 use crate::operation::{Kind, Operation, Reply};
 use crate::report::Broken;
 use crate::trace::id;
-use node::{ClientId, ClientKind, Node};
+use node::{ClientId, ClientKind, Node, NodeId};
 use wire::frame::{self, HEADER_BYTES, Next};
 
 /// A run heals when so many frames were sent: some weather makes nodes say the same again and again, and what is
 /// found there is found in shorter runs too.
 const FRAMES_MAX: u64 = 1_000_000;
+
+/// Where a node has what is to be written to another one.
+type Output = fn(&mut Node, NodeId) -> &mut Vec<u8>;
 
 impl World {
     #[inline]
@@ -109,6 +112,11 @@ impl World {
                 let state = if generation.is_some() { "up" } else { "down" };
                 let (own, peer) = (id(place), id(peer));
                 self.trace.tell(self.now, format_args!("node {own} finds the link to node {peer} {state}"));
+            }
+            Arrival::Urgent { peer, generation, up } => {
+                if self.host(place).links[usize::from(peer)] == Some(generation) {
+                    node.peer_urgent_link(id(peer), up);
+                }
             }
             Arrival::Hello { client, connection } => {
                 let kind = ClientKind::Resp {
@@ -247,23 +255,33 @@ impl World {
                 continue;
             }
             let bytes = std::mem::take(node.peer_output(id(to)));
+            let urgent = std::mem::take(node.peer_urgent_output(id(to)));
             // What the node knows may be older than the connection.
             let generation = self.hosts[usize::from(place)].links[usize::from(to)];
             let stands = generation.is_some() && *self.network.end(place, to) == generation;
-            let mut rest = if stands && has(peers, to) { bytes.as_slice() } else { &[] };
-            while !rest.is_empty() {
-                let Ok(Next::Frame { payload, consumed }) = frame::next(rest, node.peer_payload_bytes_max())
-                else {
-                    return self.fail(Broken::Language, format!("node {} sends no whole frame", id(place)));
-                };
-                let mut header = [0; HEADER_BYTES];
-                header.copy_from_slice(&rest[..HEADER_BYTES]);
-                self.send_frame(leaves_at, (place, to), generation.unwrap_or_default(), header, payload);
-                rest = &rest[consumed..];
+            let generation = generation.filter(|_| stands && has(peers, to));
+            for (bytes, is_urgent) in [(&bytes, false), (&urgent, true)] {
+                let mut rest = if generation.is_some() { bytes.as_slice() } else { &[] };
+                while !rest.is_empty() {
+                    let Ok(Next::Frame { payload, consumed }) =
+                        frame::next(rest, node.peer_payload_bytes_max())
+                    else {
+                        let words = format!("node {} sends no whole frame", id(place));
+                        return self.fail(Broken::Language, words);
+                    };
+                    let mut header = [0; HEADER_BYTES];
+                    header.copy_from_slice(&rest[..HEADER_BYTES]);
+                    let way = (place, to, is_urgent);
+                    self.send_frame(leaves_at, way, generation.unwrap_or_default(), header, payload);
+                    rest = &rest[consumed..];
+                }
             }
-            let mut bytes = bytes;
-            bytes.clear();
-            *node.peer_output(id(to)) = bytes;
+            for (mut bytes, output) in
+                [(bytes, Node::peer_output as Output), (urgent, Node::peer_urgent_output)]
+            {
+                bytes.clear();
+                *output(node, id(to)) = bytes;
+            }
         }
     }
 
@@ -271,7 +289,7 @@ impl World {
     fn send_frame(
         &mut self,
         leaves_at: u64,
-        (from, to): (Place, Place),
+        (from, to, is_urgent): (Place, Place, bool),
         generation: u32,
         header: [u8; HEADER_BYTES],
         payload: &[u8],
@@ -285,7 +303,7 @@ impl World {
         self.trace.note(u64::from_le_bytes(header));
         let keeps_order = !message::stands_for_itself(payload);
         let buffer = self.buffers.put(payload);
-        let frame = Outgoing { from, to, generation, buffer, keeps_order };
+        let frame = Outgoing { from, to, generation, buffer, keeps_order, is_urgent };
         let sent = self.network.send(leaves_at, frame, &mut self.buffers, &mut self.queue, &mut self.counts);
         if self.trace.is_told() {
             let what = message::describe(payload, &self.scenario.spaces, &self.map);

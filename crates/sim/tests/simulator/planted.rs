@@ -176,6 +176,22 @@ fn fragments_of_two_values_are_mixed() {
 }
 
 #[test]
+fn fragments_are_told_before_they_are_durable() {
+    // All machines lose their power; of those that are back first, too few hold fragments.
+    assert_eq!(find_coded(Fault::FragmentToldBeforeDurable, 7), Broken::Liveness);
+}
+
+#[test]
+fn a_value_is_ordered_when_a_bare_majority_keeps_it() {
+    assert_eq!(find_coded(Fault::CodedOnBareMajority, 7), Broken::Liveness);
+}
+
+#[test]
+fn a_fence_is_compared_too_early() {
+    assert_eq!(find(Fault::FenceNotRechecked, Protocol::Consensus, 21), Broken::Safety);
+}
+
+#[test]
 fn a_lock_is_freed_by_anybody() {
     assert_eq!(find(Fault::LockFreedByNonOwner, Protocol::Consensus, 0), Broken::Safety);
 }

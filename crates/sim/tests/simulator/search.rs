@@ -32,10 +32,16 @@ fn blocking_keeps_its_promises() {
 #[test]
 fn values_kept_as_fragments_are_kept() {
     let settings = Settings { protocol: Some(Protocol::Consensus), coded: true, ..Settings::default() };
+    let mut totals = Totals::default();
     for seed in 0..30 {
         let report = sim::run(seed, &settings, false);
+        totals.add(&report);
         assert_eq!(report.failure, None, "replay it with: {}", settings.command(seed));
     }
+    assert!(
+        totals.counts.of(Class::Outage) > 0,
+        "all machines lost their power at once, and nothing with it"
+    );
 }
 
 /// What happens to disks, and the power.
@@ -74,7 +80,9 @@ fn protocols_keep_their_promises_side_by_side() {
     }
     assert_eq!(totals.seen.len(), Protocol::ALL.len(), "every protocol was drawn");
     // A search in which nothing goes wrong, or nobody is served, shows nothing.
-    for class in Class::ALL.into_iter().filter(|class| !OF_DISKS.contains(class)) {
+    // Outages are of values that are kept as fragments.
+    let is_elsewhere = |class: &Class| OF_DISKS.contains(class) || *class == Class::Outage;
+    for class in Class::ALL.into_iter().filter(|class| !is_elsewhere(class)) {
         assert!(totals.counts.of(class) > 0, "there is no {} in 40 runs", class.name());
     }
     for (protocol, seen) in &totals.seen {

@@ -1,0 +1,69 @@
+//! Bytes that several hold: a large value is copied as seldom as possible, since a copy of many megabytes takes longer than
+//! anybody else may wait.
+
+use std::ops::{Deref, Range};
+use std::rc::Rc;
+
+/// A part of a buffer that is shared and never changes.
+#[derive(Clone, Debug)]
+pub(crate) struct SharedBytes {
+    buffer: Rc<Vec<u8>>,
+    range: Range<usize>,
+}
+
+impl SharedBytes {
+    /// The part of a buffer that is this slice, if it is one, and most of the buffer: a small part would keep the whole from
+    /// being given back.
+    pub(crate) fn within(buffer: &Rc<Vec<u8>>, slice: &[u8]) -> Option<SharedBytes> {
+        let start = (slice.as_ptr() as usize).checked_sub(buffer.as_ptr() as usize)?;
+        let range = start..start.checked_add(slice.len())?;
+        let is_most = range.end <= buffer.len() && 2 * slice.len() >= buffer.len();
+        is_most.then(|| SharedBytes { buffer: Rc::clone(buffer), range })
+    }
+
+    /// The same bytes from `start` to `end`.
+    pub(crate) fn part(&self, start: usize, end: usize) -> SharedBytes {
+        let (end, start) = (end.min(self.len()), start.min(end));
+        let range = self.range.start + start..self.range.start + end;
+        SharedBytes { buffer: Rc::clone(&self.buffer), range }
+    }
+}
+
+impl From<Vec<u8>> for SharedBytes {
+    fn from(bytes: Vec<u8>) -> SharedBytes {
+        let range = 0..bytes.len();
+        SharedBytes { buffer: Rc::new(bytes), range }
+    }
+}
+
+impl Deref for SharedBytes {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.buffer[self.range.clone()]
+    }
+}
+
+impl PartialEq for SharedBytes {
+    fn eq(&self, other: &SharedBytes) -> bool {
+        **self == **other
+    }
+}
+
+impl Eq for SharedBytes {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_part_of_a_buffer_is_held_where_it_stands() {
+        let buffer = Rc::new(b"head of a value\r\n".to_vec());
+        let shared = SharedBytes::within(&buffer, &buffer[5..15]).expect("it is most of the buffer");
+        assert_eq!((&*shared, shared.as_ptr()), (&b"of a value"[..], buffer[5..].as_ptr()));
+        assert_eq!(&*shared.part(3, 4), b"a");
+        assert_eq!(&*shared.part(8, 100), b"ue");
+        assert!(SharedBytes::within(&buffer, &buffer[..4]).is_none(), "the rest would stay with it");
+        assert!(SharedBytes::within(&buffer, b"head of a value\r\n").is_none(), "it stands elsewhere");
+    }
+}
