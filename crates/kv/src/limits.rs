@@ -10,7 +10,7 @@ pub const VALUE_BYTES_MAX_DEFAULT: usize = 64 * 1024 * 1024;
 pub const VALUE_BYTES_MAX_CEILING: usize = 512 * 1024 * 1024;
 
 /// Most bytes of a hash, what it is kept with included: 16 beside each field and value. It is one piece of memory, so a
-/// change moves what stands behind it: this much takes a millisecond. The limit on values counts, too, where that is less.
+/// change moves what stands behind it: this much takes 2 to 3 ms. The limit on values counts, too, where that is less.
 pub const HASH_BYTES_MAX: usize = 16 << 20;
 
 /// Most bytes that one reply may carry. A larger one (an `MGET` of many large values) is refused.

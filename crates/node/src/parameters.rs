@@ -70,7 +70,7 @@ const NOT_NEGATIVE: Kind = Integer(0, i64::MAX);
 const ANY_BYTES: Kind = Bytes(0, i64::MAX);
 const NO_EFFECT: &str = "Remembered, without effect.";
 
-static PARAMETERS: [Parameter; 36] = [
+static PARAMETERS: [Parameter; 37] = [
     // Live.
     row(MAXCLIENTS, Integer(1, u32::MAX as i64), "10000", Live, "Most clients at a time."),
     row(
@@ -110,7 +110,8 @@ static PARAMETERS: [Parameter; 36] = [
         "Input has limits of its own.",
     ),
     row("dynamic-hz", YesNo, "yes", Kept, NO_EFFECT),
-    row("hash-max-listpack-entries", NOT_NEGATIVE, "512", Kept, "Without effect: there are no hashes."),
+    row("hash-max-listpack-entries", NOT_NEGATIVE, "512", Kept, "Without effect: all hashes are kept alike."),
+    row("hash-max-listpack-value", NOT_NEGATIVE, "64", Kept, "Without effect: all hashes are kept alike."),
     row("hz", Integer(0, i32::MAX as i64), "10", Kept, NO_EFFECT),
     row("latency-monitor-threshold", NOT_NEGATIVE, "0", Kept, "Without effect: there is no LATENCY command."),
     row("latency-tracking", YesNo, "yes", Kept, "Without effect: latencies are always tracked."),

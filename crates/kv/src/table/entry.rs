@@ -144,6 +144,11 @@ impl Entry {
         Reference::decode(self.value()).ok()
     }
 
+    /// Bytes that stand in the place of the value.
+    pub(super) fn held_bytes(&self) -> usize {
+        self.value_length()
+    }
+
     /// Bytes of the value, wherever it is kept.
     pub(super) fn told_length(&self) -> usize {
         self.reference().map_or(self.value_length(), |reference| reference.length as usize)

@@ -80,6 +80,11 @@ impl Access<'_> {
         Ok(())
     }
 
+    /// Bytes of what a key holds; 0 without the key. What is done in the middle of it can take as long as they are many.
+    pub fn held_bytes(&self, key: &[u8]) -> usize {
+        self.table.peek(key, self.now).map_or(0, Entry::held_bytes)
+    }
+
     /// Publishes a message when the run is over. False, and nothing done, if it has published too much.
     ///
     /// # Errors

@@ -39,7 +39,7 @@ impl Reply {
             "$" | "*" if text == "-1" => Reply::Nil,
             "$" => Reply::Bulk(read_bytes(rest, number() as usize)?),
             "=" => Reply::Verbatim(read_bytes(rest, number() as usize)?),
-            "*" | "~" => Reply::Array((0..number()).map(|_| Reply::read(rest)).collect::<Option<_>>()?),
+            "*" | "~" | ">" => Reply::Array((0..number()).map(|_| Reply::read(rest)).collect::<Option<_>>()?),
             "%" => Reply::Map(
                 (0..number())
                     .map(|_| Some((Reply::read(rest)?, Reply::read(rest)?)))

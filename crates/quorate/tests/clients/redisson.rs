@@ -84,6 +84,7 @@ fn redisson_works_unchanged() {
             let prefix = format!("r{first}:");
             succeeds(java(&library, &[&ports[first], &prefix, "alone", &ports[second]]), keyspace);
         }
+        succeeds(java(&library, &[&ports[0], "slots:", "alone", &ports[1], "cluster"]), "as a cluster");
         let rounds = ROUNDS.to_string();
         let contenders = [1, 2].map(|node: usize| java(&library, &[&ports[node], "c:", "contend", &rounds]));
         contenders.into_iter().for_each(|child| succeeds(child, "two processes that contend"));

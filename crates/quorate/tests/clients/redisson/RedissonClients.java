@@ -5,6 +5,7 @@ import org.redisson.Redisson;
 import org.redisson.api.RAtomicLong;
 import org.redisson.api.RBucket;
 import org.redisson.api.RCountDownLatch;
+import org.redisson.api.RFencedLock;
 import org.redisson.api.RLock;
 import org.redisson.api.RMap;
 import org.redisson.api.RSemaphore;
@@ -20,9 +21,13 @@ import org.redisson.config.Config;
 public final class RedissonClients {
     private static final long WATCHDOG_MS = 900;
 
+    /** It asks for the slots of a cluster, and uses the channels that belong to them. */
+    private static boolean isCluster;
+
     public static void main(String[] words) throws Exception {
         String port = words[0];
         String prefix = words[1];
+        isCluster = words[words.length - 1].equals("cluster");
         RedissonClient client = connect(port);
         try {
             switch (words[2]) {
@@ -52,12 +57,17 @@ public final class RedissonClients {
         Config config = new Config();
         config.setLockWatchdogTimeout(WATCHDOG_MS);
         config.setCodec(new StringCodec());
-        config.useSingleServer()
-                .setAddress("redis://127.0.0.1:" + port)
-                .setConnectionMinimumIdleSize(2)
-                .setConnectionPoolSize(8)
-                .setTimeout(20_000);
+        String address = "redis://127.0.0.1:" + port;
+        if (isCluster) {
+            config.useClusterServers().addNodeAddress(address).setTimeout(20_000);
+        } else {
+            config.useSingleServer().setAddress(address).setTimeout(20_000);
+        }
         return Redisson.create(config);
+    }
+
+    private static RTopic topic(RedissonClient client, String name) {
+        return isCluster ? client.getShardedTopic(name) : client.getTopic(name);
     }
 
     private static void holds(boolean condition, String what) {
@@ -140,6 +150,12 @@ public final class RedissonClients {
         lock.lock(60, TimeUnit.SECONDS);
         holds(elsewhere(lock::forceUnlock), "by force");
         holds(!lock.isLocked(), "it is free");
+
+        RFencedLock fenced = client.getFencedLock(prefix + "fenced");
+        long token = fenced.lockAndGetToken();
+        fenced.unlock();
+        holds(fenced.lockAndGetToken() > token, "tokens grow");
+        fenced.unlock();
     }
 
     /** Whoever waits is told by a channel that the lock is free. */
@@ -161,7 +177,7 @@ public final class RedissonClients {
             });
             waiter.start();
             String channel = "redisson_lock__channel:{" + prefix + "handed}";
-            until("it has subscribed", () -> other.getTopic(channel).countSubscribers() > 0);
+            until("it has subscribed", () -> topic(other, channel).countSubscribers() > 0);
             long freed = System.nanoTime();
             lock.unlock();
             long taken = got.get(20, TimeUnit.SECONDS) - freed;
@@ -187,7 +203,7 @@ public final class RedissonClients {
             }
         });
         String channel = "redisson_sc:{" + prefix + "semaphore}";
-        until("it has subscribed", () -> other.getTopic(channel).countSubscribers() > 0);
+        until("it has subscribed", () -> topic(other, channel).countSubscribers() > 0);
         semaphore.release();
         holds(waits.get(20, TimeUnit.SECONDS), "who waits gets it");
         same(0, semaphore.availablePermits(), "none is left");
@@ -215,10 +231,10 @@ public final class RedissonClients {
     }
 
     private static void topics(RedissonClient client, RedissonClient other, String prefix) throws Exception {
-        RTopic topic = client.getTopic(prefix + "topic");
+        RTopic topic = topic(client, prefix + "topic");
         CompletableFuture<String> heard = new CompletableFuture<>();
         topic.addListener(String.class, (channel, message) -> heard.complete(channel + "=" + message));
-        RTopic same = other.getTopic(prefix + "topic");
+        RTopic same = topic(other, prefix + "topic");
         same(1L, topic.countSubscribers(), "listeners of its own node");
         same.publish("news");
         same(prefix + "topic=news", heard.get(20, TimeUnit.SECONDS), "what was heard");
