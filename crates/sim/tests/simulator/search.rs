@@ -38,7 +38,10 @@ fn values_kept_as_fragments_are_kept() {
         totals.add(&report);
         assert_eq!(report.failure, None, "replay it with: {}", settings.command(seed));
     }
-    assert!(totals.counts.of(Class::Outage) > 0, "all machines lost their power at once, and nothing with it");
+    assert!(
+        totals.counts.of(Class::Outage) > 0,
+        "all machines lost their power at once, and nothing with it"
+    );
 }
 
 /// What happens to disks, and the power.
