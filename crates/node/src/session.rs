@@ -527,7 +527,9 @@ mod tests {
         let mut ok = kv::ReplyBuffer::default();
         ok.ok();
         let value = SharedBytes::from(vec![b'v'; 3 * OUTPUT_CHUNK_BYTES + 5]);
-        (0..5).for_each(|_| _ = session.begin(false));
+        for _ in 0..5 {
+            session.begin(false);
+        }
         // The second and the fourth are large; what is complete before its turn waits for it.
         for sequence in [1, 0, 2, 4, 3] {
             let reply = match sequence {

@@ -56,7 +56,7 @@ pub(super) struct Dispersal {
     key: Vec<u8>,
     value: SharedBytes,
     /// Until the whole value's digest is known: that of so many bytes.
-    digest: (Digest, usize),
+    digest: (Box<Digest>, usize),
     expiry: Expiry,
     condition: Condition,
     answer: SetAnswer,
@@ -185,7 +185,7 @@ impl Node {
             group,
             key: key.to_vec(),
             value,
-            digest: (Digest::default(), 0),
+            digest: (Box::default(), 0),
             expiry,
             condition,
             answer,

@@ -10,7 +10,7 @@ use crate::faults::{Class, MS, Mask, SECOND, has};
 use crate::host::Host;
 use crate::locking::{LOCKS, Locking, WAIT_MS_MAX, guarded};
 use crate::operation::{Key, Kind, Operation, Value};
-use crate::promise::Space;
+use crate::promise::{Protocol, Space};
 use crate::random::Random;
 use crate::report::Broken;
 use crate::scenario::stream;
@@ -286,10 +286,12 @@ impl World {
             self.places().filter(|place| !self.hosts[usize::from(*place)].is_gone()).collect();
         let is_whole =
             !self.hosts.iter().any(|host| host.is_lost || host.is_refilling || host.rotten.is_some());
-        // A member that has come in anew lacks what it has not rebuilt: it counts as away.
+        // A member that has come in anew lacks what it has not rebuilt: it counts as away. Other protocols than consensus
+        // promise less when all die and not all come back.
         let is_promised = is_whole
             && self.given.is_empty()
             && self.unsettled().is_none()
+            && self.promised().all(|(_, _, space)| space.protocol == Protocol::Consensus)
             && present.iter().all(|place| self.may_crash(*place, true));
         if !is_promised {
             self.counts.add(Class::DiskSpared);
