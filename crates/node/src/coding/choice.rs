@@ -16,7 +16,7 @@
 use super::estimates::{Estimates, PeerTold};
 use crate::node::Node;
 use coding::cost::{At, Links, Work, disperse_seconds, write_seconds};
-use coding::data_fragments_max;
+use coding::{Layout, data_fragments_max};
 use kv::ValueId;
 use protocol::NodeId;
 use std::collections::BTreeMap;
@@ -222,8 +222,9 @@ impl Node {
     }
 
     /// Fragments of an attempt begin to leave.
-    pub(super) fn fragments_leave(&mut self, id: ValueId, fragment_bytes: usize, to: Vec<NodeId>) {
-        self.coding.choice.estimates.sent(id, fragment_bytes, to, self.now.monotonic_us);
+    pub(super) fn fragments_leave(&mut self, id: ValueId, layout: Layout, to: Vec<NodeId>) {
+        let fragments = (layout.fragment_bytes(), layout.parts() == 1);
+        self.coding.choice.estimates.sent(id, fragments, to, self.now.monotonic_us);
     }
 }
 
@@ -246,7 +247,7 @@ mod tests {
     fn informed() -> Choice {
         let mut choice = Choice::default();
         let id = ValueId { coordinator: kv::Coordinator { node: 1, life: 7 }, counter: 1 };
-        choice.estimates.sent(id, 1 << 20, vec![2], 0);
+        choice.estimates.sent(id, (1 << 20, false), vec![2], 0);
         choice.estimates.kept(2, id, 1, 100_000);
         choice
     }

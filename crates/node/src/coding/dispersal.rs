@@ -234,7 +234,7 @@ impl Node {
         let patience_us = patience_us(length, parts, members.len(), self.configuration.patience);
         let until_us = deadline_us.min(self.now.monotonic_us + patience_us);
         self.coding.wake_at(until_us);
-        self.fragments_leave(id, layout.fragment_bytes(), reached);
+        self.fragments_leave(id, layout, reached);
         Attempt { reference, layout, targets, until_us, is_ordered: false }
     }
 

@@ -2,7 +2,8 @@
 //!
 //! A fragment that a peer keeps has taken a round trip, a sync and the time that its bytes were on their way. The round
 //! trip is measured by itself, by a message without contents now and then; the sync is about as long as this node's own,
-//! whose fragment has no way; what is left is the bytes' time, with all that was before them in the queue. So the figure is
+//! whose fragment has no way (the shortest of a few: what a busy disk and long fragments add, a value in the log pays as well,
+//! and whole copies do not count); what is left is the bytes' time, with all that was before them in the queue. So the figure is
 //! what the next value will find, under the load that there is, rather than what the wire could carry.
 //!
 //! Where the fixed part is most of a time, the rest says that the link is fast, and not how fast: such a measurement can
@@ -41,8 +42,8 @@ const RATES: usize = 3;
 /// How many of the disk and of the group.
 const TIMES: usize = 9;
 
-/// Of how many round trips the shortest counts: the others have waited behind something.
-const ROUND_TRIPS: usize = 10;
+/// Of how many round trips the shortest counts: the others have waited behind something, on a slow network for long.
+const ROUND_TRIPS: usize = 60;
 
 /// The last few measurements of something, the newest at the end.
 #[derive(Clone, Debug, Default)]
@@ -116,6 +117,8 @@ struct PeerEstimates {
 struct UnderWay {
     since_us: u64,
     fragment_bytes: usize,
+    /// Each is a whole copy.
+    is_whole: bool,
     /// Who has not answered.
     awaited: Vec<NodeId>,
     /// Bytes of those who have.
@@ -152,13 +155,20 @@ pub(super) struct Estimates {
 
 impl Estimates {
     /// Fragments of a value begin to leave for these nodes.
-    pub(super) fn sent(&mut self, id: ValueId, fragment_bytes: usize, to: Vec<NodeId>, now_us: u64) {
+    pub(super) fn sent(
+        &mut self,
+        id: ValueId,
+        (fragment_bytes, is_whole): (usize, bool),
+        to: Vec<NodeId>,
+        now_us: u64,
+    ) {
         if self.under_way.len() >= UNDER_WAY_MAX {
             self.under_way.pop_first();
         }
         let under_way = UnderWay {
             since_us: now_us,
             fragment_bytes,
+            is_whole,
             awaited: to,
             kept_bytes: 0,
             fastest: None,
@@ -175,7 +185,9 @@ impl Estimates {
         value.awaited.swap_remove(place);
         let took_us = now_us.saturating_sub(value.since_us) as f64;
         if from == own {
-            self.keeps_us.note(took_us, TIMES, now_us);
+            if !value.is_whole {
+                self.keeps_us.note(took_us, TIMES, now_us);
+            }
         } else {
             let peer = self.peers.entry(from).or_default();
             peer.rate.note(value.fragment_bytes, took_us, fixed_us, now_us);
@@ -322,7 +334,7 @@ impl Estimates {
     }
 
     fn keep_us(&self) -> f64 {
-        self.keeps_us.median().unwrap_or(KEEP_DEFAULT_US)
+        self.keeps_us.least().unwrap_or(KEEP_DEFAULT_US)
     }
 
     /// Cutting values, in seconds for each byte of them. `None`: it was not measured.
@@ -380,7 +392,7 @@ mod tests {
             self.counter += 1;
             let (id, begun_us) = (id(self.counter), self.now_us);
             let nodes = answers_ms.iter().map(|(node, _)| *node).collect();
-            self.estimates.sent(id, bytes, nodes, begun_us);
+            self.estimates.sent(id, (bytes, false), nodes, begun_us);
             answers_ms.sort_by_key(|(_, after_ms)| *after_ms);
             for (node, after_ms) in answers_ms {
                 self.now_us = begun_us + after_ms * MS;
@@ -454,6 +466,16 @@ mod tests {
     }
 
     #[test]
+    fn whole_copies_say_nothing_of_what_keeping_a_fragment_takes() {
+        let mut sender = Sender::new();
+        sender.estimates.sent(id(1), (1_000_000, true), vec![1, 2], 0);
+        sender.estimates.kept(OWN, id(1), OWN, 90 * MS);
+        assert!(is_close(sender.estimates.keep(), KEEP_DEFAULT_US / 1e6));
+        sender.send(1_000, vec![(1, 4)]);
+        assert!(is_close(sender.estimates.keep(), 4e-3));
+    }
+
+    #[test]
     fn a_sync_that_hung_does_not_make_the_disk_slow() {
         let mut sender = Sender::new();
         (0..4).for_each(|_| sender.send(1_000_000, vec![(1, 2), (2, 103)]));
@@ -480,7 +502,7 @@ mod tests {
     fn who_still_owes_an_answer_is_no_faster_than_that_allows() {
         let mut sender = Sender::new();
         (0..3).for_each(|_| sender.send(1_000_000, vec![(1, 2), (2, 103)]));
-        sender.estimates.sent(id(100), 1_000_000, vec![2], sender.now_us);
+        sender.estimates.sent(id(100), (1_000_000, false), vec![2], sender.now_us);
         sender.now_us += 1003 * MS;
         assert!(is_close(sender.bandwidth_to(2), 1e6));
         assert!(is_close(sender.bandwidth_to(3), BANDWIDTH_DEFAULT), "the others owe nothing");
@@ -492,7 +514,7 @@ mod tests {
     fn a_slow_node_does_not_hide_what_the_others_have_taken() {
         let mut sender = Sender::new();
         let value = id(1);
-        sender.estimates.sent(value, 1_000_000, vec![2, 3], 0);
+        sender.estimates.sent(value, (1_000_000, false), vec![2, 3], 0);
         sender.estimates.kept(2, value, OWN, 102 * MS);
         sender.estimates.ordered(value, 104 * MS);
         assert!(is_close(sender.estimates.uplink(), 10e6));
@@ -503,7 +525,7 @@ mod tests {
     #[test]
     fn what_is_given_up_tells_how_little_has_left() {
         let mut sender = Sender::new();
-        sender.estimates.sent(id(1), 10_000_000, vec![2, 3], 0);
+        sender.estimates.sent(id(1), (10_000_000, false), vec![2, 3], 0);
         sender.estimates.given_up(2, id(1), 1_000_000, 1002 * MS);
         sender.estimates.given_up(3, id(1), 0, 1002 * MS);
         assert!(is_close(sender.bandwidth_to(2), 1e6));
@@ -515,7 +537,7 @@ mod tests {
     fn a_node_behind_another_link_is_unknown() {
         let mut sender = Sender::new();
         sender.send(1_000_000, vec![(1, 2), (2, 2003)]);
-        sender.estimates.sent(id(9), 1_000_000, vec![2], sender.now_us);
+        sender.estimates.sent(id(9), (1_000_000, false), vec![2], sender.now_us);
         sender.estimates.forget(2);
         sender.now_us += 5000 * MS;
         assert!(is_close(sender.bandwidth_to(2), BANDWIDTH_DEFAULT));
@@ -525,7 +547,7 @@ mod tests {
     #[test]
     fn silence_ends() {
         let mut sender = Sender::new();
-        sender.estimates.sent(id(1), 6_000_000, vec![2], 0);
+        sender.estimates.sent(id(1), (6_000_000, false), vec![2], 0);
         sender.estimates.tick(ANSWER_US - 1);
         assert_eq!(sender.estimates.under_way.len(), 1);
         sender.estimates.tick(ANSWER_US);

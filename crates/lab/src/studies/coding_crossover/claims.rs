@@ -582,11 +582,17 @@ fn target_adaptive_small(results: &Results) -> Judgement {
     let time = |parts| time(results, parts, part::WRITE, at::LEADER, point);
     let (Some(chosen), Some(copies)) = (time(ADAPTIVE), time(1)) else { return missing() };
     let ratio = chosen.median / copies.median;
-    Judgement::holds_if(
-        ratio <= 1.03,
+    // Two starts of the same thing on one machine differ by more than that: what overlaps decides nothing.
+    let is_repeated = copies.min < copies.max && chosen.min < chosen.max;
+    let holds = match chosen.is_above(&copies) {
+        _ if ratio <= 1.03 => Some(true),
+        Some(true) if is_repeated => Some(false),
+        _ => None,
+    };
+    Judgement::decided(
+        holds,
         format!("{} of {} ms", short(ratio), short(copies.median)),
-        "The length is compared with the threshold, and nothing else is done. A difference here is one of two starts of the \
-         same thing.",
+        "The length is compared with the threshold, and nothing else is done. The two are different starts of five nodes.",
     )
 }
 

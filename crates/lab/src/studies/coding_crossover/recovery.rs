@@ -18,7 +18,7 @@ const LOST_ID: u16 = 5;
 
 /// How many values there are.
 const VALUES: u64 = 100;
-const VALUES_QUICK: u64 = 24;
+const VALUES_QUICK: u64 = 40;
 
 /// What is written beside that, over and over.
 const BESIDE_BYTES: usize = 100_000;
