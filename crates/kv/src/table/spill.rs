@@ -157,7 +157,7 @@ impl Table {
         for key in std::mem::take(&mut self.spilled.large) {
             let hash = self.index.hash(&key);
             let Some((place, entry)) = self.find(hash, &key) else { continue };
-            if entry.is_coded() || entry.is_hash() || entry.value().len() < self.spilled.bytes_min {
+            if !entry.is_bytes() || entry.value().len() < self.spilled.bytes_min {
                 continue;
             }
             let (version, deadline) = (entry.version(), entry.deadline());

@@ -96,7 +96,8 @@ impl Table {
         let deadline = entry.deadline();
         match entry.reference() {
             Some(reference) => self.gain_reference(reference),
-            None => self.spilled.note(entry.key(), entry.value().len()),
+            None if entry.is_bytes() => self.spilled.note(entry.key(), entry.value().len()),
+            None => {} // Hashes stay in memory.
         }
         self.entry_bytes += entry.memory_bytes();
         self.index.insert(hash, entry);
@@ -159,7 +160,7 @@ impl Table {
         let coded_before = entry.reference();
         change(entry);
         let (bytes_after, coded_after) = (entry.capacity(), entry.reference());
-        if coded_after.is_none() {
+        if entry.is_bytes() {
             self.spilled.note(entry.key(), entry.value().len());
         }
         // The new one first: it may be the same.

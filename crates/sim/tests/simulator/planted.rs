@@ -234,7 +234,7 @@ fn a_log_does_not_sync_its_folder() {
 
 #[test]
 fn a_checkpoint_counts_before_its_values_are_durable() {
-    assert_eq!(find_spilled(Fault::CheckpointBeforeValues, 151), Broken::Storage);
+    assert_eq!(find_spilled(Fault::CheckpointBeforeValues, 340), Broken::Storage);
 }
 
 #[test]

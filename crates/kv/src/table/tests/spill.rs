@@ -4,7 +4,7 @@ use super::model::records;
 use super::{Store, plain_set, text_of};
 use crate::codec::Reader;
 use crate::coded::{Reference, ValueRef};
-use crate::command::{Command, Draft, SetAnswer, Supplied};
+use crate::command::{Command, Draft, HashCommand, List, SetAnswer, Supplied};
 use crate::reply::{Reply, ReplyBuffer};
 use crate::table::{Spilled, Table, encode_value};
 use crate::{Condition, Expiry};
@@ -256,4 +256,22 @@ fn copied(replica: &mut Replica) -> Replica {
     copy.table.set_version_floor(replica.table.version_floor());
     copy.follow();
     copy
+}
+
+#[test]
+fn hashes_stay_in_memory() {
+    let mut replica = Replica::new(1);
+    let mut scratch = Vec::new();
+    let pairs = List::build(&mut scratch, [&b"field"[..], LONG]);
+    let set = HashCommand::Set { key: b"h", pairs, bytes_max: 1000, counts: true };
+    assert_eq!(replica.ask(&Command::Hash(set), 1, 0), "1");
+    assert!(replica.kept.is_empty());
+    let get = Command::Hash(HashCommand::Get { key: b"h", field: b"field" });
+    let mut out = ReplyBuffer::new();
+    replica.table.read(&get, 0, &mut out);
+    assert_eq!(text_of(&out), format!("\"{}\"", LONG.escape_ascii()));
+    replica.apply(&plain_set(b"k", LONG), 2, 0);
+    let pairs = List::build(&mut scratch, [&b"field"[..], b"v"]);
+    let set = HashCommand::Set { key: b"k", pairs, bytes_max: 1000, counts: true };
+    assert!(replica.ask(&Command::Hash(set), 3, 0).starts_with("!WRONGTYPE"), "a spilled value is a string");
 }
