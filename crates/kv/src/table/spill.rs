@@ -3,7 +3,7 @@
 //! A record is carried out as ever, with the bytes in the table. When it is done, every value that it has left there and
 //! that is long enough is *spilled*: a [`Reference`] stands in its place, and the bytes are handed to whoever keeps them
 //! for this replica ([`Table::take_spilled`]). What needs them later has them fetched, by the rules of [`crate::coded`]; a
-//! write is supplied with them ([`Command::Supplied`]).
+//! write is supplied with them ([`crate::Command::Supplied`]).
 //!
 //! All replicas of a group spill the same values, by the same names: what is carried out must not depend on who holds what.
 //! A name is the version of the record, the value's number within it, its length and its digest. Where a failover gives
