@@ -68,6 +68,20 @@ fn a_pipelined_read_sees_the_write_before_it_from_every_node() {
 }
 
 #[test]
+fn a_pipelined_read_does_not_see_the_write_behind_it() {
+    for settings in ["replication=consensus", "replication=consensus lease=off", "acks=all", "acks=none"] {
+        let mut cluster = setup(3, &[&format!("prefix= {settings}")]).start();
+        for node in 1..=3 {
+            let client = cluster.client(node);
+            let lines =
+                ["SET k a", "GET k", "APPEND k b", "STRLEN k", "APPEND k c", "GET k", "DEL k", "GET k"];
+            let expected = ["OK", "\"a\"", "2", "2", "3", "\"abc\"", "1", "nil"];
+            assert_eq!(cluster.pipeline(client, &lines), expected, "{settings}, at node {node}");
+        }
+    }
+}
+
+#[test]
 fn a_write_whose_link_is_lost_before_it_arrives_is_unknown_and_did_not_happen() {
     let mut cluster = three_nodes();
     let client = cluster.client(2);

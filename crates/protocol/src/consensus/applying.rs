@@ -82,22 +82,26 @@ impl Replica {
             // Whichever configuration this replica is in by now: what stands behind it is of that one.
             self.table.set_membership(stop_sign.id);
         }
+        let asked_within = proposal.filter(|_| !self.reads_within.is_empty()).map(|proposal| proposal.batch);
+        let mut carried_out = 0;
         let mut askers = proposal.map(|proposal| proposal.askers.iter()).into_iter().flatten();
         let mut reader = entry.commands();
         let mut commands = Vec::with_capacity(WARMED_KEYS_MAX);
         while next_commands(&mut reader, &self.table, &mut commands) {
             for command in &commands {
                 self.offset += 1;
+                carried_out += 1;
                 if self.options.planted.has(Fault::AbandonedValueStored) && self.forgets_abandoned(command) {
                     askers.next();
-                    continue;
-                }
-                if let Some(Some((ticket, _))) = askers.next() {
+                } else if let Some(Some((ticket, _))) = askers.next() {
                     let start = effects.replies.len();
                     let version = self.table.apply(command, self.offset, self.time, &mut effects.replies);
                     effects.done(*ticket, start, version, self.offset);
                 } else {
                     self.apply_unasked(command, effects);
+                }
+                if let Some(batch) = asked_within {
+                    self.answer_within(batch, carried_out, effects);
                 }
             }
         }

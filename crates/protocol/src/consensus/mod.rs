@@ -258,6 +258,9 @@ pub struct Replica {
     reads: Reads,
     /// Reads that wait for a batch of their own client.
     reads_behind: Reads,
+    /// Reads that came while their batch was built, with their places in it: what their client writes behind them, in the
+    /// same batch, they must not see.
+    reads_within: Reads,
     /// The last question to confirm the leader that was asked.
     questions: u64,
     /// A read came since the last entry was proposed.
@@ -325,6 +328,7 @@ impl Replica {
             purge_batch: 0,
             reads: Reads::default(),
             reads_behind: Reads::default(),
+            reads_within: Reads::default(),
             questions: 0,
             is_read: false,
             waits: Vec::new(),
@@ -497,7 +501,7 @@ impl Replica {
     fn send_own_messages(&mut self, effects: &mut Effects) {
         let is_position_due = std::mem::take(&mut self.is_position_due);
         let Some(Leadership { ballot, .. }) = self.leadership else { return };
-        let has_readers = !self.reads.is_empty() || !self.reads_behind.is_empty();
+        let has_readers = self.has_readers();
         let asks =
             self.options.lease == Lease::Off && has_readers && (self.has_new_readers() || is_position_due);
         if asks {
@@ -520,7 +524,9 @@ impl Replica {
 
     /// Whether a read waits for a question that was not asked yet.
     fn has_new_readers(&self) -> bool {
-        self.reads.last_question().max(self.reads_behind.last_question()) > self.questions
+        [&self.reads, &self.reads_behind, &self.reads_within]
+            .iter()
+            .any(|reads| reads.last_question() > self.questions)
     }
 
     /// Sends a message when what it says may be known.

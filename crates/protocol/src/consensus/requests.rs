@@ -111,10 +111,16 @@ impl Replica {
         match request {
             Request::Command(command) if !command.is_write() => {
                 let behind = if follows { newest } else { 0 };
-                let question = self.questions + 1;
-                let reads =
-                    if behind > self.proposals.settled() { &mut self.reads_behind } else { &mut self.reads };
-                reads.push((ticket, deadline_us), (behind, question), |out| command.encode(out));
+                let (after, question) = (self.builder_askers.len(), self.questions + 1);
+                let is_timed = matches!(command, Command::Lock(_));
+                let reads = if behind > self.proposals.last && !is_timed {
+                    &mut self.reads_within
+                } else if behind > self.proposals.settled() {
+                    &mut self.reads_behind
+                } else {
+                    &mut self.reads
+                };
+                reads.push((ticket, deadline_us), (behind, after, question), |out| command.encode(out));
             }
             Request::Command(mut command) => {
                 let (epoch, time) = (self.epoch(), now.unix_ms.max(self.time));
@@ -165,7 +171,8 @@ impl Replica {
         let settled = self.proposals.settled();
         let confirmed = if self.options.lease == Lease::Off { confirmed } else { 0 };
         let is_due = |read: &Read| read.behind <= settled && (is_leased || read.question <= confirmed);
-        for queue in [Queue::Free, Queue::BehindWrites] {
+        // Those within a batch are here only if it had another end than theirs.
+        for queue in [Queue::Free, Queue::BehindWrites, Queue::WithinBatches] {
             let mut reads = std::mem::take(self.queue(queue));
             while let Some(read) = reads.pop_if(is_due) {
                 if let Ok(command) = Command::decode(&mut Reader::new(reads.command(&read))) {
@@ -175,14 +182,36 @@ impl Replica {
             reads.forget();
             *self.queue(queue) = reads;
         }
-        self.is_read |= !self.reads.is_empty() || !self.reads_behind.is_empty();
+        self.is_read |= self.has_readers();
     }
 
     fn queue(&mut self, queue: Queue) -> &mut Reads {
         match queue {
             Queue::Free => &mut self.reads,
             Queue::BehindWrites => &mut self.reads_behind,
+            Queue::WithinBatches => &mut self.reads_within,
         }
+    }
+
+    pub(super) fn has_readers(&self) -> bool {
+        [&self.reads, &self.reads_behind, &self.reads_within].iter().any(|reads| !reads.is_empty())
+    }
+
+    /// Answers the reads that stand behind so many commands of a batch, which is just being applied so far.
+    ///
+    /// They are as good as entries of the log: the batch was proposed after they came, so its place is later than that of
+    /// everything that was acknowledged by then; and it is decided. No lease is needed.
+    pub(super) fn answer_within(&mut self, batch: u64, after: usize, effects: &mut Effects) {
+        let epoch = self.epoch();
+        while let Some(read) = self.reads_within.pop_if(|read| (read.behind, read.after) == (batch, after)) {
+            if let Ok(command) = Command::decode(&mut Reader::new(self.reads_within.command(&read))) {
+                let start = effects.replies.len();
+                let version =
+                    watching::read(&mut self.table, epoch, &command, self.time, &mut effects.replies);
+                effects.done(read.ticket, start, version, 0);
+            }
+        }
+        self.reads_within.forget();
     }
 
     /// The newest question that a majority has answered: nobody had promised a newer ballot when it was asked.
@@ -249,7 +278,7 @@ impl Replica {
         let mut turned_away = Vec::new();
         self.builder.clear();
         turned_away.extend(self.builder_askers.drain(..).flatten().map(|(ticket, _)| ticket));
-        for reads in [&mut self.reads, &mut self.reads_behind] {
+        for reads in [&mut self.reads, &mut self.reads_behind, &mut self.reads_within] {
             turned_away.extend(std::iter::from_fn(|| reads.pop_if(|_| true)).map(|read| read.ticket));
             reads.forget();
         }
@@ -276,16 +305,22 @@ impl Replica {
 
     /// The requests of the batch that is being built, in order.
     fn take_gathered(&mut self) -> VecDeque<Held> {
+        let batch = self.proposals.last + 1;
         let mut kept = VecDeque::new();
         let mut commands = Reader::new(&self.builder);
-        for asker in self.builder_askers.drain(..) {
+        for (index, asker) in self.builder_askers.drain(..).enumerate() {
             let before = commands.rest();
             let Ok(_) = Command::decode(&mut commands) else { break };
             let bytes = before[..before.len() - commands.rest().len()].to_vec();
             if let Some((ticket, deadline_us)) = asker {
                 kept.push_back(Held { ticket, deadline_us, request: HeldRequest::Command(bytes) });
             }
+            let is_next = |read: &Read| (read.behind, read.after) == (batch, index + 1);
+            while let Some(read) = self.reads_within.pop_if(is_next) {
+                kept.push_back(held_read(&self.reads_within, &read));
+            }
         }
+        self.reads_within.forget();
         self.builder.clear();
         kept
     }
@@ -293,10 +328,9 @@ impl Replica {
     /// The configuration ends: what was not proposed waits for the next one's leader, before what waits already.
     pub(super) fn keep_requests(&mut self) {
         let mut kept = self.take_gathered();
-        for reads in [&mut self.reads_behind, &mut self.reads] {
+        for reads in [&mut self.reads_within, &mut self.reads_behind, &mut self.reads] {
             while let Some(read) = reads.pop_if(|_| true) {
-                let request = HeldRequest::Command(reads.command(&read).to_vec());
-                kept.push_back(Held { ticket: read.ticket, deadline_us: read.deadline_us, request });
+                kept.push_back(held_read(reads, &read));
             }
             reads.forget();
         }
@@ -315,9 +349,10 @@ impl Replica {
             }
             self.tell_unknown(ticket, effects);
         }
-        let reads = self.reads.take_overdue(now.monotonic_us);
-        for ticket in reads.into_iter().chain(self.reads_behind.take_overdue(now.monotonic_us)) {
-            effects.refuse(ticket, NOT_CONFIRMED);
+        for reads in [&mut self.reads, &mut self.reads_behind, &mut self.reads_within] {
+            for ticket in reads.take_overdue(now.monotonic_us) {
+                effects.refuse(ticket, NOT_CONFIRMED);
+            }
         }
         self.held.retain(|held| {
             let is_kept = held.deadline_us > now.monotonic_us;
@@ -380,6 +415,13 @@ impl Replica {
 enum Queue {
     Free,
     BehindWrites,
+    WithinBatches,
+}
+
+/// A read that was taken, to be asked again.
+fn held_read(reads: &Reads, read: &Read) -> Held {
+    let request = HeldRequest::Command(reads.command(read).to_vec());
+    Held { ticket: read.ticket, deadline_us: read.deadline_us, request }
 }
 
 fn is_write(request: &Request<'_>) -> bool {

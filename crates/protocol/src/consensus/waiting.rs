@@ -86,6 +86,8 @@ pub(super) struct Read {
     pub(super) deadline_us: u64,
     /// The batch that must have its end first.
     pub(super) behind: u64,
+    /// How many commands of that batch stand before it, if it came while the batch was built.
+    pub(super) after: usize,
     /// The question to confirm the leader that must be answered first.
     pub(super) question: u64,
     start: u64,
@@ -109,13 +111,13 @@ impl Reads {
     pub(super) fn push(
         &mut self,
         (ticket, deadline_us): (Ticket, u64),
-        (behind, question): (u64, u64),
+        (behind, after, question): (u64, usize, u64),
         encode: impl FnOnce(&mut Vec<u8>),
     ) {
         let before = self.bytes.len();
         encode(&mut self.bytes);
         let (start, length) = (self.bytes_start + before as u64, (self.bytes.len() - before) as u32);
-        self.reads.push_back(Read { ticket, deadline_us, behind, question, start, length });
+        self.reads.push_back(Read { ticket, deadline_us, behind, after, question, start, length });
     }
 
     /// The newest question that a read waits for.
