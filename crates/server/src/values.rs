@@ -7,7 +7,7 @@
 //! work; after any error the tree is opened anew before it is used again. And there is always room left for what the tree
 //! does by itself: values are refused before the disk is full.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -66,6 +66,7 @@ impl TreeValues {
 
     fn try_open(&self) -> fjall::Result<Open> {
         let is_new = !self.path.exists();
+        remove_half_made(&self.path)?;
         let database = Database::builder(&self.path).cache_size(CACHE_BYTES).worker_threads(2).open()?;
         let separation = KvSeparationOptions::default().separation_threshold(SEPARATED_BYTES);
         let options = || {
@@ -128,6 +129,23 @@ impl TreeValues {
 }
 
 /// The error of the system behind one of the tree's, if there is one.
+/// Removes what a process left behind that died while it made the tree, which could not be made again over that. The file
+/// `version` comes last, and nothing is put before; what has trees in it is left as it is.
+fn remove_half_made(folder: &Path) -> io::Result<()> {
+    let is_whole = fs::metadata(folder.join("version")).is_ok_and(|file| file.len() > 0);
+    let has_trees = fs::read_dir(folder.join("keyspaces")).is_ok_and(|mut trees| trees.next().is_some());
+    if is_whole || has_trees {
+        return Ok(());
+    }
+    for name in ["version", "0.jnl", "lock"] {
+        match fs::remove_file(folder.join(name)) {
+            Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
 fn io_error(error: &fjall::Error) -> Option<&io::Error> {
     match error {
         fjall::Error::Io(error) => Some(error),
@@ -309,6 +327,26 @@ mod tests {
         let mut names = Vec::new();
         store.names(&mut |name| names.push(name)).unwrap();
         names
+    }
+
+    #[test]
+    fn a_store_is_made_over_one_that_was_not_made_to_its_end() {
+        let path = folder("half-made");
+        // In this order the tree makes them.
+        for steps in 0..=4 {
+            fs::create_dir_all(&path).unwrap();
+            for step in ["lock", "keyspaces", "0.jnl", "version"].iter().take(steps) {
+                match *step {
+                    "keyspaces" => fs::create_dir(path.join(step)).unwrap(),
+                    file => fs::write(path.join(file), "").unwrap(),
+                }
+            }
+            let mut store = TreeValues::new(&path);
+            store.put(&[(name(1), value(1))]).unwrap();
+            assert_eq!(store.get(&name(1)).unwrap(), Some(value(1).to_vec()), "after {steps} steps");
+            drop(store);
+            fs::remove_dir_all(&path).unwrap();
+        }
     }
 
     #[test]
