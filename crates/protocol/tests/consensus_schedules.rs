@@ -76,7 +76,7 @@ fn planted_faults_are_found() {
     const SEEDS_MAX: u64 = 20_000;
     const FAULTS: [(Fault, u64); 16] = [
         (Fault::VoteNotPersisted, 11),
-        (Fault::VotePersistedAfterReply, 17208),
+        (Fault::VotePersistedAfterReply, 15165),
         (Fault::AcceptedBeforeDurable, 813),
         (Fault::LeaderCountsUnsynced, 2073),
         (Fault::ReadWithoutQuorum, 86),
@@ -86,7 +86,7 @@ fn planted_faults_are_found() {
         (Fault::SnapshotIndexOffByOne, 1),
         (Fault::LogCutPastApplied, 124),
         (Fault::RetriedCommandAppliedTwice, 5),
-        (Fault::WipedVoterVotes, 384),
+        (Fault::WipedVoterVotes, 2109),
         (Fault::RolledBackVoterVotes, 1143),
         (Fault::ConfigurationBeginsEarly, 198),
         (Fault::NewMemberVotesEarly, 1),
