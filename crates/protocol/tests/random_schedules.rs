@@ -101,8 +101,11 @@ fn one_seed_with_spilled_values() {
 #[test]
 fn planted_bugs_are_found() {
     const SEEDS_MAX: u64 = 3000;
-    for plant in Plant::ALL {
-        let found = (0..SEEDS_MAX).find_map(|seed| Some((seed, run(seed, Some(plant), false, false).err()?)));
+    let plants = Plant::ALL.map(|plant| (plant, false));
+    let of_spilled = Plant::OF_SPILLED.map(|plant| (plant, true));
+    for (plant, spilled) in plants.into_iter().chain(of_spilled) {
+        let fails = |seed| Some((seed, run(seed, Some(plant), spilled, false).err()?));
+        let found = (0..SEEDS_MAX).find_map(fails);
         let Some((seed, why)) = found else { panic!("{plant:?} is not found in {SEEDS_MAX} schedules") };
         println!("{plant:?}: found by seed {seed}: {}", why.lines().next().unwrap_or_default());
     }

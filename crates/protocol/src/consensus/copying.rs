@@ -148,7 +148,7 @@ impl Replica {
             && sender.unacknowledged.len() < self.timing.chunk_window as usize
         {
             let bytes_max = self.timing.chunk_bytes;
-            let next = || Loading::next(&mut self.table, snapshot, bytes_max);
+            let next = || Loading::next(&mut self.table, snapshot, bytes_max, Vec::new());
             let loading = sender.loading.take().unwrap_or_else(next);
             if !loading.is_whole() {
                 // The receiver is not what is waited for.

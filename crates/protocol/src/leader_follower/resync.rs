@@ -26,6 +26,8 @@ pub(super) struct Sender {
     progress_us: u64,
     /// A chunk that waits for spilled values.
     loading: Option<Loading>,
+    /// For the next chunk.
+    buffer: Vec<u8>,
     /// When the receiver last heard from here.
     told_us: u64,
 }
@@ -64,6 +66,7 @@ impl Sender {
             received: 0,
             progress_us: now.monotonic_us,
             loading: None,
+            buffer: Vec::new(),
             told_us: now.monotonic_us,
         }
     }
@@ -72,8 +75,10 @@ impl Sender {
     pub(super) fn advance(&mut self, state: &mut State, now: Now, effects: &mut Effects) -> bool {
         while self.next_index - self.received < state.timing.chunk_window {
             let bytes_max = state.timing.chunk_bytes;
-            let next = || Loading::next(&mut state.table, self.snapshot, bytes_max);
-            let loading = self.loading.take().unwrap_or_else(next);
+            let loading = self.loading.take().unwrap_or_else(|| {
+                let buffer = std::mem::take(&mut self.buffer);
+                Loading::next(&mut state.table, self.snapshot, bytes_max, buffer)
+            });
             if !loading.is_whole() {
                 // The receiver is not what is waited for.
                 self.progress_us = self.progress_us.max(loading.progress_us);
@@ -84,11 +89,13 @@ impl Sender {
                 return false;
             }
             let more = loading.more;
-            let chunk = loading.into_chunk();
+            let mut chunk = loading.into_chunk();
             if !chunk.is_empty() {
                 self.send_chunk(state, now, &chunk, effects);
                 self.next_index += 1;
             }
+            chunk.clear();
+            self.buffer = chunk;
             if !more {
                 let end = Message::SnapshotEnd {
                     epoch: state.epoch,

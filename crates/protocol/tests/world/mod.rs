@@ -104,7 +104,7 @@ impl World {
             effects: Effects::default(),
         };
         for id in 1..=nodes {
-            let (disk, values) = (Disk::default(), Values::default());
+            let (disk, values) = (Disk::default(), Values::new(options.planted));
             let waiting = Vec::new();
             world.nodes.push(Node { replica: None, disk, values, waiting, drift_ppm: 0, version: 0 });
             world.restart(id);
@@ -289,7 +289,7 @@ impl World {
     /// A crashed node's disk is lost; it gets a new one.
     pub fn wipe(&mut self, id: NodeId) {
         self.nodes[id as usize - 1].disk = Disk::default();
-        self.nodes[id as usize - 1].values = Values::default();
+        self.nodes[id as usize - 1].values = Values::new(self.options.planted);
     }
 
     /// A node starts with what its disk holds.

@@ -7,6 +7,7 @@ use kv::codec::Reader;
 use kv::table::Spilled;
 use kv::{Reference, Reply, ReplyBuffer, ValueRef};
 use protocol::leader_follower::Replica;
+use protocol::planted::{Fault, Planted};
 use std::collections::{BTreeMap, BTreeSet};
 
 #[derive(Default)]
@@ -22,14 +23,20 @@ pub(super) struct Values {
     removals: BTreeSet<Reference>,
     /// Those for which copies wait.
     wanted: Vec<Reference>,
+    /// A fault that the node has.
+    planted: Planted,
 }
 
 impl Values {
+    pub(super) fn new(planted: Planted) -> Values {
+        Values { planted, ..Values::default() }
+    }
+
     /// Takes over what a replica has spilled. Without records no start will find a table that refers to anything.
     pub(super) fn follow(&mut self, replica: &mut Replica, keeps_records: bool) {
         if let Some(Spilled { kept, released }) = replica.take_spilled() {
             self.held.extend(kept);
-            match keeps_records {
+            match keeps_records && !self.planted.has(Fault::ValueRemovedEarly) {
                 true => self.released.extend(released),
                 false => self.removals.extend(released),
             }
@@ -62,7 +69,9 @@ impl Values {
 
     /// A checkpoint begins: all that was put is made safe before it is written.
     pub(super) fn begin_checkpoint(&mut self) {
-        self.safe.extend(self.held.keys());
+        if !self.planted.has(Fault::CheckpointBeforeValues) {
+            self.safe.extend(self.held.keys());
+        }
         self.leaving = std::mem::take(&mut self.released);
     }
 
@@ -73,9 +82,9 @@ impl Values {
     }
 
     pub(super) fn crash(&mut self) {
-        let Values { mut held, safe, .. } = std::mem::take(self);
+        let Values { mut held, safe, planted, .. } = std::mem::take(self);
         held.retain(|reference, _| safe.contains(reference));
-        *self = Values { held, safe, ..Values::default() };
+        *self = Values { held, safe, planted, ..Values::default() };
     }
 
     /// All records were taken: what nothing refers to is left over from the crash.
