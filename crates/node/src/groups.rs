@@ -45,11 +45,6 @@ impl Group {
             _ => format!("{} shard {}", self.keyspace.name(), self.shard),
         }
     }
-
-    /// Whether its replica here needs room on the disk: for records, or for values.
-    pub(crate) fn keeps_on_disk(&self) -> bool {
-        self.tail.is_durable() || self.keyspace.spills()
-    }
 }
 
 /// All of them.

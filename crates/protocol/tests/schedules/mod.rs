@@ -48,6 +48,9 @@ struct Client {
     seen: u64,
 }
 
+/// Of a checkpoint.
+const CHUNK_BYTES: usize = 50;
+
 /// Values from `value10` on.
 const SPILL_BYTES_MIN: usize = 7;
 
@@ -242,9 +245,16 @@ impl Schedule {
     }
 
     fn flush(&mut self, id: NodeId) -> Check {
-        if self.store.as_mut().is_some_and(|store| store.percent(70)) {
+        let (mut gives_values, mut writes_checkpoint) = (false, false);
+        if let Some(store) = &mut self.store {
+            (gives_values, writes_checkpoint) = (store.percent(70), store.percent(20));
+        }
+        if gives_values {
             let consequences = self.world.give_values(id);
             self.note(id, consequences)?;
+        }
+        if writes_checkpoint {
+            self.world.checkpoint(id, CHUNK_BYTES);
         }
         let consequences = self.world.flush(id);
         self.note(id, consequences)
@@ -304,7 +314,6 @@ impl Schedule {
     fn sync_or_checkpoint(&mut self) -> Check {
         let Some(id) = self.random.pick(&self.world.alive()) else { return Ok(()) };
         if self.random.percent(20) {
-            const CHUNK_BYTES: usize = 50;
             self.world.checkpoint(id, CHUNK_BYTES);
             return Ok(());
         }

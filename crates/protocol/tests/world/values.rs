@@ -51,7 +51,9 @@ impl Values {
     pub(super) fn tidy(&mut self, replica: &Replica) {
         if !self.removals.is_empty() && !replica.sends_copies() {
             for reference in std::mem::take(&mut self.removals) {
-                if !replica.refers_to(&reference) {
+                if self.wanted.contains(&reference) {
+                    self.removals.insert(reference); // It is being read.
+                } else if !replica.refers_to(&reference) {
                     self.held.remove(&reference);
                     self.safe.remove(&reference);
                 }
