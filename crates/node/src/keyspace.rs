@@ -549,8 +549,14 @@ mod tests {
             ("prefix=s: reads=dirty", "unknown reads \"dirty\""),
             ("prefix=s: storage=tape", "unknown storage \"tape\"; use \"memory\" or \"disk\""),
             ("prefix=s: replication=abd storage=disk", "is for consensus and leader-follower; abd keeps"),
-            ("prefix=s: replication=blocking storage=disk", "leader-follower; blocking keeps its values in memory"),
-            ("prefix=s: replication=leader-follower storage=disk coding=2", "and coding do not go together yet"),
+            (
+                "prefix=s: replication=blocking storage=disk",
+                "leader-follower; blocking keeps its values in memory",
+            ),
+            (
+                "prefix=s: replication=leader-follower storage=disk coding=2",
+                "and coding do not go together yet",
+            ),
             ("prefix=s: storage=disk coding=2", "storage = \"disk\" and coding do not go together yet"),
             ("prefix=s: storage=disk storage_threshold=1", "storage_threshold = 1 is less than 64 bytes"),
             ("acks=all", "it has no prefix"),

@@ -343,7 +343,9 @@ fn nodes(list: &str) -> Result<Vec<NodeId>, Box<dyn Error>> {
 }
 
 fn options(verb: &Verb, acks: &str) -> Result<Options, Box<dyn Error>> {
-    let Verb::Cluster { reads, backlog, spill, durability, .. } = verb else { return Err("not a cluster".into()) };
+    let Verb::Cluster { reads, backlog, spill, durability, .. } = verb else {
+        return Err("not a cluster".into());
+    };
     Ok(Options {
         acks: match acks {
             "none" => Acks::None,

@@ -120,7 +120,8 @@ impl Values {
                 whole.push(part);
                 continue;
             };
-            let ValueRef { reference, view } = ValueRef::decode(told).expect("replicas tell what can be read");
+            let ValueRef { reference, view } =
+                ValueRef::decode(told).expect("replicas tell what can be read");
             let value = self.held.get(&reference).unwrap_or_else(|| panic!("{reference:?} is told and lost"));
             whole.bulk(view.of(value));
         }
