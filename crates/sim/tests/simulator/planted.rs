@@ -157,7 +157,7 @@ fn consensus_cuts_its_log_past_what_is_applied() {
 
 #[test]
 fn consensus_lets_a_new_leader_serve_early() {
-    assert_eq!(find(Fault::NewLeaderServesEarly, Protocol::Consensus, 194), Broken::Safety);
+    assert_eq!(find(Fault::NewLeaderServesEarly, Protocol::Consensus, 227), Broken::Safety);
 }
 
 #[test]
@@ -205,6 +205,11 @@ fn a_lock_gives_a_token_twice() {
 #[test]
 fn a_lock_is_granted_under_a_session_that_is_over() {
     find(Fault::LockSessionNotRechecked, Protocol::Consensus, 18);
+}
+
+#[test]
+fn a_control_leader_lets_an_older_disk_in() {
+    assert_eq!(find(Fault::OlderDiskLetIn, Protocol::Consensus, 18), Broken::Safety);
 }
 
 #[test]
