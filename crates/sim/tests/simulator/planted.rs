@@ -147,7 +147,7 @@ fn consensus_records_no_promise() {
 
 #[test]
 fn consensus_reads_without_a_quorum() {
-    assert_eq!(find(Fault::ReadWithoutQuorum, Protocol::Consensus, 480), Broken::Safety);
+    assert_eq!(find(Fault::ReadWithoutQuorum, Protocol::Consensus, 828), Broken::Safety);
 }
 
 #[test]
@@ -234,7 +234,7 @@ fn a_log_does_not_sync_its_folder() {
 
 #[test]
 fn a_checkpoint_counts_before_its_values_are_durable() {
-    assert_eq!(find_spilled(Fault::CheckpointBeforeValues, 340), Broken::Storage);
+    assert_eq!(find_spilled(Fault::CheckpointBeforeValues, 385), Broken::Storage);
 }
 
 #[test]
