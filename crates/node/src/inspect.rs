@@ -50,6 +50,16 @@ impl Node {
         self.control.refusal()
     }
 
+    /// Where its log ended when it was found: what counts when the control group looks whether the disk is an older one.
+    pub fn log_found(&self) -> u64 {
+        self.control.found()
+    }
+
+    /// Up to where a node's log was durable, as far as this one knows, if it is a control node.
+    pub fn known_durable(&self, node: protocol::NodeId) -> Option<u64> {
+        self.control.known_durable(node)
+    }
+
     /// Whether this node leads the control group, as far as it knows.
     pub fn leads_control(&self) -> bool {
         self.control.status(self.now).is_some_and(|status| status.role == "leader")

@@ -72,6 +72,11 @@ impl Tail {
         Tail { durability, recorded: 0, durable: 0, undurable: VecDeque::new(), held: VecDeque::new() }
     }
 
+    /// The number of the last record.
+    pub(crate) fn recorded(&self) -> u64 {
+        self.recorded
+    }
+
     /// True when a message may leave now.
     #[inline]
     pub(crate) fn may_leave(&self, after_record: u64) -> bool {
@@ -196,6 +201,11 @@ impl Journal {
     /// True while more waits to be written than should wait in memory.
     pub(crate) fn is_behind(&self) -> bool {
         self.stopped.is_none() && self.unwritten_bytes() > BEHIND_BYTES_MAX
+    }
+
+    /// Everything below is there after every crash, whatever its group is promised.
+    pub(crate) fn durable(&self) -> Position {
+        self.log.durable()
     }
 
     /// Bytes that were appended and are not known to be written.

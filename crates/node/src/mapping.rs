@@ -36,7 +36,7 @@ impl Node {
     /// Begins to take part in the control group's work.
     pub(crate) fn start_control(&mut self) {
         let mut effects = std::mem::take(&mut self.control_effects);
-        self.control.start(self.now, &mut effects);
+        self.control.start(self.now, self.journal.durable(), &mut effects);
         self.settle_control(effects);
     }
 
@@ -55,6 +55,9 @@ impl Node {
     pub(crate) fn flush_control(&mut self) {
         if std::mem::take(&mut self.control_is_due) {
             let mut effects = std::mem::take(&mut self.control_effects);
+            if self.is_admitted && self.map_tail.may_leave(self.admission_record) {
+                self.control.log_is_durable(self.journal.durable());
+            }
             self.control.flush(self.now, &mut effects);
             self.settle_control(effects);
             self.control_wakeup_us = self.control.wakeup_us(self.now);
@@ -63,6 +66,14 @@ impl Node {
 
     /// Carries out what the control component has left.
     fn settle_control(&mut self, mut effects: Effects) {
+        // Where the log ended counts from before this start had appended anything.
+        if let Some(record) = effects.positions_record.take() {
+            self.positions_record = effects.bytes[record].to_vec();
+            self.journal.append(MAP_GROUP, &mut self.map_tail, &self.positions_record);
+            if effects.is_admitted {
+                self.admission_record = self.map_tail.recorded();
+            }
+        }
         for record in effects.records.drain(..) {
             self.journal.append(CONTROL_GROUP, &mut self.control_tail, &effects.bytes[record]);
         }

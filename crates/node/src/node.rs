@@ -61,7 +61,12 @@ pub struct Node {
     /// The newest map that was agreed on.
     pub(crate) map: Rc<ClusterMap>,
     pub(crate) map_record: Vec<u8>,
+    /// What the control component keeps beside it.
+    pub(crate) positions_record: Vec<u8>,
+    /// The records of both.
     pub(crate) map_tail: Tail,
+    /// The one that says that this start was let in.
+    pub(crate) admission_record: u64,
     /// The control group has let this node take part.
     pub(crate) is_admitted: bool,
     /// Clients that wait for changes of the map, and how many changes were ever asked for here.
@@ -245,7 +250,7 @@ impl Node {
         let group = self.groups.get_mut(id);
         let (begins, description) = match (id, group) {
             (CONTROL_GROUP, _) => (self.control.begin_checkpoint(), Vec::new()),
-            (MAP_GROUP, _) => (true, Vec::new()),
+            (MAP_GROUP, _) => (true, self.positions_record.clone()),
             (_, Some(Group { keyspace, replica: Some(replica), .. })) => {
                 (replica.begin_checkpoint(), keyspace.encode())
             }

@@ -54,6 +54,7 @@ struct Reading<'a, 'v> {
     groups: Groups,
     control: Control,
     map: Vec<u8>,
+    positions: Vec<u8>,
 }
 
 impl Node {
@@ -86,8 +87,12 @@ impl Node {
         let opening = storage::open(disk, log_options(&configuration))?;
         configuration.identity = opening.identity().log;
         configuration.life = opening.openings() + 1;
-        let start =
-            Start { identity: configuration.identity, life: configuration.life, run: configuration.seed };
+        let start = Start {
+            identity: configuration.identity,
+            life: configuration.life,
+            run: configuration.seed,
+            found: 0,
+        };
         let options = control::Options {
             id: own,
             start,
@@ -95,6 +100,7 @@ impl Node {
             initial,
             timing: control::Timing::default().slower(configuration.patience),
             moves_control_group: true,
+            planted: configuration.planted,
         };
         let mut reading = Reading {
             configuration: &configuration,
@@ -104,6 +110,7 @@ impl Node {
             groups: Groups::default(),
             control: Control::new(options),
             map: Vec::new(),
+            positions: Vec::new(),
         };
         let mut chunk = Vec::new();
         for mut snapshot in opening.snapshots() {
@@ -123,7 +130,7 @@ impl Node {
             }
         })?;
         taken?;
-        let Reading { groups, mut control, map, values, mut sweep, .. } = reading;
+        let Reading { groups, mut control, map, positions, values, mut sweep, .. } = reading;
         if let Some(values) = values {
             sweep.end(&groups, values)?;
         }
@@ -161,7 +168,9 @@ impl Node {
             control_is_due: true,
             control_wakeup_us: 0,
             map_record: map,
+            positions_record: positions,
             map_tail: Tail::new(Durability::Fsync),
+            admission_record: u64::MAX,
             is_admitted: false,
             wanted: Vec::new(),
             requests: 0,
@@ -215,6 +224,10 @@ impl Reading<'_, '_> {
     fn take(&mut self, id: u16, entry: u16, bytes: &[u8]) -> Result<(), StartError> {
         let taken = match (id, entry) {
             (CONTROL_GROUP, _) => self.control.replay(self.now, bytes).map_err(|why| why.to_string()),
+            (MAP_GROUP, _) if control::is_positions(bytes) => {
+                self.positions = bytes.to_vec();
+                self.control.restore_positions(bytes).map_err(|why| why.to_string())
+            }
             (MAP_GROUP, _) => {
                 self.map = bytes.to_vec();
                 Ok(())

@@ -108,6 +108,8 @@ pub enum Fault {
     ValueRemovedEarly,
     /// Any protocol: a write of unknown outcome is told as refused.
     UnknownToldAsRefused,
+    /// control: a node whose log ends before what it was known to have made durable is let in.
+    OlderDiskLetIn,
 }
 
 /// The fault that is planted, if any.

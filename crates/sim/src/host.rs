@@ -92,6 +92,9 @@ pub(crate) struct Host {
     pub(crate) rotten: Option<String>,
     /// The disk, or what the node had promised on it, is gone: it does not count any more.
     pub(crate) is_lost: bool,
+    /// Its disk was put back to an earlier state: where its log had been durable up to, as all control nodes knew, if they
+    /// still do.
+    pub(crate) was_durable: Option<u64>,
     /// It is not known to have got back what it held in keyspaces that outlive crashes, since it lost its disk.
     pub(crate) is_refilling: bool,
     /// How many messages of each machine have arrived, in all its lives.
@@ -142,6 +145,7 @@ impl Host {
             finished_values: Vec::new(),
             rotten: None,
             is_lost: false,
+            was_durable: None,
             is_refilling: false,
             heard: [0; NODES_MAX],
             is_refused: false,

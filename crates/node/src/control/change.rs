@@ -349,23 +349,12 @@ impl ClusterMap {
     }
 
     fn node_started(&mut self, id: NodeId, start: Start) -> Result<(), String> {
-        let node = self.nodes.get_mut(&id).ok_or_else(|| no_node(id))?;
-        let known = node.start;
+        let known = self.nodes.get(&id).ok_or_else(|| no_node(id))?.start;
         if known == start {
             return Ok(());
         }
-        if known.identity != 0 && start.identity != known.identity {
-            return Err(format!(
-                "node {id} came back with other storage than it had, so it has forgotten what it promised: give it back \
-                 its storage, or use CLUSTER REPLACE to let it in as a new member"
-            ));
-        }
-        if known.identity != 0 && start.life <= known.life {
-            return Err(format!(
-                "node {id} came back with storage from before its last start, so it has forgotten what it promised since: \
-                 use CLUSTER REPLACE to let it in as a new member"
-            ));
-        }
+        self.check_start(id, start, known.found)?;
+        let node = self.nodes.get_mut(&id).ok_or_else(|| no_node(id))?;
         node.start = start;
         for rejoin in node.rejoins.values_mut() {
             if let Rejoin::Refill { since: since @ 0, .. } = rejoin {
@@ -627,6 +616,6 @@ fn no_keyspace(prefix: &str) -> String {
     format!("there is no keyspace '{name}'")
 }
 
-fn no_node(id: NodeId) -> String {
+pub(super) fn no_node(id: NodeId) -> String {
     format!("there is no node {id}")
 }

@@ -61,6 +61,9 @@ pub struct Effects {
     pub map: Option<Rc<ClusterMap>>,
     /// With it: the bytes to be kept in the place of the former ones, for the node's next start.
     pub map_record: Option<Range<usize>>,
+    /// What else is to be kept in the place of the former bytes, for the node's next start: before the records that came
+    /// with it.
+    pub positions_record: Option<Range<usize>>,
     /// True when this start of the node was accepted: from now on it may take part in the groups that
     /// [`ClusterMap::groups_of`] says, and in none before.
     pub is_admitted: bool,
@@ -86,6 +89,7 @@ impl Effects {
         self.bytes.shrink_to(RETAINED_BYTES_MAX);
         self.map = None;
         self.map_record = None;
+        self.positions_record = None;
         self.is_admitted = false;
         self.refused = None;
         self.lease_until_us = None;

@@ -5,9 +5,11 @@ use super::change::{Change, Step};
 use super::keeper::{Keeper, ProposalEnd};
 use super::map::{CONTROL_GROUP, ClusterMap, Group, GroupId, Kind, NodeState, Start};
 use super::message::Message;
+use super::positions::Positions;
 use super::{Effects, Event, Timing};
 use protocol::consensus::FollowerStatus;
 use protocol::leader_follower::Acks;
+use protocol::planted::{Fault, Planted};
 use protocol::{NodeId, Now};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
@@ -80,10 +82,24 @@ pub(super) struct Turn<'a> {
     pub(super) id: NodeId,
     pub(super) timing: &'a Timing,
     pub(super) moves_control_group: bool,
+    pub(super) planted: Planted,
     /// The newest map; not agreed on when its version is 0.
     pub(super) map: &'a Rc<ClusterMap>,
+    pub(super) positions: &'a Positions,
+    /// A majority of the control nodes has told what they had heard of positions.
+    pub(super) are_positions_told: bool,
     /// What is proposed when nothing was ever agreed on.
     pub(super) first: Option<ClusterMap>,
+}
+
+impl Turn<'_> {
+    /// Whether a node may come in as this start, by all that is known of it.
+    fn may_come_in(&self, map: &ClusterMap, node: NodeId, start: Start) -> Result<(), String> {
+        match self.planted.has(Fault::OlderDiskLetIn) {
+            true => map.check_start(node, start, 0),
+            false => self.positions.check(map, node, start),
+        }
+    }
 }
 
 impl Leading {
@@ -98,8 +114,10 @@ impl Leading {
     ) {
         let silence_us = timing.with_margin_us(timing.node_lease_ms);
         let is_late = self.heard.get(&from).is_some_and(|heard| {
+            // A copy that was started by mistake, and often, may be in a later life than the right one.
+            let is_there = now.monotonic_us < heard.at_us + silence_us;
             heard.start == start && heard.sequence >= sequence
-                || heard.start.identity == start.identity && heard.start.life > start.life
+                || heard.start.identity == start.identity && heard.start.life > start.life && is_there
         });
         if !is_late {
             // Who was silent could not say either that it hears, and another process never did.
@@ -252,7 +270,9 @@ impl Leading {
             // with another storage, would have to stay out.
             let is_there = turn.now.monotonic_us < heard.at_us + silence_us;
             if is_there
+                && turn.are_positions_told
                 && next.nodes.get(node).is_some_and(|known| known.start != heard.start)
+                && turn.may_come_in(&next, *node, heard.start).is_ok()
                 && let Ok(map) = next.apply(&Change::NodeStarted { id: *node, start: heard.start })
             {
                 next = map;
@@ -372,7 +392,9 @@ impl Leading {
                 out.send([*node], &Message::Map { bytes: &turn.map.encode() });
             }
             if known.start != heard.start {
-                if let Err(why) = turn.map.apply(&Change::NodeStarted { id: *node, start: heard.start }) {
+                if turn.are_positions_told
+                    && let Err(why) = turn.may_come_in(turn.map, *node, heard.start)
+                {
                     heard.is_open = false;
                     refuse(turn, *node, heard.start, why, &mut self.here, out);
                 }

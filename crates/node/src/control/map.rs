@@ -1,5 +1,6 @@
 //! The cluster map: which nodes there are, which keyspaces, which groups, and who is in them. Plain data.
 
+use super::change::no_node;
 use crate::configuration::NodeAddress;
 use crate::keyspace::Keyspace;
 use crate::slots::SLOTS;
@@ -47,6 +48,10 @@ pub struct Start {
     /// Drawn at random at each start. A copy of the storage that is one life older is opened in the same life as the
     /// process that was registered last; this tells the two apart.
     pub run: u64,
+    /// Where the storage's log ended when it was opened: of starts in a row that were not let in, when the first of them
+    /// opened it. What is found of it later must not be less: see `positions`.
+    #[serde(default)]
+    pub found: u64,
 }
 
 /// A node.
@@ -295,6 +300,34 @@ impl ClusterMap {
             .iter()
             .filter(move |(id, group)| group.members.contains(&node) && takes_part(id))
             .map(|(id, group)| (*id, group))
+    }
+
+    /// Whether a node, whose log is known to have been durable up to a position, may come in as this start.
+    pub(super) fn check_start(&self, id: NodeId, start: Start, durable: u64) -> Result<(), String> {
+        let known = self.nodes.get(&id).ok_or_else(|| no_node(id))?.start;
+        if known == start || known.identity == 0 {
+            return Ok(()); // Nobody has started here yet, or the node was replaced.
+        }
+        if start.identity != known.identity {
+            return Err(format!(
+                "node {id} came back with other storage than it had, so it has forgotten what it promised: give it back \
+                 its storage, or use CLUSTER REPLACE to let it in as a new member"
+            ));
+        }
+        if start.life <= known.life {
+            return Err(format!(
+                "node {id} came back with storage from before its last start, so it has forgotten what it promised since: \
+                 use CLUSTER REPLACE to let it in as a new member"
+            ));
+        }
+        if start.found < durable {
+            let found = start.found;
+            return Err(format!(
+                "node {id} came back with an older state of its storage: its log ends at {found} and had been durable up to \
+                 {durable}, so it has forgotten what it promised since: use CLUSTER REPLACE to let it in as a new member"
+            ));
+        }
+        Ok(())
     }
 
     /// The nodes that are to stay, in ascending order.

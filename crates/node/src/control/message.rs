@@ -22,6 +22,8 @@ pub enum Message<'a> {
         map_version: u64,
         /// The newest of its renewals that was answered. 0: none was.
         answered: u64,
+        /// Everything that its log holds below this position is there after every crash.
+        durable: u64,
     },
     /// Your lease lasts so long from when you asked, if you act on this map or a newer one (control leader).
     Renewed {
@@ -80,6 +82,11 @@ pub enum Message<'a> {
         /// The message.
         bytes: &'a [u8],
     },
+    /// This is what I have heard of how far nodes' logs are durable (control nodes, to each other).
+    Heard {
+        /// See `positions`.
+        bytes: &'a [u8],
+    },
 }
 
 const RENEW: u8 = 1;
@@ -90,17 +97,19 @@ const ANSWERED: u8 = 5;
 const REFUSED: u8 = 6;
 const HELLO: u8 = 7;
 const REPLICA: u8 = 8;
+const HEARD: u8 = 9;
 
 impl<'a> Message<'a> {
     /// Appends the message's encoding.
     pub fn encode(&self, out: &mut Vec<u8>) {
         match self {
-            Message::Renew { start, sequence, map_version, answered } => {
+            Message::Renew { start, sequence, map_version, answered, durable } => {
                 out.put_u8(RENEW);
                 put_start(out, *start);
                 out.put_u64(*sequence);
                 out.put_u64(*map_version);
                 out.put_u64(*answered);
+                out.put_u64(*durable);
             }
             Message::Renewed { sequence, map_version, lasts_us } => {
                 out.put_u8(RENEWED);
@@ -145,6 +154,10 @@ impl<'a> Message<'a> {
                 out.put_u8(REPLICA);
                 out.extend_from_slice(bytes);
             }
+            Message::Heard { bytes } => {
+                out.put_u8(HEARD);
+                out.extend_from_slice(bytes);
+            }
         }
     }
 
@@ -160,6 +173,7 @@ impl<'a> Message<'a> {
                 sequence: reader.u64()?,
                 map_version: reader.u64()?,
                 answered: reader.u64()?,
+                durable: reader.u64()?,
             },
             RENEWED => Message::Renewed {
                 sequence: reader.u64()?,
@@ -192,6 +206,7 @@ impl<'a> Message<'a> {
                 is_question: reader.bool()?,
             },
             REPLICA => return Ok(Message::Replica { bytes: reader.rest() }),
+            HEARD => return Ok(Message::Heard { bytes: reader.rest() }),
             _ => return Err(Malformed("unknown kind of control message")),
         };
         if !reader.is_empty() {
@@ -201,14 +216,14 @@ impl<'a> Message<'a> {
     }
 }
 
-fn put_start(out: &mut Vec<u8>, start: Start) {
-    out.put_u64(start.identity);
-    out.put_u64(start.life);
-    out.put_u64(start.run);
+pub(super) fn put_start(out: &mut Vec<u8>, start: Start) {
+    let Start { identity, life, run, found } = start;
+    [identity, life, run, found].into_iter().for_each(|number| out.put_u64(number));
 }
 
-fn take_start(reader: &mut Reader<'_>) -> Result<Start, Malformed> {
-    let start = Start { identity: reader.u64()?, life: reader.u64()?, run: reader.u64()? };
+pub(super) fn take_start(reader: &mut Reader<'_>) -> Result<Start, Malformed> {
+    let [identity, life, run, found] = [reader.u64()?, reader.u64()?, reader.u64()?, reader.u64()?];
+    let start = Start { identity, life, run, found };
     if start.identity == 0 || start.life == 0 {
         return Err(Malformed("a start of nobody"));
     }

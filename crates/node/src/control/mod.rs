@@ -74,7 +74,13 @@
 //!
 //! * A control node that finds its records votes in the control group before its start is accepted: else no cluster would
 //!   come back from a loss of power. That its storage was put back to an earlier time only those can tell who heard it
-//!   since, which is the matter of `protocol::consensus`; the control leader refuses it when it hears it.
+//!   since. What they know is compared when it asks to be let in (`positions`), which every node does before it takes part
+//!   in any other group, and then the control leader refuses it, or it refuses itself; what it voted for until then is the
+//!   matter of `protocol::consensus`. Its votes are not ignored by those who know better: whoever restores all machines
+//!   from backups of different times would have a control group without a leader, and nobody to tell why.
+//! * What a node made durable after its last renewal that was heard, within 75 ms before its death, nobody can miss when an
+//!   older disk comes back that lacks no more than that. Nor what was written and never synced: with `durability = "os"` a
+//!   node whose disk is put back may have acknowledged more than any position told.
 //! * A keyspace that is dropped is still served by its leader until the map reaches it, or its lease is over.
 //! * The clock that comes with an input must have been read after the input had arrived.
 
@@ -84,9 +90,11 @@ mod change;
 mod effects;
 mod keeper;
 mod leading;
+mod lease;
 mod map;
 mod message;
 mod moves;
+mod positions;
 mod record;
 
 use asking::Asking;
@@ -96,16 +104,19 @@ pub use effects::{Answer, Effects, Event};
 use keeper::Keeper;
 use kv::codec::Malformed;
 use leading::{Leading, Turn};
+use lease::NodeLease;
 pub use map::{
     CONTROL_GROUP, ClusterMap, Group, GroupId, KeyspaceEntry, Kind, MAP_BYTES_MAX, Node, NodeState, Rejoin,
     Slots, Start, control_members,
 };
 pub use message::Message;
+use positions::Positions;
+pub(crate) use positions::is_positions;
 use protocol::consensus;
 use protocol::contract::{Input, Replica as _};
+use protocol::planted::Planted;
 use protocol::{NodeId, Now, Progress};
 use record::Record;
-use std::collections::VecDeque;
 use std::rc::Rc;
 
 /// How long things take, in milliseconds. The same on all nodes.
@@ -172,18 +183,8 @@ pub struct Options {
     pub timing: Timing,
     /// Whether the control group's members follow the cluster's nodes. That needs replicas that can change members.
     pub moves_control_group: bool,
-}
-
-/// The lease of this node's leaderships.
-#[derive(Debug, Default)]
-struct NodeLease {
-    until_us: u64,
-    renew_at_us: u64,
-    sequence: u64,
-    /// The newest renewal that was answered.
-    answered: u64,
-    /// When the last renewals were sent.
-    sent: VecDeque<(u64, u64)>,
+    /// A fault to test the tests with.
+    pub planted: Planted,
 }
 
 /// One node's control component.
@@ -196,6 +197,7 @@ pub struct Control {
     beginning: Beginning,
     leading: Leading,
     asking: Asking,
+    positions: Positions,
     lease: NodeLease,
     /// Who granted the last lease. 0: nobody has.
     leader_heard: NodeId,
@@ -211,6 +213,7 @@ impl Control {
     pub fn new(options: Options) -> Control {
         let map = Rc::new(ClusterMap { version: 0, ..options.initial.clone() });
         Control {
+            positions: Positions::new(options.id),
             options,
             map,
             keeper: None,
@@ -256,9 +259,23 @@ impl Control {
         Ok(())
     }
 
-    /// Begins. The newest map that is known is told, if one was ever agreed on, so that the node knows its groups.
-    pub fn start(&mut self, now: Now, out: &mut Effects) {
+    /// Takes the newest bytes of [`Effects::positions_record`] that an earlier life left.
+    ///
+    /// # Errors
+    /// [`Malformed`] when they are something else.
+    pub fn restore_positions(&mut self, bytes: &[u8]) -> Result<(), Malformed> {
+        self.positions.restore(bytes)
+    }
+
+    /// Begins, with a log that ends at this position. The newest map that is known is told, if one was ever agreed on, so
+    /// that the node knows its groups.
+    pub fn start(&mut self, now: Now, log_end: u64, out: &mut Effects) {
         self.has_started = true;
+        let (found, is_first) = self.positions.open(log_end);
+        self.options.start.found = found;
+        if is_first {
+            self.keep_positions(now, out);
+        }
         self.lease.renew_at_us = now.monotonic_us;
         if self.map.version > 0 {
             out.map = Some(Rc::clone(&self.map));
@@ -286,9 +303,15 @@ impl Control {
                     keeper.message(now, from, bytes, out)?;
                 }
             }
-            Message::Renew { start, sequence, map_version: map, answered } => {
+            Message::Renew { start, sequence, map_version: map, answered, durable } => {
+                self.positions.hear(&self.map, from, start, durable);
+                let is_in = self.map.nodes.get(&from).is_some_and(|known| known.start == start);
+                if !is_in && self.is_control_node() && self.control_nodes().contains(&from) {
+                    self.tell_positions(&[from], out);
+                }
                 self.leading.hear(now, &self.options.timing, from, start, (sequence, map, answered));
             }
+            Message::Heard { bytes } => self.positions.told(&self.map, from, bytes)?,
             Message::Renewed { sequence, map_version, lasts_us } => {
                 self.leader_heard = from;
                 self.renewed(sequence, map_version, lasts_us, out);
@@ -332,8 +355,17 @@ impl Control {
         }
     }
 
+    /// The node's log is durable up to this position. To be told only when the record that says that this start was let in,
+    /// see [`Effects::is_admitted`], is durable, too.
+    pub fn log_is_durable(&mut self, position: u64) {
+        self.positions.note_durable(position);
+    }
+
     /// The link to another node came up or went down.
     pub fn link(&mut self, now: Now, peer: NodeId, up: bool, out: &mut Effects) {
+        if !up {
+            self.positions.hurry();
+        }
         if let Some(keeper) = self.running() {
             keeper.step(now, Input::Link { peer, up }, out);
         }
@@ -362,6 +394,12 @@ impl Control {
             self.keep(now, out);
         }
         self.hear_myself(out);
+        if self.is_control_node() && self.positions.is_due(now.monotonic_us) {
+            self.keep_positions(now, out);
+            let to: Vec<NodeId> =
+                self.control_nodes().iter().copied().filter(|id| *id != self.options.id).collect();
+            self.tell_positions(&to, out);
+        }
     }
 
     /// When the next [`Control::tick`] and [`Control::flush`] are wanted.
@@ -424,6 +462,16 @@ impl Control {
     /// Who leads the control group, as this node was last told by a lease that has not run out. 0: nobody is known to.
     pub fn leader(&self, now: Now) -> NodeId {
         if self.lease.until_us > now.monotonic_us { self.leader_heard } else { 0 }
+    }
+
+    /// Where the log of this node ended when it was found: see [`Start::found`].
+    pub fn found(&self) -> u64 {
+        self.options.start.found
+    }
+
+    /// Up to where a node's log was durable, as far as this one knows, if it is a control node.
+    pub fn known_durable(&self, node: NodeId) -> Option<u64> {
+        self.is_control_node().then(|| self.positions.known(&self.map, node))
     }
 
     /// Until when nobody else leads what this node leads by its newest map.
@@ -490,48 +538,6 @@ impl Control {
         self.keeper.get_or_insert_with(new).configure(now, &configuration, out);
     }
 
-    /// Renews this node's lease.
-    fn renew(&mut self, now: Now, out: &mut Effects) {
-        if now.monotonic_us < self.lease.renew_at_us {
-            return;
-        }
-        let Options { id, start, timing, .. } = &self.options;
-        const REMEMBERED: usize = 16;
-        self.lease.renew_at_us = now.monotonic_us + timing.renew_ms * 1000;
-        self.lease.sequence += 1;
-        let sequence = self.lease.sequence;
-        self.lease.sent.push_back((sequence, now.monotonic_us));
-        if self.lease.sent.len() > REMEMBERED {
-            self.lease.sent.pop_front();
-        }
-        let map_version = self.map.version;
-        let answered = self.lease.answered;
-        self.leading.hear(now, timing, *id, *start, (sequence, map_version, answered));
-        // Who has no lease may not know who the control nodes are, as a newcomer without a map: it asks everybody.
-        let lasted_us = self.lease.until_us + timing.node_lease_ms * 1000;
-        let is_known = lasted_us > now.monotonic_us;
-        let everybody = || self.map.nodes.keys().copied().collect();
-        let asked: Vec<NodeId> = if is_known { self.control_nodes().to_vec() } else { everybody() };
-        let others = asked.into_iter().filter(|node| node != id);
-        out.send(others, &Message::Renew { start: *start, sequence, map_version, answered });
-    }
-
-    fn renewed(&mut self, sequence: u64, map_version: u64, lasts_us: u64, out: &mut Effects) {
-        let sent = self.lease.sent.iter().find(|(number, _)| *number == sequence);
-        if sent.is_some() {
-            self.lease.answered = self.lease.answered.max(sequence);
-        }
-        let Some((_, sent_us)) = sent.filter(|_| self.map.version >= map_version && self.is_admitted())
-        else {
-            return;
-        };
-        let until_us = sent_us + lasts_us.min(self.options.timing.node_lease_ms * 1000);
-        if until_us > self.lease.until_us {
-            self.lease.until_us = until_us;
-            out.lease_until_us = Some(until_us);
-        }
-    }
-
     /// Sends the changes that are asked for here.
     fn ask(&mut self, now: Now, out: &mut Effects) {
         let Options { id, start, timing, .. } = &self.options;
@@ -555,19 +561,29 @@ impl Control {
     }
 
     fn lead(&mut self, now: Now, out: &mut Effects) -> bool {
-        let Options { id, timing, moves_control_group, initial, .. } = &self.options;
+        let are_positions_told = self.positions.are_told(self.control_nodes());
+        let Options { id, timing, moves_control_group, initial, planted, .. } = &self.options;
         let Some(keeper) = self.keeper.as_mut().filter(|_| self.beginning.has_begun()) else { return false };
         let first = (self.map.version == 0).then(|| {
             let mut first = initial.clone();
             for (node, identity) in self.beginning.identities().into_iter().flatten() {
                 if let Some(node) = first.nodes.get_mut(node) {
-                    node.start = Start { identity: *identity, life: 0, run: 0 };
+                    node.start = Start { identity: *identity, ..Start::default() };
                 }
             }
             first
         });
-        let turn =
-            Turn { now, id: *id, timing, moves_control_group: *moves_control_group, map: &self.map, first };
+        let turn = Turn {
+            now,
+            id: *id,
+            timing,
+            moves_control_group: *moves_control_group,
+            planted: *planted,
+            map: &self.map,
+            positions: &self.positions,
+            are_positions_told,
+            first,
+        };
         self.leading.work(&turn, keeper, out)
     }
 
@@ -596,6 +612,8 @@ impl Control {
         out.map = Some(Rc::clone(&self.map));
         let is_registered = self.is_registered();
         if is_registered && !self.is_admitted {
+            self.positions.let_in();
+            self.keep_positions(now, out);
             out.is_admitted = true;
             out.events.push(Event::Admitted);
         }
@@ -605,6 +623,19 @@ impl Control {
             self.refused = None;
         }
         self.take_part(now, out);
+    }
+
+    /// Keeps what is known of positions, for the next start.
+    fn keep_positions(&mut self, now: Now, out: &mut Effects) {
+        let start = out.bytes.len();
+        self.positions.keep(now.monotonic_us, &self.map, &mut out.bytes);
+        out.positions_record = Some(start..out.bytes.len());
+    }
+
+    fn tell_positions(&self, to: &[NodeId], out: &mut Effects) {
+        let mut bytes = Vec::new();
+        self.positions.put_heard(&mut bytes);
+        out.send(to.iter().copied(), &Message::Heard { bytes: &bytes });
     }
 
     /// Whether the map that this node holds has it as it runs now.

@@ -19,7 +19,7 @@ fn started(map: ClusterMap) -> ClusterMap {
 }
 
 fn start(id: NodeId, life: u64) -> Change {
-    Change::NodeStarted { id, start: Start { identity: u64::from(id) * 100, life, run: life } }
+    Change::NodeStarted { id, start: Start { identity: u64::from(id) * 100, life, run: life, found: 0 } }
 }
 
 fn group<'a>(map: &'a ClusterMap, prefix: &str) -> (u16, &'a Group) {
@@ -113,14 +113,27 @@ fn a_node_that_comes_back_with_less_than_it_had_is_refused() {
     let map = started(cluster(3, &[]));
     let map = map.apply(&start(2, 5)).expect("a later start");
     assert_eq!(map.apply(&start(2, 5)), Ok(map.clone()), "told twice");
-    let other_storage = Change::NodeStarted { id: 2, start: Start { identity: 999, life: 9, run: 1 } };
+    let other_storage =
+        Change::NodeStarted { id: 2, start: Start { identity: 999, life: 9, run: 1, found: 0 } };
     let refused = map.apply(&other_storage).expect_err("wiped");
     assert!(refused.contains("CLUSTER REPLACE"), "{refused}");
     let refused = map.apply(&start(2, 4)).expect_err("rolled back");
     assert!(refused.contains("CLUSTER REPLACE"), "{refused}");
     // A copy that is one life older is opened in the life that is registered, but by another process.
-    let same_life = Change::NodeStarted { id: 2, start: Start { identity: 200, life: 5, run: 77 } };
+    let same_life = Change::NodeStarted { id: 2, start: Start { identity: 200, life: 5, run: 77, found: 0 } };
     assert!(map.apply(&same_life).is_err());
+}
+
+#[test]
+fn a_log_that_ends_before_where_it_once_ended_is_refused() {
+    let start =
+        |life, found| Change::NodeStarted { id: 2, start: Start { identity: 200, life, run: life, found } };
+    let map = started(cluster(3, &[])).apply(&start(5, 1000)).expect("a later start");
+    let refused = map.apply(&start(6, 999)).expect_err("an older disk");
+    assert!(refused.contains("had been durable up to 1000"), "{refused}");
+    assert!(map.apply(&start(6, 1000)).is_ok(), "nothing was appended");
+    let replaced = map.apply(&Change::ReplaceNode { id: 2, accept_loss: false }).expect("it is dead");
+    assert!(replaced.apply(&start(6, 999)).is_ok(), "what it had held does not count any more");
 }
 
 #[test]
@@ -358,7 +371,7 @@ fn a_node_that_is_replaced_leaves_each_group_and_enters_it_again() {
     let epoch = map.groups[&id].epoch;
     let map = settle(map, true);
     assert_eq!(map.groups[&id].members, [1, 2]);
-    let new = Change::NodeStarted { id: 3, start: Start { identity: 333, life: 1, run: 1 } };
+    let new = Change::NodeStarted { id: 3, start: Start { identity: 333, life: 1, run: 1, found: 0 } };
     let map = settle(map.apply(&new).expect("new storage"), true);
     assert_eq!((map.groups[&id].members.as_slice(), map.groups[&id].epoch), (&[1, 2, 3][..], epoch + 2));
     assert!(map.nodes[&3].rejoins.is_empty());
@@ -371,7 +384,7 @@ fn a_newcomer_that_loses_its_storage_before_it_is_one_holds_nobody_up() {
     let (id, _) = group(&map, "");
     let replace = Change::ReplaceNode { id: 3, accept_loss: false };
     let map = settle(map.apply(&replace).expect("others hold everything"), true);
-    let new = Change::NodeStarted { id: 3, start: Start { identity: 333, life: 1, run: 1 } };
+    let new = Change::NodeStarted { id: 3, start: Start { identity: 333, life: 1, run: 1, found: 0 } };
     let map = map.apply(&new).expect("new storage");
     let map = map.apply(&Change::MoveMember { group: id, step: Step::Add(3) }).expect("it comes in again");
     assert!(!map.groups[&id].settled, "it is waited for");
@@ -430,8 +443,8 @@ fn any_change() -> impl Strategy<Value = Change> {
         node().prop_map(|id| Change::AddNode(address(id))),
         node().prop_map(Change::RemoveNode),
         (node(), any::<bool>()).prop_map(|(id, accept_loss)| Change::ReplaceNode { id, accept_loss }),
-        (node(), 1..3u64, 1..4u64, 1..3u64).prop_map(|(id, identity, life, run)| {
-            Change::NodeStarted { id, start: Start { identity, life, run } }
+        (node(), 1..3u64, 1..4u64, 1..3u64, 0..3u64).prop_map(|(id, identity, life, run, found)| {
+            Change::NodeStarted { id, start: Start { identity, life, run, found } }
         }),
         (0..20u16, 1..6u64, some_nodes()).prop_map(|(group, epoch, in_sync)| {
             Change::InSync { group, epoch, revision: 0, in_sync: in_sync.into_iter().collect() }

@@ -6,14 +6,19 @@ use node::control::{ClusterMap, Message, Start};
 use proptest::prelude::*;
 
 fn any_start() -> impl Strategy<Value = Start> {
-    (1..u64::MAX, 1..u64::MAX, any::<u64>()).prop_map(|(identity, life, run)| Start { identity, life, run })
+    (1..u64::MAX, 1..u64::MAX, any::<[u64; 2]>()).prop_map(|(identity, life, [run, found])| Start {
+        identity,
+        life,
+        run,
+        found,
+    })
 }
 
 fn any_message() -> impl Strategy<Value = Message<'static>> {
     const SOME: &[u8] = b"some bytes";
     prop_oneof![
-        (any_start(), any::<[u64; 3]>()).prop_map(|(start, [sequence, map_version, answered])| {
-            Message::Renew { start, sequence, map_version, answered }
+        (any_start(), any::<[u64; 4]>()).prop_map(|(start, [sequence, map_version, answered, durable])| {
+            Message::Renew { start, sequence, map_version, answered, durable }
         }),
         (any::<u64>(), any::<u64>(), any::<u64>()).prop_map(|(sequence, map_version, lasts_us)| {
             Message::Renewed { sequence, map_version, lasts_us }
@@ -33,6 +38,7 @@ fn any_message() -> impl Strategy<Value = Message<'static>> {
             }
         ),
         Just(Message::Replica { bytes: SOME }),
+        Just(Message::Heard { bytes: SOME }),
     ]
 }
 
@@ -44,14 +50,14 @@ proptest! {
         let mut bytes = Vec::new();
         message.encode(&mut bytes);
         prop_assert_eq!(Message::decode(&bytes), Ok(message.clone()));
-        if !matches!(message, Message::Replica { .. }) {
+        if !matches!(message, Message::Replica { .. } | Message::Heard { .. }) {
             prop_assert!(Message::decode(&bytes[..bytes.len() - 1]).is_err());
         }
     }
 
     #[test]
     fn random_bytes_are_survived(pieces in prop::collection::vec(
-        (1..9u8, prop::collection::vec(any::<u8>(), 0..60)), 1..20)) {
+        (1..10u8, prop::collection::vec(any::<u8>(), 0..60)), 1..20)) {
         let mut world = World::new(1, 3, 0);
         (1..=3).for_each(|id| world.start(id));
         world.become_whole();
@@ -67,7 +73,7 @@ proptest! {
 fn what_is_too_long_or_cannot_be_is_malformed() {
     let malformed = |bytes: &[u8]| Message::decode(bytes).is_err();
     assert!(malformed(b""));
-    assert!(malformed(b"\x09"));
+    assert!(malformed(b"\x0a"));
     let mut long = Vec::new();
     let change = vec![b' '; 2 << 20];
     Message::Ask { run: 1, id: 1, change: &change }.encode(&mut long);

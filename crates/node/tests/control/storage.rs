@@ -1,6 +1,6 @@
 //! Nodes that come back with what they had, with less, or with nothing.
 
-use crate::world::World;
+use crate::world::{Disk, World};
 use node::control::{Change, Event, Message};
 
 fn cluster(nodes: u16) -> World {
@@ -81,6 +81,172 @@ fn a_storage_that_was_put_back_is_refused() {
     world.run_for(1_000_000);
     assert!(is_refused(&world, 4), "its life is that of the process that was registered");
     assert!(!world.control(4).expect("it runs").is_admitted());
+}
+
+/// A cluster, and a copy of a node's disk from before the node made something durable that others counted on. The copy is
+/// of the same life: when it is opened, it looks like an ordinary restart.
+fn outdated(world: &mut World, node: u16) -> Disk {
+    let copy = world.copy(node);
+    world.write(node, 5000);
+    world.run_for(200_000); // Two renewals, the first one of which may have been under way.
+    world.kill(node, 0);
+    copy
+}
+
+fn is_let_in(world: &World, node: u16) -> bool {
+    world.control(node).expect("it runs").is_admitted()
+}
+
+#[test]
+fn a_disk_that_was_put_back_within_one_life_is_refused() {
+    for node in [4, 2] {
+        let mut world = cluster(4);
+        let copy = outdated(&mut world, node);
+        world.put_back(node, copy);
+        world.start(node);
+        world.run_for(1_000_000);
+        assert!(is_refused(&world, node) && !is_let_in(&world, node), "node {node}");
+    }
+}
+
+#[test]
+fn a_disk_that_was_put_back_is_known_to_a_control_leader_that_took_over() {
+    let mut world = cluster(4);
+    let copy = outdated(&mut world, 4);
+    let leader = world.control_leader().expect("somebody leads");
+    world.kill(leader, 0);
+    world.run_for(1_000_000);
+    assert!(world.control_leader().is_some_and(|other| other != leader));
+    world.put_back(4, copy);
+    world.start(4);
+    world.run_for(1_000_000);
+    assert!(is_refused(&world, 4) && !is_let_in(&world, 4));
+}
+
+#[test]
+fn a_disk_that_was_put_back_is_known_to_control_nodes_that_lost_their_power() {
+    let mut world = cluster(4);
+    world.write(4, 1);
+    world.run_for(2_000_000);
+    let copy = outdated(&mut world, 4);
+    world.run_for(1_100_000); // What is remembered is kept once a second.
+    (1..=3).for_each(|id| world.kill(id, 0));
+    (1..=3).for_each(|id| world.start(id));
+    world.put_back(4, copy);
+    world.start(4);
+    world.run_for(3_000_000);
+    assert!(is_refused(&world, 4) && !is_let_in(&world, 4));
+    assert!((1..=3).all(|id| is_let_in(&world, id) && !is_refused(&world, id)));
+}
+
+#[test]
+fn a_disk_that_was_put_back_is_known_to_one_that_was_cut_off_from_its_node() {
+    let mut world = cluster(4);
+    let leader = world.control_leader().expect("somebody leads");
+    world.cut.extend([(4, leader), (leader, 4)]);
+    world.run_for(100_000);
+    let copy = outdated(&mut world, 4);
+    world.run_for(1_100_000); // Control nodes tell each other once a second.
+    world.cut.clear();
+    world.put_back(4, copy);
+    world.start(4);
+    world.run_for(1_000_000);
+    assert_eq!(world.control_leader(), Some(leader), "it has not heard the node itself");
+    assert!(is_refused(&world, 4) && !is_let_in(&world, 4));
+}
+
+#[test]
+fn what_an_older_disk_appends_does_not_make_it_complete() {
+    let mut world = cluster(4);
+    let copy = outdated(&mut world, 4);
+    world.put_back(4, copy);
+    for _ in 0..2 {
+        world.start(4);
+        world.run_for(1_000);
+        world.write(4, 5000); // As a voter would, before anybody has refused it.
+        world.run_for(1_000_000);
+        assert!(is_refused(&world, 4) && !is_let_in(&world, 4));
+        world.told.clear();
+        world.kill(4, 0);
+    }
+}
+
+#[test]
+fn the_right_disk_is_let_in_after_an_older_one_was_tried() {
+    let mut world = cluster(4);
+    let copy = outdated(&mut world, 4);
+    let right = world.copy(4);
+    world.put_back(4, copy);
+    for _ in 0..3 {
+        world.start(4);
+        world.run_for(1_000_000);
+        assert!(is_refused(&world, 4));
+        world.kill(4, 0);
+    }
+    world.told.clear();
+    world.run_for(1_000_000);
+    world.put_back(4, right);
+    world.heal();
+    assert!(!is_refused(&world, 4), "though its life is an earlier one than the other's");
+}
+
+#[test]
+fn a_node_that_loses_what_nobody_counted_on_is_let_in() {
+    let mut world = cluster(4);
+    for round in 0..20 {
+        for node in [4, 1 + round % 3] {
+            // Between two renewals, and with some of what was not synced.
+            world.run_for(20_000 + 7_000 * u64::from(round));
+            world.write(node, 10);
+            world.kill(node, u64::from(round) % 3);
+            world.run_for(100_000);
+            world.start(node);
+        }
+    }
+    world.heal();
+    assert!((1..=4).all(|id| !is_refused(&world, id)), "{:?}", world.told);
+}
+
+#[test]
+fn a_start_that_dies_before_it_is_let_in_does_no_harm() {
+    let mut world = cluster(4);
+    for _ in 0..5 {
+        world.kill(4, 0);
+        world.start(4);
+        world.run_for(300); // It has asked at most.
+        world.write(4, 10);
+    }
+    world.heal();
+    world.write(4, 10);
+    world.run_for(200_000);
+    world.kill(4, 0);
+    world.heal();
+    assert!(!is_refused(&world, 4));
+}
+
+#[test]
+fn a_node_that_was_replaced_begins_to_count_anew() {
+    let mut world = cluster(4);
+    let copy = outdated(&mut world, 4);
+    world.put_back(4, copy);
+    world.start(4);
+    world.run_for(1_000_000);
+    assert!(is_refused(&world, 4));
+    world.make(1, &Change::ReplaceNode { id: 4, accept_loss: false }).expect("it is as good as dead");
+    world.run_for(1_000_000);
+    assert!(is_let_in(&world, 4), "with the very disk that it has, as a new member");
+    // All that was heard of it before is of no account, though it is more than the log has now.
+    world.write(4, 10);
+    world.run_for(200_000);
+    world.kill(4, 0);
+    world.told.clear();
+    world.heal();
+    assert!(!is_refused(&world, 4));
+    let copy = outdated(&mut world, 4);
+    world.put_back(4, copy);
+    world.start(4);
+    world.run_for(1_000_000);
+    assert!(is_refused(&world, 4), "but from then on it counts");
 }
 
 #[test]

@@ -20,8 +20,8 @@ enum Event {
     Replicas { node: NodeId, start: u64 },
 }
 
-#[derive(Default)]
-struct Disk {
+#[derive(Clone, Default)]
+pub(crate) struct Disk {
     checkpoint: Vec<Vec<u8>>,
     records: Vec<(u64, Vec<u8>)>,
     written: u64,
@@ -29,6 +29,11 @@ struct Disk {
     /// Where this life's records begin.
     life_at: u64,
     map: Option<Vec<u8>>,
+    positions: Option<Vec<u8>>,
+    /// What the node's other groups have in its log, all of it durable.
+    others: u64,
+    /// How often it was opened.
+    life: u64,
 }
 
 struct Machine {
@@ -36,7 +41,6 @@ struct Machine {
     disk: Disk,
     waiting: Vec<(u64, NodeId, Rc<[u8]>)>,
     identity: u64,
-    life: u64,
     /// Which start: events of earlier ones are void.
     starts: u64,
     is_syncing: bool,
@@ -118,7 +122,6 @@ impl World {
             disk: Disk::default(),
             waiting: Vec::new(),
             identity: u64::from(id) * 1000,
-            life: 0,
             starts: 0,
             is_syncing: false,
             turn_at_us: u64::MAX,
@@ -176,11 +179,18 @@ impl World {
         effects.clear();
         let machine = self.machine(id);
         assert!(machine.control.is_none(), "it runs already");
-        machine.life += 1;
+        machine.disk.life += 1;
         machine.starts += 1;
-        let start = Start { identity: machine.identity, life: machine.life, run };
-        let mut control =
-            Control::new(Options { id, start, seed: run, initial, timing, moves_control_group: false });
+        let start = Start { identity: machine.identity, life: machine.disk.life, run, found: 0 };
+        let mut control = Control::new(Options {
+            id,
+            start,
+            seed: run,
+            initial,
+            timing,
+            moves_control_group: false,
+            planted: Default::default(),
+        });
         let records =
             machine.disk.checkpoint.iter().chain(machine.disk.records.iter().map(|(_, record)| record));
         for record in records {
@@ -189,11 +199,14 @@ impl World {
         if let Some(map) = &machine.disk.map {
             control.restore_map(map).expect("components write maps that can be");
         }
+        if let Some(positions) = &machine.disk.positions {
+            control.restore_positions(positions).expect("components write positions that can be");
+        }
         machine.disk.life_at = machine.disk.written;
         machine.is_syncing = false;
         machine.paused_until_us = 0;
         machine.turn_at_us = u64::MAX;
-        control.start(now, &mut effects);
+        control.start(now, machine.disk.written + machine.disk.others, &mut effects);
         machine.control = Some(control);
         let start = machine.starts;
         self.take(id, &effects);
@@ -221,12 +234,29 @@ impl World {
         let machine = self.machine(id);
         machine.disk = Disk::default();
         machine.identity += 1;
-        machine.life = 0;
     }
 
     /// A killed node's storage is put back by one start.
     pub(crate) fn roll_back(&mut self, id: NodeId) {
-        self.machine(id).life -= 1;
+        self.machine(id).disk.life -= 1;
+    }
+
+    /// A copy of a node's disk, without what is not synced.
+    pub(crate) fn copy(&self, id: NodeId) -> Disk {
+        let mut disk = self.machines[&id].disk.clone();
+        disk.records.retain(|(position, _)| *position <= disk.durable);
+        disk.written = disk.durable;
+        disk
+    }
+
+    /// A killed node's storage is what it was once.
+    pub(crate) fn put_back(&mut self, id: NodeId, disk: Disk) {
+        self.machine(id).disk = disk;
+    }
+
+    /// A node's other groups record something, which is durable at once.
+    pub(crate) fn write(&mut self, id: NodeId, bytes: u64) {
+        self.machine(id).disk.others += bytes;
     }
 
     pub(crate) fn pause(&mut self, id: NodeId, for_us: u64) {
@@ -313,6 +343,9 @@ impl World {
             machine.disk.written += 1;
             let record = effects.bytes[record.clone()].to_vec();
             machine.disk.records.push((machine.disk.written, record));
+        }
+        if let Some(positions) = &effects.positions_record {
+            machine.disk.positions = Some(effects.bytes[positions.clone()].to_vec());
         }
         if let Some(map) = &effects.map_record {
             machine.disk.map = Some(effects.bytes[map.clone()].to_vec());
@@ -443,7 +476,11 @@ impl World {
                 }
                 self.machine(node).turn_at_us = u64::MAX;
                 let now = self.now(node);
+                let durable = self.machine(node).disk.durable + self.machine(node).disk.others;
                 self.step(node, |control, _, out| {
+                    if control.is_admitted() {
+                        control.log_is_durable(durable);
+                    }
                     if control.wakeup_us(now) <= now.monotonic_us {
                         control.tick(now, out);
                     }

@@ -35,6 +35,12 @@ impl World {
             };
             self.forgot[index] |= space.forgets_with_its_leader() && before.into_iter().any(leads_anew);
         }
+        let control_nodes =
+            |map: &ClusterMap| map.groups.get(&CONTROL_GROUP).map(|group| group.members.clone());
+        if control_nodes(&self.map) != control_nodes(&map) {
+            // Somebody who has heard nobody yet may come to lead.
+            self.hosts.iter_mut().for_each(|host| host.was_durable = None);
+        }
         self.map = map;
     }
 

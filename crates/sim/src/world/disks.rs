@@ -1,11 +1,15 @@
 //! Machines' disks: what is done on them beside the nodes, and what goes wrong with them and with the power.
 
 use super::World;
+use super::damage::place_of;
 use super::trouble::Death;
 use crate::disk::Ended;
 use crate::events::{Event, Place};
 use crate::faults::{Class, DiskFault, MS, Order, SECOND, has};
+use crate::report::Broken;
+use crate::trace::id;
 use node::Node;
+use node::control::CONTROL_GROUP;
 use storage::simulated::{SimulatedDisk, Survivors};
 use storage::{Cause, Verb};
 
@@ -89,8 +93,8 @@ impl World {
         // A start needs room; a node that runs goes on without.
         let has_no_room = self.host(place).disk.files.capacity.is_some();
         if !self.stop_by_disk(place, why) && !has_no_room {
-            let words = format!("node {} does not start: {why}", crate::trace::id(place));
-            return self.fail(crate::report::Broken::Storage, words);
+            let words = format!("node {} does not start: {why}", id(place));
+            return self.fail(Broken::Storage, words);
         }
         self.queue.push(self.now + after_us, again);
     }
@@ -185,10 +189,11 @@ impl World {
                 happens = copy.is_some() && self.may_lose_disk(node);
                 if let Some(copy) = copy.filter(|_| happens) {
                     again = replaced_us;
+                    let was_durable = self.known_durable(node);
                     self.crash(node, down_us, true);
                     let host = self.host(node);
                     host.disk.roll_back(copy);
-                    (host.is_lost, host.is_refilling) = (true, true);
+                    (host.is_lost, host.is_refilling, host.was_durable) = (true, true, was_durable);
                 }
             }
         }
@@ -196,6 +201,39 @@ impl World {
             self.counts.add(fault.class());
         }
         again
+    }
+
+    /// Up to where a node's log was durable, as every other control node knows; None if one of them is not there.
+    fn known_durable(&self, place: Place) -> Option<u64> {
+        let control = self.map.groups.get(&CONTROL_GROUP)?;
+        let others = control.members.iter().filter(|member| **member != id(place));
+        let known = others
+            .map(|member| self.hosts[usize::from(place_of(*member))].node.as_ref()?.known_durable(id(place)));
+        known.min().flatten()
+    }
+
+    /// A node whose disk was put back to an earlier state must not be let in, if that lacks what the others knew of.
+    pub(super) fn check_disk_that_was_put_back(&mut self, place: Place, node: &Node) {
+        let Some(durable) = self.hosts[usize::from(place)].was_durable else { return };
+        let found = node.log_found();
+        if node.is_admitted() && found < durable {
+            let words = format!(
+                "node {} was let in with a log that ended at {found} and had been durable up to {durable}",
+                id(place)
+            );
+            self.fail(Broken::Safety, words);
+        }
+    }
+
+    /// A control node dies, with what it remembers, but for what it has kept. It is looked no longer whether those with
+    /// older disks are refused.
+    pub(super) fn forget_durable(&mut self, place: Place) {
+        let control = self.map.groups.get(&CONTROL_GROUP);
+        if !control.is_some_and(|group| group.members.contains(&id(place))) {
+            return;
+        }
+        let others = self.hosts.iter_mut().filter(|host| host.place != place);
+        others.for_each(|host| host.was_durable = None);
     }
 
     /// The disk will refuse an operation, and its node must stop then. False if that is left out.

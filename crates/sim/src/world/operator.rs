@@ -67,7 +67,7 @@ impl World {
         let host = self.host(place);
         host.disk.replace();
         (host.rotten, host.is_kept_down, host.is_damaged) = (None, false, true);
-        (host.is_lost, host.is_refilling) = (true, true);
+        (host.is_lost, host.is_refilling, host.was_durable) = (true, true, None);
         let life = host.life;
         self.queue.push(self.now + after_us, Event::Restart { node: place, life });
     }

@@ -228,6 +228,7 @@ impl World {
         self.trace.note(u64::from(place) | 1 << 60);
         self.tell_of(place, "dies");
         self.note_lost_writes(place);
+        self.forget_durable(place);
         let host = self.host(place);
         (host.node, host.turn_at, host.free_at, host.doom) = (None, u64::MAX, 0, None);
         (host.stall_us, host.stall_first_us, host.has_begun) = (None, None, false);

@@ -54,6 +54,7 @@ impl World {
         node.end_turn(&mut host.disk.files);
         let stopped = node.stopped().map(str::to_owned);
         self.learn_map(&node);
+        self.check_disk_that_was_put_back(place, &node);
         let host = &mut self.hosts[usize::from(place)];
         let doom = is_doomed(host, &mut node, self.scenario.nodes).then(|| host.doom.take()).flatten();
         let busy_us = 5 + host.random.below(20) + host.slow_us;

@@ -147,7 +147,7 @@ fn consensus_records_no_promise() {
 
 #[test]
 fn consensus_reads_without_a_quorum() {
-    assert_eq!(find(Fault::ReadWithoutQuorum, Protocol::Consensus, 480), Broken::Safety);
+    assert_eq!(find(Fault::ReadWithoutQuorum, Protocol::Consensus, 828), Broken::Safety);
 }
 
 #[test]
@@ -157,7 +157,7 @@ fn consensus_cuts_its_log_past_what_is_applied() {
 
 #[test]
 fn consensus_lets_a_new_leader_serve_early() {
-    assert_eq!(find(Fault::NewLeaderServesEarly, Protocol::Consensus, 194), Broken::Safety);
+    assert_eq!(find(Fault::NewLeaderServesEarly, Protocol::Consensus, 227), Broken::Safety);
 }
 
 #[test]
@@ -208,6 +208,11 @@ fn a_lock_is_granted_under_a_session_that_is_over() {
 }
 
 #[test]
+fn a_control_leader_lets_an_older_disk_in() {
+    assert_eq!(find(Fault::OlderDiskLetIn, Protocol::Consensus, 18), Broken::Safety);
+}
+
+#[test]
 fn a_log_accepts_a_torn_tail() {
     find_in_storage(storage_planted::Fault::TornTailAccepted, 1);
 }
@@ -229,7 +234,7 @@ fn a_log_does_not_sync_its_folder() {
 
 #[test]
 fn a_checkpoint_counts_before_its_values_are_durable() {
-    assert_eq!(find_spilled(Fault::CheckpointBeforeValues, Protocol::Consensus, 340), Broken::Storage);
+    assert_eq!(find_spilled(Fault::CheckpointBeforeValues, Protocol::Consensus, 385), Broken::Storage);
 }
 
 #[test]

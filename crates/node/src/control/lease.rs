@@ -1,0 +1,64 @@
+//! The lease of this node's leaderships: it is renewed at all control nodes, and granted by the one that leads. See the
+//! parent module for what it means.
+
+use super::message::Message;
+use super::{Control, Effects, Options};
+use protocol::{NodeId, Now};
+use std::collections::VecDeque;
+
+/// The lease of this node's leaderships.
+#[derive(Debug, Default)]
+pub(super) struct NodeLease {
+    pub(super) until_us: u64,
+    pub(super) renew_at_us: u64,
+    sequence: u64,
+    /// The newest renewal that was answered.
+    answered: u64,
+    /// When the last renewals were sent.
+    sent: VecDeque<(u64, u64)>,
+}
+
+impl Control {
+    /// Renews this node's lease.
+    pub(super) fn renew(&mut self, now: Now, out: &mut Effects) {
+        if now.monotonic_us < self.lease.renew_at_us {
+            return;
+        }
+        let Options { id, start, timing, .. } = &self.options;
+        const REMEMBERED: usize = 16;
+        self.lease.renew_at_us = now.monotonic_us + timing.renew_ms * 1000;
+        self.lease.sequence += 1;
+        let sequence = self.lease.sequence;
+        self.lease.sent.push_back((sequence, now.monotonic_us));
+        if self.lease.sent.len() > REMEMBERED {
+            self.lease.sent.pop_front();
+        }
+        let map_version = self.map.version;
+        let answered = self.lease.answered;
+        self.leading.hear(now, timing, *id, *start, (sequence, map_version, answered));
+        // Who has no lease may not know who the control nodes are, as a newcomer without a map: it asks everybody.
+        let lasted_us = self.lease.until_us + timing.node_lease_ms * 1000;
+        let is_known = lasted_us > now.monotonic_us;
+        let everybody = || self.map.nodes.keys().copied().collect();
+        let asked: Vec<NodeId> = if is_known { self.control_nodes().to_vec() } else { everybody() };
+        let others = asked.into_iter().filter(|node| node != id);
+        let durable = self.positions.durable();
+        out.send(others, &Message::Renew { start: *start, sequence, map_version, answered, durable });
+    }
+
+    pub(super) fn renewed(&mut self, sequence: u64, map_version: u64, lasts_us: u64, out: &mut Effects) {
+        let sent = self.lease.sent.iter().find(|(number, _)| *number == sequence);
+        if sent.is_some() {
+            self.lease.answered = self.lease.answered.max(sequence);
+        }
+        let Some((_, sent_us)) = sent.filter(|_| self.map.version >= map_version && self.is_admitted())
+        else {
+            return;
+        };
+        let until_us = sent_us + lasts_us.min(self.options.timing.node_lease_ms * 1000);
+        if until_us > self.lease.until_us {
+            self.lease.until_us = until_us;
+            out.lease_until_us = Some(until_us);
+        }
+    }
+}
