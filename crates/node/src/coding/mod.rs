@@ -226,6 +226,10 @@ impl Node {
                     self.settle(group);
                 } else if let Message::Fetch { id, .. } = message {
                     self.send_fragment_message(group, from, &Message::Missing { id });
+                } else if let Message::Keep(piece) = message {
+                    // The coordinator need not wait for it.
+                    let refused = Message::Refused { id: piece.reference.id, why: Refusal::NoMember };
+                    self.send_fragment_message(group, from, &refused);
                 }
             }
             Message::Kept { id, membership, members } => self.fragment_kept(from, id, (membership, members)),

@@ -253,6 +253,45 @@ fn a_node_that_lost_its_disk_counts_again_when_it_has_rebuilt_all() {
     }
 }
 
+/// Has node 5 replaced, and lets node 4 write large values until that is done. The longest time of a write.
+fn longest_write_during_changes(bytes_per_turn: usize) -> u64 {
+    let mut cluster = five().start();
+    let writer = cluster.client(4);
+    cluster.kill(5);
+    cluster.wipe(5);
+    cluster.restart(5);
+    cluster.turns(3000);
+    [2, 3].into_iter().for_each(|node| cluster.set_bandwidth(4, node, Some(bytes_per_turn)));
+    let large = value('A', 90_000);
+    let operator = cluster.client(1);
+    cluster.send(operator, "CLUSTER REPLACE 5");
+    let mut longest_ms = 0;
+    cluster.until("node 5 is a member again", |cluster| {
+        let took_ms = cluster.time(|cluster| {
+            assert_eq!(cluster.ask(writer, &format!("SET k {large}")), "OK");
+        });
+        longest_ms = longest_ms.max(took_ms);
+        let groups = &cluster.node(1).cluster_map().groups;
+        groups.values().all(|group| group.settled && group.members.contains(&5))
+    });
+    longest_ms
+}
+
+#[test]
+fn a_new_member_that_does_not_know_of_its_group_yet_says_so() {
+    // A fragment takes 15 ms to get to members 2 and 3. An attempt that waits for somebody would have had 600.
+    let longest_ms = longest_write_during_changes(2000);
+    assert!(longest_ms < 200, "a write took {longest_ms} ms");
+}
+
+#[test]
+fn a_write_that_a_change_of_members_overtakes_begins_anew_at_once() {
+    // A whole copy takes 900 ms to get to members 2 and 3, so some members keep theirs before a change and others after it.
+    // An attempt that waits for somebody would have had 4 s.
+    let longest_ms = longest_write_during_changes(100);
+    assert!(longest_ms < 2000, "a write took {longest_ms} ms");
+}
+
 #[test]
 fn what_was_coded_stays_readable_when_the_keyspace_codes_no_more() {
     let mut cluster = five().start();
