@@ -20,7 +20,7 @@
 
 use super::choice::Way;
 use super::traces::Trace;
-use super::{Operation, PEER_OUTPUT_BYTES, Parts, UNDER_WAY_BYTES, ticket};
+use super::{Operation, PEER_OUTPUT_BYTES, Parts, UNDER_WAY_BYTES, UNDER_WAY_BYTES_MIN, ticket};
 use crate::node::Node;
 use crate::routing::Asked;
 use crate::shared::SharedBytes;
@@ -255,11 +255,19 @@ impl Node {
 
     /// Makes pieces and sends them, as far as there is room.
     pub(super) fn pump_dispersals(&mut self, budget: &mut usize) {
-        let mut handles: Vec<Handle> = self.coding.dispersals.values().copied().collect();
+        let mut values: Vec<(ValueId, Handle)> =
+            self.coding.dispersals.iter().map(|(id, handle)| (*id, *handle)).collect();
+        let behind = self.coding.pumped.map_or(0, |last| values.partition_point(|(id, _)| *id <= last));
+        values.rotate_left(behind);
         let mut under_way = self.pieces_under_way();
         // A stripe of each in turn, so that a small value does not wait for a large one.
-        while *budget > 0 && !handles.is_empty() {
-            handles.retain(|handle| *budget > 0 && self.pump_stripe(*handle, budget, &mut under_way));
+        while *budget > 0 && !values.is_empty() {
+            values.retain(|(id, handle)| {
+                if *budget > 0 {
+                    self.coding.pumped = Some(*id);
+                }
+                *budget > 0 && self.pump_stripe(*handle, budget, &mut under_way)
+            });
         }
         if *budget == 0 {
             self.coding.wake_at(self.now.monotonic_us);
@@ -302,12 +310,15 @@ impl Node {
             let Dispersal { group, attempt, value, .. } = dispersal;
             let Attempt { reference, layout, targets, .. } = attempt;
             let members = targets.len();
-            let Some(target) = targets.get_mut(place) else { break };
+            // The others have theirs in the next turn.
+            let Some(target) = targets.get_mut(place).filter(|_| *budget > 0) else { break };
             place += 1;
             if target.refused || target.next_stripe >= layout.stripes() {
                 continue;
             }
             let (group, node, stripe) = (*group, target.node, target.next_stripe);
+            let window = self.coding.choice.estimates.in_turnaround(node, self.now.monotonic_us) as usize;
+            let window = window.clamp(UNDER_WAY_BYTES_MIN, UNDER_WAY_BYTES);
             let has_room = match self.peers.get(usize::from(node).wrapping_sub(1)) {
                 _ if node == own => true,
                 Some(peer) if peer.up => {
@@ -318,7 +329,7 @@ impl Node {
             };
             // What is under way leaves room again when its member says that it is on its disk.
             let under_way = under_way.entry(node).or_default();
-            if !has_room || *under_way >= UNDER_WAY_BYTES {
+            if !has_room || *under_way >= window {
                 continue;
             }
             *under_way += layout.piece_bytes(stripe);

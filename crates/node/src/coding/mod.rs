@@ -45,15 +45,17 @@ use wire::frame;
 /// Bytes of whole values that a node keeps for those who ask next.
 const CACHE_BYTES: usize = 64 << 20;
 
-/// Bytes of pieces that a turn makes and sends, at most: they are copied several times, which takes milliseconds.
-const TURN_BYTES: usize = 1 << 20;
+/// A turn makes and sends so many bytes of pieces, and the rest of the last one: they are copied several times, which takes
+/// a millisecond for each megabyte, and others wait for it.
+const TURN_BYTES: usize = 512 << 10;
 
 /// More pieces for a peer wait until so much of what it is owed has left: what else is said to it must not wait long.
 const PEER_OUTPUT_BYTES: usize = 1 << 20;
 
 /// Bytes of pieces that may be on their way to one member, or not yet on its disk: what others write there, and say to it,
-/// waits behind them.
+/// waits behind them. So it is no more than keeps the link and the disk busy, two pieces at least, and never more than this.
 const UNDER_WAY_BYTES: usize = 1 << 20;
+const UNDER_WAY_BYTES_MIN: usize = 512 << 10;
 
 /// What a keyspace wants done with large values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -117,6 +119,8 @@ pub(crate) struct Coding {
     dispersals: BTreeMap<ValueId, Handle>,
     /// Bytes of these.
     dispersing_bytes: usize,
+    /// The one of which pieces were sent last: the next turn begins with the one behind it.
+    pumped: Option<ValueId>,
     /// Values that are being fetched.
     fetches: BTreeMap<ValueId, Fetch>,
     cache: Cache<ValueId, SharedBytes>,
@@ -143,6 +147,7 @@ impl Coding {
             operations: Slab::default(),
             dispersals: BTreeMap::new(),
             dispersing_bytes: 0,
+            pumped: None,
             fetches: BTreeMap::new(),
             cache: Cache::new(CACHE_BYTES),
             choice: Choice::default(),

@@ -207,6 +207,20 @@ fn values_of_many_pieces_go_through() {
 }
 
 #[test]
+fn a_smaller_value_does_not_wait_for_a_larger_one() {
+    let large = |configuration: &mut node::Configuration| configuration.value_bytes_max = 8 << 20;
+    let mut cluster = five().with(large).start();
+    let (first, second) = (cluster.client(4), cluster.client(4));
+    cluster.send(first, &format!("SET k {}", value('A', 7_000_000)));
+    cluster.turns(2);
+    cluster.send(second, &format!("SET l {}", value('B', 90_000)));
+    let took_ms = cluster.time(|cluster| assert_eq!(cluster.reply(second), "OK"));
+    assert!(took_ms < 15, "{took_ms} ms, and a turn takes one");
+    assert_eq!(cluster.arrived(first), None, "the larger one is still on its way");
+    assert_eq!(cluster.reply(first), "OK");
+}
+
+#[test]
 fn what_cannot_be_kept_is_refused_by_name() {
     let refuse = |keyspace: &str| {
         let mut cluster = setup(3, &["prefix= replication=consensus"]).start();
