@@ -341,15 +341,13 @@ impl Node {
             let share = layout.bytes_in(stripe) / members.max(1);
             let (id, parts) = (reference.id, layout.parts());
             let piece = Piece::new(*reference, target.number, stripe as u32, &bytes);
-            let mut message = Vec::new();
-            Message::Keep(piece).encode(&mut message);
             *budget = budget.saturating_sub(bytes.len().max(1));
             is_busy = true;
             if parts > 1 {
                 self.coding.choice.cut(share);
                 self.coding.traces.cut(id, share);
             }
-            self.send_fragment_bytes(group, node, &message);
+            self.send_fragment_message(group, node, &Message::Keep(piece));
         }
         if is_held_up {
             self.coding.wake_at(self.now.monotonic_us + 1000);

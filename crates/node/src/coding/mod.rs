@@ -215,7 +215,12 @@ impl Node {
         from: NodeId,
         bytes: &[u8],
     ) -> Result<(), Malformed> {
-        match Message::decode(bytes)? {
+        self.take_fragment_message(group, from, Message::decode(bytes)?);
+        Ok(())
+    }
+
+    fn take_fragment_message(&mut self, group: u16, from: NodeId, message: Message<'_>) {
+        match message {
             // What cannot be written would wait in memory.
             Message::Keep(piece) if self.is_full() => {
                 let refused = Message::Refused { id: piece.reference.id, why: Refusal::NoRoom };
@@ -255,14 +260,18 @@ impl Node {
                 }
             }
         }
-        Ok(())
     }
 
     /// Says something about fragments to a node, or to this one. False if it cannot be reached.
     pub(crate) fn send_fragment_message(&mut self, group: u16, to: NodeId, message: &Message<'_>) -> bool {
-        let mut bytes = Vec::new();
-        message.encode(&mut bytes);
-        self.send_fragment_bytes(group, to, &bytes)
+        if to == self.configuration.node {
+            self.take_fragment_message(group, to, *message);
+            return true;
+        }
+        self.append_to_peer(to, |out| {
+            Envelope::Fragments { group, message: &[] }.encode(out);
+            message.encode(out);
+        })
     }
 
     pub(crate) fn send_fragment_bytes(&mut self, group: u16, to: NodeId, message: &[u8]) -> bool {
@@ -271,10 +280,14 @@ impl Node {
             debug_assert_eq!(read, Ok(()), "this node writes what can be read");
             return true;
         }
+        self.append_to_peer(to, |out| Envelope::Fragments { group, message }.encode(out))
+    }
+
+    /// Writes a frame to a node, if that can be reached.
+    fn append_to_peer(&mut self, to: NodeId, write: impl FnOnce(&mut Vec<u8>)) -> bool {
         let peer = self.peers.get_mut(usize::from(to).wrapping_sub(1));
         let Some(peer) = peer.filter(|peer| peer.up) else { return false };
-        let envelope = Envelope::Fragments { group, message };
-        frame::append(&mut peer.output, |out| envelope.encode(out));
+        frame::append(&mut peer.output, write);
         true
     }
 
