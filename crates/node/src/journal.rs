@@ -403,6 +403,11 @@ impl Journal {
         self.checkpoint.as_ref().map(|checkpoint| checkpoint.group)
     }
 
+    /// What is written of the checkpoint under way is on its way to the disk: the next chunk waits for that.
+    pub(crate) fn is_pacing(&self) -> bool {
+        self.log.is_pacing_snapshot()
+    }
+
     /// A replica has begun its checkpoint, right behind a flush. Its first chunk is `description`, if there is one.
     pub(crate) fn begin_checkpoint<D: Disk>(&mut self, disk: &mut D, group: u16, description: &[u8]) -> bool {
         let begun = self.log.begin_snapshot(disk, group, self.log.end());

@@ -71,8 +71,8 @@ pub struct Keyspace {
     pub durability: String,
     /// `linearizable`, or `any` (any replica, may be stale).
     pub reads: String,
-    /// consensus: where values are kept, `memory` or `disk` (those of `storage_threshold` bytes and more, with a cache in
-    /// front of them).
+    /// consensus and leader-follower: where values are kept, `memory` or `disk` (those of `storage_threshold` bytes and
+    /// more, with a cache in front of them).
     pub storage: String,
     /// The shortest value that `storage = "disk"` keeps on the disk, in bytes. By default four times what a key takes in
     /// memory beside its value.
@@ -193,9 +193,9 @@ impl Keyspace {
         }
         if self.spills() {
             let (name, threshold) = (&self.replication, self.storage_threshold);
-            if protocol != Protocol::Consensus {
+            if protocol.has_registers() {
                 return refuse(format!(
-                    "storage = \"disk\" is for consensus; {name} keeps its values in memory"
+                    "storage = \"disk\" is for consensus and leader-follower; {name} keeps its values in memory"
                 ));
             }
             if self.coding != "none" {
@@ -376,6 +376,7 @@ impl Keyspace {
             acks: self.acks()?,
             reads_any: self.reads == "any",
             backlog_bytes: self.backlog_bytes,
+            spill_bytes_min: self.spill_bytes_min(),
             durability: self.durability()?,
             planted,
         })
@@ -547,9 +548,15 @@ mod tests {
             ("prefix=s: replicas=5", "replicas = 5 needs more than the 3 nodes"),
             ("prefix=s: reads=dirty", "unknown reads \"dirty\""),
             ("prefix=s: storage=tape", "unknown storage \"tape\"; use \"memory\" or \"disk\""),
-            ("prefix=s: replication=abd storage=disk", "storage = \"disk\" is for consensus; abd keeps"),
-            ("prefix=s: replication=blocking storage=disk", "is for consensus; blocking keeps"),
-            ("prefix=s: replication=leader-follower storage=disk", "is for consensus; leader-follower keeps"),
+            ("prefix=s: replication=abd storage=disk", "is for consensus and leader-follower; abd keeps"),
+            (
+                "prefix=s: replication=blocking storage=disk",
+                "leader-follower; blocking keeps its values in memory",
+            ),
+            (
+                "prefix=s: replication=leader-follower storage=disk coding=2",
+                "and coding do not go together yet",
+            ),
             ("prefix=s: storage=disk coding=2", "storage = \"disk\" and coding do not go together yet"),
             ("prefix=s: storage=disk storage_threshold=1", "storage_threshold = 1 is less than 64 bytes"),
             ("acks=all", "it has no prefix"),

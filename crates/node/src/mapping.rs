@@ -239,7 +239,7 @@ impl Node {
         group.told = None;
         let Some(mut replica) = group.replica.take() else { return };
         if group.keyspace.spills() {
-            self.values.let_go(id, replica.table().spilled());
+            self.values.let_go(id, replica.spilled(), group.tail.is_durable());
         }
         // One that comes in its place later numbers its records from the beginning.
         group.tail = Tail::new(group.keyspace.durability().unwrap_or(Durability::Fsync));

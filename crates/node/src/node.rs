@@ -238,7 +238,7 @@ impl Node {
     /// Begins a checkpoint when one is due, or goes on with the one that is under way.
     fn checkpoint<D: Disk>(&mut self, disk: &mut D) {
         if let Some(id) = self.journal.checkpointing() {
-            if !self.values.holds_checkpoint(id) {
+            if !self.values.holds_checkpoint(id) && !self.journal.is_pacing() {
                 self.advance_checkpoint(disk, id);
             }
             return;
@@ -328,7 +328,7 @@ impl Node {
 
     /// When, on the monotonic clock, the next turn must begin even if nothing happens.
     pub fn next_wakeup_us(&self) -> u64 {
-        let writes_checkpoint = |group| !self.values.holds_checkpoint(group);
+        let writes_checkpoint = |group| !self.values.holds_checkpoint(group) && !self.journal.is_pacing();
         let is_busy =
             self.journal.has_unwritten() || self.journal.checkpointing().is_some_and(writes_checkpoint);
         if is_busy || self.peers.iter().any(Peer::has_due_requests) {

@@ -236,8 +236,7 @@ impl Reading<'_, '_> {
             _ => match self.groups.get_mut(id).and_then(|group| group.replica.as_mut()) {
                 Some(replica) => {
                     let taken = replica.replay(self.now, bytes).map_err(|why| why.to_string());
-                    let spilled = replica.consensus_mut().and_then(|replica| replica.take_spilled());
-                    if let Some(spilled) = spilled {
+                    if let Some(spilled) = replica.take_spilled() {
                         let no_place = || StartError::Values("there is no place for large values".into());
                         let values = self.values.as_deref_mut().ok_or_else(no_place)?;
                         self.sweep.follow(id, spilled, values)?;

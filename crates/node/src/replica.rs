@@ -4,8 +4,9 @@ use crate::configuration::Configuration;
 use crate::keyspace::{Keyspace, Protocol};
 use crate::scripts::LUA;
 use crate::status::Status;
-use kv::Table;
 use kv::codec::Malformed;
+use kv::table::Spilled;
+use kv::{Reference, Table};
 use protocol::planted::Planted;
 use protocol::registers::Replacement;
 use protocol::{
@@ -222,6 +223,63 @@ impl Replica {
         let mut voters: Vec<NodeId> = followers.chain([replica.id()]).collect();
         voters.sort_unstable();
         Some(voters)
+    }
+
+    // Spilled values: in keyspaces with `storage = "disk"`, of the protocols that can have it. What each does is said at
+    // the methods of these names in the protocols.
+
+    pub(crate) fn take_spilled(&mut self) -> Option<Spilled> {
+        match self {
+            Replica::LeaderFollower(replica) => replica.take_spilled(),
+            Replica::Consensus(replica) => replica.take_spilled(),
+            Replica::Abd(_) | Replica::Blocking(_) => None,
+        }
+    }
+
+    pub(crate) fn refers_to(&self, reference: &Reference) -> bool {
+        match self {
+            Replica::LeaderFollower(replica) => replica.refers_to(reference),
+            Replica::Consensus(replica) => replica.refers_to(reference),
+            Replica::Abd(_) | Replica::Blocking(_) => false,
+        }
+    }
+
+    pub(crate) fn spilled(&self) -> Vec<Reference> {
+        match self {
+            Replica::LeaderFollower(replica) => replica.spilled().collect(),
+            Replica::Consensus(replica) => replica.spilled().collect(),
+            Replica::Abd(_) | Replica::Blocking(_) => Vec::new(),
+        }
+    }
+
+    pub(crate) fn sends_copies(&self) -> bool {
+        match self {
+            Replica::LeaderFollower(replica) => replica.sends_copies(),
+            Replica::Consensus(replica) => replica.sends_copies(),
+            Replica::Abd(_) | Replica::Blocking(_) => false,
+        }
+    }
+
+    pub(crate) fn wanted_values(&mut self) -> Vec<Reference> {
+        match self {
+            Replica::LeaderFollower(replica) => replica.wanted_values(),
+            Replica::Consensus(replica) => replica.wanted_values(),
+            Replica::Abd(_) | Replica::Blocking(_) => Vec::new(),
+        }
+    }
+
+    pub(crate) fn take_value(
+        &mut self,
+        now: Now,
+        reference: Reference,
+        value: Option<&[u8]>,
+        effects: &mut Effects,
+    ) {
+        match self {
+            Replica::LeaderFollower(replica) => replica.take_value(now, reference, value, effects),
+            Replica::Consensus(replica) => replica.take_value(now, reference, value, effects),
+            Replica::Abd(_) | Replica::Blocking(_) => {}
+        }
     }
 
     // Records.

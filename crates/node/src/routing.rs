@@ -212,7 +212,7 @@ impl Node {
         };
         let Asked { ticket, follows, seen, deadline_us, .. } = asked;
         if (self.journal.is_full() || self.values.is_full())
-            && target.tail.is_durable()
+            && (target.tail.is_durable() || target.keyspace.spills())
             && (replica.is_leader() || !target.keyspace.has_leader())
             && matches!(request, Request::Command(command) if command.is_write())
         {
@@ -470,8 +470,10 @@ impl Node {
     /// Replicas of registers say by themselves what they cannot take, and go on with the rest.
     #[cold]
     fn must_keep_what_it_hears(&self, group: u16) -> bool {
-        let is_durable = |group: &Group| group.tail.is_durable() && group.keyspace.has_leader();
-        group == CONTROL_GROUP || self.groups.get(group).is_some_and(is_durable)
+        let must_keep = |group: &Group| {
+            (group.tail.is_durable() || group.keyspace.spills()) && group.keyspace.has_leader()
+        };
+        group == CONTROL_GROUP || self.groups.get(group).is_some_and(must_keep)
     }
 
     #[inline]

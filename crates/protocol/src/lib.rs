@@ -9,6 +9,7 @@ pub mod coded;
 pub mod consensus;
 pub mod contract;
 pub mod leader_follower;
+mod loading;
 pub mod planted;
 pub mod registers;
 mod watching;

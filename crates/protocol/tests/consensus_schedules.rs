@@ -78,7 +78,7 @@ fn planted_faults_are_found() {
         (Fault::VoteNotPersisted, 11),
         (Fault::VotePersistedAfterReply, 15165),
         (Fault::AcceptedBeforeDurable, 813),
-        (Fault::LeaderCountsUnsynced, 2073),
+        (Fault::LeaderCountsUnsynced, 156),
         (Fault::ReadWithoutQuorum, 86),
         (Fault::LeaseNotRechecked, 237),
         (Fault::LeaseOnWallClock, 9514),

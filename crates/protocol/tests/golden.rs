@@ -147,6 +147,13 @@ impl Script {
             }
             Verb::Sync { node } => self.each(*node, World::sync_all)?,
             Verb::Checkpoint { node, n, chunk } => self.checkpoint(*node, *n, chunk.unwrap_or(1 << 20))?,
+            Verb::Values { node } => self.each(Some(*node), World::give_values)?,
+            Verb::Stored => {
+                for id in self.which(None)? {
+                    let stored = self.world()?.stored(id);
+                    writeln!(self.transcript, "{id}: {stored}")?;
+                }
+            }
             Verb::Wipe { node } => self.world()?.wipe(*node),
             Verb::Status { node } => {
                 for id in self.which(*node)? {
@@ -336,7 +343,9 @@ fn nodes(list: &str) -> Result<Vec<NodeId>, Box<dyn Error>> {
 }
 
 fn options(verb: &Verb, acks: &str) -> Result<Options, Box<dyn Error>> {
-    let Verb::Cluster { reads, backlog, durability, .. } = verb else { return Err("not a cluster".into()) };
+    let Verb::Cluster { reads, backlog, spill, durability, .. } = verb else {
+        return Err("not a cluster".into());
+    };
     Ok(Options {
         acks: match acks {
             "none" => Acks::None,
@@ -346,6 +355,7 @@ fn options(verb: &Verb, acks: &str) -> Result<Options, Box<dyn Error>> {
         },
         reads_any: reads.as_deref() == Some("any"),
         backlog_bytes: backlog.unwrap_or(1 << 20),
+        spill_bytes_min: spill.unwrap_or(usize::MAX),
         durability: match durability.as_deref() {
             None | Some("none") => Durability::None,
             Some("fsync") => Durability::Fsync,

@@ -29,6 +29,7 @@ impl Group {
             acks,
             reads_any: false,
             backlog_bytes: 1 << 20,
+            spill_bytes_min: usize::MAX,
             durability,
             planted: Default::default(),
         };

@@ -49,7 +49,7 @@ pub(crate) struct SimArgs {
     #[arg(long)]
     coded: bool,
 
-    /// Every keyspace of consensus that does not keep fragments keeps its values on the disk
+    /// Every keyspace of consensus or leader-follower that does not keep fragments keeps its values on the disk
     #[arg(long)]
     spilled: bool,
 

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use rustix::fs::{FallocateFlags, fallocate};
 use storage::format::BLOCK_BYTES;
@@ -25,6 +26,13 @@ const CACHED_FILL_BYTES: usize = 16 << 10;
 /// What goes past the page cache goes in pieces of so many bytes: each is copied to where the disk can take it from.
 const DIRECT_PIECE_BYTES: usize = 2 << 20;
 
+/// A large file is removed in steps of so many bytes, with a pause after each, where others use the disk meanwhile: a file
+/// system may tell the device at once of all blocks that are free, and whoever syncs waits until the device is done.
+const REMOVED_BYTES: u64 = 8 << 20;
+
+/// The pause after a step of what may take long.
+const PAUSE: Duration = Duration::from_millis(5);
+
 /// The files of one folder. Clones share their open files, so that each thread may have one.
 ///
 /// What is synced at once is written past the page cache where the file system can ([`Disk::write_through`]): nobody
@@ -34,6 +42,8 @@ pub struct FolderDisk {
     folder: Arc<Folder>,
     /// What is written past the page cache must stand at a multiple of a block in memory too.
     aligned: Vec<u8>,
+    /// What takes long is done in steps, with pauses: others use the disk meanwhile, and nobody waits for this.
+    is_patient: bool,
 }
 
 #[derive(Debug)]
@@ -48,7 +58,7 @@ struct Folder {
 
 impl Clone for FolderDisk {
     fn clone(&self) -> FolderDisk {
-        FolderDisk { folder: Arc::clone(&self.folder), aligned: Vec::new() }
+        FolderDisk { folder: Arc::clone(&self.folder), aligned: Vec::new(), is_patient: self.is_patient }
     }
 }
 
@@ -66,7 +76,7 @@ impl FolderDisk {
         }
         let path = path.to_owned();
         let folder = Folder { path, folder, open: Mutex::default(), direct: Mutex::default() };
-        Ok(FolderDisk { folder: Arc::new(folder), aligned: Vec::new() })
+        Ok(FolderDisk { folder: Arc::new(folder), aligned: Vec::new(), is_patient: false })
     }
 
     fn path(&self, file: &str) -> PathBuf {
@@ -125,18 +135,24 @@ impl FolderDisk {
     }
 
     fn make(&mut self, name: &str, bytes: u64) -> io::Result<()> {
-        let file =
-            OpenOptions::new().read(true).write(true).create(true).truncate(true).open(self.path(name))?;
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create(true).truncate(bytes == 0);
+        let file = options.open(self.path(name))?;
         self.direct_files().remove(name);
-        if bytes > 0 {
+        // What is there with this length has its blocks, and is overwritten where it stands.
+        if bytes > 0 && file.metadata()?.len() != bytes {
+            file.set_len(0)?;
             match fallocate(&file, FallocateFlags::empty(), 0, bytes) {
                 // Not every file system can; then the zeros take the space, one after the other.
                 Ok(()) | Err(rustix::io::Errno::OPNOTSUPP) => {}
                 Err(error) => return Err(error.into()),
             }
+        }
+        if bytes > 0 {
             let zeros = vec![0; FILL_BYTES];
             let mut offset = 0;
             while offset < bytes {
+                let begun = Instant::now();
                 let length = usize::try_from(bytes - offset).unwrap_or(FILL_BYTES).min(FILL_BYTES);
                 if !self.write_direct(name, offset, &zeros[..length])? {
                     for (piece, offset) in
@@ -147,9 +163,25 @@ impl FolderDisk {
                 }
                 file.sync_data()?;
                 offset += length as u64;
+                // Half of the time the disk is others'.
+                if self.is_patient {
+                    std::thread::sleep(begun.elapsed().min(PAUSE));
+                }
             }
         }
         self.open_files().insert(name.to_owned(), Arc::new(file));
+        Ok(())
+    }
+
+    /// Takes most of a large file away, step by step.
+    fn shrink(&self, name: &str) -> io::Result<()> {
+        let file = self.file(name)?;
+        let mut length = file.metadata()?.len();
+        while length > REMOVED_BYTES {
+            length -= REMOVED_BYTES;
+            file.set_len(length)?;
+            std::thread::sleep(PAUSE);
+        }
         Ok(())
     }
 
@@ -257,6 +289,10 @@ impl Disk for FolderDisk {
     }
 
     fn remove(&mut self, file: &str) -> Result<(), DiskError> {
+        if self.is_patient {
+            // What cannot be made shorter can be removed all the same, or that tells why not.
+            let _ = self.shrink(file);
+        }
         self.open_files().remove(file);
         self.direct_files().remove(file);
         match fs::remove_file(self.path(file)) {
@@ -292,9 +328,10 @@ impl WorkThreads {
     pub fn start(disk: &FolderDisk, wake: impl Fn() + Clone + Send + 'static) -> io::Result<WorkThreads> {
         let (told, finished) = channel();
         let mut threads = Vec::new();
-        let mut lane = |name: &str| -> io::Result<Sender<Work>> {
+        let mut lane = |name: &str, is_patient: bool| -> io::Result<Sender<Work>> {
             let (begin, begun) = channel::<Work>();
             let (mut disk, told, wake) = (disk.clone(), told.clone(), wake.clone());
+            disk.is_patient = is_patient;
             threads.push(std::thread::Builder::new().name(name.to_owned()).spawn(move || {
                 for work in begun {
                     let result = work.run(&mut disk);
@@ -305,7 +342,7 @@ impl WorkThreads {
             })?);
             Ok(begin)
         };
-        let lanes = [lane("log-sync")?, lane("log-upkeep")?];
+        let lanes = [lane("log-sync", false)?, lane("log-upkeep", true)?];
         Ok(WorkThreads { lanes: Some(lanes), finished, threads })
     }
 
@@ -337,7 +374,6 @@ impl Drop for WorkThreads {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::{Duration, Instant};
     use storage::{Identity, Log, Options, Outcome, open};
 
     fn empty_folder(name: &str) -> PathBuf {
@@ -465,6 +501,40 @@ mod tests {
         assert_eq!(disk.read("file", 2 * blocks + 7, &mut found), Ok(6));
         assert_eq!(&found, b"cached");
         fs::remove_dir_all(&path).unwrap();
+    }
+
+    #[test]
+    fn a_file_of_the_same_length_is_filled_with_zeros_where_it_stands() {
+        use std::os::unix::fs::MetadataExt as _;
+        const BYTES: usize = 3 << 20;
+        let path = empty_folder("again");
+        let mut disk = FolderDisk::open(&path).unwrap();
+        let inode = |file: &str| fs::metadata(path.join(file)).unwrap().ino();
+        disk.create("old", BYTES as u64).unwrap();
+        disk.write_through("old", 0, &[7; BYTES]).unwrap();
+        let before = inode("old");
+        disk.rename("old", "new").unwrap();
+        for (bytes, is_same) in [(BYTES, true), (BYTES / 2, false)] {
+            disk.create("new", bytes as u64).unwrap();
+            assert!(fs::read(path.join("new")).unwrap() == vec![0; bytes], "{bytes} zeros");
+            assert!(!is_same || inode("new") == before);
+            disk.write_through("new", 0, &[7; BYTES]).unwrap();
+        }
+        fs::remove_dir_all(path).unwrap();
+    }
+
+    #[test]
+    fn a_large_file_is_removed_as_a_small_one_is() {
+        let path = empty_folder("large");
+        let mut disk = FolderDisk { is_patient: true, ..FolderDisk::open(&path).unwrap() };
+        for bytes in [10, 3 * REMOVED_BYTES + 5] {
+            disk.create("file", 0).unwrap();
+            disk.write("file", bytes - 1, &[7]).unwrap();
+            disk.remove("file").unwrap();
+            assert_eq!(disk.list().unwrap(), Vec::<String>::new());
+        }
+        disk.remove("file").unwrap();
+        fs::remove_dir_all(path).unwrap();
     }
 
     #[test]

@@ -258,10 +258,18 @@ impl Space {
         self.keyspace = Keyspace::parse(&self.text).unwrap_or_default();
     }
 
-    /// Its large values are on the disk, and so much of its log in memory.
+    /// Its large values are on the disk, and so much of its log in memory if nothing else was drawn.
     pub(crate) fn set_spilling(&mut self, log_bytes: usize) {
-        self.text += &format!(" storage=disk storage_threshold=64 backlog_bytes={log_bytes}");
+        self.text += " storage=disk storage_threshold=64";
+        if !self.text.contains(" backlog_bytes=") {
+            self.text += &format!(" backlog_bytes={log_bytes}");
+        }
         self.keyspace = Keyspace::parse(&self.text).unwrap_or_default();
+    }
+
+    /// True when its large values can be on the disk.
+    pub(crate) fn can_spill(&self) -> bool {
+        matches!(self.protocol, Protocol::LeaderFollower | Protocol::Consensus) && !self.is_coded()
     }
 
     /// True when its large values are on the disk.

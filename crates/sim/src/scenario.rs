@@ -73,7 +73,7 @@ pub struct Settings {
     pub protocol: Option<Protocol>,
     /// Every keyspace of consensus keeps its values as fragments.
     pub coded: bool,
-    /// Every keyspace of consensus that does not keep fragments keeps its values on the disk.
+    /// Every keyspace of consensus or leader-follower that does not keep fragments keeps its values on the disk.
     pub spilled: bool,
     /// The fault that replicas are to have, in tests.
     pub planted: Planted,
@@ -412,7 +412,7 @@ impl Scenario {
         }
     }
 
-    /// Some keyspaces of consensus keep their values on the disk. Then values are long enough for that, and there is memory
+    /// Some keyspaces of consensus and leader-follower keep their values on the disk. Then values are long enough for that, and there is memory
     /// for few of them.
     fn draw_spilling(&mut self, settings: &Settings) {
         // The seeds that are known to find planted faults were found without.
@@ -424,7 +424,7 @@ impl Scenario {
         for space in &mut self.spaces {
             let is_drawn = random.percent(25) || settings.spilled;
             let log_bytes = random.pick(&[2_000, 20_000, 200_000]);
-            if is_drawn && space.protocol == Protocol::Consensus && !space.is_coded() {
+            if is_drawn && space.can_spill() {
                 space.set_spilling(log_bytes);
             }
         }

@@ -2,8 +2,8 @@
 //! position.
 //!
 //! [`Log::begin_snapshot`], [`Log::append_snapshot`] for each chunk, [`Log::commit_snapshot`]: chunks are
-//! written as the group hands them out, beside everything else. The rest is upkeep: the file is synced, the
-//! manifest names it, and [`Outcome::SnapshotTaken`](crate::Outcome::SnapshotTaken) tells it. A crash before
+//! written as the group hands them out, beside everything else, and synced now and then, so that the disk never
+//! has much of them to do at once. The rest is upkeep: the file is synced, the manifest names it, and [`Outcome::SnapshotTaken`](crate::Outcome::SnapshotTaken) tells it. A crash before
 //! leaves the snapshot before, or none.
 //!
 //! A snapshot need not be of this node's own making: one that came from a peer is written with the position
@@ -18,6 +18,10 @@ use crate::log::Log;
 use crate::upkeep::NewFloor;
 use crate::{Group, Position};
 
+/// So much of a snapshot is written and not synced, at most. Whatever waits for the disk waits behind what the system has
+/// gathered for it: the syncs of commands behind hundreds of megabytes, if a snapshot were synced at its end only.
+const UNSYNCED_BYTES_MAX: u64 = 1 << 20;
+
 /// A snapshot that is being written.
 #[derive(Debug)]
 #[must_use = "commit it or abandon it"]
@@ -26,6 +30,8 @@ pub struct SnapshotWriter {
     file: String,
     chunks: u64,
     bytes: u64,
+    /// Of these, those that upkeep was asked to bring to the disk.
+    paced: u64,
 }
 
 /// A snapshot that is being read.
@@ -59,7 +65,7 @@ impl Log {
         self.next_snapshot += 1;
         let file = snapshot_file(group, header.number);
         let created = disk.create(&file, 0);
-        let mut writer = SnapshotWriter { header, file, chunks: 0, bytes: 0 };
+        let mut writer = SnapshotWriter { header, file, chunks: 0, bytes: 0, paced: 0 };
         let bytes = header.encode(&self.identity());
         let begun = self.unless_full(created).and_then(|()| self.write_snapshot(disk, &mut writer, &bytes));
         match begun {
@@ -71,7 +77,7 @@ impl Log {
         }
     }
 
-    /// Writes the next chunk.
+    /// Writes the next chunk. While [`Log::is_pacing_snapshot`], the one after it should wait.
     ///
     /// # Errors
     /// [`StorageError::Disk`] when the disk is full: abandon the snapshot then. Else
@@ -91,6 +97,10 @@ impl Log {
         self.write_snapshot(disk, writer, &header)?;
         self.write_snapshot(disk, writer, bytes)?;
         writer.chunks += 1;
+        if writer.bytes - writer.paced >= UNSYNCED_BYTES_MAX {
+            writer.paced = writer.bytes;
+            self.upkeep.paced = Some(writer.file.clone());
+        }
         Ok(())
     }
 
@@ -112,7 +122,9 @@ impl Log {
             self.abandon_snapshot(writer);
             return Err(error);
         }
-        let SnapshotWriter { header, chunks, bytes, .. } = writer;
+        let SnapshotWriter { header, chunks, bytes, file, .. } = writer;
+        // It is synced as a whole before it takes effect.
+        self.upkeep.paced.take_if(|paced| *paced == file);
         let snapshot = Some(SnapshotPlace { number: header.number, chunks, bytes });
         let floor = Floor { position: header.position, snapshot };
         self.upkeep.floors.push_back(NewFloor { group: header.group, floor });
@@ -121,6 +133,7 @@ impl Log {
 
     /// Gives up a snapshot. Its file will be removed.
     pub fn abandon_snapshot(&mut self, writer: SnapshotWriter) {
+        self.upkeep.paced.take_if(|paced| *paced == writer.file);
         self.upkeep.garbage.push(writer.file);
     }
 

@@ -19,6 +19,14 @@ use crate::planted::{Fault, Planted};
 use crate::work::{Lane, Step, Work};
 use crate::{Group, Position};
 
+/// Segments of this length and more are made of those that are not needed any more. To remove a large file makes a file
+/// system free its blocks, and tell the device of that, for which everybody waits who syncs at that moment; and the next
+/// one would have to be given blocks anew.
+const REUSED_BYTES_MIN: u64 = 8 << 20;
+
+/// So many wait for that at most.
+const REUSED_MAX: usize = 4;
+
 /// What came of a piece of work.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
@@ -55,8 +63,10 @@ pub(crate) struct NewFloor {
 enum Task {
     /// Takes a snapshot, or the end of a group, into account.
     Raise(NewFloor),
-    /// Makes the next segment.
-    Spare(u64),
+    /// Makes the next segment, of a file that is not needed any more if there is one.
+    Spare(u64, Option<String>),
+    /// Brings to the disk what is written of a snapshot so far.
+    Pace(String),
     /// Writes a manifest that needs fewer segments, or knows better how far the log is durable.
     Note,
     /// Removes files that no manifest names.
@@ -75,7 +85,11 @@ struct Running {
 pub(crate) struct Upkeep {
     pub(crate) floors: VecDeque<NewFloor>,
     pub(crate) garbage: Vec<String>,
+    /// Segments that no manifest names: the next ones are made of them.
+    used: Vec<String>,
     note: bool,
+    /// A snapshot that is being written: what there is of it is to be brought to the disk before it goes on.
+    pub(crate) paced: Option<String>,
     running: Option<Running>,
 }
 
@@ -116,6 +130,12 @@ impl Log {
         self.noted >= self.durable
     }
 
+    /// True while what is written of a snapshot is brought to the disk: it should go on when that is over.
+    pub fn is_pacing_snapshot(&self) -> bool {
+        let is_running = |running: &Running| matches!(running.task, Task::Pace(_));
+        self.upkeep.paced.is_some() || self.upkeep.running.as_ref().is_some_and(is_running)
+    }
+
     /// The group is gone: its entries up to now, and its snapshot, are not needed and will not be replayed.
     pub fn forget(&mut self, group: Group) {
         let floor = Floor { position: self.end(), snapshot: None };
@@ -144,6 +164,9 @@ impl Log {
 
     fn next_task(&mut self) -> Option<Task> {
         // What gives room comes first.
+        if self.full.is_some() {
+            self.upkeep.garbage.append(&mut self.upkeep.used);
+        }
         if !self.upkeep.garbage.is_empty() {
             return Some(Task::Remove(self.upkeep.garbage.len()));
         }
@@ -165,11 +188,14 @@ impl Log {
             // The group was forgotten while its snapshot was being written.
             self.discard(&new);
         }
+        if let Some(file) = self.upkeep.paced.take() {
+            return Some(Task::Pace(file));
+        }
         let note = std::mem::take(&mut self.upkeep.note) && self.durable > self.noted;
         if note || self.first_needed(self.extents.oldest()) > 0 {
             return Some(Task::Note);
         }
-        self.spares.is_empty().then_some(Task::Spare(self.manifest.next_segment))
+        self.spares.is_empty().then(|| Task::Spare(self.manifest.next_segment, self.upkeep.used.pop()))
     }
 
     /// The steps of a task, and the manifest that holds after them.
@@ -190,13 +216,15 @@ impl Log {
                 manifest.floors.insert(*group, *floor);
                 steps.push(Step::SyncFolder);
             }
-            Task::Spare(number) => {
+            Task::Spare(number, used) => {
                 let file = segment_file(*number);
+                steps.extend(used.iter().map(|used| Step::Rename { from: used.clone(), to: file.clone() }));
                 steps.push(Step::Create { file: file.clone(), bytes: self.options.segment_bytes });
                 steps.extend([Step::Sync { file }, Step::SyncFolder]);
                 manifest.next_segment = number + 1;
             }
             Task::Note => {}
+            Task::Pace(file) => return (vec![Step::Sync { file: file.clone() }], manifest),
             Task::Remove(_) => {
                 let files = self.upkeep.garbage.iter();
                 return (files.map(|file| Step::Remove { file: file.clone() }).collect(), manifest);
@@ -230,13 +258,23 @@ impl Log {
     }
 
     fn done(&mut self, task: Task, manifest: Manifest) -> Outcome {
-        if let Task::Remove(count) = task {
-            self.upkeep.garbage.drain(..count);
-            return Outcome::Tidied;
+        match task {
+            Task::Remove(count) => {
+                self.upkeep.garbage.drain(..count);
+                return Outcome::Tidied;
+            }
+            Task::Pace(_) => return Outcome::Tidied,
+            _ => {}
         }
         self.noted = self.noted.max(manifest.durable);
-        while self.segments.front().is_some_and(|segment| segment.number < manifest.first_segment) {
-            self.upkeep.garbage.extend(self.segments.pop_front().map(|segment| segment_file(segment.number)));
+        while let Some(segment) =
+            self.segments.pop_front_if(|segment| segment.number < manifest.first_segment)
+        {
+            let is_reused = self.options.segment_bytes >= REUSED_BYTES_MIN
+                && self.upkeep.used.len() < REUSED_MAX
+                && self.full.is_none();
+            let Upkeep { used, garbage, .. } = &mut self.upkeep;
+            if is_reused { used } else { garbage }.push(segment_file(segment.number));
         }
         let before = std::mem::replace(&mut self.manifest, manifest);
         let outcome = match task {
@@ -252,11 +290,11 @@ impl Log {
                     None => Outcome::Forgotten(group),
                 }
             }
-            Task::Spare(number) => {
+            Task::Spare(number, _) => {
                 self.spares.push_back(number);
                 Outcome::SegmentReady
             }
-            Task::Note | Task::Remove(_) => Outcome::Tidied,
+            Task::Note | Task::Remove(_) | Task::Pace(_) => Outcome::Tidied,
         };
         self.full.take_if(|_| !self.spares.is_empty() && self.refused.is_none());
         outcome
@@ -275,11 +313,12 @@ impl Log {
                 self.upkeep.floors.push_front(new);
                 Outcome::Postponed(error)
             }
-            Task::Spare(number) => {
+            Task::Spare(number, used) => {
                 self.upkeep.garbage.push(segment_file(number));
+                self.upkeep.garbage.extend(used);
                 Outcome::SegmentRefused(error)
             }
-            Task::Note | Task::Remove(_) => Outcome::Postponed(error),
+            Task::Note | Task::Remove(_) | Task::Pace(_) => Outcome::Postponed(error),
         }
     }
 

@@ -20,7 +20,7 @@
 
 use super::choice::Way;
 use super::traces::Trace;
-use super::{Operation, PEER_OUTPUT_BYTES, Parts, UNDER_WAY_BYTES, ticket};
+use super::{Operation, PEER_OUTPUT_BYTES, Parts, UNDER_WAY_BYTES, UNDER_WAY_BYTES_MIN, ticket};
 use crate::node::Node;
 use crate::routing::Asked;
 use crate::shared::SharedBytes;
@@ -75,6 +75,8 @@ struct Attempt {
     targets: Vec<Target>,
     until_us: u64,
     is_ordered: bool,
+    /// The newest membership of the group that was heard of when it began.
+    since_membership: u32,
 }
 
 /// A member, and how far it has come.
@@ -111,8 +113,21 @@ impl Attempt {
         kept.into_iter().rev().find(|((_, members), count)| is_enough(*members, *count)).map(|(it, _)| it.0)
     }
 
-    fn kept(&self) -> usize {
-        self.targets.iter().filter(|target| target.kept.is_some()).count()
+    /// The newest membership in which a member keeps its fragment, with the number of its members; and how many keep theirs in
+    /// it. The others count no more: a command that names theirs would do nothing.
+    fn newest(&self) -> ((u32, u16), usize) {
+        let told = self.targets.iter().filter_map(|target| target.kept);
+        let newest = told.clone().max().unwrap_or((0, self.targets.len() as u16));
+        (newest, told.filter(|membership| *membership == newest).count())
+    }
+
+    /// The group's members have changed while it went on, and some keep their fragments in a membership that is over, or it
+    /// was made for other members.
+    fn is_overtaken(&self) -> bool {
+        let (newest, kept) = self.newest();
+        let is_for_others = usize::from(newest.1) != self.targets.len();
+        newest.0 > self.since_membership
+            && (is_for_others || self.targets.iter().filter(|target| target.kept.is_some()).count() > kept)
     }
 }
 
@@ -235,16 +250,24 @@ impl Node {
         let until_us = deadline_us.min(self.now.monotonic_us + patience_us);
         self.coding.wake_at(until_us);
         self.fragments_leave(id, layout, reached);
-        Attempt { reference, layout, targets, until_us, is_ordered: false }
+        Attempt { reference, layout, targets, until_us, is_ordered: false, since_membership: 0 }
     }
 
     /// Makes pieces and sends them, as far as there is room.
     pub(super) fn pump_dispersals(&mut self, budget: &mut usize) {
-        let mut handles: Vec<Handle> = self.coding.dispersals.values().copied().collect();
+        let mut values: Vec<(ValueId, Handle)> =
+            self.coding.dispersals.iter().map(|(id, handle)| (*id, *handle)).collect();
+        let behind = self.coding.pumped.map_or(0, |last| values.partition_point(|(id, _)| *id <= last));
+        values.rotate_left(behind);
         let mut under_way = self.pieces_under_way();
         // A stripe of each in turn, so that a small value does not wait for a large one.
-        while *budget > 0 && !handles.is_empty() {
-            handles.retain(|handle| *budget > 0 && self.pump_stripe(*handle, budget, &mut under_way));
+        while *budget > 0 && !values.is_empty() {
+            values.retain(|(id, handle)| {
+                if *budget > 0 {
+                    self.coding.pumped = Some(*id);
+                }
+                *budget > 0 && self.pump_stripe(*handle, budget, &mut under_way)
+            });
         }
         if *budget == 0 {
             self.coding.wake_at(self.now.monotonic_us);
@@ -287,12 +310,15 @@ impl Node {
             let Dispersal { group, attempt, value, .. } = dispersal;
             let Attempt { reference, layout, targets, .. } = attempt;
             let members = targets.len();
-            let Some(target) = targets.get_mut(place) else { break };
+            // The others have theirs in the next turn.
+            let Some(target) = targets.get_mut(place).filter(|_| *budget > 0) else { break };
             place += 1;
             if target.refused || target.next_stripe >= layout.stripes() {
                 continue;
             }
             let (group, node, stripe) = (*group, target.node, target.next_stripe);
+            let window = self.coding.choice.estimates.in_turnaround(node, self.now.monotonic_us) as usize;
+            let window = window.clamp(UNDER_WAY_BYTES_MIN, UNDER_WAY_BYTES);
             let has_room = match self.peers.get(usize::from(node).wrapping_sub(1)) {
                 _ if node == own => true,
                 Some(peer) if peer.up => {
@@ -303,7 +329,7 @@ impl Node {
             };
             // What is under way leaves room again when its member says that it is on its disk.
             let under_way = under_way.entry(node).or_default();
-            if !has_room || *under_way >= UNDER_WAY_BYTES {
+            if !has_room || *under_way >= window {
                 continue;
             }
             *under_way += layout.piece_bytes(stripe);
@@ -315,15 +341,13 @@ impl Node {
             let share = layout.bytes_in(stripe) / members.max(1);
             let (id, parts) = (reference.id, layout.parts());
             let piece = Piece::new(*reference, target.number, stripe as u32, &bytes);
-            let mut message = Vec::new();
-            Message::Keep(piece).encode(&mut message);
             *budget = budget.saturating_sub(bytes.len().max(1));
             is_busy = true;
             if parts > 1 {
                 self.coding.choice.cut(share);
                 self.coding.traces.cut(id, share);
             }
-            self.send_fragment_bytes(group, node, &message);
+            self.send_fragment_message(group, node, &Message::Keep(piece));
         }
         if is_held_up {
             self.coding.wake_at(self.now.monotonic_us + 1000);
@@ -347,6 +371,8 @@ impl Node {
             && let Some(membership) = dispersal.attempt.quorum(bare_majority)
         {
             self.order_value(handle, membership);
+        } else if dispersal.attempt.is_overtaken() {
+            self.coding.wake_at(now_us);
         }
     }
 
@@ -399,7 +425,8 @@ impl Node {
         if matches!(result, Outcome::Done { .. }) && matches!(refusal, b"RECONFIGURED" | b"ABANDONED") {
             // Nothing was done, and nothing ever will be under this name.
             let parts = usize::from(reference.parts);
-            return self.try_again(handle, parts, "the group's members change");
+            let ((membership, _), _) = dispersal.attempt.newest();
+            return self.try_again(handle, parts, membership, "the group's members change");
         }
         if matches!(result, Outcome::Refused) {
             self.forget_value(handle);
@@ -438,11 +465,20 @@ impl Node {
             let own = self.configuration.node;
             let may_keep = |target: &&Target| {
                 let is_reached = target.node == own || self.peer_is_up(target.node);
-                target.kept.is_some() || !target.refused && is_reached
+                target.kept.is_none() && !target.refused && is_reached
             };
-            let possible = targets.iter().filter(may_keep).count();
-            let needed = layout.parts() + failures_tolerated(targets.len());
+            let ((membership, members), kept) = dispersal.attempt.newest();
+            let possible = kept + targets.iter().filter(may_keep).count();
+            let needed = layout.parts() + failures_tolerated(members.into());
             let (until_us, parts) = (*until_us, layout.parts());
+            if possible < needed && dispersal.attempt.is_overtaken() {
+                // Once for each change: who keeps its fragment in a former membership again is slow.
+                let group = dispersal.group;
+                let is_there = self.groups.get(group).is_some();
+                let parts = if is_there { self.parts_for(group, parts) } else { parts };
+                self.try_again(handle, parts, membership, "the group's members change");
+                continue;
+            }
             // With fewer than a majority nothing can be done but to wait.
             if until_us > self.now.monotonic_us && (possible >= needed || parts == 1) {
                 self.coding.wake_at(until_us);
@@ -452,15 +488,14 @@ impl Node {
             let late =
                 targets.iter().filter(|target| target.kept.is_none()).map(|target| (target.node, until));
             self.coding.silent.extend(late.collect::<Vec<_>>());
-            let kept = dispersal.attempt.kept();
             let fewer = kept.saturating_sub(failures_tolerated(dispersal.attempt.targets.len()));
             let why = "too few nodes keep its fragments in time";
-            self.try_again(handle, fewer.min(parts - 1).max(1), why);
+            self.try_again(handle, fewer.min(parts - 1).max(1), membership, why);
         }
     }
 
-    /// Disperses the value again, under another name, if there is time.
-    fn try_again(&mut self, handle: Handle, parts: usize, why: &str) {
+    /// Disperses the value again, under another name, if there is time. `membership` is the newest that was heard of.
+    fn try_again(&mut self, handle: Handle, parts: usize, membership: u32, why: &str) {
         self.forget_value(handle);
         let Some(Operation::Disperse(dispersal)) = self.coding.operations.get(handle) else { return };
         let (group, deadline_us) = (dispersal.group, dispersal.deadline_us);
@@ -477,7 +512,7 @@ impl Node {
         self.coding.dispersals.remove(&former);
         self.coding.dispersals.insert(attempt.reference.id, handle);
         if let Some(Operation::Disperse(dispersal)) = self.coding.operations.get_mut(handle) {
-            dispersal.attempt = attempt;
+            dispersal.attempt = Attempt { since_membership: membership, ..attempt };
         }
     }
 

@@ -299,6 +299,12 @@ impl Estimates {
         bounds.fold(known, f64::min)
     }
 
+    /// Bytes that a node takes in twice the time from when a piece is sent to when it says that it keeps it: with so many
+    /// under way its link and its disk are never idle.
+    pub(super) fn in_turnaround(&self, node: NodeId, now_us: u64) -> f64 {
+        self.bandwidth_to(node, now_us) * 2.0 * self.fixed_us(node) / 1e6
+    }
+
     /// What this node sends, in bytes per second.
     pub(super) fn uplink(&self) -> f64 {
         self.uplink.bytes_per_second().unwrap_or(BANDWIDTH_DEFAULT)
@@ -553,6 +559,16 @@ mod tests {
         sender.estimates.tick(ANSWER_US);
         assert!(sender.estimates.under_way.is_empty());
         assert!(is_close(sender.bandwidth_to(2), 100e3));
+    }
+
+    #[test]
+    fn a_distant_node_has_more_under_way_than_a_near_one() {
+        let mut sender = Sender::new();
+        sender.send(1_000_000, vec![(1, 2), (2, 103)]);
+        // 10 MB/s, a round trip of 1 ms, and 2 ms for the sync.
+        assert!(is_close(sender.estimates.in_turnaround(2, sender.now_us), 60e3));
+        (0..ROUND_TRIPS).for_each(|_| sender.estimates.answered(2, 50 * MS, 0));
+        assert!(is_close(sender.estimates.in_turnaround(2, sender.now_us), 1040e3));
     }
 
     #[test]

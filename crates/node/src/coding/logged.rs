@@ -11,9 +11,8 @@ use crate::slab::Handle;
 use kv::Command;
 use protocol::{Request, Result as Outcome, Ticket};
 
-/// Every write takes a moment longer now and then: that much, and as often as it was predicted, is nothing.
-const SLACK_US: u64 = 5_000;
-const TIMES: u64 = 2;
+/// Every write takes a moment longer now and then: half as long again as was predicted, and that much, is nothing.
+const SLACK_US: u64 = 3_000;
 
 /// A write on its way through the log.
 #[derive(Debug)]
@@ -22,6 +21,11 @@ pub(super) struct Logged {
     group: u16,
     begun_us: u64,
     predicted_us: u64,
+}
+
+/// A write took so long that what it was predicted from cannot hold.
+fn is_unexpected(took_us: u64, predicted_us: u64) -> bool {
+    took_us > predicted_us + predicted_us / 2 + SLACK_US
 }
 
 impl Node {
@@ -48,9 +52,21 @@ impl Node {
         let Some(Operation::Log(logged)) = self.coding.operations.remove(handle) else { return };
         let now_us = self.now.monotonic_us;
         let took_us = now_us.saturating_sub(logged.begun_us);
-        if took_us > TIMES * logged.predicted_us + SLACK_US {
+        if is_unexpected(took_us, logged.predicted_us) {
             self.coding.choice.estimates.doubt(now_us);
         }
         self.complete(logged.client, logged.group, result, reply);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_write_that_takes_half_as_long_again_is_unexpected_and_a_moment_more_is_not() {
+        assert!(!is_unexpected(3_500, 500), "a sync that took a moment longer");
+        assert!(!is_unexpected(60_000, 40_000));
+        assert!(is_unexpected(64_000, 40_000), "a slow network whose links were taken to be fast");
     }
 }

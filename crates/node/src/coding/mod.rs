@@ -45,15 +45,17 @@ use wire::frame;
 /// Bytes of whole values that a node keeps for those who ask next.
 const CACHE_BYTES: usize = 64 << 20;
 
-/// Bytes of pieces that a turn makes and sends, at most: they are copied several times, which takes milliseconds.
-const TURN_BYTES: usize = 1 << 20;
+/// A turn makes and sends so many bytes of pieces, and the rest of the last one: they are copied several times, which takes
+/// a millisecond for each megabyte, and others wait for it.
+const TURN_BYTES: usize = 512 << 10;
 
 /// More pieces for a peer wait until so much of what it is owed has left: what else is said to it must not wait long.
 const PEER_OUTPUT_BYTES: usize = 1 << 20;
 
 /// Bytes of pieces that may be on their way to one member, or not yet on its disk: what others write there, and say to it,
-/// waits behind them.
+/// waits behind them. So it is no more than keeps the link and the disk busy, two pieces at least, and never more than this.
 const UNDER_WAY_BYTES: usize = 1 << 20;
+const UNDER_WAY_BYTES_MIN: usize = 512 << 10;
 
 /// What a keyspace wants done with large values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -117,6 +119,8 @@ pub(crate) struct Coding {
     dispersals: BTreeMap<ValueId, Handle>,
     /// Bytes of these.
     dispersing_bytes: usize,
+    /// The one of which pieces were sent last: the next turn begins with the one behind it.
+    pumped: Option<ValueId>,
     /// Values that are being fetched.
     fetches: BTreeMap<ValueId, Fetch>,
     cache: Cache<ValueId, SharedBytes>,
@@ -143,6 +147,7 @@ impl Coding {
             operations: Slab::default(),
             dispersals: BTreeMap::new(),
             dispersing_bytes: 0,
+            pumped: None,
             fetches: BTreeMap::new(),
             cache: Cache::new(CACHE_BYTES),
             choice: Choice::default(),
@@ -210,7 +215,12 @@ impl Node {
         from: NodeId,
         bytes: &[u8],
     ) -> Result<(), Malformed> {
-        match Message::decode(bytes)? {
+        self.take_fragment_message(group, from, Message::decode(bytes)?);
+        Ok(())
+    }
+
+    fn take_fragment_message(&mut self, group: u16, from: NodeId, message: Message<'_>) {
+        match message {
             // What cannot be written would wait in memory.
             Message::Keep(piece) if self.is_full() => {
                 let refused = Message::Refused { id: piece.reference.id, why: Refusal::NoRoom };
@@ -226,6 +236,10 @@ impl Node {
                     self.settle(group);
                 } else if let Message::Fetch { id, .. } = message {
                     self.send_fragment_message(group, from, &Message::Missing { id });
+                } else if let Message::Keep(piece) = message {
+                    // The coordinator need not wait for it.
+                    let refused = Message::Refused { id: piece.reference.id, why: Refusal::NoMember };
+                    self.send_fragment_message(group, from, &refused);
                 }
             }
             Message::Kept { id, membership, members } => self.fragment_kept(from, id, (membership, members)),
@@ -246,14 +260,18 @@ impl Node {
                 }
             }
         }
-        Ok(())
     }
 
     /// Says something about fragments to a node, or to this one. False if it cannot be reached.
     pub(crate) fn send_fragment_message(&mut self, group: u16, to: NodeId, message: &Message<'_>) -> bool {
-        let mut bytes = Vec::new();
-        message.encode(&mut bytes);
-        self.send_fragment_bytes(group, to, &bytes)
+        if to == self.configuration.node {
+            self.take_fragment_message(group, to, *message);
+            return true;
+        }
+        self.append_to_peer(to, |out| {
+            Envelope::Fragments { group, message: &[] }.encode(out);
+            message.encode(out);
+        })
     }
 
     pub(crate) fn send_fragment_bytes(&mut self, group: u16, to: NodeId, message: &[u8]) -> bool {
@@ -262,10 +280,14 @@ impl Node {
             debug_assert_eq!(read, Ok(()), "this node writes what can be read");
             return true;
         }
+        self.append_to_peer(to, |out| Envelope::Fragments { group, message }.encode(out))
+    }
+
+    /// Writes a frame to a node, if that can be reached.
+    fn append_to_peer(&mut self, to: NodeId, write: impl FnOnce(&mut Vec<u8>)) -> bool {
         let peer = self.peers.get_mut(usize::from(to).wrapping_sub(1));
         let Some(peer) = peer.filter(|peer| peer.up) else { return false };
-        let envelope = Envelope::Fragments { group, message };
-        frame::append(&mut peer.output, |out| envelope.encode(out));
+        frame::append(&mut peer.output, write);
         true
     }
 

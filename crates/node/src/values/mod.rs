@@ -29,10 +29,10 @@ use crate::groups::Group;
 use crate::journal::News;
 use crate::log::{Level, Line};
 use crate::node::Node;
+use crate::replica::Replica;
 use crate::slab::{Handle, Slab};
 use kv::Reference;
 use kv::table::Spilled;
-use protocol::consensus;
 use protocol::planted::{Fault, Planted};
 use resolving::Resolving;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -243,11 +243,15 @@ impl Values {
 
     fn release(&mut self, group: u16, released: BTreeSet<Reference>) {
         if self.planted.has(Fault::ValueRemovedEarly) {
-            return self.removals.extend(released.into_iter().map(|reference| (group, reference)));
+            return self.remove(group, released);
         }
         if !released.is_empty() {
             self.released.entry(group).or_default().extend(released);
         }
+    }
+
+    fn remove(&mut self, group: u16, references: impl IntoIterator<Item = Reference>) {
+        self.removals.extend(references.into_iter().map(|reference| (group, reference)));
     }
 
     /// The log says something that a start would find.
@@ -264,11 +268,14 @@ impl Values {
                 return self.release(group, first.map(|first| first.released).unwrap_or_default());
             }
         };
-        self.removals.extend(gone.into_iter().map(|reference| (group, reference)));
+        self.remove(group, gone);
     }
 
-    /// A replica of a group was let go, which had these values.
-    pub(crate) fn let_go(&mut self, group: u16, references: impl Iterator<Item = Reference>) {
+    /// A replica of a group was let go, which had these values. If it is not recorded, no start will ever find it.
+    pub(crate) fn let_go(&mut self, group: u16, references: Vec<Reference>, is_recorded: bool) {
+        if !is_recorded {
+            return self.remove(group, references);
+        }
         let doomed = self.doomed.entry(group).or_default();
         doomed.extend(references);
         doomed.extend(self.released.remove(&group).unwrap_or_default());
@@ -328,29 +335,29 @@ impl Node {
         let Some(target) = self.groups.get_mut(group).filter(|group| group.keyspace.spills()) else {
             return false;
         };
-        let replica = target.replica.as_mut().and_then(|replica| replica.consensus_mut());
-        if let Some(Spilled { kept, released }) = replica.and_then(|replica| replica.take_spilled()) {
+        let Some(replica) = &mut target.replica else { return true };
+        if let Some(Spilled { kept, released }) = replica.take_spilled() {
             for (reference, value) in kept {
                 self.values.keep(group, &reference, value);
             }
-            self.values.release(group, released);
+            match target.tail.is_durable() {
+                true => self.values.release(group, released),
+                false => self.values.remove(group, released), // No start will find a table that refers to them.
+            }
         }
         true
     }
 
     fn next_removal(&mut self) -> Option<ValueWork> {
-        fn replica_of(group: &Group) -> Option<&consensus::Replica> {
-            group.replica.as_ref().and_then(|replica| replica.consensus())
-        }
         // A copy shows the table as it was: it may refer to what the table has released since.
-        let sends_copies = |group: &Group| replica_of(group).is_some_and(|replica| replica.sends_copies());
+        let sends_copies = |group: &Group| group.replica.as_ref().is_some_and(Replica::sends_copies);
         if self.values.removals.is_empty() || self.groups.iter().any(|(_, group)| sends_copies(group)) {
             return None;
         }
         let mut names = Vec::new();
         for _ in 0..self.values.removals.len().min(REMOVED_VALUES) {
             let Some((group, reference)) = self.values.removals.pop_front() else { break };
-            let replica = self.groups.get(group).and_then(replica_of);
+            let replica = self.groups.get(group).and_then(|group| group.replica.as_ref());
             if replica.is_some_and(|replica| replica.refers_to(&reference)) {
                 continue; // It was spilled again: a copy has come, say.
             }
@@ -507,8 +514,7 @@ impl Node {
 
     fn give_to_copies(&mut self, group: u16, reference: Reference, value: Option<&[u8]>) {
         let Node { groups, effects, now, .. } = self;
-        let replica = groups.get_mut(group).and_then(|group| group.replica.as_mut());
-        if let Some(replica) = replica.and_then(|replica| replica.consensus_mut()) {
+        if let Some(replica) = groups.get_mut(group).and_then(|group| group.replica.as_mut()) {
             replica.take_value(*now, reference, value, effects);
         }
     }
@@ -516,10 +522,8 @@ impl Node {
     /// Looks values up for which copies to other replicas wait.
     pub(crate) fn look_up_for_copies(&mut self, group: u16) {
         let replica = self.groups.get_mut(group).and_then(|group| group.replica.as_mut());
-        let wanted =
-            replica.and_then(|replica| replica.consensus_mut()).map(|replica| replica.wanted_values());
         let mut has_come = false;
-        for reference in wanted.unwrap_or_default() {
+        for reference in replica.map(Replica::wanted_values).unwrap_or_default() {
             if let Some(value) = self.look_up(group, &reference, Waiter::Copy(group)) {
                 has_come = true;
                 self.give_to_copies(group, reference, Some(&value));

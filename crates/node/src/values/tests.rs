@@ -62,8 +62,10 @@ fn a_replica_that_is_let_go_leaves_its_values_until_the_log_has_forgotten_it() {
     values.release(1, references([1]));
     values.begin_checkpoint(1);
     values.release(1, references([2]));
-    values.let_go(1, references([3]).into_iter());
+    values.let_go(1, references([3]).into_iter().collect(), true);
     assert!(removed(&mut values).is_empty());
     values.log_says(News::Forgotten(1));
     assert_eq!(removed(&mut values), [1, 2, 3]);
+    values.let_go(2, references([4]).into_iter().collect(), false);
+    assert_eq!(removed(&mut values), [4], "the log has never heard of it");
 }

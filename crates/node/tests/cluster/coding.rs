@@ -207,6 +207,20 @@ fn values_of_many_pieces_go_through() {
 }
 
 #[test]
+fn a_smaller_value_does_not_wait_for_a_larger_one() {
+    let large = |configuration: &mut node::Configuration| configuration.value_bytes_max = 8 << 20;
+    let mut cluster = five().with(large).start();
+    let (first, second) = (cluster.client(4), cluster.client(4));
+    cluster.send(first, &format!("SET k {}", value('A', 7_000_000)));
+    cluster.turns(2);
+    cluster.send(second, &format!("SET l {}", value('B', 90_000)));
+    let took_ms = cluster.time(|cluster| assert_eq!(cluster.reply(second), "OK"));
+    assert!(took_ms < 15, "{took_ms} ms, and a turn takes one");
+    assert_eq!(cluster.arrived(first), None, "the larger one is still on its way");
+    assert_eq!(cluster.reply(first), "OK");
+}
+
+#[test]
 fn what_cannot_be_kept_is_refused_by_name() {
     let refuse = |keyspace: &str| {
         let mut cluster = setup(3, &["prefix= replication=consensus"]).start();
@@ -251,6 +265,45 @@ fn a_node_that_lost_its_disk_counts_again_when_it_has_rebuilt_all() {
     for number in 0..25 {
         assert_eq!(cluster.ask(client, &format!("GET k{number}")), format!("\"{large}\""));
     }
+}
+
+/// Has node 5 replaced, and lets node 4 write large values until that is done. The longest time of a write.
+fn longest_write_during_changes(bytes_per_turn: usize) -> u64 {
+    let mut cluster = five().start();
+    let writer = cluster.client(4);
+    cluster.kill(5);
+    cluster.wipe(5);
+    cluster.restart(5);
+    cluster.turns(3000);
+    [2, 3].into_iter().for_each(|node| cluster.set_bandwidth(4, node, Some(bytes_per_turn)));
+    let large = value('A', 90_000);
+    let operator = cluster.client(1);
+    cluster.send(operator, "CLUSTER REPLACE 5");
+    let mut longest_ms = 0;
+    cluster.until("node 5 is a member again", |cluster| {
+        let took_ms = cluster.time(|cluster| {
+            assert_eq!(cluster.ask(writer, &format!("SET k {large}")), "OK");
+        });
+        longest_ms = longest_ms.max(took_ms);
+        let groups = &cluster.node(1).cluster_map().groups;
+        groups.values().all(|group| group.settled && group.members.contains(&5))
+    });
+    longest_ms
+}
+
+#[test]
+fn a_new_member_that_does_not_know_of_its_group_yet_says_so() {
+    // A fragment takes 15 ms to get to members 2 and 3. An attempt that waits for somebody would have had 600.
+    let longest_ms = longest_write_during_changes(2000);
+    assert!(longest_ms < 200, "a write took {longest_ms} ms");
+}
+
+#[test]
+fn a_write_that_a_change_of_members_overtakes_begins_anew_at_once() {
+    // A whole copy takes 900 ms to get to members 2 and 3, so some members keep theirs before a change and others after it.
+    // An attempt that waits for somebody would have had 4 s.
+    let longest_ms = longest_write_during_changes(100);
+    assert!(longest_ms < 2000, "a write took {longest_ms} ms");
 }
 
 #[test]

@@ -4,15 +4,20 @@ use crate::support::{Client, Cluster, Setup, assert_error, setup};
 use node::StartError;
 use storage::simulated::Random;
 
+const CONSENSUS: &str = "replication=consensus";
+const LEADER_FOLLOWER: &str = "replication=leader-follower durability=fsync";
+/// Nothing of it is in the log.
+const WITHOUT_RECORDS: &str = "replication=leader-follower durability=none";
+
 /// Three nodes, values of a hundred bytes and more on the disk, memory for a few of them.
-fn three() -> Setup {
-    setup(3, &["prefix= replication=consensus storage=disk storage_threshold=100 backlog_bytes=20000"])
+fn three(replication: &str) -> Setup {
+    setup(3, &[&format!("prefix= {replication} storage=disk storage_threshold=100 backlog_bytes=20000")])
         .with(|configuration| configuration.storage.cache_bytes = 10_000)
 }
 
 /// The same, with checkpoints again and again.
-fn with_checkpoints() -> Setup {
-    three().with(|configuration| {
+fn with_checkpoints(replication: &str) -> Setup {
+    three(replication).with(|configuration| {
         configuration.storage.segment_bytes = 64 << 10;
         configuration.storage.checkpoint_bytes = 32 << 10;
     })
@@ -36,9 +41,8 @@ fn insist(cluster: &mut Cluster, client: Client, request: &str) {
     cluster.until("it is done", |cluster| cluster.ask(client, request) == "OK");
 }
 
-#[test]
-fn every_node_takes_every_command_on_a_large_value() {
-    let mut cluster = three().start();
+fn every_node_takes_every_command_on_a_large_value(replication: &str) {
+    let mut cluster = three(replication).start();
     let clients = [1, 2, 3].map(|node| cluster.client(node));
     let large = value(1, 5000);
     let length = large.len();
@@ -70,9 +74,8 @@ fn every_node_takes_every_command_on_a_large_value() {
     });
 }
 
-#[test]
-fn a_write_that_needs_the_bytes_gets_them() {
-    let mut cluster = three().start();
+fn a_write_that_needs_the_bytes_gets_them(replication: &str) {
+    let mut cluster = three(replication).start();
     let (writer, other) = (cluster.client(2), cluster.client(3));
     let large = value(1, 3000);
     let length = large.len();
@@ -105,9 +108,8 @@ fn a_write_that_needs_the_bytes_gets_them() {
     assert_eq!(cluster.reply(other), (length + 1).to_string());
 }
 
-#[test]
-fn pipelined_commands_of_one_client_take_effect_in_order() {
-    let mut cluster = three().start();
+fn pipelined_commands_of_one_client_take_effect_in_order(replication: &str) {
+    let mut cluster = three(replication).start();
     let client = cluster.client(3);
     let large = value(1, 4000);
     insist(&mut cluster, client, &format!("SET k {large}"));
@@ -128,9 +130,8 @@ fn pipelined_commands_of_one_client_take_effect_in_order() {
     assert!(replies == expected, "{shown:?}");
 }
 
-#[test]
-fn ten_times_as_much_as_the_cache_is_all_there_and_outlives_the_death_of_all() {
-    let mut cluster = with_checkpoints().start();
+fn ten_times_as_much_as_the_cache_is_all_there_and_outlives_the_death_of_all(replication: &str) {
+    let mut cluster = with_checkpoints(replication).start();
     let client = cluster.client(1);
     for round in 0..2 {
         for number in 0..100 {
@@ -169,9 +170,8 @@ fn ten_times_as_much_as_the_cache_is_all_there_and_outlives_the_death_of_all() {
     assert!((1..=3).all(|node| removed(&mut cluster, node)));
 }
 
-#[test]
-fn a_replica_that_was_away_gets_the_values_with_the_copy() {
-    let mut cluster = with_checkpoints().start();
+fn a_replica_that_was_away_gets_the_values_with_the_copy(replication: &str) {
+    let mut cluster = with_checkpoints(replication).start();
     let client = cluster.client(1);
     insist(&mut cluster, client, "SET small v");
     cluster.kill(3);
@@ -190,9 +190,9 @@ fn a_replica_that_was_away_gets_the_values_with_the_copy() {
     }
 }
 
-#[test]
-fn a_disk_without_room_for_values_refuses_writes_until_there_is_room() {
-    let mut cluster = setup(1, &["prefix= replication=consensus storage=disk storage_threshold=100"]).start();
+fn a_disk_without_room_for_values_refuses_writes_until_there_is_room(replication: &str) {
+    let keyspace = format!("prefix= {replication} storage=disk storage_threshold=100");
+    let mut cluster = setup(1, &[&keyspace]).start();
     let client = cluster.client(1);
     insist(&mut cluster, client, &format!("SET k {}", value(1, 1000)));
     cluster.until("it is on the disk", |cluster| info(cluster, 1, "values_pending_memory") == 0);
@@ -214,9 +214,8 @@ fn a_disk_without_room_for_values_refuses_writes_until_there_is_room() {
     assert_eq!(cluster.ask(client, "GET l"), format!("\"{}\"", value(2, 1000)));
 }
 
-#[test]
-fn a_damaged_value_is_an_error_and_never_wrong_bytes() {
-    let mut cluster = with_checkpoints().start();
+fn a_damaged_value_is_an_error_and_never_wrong_bytes(replication: &str) {
+    let mut cluster = with_checkpoints(replication).start();
     let client = cluster.client(1);
     for number in 0..60 {
         insist(&mut cluster, client, &format!("SET k{number} {}", value(number, 1000)));
@@ -233,9 +232,8 @@ fn a_damaged_value_is_an_error_and_never_wrong_bytes() {
     assert_eq!(cluster.ask(client, "GET k0"), format!("\"{}\"", value(7, 1000)));
 }
 
-#[test]
-fn a_node_without_its_values_does_not_start() {
-    let mut cluster = with_checkpoints().start();
+fn a_node_without_its_values_does_not_start(replication: &str) {
+    let mut cluster = with_checkpoints(replication).start();
     let client = cluster.client(1);
     for number in 0..100 {
         insist(&mut cluster, client, &format!("SET k{number} {}", value(number, 1000)));
@@ -247,12 +245,11 @@ fn a_node_without_its_values_does_not_start() {
     assert!(why.to_string().contains("lacks") && why.to_string().contains("'default'"), "{why}");
 }
 
-#[test]
-fn a_keyspace_that_is_dropped_leaves_nothing_on_the_disk() {
-    let mut cluster = three().start();
+fn a_keyspace_that_is_dropped_leaves_nothing_on_the_disk(replication: &str) {
+    let mut cluster = three(replication).start();
     let client = cluster.client(1);
-    let created = "KEYSPACE CREATE blob: replication=consensus storage=disk storage_threshold=100";
-    insist(&mut cluster, client, created);
+    let created = format!("KEYSPACE CREATE blob: {replication} storage=disk storage_threshold=100");
+    insist(&mut cluster, client, &created);
     cluster.until("it is served", |cluster| {
         cluster.ask(client, &format!("SET blob:k {}", value(1, 1000))) == "OK"
     });
@@ -261,4 +258,104 @@ fn a_keyspace_that_is_dropped_leaves_nothing_on_the_disk() {
     insist(&mut cluster, client, "KEYSPACE DROP blob:");
     cluster.until("its values are gone", |cluster| (1..=3).all(|node| cluster.values(node).len() == 1));
     assert_eq!(cluster.ask(client, "GET other"), format!("\"{}\"", value(2, 1000)));
+}
+
+/// What holds whatever the protocol is.
+macro_rules! with_each {
+    ($protocol:ident, $replication:expr, $($test:ident),+ $(,)?) => {
+        mod $protocol {
+            $(
+                #[test]
+                fn $test() {
+                    super::$test($replication);
+                }
+            )+
+        }
+    };
+}
+
+with_each!(
+    consensus,
+    super::CONSENSUS,
+    every_node_takes_every_command_on_a_large_value,
+    a_write_that_needs_the_bytes_gets_them,
+    pipelined_commands_of_one_client_take_effect_in_order,
+    ten_times_as_much_as_the_cache_is_all_there_and_outlives_the_death_of_all,
+    a_replica_that_was_away_gets_the_values_with_the_copy,
+    a_disk_without_room_for_values_refuses_writes_until_there_is_room,
+    a_damaged_value_is_an_error_and_never_wrong_bytes,
+    a_node_without_its_values_does_not_start,
+    a_keyspace_that_is_dropped_leaves_nothing_on_the_disk,
+);
+
+with_each!(
+    leader_follower,
+    super::LEADER_FOLLOWER,
+    every_node_takes_every_command_on_a_large_value,
+    a_write_that_needs_the_bytes_gets_them,
+    pipelined_commands_of_one_client_take_effect_in_order,
+    ten_times_as_much_as_the_cache_is_all_there_and_outlives_the_death_of_all,
+    a_replica_that_was_away_gets_the_values_with_the_copy,
+    a_disk_without_room_for_values_refuses_writes_until_there_is_room,
+    a_damaged_value_is_an_error_and_never_wrong_bytes,
+    a_node_without_its_values_does_not_start,
+    a_keyspace_that_is_dropped_leaves_nothing_on_the_disk,
+);
+
+with_each!(
+    without_records,
+    super::WITHOUT_RECORDS,
+    a_write_that_needs_the_bytes_gets_them,
+    a_replica_that_was_away_gets_the_values_with_the_copy,
+    a_damaged_value_is_an_error_and_never_wrong_bytes,
+    a_keyspace_that_is_dropped_leaves_nothing_on_the_disk,
+);
+
+#[test]
+fn without_records_a_value_goes_as_soon_as_no_key_refers_to_it() {
+    let mut cluster = three(WITHOUT_RECORDS).start();
+    let client = cluster.client(1);
+    for number in 0..50 {
+        insist(&mut cluster, client, &format!("SET k {}", value(number, 1000)));
+    }
+    cluster.until("one is left", |cluster| (1..=3).all(|node| cluster.values(node).len() == 1));
+    // Nothing in the log refers to what a node held before it died: it begins with an empty store.
+    cluster.kill(3);
+    insist(&mut cluster, client, &format!("SET k {}", value(50, 1000)));
+    assert_eq!(cluster.ask(client, "DEL k"), "1");
+    cluster.restart(3);
+    cluster.until("none is left", |cluster| (1..=3).all(|node| cluster.values(node).is_empty()));
+}
+
+#[test]
+fn without_records_writes_are_refused_all_the_same_while_there_is_no_room_for_values() {
+    let keyspace = format!("prefix= {WITHOUT_RECORDS} storage=disk storage_threshold=100");
+    let mut cluster = setup(1, &[&keyspace]).start();
+    let client = cluster.client(1);
+    cluster.values(1).capacity = Some(1500);
+    for number in 0..2 {
+        insist(&mut cluster, client, &format!("SET k{number} {}", value(number, 1000)));
+    }
+    cluster.until("writes are refused", |cluster| cluster.ask(client, "SET m v").starts_with("-NOSPACE"));
+    assert_eq!(cluster.ask(client, "GET k1"), format!("\"{}\"", value(1, 1000)));
+    cluster.values(1).capacity = None;
+    insist(&mut cluster, client, "SET m v");
+}
+
+#[test]
+fn a_follower_reads_from_its_own_store() {
+    let mut cluster = three("replication=leader-follower reads=any").start();
+    let (client, reader) = (cluster.client(1), cluster.client(3));
+    for number in 0..20 {
+        insist(&mut cluster, client, &format!("SET k{number} {}", value(number, 1000)));
+    }
+    cluster.until("node 3 has all", |cluster| {
+        info(cluster, 3, "values_on_disk") == 20 && info(cluster, 3, "values_pending_memory") == 0
+    });
+    let before = info(&mut cluster, 1, "values_cache_misses");
+    for number in 0..20 {
+        assert_eq!(cluster.ask(reader, &format!("GET k{number}")), format!("\"{}\"", value(number, 1000)));
+    }
+    assert!(info(&mut cluster, 3, "values_cache_misses") > 0);
+    assert_eq!(info(&mut cluster, 1, "values_cache_misses"), before, "the leader was not asked");
 }

@@ -15,13 +15,13 @@ use super::group::Voter;
 use super::message::Body;
 use super::options::Options;
 use super::record::{Change, Moment};
-use super::spilled::Loading;
 use crate::contract::{Effects, NodeId, Notice, Now, Trace};
+use crate::loading::Loading;
 use crate::planted::Fault;
 use kv::Table;
 use kv::table::SnapshotId;
 use omnipaxos::ballot_leader_election::Ballot;
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::VecDeque;
 
 /// What a receiver answers when it needs no more.
 const WHOLE: u32 = u32::MAX;
@@ -147,19 +147,17 @@ impl Replica {
         while let Some(snapshot) = sender.snapshot
             && sender.unacknowledged.len() < self.timing.chunk_window as usize
         {
-            let loading = sender.loading.take().unwrap_or_else(|| {
-                let (mut chunk, mut references) = (Vec::new(), BTreeSet::new());
-                let bytes_max = self.timing.chunk_bytes;
-                let more = self.table.copy_chunk(snapshot, bytes_max, &mut chunk, &mut references);
-                Loading::new(chunk, references, more)
-            });
+            let bytes_max = self.timing.chunk_bytes;
+            let next = || Loading::next(&mut self.table, snapshot, bytes_max, Vec::new());
+            let loading = sender.loading.take().unwrap_or_else(next);
             if !loading.is_whole() {
                 // The receiver is not what is waited for.
                 sender.progress_us = sender.progress_us.max(loading.progress_us);
                 sender.loading = Some(loading);
                 break;
             }
-            let Loading { chunk, more, .. } = loading;
+            let more = loading.more;
+            let chunk = loading.into_chunk();
             if !chunk.is_empty() {
                 let index = sender.next;
                 self.send(to, Body::CopyChunk { transfer, index, chunk: &chunk }, effects);

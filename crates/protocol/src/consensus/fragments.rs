@@ -19,6 +19,11 @@ impl Replica {
     /// Somebody has something to say about fragments: a coordinator, or whoever wants a value.
     pub fn about_fragments(&mut self, now: Now, from: NodeId, message: Message<'_>, effects: &mut Effects) {
         if !self.is_started {
+            if let Message::Keep(piece) = message {
+                // It is to be a member, and does not know yet of what group.
+                let refused = Message::Refused { id: piece.reference.id, why: Refusal::NoMember };
+                tell(from, 0, refused, effects);
+            }
             return;
         }
         match message {

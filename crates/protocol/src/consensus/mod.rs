@@ -501,9 +501,9 @@ impl Replica {
     fn send_own_messages(&mut self, effects: &mut Effects) {
         let is_position_due = std::mem::take(&mut self.is_position_due);
         let Some(Leadership { ballot, .. }) = self.leadership else { return };
-        let has_readers = self.has_readers();
-        let asks =
-            self.options.lease == Lease::Off && has_readers && (self.has_new_readers() || is_position_due);
+        let has_readers = self.readers().next().is_some();
+        let has_new_readers = self.readers().any(|reads| reads.last_question() > self.questions);
+        let asks = self.options.lease == Lease::Off && has_readers && (has_new_readers || is_position_due);
         if asks {
             self.questions += 1;
         }
@@ -520,13 +520,6 @@ impl Replica {
                 self.send(peer, Body::Position { ballot, end, decided }, effects);
             }
         }
-    }
-
-    /// Whether a read waits for a question that was not asked yet.
-    fn has_new_readers(&self) -> bool {
-        [&self.reads, &self.reads_behind, &self.reads_within]
-            .iter()
-            .any(|reads| reads.last_question() > self.questions)
     }
 
     /// Sends a message when what it says may be known.

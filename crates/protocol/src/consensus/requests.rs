@@ -182,7 +182,8 @@ impl Replica {
             reads.forget();
             *self.queue(queue) = reads;
         }
-        self.is_read |= self.has_readers();
+        let has_readers = self.readers().next().is_some();
+        self.is_read |= has_readers;
     }
 
     fn queue(&mut self, queue: Queue) -> &mut Reads {
@@ -193,8 +194,12 @@ impl Replica {
         }
     }
 
-    pub(super) fn has_readers(&self) -> bool {
-        [&self.reads, &self.reads_behind, &self.reads_within].iter().any(|reads| !reads.is_empty())
+    /// The reads that need a lease or a question. Those within a batch do not, unless it had another end than theirs.
+    pub(super) fn readers(&self) -> impl Iterator<Item = &Reads> {
+        let settled = self.proposals.settled();
+        let is_orphaned = self.reads_within.first().is_some_and(|read| read.behind <= settled);
+        let within = is_orphaned.then_some(&self.reads_within);
+        [&self.reads, &self.reads_behind].into_iter().chain(within).filter(|reads| !reads.is_empty())
     }
 
     /// Answers the reads that stand behind so many commands of a batch, which is just being applied so far.

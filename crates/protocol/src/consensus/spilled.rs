@@ -5,32 +5,8 @@
 
 use super::Replica;
 use crate::contract::{Effects, Now};
-use kv::Reference;
-use kv::table::{Spilled, encode_value};
-use std::collections::BTreeSet;
-
-/// A chunk of a copy that waits for the values to which its entries refer.
-#[derive(Debug)]
-pub(super) struct Loading {
-    pub(super) chunk: Vec<u8>,
-    missing: BTreeSet<Reference>,
-    /// They were asked for.
-    is_asked: bool,
-    /// There is more of the table behind it.
-    pub(super) more: bool,
-    /// When a value last came.
-    pub(super) progress_us: u64,
-}
-
-impl Loading {
-    pub(super) fn new(chunk: Vec<u8>, missing: BTreeSet<Reference>, more: bool) -> Loading {
-        Loading { chunk, missing, is_asked: false, more, progress_us: 0 }
-    }
-
-    pub(super) fn is_whole(&self) -> bool {
-        self.missing.is_empty()
-    }
-}
+use kv::table::Spilled;
+use kv::{Reference, Table};
 
 impl Replica {
     /// What has happened to spilled values, here and in copies that are being received, since this was asked last.
@@ -53,10 +29,18 @@ impl Replica {
 
     /// Whether this replica, or a copy that it receives, refers to a spilled value.
     pub fn refers_to(&self, reference: &Reference) -> bool {
+        self.tables().any(|table| table.refers_to(reference))
+    }
+
+    /// Every spilled value to which this replica, or a copy that it receives, refers.
+    pub fn spilled(&self) -> impl Iterator<Item = Reference> {
+        self.tables().flat_map(Table::spilled)
+    }
+
+    fn tables(&self) -> impl Iterator<Item = &Table> {
         let receiver = self.receiver.as_ref().map(|receiver| &receiver.table);
         let replayed = self.replayed_copy.as_ref().map(|copy| &copy.table);
-        let mut tables = [Some(&self.table), receiver, replayed].into_iter().flatten();
-        tables.any(|table| table.refers_to(reference))
+        [Some(&self.table), receiver, replayed].into_iter().flatten()
     }
 
     /// Whether it sends copies: they may refer to values that the table has released.
@@ -68,9 +52,7 @@ impl Replica {
     pub fn wanted_values(&mut self) -> Vec<Reference> {
         let mut wanted = Vec::new();
         for loading in self.senders.iter_mut().filter_map(|sender| sender.loading.as_mut()) {
-            if !std::mem::replace(&mut loading.is_asked, true) {
-                wanted.extend(loading.missing.iter().copied());
-            }
+            loading.take_wanted(&mut wanted);
         }
         wanted
     }
@@ -86,21 +68,14 @@ impl Replica {
         let mut is_lost = false;
         for sender in &mut self.senders {
             let Some(loading) = &mut sender.loading else { continue };
-            if !loading.missing.contains(&reference) {
-                continue;
-            }
-            loading.progress_us = now.monotonic_us;
             match value {
-                Some(value) => {
-                    loading.missing.remove(&reference);
-                    encode_value(reference, value, &mut loading.chunk);
-                }
-                None => is_lost = true,
+                Some(value) => loading.take(now.monotonic_us, reference, value),
+                None => is_lost |= loading.lacks(&reference),
             }
         }
         if is_lost {
             let waits = |sender: &super::copying::Sender| {
-                sender.loading.as_ref().is_some_and(|loading| loading.missing.contains(&reference))
+                sender.loading.as_ref().is_some_and(|loading| loading.lacks(&reference))
             };
             self.abandon_copies(waits, effects);
         }

@@ -120,6 +120,11 @@ impl Reads {
         self.reads.push_back(Read { ticket, deadline_us, behind, after, question, start, length });
     }
 
+    /// The read that is taken next.
+    pub(super) fn first(&self) -> Option<&Read> {
+        self.reads.front()
+    }
+
     /// The newest question that a read waits for.
     pub(super) fn last_question(&self) -> u64 {
         self.reads.back().map_or(0, |read| read.question)

@@ -105,7 +105,7 @@ impl Follower {
 
     /// Stops taking batches, tells the leader what is held and asks for the rest.
     fn join(&mut self, state: &mut State, now: Now, effects: &mut Effects) {
-        self.mode = Mode::Joining;
+        self.stop_filling(state);
         self.join = state.next_question(now);
         self.acknowledge = false;
         self.ask(state, now, effects);
@@ -122,7 +122,7 @@ impl Follower {
     /// A newer epoch has begun: older leaders are not followed any more, and the new one is asked what it has.
     pub(super) fn enter_epoch(&mut self, state: &mut State, now: Now, effects: &mut Effects) {
         self.transfer = 0;
-        self.mode = Mode::Joining;
+        self.stop_filling(state);
         self.join = state.next_question(now);
         self.asked_us = 0;
         self.acknowledge = false;
@@ -135,6 +135,13 @@ impl Follower {
     pub(super) fn stop_sending(&mut self, state: &mut State, why: &'static str, effects: &mut Effects) {
         if let Some(sender) = self.sender.take() {
             sender.abandon(state, why, effects);
+        }
+    }
+
+    /// Takes no batches any more, nor the rest of a copy.
+    pub(super) fn stop_filling(&mut self, state: &mut State) {
+        if let Mode::Filling(receiver) = std::mem::replace(&mut self.mode, Mode::Joining) {
+            receiver.give_up(state);
         }
     }
 
@@ -183,6 +190,7 @@ impl Follower {
                     && transfer > self.transfer
                     && let Some(receiver) = Receiver::begin(state, now, from, head, &message, effects)
                 {
+                    self.stop_filling(state);
                     self.transfer = transfer;
                     self.whole_at = head;
                     self.mode = Mode::Filling(Box::new(receiver));
@@ -327,7 +335,7 @@ impl Follower {
 
     pub(super) fn flush(&mut self, state: &mut State, now: Now, effects: &mut Effects) {
         if let Some(mut sender) = self.sender.take() {
-            match sender.advance(state, effects) {
+            match sender.advance(state, now, effects) {
                 true => send_behind(state, sender.to, sender.position, effects),
                 false => self.sender = Some(sender),
             }
@@ -384,6 +392,32 @@ impl Follower {
 
     pub(super) fn is_filling(&self) -> bool {
         matches!(self.mode, Mode::Filling(_))
+    }
+
+    /// The copy that it receives.
+    pub(super) fn receiver(&self) -> Option<&Receiver> {
+        match &self.mode {
+            Mode::Filling(receiver) => Some(receiver),
+            Mode::Joining | Mode::Streaming => None,
+        }
+    }
+
+    /// As [`Follower::receiver`], to change it.
+    pub(super) fn receiver_mut(&mut self) -> Option<&mut Receiver> {
+        match &mut self.mode {
+            Mode::Filling(receiver) => Some(receiver),
+            Mode::Joining | Mode::Streaming => None,
+        }
+    }
+
+    /// The copy that it sends.
+    pub(super) fn sender(&self) -> Option<&Sender> {
+        self.sender.as_ref()
+    }
+
+    /// As [`Follower::sender`], to change it.
+    pub(super) fn sender_mut(&mut self) -> Option<&mut Sender> {
+        self.sender.as_mut()
     }
 
     pub(super) fn silent_ms(&self, now: Now) -> u64 {

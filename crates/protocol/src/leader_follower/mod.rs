@@ -91,6 +91,7 @@ pub mod recovery;
 mod restoring;
 mod resync;
 mod serving;
+mod spilled;
 mod state;
 mod waits;
 
@@ -351,8 +352,10 @@ impl Replica {
             Role::Leader(leader) => leader.resign(&mut self.state, now, effects),
             Role::Follower(mut follower) => {
                 follower.stop_sending(&mut self.state, "it follows no more", effects);
+                follower.stop_filling(&mut self.state);
             }
-            Role::Recovery(_) | Role::Idle => {}
+            Role::Recovery(mut recovery) => recovery.stop_copying(&mut self.state),
+            Role::Idle => {}
         }
     }
 

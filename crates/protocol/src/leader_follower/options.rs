@@ -49,6 +49,8 @@ pub struct Options {
     pub reads_any: bool,
     /// How many bytes of applied history a replica keeps for followers that come back.
     pub backlog_bytes: usize,
+    /// Values of at least so many bytes are spilled. It must never change, and be the same for all replicas.
+    pub spill_bytes_min: usize,
     /// Whether the replica tells records, and counts as held only what is recorded. What a record's being durable means
     /// is the node's matter, so [`Durability::Os`] and [`Durability::Fsync`] are the same here.
     pub durability: Durability,

@@ -170,11 +170,18 @@ impl Recovery {
         state.apply_until(known_committed, effects);
     }
 
-    fn start_over(&mut self, state: &State, now: Now, effects: &mut Effects) {
-        self.copying = None;
+    fn start_over(&mut self, state: &mut State, now: Now, effects: &mut Effects) {
+        self.stop_copying(state);
         self.answers.clear();
         self.started_us = now.monotonic_us;
         self.ask(state, now, effects);
+    }
+
+    /// What has come of a copy so far is of no use any more.
+    pub(super) fn stop_copying(&mut self, state: &mut State) {
+        if let Some(Copying { receiver: Some(receiver), .. }) = self.copying.take() {
+            receiver.give_up(state);
+        }
     }
 
     /// Whether the answers so far must contain every acknowledged write.
@@ -249,7 +256,17 @@ impl Recovery {
     }
 
     pub(super) fn is_copying(&self) -> bool {
-        self.copying.as_ref().is_some_and(|copying| copying.receiver.is_some())
+        self.receiver().is_some()
+    }
+
+    /// The copy that it receives.
+    pub(super) fn receiver(&self) -> Option<&Receiver> {
+        self.copying.as_ref()?.receiver.as_deref()
+    }
+
+    /// As [`Recovery::receiver`], to change it.
+    pub(super) fn receiver_mut(&mut self) -> Option<&mut Receiver> {
+        self.copying.as_mut()?.receiver.as_deref_mut()
     }
 
     /// What is missing, for people.

@@ -28,7 +28,7 @@ pub(super) struct Copy {
     position: Position,
     floor: Version,
     time: UnixMs,
-    table: Table,
+    pub(super) table: Table,
     rest: Vec<Batch>,
 }
 
@@ -63,7 +63,8 @@ impl State {
             }
             Change::Commit { offset } => self.replay_commit(offset),
             Change::CopyBegin { position, floor, time } => {
-                let table = Table::new(self.seed);
+                let table = self.new_table();
+                self.give_up_replayed_copy();
                 self.replayed_copy = Some(Copy { position, floor, time, table, rest: Vec::new() });
             }
             Change::CopyChunk(chunk) => {
@@ -101,9 +102,15 @@ impl State {
         self.backlog.trim(self.options.backlog_bytes, self.applied);
     }
 
+    fn give_up_replayed_copy(&mut self) {
+        if let Some(mut copy) = self.replayed_copy.take() {
+            self.table.take_spilled_of(&mut copy.table);
+        }
+    }
+
     /// The records are all taken: a new life begins with what they say.
     pub(super) fn begin_life(&mut self, effects: &mut Effects) {
-        self.replayed_copy = None; // The rest of it was lost.
+        self.give_up_replayed_copy(); // The rest of it was lost.
         self.journal.begin_life(self.last().offset, self.epoch);
         if std::mem::take(&mut self.is_new) {
             self.set_intact(effects);

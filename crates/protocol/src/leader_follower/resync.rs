@@ -6,8 +6,9 @@ use super::message::{Message, Position};
 use super::record::{Change, RecordedBatch};
 use super::state::State;
 use crate::contract::{Effects, NodeId, Now, Trace};
+use crate::loading::Loading;
 use kv::table::SnapshotId;
-use kv::{Table, UnixMs, Version};
+use kv::{Reference, Table, UnixMs, Version};
 
 /// The sending side. The table keeps a copy-on-write view open for it, so chunks taken at different times
 /// belong to one offset.
@@ -21,9 +22,14 @@ pub(super) struct Sender {
     pub(super) position: Position,
     next_index: u32,
     received: u32,
-    /// When the receiver last got on.
+    /// When the receiver last got on, or a value came for which it waits.
     progress_us: u64,
-    chunk: Vec<u8>,
+    /// A chunk that waits for spilled values.
+    loading: Option<Loading>,
+    /// For the next chunk.
+    buffer: Vec<u8>,
+    /// When the receiver last heard from here.
+    told_us: u64,
 }
 
 impl Sender {
@@ -59,21 +65,37 @@ impl Sender {
             next_index: 0,
             received: 0,
             progress_us: now.monotonic_us,
-            chunk: Vec::new(),
+            loading: None,
+            buffer: Vec::new(),
+            told_us: now.monotonic_us,
         }
     }
 
     /// Sends as many chunks as the receiver can take. True when the snapshot is sent whole.
-    pub(super) fn advance(&mut self, state: &mut State, effects: &mut Effects) -> bool {
+    pub(super) fn advance(&mut self, state: &mut State, now: Now, effects: &mut Effects) -> bool {
         while self.next_index - self.received < state.timing.chunk_window {
-            self.chunk.clear();
-            let more = state.table.snapshot_chunk(self.snapshot, state.timing.chunk_bytes, &mut self.chunk);
-            if !self.chunk.is_empty() {
-                let (epoch, transfer, index) = (state.epoch, self.transfer, self.next_index);
-                let message = Message::SnapshotChunk { epoch, transfer, index, entries: &self.chunk };
-                effects.send([self.to], |out| message.encode(out));
+            let bytes_max = state.timing.chunk_bytes;
+            let loading = self.loading.take().unwrap_or_else(|| {
+                let buffer = std::mem::take(&mut self.buffer);
+                Loading::next(&mut state.table, self.snapshot, bytes_max, buffer)
+            });
+            if !loading.is_whole() {
+                // The receiver is not what is waited for.
+                self.progress_us = self.progress_us.max(loading.progress_us);
+                self.loading = Some(loading);
+                if now.ms_since(self.told_us) >= state.timing.heartbeat_ms {
+                    self.send_chunk(state, now, &[], effects);
+                }
+                return false;
+            }
+            let more = loading.more;
+            let mut chunk = loading.into_chunk();
+            if !chunk.is_empty() {
+                self.send_chunk(state, now, &chunk, effects);
                 self.next_index += 1;
             }
+            chunk.clear();
+            self.buffer = chunk;
             if !more {
                 let end = Message::SnapshotEnd {
                     epoch: state.epoch,
@@ -86,6 +108,36 @@ impl Sender {
             }
         }
         false
+    }
+
+    /// Sends the next chunk. An empty one says only that there is more to come: the receiver must not give up on who
+    /// waits for its disk.
+    fn send_chunk(&mut self, state: &State, now: Now, entries: &[u8], effects: &mut Effects) {
+        let (epoch, transfer, index) = (state.epoch, self.transfer, self.next_index);
+        let message = Message::SnapshotChunk { epoch, transfer, index, entries };
+        effects.send([self.to], |out| message.encode(out));
+        self.told_us = now.monotonic_us;
+    }
+
+    /// Adds the spilled values that it waits for, if they were not asked for.
+    pub(super) fn take_wanted(&mut self, wanted: &mut Vec<Reference>) {
+        if let Some(loading) = &mut self.loading {
+            loading.take_wanted(wanted);
+        }
+    }
+
+    /// Whether it waits for a spilled value.
+    pub(super) fn lacks(&self, reference: &Reference) -> bool {
+        self.loading.as_ref().is_some_and(|loading| loading.lacks(reference))
+    }
+
+    /// A spilled value is here. True when the copy can go on.
+    pub(super) fn take_value(&mut self, now: Now, reference: Reference, value: &[u8]) -> bool {
+        let Some(loading) = self.loading.as_mut().filter(|loading| loading.lacks(&reference)) else {
+            return false;
+        };
+        loading.take(now.monotonic_us, reference, value);
+        loading.is_whole()
     }
 
     /// The receiver has every chunk before `next`.
@@ -172,7 +224,7 @@ impl Receiver {
             from,
             transfer,
             position,
-            snapshot: Some(Snapshot { floor, time, table: Table::new(state.seed) }),
+            snapshot: Some(Snapshot { floor, time, table: state.new_table() }),
             kept,
             until,
             next_index: 0,
@@ -266,6 +318,10 @@ impl Receiver {
         if index > self.next_index {
             return Received::Broken("a chunk is missing");
         }
+        if entries.is_empty() {
+            self.progress_us = now.monotonic_us; // Its sender waits for its disk.
+            return Received::Part;
+        }
         let Some(snapshot) = &mut self.snapshot else { return Received::Part };
         if snapshot.table.install(entries).is_err() {
             return Received::Broken("a chunk cannot be read");
@@ -298,6 +354,23 @@ impl Receiver {
                 self.rest.into_iter().for_each(|batch| state.push(batch, effects));
                 state.counters.partial_resyncs += 1;
             }
+        }
+    }
+
+    /// The table that is being filled, if one is.
+    pub(super) fn table(&self) -> Option<&Table> {
+        self.snapshot.as_ref().map(|snapshot| &snapshot.table)
+    }
+
+    /// As [`Receiver::table`], to change it.
+    pub(super) fn table_mut(&mut self) -> Option<&mut Table> {
+        self.snapshot.as_mut().map(|snapshot| &mut snapshot.table)
+    }
+
+    /// It is of no use any more, nor are the spilled values that have come with it.
+    pub(super) fn give_up(mut self, state: &mut State) {
+        if let Some(table) = self.table_mut() {
+            state.table.take_spilled_of(table);
         }
     }
 

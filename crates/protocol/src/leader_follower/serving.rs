@@ -229,7 +229,7 @@ impl Leader {
     ) {
         if let Service::Snapshot(sender) = &mut follower.service {
             let position = sender.position;
-            if !sender.advance(state, effects) {
+            if !sender.advance(state, now, effects) {
                 return;
             }
             follower.service = Service::streaming(state, position);

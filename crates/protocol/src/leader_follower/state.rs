@@ -81,7 +81,7 @@ impl State {
             configuration: Configuration::default(),
             seed,
             epoch: 0,
-            table: Table::new(seed),
+            table: new_table(seed, options),
             backlog: Backlog::default(),
             applied: 0,
             time: 0,
@@ -95,6 +95,11 @@ impl State {
             question: 0,
             counters: Counters::default(),
         }
+    }
+
+    /// An empty table.
+    pub(super) fn new_table(&self) -> Table {
+        new_table(self.seed, self.options)
     }
 
     /// The last position held, applied or not.
@@ -231,8 +236,9 @@ impl State {
     }
 
     /// Replaces everything by an installed snapshot.
-    pub(super) fn install(&mut self, table: Table, position: Position, time: UnixMs) {
+    pub(super) fn install(&mut self, mut table: Table, position: Position, time: UnixMs) {
         self.checkpoint = None; // It shows the table that is thrown away.
+        table.take_spilled_of(&mut self.table);
         self.table.replace(table);
         self.backlog.reset(position);
         self.applied = position.offset;
@@ -246,4 +252,10 @@ impl State {
     pub(super) fn check(&self) {
         assert!(self.applied <= self.last().offset, "applied {} beyond {}", self.applied, self.last());
     }
+}
+
+fn new_table(seed: u64, options: Options) -> Table {
+    let mut table = Table::new(seed);
+    table.spill_from(options.spill_bytes_min);
+    table
 }

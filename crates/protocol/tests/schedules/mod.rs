@@ -48,6 +48,12 @@ struct Client {
     seen: u64,
 }
 
+/// Of a checkpoint.
+const CHUNK_BYTES: usize = 50;
+
+/// Values from `value10` on.
+const SPILL_BYTES_MIN: usize = 7;
+
 pub struct Schedule {
     random: Random,
     world: World,
@@ -62,12 +68,14 @@ pub struct Schedule {
     damaged: BTreeSet<NodeId>,
     values: u64,
     plant: Option<Plant>,
+    /// With spilled values: when they are read for copies.
+    store: Option<Random>,
     told: bool,
 }
 
 impl Schedule {
-    /// The schedule of a seed. With `told` it prints what happens.
-    pub fn new(seed: u64, plant: Option<Plant>, told: bool) -> Schedule {
+    /// The schedule of a seed. With `spilled` most values are kept outside the tables. With `told` it prints what happens.
+    pub fn new(seed: u64, plant: Option<Plant>, spilled: bool, told: bool) -> Schedule {
         let mut random = Random::new(seed);
         let nodes = if random.percent(60) { 3 } else { 5 };
         let acks = match random.below(5) {
@@ -81,6 +89,7 @@ impl Schedule {
             acks,
             reads_any: random.percent(50),
             backlog_bytes: [200, 2_000, 1 << 20][random.below(3) as usize],
+            spill_bytes_min: if spilled { SPILL_BYTES_MIN } else { usize::MAX },
             durability: if random.percent(50) { Durability::Fsync } else { Durability::None },
             planted: plant.map(Plant::in_replica).unwrap_or_default(),
         };
@@ -140,6 +149,7 @@ impl Schedule {
             control,
             values: 0,
             plant,
+            store: spilled.then(|| Random::new(!seed)),
             told,
         };
         schedule.tell(&format!("{nodes} nodes, {options:?}, {timing:?}"));
@@ -235,6 +245,17 @@ impl Schedule {
     }
 
     fn flush(&mut self, id: NodeId) -> Check {
+        let (mut gives_values, mut writes_checkpoint) = (false, false);
+        if let Some(store) = &mut self.store {
+            (gives_values, writes_checkpoint) = (store.percent(70), store.percent(20));
+        }
+        if gives_values {
+            let consequences = self.world.give_values(id);
+            self.note(id, consequences)?;
+        }
+        if writes_checkpoint {
+            self.world.checkpoint(id, CHUNK_BYTES);
+        }
         let consequences = self.world.flush(id);
         self.note(id, consequences)
     }
@@ -293,7 +314,6 @@ impl Schedule {
     fn sync_or_checkpoint(&mut self) -> Check {
         let Some(id) = self.random.pick(&self.world.alive()) else { return Ok(()) };
         if self.random.percent(20) {
-            const CHUNK_BYTES: usize = 50;
             self.world.checkpoint(id, CHUNK_BYTES);
             return Ok(());
         }

@@ -44,6 +44,10 @@ impl Plant {
         Plant::InControl(Breach::GrantsStaleWishes),
     ];
 
+    /// Those that are found where values are spilled.
+    pub const OF_SPILLED: [Plant; 2] =
+        [Plant::InReplica(Fault::CheckpointBeforeValues), Plant::InReplica(Fault::ValueRemovedEarly)];
+
     pub fn in_replica(self) -> Planted {
         if let Plant::InReplica(fault) = self { Planted::one(fault) } else { Planted::default() }
     }

@@ -19,6 +19,9 @@ pub(crate) enum Verb {
         /// With `lease=manual` nobody has a lease before the script gives one.
         #[arg(key)]
         lease: Option<String>,
+        /// Values of at least so many bytes are kept outside the tables, each node's in a store of its own.
+        #[arg(key)]
+        spill: Option<usize>,
         /// Bytes of history that each node keeps.
         #[arg(key)]
         backlog: Option<usize>,
@@ -182,6 +185,10 @@ pub(crate) enum Verb {
         #[arg(key)]
         chunk: Option<usize>,
     },
+    /// A node's store has read the values for which its copies wait.
+    Values { node: NodeId },
+    /// What each node's store holds.
+    Stored,
     /// A crashed node's disk is lost.
     Wipe { node: NodeId },
     /// How a node, or each, stands.

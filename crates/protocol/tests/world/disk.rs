@@ -67,8 +67,9 @@ impl Disk {
         self.unfinished = Some((self.written, Vec::new()));
     }
 
-    pub(super) fn checkpoint_record(&mut self, progress: Progress, record: Vec<u8>) {
-        let Some((at, mut records)) = self.unfinished.take() else { return };
+    /// Takes a record of the checkpoint. True when it was the last one, and the checkpoint counts.
+    pub(super) fn checkpoint_record(&mut self, progress: Progress, record: Vec<u8>) -> bool {
+        let Some((at, mut records)) = self.unfinished.take() else { return false };
         records.push(record);
         match progress {
             Progress::More => self.unfinished = Some((at, records)),
@@ -76,8 +77,10 @@ impl Disk {
             Progress::Whole if self.durable >= at => {
                 self.checkpoint = records;
                 self.records.retain(|(position, _)| *position > at);
+                return true;
             }
             Progress::Whole | Progress::Abandoned => {}
         }
+        false
     }
 }

@@ -8,6 +8,7 @@ mod disk;
 #[path = "../letters/mod.rs"]
 mod letters;
 pub mod show;
+mod values;
 
 use disk::Disk;
 use kv::{Command, ReplyBuffer};
@@ -16,6 +17,7 @@ use protocol::contract::{Configuration, Effects, Input, NodeId, Now, Outcome, Pr
 use protocol::leader_follower::{Durability, Message, Options, Replica, Status, Timing};
 use protocol::{Replica as _, Request, Ticket};
 use std::collections::BTreeSet;
+use values::Values;
 
 impl Letter {
     pub fn message(&self) -> Message<'_> {
@@ -58,6 +60,7 @@ pub struct Asked {
 struct Node {
     replica: Option<Replica>,
     disk: Disk,
+    values: Values,
     /// Letters that wait for a position on the disk.
     waiting: Vec<(u64, Letter)>,
     /// Its clock runs so many parts in a million faster.
@@ -101,8 +104,9 @@ impl World {
             effects: Effects::default(),
         };
         for id in 1..=nodes {
-            let disk = Disk::default();
-            world.nodes.push(Node { replica: None, disk, waiting: Vec::new(), drift_ppm: 0, version: 0 });
+            let (disk, values) = (Disk::default(), Values::new(options.planted));
+            let waiting = Vec::new();
+            world.nodes.push(Node { replica: None, disk, values, waiting, drift_ppm: 0, version: 0 });
             world.restart(id);
         }
         world
@@ -160,11 +164,17 @@ impl World {
         if let Some(replica) = &mut self.nodes[id as usize - 1].replica {
             replica.peek(command, now, &mut reply);
         }
-        reply.as_bytes().to_vec()
+        self.nodes[id as usize - 1].values.complete(reply.as_bytes())
     }
 
     /// Gives a replica one input. A crashed one takes nothing.
     fn step(&mut self, id: NodeId, input: Input<'_, Message<'_>>) -> Consequences {
+        self.act(id, |replica, now, effects| replica.step(now, input, effects))
+    }
+
+    /// What follows from something that a replica is told.
+    fn act(&mut self, id: NodeId, tell: impl FnOnce(&mut Replica, Now, &mut Effects)) -> Consequences {
+        let keeps_records = self.keeps_records();
         let now = self.now(id);
         let node = &mut self.nodes[id as usize - 1];
         let Some(replica) = &mut node.replica else {
@@ -172,7 +182,8 @@ impl World {
         };
         let effects = &mut self.effects;
         effects.clear();
-        replica.step(now, input, effects);
+        tell(replica, now, effects);
+        node.values.follow(replica, keeps_records);
         let records: Vec<Vec<u8>> =
             effects.records.iter().map(|record| effects.bytes[record.clone()].to_vec()).collect();
         node.disk.write(&records);
@@ -187,12 +198,14 @@ impl World {
         }
         let replies = effects.replies.as_bytes();
         let with_reply = |outcome: Outcome| {
-            let reply = replies[outcome.reply.clone()].to_vec();
+            let reply = node.values.complete(&replies[outcome.reply.clone()]);
             (outcome, reply)
         };
+        let outcomes = effects.outcomes.iter().cloned().map(with_reply).collect();
+        node.values.tidy(replica);
         Consequences {
             traces: effects.trace.clone(),
-            outcomes: effects.outcomes.iter().cloned().map(with_reply).collect(),
+            outcomes,
             letters,
             records,
             wishes: effects.wishes.iter().cloned().map(|wish| (node.version, wish)).collect(),
@@ -270,23 +283,28 @@ impl World {
         node.replica = None;
         node.waiting.clear();
         node.disk.crash(kept);
+        node.values.crash();
     }
 
     /// A crashed node's disk is lost; it gets a new one.
     pub fn wipe(&mut self, id: NodeId) {
         self.nodes[id as usize - 1].disk = Disk::default();
+        self.nodes[id as usize - 1].values = Values::new(self.options.planted);
     }
 
     /// A node starts with what its disk holds.
     pub fn restart(&mut self, id: NodeId) {
         self.replicas_made += 1; // Tables of different seeds must agree all the same.
         let mut replica = Replica::new(id, self.options, self.timing, self.replicas_made);
-        let now = self.now(id);
-        let node = &mut self.nodes[id as usize - 1];
-        for record in node.disk.begin_life() {
+        let (now, keeps_records) = (self.now(id), self.keeps_records());
+        let Node { disk, values, .. } = &mut self.nodes[id as usize - 1];
+        // A checkpoint refers to values that are safe, and what is in records behind it is put again.
+        for record in disk.begin_life() {
             replica.replay(now, record).expect("replicas write what can be read");
+            values.follow(&mut replica, keeps_records);
         }
-        node.replica = Some(replica);
+        values.begin_life(&replica);
+        self.nodes[id as usize - 1].replica = Some(replica);
     }
 
     /// A node that has just started knows that its disk may have lost something.
@@ -294,6 +312,26 @@ impl World {
         if let Some(replica) = &mut self.nodes[id as usize - 1].replica {
             replica.distrust_records();
         }
+    }
+
+    // Values.
+
+    /// A node's store has read the values for which its copies wait.
+    pub fn give_values(&mut self, id: NodeId) -> Consequences {
+        let mut consequences = Consequences::default();
+        let wanted = self.nodes[id as usize - 1].values.take_wanted();
+        for (reference, value) in wanted {
+            let given = self.act(id, |replica, now, effects| {
+                replica.take_value(now, reference, Some(&value), effects);
+            });
+            consequences = consequences.and(given);
+        }
+        consequences
+    }
+
+    /// What a node's store holds, as text.
+    pub fn stored(&self, id: NodeId) -> String {
+        self.nodes[id as usize - 1].values.shown()
     }
 
     // Disks.
@@ -336,10 +374,14 @@ impl World {
         let replica = node.replica.as_mut().filter(|_| keeps_records)?;
         if !node.disk.is_checkpointing() {
             replica.begin_checkpoint().then(|| node.disk.begin_checkpoint())?;
+            node.values.begin_checkpoint();
         }
         let mut record = Vec::new();
         let progress = replica.checkpoint_record(chunk_bytes, &mut record);
-        node.disk.checkpoint_record(progress, record.clone());
+        let counts = node.disk.checkpoint_record(progress, record.clone());
+        if progress != Progress::More {
+            node.values.end_checkpoint(counts);
+        }
         Some((progress, record))
     }
 }

@@ -18,7 +18,12 @@ cache_bytes = 1048576
 prefix = ""
 storage = "disk"
 backlog_bytes = 1048576
+durability = "fsync"
 "#;
+
+fn tables(replication: &str) -> String {
+    format!("{TABLES}replication = \"{replication}\"\n")
+}
 
 const VALUE_BYTES: usize = 10_000;
 
@@ -65,10 +70,9 @@ fn info(bare: &Bare, node: u16, field: &str) -> u64 {
     line.unwrap_or_else(|| panic!("{field} is missing in {text}")).parse().unwrap()
 }
 
-#[test]
-fn ten_times_the_cache_outlives_the_death_of_all_processes() {
+fn ten_times_the_cache_outlives_the_death_of_all_processes(replication: &str) {
     const COUNT: usize = 1200;
-    let mut bare = Bare::new(TABLES, |config, _| config);
+    let mut bare = Bare::new(&tables(replication), |config, _| config);
     (1..=3).for_each(|node| bare.start(node));
     bare.wait_until_ready(&[1, 2, 3]);
     let mut client = Client::connect(bare.client_port(1));
@@ -92,10 +96,9 @@ fn ten_times_the_cache_outlives_the_death_of_all_processes() {
     });
 }
 
-#[test]
-fn a_node_that_was_away_gets_what_it_lacks() {
+fn a_node_that_was_away_gets_what_it_lacks(replication: &str) {
     const COUNT: usize = 600;
-    let mut bare = Bare::new(TABLES, |config, _| config);
+    let mut bare = Bare::new(&tables(replication), |config, _| config);
     (1..=3).for_each(|node| bare.start(node));
     bare.wait_until_ready(&[1, 2, 3]);
     let mut client = Client::connect(bare.client_port(1));
@@ -108,6 +111,26 @@ fn a_node_that_was_away_gets_what_it_lacks() {
     // It and one other node are a majority.
     bare.kill(1);
     assert_all_there(&mut Client::connect(bare.client_port(3)), 0..COUNT);
+}
+
+#[test]
+fn consensus_keeps_ten_times_the_cache() {
+    ten_times_the_cache_outlives_the_death_of_all_processes("consensus");
+}
+
+#[test]
+fn leader_follower_keeps_ten_times_the_cache() {
+    ten_times_the_cache_outlives_the_death_of_all_processes("leader-follower");
+}
+
+#[test]
+fn consensus_fills_a_node_that_was_away() {
+    a_node_that_was_away_gets_what_it_lacks("consensus");
+}
+
+#[test]
+fn leader_follower_fills_a_node_that_was_away() {
+    a_node_that_was_away_gets_what_it_lacks("leader-follower");
 }
 
 /// A command that runs in mounts of its own, with a disk in memory as the node's folder of values.
@@ -123,7 +146,7 @@ fn with_a_small_disk(bare: &Bare, node: u16, then: &str) -> Command {
 
 #[test]
 fn a_node_without_room_for_values_says_so_and_goes_on_when_there_is_room() {
-    let mut bare = Bare::new(TABLES, |config, _| config);
+    let mut bare = Bare::new(&tables("consensus"), |config, _| config);
     let silent = |command: &mut Command| {
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         command.status().is_ok_and(|status| status.success())

@@ -265,6 +265,11 @@ impl Connection {
         !self.outlet.is_blocked && self.ended_us.is_some_and(is_late)
     }
 
+    /// True while the beginning of a request waits for the rest, for which there is room already.
+    pub(super) fn awaits_rest(&self) -> bool {
+        self.partial_since_us.is_some()
+    }
+
     /// True when the request that has begun takes too long to arrive.
     pub(super) fn is_too_slow(&self, now_us: u64, request_timeout_ms: u64) -> bool {
         let allowed_ms = request_timeout_ms + (self.input.len() / REQUEST_BYTES_PER_MS) as u64;

@@ -259,7 +259,10 @@ impl Clients {
         for index in 0..self.connections.len() {
             let Some(connection) = &mut self.connections[index] else { continue };
             let id = connection.id;
-            shrink(&mut connection.input);
+            // To take the room of a large request away and to make it again would copy what is there, both times.
+            if !connection.awaits_rest() {
+                shrink(&mut connection.input);
+            }
             if let Some(output) = turn.node.output(id) {
                 shrink(&mut output.bytes);
             }

@@ -20,9 +20,9 @@ fn find_coded(fault: Fault, first: u64) -> Broken {
 }
 
 /// The same where values are on the disk.
-fn find_spilled(fault: Fault, first: u64) -> Broken {
+fn find_spilled(fault: Fault, protocol: Protocol, first: u64) -> Broken {
     let settings = Settings { planted: Planted::one(fault), spilled: true, ..Settings::default() };
-    find_with(&format!("{fault:?}"), settings, Protocol::Consensus, first)
+    find_with(&format!("{fault:?}"), settings, protocol, first)
 }
 
 /// The same for a fault of logs.
@@ -234,10 +234,20 @@ fn a_log_does_not_sync_its_folder() {
 
 #[test]
 fn a_checkpoint_counts_before_its_values_are_durable() {
-    assert_eq!(find_spilled(Fault::CheckpointBeforeValues, 385), Broken::Storage);
+    assert_eq!(find_spilled(Fault::CheckpointBeforeValues, Protocol::Consensus, 385), Broken::Storage);
 }
 
 #[test]
 fn a_value_is_removed_while_a_start_may_come_back_to_it() {
-    assert_eq!(find_spilled(Fault::ValueRemovedEarly, 0), Broken::Storage);
+    assert_eq!(find_spilled(Fault::ValueRemovedEarly, Protocol::Consensus, 0), Broken::Storage);
+}
+
+#[test]
+fn a_leader_follower_checkpoint_counts_before_its_values_are_durable() {
+    assert_eq!(find_spilled(Fault::CheckpointBeforeValues, Protocol::LeaderFollower, 385), Broken::Storage);
+}
+
+#[test]
+fn a_leader_follower_value_is_removed_while_a_start_may_come_back_to_it() {
+    assert_eq!(find_spilled(Fault::ValueRemovedEarly, Protocol::LeaderFollower, 117), Broken::Storage);
 }

@@ -46,10 +46,12 @@ fn values_kept_as_fragments_are_kept() {
 
 #[test]
 fn values_on_the_disk_are_kept() {
-    let settings = Settings { protocol: Some(Protocol::Consensus), spilled: true, ..Settings::default() };
-    for seed in 0..40 {
-        let report = sim::run(seed, &settings, false);
-        assert_eq!(report.failure, None, "replay it with: {}", settings.command(seed));
+    for protocol in [Protocol::Consensus, Protocol::LeaderFollower] {
+        let settings = Settings { protocol: Some(protocol), spilled: true, ..Settings::default() };
+        for seed in 0..40 {
+            let report = sim::run(seed, &settings, false);
+            assert_eq!(report.failure, None, "replay it with: {}", settings.command(seed));
+        }
     }
 }
 

@@ -255,6 +255,21 @@ fn a_snapshot_for_which_there_is_no_room_leaves_everything_as_it_was() {
 }
 
 #[test]
+fn a_snapshot_of_which_a_part_does_not_come_to_the_disk_stops_the_log() {
+    let mut disk = SimulatedDisk::new(1);
+    let mut log = start(&mut disk);
+    upkeep(&mut log, &mut disk);
+    let mut snapshot = log.begin_snapshot(&mut disk, 1, 0).unwrap();
+    log.append_snapshot(&mut disk, &mut snapshot, &[1; 1 << 20]).unwrap();
+    let work = log.begin_upkeep().unwrap().unwrap();
+    disk.trouble_in(1, input_output_error());
+    assert!(matches!(run(&mut log, &mut disk, work), Err(StorageError::Stopped(_))));
+    // A system tells it once: the sync of the whole snapshot would not.
+    let committed = log.commit_snapshot(&mut disk, snapshot);
+    assert!(matches!(committed, Err(StorageError::Stopped(_))), "{committed:?}");
+}
+
+#[test]
 fn a_sector_that_cannot_be_read_is_told_by_file() {
     let mut disk = SimulatedDisk::new(1);
     start(&mut disk);

@@ -1,6 +1,6 @@
 //! Snapshots bound the log.
 
-use storage::{Group, Log, Outcome, open};
+use storage::{Disk as _, Group, Log, MemoryDisk, Options, Outcome, Step, open};
 
 use crate::support::disk::{Folder as _, SimulatedDisk, Survivors};
 use crate::support::options;
@@ -81,6 +81,49 @@ fn segments_go_when_every_group_has_a_snapshot_above_them() {
 }
 
 #[test]
+fn large_segments_are_made_of_those_that_are_not_needed_any_more() {
+    const LARGE: u64 = 8 << 20;
+    let mut disk = MemoryDisk::new();
+    let options = Options { segment_bytes: LARGE, ..options() };
+    let (mut log, _) = open(&mut disk, options).unwrap().replay(&mut disk, |_| {}).unwrap();
+    let work_of = |log: &mut Log, disk: &mut MemoryDisk| {
+        let mut steps = Vec::new();
+        while let Some(work) = log.begin_sync().unwrap().or_else(|| log.begin_upkeep().unwrap()) {
+            steps.extend_from_slice(work.steps());
+            let result = work.run(disk);
+            log.finished(work, result).unwrap();
+        }
+        steps
+    };
+    let mut is_reused = false;
+    for round in 0..20 {
+        log.append(1, round, &[7; 3 << 20]);
+        let steps = work_of(&mut log, &mut disk);
+        is_reused |= steps.iter().any(
+            |step| matches!(step, Step::Rename { from, to } if from.starts_with("segment") && to.starts_with("segment")),
+        );
+        let end = log.end();
+        let mut writer = log.begin_snapshot(&mut disk, 1, end).unwrap();
+        log.append_snapshot(&mut disk, &mut writer, b"state").unwrap();
+        log.commit_snapshot(&mut disk, writer).unwrap();
+        work_of(&mut log, &mut disk);
+    }
+    assert!(is_reused);
+    // As if each were new: nothing of what stood in it is found.
+    for number in log.segment_numbers().skip(1) {
+        let mut bytes = vec![1; LARGE as usize];
+        disk.read(&format!("segment-{number:010}"), 0, &mut bytes).unwrap();
+        assert!(bytes.iter().all(|byte| *byte == 0), "segment {number}");
+    }
+    let end = log.end();
+    let (log, replayed) = open(&mut disk, options).unwrap().replay(&mut disk, |_| {}).unwrap();
+    assert_eq!((log.end(), replayed.torn), (end, None));
+    // What waited to be used again was of nobody.
+    let segments = disk.list().unwrap().iter().filter(|file| file.starts_with("segment")).count();
+    assert_eq!(segments as u64, log.segment_numbers().end - log.segment_numbers().start);
+}
+
+#[test]
 fn a_segment_becomes_the_first_one_only_when_it_is_on_the_disk_itself() {
     let mut disk = SimulatedDisk::new(1);
     let mut log = start(&mut disk);
@@ -126,6 +169,37 @@ fn a_snapshot_is_read_back_in_its_chunks_at_a_start_and_while_the_log_runs() {
     assert!(opening.snapshot(2).is_none());
     let (_, replayed) = opening.replay(&mut disk, |entry| panic!("{entry:?}")).unwrap();
     assert_eq!(replayed.entries, 0);
+}
+
+#[test]
+fn a_large_snapshot_comes_to_the_disk_as_it_is_written_and_not_all_at_once() {
+    let mut disk = SimulatedDisk::new(1);
+    let mut log = start(&mut disk);
+    upkeep(&mut log, &mut disk);
+    log.append(1, 1, b"value");
+    log.write(&mut disk).unwrap();
+    let end = log.end();
+    let mut writer = log.begin_snapshot(&mut disk, 1, end).unwrap();
+    let mut waited = 0;
+    for _ in 0..64 {
+        log.append_snapshot(&mut disk, &mut writer, &[7; 100_000]).unwrap();
+        if log.is_pacing_snapshot() {
+            let work = log.begin_upkeep().unwrap().expect("what is written is to come to the disk");
+            assert!(log.is_pacing_snapshot(), "until that is over");
+            assert!(matches!(work.steps(), [Step::Sync { file }] if file.starts_with("snapshot")));
+            let result = work.run(&mut disk);
+            assert_eq!(log.finished(work, result), Ok(Outcome::Tidied));
+            assert!(!log.is_pacing_snapshot());
+            waited += 1;
+        }
+    }
+    assert_eq!(waited, 5, "once for each megabyte");
+    log.append_snapshot(&mut disk, &mut writer, &[7; 1 << 20]).unwrap();
+    // A snapshot that is given up is removed, and nobody wants it on the disk any more.
+    log.abandon_snapshot(writer);
+    assert!(!log.is_pacing_snapshot());
+    upkeep(&mut log, &mut disk);
+    assert!(!files(&disk).iter().any(|file| file.starts_with("snapshot")));
 }
 
 #[test]

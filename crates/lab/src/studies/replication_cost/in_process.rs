@@ -170,6 +170,7 @@ impl Group {
             acks: Acks::None,
             reads_any: true,
             backlog_bytes: 64 << 20,
+            spill_bytes_min: usize::MAX,
             durability: Durability::None,
             planted: Default::default(),
         };

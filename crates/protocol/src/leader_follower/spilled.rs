@@ -1,0 +1,163 @@
+//! Spilled values: what a replica has whoever keeps them for it do.
+//!
+//! Each replica spills for itself what it applies ([`kv::table::Spilled`]), and its checkpoints hold references. A full
+//! resync brings the values themselves, behind the entries that refer to them: a chunk waits until they are there.
+//!
+//! Nothing is applied that is not committed, so a history that is cut off has never spilled anything. Where a replica has
+//! applied what is not in its leader's history after all (`acks = none`), the whole table is replaced, and what only the
+//! old one referred to is released.
+
+use super::follower::Follower;
+use super::leader::Leader;
+use super::resync::{Receiver, Sender};
+use super::serving::Service;
+use super::state::State;
+use super::{Replica, Role};
+use crate::contract::{Effects, Now};
+use kv::table::Spilled;
+use kv::{Reference, Table};
+
+/// Why a copy is given up.
+const LOST: &str = "a value that belongs to it cannot be read";
+
+impl Replica {
+    /// What has happened to spilled values, here and in a copy that is being received, since this was asked last.
+    #[inline]
+    pub fn take_spilled(&mut self) -> Option<Spilled> {
+        let mut news = self.state.table.take_spilled();
+        let replayed = self.state.replayed_copy.as_mut().map(|copy| &mut copy.table);
+        let received = match &mut self.role {
+            Role::Follower(follower) => follower.receiver_mut().and_then(Receiver::table_mut),
+            Role::Recovery(recovery) => recovery.receiver_mut().and_then(Receiver::table_mut),
+            Role::Leader(_) | Role::Idle => None,
+        };
+        for table in replayed.into_iter().chain(received) {
+            if let Some(Spilled { kept, released }) = table.take_spilled() {
+                let news = news.get_or_insert_default();
+                news.kept.extend(kept);
+                news.released.extend(released);
+            }
+        }
+        news
+    }
+
+    /// Whether this replica, or a copy that it receives, refers to a spilled value.
+    pub fn refers_to(&self, reference: &Reference) -> bool {
+        self.tables().any(|table| table.refers_to(reference))
+    }
+
+    /// Every spilled value to which this replica, or a copy that it receives, refers.
+    pub fn spilled(&self) -> impl Iterator<Item = Reference> {
+        self.tables().flat_map(Table::spilled)
+    }
+
+    fn tables(&self) -> impl Iterator<Item = &Table> {
+        let replayed = self.state.replayed_copy.as_ref().map(|copy| &copy.table);
+        let received = match &self.role {
+            Role::Follower(follower) => follower.receiver().and_then(Receiver::table),
+            Role::Recovery(recovery) => recovery.receiver().and_then(Receiver::table),
+            Role::Leader(_) | Role::Idle => None,
+        };
+        [Some(&self.state.table), replayed, received].into_iter().flatten()
+    }
+
+    /// Whether it sends copies: they may refer to values that the table has released.
+    pub fn sends_copies(&self) -> bool {
+        match &self.role {
+            Role::Leader(leader) => leader.senders().next().is_some(),
+            Role::Follower(follower) => follower.sender().is_some(),
+            Role::Recovery(_) | Role::Idle => false,
+        }
+    }
+
+    /// Values that copies wait for, and that were not asked for: [`Replica::take_value`] is to be told what comes of it.
+    pub fn wanted_values(&mut self) -> Vec<Reference> {
+        let mut wanted = Vec::new();
+        match &mut self.role {
+            Role::Leader(leader) => {
+                leader.senders_mut().for_each(|sender| sender.take_wanted(&mut wanted));
+            }
+            Role::Follower(follower) => {
+                follower.sender_mut().into_iter().for_each(|sender| sender.take_wanted(&mut wanted));
+            }
+            Role::Recovery(_) | Role::Idle => {}
+        }
+        wanted
+    }
+
+    /// A value that was asked for is here, or cannot be had.
+    pub fn take_value(
+        &mut self,
+        now: Now,
+        reference: Reference,
+        value: Option<&[u8]>,
+        effects: &mut Effects,
+    ) {
+        let state = &mut self.state;
+        match &mut self.role {
+            Role::Leader(leader) => leader.take_value(state, now, reference, value, effects),
+            Role::Follower(follower) => follower.take_value(state, now, reference, value, effects),
+            Role::Recovery(_) | Role::Idle => {}
+        }
+    }
+}
+
+impl Leader {
+    fn senders(&self) -> impl Iterator<Item = &Sender> {
+        self.followers.iter().filter_map(|follower| match &follower.service {
+            Service::Snapshot(sender) => Some(sender),
+            Service::Absent | Service::Streaming { .. } => None,
+        })
+    }
+
+    fn senders_mut(&mut self) -> impl Iterator<Item = &mut Sender> {
+        self.followers.iter_mut().filter_map(|follower| match &mut follower.service {
+            Service::Snapshot(sender) => Some(sender),
+            Service::Absent | Service::Streaming { .. } => None,
+        })
+    }
+
+    fn take_value(
+        &mut self,
+        state: &mut State,
+        now: Now,
+        reference: Reference,
+        value: Option<&[u8]>,
+        effects: &mut Effects,
+    ) {
+        let Some(value) = value else {
+            for follower in &mut self.followers {
+                if matches!(&follower.service, Service::Snapshot(sender) if sender.lacks(&reference)) {
+                    follower.leave(LOST, state, effects); // It will ask again.
+                }
+            }
+            return;
+        };
+        let mut goes_on = false;
+        self.senders_mut().for_each(|sender| goes_on |= sender.take_value(now, reference, value));
+        if goes_on {
+            self.flush(state, now, effects);
+        }
+    }
+}
+
+impl Follower {
+    fn take_value(
+        &mut self,
+        state: &mut State,
+        now: Now,
+        reference: Reference,
+        value: Option<&[u8]>,
+        effects: &mut Effects,
+    ) {
+        let Some(sender) = self.sender_mut().filter(|sender| sender.lacks(&reference)) else { return };
+        match value {
+            None => self.stop_sending(state, LOST, effects),
+            Some(value) => {
+                if sender.take_value(now, reference, value) {
+                    self.flush(state, now, effects);
+                }
+            }
+        }
+    }
+}
