@@ -77,7 +77,7 @@ fn leader_follower_compares_watched_keys_too_early() {
 
 #[test]
 fn consensus_compares_watched_keys_too_early() {
-    assert_eq!(find(Fault::WatchNotRechecked, Protocol::Consensus, 6), Broken::Safety);
+    assert_eq!(find(Fault::WatchNotRechecked, Protocol::Consensus, 11), Broken::Safety);
 }
 
 #[test]
