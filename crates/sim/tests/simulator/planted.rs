@@ -52,7 +52,7 @@ fn leader_follower_shows_before_it_commits() {
 
 #[test]
 fn leader_follower_waits_for_one_too_few() {
-    find(Fault::OneAcknowledgementTooFew, Protocol::LeaderFollower, 115);
+    find(Fault::OneAcknowledgementTooFew, Protocol::LeaderFollower, 127);
 }
 
 #[test]
@@ -72,12 +72,12 @@ fn leader_follower_calls_unknown_refused() {
 
 #[test]
 fn leader_follower_compares_watched_keys_too_early() {
-    assert_eq!(find(Fault::WatchNotRechecked, Protocol::LeaderFollower, 0), Broken::Safety);
+    assert_eq!(find(Fault::WatchNotRechecked, Protocol::LeaderFollower, 9), Broken::Safety);
 }
 
 #[test]
 fn consensus_compares_watched_keys_too_early() {
-    assert_eq!(find(Fault::WatchNotRechecked, Protocol::Consensus, 6), Broken::Safety);
+    assert_eq!(find(Fault::WatchNotRechecked, Protocol::Consensus, 11), Broken::Safety);
 }
 
 #[test]
@@ -122,12 +122,12 @@ fn blocking_tells_what_is_not_durable() {
 
 #[test]
 fn blocking_writes_without_looking_at_the_lock() {
-    assert_eq!(find(Fault::WriteWithoutLockCheck, Protocol::Blocking, 191), Broken::Safety);
+    assert_eq!(find(Fault::WriteWithoutLockCheck, Protocol::Blocking, 229), Broken::Safety);
 }
 
 #[test]
 fn blocking_reads_without_repairing() {
-    assert_eq!(find(Fault::ReadWithoutRepair, Protocol::Blocking, 210), Broken::Safety);
+    assert_eq!(find(Fault::ReadWithoutRepair, Protocol::Blocking, 483), Broken::Safety);
 }
 
 #[test]
@@ -157,7 +157,7 @@ fn consensus_cuts_its_log_past_what_is_applied() {
 
 #[test]
 fn consensus_lets_a_new_leader_serve_early() {
-    assert_eq!(find(Fault::NewLeaderServesEarly, Protocol::Consensus, 227), Broken::Safety);
+    assert_eq!(find(Fault::NewLeaderServesEarly, Protocol::Consensus, 413), Broken::Safety);
 }
 
 #[test]
