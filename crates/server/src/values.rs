@@ -128,7 +128,6 @@ impl TreeValues {
     }
 }
 
-/// The error of the system behind one of the tree's, if there is one.
 /// Removes what a process left behind that died while it made the tree, which could not be made again over that. The file
 /// `version` comes last, and nothing is put before; what has trees in it is left as it is.
 fn remove_half_made(folder: &Path) -> io::Result<()> {
@@ -146,6 +145,7 @@ fn remove_half_made(folder: &Path) -> io::Result<()> {
     Ok(())
 }
 
+/// The error of the system behind one of the tree's, if there is one.
 fn io_error(error: &fjall::Error) -> Option<&io::Error> {
     match error {
         fjall::Error::Io(error) => Some(error),

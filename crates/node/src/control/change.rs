@@ -10,6 +10,7 @@ use super::map::{
 use crate::coding::Parts;
 use crate::configuration::NodeAddress;
 use crate::keyspace::{KEYSPACES_MAX, Keyspace};
+use crate::mapping::MAP_GROUP;
 use coding::data_fragments_max;
 use protocol::NodeId;
 use protocol::leader_follower::Acks;
@@ -143,7 +144,7 @@ impl ClusterMap {
         if keyspace.leader != 0 && !nodes.contains(&keyspace.leader) {
             return refuse(format!("leader = {} is not one of the nodes {nodes:?}", keyspace.leader));
         }
-        if self.next_group + u32::from(keyspace.shards) > u32::from(GroupId::MAX) + 1 {
+        if self.next_group + u32::from(keyspace.shards) > u32::from(MAP_GROUP) {
             return refuse("all group numbers are used up; none is ever used twice".into());
         }
         let mut groups = Vec::new();

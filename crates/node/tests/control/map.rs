@@ -106,6 +106,21 @@ fn a_map_goes_through_its_bytes() {
     assert!(ClusterMap::decode(&wrong.encode()).is_err(), "a member that is no node");
 }
 
+#[test]
+fn the_last_number_is_no_groups() {
+    let mut map = started(cluster(3, &[]));
+    map.next_group = u32::from(u16::MAX) - 1;
+    let create = |prefix: &str, shards| {
+        let named = keyspace("", |it| (it.prefix, it.shards) = (prefix.into(), shards));
+        Change::CreateKeyspace(named)
+    };
+    let why = map.apply(&create("a:", 2)).expect_err("one number is left");
+    assert!(why.contains("all group numbers are used up"), "{why}");
+    let map = map.apply(&create("a:", 1)).expect("one is enough");
+    assert_eq!(group(&map, "a:").0, u16::MAX - 1);
+    map.apply(&create("b:", 1)).expect_err("the node itself records under the last number");
+}
+
 // Starts.
 
 #[test]
