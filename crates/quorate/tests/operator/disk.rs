@@ -22,22 +22,33 @@ durability = "fsync"
 leader = 3
 "#;
 
-/// A command that runs in mounts of its own, with a disk of one mebibyte in memory as the node's storage folder, which no
+/// A command that runs in mounts of its own, with a disk in memory, of so many mebibytes, as a folder of the node that no
 /// other process sees.
-fn with_a_small_disk(bare: &Bare, node: u16, then: &str) -> Command {
-    let storage = bare.node(node).join("storage");
-    fs::create_dir_all(&storage).unwrap();
-    let script = format!("mount -t tmpfs -o size=1m quorate-test \"$1\" && {then}");
+pub(super) fn with_a_small_disk(
+    bare: &Bare,
+    node: u16,
+    (folder, mebibytes): (&str, u32),
+    then: &str,
+) -> Command {
+    let folder = bare.node(node).join(folder);
+    fs::create_dir_all(&folder).unwrap();
+    let script = format!("mount -t tmpfs -o size={mebibytes}m quorate-test \"$1\" && {then}");
     let mut command = Command::new("unshare");
-    command.args(["--mount", "sh", "-c", &script, "sh"]).arg(storage);
+    command.args(["--mount", "sh", "-c", &script, "sh"]).arg(folder);
     command.arg(quorate().get_program()).arg(bare.node(node).join("quorate.toml"));
     command
 }
 
+/// Serves from the folder that has become small.
+pub(super) const SERVES: &str = "exec \"$2\" server --config \"$3\"";
+
+/// Where its log is.
+const LOG: (&str, u32) = ("storage", 1);
+
 #[test]
 fn a_node_without_room_says_so_and_the_others_go_on() {
     let mut bare = Bare::new(TABLES, |config, _| config);
-    let mut probe = with_a_small_disk(&bare, 3, "true");
+    let mut probe = with_a_small_disk(&bare, 3, LOG, "true");
     probe.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     if !probe.status().is_ok_and(|status| status.success()) {
         println!("skipped: this user may not mount a small disk for the node");
@@ -45,7 +56,7 @@ fn a_node_without_room_says_so_and_the_others_go_on() {
     }
     bare.start(1);
     bare.start(2);
-    let on_small_disk = with_a_small_disk(&bare, 3, "exec \"$2\" server --config \"$3\"");
+    let on_small_disk = with_a_small_disk(&bare, 3, LOG, SERVES);
     bare.start_by(3, on_small_disk);
     bare.wait_until_ready(&[1, 2, 3]);
 

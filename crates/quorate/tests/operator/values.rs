@@ -1,11 +1,11 @@
 //! Values on the disk (`storage = "disk"`): more of them than fit into the cache, and what is left of them when processes
 //! die, when a node was away, and when there is no room.
 
-use std::fs;
 use std::process::{Command, Stdio};
 
 use super::bare::Bare;
-use super::support::{Client, quorate, request, until};
+use super::disk::{SERVES, with_a_small_disk};
+use super::support::{Client, request, until};
 
 /// Little memory for values and for the log, so that there is much to read, to write and to copy.
 const TABLES: &str = r#"
@@ -133,16 +133,8 @@ fn leader_follower_fills_a_node_that_was_away() {
     a_node_that_was_away_gets_what_it_lacks("leader-follower");
 }
 
-/// A command that runs in mounts of its own, with a disk in memory as the node's folder of values.
-fn with_a_small_disk(bare: &Bare, node: u16, then: &str) -> Command {
-    let values = bare.node(node).join("values");
-    fs::create_dir_all(&values).unwrap();
-    let script = format!("mount -t tmpfs -o size=24m quorate-test \"$1\" && {then}");
-    let mut command = Command::new("unshare");
-    command.args(["--mount", "sh", "-c", &script, "sh"]).arg(values);
-    command.arg(quorate().get_program()).arg(bare.node(node).join("quorate.toml"));
-    command
-}
+/// Where its values are.
+const VALUES: (&str, u32) = ("values", 24);
 
 #[test]
 fn a_node_without_room_for_values_says_so_and_goes_on_when_there_is_room() {
@@ -151,14 +143,14 @@ fn a_node_without_room_for_values_says_so_and_goes_on_when_there_is_room() {
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         command.status().is_ok_and(|status| status.success())
     };
-    let may_mount = silent(&mut with_a_small_disk(&bare, 3, "true"));
+    let may_mount = silent(&mut with_a_small_disk(&bare, 3, VALUES, "true"));
     if !may_mount || !silent(Command::new("nsenter").arg("--version")) {
         println!("skipped: this user may not mount a small disk for the node, or there is no nsenter");
         return;
     }
     bare.start(1);
     bare.start(2);
-    let on_small_disk = with_a_small_disk(&bare, 3, "exec \"$2\" server --config \"$3\"");
+    let on_small_disk = with_a_small_disk(&bare, 3, VALUES, SERVES);
     bare.start_by(3, on_small_disk);
     bare.wait_until_ready(&[1, 2, 3]);
     let mut client = Client::connect(bare.client_port(1));
