@@ -43,6 +43,14 @@ pub struct Spilled {
     pub released: BTreeSet<Reference>,
 }
 
+impl Spilled {
+    /// Adds what has happened in another table, as that of a copy that is being received.
+    pub fn append(&mut self, other: Spilled) {
+        self.kept.extend(other.kept);
+        self.released.extend(other.released);
+    }
+}
+
 impl Default for SpilledValues {
     fn default() -> SpilledValues {
         SpilledValues {

@@ -17,10 +17,8 @@ impl Replica {
             let receiver = self.receiver.as_mut().map(|receiver| &mut receiver.table);
             let replayed = self.replayed_copy.as_mut().map(|copy| &mut copy.table);
             for table in receiver.into_iter().chain(replayed) {
-                if let Some(Spilled { kept, released }) = table.take_spilled() {
-                    let news = news.get_or_insert_default();
-                    news.kept.extend(kept);
-                    news.released.extend(released);
+                if let Some(more) = table.take_spilled() {
+                    news.get_or_insert_default().append(more);
                 }
             }
         }

@@ -32,10 +32,8 @@ impl Replica {
             Role::Leader(_) | Role::Idle => None,
         };
         for table in replayed.into_iter().chain(received) {
-            if let Some(Spilled { kept, released }) = table.take_spilled() {
-                let news = news.get_or_insert_default();
-                news.kept.extend(kept);
-                news.released.extend(released);
+            if let Some(more) = table.take_spilled() {
+                news.get_or_insert_default().append(more);
             }
         }
         news
