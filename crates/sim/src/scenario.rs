@@ -457,7 +457,9 @@ impl Scenario {
         let (is_drawn, value_bytes) = (random.percent(40) || settings.long, random.scaled(20, 2_000));
         if is_drawn {
             self.value_bytes = self.value_bytes.max(value_bytes as u16);
-            self.long_command_bytes = random.scaled(8, value_bytes) as usize;
+            // A value is no more than some thirty parts, of which a few are under way at a time.
+            let length = u64::from(self.value_bytes);
+            self.long_command_bytes = random.between(length / 4, length) as usize;
         }
     }
 
