@@ -58,7 +58,7 @@ fn leader_follower_shows_before_it_commits() {
 
 #[test]
 fn consensus_leaves_parts_of_long_commands_out_of_snapshots() {
-    assert_eq!(find_long(Fault::PartsNotInSnapshot, 0), Broken::Convergence);
+    assert_eq!(find_long(Fault::PartsNotInSnapshot, 6), Broken::Convergence);
 }
 
 #[test]
