@@ -22,9 +22,11 @@
 
 use crate::node::Node;
 use crate::routing::{Asked, ORIGIN_LONG_PART, Origin};
+use crate::shared::SharedBytes;
 use crate::slab::{Handle, Slab};
 use kv::{Command, Coordinator, Reply, ValueId};
 use protocol::{Request, Result as Outcome, Ticket};
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
@@ -49,8 +51,7 @@ struct Long {
     id: ValueId,
     /// See [`Command::LongEnd`].
     watched_in: Option<u64>,
-    /// As it is encoded.
-    command: Rc<Vec<u8>>,
+    command: Encoded,
     /// Where the next part begins.
     next: usize,
     /// How far the parts are gathered, as the group said last, and the farthest that it ever said.
@@ -63,6 +64,42 @@ struct Long {
     /// Why the last one was refused.
     refusal: Option<(Outcome, Vec<u8>)>,
     deadline_us: u64,
+}
+
+/// A command as it is encoded. A value that ends it stands where it arrived: to copy it would take longer than a turn may.
+#[derive(Clone, Debug)]
+struct Encoded {
+    head: Rc<Vec<u8>>,
+    value: Option<SharedBytes>,
+}
+
+impl Encoded {
+    /// `lent` is the buffer in which the command stands, if it may be kept.
+    fn new(command: &Command<'_>, lent: Option<&Rc<Vec<u8>>>) -> Encoded {
+        let mut head = Vec::new();
+        let value =
+            lent.and_then(|buffer| SharedBytes::within(buffer, command.encode_before_value(&mut head)?));
+        if value.is_none() {
+            head = Vec::with_capacity(command.payload_bytes() + (1 << 10));
+            command.encode(&mut head);
+        }
+        Encoded { head: Rc::new(head), value }
+    }
+
+    fn len(&self) -> usize {
+        self.head.len() + self.value.as_ref().map_or(0, |value| value.len())
+    }
+
+    fn part(&self, begin: usize, end: usize) -> Cow<'_, [u8]> {
+        let value = self.value.as_deref().unwrap_or_default();
+        match begin.checked_sub(self.head.len()) {
+            Some(begin) => Cow::Borrowed(&value[begin..end - self.head.len()]),
+            None => match end.checked_sub(self.head.len()) {
+                Some(end) => Cow::Owned([&self.head[begin..], &value[..end]].concat()),
+                None => Cow::Borrowed(&self.head[begin..end]),
+            },
+        }
+    }
 }
 
 /// A part on its way: of which command, and where it begins and ends.
@@ -120,8 +157,7 @@ impl Node {
     /// Hands a write to a group in parts.
     #[cold]
     pub(crate) fn submit_in_parts(&mut self, group: u16, asked: Asked, command: &Command<'_>) {
-        let mut encoded = Vec::with_capacity(command.payload_bytes() + (1 << 10));
-        command.encode(&mut encoded);
+        let encoded = Encoded::new(command, self.lent.as_ref());
         let refusal = match u32::try_from(encoded.len()) {
             Err(_) => Some("ERR the command is too long; nothing was done"),
             Ok(_) if self.long.bytes + encoded.len() > BYTES_MAX => Some(
@@ -149,7 +185,7 @@ impl Node {
             group,
             id: ValueId { coordinator: self.long.coordinator, counter: self.long.counter },
             watched_in,
-            command: Rc::new(encoded),
+            command: encoded,
             next: 0,
             gathered: 0,
             farthest: 0,
@@ -223,13 +259,13 @@ impl Node {
         *budget = budget.saturating_sub(end - begin);
         long.next = end;
         long.awaited += 1;
-        let (id, command) = (long.id, Rc::clone(&long.command));
+        let (id, command) = (long.id, long.command.clone());
         self.long.bytes_under_way += end - begin;
         self.long.parts_sent += 1;
         self.long.parts.insert(self.long.parts_sent, Part { of: handle, begin, end });
         self.long.wake_at(deadline_us);
-        let bytes = &command[begin..end];
-        let part = Command::LongPart { id, offset: begin as u32, length: length as u32, bytes };
+        let bytes = command.part(begin, end);
+        let part = Command::LongPart { id, offset: begin as u32, length: length as u32, bytes: &bytes };
         let ticket = Ticket { client: ORIGIN_LONG_PART, sequence: self.long.parts_sent };
         let asked = Asked { ticket, follows: true, seen: u64::MAX, deadline_us, hops: 0 };
         self.submit(group, asked, Request::Command(part));
@@ -291,5 +327,30 @@ impl Node {
         let long = self.long.commands.remove(handle)?;
         self.long.bytes -= long.command.len();
         Some(long)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kv::{Condition, Expiry, SetAnswer};
+
+    #[test]
+    fn a_value_that_stands_in_a_buffer_is_sent_from_there() {
+        let buffer = Rc::new(b"SET key 0123456789".to_vec());
+        let (expiry, condition, answer) = (Expiry::Clear, Condition::Always, SetAnswer::Status);
+        let set = |answer| Command::Set { key: b"key", value: &buffer[8..], expiry, condition, answer };
+        for (command, is_shared) in [(set(answer), true), (set(SetAnswer::Before), false)] {
+            let mut whole = Vec::new();
+            command.encode(&mut whole);
+            let encoded = Encoded::new(&command, Some(&buffer));
+            assert_eq!((encoded.len(), encoded.value.is_some()), (whole.len(), is_shared));
+            assert!(Encoded::new(&command, None).value.is_none());
+            for begin in 0..whole.len() {
+                for end in begin..=whole.len() {
+                    assert_eq!(encoded.part(begin, end), &whole[begin..end], "{begin}..{end}");
+                }
+            }
+        }
     }
 }

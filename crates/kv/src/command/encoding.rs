@@ -56,6 +56,8 @@ const LONG_PART: u8 = 91;
 const LONG_END: u8 = 92;
 /// The plain `SET key value`: by far the most frequent record, so it has a short form.
 const SET_PLAIN: u8 = 127;
+/// What its encoding has beside key and value.
+pub(crate) const PLAIN_SET_BYTES: usize = 9;
 
 /// Whether an encoded command is one that a client can have put into a transaction. By its tag alone, so that bytes from
 /// elsewhere cannot put one transaction into another without end.
@@ -99,12 +101,34 @@ impl<'a> Command<'a> {
                 condition: Condition::Always,
                 answer: SetAnswer::Status,
             } => {
-                out.reserve(9 + key.len() + value.len());
+                out.reserve(PLAIN_SET_BYTES + key.len() + value.len());
                 out.put_u8(SET_PLAIN);
                 out.put_bytes(key);
                 out.put_bytes(value);
             }
             _ => self.encode_any(out),
+        }
+    }
+
+    /// Appends the encoding of a plain `SET` but for its value, which ends it and is returned; of another command nothing.
+    pub fn encode_before_value(&self, out: &mut Vec<u8>) -> Option<&'a [u8]> {
+        let plain = Command::Set {
+            key: b"",
+            value: b"",
+            expiry: Expiry::Clear,
+            condition: Condition::Always,
+            answer: SetAnswer::Status,
+        };
+        match *self {
+            Command::Set { key, value, expiry, condition, answer }
+                if (Command::Set { key: b"", value: b"", expiry, condition, answer }) == plain =>
+            {
+                out.put_u8(SET_PLAIN);
+                out.put_bytes(key);
+                out.put_u32(value.len() as u32);
+                Some(value)
+            }
+            _ => None,
         }
     }
 

@@ -17,7 +17,7 @@ mod transaction;
 use crate::coded::{Coordinator, REFERENCE_BYTES, ValueId};
 use crate::{UnixMs, Version};
 
-pub(crate) use encoding::may_come_in_parts;
+pub(crate) use encoding::{PLAIN_SET_BYTES, may_come_in_parts};
 
 pub use comparison::{Comparison, DIGEST_HEX_BYTES, Digest, digest_of};
 pub use hash::{HashCommand, HashPart};

@@ -12,7 +12,10 @@ use super::NO_DEADLINE;
 use crate::coded::Reference;
 use crate::{UnixMs, Version};
 
-const HEADER_BYTES: usize = 24;
+pub(super) const HEADER_BYTES: usize = 24;
+
+/// A value of so many bytes is large: it is told in pieces by snapshots. Tests have more of them.
+const LARGE_BYTES: usize = if cfg!(test) { 40 } else { 1 << 20 };
 /// The top two bits of the key's length say how the value is kept.
 const KIND_SHIFT: u32 = 30;
 /// The next one is set where what stands in the place of the value is not the bytes of a string: a reference or a hash, as
@@ -75,6 +78,14 @@ impl Entry {
         parts.iter().for_each(|part| bytes.extend_from_slice(part));
         bytes.resize(capacity, 0);
         Entry { bytes: bytes.into_boxed_slice() }
+    }
+
+    /// The entry whose key and value end these bytes, behind room for its header: nothing is copied. None if there is no
+    /// such room.
+    pub(super) fn taking_over(mut bytes: Vec<u8>, key_length: usize, stamp: Stamp) -> Option<Entry> {
+        let value_length = bytes.len().checked_sub(HEADER_BYTES + key_length)?;
+        write_header(&mut bytes, key_length, value_length, stamp);
+        Some(Entry { bytes: bytes.into_boxed_slice() })
     }
 
     #[inline]
@@ -142,6 +153,12 @@ impl Entry {
             return None;
         }
         Reference::decode(self.value()).ok()
+    }
+
+    /// True when a snapshot tells it in pieces.
+    #[inline]
+    pub(super) fn is_large(&self) -> bool {
+        self.value_length() >= LARGE_BYTES && !self.is_coded()
     }
 
     /// Bytes that stand in the place of the value.

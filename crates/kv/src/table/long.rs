@@ -9,9 +9,10 @@
 //! Whoever sends parts may send one again whose outcome it does not know, and is told how far they are gathered. When no
 //! more come for [`ABANDONED_AFTER_MS`], they are dropped with the next [`Command::Purge`].
 
-use super::{Record, Table};
+use super::entry::{Entry, HEADER_BYTES, Kind};
+use super::{NO_DEADLINE, Record, Table};
 use crate::codec::{Malformed, Reader, Writer};
-use crate::command::may_come_in_parts;
+use crate::command::{Condition, Expiry, PLAIN_SET_BYTES, SetAnswer, may_come_in_parts};
 use crate::reply::ReplyBuffer;
 use crate::{Command, UnixMs, ValueId, Version};
 use std::collections::BTreeMap;
@@ -19,6 +20,10 @@ use std::sync::Arc;
 
 /// Parts are dropped when no more have come for so long, by the records' time.
 const ABANDONED_AFTER_MS: u64 = 60_000;
+
+/// Room before the parts: a plain `SET` has its value where an entry of the table has it then, behind the entry's header and
+/// the key, which is shorter by what stands between them in the encoding.
+const ROOM_BYTES: usize = HEADER_BYTES - PLAIN_SET_BYTES;
 
 /// Snapshots hold so many bytes of parts in one item.
 const ITEM_BYTES: usize = 256 << 10;
@@ -38,9 +43,16 @@ pub(super) struct LongCommands {
 struct Gathered {
     /// Of the whole command.
     length: u32,
+    /// Behind [`ROOM_BYTES`].
     bytes: Vec<u8>,
     /// When they are dropped.
     deadline: UnixMs,
+}
+
+impl Gathered {
+    fn len(&self) -> usize {
+        self.bytes.len() - ROOM_BYTES
+    }
 }
 
 impl LongCommands {
@@ -60,23 +72,24 @@ impl LongCommands {
             std::collections::btree_map::Entry::Occupied(entry) => entry.into_mut(),
             std::collections::btree_map::Entry::Vacant(place) if is_first => {
                 // What is not used yet takes no memory.
-                let bytes = Vec::with_capacity((length as usize).min(part.len() << 12));
+                let mut bytes = Vec::with_capacity((ROOM_BYTES + length as usize).min(part.len() << 12));
+                bytes.resize(ROOM_BYTES, 0);
                 place.insert(Gathered { length, bytes, deadline })
             }
             std::collections::btree_map::Entry::Vacant(_) => return 0,
         };
-        let end = gathered.bytes.len();
+        let end = gathered.len();
         if offset as usize == end && length == gathered.length && part.len() <= length as usize - end {
             gathered.bytes.extend_from_slice(part);
             self.bytes += part.len();
         }
         gathered.deadline = gathered.deadline.max(deadline);
-        gathered.bytes.len()
+        gathered.len()
     }
 
     fn remove(&mut self, id: ValueId) -> Option<Gathered> {
         let gathered = self.gathered.remove(&id)?;
-        self.bytes -= gathered.bytes.len();
+        self.bytes -= gathered.len();
         Some(gathered)
     }
 
@@ -98,7 +111,7 @@ impl LongCommands {
             length: gathered.length,
             deadline: gathered.deadline,
             next: 0,
-            end: gathered.bytes.len(),
+            end: gathered.len(),
             bytes: None,
         };
         self.gathered.iter().map(part).collect()
@@ -135,7 +148,9 @@ impl SnapshotPart {
         let gathered = live.and_then(|live| live.gathered.get(&self.id)).map(|gathered| &gathered.bytes);
         let bytes = self.bytes.as_deref().or(gathered);
         let end = self.end.min(self.next + ITEM_BYTES);
-        let Some(part) = bytes.and_then(|bytes| bytes.get(self.next..end)).filter(|part| !part.is_empty())
+        let Some(part) = bytes
+            .and_then(|bytes| bytes.get(ROOM_BYTES + self.next..ROOM_BYTES + end))
+            .filter(|part| !part.is_empty())
         else {
             return false;
         };
@@ -165,35 +180,84 @@ impl Table {
 
     /// Carries out a long command whose parts are all here.
     pub(super) fn carry_out_long(&mut self, id: ValueId, record: Record, out: &mut ReplyBuffer) -> Version {
-        let Some((bytes, length)) = self.remove_long(id) else {
+        let is_told = self.snapshots.iter().any(|snapshot| snapshot.long.iter().any(|part| part.id == id));
+        let Some(gathered) = self.long.remove(id) else {
             out.error(MISSING);
             return record.version;
         };
-        let mut reader = Reader::new(&bytes);
+        if gathered.len() < gathered.length as usize {
+            self.leave_to_snapshots(id, gathered.bytes);
+            out.error(MISSING);
+            return record.version;
+        }
+        let bytes = match is_told {
+            true => self.leave_to_snapshots(id, gathered.bytes),
+            // Most are long for their value: that is not copied.
+            false => match Self::take_over(gathered.bytes, record) {
+                Ok(entry) => {
+                    let hash = self.index.hash(entry.key());
+                    // One that has expired is counted and noted as such.
+                    self.find_live(hash, entry.key(), record);
+                    self.put_entry(entry, record);
+                    out.ok();
+                    return record.version;
+                }
+                Err(bytes) => Arc::new(bytes),
+            },
+        };
+        let command = &bytes[ROOM_BYTES..];
+        let mut reader = Reader::new(command);
         match Command::decode(&mut reader) {
-            Ok(command) if reader.is_empty() && may_come_in_parts(&bytes) => {
-                return self.apply_any(&command, record, out);
+            Ok(decoded) if reader.is_empty() && may_come_in_parts(command) => {
+                return self.apply_any(&decoded, record, out);
             }
-            _ if bytes.len() < length as usize => out.error(MISSING),
             _ => out.error("ERR parts that make no command"),
         }
         record.version
+    }
+
+    /// Makes the entry that a plain `SET` stores of its parts.
+    fn take_over(mut bytes: Vec<u8>, record: Record) -> Result<Entry, Vec<u8>> {
+        let mut reader = Reader::new(&bytes[ROOM_BYTES..]);
+        let Ok(Command::Set {
+            key,
+            value,
+            expiry: Expiry::Clear,
+            condition: Condition::Always,
+            answer: SetAnswer::Status,
+        }) = Command::decode(&mut reader)
+        else {
+            return Err(bytes);
+        };
+        let key_length = key.len();
+        // Written in another form, the same command has its value elsewhere.
+        if !reader.is_empty() || HEADER_BYTES + key_length + value.len() != bytes.len() {
+            return Err(bytes);
+        }
+        let key_at = key.as_ptr() as usize - bytes.as_ptr() as usize;
+        bytes.copy_within(key_at..key_at + key_length, HEADER_BYTES);
+        let stamp = record.stamp(NO_DEADLINE, Kind::Plain);
+        match Entry::taking_over(bytes, key_length, stamp) {
+            Some(entry) => Ok(entry),
+            None => unreachable!("it has room for its header"),
+        }
     }
 
     /// Drops what is gathered and was to be dropped by then.
     pub(super) fn drop_long(&mut self, until: UnixMs) {
         let overdue = self.long.gathered.iter().filter(|(_, gathered)| gathered.deadline <= until);
         for id in overdue.map(|(id, _)| *id).collect::<Vec<_>>() {
-            self.remove_long(id);
+            if let Some(gathered) = self.long.remove(id) {
+                self.leave_to_snapshots(id, gathered.bytes);
+            }
         }
     }
 
-    /// Takes out what is gathered, with the length of the whole command. Snapshots that have not told it yet keep it.
-    fn remove_long(&mut self, id: ValueId) -> Option<(Arc<Vec<u8>>, u32)> {
-        let Gathered { bytes, length, .. } = self.long.remove(id)?;
+    /// What was gathered of a command goes to the snapshots that have not told it yet.
+    fn leave_to_snapshots(&mut self, id: ValueId, bytes: Vec<u8>) -> Arc<Vec<u8>> {
         let bytes = Arc::new(bytes);
         let parts = self.snapshots.iter_mut().flat_map(|snapshot| &mut snapshot.long);
         parts.filter(|part| part.id == id).for_each(|part| part.bytes = Some(Arc::clone(&bytes)));
-        Some((bytes, length))
+        bytes
     }
 }

@@ -45,7 +45,7 @@ use index::{Index, KeyHash};
 use long::LongCommands;
 use snapshot::Snapshot;
 use spill::SpilledValues;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use transactions::Departed;
 
 pub use coded::CodedChanges;
@@ -98,6 +98,8 @@ pub struct Table {
     spilled: SpilledValues,
     /// Commands of which not all has come yet.
     long: LongCommands,
+    /// Large entries of which a copy of a table has told some pieces: by key and version, each behind room for its header.
+    arriving: BTreeMap<(Box<[u8]>, Version), Vec<u8>>,
     /// What was removed all at once and still takes memory.
     discarded: Vec<Index>,
     /// Entries that are tombstones.
@@ -142,6 +144,7 @@ impl Table {
             coded: CodedValues::default(),
             spilled: SpilledValues::default(),
             long: LongCommands::default(),
+            arriving: BTreeMap::new(),
             discarded: Vec::new(),
             tombstones: 0,
             entry_bytes: 0,

@@ -4,13 +4,14 @@
 //! saves the entries with that hash as they were, and notes the hash; what is found there later does not belong
 //! to the snapshot. Nothing is copied when a snapshot begins, and while none is open a write pays one branch.
 //!
-//! A chunk is a run of entries: version `u64`, deadline `u64`, kind `u8`, key, value (each with its length).
+//! A chunk is a run of entries: version `u64`, deadline `u64`, kind `u8`, key, value (each with its length). A large value is
+//! told in pieces, in order, so that no chunk is much longer than it is to be.
 //! The order of entries means nothing. What the table remembers of keys that are gone stands among them as entries
 //! of a kind of their own, whose keys are the names of marks (see `transactions`). So do the locks, which are encoded when
 //! the snapshot begins: they are few beside the keys, and small. What is gathered of long commands only ever grows: a snapshot
 //! notes how far it went.
 
-use super::entry::{Entry, Kind, Stamp};
+use super::entry::{Entry, HEADER_BYTES, Kind, Stamp};
 use super::fields::Fields;
 use super::index::{Index, KeyHash};
 use super::long::{LongCommands, SnapshotPart};
@@ -38,6 +39,15 @@ const LOCKS: u8 = 254;
 /// In the place of a kind of value: no entry, but a part of a long command.
 const LONG: u8 = 251;
 
+/// In the place of a kind of value: a piece of an entry that is large. Its value begins with the entry's kind, the value's
+/// length, and where the piece stands in it.
+const PIECE: u8 = 250;
+
+/// Bytes of a large value in a piece.
+const PIECE_BYTES: usize = if cfg!(test) { 15 } else { 256 << 10 };
+/// Bytes before it.
+const PIECE_HEAD_BYTES: usize = 9;
+
 /// Names an open snapshot of a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct SnapshotId(u64);
@@ -52,6 +62,8 @@ pub(super) struct Snapshot {
     done: BTreeSet<KeyHash>,
     /// Entries as they were before a write. The last is told first.
     saved: Vec<Entry>,
+    /// The large entry that is being told.
+    telling: Option<Telling>,
     /// What was remembered of keys that were gone, as far as it is not told yet.
     marks: Vec<(u16, Version)>,
     /// The locks as they were, as far as they are not told yet.
@@ -64,12 +76,67 @@ pub(super) struct Snapshot {
     kept: Option<Arc<Index>>,
 }
 
+/// An entry of which some pieces are told.
+#[derive(Debug)]
+struct Telling {
+    hash: KeyHash,
+    key: Box<[u8]>,
+    /// Where the next piece begins.
+    next: usize,
+    /// It was saved, or has changed since it was begun: this is how it was.
+    saved: Option<Entry>,
+}
+
 impl Snapshot {
+    /// Whether the entries with this hash would have to be saved before one of them changes.
+    pub(super) fn wants(&self, hash: KeyHash) -> bool {
+        let is_ahead = hash >= self.next && !self.done.contains(&hash);
+        let is_told = self.telling.as_ref().is_some_and(|it| it.hash == hash && it.saved.is_none());
+        self.kept.is_none() && (is_ahead || is_told)
+    }
+
     /// The entries with this hash are about to change, or one is about to join them.
     pub(super) fn save(&mut self, hash: KeyHash, index: &Index) {
-        if self.kept.is_none() && hash >= self.next && self.done.insert(hash) {
-            self.saved.extend(index.all_with(hash).cloned());
+        if !self.wants(hash) {
+            return;
         }
+        if hash >= self.next {
+            self.done.insert(hash);
+            self.saved.extend(index.all_with(hash).cloned());
+        } else if let Some(telling) = &mut self.telling {
+            telling.saved = index.all_with(hash).find(|entry| entry.has_key(&telling.key)).cloned();
+        }
+    }
+
+    /// As [`Snapshot::save`] for a hash that it wants and only one entry has, which is not needed any more.
+    pub(super) fn take(&mut self, hash: KeyHash, entry: Entry) {
+        if hash >= self.next {
+            self.done.insert(hash);
+            self.saved.push(entry);
+        } else if let Some(telling) = &mut self.telling {
+            telling.saved = Some(entry);
+        }
+    }
+
+    /// Appends pieces of the large entry that is being told. True when there is enough.
+    fn tell_on(&mut self, table: &Index, enough: usize, out: &mut Vec<u8>) -> bool {
+        let index = self.kept.as_deref().unwrap_or(table);
+        while let Some(Telling { hash, key, next, saved }) = &mut self.telling {
+            let live = || index.find(*hash, |entry| entry.has_key(key)).map(|(_, entry)| entry);
+            let Some(entry) = saved.as_ref().or_else(live) else {
+                unreachable!("whatever changes an entry leaves it to the snapshot that tells it")
+            };
+            let end = entry.value().len().min(*next + PIECE_BYTES);
+            encode_piece(entry, *next, end, out);
+            *next = end;
+            if end == entry.value().len() {
+                self.telling = None;
+            }
+            if out.len() >= enough {
+                return true;
+            }
+        }
+        false
     }
 
     /// The table is being cleared; this was its index.
@@ -115,7 +182,18 @@ impl Snapshot {
                 return true;
             }
         }
+        if self.tell_on(table, enough, out) {
+            return true;
+        }
         while let Some(entry) = self.saved.pop() {
+            if entry.is_large() {
+                let (hash, key) = (KeyHash::default(), entry.key().into());
+                self.telling = Some(Telling { hash, key, next: 0, saved: Some(entry) });
+                if self.tell_on(table, enough, out) {
+                    return true;
+                }
+                continue;
+            }
             encode(&entry, out);
             spilled.count(&entry);
             if out.len() + spilled.bytes >= enough {
@@ -139,13 +217,16 @@ impl Snapshot {
             if out.len() + spilled.bytes >= enough {
                 // The walk passes all entries of a hash at once; what finds no room waits for the next chunk.
                 self.saved.push(entry.clone());
+            } else if entry.is_large() {
+                self.telling = Some(Telling { hash, key: entry.key().into(), next: 0, saved: None });
+                self.tell_on(table, enough, out);
             } else {
                 encode(entry, out);
                 spilled.count(entry);
             }
         }
         self.next = KeyHash::END;
-        !self.saved.is_empty()
+        !self.saved.is_empty() || self.telling.is_some()
     }
 
     /// Whether the walk, which has come to this hash, has to leave it out.
@@ -193,6 +274,19 @@ fn encode(entry: &Entry, out: &mut Vec<u8>) {
     out.put_u8(entry.kind() as u8);
     out.put_bytes(entry.key());
     out.put_bytes(entry.value());
+}
+
+fn encode_piece(entry: &Entry, begin: usize, end: usize, out: &mut Vec<u8>) {
+    let piece = &entry.value()[begin..end];
+    out.put_u64(entry.version());
+    out.put_u64(entry.deadline());
+    out.put_u8(PIECE);
+    out.put_bytes(entry.key());
+    out.put_u32((PIECE_HEAD_BYTES + piece.len()) as u32);
+    out.put_u8(entry.kind() as u8);
+    out.put_u32(entry.value().len() as u32);
+    out.put_u32(begin as u32);
+    out.extend_from_slice(piece);
 }
 
 fn encode_mark((name, version): (u16, Version), out: &mut Vec<u8>) {
@@ -250,6 +344,7 @@ impl Table {
             next,
             done,
             saved: Vec::new(),
+            telling: None,
             marks,
             locks,
             abandoned,
@@ -330,6 +425,10 @@ impl Table {
                 self.locks.take_item(value)?;
                 continue;
             }
+            if tag == PIECE {
+                count += usize::from(self.take_piece(key, (version, deadline), value)?);
+                continue;
+            }
             if tag == LONG {
                 self.long.take_item(value)?;
                 continue;
@@ -363,6 +462,54 @@ impl Table {
             count += 1;
         }
         Ok(count)
+    }
+
+    /// Takes a piece of a large entry. True when it was the last one. One that was taken already may come again.
+    fn take_piece(
+        &mut self,
+        key: &[u8],
+        (version, deadline): (Version, u64),
+        piece: &[u8],
+    ) -> Result<bool, Malformed> {
+        let mut reader = Reader::new(piece);
+        let (tag, length, begin) = (reader.u8()?, reader.u32()? as usize, reader.u32()? as usize);
+        let piece = reader.rest();
+        let kind = Kind::from_tag(tag).filter(|kind| *kind != Kind::Coded);
+        let kind = kind.ok_or(Malformed("unknown kind of value"))?;
+        if key.len() > KEY_BYTES_MAX || length > VALUE_BYTES_MAX_CEILING {
+            return Err(Malformed("a key or a value is too long"));
+        }
+        let name = (key.into(), version);
+        let value_at = HEADER_BYTES + key.len();
+        let entry = self.arriving.entry(name).or_insert_with(|| {
+            // Behind room for the entry's header. What is not used yet takes no memory.
+            let mut entry = Vec::with_capacity((value_at + length).min(piece.len() << 12));
+            entry.resize(HEADER_BYTES, 0);
+            entry.extend_from_slice(key);
+            entry
+        });
+        let end = entry.len() - value_at;
+        if begin + piece.len() <= end {
+            return Ok(false);
+        }
+        if begin != end || begin + piece.len() > length {
+            return Err(Malformed("a piece of a value that does not follow the one before"));
+        }
+        entry.extend_from_slice(piece);
+        if entry.len() < value_at + length {
+            return Ok(false);
+        }
+        let entry = std::mem::take(entry);
+        self.arriving.remove(&(key.into(), version));
+        if kind == Kind::Hash {
+            Fields::check(&entry[value_at..])?;
+        }
+        if self.register(key).version < version
+            && let Some(entry) = Entry::taking_over(entry, key.len(), Stamp { version, deadline, kind })
+        {
+            self.put_entry(entry, Record { version, time: 0 });
+        }
+        Ok(true)
     }
 
     /// A fingerprint of all keys, values, versions and deadlines, of the version floor, of locks, of what is gathered of long

@@ -88,6 +88,28 @@ impl Table {
         }
     }
 
+    /// Puts an entry in the place of what its key has now. A snapshot that wants that is given it instead of a copy.
+    pub(super) fn put_entry(&mut self, entry: Entry, record: Record) {
+        let hash = self.index.hash(entry.key());
+        if let Some((place, _)) = self.find(hash, entry.key()) {
+            let is_alone = self.index.all_with(hash).count() == 1;
+            let mut wanting = self.snapshots.iter().enumerate().filter(|(_, snapshot)| snapshot.wants(hash));
+            let (first, second) = (wanting.next().map(|(number, _)| number), wanting.next());
+            match first.filter(|_| is_alone && second.is_none()) {
+                Some(number) => {
+                    let before = self.take_out_unsaved(place, record);
+                    self.snapshots[number].take(hash, before);
+                }
+                None => {
+                    let deadline = entry.deadline();
+                    self.change(place, deadline, record, |before| *before = entry);
+                    return;
+                }
+            }
+        }
+        self.insert(hash, entry, record);
+    }
+
     /// Adds an entry whose key is not there.
     pub(super) fn insert(&mut self, hash: KeyHash, entry: Entry, record: Record) {
         if !self.snapshots.is_empty() {
@@ -232,6 +254,10 @@ impl Table {
         if !self.snapshots.is_empty() {
             self.save_for_snapshots(place.hash);
         }
+        self.take_out_unsaved(place, record)
+    }
+
+    fn take_out_unsaved(&mut self, place: Place, record: Record) -> Entry {
         let entry = self.index.remove(place);
         if let Some(reference) = entry.reference() {
             self.lose_reference(reference);

@@ -59,6 +59,32 @@ fn a_command_takes_effect_with_its_end_and_is_answered_as_it_is() {
 }
 
 #[test]
+fn a_set_in_parts_leaves_what_one_in_one_piece_does_whatever_was_there_before() {
+    for before in [
+        "DBSIZE -> 0",
+        "SET k short -> OK",
+        "SET k v EX 10 -> OK",
+        "SET k v PX 1 -> OK\nwait 5",
+        "HSET k f v -> 1",
+    ] {
+        let set = plain_set(b"k", &[7; 500]);
+        let whole = encoded(&set);
+        let (mut parts, mut one) = (Store::new(), Store::new());
+        [&mut parts, &mut one].into_iter().for_each(|store| store.play(before));
+        parts.part(LONG, &whole, 0, 100);
+        parts.part(LONG, &whole, 100, whole.len());
+        one.offset = parts.offset;
+        assert_eq!((parts.apply(&END), one.apply(&set)), ("OK".into(), "OK".into()));
+        assert_eq!(parts.table.digest(), one.table.digest(), "behind {before}");
+        assert_eq!(parts.table.statistics(), one.table.statistics());
+        assert_eq!(
+            (parts.table.expires(), parts.table.memory_bytes()),
+            (one.table.expires(), one.table.memory_bytes())
+        );
+    }
+}
+
+#[test]
 fn whoever_sends_a_part_learns_how_far_they_have_come() {
     let mut store = Store::new();
     let whole = encoded(&plain_set(b"k", b"0123456789"));

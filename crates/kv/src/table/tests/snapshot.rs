@@ -1,5 +1,7 @@
 //! Snapshots: the table as it was when the snapshot began, whatever is written meanwhile.
 
+use super::super::NO_DEADLINE as NEVER;
+use super::super::entry::{Entry, Kind};
 use super::model::{records, replay};
 use super::*;
 use crate::SnapshotId;
@@ -112,6 +114,61 @@ fn bytes_that_are_no_chunk_are_an_error() {
     assert!(Table::new(1).install(&wrong_kind).is_err());
 }
 
+/// A value that a snapshot tells in pieces.
+fn large(byte: u8) -> Vec<u8> {
+    (0..1000u32).map(|at| byte ^ at as u8).collect()
+}
+
+#[test]
+fn a_large_value_is_told_in_pieces_as_it_was_when_the_snapshot_began() {
+    type Change = fn(&mut Store);
+    let changes: [(&str, Change); 6] = [
+        ("nothing", |_| {}),
+        ("overwritten in place", |store| drop(store.apply(&plain_set(b"k", &large(7))))),
+        ("a shorter value", |store| store.set("k", "v")),
+        ("removed", |store| drop(store.delete("k"))),
+        ("all removed", |store| drop(store.apply(&Command::Clear))),
+        ("another entry in its place", |store| {
+            let stamp = super::super::entry::Stamp { version: 50, deadline: NEVER, kind: Kind::Plain };
+            let entry = Entry::new(b"k", &large(9), stamp);
+            store.table.put_entry(entry, super::super::Record { version: 50, time: 0 });
+        }),
+    ];
+    for (what, change) in changes {
+        for chunks_before in 0..4 {
+            let mut store = Store::new();
+            store.play("SET a 1 -> OK");
+            store.apply(&plain_set(b"k", &large(1)));
+            store.play("SET b 2 -> OK");
+            let (digest, floor) = (store.table.digest(), store.table.version_floor());
+            let id = store.table.begin_snapshot();
+            let mut chunks = Vec::new();
+            for _ in 0..chunks_before {
+                let mut chunk = Vec::new();
+                assert!(store.table.snapshot_chunk(id, 100, &mut chunk), "there is more");
+                assert!(chunk.len() < 200, "{} bytes at a time", chunk.len());
+                chunks.push(chunk);
+            }
+            change(&mut store);
+            chunks.extend(rest(&mut store.table, id, 100));
+            assert_eq!(installed(&chunks, floor).digest(), digest, "{what} after {chunks_before} chunks");
+        }
+    }
+}
+
+#[test]
+fn pieces_that_come_again_do_no_harm_and_one_that_is_missing_is_noticed() {
+    let mut store = Store::new();
+    store.apply(&plain_set(b"k", &large(1)));
+    let id = store.table.begin_snapshot();
+    let chunks = rest(&mut store.table, id, 1);
+    let again: Vec<Vec<u8>> = chunks[..3].iter().chain(&chunks).cloned().collect();
+    assert_eq!(installed(&again, store.table.version_floor()).digest(), store.table.digest());
+    let mut other = Table::new(3);
+    assert_eq!(other.install(&chunks[0]), Ok(0));
+    assert!(other.install(&chunks[2]).is_err());
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
@@ -150,7 +207,8 @@ proptest! {
         for (digest, floor, keys, id, mut chunks) in snapshots {
             chunks.extend(rest(&mut table, id, 100));
             table.end_snapshot(id);
-            let told: usize = chunks.iter().map(|chunk| Table::new(1).install(chunk).unwrap()).sum();
+            let mut copy = Table::new(1);
+            let told: usize = chunks.iter().map(|chunk| copy.install(chunk).unwrap()).sum();
             prop_assert_eq!(told, keys, "no entry is told twice");
             prop_assert_eq!(installed(&chunks, floor).digest(), digest);
         }
