@@ -40,6 +40,10 @@ const PARTS_UNDER_WAY: usize = 4;
 /// Bytes of long commands on their way, at most: more are refused.
 const BYTES_MAX: usize = 512 << 20;
 
+/// A part has its outcome after so long: a leader that was deposed does not know what became of it, and it can be sent
+/// again. Longer on a network that is said to be slow.
+const PART_TIMEOUT_US: u64 = 1_000_000;
+
 /// A part that was refused is sent again after so long.
 const PAUSE_US: u64 = 20_000;
 
@@ -267,6 +271,7 @@ impl Node {
         let bytes = command.part(begin, end);
         let part = Command::LongPart { id, offset: begin as u32, length: length as u32, bytes: &bytes };
         let ticket = Ticket { client: ORIGIN_LONG_PART, sequence: self.long.parts_sent };
+        let deadline_us = deadline_us.min(now_us + PART_TIMEOUT_US * self.configuration.patience);
         let asked = Asked { ticket, follows: true, seen: u64::MAX, deadline_us, hops: 0 };
         self.submit(group, asked, Request::Command(part));
         true
