@@ -206,7 +206,7 @@ fn a_node_whose_values_another_engine_has_written_does_not_start() {
     bare.wait_until_ready(&[1, 2, 3]);
     set(&mut Client::connect(bare.client_port(1)), 7);
     until("node 3 has it", || info(&bare, 3, "values_on_disk") == 1);
-    until("it is on its disk", || bare.node(3).join("values").exists());
+    until("its store is made", || bare.node(3).join("values/CURRENT").exists());
     bare.kill(3);
     let file = bare.node(3).join("quorate.toml");
     let before = fs::read_to_string(&file).unwrap();

@@ -134,6 +134,33 @@ fn room_of_values_that_are_removed_comes_back(engine: Engine) {
     assert!(most < 512 << 20, "{} MiB are used", most >> 20);
 }
 
+/// The longest of the files whose names end so.
+fn longest(folder: &Path, end: &str) -> PathBuf {
+    let paths = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let ended = paths.filter(|path| path.to_string_lossy().ends_with(end));
+    ended.max_by_key(|path| fs::metadata(path).unwrap().len()).unwrap()
+}
+
+fn a_crash_that_tears_the_end_costs_what_was_put_last_and_no_more(engine: Engine) {
+    let folder = Folder::new(engine, "torn");
+    let mut before = store(&folder, engine);
+    before.put(&[(name(1), value(1)), (name(2), value(2))]).unwrap();
+    before.put(&[(name(3), value(3)), (name(4), value(4))]).unwrap();
+    drop(before);
+    let end = match engine {
+        Engine::Fjall => ".jnl",
+        Engine::Rocksdb => ".log",
+    };
+    let log = longest(&folder.0, end);
+    // It may be longer than what was written to it.
+    let last = fs::read(&log).unwrap().iter().rposition(|byte| *byte != 0).unwrap();
+    fs::OpenOptions::new().write(true).open(log).unwrap().set_len(last as u64).unwrap();
+    let mut after = store(&folder, engine);
+    assert_eq!(names(&mut after), [name(1), name(2)], "a batch is there as a whole or not at all");
+    assert_eq!(after.get(&name(2)).unwrap(), Some(value(2).to_vec()));
+    assert_eq!(after.get(&name(3)).unwrap(), None);
+}
+
 /// Nothing that it makes after that has a place: its threads fail.
 fn a_tree_that_fails_is_opened_anew(engine: Engine) {
     let folder = Folder::new(engine, "anew");
@@ -187,6 +214,7 @@ of_each_engine! {
     values_outlive_the_store_that_put_them
     more_than_the_tree_keeps_in_memory_is_put_and_removed
     room_of_values_that_are_removed_comes_back
+    a_crash_that_tears_the_end_costs_what_was_put_last_and_no_more
     a_tree_that_fails_is_opened_anew
     work_is_done_beside_the_loop
 }
@@ -232,4 +260,23 @@ fn a_folder_that_fjall_has_written_is_not_for_rocksdb() {
         Some(value(1).to_vec()),
         "it is as it was"
     );
+}
+
+#[test]
+#[cfg(feature = "rocksdb")]
+fn rocksdb_tells_a_damaged_value_and_reads_the_others() {
+    use std::os::unix::fs::FileExt as _;
+    const VALUES: u32 = 512;
+    let folder = Folder::new(Engine::Rocksdb, "damaged");
+    let large = Arc::new(vec![7; 64 << 10]);
+    let values: Vec<_> = (0..VALUES).map(|number| (name(number), Arc::clone(&large))).collect();
+    let mut before = store(&folder, Engine::Rocksdb);
+    values.chunks(64).for_each(|values| before.put(values).unwrap());
+    drop(before);
+    let blobs = fs::OpenOptions::new().write(true).open(longest(&folder.0, ".blob")).unwrap();
+    blobs.write_all_at(&[8], blobs.metadata().unwrap().len() / 2).unwrap();
+    let mut after = store(&folder, Engine::Rocksdb);
+    let found: Vec<_> = (0..VALUES).map(|number| after.get(&name(number))).collect();
+    assert_eq!(found.iter().filter(|found| found.is_err()).count(), 1);
+    assert!(found.iter().flatten().all(|found| found.as_ref() == Some(&large)));
 }
