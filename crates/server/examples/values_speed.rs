@@ -2,12 +2,12 @@
 //!
 //! `cargo run --release -p quorate-server [--features rocksdb] --example values_speed [FOLDER]`: 20,000 values of 64 KiB are
 //! put as a node puts them, 4 MiB at a time, and persisted; the store is opened anew, tells all names, and each value is
-//! read once, in an order that has nothing to do with theirs. The engines take turns, three rounds each. It makes a folder
-//! of its own in FOLDER (or where the system keeps temporary files), needs 4 GB there, and removes it in the end. What is
-//! read comes from the system's cache where memory suffices.
+//! read once, in an order that has nothing to do with theirs. Then 1,024 values are replaced 40,960 times, at random. The
+//! engines take turns, three rounds each. It makes a folder of its own in FOLDER (or where the system keeps temporary
+//! files), needs 4 GB there, and removes it in the end. What is read comes from the system's cache where memory suffices.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -33,13 +33,14 @@ fn value(number: u64) -> Arc<Vec<u8>> {
     Arc::new(words.flat_map(u64::to_le_bytes).collect())
 }
 
-/// Bytes of all files in a folder.
-fn bytes(folder: &Path) -> anyhow::Result<u64> {
-    fs::read_dir(folder)?.try_fold(0, |sum, entry| {
-        let entry = entry?;
-        let length = if entry.path().is_dir() { bytes(&entry.path())? } else { entry.metadata()?.len() };
-        Ok(sum + length)
-    })
+/// Bytes of all files in a folder; of one that goes meanwhile, none.
+fn bytes(folder: &Path) -> u64 {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
+    let length = |path: PathBuf| match path.is_dir() {
+        true => bytes(&path),
+        false => fs::metadata(path).map_or(0, |file| file.len()),
+    };
+    entries.map(length).sum()
 }
 
 /// Median, 99th percentile and maximum, in microseconds.
@@ -52,6 +53,10 @@ fn spread(mut times: Vec<Duration>) -> String {
 /// Bytes of the values, in so much time.
 fn rate(time: Duration) -> f64 {
     (VALUES * VALUE_BYTES as u64) as f64 / time.as_secs_f64() / 1e6
+}
+
+fn remove(folder: &Path) -> std::io::Result<()> {
+    if folder.exists() { fs::remove_dir_all(folder) } else { Ok(()) }
 }
 
 fn measure(engine: Engine, folder: &Path) -> anyhow::Result<()> {
@@ -84,7 +89,7 @@ fn measure(engine: Engine, folder: &Path) -> anyhow::Result<()> {
     println!(
         "{engine:8} open and tell all names {:.0} ms, {:.3} times the values' bytes in files",
         opened.elapsed().as_secs_f64() * 1e3,
-        bytes(folder)? as f64 / (VALUES * VALUE_BYTES as u64) as f64
+        bytes(folder) as f64 / (VALUES * VALUE_BYTES as u64) as f64
     );
 
     let mut times = Vec::new();
@@ -99,6 +104,42 @@ fn measure(engine: Engine, folder: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Values that are needed at a time, and how often one of them is replaced.
+const NEEDED: usize = 1024;
+const REPLACED: u64 = 40_960;
+
+/// Replaces values as a node does: what is put has a new name, and the old one goes.
+fn replace(engine: Engine, folder: &Path) -> anyhow::Result<()> {
+    let mut store = TreeValues::new(folder, engine)?;
+    let mut needed: Vec<u64> = (0..NEEDED as u64).collect();
+    let shared = value(0);
+    let put = |numbers: &[u64]| {
+        numbers.iter().map(|number| (name(*number), Arc::clone(&shared))).collect::<Vec<_>>()
+    };
+    needed.chunks(PUT_VALUES as usize).try_for_each(|numbers| store.put(&put(numbers)))?;
+    let (begin, mut random, mut most) = (Instant::now(), 1_u64, 0);
+    for first in (0..REPLACED).step_by(PUT_VALUES as usize) {
+        let numbers: Vec<u64> = (NEEDED as u64 + first..).take(PUT_VALUES as usize).collect();
+        let mut gone = Vec::new();
+        for number in &numbers {
+            random = random.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
+            let place = (random >> 33) as usize % NEEDED;
+            gone.push(name(std::mem::replace(&mut needed[place], *number)));
+        }
+        store.put(&put(&numbers))?;
+        store.remove(&gone)?;
+        most = most.max(bytes(folder));
+    }
+    let seconds = begin.elapsed().as_secs_f64();
+    println!(
+        "{engine:8} replaced at {:.0} MB/s: {} MiB are needed, {} MiB were on the disk at most",
+        (REPLACED * VALUE_BYTES as u64) as f64 / seconds / 1e6,
+        (NEEDED * VALUE_BYTES) >> 20,
+        most >> 20
+    );
+    Ok(())
+}
+
 fn main() -> anyhow::Result<()> {
     let parent = std::env::args_os().nth(1).map_or_else(std::env::temp_dir, Into::into);
     let folder = parent.join(format!("quorate-values-speed-{}", std::process::id()));
@@ -109,9 +150,9 @@ fn main() -> anyhow::Result<()> {
             continue;
         }
         measured = measured.and_then(|()| measure(engine, &folder));
-        if folder.exists() {
-            fs::remove_dir_all(&folder)?;
-        }
+        remove(&folder)?;
+        measured = measured.and_then(|()| replace(engine, &folder));
+        remove(&folder)?;
     }
     measured
 }

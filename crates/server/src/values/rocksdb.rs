@@ -42,6 +42,9 @@ const TABLE_BYTES: u64 = 8 << 20;
 /// perhaps on the same disk, and waits.
 const SYNCED_BYTES: u64 = 1 << 20;
 
+/// What a batch takes for an entry of each column family beside the value, at most.
+const ENTRY_BYTES: usize = 2 * NAME_BYTES + 32;
+
 /// Files that are open at a time.
 const OPEN_FILES: i32 = 128;
 
@@ -85,12 +88,12 @@ impl Rocksdb {
     }
 
     /// Writes a batch as soon as the tree's threads have caught up.
-    fn write(&self, batch: impl Fn() -> Result<WriteBatch, TreeError>) -> Result<(), TreeError> {
+    fn write(&self, batch: impl Fn() -> WriteBatch) -> Result<(), TreeError> {
         let mut options = WriteOptions::default();
         options.set_no_slowdown(true);
         let wait = Wait::begin();
         loop {
-            match self.database.write_opt(batch()?, &options) {
+            match self.database.write_opt(batch(), &options) {
                 Err(error) if error.kind() == ErrorKind::Incomplete => wait.a_moment()?,
                 done => return Ok(done?),
             }
@@ -146,13 +149,14 @@ impl From<rocksdb::Error> for TreeError {
 impl Tree for Rocksdb {
     fn put(&self, values: &[(ValueName, Arc<Vec<u8>>)]) -> Result<(), TreeError> {
         let family = self.values()?;
+        let bytes: usize = values.iter().map(|(_, value)| value.len() + ENTRY_BYTES).sum();
         self.write(|| {
-            let mut batch = WriteBatch::default();
+            let mut batch = WriteBatch::with_capacity_bytes(bytes);
             for (name, value) in values {
                 batch.put(name.0, []);
                 batch.put_cf(family, name.0, value.as_slice());
             }
-            Ok(batch)
+            batch
         })
     }
 
@@ -169,7 +173,7 @@ impl Tree for Rocksdb {
                 batch.delete(name.0);
                 batch.delete_cf(family, name.0);
             }
-            Ok(batch)
+            batch
         })
     }
 
