@@ -11,6 +11,7 @@ use crate::journal::{Journal, Released, Tail};
 use crate::keyspace::Router;
 use crate::locks::Waits;
 use crate::log::Line;
+use crate::long::LongCommands;
 use crate::mapping::{MAP_GROUP, Wanted};
 use crate::parameters::Parameters;
 use crate::peers::Peer;
@@ -83,6 +84,7 @@ pub struct Node {
     /// Who listens to channels, of the clients of this node.
     pub(crate) channels: Channels,
     pub(crate) coding: Coding,
+    pub(crate) long: LongCommands,
     /// The buffer in which the requests stand that are being taken, if it may be kept.
     pub(crate) lent: Option<Rc<Vec<u8>>>,
     pub(crate) values: Values,
@@ -185,6 +187,7 @@ impl Node {
     /// Ends a turn: this turn's records are written, and what was gathered for each peer leaves as one batch.
     pub fn end_turn<D: Disk>(&mut self, disk: &mut D) {
         self.coding_pump();
+        self.pump_long();
         self.for_each_group(|node, id| node.step(id, Input::Flush));
         self.flush_control();
         self.checkpoint(disk);
@@ -337,7 +340,7 @@ impl Node {
         const IDLE_US: u64 = 100_000;
         let idle = self.now.monotonic_us + IDLE_US;
         let own = idle.min(self.control_wakeup_us).min(self.lock_waits.next_due_us());
-        let own = own.min(self.coding.wakeup_us()).min(self.values.wakeup_us());
+        let own = own.min(self.coding.wakeup_us()).min(self.values.wakeup_us()).min(self.long.wakeup_us());
         self.groups.iter().map(|(_, group)| group.next_tick_us).fold(own, u64::min)
     }
 

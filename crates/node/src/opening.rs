@@ -11,6 +11,7 @@ use crate::journal::{Journal, Tail, kind};
 use crate::keyspace::{Durability, Keyspace, Router};
 use crate::locks::Waits;
 use crate::log::{Level, Line};
+use crate::long::LongCommands;
 use crate::mapping::MAP_GROUP;
 use crate::node::{Counters, Node};
 use crate::parameters::Parameters;
@@ -18,7 +19,7 @@ use crate::replica::Replica;
 use crate::slab::Slab;
 use crate::usage::{Rate, Usage};
 use crate::values::{Sweep, Values};
-use kv::ReplyBuffer;
+use kv::{Coordinator, ReplyBuffer};
 use protocol::{Effects, Now};
 use std::rc::Rc;
 use storage::{Disk, Identity, Options, StorageError, ValueStore};
@@ -184,6 +185,7 @@ impl Node {
             channels: Channels::default(),
             lock_waits: Waits::new(own, life_of_waits(&configuration)),
             coding: Coding::new(life),
+            long: LongCommands::new(Coordinator { node: configuration.node, life }),
             lent: None,
             values: Values::new(configuration.storage.cache_bytes, configuration.planted, sweep),
             effects: Effects::default(),

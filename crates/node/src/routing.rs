@@ -26,6 +26,8 @@ pub(crate) enum Origin {
     Part(Handle),
     /// A request that waits for a lock, or its withdrawal.
     LockWait(u64),
+    /// A part of a long command, by its number.
+    LongPart(u64),
     /// A step of what this node does about large values.
     Coding,
 }
@@ -35,6 +37,8 @@ const ORIGIN_PART: u64 = 2 << 62;
 pub(crate) const ORIGIN_CODING: u64 = 3 << 62;
 /// No operation about large values has this name. The sequence is the wait's number.
 pub(crate) const ORIGIN_LOCK_WAIT: u64 = u64::MAX;
+/// Nor this one. The sequence is the part's number.
+pub(crate) const ORIGIN_LONG_PART: u64 = u64::MAX - 1;
 
 impl Origin {
     /// The client of a ticket for what a peer asks over its link of this number.
@@ -49,6 +53,7 @@ impl Origin {
             ORIGIN_PEER => Origin::Peer(ticket.client as NodeId, (ticket.client >> 16) as u32),
             ORIGIN_PART => Origin::Part(Handle::from_bits(ticket.client & !(3 << 62))),
             ORIGIN_CODING if ticket.client == ORIGIN_LOCK_WAIT => Origin::LockWait(ticket.sequence),
+            ORIGIN_CODING if ticket.client == ORIGIN_LONG_PART => Origin::LongPart(ticket.sequence),
             ORIGIN_CODING => Origin::Coding,
             _ => Origin::Session(Handle::from_bits(ticket.client)),
         }
@@ -205,6 +210,12 @@ impl Node {
     /// Hands a request to this node's replica of the group, or to a node that can carry it out.
     #[inline]
     pub(crate) fn submit(&mut self, group: u16, asked: Asked, request: Request<'_>) {
+        if let Request::Command(command) = &request
+            && command.payload_bytes() > self.configuration.long_command_bytes
+            && self.groups[group].keyspace.has_leader()
+        {
+            return self.submit_in_parts(group, asked, command);
+        }
         let target = &mut self.groups[group];
         let Some(replica) = &mut target.replica else {
             let to = self.coordinator_of(group);
@@ -503,6 +514,7 @@ impl Node {
                 }
             }
             Origin::LockWait(number) => self.lock_outcome(number, result, reply),
+            Origin::LongPart(number) => self.long_part_answered(number, result, reply),
             Origin::Part(handle) => {
                 let Some(gather) = self.gathers.get_mut(handle) else { return };
                 if let (Outcome::Done { offset, .. }, Origin::Session(client)) =

@@ -259,6 +259,11 @@ impl Session {
         self.gate = self.first + self.slots.len() as u64 + 1;
     }
 
+    /// No more input is taken before the requests that have begun have their replies.
+    pub(crate) fn close_gate_now(&mut self) {
+        self.gate = self.first + self.slots.len() as u64;
+    }
+
     /// True when requests have begun behind this one.
     pub(crate) fn has_later(&self, sequence: u64) -> bool {
         self.first + self.slots.len() as u64 > sequence + 1

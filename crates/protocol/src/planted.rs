@@ -106,6 +106,8 @@ pub enum Fault {
     CheckpointBeforeValues,
     /// `storage = disk`: a value is removed as soon as no key refers to it, though the last checkpoint does.
     ValueRemovedEarly,
+    /// consensus: checkpoints and copies of the table leave out what is gathered of long commands.
+    PartsNotInSnapshot,
     /// Any protocol: a write of unknown outcome is told as refused.
     UnknownToldAsRefused,
     /// control: a node whose log ends before what it was known to have made durable is let in.

@@ -44,6 +44,8 @@ pub(crate) fn may_be_ordered(
             is_as_it_was
         }
         Command::Transaction(transaction) => !is_of_another_epoch(transaction, epoch),
+        // A transaction too, whose commands came before.
+        Command::LongEnd { watched_in: Some(watched_in), .. } => *watched_in == epoch,
         Command::Fenced(fenced) if planted.has(Fault::FenceNotRechecked) => {
             if table.locks().allows(fenced.name, fenced.token) {
                 *command = fenced.command().unwrap_or(*command);

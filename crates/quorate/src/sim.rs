@@ -53,6 +53,10 @@ pub(crate) struct SimArgs {
     #[arg(long)]
     spilled: bool,
 
+    /// Many writes are too long for one record, and go in parts
+    #[arg(long)]
+    long: bool,
+
     /// Leave out these faults
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = part)]
     without: Vec<Part>,
@@ -120,6 +124,7 @@ fn simulate(args: &SimArgs) -> Result<ExitCode> {
         protocol: args.protocol,
         coded: args.coded,
         spilled: args.spilled,
+        long: args.long,
         without: args.without.iter().copied().collect::<BTreeSet<Part>>(),
         clients_max: args.clients,
         length_ms_max: args.length_ms,

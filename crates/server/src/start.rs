@@ -164,6 +164,7 @@ fn node_configuration(config: &Config) -> Result<Configuration> {
         connections_max: config.limits.connections_max,
         output_bytes_max: config.limits.output_bytes_max,
         command_timeout_ms: config.limits.command_timeout_ms,
+        long_command_bytes: node::LONG_COMMAND_BYTES,
         patience: config.limits.patience,
         sweep_ms: protocol::registers::Timing::default().sweep_ms,
         password: config.password.clone(),

@@ -27,6 +27,7 @@ pub(crate) mod stream {
     pub(crate) const LANES: u64 = 13;
     pub(crate) const ADAPTIVE: u64 = 20;
     pub(crate) const SPILLING: u64 = 21;
+    pub(crate) const LONG: u64 = 22;
     pub(crate) const NODES: u64 = 100;
     pub(crate) const CLIENTS: u64 = 200;
     pub(crate) const DISKS: u64 = 500;
@@ -75,6 +76,8 @@ pub struct Settings {
     pub coded: bool,
     /// Every keyspace of consensus or leader-follower that does not keep fragments keeps its values on the disk.
     pub spilled: bool,
+    /// Many writes are too long for one record, and go in parts.
+    pub long: bool,
     /// The fault that replicas are to have, in tests.
     pub planted: Planted,
     /// The fault that logs are to have, in tests.
@@ -101,6 +104,9 @@ impl Settings {
         }
         if self.spilled {
             command += " --spilled";
+        }
+        if self.long {
+            command += " --long";
         }
         if let Some(clients) = self.clients_max {
             command += &format!(" --clients {clients}");
@@ -165,6 +171,8 @@ pub(crate) struct Scenario {
     pub(crate) command_timeout_ms: u64,
     /// Replicas without a leader compare their keys this often.
     pub(crate) sweep_ms: u64,
+    /// Writes of more bytes go in parts.
+    pub(crate) long_command_bytes: usize,
     /// Segments of logs are so long.
     pub(crate) segment_bytes: u64,
     /// Logs are shortened when they have grown by so much.
@@ -223,6 +231,7 @@ impl Scenario {
             patience_us: random.percent(70).then_some(random.scaled(100 * MS, 8 * SECOND)),
             command_timeout_ms: USUAL_TIMEOUT_MS,
             sweep_ms: USUAL_SWEEP_MS,
+            long_command_bytes: node::LONG_COMMAND_BYTES,
             segment_bytes: USUAL_SEGMENT_BYTES,
             checkpoint_bytes: USUAL_CHECKPOINT_BYTES,
             cache_bytes: 0,
@@ -270,6 +279,7 @@ impl Scenario {
         scenario.draw_locks();
         scenario.draw_outage();
         scenario.draw_lanes();
+        scenario.draw_long(settings);
         scenario.restrict(settings);
         scenario
     }
@@ -436,6 +446,23 @@ impl Scenario {
         }
     }
 
+    /// In some clusters many writes are too long for one record.
+    fn draw_long(&mut self, settings: &Settings) {
+        // The seeds that are known to find planted faults were found without.
+        let storage_planted = self.planted_in_storage != storage::planted::Planted::default();
+        if !settings.long && (storage_planted || self.planted != Planted::default()) {
+            return;
+        }
+        let mut random = Random::new(self.seed, stream::LONG);
+        let (is_drawn, value_bytes) = (random.percent(40) || settings.long, random.scaled(20, 2_000));
+        if is_drawn {
+            self.value_bytes = self.value_bytes.max(value_bytes as u16);
+            // A value is no more than some thirty parts, of which a few are under way at a time.
+            let length = u64::from(self.value_bytes);
+            self.long_command_bytes = random.between(length / 4, length) as usize;
+        }
+    }
+
     /// What disks are like and what happens to them, behind everything else that happens.
     fn draw_disk_faults(&mut self) {
         let mut random = Random::new(self.seed, stream::DISK_FAULTS);
@@ -540,6 +567,9 @@ impl Scenario {
             "commands have {} ms; replicas without a leader compare their keys every {} ms",
             self.command_timeout_ms, self.sweep_ms
         ));
+        if self.long_command_bytes < node::LONG_COMMAND_BYTES {
+            lines.push(format!("writes of more than {} bytes go in parts", self.long_command_bytes));
+        }
         for (number, fault) in self.faults.iter().enumerate() {
             if let Some(Fault { at, kind }) = fault {
                 lines.push(format!("fault {number}, at {} ms: {kind}", at / MS));

@@ -36,6 +36,14 @@ impl<'a> Comparison<'a> {
         }
     }
 
+    /// Bytes of the value that is compared with.
+    pub(super) fn payload_bytes(&self) -> usize {
+        match self {
+            Comparison::Equal(value) | Comparison::NotEqual(value) => value.len(),
+            Comparison::DigestEqual(_) | Comparison::DigestNotEqual(_) => 0,
+        }
+    }
+
     /// A digest as a client writes it, in letters of any case.
     pub fn digest_from_hex(text: &[u8]) -> Option<u64> {
         let is_digest = text.len() == DIGEST_HEX_BYTES && text.iter().all(u8::is_ascii_hexdigit);

@@ -52,6 +52,8 @@ const INLINE: u8 = 87;
 const ABANDON: u8 = 88;
 const HASH: u8 = 89;
 const SUPPLIED: u8 = 90;
+const LONG_PART: u8 = 91;
+const LONG_END: u8 = 92;
 /// The plain `SET key value`: by far the most frequent record, so it has a short form.
 const SET_PLAIN: u8 = 127;
 
@@ -62,7 +64,7 @@ pub(super) fn may_stand_in_a_transaction(encoded: &[u8]) -> bool {
         encoded.first(),
         None | Some(
             &(WATCH | READING_TRANSACTION | TRANSACTION | PURGE | REPLICATE | FETCH | LOCK | LOCK_READ)
-        ) | Some(&(SET_CODED | INLINE | ABANDON | SUPPLIED))
+        ) | Some(&(SET_CODED | INLINE | ABANDON | SUPPLIED | LONG_PART | LONG_END))
     )
 }
 
@@ -71,7 +73,13 @@ pub(super) fn may_be_supplied(encoded: &[u8]) -> bool {
     !matches!(
         encoded.first(),
         None | Some(&(PURGE | LOCK | LOCK_READ | SET_CODED | INLINE | ABANDON | SUPPLIED))
+            | Some(&(LONG_PART | LONG_END))
     )
+}
+
+/// Whether an encoded command is one that can come in parts. Not parts themselves, without end.
+pub(crate) fn may_come_in_parts(encoded: &[u8]) -> bool {
+    !matches!(encoded.first(), None | Some(&(PURGE | LOCK | LOCK_READ | LONG_PART | LONG_END)))
 }
 
 /// Whether an encoded command is one that a client can have put behind a fence.
@@ -243,6 +251,19 @@ impl<'a> Command<'a> {
                 out.put_u8(ABANDON);
                 ValueId { coordinator, counter }.put(out);
             }
+            LongPart { id, offset, length, bytes } => {
+                out.put_u8(LONG_PART);
+                id.put(out);
+                out.put_u32(offset);
+                out.put_u32(length);
+                out.put_bytes(bytes);
+            }
+            LongEnd { id, watched_in } => {
+                out.put_u8(LONG_END);
+                id.put(out);
+                out.put_bool(watched_in.is_some());
+                out.put_u64(watched_in.unwrap_or_default());
+            }
             Transaction(transaction) => {
                 out.put_u8(if transaction.is_write() { TRANSACTION } else { READING_TRANSACTION });
                 transaction.encode(out);
@@ -380,6 +401,14 @@ impl<'a> Command<'a> {
                 Abandon { coordinator, counter }
             }
             SUPPLIED => Supplied(super::Supplied::decode(reader)?),
+            LONG_PART => {
+                let (id, offset, length) = (ValueId::take(reader)?, reader.u32()?, reader.u32()?);
+                LongPart { id, offset, length, bytes: reader.bytes()? }
+            }
+            LONG_END => {
+                let (id, is_watching, epoch) = (ValueId::take(reader)?, reader.bool()?, reader.u64()?);
+                LongEnd { id, watched_in: is_watching.then_some(epoch) }
+            }
             _ => return Err(Malformed("unknown command tag")),
         })
     }
@@ -452,6 +481,7 @@ fn expire_condition(tag: u8) -> Result<ExpireCondition, Malformed> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Coordinator;
     use crate::command::{
         Draft, Fenced, HashCommand, HashPart, Hold, LockCommand, Supplied, WaiterId, Watched, script,
     };
@@ -469,6 +499,7 @@ mod tests {
         let (key, value) = (&b"key"[..], &b"value\0\r\n"[..]);
         let set = |expiry, condition, answer| Set { key, value, expiry, condition, answer };
         let set_if = |comparison, answer| SetIf { key, value, expiry: Expiry::Keep, comparison, answer };
+        let id = ValueId { coordinator: Coordinator { node: 3, life: 7 }, counter: u64::MAX };
         let waiter = WaiterId { node: 3, life: u64::MAX, number: NonZeroU64::MIN };
         let locks = [
             LockCommand::Describe { name: key },
@@ -532,6 +563,9 @@ mod tests {
             Script(scripts[0]),
             Script(scripts[1]),
             Supplied(supplied),
+            LongPart { id, offset: 3, length: u32::MAX, bytes: value },
+            LongEnd { id, watched_in: Some(u64::MAX) },
+            LongEnd { id, watched_in: None },
         ];
         commands.extend(locks.map(Lock));
         let (field, bytes_max) = (&b"field"[..], 99);

@@ -45,6 +45,11 @@ impl<'a> List<'a> {
         out.put_bytes(self.encoded);
     }
 
+    /// Bytes of all items with their lengths.
+    pub(crate) fn bytes(&self) -> usize {
+        self.encoded.len()
+    }
+
     /// Number of items.
     pub fn len(&self) -> usize {
         self.count as usize

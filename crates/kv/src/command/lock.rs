@@ -267,6 +267,11 @@ impl<'a> Fenced<'a> {
         may_stand_behind_a_fence(scratch).then_some(Fenced { name, token, command: scratch })
     }
 
+    /// Bytes of the write.
+    pub(super) fn bytes(&self) -> usize {
+        self.command.len()
+    }
+
     /// The write.
     pub fn command(&self) -> Option<Command<'a>> {
         Command::decode(&mut Reader::new(self.command)).ok()

@@ -14,8 +14,10 @@ mod script;
 mod supplied;
 mod transaction;
 
-use crate::coded::{Coordinator, REFERENCE_BYTES};
+use crate::coded::{Coordinator, REFERENCE_BYTES, ValueId};
 use crate::{UnixMs, Version};
+
+pub(crate) use encoding::may_come_in_parts;
 
 pub use comparison::{Comparison, DIGEST_HEX_BYTES, Digest, digest_of};
 pub use hash::{HashCommand, HashPart};
@@ -204,6 +206,13 @@ pub enum Command<'a> {
     /// are of no use.
     Abandon { coordinator: Coordinator, counter: u64 },
 
+    // Writes that are too long for one record: see `table::long`.
+    /// A part of a long command, which has so many bytes in all; answers how many bytes of it are gathered.
+    LongPart { id: ValueId, offset: u32, length: u32, bytes: &'a [u8] },
+    /// Carries out a long command whose parts are gathered, and is answered as that. Of a transaction that watches keys it
+    /// says under which leadership they were watched.
+    LongEnd { id: ValueId, watched_in: Option<u64> },
+
     // Both.
     /// Several commands in one step, answered by an array of their replies, or by a null array and nothing done if a
     /// watched key is not as it was (`EXEC`). A read unless one of its commands is a write.
@@ -247,12 +256,41 @@ impl<'a> Command<'a> {
             | Persist { .. } => true,
             Rename { .. } | Copy { .. } | Clear | Purge { .. } | Replicate { .. } => true,
             SetIf { .. } | DeleteIf { .. } => true,
-            SetCoded { .. } | Inline { .. } | Abandon { .. } => true,
+            SetCoded { .. } | Inline { .. } | Abandon { .. } | LongPart { .. } | LongEnd { .. } => true,
             Transaction(transaction) => transaction.is_write(),
             Lock(command) => command.is_write(),
             Fenced(_) | Supplied(_) => true,
             Script(script) => script.is_write(),
             Hash(command) => command.is_write(),
+        }
+    }
+
+    /// About how many bytes a write takes: its values and lists. 0 for one that cannot be long.
+    #[inline]
+    pub fn payload_bytes(&self) -> usize {
+        use Command::*;
+        match self {
+            Set { value, .. } | Append { value, .. } | SetRange { value, .. } => value.len(),
+            Inline { value, .. } | Replicate { value, .. } => value.len(),
+            _ => self.payload_bytes_of_any(),
+        }
+    }
+
+    fn payload_bytes_of_any(&self) -> usize {
+        use Command::*;
+        match self {
+            SetIf { value, comparison, .. } => value.len() + comparison.payload_bytes(),
+            DeleteIf { comparison, .. } => comparison.payload_bytes(),
+            MultiSet { pairs, .. } => pairs.bytes(),
+            Delete { keys } => keys.bytes(),
+            Transaction(transaction) if transaction.is_write() => transaction.bytes(),
+            Fenced(fenced) => fenced.bytes(),
+            Script(script) if script.is_write() => script.bytes(),
+            Hash(HashCommand::Set { pairs, .. }) => pairs.bytes(),
+            Hash(HashCommand::SetIfAbsent { value, .. }) => value.len(),
+            Hash(HashCommand::Delete { fields, .. }) => fields.bytes(),
+            Supplied(supplied) => supplied.bytes(),
+            _ => 0,
         }
     }
 
@@ -284,6 +322,7 @@ impl<'a> Command<'a> {
             Hash(command) => visit(command.key()),
             Supplied(supplied) => supplied.for_each_key(&mut visit),
             Keys { .. } | Scan { .. } | RandomKey { .. } | Size | Clear | Purge { .. } | Abandon { .. } => {}
+            LongPart { .. } | LongEnd { .. } => {}
         }
     }
 }

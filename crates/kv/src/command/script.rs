@@ -44,6 +44,11 @@ impl<'a> Script<'a> {
         Some(Script { parts, key_count, value_bytes_max: value_bytes_max as u64, writes })
     }
 
+    /// Bytes of its text, its keys and its arguments.
+    pub(super) fn bytes(&self) -> usize {
+        self.parts.bytes()
+    }
+
     /// The program.
     pub fn text(&self) -> &'a [u8] {
         self.parts.iter().next().unwrap_or_default()

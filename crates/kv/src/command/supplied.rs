@@ -63,6 +63,11 @@ impl<'a> Supplied<'a> {
         })
     }
 
+    /// Bytes of the values and of the command.
+    pub(super) fn bytes(&self) -> usize {
+        self.values.bytes() + self.command.len()
+    }
+
     /// The command.
     pub fn command(&self) -> Option<Command<'a>> {
         Command::decode(&mut Reader::new(self.command)).ok()

@@ -79,6 +79,11 @@ impl<'a> Transaction<'a> {
         self.command_count as usize
     }
 
+    /// Bytes of all commands.
+    pub(super) fn bytes(&self) -> usize {
+        self.commands.len()
+    }
+
     /// True when there are none.
     pub fn is_empty(&self) -> bool {
         self.command_count == 0

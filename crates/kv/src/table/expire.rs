@@ -53,6 +53,7 @@ impl Table {
             count += 1;
         }
         self.statistics.expired += count;
+        self.drop_long(until);
         out.integer(count as i64);
     }
 
@@ -62,7 +63,8 @@ impl Table {
     /// deadline.
     pub fn purge_until(&self, now: UnixMs, keys_max: usize) -> Option<UnixMs> {
         let deadlines = self.expiries.iter().map(|(deadline, _)| *deadline);
-        deadlines.take(keys_max.max(1)).take_while(|deadline| *deadline <= now).last()
+        let until = deadlines.take(keys_max.max(1)).take_while(|deadline| *deadline <= now).last();
+        until.or_else(|| self.long.due(now))
     }
 }
 

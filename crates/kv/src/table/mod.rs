@@ -8,7 +8,7 @@
 //! Reading order: `entry` (one key in memory), `partition` and `index` (where entries stand and how a key is found),
 //! `store` (the few ways in which the table changes), then the commands: `reads`, `scan`, `strings`, `numbers`,
 //! `fields` and `hashes`, `expire`, `keys`, `transactions`, `locks`, `scripts`, `registers`; last `coded` and `spill`
-//! (values that are not in the table), and `snapshot`.
+//! (values that are not in the table), `long` (commands that come in parts), and `snapshot`.
 
 mod coded;
 mod entry;
@@ -18,6 +18,7 @@ mod hashes;
 mod index;
 mod keys;
 mod locks;
+mod long;
 mod numbers;
 mod partition;
 mod reads;
@@ -41,6 +42,7 @@ use crate::{UnixMs, ValueId, Version};
 use coded::CodedValues;
 use entry::Entry;
 use index::{Index, KeyHash};
+use long::LongCommands;
 use snapshot::Snapshot;
 use spill::SpilledValues;
 use std::collections::BTreeSet;
@@ -94,6 +96,8 @@ pub struct Table {
     coded: CodedValues,
     /// What is known of values that are kept outside the table.
     spilled: SpilledValues,
+    /// Commands of which not all has come yet.
+    long: LongCommands,
     /// What was removed all at once and still takes memory.
     discarded: Vec<Index>,
     /// Entries that are tombstones.
@@ -137,6 +141,7 @@ impl Table {
             departed: Departed::default(),
             coded: CodedValues::default(),
             spilled: SpilledValues::default(),
+            long: LongCommands::default(),
             discarded: Vec::new(),
             tombstones: 0,
             entry_bytes: 0,
@@ -268,6 +273,8 @@ impl Table {
             Script(script) if script.is_write() => self.run_script(&script, record, out),
             Hash(command) if command.is_write() => self.change_hash(&command, record, out),
             Supplied(supplied) => self.supply(&supplied, record, out),
+            LongPart { id, offset, length, bytes } => self.gather(id, (offset, length), bytes, record, out),
+            LongEnd { id, .. } => return self.carry_out_long(id, record, out),
             _ => return self.read(command, record.time, out),
         }
         record.version
@@ -367,6 +374,7 @@ impl Table {
             + self.expiries.len() * EXPIRY_BYTES
             + self.locks.memory_bytes()
             + self.spilled.memory_bytes()
+            + self.long.memory_bytes()
     }
 
     /// What was counted so far.

@@ -149,6 +149,7 @@ fn may_stand_in_a_script(command: &Command<'_>) -> bool {
         | MemoryUsage { .. }
         // What only the cluster itself asks, and steps within a step.
         | Fetch { .. } | Watch { .. } | Replicate { .. } | Transaction(_) | Script(_) | Lock(_) | SetCoded { .. } | Inline { .. } | Abandon { .. } | Supplied(_)
+        | LongPart { .. } | LongEnd { .. }
     )
 }
 

@@ -7,11 +7,13 @@
 //! A chunk is a run of entries: version `u64`, deadline `u64`, kind `u8`, key, value (each with its length).
 //! The order of entries means nothing. What the table remembers of keys that are gone stands among them as entries
 //! of a kind of their own, whose keys are the names of marks (see `transactions`). So do the locks, which are encoded when
-//! the snapshot begins: they are few beside the keys, and small.
+//! the snapshot begins: they are few beside the keys, and small. What is gathered of long commands only ever grows: a snapshot
+//! notes how far it went.
 
 use super::entry::{Entry, Kind, Stamp};
 use super::fields::Fields;
 use super::index::{Index, KeyHash};
+use super::long::{LongCommands, SnapshotPart};
 use super::transactions::Departed;
 use super::{NO_DEADLINE, Record, Table};
 use crate::Version;
@@ -33,6 +35,9 @@ const VALUE: u8 = 252;
 /// In the place of a kind of value: no entry, but something about locks.
 const LOCKS: u8 = 254;
 
+/// In the place of a kind of value: no entry, but a part of a long command.
+const LONG: u8 = 251;
+
 /// Names an open snapshot of a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct SnapshotId(u64);
@@ -53,6 +58,8 @@ pub(super) struct Snapshot {
     locks: Vec<Box<[u8]>>,
     /// What was given up of values that are kept as fragments, as far as it is not told yet.
     abandoned: Vec<ValueId>,
+    /// What is gathered of long commands, as far as it is not told yet.
+    pub(super) long: Vec<SnapshotPart>,
     /// The index as it was when the table was cleared: walked from then on instead of the table's.
     kept: Option<Arc<Index>>,
 }
@@ -74,7 +81,13 @@ impl Snapshot {
 
     /// Appends entries until `out` has grown by `bytes_max`, spilled values counted, or none are left; true when there may
     /// be more.
-    fn chunk(&mut self, table: &Index, bytes_max: usize, out: &mut Vec<u8>, spilled: &mut Counted) -> bool {
+    fn chunk(
+        &mut self,
+        (table, long): (&Index, &LongCommands),
+        bytes_max: usize,
+        out: &mut Vec<u8>,
+        spilled: &mut Counted,
+    ) -> bool {
         let enough = out.len() + bytes_max.max(1);
         while let Some(mark) = self.marks.pop() {
             encode_mark(mark, out);
@@ -90,6 +103,14 @@ impl Snapshot {
         }
         while let Some(id) = self.abandoned.pop() {
             encode_abandoned(id, out);
+            if out.len() >= enough {
+                return true;
+            }
+        }
+        while let Some(part) = self.long.last_mut() {
+            if !encode_part(part, long, out) {
+                self.long.pop();
+            }
             if out.len() >= enough {
                 return true;
             }
@@ -190,6 +211,19 @@ fn encode_lock(item: &[u8], out: &mut Vec<u8>) {
     out.put_bytes(item);
 }
 
+fn encode_part(part: &mut SnapshotPart, long: &LongCommands, out: &mut Vec<u8>) -> bool {
+    let mut item = Vec::new();
+    let is_there = part.encode(Some(long), &mut item);
+    if is_there {
+        out.put_u64(0);
+        out.put_u64(0);
+        out.put_u8(LONG);
+        out.put_bytes(b"");
+        out.put_bytes(&item);
+    }
+    is_there
+}
+
 fn encode_abandoned(id: ValueId, out: &mut Vec<u8>) {
     let mut name = Vec::new();
     id.put(&mut name);
@@ -210,6 +244,7 @@ impl Table {
         let mut locks = Vec::new();
         self.locks.for_each_item(|item| locks.push(item.into()));
         let abandoned = self.coded.abandoned().collect();
+        let long = self.long.parts();
         self.snapshots.push(Snapshot {
             id,
             next,
@@ -218,9 +253,19 @@ impl Table {
             marks,
             locks,
             abandoned,
+            long,
             kept: None,
         });
         id
+    }
+
+    /// What is gathered of long commands is left out of a snapshot: a fault that tests plant.
+    #[cfg(feature = "planted-bugs")]
+    pub fn leave_out_long(&mut self, id: SnapshotId) {
+        self.snapshots
+            .iter_mut()
+            .filter(|snapshot| snapshot.id == id)
+            .for_each(|snapshot| snapshot.long.clear());
     }
 
     /// Appends the next chunk of a snapshot to `out`; true when there is more to come.
@@ -231,7 +276,7 @@ impl Table {
         let Some(snapshot) = self.snapshots.iter_mut().find(|snapshot| snapshot.id == id) else {
             return false;
         };
-        snapshot.chunk(&self.index, bytes_max, out, &mut Counted::default())
+        snapshot.chunk((&self.index, &self.long), bytes_max, out, &mut Counted::default())
     }
 
     /// As [`Table::snapshot_chunk`], for another replica: the spilled values to which the chunk's entries refer go with it,
@@ -245,7 +290,8 @@ impl Table {
     ) -> bool {
         let mut spilled = Counted { is_on: true, ..Counted::default() };
         let snapshot = self.snapshots.iter_mut().find(|snapshot| snapshot.id == id);
-        let more = snapshot.is_some_and(|it| it.chunk(&self.index, bytes_max, out, &mut spilled));
+        let more =
+            snapshot.is_some_and(|it| it.chunk((&self.index, &self.long), bytes_max, out, &mut spilled));
         *references = spilled.references;
         more
     }
@@ -259,8 +305,8 @@ impl Table {
         }
     }
 
-    /// Adds the entries of a snapshot's chunk and returns how many there were. Chunks may come in any order, and
-    /// from several tables: of two entries with one key, the one with the higher version stays.
+    /// Adds the entries of a snapshot's chunk and returns how many there were. Chunks may come from several tables: of
+    /// two entries with one key, the one with the higher version stays. Those of one table come in order.
     ///
     /// What a chunk does not hold is the version floor: see [`Table::set_version_floor`].
     ///
@@ -282,6 +328,10 @@ impl Table {
             }
             if tag == LOCKS {
                 self.locks.take_item(value)?;
+                continue;
+            }
+            if tag == LONG {
+                self.long.take_item(value)?;
                 continue;
             }
             if tag == ABANDONED {
@@ -315,8 +365,8 @@ impl Table {
         Ok(count)
     }
 
-    /// A fingerprint of all keys, values, versions and deadlines, of the version floor, of locks and of what is remembered
-    /// of keys that are gone: replicas that hold the same have the same, whatever their seeds and however they came to it.
+    /// A fingerprint of all keys, values, versions and deadlines, of the version floor, of locks, of what is gathered of long
+    /// commands and of what is remembered of keys that are gone: replicas that hold the same have the same, whatever their seeds and however they came to it.
     pub fn digest(&self) -> u64 {
         const SECRETS: RapidSecrets = RapidSecrets::seed(0x71756f72617465);
         let hash = |bytes: &[u8]| rapidhash_v3_seeded(bytes, &SECRETS);
@@ -325,6 +375,7 @@ impl Table {
             sum = sum.wrapping_add(hash(&Departed::encoded(mark)));
         }
         self.locks.for_each_item(|item| sum = sum.wrapping_add(hash(item)));
+        self.long.for_each_item(|item| sum = sum.wrapping_add(hash(item)));
         for id in self.coded.abandoned() {
             let mut name = Vec::new();
             id.put(&mut name);

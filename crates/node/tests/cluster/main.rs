@@ -14,6 +14,7 @@ mod forwarding;
 mod keyspaces;
 mod limits;
 mod locks;
+mod long;
 mod membership;
 mod peers;
 mod reading;

@@ -70,6 +70,7 @@ pub(crate) fn setup(nodes: u16, keyspaces: &[&str]) -> Setup {
             connections_max: 100,
             output_bytes_max: 8 << 20,
             command_timeout_ms: 5000,
+            long_command_bytes: node::LONG_COMMAND_BYTES,
             patience: 1,
             sweep_ms: 100,
             password: None,

@@ -98,12 +98,13 @@ impl Replica {
             let log = self.log.borrow();
             (log.accepted_round(), log.entries_from(self.applied))
         };
+        let snapshot = self.begin_snapshot();
         self.senders.push(Sender {
             to,
             transfer: self.transfers,
             moment,
             accepted,
-            snapshot: Some(self.table.begin_snapshot()),
+            snapshot: Some(snapshot),
             unacknowledged: VecDeque::new(),
             loading: None,
             next: 0,
@@ -113,6 +114,16 @@ impl Replica {
             is_begun: false,
             is_delivered: false,
         });
+    }
+
+    /// Begins a snapshot of the table.
+    pub(super) fn begin_snapshot(&mut self) -> kv::SnapshotId {
+        let snapshot = self.table.begin_snapshot();
+        #[cfg(feature = "planted-bugs")]
+        if self.options.planted.has(crate::planted::Fault::PartsNotInSnapshot) {
+            self.table.leave_out_long(snapshot);
+        }
+        snapshot
     }
 
     /// The moment that the table shows now.

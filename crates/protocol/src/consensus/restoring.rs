@@ -117,7 +117,7 @@ impl Replica {
             Change::Decided(log.decided() as u64),
         ];
         drop(log);
-        let snapshot = self.table.begin_snapshot();
+        let snapshot = self.begin_snapshot();
         self.checkpoint = Some(Checkpoint { snapshot, begin: Some(begin), fragments: None, end });
         true
     }

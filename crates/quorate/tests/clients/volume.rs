@@ -1,5 +1,6 @@
 //! Much at once: deep pipelines, large and binary values, many keys in one command; and keys that expire.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use redis::{Commands, pipe};
@@ -44,6 +45,42 @@ fn keys_and_values_may_be_any_bytes_and_as_long_as_the_limits() {
     for node in 1..=3 {
         let read: Vec<u8> = cluster.client3(node).get(&long_key).unwrap();
         assert!(read == large, "node {node} has the large value");
+    }
+}
+
+#[test]
+fn a_value_of_the_greatest_length_is_stored_while_others_go_on() {
+    let spaces = ["prefix= replication=consensus", "prefix=lf: replication=leader-follower acks=majority"];
+    let cluster = Cluster::start(3, &spaces);
+    let large: Vec<u8> = (0..64 << 20).map(|number: u32| (number * 7 + number / 256) as u8).collect();
+    let is_done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let others = scope.spawn(|| {
+            let mut connection = cluster.client(3);
+            let mut served = 0;
+            while !is_done.load(Ordering::Relaxed) {
+                connection.set::<_, _, ()>("small", served).unwrap();
+                served += 1;
+            }
+            served
+        });
+        for (node, key) in [(2, "k"), (1, "lf:k")] {
+            let mut connection = cluster.client(node);
+            connection.set::<_, _, ()>(key, &large).unwrap();
+            assert_eq!(connection.strlen::<_, usize>(key).unwrap(), large.len());
+            assert_eq!(
+                connection.append::<_, _, usize>(key, "x").unwrap_err().code(),
+                Some("ERR"),
+                "too long"
+            );
+        }
+        is_done.store(true, Ordering::Relaxed);
+        let served = others.join().unwrap();
+        assert!(served > 10, "{served} small writes beside them");
+    });
+    for (node, key) in [(1, "k"), (3, "lf:k")] {
+        let read: Vec<u8> = cluster.client(node).get(key).unwrap();
+        assert!(read == large, "{key} through node {node}");
     }
 }
 

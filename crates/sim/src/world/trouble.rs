@@ -263,7 +263,7 @@ impl World {
     pub(super) fn restart(&mut self, place: Place, life: u32) {
         let now = self.now;
         let seed = self.random.draw();
-        let Scenario { planted, command_timeout_ms, sweep_ms, .. } = self.scenario;
+        let Scenario { planted, command_timeout_ms, sweep_ms, long_command_bytes, .. } = self.scenario;
         let storage = node::StorageSettings {
             segment_bytes: self.scenario.segment_bytes,
             checkpoint_bytes: self.scenario.checkpoint_bytes,
@@ -293,6 +293,7 @@ impl World {
             connections_max: 1000,
             output_bytes_max: 8 << 20,
             command_timeout_ms,
+            long_command_bytes,
             patience: 1,
             sweep_ms,
             password: None,

@@ -25,6 +25,12 @@ fn find_spilled(fault: Fault, protocol: Protocol, first: u64) -> Broken {
     find_with(&format!("{fault:?}"), settings, protocol, first)
 }
 
+/// The same where writes go in parts.
+fn find_long(fault: Fault, first: u64) -> Broken {
+    let settings = Settings { planted: Planted::one(fault), long: true, ..Settings::default() };
+    find_with(&format!("{fault:?}"), settings, Protocol::Consensus, first)
+}
+
 /// The same for a fault of logs.
 fn find_in_storage(fault: storage_planted::Fault, first: u64) -> Broken {
     let planted_in_storage = storage_planted::Planted::one(fault);
@@ -48,6 +54,11 @@ fn find_with(fault: &str, settings: Settings, protocol: Protocol, first: u64) ->
 #[test]
 fn leader_follower_shows_before_it_commits() {
     assert_eq!(find(Fault::VisibleBeforeCommitted, Protocol::LeaderFollower, 62), Broken::Safety);
+}
+
+#[test]
+fn consensus_leaves_parts_of_long_commands_out_of_snapshots() {
+    assert_eq!(find_long(Fault::PartsNotInSnapshot, 6), Broken::Convergence);
 }
 
 #[test]

@@ -1,0 +1,167 @@
+//! Commands that come in parts: nothing is seen of them before the last record, and then everything at once.
+
+use super::*;
+use crate::{Coordinator, ValueId};
+
+const LONG: ValueId = ValueId { coordinator: Coordinator { node: 2, life: 7 }, counter: 1 };
+const OTHER: ValueId = ValueId { counter: 2, ..LONG };
+const END: Command<'_> = Command::LongEnd { id: LONG, watched_in: None };
+const MINUTE_MS: u64 = 60_000;
+
+fn encoded(command: &Command<'_>) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    command.encode(&mut bytes);
+    bytes
+}
+
+impl Store {
+    /// The part of a command from `start` to `end`.
+    fn part(&mut self, id: ValueId, whole: &[u8], start: usize, end: usize) -> String {
+        let (offset, length) = (start as u32, whole.len() as u32);
+        self.apply(&Command::LongPart { id, offset, length, bytes: &whole[start..end] })
+    }
+}
+
+/// What a snapshot of a table makes of another one.
+fn copy_of(table: &mut Table) -> Table {
+    let id = table.begin_snapshot();
+    let copy = copy_from(table, id);
+    table.end_snapshot(id);
+    copy
+}
+
+fn copy_from(table: &mut Table, id: crate::SnapshotId) -> Table {
+    let mut copy = Table::new(5);
+    let mut more = true;
+    while more {
+        let mut chunk = Vec::new();
+        more = table.snapshot_chunk(id, 1, &mut chunk);
+        copy.install(&chunk).unwrap();
+    }
+    copy.set_version_floor(table.version_floor());
+    copy
+}
+
+#[test]
+fn a_command_takes_effect_with_its_end_and_is_answered_as_it_is() {
+    let mut store = Store::new();
+    store.set("k", "before");
+    let append = Command::Append { key: b"k", value: b" and after", bytes_max: 100 };
+    let whole = encoded(&append);
+    assert_eq!(store.part(LONG, &whole, 0, 10), "10");
+    assert_eq!(store.part(LONG, &whole, 10, whole.len()), whole.len().to_string());
+    store.play("GET k -> \"before\"\nDBSIZE -> 1");
+    let version = store.version("k");
+    assert_eq!(store.apply(&END), "16");
+    store.play("GET k -> \"before and after\"");
+    assert!(store.version("k") > version);
+    assert!(store.apply(&END).starts_with("!NOQUORUM parts of the command are missing"), "once only");
+}
+
+#[test]
+fn whoever_sends_a_part_learns_how_far_they_have_come() {
+    let mut store = Store::new();
+    let whole = encoded(&plain_set(b"k", b"0123456789"));
+    assert_eq!(store.part(LONG, &whole, 5, 9), "0", "the first one has not come");
+    assert_eq!(store.part(LONG, &whole, 0, 5), "5");
+    assert_eq!(store.part(LONG, &whole, 9, 12), "5", "one between them has not");
+    assert_eq!(store.part(LONG, &whole, 0, 5), "5", "sent again, since its outcome was not known");
+    assert_eq!(store.part(LONG, &whole, 5, 9), "9");
+    assert!(store.apply(&END).starts_with("!NOQUORUM parts of the command are missing"));
+    store.play("GET k -> nil");
+    assert_eq!(store.part(LONG, &whole, 9, whole.len()), "0", "what was ended begins anew");
+}
+
+#[test]
+fn several_are_gathered_beside_each_other() {
+    let mut store = Store::new();
+    let (first, second) = (encoded(&plain_set(b"k", b"first")), encoded(&plain_set(b"l", b"second")));
+    store.part(LONG, &first, 0, 4);
+    store.part(OTHER, &second, 0, 4);
+    store.part(LONG, &first, 4, first.len());
+    store.part(OTHER, &second, 4, second.len());
+    assert_eq!(store.apply(&Command::LongEnd { id: OTHER, watched_in: None }), "OK");
+    store.play("GET k -> nil\nGET l -> \"second\"");
+    assert_eq!(store.apply(&END), "OK");
+    store.play("GET k -> \"first\"");
+}
+
+#[test]
+fn parts_of_parts_and_parts_of_nothing_are_refused() {
+    let mut store = Store::new();
+    for inner in [encoded(&END), b"nonsense".to_vec()] {
+        store.part(LONG, &inner, 0, inner.len());
+        assert_eq!(store.apply(&END), "!ERR parts that make no command");
+    }
+    let whole = encoded(&plain_set(b"k", b"v"));
+    let (length, bytes) = (whole.len() as u32 - 1, &whole[..]);
+    assert_eq!(store.apply(&Command::LongPart { id: LONG, offset: 0, length, bytes }), "0", "too many bytes");
+}
+
+#[test]
+fn what_nobody_ends_is_dropped_a_minute_after_its_last_part() {
+    let mut store = Store::new();
+    let whole = encoded(&plain_set(b"k", &[7; 5000]));
+    let memory = store.table.memory_bytes();
+    store.part(LONG, &whole, 0, 2000);
+    store.time += MINUTE_MS - 1;
+    store.part(LONG, &whole, 2000, 4000);
+    assert_eq!(store.table.memory_bytes(), memory + 4000);
+    store.time += MINUTE_MS - 1;
+    assert_eq!(store.table.purge_until(store.time, 10), None);
+    store.time += 1;
+    let until = store.table.purge_until(store.time, 10).expect("it is due");
+    assert_eq!(store.apply(&Command::Purge { until }), "0", "it is no key");
+    assert_eq!((store.table.purge_until(store.time, 10), store.table.memory_bytes()), (None, memory));
+    assert_eq!(store.part(LONG, &whole, 4000, whole.len()), "0");
+}
+
+/// Longer than what a snapshot holds in one item.
+fn long_value() -> Vec<u8> {
+    (0..600_000u32).map(|byte| byte as u8).collect()
+}
+
+#[test]
+fn a_snapshot_holds_what_is_gathered() {
+    let mut store = Store::new();
+    let whole = encoded(&plain_set(b"k", &long_value()));
+    store.part(LONG, &whole, 0, 550_000);
+    let copy = copy_of(&mut store.table);
+    assert_eq!(copy.digest(), store.table.digest());
+    let mut copy = Store { table: copy, ..store };
+    copy.part(LONG, &whole, 550_000, whole.len());
+    assert_eq!(copy.apply(&END), "OK");
+    assert_eq!(copy.table.value(b"k"), Some(long_value()));
+}
+
+#[test]
+fn a_snapshot_that_is_being_taken_keeps_what_is_carried_out_or_dropped_meanwhile() {
+    let whole = encoded(&plain_set(b"k", &long_value()));
+    for is_dropped in [false, true] {
+        let mut store = Store::new();
+        store.part(LONG, &whole, 0, 550_000);
+        let (id, digest) = (store.table.begin_snapshot(), store.table.digest());
+        if is_dropped {
+            store.time += MINUTE_MS;
+            store.apply(&Command::Purge { until: store.time });
+        } else {
+            store.part(LONG, &whole, 550_000, whole.len());
+            assert_eq!(store.apply(&END), "OK");
+        }
+        let mut snapshot = copy_from(&mut store.table, id);
+        assert_eq!(snapshot.value(b"k"), None);
+        snapshot.floor = 0;
+        assert_eq!(snapshot.digest(), digest, "as it was when the snapshot began; dropped: {is_dropped}");
+    }
+}
+
+impl Table {
+    fn value(&mut self, key: &[u8]) -> Option<Vec<u8>> {
+        let mut out = ReplyBuffer::new();
+        self.read(&Command::Get { key }, 0, &mut out);
+        match Reply::first(out.as_bytes()) {
+            Reply::Bulk(value) => Some(value.to_vec()),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,295 @@
+//! Long commands: a write that is too long for one record goes to its group in parts.
+//!
+//! ```text
+//!  client      this node                              leader
+//!    | SET k     |                                       |
+//!    |---------->| LongPart 0..256 KiB, 256..512, ...    |
+//!    |           |-------------------------------------->|  ordinary commands: ordered, gathered by all replicas
+//!    |           |<-------------- so much is gathered ---|
+//!    |           |  ...                                  |
+//!    |           | LongEnd                               |
+//!    |           |-------------------------------------->|  the command takes effect
+//!    |<-- OK ----|<----------------------------- Done ---|
+//! ```
+//!
+//! A record goes through a node in one piece: one of 64 MiB takes a node so long that its group elects another leader
+//! meanwhile, and the write is lost to that. Of parts only a few are under way at a time, so heartbeats and small commands
+//! go between them.
+//!
+//! Parts have no effect, so one whose outcome is not known is sent again: the group says how far they are gathered, and the
+//! next one begins there. A command has as long as any other from the last part that was gathered on. What its end is
+//! answered is the command's answer; whatever fails before has done nothing.
+
+use crate::node::Node;
+use crate::routing::{Asked, ORIGIN_LONG_PART, Origin};
+use crate::slab::{Handle, Slab};
+use kv::{Command, Coordinator, Reply, ValueId};
+use protocol::{Request, Result as Outcome, Ticket};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+/// A write of more bytes goes to its group in parts, unless configured otherwise.
+pub const LONG_COMMAND_BYTES: usize = 2 << 20;
+
+/// A part is one of so many of the shortest long command, and a node has a few of them on their way.
+const PARTS: usize = 8;
+const PARTS_UNDER_WAY: usize = 4;
+
+/// Bytes of long commands on their way, at most: more are refused.
+const BYTES_MAX: usize = 512 << 20;
+
+/// A part that was refused is sent again after so long.
+const PAUSE_US: u64 = 20_000;
+
+/// A write that is on its way in parts.
+#[derive(Debug)]
+struct Long {
+    asked: Asked,
+    group: u16,
+    id: ValueId,
+    /// See [`Command::LongEnd`].
+    watched_in: Option<u64>,
+    /// As it is encoded.
+    command: Rc<Vec<u8>>,
+    /// Where the next part begins.
+    next: usize,
+    /// How far the parts are gathered, as the group said last, and the farthest that it ever said.
+    gathered: usize,
+    farthest: usize,
+    /// Parts that have no outcome yet.
+    awaited: usize,
+    /// One was not gathered: when all have their outcomes, the next one begins where that one did. Not before that time.
+    goes_back_us: Option<u64>,
+    /// Why the last one was refused.
+    refusal: Option<(Outcome, Vec<u8>)>,
+    deadline_us: u64,
+}
+
+/// A part on its way: of which command, and where it begins and ends.
+#[derive(Clone, Copy, Debug)]
+struct Part {
+    of: Handle,
+    begin: usize,
+    end: usize,
+}
+
+/// The long commands that a node has on their way.
+#[derive(Debug)]
+pub(crate) struct LongCommands {
+    coordinator: Coordinator,
+    /// The last one that was named.
+    counter: u64,
+    commands: Slab<Long>,
+    /// Bytes of these.
+    bytes: usize,
+    /// By their numbers.
+    parts: BTreeMap<u64, Part>,
+    parts_sent: u64,
+    /// Bytes of these.
+    bytes_under_way: usize,
+    /// When there is something to do.
+    wakeup_us: u64,
+}
+
+impl LongCommands {
+    /// `coordinator` is different at each start of each node.
+    pub(crate) fn new(coordinator: Coordinator) -> LongCommands {
+        LongCommands {
+            coordinator,
+            counter: 0,
+            commands: Slab::default(),
+            bytes: 0,
+            parts: BTreeMap::new(),
+            parts_sent: 0,
+            bytes_under_way: 0,
+            wakeup_us: u64::MAX,
+        }
+    }
+
+    /// When, on the monotonic clock, something is due.
+    pub(crate) fn wakeup_us(&self) -> u64 {
+        self.wakeup_us
+    }
+
+    fn wake_at(&mut self, at_us: u64) {
+        self.wakeup_us = self.wakeup_us.min(at_us);
+    }
+}
+
+impl Node {
+    /// Hands a write to a group in parts.
+    #[cold]
+    pub(crate) fn submit_in_parts(&mut self, group: u16, asked: Asked, command: &Command<'_>) {
+        let mut encoded = Vec::with_capacity(command.payload_bytes() + (1 << 10));
+        command.encode(&mut encoded);
+        let refusal = match u32::try_from(encoded.len()) {
+            Err(_) => Some("ERR the command is too long; nothing was done"),
+            Ok(_) if self.long.bytes + encoded.len() > BYTES_MAX => Some(
+                "OVERLOADED too many bytes of long commands are on their way; nothing was done, try again",
+            ),
+            Ok(_) => None,
+        };
+        if let Some(error) = refusal {
+            return self.complete_with_error(asked.ticket, group, Outcome::Refused, error);
+        }
+        // What comes behind it must not overtake it.
+        if let Origin::Session(client) = Origin::of(asked.ticket)
+            && let Some(session) = self.sessions.get_mut(client)
+        {
+            session.close_gate_now();
+        }
+        let watched_in = match command {
+            Command::Transaction(transaction) if transaction.is_watching() => Some(transaction.epoch()),
+            _ => None,
+        };
+        self.long.bytes += encoded.len();
+        self.long.counter += 1;
+        let long = Long {
+            asked,
+            group,
+            id: ValueId { coordinator: self.long.coordinator, counter: self.long.counter },
+            watched_in,
+            command: Rc::new(encoded),
+            next: 0,
+            gathered: 0,
+            farthest: 0,
+            awaited: 0,
+            goes_back_us: None,
+            refusal: None,
+            deadline_us: asked.deadline_us,
+        };
+        self.long.commands.insert(|_| long);
+        self.long.wake_at(self.now.monotonic_us);
+    }
+
+    /// Sends parts, as far as there is room.
+    pub(crate) fn pump_long(&mut self) {
+        if self.long.commands.len() == 0 {
+            return;
+        }
+        self.long.wakeup_us = u64::MAX;
+        let handles: Vec<Handle> = self.long.commands.iter().map(|(handle, _)| handle).collect();
+        let mut budget = self.part_bytes() * PARTS_UNDER_WAY;
+        // A part of each in turn, so that a short one does not wait for a long one.
+        let mut waiting = handles;
+        while !waiting.is_empty() {
+            waiting.retain(|handle| self.send_part(*handle, &mut budget));
+        }
+    }
+
+    fn part_bytes(&self) -> usize {
+        (self.configuration.long_command_bytes / PARTS).max(1)
+    }
+
+    /// Sends the next part of a command, or its end. False when it has to wait, or is over.
+    fn send_part(&mut self, handle: Handle, budget: &mut usize) -> bool {
+        let (now_us, part_bytes) = (self.now.monotonic_us, self.part_bytes());
+        let Some(long) = self.long.commands.get_mut(handle) else { return false };
+        let (group, ticket) = (long.group, long.asked.ticket);
+        if long.deadline_us <= now_us || self.groups.get(group).is_none() {
+            self.give_up_long(handle);
+            return false;
+        }
+        // Nobody waits for it any more.
+        if let Origin::Session(client) = Origin::of(ticket)
+            && self.sessions.get(client).is_none()
+        {
+            self.end_long(handle);
+            return false;
+        }
+        let Some(long) = self.long.commands.get_mut(handle) else { return false };
+        let (deadline_us, length) = (long.deadline_us, long.command.len());
+        if let Some(at_us) = long.goes_back_us {
+            if long.awaited > 0 || at_us > now_us {
+                self.long.wake_at(if at_us > now_us { at_us } else { deadline_us });
+                return false;
+            }
+            long.goes_back_us = None;
+            long.next = long.gathered;
+        }
+        if long.next >= length {
+            match long.awaited {
+                0 => self.order_long(handle),
+                _ => self.long.wake_at(deadline_us),
+            }
+            return false;
+        }
+        let (begin, end) = (long.next, length.min(long.next + part_bytes));
+        if *budget == 0 || self.long.bytes_under_way >= part_bytes * PARTS_UNDER_WAY {
+            // The outcome of a part ends the turn's wait as well.
+            self.long.wake_at(if *budget == 0 { now_us } else { deadline_us });
+            return false;
+        }
+        *budget = budget.saturating_sub(end - begin);
+        long.next = end;
+        long.awaited += 1;
+        let (id, command) = (long.id, Rc::clone(&long.command));
+        self.long.bytes_under_way += end - begin;
+        self.long.parts_sent += 1;
+        self.long.parts.insert(self.long.parts_sent, Part { of: handle, begin, end });
+        self.long.wake_at(deadline_us);
+        let bytes = &command[begin..end];
+        let part = Command::LongPart { id, offset: begin as u32, length: length as u32, bytes };
+        let ticket = Ticket { client: ORIGIN_LONG_PART, sequence: self.long.parts_sent };
+        let asked = Asked { ticket, follows: true, seen: u64::MAX, deadline_us, hops: 0 };
+        self.submit(group, asked, Request::Command(part));
+        true
+    }
+
+    /// A part has its outcome.
+    pub(crate) fn long_part_answered(&mut self, number: u64, result: Outcome, reply: &[u8]) {
+        let now_us = self.now.monotonic_us;
+        let timeout_us = self.configuration.command_timeout_ms * 1000;
+        let Some(Part { of, begin, end }) = self.long.parts.remove(&number) else { return };
+        self.long.bytes_under_way -= end - begin;
+        self.long.wake_at(now_us);
+        let Some(long) = self.long.commands.get_mut(of) else { return };
+        long.awaited -= 1;
+        if let (Outcome::Done { .. }, Reply::Integer(gathered)) = (result, Reply::first(reply)) {
+            long.gathered = (gathered.max(0) as usize).min(long.command.len());
+            if long.gathered > long.farthest {
+                long.farthest = long.gathered;
+                long.deadline_us = long.deadline_us.max(now_us + timeout_us);
+            }
+            if long.gathered < end {
+                long.goes_back_us.get_or_insert(now_us);
+            }
+            return;
+        }
+        long.refusal = Some((result, reply.to_vec()));
+        long.goes_back_us = Some(now_us + PAUSE_US);
+        // Who does not take the first part, or has no room, is not asked again: as with any other command.
+        let is_full = matches!(Reply::first(reply), Reply::Error(error) if error.starts_with(b"NOSPACE"));
+        if long.farthest == 0 || is_full {
+            self.give_up_long(of);
+        }
+    }
+
+    /// All parts are gathered.
+    fn order_long(&mut self, handle: Handle) {
+        let Some(Long { asked, group, id, watched_in, deadline_us, .. }) = self.end_long(handle) else {
+            return;
+        };
+        let asked = Asked { deadline_us, ..asked };
+        self.submit(group, asked, Request::Command(Command::LongEnd { id, watched_in }));
+    }
+
+    /// A command has not been taken by its group in time, or is refused.
+    fn give_up_long(&mut self, handle: Handle) {
+        let Some(Long { asked, group, refusal, .. }) = self.end_long(handle) else { return };
+        match refusal {
+            Some((Outcome::Refused, reply)) => self.complete(asked.ticket, group, Outcome::Refused, &reply),
+            // What is not known of a part is known of the whole.
+            _ => {
+                let error = "NOQUORUM the group has not taken all parts of the command in time; nothing was done, try again";
+                self.complete_with_error(asked.ticket, group, Outcome::Refused, error);
+            }
+        }
+    }
+
+    fn end_long(&mut self, handle: Handle) -> Option<Long> {
+        let long = self.long.commands.remove(handle)?;
+        self.long.bytes -= long.command.len();
+        Some(long)
+    }
+}
