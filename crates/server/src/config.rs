@@ -17,6 +17,9 @@
 //! [storage]                         # all optional, see StorageSettings
 //! segment_bytes = 67108864
 //!
+//! [values]                          # all optional, see ValueSettings
+//! engine = "fjall"
+//!
 //! [[keyspace]]                      # none are needed: the default one is always there
 //! prefix = "cache:"
 //! replication = "leader-follower"
@@ -45,6 +48,8 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail, ensure};
 use node::{Keyspace, NodeAddress, NodeId, StorageSettings};
 use serde::{Deserialize, Serialize};
+
+use crate::values::Engine;
 
 /// Shortest secret: guessing fewer bytes than this is within reach.
 pub const SECRET_BYTES_MIN: usize = 16;
@@ -93,6 +98,14 @@ impl Default for Limits {
     }
 }
 
+/// How values of keyspaces with `storage = "disk"` are kept.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ValueSettings {
+    /// What keeps them. It stays what it is while there are values.
+    pub engine: Engine,
+}
+
 /// Where one node reaches another. The map's address stays what everybody else is told.
 ///
 /// Of two nodes the one with the higher id dials, so this matters for nodes with lower ids.
@@ -132,6 +145,9 @@ pub struct Config {
     /// How the log is kept.
     #[serde(default)]
     pub storage: StorageSettings,
+    /// How large values are kept.
+    #[serde(default)]
+    pub values: ValueSettings,
     /// The keyspaces at the first start.
     #[serde(default, rename = "keyspace")]
     pub keyspaces: Vec<Keyspace>,
@@ -261,6 +277,7 @@ impl Config {
             checkpoint_bytes >= segment_bytes,
             "storage: checkpoint_bytes = {checkpoint_bytes} must be at least segment_bytes = {segment_bytes}"
         );
+        self.values.engine.check().context("values")?;
         self.limits.check()
     }
 
@@ -448,6 +465,26 @@ peer_port = 9000
         assert_eq!(dial, [Dial { node: 1, host: "127.0.0.1".into(), port: 9102 }]);
         assert!(refusal(&with(1, 0)).contains("dial: host or port of node 1"));
         assert!(refusal(&with(3, 9102)).contains("dial: node 3 dials node 2"));
+    }
+
+    #[test]
+    fn the_engine_of_large_values_is_one_that_this_program_has() {
+        let with = |engine: &str| {
+            GOOD.replace("[[nodes]]", &format!("[values]\nengine = \"{engine}\"\n\n[[nodes]]"))
+        };
+        assert_eq!(Config::parse(GOOD).unwrap().values.engine, Engine::Fjall);
+        assert_eq!(Config::parse(&with("fjall")).unwrap().values.engine, Engine::Fjall);
+        assert!(refusal(&with("leveldb")).contains("key engine: unknown variant `leveldb`"));
+        #[cfg(feature = "rocksdb")]
+        assert_eq!(Config::parse(&with("rocksdb")).unwrap().values.engine, Engine::Rocksdb);
+        #[cfg(not(feature = "rocksdb"))]
+        {
+            let told = refusal(&with("rocksdb"));
+            assert!(
+                told.contains("values: engine = \"rocksdb\" is not in this program: build it with"),
+                "{told}"
+            );
+        }
     }
 
     #[test]

@@ -48,7 +48,8 @@ pub fn run(config: Config) -> Result<()> {
 
     let mut disk = FolderDisk::open(&folder.storage())
         .with_context(|| format!("cannot use the folder {}", folder.storage().display()))?;
-    let mut values = TreeValues::new(&folder.values());
+    let mut values = TreeValues::new(&folder.values(), config.values.engine)
+        .with_context(|| format!("the node cannot start with {}", config.file.display()))?;
     let node = Node::open_with(node_configuration(&config)?, &mut disk, Some(&mut values), Clock.now());
     let node = node.map_err(|error| match error {
         StartError::Configuration(why) => {

@@ -250,6 +250,7 @@ impl Folder {
                 password: None,
                 limits: Default::default(),
                 storage: Default::default(),
+                values: Default::default(),
                 keyspaces: settings.keyspaces.clone(),
                 dial: Vec::new(),
                 nodes: nodes.clone(),

@@ -1,6 +1,9 @@
 //! Values on the disk (`storage = "disk"`): more of them than fit into the cache, and what is left of them when processes
-//! die, when a node was away, and when there is no room.
+//! die, when a node was away, and when there is no room. With RocksDB too, in a build that has it:
+//! `cargo test -p quorate --features rocksdb --test operator values`.
 
+#[cfg(feature = "rocksdb")]
+use std::fs;
 use std::process::{Command, Stdio};
 
 use super::bare::Bare;
@@ -21,8 +24,11 @@ backlog_bytes = 1048576
 durability = "fsync"
 "#;
 
-fn tables(replication: &str) -> String {
-    format!("{TABLES}replication = \"{replication}\"\n")
+/// A protocol, and what keeps the values.
+type Kind = (&'static str, &'static str);
+
+fn tables((replication, engine): Kind) -> String {
+    format!("{TABLES}replication = \"{replication}\"\n\n[values]\nengine = \"{engine}\"\n")
 }
 
 const VALUE_BYTES: usize = 10_000;
@@ -70,9 +76,9 @@ fn info(bare: &Bare, node: u16, field: &str) -> u64 {
     line.unwrap_or_else(|| panic!("{field} is missing in {text}")).parse().unwrap()
 }
 
-fn ten_times_the_cache_outlives_the_death_of_all_processes(replication: &str) {
+fn ten_times_the_cache_outlives_the_death_of_all_processes(kind: Kind) {
     const COUNT: usize = 1200;
-    let mut bare = Bare::new(&tables(replication), |config, _| config);
+    let mut bare = Bare::new(&tables(kind), |config, _| config);
     (1..=3).for_each(|node| bare.start(node));
     bare.wait_until_ready(&[1, 2, 3]);
     let mut client = Client::connect(bare.client_port(1));
@@ -96,9 +102,9 @@ fn ten_times_the_cache_outlives_the_death_of_all_processes(replication: &str) {
     });
 }
 
-fn a_node_that_was_away_gets_what_it_lacks(replication: &str) {
+fn a_node_that_was_away_gets_what_it_lacks(kind: Kind) {
     const COUNT: usize = 600;
-    let mut bare = Bare::new(&tables(replication), |config, _| config);
+    let mut bare = Bare::new(&tables(kind), |config, _| config);
     (1..=3).for_each(|node| bare.start(node));
     bare.wait_until_ready(&[1, 2, 3]);
     let mut client = Client::connect(bare.client_port(1));
@@ -113,32 +119,11 @@ fn a_node_that_was_away_gets_what_it_lacks(replication: &str) {
     assert_all_there(&mut Client::connect(bare.client_port(3)), 0..COUNT);
 }
 
-#[test]
-fn consensus_keeps_ten_times_the_cache() {
-    ten_times_the_cache_outlives_the_death_of_all_processes("consensus");
-}
-
-#[test]
-fn leader_follower_keeps_ten_times_the_cache() {
-    ten_times_the_cache_outlives_the_death_of_all_processes("leader-follower");
-}
-
-#[test]
-fn consensus_fills_a_node_that_was_away() {
-    a_node_that_was_away_gets_what_it_lacks("consensus");
-}
-
-#[test]
-fn leader_follower_fills_a_node_that_was_away() {
-    a_node_that_was_away_gets_what_it_lacks("leader-follower");
-}
-
 /// Where its values are.
 const VALUES: (&str, u32) = ("values", 24);
 
-#[test]
-fn a_node_without_room_for_values_says_so_and_goes_on_when_there_is_room() {
-    let mut bare = Bare::new(&tables("consensus"), |config, _| config);
+fn a_node_without_room_says_so_and_goes_on_when_there_is_room(kind: Kind) {
+    let mut bare = Bare::new(&tables(kind), |config, _| config);
     let silent = |command: &mut Command| {
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         command.status().is_ok_and(|status| status.success())
@@ -173,4 +158,67 @@ fn a_node_without_room_for_values_says_so_and_goes_on_when_there_is_room() {
     });
     bare.kill(1);
     assert_all_there(&mut Client::connect(bare.client_port(3)), 0..count);
+}
+
+/// What each engine must pass.
+macro_rules! with_engine {
+    ($engine:ident) => {
+        mod $engine {
+            const ENGINE: &str = stringify!($engine);
+
+            #[test]
+            fn consensus_keeps_ten_times_the_cache() {
+                super::ten_times_the_cache_outlives_the_death_of_all_processes(("consensus", ENGINE));
+            }
+
+            #[test]
+            fn leader_follower_keeps_ten_times_the_cache() {
+                super::ten_times_the_cache_outlives_the_death_of_all_processes(("leader-follower", ENGINE));
+            }
+
+            #[test]
+            fn consensus_fills_a_node_that_was_away() {
+                super::a_node_that_was_away_gets_what_it_lacks(("consensus", ENGINE));
+            }
+
+            #[test]
+            fn leader_follower_fills_a_node_that_was_away() {
+                super::a_node_that_was_away_gets_what_it_lacks(("leader-follower", ENGINE));
+            }
+
+            #[test]
+            fn a_node_without_room_for_values_says_so_and_goes_on_when_there_is_room() {
+                super::a_node_without_room_says_so_and_goes_on_when_there_is_room(("consensus", ENGINE));
+            }
+        }
+    };
+}
+
+with_engine!(fjall);
+#[cfg(feature = "rocksdb")]
+with_engine!(rocksdb);
+
+#[test]
+#[cfg(feature = "rocksdb")]
+fn a_node_whose_values_another_engine_has_written_does_not_start() {
+    let mut bare = Bare::new(&tables(("consensus", "rocksdb")), |config, _| config);
+    (1..=3).for_each(|node| bare.start(node));
+    bare.wait_until_ready(&[1, 2, 3]);
+    set(&mut Client::connect(bare.client_port(1)), 7);
+    until("node 3 has it", || info(&bare, 3, "values_on_disk") == 1);
+    until("its store is made", || bare.node(3).join("values/CURRENT").exists());
+    bare.kill(3);
+    let file = bare.node(3).join("quorate.toml");
+    let before = fs::read_to_string(&file).unwrap();
+    fs::write(&file, before.replace("engine = \"rocksdb\"", "engine = \"fjall\"")).unwrap();
+    bare.start(3);
+    until("it says why it does not", || {
+        bare.log(3).contains("were written by rocksdb, and fjall cannot read them: set engine = \"rocksdb\"")
+    });
+    bare.kill(3);
+    fs::write(&file, before).unwrap();
+    bare.start(3);
+    bare.wait_until_ready(&[1, 2, 3]);
+    bare.kill(1);
+    assert_all_there(&mut Client::connect(bare.client_port(3)), 7..8);
 }

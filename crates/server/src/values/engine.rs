@@ -1,0 +1,95 @@
+//! Which tree keeps a node's large values.
+
+use std::fmt;
+use std::io::ErrorKind;
+use std::path::Path;
+
+use anyhow::{Context, Result, bail, ensure};
+use serde::{Deserialize, Serialize};
+
+use super::fjall::Fjall;
+#[cfg(feature = "rocksdb")]
+use super::rocksdb::Rocksdb;
+use super::tree::{Tree, TreeError};
+
+/// A log-structured merge tree that keeps large values. Neither reads what the other has written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Engine {
+    /// `fjall`, which is in every build.
+    #[default]
+    Fjall,
+    /// RocksDB, which is in a build that was made with the feature `rocksdb`.
+    Rocksdb,
+}
+
+impl fmt::Display for Engine {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.pad(match self {
+            Engine::Fjall => "fjall",
+            Engine::Rocksdb => "rocksdb",
+        })
+    }
+}
+
+impl Engine {
+    /// All that a configuration can name, whether they are in this build or not.
+    pub const ALL: [Engine; 2] = [Engine::Fjall, Engine::Rocksdb];
+
+    /// Refuses an engine that this program was built without.
+    ///
+    /// # Errors
+    /// A sentence that says how to build one that has it.
+    pub fn check(self) -> Result<()> {
+        ensure!(
+            self == Engine::Fjall || cfg!(feature = "rocksdb"),
+            "engine = \"{self}\" is not in this program: build it with `cargo build --release --features {self}`, or set \
+             engine = \"fjall\""
+        );
+        Ok(())
+    }
+
+    /// Refuses a folder in which another engine has kept values.
+    ///
+    /// # Errors
+    /// A sentence that says what to do; or the folder cannot be read.
+    pub(super) fn check_folder(self, folder: &Path) -> Result<()> {
+        let files = match std::fs::read_dir(folder) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+            files => files.with_context(|| format!("cannot read the folder {}", folder.display()))?,
+        };
+        for file in files {
+            let name =
+                file.with_context(|| format!("cannot read the folder {}", folder.display()))?.file_name();
+            let is_mark = |engine: &Engine| engine.marks().iter().any(|mark| name == *mark);
+            if let Some(other) = Engine::ALL.iter().find(|other| **other != self && is_mark(other)) {
+                bail!(
+                    "the values in {} were written by {other}, and {self} cannot read them: set engine = \"{other}\" under \
+                     [values]; or, to have {self} keep them, start this node with an empty data folder and let it in again \
+                     by CLUSTER REPLACE, which copies everything from the others",
+                    folder.display()
+                );
+            }
+        }
+        Ok(())
+    }
+
+    /// Files that only this engine makes, and makes before it keeps anything.
+    fn marks(self) -> &'static [&'static str] {
+        match self {
+            Engine::Fjall => &["keyspaces", "version"],
+            Engine::Rocksdb => &["CURRENT", "IDENTITY"],
+        }
+    }
+
+    /// Opens the tree in this folder, and makes it if there is none.
+    pub(super) fn open(self, folder: &Path) -> Result<Box<dyn Tree>, TreeError> {
+        match self {
+            Engine::Fjall => Ok(Box::new(Fjall::open(folder)?)),
+            #[cfg(feature = "rocksdb")]
+            Engine::Rocksdb => Ok(Box::new(Rocksdb::open(folder)?)),
+            #[cfg(not(feature = "rocksdb"))]
+            Engine::Rocksdb => Err(TreeError::Failed(format!("{self} is not in this program"))),
+        }
+    }
+}

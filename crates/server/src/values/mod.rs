@@ -1,0 +1,165 @@
+//! Large values on the disk: a store that is a log-structured merge tree, and the threads on which it is used.
+//!
+//! Which tree it is, a node's configuration says ([`Engine`]): `fjall`, or RocksDB in a program that was built with it. What
+//! such a tree promises is enough, since the node's log is the truth: what was put outlives the process, and the machine
+//! once it was persisted. What both need is done here, once. A tree whose own threads have met an error, a full disk above
+//! all, takes nothing until it is opened anew: so after any error it is, before it is used again. And there is always room
+//! left for what the tree does by itself: values are refused before the disk is full.
+//!
+//! Reading order: `tree` (what is asked of a tree), here (the store), `fjall` and `rocksdb`, `threads`.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, PoisonError, RwLock};
+
+use anyhow::Result;
+use storage::{Cause, DiskError, ValueName, ValueStore, Verb};
+
+mod engine;
+mod fjall;
+#[cfg(feature = "rocksdb")]
+mod rocksdb;
+#[cfg(test)]
+mod tests;
+mod threads;
+mod tree;
+
+pub use engine::Engine;
+pub use threads::ValueThreads;
+use tree::{Tree, TreeError};
+
+/// The least room that is left on the disk for what the tree does by itself, or a part of the disk if that is less.
+const RESERVE_BYTES: u64 = 128 << 20;
+const RESERVE_PART: u64 = 10;
+
+/// The store of one node. Clones share it.
+#[derive(Clone)]
+pub struct TreeValues {
+    path: PathBuf,
+    engine: Engine,
+    /// None while it is not open: it is opened when it is first needed, and again after an error.
+    tree: Arc<RwLock<Option<Box<dyn Tree>>>>,
+}
+
+impl TreeValues {
+    /// The store in this folder. It is not opened, or made, before it is used.
+    ///
+    /// # Errors
+    /// This program was built without the engine, or another one has kept values in the folder; a sentence says what to do.
+    pub fn new(path: &Path, engine: Engine) -> Result<TreeValues> {
+        engine.check()?;
+        engine.check_folder(path)?;
+        Ok(TreeValues { path: path.to_owned(), engine, tree: Arc::default() })
+    }
+
+    fn open(&self) -> Result<Box<dyn Tree>, TreeError> {
+        let is_new = !self.path.exists();
+        let tree = self.engine.open(&self.path)?;
+        // The folder's own name must outlive a crash too.
+        if let Some(parent) = self.path.parent().filter(|_| is_new) {
+            let synced = File::open(parent).and_then(|folder| folder.sync_all());
+            synced.map_err(|error| TreeError::Failed(error.to_string()))?;
+        }
+        Ok(tree)
+    }
+
+    fn error(&self, verb: Verb, error: TreeError) -> DiskError {
+        let cause = match error {
+            TreeError::Full => Cause::Full,
+            // A lack of room is the usual reason.
+            TreeError::Stopped(_) if !self.has_room(0) => Cause::Full,
+            TreeError::Stopped(why) | TreeError::Failed(why) => Cause::Failed(why),
+        };
+        DiskError { verb, file: self.path.display().to_string(), cause }
+    }
+
+    /// Whether there is room for so many bytes, and for what the tree does by itself.
+    fn has_room(&self, bytes: u64) -> bool {
+        let exists = self.path.ancestors().find(|path| path.exists());
+        let Some(Ok(disk)) = exists.map(rustix::fs::statvfs) else { return true };
+        let reserve = RESERVE_BYTES.min(disk.f_blocks * disk.f_frsize / RESERVE_PART);
+        disk.f_bavail * disk.f_frsize >= reserve + bytes
+    }
+
+    /// Uses the tree, which is opened if it is not open. After an error it is closed, unless it was only read from: that
+    /// says nothing of the rest.
+    fn with<T>(
+        &self,
+        verb: Verb,
+        mut run: impl FnMut(&dyn Tree) -> Result<T, TreeError>,
+    ) -> Result<T, DiskError> {
+        let only_reads = matches!(verb, Verb::Read | Verb::List);
+        let mut has_failed = false;
+        if let Some(tree) = self.tree.read().unwrap_or_else(PoisonError::into_inner).as_deref() {
+            match run(tree) {
+                Ok(done) => return Ok(done),
+                Err(error) if only_reads => return Err(self.error(verb, error)),
+                Err(_) => has_failed = true,
+            }
+        }
+        let mut place = self.tree.write().unwrap_or_else(PoisonError::into_inner);
+        // Somebody else may have opened it meanwhile. It is closed before it is opened: there is only ever one.
+        let tree = match place.take().filter(|_| !has_failed) {
+            Some(tree) => tree,
+            None => self.open().map_err(|error| self.error(Verb::Create, error))?,
+        };
+        let done = run(tree.as_ref());
+        if done.is_ok() || only_reads {
+            *place = Some(tree);
+        }
+        done.map_err(|error| self.error(verb, error))
+    }
+
+    fn is_there(&self) -> bool {
+        self.path.exists()
+    }
+}
+
+impl ValueStore for TreeValues {
+    fn put(&mut self, values: &[(ValueName, Arc<Vec<u8>>)]) -> Result<(), DiskError> {
+        if values.is_empty() {
+            return Ok(());
+        }
+        let bytes: u64 = values.iter().map(|(_, value)| value.len() as u64).sum();
+        if !self.has_room(bytes) {
+            return Err(self.error(Verb::Write, TreeError::Full));
+        }
+        self.with(Verb::Write, |tree| tree.put(values))
+    }
+
+    fn get(&mut self, name: &ValueName) -> Result<Option<Vec<u8>>, DiskError> {
+        if !self.is_there() {
+            return Ok(None);
+        }
+        self.with(Verb::Read, |tree| tree.get(name))
+    }
+
+    fn remove(&mut self, names: &[ValueName]) -> Result<(), DiskError> {
+        if names.is_empty() || !self.is_there() {
+            return Ok(());
+        }
+        self.with(Verb::Write, |tree| tree.remove(names))
+    }
+
+    fn persist(&mut self) -> Result<(), DiskError> {
+        if !self.is_there() {
+            return Ok(());
+        }
+        // Not tried again: after a sync that failed, one that succeeds proves nothing.
+        let place = self.tree.read().unwrap_or_else(PoisonError::into_inner);
+        match place.as_deref() {
+            Some(tree) => tree.persist().map_err(|error| self.error(Verb::Sync, error)),
+            None => {
+                drop(place);
+                self.with(Verb::Sync, |tree| tree.persist())
+            }
+        }
+    }
+
+    fn names(&mut self, each: &mut dyn FnMut(ValueName)) -> Result<(), DiskError> {
+        if !self.is_there() {
+            return Ok(());
+        }
+        self.with(Verb::List, |tree| tree.names(each))
+    }
+}

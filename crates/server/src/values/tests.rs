@@ -1,0 +1,282 @@
+//! What every engine must keep of what the store promises, and what is told when one cannot.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::mpsc::channel;
+
+use storage::values::NAME_BYTES;
+use storage::{ValueName, ValueStore as _, ValueWork};
+
+use super::{Engine, TreeValues, ValueThreads};
+
+/// A folder that is not there, and goes with the test.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(engine: Engine, name: &str) -> Folder {
+        let path = std::env::temp_dir().join(format!("quorate-{engine}-{name}-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&path);
+        Folder(path)
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+fn store(folder: &Folder, engine: Engine) -> TreeValues {
+    TreeValues::new(&folder.0, engine).unwrap()
+}
+
+fn name(number: u32) -> ValueName {
+    let mut name = [0; NAME_BYTES];
+    name[..4].copy_from_slice(&number.to_be_bytes());
+    ValueName(name)
+}
+
+/// Some are sorted with their names, some stand in files of their own.
+fn value(number: u32) -> Arc<Vec<u8>> {
+    Arc::new(number.to_le_bytes().repeat(150 * (1 + number as usize % 2)))
+}
+
+fn names(store: &mut TreeValues) -> Vec<ValueName> {
+    let mut names = Vec::new();
+    store.names(&mut |name| names.push(name)).unwrap();
+    names
+}
+
+/// What takes room in a folder.
+fn bytes(folder: &Path) -> u64 {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    let length = |path: PathBuf| match path.is_dir() {
+        true => bytes(&path),
+        // One that was just removed takes none.
+        false => fs::metadata(path).map_or(0, |file| file.len()),
+    };
+    entries.map(|entry| length(entry.path())).sum()
+}
+
+fn a_store_is_made_over_one_that_was_not_made_to_its_end(engine: Engine) {
+    // In this order they are made.
+    let steps: &[&str] = match engine {
+        Engine::Fjall => &["lock", "keyspaces/", "0.jnl", "version"],
+        Engine::Rocksdb => &["LOCK", "LOG", "IDENTITY", "MANIFEST-000001", "000001.dbtmp"],
+    };
+    for count in 0..=steps.len() {
+        let folder = Folder::new(engine, "half-made");
+        fs::create_dir_all(&folder.0).unwrap();
+        for step in &steps[..count] {
+            match step.strip_suffix('/') {
+                Some(inner) => fs::create_dir(folder.0.join(inner)).unwrap(),
+                None => fs::write(folder.0.join(step), "").unwrap(),
+            }
+        }
+        let mut store = store(&folder, engine);
+        store.put(&[(name(1), value(1))]).unwrap();
+        assert_eq!(store.get(&name(1)).unwrap(), Some(value(1).to_vec()), "after {count} steps");
+    }
+}
+
+fn values_outlive_the_store_that_put_them(engine: Engine) {
+    let folder = Folder::new(engine, "outlive");
+    let mut before = store(&folder, engine);
+    assert_eq!((before.get(&name(1)).unwrap(), names(&mut before)), (None, vec![]));
+    assert!(!folder.0.exists(), "nothing is made before there is something to keep");
+    let values: Vec<_> = (0..100).map(|number| (name(number), value(number))).collect();
+    before.put(&values).unwrap();
+    before.persist().unwrap();
+    before.remove(&[name(3), name(4)]).unwrap();
+    drop(before);
+    let mut after = store(&folder, engine);
+    for number in [7, 8] {
+        assert_eq!(after.get(&name(number)).unwrap(), Some(value(number).to_vec()));
+    }
+    assert_eq!(after.get(&name(4)).unwrap(), None);
+    assert_eq!(names(&mut after).len(), 98);
+    assert!(names(&mut after).is_sorted());
+}
+
+fn more_than_the_tree_keeps_in_memory_is_put_and_removed(engine: Engine) {
+    let folder = Folder::new(engine, "more");
+    let mut store = store(&folder, engine);
+    let large = Arc::new(vec![7; 64 << 10]);
+    for round in 0..8 {
+        let values: Vec<_> = (0..64).map(|number| (name(round * 64 + number), Arc::clone(&large))).collect();
+        store.put(&values).unwrap();
+    }
+    let removed: Vec<_> = (0..500).map(name).collect();
+    store.remove(&removed).unwrap();
+    assert_eq!(names(&mut store), (500..512).map(name).collect::<Vec<_>>());
+    assert_eq!(store.get(&name(511)).unwrap(), Some(large.to_vec()));
+}
+
+/// 768 MiB are put, and at no time more than 32 of them are needed.
+fn room_of_values_that_are_removed_comes_back(engine: Engine) {
+    const VALUES: u32 = 256;
+    let folder = Folder::new(engine, "room");
+    let mut store = store(&folder, engine);
+    let large = Arc::new(vec![7; 64 << 10]);
+    let mut most = 0;
+    for round in 0..48 {
+        let values: Vec<_> =
+            (0..VALUES).map(|number| (name(round * VALUES + number), Arc::clone(&large))).collect();
+        values.chunks(64).for_each(|values| store.put(values).unwrap());
+        if round > 0 {
+            let removed: Vec<_> = (0..VALUES).map(|number| name((round - 1) * VALUES + number)).collect();
+            store.remove(&removed).unwrap();
+        }
+        assert_eq!(names(&mut store).len(), values.len(), "of the last round only");
+        most = most.max(bytes(&folder.0));
+    }
+    assert!(most < 512 << 20, "{} MiB are used", most >> 20);
+}
+
+/// The longest of the files whose names end so.
+fn longest(folder: &Path, end: &str) -> PathBuf {
+    let paths = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let ended = paths.filter(|path| path.to_string_lossy().ends_with(end));
+    ended.max_by_key(|path| fs::metadata(path).unwrap().len()).unwrap()
+}
+
+fn a_crash_that_tears_the_end_costs_what_was_put_last_and_no_more(engine: Engine) {
+    let folder = Folder::new(engine, "torn");
+    let mut before = store(&folder, engine);
+    before.put(&[(name(1), value(1)), (name(2), value(2))]).unwrap();
+    before.put(&[(name(3), value(3)), (name(4), value(4))]).unwrap();
+    drop(before);
+    let end = match engine {
+        Engine::Fjall => ".jnl",
+        Engine::Rocksdb => ".log",
+    };
+    let log = longest(&folder.0, end);
+    // It may be longer than what was written to it.
+    let last = fs::read(&log).unwrap().iter().rposition(|byte| *byte != 0).unwrap();
+    fs::OpenOptions::new().write(true).open(log).unwrap().set_len(last as u64).unwrap();
+    let mut after = store(&folder, engine);
+    assert_eq!(names(&mut after), [name(1), name(2)], "a batch is there as a whole or not at all");
+    assert_eq!(after.get(&name(2)).unwrap(), Some(value(2).to_vec()));
+    assert_eq!(after.get(&name(3)).unwrap(), None);
+}
+
+/// Nothing that it makes after that has a place: its threads fail.
+fn a_tree_that_fails_is_opened_anew(engine: Engine) {
+    let folder = Folder::new(engine, "anew");
+    let mut store = store(&folder, engine);
+    store.put(&[(name(0), value(0))]).unwrap();
+    fs::remove_dir_all(&folder.0).unwrap();
+    let large = Arc::new(vec![7; 1 << 20]);
+    let is_new = (1..500).any(|number| {
+        // It may be told once that something is wrong; what is put later is kept.
+        let _ = store.put(&[(name(number), Arc::clone(&large))]);
+        folder.0.exists()
+    });
+    assert!(is_new, "its threads have met no error");
+    store.put(&[(name(500), value(500))]).unwrap();
+    assert_eq!(store.get(&name(500)).unwrap(), Some(value(500).to_vec()));
+    assert_eq!(store.get(&name(0)).unwrap(), None, "what was taken away is not made up");
+}
+
+fn work_is_done_beside_the_loop(engine: Engine) {
+    let folder = Folder::new(engine, "threads");
+    let (wake, woken) = channel();
+    let threads = ValueThreads::start(&store(&folder, engine), move || {
+        let _ = wake.send(());
+    })
+    .unwrap();
+    threads.begin(ValueWork::Put(vec![(name(1), value(1))]));
+    woken.recv().unwrap();
+    assert!(matches!(threads.take_finished(), Some((ValueWork::Put(_), Ok(None)))));
+    threads.begin(ValueWork::Get(name(1)));
+    woken.recv().unwrap();
+    let (_, result) = threads.take_finished().unwrap();
+    assert_eq!(result.unwrap(), Some(value(1).to_vec()));
+    drop(threads);
+}
+
+/// What each engine must pass.
+macro_rules! of_each_engine {
+    ($($test:ident)*) => {
+        mod fjall {
+            $(#[test] fn $test() { super::$test(super::Engine::Fjall); })*
+        }
+        #[cfg(feature = "rocksdb")]
+        mod rocksdb {
+            $(#[test] fn $test() { super::$test(super::Engine::Rocksdb); })*
+        }
+    };
+}
+
+of_each_engine! {
+    a_store_is_made_over_one_that_was_not_made_to_its_end
+    values_outlive_the_store_that_put_them
+    more_than_the_tree_keeps_in_memory_is_put_and_removed
+    room_of_values_that_are_removed_comes_back
+    a_crash_that_tears_the_end_costs_what_was_put_last_and_no_more
+    a_tree_that_fails_is_opened_anew
+    work_is_done_beside_the_loop
+}
+
+#[track_caller]
+fn refusal(folder: &Folder, engine: Engine) -> String {
+    match TreeValues::new(&folder.0, engine) {
+        Ok(_) => panic!("accepted"),
+        Err(error) => format!("{error:#}"),
+    }
+}
+
+#[test]
+#[cfg(not(feature = "rocksdb"))]
+fn a_program_without_rocksdb_says_how_to_build_one_with_it() {
+    let told = refusal(&Folder::new(Engine::Rocksdb, "without"), Engine::Rocksdb);
+    assert!(told.contains("cargo build --release --features rocksdb"), "{told}");
+}
+
+#[test]
+fn a_folder_that_rocksdb_has_written_is_not_for_fjall() {
+    let folder = Folder::new(Engine::Rocksdb, "refused");
+    #[cfg(feature = "rocksdb")]
+    store(&folder, Engine::Rocksdb).put(&[(name(1), value(1))]).unwrap();
+    #[cfg(not(feature = "rocksdb"))]
+    {
+        fs::create_dir_all(&folder.0).unwrap();
+        fs::write(folder.0.join("CURRENT"), "MANIFEST-000005\n").unwrap();
+    }
+    let told = refusal(&folder, Engine::Fjall);
+    assert!(told.contains("were written by rocksdb, and fjall cannot read them"), "{told}");
+}
+
+#[test]
+#[cfg(feature = "rocksdb")]
+fn a_folder_that_fjall_has_written_is_not_for_rocksdb() {
+    let folder = Folder::new(Engine::Fjall, "refused");
+    store(&folder, Engine::Fjall).put(&[(name(1), value(1))]).unwrap();
+    let told = refusal(&folder, Engine::Rocksdb);
+    assert!(told.contains("were written by fjall, and rocksdb cannot read them"), "{told}");
+    assert_eq!(
+        store(&folder, Engine::Fjall).get(&name(1)).unwrap(),
+        Some(value(1).to_vec()),
+        "it is as it was"
+    );
+}
+
+#[test]
+#[cfg(feature = "rocksdb")]
+fn rocksdb_tells_a_damaged_value_and_reads_the_others() {
+    use std::os::unix::fs::FileExt as _;
+    const VALUES: u32 = 512;
+    let folder = Folder::new(Engine::Rocksdb, "damaged");
+    let large = Arc::new(vec![7; 64 << 10]);
+    let values: Vec<_> = (0..VALUES).map(|number| (name(number), Arc::clone(&large))).collect();
+    let mut before = store(&folder, Engine::Rocksdb);
+    values.chunks(64).for_each(|values| before.put(values).unwrap());
+    drop(before);
+    let blobs = fs::OpenOptions::new().write(true).open(longest(&folder.0, ".blob")).unwrap();
+    blobs.write_all_at(&[8], blobs.metadata().unwrap().len() / 2).unwrap();
+    let mut after = store(&folder, Engine::Rocksdb);
+    let found: Vec<_> = (0..VALUES).map(|number| after.get(&name(number))).collect();
+    assert_eq!(found.iter().filter(|found| found.is_err()).count(), 1);
+    assert!(found.iter().flatten().all(|found| found.as_ref() == Some(&large)));
+}

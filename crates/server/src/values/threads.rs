@@ -1,0 +1,77 @@
+//! The threads on which the store of large values is used.
+
+use std::io;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+
+use storage::{DiskError, ValueWork};
+
+use super::TreeValues;
+
+/// Threads that read.
+const READERS: usize = 2;
+
+/// What came of a piece of work.
+type Finished = (ValueWork, Result<Option<Vec<u8>>, DiskError>);
+
+/// Uses the store beside the loop: a thread for what changes it, in order, and some that read.
+pub struct ValueThreads {
+    lanes: Option<[Sender<ValueWork>; 2]>,
+    finished: Receiver<Finished>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl ValueThreads {
+    /// Starts the threads. `wake` is called whenever work is finished; it should end the loop's poll.
+    ///
+    /// # Errors
+    /// The system has no threads left.
+    pub fn start(store: &TreeValues, wake: impl Fn() + Clone + Send + 'static) -> io::Result<ValueThreads> {
+        let (told, finished) = channel();
+        let mut threads = Vec::new();
+        let mut lane = |name: &str, count: usize| -> io::Result<Sender<ValueWork>> {
+            let (begin, begun) = channel::<ValueWork>();
+            let begun = Arc::new(Mutex::new(begun));
+            for _ in 0..count {
+                let (mut store, told, wake, begun) =
+                    (store.clone(), told.clone(), wake.clone(), Arc::clone(&begun));
+                threads.push(std::thread::Builder::new().name(name.to_owned()).spawn(move || {
+                    loop {
+                        // Whoever waits holds the lock; it is free as soon as there is work.
+                        let work = begun.lock().unwrap_or_else(PoisonError::into_inner).recv();
+                        let Ok(work) = work else { return };
+                        let result = work.run(&mut store);
+                        // Nobody listens any more when the server ends.
+                        let _ = told.send((work, result));
+                        wake();
+                    }
+                })?);
+            }
+            Ok(begin)
+        };
+        let lanes = [lane("values-write", 1)?, lane("values-read", READERS)?];
+        Ok(ValueThreads { lanes: Some(lanes), finished, threads })
+    }
+
+    /// Hands work over. It returns at once.
+    pub fn begin(&self, work: ValueWork) {
+        if let Some([write, read]) = &self.lanes {
+            // A lane ends only with this value.
+            let _ = if work.is_read() { read.send(work) } else { write.send(work) };
+        }
+    }
+
+    /// Work that is done, and what came of it.
+    pub fn take_finished(&self) -> Option<Finished> {
+        self.finished.try_recv().ok()
+    }
+}
+
+impl Drop for ValueThreads {
+    /// Waits for what was begun: no write may follow the release of the folder's lock.
+    fn drop(&mut self) {
+        self.lanes = None;
+        self.threads.drain(..).for_each(|thread| drop(thread.join()));
+    }
+}
