@@ -181,6 +181,13 @@ impl FolderDisk {
         Ok(())
     }
 
+    /// Counts what is written of the log.
+    fn note_growth(&self, bytes: &[u8]) {
+        if !self.is_patient {
+            self.folder.written.fetch_add(bytes.len() as u64, Ordering::Relaxed);
+        }
+    }
+
     /// Waits until so much was written, or some time is over.
     fn wait_for_growth(&self, written: u64) {
         let begun = Instant::now();
@@ -260,22 +267,25 @@ impl Disk for FolderDisk {
     }
 
     fn write(&mut self, file: &str, offset: u64, bytes: &[u8]) -> Result<(), DiskError> {
-        self.file(file).and_then(|open| open.write_all_at(bytes, offset)).map_err(error(Verb::Write, file))
+        let written = self.file(file).and_then(|open| open.write_all_at(bytes, offset));
+        self.note_growth(bytes);
+        written.map_err(error(Verb::Write, file))
     }
 
     fn write_through(&mut self, file: &str, offset: u64, bytes: &[u8]) -> Result<(), DiskError> {
         let begun = Instant::now();
-        if !self.write_direct(file, offset, bytes).map_err(error(Verb::Write, file))? {
+        if self.write_direct(file, offset, bytes).map_err(error(Verb::Write, file))? {
+            self.note_growth(bytes);
+        } else {
             self.write(file, offset, bytes)?;
             // What nobody waits for must not gather in the cache: the next sync of others would have to write it all.
             if self.is_patient {
                 self.sync(file)?;
             }
         }
-        match self.is_patient {
-            // Half of the time the disk is others'.
-            true => std::thread::sleep(begun.elapsed().min(PAUSE)),
-            false => drop(self.folder.written.fetch_add(bytes.len() as u64, Ordering::Relaxed)),
+        // Half of the time the disk is others'.
+        if self.is_patient {
+            std::thread::sleep(begun.elapsed().min(PAUSE));
         }
         Ok(())
     }
