@@ -34,10 +34,10 @@ const REMOVED_BYTES: u64 = 8 << 20;
 /// The pause after a step of what may take long.
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// How long one who fills a file waits between two pieces, unless the log has grown by as much meanwhile: then the next
-/// segment will be needed soon.
+/// How long one who fills a file waits between two pieces, unless the log has grown by a quarter of one meanwhile: then the
+/// next segment will be needed soon, and where it is late the present one grows, with all that a file system has to do.
 const FILL_PAUSE: Duration = Duration::from_millis(15);
-const FILL_LOOK: Duration = Duration::from_millis(2);
+const FILL_LOOK: Duration = Duration::from_millis(1);
 
 /// The files of one folder. Clones share their open files, so that each thread may have one.
 ///
@@ -173,7 +173,7 @@ impl FolderDisk {
                 file.sync_data()?;
                 offset += length as u64;
                 if self.is_patient {
-                    self.wait_for_growth(written + length as u64);
+                    self.wait_for_growth(written + length as u64 / 4);
                 }
             }
         }
