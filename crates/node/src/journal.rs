@@ -7,7 +7,7 @@
 //! reads ever waits for one.
 //!
 //! Checkpoints bound the log: when it has grown enough, the group that needs its oldest part writes its state as a
-//! snapshot, a chunk per turn, and the log before it is let go.
+//! snapshot, a chunk per turn, which is written beside the loop, too, and the log before it is let go.
 
 use crate::keyspace::{Durability, Keyspace};
 use crate::log::{Level, Line};
@@ -21,7 +21,7 @@ const RETRY_MS: u64 = 100;
 /// When so much waits to be written, nothing more is taken from peers: the disk stands still, or is full.
 const BEHIND_BYTES_MAX: u64 = 64 << 20;
 
-/// One chunk of a checkpoint, written within one turn.
+/// One chunk of a checkpoint, made within one turn.
 const CHUNK_BYTES: usize = 256 << 10;
 
 /// When nothing was written for so long, the log notes how far it is durable.
@@ -146,6 +146,8 @@ pub(crate) struct Journal {
     log: Log,
     work: Vec<Work>,
     checkpoint: Option<Checkpoint>,
+    /// Its newest chunk. The next one is made in the same place.
+    chunk: Vec<u8>,
     /// A checkpoint is written, and does not count yet: another one now would be of no more use.
     is_settling: bool,
     /// A checkpoint is due when a start would have to read so many bytes.
@@ -170,6 +172,7 @@ impl Journal {
             log,
             work: Vec::new(),
             checkpoint: None,
+            chunk: Vec::new(),
             is_settling: false,
             checkpoint_bytes,
             full_since_us: None,
@@ -409,13 +412,13 @@ impl Journal {
     }
 
     /// A replica has begun its checkpoint, right behind a flush. Its first chunk is `description`, if there is one.
-    pub(crate) fn begin_checkpoint<D: Disk>(&mut self, disk: &mut D, group: u16, description: &[u8]) -> bool {
-        let begun = self.log.begin_snapshot(disk, group, self.log.end());
+    pub(crate) fn begin_checkpoint(&mut self, group: u16, description: &[u8]) -> bool {
+        let begun = self.log.begin_snapshot(group, self.log.end());
         let begun = begun.and_then(|mut writer| {
             if description.is_empty() {
                 return Ok(writer);
             }
-            match self.log.append_snapshot(disk, &mut writer, description) {
+            match self.log.append_snapshot(&mut writer, description) {
                 Ok(()) => Ok(writer),
                 Err(error) => {
                     self.log.abandon_snapshot(writer);
@@ -436,34 +439,33 @@ impl Journal {
         }
     }
 
-    /// Writes the next chunk of the checkpoint under way: a record of about so many bytes that `next` makes. False when
+    /// Takes the next chunk of the checkpoint under way: a record of about so many bytes that `next` makes. False when
     /// whoever makes them is to give up.
-    pub(crate) fn advance_checkpoint<D: Disk>(
-        &mut self,
-        disk: &mut D,
-        next: impl FnOnce(usize, &mut Vec<u8>) -> Progress,
-    ) -> bool {
+    pub(crate) fn advance_checkpoint(&mut self, next: impl FnOnce(usize, &mut Vec<u8>) -> Progress) -> bool {
         let Some(Checkpoint { group, mut writer }) = self.checkpoint.take() else { return false };
-        let mut record = Vec::new();
-        let progress = next(CHUNK_BYTES, &mut record);
+        self.chunk.clear();
+        let progress = next(CHUNK_BYTES, &mut self.chunk);
         if progress == Progress::Abandoned {
             self.log.abandon_snapshot(writer);
             return false;
         }
-        let written = self.log.append_snapshot(disk, &mut writer, &record);
+        let written = self.log.append_snapshot(&mut writer, &self.chunk);
         let result = match (written, progress) {
             (Ok(()), Progress::More) => {
                 self.checkpoint = Some(Checkpoint { group, writer });
                 return true;
             }
-            (Ok(()), _) => self.log.commit_snapshot(disk, writer),
+            (Ok(()), _) => self.log.commit_snapshot(writer),
             (Err(error), _) => {
                 self.log.abandon_snapshot(writer);
                 Err(error)
             }
         };
         match result {
-            Ok(()) => self.is_settling = true,
+            Ok(()) => {
+                self.is_settling = true;
+                self.chunk = Vec::new();
+            }
             // No room now: it will be due again.
             Err(StorageError::Disk(_)) => return false,
             Err(error) => self.stop(&error),

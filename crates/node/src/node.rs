@@ -190,7 +190,7 @@ impl Node {
         self.pump_long();
         self.for_each_group(|node, id| node.step(id, Input::Flush));
         self.flush_control();
-        self.checkpoint(disk);
+        self.checkpoint();
         self.pump_values();
         // Where what is written is as good as durable, its replica goes on at once, and may record more.
         const ROUNDS_MAX: u32 = 4;
@@ -239,10 +239,10 @@ impl Node {
     }
 
     /// Begins a checkpoint when one is due, or goes on with the one that is under way.
-    fn checkpoint<D: Disk>(&mut self, disk: &mut D) {
+    fn checkpoint(&mut self) {
         if let Some(id) = self.journal.checkpointing() {
             if !self.values.holds_checkpoint(id) && !self.journal.is_pacing() {
-                self.advance_checkpoint(disk, id);
+                self.advance_checkpoint(id);
             }
             return;
         }
@@ -262,25 +262,25 @@ impl Node {
         if begins && spills {
             self.values.begin_checkpoint(id);
         }
-        if begins && !self.journal.begin_checkpoint(disk, id, &description) {
+        if begins && !self.journal.begin_checkpoint(id, &description) {
             self.abandon_checkpoint(id);
         }
     }
 
-    fn advance_checkpoint<D: Disk>(&mut self, disk: &mut D, id: u16) {
+    fn advance_checkpoint(&mut self, id: u16) {
         let Node { journal, control, groups, map_record, .. } = self;
         let goes_on = match (id, groups.get_mut(id).and_then(|group| group.replica.as_mut())) {
             (CONTROL_GROUP, _) => {
-                journal.advance_checkpoint(disk, |bytes, out| control.checkpoint_record(bytes, out))
+                journal.advance_checkpoint(|bytes, out| control.checkpoint_record(bytes, out))
             }
-            (MAP_GROUP, _) => journal.advance_checkpoint(disk, |_, out| {
+            (MAP_GROUP, _) => journal.advance_checkpoint(|_, out| {
                 out.extend_from_slice(map_record);
                 Progress::Whole
             }),
             (_, Some(replica)) => {
-                journal.advance_checkpoint(disk, |bytes, out| replica.checkpoint_record(bytes, out))
+                journal.advance_checkpoint(|bytes, out| replica.checkpoint_record(bytes, out))
             }
-            (_, None) => journal.advance_checkpoint(disk, |_, _| Progress::Abandoned),
+            (_, None) => journal.advance_checkpoint(|_, _| Progress::Abandoned),
         };
         if !goes_on {
             self.abandon_checkpoint(id);

@@ -9,6 +9,7 @@ mod check;
 mod cluster;
 mod join;
 mod lab;
+mod memory;
 mod sim;
 
 use std::path::PathBuf;
@@ -102,6 +103,7 @@ fn main() -> ExitCode {
 }
 
 fn serve(args: &ServerArgs) -> Result<()> {
+    memory::keep_for_a_while();
     if let Some(parent) = args.stop_with
         && !cluster::stop_with_parent(parent)?
     {

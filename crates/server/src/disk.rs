@@ -5,6 +5,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -33,6 +34,11 @@ const REMOVED_BYTES: u64 = 8 << 20;
 /// The pause after a step of what may take long.
 const PAUSE: Duration = Duration::from_millis(5);
 
+/// How long one who fills a file waits between two pieces, unless the log has grown by a quarter of one meanwhile: then the
+/// next segment will be needed soon, and where it is late the present one grows, with all that a file system has to do.
+const FILL_PAUSE: Duration = Duration::from_millis(15);
+const FILL_LOOK: Duration = Duration::from_millis(1);
+
 /// The files of one folder. Clones share their open files, so that each thread may have one.
 ///
 /// What is synced at once is written past the page cache where the file system can ([`Disk::write_through`]): nobody
@@ -52,6 +58,8 @@ struct Folder {
     /// Open to be synced.
     folder: File,
     open: Mutex<BTreeMap<String, Arc<File>>>,
+    /// Bytes that were written by those who are not patient.
+    written: AtomicU64,
     /// The same files, open to be written past the page cache. None for one that the file system does not open so.
     direct: Mutex<BTreeMap<String, Option<Arc<File>>>>,
 }
@@ -75,7 +83,8 @@ impl FolderDisk {
             File::open(parent)?.sync_all()?;
         }
         let path = path.to_owned();
-        let folder = Folder { path, folder, open: Mutex::default(), direct: Mutex::default() };
+        let (open, direct, written) = (Mutex::default(), Mutex::default(), AtomicU64::new(0));
+        let folder = Folder { path, folder, open, direct, written };
         Ok(FolderDisk { folder: Arc::new(folder), aligned: Vec::new(), is_patient: false })
     }
 
@@ -152,7 +161,7 @@ impl FolderDisk {
             let zeros = vec![0; FILL_BYTES];
             let mut offset = 0;
             while offset < bytes {
-                let begun = Instant::now();
+                let written = self.folder.written.load(Ordering::Relaxed);
                 let length = usize::try_from(bytes - offset).unwrap_or(FILL_BYTES).min(FILL_BYTES);
                 if !self.write_direct(name, offset, &zeros[..length])? {
                     for (piece, offset) in
@@ -163,14 +172,28 @@ impl FolderDisk {
                 }
                 file.sync_data()?;
                 offset += length as u64;
-                // Half of the time the disk is others'.
                 if self.is_patient {
-                    std::thread::sleep(begun.elapsed().min(PAUSE));
+                    self.wait_for_growth(written + length as u64 / 4);
                 }
             }
         }
         self.open_files().insert(name.to_owned(), Arc::new(file));
         Ok(())
+    }
+
+    /// Counts what is written of the log.
+    fn note_growth(&self, bytes: &[u8]) {
+        if !self.is_patient {
+            self.folder.written.fetch_add(bytes.len() as u64, Ordering::Relaxed);
+        }
+    }
+
+    /// Waits until so much was written, or some time is over.
+    fn wait_for_growth(&self, written: u64) {
+        let begun = Instant::now();
+        while begun.elapsed() < FILL_PAUSE && self.folder.written.load(Ordering::Relaxed) < written {
+            std::thread::sleep(FILL_LOOK);
+        }
     }
 
     /// Takes most of a large file away, step by step.
@@ -244,14 +267,27 @@ impl Disk for FolderDisk {
     }
 
     fn write(&mut self, file: &str, offset: u64, bytes: &[u8]) -> Result<(), DiskError> {
-        self.file(file).and_then(|open| open.write_all_at(bytes, offset)).map_err(error(Verb::Write, file))
+        let written = self.file(file).and_then(|open| open.write_all_at(bytes, offset));
+        self.note_growth(bytes);
+        written.map_err(error(Verb::Write, file))
     }
 
     fn write_through(&mut self, file: &str, offset: u64, bytes: &[u8]) -> Result<(), DiskError> {
-        match self.write_direct(file, offset, bytes).map_err(error(Verb::Write, file))? {
-            true => Ok(()),
-            false => self.write(file, offset, bytes),
+        let begun = Instant::now();
+        if self.write_direct(file, offset, bytes).map_err(error(Verb::Write, file))? {
+            self.note_growth(bytes);
+        } else {
+            self.write(file, offset, bytes)?;
+            // What nobody waits for must not gather in the cache: the next sync of others would have to write it all.
+            if self.is_patient {
+                self.sync(file)?;
+            }
         }
+        // Half of the time the disk is others'.
+        if self.is_patient {
+            std::thread::sleep(begun.elapsed().min(PAUSE));
+        }
+        Ok(())
     }
 
     fn read(&mut self, file: &str, offset: u64, buffer: &mut [u8]) -> Result<usize, DiskError> {
@@ -415,9 +451,9 @@ mod tests {
             }
             if kind == 100 {
                 let end = log.end();
-                let mut writer = log.begin_snapshot(&mut disk, 2, end).unwrap();
-                log.append_snapshot(&mut disk, &mut writer, b"state").unwrap();
-                log.commit_snapshot(&mut disk, writer).unwrap();
+                let mut writer = log.begin_snapshot(2, end).unwrap();
+                log.append_snapshot(&mut writer, b"state").unwrap();
+                log.commit_snapshot(writer).unwrap();
             }
             log.write(&mut disk).unwrap();
             log.begin_sync().unwrap().into_iter().for_each(|work| threads.begin(work));

@@ -29,8 +29,8 @@ pub trait Disk {
     /// [`DiskError`]. Part of the bytes may have been written.
     fn write(&mut self, file: &str, offset: u64, bytes: &[u8]) -> Result<(), DiskError>;
 
-    /// As [`write`](Disk::write), where a sync follows at once: of whole blocks, unless they end with the file. It need
-    /// not go through memory that the operating system keeps for the file.
+    /// As [`write`](Disk::write), of what is to come to the disk at once: of whole blocks, unless they end with the file. It
+    /// need not go through memory that the operating system keeps for the file.
     ///
     /// # Errors
     /// As with [`write`](Disk::write).

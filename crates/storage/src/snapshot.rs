@@ -2,9 +2,9 @@
 //! position.
 //!
 //! [`Log::begin_snapshot`], [`Log::append_snapshot`] for each chunk, [`Log::commit_snapshot`]: chunks are
-//! written as the group hands them out, beside everything else, and synced now and then, so that the disk never
-//! has much of them to do at once. The rest is upkeep: the file is synced, the manifest names it, and [`Outcome::SnapshotTaken`](crate::Outcome::SnapshotTaken) tells it. A crash before
-//! leaves the snapshot before, or none.
+//! gathered as the group hands them out, and written piece by piece, which is upkeep: nobody's turn waits for it, and
+//! the disk never has much of them to do at once. At last the file is synced, the manifest names it, and
+//! [`Outcome::SnapshotTaken`](crate::Outcome::SnapshotTaken) tells it. A crash before leaves the snapshot before, or none.
 //!
 //! A snapshot need not be of this node's own making: one that came from a peer is written with the position
 //! [`Log::end`], and stands for everything that the group has appended here.
@@ -13,14 +13,14 @@ use crate::disk::{Disk, DiskError};
 use crate::error::{Damage, StorageError};
 use crate::format::manifest::{Floor, SnapshotPlace};
 use crate::format::snapshot::{CHUNK_HEADER_BYTES, ChunkHeader, SNAPSHOT_HEADER_BYTES, SnapshotHeader};
-use crate::format::{Identity, checksum, snapshot_file};
+use crate::format::{Identity, SECTOR_BYTES, checksum, snapshot_file};
 use crate::log::Log;
 use crate::upkeep::NewFloor;
 use crate::{Group, Position};
 
-/// So much of a snapshot is written and not synced, at most. Whatever waits for the disk waits behind what the system has
-/// gathered for it: the syncs of commands behind hundreds of megabytes, if a snapshot were synced at its end only.
-const UNSYNCED_BYTES_MAX: u64 = 1 << 20;
+/// A snapshot is written in pieces of this length, or some times that. Whatever waits for the disk waits behind what it was given before: the
+/// syncs of commands behind hundreds of megabytes, if a snapshot were written at once.
+const PIECE_BYTES: usize = 1 << 20;
 
 /// A snapshot that is being written.
 #[derive(Debug)]
@@ -29,9 +29,20 @@ pub struct SnapshotWriter {
     header: SnapshotHeader,
     file: String,
     chunks: u64,
-    bytes: u64,
-    /// Of these, those that upkeep was asked to bring to the disk.
-    paced: u64,
+    /// Bytes that were handed out to be written ...
+    written: u64,
+    /// ... and those behind them.
+    gathered: Vec<u8>,
+}
+
+/// A part of a snapshot that is to be written.
+#[derive(Clone, Debug)]
+pub(crate) struct Piece {
+    pub(crate) group: Group,
+    pub(crate) file: String,
+    /// 0: the file is to be made.
+    pub(crate) offset: u64,
+    pub(crate) bytes: Vec<u8>,
 }
 
 /// A snapshot that is being read.
@@ -49,13 +60,12 @@ impl Log {
     /// Begins a snapshot of a group. It will stand for all of the group's entries below `position`.
     ///
     /// # Errors
-    /// [`StorageError::Disk`] when the disk is full; else [`StorageError::Stopped`].
+    /// [`StorageError::Stopped`].
     ///
     /// # Panics
     /// When the log has not come as far as `position`.
-    pub fn begin_snapshot<D: Disk>(
+    pub fn begin_snapshot(
         &mut self,
-        disk: &mut D,
         group: Group,
         position: Position,
     ) -> Result<SnapshotWriter, StorageError> {
@@ -63,69 +73,60 @@ impl Log {
         assert!(position <= self.end(), "a snapshot of what has not been appended");
         let header = SnapshotHeader { number: self.next_snapshot, position, group };
         self.next_snapshot += 1;
-        let file = snapshot_file(group, header.number);
-        let created = disk.create(&file, 0);
-        let mut writer = SnapshotWriter { header, file, chunks: 0, bytes: 0, paced: 0 };
-        let bytes = header.encode(&self.identity());
-        let begun = self.unless_full(created).and_then(|()| self.write_snapshot(disk, &mut writer, &bytes));
-        match begun {
-            Ok(()) => Ok(writer),
-            Err(error) => {
-                self.abandon_snapshot(writer);
-                Err(error)
-            }
-        }
+        let (file, gathered) = (snapshot_file(group, header.number), header.encode(&self.identity()));
+        Ok(SnapshotWriter { header, file, chunks: 0, written: 0, gathered })
     }
 
-    /// Writes the next chunk. While [`Log::is_pacing_snapshot`], the one after it should wait.
+    /// Takes the next chunk. While [`Log::is_pacing_snapshot`], the one after it should wait: it would be held in memory.
     ///
     /// # Errors
-    /// [`StorageError::Disk`] when the disk is full: abandon the snapshot then. Else
+    /// [`StorageError::Disk`] when the disk had no room for an earlier one: abandon the snapshot then. Else
     /// [`StorageError::Stopped`].
     ///
     /// # Panics
     /// When it is longer than [`CHUNK_BYTES_MAX`](crate::format::snapshot::CHUNK_BYTES_MAX), 1 GiB.
-    pub fn append_snapshot<D: Disk>(
-        &mut self,
-        disk: &mut D,
-        writer: &mut SnapshotWriter,
-        bytes: &[u8],
-    ) -> Result<(), StorageError> {
+    pub fn append_snapshot(&mut self, writer: &mut SnapshotWriter, bytes: &[u8]) -> Result<(), StorageError> {
         self.running()?;
+        if let Some(error) = self.upkeep.without_room.get(&writer.file) {
+            return Err(StorageError::Disk(error.clone()));
+        }
         let salt = self.identity().log;
         let header = ChunkHeader::of(salt, writer.chunks, bytes).encode(salt, writer.header.number);
-        self.write_snapshot(disk, writer, &header)?;
-        self.write_snapshot(disk, writer, bytes)?;
+        writer.gathered.extend_from_slice(&header);
+        writer.gathered.extend_from_slice(bytes);
         writer.chunks += 1;
-        if writer.bytes - writer.paced >= UNSYNCED_BYTES_MAX {
-            writer.paced = writer.bytes;
-            self.upkeep.paced = Some(writer.file.clone());
+        // Where segments are small, so are these.
+        let piece = PIECE_BYTES.min(self.options.segment_bytes as usize / 4).max(SECTOR_BYTES);
+        if writer.gathered.len() >= piece && self.upkeep.pieces.is_empty() {
+            let whole = writer.gathered.len() / piece * piece;
+            let mut rest = Vec::with_capacity(writer.gathered.len());
+            rest.extend_from_slice(&writer.gathered[whole..]);
+            writer.gathered.truncate(whole);
+            self.upkeep.pieces.push_back(writer.next_piece(rest));
         }
         Ok(())
     }
 
-    /// All chunks are written: the snapshot may take effect, once the log is durable up to its position
+    /// All chunks are taken: the snapshot may take effect, once it is written and the log is durable up to its position
     /// ([`Log::wants_sync`]). It has when [`Outcome::SnapshotTaken`](crate::Outcome::SnapshotTaken) says so.
     /// One below the group's present snapshot, or of a group that was forgotten meanwhile, is dropped.
     ///
     /// # Errors
-    /// [`StorageError::Disk`] when the disk is full: the snapshot is gone. Else [`StorageError::Stopped`].
-    pub fn commit_snapshot<D: Disk>(
-        &mut self,
-        disk: &mut D,
-        mut writer: SnapshotWriter,
-    ) -> Result<(), StorageError> {
+    /// [`StorageError::Disk`] when the disk had no room for a part of it: the snapshot is gone. Else
+    /// [`StorageError::Stopped`].
+    pub fn commit_snapshot(&mut self, mut writer: SnapshotWriter) -> Result<(), StorageError> {
         self.running()?;
+        if let Some(error) = self.upkeep.without_room.get(&writer.file).cloned() {
+            self.abandon_snapshot(writer);
+            return Err(StorageError::Disk(error));
+        }
         let salt = self.identity().log;
         let end = ChunkHeader::end(salt, writer.chunks).encode(salt, writer.header.number);
-        if let Err(error) = self.write_snapshot(disk, &mut writer, &end) {
-            self.abandon_snapshot(writer);
-            return Err(error);
-        }
-        let SnapshotWriter { header, chunks, bytes, file, .. } = writer;
-        // It is synced as a whole before it takes effect.
-        self.upkeep.paced.take_if(|paced| *paced == file);
-        let snapshot = Some(SnapshotPlace { number: header.number, chunks, bytes });
+        writer.gathered.extend_from_slice(&end);
+        let piece = writer.next_piece(Vec::new());
+        self.upkeep.pieces.push_back(piece);
+        let SnapshotWriter { header, chunks, written, .. } = writer;
+        let snapshot = Some(SnapshotPlace { number: header.number, chunks, bytes: written });
         let floor = Floor { position: header.position, snapshot };
         self.upkeep.floors.push_back(NewFloor { group: header.group, floor });
         Ok(())
@@ -133,7 +134,8 @@ impl Log {
 
     /// Gives up a snapshot. Its file will be removed.
     pub fn abandon_snapshot(&mut self, writer: SnapshotWriter) {
-        self.upkeep.paced.take_if(|paced| *paced == writer.file);
+        self.upkeep.pieces.retain(|piece| piece.file != writer.file);
+        self.upkeep.without_room.remove(&writer.file);
         self.upkeep.garbage.push(writer.file);
     }
 
@@ -159,25 +161,15 @@ impl Log {
             }
         }
     }
+}
 
-    fn write_snapshot<D: Disk>(
-        &mut self,
-        disk: &mut D,
-        writer: &mut SnapshotWriter,
-        bytes: &[u8],
-    ) -> Result<(), StorageError> {
-        let written = disk.write(&writer.file, writer.bytes, bytes);
-        self.unless_full(written)?;
-        writer.bytes += bytes.len() as u64;
-        Ok(())
-    }
-
-    /// A full disk keeps a snapshot from being written and harms nothing; any other failure stops the log.
-    fn unless_full(&mut self, result: Result<(), DiskError>) -> Result<(), StorageError> {
-        match result {
-            Err(error) if error.is_only_full() => Err(StorageError::Disk(error)),
-            result => self.stop_on(result),
-        }
+impl SnapshotWriter {
+    /// Hands out what is gathered, and begins anew with `rest`.
+    fn next_piece(&mut self, rest: Vec<u8>) -> Piece {
+        let bytes = std::mem::replace(&mut self.gathered, rest);
+        let (group, file, offset) = (self.header.group, self.file.clone(), self.written);
+        self.written += bytes.len() as u64;
+        Piece { group, file, offset, bytes }
     }
 }
 

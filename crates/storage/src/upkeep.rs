@@ -8,7 +8,7 @@
 //! Upkeep never syncs a segment that is in use. A kernel tells a failed sync once: were the same file synced
 //! from two sides, one of them could be told that all is well.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 use crate::disk::{Disk, DiskError, Verb};
 use crate::error::StorageError;
@@ -16,6 +16,7 @@ use crate::format::manifest::{Floor, Manifest};
 use crate::format::{MANIFEST_FILE, MANIFEST_NEW_FILE, segment_file, snapshot_file};
 use crate::log::{Log, Segment};
 use crate::planted::{Fault, Planted};
+use crate::snapshot::Piece;
 use crate::work::{Lane, Step, Work};
 use crate::{Group, Position};
 
@@ -65,8 +66,8 @@ enum Task {
     Raise(NewFloor),
     /// Makes the next segment, of a file that is not needed any more if there is one.
     Spare(u64, Option<String>),
-    /// Brings to the disk what is written of a snapshot so far.
-    Pace(String),
+    /// Writes a part of a snapshot.
+    Write(Piece),
     /// Writes a manifest that needs fewer segments, or knows better how far the log is durable.
     Note,
     /// Removes files that no manifest names.
@@ -88,8 +89,10 @@ pub(crate) struct Upkeep {
     /// Segments that no manifest names: the next ones are made of them.
     used: Vec<String>,
     note: bool,
-    /// A snapshot that is being written: what there is of it is to be brought to the disk before it goes on.
-    pub(crate) paced: Option<String>,
+    /// What is to be written of snapshots.
+    pub(crate) pieces: VecDeque<Piece>,
+    /// Snapshots that are not committed yet, and a part of which the disk had no room for.
+    pub(crate) without_room: BTreeMap<String, DiskError>,
     running: Option<Running>,
 }
 
@@ -104,8 +107,8 @@ impl Log {
         if self.upkeep.running.is_some() {
             return Ok(None);
         }
-        let Some(task) = self.next_task() else { return Ok(None) };
-        let (steps, manifest) = self.steps(&task);
+        let Some(mut task) = self.next_task() else { return Ok(None) };
+        let (steps, manifest) = self.steps(&mut task);
         self.upkeep.running = Some(Running { task, manifest });
         Ok(Some(Work { lane: Lane::Upkeep, steps: self.options.planted.steps(steps) }))
     }
@@ -130,10 +133,10 @@ impl Log {
         self.noted >= self.durable
     }
 
-    /// True while what is written of a snapshot is brought to the disk: it should go on when that is over.
+    /// True while a part of a snapshot is written: it should go on when that is over.
     pub fn is_pacing_snapshot(&self) -> bool {
-        let is_running = |running: &Running| matches!(running.task, Task::Pace(_));
-        self.upkeep.paced.is_some() || self.upkeep.running.as_ref().is_some_and(is_running)
+        let is_running = |running: &Running| matches!(running.task, Task::Write(_));
+        !self.upkeep.pieces.is_empty() || self.upkeep.running.as_ref().is_some_and(is_running)
     }
 
     /// The group is gone: its entries up to now, and its snapshot, are not needed and will not be replayed.
@@ -173,6 +176,10 @@ impl Log {
         if self.full.is_some() && !self.may_retry {
             return None;
         }
+        // All of a snapshot is written before it takes effect.
+        if let Some(piece) = self.upkeep.pieces.pop_front() {
+            return Some(Task::Write(piece));
+        }
         // A floor above the end that a crash leaves would hide what is appended there later: the log comes
         // first.
         let up_to =
@@ -188,9 +195,6 @@ impl Log {
             // The group was forgotten while its snapshot was being written.
             self.discard(&new);
         }
-        if let Some(file) = self.upkeep.paced.take() {
-            return Some(Task::Pace(file));
-        }
         let note = std::mem::take(&mut self.upkeep.note) && self.durable > self.noted;
         if note || self.first_needed(self.extents.oldest()) > 0 {
             return Some(Task::Note);
@@ -199,7 +203,7 @@ impl Log {
     }
 
     /// The steps of a task, and the manifest that holds after them.
-    fn steps(&self, task: &Task) -> (Vec<Step>, Manifest) {
+    fn steps(&self, task: &mut Task) -> (Vec<Step>, Manifest) {
         let mut steps = Vec::new();
         let mut manifest = self.manifest.clone();
         manifest.durable = self.durable;
@@ -221,10 +225,16 @@ impl Log {
                 steps.extend(used.iter().map(|used| Step::Rename { from: used.clone(), to: file.clone() }));
                 steps.push(Step::Create { file: file.clone(), bytes: self.options.segment_bytes });
                 steps.extend([Step::Sync { file }, Step::SyncFolder]);
-                manifest.next_segment = number + 1;
+                manifest.next_segment = *number + 1;
             }
             Task::Note => {}
-            Task::Pace(file) => return (vec![Step::Sync { file: file.clone() }], manifest),
+            Task::Write(Piece { file, offset, bytes, .. }) => {
+                let create = || Step::Create { file: file.clone(), bytes: 0 };
+                steps.extend((*offset == 0).then(create));
+                let (file, bytes) = (file.clone(), std::mem::take(bytes));
+                steps.push(Step::WriteThrough { file, offset: *offset, bytes });
+                return (steps, manifest);
+            }
             Task::Remove(_) => {
                 let files = self.upkeep.garbage.iter();
                 return (files.map(|file| Step::Remove { file: file.clone() }).collect(), manifest);
@@ -263,7 +273,7 @@ impl Log {
                 self.upkeep.garbage.drain(..count);
                 return Outcome::Tidied;
             }
-            Task::Pace(_) => return Outcome::Tidied,
+            Task::Write(_) => return Outcome::Tidied,
             _ => {}
         }
         self.noted = self.noted.max(manifest.durable);
@@ -294,7 +304,7 @@ impl Log {
                 self.spares.push_back(number);
                 Outcome::SegmentReady
             }
-            Task::Note | Task::Remove(_) | Task::Pace(_) => Outcome::Tidied,
+            Task::Note | Task::Remove(_) | Task::Write(_) => Outcome::Tidied,
         };
         self.full.take_if(|_| !self.spares.is_empty() && self.refused.is_none());
         outcome
@@ -318,8 +328,29 @@ impl Log {
                 self.upkeep.garbage.extend(used);
                 Outcome::SegmentRefused(error)
             }
-            Task::Note | Task::Remove(_) | Task::Pace(_) => Outcome::Postponed(error),
+            Task::Write(piece) => self.snapshot_without_room(piece, error),
+            Task::Note | Task::Remove(_) => Outcome::Postponed(error),
         }
+    }
+
+    /// A part of a snapshot cannot be written. If all of it is taken, it is gone; else its writer is told by the next chunk.
+    fn snapshot_without_room(&mut self, piece: Piece, error: DiskError) -> Outcome {
+        let Upkeep { floors, garbage, pieces, without_room, .. } = &mut self.upkeep;
+        pieces.retain(|other| other.file != piece.file);
+        let is_its = |new: &NewFloor| {
+            let number = new.floor.snapshot.map(|place| place.number);
+            number.is_some_and(|number| snapshot_file(new.group, number) == piece.file)
+        };
+        if let Some(place) = floors.iter().position(is_its) {
+            floors.remove(place);
+            garbage.push(piece.file);
+            return Outcome::SnapshotRefused(piece.group, error);
+        }
+        // Unless it was given up meanwhile.
+        if !garbage.contains(&piece.file) {
+            without_room.insert(piece.file, error.clone());
+        }
+        Outcome::Postponed(error)
     }
 
     fn discard(&mut self, new: &NewFloor) {

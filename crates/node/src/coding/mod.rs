@@ -53,9 +53,9 @@ const TURN_BYTES: usize = 512 << 10;
 const PEER_OUTPUT_BYTES: usize = 1 << 20;
 
 /// Bytes of pieces that may be on their way to one member, or not yet on its disk: what others write there, and say to it,
-/// waits behind them. So it is no more than keeps the link and the disk busy, two pieces at least, and never more than this.
+/// waits behind them. So it is no more than keeps the link and the disk busy, one piece at least, and never more than this.
 const UNDER_WAY_BYTES: usize = 1 << 20;
-const UNDER_WAY_BYTES_MIN: usize = 512 << 10;
+const UNDER_WAY_BYTES_MIN: usize = 256 << 10;
 
 /// What a keyspace wants done with large values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

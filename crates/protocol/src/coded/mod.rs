@@ -12,7 +12,7 @@ mod message;
 mod store;
 
 pub use message::{Message, Piece, Refusal};
-pub use store::{Fragment, FragmentStore, Kept};
+pub use store::{Fragment, FragmentStore, Kept, KeptPiece};
 
 use crate::contract::NodeId;
 

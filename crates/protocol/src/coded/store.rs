@@ -18,6 +18,7 @@ use coding::Layout;
 use kv::table::CodedChanges;
 use kv::{Coordinator, Reference, Table, ValueId};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::rc::Rc;
 
 /// What came of a piece that was to be kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,13 +31,38 @@ pub enum Kept {
     Unfit,
 }
 
+/// A piece that is kept here. Until its record has left, that holds the same bytes, and no others.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeptPiece {
+    reference: Reference,
+    number: u8,
+    stripe: u32,
+    checksum: u64,
+    bytes: Rc<Vec<u8>>,
+}
+
+impl KeptPiece {
+    /// The piece.
+    pub fn piece(&self) -> Piece<'_> {
+        let KeptPiece { reference, number, stripe, checksum, .. } = *self;
+        Piece { reference, number, stripe, checksum, bytes: &self.bytes }
+    }
+}
+
+impl From<Piece<'_>> for KeptPiece {
+    fn from(piece: Piece<'_>) -> KeptPiece {
+        let Piece { reference, number, stripe, checksum, bytes } = piece;
+        KeptPiece { reference, number, stripe, checksum, bytes: Rc::new(bytes.to_vec()) }
+    }
+}
+
 /// One fragment, or what has come of it.
 #[derive(Debug)]
 pub struct Fragment {
     reference: Reference,
     number: u8,
     layout: Layout,
-    pieces: Vec<Option<(u64, Box<[u8]>)>>,
+    pieces: Vec<Option<(u64, Rc<Vec<u8>>)>>,
     absent: usize,
     /// The record of its last piece in this life of the replica; 0: it is older.
     record: u64,
@@ -58,6 +84,13 @@ impl Fragment {
         let (checksum, bytes) = self.pieces.get(stripe as usize)?.as_ref()?;
         let Fragment { reference, number, .. } = *self;
         Some(Piece { reference, number, stripe, checksum: *checksum, bytes })
+    }
+
+    /// The same, for its record.
+    fn kept_piece(&self, stripe: u32) -> Option<KeptPiece> {
+        let (checksum, bytes) = self.pieces.get(stripe as usize)?.as_ref()?;
+        let Fragment { reference, number, .. } = *self;
+        Some(KeptPiece { reference, number, stripe, checksum: *checksum, bytes: Rc::clone(bytes) })
     }
 
     /// Its pieces that are here, of this stripe and all behind it.
@@ -181,7 +214,7 @@ impl FragmentStore {
         if place.is_some() {
             return Kept::Known;
         }
-        *place = Some((checksum, bytes.into()));
+        *place = Some((checksum, Rc::new(bytes.to_vec())));
         fragment.absent -= 1;
         self.bytes += bytes.len();
         if fragment.is_whole() {
@@ -189,6 +222,11 @@ impl FragmentStore {
         }
         debug_assert_eq!(fragment.layout, layout);
         Kept::New
+    }
+
+    /// A piece of a fragment, to be recorded.
+    pub fn kept_piece(&self, id: ValueId, stripe: u32) -> Option<KeptPiece> {
+        self.get(id)?.kept_piece(stripe)
     }
 
     /// A piece of this fragment was recorded.

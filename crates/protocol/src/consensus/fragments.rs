@@ -4,11 +4,10 @@
 //! they are its own, and a copy for another replica does not: that one rebuilds what it lacks.
 
 use super::Replica;
-use super::record::Change;
+use super::record::{Change, put_fragment};
 use crate::coded::{Fragment, Kept, Message, Piece, Refusal, number_of};
 use crate::contract::{Effects, NodeId, Now};
 use crate::planted::Fault;
-use kv::codec::{Malformed, Reader};
 use kv::table::CodedChanges;
 use kv::{Command, Reference, ValueId};
 
@@ -68,10 +67,10 @@ impl Replica {
 
     /// Records a piece. Tells the record.
     fn record_piece(&mut self, piece: &Piece<'_>) -> u64 {
-        let mut bytes = Vec::new();
-        piece.put(&mut bytes);
-        let record = self.log.borrow_mut().record(vec![Change::Fragment(bytes)]);
-        self.fragments.recorded(piece.reference.id, record);
+        let id = piece.reference.id;
+        let kept = self.fragments.kept_piece(id, piece.stripe).unwrap_or_else(|| (*piece).into());
+        let record = self.log.borrow_mut().record(vec![Change::Fragment(kept)]);
+        self.fragments.recorded(id, record);
         record
     }
 
@@ -192,11 +191,9 @@ impl Replica {
 
     // Records.
 
-    pub(super) fn replay_piece(&mut self, bytes: &[u8]) -> Result<(), Malformed> {
-        let piece = Piece::take(&mut Reader::new(bytes))?;
+    pub(super) fn replay_piece(&mut self, piece: &Piece<'_>) {
         let now_us = self.log.borrow().now_us;
-        self.fragments.keep(&piece, &self.table, now_us);
-        Ok(())
+        self.fragments.keep(piece, &self.table, now_us);
     }
 
     /// Appends pieces to a record of a checkpoint, from a place on, about so many bytes. Tells the place for the next, if
@@ -215,9 +212,7 @@ impl Replica {
                 if out.len() >= enough {
                     return true;
                 }
-                let mut bytes = Vec::new();
-                piece.put(&mut bytes);
-                Change::Fragment(bytes).encode(out);
+                put_fragment(out, &piece);
                 place.stripe = piece.stripe + 1;
             }
             place.ids.pop();

@@ -5,6 +5,7 @@
 
 use super::entry::Entry;
 use super::group::{Group, Voter};
+use crate::coded::{KeptPiece, Piece};
 use crate::contract::NodeId;
 use kv::codec::{Malformed, Reader, Writer};
 use kv::{UnixMs, Version};
@@ -62,8 +63,8 @@ pub enum Change {
     CopyChunk(Vec<u8>),
     /// It is complete, and replaces the table and the beginning of the log.
     CopyEnd,
-    /// A piece of a fragment is kept here: an encoded [`crate::coded::Piece`].
-    Fragment(Vec<u8>),
+    /// A piece of a fragment is kept here.
+    Fragment(KeptPiece),
 }
 
 const LIFE: u8 = 1;
@@ -131,10 +132,7 @@ impl Change {
                 out.put_bytes(chunk);
             }
             Change::CopyEnd => out.put_u8(COPY_END),
-            Change::Fragment(piece) => {
-                out.put_u8(FRAGMENT);
-                out.put_bytes(piece);
-            }
+            Change::Fragment(piece) => put_fragment(out, &piece.piece()),
         }
     }
 
@@ -159,12 +157,28 @@ impl Change {
                 COPY_BEGIN => Change::CopyBegin(take_moment(&mut reader)?),
                 COPY_CHUNK => Change::CopyChunk(reader.bytes()?.to_vec()),
                 COPY_END => Change::CopyEnd,
-                FRAGMENT => Change::Fragment(reader.bytes()?.to_vec()),
+                FRAGMENT => Change::Fragment(take_fragment(reader.bytes()?)?.into()),
                 _ => return Err(Malformed("unknown kind of record")),
             });
         }
         Ok(changes)
     }
+}
+
+/// Appends the encoding of [`Change::Fragment`]. The bytes go to their place at once: there are many of them.
+pub(super) fn put_fragment(out: &mut Vec<u8>, piece: &Piece<'_>) {
+    out.put_u8(FRAGMENT);
+    let start = out.len();
+    out.put_u32(0);
+    piece.put(out);
+    let length = (out.len() - start - size_of::<u32>()) as u32;
+    out[start..start + size_of::<u32>()].copy_from_slice(&length.to_le_bytes());
+}
+
+fn take_fragment(bytes: &[u8]) -> Result<Piece<'_>, Malformed> {
+    let mut reader = Reader::new(bytes);
+    let piece = Piece::take(&mut reader)?;
+    if reader.is_empty() { Ok(piece) } else { Err(Malformed("bytes behind a piece")) }
 }
 
 /// A ballot's number never comes near its end: the crate adds to it without looking.

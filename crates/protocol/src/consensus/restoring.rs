@@ -57,7 +57,7 @@ impl Replica {
                     let copy = self.replayed_copy.take().ok_or(Malformed("a copy ends that never began"))?;
                     self.put_in_place(copy.table, &copy.moment);
                 }
-                Change::Fragment(piece) => self.replay_piece(&piece)?,
+                Change::Fragment(piece) => self.replay_piece(&piece.piece()),
                 change => self.log.borrow_mut().replay(change),
             }
         }

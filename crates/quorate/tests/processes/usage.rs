@@ -117,3 +117,14 @@ fn advice_is_a_table_with_a_recommendation() {
     assert_eq!(code, 1);
     assert!(error.contains("nowhere is no result of a study"), "{error}");
 }
+
+/// Its allocator is told so by the environment, before the process begins: so the node has started itself once more.
+#[test]
+#[cfg(target_os = "linux")]
+fn a_node_keeps_its_free_memory_for_a_minute_and_remains_the_process_that_was_started() {
+    let mut server = Server::start("", "");
+    let environment = fs::read(format!("/proc/{}/environ", server.process())).unwrap();
+    let kept = environment.split(|byte| *byte == 0).find_map(|it| it.strip_prefix(b"MIMALLOC_PURGE_DELAY="));
+    assert_eq!(kept, Some(&b"60000"[..]));
+    assert_eq!(server.stop(), 0);
+}

@@ -14,9 +14,9 @@ fn folder() -> SimulatedDisk {
         log.append(1, kind, &[kind as u8; 400]);
         log.write(&mut disk).unwrap();
     }
-    let mut writer = log.begin_snapshot(&mut disk, 2, 0).unwrap();
-    log.append_snapshot(&mut disk, &mut writer, b"state").unwrap();
-    log.commit_snapshot(&mut disk, writer).unwrap();
+    let mut writer = log.begin_snapshot(2, 0).unwrap();
+    log.append_snapshot(&mut writer, b"state").unwrap();
+    log.commit_snapshot(writer).unwrap();
     while let Some(work) = log.begin_upkeep().unwrap() {
         let result = work.run(&mut disk);
         log.finished(work, result).unwrap();

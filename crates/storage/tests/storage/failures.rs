@@ -51,7 +51,7 @@ fn a_failed_sync_stops_the_log_for_good() {
     assert_eq!(log.write(&mut disk), Err(error.clone()));
     assert_eq!(log.begin_sync().unwrap_err(), error);
     assert_eq!(log.begin_upkeep().unwrap_err(), error);
-    assert_eq!(log.begin_snapshot(&mut disk, 1, 0).unwrap_err(), error);
+    assert_eq!(log.begin_snapshot(1, 0).unwrap_err(), error);
     assert_eq!(disk.operations, operations);
 }
 
@@ -235,21 +235,29 @@ fn a_snapshot_for_which_there_is_no_room_leaves_everything_as_it_was() {
     assert_eq!(run(&mut log, &mut disk, work), Ok(Outcome::Durable));
 
     let used: usize = disk.contents().iter().map(|(_, bytes)| bytes.len()).sum();
+    // Its writer is told with the next chunk.
     disk.capacity = Some(used as u64 + 1000);
     let end = log.end();
-    let mut snapshot = log.begin_snapshot(&mut disk, 1, end).unwrap();
-    let error = log.append_snapshot(&mut disk, &mut snapshot, &[1; 2000]).unwrap_err();
+    let mut snapshot = log.begin_snapshot(1, end).unwrap();
+    log.append_snapshot(&mut snapshot, &[1; 1 << 20]).unwrap();
+    assert!(matches!(upkeep(&mut log, &mut disk)[..], [Outcome::Postponed(_)]));
+    assert!(!log.is_pacing_snapshot(), "nothing more of it is to be written");
+    let error = log.append_snapshot(&mut snapshot, &[1; 2000]).unwrap_err();
     assert!(matches!(error, StorageError::Disk(DiskError { cause: Cause::Full, .. })), "{error:?}");
-    log.abandon_snapshot(snapshot);
+    assert_eq!(log.commit_snapshot(snapshot), Err(error));
     upkeep(&mut log, &mut disk);
 
-    // A small one goes in, if only its name could be written down.
-    disk.capacity = Some(used as u64 + 150);
-    let mut snapshot = log.begin_snapshot(&mut disk, 1, end).unwrap();
-    log.append_snapshot(&mut disk, &mut snapshot, b"state").unwrap();
-    log.commit_snapshot(&mut disk, snapshot).unwrap();
-    assert!(matches!(upkeep(&mut log, &mut disk)[0], Outcome::SnapshotRefused(1, _)));
-    assert!(log.open_snapshot(1).is_none());
+    // The end of one does not go in, nor, of a small one, its name.
+    for (room, bytes) in [(1000, 2000), (150, 5)] {
+        disk.capacity = Some(used as u64 + room);
+        log.retry();
+        let mut snapshot = log.begin_snapshot(1, end).unwrap();
+        log.append_snapshot(&mut snapshot, &vec![1; bytes]).unwrap();
+        log.commit_snapshot(snapshot).unwrap();
+        let told = upkeep(&mut log, &mut disk);
+        assert!(told.iter().any(|told| matches!(told, Outcome::SnapshotRefused(1, _))), "{told:?}");
+        assert!(log.open_snapshot(1).is_none());
+    }
     assert_eq!(disk.contents().len(), 4, "manifest, a new one begun, two segments: {:?}", disk.contents());
     assert_eq!(count_entries(&mut disk), 1);
 }
@@ -259,13 +267,13 @@ fn a_snapshot_of_which_a_part_does_not_come_to_the_disk_stops_the_log() {
     let mut disk = SimulatedDisk::new(1);
     let mut log = start(&mut disk);
     upkeep(&mut log, &mut disk);
-    let mut snapshot = log.begin_snapshot(&mut disk, 1, 0).unwrap();
-    log.append_snapshot(&mut disk, &mut snapshot, &[1; 1 << 20]).unwrap();
+    let mut snapshot = log.begin_snapshot(1, 0).unwrap();
+    log.append_snapshot(&mut snapshot, &[1; 1 << 20]).unwrap();
     let work = log.begin_upkeep().unwrap().unwrap();
     disk.trouble_in(1, input_output_error());
     assert!(matches!(run(&mut log, &mut disk, work), Err(StorageError::Stopped(_))));
     // A system tells it once: the sync of the whole snapshot would not.
-    let committed = log.commit_snapshot(&mut disk, snapshot);
+    let committed = log.commit_snapshot(snapshot);
     assert!(matches!(committed, Err(StorageError::Stopped(_))), "{committed:?}");
 }
 

@@ -39,9 +39,9 @@ fn the_format_is_fixed() {
     log.append(7, 3, b"");
     log.write(&mut disk).unwrap();
     // Up to here the log is durable.
-    let mut writer = log.begin_snapshot(&mut disk, 8, 60).unwrap();
-    log.append_snapshot(&mut disk, &mut writer, b"state").unwrap();
-    log.commit_snapshot(&mut disk, writer).unwrap();
+    let mut writer = log.begin_snapshot(8, 60).unwrap();
+    log.append_snapshot(&mut writer, b"state").unwrap();
+    log.commit_snapshot(writer).unwrap();
     upkeep(&mut log, &mut disk);
 
     let mut found = String::new();

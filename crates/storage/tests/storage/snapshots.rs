@@ -3,7 +3,7 @@
 use storage::{Disk as _, Group, Log, MemoryDisk, Options, Outcome, Step, open};
 
 use crate::support::disk::{Folder as _, SimulatedDisk, Survivors};
-use crate::support::options;
+use crate::support::{SEGMENT_BYTES, options};
 
 fn start(disk: &mut SimulatedDisk) -> Log {
     open(disk, options()).unwrap().replay(disk, |_| {}).unwrap().0
@@ -36,11 +36,11 @@ fn fill(log: &mut Log, disk: &mut SimulatedDisk, group: Group) {
 
 fn snapshot(log: &mut Log, disk: &mut SimulatedDisk, group: Group, chunks: &[&[u8]]) -> Vec<Outcome> {
     let end = log.end();
-    let mut writer = log.begin_snapshot(disk, group, end).unwrap();
+    let mut writer = log.begin_snapshot(group, end).unwrap();
     for chunk in chunks {
-        log.append_snapshot(disk, &mut writer, chunk).unwrap();
+        log.append_snapshot(&mut writer, chunk).unwrap();
     }
-    log.commit_snapshot(disk, writer).unwrap();
+    log.commit_snapshot(writer).unwrap();
     upkeep(log, disk)
 }
 
@@ -103,9 +103,9 @@ fn large_segments_are_made_of_those_that_are_not_needed_any_more() {
             |step| matches!(step, Step::Rename { from, to } if from.starts_with("segment") && to.starts_with("segment")),
         );
         let end = log.end();
-        let mut writer = log.begin_snapshot(&mut disk, 1, end).unwrap();
-        log.append_snapshot(&mut disk, &mut writer, b"state").unwrap();
-        log.commit_snapshot(&mut disk, writer).unwrap();
+        let mut writer = log.begin_snapshot(1, end).unwrap();
+        log.append_snapshot(&mut writer, b"state").unwrap();
+        log.commit_snapshot(writer).unwrap();
         work_of(&mut log, &mut disk);
     }
     assert!(is_reused);
@@ -172,31 +172,61 @@ fn a_snapshot_is_read_back_in_its_chunks_at_a_start_and_while_the_log_runs() {
 }
 
 #[test]
-fn a_large_snapshot_comes_to_the_disk_as_it_is_written_and_not_all_at_once() {
+fn a_large_snapshot_is_written_piece_by_piece_beside_the_loop() {
     let mut disk = SimulatedDisk::new(1);
     let mut log = start(&mut disk);
     upkeep(&mut log, &mut disk);
     log.append(1, 1, b"value");
     log.write(&mut disk).unwrap();
     let end = log.end();
-    let mut writer = log.begin_snapshot(&mut disk, 1, end).unwrap();
-    let mut waited = 0;
-    for _ in 0..64 {
-        log.append_snapshot(&mut disk, &mut writer, &[7; 100_000]).unwrap();
+    let mut writer = log.begin_snapshot(1, end).unwrap();
+    let mut written = 0;
+    for chunk in 0..64 {
+        log.append_snapshot(&mut writer, &[chunk; 10_000]).unwrap();
         if log.is_pacing_snapshot() {
-            let work = log.begin_upkeep().unwrap().expect("what is written is to come to the disk");
+            let work = log.begin_upkeep().unwrap().expect("what is gathered is to be written");
             assert!(log.is_pacing_snapshot(), "until that is over");
-            assert!(matches!(work.steps(), [Step::Sync { file }] if file.starts_with("snapshot")));
+            let Some(Step::WriteThrough { file, offset, bytes }) = work.steps().last() else {
+                panic!("{work:?}")
+            };
+            assert!(file.starts_with("snapshot") && *offset == written);
+            assert!(bytes.len().is_multiple_of(SEGMENT_BYTES as usize / 4));
+            written += bytes.len() as u64;
             let result = work.run(&mut disk);
             assert_eq!(log.finished(work, result), Ok(Outcome::Tidied));
             assert!(!log.is_pacing_snapshot());
-            waited += 1;
         }
     }
-    assert_eq!(waited, 5, "once for each megabyte");
-    log.append_snapshot(&mut disk, &mut writer, &[7; 1 << 20]).unwrap();
-    // A snapshot that is given up is removed, and nobody wants it on the disk any more.
+    assert!(written > 600_000, "{written} of 640 000 bytes");
+    log.commit_snapshot(writer).unwrap();
+    let work = log.begin_sync().unwrap().unwrap();
+    let result = work.run(&mut disk);
+    log.finished(work, result).unwrap();
+    upkeep(&mut log, &mut disk);
+    let mut reader = log.open_snapshot(1).expect("it was taken");
+    let mut chunk = Vec::new();
+    for number in 0..64 {
+        assert!(reader.read(&mut disk, &mut chunk).unwrap());
+        assert!(chunk == [number; 10_000], "chunk {number}");
+    }
+    assert!(!reader.read(&mut disk, &mut chunk).unwrap());
+    log.close_snapshot(reader);
+}
+
+#[test]
+fn nothing_more_is_written_of_a_snapshot_that_is_given_up() {
+    let mut disk = SimulatedDisk::new(1);
+    let mut log = start(&mut disk);
+    upkeep(&mut log, &mut disk);
+    let mut writer = log.begin_snapshot(1, 0).unwrap();
+    log.append_snapshot(&mut writer, &[7; 1 << 20]).unwrap();
+    let work = log.begin_upkeep().unwrap().unwrap();
+    log.append_snapshot(&mut writer, &[7; 1 << 20]).unwrap();
+    // One part of it is being written, another one waits.
     log.abandon_snapshot(writer);
+    let result = work.run(&mut disk);
+    assert!(files(&disk).iter().any(|file| file.starts_with("snapshot")));
+    assert_eq!(log.finished(work, result), Ok(Outcome::Tidied));
     assert!(!log.is_pacing_snapshot());
     upkeep(&mut log, &mut disk);
     assert!(!files(&disk).iter().any(|file| file.starts_with("snapshot")));
@@ -222,13 +252,14 @@ fn a_snapshot_that_is_being_read_stays_though_a_newer_one_takes_its_place() {
 fn an_unfinished_snapshot_is_removed_at_the_next_start() {
     let mut disk = SimulatedDisk::new(1);
     let mut log = start(&mut disk);
-    let mut writer = log.begin_snapshot(&mut disk, 1, 0).unwrap();
-    log.append_snapshot(&mut disk, &mut writer, b"begun").unwrap();
+    let mut writer = log.begin_snapshot(1, 0).unwrap();
+    log.append_snapshot(&mut writer, &[7; 10_000]).unwrap();
+    upkeep(&mut log, &mut disk);
     assert!(files(&disk).contains(&"snapshot-00001-0000000000".to_owned()));
     let opening = open(&mut disk, options()).unwrap();
     assert!(opening.snapshots().is_empty());
     opening.replay(&mut disk, |_| {}).unwrap();
-    assert_eq!(files(&disk), ["manifest", "segment-0000000000"]);
+    assert!(!files(&disk).iter().any(|file| file.starts_with("snapshot")));
 }
 
 #[test]

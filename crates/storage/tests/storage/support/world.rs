@@ -157,13 +157,13 @@ impl World {
                 }
                 let position = log.end();
                 let rest = encode(self.alive(group));
-                let writer = log.begin_snapshot(&mut self.disk, group, position)?;
+                let writer = log.begin_snapshot(group, position)?;
                 self.snapshot = Some(Snapshot { writer, rest });
             }
             Action::AppendSnapshot => {
                 let Some(mut snapshot) = self.snapshot.take() else { return Ok(false) };
                 let chunk = snapshot.rest.drain(..snapshot.rest.len().min(700)).collect::<Vec<_>>();
-                match log.append_snapshot(&mut self.disk, &mut snapshot.writer, &chunk) {
+                match log.append_snapshot(&mut snapshot.writer, &chunk) {
                     Ok(()) => self.snapshot = Some(snapshot),
                     Err(error) => {
                         log.abandon_snapshot(snapshot.writer);
@@ -174,13 +174,13 @@ impl World {
             Action::CommitSnapshot => {
                 let Some(mut snapshot) = self.snapshot.take() else { return Ok(false) };
                 if !snapshot.rest.is_empty() {
-                    let appended = log.append_snapshot(&mut self.disk, &mut snapshot.writer, &snapshot.rest);
+                    let appended = log.append_snapshot(&mut snapshot.writer, &snapshot.rest);
                     if let Err(error) = appended {
                         log.abandon_snapshot(snapshot.writer);
                         return Err(error);
                     }
                 }
-                log.commit_snapshot(&mut self.disk, snapshot.writer)?;
+                log.commit_snapshot(snapshot.writer)?;
             }
             Action::AbandonSnapshot => {
                 if let Some(snapshot) = self.snapshot.take() {
