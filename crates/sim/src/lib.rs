@@ -11,6 +11,7 @@ mod buffers;
 mod clients;
 mod clock;
 mod conversation;
+mod describe;
 mod disk;
 mod events;
 mod faults;

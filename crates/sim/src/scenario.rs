@@ -530,53 +530,6 @@ impl Scenario {
         let numbers = faults.map(|(number, _)| Part::Fault(number as u16));
         numbers.chain(Class::BACKGROUND.map(Part::Background)).collect()
     }
-
-    /// The cluster and its surroundings, in a few lines.
-    pub(crate) fn describe(&self) -> Vec<String> {
-        let spaces: Vec<String> = self.spaces.iter().map(|space| format!("\"{}\"", space.text)).collect();
-        let Weather { loss, duplication, reordering, delay } = self.weather;
-        let percent = |millionths: u32| f64::from(millionths) / 10_000.0;
-        let mut lines = vec![
-            format!(
-                "{} nodes, {} clients (up to {} requests at once), {} s of faults, keyspaces {}",
-                self.nodes,
-                self.think_us.len(),
-                self.pipeline,
-                self.length_us / SECOND,
-                spaces.join(", ")
-            ),
-            format!(
-                "messages take {} to {} us; {}% get lost, {}% come twice, {}% overtake, {}% take up to {} ms more",
-                self.latency_us,
-                self.latency_us + self.jitter_us,
-                percent(loss),
-                percent(duplication),
-                percent(reordering),
-                percent(delay),
-                self.delay_us / MS
-            ),
-        ];
-        if self.has_urgent_links {
-            lines.push(format!(
-                "nodes have a second connection for what is urgent; {}% hold up the first one for up to {} ms",
-                percent(self.hold_ups),
-                self.hold_up_us / MS
-            ));
-        }
-        lines.push(format!(
-            "commands have {} ms; replicas without a leader compare their keys every {} ms",
-            self.command_timeout_ms, self.sweep_ms
-        ));
-        if self.long_command_bytes < node::LONG_COMMAND_BYTES {
-            lines.push(format!("writes of more than {} bytes go in parts", self.long_command_bytes));
-        }
-        for (number, fault) in self.faults.iter().enumerate() {
-            if let Some(Fault { at, kind }) = fault {
-                lines.push(format!("fault {number}, at {} ms: {kind}", at / MS));
-            }
-        }
-        lines
-    }
 }
 
 /// A probability in millionths: often none, else up to `most`.

@@ -1,0 +1,220 @@
+//! Commands read back as they were written, and no peer can smuggle in what it must not.
+
+use super::*;
+use crate::Coordinator;
+use crate::command::{
+    Draft, Fenced, HashCommand, HashPart, Hold, LockCommand, Supplied, WaiterId, Watched, script,
+};
+use std::num::NonZeroU64;
+
+fn every_command<'a>(
+    list: List<'a>,
+    pairs: List<'a>,
+    drafts: &'a [Draft; 2],
+    fenced: Fenced<'a>,
+    scripts: [script::Script<'a>; 2],
+    supplied: Supplied<'a>,
+) -> Vec<Command<'a>> {
+    use Command::*;
+    let (key, value) = (&b"key"[..], &b"value\0\r\n"[..]);
+    let set = |expiry, condition, answer| Set { key, value, expiry, condition, answer };
+    let set_if = |comparison, answer| SetIf { key, value, expiry: Expiry::Keep, comparison, answer };
+    let id = ValueId { coordinator: Coordinator { node: 3, life: 7 }, counter: u64::MAX };
+    let waiter = WaiterId { node: 3, life: u64::MAX, number: NonZeroU64::MIN };
+    let locks = [
+        LockCommand::Describe { name: key },
+        LockCommand::Check { name: key, waiter },
+        LockCommand::Acquire { name: key, owner: value, hold: Hold::Lease(7), waiter: Some(waiter) },
+        LockCommand::Acquire { name: key, owner: b"", hold: Hold::Session(9), waiter: None },
+        LockCommand::Renew { name: key, token: 1, lease_ms: 2 },
+        LockCommand::Release { name: key, token: u64::MAX },
+        LockCommand::Withdraw { name: key, waiter },
+        LockCommand::Forsake { node: 1, spared: Some(4) },
+        LockCommand::Forsake { node: 1, spared: None },
+        LockCommand::Expire { name: key, token: 1, number: 2 },
+        LockCommand::OpenSession { key, group: 5, lease_ms: 6 },
+        LockCommand::RenewSession { key, session: 7 },
+        LockCommand::CloseSession { key, session: 7 },
+        LockCommand::ExpireSession { session: 7, number: 8 },
+    ];
+    let mut commands = vec![
+        Get { key },
+        Fetch { key },
+        MultiGet { keys: list },
+        Exists { keys: list },
+        Type { key },
+        Length { key },
+        GetRange { key, start: -3, end: i64::MAX },
+        TimeToLive { key, unit: ExpiryUnit::UnixSeconds },
+        Keys { pattern: b"*" },
+        Scan { position: 7, count: 10, pattern: Some(b"a*"), kind: None, group: 1, next: 3 },
+        RandomKey { draw: 9 },
+        Size,
+        Encoding { key },
+        MemoryUsage { key },
+        set(Expiry::Clear, Condition::Always, SetAnswer::Status),
+        set(Expiry::Keep, Condition::IfPresent, SetAnswer::Before),
+        set(Expiry::Set(Deadline::In(5)), Condition::IfAbsent, SetAnswer::Integer),
+        set(Expiry::Set(Deadline::At(-5)), Condition::Always, SetAnswer::Status),
+        GetDelete { key },
+        GetExpire { key, expiry: Expiry::Clear },
+        MultiSet { pairs, if_absent: true },
+        Delete { keys: list },
+        Append { key, value, bytes_max: 10 },
+        SetRange { key, offset: 4, value },
+        IncrementBy { key, delta: i64::MIN },
+        IncrementByFloat { key, delta: b"1.5" },
+        Expire { key, deadline: Deadline::In(1), condition: ExpireCondition::IfSomeAndEarlier },
+        Persist { key },
+        Rename { from: key, to: value, if_absent: false },
+        Copy { from: key, to: value, replace: true },
+        Clear,
+        Purge { until: 1 },
+        Replicate { key, value, version: 8 },
+        Digest { key },
+        Watch { keys: list },
+        set_if(Comparison::Equal(value), SetAnswer::Status),
+        set_if(Comparison::NotEqual(b""), SetAnswer::Before),
+        set_if(Comparison::DigestEqual(u64::MAX), SetAnswer::Status),
+        DeleteIf { key, comparison: Comparison::DigestNotEqual(1) },
+        Transaction(drafts[0].transaction()),
+        Transaction(drafts[1].transaction()),
+        Fenced(fenced),
+        Script(scripts[0]),
+        Script(scripts[1]),
+        Supplied(supplied),
+        LongPart { id, offset: 3, length: u32::MAX, bytes: value },
+        LongEnd { id, watched_in: Some(u64::MAX) },
+        LongEnd { id, watched_in: None },
+    ];
+    commands.extend(locks.map(Lock));
+    let (field, bytes_max) = (&b"field"[..], 99);
+    let hashes = [
+        HashCommand::Get { key, field },
+        HashCommand::MultiGet { key, fields: list },
+        HashCommand::All { key, part: HashPart::Both },
+        HashCommand::Length { key },
+        HashCommand::Exists { key, field },
+        HashCommand::ValueLength { key, field },
+        HashCommand::Scan { key, position: 7, count: 10, pattern: Some(b"a*") },
+        HashCommand::Scan { key, position: 7, count: 10, pattern: None },
+        HashCommand::Set { key, pairs, bytes_max, counts: true },
+        HashCommand::SetIfAbsent { key, field, value, bytes_max },
+        HashCommand::Delete { key, fields: list },
+        HashCommand::IncrementBy { key, field, delta: -1, bytes_max },
+        HashCommand::IncrementByFloat { key, field, delta: b"0.5", bytes_max },
+    ];
+    commands.extend(hashes.map(Hash));
+    commands
+}
+
+/// One that only reads, and one that writes if a key is as it was.
+fn drafts() -> [Draft; 2] {
+    let (mut reads, mut writes) = (Draft::default(), Draft::default());
+    assert!(reads.push(&Command::Get { key: b"k" }));
+    writes.watch(9, Watched { key: b"w", version: 0, floor: 7 });
+    assert!(writes.push(&Command::Get { key: b"k" }) && writes.push(&Command::Persist { key: b"k" }));
+    [reads, writes]
+}
+
+#[test]
+fn every_command_reads_back_as_it_was_written_and_no_shorter() {
+    let (mut first, mut second) = (Vec::new(), Vec::new());
+    let list = List::build(&mut first, [&b"a"[..], b"", b"ccc"]);
+    let pairs = List::build(&mut second, [&b"k"[..], b"v", b"l", b"w"]);
+    let set = Command::SetIf {
+        key: b"k",
+        value: b"v",
+        expiry: Expiry::Keep,
+        comparison: Comparison::Equal(b"w"),
+        answer: SetAnswer::Before,
+    };
+    let mut third = Vec::new();
+    let fenced = Fenced::build(b"lock", 7, &set, &mut third).expect("a SET stands behind a fence");
+    let (mut fourth, mut fifth) = (Vec::new(), Vec::new());
+    let inputs = [&b"k"[..], b"l", b"argument"];
+    let scripts = [
+        script::Script::build(&mut fourth, b"return 1", inputs, 2, 9, true).unwrap(),
+        script::Script::build(&mut fifth, b"", [], 0, 9, false).unwrap(),
+    ];
+    let (mut sixth, mut seventh) = (Vec::new(), Vec::new());
+    let reference = Reference::spilled(7, 1, 1, crate::command::digest_of(b"v"));
+    Command::GetDelete { key: b"k" }.encode(&mut sixth);
+    let supplied = Supplied::build([(&b"k"[..], reference, &b"v"[..])], &sixth, &mut seventh);
+    let supplied = supplied.expect("a GETDEL can be supplied");
+    for command in every_command(list, pairs, &drafts(), fenced, scripts, supplied) {
+        let mut bytes = Vec::new();
+        command.encode(&mut bytes);
+        let mut reader = Reader::new(&bytes);
+        assert_eq!(Command::decode(&mut reader), Ok(command));
+        assert!(reader.is_empty(), "{command:?} left bytes behind");
+        for end in 0..bytes.len() {
+            assert!(Command::decode(&mut Reader::new(&bytes[..end])).is_err(), "{command:?} cut at {end}");
+        }
+    }
+}
+
+#[test]
+fn what_only_the_cluster_itself_asks_is_no_part_of_a_transaction() {
+    let [reads, writes] = drafts();
+    let mut draft = Draft::default();
+    for command in [
+        Command::Transaction(reads.transaction()),
+        Command::Transaction(writes.transaction()),
+        Command::Purge { until: 9 },
+        Command::Replicate { key: b"k", value: b"v", version: 9 },
+        Command::Lock(LockCommand::Release { name: b"l", token: 1 }),
+        Command::Lock(LockCommand::Describe { name: b"l" }),
+    ] {
+        assert!(!draft.push(&command), "{command:?}");
+    }
+    assert!(draft.is_empty() && draft.bytes() == 0);
+    // And a peer cannot smuggle it in.
+    let mut inner = Vec::new();
+    Command::Transaction(writes.transaction()).encode(&mut inner);
+    let mut bytes = vec![TRANSACTION];
+    bytes.put_u64(0);
+    bytes.put_u32(0);
+    bytes.put_bytes(b"");
+    bytes.put_u32(1);
+    bytes.put_bytes(&inner);
+    assert!(Command::decode(&mut Reader::new(&bytes)).is_err());
+}
+
+#[test]
+fn only_a_set_stands_behind_a_fence() {
+    let mut scratch = Vec::new();
+    assert!(Fenced::build(b"l", 1, &Command::Clear, &mut scratch).is_none());
+    // And a peer cannot put a fence behind a fence without end.
+    let mut bytes = vec![FENCED];
+    bytes.put_bytes(b"l");
+    bytes.put_u64(1);
+    bytes.put_bytes(&[FENCED]);
+    assert!(Command::decode(&mut Reader::new(&bytes)).is_err());
+}
+
+#[test]
+fn a_lock_that_is_taken_cannot_pass_for_a_read() {
+    let mut bytes = Vec::new();
+    Command::Lock(LockCommand::Release { name: b"l", token: 1 }).encode(&mut bytes);
+    bytes[0] = LOCK_READ;
+    assert!(Command::decode(&mut Reader::new(&bytes)).is_err());
+}
+
+#[test]
+fn a_change_of_a_hash_cannot_pass_for_a_read() {
+    let mut bytes = Vec::new();
+    let mut scratch = Vec::new();
+    let fields = List::build(&mut scratch, [&b"f"[..]]);
+    Command::Hash(HashCommand::Delete { key: b"k", fields }).encode(&mut bytes);
+    bytes[0] = HASH_READ;
+    assert!(Command::decode(&mut Reader::new(&bytes)).is_err());
+}
+
+#[test]
+fn a_transaction_that_writes_cannot_pass_for_a_read() {
+    let mut bytes = Vec::new();
+    Command::Transaction(drafts()[1].transaction()).encode(&mut bytes);
+    bytes[0] = READING_TRANSACTION;
+    assert!(Command::decode(&mut Reader::new(&bytes)).is_err());
+}
