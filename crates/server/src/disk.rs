@@ -5,7 +5,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -60,6 +60,8 @@ struct Folder {
     open: Mutex<BTreeMap<String, Arc<File>>>,
     /// Bytes that were written by those who are not patient.
     written: AtomicU64,
+    /// The node ends, and waits for whoever would else be patient.
+    is_ending: AtomicBool,
     /// The same files, open to be written past the page cache. None for one that the file system does not open so.
     direct: Mutex<BTreeMap<String, Option<Arc<File>>>>,
 }
@@ -83,8 +85,9 @@ impl FolderDisk {
             File::open(parent)?.sync_all()?;
         }
         let path = path.to_owned();
-        let (open, direct, written) = (Mutex::default(), Mutex::default(), AtomicU64::new(0));
-        let folder = Folder { path, folder, open, direct, written };
+        let (open, direct) = (Mutex::default(), Mutex::default());
+        let (written, is_ending) = (AtomicU64::new(0), AtomicBool::new(false));
+        let folder = Folder { path, folder, open, direct, written, is_ending };
         Ok(FolderDisk { folder: Arc::new(folder), aligned: Vec::new(), is_patient: false })
     }
 
@@ -172,13 +175,23 @@ impl FolderDisk {
                 }
                 file.sync_data()?;
                 offset += length as u64;
-                if self.is_patient {
+                if self.is_patient() {
                     self.wait_for_growth(written + length as u64 / 4);
                 }
             }
         }
         self.open_files().insert(name.to_owned(), Arc::new(file));
         Ok(())
+    }
+
+    /// From now on nobody is patient: the node ends.
+    pub fn hurry(&self) {
+        self.folder.is_ending.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether others are to be left time on the disk.
+    fn is_patient(&self) -> bool {
+        self.is_patient && !self.folder.is_ending.load(Ordering::Relaxed)
     }
 
     /// Counts what is written of the log.
@@ -284,7 +297,7 @@ impl Disk for FolderDisk {
             }
         }
         // Half of the time the disk is others'.
-        if self.is_patient {
+        if self.is_patient() {
             std::thread::sleep(begun.elapsed().min(PAUSE));
         }
         Ok(())

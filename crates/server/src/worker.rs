@@ -52,6 +52,9 @@ const ACCEPT_PAUSE_US: u64 = 100_000;
 /// How long the last replies may take when the server stops, and then the last sync.
 const STOP_US_MAX: u64 = 1_000_000;
 
+/// And so much longer for its log: a segment that is being filled comes first.
+const SETTLE_US_MAX: u64 = 3_000_000;
+
 /// How long the withdrawals of those who wait for locks may take when the server stops.
 const WITHDRAW_US_MAX: u64 = 300_000;
 
@@ -208,7 +211,8 @@ impl Worker {
     /// What nobody waits for is made durable, too, and the log notes that it is: so the next start can tell damage from a
     /// write that was cut short. Nothing comes in and goes out any more, else there would be ever more to write.
     fn settle_log(&mut self, events: &mut Events) -> Result<()> {
-        let stop_by_us = self.clock.monotonic_us() + STOP_US_MAX;
+        self.disk.hurry();
+        let stop_by_us = self.clock.monotonic_us() + SETTLE_US_MAX;
         while !self.node.settle_log(&mut self.disk) && self.clock.monotonic_us() < stop_by_us {
             self.node.take_work(&mut self.work);
             self.work.drain(..).for_each(|work| self.threads.begin(work));
