@@ -49,7 +49,7 @@ const SWEEP_US: u64 = 1_000_000;
 /// When the system has let nobody in (it may be out of file descriptors), how long to wait before the next try.
 const ACCEPT_PAUSE_US: u64 = 100_000;
 
-/// How long the last replies may take when the server stops, and then the last sync.
+/// How long the last replies may take when the server stops.
 const STOP_US_MAX: u64 = 1_000_000;
 
 /// And so much longer for its log: a segment that is being filled comes first.
