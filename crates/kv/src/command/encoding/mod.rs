@@ -115,24 +115,20 @@ impl<'a> Command<'a> {
 
     /// Appends the encoding of a plain `SET` but for its value, which ends it and is returned; of another command nothing.
     pub fn encode_before_value(&self, out: &mut Vec<u8>) -> Option<&'a [u8]> {
-        let plain = Command::Set {
-            key: b"",
-            value: b"",
+        let Command::Set {
+            key,
+            value,
             expiry: Expiry::Clear,
             condition: Condition::Always,
             answer: SetAnswer::Status,
+        } = *self
+        else {
+            return None;
         };
-        match *self {
-            Command::Set { key, value, expiry, condition, answer }
-                if (Command::Set { key: b"", value: b"", expiry, condition, answer }) == plain =>
-            {
-                out.put_u8(SET_PLAIN);
-                out.put_bytes(key);
-                out.put_u32(value.len() as u32);
-                Some(value)
-            }
-            _ => None,
-        }
+        out.put_u8(SET_PLAIN);
+        out.put_bytes(key);
+        out.put_u32(value.len() as u32);
+        Some(value)
     }
 
     fn encode_any(&self, out: &mut Vec<u8>) {
