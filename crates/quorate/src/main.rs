@@ -103,7 +103,7 @@ fn main() -> ExitCode {
 }
 
 fn serve(args: &ServerArgs) -> Result<()> {
-    memory::keep_for_a_while();
+    memory::use_as_a_node();
     if let Some(parent) = args.stop_with
         && !cluster::stop_with_parent(parent)?
     {

@@ -121,10 +121,15 @@ fn advice_is_a_table_with_a_recommendation() {
 /// Its allocator is told so by the environment, before the process begins: so the node has started itself once more.
 #[test]
 #[cfg(target_os = "linux")]
-fn a_node_keeps_its_free_memory_for_a_minute_and_remains_the_process_that_was_started() {
+fn a_node_uses_small_pages_keeps_them_for_a_minute_and_remains_the_process_that_was_started() {
     let mut server = Server::start("", "");
     let environment = fs::read(format!("/proc/{}/environ", server.process())).unwrap();
     let kept = environment.split(|byte| *byte == 0).find_map(|it| it.strip_prefix(b"MIMALLOC_PURGE_DELAY="));
     assert_eq!(kept, Some(&b"60000"[..]));
+    // Old kernels do not tell.
+    let status = fs::read_to_string(format!("/proc/{}/status", server.process())).unwrap();
+    if let Some(large_pages) = status.lines().find_map(|line| line.strip_prefix("THP_enabled:")) {
+        assert_eq!(large_pages.trim(), "0");
+    }
     assert_eq!(server.stop(), 0);
 }
