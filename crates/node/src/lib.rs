@@ -27,6 +27,7 @@ mod keyspace;
 mod locks;
 mod log;
 mod long;
+mod long_replies;
 mod mapping;
 mod node;
 mod opening;

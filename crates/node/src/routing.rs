@@ -85,6 +85,8 @@ pub(crate) struct Forwarded {
     pub(crate) to: NodeId,
     pub(crate) is_write: bool,
     pub(crate) deadline_us: u64,
+    /// What has come of its reply, if that comes in parts.
+    pub(crate) arrived: Vec<u8>,
 }
 
 impl Node {
@@ -323,7 +325,7 @@ impl Node {
         }
         let Asked { ticket, follows, seen, deadline_us, hops } = asked;
         let is_write = matches!(request, Request::Command(command) if command.is_write());
-        let entry = self.forwards.insert(|_| Forwarded { ticket, group, to, is_write, deadline_us });
+        let entry = self.forwards.insert(|_| Forwarded { ticket, group, to, is_write, deadline_us, arrived: Vec::new() });
         let remaining_ms = match deadline_us {
             u64::MAX => NO_DEADLINE_MS,
             _ => (deadline_us.saturating_sub(self.now.monotonic_us) / 1000).min(NO_DEADLINE_MS as u64 - 1)
@@ -392,18 +394,13 @@ impl Node {
         if effects.replies.has_announcements() {
             self.publish_announced(&mut effects.replies);
         }
-        for outcome in &effects.outcomes {
-            if let Outcome::Redirect { to } = outcome.result {
-                let error = format!("NOLEADER node {to} leads now; nothing was done, try again");
-                self.complete_with_error(outcome.ticket, group, Outcome::Refused, &error);
-                continue;
+        if effects.replies.len() > self.configuration.long_command_bytes {
+            self.settle_long(group, &mut effects, spills);
+        } else {
+            for outcome in &effects.outcomes {
+                let reply = &effects.replies.as_bytes()[outcome.reply.clone()];
+                self.settle_outcome(group, outcome, reply, spills);
             }
-            let reply = &effects.replies.as_bytes()[outcome.reply.clone()];
-            if spills && ReplyBuffer::is_unfinished(reply) {
-                self.resolve(outcome.ticket, group, outcome.result, reply);
-                continue;
-            }
-            self.complete(outcome.ticket, group, outcome.result, reply);
         }
         for record in effects.records.drain(..) {
             self.journal.append(group, &mut self.groups[group].tail, &effects.bytes[record]);
@@ -458,6 +455,25 @@ impl Node {
         }
     }
 
+    /// A replica has ended a request.
+    #[inline]
+    pub(crate) fn settle_outcome(
+        &mut self,
+        group: u16,
+        outcome: &protocol::Outcome,
+        reply: &[u8],
+        spills: bool,
+    ) {
+        if let Outcome::Redirect { to } = outcome.result {
+            let error = format!("NOLEADER node {to} leads now; nothing was done, try again");
+            return self.complete_with_error(outcome.ticket, group, Outcome::Refused, &error);
+        }
+        if spills && ReplyBuffer::is_unfinished(reply) {
+            return self.resolve(outcome.ticket, group, outcome.result, reply);
+        }
+        self.complete(outcome.ticket, group, outcome.result, reply);
+    }
+
     /// Sends a replica's message to another one.
     #[inline]
     pub(crate) fn send(&mut self, group: u16, to: NodeId, message: &[u8]) {
@@ -506,6 +522,10 @@ impl Node {
             }
             Origin::Coding => self.operation_answered(ticket, result, reply),
             Origin::Peer(from, link) => {
+                if reply.len() > self.configuration.long_command_bytes {
+                    let reply = SharedBytes::from(reply.to_vec());
+                    return self.reply_in_parts((from, link), ticket.sequence, result, reply);
+                }
                 let peer = &mut self.peers[from as usize - 1];
                 // Over a newer link there may be another life of that node, which numbers its requests anew.
                 if peer.up && peer.link == link {
@@ -530,35 +550,14 @@ impl Node {
                     let mut replies = ReplyBuffer::new();
                     gather.combine(&mut replies);
                     let done = Outcome::Done { version: 0, offset: 0 };
-                    self.complete(gather.ticket, 0, done, replies.as_bytes());
+                    self.complete_with(gather.ticket, 0, done, replies);
                 }
             }
         }
     }
 
-    /// Answers a request with a large value, which is not copied.
-    pub(crate) fn complete_with_value(
-        &mut self,
-        ticket: Ticket,
-        group: u16,
-        result: Outcome,
-        value: SharedBytes,
-    ) {
-        if let Origin::Session(client) = Origin::of(ticket)
-            && let Some(session) = self.sessions.get_mut(client)
-            && !session.is_internal()
-            && !session.has_pending(ticket.sequence)
-        {
-            let reply = SessionReply::Value(value);
-            return self.complete_session(client, ticket.sequence, group, result, reply);
-        }
-        let mut replies = ReplyBuffer::new();
-        replies.bulk(&value);
-        self.complete(ticket, group, result, replies.as_bytes());
-    }
-
     #[inline]
-    fn complete_session(
+    pub(crate) fn complete_session(
         &mut self,
         client: ClientId,
         sequence: u64,
