@@ -394,7 +394,9 @@ mod tests {
     #[test]
     fn a_part_of_a_reply_reads_back_as_it_was_written() {
         let results = [Outcome::Done { version: 4, offset: 5 }, Outcome::Refused, Outcome::Unknown];
-        for (result, offset) in results.into_iter().flat_map(|result| [0, 7, 9].map(|offset| (result, offset))) {
+        for (result, offset) in
+            results.into_iter().flat_map(|result| [0, 7, 9].map(|offset| (result, offset)))
+        {
             let part = OutcomePart { id: 3, result, length: 10, offset, bytes: b"r" };
             let mut bytes = Vec::new();
             Envelope::OutcomePart(part).encode(&mut bytes);

@@ -325,7 +325,14 @@ impl Node {
         }
         let Asked { ticket, follows, seen, deadline_us, hops } = asked;
         let is_write = matches!(request, Request::Command(command) if command.is_write());
-        let entry = self.forwards.insert(|_| Forwarded { ticket, group, to, is_write, deadline_us, arrived: Vec::new() });
+        let entry = self.forwards.insert(|_| Forwarded {
+            ticket,
+            group,
+            to,
+            is_write,
+            deadline_us,
+            arrived: Vec::new(),
+        });
         let remaining_ms = match deadline_us {
             u64::MAX => NO_DEADLINE_MS,
             _ => (deadline_us.saturating_sub(self.now.monotonic_us) / 1000).min(NO_DEADLINE_MS as u64 - 1)
