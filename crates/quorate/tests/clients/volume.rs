@@ -85,6 +85,63 @@ fn a_value_of_the_greatest_length_is_stored_while_others_go_on() {
 }
 
 #[test]
+fn a_value_of_the_greatest_length_is_read_through_every_node_while_others_go_on() {
+    let cluster = Cluster::start(3, &["prefix= replication=consensus"]);
+    let large: Vec<u8> = (0..64 << 20).map(|number: u32| (number * 7 + number / 256) as u8).collect();
+    cluster.client(1).set::<_, _, ()>("k", &large).unwrap();
+    let is_done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let others: Vec<_> = (1..=3)
+            .map(|node| {
+                let (cluster, is_done) = (&cluster, &is_done);
+                scope.spawn(move || {
+                    let mut connection = cluster.client(node);
+                    let mut served = 0;
+                    while !is_done.load(Ordering::Relaxed) {
+                        connection.set::<_, _, ()>(format!("small:{node}"), served).unwrap();
+                        served += 1;
+                    }
+                    served
+                })
+            })
+            .collect();
+        for node in 1..=3 {
+            let mut connection = cluster.client(node);
+            let read: Vec<u8> = connection.get("k").unwrap();
+            assert!(read == large, "through node {node}");
+            let mut pipeline = pipe();
+            pipeline.getrange("k", 1, -1).ping().mget(&["k", "nothing"]);
+            type Told = (Vec<u8>, String, (Vec<u8>, Option<Vec<u8>>));
+            let (part, pong, (whole, nothing)): Told = pipeline.query(&mut connection).unwrap();
+            assert!(part == large[1..] && pong == "PONG" && whole == large && nothing.is_none(), "node {node}");
+        }
+        is_done.store(true, Ordering::Relaxed);
+        let served: Vec<i32> = others.into_iter().map(|other| other.join().unwrap()).collect();
+        assert!(served.iter().all(|served| *served > 10), "{served:?} small writes beside them");
+    });
+    // The node that leads has sent three of them to each of the others.
+    let sent = |node| {
+        let (_, text) = cluster.http(node, "GET /metrics HTTP/1.1", "");
+        let value =
+            text.as_str().unwrap().lines().find_map(|line| line.strip_prefix("quorate_long_replies_total "));
+        value.unwrap().parse::<u64>().unwrap()
+    };
+    assert_eq!((1..=3).map(sent).sum::<u64>(), 6);
+    assert_eq!(ask(&mut cluster.client(2), "DEL k"), "1");
+}
+
+#[test]
+fn a_long_value_is_read_over_http_at_every_node() {
+    let cluster = Cluster::start(3, &["prefix= replication=consensus"]);
+    let large: String = (0..5 << 20).map(|number: u32| char::from(b'a' + (number % 23) as u8)).collect();
+    cluster.client(1).set::<_, _, ()>("k", &large).unwrap();
+    for node in 1..=3 {
+        let (status, told) = cluster.http(node, "GET /get/k HTTP/1.1", "");
+        assert!(status == 200 && told["value"] == large.as_str(), "node {node}: {status}");
+    }
+}
+
+#[test]
 fn a_thousand_keys_in_one_command() {
     let cluster = Cluster::start(3, &[]);
     for node in [1, 2] {
