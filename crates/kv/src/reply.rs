@@ -163,6 +163,11 @@ impl ReplyBuffer {
         std::mem::take(&mut self.bytes)
     }
 
+    /// Makes room for so many more bytes.
+    pub(crate) fn reserve(&mut self, bytes: usize) {
+        self.bytes.reserve(bytes);
+    }
+
     /// Appends replies that are encoded already.
     pub fn extend_encoded(&mut self, encoded: &[u8]) {
         self.bytes.extend_from_slice(encoded);

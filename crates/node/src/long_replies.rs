@@ -18,7 +18,7 @@
 //! A request has as long as any other from the last part that came. Outcomes may overtake each other on this way: each
 //! names its request, and a session puts its replies in order.
 //!
-//! To those who are connected to this node a long reply is written from where it was made, if it is a single value.
+//! To those who are connected to this node large values in a long reply are written from where it was made.
 
 use crate::envelope::{Envelope, OutcomePart};
 use crate::long::PARTS_UNDER_WAY;
@@ -27,8 +27,8 @@ use crate::routing::Origin;
 use crate::session::{ClientId, SessionReply};
 use crate::shared::SharedBytes;
 use crate::slab::Handle;
-use kv::codec::{Malformed, Reader};
-use kv::{Reply, ReplyBuffer};
+use kv::ReplyBuffer;
+use kv::codec::Malformed;
 use protocol::{Effects, NodeId, Result as Outcome, Ticket};
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -128,17 +128,6 @@ impl LongReplies {
     }
 }
 
-/// The value, if a reply is a single one.
-fn single_value(reply: &SharedBytes) -> Option<SharedBytes> {
-    let mut reader = Reader::new(reply);
-    match Reply::decode(&mut reader) {
-        Ok(Reply::Bulk(value)) if reader.is_empty() => {
-            Some(reply.part(reply.len() - value.len(), reply.len()))
-        }
-        _ => None,
-    }
-}
-
 impl Node {
     // Where a reply is made.
 
@@ -174,15 +163,14 @@ impl Node {
         }
     }
 
-    /// Answers a request with a long reply, which is not copied on its way to a peer, nor to a client if it is a single value.
+    /// Answers a request with a long reply, of which large values are not copied on their way to a peer or a client.
     fn complete_long(&mut self, ticket: Ticket, group: u16, result: Outcome, reply: SharedBytes) {
         if let Origin::Peer(from, link) = Origin::of(ticket) {
             return self.reply_in_parts((from, link), ticket.sequence, result, reply);
         }
-        match self.takes_value(ticket).and_then(|client| Some((client, single_value(&reply)?))) {
-            Some((client, value)) => {
-                let reply = SessionReply::Value(value);
-                self.complete_session(client, ticket.sequence, group, result, reply);
+        match self.takes_shared(ticket) {
+            Some(client) => {
+                self.complete_session(client, ticket.sequence, group, result, SessionReply::Long(reply))
             }
             None => self.complete(ticket, group, result, &reply),
         }
@@ -196,7 +184,7 @@ impl Node {
         result: Outcome,
         value: SharedBytes,
     ) {
-        if let Some(client) = self.takes_value(ticket) {
+        if let Some(client) = self.takes_shared(ticket) {
             let reply = SessionReply::Value(value);
             return self.complete_session(client, ticket.sequence, group, result, reply);
         }
@@ -205,8 +193,8 @@ impl Node {
         self.complete_with(ticket, group, result, replies);
     }
 
-    /// Whose request it is, if a value can be its reply as it stands.
-    fn takes_value(&self, ticket: Ticket) -> Option<ClientId> {
+    /// Whose request it is, if it is a client's that can be written to from where its reply is.
+    fn takes_shared(&self, ticket: Ticket) -> Option<ClientId> {
         let Origin::Session(client) = Origin::of(ticket) else { return None };
         let session = self.sessions.get(client)?;
         (!session.is_internal() && !session.has_pending(ticket.sequence)).then_some(client)
@@ -341,9 +329,9 @@ mod tests {
         assert_eq!(pumped(&mut replies), [(1, 0, 10), (2, 0, 10), (3, 0, 10), (1, 10, 20)]);
         assert_eq!(replies.arrived(1, None), Ok(()));
         assert_eq!(replies.arrived(1, None), Ok(()), "the other part is answered so, too");
-        assert_eq!(pumped(&mut replies), [(2, 10, 15), (3, 10, 20)]);
+        assert_eq!(pumped(&mut replies), [(2, 10, 15), (3, 10, 20), (3, 20, 30)]);
         assert_eq!(replies.arrived(2, Some(15)), Ok(()));
-        assert_eq!((replies.bytes(), replies.under_way), (100, 20));
+        assert_eq!((replies.bytes(), replies.under_way), (100, 30));
     }
 
     #[test]
@@ -367,21 +355,5 @@ mod tests {
         assert!(replies.are_too_many());
         replies.clear();
         assert!(!replies.are_too_many() && replies.bytes() == 0);
-    }
-
-    #[test]
-    fn a_single_value_is_told_from_other_replies() {
-        let reply = |write: &dyn Fn(&mut ReplyBuffer)| {
-            let mut replies = ReplyBuffer::new();
-            write(&mut replies);
-            single_value(&SharedBytes::from(replies.take())).map(|value| value.to_vec())
-        };
-        assert_eq!(reply(&|out| out.bulk(b"value")), Some(b"value".to_vec()));
-        assert_eq!(reply(&|out| out.error("ERR value")), None);
-        let array = |out: &mut ReplyBuffer| {
-            out.array(1);
-            out.bulk(b"value");
-        };
-        assert_eq!(reply(&array), None);
     }
 }
