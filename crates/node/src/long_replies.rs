@@ -131,7 +131,7 @@ impl LongReplies {
 impl Node {
     // Where a reply is made.
 
-    /// Ends the requests of a replica's step that has left much to tell: what is long is not copied if it is most of that.
+    /// Ends the requests of a replica's step, some of which have long replies: one that is most of what is told is not copied.
     #[cold]
     pub(crate) fn settle_long(&mut self, group: u16, effects: &mut Effects, spills: bool) {
         let buffer = Rc::new(effects.replies.take());
@@ -168,7 +168,8 @@ impl Node {
         if let Origin::Peer(from, link) = Origin::of(ticket) {
             return self.reply_in_parts((from, link), ticket.sequence, result, reply);
         }
-        match self.takes_shared(ticket) {
+        let is_answer = !ReplyBuffer::is_unfinished(&reply);
+        match self.takes_shared(ticket).filter(|_| is_answer) {
             Some(client) => {
                 self.complete_session(client, ticket.sequence, group, result, SessionReply::Long(reply))
             }

@@ -401,7 +401,10 @@ impl Node {
         if effects.replies.has_announcements() {
             self.publish_announced(&mut effects.replies);
         }
-        if effects.replies.len() > self.configuration.long_command_bytes {
+        let long_bytes = self.configuration.long_command_bytes;
+        if effects.replies.len() > long_bytes
+            && effects.outcomes.iter().any(|outcome| outcome.reply.len() > long_bytes)
+        {
             self.settle_long(group, &mut effects, spills);
         } else {
             for outcome in &effects.outcomes {
