@@ -352,36 +352,6 @@ impl Node {
         peer.flush_if_large();
     }
 
-    /// Ends forwarded requests whose answer is overdue: the node they went to would have answered in time.
-    pub(crate) fn end_overdue_forwards(&mut self) {
-        const GRACE_US: u64 = 500_000;
-        let now_us = self.now.monotonic_us;
-        let is_overdue = |entry: &Forwarded| entry.deadline_us.saturating_add(GRACE_US) <= now_us;
-        let overdue = self.forwards.iter().map(|(_, entry)| entry).filter(|entry| is_overdue(entry));
-        overdue.for_each(|entry| self.peers[entry.to as usize - 1].silent_since_us = Some(now_us));
-        self.end_forwards(is_overdue, "did not answer in time");
-    }
-
-    pub(crate) fn end_forwards(&mut self, ends: impl Fn(&Forwarded) -> bool, what: &str) {
-        let ended: Vec<Handle> =
-            self.forwards.iter().filter(|(_, entry)| ends(entry)).map(|(handle, _)| handle).collect();
-        for handle in ended {
-            let Some(Forwarded { ticket, group, to, is_write, .. }) = self.forwards.remove(handle) else {
-                continue;
-            };
-            if is_write {
-                let error =
-                    format!("UNKNOWN node {to} {what}; the write may have taken effect or may still do so");
-                self.complete_with_error(ticket, group, Outcome::Unknown, &error);
-            } else {
-                let has_leader = self.groups.get(group).is_none_or(|group| group.keyspace.has_leader());
-                let code = if has_leader { "NOLEADER" } else { "NOQUORUM" };
-                let error = format!("{code} node {to} {what}; nothing was changed");
-                self.complete_with_error(ticket, group, Outcome::Refused, &error);
-            }
-        }
-    }
-
     /// Carries out what a replica's step has left in the effects.
     #[inline]
     pub(crate) fn settle(&mut self, group: u16) {

@@ -1,6 +1,7 @@
 //! A client's session: what it was told about itself, and its replies in the order of its requests.
 
 use crate::channels::Subscriptions;
+use crate::output::{OUTPUT_CHUNK_BYTES, Output};
 use crate::shared::SharedBytes;
 use crate::slab::Handle;
 use crate::transactions::{Gathered, Pending};
@@ -46,63 +47,6 @@ pub enum ClientKind {
     },
     /// A part of the server, such as HTTP: it gets replies in `kv`'s encoding.
     Internal,
-}
-
-/// Bytes of large values that are put into an output at a time.
-const OUTPUT_CHUNK_BYTES: usize = 256 << 10;
-
-/// What is to be written to a client.
-#[derive(Debug, Default)]
-pub struct Output {
-    /// The bytes, in order. Whoever writes them takes them away.
-    pub bytes: Vec<u8>,
-    /// Close the connection once they are written.
-    pub close: bool,
-    /// What comes behind them: large values, each with what follows it. It gets into `bytes` chunk by chunk, whenever the
-    /// output is asked for.
-    later: VecDeque<(SharedBytes, Vec<u8>)>,
-}
-
-impl Output {
-    /// True when there is more than `bytes`: the output is to be asked for again when these are written.
-    pub fn has_more(&self) -> bool {
-        !self.later.is_empty()
-    }
-
-    /// True when everything is written and the connection is to be closed.
-    pub fn is_over(&self) -> bool {
-        self.close && self.bytes.is_empty() && self.later.is_empty()
-    }
-
-    /// The same with some of what comes later, if little is left before it.
-    pub(crate) fn filled(&mut self) -> &mut Output {
-        while self.bytes.len() < OUTPUT_CHUNK_BYTES
-            && let Some((value, behind)) = self.later.front_mut()
-        {
-            let end = value.len().min(OUTPUT_CHUNK_BYTES);
-            self.bytes.extend_from_slice(&value[..end]);
-            *value = value.part(end, value.len());
-            if value.is_empty() {
-                self.bytes.append(behind);
-                self.later.pop_front();
-            }
-        }
-        self
-    }
-
-    /// Where the next reply goes.
-    #[inline]
-    fn end(&mut self) -> &mut Vec<u8> {
-        match self.later.back_mut() {
-            None => &mut self.bytes,
-            Some((_, behind)) => behind,
-        }
-    }
-
-    fn len(&self) -> usize {
-        let later = self.later.iter().map(|(value, behind)| value.len() + behind.len());
-        self.bytes.len() + later.sum::<usize>()
-    }
 }
 
 /// The reply of a request.
@@ -375,7 +319,7 @@ impl Session {
         match reply {
             SessionReply::Encoded(encoded) => self.write(encoded),
             SessionReply::Long(encoded) => self.write_long(&encoded),
-            SessionReply::Value(value) => self.write_value(value),
+            SessionReply::Value(value) => self.output.push_value(value),
         }
         while let Some(slot) = self
             .slots
@@ -393,7 +337,7 @@ impl Session {
                 }
                 SlotState::ReadyValue(value) => {
                     self.kept_bytes -= value.len();
-                    self.write_value(value);
+                    self.output.push_value(value);
                 }
                 SlotState::Waiting | SlotState::WaitingForVersion => {}
             }
@@ -439,19 +383,12 @@ impl Session {
             match element {
                 Reply::Bulk(value) if value.len() >= OUTPUT_CHUNK_BYTES => {
                     let end = reply.len() - reader.rest().len();
-                    self.write_value(reply.part(end - value.len(), end));
+                    self.output.push_value(reply.part(end - value.len(), end));
                 }
                 element => write_element(element, self.protocol, self.output.end()),
             }
         }
         debug_assert!(reader.is_empty(), "the node wrote this reply, or checked it when a peer sent it");
-    }
-
-    /// A byte string as RESP has it, whichever version.
-    fn write_value(&mut self, value: SharedBytes) {
-        let head = format!("${}\r\n", value.len());
-        self.output.end().extend_from_slice(head.as_bytes());
-        self.output.later.push_back((value, b"\r\n".to_vec()));
     }
 
     /// The newest write of this client that was acknowledged in a group.
