@@ -329,7 +329,7 @@ fn large_values_are_given_room_once_for_all_that_one_command_reads() {
     ["a", "b", "c"].into_iter().for_each(|key| store.set(key, &large));
     store.set("short", "v");
     let mut scratch = Vec::new();
-    let keys = List::build(&mut scratch, [&b"short"[..], b"a", b"none", b"b", b"c", b"a"].into_iter());
+    let keys = List::build(&mut scratch, [&b"short"[..], b"a", b"none", b"b", b"c", b"a"]);
     let mut out = ReplyBuffer::new();
     store.table.read(&Command::MultiGet { keys }, store.time, &mut out);
     let reply = out.take();
