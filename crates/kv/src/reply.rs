@@ -158,6 +158,16 @@ impl ReplyBuffer {
         self.bytes.truncate(length);
     }
 
+    /// Takes the encoded replies away, where they stand.
+    pub fn take(&mut self) -> Vec<u8> {
+        std::mem::take(&mut self.bytes)
+    }
+
+    /// Makes room for so many more bytes.
+    pub(crate) fn reserve(&mut self, bytes: usize) {
+        self.bytes.reserve(bytes);
+    }
+
     /// Appends replies that are encoded already.
     pub fn extend_encoded(&mut self, encoded: &[u8]) {
         self.bytes.extend_from_slice(encoded);
@@ -356,5 +366,19 @@ mod tests {
             assert!(Reply::decode(&mut Reader::new(&bytes[..end])).is_err());
         }
         assert!(Reply::decode(&mut Reader::new(&[250])).is_err());
+    }
+
+    #[test]
+    fn a_long_value_is_given_room_once_and_taken_away_with_its_room() {
+        const LENGTH: usize = 3 << 20;
+        for before in [0, 1, 1000] {
+            let mut buffer = ReplyBuffer::new();
+            (0..before).for_each(|_| buffer.ok());
+            buffer.bulk(&vec![b'v'; LENGTH]);
+            assert_eq!(buffer.bytes.capacity(), before + 5 + LENGTH, "neither too little at first nor twice");
+            let taken = buffer.take();
+            assert_eq!(taken.len(), before + 5 + LENGTH);
+            assert_eq!((buffer.len(), buffer.bytes.capacity()), (0, 0));
+        }
     }
 }

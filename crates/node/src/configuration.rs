@@ -83,7 +83,8 @@ pub struct Configuration {
     pub output_bytes_max: usize,
     /// A command has its outcome after so long, be it `UNKNOWN`.
     pub command_timeout_ms: u64,
-    /// A write of more bytes goes to its group in parts: see [`crate::LONG_COMMAND_BYTES`].
+    /// A write of more bytes goes to its group in parts, and so does a longer reply to another node: see
+    /// [`crate::LONG_COMMAND_BYTES`].
     pub long_command_bytes: usize,
     /// How many times as long as usual heartbeats, leases and silences of consensus and of the control group are. The same
     /// on all nodes.

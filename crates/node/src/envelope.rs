@@ -19,6 +19,8 @@ const SCRIPT: u8 = 7;
 const FORGET_SCRIPTS: u8 = 8;
 const FRAGMENTS: u8 = 9;
 const PUBLISHED: u8 = 10;
+const OUTCOME_PART: u8 = 11;
+const PARTS_ARRIVED: u8 = 12;
 
 /// Without a deadline.
 pub(crate) const NO_DEADLINE_MS: u32 = u32::MAX;
@@ -46,6 +48,10 @@ pub(crate) enum Envelope<'a> {
     ForgetScripts,
     /// A message for those of the receiver's clients that listen to a channel.
     Published { is_sharded: bool, channel: &'a [u8], message: &'a [u8] },
+    /// A part of an outcome whose reply is long.
+    OutcomePart(OutcomePart<'a>),
+    /// So much of that outcome's reply has arrived. `None`: no more of it is wanted.
+    PartsArrived { id: u64, so_far: Option<u32> },
 }
 
 /// See [`protocol::Notice::Told`]. The receiver is the waiter's node.
@@ -74,6 +80,11 @@ impl<'a> Envelope<'a> {
             PUBLISHED => {
                 let (is_sharded, channel) = (reader.bool()?, reader.bytes()?);
                 Envelope::Published { is_sharded, channel, message: reader.rest() }
+            }
+            OUTCOME_PART => Envelope::OutcomePart(OutcomePart::decode(&mut reader)?),
+            PARTS_ARRIVED => {
+                let (id, is_wanted, so_far) = (reader.u64()?, reader.bool()?, reader.u32()?);
+                Envelope::PartsArrived { id, so_far: is_wanted.then_some(so_far) }
             }
             _ => return Err(Malformed("unknown kind of envelope")),
         })
@@ -125,6 +136,16 @@ impl<'a> Envelope<'a> {
                 out.put_bool(*is_sharded);
                 out.put_bytes(channel);
                 out.extend_from_slice(message);
+            }
+            Envelope::OutcomePart(part) => {
+                out.put_u8(OUTCOME_PART);
+                part.encode(out);
+            }
+            Envelope::PartsArrived { id, so_far } => {
+                out.put_u8(PARTS_ARRIVED);
+                out.put_u64(*id);
+                out.put_bool(so_far.is_some());
+                out.put_u32(so_far.unwrap_or_default());
             }
         }
     }
@@ -225,36 +246,81 @@ pub(crate) struct ForwardedOutcome<'a> {
 impl<'a> ForwardedOutcome<'a> {
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
         out.put_u64(self.id);
-        match self.result {
-            Outcome::Done { version, offset } => {
-                out.put_u8(0);
-                out.put_u64(version);
-                out.put_u64(offset);
-            }
-            Outcome::Refused => out.put_u8(1),
-            Outcome::Redirect { to } => {
-                out.put_u8(2);
-                out.put_u16(to);
-            }
-            Outcome::Unknown => out.put_u8(3),
-        }
+        encode_result(self.result, out);
         out.put_bytes(self.reply);
     }
 
     pub(crate) fn decode(reader: &mut Reader<'a>) -> Result<ForwardedOutcome<'a>, Malformed> {
-        let id = reader.u64()?;
-        let result = match reader.u8()? {
-            0 => Outcome::Done { version: reader.u64()?, offset: reader.u64()? },
-            1 => Outcome::Refused,
-            2 => Outcome::Redirect { to: reader.u16()? as NodeId },
-            3 => Outcome::Unknown,
-            _ => return Err(Malformed("unknown kind of outcome")),
-        };
-        let reply = reader.bytes()?;
+        let (id, result, reply) = (reader.u64()?, decode_result(reader)?, reader.bytes()?);
         if !matches!(result, Outcome::Redirect { .. }) && element_end(reply)? != reply.len() {
             return Err(Malformed("bytes behind a reply"));
         }
         Ok(ForwardedOutcome { id, result, reply })
+    }
+}
+
+#[inline]
+fn encode_result(result: Outcome, out: &mut Vec<u8>) {
+    match result {
+        Outcome::Done { version, offset } => {
+            out.put_u8(0);
+            out.put_u64(version);
+            out.put_u64(offset);
+        }
+        Outcome::Refused => out.put_u8(1),
+        Outcome::Redirect { to } => {
+            out.put_u8(2);
+            out.put_u16(to);
+        }
+        Outcome::Unknown => out.put_u8(3),
+    }
+}
+
+#[inline]
+fn decode_result(reader: &mut Reader<'_>) -> Result<Outcome, Malformed> {
+    Ok(match reader.u8()? {
+        0 => Outcome::Done { version: reader.u64()?, offset: reader.u64()? },
+        1 => Outcome::Refused,
+        2 => Outcome::Redirect { to: reader.u16()? as NodeId },
+        3 => Outcome::Unknown,
+        _ => return Err(Malformed("unknown kind of outcome")),
+    })
+}
+
+/// A part of what came of a forwarded request, whose reply is long. See `long_replies`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct OutcomePart<'a> {
+    pub(crate) id: u64,
+    pub(crate) result: Outcome,
+    /// Of the whole reply, in bytes.
+    pub(crate) length: u32,
+    /// Where in it this part begins.
+    pub(crate) offset: u32,
+    /// Never none.
+    pub(crate) bytes: &'a [u8],
+}
+
+impl<'a> OutcomePart<'a> {
+    fn encode(&self, out: &mut Vec<u8>) {
+        out.reserve(40 + self.bytes.len());
+        out.put_u64(self.id);
+        encode_result(self.result, out);
+        out.put_u32(self.length);
+        out.put_u32(self.offset);
+        out.extend_from_slice(self.bytes);
+    }
+
+    fn decode(reader: &mut Reader<'a>) -> Result<OutcomePart<'a>, Malformed> {
+        let (id, result) = (reader.u64()?, decode_result(reader)?);
+        let (length, offset, bytes) = (reader.u32()?, reader.u32()?, reader.rest());
+        let left = length.checked_sub(offset).ok_or(Malformed("a part behind the end of its reply"))?;
+        if bytes.is_empty() || bytes.len() > left as usize {
+            return Err(Malformed("a part that is none of its reply"));
+        }
+        if matches!(result, Outcome::Redirect { .. }) {
+            return Err(Malformed("a long reply to a request that another node is to be asked"));
+        }
+        Ok(OutcomePart { id, result, length, offset, bytes })
     }
 }
 
@@ -323,5 +389,44 @@ mod tests {
         let mut bytes = Vec::new();
         outcome.encode(&mut bytes);
         assert!(ForwardedOutcome::decode(&mut Reader::new(&bytes)).is_err());
+    }
+
+    #[test]
+    fn a_part_of_a_reply_reads_back_as_it_was_written() {
+        let results = [Outcome::Done { version: 4, offset: 5 }, Outcome::Refused, Outcome::Unknown];
+        for (result, offset) in
+            results.into_iter().flat_map(|result| [0, 7, 9].map(|offset| (result, offset)))
+        {
+            let part = OutcomePart { id: 3, result, length: 10, offset, bytes: b"r" };
+            let mut bytes = Vec::new();
+            Envelope::OutcomePart(part).encode(&mut bytes);
+            assert!(matches!(Envelope::decode(&bytes), Ok(Envelope::OutcomePart(read)) if read == part));
+            (0..bytes.len()).for_each(|end| assert!(Envelope::decode(&bytes[..end]).is_err(), "{end} bytes"));
+        }
+        for so_far in [None, Some(0), Some(u32::MAX)] {
+            let mut bytes = Vec::new();
+            Envelope::PartsArrived { id: 3, so_far }.encode(&mut bytes);
+            assert!(matches!(
+                Envelope::decode(&bytes),
+                Ok(Envelope::PartsArrived { id: 3, so_far: read }) if read == so_far
+            ));
+            (0..bytes.len()).for_each(|end| assert!(Envelope::decode(&bytes[..end]).is_err(), "{end} bytes"));
+        }
+    }
+
+    #[test]
+    fn a_part_that_does_not_fit_into_its_reply_is_refused() {
+        let done = Outcome::Done { version: 4, offset: 5 };
+        for (result, length, offset, bytes) in [
+            (done, 10, 0, &b""[..]),
+            (done, 10, 10, b"r"),
+            (done, 10, 8, b"two more"),
+            (done, 10, u32::MAX, b"r"),
+            (Outcome::Redirect { to: 2 }, 10, 0, b"r"),
+        ] {
+            let mut encoded = Vec::new();
+            Envelope::OutcomePart(OutcomePart { id: 3, result, length, offset, bytes }).encode(&mut encoded);
+            assert!(Envelope::decode(&encoded).is_err(), "{result:?} {length} {offset}");
+        }
     }
 }

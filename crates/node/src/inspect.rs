@@ -92,6 +92,12 @@ impl Node {
         self.groups.iter().filter_map(digest).collect()
     }
 
+    /// Bytes of long replies on their way to other nodes, and of those that have not arrived wholly.
+    pub fn long_reply_bytes(&self) -> (usize, usize) {
+        let sent = self.peers.iter().map(|peer| peer.long_replies.bytes()).sum();
+        (sent, self.forwards.iter().map(|(_, entry)| entry.arrived.capacity()).sum())
+    }
+
     /// What there is of locks in a replica here: those that are held, requests that wait for one, and sessions.
     pub fn locks_left(&self, group: GroupId) -> Option<(usize, usize, usize)> {
         let locks = self.groups.get(group)?.replica.as_ref()?.table().locks();

@@ -27,10 +27,12 @@ mod keyspace;
 mod locks;
 mod log;
 mod long;
+mod long_replies;
 mod mapping;
 mod node;
 mod opening;
 mod operators;
+mod output;
 mod parameters;
 mod peers;
 mod replica;
@@ -56,10 +58,11 @@ pub use log::{Level, Line};
 pub use long::LONG_COMMAND_BYTES;
 pub use node::Node;
 pub use opening::StartError;
+pub use output::Output;
 pub use parameters::Parameters;
 pub use protocol::NodeId;
 pub use report::{Health, KeyspaceHealth};
-pub use session::{ClientId, ClientKind, Output};
+pub use session::{ClientId, ClientKind};
 pub use usage::Usage;
 
 /// The version of Redis whose commands, texts and formats this node follows.

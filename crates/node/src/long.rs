@@ -30,12 +30,13 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-/// A write of more bytes goes to its group in parts, unless configured otherwise.
+/// A write of more bytes goes to its group in parts, and a reply of more bytes goes to another node in parts, unless
+/// configured otherwise.
 pub const LONG_COMMAND_BYTES: usize = 2 << 20;
 
 /// A part is one of so many of the shortest long command, and a node has a few of them on their way.
 const PARTS: usize = 8;
-const PARTS_UNDER_WAY: usize = 4;
+pub(crate) const PARTS_UNDER_WAY: usize = 4;
 
 /// Bytes of long commands on their way, at most: more are refused.
 const BYTES_MAX: usize = 512 << 20;
@@ -182,6 +183,7 @@ impl Node {
             Command::Transaction(transaction) if transaction.is_watching() => Some(transaction.epoch()),
             _ => None,
         };
+        self.counters.long_writes += 1;
         self.long.bytes += encoded.len();
         self.long.counter += 1;
         let long = Long {
@@ -217,7 +219,7 @@ impl Node {
         }
     }
 
-    fn part_bytes(&self) -> usize {
+    pub(crate) fn part_bytes(&self) -> usize {
         (self.configuration.long_command_bytes / PARTS).max(1)
     }
 

@@ -13,11 +13,12 @@ use crate::locks::Waits;
 use crate::log::Line;
 use crate::long::LongCommands;
 use crate::mapping::{MAP_GROUP, Wanted};
+use crate::output::Output;
 use crate::parameters::Parameters;
 use crate::peers::Peer;
 use crate::routing::Forwarded;
 use crate::scripts;
-use crate::session::{ClientId, ClientKind, Output, Session};
+use crate::session::{ClientId, ClientKind, Session};
 use crate::slab::Slab;
 use crate::usage::{Rate, Usage};
 use crate::values::Values;
@@ -39,6 +40,9 @@ pub(crate) struct Counters {
     pub(crate) output_overflows: u64,
     /// Messages of channels that were not sent to a peer with too much on its way to it.
     pub(crate) messages_dropped: u64,
+    /// Writes that this node has sent to their groups in parts, and replies that it has sent so to other nodes.
+    pub(crate) long_writes: u64,
+    pub(crate) long_replies: u64,
 }
 
 /// One node, without its sockets: requests and peers' frames go in, replies and frames come out.
@@ -209,7 +213,7 @@ impl Node {
         if !self.wanted.is_empty() {
             self.end_wanted();
         }
-        self.peers.iter_mut().for_each(Peer::flush);
+        self.peers.iter_mut().for_each(Peer::end_turn);
     }
 
     /// Tells replicas which of their records have become durable, and lets go what waited for them.

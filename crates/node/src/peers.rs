@@ -2,8 +2,9 @@
 
 use crate::control::CONTROL_GROUP;
 use crate::envelope::{Envelope, ForwardedOutcome, ForwardedRequest, NO_DEADLINE_MS};
+use crate::long_replies::LongReplies;
 use crate::node::{Node, request_bytes_max};
-use crate::routing::{Asked, Origin};
+use crate::routing::{Asked, Forwarded, Origin};
 use crate::slab::Handle;
 use kv::Reply;
 use kv::codec::{Malformed, Reader};
@@ -25,6 +26,8 @@ pub(crate) struct Peer {
     /// This turn's forwarded requests, and outcomes of its requests.
     pub(crate) requests: Vec<u8>,
     pub(crate) outcomes: Vec<u8>,
+    /// Outcomes of its requests whose replies are long.
+    pub(crate) long_replies: LongReplies,
     /// Its requests that are put off: too many replies to earlier ones have not left yet.
     pub(crate) deferred: Vec<u8>,
     /// In which life it is, as it has said over this link.
@@ -44,6 +47,7 @@ impl Node {
         peer.urgent_output.clear();
         peer.requests.clear();
         peer.outcomes.clear();
+        peer.long_replies.clear();
         peer.deferred.clear();
         peer.silent_since_us = None;
         peer.life = None;
@@ -131,28 +135,64 @@ impl Node {
                         continue; // Ended here already.
                     }
                     let Some(entry) = self.forwards.remove(handle) else { continue };
-                    match outcome.result {
-                        Outcome::Redirect { to } => {
-                            let error = format!("NOLEADER node {to} leads now; nothing was done, try again");
-                            self.complete_with_error(entry.ticket, entry.group, Outcome::Refused, &error);
-                        }
-                        result => {
-                            if let Reply::Error(error) = Reply::first(outcome.reply)
-                                && [&b"NOLEADER"[..], b"LOADING"].iter().any(|code| error.starts_with(code))
-                                && let Some(group) = self.groups.get_mut(entry.group)
-                            {
-                                group.refused_by = entry.to;
-                                if group.leader_told == entry.to {
-                                    group.leader_told = 0;
-                                }
-                            }
-                            self.complete(entry.ticket, entry.group, result, outcome.reply);
-                        }
-                    }
+                    self.forward_answered(&entry, outcome.result, outcome.reply);
                 }
+            }
+            Envelope::OutcomePart(part) => self.outcome_part(from, &part)?,
+            Envelope::PartsArrived { id, so_far } => {
+                self.peers[usize::from(from) - 1].long_replies.arrived(id, so_far)?;
             }
         }
         Ok(())
+    }
+
+    /// A request that was passed on has its outcome.
+    #[inline]
+    fn forward_answered(&mut self, entry: &Forwarded, result: Outcome, reply: &[u8]) {
+        if let Outcome::Redirect { to } = result {
+            let error = format!("NOLEADER node {to} leads now; nothing was done, try again");
+            return self.complete_with_error(entry.ticket, entry.group, Outcome::Refused, &error);
+        }
+        if let Reply::Error(error) = Reply::first(reply)
+            && [&b"NOLEADER"[..], b"LOADING"].iter().any(|code| error.starts_with(code))
+            && let Some(group) = self.groups.get_mut(entry.group)
+        {
+            group.refused_by = entry.to;
+            if group.leader_told == entry.to {
+                group.leader_told = 0;
+            }
+        }
+        self.complete(entry.ticket, entry.group, result, reply);
+    }
+
+    /// Ends forwarded requests whose answer is overdue: the node they went to would have answered in time.
+    pub(crate) fn end_overdue_forwards(&mut self) {
+        const GRACE_US: u64 = 500_000;
+        let now_us = self.now.monotonic_us;
+        let is_overdue = |entry: &Forwarded| entry.deadline_us.saturating_add(GRACE_US) <= now_us;
+        let overdue = self.forwards.iter().map(|(_, entry)| entry).filter(|entry| is_overdue(entry));
+        overdue.for_each(|entry| self.peers[entry.to as usize - 1].silent_since_us = Some(now_us));
+        self.end_forwards(is_overdue, "did not answer in time");
+    }
+
+    pub(crate) fn end_forwards(&mut self, ends: impl Fn(&Forwarded) -> bool, what: &str) {
+        let ended: Vec<Handle> =
+            self.forwards.iter().filter(|(_, entry)| ends(entry)).map(|(handle, _)| handle).collect();
+        for handle in ended {
+            let Some(Forwarded { ticket, group, to, is_write, .. }) = self.forwards.remove(handle) else {
+                continue;
+            };
+            if is_write {
+                let error =
+                    format!("UNKNOWN node {to} {what}; the write may have taken effect or may still do so");
+                self.complete_with_error(ticket, group, Outcome::Unknown, &error);
+            } else {
+                let has_leader = self.groups.get(group).is_none_or(|group| group.keyspace.has_leader());
+                let code = if has_leader { "NOLEADER" } else { "NOQUORUM" };
+                let error = format!("{code} node {to} {what}; nothing was changed");
+                self.complete_with_error(ticket, group, Outcome::Refused, &error);
+            }
+        }
     }
 
     /// Carries out what a peer's clients ask, in order. A few bytes can ask for a large reply: when too many
@@ -226,10 +266,16 @@ impl Peer {
         }
     }
 
+    /// Ends the turn: what is short goes before parts of what is long.
+    pub(crate) fn end_turn(&mut self) {
+        self.flush();
+        self.long_replies.pump(&mut self.output);
+    }
+
     /// True when more bytes wait to be written to it than its requests may add to.
     pub(crate) fn owes_too_much(&self) -> bool {
         const OWED_BYTES_MAX: usize = 16 << 20;
-        self.output.len() + self.outcomes.len() > OWED_BYTES_MAX
+        self.output.len() + self.outcomes.len() > OWED_BYTES_MAX || self.long_replies.are_too_many()
     }
 
     /// True when it has left a forwarded request unanswered not long ago: others are asked first.

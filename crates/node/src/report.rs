@@ -190,6 +190,13 @@ impl Node {
         );
         single("commands_total", "counter", "Requests of clients.", counters.commands);
         single("forwarded_total", "counter", "Requests passed on to a leader.", counters.forwarded);
+        single("long_writes_total", "counter", "Writes sent to their groups in parts.", counters.long_writes);
+        single(
+            "long_replies_total",
+            "counter",
+            "Replies sent to other nodes in parts.",
+            counters.long_replies,
+        );
         single("errors_total", "counter", "Error replies.", counters.errors);
         single(
             "output_overflows_total",

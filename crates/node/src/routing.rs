@@ -85,6 +85,8 @@ pub(crate) struct Forwarded {
     pub(crate) to: NodeId,
     pub(crate) is_write: bool,
     pub(crate) deadline_us: u64,
+    /// What has come of its reply, if that comes in parts.
+    pub(crate) arrived: Vec<u8>,
 }
 
 impl Node {
@@ -323,7 +325,14 @@ impl Node {
         }
         let Asked { ticket, follows, seen, deadline_us, hops } = asked;
         let is_write = matches!(request, Request::Command(command) if command.is_write());
-        let entry = self.forwards.insert(|_| Forwarded { ticket, group, to, is_write, deadline_us });
+        let entry = self.forwards.insert(|_| Forwarded {
+            ticket,
+            group,
+            to,
+            is_write,
+            deadline_us,
+            arrived: Vec::new(),
+        });
         let remaining_ms = match deadline_us {
             u64::MAX => NO_DEADLINE_MS,
             _ => (deadline_us.saturating_sub(self.now.monotonic_us) / 1000).min(NO_DEADLINE_MS as u64 - 1)
@@ -341,36 +350,6 @@ impl Node {
         };
         forwarded.encode(&mut peer.requests);
         peer.flush_if_large();
-    }
-
-    /// Ends forwarded requests whose answer is overdue: the node they went to would have answered in time.
-    pub(crate) fn end_overdue_forwards(&mut self) {
-        const GRACE_US: u64 = 500_000;
-        let now_us = self.now.monotonic_us;
-        let is_overdue = |entry: &Forwarded| entry.deadline_us.saturating_add(GRACE_US) <= now_us;
-        let overdue = self.forwards.iter().map(|(_, entry)| entry).filter(|entry| is_overdue(entry));
-        overdue.for_each(|entry| self.peers[entry.to as usize - 1].silent_since_us = Some(now_us));
-        self.end_forwards(is_overdue, "did not answer in time");
-    }
-
-    pub(crate) fn end_forwards(&mut self, ends: impl Fn(&Forwarded) -> bool, what: &str) {
-        let ended: Vec<Handle> =
-            self.forwards.iter().filter(|(_, entry)| ends(entry)).map(|(handle, _)| handle).collect();
-        for handle in ended {
-            let Some(Forwarded { ticket, group, to, is_write, .. }) = self.forwards.remove(handle) else {
-                continue;
-            };
-            if is_write {
-                let error =
-                    format!("UNKNOWN node {to} {what}; the write may have taken effect or may still do so");
-                self.complete_with_error(ticket, group, Outcome::Unknown, &error);
-            } else {
-                let has_leader = self.groups.get(group).is_none_or(|group| group.keyspace.has_leader());
-                let code = if has_leader { "NOLEADER" } else { "NOQUORUM" };
-                let error = format!("{code} node {to} {what}; nothing was changed");
-                self.complete_with_error(ticket, group, Outcome::Refused, &error);
-            }
-        }
     }
 
     /// Carries out what a replica's step has left in the effects.
@@ -392,18 +371,16 @@ impl Node {
         if effects.replies.has_announcements() {
             self.publish_announced(&mut effects.replies);
         }
-        for outcome in &effects.outcomes {
-            if let Outcome::Redirect { to } = outcome.result {
-                let error = format!("NOLEADER node {to} leads now; nothing was done, try again");
-                self.complete_with_error(outcome.ticket, group, Outcome::Refused, &error);
-                continue;
+        let long_bytes = self.configuration.long_command_bytes;
+        if effects.replies.len() > long_bytes
+            && effects.outcomes.iter().any(|outcome| outcome.reply.len() > long_bytes)
+        {
+            self.settle_long(group, &mut effects, spills);
+        } else {
+            for outcome in &effects.outcomes {
+                let reply = &effects.replies.as_bytes()[outcome.reply.clone()];
+                self.settle_outcome(group, outcome, reply, spills);
             }
-            let reply = &effects.replies.as_bytes()[outcome.reply.clone()];
-            if spills && ReplyBuffer::is_unfinished(reply) {
-                self.resolve(outcome.ticket, group, outcome.result, reply);
-                continue;
-            }
-            self.complete(outcome.ticket, group, outcome.result, reply);
         }
         for record in effects.records.drain(..) {
             self.journal.append(group, &mut self.groups[group].tail, &effects.bytes[record]);
@@ -458,6 +435,25 @@ impl Node {
         }
     }
 
+    /// A replica has ended a request.
+    #[inline]
+    pub(crate) fn settle_outcome(
+        &mut self,
+        group: u16,
+        outcome: &protocol::Outcome,
+        reply: &[u8],
+        spills: bool,
+    ) {
+        if let Outcome::Redirect { to } = outcome.result {
+            let error = format!("NOLEADER node {to} leads now; nothing was done, try again");
+            return self.complete_with_error(outcome.ticket, group, Outcome::Refused, &error);
+        }
+        if spills && ReplyBuffer::is_unfinished(reply) {
+            return self.resolve(outcome.ticket, group, outcome.result, reply);
+        }
+        self.complete(outcome.ticket, group, outcome.result, reply);
+    }
+
     /// Sends a replica's message to another one.
     #[inline]
     pub(crate) fn send(&mut self, group: u16, to: NodeId, message: &[u8]) {
@@ -506,6 +502,10 @@ impl Node {
             }
             Origin::Coding => self.operation_answered(ticket, result, reply),
             Origin::Peer(from, link) => {
+                if reply.len() > self.configuration.long_command_bytes {
+                    let reply = SharedBytes::from(reply.to_vec());
+                    return self.reply_in_parts((from, link), ticket.sequence, result, reply);
+                }
                 let peer = &mut self.peers[from as usize - 1];
                 // Over a newer link there may be another life of that node, which numbers its requests anew.
                 if peer.up && peer.link == link {
@@ -530,35 +530,14 @@ impl Node {
                     let mut replies = ReplyBuffer::new();
                     gather.combine(&mut replies);
                     let done = Outcome::Done { version: 0, offset: 0 };
-                    self.complete(gather.ticket, 0, done, replies.as_bytes());
+                    self.complete_with(gather.ticket, 0, done, replies);
                 }
             }
         }
     }
 
-    /// Answers a request with a large value, which is not copied.
-    pub(crate) fn complete_with_value(
-        &mut self,
-        ticket: Ticket,
-        group: u16,
-        result: Outcome,
-        value: SharedBytes,
-    ) {
-        if let Origin::Session(client) = Origin::of(ticket)
-            && let Some(session) = self.sessions.get_mut(client)
-            && !session.is_internal()
-            && !session.has_pending(ticket.sequence)
-        {
-            let reply = SessionReply::Value(value);
-            return self.complete_session(client, ticket.sequence, group, result, reply);
-        }
-        let mut replies = ReplyBuffer::new();
-        replies.bulk(&value);
-        self.complete(ticket, group, result, replies.as_bytes());
-    }
-
     #[inline]
-    fn complete_session(
+    pub(crate) fn complete_session(
         &mut self,
         client: ClientId,
         sequence: u64,

@@ -1,13 +1,15 @@
 //! A client's session: what it was told about itself, and its replies in the order of its requests.
 
 use crate::channels::Subscriptions;
+use crate::output::{OUTPUT_CHUNK_BYTES, Output};
 use crate::shared::SharedBytes;
 use crate::slab::Handle;
 use crate::transactions::{Gathered, Pending};
-use kv::Version;
+use kv::codec::Reader;
+use kv::{Reply, Version};
 use protocol::Ticket;
 use std::collections::VecDeque;
-use wire::resp::reply::{Protocol, write_reply};
+use wire::resp::reply::{Protocol, write_element, write_reply};
 
 /// A client, for as long as it is connected.
 pub type ClientId = Handle;
@@ -47,70 +49,25 @@ pub enum ClientKind {
     Internal,
 }
 
-/// Bytes of large values that are put into an output at a time.
-const OUTPUT_CHUNK_BYTES: usize = 256 << 10;
-
-/// What is to be written to a client.
-#[derive(Debug, Default)]
-pub struct Output {
-    /// The bytes, in order. Whoever writes them takes them away.
-    pub bytes: Vec<u8>,
-    /// Close the connection once they are written.
-    pub close: bool,
-    /// What comes behind them: large values, each with what follows it. It gets into `bytes` chunk by chunk, whenever the
-    /// output is asked for.
-    later: VecDeque<(SharedBytes, Vec<u8>)>,
-}
-
-impl Output {
-    /// True when there is more than `bytes`: the output is to be asked for again when these are written.
-    pub fn has_more(&self) -> bool {
-        !self.later.is_empty()
-    }
-
-    /// True when everything is written and the connection is to be closed.
-    pub fn is_over(&self) -> bool {
-        self.close && self.bytes.is_empty() && self.later.is_empty()
-    }
-
-    /// The same with some of what comes later, if little is left before it.
-    pub(crate) fn filled(&mut self) -> &mut Output {
-        while self.bytes.len() < OUTPUT_CHUNK_BYTES
-            && let Some((value, behind)) = self.later.front_mut()
-        {
-            let end = value.len().min(OUTPUT_CHUNK_BYTES);
-            self.bytes.extend_from_slice(&value[..end]);
-            *value = value.part(end, value.len());
-            if value.is_empty() {
-                self.bytes.append(behind);
-                self.later.pop_front();
-            }
-        }
-        self
-    }
-
-    /// Where the next reply goes.
-    #[inline]
-    fn end(&mut self) -> &mut Vec<u8> {
-        match self.later.back_mut() {
-            None => &mut self.bytes,
-            Some((_, behind)) => behind,
-        }
-    }
-
-    fn len(&self) -> usize {
-        let later = self.later.iter().map(|(value, behind)| value.len() + behind.len());
-        self.bytes.len() + later.sum::<usize>()
-    }
-}
-
 /// The reply of a request.
 #[derive(Debug)]
 pub(crate) enum SessionReply<'a> {
     /// As the table writes it.
     Encoded(&'a [u8]),
+    /// The same, and so long that it is not copied as a whole.
+    Long(SharedBytes),
     /// A byte string.
     Value(SharedBytes),
+}
+
+impl SessionReply<'_> {
+    #[inline]
+    fn len(&self) -> usize {
+        match self {
+            SessionReply::Encoded(encoded) => encoded.len(),
+            SessionReply::Long(bytes) | SessionReply::Value(bytes) => bytes.len(),
+        }
+    }
 }
 
 /// The place of one request's reply.
@@ -128,6 +85,7 @@ enum SlotState {
     /// As [`SlotState::Waiting`], and what is wanted is the version written, not the `OK`.
     WaitingForVersion,
     Ready(Vec<u8>),
+    ReadyLong(SharedBytes),
     ReadyValue(SharedBytes),
 }
 
@@ -330,19 +288,15 @@ impl Session {
         reply: SessionReply<'_>,
     ) -> (Option<usize>, u64) {
         self.window = PENDING_MAX.min(self.window + 1);
-        let bytes = match &reply {
-            SessionReply::Encoded(encoded) => encoded.len(),
-            SessionReply::Value(value) => value.len(),
-        };
-        self.reply_bytes = bytes.max(self.reply_bytes - self.reply_bytes / 64);
+        self.reply_bytes = reply.len().max(self.reply_bytes - self.reply_bytes / 64);
         let place = (sequence - self.first) as usize;
         let Slot { state, command, begun_us } = &mut self.slots[place];
         let measured = (*command, *begun_us);
         let wants_version = matches!(state, SlotState::WaitingForVersion);
         let mut integer = kv::ReplyBuffer::default();
         let is_written = match &reply {
-            SessionReply::Encoded(encoded) => wants_version && kv::Reply::first(encoded) == kv::Reply::Ok,
-            SessionReply::Value(_) => false,
+            SessionReply::Encoded(encoded) => wants_version && Reply::first(encoded) == Reply::Ok,
+            SessionReply::Long(_) | SessionReply::Value(_) => false,
         };
         let reply = match version {
             Some(version) if is_written => {
@@ -352,14 +306,11 @@ impl Session {
             _ => reply,
         };
         if place > 0 {
-            (*state, self.kept_bytes) = match reply {
-                SessionReply::Encoded(encoded) => {
-                    (SlotState::Ready(encoded.to_vec()), self.kept_bytes + encoded.len())
-                }
-                SessionReply::Value(value) => {
-                    let kept_bytes = self.kept_bytes + value.len();
-                    (SlotState::ReadyValue(value), kept_bytes)
-                }
+            self.kept_bytes += reply.len();
+            *state = match reply {
+                SessionReply::Encoded(encoded) => SlotState::Ready(encoded.to_vec()),
+                SessionReply::Long(encoded) => SlotState::ReadyLong(encoded),
+                SessionReply::Value(value) => SlotState::ReadyValue(value),
             };
             return measured;
         }
@@ -367,7 +318,8 @@ impl Session {
         self.first += 1;
         match reply {
             SessionReply::Encoded(encoded) => self.write(encoded),
-            SessionReply::Value(value) => self.write_value(value),
+            SessionReply::Long(encoded) => self.write_long(&encoded),
+            SessionReply::Value(value) => self.output.push_value(value),
         }
         while let Some(slot) = self
             .slots
@@ -379,9 +331,13 @@ impl Session {
                     self.kept_bytes -= encoded.len();
                     self.write(&encoded);
                 }
+                SlotState::ReadyLong(encoded) => {
+                    self.kept_bytes -= encoded.len();
+                    self.write_long(&encoded);
+                }
                 SlotState::ReadyValue(value) => {
                     self.kept_bytes -= value.len();
-                    self.write_value(value);
+                    self.output.push_value(value);
                 }
                 SlotState::Waiting | SlotState::WaitingForVersion => {}
             }
@@ -417,11 +373,22 @@ impl Session {
         }
     }
 
-    /// A byte string as RESP has it, whichever version.
-    fn write_value(&mut self, value: SharedBytes) {
-        let head = format!("${}\r\n", value.len());
-        self.output.end().extend_from_slice(head.as_bytes());
-        self.output.later.push_back((value, b"\r\n".to_vec()));
+    /// The same of a long reply: large values in it stay where they are.
+    fn write_long(&mut self, reply: &SharedBytes) {
+        if self.is_internal() {
+            return self.write(reply);
+        }
+        let mut reader = Reader::new(reply);
+        while let Ok(element) = Reply::decode(&mut reader) {
+            match element {
+                Reply::Bulk(value) if value.len() >= OUTPUT_CHUNK_BYTES => {
+                    let end = reply.len() - reader.rest().len();
+                    self.output.push_value(reply.part(end - value.len(), end));
+                }
+                element => write_element(element, self.protocol, self.output.end()),
+            }
+        }
+        debug_assert!(reader.is_empty(), "the node wrote this reply, or checked it when a peer sent it");
     }
 
     /// The newest write of this client that was acknowledged in a group.
@@ -551,5 +518,48 @@ mod tests {
         assert!(read == [b"+OK\r\n", &bulk[..], b"+OK\r\n", &bulk[..], b"+OK\r\n"].concat());
         assert!(most <= 2 * OUTPUT_CHUNK_BYTES, "{most} bytes at once");
         assert!(session.output.is_over() && session.output_bytes() == 0);
+    }
+
+    #[test]
+    fn a_long_reply_is_written_as_any_other_and_large_values_in_it_stay_where_they_are() {
+        let mut reply = kv::ReplyBuffer::default();
+        let large = [vec![b'a'; OUTPUT_CHUNK_BYTES], vec![b'b'; 2 * OUTPUT_CHUNK_BYTES]];
+        reply.map(2);
+        reply.bulk(b"field");
+        reply.bulk(&large[0]);
+        reply.array(3);
+        reply.null();
+        reply.bulk(&large[1]);
+        reply.integer(7);
+        reply.ok();
+        for protocol in [Protocol::Resp2, Protocol::Resp3] {
+            for is_kept in [false, true] {
+                let mut session = Session::new(ClientId::from_bits(0), ClientKind::Internal, true, 0);
+                session.kind =
+                    ClientKind::Resp { address: String::new(), local_address: String::new(), fd: 0 };
+                session.protocol = protocol;
+                let mut expected = Vec::new();
+                write_reply(reply.as_bytes(), protocol, &mut expected).expect("a whole reply");
+                let long = SharedBytes::from(reply.as_bytes().to_vec());
+                let mut ok = kv::ReplyBuffer::default();
+                ok.ok();
+                let ok = || SessionReply::Encoded(ok.as_bytes());
+                (0..3).for_each(|_| _ = session.begin(false));
+                let places = if is_kept { [1, 2, 0] } else { [0, 1, 2] };
+                for place in places {
+                    let is_long = place == 1;
+                    session.complete(
+                        place,
+                        None,
+                        if is_long { SessionReply::Long(long.clone()) } else { ok() },
+                    );
+                }
+                assert!(session.output.bytes.len() < 100, "{} bytes were copied", session.output.bytes.len());
+                let (read, most) = read_all(&mut session);
+                assert!(read == [b"+OK\r\n", &expected[..], b"+OK\r\n"].concat(), "{protocol:?}");
+                assert!(most <= 2 * OUTPUT_CHUNK_BYTES, "{most} bytes at once");
+                assert_eq!(session.output_bytes(), 0);
+            }
+        }
     }
 }

@@ -400,7 +400,7 @@ impl Node {
                 }
             }
         }
-        self.complete(ticket, group, result, replies.as_bytes());
+        self.complete_with(ticket, group, result, replies);
     }
 
     /// What the client gathers, if it is still the same transaction.

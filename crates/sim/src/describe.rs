@@ -41,7 +41,10 @@ impl Scenario {
             self.command_timeout_ms, self.sweep_ms
         ));
         if self.long_command_bytes < node::LONG_COMMAND_BYTES {
-            lines.push(format!("writes of more than {} bytes go in parts", self.long_command_bytes));
+            lines.push(format!(
+                "writes and replies of more than {} bytes go in parts",
+                self.long_command_bytes
+            ));
         }
         for (number, fault) in self.faults.iter().enumerate() {
             if let Some(Fault { at, kind }) = fault {

@@ -19,8 +19,13 @@ pub(crate) fn describe(payload: &[u8], spaces: &[Space], map: &ClusterMap) -> St
         };
     }
     let Some((group, message)) = node::replica_message(payload) else {
-        let what = if payload.first() == Some(&2) { "requests" } else { "outcomes" };
-        return format!("{what} of clients, {} bytes", payload.len());
+        let what = match payload.first() {
+            Some(2) => "requests of clients",
+            Some(11) => "a part of an outcome",
+            Some(12) => "so much of an outcome has arrived",
+            _ => "outcomes of clients",
+        };
+        return format!("{what}, {} bytes", payload.len());
     };
     if group == CONTROL_GROUP {
         let read = node::control::Message::decode(message).map(|read| format!("{read:?}"));

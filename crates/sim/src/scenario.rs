@@ -171,7 +171,7 @@ pub(crate) struct Scenario {
     pub(crate) command_timeout_ms: u64,
     /// Replicas without a leader compare their keys this often.
     pub(crate) sweep_ms: u64,
-    /// Writes of more bytes go in parts.
+    /// Writes and replies of more bytes go in parts.
     pub(crate) long_command_bytes: usize,
     /// Segments of logs are so long.
     pub(crate) segment_bytes: u64,

@@ -17,6 +17,9 @@ const EMBEDDED_BYTES_MAX: usize = 44;
 /// What an element of a reply takes beside its bytes.
 const ELEMENT_BYTES: usize = 5;
 
+/// A value so long is not to be moved more than once.
+const LARGE_BYTES: usize = 256 << 10;
+
 impl Table {
     /// Looks a key up for a read, counts the hit or miss, and answers with what `tell` makes of the entry.
     #[inline]
@@ -79,7 +82,7 @@ impl Table {
 
     pub(super) fn multi_get(&mut self, keys: List<'_>, now: UnixMs, out: &mut ReplyBuffer) {
         let start = out.len();
-        let mut told = ELEMENT_BYTES;
+        let (mut told, mut has_room) = (ELEMENT_BYTES, false);
         out.array(keys.len());
         for key in keys.iter() {
             let entry = self.peek(key, now);
@@ -93,12 +96,24 @@ impl Table {
                     if told > REPLY_BYTES_MAX {
                         return refuse_large_reply(start, out);
                     }
+                    if length >= LARGE_BYTES && !std::mem::replace(&mut has_room, true) {
+                        self.make_room(keys, now, out);
+                    }
                     tell_value(entry, View::Whole, out);
                 }
                 None => out.null(),
             }
             self.count_lookup(hit);
         }
+    }
+
+    /// Makes room for the values of all these keys at once: else large ones would be moved with each that comes behind them.
+    #[cold]
+    fn make_room(&self, keys: List<'_>, now: UnixMs, out: &mut ReplyBuffer) {
+        let entries = keys.iter().filter_map(|key| self.peek(key, now));
+        let here = entries.filter(|entry| !entry.is_hash() && entry.reference().is_none());
+        let bytes: usize = here.map(|entry| ELEMENT_BYTES + entry.value().len()).sum();
+        out.reserve(bytes.min(REPLY_BYTES_MAX));
     }
 
     pub(super) fn exists(&mut self, keys: List<'_>, now: UnixMs, out: &mut ReplyBuffer) {

@@ -172,7 +172,7 @@ impl Node {
             return self.complete_with_value(client, group, result, value.clone());
         }
         let replies = put_in(element, |reference| whole(values, reference), GONE);
-        self.complete(client, group, result, replies.as_bytes());
+        self.complete_with(client, group, result, replies);
     }
 
     fn finishing(&mut self, handle: Handle) -> Option<&mut Finishing> {

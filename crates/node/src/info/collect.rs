@@ -146,6 +146,8 @@ impl Node {
             patterns: self.channels.pattern_count(),
             shard_channels: self.channels.shard_channel_count(),
             messages_dropped: self.counters.messages_dropped,
+            long_writes: self.counters.long_writes,
+            long_replies: self.counters.long_replies,
         }
     }
 

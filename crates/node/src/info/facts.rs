@@ -131,6 +131,10 @@ pub(crate) struct StatsFacts {
     pub(crate) shard_channels: usize,
     /// Messages of channels that were not sent to a peer with too much on its way to it.
     pub(crate) messages_dropped: u64,
+    /// Writes that were sent to their groups in parts.
+    pub(crate) long_writes: u64,
+    /// Replies that were sent to other nodes in parts.
+    pub(crate) long_replies: u64,
 }
 
 /// Locks, of all groups with a replica here.

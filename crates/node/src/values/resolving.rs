@@ -92,7 +92,7 @@ impl Node {
         match what {
             What::Read(element) => {
                 let replies = put_in(&element, value_of, UNFIT);
-                self.complete(ticket, group, result, replies.as_bytes());
+                self.complete_with(ticket, group, result, replies);
             }
             What::Write(command, needs) => {
                 if self.groups.get(group).is_none() {

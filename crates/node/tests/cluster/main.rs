@@ -15,6 +15,7 @@ mod keyspaces;
 mod limits;
 mod locks;
 mod long;
+mod long_replies;
 mod membership;
 mod peers;
 mod reading;

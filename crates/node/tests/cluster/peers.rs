@@ -12,6 +12,8 @@ use storage::MemoryDisk;
 const GROUP: u8 = 1;
 const REQUESTS: u8 = 2;
 const OUTCOMES: u8 = 3;
+const OUTCOME_PART: u8 = 11;
+const PARTS_ARRIVED: u8 = 12;
 
 /// Two keyspaces, so that followers, leaders and coordinators are among the nodes.
 fn cluster() -> Cluster {
@@ -246,10 +248,91 @@ fn an_outcome_that_nobody_waits_for_changes_nothing() {
     assert_eq!(cluster.reply(client), "\"v\"");
 }
 
+/// A part of what came of a request, as a peer writes it.
+fn outcome_part(id: u64, length: u32, offset: u32, bytes: &[u8]) -> Vec<u8> {
+    let mut payload = vec![OUTCOME_PART];
+    payload.put_u64(id);
+    payload.put_u8(1); // Refused: nothing more is told of it.
+    payload.put_u32(length);
+    payload.put_u32(offset);
+    payload.extend_from_slice(bytes);
+    payload
+}
+
+#[test]
+fn parts_of_a_reply_that_do_not_follow_each_other_are_refused_and_the_request_has_an_end() {
+    let mut reply = kv::ReplyBuffer::new();
+    reply.bulk(b"a reply");
+    let whole = reply.as_bytes();
+    let length = whole.len() as u32;
+    let too_long = u32::try_from(cluster().node(1).peer_payload_bytes_max()).expect("a limit") + 1;
+    let broken = [
+        vec![(length, 3, &whole[3..])], // Its beginning is missing,
+        vec![(length, 0, &whole[..3]), (length, 4, &whole[4..])], // or something in between.
+        vec![(length, 0, &whole[..3]), (length, 2, &whole[2..])], // It overlaps,
+        vec![(length, 0, &whole[..3]), (length, 0, whole)], // or begins again.
+        vec![(too_long, 0, &whole[..3])],
+        vec![(length - 1, 0, &whole[..whole.len() - 1])], // What has come is no reply,
+        vec![(length + 2, 0, whole), (length + 2, length, &b"\0\0"[..])], // or more than one.
+    ];
+    for parts in broken {
+        let mut cluster = cluster();
+        let client = cluster.client(3);
+        cluster.record();
+        cluster.send(client, "INCR n");
+        cluster.turns(2);
+        let asked =
+            cluster.recorded().into_iter().find(|(from, _, payload)| (*from, payload[0]) == (3, REQUESTS));
+        let (_, _, request) = asked.expect("node 3 passes it on");
+        let id = u64::from_le_bytes(request[1..9].try_into().expect("eight bytes"));
+        let node = cluster.node(3);
+        // Of what another node says about it nothing is taken.
+        assert_eq!(node.peer_frame(2, &outcome_part(id, length, 0, whole)), Ok(()));
+        let read: Vec<bool> = parts
+            .iter()
+            .map(|(length, offset, bytes)| {
+                node.peer_frame(1, &outcome_part(id, *length, *offset, bytes)).is_ok()
+            })
+            .collect();
+        assert!(!read[read.len() - 1] && read[..read.len() - 1].iter().all(|is_read| *is_read), "{parts:?}");
+        // Whoever runs the node closes the link.
+        cluster.break_link(1, 3);
+        let reply = cluster.reply(client);
+        assert!(reply.starts_with("-UNKNOWN"), "{reply}");
+        assert_eq!(cluster.node(3).long_reply_bytes(), (0, 0));
+    }
+}
+
+#[test]
+fn whoever_says_of_a_reply_that_more_has_arrived_than_was_sent_is_refused() {
+    let setup = setup(3, &["prefix= acks=majority"]);
+    let mut cluster = setup.with(|configuration| configuration.long_command_bytes = 400).start();
+    let client = cluster.client(2);
+    assert_eq!(cluster.ask(client, &format!("SET k {}", "v".repeat(20_000))), "OK");
+    cluster.record();
+    cluster.send(client, "GET k");
+    cluster.turns(10);
+    let parts = cluster.recorded();
+    let (_, _, part) = parts.iter().find(|(_, _, payload)| payload[0] == OUTCOME_PART).expect("a part");
+    let arrived = |so_far: u32| {
+        let mut payload = vec![PARTS_ARRIVED];
+        payload.extend_from_slice(&part[1..9]);
+        payload.put_bool(true);
+        payload.put_u32(so_far);
+        payload
+    };
+    let leader = cluster.node(1);
+    for so_far in [0, 19_999, 20_005, u32::MAX] {
+        assert!(leader.peer_frame(2, &arrived(so_far)).is_err(), "{so_far} bytes");
+        assert_eq!(leader.peer_frame(3, &arrived(so_far)), Ok(()), "node 3 is sent nothing");
+    }
+    assert_eq!(cluster.reply(client).len(), 20_002, "what is refused changes nothing");
+}
+
 /// Frames of everything that nodes say to each other: joining, filling, writing, forwarding, recovering.
 fn frames() -> Vec<(NodeId, NodeId, Vec<u8>)> {
-    let mut cluster =
-        setup(3, &["prefix= acks=majority reads=any", "prefix=b: acks=all leader=2"]).start_cold();
+    let setup = setup(3, &["prefix= acks=majority reads=any", "prefix=b: acks=all leader=2"]);
+    let mut cluster = setup.with(|configuration| configuration.long_command_bytes = 100).start_cold();
     cluster.record();
     cluster.settle();
     let client = cluster.client(3);
@@ -269,6 +352,8 @@ fn frames() -> Vec<(NodeId, NodeId, Vec<u8>)> {
         "SETRANGE m 3 x",
         "GETEX m EX 5",
         "EXPIRE o 100 NX",
+        "SETRANGE b:l 200 end",
+        "GET b:l",
     ];
     cluster.pipeline(client, &requests);
     cluster.turns(60);
@@ -333,7 +418,7 @@ proptest! {
 
     #[test]
     fn random_bytes_are_survived(payloads in proptest::collection::vec(
-        (0u8..5, proptest::collection::vec(any::<u8>(), 0..200)), 1..100)) {
+        (0..=PARTS_ARRIVED, proptest::collection::vec(any::<u8>(), 0..200)), 1..100)) {
         let mut cluster = cluster();
         for (kind, mut payload) in payloads {
             payload.insert(0, kind);

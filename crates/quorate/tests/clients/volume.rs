@@ -84,6 +84,89 @@ fn a_value_of_the_greatest_length_is_stored_while_others_go_on() {
     }
 }
 
+/// Says at its end, be it a panic, that others are to end, too.
+struct End<'a>(&'a AtomicBool);
+
+impl Drop for End<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Asks again while the leader changes, as it may on a machine with other things to do.
+fn patiently<T>(mut ask: impl FnMut() -> redis::RedisResult<T>) -> T {
+    let mut told = None;
+    until("it is answered", || match ask() {
+        Ok(answer) => {
+            told = Some(answer);
+            true
+        }
+        Err(error) if ["NOLEADER", "NOQUORUM"].iter().any(|code| error.to_string().contains(code)) => false,
+        Err(error) => panic!("{error}"),
+    });
+    told.unwrap()
+}
+
+#[test]
+fn a_value_of_the_greatest_length_is_read_through_every_node_while_others_go_on() {
+    let cluster = Cluster::start(3, &["prefix= replication=consensus"]);
+    let large: Vec<u8> = (0..64 << 20).map(|number: u32| (number * 7 + number / 256) as u8).collect();
+    let mut writer = cluster.client(1);
+    patiently(|| writer.set::<_, _, ()>("k", &large));
+    let is_done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let end = End(&is_done);
+        let others: Vec<_> = (1..=3)
+            .map(|node| {
+                let (cluster, is_done) = (&cluster, &is_done);
+                scope.spawn(move || {
+                    let mut connection = cluster.client(node);
+                    let mut served = 0;
+                    while !is_done.load(Ordering::Relaxed) {
+                        served +=
+                            u32::from(connection.set::<_, _, ()>(format!("small:{node}"), served).is_ok());
+                    }
+                    served
+                })
+            })
+            .collect();
+        for node in 1..=3 {
+            let mut connection = cluster.client(node);
+            let read: Vec<u8> = patiently(|| connection.get("k"));
+            assert!(read == large, "through node {node}");
+            let mut pipeline = pipe();
+            pipeline.getrange("k", 1, -1).ping().mget(&["k", "nothing"]);
+            type Told = (Vec<u8>, String, (Vec<u8>, Option<Vec<u8>>));
+            let (part, pong, (whole, nothing)): Told = patiently(|| pipeline.query(&mut connection));
+            assert!(
+                part == large[1..] && pong == "PONG" && whole == large && nothing.is_none(),
+                "node {node}"
+            );
+        }
+        drop(end);
+        let served: Vec<u32> = others.into_iter().map(|other| other.join().unwrap()).collect();
+        assert!(served.iter().all(|served| *served > 10), "{served:?} small writes beside them");
+    });
+    let sent = |node| {
+        let (_, text) = cluster.http(node, "GET /metrics HTTP/1.1", "");
+        let text = text.as_str().unwrap();
+        let value = text.lines().find_map(|line| line.strip_prefix("quorate_long_replies_total "));
+        value.unwrap().parse::<u64>().unwrap()
+    };
+    assert!((1..=3).map(sent).sum::<u64>() > 0, "they went in parts");
+}
+
+#[test]
+fn a_long_value_is_read_over_http_at_every_node() {
+    let cluster = Cluster::start(3, &["prefix= replication=consensus"]);
+    let large: String = (0..5 << 20).map(|number: u32| char::from(b'a' + (number % 23) as u8)).collect();
+    cluster.client(1).set::<_, _, ()>("k", &large).unwrap();
+    for node in 1..=3 {
+        let (status, told) = cluster.http(node, "GET /get/k HTTP/1.1", "");
+        assert!(status == 200 && told["value"] == large.as_str(), "node {node}: {status}");
+    }
+}
+
 #[test]
 fn a_thousand_keys_in_one_command() {
     let cluster = Cluster::start(3, &[]);

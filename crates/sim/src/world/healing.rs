@@ -115,14 +115,17 @@ impl World {
                     self.complain_of_clients("though all nodes are ready");
                 }
             }
-            Phase::Converging { by } => match self.first_difference().or_else(|| self.first_held_lock()) {
-                None => {
-                    self.check_lost_writes();
-                    self.enter(Phase::Over);
+            Phase::Converging { by } => {
+                let first_left = || self.first_held_lock().or_else(|| self.first_held_reply());
+                match self.first_difference().or_else(first_left) {
+                    None => {
+                        self.check_lost_writes();
+                        self.enter(Phase::Over);
+                    }
+                    Some(words) if now >= by => self.fail(Broken::Convergence, words),
+                    Some(_) => {}
                 }
-                Some(words) if now >= by => self.fail(Broken::Convergence, words),
-                Some(_) => {}
-            },
+            }
             Phase::Over => {}
         }
         if !self.is_over() && self.phase != Phase::Faults {
@@ -441,6 +444,17 @@ impl World {
             }
         }
         None
+    }
+
+    /// The first node that holds what is left of a long reply, which nobody waits for any more.
+    fn first_held_reply(&self) -> Option<String> {
+        let left = |host: &Host| Some((host.place, host.node.as_ref()?.long_reply_bytes()));
+        let mut left = self.hosts.iter().filter(|host| !host.is_gone()).filter_map(left);
+        let (place, (sent, arrived)) = left.find(|(_, bytes)| *bytes != (0, 0))?;
+        Some(format!(
+            "node {} holds {sent} bytes of long replies to others and {arrived} of others', though nobody asks any more",
+            id(place)
+        ))
     }
 
     // What replicas count.

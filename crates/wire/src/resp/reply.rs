@@ -68,8 +68,9 @@ fn write_elements(encoded: &[u8], protocol: Protocol, out: &mut Vec<u8>) -> Resu
     Ok(())
 }
 
+/// Appends one element; of an aggregate that is its head. Whoever writes one must write those that follow it.
 #[inline]
-fn write_element(reply: Reply<'_>, protocol: Protocol, out: &mut Vec<u8>) {
+pub fn write_element(reply: Reply<'_>, protocol: Protocol, out: &mut Vec<u8>) {
     let is_resp3 = protocol == Protocol::Resp3;
     match reply {
         Reply::Ok => out.extend_from_slice(b"+OK\r\n"),

@@ -321,3 +321,18 @@ fn a_key_is_removed_if_its_value_is_as_expected() {
     "#,
     );
 }
+
+#[test]
+fn large_values_are_given_room_once_for_all_that_one_command_reads() {
+    let mut store = Store::new();
+    let large = "v".repeat(300_000);
+    ["a", "b", "c"].into_iter().for_each(|key| store.set(key, &large));
+    store.set("short", "v");
+    let mut scratch = Vec::new();
+    let keys = List::build(&mut scratch, [&b"short"[..], b"a", b"none", b"b", b"c", b"a"]);
+    let mut out = ReplyBuffer::new();
+    store.table.read(&Command::MultiGet { keys }, store.time, &mut out);
+    let reply = out.take();
+    assert_eq!(reply.len(), 5 + 6 + 1 + 4 * 300_005);
+    assert!(reply.capacity() < reply.len() + 100, "{} bytes for {}", reply.capacity(), reply.len());
+}

@@ -1,0 +1,360 @@
+//! Long replies: what a client of another node has asked for, and is too long for one frame, goes there in parts.
+//!
+//! ```text
+//!  client      its node                              leader
+//!    | GET k      |                                     |
+//!    |----------->|------------------------------------>|  carried out; the reply stays where it was made
+//!    |            |<-- 0..256 KiB, 256..512, ... --------|  a few parts at a time
+//!    |            |--- so much has arrived ------------->|  which lets the next ones go
+//!    |            |  ...                                 |
+//!    |<- 64 MiB --|                                      |
+//! ```
+//!
+//! In one piece a reply of 64 MiB would be copied several times at both ends, each time within one turn, and would be in the
+//! way of all that comes behind it. Of parts a few are under way, so heartbeats, records and short replies go between them.
+//!
+//! Parts come in order over the link that the request came over. When that link ends, both sides forget what they have: the
+//! request is answered as any whose outcome was lost. A reply is not made a second time, as what it tells of is done.
+//! A request has as long as any other from the last part that came. Outcomes may overtake each other on this way: each
+//! names its request, and a session puts its replies in order.
+//!
+//! To those who are connected to this node large values in a long reply are written from where it was made.
+
+use crate::envelope::{Envelope, OutcomePart};
+use crate::long::PARTS_UNDER_WAY;
+use crate::node::Node;
+use crate::routing::Origin;
+use crate::session::{ClientId, SessionReply};
+use crate::shared::SharedBytes;
+use crate::slab::Handle;
+use kv::ReplyBuffer;
+use kv::codec::Malformed;
+use protocol::{Effects, NodeId, Result as Outcome, Ticket};
+use std::collections::VecDeque;
+use std::rc::Rc;
+use wire::frame;
+use wire::resp::reply::element_end;
+
+/// When a peer is owed more than so many parts, it waits for some of them before its next requests are taken up: 256 MiB.
+const PARTS_OWED_MAX: usize = 1024;
+
+/// A reply on its way.
+#[derive(Debug)]
+struct LongReply {
+    /// The receiver's name for its request.
+    id: u64,
+    result: Outcome,
+    bytes: SharedBytes,
+    /// How much of it has left, and has arrived.
+    sent: usize,
+    arrived: usize,
+}
+
+/// The long replies that are on their way to a peer.
+#[derive(Debug, Default)]
+pub(crate) struct LongReplies {
+    /// Of those that have not left wholly the one that has waited longest for its next part comes first.
+    replies: VecDeque<LongReply>,
+    /// Bytes of these.
+    bytes: usize,
+    /// Bytes that have left and are not known to have arrived.
+    under_way: usize,
+    part_bytes: usize,
+}
+
+impl LongReplies {
+    /// Its link has ended.
+    pub(crate) fn clear(&mut self) {
+        *self = LongReplies::default();
+    }
+
+    /// Bytes of these.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// True when there are more of them than its requests may add to.
+    pub(crate) fn are_too_many(&self) -> bool {
+        self.bytes > PARTS_OWED_MAX * self.part_bytes
+    }
+
+    fn push(&mut self, id: u64, result: Outcome, bytes: SharedBytes, part_bytes: usize) {
+        self.bytes += bytes.len();
+        self.part_bytes = part_bytes;
+        self.replies.push_back(LongReply { id, result, bytes, sent: 0, arrived: 0 });
+    }
+
+    /// Writes parts as far as there is room, one of each reply in turn, so that a short one does not wait for a long one.
+    pub(crate) fn pump(&mut self, output: &mut Vec<u8>) {
+        while self.under_way < self.part_bytes * PARTS_UNDER_WAY
+            && let Some(place) = self.replies.iter().position(|reply| reply.sent < reply.bytes.len())
+            && let Some(mut reply) = self.replies.remove(place)
+        {
+            let end = reply.bytes.len().min(reply.sent + self.part_bytes);
+            // A reply is shorter than 4 GiB, as any frame is.
+            let part = OutcomePart {
+                id: reply.id,
+                result: reply.result,
+                length: reply.bytes.len() as u32,
+                offset: reply.sent as u32,
+                bytes: &reply.bytes[reply.sent..end],
+            };
+            frame::append(output, |out| Envelope::OutcomePart(part).encode(out));
+            self.under_way += end - reply.sent;
+            reply.sent = end;
+            self.replies.push_back(reply);
+        }
+    }
+
+    /// So much of a reply has arrived, or no more of it is wanted.
+    ///
+    /// # Errors
+    /// [`Malformed`] when that cannot be.
+    pub(crate) fn arrived(&mut self, id: u64, so_far: Option<u32>) -> Result<(), Malformed> {
+        // Each part of what is not wanted is answered so: the first answer has ended it.
+        let Some(place) = self.replies.iter().position(|reply| reply.id == id) else { return Ok(()) };
+        let reply = &mut self.replies[place];
+        let arrived = so_far.map_or(reply.sent, |so_far| so_far as usize);
+        if arrived < reply.arrived || arrived > reply.sent {
+            return Err(Malformed("of a long reply that has arrived which was not sent"));
+        }
+        self.under_way -= arrived - reply.arrived;
+        reply.arrived = arrived;
+        if so_far.is_none() || arrived == reply.bytes.len() {
+            self.bytes -= reply.bytes.len();
+            self.replies.remove(place);
+        }
+        Ok(())
+    }
+}
+
+impl Node {
+    // Where a reply is made.
+
+    /// Ends the requests of a replica's step, some of which have long replies: one that is most of what is told is not copied.
+    #[cold]
+    pub(crate) fn settle_long(&mut self, group: u16, effects: &mut Effects, spills: bool) {
+        let buffer = Rc::new(effects.replies.take());
+        for outcome in &effects.outcomes {
+            let reply = &buffer[outcome.reply.clone()];
+            let is_answer =
+                !matches!(outcome.result, Outcome::Redirect { .. }) && !ReplyBuffer::is_unfinished(reply);
+            if is_answer && reply.len() > self.configuration.long_command_bytes {
+                let shared = SharedBytes::within(&buffer, reply);
+                let reply = shared.unwrap_or_else(|| SharedBytes::from(reply.to_vec()));
+                self.complete_long(outcome.ticket, group, outcome.result, reply);
+            } else {
+                self.settle_outcome(group, outcome, reply, spills);
+            }
+        }
+    }
+
+    /// Answers a request with a reply that was made for it, long or not.
+    pub(crate) fn complete_with(
+        &mut self,
+        ticket: Ticket,
+        group: u16,
+        result: Outcome,
+        mut replies: ReplyBuffer,
+    ) {
+        match replies.len() > self.configuration.long_command_bytes {
+            true => self.complete_long(ticket, group, result, SharedBytes::from(replies.take())),
+            false => self.complete(ticket, group, result, replies.as_bytes()),
+        }
+    }
+
+    /// Answers a request with a long reply, of which large values are not copied on their way to a peer or a client.
+    fn complete_long(&mut self, ticket: Ticket, group: u16, result: Outcome, reply: SharedBytes) {
+        if let Origin::Peer(from, link) = Origin::of(ticket) {
+            return self.reply_in_parts((from, link), ticket.sequence, result, reply);
+        }
+        let is_answer = !ReplyBuffer::is_unfinished(&reply);
+        match self.takes_shared(ticket).filter(|_| is_answer) {
+            Some(client) => {
+                self.complete_session(client, ticket.sequence, group, result, SessionReply::Long(reply))
+            }
+            None => self.complete(ticket, group, result, &reply),
+        }
+    }
+
+    /// Answers a request with a large value, which is not copied if the client can be written to from where it is.
+    pub(crate) fn complete_with_value(
+        &mut self,
+        ticket: Ticket,
+        group: u16,
+        result: Outcome,
+        value: SharedBytes,
+    ) {
+        if let Some(client) = self.takes_shared(ticket) {
+            let reply = SessionReply::Value(value);
+            return self.complete_session(client, ticket.sequence, group, result, reply);
+        }
+        let mut replies = ReplyBuffer::new();
+        replies.bulk(&value);
+        self.complete_with(ticket, group, result, replies);
+    }
+
+    /// Whose request it is, if it is a client's that can be written to from where its reply is.
+    fn takes_shared(&self, ticket: Ticket) -> Option<ClientId> {
+        let Origin::Session(client) = Origin::of(ticket) else { return None };
+        let session = self.sessions.get(client)?;
+        (!session.is_internal() && !session.has_pending(ticket.sequence)).then_some(client)
+    }
+
+    /// Sends a peer what came of its request, part by part. Over a newer link there may be another life of that node.
+    #[cold]
+    pub(crate) fn reply_in_parts(
+        &mut self,
+        (to, link): (NodeId, u32),
+        id: u64,
+        result: Outcome,
+        reply: SharedBytes,
+    ) {
+        let part_bytes = self.part_bytes();
+        let peer = &mut self.peers[usize::from(to) - 1];
+        if peer.up && peer.link == link {
+            self.counters.long_replies += 1;
+            peer.long_replies.push(id, result, reply, part_bytes);
+        }
+    }
+
+    // Where it is waited for.
+
+    /// A part of what came of a request has come from the node that it was passed on to.
+    ///
+    /// # Errors
+    /// [`Malformed`] when it is not the next one, or the whole is no reply.
+    pub(crate) fn outcome_part(&mut self, from: NodeId, part: &OutcomePart<'_>) -> Result<(), Malformed> {
+        let (length, handle) = (part.length as usize, Handle::from_bits(part.id));
+        if length > self.peer_payload_bytes_max() {
+            return Err(Malformed("a reply that is longer than any"));
+        }
+        let awaited = self.forwards.get(handle).filter(|entry| entry.to == from);
+        let Some(ticket) = awaited.map(|entry| entry.ticket) else {
+            self.answer_part(from, part.id, None); // Ended here already.
+            return Ok(());
+        };
+        if !self.is_wanted(ticket) {
+            self.forwards.remove(handle);
+            self.answer_part(from, part.id, None);
+            return Ok(());
+        }
+        let until_us = self.now.monotonic_us + self.configuration.command_timeout_ms * 1000;
+        let Some(entry) = self.forwards.get_mut(handle) else { return Ok(()) };
+        if part.offset as usize != entry.arrived.len() {
+            return Err(Malformed("a part of a reply out of its order"));
+        }
+        if part.offset == 0 {
+            entry.arrived = Vec::with_capacity(length);
+        }
+        entry.arrived.extend_from_slice(part.bytes);
+        entry.deadline_us = entry.deadline_us.max(until_us);
+        let arrived = entry.arrived.len();
+        if arrived == length && element_end(&entry.arrived)? != length {
+            return Err(Malformed("bytes behind a reply"));
+        }
+        self.answer_part(from, part.id, Some(arrived as u32));
+        if arrived == length
+            && let Some(entry) = self.forwards.remove(handle)
+        {
+            self.complete_long(entry.ticket, entry.group, part.result, SharedBytes::from(entry.arrived));
+        }
+        Ok(())
+    }
+
+    /// False when whoever has asked is gone.
+    fn is_wanted(&self, ticket: Ticket) -> bool {
+        match Origin::of(ticket) {
+            Origin::Session(client) => self.sessions.get(client).is_some(),
+            Origin::Peer(id, link) => {
+                let peer = &self.peers[usize::from(id) - 1];
+                peer.up && peer.link == link
+            }
+            Origin::Part(_) | Origin::LockWait(_) | Origin::LongPart(_) | Origin::Coding => true,
+        }
+    }
+
+    fn answer_part(&mut self, to: NodeId, id: u64, so_far: Option<u32>) {
+        let output = &mut self.peers[usize::from(to) - 1].output;
+        frame::append(output, |out| Envelope::PartsArrived { id, so_far }.encode(out));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DONE: Outcome = Outcome::Done { version: 1, offset: 2 };
+
+    /// The parts that are written next: of which reply, from where to where.
+    fn pumped(replies: &mut LongReplies) -> Vec<(u64, usize, usize)> {
+        let (mut output, mut parts) = (Vec::new(), Vec::new());
+        replies.pump(&mut output);
+        let mut rest = output.as_slice();
+        while let Ok(frame::Next::Frame { payload, consumed }) = frame::next(rest, 1000) {
+            let Ok(Envelope::OutcomePart(part)) = Envelope::decode(payload) else { panic!("{payload:?}") };
+            let begin = part.offset as usize;
+            assert!(part.bytes.iter().all(|byte| u64::from(*byte) == part.id) && part.result == DONE);
+            parts.push((part.id, begin, begin + part.bytes.len()));
+            rest = &rest[consumed..];
+        }
+        assert!(rest.is_empty());
+        parts
+    }
+
+    fn owed(lengths: &[(u64, usize)]) -> LongReplies {
+        let mut replies = LongReplies::default();
+        for (id, length) in lengths {
+            replies.push(*id, DONE, SharedBytes::from(vec![*id as u8; *length]), 10);
+        }
+        replies
+    }
+
+    #[test]
+    fn a_few_parts_are_under_way_and_what_arrives_lets_the_next_ones_go() {
+        let mut replies = owed(&[(1, 55)]);
+        assert_eq!(pumped(&mut replies), [(1, 0, 10), (1, 10, 20), (1, 20, 30), (1, 30, 40)]);
+        assert_eq!(pumped(&mut replies), []);
+        assert_eq!(replies.arrived(1, Some(10)), Ok(()));
+        assert_eq!(pumped(&mut replies), [(1, 40, 50)]);
+        assert_eq!(replies.arrived(1, Some(50)), Ok(()));
+        assert_eq!(pumped(&mut replies), [(1, 50, 55)]);
+        assert_eq!(replies.bytes(), 55, "it is held until it has arrived");
+        assert_eq!(replies.arrived(1, Some(55)), Ok(()));
+        assert_eq!((replies.bytes(), replies.under_way, replies.replies.len()), (0, 0, 0));
+    }
+
+    #[test]
+    fn several_go_in_turn_and_what_is_not_wanted_makes_room() {
+        let mut replies = owed(&[(1, 100), (2, 15), (3, 100)]);
+        assert_eq!(pumped(&mut replies), [(1, 0, 10), (2, 0, 10), (3, 0, 10), (1, 10, 20)]);
+        assert_eq!(replies.arrived(1, None), Ok(()));
+        assert_eq!(replies.arrived(1, None), Ok(()), "the other part is answered so, too");
+        assert_eq!(pumped(&mut replies), [(2, 10, 15), (3, 10, 20), (3, 20, 30)]);
+        assert_eq!(replies.arrived(2, Some(15)), Ok(()));
+        assert_eq!((replies.bytes(), replies.under_way), (100, 30));
+    }
+
+    #[test]
+    fn what_was_not_sent_cannot_have_arrived() {
+        let mut replies = owed(&[(1, 100)]);
+        pumped(&mut replies);
+        assert!(replies.arrived(1, Some(41)).is_err() && replies.arrived(1, Some(u32::MAX)).is_err());
+        assert_eq!(replies.arrived(1, Some(20)), Ok(()));
+        assert!(replies.arrived(1, Some(19)).is_err());
+        assert_eq!(replies.arrived(2, Some(7)), Ok(()), "it is none of these any more");
+    }
+
+    #[test]
+    fn a_peer_is_owed_so_much_and_no_more() {
+        let mut replies = LongReplies::default();
+        assert!(!replies.are_too_many());
+        let value = SharedBytes::from(vec![b'v'; 10 * PARTS_OWED_MAX]);
+        replies.push(1, DONE, value, 10);
+        assert!(!replies.are_too_many());
+        replies.push(2, DONE, SharedBytes::from(b"v".to_vec()), 10);
+        assert!(replies.are_too_many());
+        replies.clear();
+        assert!(!replies.are_too_many() && replies.bytes() == 0);
+    }
+}

@@ -1,0 +1,68 @@
+//! What is to be written to a client.
+
+use crate::shared::SharedBytes;
+use std::collections::VecDeque;
+
+/// Bytes of large values that are put into an output at a time.
+pub(crate) const OUTPUT_CHUNK_BYTES: usize = 256 << 10;
+
+/// What is to be written to a client.
+#[derive(Debug, Default)]
+pub struct Output {
+    /// The bytes, in order. Whoever writes them takes them away.
+    pub bytes: Vec<u8>,
+    /// Close the connection once they are written.
+    pub close: bool,
+    /// What comes behind them: large values, each with what follows it. It gets into `bytes` chunk by chunk, whenever the
+    /// output is asked for.
+    later: VecDeque<(SharedBytes, Vec<u8>)>,
+}
+
+impl Output {
+    /// True when there is more than `bytes`: the output is to be asked for again when these are written.
+    pub fn has_more(&self) -> bool {
+        !self.later.is_empty()
+    }
+
+    /// True when everything is written and the connection is to be closed.
+    pub fn is_over(&self) -> bool {
+        self.close && self.bytes.is_empty() && self.later.is_empty()
+    }
+
+    /// The same with some of what comes later, if little is left before it.
+    pub(crate) fn filled(&mut self) -> &mut Output {
+        while self.bytes.len() < OUTPUT_CHUNK_BYTES
+            && let Some((value, behind)) = self.later.front_mut()
+        {
+            let end = value.len().min(OUTPUT_CHUNK_BYTES);
+            self.bytes.extend_from_slice(&value[..end]);
+            *value = value.part(end, value.len());
+            if value.is_empty() {
+                self.bytes.append(behind);
+                self.later.pop_front();
+            }
+        }
+        self
+    }
+
+    /// Where the next reply goes.
+    #[inline]
+    pub(crate) fn end(&mut self) -> &mut Vec<u8> {
+        match self.later.back_mut() {
+            None => &mut self.bytes,
+            Some((_, behind)) => behind,
+        }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        let later = self.later.iter().map(|(value, behind)| value.len() + behind.len());
+        self.bytes.len() + later.sum::<usize>()
+    }
+
+    /// A byte string as RESP has it, whichever version, which is written from where it is.
+    pub(crate) fn push_value(&mut self, value: SharedBytes) {
+        let head = format!("${}\r\n", value.len());
+        self.end().extend_from_slice(head.as_bytes());
+        self.later.push_back((value, b"\r\n".to_vec()));
+    }
+}
