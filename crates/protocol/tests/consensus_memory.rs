@@ -1,9 +1,10 @@
-//! What was removed all at once gives its memory back, a few keys at a time.
+//! What was removed all at once gives its memory back, a few keys at a time; and few bytes that ask for many do not get all of
+//! them at once.
 
 mod consensus_world;
 
 use consensus_world::{Asked, World};
-use kv::{Command, List};
+use kv::{Command, Condition, Expiry, List, SetAnswer};
 use protocol::consensus::{Lease, Options, Timing};
 use protocol::{Request, Ticket};
 
@@ -25,8 +26,8 @@ fn ask(world: &mut World, sequence: u64, command: Command<'_>) {
     (0..5).for_each(|_| pass(world));
 }
 
-#[test]
-fn keys_that_were_flushed_are_dropped_little_by_little() {
+/// A group of one.
+fn alone() -> World {
     let options = Options {
         lease: Lease::Log,
         reads_any: false,
@@ -37,6 +38,12 @@ fn keys_that_were_flushed_are_dropped_little_by_little() {
     let mut world = World::new(1, options, Timing::default());
     world.start(1);
     (0..500).for_each(|_| pass(&mut world));
+    world
+}
+
+#[test]
+fn keys_that_were_flushed_are_dropped_little_by_little() {
+    let mut world = alone();
     let pairs: Vec<Vec<u8>> =
         (0..40_000u32).flat_map(|n| [n.to_be_bytes().to_vec(), b"v".to_vec()]).collect();
     let mut scratch = Vec::new();
@@ -51,4 +58,55 @@ fn keys_that_were_flushed_are_dropped_little_by_little() {
     assert_eq!(table(&world), (0, false));
     (0..1000).for_each(|_| pass(&mut world));
     assert_eq!(table(&world), (0, true));
+}
+
+const LARGE_BYTES: usize = 40 << 20;
+
+/// Asks for a large value behind a write, whether it is on its way already or not, and tells how many of the answers come with
+/// each of the next turns, and what the others were refused with.
+fn read_behind_a_write(is_on_its_way: bool) -> (Vec<usize>, Vec<Vec<u8>>) {
+    let mut world = alone();
+    let value = vec![b'v'; LARGE_BYTES];
+    let (expiry, condition, answer) = (Expiry::Clear, Condition::Always, SetAnswer::Status);
+    let set = |value| Command::Set { key: b"k", value, expiry, condition, answer };
+    ask(&mut world, 1, set(&value));
+    let deadline_us = world.now(1).monotonic_us + 1_000_000;
+    let asked =
+        |sequence| Asked { ticket: Ticket { client: 1, sequence }, follows: true, seen: 0, deadline_us };
+    world.request(1, asked(2), Request::Command(Command::IncrementBy { key: b"n", delta: 1 }));
+    if is_on_its_way {
+        world.flush(1);
+    }
+    for sequence in 3..13 {
+        world.request(1, asked(sequence), Request::Command(Command::Get { key: b"k" }));
+    }
+    let (mut told, mut refused) = (Vec::new(), Vec::new());
+    for _ in 0..10 {
+        let written = world.written(1);
+        let mut outcomes = world.sync(1, written).outcomes;
+        // A node takes a turn when its replicas want one.
+        if world.wakeup_us(1).is_some_and(|wakeup_us| wakeup_us <= world.now_us) {
+            outcomes.extend(world.tick(1).outcomes);
+        }
+        outcomes.extend(world.flush(1).outcomes);
+        let (values, others): (Vec<_>, Vec<_>) =
+            outcomes.into_iter().map(|(_, reply)| reply).partition(|reply| reply.len() > LARGE_BYTES);
+        told.extend((!values.is_empty()).then_some(values.len()));
+        refused
+            .extend(others.into_iter().filter(|reply| reply.windows(10).any(|text| text == b"OVERLOADED")));
+    }
+    (told, refused)
+}
+
+#[test]
+fn large_values_that_many_wait_for_are_told_a_few_in_each_turn() {
+    let (told, refused) = read_behind_a_write(true);
+    assert_eq!((told, refused.len()), (vec![4, 4, 2], 0));
+}
+
+/// Their place is within the batch, and there are no later ones.
+#[test]
+fn large_values_that_are_asked_for_within_a_batch_are_told_as_far_as_there_is_room() {
+    let (told, refused) = read_behind_a_write(false);
+    assert_eq!((told, refused.len()), (vec![4], 6));
 }

@@ -265,6 +265,8 @@ pub struct Replica {
     questions: u64,
     /// A read came since the last entry was proposed.
     is_read: bool,
+    /// Reads that could have been answered wait for the next turn: the replies of this one are many bytes.
+    owes_answers: bool,
     waits: Vec<Wait>,
     lock_leases: lock_leases::LockLeases,
     held: VecDeque<Held>,
@@ -331,6 +333,7 @@ impl Replica {
             reads_within: Reads::default(),
             questions: 0,
             is_read: false,
+            owes_answers: false,
             waits: Vec::new(),
             lock_leases: lock_leases::LockLeases::default(),
             held: VecDeque::new(),
@@ -587,6 +590,9 @@ impl crate::contract::Replica for Replica {
     }
 
     fn wakeup_us(&self, now: Now) -> u64 {
+        if self.owes_answers {
+            return now.monotonic_us;
+        }
         let appends_from_us = self.leadership.map(|leadership| leadership.appends_from_us);
         let waits_until_us = appends_from_us.filter(|from_us| *from_us > now.monotonic_us);
         let lease_us = self.leadership.and(self.lock_leases.next_due_us());

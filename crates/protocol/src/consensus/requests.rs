@@ -4,7 +4,7 @@ use super::Replica;
 use super::links::Link;
 use super::options::Lease;
 use super::waiting::{Held, HeldRequest, Read, Reads, Standing, Wait};
-use crate::contract::{Effects, NodeId, Now, Request, Ticket};
+use crate::contract::{Effects, NodeId, Now, REPLIES_BYTES_MAX, Request, TOO_MUCH_AT_ONCE, Ticket};
 use crate::planted::Fault;
 use crate::watching;
 use kv::codec::Reader;
@@ -161,7 +161,7 @@ impl Replica {
         effects.done(ticket, start, version, 0);
     }
 
-    /// Answers the reads that can be answered now.
+    /// Answers the reads that can be answered now, as far as there is room for their replies.
     pub(super) fn answer_reads(&mut self, now: Now, effects: &mut Effects) {
         let is_leased = self.may_answer(now);
         let confirmed = match self.leadership {
@@ -174,7 +174,9 @@ impl Replica {
         // Those within a batch are here only if it had another end than theirs.
         for queue in [Queue::Free, Queue::BehindWrites, Queue::WithinBatches] {
             let mut reads = std::mem::take(self.queue(queue));
-            while let Some(read) = reads.pop_if(is_due) {
+            while effects.replies.len() <= REPLIES_BYTES_MAX
+                && let Some(read) = reads.pop_if(is_due)
+            {
                 if let Ok(command) = Command::decode(&mut Reader::new(reads.command(&read))) {
                     self.answer(now, read.ticket, &command, effects);
                 }
@@ -184,6 +186,7 @@ impl Replica {
         }
         let has_readers = self.readers().next().is_some();
         self.is_read |= has_readers;
+        self.owes_answers = has_readers && effects.replies.len() > REPLIES_BYTES_MAX;
     }
 
     fn queue(&mut self, queue: Queue) -> &mut Reads {
@@ -209,7 +212,10 @@ impl Replica {
     pub(super) fn answer_within(&mut self, batch: u64, after: usize, effects: &mut Effects) {
         let epoch = self.epoch();
         while let Some(read) = self.reads_within.pop_if(|read| (read.behind, read.after) == (batch, after)) {
-            if let Ok(command) = Command::decode(&mut Reader::new(self.reads_within.command(&read))) {
+            // Later it would show what stands behind it in the batch.
+            if effects.replies.len() > REPLIES_BYTES_MAX {
+                effects.refuse(read.ticket, TOO_MUCH_AT_ONCE);
+            } else if let Ok(command) = Command::decode(&mut Reader::new(self.reads_within.command(&read))) {
                 let start = effects.replies.len();
                 let version =
                     watching::read(&mut self.table, epoch, &command, self.time, &mut effects.replies);

@@ -14,7 +14,7 @@ use super::queue::{Queue, Waiting};
 use super::serving::{Follower, Service};
 use super::state::State;
 use super::waits::Wait;
-use crate::contract::{Effects, NodeId, Now, Request, Ticket, Trace};
+use crate::contract::{Effects, NodeId, Now, REPLIES_BYTES_MAX, Request, TOO_MUCH_AT_ONCE, Ticket, Trace};
 use crate::planted::Fault;
 use crate::watching;
 use kv::codec::Reader;
@@ -552,10 +552,6 @@ impl Leader {
     }
 }
 
-/// Reads that stand behind a write are answered at once when it is committed. Together they may tell this much.
-const REPLIES_BYTES_MAX: usize = 128 << 20;
-const TOO_MUCH_AT_ONCE: &str =
-    "OVERLOADED too many bytes are to be read behind one write; nothing was done, ask again";
 const UNACKNOWLEDGED: &str = "UNKNOWN the write was sent to the followers and too few acknowledged it in time; it may still take effect";
 const LEASE_LOST: &str =
     "UNKNOWN the write was sent to the followers and the leader's lease ran out; it may still take effect";
