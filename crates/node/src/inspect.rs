@@ -16,6 +16,17 @@ pub fn replica_message(payload: &[u8]) -> Option<(GroupId, &[u8])> {
     }
 }
 
+/// What another payload is, in words for a trace.
+pub fn payload_words(payload: &[u8]) -> &'static str {
+    match Envelope::decode(payload) {
+        Ok(Envelope::Requests(_)) => "requests of clients",
+        Ok(Envelope::Outcomes(_)) => "outcomes of clients",
+        Ok(Envelope::OutcomePart(_)) => "a part of an outcome",
+        Ok(Envelope::PartsArrived { .. }) => "so much of an outcome has arrived",
+        _ => "what is of no group",
+    }
+}
+
 /// The same for what is said about fragments of large values: each message stands for itself.
 pub fn fragment_message(payload: &[u8]) -> Option<(GroupId, &[u8])> {
     match Envelope::decode(payload) {

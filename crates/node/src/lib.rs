@@ -52,7 +52,7 @@ mod values;
 
 pub use configuration::{Configuration, NodeAddress, ProcessFacts, StorageSettings};
 pub use describe::{GroupDescription, KeyspaceDescription};
-pub use inspect::{fragment_message, replica_message};
+pub use inspect::{fragment_message, payload_words, replica_message};
 pub use keyspace::Keyspace;
 pub use log::{Level, Line};
 pub use long::LONG_COMMAND_BYTES;

@@ -19,13 +19,7 @@ pub(crate) fn describe(payload: &[u8], spaces: &[Space], map: &ClusterMap) -> St
         };
     }
     let Some((group, message)) = node::replica_message(payload) else {
-        let what = match payload.first() {
-            Some(2) => "requests of clients",
-            Some(11) => "a part of an outcome",
-            Some(12) => "so much of an outcome has arrived",
-            _ => "outcomes of clients",
-        };
-        return format!("{what}, {} bytes", payload.len());
+        return format!("{}, {} bytes", node::payload_words(payload), payload.len());
     };
     if group == CONTROL_GROUP {
         let read = node::control::Message::decode(message).map(|read| format!("{read:?}"));
