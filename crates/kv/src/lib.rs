@@ -15,6 +15,7 @@ pub mod limits;
 pub mod locks;
 pub mod number;
 pub mod reply;
+mod shared;
 pub mod table;
 
 pub use coded::{Coordinator, Reference, ValueId, ValueRef, View};
@@ -24,6 +25,7 @@ pub use command::{
 };
 pub use interpreter::{Interpreter, NoInterpreter};
 pub use reply::{Announcement, Reply, ReplyBuffer};
+pub use shared::SharedBytes;
 pub use table::{Register, SnapshotId, Statistics, Table};
 
 /// Orders the writes of a key: a replication offset, a log index, or an ABD tag's counter.

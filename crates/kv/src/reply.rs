@@ -4,8 +4,10 @@
 //! and a node that forwarded the command for its client all read the same bytes. Aggregates are flat: an
 //! [`Reply::Array`] of n is followed by its n elements.
 
+use crate::SharedBytes;
 use crate::codec::{Malformed, Reader, Writer};
 use crate::coded::{VALUE_REF_BYTES, ValueRef};
+use std::num::NonZero;
 
 /// One element of a reply.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -46,6 +48,9 @@ pub enum Reply<'a> {
     Needs(&'a [u8]),
     /// Stands for a value, or a part of one: an encoded [`ValueRef`].
     Reference(&'a [u8]),
+    /// Stands for a byte string that is lent, and held beside the buffer: see [`ReplyBuffer::lent`]. Never within another
+    /// element.
+    Lent(u32),
 }
 
 /// Replies, one behind the other, in one growing buffer.
@@ -56,6 +61,9 @@ pub struct ReplyBuffer {
     references: u64,
     /// What is to be published with these replies.
     announcements: Vec<Announcement>,
+    /// The shortest value that is lent to it, and not copied, in bytes. None are where there is none.
+    lent_bytes_min: Option<NonZero<usize>>,
+    lent: Vec<SharedBytes>,
 }
 
 /// A message for whoever listens to a channel: what a script has published. It is sent by whoever sends the reply, and
@@ -87,6 +95,7 @@ const PUSH: u8 = 13;
 const UNRESOLVED: u8 = 100;
 const NEEDS: u8 = 101;
 const REFERENCE: u8 = 102;
+const LENT: u8 = 103;
 
 impl ReplyBuffer {
     /// An empty buffer.
@@ -113,6 +122,7 @@ impl ReplyBuffer {
     pub fn clear(&mut self) {
         self.bytes.clear();
         self.announcements.clear();
+        self.lent.clear();
         const RETAINED_BYTES_MAX: usize = 1 << 20;
         if self.bytes.capacity() > RETAINED_BYTES_MAX {
             self.bytes.shrink_to(RETAINED_BYTES_MAX);
@@ -135,6 +145,46 @@ impl ReplyBuffer {
     #[inline]
     pub fn is_unfinished(encoded: &[u8]) -> bool {
         matches!(encoded.first(), Some(&(UNRESOLVED | NEEDS)))
+    }
+
+    /// From now on a value of at least so many bytes, which is all of a reply, is lent and not copied. Whoever says this
+    /// looks for such replies ([`ReplyBuffer::lent`]); nobody else meets one.
+    pub fn lend_from(&mut self, bytes_min: usize) {
+        self.lent_bytes_min = NonZero::new(bytes_min);
+    }
+
+    /// The shortest value that is lent, if any is.
+    #[inline]
+    pub(crate) fn lent_bytes_min(&self) -> Option<NonZero<usize>> {
+        self.lent_bytes_min
+    }
+
+    /// Appends a byte string that is lent.
+    pub(crate) fn push_lent(&mut self, value: SharedBytes) {
+        self.push(Reply::Lent(self.lent.len() as u32));
+        self.lent.push(value);
+    }
+
+    /// True when some of these replies are values that are lent.
+    #[inline]
+    pub fn has_lent(&self) -> bool {
+        !self.lent.is_empty()
+    }
+
+    /// The values that are lent, in the order in which they are told. Takes them away.
+    pub fn take_lent(&mut self) -> Vec<SharedBytes> {
+        std::mem::take(&mut self.lent)
+    }
+
+    /// Which of the values that are lent an encoded reply is, if it is one.
+    pub fn lent(encoded: &[u8]) -> Option<usize> {
+        match encoded.first() {
+            Some(&LENT) => match Reply::first(encoded) {
+                Reply::Lent(number) => Some(number as usize),
+                _ => None,
+            },
+            _ => None,
+        }
     }
 
     /// Adds what is to be published with these replies.
@@ -237,6 +287,10 @@ impl ReplyBuffer {
                 out.put_u8(REFERENCE);
                 out.extend_from_slice(value);
             }
+            Reply::Lent(number) => {
+                out.put_u8(LENT);
+                out.put_u32(number);
+            }
         }
     }
 
@@ -267,6 +321,12 @@ impl ReplyBuffer {
         self.bytes.reserve(5 + bytes.len());
         self.bytes.put_u8(BULK);
         self.bytes.put_bytes(bytes);
+    }
+
+    /// Appends what stands before a byte string of this length. Its bytes are to follow.
+    pub fn bulk_head(&mut self, length: usize) {
+        self.bytes.put_u8(BULK);
+        self.bytes.put_u32(length as u32);
     }
 
     /// Appends an error. `text` begins with its code, such as `ERR syntax error`.
@@ -314,6 +374,7 @@ impl<'a> Reply<'a> {
                 ValueRef::decode(encoded)?;
                 Reply::Reference(encoded)
             }
+            LENT => Reply::Lent(reader.u32()?),
             _ => return Err(Malformed("unknown kind of reply")),
         })
     }

@@ -57,11 +57,11 @@ impl<Name: Copy + Ord, Value: Clone + Deref<Target: AsRef<[u8]>>> Cache<Name, Va
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::rc::Rc;
+    use std::sync::Arc;
 
     #[test]
     fn what_was_not_asked_for_the_longest_makes_room() {
-        let value = |byte: u8| -> Rc<Vec<u8>> { Rc::new(vec![byte; 40]) };
+        let value = |byte: u8| -> Arc<Vec<u8>> { Arc::new(vec![byte; 40]) };
         let mut cache = Cache::new(100);
         cache.insert(1, &value(1));
         cache.insert(2, &value(2));
@@ -70,7 +70,7 @@ mod tests {
         assert_eq!(cache.get(2), None);
         assert_eq!((cache.get(1), cache.get(3)), (Some(value(1)), Some(value(3))));
         assert_eq!((cache.len(), cache.bytes()), (2, 80));
-        cache.insert(4, &Rc::new(vec![0; 51]));
+        cache.insert(4, &Arc::new(vec![0; 51]));
         assert_eq!(cache.get(4), None, "a value of more than half the room is not kept");
     }
 }

@@ -41,7 +41,6 @@ mod requests;
 mod routing;
 mod scripts;
 mod session;
-mod shared;
 mod slab;
 pub mod slots;
 mod status;

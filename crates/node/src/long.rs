@@ -22,13 +22,13 @@
 
 use crate::node::Node;
 use crate::routing::{Asked, ORIGIN_LONG_PART, Origin};
-use crate::shared::SharedBytes;
 use crate::slab::{Handle, Slab};
+use kv::SharedBytes;
 use kv::{Command, Coordinator, Reply, ValueId};
 use protocol::{Request, Result as Outcome, Ticket};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
-use std::rc::Rc;
+use std::sync::Arc;
 
 /// A write of more bytes goes to its group in parts, and a reply of more bytes goes to another node in parts, unless
 /// configured otherwise.
@@ -74,13 +74,13 @@ struct Long {
 /// A command as it is encoded. A value that ends it stands where it arrived: to copy it would take longer than a turn may.
 #[derive(Clone, Debug)]
 struct Encoded {
-    head: Rc<Vec<u8>>,
+    head: Arc<Vec<u8>>,
     value: Option<SharedBytes>,
 }
 
 impl Encoded {
     /// `lent` is the buffer in which the command stands, if it may be kept.
-    fn new(command: &Command<'_>, lent: Option<&Rc<Vec<u8>>>) -> Encoded {
+    fn new(command: &Command<'_>, lent: Option<&Arc<Vec<u8>>>) -> Encoded {
         let mut head = Vec::new();
         let value =
             lent.and_then(|buffer| SharedBytes::within(buffer, command.encode_before_value(&mut head)?));
@@ -88,7 +88,7 @@ impl Encoded {
             head = Vec::with_capacity(command.payload_bytes() + (1 << 10));
             command.encode(&mut head);
         }
-        Encoded { head: Rc::new(head), value }
+        Encoded { head: Arc::new(head), value }
     }
 
     fn len(&self) -> usize {
@@ -344,7 +344,7 @@ mod tests {
 
     #[test]
     fn a_value_that_stands_in_a_buffer_is_sent_from_there() {
-        let buffer = Rc::new(b"SET key 0123456789".to_vec());
+        let buffer = Arc::new(b"SET key 0123456789".to_vec());
         let (expiry, condition, answer) = (Expiry::Clear, Condition::Always, SetAnswer::Status);
         let set = |answer| Command::Set { key: b"key", value: &buffer[8..], expiry, condition, answer };
         for (command, is_shared) in [(set(answer), true), (set(SetAnswer::Before), false)] {

@@ -15,6 +15,8 @@
 //!
 //! Parts come in order over the link that the request came over. When that link ends, both sides forget what they have: the
 //! request is answered as any whose outcome was lost. A reply is not made a second time, as what it tells of is done.
+//! A large value that is all of a reply is not even made: it is lent by the table, which has another one by the time the
+//! value changes. To copy it would take the longer the less memory the node has had before.
 //! A request has as long as any other from the last part that came. Outcomes may overtake each other on this way: each
 //! names its request, and a session puts its replies in order.
 //!
@@ -25,13 +27,14 @@ use crate::long::PARTS_UNDER_WAY;
 use crate::node::Node;
 use crate::routing::Origin;
 use crate::session::{ClientId, SessionReply};
-use crate::shared::SharedBytes;
 use crate::slab::Handle;
 use kv::ReplyBuffer;
+use kv::SharedBytes;
 use kv::codec::Malformed;
 use protocol::{Effects, NodeId, Result as Outcome, Ticket};
+use std::borrow::Cow;
 use std::collections::VecDeque;
-use std::rc::Rc;
+use std::sync::Arc;
 use wire::frame;
 use wire::resp::reply::element_end;
 
@@ -44,10 +47,29 @@ struct LongReply {
     /// The receiver's name for its request.
     id: u64,
     result: Outcome,
+    /// What stands before the rest.
+    head: Vec<u8>,
     bytes: SharedBytes,
     /// How much of it has left, and has arrived.
     sent: usize,
     arrived: usize,
+}
+
+impl LongReply {
+    fn len(&self) -> usize {
+        self.head.len() + self.bytes.len()
+    }
+
+    fn part(&self, start: usize, end: usize) -> Cow<'_, [u8]> {
+        let head_bytes = self.head.len();
+        match start.checked_sub(head_bytes) {
+            Some(start) => Cow::Borrowed(&self.bytes[start..end - head_bytes]),
+            None => {
+                let behind = &self.bytes[..end.saturating_sub(head_bytes)];
+                Cow::Owned([&self.head[start..end.min(head_bytes)], behind].concat())
+            }
+        }
+    }
 }
 
 /// The long replies that are on their way to a peer.
@@ -78,26 +100,27 @@ impl LongReplies {
         self.bytes > PARTS_OWED_MAX * self.part_bytes
     }
 
-    fn push(&mut self, id: u64, result: Outcome, bytes: SharedBytes, part_bytes: usize) {
-        self.bytes += bytes.len();
+    fn push(&mut self, id: u64, result: Outcome, (head, bytes): (Vec<u8>, SharedBytes), part_bytes: usize) {
+        let reply = LongReply { id, result, head, bytes, sent: 0, arrived: 0 };
+        self.bytes += reply.len();
         self.part_bytes = part_bytes;
-        self.replies.push_back(LongReply { id, result, bytes, sent: 0, arrived: 0 });
+        self.replies.push_back(reply);
     }
 
     /// Writes parts as far as there is room, one of each reply in turn, so that a short one does not wait for a long one.
     pub(crate) fn pump(&mut self, output: &mut Vec<u8>) {
         while self.under_way < self.part_bytes * PARTS_UNDER_WAY
-            && let Some(place) = self.replies.iter().position(|reply| reply.sent < reply.bytes.len())
+            && let Some(place) = self.replies.iter().position(|reply| reply.sent < reply.len())
             && let Some(mut reply) = self.replies.remove(place)
         {
-            let end = reply.bytes.len().min(reply.sent + self.part_bytes);
+            let end = reply.len().min(reply.sent + self.part_bytes);
             // A reply is shorter than 4 GiB, as any frame is.
             let part = OutcomePart {
                 id: reply.id,
                 result: reply.result,
-                length: reply.bytes.len() as u32,
+                length: reply.len() as u32,
                 offset: reply.sent as u32,
-                bytes: &reply.bytes[reply.sent..end],
+                bytes: &reply.part(reply.sent, end),
             };
             frame::append(output, |out| Envelope::OutcomePart(part).encode(out));
             self.under_way += end - reply.sent;
@@ -120,8 +143,8 @@ impl LongReplies {
         }
         self.under_way -= arrived - reply.arrived;
         reply.arrived = arrived;
-        if so_far.is_none() || arrived == reply.bytes.len() {
-            self.bytes -= reply.bytes.len();
+        if so_far.is_none() || arrived == reply.len() {
+            self.bytes -= reply.len();
             self.replies.remove(place);
         }
         Ok(())
@@ -131,12 +154,19 @@ impl LongReplies {
 impl Node {
     // Where a reply is made.
 
-    /// Ends the requests of a replica's step, some of which have long replies: one that is most of what is told is not copied.
+    /// Ends the requests of a replica's step, some of which have long replies: one that is most of what is told is not copied,
+    /// nor is a value that is lent.
     #[cold]
     pub(crate) fn settle_long(&mut self, group: u16, effects: &mut Effects, spills: bool) {
-        let buffer = Rc::new(effects.replies.take());
+        let mut lent = effects.replies.take_lent();
+        let buffer = Arc::new(effects.replies.take());
         for outcome in &effects.outcomes {
             let reply = &buffer[outcome.reply.clone()];
+            if let Some(value) = ReplyBuffer::lent(reply).and_then(|number| lent.get_mut(number)) {
+                let value = std::mem::take(value);
+                self.complete_with_value(outcome.ticket, group, outcome.result, value);
+                continue;
+            }
             let is_answer =
                 !matches!(outcome.result, Outcome::Redirect { .. }) && !ReplyBuffer::is_unfinished(reply);
             if is_answer && reply.len() > self.configuration.long_command_bytes {
@@ -166,7 +196,7 @@ impl Node {
     /// Answers a request with a long reply, of which large values are not copied on their way to a peer or a client.
     fn complete_long(&mut self, ticket: Ticket, group: u16, result: Outcome, reply: SharedBytes) {
         if let Origin::Peer(from, link) = Origin::of(ticket) {
-            return self.reply_in_parts((from, link), ticket.sequence, result, reply);
+            return self.reply_in_parts((from, link), ticket.sequence, result, (Vec::new(), reply));
         }
         let is_answer = !ReplyBuffer::is_unfinished(&reply);
         match self.takes_shared(ticket).filter(|_| is_answer) {
@@ -177,7 +207,7 @@ impl Node {
         }
     }
 
-    /// Answers a request with a large value, which is not copied if the client can be written to from where it is.
+    /// Answers a request with a large value, which is not copied if it can be written from where it is.
     pub(crate) fn complete_with_value(
         &mut self,
         ticket: Ticket,
@@ -190,6 +220,12 @@ impl Node {
             return self.complete_session(client, ticket.sequence, group, result, reply);
         }
         let mut replies = ReplyBuffer::new();
+        if let Origin::Peer(from, link) = Origin::of(ticket)
+            && value.len() >= self.configuration.long_command_bytes
+        {
+            replies.bulk_head(value.len());
+            return self.reply_in_parts((from, link), ticket.sequence, result, (replies.take(), value));
+        }
         replies.bulk(&value);
         self.complete_with(ticket, group, result, replies);
     }
@@ -201,14 +237,14 @@ impl Node {
         (!session.is_internal() && !session.has_pending(ticket.sequence)).then_some(client)
     }
 
-    /// Sends a peer what came of its request, part by part. Over a newer link there may be another life of that node.
+    /// Sends a peer what came of its request, the reply's head and what is behind it, part by part. Over a newer link there may be another life of that node.
     #[cold]
     pub(crate) fn reply_in_parts(
         &mut self,
         (to, link): (NodeId, u32),
         id: u64,
         result: Outcome,
-        reply: SharedBytes,
+        reply: (Vec<u8>, SharedBytes),
     ) {
         let part_bytes = self.part_bytes();
         let peer = &mut self.peers[usize::from(to) - 1];
@@ -305,7 +341,9 @@ mod tests {
     fn owed(lengths: &[(u64, usize)]) -> LongReplies {
         let mut replies = LongReplies::default();
         for (id, length) in lengths {
-            replies.push(*id, DONE, SharedBytes::from(vec![*id as u8; *length]), 10);
+            let head = vec![*id as u8; length.min(&7).to_owned()];
+            let rest = SharedBytes::from(vec![*id as u8; length - head.len()]);
+            replies.push(*id, DONE, (head, rest), 10);
         }
         replies
     }
@@ -350,9 +388,9 @@ mod tests {
         let mut replies = LongReplies::default();
         assert!(!replies.are_too_many());
         let value = SharedBytes::from(vec![b'v'; 10 * PARTS_OWED_MAX]);
-        replies.push(1, DONE, value, 10);
+        replies.push(1, DONE, (Vec::new(), value), 10);
         assert!(!replies.are_too_many());
-        replies.push(2, DONE, SharedBytes::from(b"v".to_vec()), 10);
+        replies.push(2, DONE, (b"v".to_vec(), SharedBytes::default()), 10);
         assert!(replies.are_too_many());
         replies.clear();
         assert!(!replies.are_too_many() && replies.bytes() == 0);

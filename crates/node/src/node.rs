@@ -25,6 +25,7 @@ use crate::values::Values;
 use kv::ReplyBuffer;
 use protocol::{Effects, Input, NodeId, Now, Progress, Result as Outcome, Trace};
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 use storage::{Disk, DiskError, Work};
 use wire::resp::request::{Limits, ProtocolError};
@@ -90,7 +91,7 @@ pub struct Node {
     pub(crate) coding: Coding,
     pub(crate) long: LongCommands,
     /// The buffer in which the requests stand that are being taken, if it may be kept.
-    pub(crate) lent: Option<Rc<Vec<u8>>>,
+    pub(crate) lent: Option<Arc<Vec<u8>>>,
     pub(crate) values: Values,
     pub(crate) effects: Effects,
     /// Bytes of key lists while a command is carried out.
@@ -384,7 +385,7 @@ impl Node {
 
     /// The requests that follow stand in this buffer: a large value of theirs may be kept where it is instead of being copied.
     /// Taken back with `None`.
-    pub fn lend(&mut self, buffer: Option<Rc<Vec<u8>>>) {
+    pub fn lend(&mut self, buffer: Option<Arc<Vec<u8>>>) {
         self.lent = buffer;
     }
 

@@ -152,6 +152,8 @@ impl Node {
         // Different at each start, whatever the log says of earlier ones, and no way back to the seed.
         let drawn = [configuration.seed, configuration.identity, configuration.life];
         let life = kv::command::digest_of(&drawn.map(u64::to_le_bytes).concat());
+        let mut effects = Effects::default();
+        effects.replies.lend_from(configuration.long_command_bytes);
         let mut node = Node {
             parameters: Parameters::new(&configuration),
             statistics: CommandStatistics::new(),
@@ -188,7 +190,7 @@ impl Node {
             long: LongCommands::new(Coordinator { node: configuration.node, life }),
             lent: None,
             values: Values::new(configuration.storage.cache_bytes, configuration.planted, sweep),
-            effects: Effects::default(),
+            effects,
             scratch: Vec::new(),
             scripts: Default::default(),
             replies: ReplyBuffer::new(),

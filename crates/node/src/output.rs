@@ -1,6 +1,6 @@
 //! What is to be written to a client.
 
-use crate::shared::SharedBytes;
+use kv::SharedBytes;
 use std::collections::VecDeque;
 
 /// Bytes of large values that are put into an output at a time.

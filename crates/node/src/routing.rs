@@ -8,8 +8,8 @@ use crate::keyspace::Protocol;
 use crate::log::{Level, Line};
 use crate::node::Node;
 use crate::session::{ClientId, Session, SessionReply};
-use crate::shared::SharedBytes;
 use crate::slab::Handle;
+use kv::SharedBytes;
 use kv::codec::{Malformed, Reader};
 use kv::{Command, Reply, ReplyBuffer, Version};
 use protocol::{HandedOn, Input, NodeId, Request, Result as Outcome, Ticket};
@@ -372,9 +372,9 @@ impl Node {
             self.publish_announced(&mut effects.replies);
         }
         let long_bytes = self.configuration.long_command_bytes;
-        if effects.replies.len() > long_bytes
-            && effects.outcomes.iter().any(|outcome| outcome.reply.len() > long_bytes)
-        {
+        let are_some_long = effects.replies.len() > long_bytes
+            && effects.outcomes.iter().any(|outcome| outcome.reply.len() > long_bytes);
+        if are_some_long || effects.replies.has_lent() {
             self.settle_long(group, &mut effects, spills);
         } else {
             for outcome in &effects.outcomes {
@@ -504,7 +504,7 @@ impl Node {
             Origin::Peer(from, link) => {
                 if reply.len() > self.configuration.long_command_bytes {
                     let reply = SharedBytes::from(reply.to_vec());
-                    return self.reply_in_parts((from, link), ticket.sequence, result, reply);
+                    return self.reply_in_parts((from, link), ticket.sequence, result, (Vec::new(), reply));
                 }
                 let peer = &mut self.peers[from as usize - 1];
                 // Over a newer link there may be another life of that node, which numbers its requests anew.

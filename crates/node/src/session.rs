@@ -2,9 +2,9 @@
 
 use crate::channels::Subscriptions;
 use crate::output::{OUTPUT_CHUNK_BYTES, Output};
-use crate::shared::SharedBytes;
 use crate::slab::Handle;
 use crate::transactions::{Gathered, Pending};
+use kv::SharedBytes;
 use kv::codec::Reader;
 use kv::{Reply, Version};
 use protocol::Ticket;

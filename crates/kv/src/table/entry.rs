@@ -7,10 +7,14 @@
 //! One allocation means one cache miss to compare the key, read the deadline and copy the value, and it
 //! costs less memory than separate strings. Slack appears when a value shrinks or grows by appending; it is
 //! bounded by [`Entry::fits`] and [`Entry::room_for`].
+//!
+//! A large value that is told is **lent** instead of copied: whoever tells it holds the allocation with the table. What
+//! changes such an entry meanwhile is done to a copy, or to the next value, which has an allocation of its own anyway.
 
 use super::NO_DEADLINE;
 use crate::coded::Reference;
-use crate::{UnixMs, Version};
+use crate::{SharedBytes, UnixMs, Version};
+use std::sync::Arc;
 
 pub(super) const HEADER_BYTES: usize = 24;
 
@@ -56,13 +60,87 @@ pub(super) struct Stamp {
     pub(super) kind: Kind,
 }
 
-/// A key with its value, version and deadline.
+/// A key with its value, version and deadline. The default one is none: it marks a free place.
 #[derive(Clone, Debug)]
-pub(super) struct Entry {
-    bytes: Box<[u8]>,
+pub(super) struct Entry(Allocation);
+
+#[derive(Clone, Debug)]
+enum Allocation {
+    Own(Box<[u8]>),
+    /// It is lent, or was.
+    Lent(Arc<Vec<u8>>),
+}
+
+// A table has one for each place.
+const _: () = assert!(size_of::<Entry>() == 16);
+
+impl Default for Entry {
+    fn default() -> Entry {
+        Entry::from(Vec::new())
+    }
+}
+
+impl From<Vec<u8>> for Entry {
+    /// All of its bytes, header and all.
+    fn from(bytes: Vec<u8>) -> Entry {
+        Entry(Allocation::Own(bytes.into_boxed_slice()))
+    }
 }
 
 impl Entry {
+    /// False for what marks a free place.
+    #[inline]
+    pub(super) fn is_some(&self) -> bool {
+        !matches!(&self.0, Allocation::Own(bytes) if bytes.is_empty())
+    }
+
+    #[inline(always)]
+    fn bytes(&self) -> &[u8] {
+        match &self.0 {
+            Allocation::Own(bytes) => bytes,
+            Allocation::Lent(bytes) => bytes,
+        }
+    }
+
+    /// The bytes, to be changed: a copy of them, if somebody else holds these.
+    #[inline]
+    fn bytes_mut(&mut self) -> &mut [u8] {
+        match &mut self.0 {
+            Allocation::Own(bytes) => bytes,
+            Allocation::Lent(bytes) => Arc::<Vec<u8>>::make_mut(bytes),
+        }
+    }
+
+    /// Takes the bytes out: a copy of them, if somebody else holds these.
+    fn take_bytes(&mut self) -> Vec<u8> {
+        match std::mem::take(self).0 {
+            Allocation::Own(bytes) => bytes.into_vec(),
+            Allocation::Lent(bytes) => Arc::unwrap_or_clone(bytes),
+        }
+    }
+
+    fn is_held_elsewhere(&self) -> bool {
+        matches!(&self.0, Allocation::Lent(bytes) if Arc::strong_count(bytes) > 1)
+    }
+
+    /// Lends the allocation, which stays where it is: copies of this entry hold it too.
+    pub(super) fn lend(&mut self) -> &Arc<Vec<u8>> {
+        if let Allocation::Own(bytes) = &mut self.0 {
+            self.0 = Allocation::Lent(Arc::new(std::mem::take(bytes).into_vec()));
+        }
+        match &self.0 {
+            Allocation::Lent(bytes) => bytes,
+            Allocation::Own(_) => unreachable!("it was lent just now"),
+        }
+    }
+
+    /// Lends the value.
+    pub(super) fn lend_value(&mut self) -> SharedBytes {
+        let start = HEADER_BYTES + self.key_length();
+        let end = start + self.value_length();
+        SharedBytes::of(self.lend(), start..end)
+    }
+
     #[inline]
     pub(super) fn new(key: &[u8], value: &[u8], stamp: Stamp) -> Entry {
         Self::with_capacity(HEADER_BYTES + key.len() + value.len(), key, &[value], stamp)
@@ -77,7 +155,7 @@ impl Entry {
         bytes.extend_from_slice(key);
         parts.iter().for_each(|part| bytes.extend_from_slice(part));
         bytes.resize(capacity, 0);
-        Entry { bytes: bytes.into_boxed_slice() }
+        Entry::from(bytes)
     }
 
     /// The entry whose key and value end these bytes, behind room for its header: nothing is copied. None if there is no
@@ -85,13 +163,13 @@ impl Entry {
     pub(super) fn taking_over(mut bytes: Vec<u8>, key_length: usize, stamp: Stamp) -> Option<Entry> {
         let value_length = bytes.len().checked_sub(HEADER_BYTES + key_length)?;
         write_header(&mut bytes, key_length, value_length, stamp);
-        Some(Entry { bytes: bytes.into_boxed_slice() })
+        Some(Entry::from(bytes))
     }
 
     #[inline]
     fn field<const N: usize>(&self, at: usize) -> [u8; N] {
         let mut field = [0; N];
-        field.copy_from_slice(&self.bytes[at..at + N]);
+        field.copy_from_slice(&self.bytes()[at..at + N]);
         field
     }
 
@@ -177,24 +255,24 @@ impl Entry {
 
     #[inline]
     pub(super) fn key(&self) -> &[u8] {
-        &self.bytes[HEADER_BYTES..HEADER_BYTES + self.key_length()]
+        &self.bytes()[HEADER_BYTES..HEADER_BYTES + self.key_length()]
     }
 
     #[inline]
     pub(super) fn has_key(&self, key: &[u8]) -> bool {
-        let Some((header, rest)) = self.bytes.split_first_chunk::<HEADER_BYTES>() else { return false };
+        let Some((header, rest)) = self.bytes().split_first_chunk::<HEADER_BYTES>() else { return false };
         key_length_in(header) == key.len() && rest.get(..key.len()).is_some_and(|held| is_same(held, key))
     }
 
     #[inline]
     pub(super) fn value(&self) -> &[u8] {
         let start = HEADER_BYTES + self.key_length();
-        &self.bytes[start..start + self.value_length()]
+        &self.bytes()[start..start + self.value_length()]
     }
 
     /// Key and value, one behind the other.
     pub(super) fn key_and_value(&self) -> &[u8] {
-        &self.bytes[HEADER_BYTES..HEADER_BYTES + self.key_length() + self.value_length()]
+        &self.bytes()[HEADER_BYTES..HEADER_BYTES + self.key_length() + self.value_length()]
     }
 
     /// Reads a byte of each cache line of a small entry, and of the first lines of a large one.
@@ -202,13 +280,13 @@ impl Entry {
     pub(super) fn touch(&self) -> u64 {
         const LINE_BYTES: usize = 64;
         const LINES_MAX: usize = 4;
-        self.bytes.iter().step_by(LINE_BYTES).take(LINES_MAX).fold(0, |seen, byte| seen ^ u64::from(*byte))
+        self.bytes().iter().step_by(LINE_BYTES).take(LINES_MAX).fold(0, |seen, byte| seen ^ u64::from(*byte))
     }
 
     /// Bytes allocated, slack included.
     #[inline]
     pub(super) fn capacity(&self) -> usize {
-        self.bytes.len()
+        self.bytes().len()
     }
 
     /// True when an entry of `needed` bytes belongs into `capacity` bytes: it has room and wastes at most a third.
@@ -229,8 +307,9 @@ impl Entry {
     /// the length that is held.
     #[inline(always)]
     pub(super) fn update(&mut self, key: &[u8], value: &[u8], version: Version) -> bool {
-        let capacity = self.capacity();
-        let Some((header, rest)) = self.bytes.split_first_chunk_mut::<HEADER_BYTES>() else { return false };
+        let Allocation::Own(bytes) = &mut self.0 else { return false };
+        let capacity = bytes.len();
+        let Some((header, rest)) = bytes.split_first_chunk_mut::<HEADER_BYTES>() else { return false };
         let Some((held_key, room)) = rest.split_at_mut_checked(key.len()) else { return false };
         let Some((held_value, slack)) = room.split_at_mut_checked(value.len()) else { return false };
         let is_it = key_length_and_special_in(header) == key.len()
@@ -254,9 +333,10 @@ impl Entry {
     pub(super) fn overwrite(&mut self, value: &[u8], stamp: Stamp) {
         let start = HEADER_BYTES + self.key_length();
         let needed = start + value.len();
-        if Self::fits(needed, self.capacity()) {
-            write_header(&mut self.bytes, start - HEADER_BYTES, value.len(), stamp);
-            self.bytes[start..needed].copy_from_slice(value);
+        if Self::fits(needed, self.capacity()) && !self.is_held_elsewhere() {
+            let bytes = self.bytes_mut();
+            write_header(bytes, start - HEADER_BYTES, value.len(), stamp);
+            bytes[start..needed].copy_from_slice(value);
         } else {
             *self = Self::new(self.key(), value, stamp);
         }
@@ -265,7 +345,7 @@ impl Entry {
     /// Replaces version, deadline and kind.
     pub(super) fn restamp(&mut self, stamp: Stamp) {
         let (key_length, value_length) = (self.key_length(), self.value_length());
-        write_header(&mut self.bytes, key_length, value_length, stamp);
+        write_header(self.bytes_mut(), key_length, value_length, stamp);
     }
 
     /// Overwrites the value from `offset` on; a gap is filled with zero bytes.
@@ -274,12 +354,13 @@ impl Entry {
         let length = self.value_length();
         let grown = length.max(offset + part.len());
         self.make_room(start + grown);
-        write_header(&mut self.bytes, start - HEADER_BYTES, grown, stamp);
+        let bytes = self.bytes_mut();
+        write_header(bytes, start - HEADER_BYTES, grown, stamp);
         if offset > length {
             // What lies behind the value is left over from an earlier, longer one.
-            self.bytes[start + length..start + offset].fill(0);
+            bytes[start + length..start + offset].fill(0);
         }
-        self.bytes[start + offset..start + offset + part.len()].copy_from_slice(part);
+        bytes[start + offset..start + offset + part.len()].copy_from_slice(part);
     }
 
     /// Changes the value where it stands. `edit` gets its bytes, with room behind them if it is to be longer, and leaves
@@ -288,23 +369,24 @@ impl Entry {
         let start = HEADER_BYTES + self.key_length();
         let room = self.value_length().max(length);
         self.make_room(start + room);
-        edit(&mut self.bytes[start..start + room]);
-        write_header(&mut self.bytes, start - HEADER_BYTES, length, stamp);
-        if is_wasteful(self.capacity() - start - length, self.capacity()) {
-            let mut bytes = std::mem::take(&mut self.bytes).into_vec();
+        let bytes = self.bytes_mut();
+        edit(&mut bytes[start..start + room]);
+        write_header(bytes, start - HEADER_BYTES, length, stamp);
+        if is_wasteful(bytes.len() - start - length, bytes.len()) {
+            let mut bytes = self.take_bytes();
             bytes.truncate(start + length);
-            self.bytes = bytes.into_boxed_slice();
+            *self = Entry::from(bytes);
         }
     }
 
     /// Makes the allocation larger, if it has less than so many bytes.
     fn make_room(&mut self, needed: usize) {
         if needed > self.capacity() {
-            let mut bytes = std::mem::take(&mut self.bytes).into_vec();
+            let mut bytes = self.take_bytes();
             let room = Self::room_for(needed);
             bytes.reserve_exact(room - bytes.len());
             bytes.resize(room, 0);
-            self.bytes = bytes.into_boxed_slice();
+            *self = Entry::from(bytes);
         }
     }
 }

@@ -209,6 +209,11 @@ impl Index {
         entries.take_while(move |(item, _)| *item == hash.item()).map(|(_, entry)| entry)
     }
 
+    /// Like [`Index::all_with`], to change them.
+    pub(super) fn all_with_mut(&mut self, hash: KeyHash) -> impl Iterator<Item = &mut Entry> {
+        self.partitions[hash.partition()].all_with_mut(hash.item())
+    }
+
     /// All entries in the order of their hashes, from `start` on.
     pub(super) fn walk_from(&self, start: KeyHash) -> impl Iterator<Item = (KeyHash, &Entry)> {
         let partitions = self.partitions.iter().enumerate().skip(start.partition());

@@ -230,6 +230,9 @@ impl Table {
 
     #[inline(never)]
     fn apply_any(&mut self, command: &Command<'_>, record: Record, out: &mut ReplyBuffer) -> Version {
+        if let Command::Get { .. } = command {
+            return self.read(command, record.time, out);
+        }
         if self.holds_coded() && self.tell_needs(command, record.time, out) {
             return record.version;
         }
@@ -278,6 +281,8 @@ impl Table {
             Supplied(supplied) => self.supply(&supplied, record, out),
             LongPart { id, offset, length, bytes } => self.gather(id, (offset, length), bytes, record, out),
             LongEnd { id, .. } => return self.carry_out_long(id, record, out),
+            // Within another command: what it answers is not all of a reply.
+            Get { key } => return self.get(key, record.time, None, out),
             _ => return self.read(command, record.time, out),
         }
         record.version
@@ -291,7 +296,7 @@ impl Table {
     pub fn read(&mut self, command: &Command<'_>, now: UnixMs, out: &mut ReplyBuffer) -> Version {
         let now = latest(now);
         match *command {
-            Command::Get { key } => self.get(key, now, out),
+            Command::Get { key } => self.get(key, now, out.lent_bytes_min(), out),
             Command::Script(_) if self.holds_coded() && self.tell_needs(command, now, out) => 0,
             _ if self.holds_coded() => {
                 let (start, before) = (out.len(), out.references());

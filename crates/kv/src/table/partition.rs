@@ -34,8 +34,8 @@ pub(super) struct Partition {
     hashes: Box<[u32]>,
     /// Of each place the tag of its hash; of a gap 0, which a hash may have too.
     tags: Box<[u8]>,
-    /// As many places, but in a partition of one home only as many as are needed.
-    entries: Box<[Option<Entry>]>,
+    /// As many places, but in a partition of one home only as many as are needed. A gap has the default one.
+    entries: Box<[Entry]>,
     homes: u32,
     count: u32,
 }
@@ -84,20 +84,20 @@ impl Partition {
     /// the wait for the tags, not after it.
     #[inline(always)]
     fn begin_wait_for_entries(&self, home: usize) {
-        let is_taken = |place: usize| self.entries.get(place).is_some_and(Option::is_some);
+        let is_taken = |place: usize| self.entries.get(place).is_some_and(Entry::is_some);
         std::hint::black_box((is_taken(home), is_taken(home + 3)));
     }
 
-    /// Like [`Partition::likely_place`], the entry there.
+    /// Like [`Partition::likely_place`], the entry there; the one of a gap has no key.
     #[inline(always)]
     pub(super) fn likely(&self, hash: u32) -> Option<&Entry> {
-        self.get(self.likely_place(hash)?)
+        self.entries.get(self.likely_place(hash)?)
     }
 
     /// Like [`Partition::likely`], to change the entry.
     #[inline(always)]
     pub(super) fn likely_mut(&mut self, hash: u32) -> Option<&mut Entry> {
-        self.get_mut(self.likely_place(hash)?)
+        self.entries.get_mut(self.likely_place(hash)?)
     }
 
     /// The place of the first entry with this hash that `check` accepts.
@@ -116,19 +116,26 @@ impl Partition {
 
     #[inline]
     pub(super) fn get(&self, at: usize) -> Option<&Entry> {
-        self.entries.get(at)?.as_ref()
+        self.entries.get(at).filter(|entry| entry.is_some())
     }
 
     #[inline]
     pub(super) fn get_mut(&mut self, at: usize) -> Option<&mut Entry> {
-        self.entries.get_mut(at)?.as_mut()
+        self.entries.get_mut(at).filter(|entry| entry.is_some())
     }
 
     /// Entries with their hashes in the order of these, from `hash` on.
     pub(super) fn walk_from(&self, hash: u32) -> impl Iterator<Item = (u32, &Entry)> {
         let start = self.lower_bound(hash);
         let places = self.hashes[start..].iter().zip(&self.entries[start..]);
-        places.filter_map(|(hash, entry)| Some((*hash, entry.as_ref()?)))
+        places.filter(|(_, entry)| entry.is_some()).map(|(hash, entry)| (*hash, entry))
+    }
+
+    /// The entries with this hash, to change them.
+    pub(super) fn all_with_mut(&mut self, hash: u32) -> impl Iterator<Item = &mut Entry> {
+        let start = self.lower_bound(hash);
+        let places = self.hashes[start..].iter().zip(&mut self.entries[start..]);
+        places.take_while(move |(held, _)| **held == hash).map(|(_, entry)| entry)
     }
 
     /// Adds an entry behind those that have its hash already.
@@ -155,7 +162,7 @@ impl Partition {
         self.tags.copy_within(at..gap, at + 1);
         self.tags[at] = tag(hash);
         self.entries[at..=gap].rotate_right(1);
-        self.entries[at] = Some(entry);
+        self.entries[at] = entry;
         self.count += 1;
     }
 
@@ -188,7 +195,7 @@ impl Partition {
         self.tags.copy_within(at + 1..end, at);
         self.tags[end - 1] = 0;
         self.entries[at..end].rotate_left(1);
-        let entry = self.entries[end - 1].take();
+        let entry = std::mem::take(&mut self.entries[end - 1]);
         self.count -= 1;
         // At a sixth, to half: so a partition whose size swings does not resize to and fro.
         if self.count == 0 {
@@ -197,7 +204,7 @@ impl Partition {
             let half = self.homes / 2;
             self.rebuild(if half < HOMES_MIN { 1 } else { half });
         }
-        entry
+        entry.is_some().then_some(entry)
     }
 
     /// Moves the entries to another number of homes, with a tail that has room for one more.
@@ -211,13 +218,13 @@ impl Partition {
         };
         let mut hashes = vec![FREE; places.max(WINDOW)].into_boxed_slice();
         let mut tags = vec![0; hashes.len()].into_boxed_slice();
-        let mut entries: Box<[Option<Entry>]> = std::iter::repeat_with(|| None).take(places).collect();
+        let mut entries: Box<[Entry]> = std::iter::repeat_with(Entry::default).take(places).collect();
         let mut end = 0;
         for (hash, entry) in self.hashes.iter().zip(&mut self.entries).filter(|(hash, _)| **hash != FREE) {
             let at = end.max(home_among(homes, *hash));
             hashes[at] = *hash;
             tags[at] = tag(*hash);
-            entries[at] = entry.take();
+            entries[at] = std::mem::take(entry);
             end = at + 1;
         }
         *self = Partition { hashes, tags, entries, homes, count: self.count };
@@ -302,7 +309,8 @@ mod tests {
         let near =
             (0..1000).filter(|number| partition.likely(spread(*number)).map(number_of) == Some(*number));
         assert!(near.count() > 980, "nearly all stand in the window of their home");
-        assert!((1000..2000).all(|number| partition.likely(spread(number)).is_none()));
+        let is_none = |number| partition.likely(spread(number)).is_none_or(|entry| !entry.is_some());
+        assert!((1000..2000).all(is_none));
     }
 
     #[test]

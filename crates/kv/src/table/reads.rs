@@ -10,6 +10,7 @@ use crate::limits::REPLY_BYTES_MAX;
 use crate::number::parse_integer;
 use crate::reply::{Reply, ReplyBuffer};
 use crate::{UnixMs, Version};
+use std::num::NonZero;
 
 /// Longest value that Redis keeps in one piece with its header, in bytes.
 const EMBEDDED_BYTES_MAX: usize = 44;
@@ -38,20 +39,32 @@ impl Table {
         self.statistics.misses += u64::from(!hit);
     }
 
+    /// `GET`. A value that has at least so many bytes is lent.
     #[inline]
-    pub(super) fn get(&mut self, key: &[u8], now: UnixMs, out: &mut ReplyBuffer) -> Version {
+    pub(super) fn get(
+        &mut self,
+        key: &[u8],
+        now: UnixMs,
+        lent_bytes_min: Option<NonZero<usize>>,
+        out: &mut ReplyBuffer,
+    ) -> Version {
+        let is_large = |bytes: usize| lent_bytes_min.is_some_and(|bytes_min| bytes >= bytes_min.get());
         let start = out.len();
-        let mut is_coded = false;
+        let (mut is_coded, mut is_lent) = (false, false);
         let version = self.tell(key, now, |entry| match entry {
             Some(entry) if !entry.is_bytes() => {
                 is_coded = entry.is_coded();
                 tell_value(entry, View::Whole, out);
             }
+            Some(entry) if is_large(entry.value().len()) => is_lent = true,
             Some(entry) => out.bulk(entry.value()),
             None => out.null(),
         });
         if is_coded {
             mark_unresolved(&Command::Get { key }, start, out);
+        }
+        if is_lent && let Some(value) = self.lend_value(key) {
+            out.push_lent(value);
         }
         version
     }

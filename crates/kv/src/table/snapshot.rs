@@ -108,16 +108,6 @@ impl Snapshot {
         }
     }
 
-    /// As [`Snapshot::save`] for a hash that it wants and only one entry has, which is not needed any more.
-    pub(super) fn take(&mut self, hash: KeyHash, entry: Entry) {
-        if hash >= self.next {
-            self.done.insert(hash);
-            self.saved.push(entry);
-        } else if let Some(telling) = &mut self.telling {
-            telling.saved = Some(entry);
-        }
-    }
-
     /// Appends pieces of the large entry that is being told. True when there is enough.
     fn tell_on(&mut self, table: &Index, enough: usize, out: &mut Vec<u8>) -> bool {
         let index = self.kept.as_deref().unwrap_or(table);

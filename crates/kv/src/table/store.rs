@@ -7,7 +7,7 @@ use super::entry::{Entry, Kind, Stamp};
 use super::index::{Index, KeyHash, Place};
 use super::registers::DELETED;
 use super::{NO_DEADLINE, Record, Table};
-use crate::UnixMs;
+use crate::{SharedBytes, UnixMs};
 
 /// What the allocator takes for `capacity` bytes: it rounds up and may keep a word for itself.
 fn allocated_bytes(capacity: usize) -> usize {
@@ -88,26 +88,23 @@ impl Table {
         }
     }
 
-    /// Puts an entry in the place of what its key has now. A snapshot that wants that is given it instead of a copy.
+    /// Puts an entry in the place of what its key has now.
     pub(super) fn put_entry(&mut self, entry: Entry, record: Record) {
         let hash = self.index.hash(entry.key());
-        if let Some((place, _)) = self.find(hash, entry.key()) {
-            let is_alone = self.index.all_with(hash).count() == 1;
-            let mut wanting = self.snapshots.iter().enumerate().filter(|(_, snapshot)| snapshot.wants(hash));
-            let (first, second) = (wanting.next().map(|(number, _)| number), wanting.next());
-            match first.filter(|_| is_alone && second.is_none()) {
-                Some(number) => {
-                    let before = self.take_out_unsaved(place, record);
-                    self.snapshots[number].take(hash, before);
-                }
-                None => {
-                    let deadline = entry.deadline();
-                    self.change(place, deadline, record, |before| *before = entry);
-                    return;
-                }
+        match self.find(hash, entry.key()) {
+            Some((place, _)) => {
+                let deadline = entry.deadline();
+                self.change(place, deadline, record, |before| *before = entry);
             }
+            None => self.insert(hash, entry, record),
         }
-        self.insert(hash, entry, record);
+    }
+
+    /// Lends the value of a key that is there.
+    #[cold]
+    pub(super) fn lend_value(&mut self, key: &[u8]) -> Option<SharedBytes> {
+        let (place, _) = self.find(self.index.hash(key), key)?;
+        Some(self.index.entry_mut(place).lend_value())
     }
 
     /// Adds an entry whose key is not there.
@@ -223,9 +220,16 @@ impl Table {
         self.tombstones -= usize::from(deadline == DELETED);
     }
 
-    /// The entries with this hash are about to change.
+    /// The entries with this hash are about to change. Large ones are lent to the snapshots that want them: not copied, if
+    /// what comes has an allocation of its own.
     #[cold]
     fn save_for_snapshots(&mut self, hash: KeyHash) {
+        if !self.snapshots.iter().any(|snapshot| snapshot.wants(hash)) {
+            return;
+        }
+        for entry in self.index.all_with_mut(hash).filter(|entry| entry.is_large()) {
+            entry.lend();
+        }
         for snapshot in &mut self.snapshots {
             snapshot.save(hash, &self.index);
         }
@@ -254,10 +258,6 @@ impl Table {
         if !self.snapshots.is_empty() {
             self.save_for_snapshots(place.hash);
         }
-        self.take_out_unsaved(place, record)
-    }
-
-    fn take_out_unsaved(&mut self, place: Place, record: Record) -> Entry {
         let entry = self.index.remove(place);
         if let Some(reference) = entry.reference() {
             self.lose_reference(reference);

@@ -13,9 +13,9 @@
 use super::Operation;
 use super::fetching::Fetch;
 use crate::node::Node;
-use crate::shared::SharedBytes;
 use crate::slab::Handle;
 use coding::Layout;
+use kv::SharedBytes;
 use kv::{Reference, ValueId};
 use protocol::NodeId;
 use protocol::coded::number_of;

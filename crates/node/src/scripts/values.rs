@@ -44,7 +44,7 @@ pub(super) fn read(lua: &Lua, reader: &mut Reader<'_>) -> mlua::Result<Value> {
         Reply::Array(count) | Reply::Set(count) | Reply::Push(count) => array(lua, reader, count as usize),
         Reply::Map(count) => array(lua, reader, count as usize * 2),
         // Before a script runs, the values of all its keys are in the table.
-        Reply::Unresolved(_) | Reply::Needs(_) | Reply::Reference(_) => {
+        Reply::Unresolved(_) | Reply::Needs(_) | Reply::Reference(_) | Reply::Lent(_) => {
             Err(Raised::reply("ERR a value is kept as fragments"))
         }
     }

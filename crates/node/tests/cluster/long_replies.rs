@@ -122,6 +122,38 @@ fn no_frame_of_it_is_long_and_what_is_short_goes_as_ever() {
 }
 
 #[test]
+fn a_value_that_changes_on_its_way_is_told_as_it_was() {
+    for keyspace in [CONSENSUS, LEADER_FOLLOWER] {
+        let mut cluster = three(keyspace).start();
+        let (client, _) = client_elsewhere(&mut cluster);
+        let other = cluster.client(client.node);
+        let (long, same_length) = (value('A', 20_000), value('B', 20_000));
+        for (change, behind) in [
+            (format!("SET k {same_length}"), quoted(&same_length)),
+            ("SET k short".to_owned(), quoted("short")),
+            ("APPEND k more".to_owned(), quoted(&format!("{long}more"))),
+            ("SETRANGE k 19998 end".to_owned(), quoted(&format!("{}end", &long[..19_998]))),
+            ("PEXPIRE k 1000000".to_owned(), quoted(&long)),
+            ("DEL k".to_owned(), "nil".to_owned()),
+            ("FLUSHALL".to_owned(), "nil".to_owned()),
+        ] {
+            assert_eq!(cluster.ask(client, &format!("SET k {long}")), "OK");
+            cluster.send(client, "GET k");
+            cluster.ask(other, &change);
+            if change.len() < LONG_BYTES {
+                assert_eq!(cluster.arrived(client), None, "{keyspace}, {change}: most of it is on its way");
+                assert_eq!(cluster.reply(client), quoted(&long), "{keyspace}, {change}");
+            } else {
+                // It takes as long itself.
+                assert_eq!(cluster.arrived(client), Some(quoted(&long)), "{keyspace}, {change}");
+            }
+            assert_eq!(cluster.ask(client, "GET k"), behind, "{keyspace}, {change}");
+        }
+        assert_nothing_is_held(&mut cluster, &[1, 2, 3]);
+    }
+}
+
+#[test]
 fn others_are_answered_between_the_parts() {
     for keyspace in [CONSENSUS, LEADER_FOLLOWER] {
         let mut cluster = three(keyspace).start();

@@ -1,7 +1,7 @@
 //! One client's connection: its socket, what has arrived of its requests, how far its replies are written.
 
 use std::io::{self, Read};
-use std::rc::Rc;
+use std::sync::Arc;
 
 use mio::event::Event;
 use mio::net::TcpStream;
@@ -162,11 +162,11 @@ impl Connection {
     fn parse_kept(&mut self, turn: &mut Turn<'_>) {
         let mut input = std::mem::take(&mut self.input);
         let (taken, needed) = if input.len() >= LENT_BYTES_MIN {
-            let lent = Rc::new(input);
-            turn.node.lend(Some(Rc::clone(&lent)));
+            let lent = Arc::new(input);
+            turn.node.lend(Some(Arc::clone(&lent)));
             let (taken, needed) = self.parse(&lent, turn.node, turn.ahead);
             turn.node.lend(None);
-            match Rc::try_unwrap(lent) {
+            match Arc::try_unwrap(lent) {
                 Ok(whole) => {
                     input = whole;
                     input.drain(..taken);

@@ -100,7 +100,7 @@ pub fn write_element(reply: Reply<'_>, protocol: Protocol, out: &mut Vec<u8>) {
         Reply::Map(pairs) => write_head(b'*', 2 * i64::from(pairs), out),
         // Whoever coordinates a command puts values in the place of references; a client never gets these.
         Reply::Unresolved(_) | Reply::Needs(_) => {}
-        Reply::Reference(_) => write_line(b'-', b"ERR a value is missing from a reply", out),
+        Reply::Reference(_) | Reply::Lent(_) => write_line(b'-', b"ERR a value is missing from a reply", out),
     }
 }
 

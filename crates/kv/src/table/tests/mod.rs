@@ -4,6 +4,7 @@ mod coded;
 mod expiry;
 mod hashes;
 mod keys;
+mod lending;
 mod long;
 mod memory;
 mod model;

@@ -2,37 +2,43 @@
 //! anybody else may wait.
 
 use std::ops::{Deref, Range};
-use std::rc::Rc;
+use std::sync::Arc;
 
 /// A part of a buffer that is shared and never changes.
-#[derive(Clone, Debug)]
-pub(crate) struct SharedBytes {
-    buffer: Rc<Vec<u8>>,
+#[derive(Clone, Debug, Default)]
+pub struct SharedBytes {
+    buffer: Arc<Vec<u8>>,
     range: Range<usize>,
 }
 
 impl SharedBytes {
+    /// A part of a buffer, as far as it goes.
+    pub fn of(buffer: &Arc<Vec<u8>>, range: Range<usize>) -> SharedBytes {
+        let end = range.end.min(buffer.len());
+        SharedBytes { buffer: Arc::clone(buffer), range: range.start.min(end)..end }
+    }
+
     /// The part of a buffer that is this slice, if it is one, and most of the buffer: a small part would keep the whole from
     /// being given back.
-    pub(crate) fn within(buffer: &Rc<Vec<u8>>, slice: &[u8]) -> Option<SharedBytes> {
+    pub fn within(buffer: &Arc<Vec<u8>>, slice: &[u8]) -> Option<SharedBytes> {
         let start = (slice.as_ptr() as usize).checked_sub(buffer.as_ptr() as usize)?;
         let range = start..start.checked_add(slice.len())?;
         let is_most = range.end <= buffer.len() && 2 * slice.len() >= buffer.len();
-        is_most.then(|| SharedBytes { buffer: Rc::clone(buffer), range })
+        is_most.then(|| SharedBytes { buffer: Arc::clone(buffer), range })
     }
 
     /// The same bytes from `start` to `end`.
-    pub(crate) fn part(&self, start: usize, end: usize) -> SharedBytes {
+    pub fn part(&self, start: usize, end: usize) -> SharedBytes {
         let (end, start) = (end.min(self.len()), start.min(end));
         let range = self.range.start + start..self.range.start + end;
-        SharedBytes { buffer: Rc::clone(&self.buffer), range }
+        SharedBytes { buffer: Arc::clone(&self.buffer), range }
     }
 }
 
 impl From<Vec<u8>> for SharedBytes {
     fn from(bytes: Vec<u8>) -> SharedBytes {
         let range = 0..bytes.len();
-        SharedBytes { buffer: Rc::new(bytes), range }
+        SharedBytes { buffer: Arc::new(bytes), range }
     }
 }
 
@@ -58,7 +64,7 @@ mod tests {
 
     #[test]
     fn a_part_of_a_buffer_is_held_where_it_stands() {
-        let buffer = Rc::new(b"head of a value\r\n".to_vec());
+        let buffer = Arc::new(b"head of a value\r\n".to_vec());
         let shared = SharedBytes::within(&buffer, &buffer[5..15]).expect("it is most of the buffer");
         assert_eq!((&*shared, shared.as_ptr()), (&b"of a value"[..], buffer[5..].as_ptr()));
         assert_eq!(&*shared.part(3, 4), b"a");
