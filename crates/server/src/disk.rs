@@ -31,7 +31,10 @@ const DIRECT_PIECE_BYTES: usize = 2 << 20;
 /// system may tell the device at once of all blocks that are free, and whoever syncs waits until the device is done.
 const REMOVED_BYTES: u64 = 8 << 20;
 
-/// The pause after a step of what may take long.
+/// Such a pause is so many times as long as the step was.
+const REMOVAL_PAUSES: u32 = 4;
+
+/// The longest pause after a step of what may take long.
 const PAUSE: Duration = Duration::from_millis(5);
 
 /// How long one who fills a file waits between two pieces, unless the log has grown by a quarter of one meanwhile: then the
@@ -151,9 +154,11 @@ impl FolderDisk {
         options.read(true).write(true).create(true).truncate(bytes == 0);
         let file = options.open(self.path(name))?;
         self.direct_files().remove(name);
-        // What is there with this length has its blocks, and is overwritten where it stands.
-        if bytes > 0 && file.metadata()?.len() != bytes {
-            file.set_len(0)?;
+        // What is there has its blocks, and is overwritten where it stands. It may have grown beyond its length.
+        let held = file.metadata()?.len();
+        if held > bytes {
+            file.set_len(bytes)?;
+        } else if held < bytes {
             match fallocate(&file, FallocateFlags::empty(), 0, bytes) {
                 // Not every file system can; then the zeros take the space, one after the other.
                 Ok(()) | Err(rustix::io::Errno::OPNOTSUPP) => {}
@@ -209,14 +214,18 @@ impl FolderDisk {
         }
     }
 
-    /// Takes most of a large file away, step by step.
-    fn shrink(&self, name: &str) -> io::Result<()> {
+    /// Makes a file shorter: step by step, where others use the disk meanwhile.
+    fn shrink(&self, name: &str, bytes: u64) -> io::Result<()> {
         let file = self.file(name)?;
         let mut length = file.metadata()?.len();
-        while length > REMOVED_BYTES {
-            length -= REMOVED_BYTES;
+        while length > bytes {
+            let step = if self.is_patient() { REMOVED_BYTES } else { u64::MAX };
+            length = length.saturating_sub(step).max(bytes);
+            let begun = Instant::now();
             file.set_len(length)?;
-            std::thread::sleep(PAUSE);
+            if length > bytes {
+                std::thread::sleep(begun.elapsed() * REMOVAL_PAUSES);
+            }
         }
         Ok(())
     }
@@ -303,6 +312,10 @@ impl Disk for FolderDisk {
         Ok(())
     }
 
+    fn cut(&mut self, file: &str, bytes: u64) -> Result<(), DiskError> {
+        self.shrink(file, bytes).map_err(error(Verb::Cut, file))
+    }
+
     fn read(&mut self, file: &str, offset: u64, buffer: &mut [u8]) -> Result<usize, DiskError> {
         let read_all = |open: Arc<File>| {
             let mut read = 0;
@@ -338,9 +351,9 @@ impl Disk for FolderDisk {
     }
 
     fn remove(&mut self, file: &str) -> Result<(), DiskError> {
-        if self.is_patient {
+        if self.is_patient() {
             // What cannot be made shorter can be removed all the same, or that tells why not.
-            let _ = self.shrink(file);
+            let _ = self.shrink(file, 0);
         }
         self.open_files().remove(file);
         self.direct_files().remove(file);
@@ -553,7 +566,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_of_the_same_length_is_filled_with_zeros_where_it_stands() {
+    fn a_file_that_is_made_again_is_filled_with_zeros_where_it_stands() {
         use std::os::unix::fs::MetadataExt as _;
         const BYTES: usize = 3 << 20;
         let path = empty_folder("again");
@@ -563,22 +576,28 @@ mod tests {
         disk.write_through("old", 0, &[7; BYTES]).unwrap();
         let before = inode("old");
         disk.rename("old", "new").unwrap();
-        for (bytes, is_same) in [(BYTES, true), (BYTES / 2, false)] {
+        // It grew meanwhile, or was longer, or shorter.
+        for bytes in [BYTES, BYTES / 2, 2 * BYTES] {
             disk.create("new", bytes as u64).unwrap();
             assert!(fs::read(path.join("new")).unwrap() == vec![0; bytes], "{bytes} zeros");
-            assert!(!is_same || inode("new") == before);
+            assert_eq!(inode("new"), before);
             disk.write_through("new", 0, &[7; BYTES]).unwrap();
+            disk.write_through("new", BYTES as u64, &[7; BYTES]).unwrap();
         }
         fs::remove_dir_all(path).unwrap();
     }
 
     #[test]
-    fn a_large_file_is_removed_as_a_small_one_is() {
+    fn a_large_file_is_cut_and_removed_as_a_small_one_is() {
         let path = empty_folder("large");
         let mut disk = FolderDisk { is_patient: true, ..FolderDisk::open(&path).unwrap() };
         for bytes in [10, 3 * REMOVED_BYTES + 5] {
             disk.create("file", 0).unwrap();
             disk.write("file", bytes - 1, &[7]).unwrap();
+            disk.cut("file", bytes + 1).unwrap();
+            assert_eq!(disk.length("file"), Ok(bytes));
+            disk.cut("file", bytes - 3).unwrap();
+            assert_eq!(disk.length("file"), Ok(bytes - 3));
             disk.remove("file").unwrap();
             assert_eq!(disk.list().unwrap(), Vec::<String>::new());
         }

@@ -218,7 +218,11 @@ impl MachineDisk {
             Some(&Step::Create { bytes, .. }) => bytes / 500 + self.sync_us(),
             Some(Step::Sync { .. } | Step::SyncFolder) => self.sync_us(),
             Some(
-                Step::Write { .. } | Step::WriteThrough { .. } | Step::Rename { .. } | Step::Remove { .. },
+                Step::Write { .. }
+                | Step::WriteThrough { .. }
+                | Step::Cut { .. }
+                | Step::Rename { .. }
+                | Step::Remove { .. },
             ) => 2 + self.random.below(50),
             None => 0,
         };

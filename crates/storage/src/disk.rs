@@ -1,4 +1,4 @@
-//! What the log asks of a disk: nine verbs, one of them in two ways, on the files of one folder.
+//! What the log asks of a disk: ten verbs, one of them in two ways, on the files of one folder.
 
 /// The files of one folder.
 ///
@@ -37,6 +37,12 @@ pub trait Disk {
     fn write_through(&mut self, file: &str, offset: u64, bytes: &[u8]) -> Result<(), DiskError> {
         self.write(file, offset, bytes)
     }
+
+    /// Makes a file no longer than `bytes`.
+    ///
+    /// # Errors
+    /// [`DiskError`].
+    fn cut(&mut self, file: &str, bytes: u64) -> Result<(), DiskError>;
 
     /// Fills `buffer` from `offset` on, as far as the file goes, and says how many bytes that were.
     ///
@@ -85,6 +91,8 @@ pub enum Verb {
     Create,
     /// [`Disk::write`]
     Write,
+    /// [`Disk::cut`]
+    Cut,
     /// [`Disk::read`]
     Read,
     /// [`Disk::length`]
@@ -105,6 +113,7 @@ impl std::fmt::Display for Verb {
             Verb::List => "list the files of",
             Verb::Create => "create",
             Verb::Write => "write",
+            Verb::Cut => "shorten",
             Verb::Read => "read",
             Verb::Measure => "find the length of",
             Verb::Rename => "rename",

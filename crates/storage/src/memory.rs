@@ -67,6 +67,10 @@ impl Disk for MemoryDisk {
         Ok(())
     }
 
+    fn cut(&mut self, file: &str, bytes: u64) -> Result<(), DiskError> {
+        self.file(Verb::Cut, file).map(|file| file.truncate(place(bytes)))
+    }
+
     fn read(&mut self, file: &str, offset: u64, buffer: &mut [u8]) -> Result<usize, DiskError> {
         let bytes = self.file(Verb::Read, file)?.get(place(offset)..).unwrap_or_default();
         let length = bytes.len().min(buffer.len());

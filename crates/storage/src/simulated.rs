@@ -64,7 +64,7 @@ struct File {
     /// What a reader sees.
     seen: Vec<u8>,
     safe_length: usize,
-    /// Lengths that it grew to since, with the writes' numbers.
+    /// Lengths that it was given since, with the writes' numbers.
     lengths: Vec<(u64, usize)>,
     /// Sectors that are not listed are safe as they are seen.
     sectors: BTreeMap<usize, Sector>,
@@ -83,6 +83,15 @@ impl File {
         if self.seen.len() < length {
             self.seen.resize(length, 0);
             self.lengths.push((sequence, length));
+        }
+    }
+
+    /// What was behind the new end is gone, whatever becomes of the length.
+    fn cut(&mut self, sequence: u64, length: usize) {
+        if self.seen.len() > length {
+            self.seen.truncate(length);
+            self.lengths.push((sequence, length));
+            self.sectors.retain(|number, _| number * SECTOR_BYTES < length);
         }
     }
 
@@ -110,8 +119,8 @@ impl File {
         let File { seen, safe_length, lengths, sectors } = self;
         let is_late = |sequence: u64| too_late.contains(&sequence);
         if succeeds {
-            let grown = lengths.iter().filter(|(sequence, _)| !is_late(*sequence));
-            *safe_length = grown.map(|(_, length)| *length).fold(*safe_length, usize::max);
+            let given = lengths.iter().rev().find(|(sequence, _)| !is_late(*sequence));
+            *safe_length = given.map_or(*safe_length, |(_, length)| *length);
         }
         lengths.retain(|(sequence, _)| is_late(*sequence));
         sectors.retain(|number, sector| {
@@ -421,6 +430,16 @@ impl Disk for SimulatedDisk {
         self.sequence += 1;
         let sequence = self.sequence;
         self.file(Verb::Write, file)?.write(sequence, offset, &bytes[..length]);
+        begun
+    }
+
+    fn cut(&mut self, file: &str, bytes: u64) -> Result<(), DiskError> {
+        let begun = self.begin(Verb::Cut, file);
+        if begun.is_ok() || self.is_off {
+            self.sequence += 1;
+            let sequence = self.sequence;
+            self.file(Verb::Cut, file)?.cut(sequence, place(bytes));
+        }
         begun
     }
 

@@ -3,7 +3,8 @@
 //!
 //! [`Log::begin_snapshot`], [`Log::append_snapshot`] for each chunk, [`Log::commit_snapshot`]: chunks are
 //! gathered as the group hands them out, and written piece by piece, which is upkeep: nobody's turn waits for it, and
-//! the disk never has much of them to do at once. At last the file is synced, the manifest names it, and
+//! the disk never has much of them to do at once. A large one is written over the group's last but one, whose file would
+//! have to be removed otherwise. At last the file is synced, the manifest names it, and
 //! [`Outcome::SnapshotTaken`](crate::Outcome::SnapshotTaken) tells it. A crash before leaves the snapshot before, or none.
 //!
 //! A snapshot need not be of this node's own making: one that came from a peer is written with the position
@@ -40,7 +41,7 @@ pub struct SnapshotWriter {
 pub(crate) struct Piece {
     pub(crate) group: Group,
     pub(crate) file: String,
-    /// 0: the file is to be made.
+    /// 0: the file is to be made, or is that of a snapshot that nobody needs any more.
     pub(crate) offset: u64,
     pub(crate) bytes: Vec<u8>,
 }
@@ -136,7 +137,7 @@ impl Log {
     pub fn abandon_snapshot(&mut self, writer: SnapshotWriter) {
         self.upkeep.pieces.retain(|piece| piece.file != writer.file);
         self.upkeep.without_room.remove(&writer.file);
-        self.upkeep.garbage.push(writer.file);
+        self.upkeep.garbage.push_back(writer.file);
     }
 
     /// The group's newest snapshot that has been taken, to be read. It stays until it is
@@ -157,7 +158,7 @@ impl Log {
             self.pinned.remove(&number);
             let present = self.manifest.floors.get(&reader.header.group).and_then(|floor| floor.snapshot);
             if present != Some(reader.place) {
-                self.upkeep.garbage.push(reader.file);
+                self.let_go(reader.header.group, reader.place);
             }
         }
     }

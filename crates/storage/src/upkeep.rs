@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use crate::disk::{Disk, DiskError, Verb};
 use crate::error::StorageError;
-use crate::format::manifest::{Floor, Manifest};
+use crate::format::manifest::{Floor, Manifest, SnapshotPlace};
 use crate::format::{MANIFEST_FILE, MANIFEST_NEW_FILE, segment_file, snapshot_file};
 use crate::log::{Log, Segment};
 use crate::planted::{Fault, Planted};
@@ -20,12 +20,12 @@ use crate::snapshot::Piece;
 use crate::work::{Lane, Step, Work};
 use crate::{Group, Position};
 
-/// Segments of this length and more are made of those that are not needed any more. To remove a large file makes a file
-/// system free its blocks, and tell the device of that, for which everybody waits who syncs at that moment; and the next
-/// one would have to be given blocks anew.
+/// Files of this length, or of a segment's if that is less, are used again when they are not needed any more. To remove a
+/// large file makes a file system free its blocks, and tell the device of that, for which everybody waits who syncs at that
+/// moment; and the next file would have to be given blocks anew.
 const REUSED_BYTES_MIN: u64 = 8 << 20;
 
-/// So many wait for that at most.
+/// So many segments wait for that at most.
 const REUSED_MAX: usize = 4;
 
 /// What came of a piece of work.
@@ -66,12 +66,12 @@ enum Task {
     Raise(NewFloor),
     /// Makes the next segment, of a file that is not needed any more if there is one.
     Spare(u64, Option<String>),
-    /// Writes a part of a snapshot.
-    Write(Piece),
+    /// Writes a part of a snapshot; the first into a file that is not needed any more if there is one.
+    Write(Piece, Option<String>),
     /// Writes a manifest that needs fewer segments, or knows better how far the log is durable.
     Note,
-    /// Removes files that no manifest names.
-    Remove(usize),
+    /// Removes a file that no manifest names.
+    Remove,
 }
 
 #[derive(Debug)]
@@ -85,9 +85,11 @@ struct Running {
 #[derive(Debug, Default)]
 pub(crate) struct Upkeep {
     pub(crate) floors: VecDeque<NewFloor>,
-    pub(crate) garbage: Vec<String>,
+    pub(crate) garbage: VecDeque<String>,
     /// Segments that no manifest names: the next ones are made of them.
     used: Vec<String>,
+    /// Of groups with large snapshots the one before the present one: the next is written over it.
+    used_snapshots: BTreeMap<Group, String>,
     note: bool,
     /// What is to be written of snapshots.
     pub(crate) pieces: VecDeque<Piece>,
@@ -135,7 +137,7 @@ impl Log {
 
     /// True while a part of a snapshot is written: it should go on when that is over.
     pub fn is_pacing_snapshot(&self) -> bool {
-        let is_running = |running: &Running| matches!(running.task, Task::Write(_));
+        let is_running = |running: &Running| matches!(running.task, Task::Write(..));
         !self.upkeep.pieces.is_empty() || self.upkeep.running.as_ref().is_some_and(is_running)
     }
 
@@ -166,19 +168,26 @@ impl Log {
     }
 
     fn next_task(&mut self) -> Option<Task> {
-        // What gives room comes first.
         if self.full.is_some() {
-            self.upkeep.garbage.append(&mut self.upkeep.used);
+            let Upkeep { garbage, used, used_snapshots, .. } = &mut self.upkeep;
+            garbage.extend(used.drain(..));
+            garbage.extend(std::mem::take(used_snapshots).into_values());
+        } else if self.spares.is_empty() {
+            // Where the next one is late, the present one grows.
+            return Some(Task::Spare(self.manifest.next_segment, self.upkeep.used.pop()));
         }
+        // What gives room comes first.
         if !self.upkeep.garbage.is_empty() {
-            return Some(Task::Remove(self.upkeep.garbage.len()));
+            return Some(Task::Remove);
         }
         if self.full.is_some() && !self.may_retry {
             return None;
         }
         // All of a snapshot is written before it takes effect.
         if let Some(piece) = self.upkeep.pieces.pop_front() {
-            return Some(Task::Write(piece));
+            let is_first = piece.offset == 0;
+            let used = is_first.then(|| self.upkeep.used_snapshots.remove(&piece.group)).flatten();
+            return Some(Task::Write(piece, used));
         }
         // A floor above the end that a crash leaves would hide what is appended there later: the log comes
         // first.
@@ -199,7 +208,7 @@ impl Log {
         if note || self.first_needed(self.extents.oldest()) > 0 {
             return Some(Task::Note);
         }
-        self.spares.is_empty().then(|| Task::Spare(self.manifest.next_segment, self.upkeep.used.pop()))
+        self.spares.is_empty().then_some(Task::Spare(self.manifest.next_segment, None))
     }
 
     /// The steps of a task, and the manifest that holds after them.
@@ -212,7 +221,10 @@ impl Log {
         match task {
             Task::Raise(NewFloor { group, floor }) => {
                 if let Some(place) = floor.snapshot {
-                    steps.push(Step::Sync { file: snapshot_file(*group, place.number) });
+                    let file = snapshot_file(*group, place.number);
+                    // One that was written over a longer one.
+                    steps.push(Step::Cut { file: file.clone(), bytes: place.bytes });
+                    steps.push(Step::Sync { file });
                 }
                 let mut extents = self.extents.clone();
                 extents.raise(*group, floor.position);
@@ -228,16 +240,20 @@ impl Log {
                 manifest.next_segment = *number + 1;
             }
             Task::Note => {}
-            Task::Write(Piece { file, offset, bytes, .. }) => {
-                let create = || Step::Create { file: file.clone(), bytes: 0 };
-                steps.extend((*offset == 0).then(create));
+            Task::Write(Piece { file, offset, bytes, .. }, used) => {
+                if *offset == 0 {
+                    steps.push(match used {
+                        Some(used) => Step::Rename { from: used.clone(), to: file.clone() },
+                        None => Step::Create { file: file.clone(), bytes: 0 },
+                    });
+                }
                 let (file, bytes) = (file.clone(), std::mem::take(bytes));
                 steps.push(Step::WriteThrough { file, offset: *offset, bytes });
                 return (steps, manifest);
             }
-            Task::Remove(_) => {
-                let files = self.upkeep.garbage.iter();
-                return (files.map(|file| Step::Remove { file: file.clone() }).collect(), manifest);
+            Task::Remove => {
+                steps.extend(self.upkeep.garbage.front().map(|file| Step::Remove { file: file.clone() }));
+                return (steps, manifest);
             }
         }
         let first = self.segments[self.first_needed(oldest)];
@@ -269,22 +285,22 @@ impl Log {
 
     fn done(&mut self, task: Task, manifest: Manifest) -> Outcome {
         match task {
-            Task::Remove(count) => {
-                self.upkeep.garbage.drain(..count);
+            Task::Remove => {
+                self.upkeep.garbage.pop_front();
                 return Outcome::Tidied;
             }
-            Task::Write(_) => return Outcome::Tidied,
+            Task::Write(..) => return Outcome::Tidied,
             _ => {}
         }
         self.noted = self.noted.max(manifest.durable);
         while let Some(segment) =
             self.segments.pop_front_if(|segment| segment.number < manifest.first_segment)
         {
-            let is_reused = self.options.segment_bytes >= REUSED_BYTES_MIN
-                && self.upkeep.used.len() < REUSED_MAX
-                && self.full.is_none();
-            let Upkeep { used, garbage, .. } = &mut self.upkeep;
-            if is_reused { used } else { garbage }.push(segment_file(segment.number));
+            let file = segment_file(segment.number);
+            match self.upkeep.used.len() < REUSED_MAX && self.full.is_none() {
+                true => self.upkeep.used.push(file),
+                false => self.upkeep.garbage.push_back(file),
+            }
         }
         let before = std::mem::replace(&mut self.manifest, manifest);
         let outcome = match task {
@@ -293,21 +309,36 @@ impl Log {
                 if let Some(old) = before.floors.get(&group).and_then(|floor| floor.snapshot)
                     && !self.pinned.contains_key(&old.number)
                 {
-                    self.upkeep.garbage.push(snapshot_file(group, old.number));
+                    self.let_go(group, old);
                 }
                 match floor.snapshot {
                     Some(_) => Outcome::SnapshotTaken(group, floor.position),
-                    None => Outcome::Forgotten(group),
+                    None => {
+                        let Upkeep { garbage, used_snapshots, .. } = &mut self.upkeep;
+                        garbage.extend(used_snapshots.remove(&group));
+                        Outcome::Forgotten(group)
+                    }
                 }
             }
             Task::Spare(number, _) => {
                 self.spares.push_back(number);
                 Outcome::SegmentReady
             }
-            Task::Note | Task::Remove(_) | Task::Write(_) => Outcome::Tidied,
+            Task::Note | Task::Remove | Task::Write(..) => Outcome::Tidied,
         };
         self.full.take_if(|_| !self.spares.is_empty() && self.refused.is_none());
         outcome
+    }
+
+    /// No manifest names this snapshot any more, and nobody reads it.
+    pub(crate) fn let_go(&mut self, group: Group, snapshot: SnapshotPlace) {
+        let file = snapshot_file(group, snapshot.number);
+        let is_large = snapshot.bytes >= REUSED_BYTES_MIN.min(self.options.segment_bytes);
+        let Upkeep { garbage, used_snapshots, .. } = &mut self.upkeep;
+        match is_large && self.full.is_none() {
+            true => garbage.extend(used_snapshots.insert(group, file)),
+            false => garbage.push_back(file),
+        }
     }
 
     /// The disk is full. Nothing that the present manifest names was touched; what was made for the new one
@@ -324,12 +355,15 @@ impl Log {
                 Outcome::Postponed(error)
             }
             Task::Spare(number, used) => {
-                self.upkeep.garbage.push(segment_file(number));
+                self.upkeep.garbage.push_back(segment_file(number));
                 self.upkeep.garbage.extend(used);
                 Outcome::SegmentRefused(error)
             }
-            Task::Write(piece) => self.snapshot_without_room(piece, error),
-            Task::Note | Task::Remove(_) => Outcome::Postponed(error),
+            Task::Write(piece, used) => {
+                self.upkeep.garbage.extend(used);
+                self.snapshot_without_room(piece, error)
+            }
+            Task::Note | Task::Remove => Outcome::Postponed(error),
         }
     }
 
@@ -343,7 +377,7 @@ impl Log {
         };
         if let Some(place) = floors.iter().position(is_its) {
             floors.remove(place);
-            garbage.push(piece.file);
+            garbage.push_back(piece.file);
             return Outcome::SnapshotRefused(piece.group, error);
         }
         // Unless it was given up meanwhile.
@@ -355,7 +389,7 @@ impl Log {
 
     fn discard(&mut self, new: &NewFloor) {
         if let Some(place) = new.floor.snapshot {
-            self.upkeep.garbage.push(snapshot_file(new.group, place.number));
+            self.upkeep.garbage.push_back(snapshot_file(new.group, place.number));
         }
     }
 }

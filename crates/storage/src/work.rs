@@ -34,6 +34,13 @@ pub enum Step {
         /// What.
         bytes: Vec<u8>,
     },
+    /// [`Disk::cut`]
+    Cut {
+        /// The file.
+        file: String,
+        /// Its length at most.
+        bytes: u64,
+    },
     /// [`Disk::rename`]
     Rename {
         /// The old name.
@@ -65,6 +72,7 @@ impl Step {
             Step::Create { file, bytes } => disk.create(file, *bytes),
             Step::Write { file, offset, bytes } => disk.write(file, *offset, bytes),
             Step::WriteThrough { file, offset, bytes } => disk.write_through(file, *offset, bytes),
+            Step::Cut { file, bytes } => disk.cut(file, *bytes),
             Step::Rename { from, to } => disk.rename(from, to),
             Step::Remove { file } => disk.remove(file),
             Step::Sync { file } => disk.sync(file),

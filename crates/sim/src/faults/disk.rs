@@ -140,8 +140,9 @@ impl Draw<'_> {
     }
 
     fn refusal(&mut self) -> DiskFault {
-        const VERBS: [Verb; 7] = [
+        const VERBS: [Verb; 8] = [
             Verb::Create,
+            Verb::Cut,
             Verb::Rename,
             Verb::Remove,
             Verb::SyncFolder,

@@ -68,6 +68,9 @@ fn segments_go_when_every_group_has_a_snapshot_above_them() {
     assert_eq!(log.oldest(), None);
     let numbers = log.segment_numbers();
     assert_eq!(numbers.end - numbers.start, 2, "one in use, one made in advance");
+    // Those that went wait to be used again, until the next start.
+    assert_eq!(files(&disk).len(), 8);
+    start(&mut disk);
     assert_eq!(
         files(&disk),
         [
@@ -121,6 +124,55 @@ fn large_segments_are_made_of_those_that_are_not_needed_any_more() {
     // What waited to be used again was of nobody.
     let segments = disk.list().unwrap().iter().filter(|file| file.starts_with("segment")).count();
     assert_eq!(segments as u64, log.segment_numbers().end - log.segment_numbers().start);
+}
+
+#[test]
+fn a_large_snapshot_is_written_over_the_last_but_one_of_its_group() {
+    let mut disk = SimulatedDisk::new(1);
+    let mut log = start(&mut disk);
+    let large = SEGMENT_BYTES as usize;
+    let of_both = |disk: &SimulatedDisk| {
+        let files = files(disk).into_iter().filter(|file| file.starts_with("snapshot"));
+        files.collect::<Vec<_>>()
+    };
+    // As long as the ones before, longer, shorter.
+    for (round, length) in [large, large, large, 3 * large, large + 77].into_iter().enumerate() {
+        let state = vec![round as u8; length];
+        for group in [1, 2] {
+            log.append(group, 1, b"value");
+            let outcomes = snapshot(&mut log, &mut disk, group, &[&state, b"end"]);
+            assert!(outcomes.iter().any(|outcome| matches!(outcome, Outcome::SnapshotTaken(..))));
+        }
+        let rounds = round.saturating_sub(1)..=round;
+        let of_group = |group: usize| {
+            rounds.clone().map(move |at| format!("snapshot-{group:05}-{:010}", 2 * at + group - 1))
+        };
+        let expected: Vec<_> = of_group(1).chain(of_group(2)).collect();
+        assert_eq!(of_both(&disk), expected, "round {round}");
+        for group in [1, 2] {
+            let mut reader = log.open_snapshot(group).unwrap();
+            let mut chunk = Vec::new();
+            assert!(reader.read(&mut disk, &mut chunk).unwrap() && chunk == state);
+            assert!(reader.read(&mut disk, &mut chunk).unwrap() && chunk == b"end");
+            assert!(!reader.read(&mut disk, &mut chunk).unwrap());
+            log.close_snapshot(reader);
+        }
+    }
+    disk.lose_power(Survivors::Nothing);
+    let opening = open(&mut disk, options()).unwrap();
+    assert_eq!(opening.snapshots().len(), 2);
+    opening.replay(&mut disk, |_| {}).unwrap();
+    assert_eq!(of_both(&disk).len(), 2, "those that waited are gone");
+    // Small ones are not worth a file.
+    let mut log = start(&mut disk);
+    for _ in 0..3 {
+        snapshot(&mut log, &mut disk, 1, &[b"small"]);
+    }
+    assert_eq!(of_both(&disk).iter().filter(|file| file.starts_with("snapshot-00001")).count(), 1);
+    // A group that is gone leaves nothing.
+    log.forget(2);
+    upkeep(&mut log, &mut disk);
+    assert!(of_both(&disk).iter().all(|file| file.starts_with("snapshot-00001")));
 }
 
 #[test]
