@@ -20,7 +20,9 @@
 
 use super::choice::Way;
 use super::traces::Trace;
-use super::{Operation, PEER_OUTPUT_BYTES, Parts, UNDER_WAY_BYTES, UNDER_WAY_BYTES_MIN, ticket};
+use super::{
+    IN_TRANSIT_BYTES_MAX, Operation, PEER_OUTPUT_BYTES, Parts, UNDER_WAY_BYTES, UNDER_WAY_BYTES_MIN, ticket,
+};
 use crate::node::Node;
 use crate::routing::Asked;
 use crate::slab::Handle;
@@ -317,8 +319,10 @@ impl Node {
                 continue;
             }
             let (group, node, stripe) = (*group, target.node, target.next_stripe);
-            let window = self.coding.choice.estimates.in_turnaround(node, self.now.monotonic_us) as usize;
-            let window = window.clamp(UNDER_WAY_BYTES_MIN, UNDER_WAY_BYTES);
+            let (estimates, now_us) = (&self.coding.choice.estimates, self.now.monotonic_us);
+            let in_transit = (estimates.in_round_trip(node, now_us) as usize).min(IN_TRANSIT_BYTES_MAX);
+            let window = estimates.in_turnaround(node, now_us) as usize;
+            let window = window.clamp(UNDER_WAY_BYTES_MIN, UNDER_WAY_BYTES + in_transit);
             let has_room = match self.peers.get(usize::from(node).wrapping_sub(1)) {
                 _ if node == own => true,
                 Some(peer) if peer.up => {

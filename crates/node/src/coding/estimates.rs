@@ -305,6 +305,11 @@ impl Estimates {
         self.bandwidth_to(node, now_us) * 2.0 * self.fixed_us(node) / 1e6
     }
 
+    /// Bytes that the link to a node and back holds.
+    pub(super) fn in_round_trip(&self, node: NodeId, now_us: u64) -> f64 {
+        self.bandwidth_to(node, now_us) * round_trip_us(self.peers.get(&node)) / 1e6
+    }
+
     /// What this node sends, in bytes per second.
     pub(super) fn uplink(&self) -> f64 {
         self.uplink.bytes_per_second().unwrap_or(BANDWIDTH_DEFAULT)
@@ -569,6 +574,7 @@ mod tests {
         assert!(is_close(sender.estimates.in_turnaround(2, sender.now_us), 60e3));
         (0..ROUND_TRIPS).for_each(|_| sender.estimates.answered(2, 50 * MS, 0));
         assert!(is_close(sender.estimates.in_turnaround(2, sender.now_us), 1040e3));
+        assert!(is_close(sender.estimates.in_round_trip(2, sender.now_us), 500e3));
     }
 
     #[test]
