@@ -18,7 +18,7 @@ use storage::{Cause, Disk, DiskError, Verb, Work};
 
 /// A new file is filled with zeros in pieces of this length, each synced before the next: so that the syncs
 /// that commands wait for never queue behind 64 MiB of zeros.
-const FILL_BYTES: usize = 256 << 10;
+const FILL_BYTES: usize = 512 << 10;
 
 /// Where the page cache must hold the zeros, they are written in pieces of this length. A cache may keep each piece as
 /// one large page, and every later write into a page costs the more the larger it is.
@@ -39,7 +39,7 @@ const PAUSE: Duration = Duration::from_millis(5);
 
 /// How long one who fills a file waits between two pieces, unless the log has grown by a quarter of one meanwhile: then the
 /// next segment will be needed soon, and where it is late the present one grows, with all that a file system has to do.
-const FILL_PAUSE: Duration = Duration::from_millis(4);
+const FILL_PAUSE: Duration = Duration::from_millis(8);
 const FILL_LOOK: Duration = Duration::from_millis(1);
 
 /// The files of one folder. Clones share their open files, so that each thread may have one.
