@@ -169,6 +169,7 @@ impl Log {
             result => self.stop_on(result)?,
         }
         self.batch_written();
+        self.gathered.give_back(batch.bytes);
         Ok(())
     }
 
@@ -318,13 +319,13 @@ impl Log {
         let Some(Syncing { up_to, writes }) = self.syncing.take() else {
             panic!("a sync ended that was not begun")
         };
+        let batch = work.steps.into_iter().find_map(|step| match step {
+            Step::WriteThrough { file, offset, bytes } => Some(Batch { file, offset, bytes }),
+            _ => None,
+        });
         match result {
             // Nothing was synced: writing comes first.
             Err(error) if error.is_only_full() => {
-                let batch = work.steps.into_iter().find_map(|step| match step {
-                    Step::WriteThrough { file, offset, bytes } => Some(Batch { file, offset, bytes }),
-                    _ => None,
-                });
                 if let Some(batch) = batch {
                     self.refuse_batch(batch, error.clone());
                 }
@@ -334,6 +335,9 @@ impl Log {
         }
         if writes {
             self.batch_written();
+        }
+        if let Some(batch) = batch {
+            self.gathered.give_back(batch.bytes);
         }
         let later = self.options.planted.has(Fault::SyncCoversLaterWrites);
         self.durable = self.durable.max(if later { self.end() } else { up_to });

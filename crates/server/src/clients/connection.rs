@@ -119,7 +119,12 @@ impl Connection {
             if share == 0 {
                 return Standing::Unfinished;
             }
-            match self.socket.read(turn.buffer) {
+            let is_in_place = self.has_room_for(turn.buffer.len());
+            let read = match is_in_place {
+                true => self.read_in_place(turn.buffer.len()),
+                false => self.socket.read(turn.buffer),
+            };
+            match read {
                 Ok(0) => {
                     // It may only have closed its half, and still reads what it asked for.
                     self.has_unread = false;
@@ -132,7 +137,10 @@ impl Connection {
                     share = share.saturating_sub(count);
                     turn.counters.client_bytes_in += count as u64;
                     turn.has_read();
-                    self.parse_arrived(count, turn);
+                    match is_in_place {
+                        true => self.parse_kept(turn),
+                        false => self.parse_arrived(count, turn),
+                    }
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.has_unread = false,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -140,6 +148,20 @@ impl Connection {
             }
         }
         Standing::Waits
+    }
+
+    /// True when a large request has begun, and has room for so many bytes more.
+    fn has_room_for(&self, bytes: usize) -> bool {
+        self.input.len() >= LENT_BYTES_MIN && self.input.capacity() - self.input.len() >= bytes
+    }
+
+    /// Reads at most so many bytes to where they will be parsed.
+    fn read_in_place(&mut self, bytes: usize) -> io::Result<usize> {
+        let end = self.input.len();
+        self.input.resize(end + bytes, 0);
+        let read = self.socket.read(&mut self.input[end..]);
+        self.input.truncate(end + read.as_ref().map_or(0, |count| *count));
+        read
     }
 
     /// Parses what has just been read into the worker's buffer.

@@ -116,12 +116,17 @@ pub(crate) struct Gathered {
     lead: usize,
     /// Where in `bytes` the open batch begins, and how many entries it has.
     open: Option<(usize, u32)>,
+    /// Memory that was handed out and has come back.
+    spare: Vec<u8>,
 }
+
+/// So much memory is kept for what is gathered next, and as much for what is gathered meanwhile.
+const SPARE_BYTES_MAX: usize = 2 << 20;
 
 impl Gathered {
     /// Nothing yet. The block in which it will stand begins with `lead`.
     pub(crate) fn new(salt: u64, start: Position, lead: Vec<u8>) -> Gathered {
-        Gathered { salt, start, lead: lead.len(), bytes: lead, open: None }
+        Gathered { salt, start, lead: lead.len(), bytes: lead, open: None, spare: Vec::new() }
     }
 
     /// Where the first batch will stand: everything before was handed out to be written.
@@ -198,13 +203,20 @@ impl Gathered {
     pub(crate) fn take(&mut self, durable: Position, zeros: usize, lead: usize) -> Vec<u8> {
         self.close(durable);
         self.start = self.end();
-        let mut rest =
-            Vec::with_capacity(if self.bytes.len() < BATCH_BYTES_MAX { self.bytes.len() } else { 0 });
+        let mut rest = std::mem::take(&mut self.spare);
+        rest.clear();
         rest.extend_from_slice(&self.bytes[self.bytes.len() - lead..]);
         self.lead = lead;
         let mut taken = std::mem::replace(&mut self.bytes, rest);
         taken.resize(taken.len() + zeros, 0);
         taken
+    }
+
+    /// What was handed out is written: its memory is used again.
+    pub(crate) fn give_back(&mut self, taken: Vec<u8>) {
+        if (self.spare.capacity() + 1..=SPARE_BYTES_MAX).contains(&taken.capacity()) {
+            self.spare = taken;
+        }
     }
 }
 
