@@ -245,7 +245,8 @@ impl SnapshotReader {
             Err(DiskError { cause: crate::Cause::Missing, .. }) => return Err(self.damaged(Damage::Missing)),
             length => length?,
         };
-        if found != self.place.bytes {
+        // One that was written over a longer one may have some of that behind it.
+        if found < self.place.bytes {
             return Err(self.damaged(Damage::Length { found, expected: self.place.bytes }));
         }
         let mut bytes = [0; SNAPSHOT_HEADER_BYTES];

@@ -25,6 +25,9 @@ use crate::{Group, Position};
 /// moment; and the next file would have to be given blocks anew.
 const REUSED_BYTES_MIN: u64 = 8 << 20;
 
+/// A snapshot's file is so many times as long as the snapshot at most: the rest is of an earlier one, and is room for the next.
+const LEFT_OVER_MAX: u64 = 2;
+
 /// So many segments wait for that at most.
 const REUSED_MAX: usize = 4;
 
@@ -222,8 +225,8 @@ impl Log {
             Task::Raise(NewFloor { group, floor }) => {
                 if let Some(place) = floor.snapshot {
                     let file = snapshot_file(*group, place.number);
-                    // One that was written over a longer one.
-                    steps.push(Step::Cut { file: file.clone(), bytes: place.bytes });
+                    // It was written over a longer one, perhaps.
+                    steps.push(Step::Cut { file: file.clone(), bytes: place.bytes * LEFT_OVER_MAX });
                     steps.push(Step::Sync { file });
                 }
                 let mut extents = self.extents.clone();

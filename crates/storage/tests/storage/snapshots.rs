@@ -147,6 +147,7 @@ fn a_large_snapshot_is_written_over_the_last_but_one_of_its_group() {
         let of_group = |group: usize| {
             rounds.clone().map(move |at| format!("snapshot-{group:05}-{:010}", 2 * at + group - 1))
         };
+        let present = 2 * round;
         let expected: Vec<_> = of_group(1).chain(of_group(2)).collect();
         assert_eq!(of_both(&disk), expected, "round {round}");
         for group in [1, 2] {
@@ -156,6 +157,15 @@ fn a_large_snapshot_is_written_over_the_last_but_one_of_its_group() {
             assert!(reader.read(&mut disk, &mut chunk).unwrap() && chunk == b"end");
             assert!(!reader.read(&mut disk, &mut chunk).unwrap());
             log.close_snapshot(reader);
+        }
+        for (file, bytes) in
+            disk.contents().iter().filter(|(file, _)| file.ends_with(&format!("{present:010}")))
+        {
+            assert!(
+                bytes.len() < 2 * (length + 500),
+                "{file}: {} bytes of a longer one are left",
+                bytes.len()
+            );
         }
     }
     disk.lose_power(Survivors::Nothing);
