@@ -46,6 +46,9 @@ impl Namespaces {
         if !(1..=NODES_MAX).contains(&nodes) {
             return Err(io::Error::other(format!("there may be 1 to {NODES_MAX} nodes, not {nodes}")));
         }
+        // What is used later only is missed now.
+        run(Command::new("tc").arg("-V"), "")?;
+        run(Command::new("nft").arg("-v"), "")?;
         let process = std::process::id();
         let subnet = 128 + (process % 100) as u8;
         let network = Namespaces { prefix: format!("lab{process}"), subnet, nodes, gates: Vec::new() };
