@@ -47,7 +47,7 @@ const CACHE_BYTES: usize = 64 << 20;
 
 /// A turn makes and sends so many bytes of pieces, and the rest of the last one: they are copied several times, which takes
 /// a millisecond for each megabyte, and others wait for it.
-const TURN_BYTES: usize = 256 << 10;
+const TURN_BYTES: usize = 512 << 10;
 
 /// More pieces for a peer wait until so much of what it is owed has left: what else is said to it must not wait long.
 const PEER_OUTPUT_BYTES: usize = 1 << 20;
