@@ -87,6 +87,19 @@ impl Layout {
         combine(&row(number, self.parts), (0..self.parts).map(part), &mut out[start..]);
     }
 
+    /// A fragment's piece of a stripe of the value: where it stands in that if it does, or else made in `memory`.
+    pub fn piece<'p>(&self, value: &'p [u8], number: u8, stripe: usize, memory: &'p mut Vec<u8>) -> &'p [u8] {
+        if self.parts == 1 || usize::from(number) < self.parts {
+            let part = self.part(value, stripe, usize::from(number) % self.parts);
+            if part.len() == self.piece_bytes(stripe) {
+                return part;
+            }
+        }
+        memory.clear();
+        self.encode(value, number, stripe, memory);
+        memory
+    }
+
     /// The first pieces of different fragments, as many as are needed.
     fn enough<'p>(
         &self,

@@ -49,7 +49,7 @@ const FILL_LOOK: Duration = Duration::from_millis(1);
 #[derive(Debug)]
 pub struct FolderDisk {
     folder: Arc<Folder>,
-    /// What is written past the page cache must stand at a multiple of a block in memory too.
+    /// What is written past the page cache must stand at a multiple of a block in memory too, and is copied here if it does not.
     aligned: Vec<u8>,
     /// What takes long is done in steps, with pauses: others use the disk meanwhile, and nobody waits for this.
     is_patient: bool,
@@ -166,7 +166,10 @@ impl FolderDisk {
             }
         }
         if bytes > 0 {
-            let zeros = vec![0; FILL_BYTES];
+            // Where they can go to the disk from.
+            let zeros = vec![0; FILL_BYTES + BLOCK_BYTES];
+            let start = zeros.as_ptr().align_offset(BLOCK_BYTES).min(BLOCK_BYTES);
+            let zeros = &zeros[start..start + FILL_BYTES];
             let mut offset = 0;
             while offset < bytes {
                 let written = self.folder.written.load(Ordering::Relaxed);
@@ -257,8 +260,11 @@ fn is_not_direct(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::InvalidInput | ErrorKind::Unsupported)
 }
 
-/// The bytes at a place in memory that is a multiple of a block.
-fn in_blocks<'a>(buffer: &'a mut Vec<u8>, bytes: &[u8]) -> &'a [u8] {
+/// The bytes at a place in memory that is a multiple of a block: where they are, if that is one.
+fn in_blocks<'a>(buffer: &'a mut Vec<u8>, bytes: &'a [u8]) -> &'a [u8] {
+    if bytes.as_ptr().align_offset(BLOCK_BYTES) == 0 {
+        return bytes;
+    }
     if buffer.len() < bytes.len() + BLOCK_BYTES {
         buffer.resize(bytes.len() + BLOCK_BYTES, 0);
     }

@@ -221,10 +221,10 @@ impl Node {
         self.coding.traces.encoded(took_us);
     }
 
-    /// Fragments of an attempt begin to leave.
-    pub(super) fn fragments_leave(&mut self, id: ValueId, layout: Layout, to: Vec<NodeId>) {
+    /// Fragments of an attempt are to leave for these nodes.
+    pub(super) fn fragments_begun(&mut self, id: ValueId, layout: Layout, to: Vec<NodeId>) {
         let fragments = (layout.fragment_bytes(), layout.parts() == 1);
-        self.coding.choice.estimates.sent(id, fragments, to, self.now.monotonic_us);
+        self.coding.choice.estimates.begun(id, fragments, to, self.now.monotonic_us);
     }
 }
 
@@ -247,7 +247,8 @@ mod tests {
     fn informed() -> Choice {
         let mut choice = Choice::default();
         let id = ValueId { coordinator: kv::Coordinator { node: 1, life: 7 }, counter: 1 };
-        choice.estimates.sent(id, (1 << 20, false), vec![2], 0);
+        choice.estimates.begun(id, (1 << 20, false), vec![2], 0);
+        choice.estimates.leaves(2, id, 1, 0);
         choice.estimates.kept(2, id, 1, 100_000);
         choice
     }

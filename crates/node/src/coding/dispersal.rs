@@ -251,7 +251,7 @@ impl Node {
         let patience_us = patience_us(length, parts, members.len(), self.configuration.patience);
         let until_us = deadline_us.min(self.now.monotonic_us + patience_us);
         self.coding.wake_at(until_us);
-        self.fragments_leave(id, layout, reached);
+        self.fragments_begun(id, layout, reached);
         Attempt { reference, layout, targets, until_us, is_ordered: false, since_membership: 0 }
     }
 
@@ -340,18 +340,22 @@ impl Node {
             target.next_stripe += 1;
             let patience_us = patience_us(value.len(), layout.parts(), members, self.configuration.patience);
             attempt.until_us = dispersal.deadline_us.min(self.now.monotonic_us + patience_us);
-            let mut bytes = Vec::with_capacity(layout.piece_bytes(stripe));
-            layout.encode(value, target.number, stripe, &mut bytes);
+            let (value, mut memory) = (value.clone(), std::mem::take(&mut self.coding.piece));
+            let bytes = layout.piece(&value, target.number, stripe, &mut memory);
             let share = layout.bytes_in(stripe) / members.max(1);
             let (id, parts) = (reference.id, layout.parts());
-            let piece = Piece::new(*reference, target.number, stripe as u32, &bytes);
+            let piece = Piece::new(*reference, target.number, stripe as u32, bytes);
             *budget = budget.saturating_sub(bytes.len().max(1));
             is_busy = true;
             if parts > 1 {
                 self.coding.choice.cut(share);
                 self.coding.traces.cut(id, share);
             }
+            if stripe == 0 {
+                self.coding.choice.estimates.leaves(node, id, own, now_us);
+            }
             self.send_fragment_message(group, node, &Message::Keep(piece));
+            self.coding.piece = memory;
         }
         if is_held_up {
             self.coding.wake_at(self.now.monotonic_us + 1000);

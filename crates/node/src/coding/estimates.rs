@@ -1,7 +1,7 @@
 //! What a coordinator knows of its network and its machine from the values that it has dispersed.
 //!
-//! A fragment that a peer keeps has taken a round trip, a sync and the time that its bytes were on their way. The round
-//! trip is measured by itself, by a message without contents now and then; the sync is about as long as this node's own,
+//! A fragment that a peer keeps has taken, since its first piece left, a round trip, a sync and the time that its bytes were
+//! on their way. The round trip is measured by itself, by a message without contents now and then; the sync is about as long as this node's own,
 //! whose fragment has no way (the shortest of a few: what a busy disk and long fragments add, a value in the log pays as well,
 //! and whole copies do not count); what is left is the bytes' time, with all that was before them in the queue. So the figure is
 //! what the next value will find, under the load that there is, rather than what the wire could carry.
@@ -100,6 +100,14 @@ impl Rate {
         self.0.newest_us = Some(now_us);
     }
 
+    /// So many bytes have left in such a time, and nobody knows whether they have arrived: it is no faster than that.
+    fn note_at_most(&mut self, bytes: usize, took_us: f64, fixed_us: f64, now_us: u64) {
+        let rate = bytes as f64 / (took_us - fixed_us).max(1.0) * 1e6;
+        if took_us >= 2.0 * fixed_us && rate < self.bytes_per_second().unwrap_or(BANDWIDTH_DEFAULT) {
+            self.note(bytes, took_us, fixed_us, now_us);
+        }
+    }
+
     fn bytes_per_second(&self) -> Option<f64> {
         self.0.median()
     }
@@ -112,15 +120,24 @@ struct PeerEstimates {
     round_trips_us: Recent,
 }
 
-/// A value whose fragments were sent.
+/// Who has not answered yet.
+#[derive(Clone, Copy, Debug)]
+struct Awaited {
+    node: NodeId,
+    /// When the first piece left for it: others had theirs before, or it had much else under way.
+    since_us: Option<u64>,
+}
+
+/// A value whose fragments are sent.
 #[derive(Debug)]
 struct UnderWay {
-    since_us: u64,
+    begun_us: u64,
+    /// When the first piece of all left for another node.
+    since_us: Option<u64>,
     fragment_bytes: usize,
     /// Each is a whole copy.
     is_whole: bool,
-    /// Who has not answered.
-    awaited: Vec<NodeId>,
+    awaited: Vec<Awaited>,
     /// Bytes of those who have.
     kept_bytes: usize,
     /// The highest rate at which all together have come so far: bytes, their time, and the part of it that is fixed.
@@ -154,8 +171,8 @@ pub(super) struct Estimates {
 }
 
 impl Estimates {
-    /// Fragments of a value begin to leave for these nodes.
-    pub(super) fn sent(
+    /// Fragments of a value are to leave for these nodes.
+    pub(super) fn begun(
         &mut self,
         id: ValueId,
         (fragment_bytes, is_whole): (usize, bool),
@@ -166,10 +183,11 @@ impl Estimates {
             self.under_way.pop_first();
         }
         let under_way = UnderWay {
-            since_us: now_us,
+            begun_us: now_us,
+            since_us: None,
             fragment_bytes,
             is_whole,
-            awaited: to,
+            awaited: to.into_iter().map(|node| Awaited { node, since_us: None }).collect(),
             kept_bytes: 0,
             fastest: None,
             is_told: false,
@@ -177,23 +195,33 @@ impl Estimates {
         self.under_way.insert(id, under_way);
     }
 
+    /// A node's first piece leaves; `own` is this one.
+    pub(super) fn leaves(&mut self, to: NodeId, id: ValueId, own: NodeId, now_us: u64) {
+        let Some(value) = self.under_way.get_mut(&id) else { return };
+        let Some(awaited) = value.awaited.iter_mut().find(|awaited| awaited.node == to) else { return };
+        awaited.since_us.get_or_insert(now_us);
+        if to != own {
+            value.since_us.get_or_insert(now_us);
+        }
+    }
+
     /// A node keeps its fragment; `own` is this one.
     pub(super) fn kept(&mut self, from: NodeId, id: ValueId, own: NodeId, now_us: u64) {
         let fixed_us = self.fixed_us(from);
         let Some(value) = self.under_way.get_mut(&id) else { return };
-        let Some(place) = value.awaited.iter().position(|node| *node == from) else { return };
-        value.awaited.swap_remove(place);
-        let took_us = now_us.saturating_sub(value.since_us) as f64;
+        let Some(place) = value.awaited.iter().position(|awaited| awaited.node == from) else { return };
+        let awaited = value.awaited.swap_remove(place);
+        let took_us = |since_us: Option<u64>| since_us.map(|at_us| now_us.saturating_sub(at_us) as f64);
         if from == own {
-            if !value.is_whole {
+            if let Some(took_us) = took_us(awaited.since_us).filter(|_| !value.is_whole) {
                 self.keeps_us.note(took_us, TIMES, now_us);
             }
-        } else {
+        } else if let (Some(took_us), Some(all_us)) = (took_us(awaited.since_us), took_us(value.since_us)) {
             let peer = self.peers.entry(from).or_default();
             peer.rate.note(value.fragment_bytes, took_us, fixed_us, now_us);
             value.kept_bytes += value.fragment_bytes;
             let rate = |(bytes, took_us, _): (usize, f64, f64)| bytes as f64 / took_us.max(1.0);
-            let all = (value.kept_bytes, took_us, fixed_us);
+            let all = (value.kept_bytes, all_us, fixed_us);
             if value.fastest.is_none_or(|fastest| rate(all) > rate(fastest)) {
                 value.fastest = Some(all);
             }
@@ -205,11 +233,11 @@ impl Estimates {
     pub(super) fn given_up(&mut self, from: NodeId, id: ValueId, sent_bytes: usize, now_us: u64) {
         let fixed_us = self.fixed_us(from);
         let Some(value) = self.under_way.get_mut(&id) else { return };
-        let Some(place) = value.awaited.iter().position(|node| *node == from) else { return };
-        value.awaited.swap_remove(place);
-        let took_us = now_us.saturating_sub(value.since_us) as f64;
-        if sent_bytes > 0 {
-            self.peers.entry(from).or_default().rate.note(sent_bytes, took_us, fixed_us, now_us);
+        let Some(place) = value.awaited.iter().position(|awaited| awaited.node == from) else { return };
+        if let Some(since_us) = value.awaited.swap_remove(place).since_us.filter(|_| sent_bytes > 0) {
+            let took_us = now_us.saturating_sub(since_us) as f64;
+            let rate = &mut self.peers.entry(from).or_default().rate;
+            rate.note_at_most(sent_bytes, took_us, fixed_us, now_us);
         }
         self.end_if_over(id, now_us);
     }
@@ -235,20 +263,21 @@ impl Estimates {
     pub(super) fn forget(&mut self, node: NodeId) {
         self.peers.remove(&node);
         self.under_way.retain(|_, value| {
-            value.awaited.retain(|awaited| *awaited != node);
+            value.awaited.retain(|awaited| awaited.node != node);
             !value.awaited.is_empty()
         });
     }
 
     /// Time has passed: who has not answered for very long is not waited for.
     pub(super) fn tick(&mut self, now_us: u64) {
-        let is_over = |value: &UnderWay| now_us.saturating_sub(value.since_us) >= ANSWER_US;
+        let is_over = |value: &UnderWay| now_us.saturating_sub(value.begun_us) >= ANSWER_US;
         let over: Vec<ValueId> =
             self.under_way.iter().filter(|(_, value)| is_over(value)).map(|(id, _)| *id).collect();
         for id in over {
             let Some(value) = self.under_way.remove(&id) else { continue };
-            for node in value.awaited {
-                let rate = &mut self.peers.entry(node).or_default().rate;
+            // Of who was sent nothing, nothing is known.
+            for awaited in value.awaited.iter().filter(|awaited| awaited.since_us.is_some()) {
+                let rate = &mut self.peers.entry(awaited.node).or_default().rate;
                 rate.note(value.fragment_bytes, ANSWER_US as f64, 0.0, now_us);
             }
         }
@@ -289,10 +318,10 @@ impl Estimates {
     pub(super) fn bandwidth_to(&self, node: NodeId, now_us: u64) -> f64 {
         let known = self.peers.get(&node).and_then(|peer| peer.rate.bytes_per_second());
         let known = known.unwrap_or(BANDWIDTH_DEFAULT);
-        let owes = self.under_way.values().filter(|value| value.awaited.contains(&node));
         let fixed_us = self.fixed_us(node);
-        let bounds = owes.filter_map(|value| {
-            let took_us = now_us.saturating_sub(value.since_us) as f64;
+        let bounds = self.under_way.values().filter_map(|value| {
+            let since_us = value.awaited.iter().find(|awaited| awaited.node == node)?.since_us?;
+            let took_us = now_us.saturating_sub(since_us) as f64;
             (took_us >= 2.0 * fixed_us)
                 .then(|| value.fragment_bytes as f64 / (took_us - fixed_us).max(1.0) * 1e6)
         });
@@ -403,12 +432,18 @@ mod tests {
             self.counter += 1;
             let (id, begun_us) = (id(self.counter), self.now_us);
             let nodes = answers_ms.iter().map(|(node, _)| *node).collect();
-            self.estimates.sent(id, (bytes, false), nodes, begun_us);
+            self.begin(id, (bytes, false), nodes);
             answers_ms.sort_by_key(|(_, after_ms)| *after_ms);
             for (node, after_ms) in answers_ms {
                 self.now_us = begun_us + after_ms * MS;
                 self.estimates.kept(node, id, OWN, self.now_us);
             }
+        }
+
+        /// A value's first pieces leave for these nodes, all at once.
+        fn begin(&mut self, id: ValueId, fragments: (usize, bool), to: Vec<NodeId>) {
+            self.estimates.begun(id, fragments, to.clone(), self.now_us);
+            to.into_iter().for_each(|node| self.estimates.leaves(node, id, OWN, self.now_us));
         }
 
         fn bandwidth_to(&self, node: NodeId) -> f64 {
@@ -479,7 +514,7 @@ mod tests {
     #[test]
     fn whole_copies_say_nothing_of_what_keeping_a_fragment_takes() {
         let mut sender = Sender::new();
-        sender.estimates.sent(id(1), (1_000_000, true), vec![1, 2], 0);
+        sender.begin(id(1), (1_000_000, true), vec![1, 2]);
         sender.estimates.kept(OWN, id(1), OWN, 90 * MS);
         assert!(is_close(sender.estimates.keep(), KEEP_DEFAULT_US / 1e6));
         sender.send(1_000, vec![(1, 4)]);
@@ -513,7 +548,7 @@ mod tests {
     fn who_still_owes_an_answer_is_no_faster_than_that_allows() {
         let mut sender = Sender::new();
         (0..3).for_each(|_| sender.send(1_000_000, vec![(1, 2), (2, 103)]));
-        sender.estimates.sent(id(100), (1_000_000, false), vec![2], sender.now_us);
+        sender.begin(id(100), (1_000_000, false), vec![2]);
         sender.now_us += 1003 * MS;
         assert!(is_close(sender.bandwidth_to(2), 1e6));
         assert!(is_close(sender.bandwidth_to(3), BANDWIDTH_DEFAULT), "the others owe nothing");
@@ -522,10 +557,30 @@ mod tests {
     }
 
     #[test]
+    fn a_nodes_time_begins_with_its_first_piece() {
+        let mut sender = Sender::new();
+        let value = id(1);
+        sender.estimates.begun(value, (1_000_000, false), vec![1, 2, 3], 0);
+        sender.estimates.leaves(OWN, value, OWN, 50 * MS);
+        sender.estimates.kept(OWN, value, OWN, 52 * MS);
+        // The whole value was digested before; and node 3 had its first piece when node 2 had all of its.
+        sender.estimates.leaves(2, value, OWN, 100 * MS);
+        sender.estimates.leaves(2, value, OWN, 120 * MS);
+        sender.now_us = 150 * MS;
+        assert!(is_close(sender.bandwidth_to(3), BANDWIDTH_DEFAULT), "it was sent nothing, and owes nothing");
+        sender.estimates.leaves(3, value, OWN, 200 * MS);
+        sender.estimates.kept(2, value, OWN, 203 * MS);
+        sender.estimates.kept(3, value, OWN, 303 * MS);
+        assert!(is_close(sender.estimates.keep(), 2e-3));
+        assert!(is_close(sender.bandwidth_to(2), 10e6) && is_close(sender.bandwidth_to(3), 10e6));
+        assert!(is_close(sender.estimates.uplink(), 10e6), "one after the other");
+    }
+
+    #[test]
     fn a_slow_node_does_not_hide_what_the_others_have_taken() {
         let mut sender = Sender::new();
         let value = id(1);
-        sender.estimates.sent(value, (1_000_000, false), vec![2, 3], 0);
+        sender.begin(value, (1_000_000, false), vec![2, 3]);
         sender.estimates.kept(2, value, OWN, 102 * MS);
         sender.estimates.ordered(value, 104 * MS);
         assert!(is_close(sender.estimates.uplink(), 10e6));
@@ -536,19 +591,23 @@ mod tests {
     #[test]
     fn what_is_given_up_tells_how_little_has_left() {
         let mut sender = Sender::new();
-        sender.estimates.sent(id(1), (10_000_000, false), vec![2, 3], 0);
+        sender.begin(id(1), (10_000_000, false), vec![2, 3]);
         sender.estimates.given_up(2, id(1), 1_000_000, 1002 * MS);
         sender.estimates.given_up(3, id(1), 0, 1002 * MS);
         assert!(is_close(sender.bandwidth_to(2), 1e6));
         assert!(is_close(sender.bandwidth_to(3), BANDWIDTH_DEFAULT), "it was sent nothing");
         assert!(sender.estimates.under_way.is_empty());
+        // Its first piece had only just left, and may be anywhere.
+        sender.begin(id(2), (10_000_000, false), vec![2]);
+        sender.estimates.given_up(2, id(2), 250_000, MS);
+        assert!(is_close(sender.bandwidth_to(2), 1e6));
     }
 
     #[test]
     fn a_node_behind_another_link_is_unknown() {
         let mut sender = Sender::new();
         sender.send(1_000_000, vec![(1, 2), (2, 2003)]);
-        sender.estimates.sent(id(9), (1_000_000, false), vec![2], sender.now_us);
+        sender.begin(id(9), (1_000_000, false), vec![2]);
         sender.estimates.forget(2);
         sender.now_us += 5000 * MS;
         assert!(is_close(sender.bandwidth_to(2), BANDWIDTH_DEFAULT));
@@ -558,12 +617,14 @@ mod tests {
     #[test]
     fn silence_ends() {
         let mut sender = Sender::new();
-        sender.estimates.sent(id(1), (6_000_000, false), vec![2], 0);
+        sender.estimates.begun(id(1), (6_000_000, false), vec![2, 3], 0);
+        sender.estimates.leaves(2, id(1), OWN, 0);
         sender.estimates.tick(ANSWER_US - 1);
         assert_eq!(sender.estimates.under_way.len(), 1);
         sender.estimates.tick(ANSWER_US);
         assert!(sender.estimates.under_way.is_empty());
         assert!(is_close(sender.bandwidth_to(2), 100e3));
+        assert!(is_close(sender.bandwidth_to(3), BANDWIDTH_DEFAULT), "it was sent nothing");
     }
 
     #[test]

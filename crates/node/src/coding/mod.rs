@@ -47,7 +47,7 @@ const CACHE_BYTES: usize = 64 << 20;
 
 /// A turn makes and sends so many bytes of pieces, and the rest of the last one: they are copied several times, which takes
 /// a millisecond for each megabyte, and others wait for it.
-const TURN_BYTES: usize = 512 << 10;
+const TURN_BYTES: usize = 256 << 10;
 
 /// More pieces for a peer wait until so much of what it is owed has left: what else is said to it must not wait long.
 const PEER_OUTPUT_BYTES: usize = 1 << 20;
@@ -129,6 +129,8 @@ pub(crate) struct Coding {
     choice: Choice,
     traces: Traces,
     window: Window,
+    /// Where pieces are made that do not stand in their values.
+    piece: Vec<u8>,
     /// Values were cut in this turn already.
     is_pumped: bool,
     /// Nodes that did not keep a fragment in time, and until when nobody counts on them.
@@ -155,6 +157,7 @@ impl Coding {
             choice: Choice::default(),
             traces: Traces::default(),
             window: Window::default(),
+            piece: Vec::new(),
             is_pumped: false,
             silent: BTreeMap::new(),
             wakeup_us: u64::MAX,

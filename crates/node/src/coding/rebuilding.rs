@@ -250,9 +250,8 @@ impl Node {
         if let (Some(layout), Some(replica), Some(number)) = (layout, replica, number_of(configuration.node))
             && *next_stripe < layout.stripes()
         {
-            let mut bytes = Vec::new();
-            layout.encode(value, number, *next_stripe, &mut bytes);
-            replica.take_rebuilt(*now, *reference, *next_stripe as u32, &bytes);
+            let bytes = layout.piece(value, number, *next_stripe, &mut coding.piece);
+            replica.take_rebuilt(*now, *reference, *next_stripe as u32, bytes);
             *next_stripe += 1;
             *budget = budget.saturating_sub(bytes.len().max(1));
             coding.counters.rebuilt_bytes += bytes.len() as u64;
