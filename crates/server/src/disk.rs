@@ -29,7 +29,7 @@ const DIRECT_PIECE_BYTES: usize = 2 << 20;
 
 /// A large file is removed in steps of so many bytes, with a pause after each, where others use the disk meanwhile: a file
 /// system may tell the device at once of all blocks that are free, and whoever syncs waits until the device is done.
-const REMOVED_BYTES: u64 = 8 << 20;
+const REMOVED_BYTES: u64 = 1 << 20;
 
 /// Such a pause is so many times as long as the step was.
 const REMOVAL_PAUSES: u32 = 4;
