@@ -89,14 +89,21 @@ impl Layout {
 
     /// A fragment's piece of a stripe of the value: where it stands in that if it does, or else made in `memory`.
     pub fn piece<'p>(&self, value: &'p [u8], number: u8, stripe: usize, memory: &'p mut Vec<u8>) -> &'p [u8] {
+        let bytes = self.piece_bytes(stripe);
         if self.parts == 1 || usize::from(number) < self.parts {
             let part = self.part(value, stripe, usize::from(number) % self.parts);
-            if part.len() == self.piece_bytes(stripe) {
+            if part.len() == bytes {
                 return part;
             }
+            memory.clear();
+            memory.extend_from_slice(part);
+            memory.resize(bytes, 0);
+        } else {
+            // Of what is there nothing stays: it need not be cleared.
+            memory.resize(bytes, 0);
+            let parts = (0..self.parts).map(|at| self.part(value, stripe, at));
+            combine(&row(number, self.parts), parts, memory);
         }
-        memory.clear();
-        self.encode(value, number, stripe, memory);
         memory
     }
 

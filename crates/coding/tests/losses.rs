@@ -12,6 +12,9 @@ fn fragments(layout: &Layout, value: &[u8], numbers: &[u8], stripe: usize) -> Ve
     let encode = |number: &u8| {
         let mut piece = Vec::new();
         layout.encode(value, *number, stripe, &mut piece);
+        // In memory that was used before it is the same.
+        let mut memory = vec![0xff; 3 * piece.len() % 1000];
+        assert_eq!(layout.piece(value, *number, stripe, &mut memory), piece);
         (*number, piece)
     };
     numbers.iter().map(encode).collect()

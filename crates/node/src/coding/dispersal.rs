@@ -20,9 +20,7 @@
 
 use super::choice::Way;
 use super::traces::Trace;
-use super::{
-    IN_TRANSIT_BYTES_MAX, Operation, PEER_OUTPUT_BYTES, Parts, UNDER_WAY_BYTES, UNDER_WAY_BYTES_MIN, ticket,
-};
+use super::{IN_TRANSIT_BYTES_MAX, Operation, PEER_OUTPUT_BYTES, Parts, UNDER_WAY_BYTES, ticket};
 use crate::node::Node;
 use crate::routing::Asked;
 use crate::slab::Handle;
@@ -322,7 +320,7 @@ impl Node {
             let (estimates, now_us) = (&self.coding.choice.estimates, self.now.monotonic_us);
             let in_transit = (estimates.in_round_trip(node, now_us) as usize).min(IN_TRANSIT_BYTES_MAX);
             let window = estimates.in_turnaround(node, now_us) as usize;
-            let window = window.clamp(UNDER_WAY_BYTES_MIN, UNDER_WAY_BYTES + in_transit);
+            let window = window.clamp(UNDER_WAY_BYTES, UNDER_WAY_BYTES + in_transit);
             let has_room = match self.peers.get(usize::from(node).wrapping_sub(1)) {
                 _ if node == own => true,
                 Some(peer) if peer.up => {

@@ -52,10 +52,9 @@ const TURN_BYTES: usize = 256 << 10;
 /// More pieces for a peer wait until so much of what it is owed has left: what else is said to it must not wait long.
 const PEER_OUTPUT_BYTES: usize = 1 << 20;
 
-/// Bytes of pieces that may be on their way to one member, or not yet on its disk: what others write there, and say to it,
-/// waits behind them. So it is no more than keeps the link and the disk busy, one piece at least, and never more than this.
-const UNDER_WAY_BYTES: usize = 512 << 10;
-const UNDER_WAY_BYTES_MIN: usize = 256 << 10;
+/// Bytes of pieces that may be on their way to one member, or not yet on its disk, when one more leaves: what others write
+/// there, and say to it, waits behind them. Two pieces keep the link and the disk of a near member busy.
+const UNDER_WAY_BYTES: usize = 256 << 10;
 /// What a distant link holds comes on top, up to this: nobody waits behind it.
 const IN_TRANSIT_BYTES_MAX: usize = 4 << 20;
 

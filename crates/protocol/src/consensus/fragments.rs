@@ -43,7 +43,8 @@ impl Replica {
             return refuse(Refusal::NoMember, effects);
         }
         let is_fit = id.coordinator.node == from && number_of(self.id) == Some(piece.number);
-        if !is_fit || !piece.is_intact() {
+        // What this node has just made has been nowhere.
+        if !is_fit || from != self.id && !piece.is_intact() {
             return refuse(Refusal::Unfit, effects);
         }
         if self.table.is_abandoned(id) && self.table.reference(id).is_none() {
