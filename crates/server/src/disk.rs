@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use rustix::fs::{FallocateFlags, fallocate};
 use storage::format::BLOCK_BYTES;
 use storage::work::Lane;
-use storage::{Cause, Disk, DiskError, Verb, Work};
+use storage::{Cause, Disk, DiskError, Verb, Work, length_made};
 
 /// A new file is filled with zeros in pieces of this length, each synced before the next: so that the syncs
 /// that commands wait for never queue behind 64 MiB of zeros.
@@ -154,10 +154,11 @@ impl FolderDisk {
         options.read(true).write(true).create(true).truncate(bytes == 0);
         let file = options.open(self.path(name))?;
         self.direct_files().remove(name);
-        // What is there has its blocks, and is overwritten where it stands. It may have grown beyond its length.
+        // What is there has its blocks, and is overwritten where it stands.
         let held = file.metadata()?.len();
+        let bytes = length_made(bytes, held);
         if held > bytes {
-            file.set_len(bytes)?;
+            self.shrink(name, bytes)?;
         } else if held < bytes {
             match fallocate(&file, FallocateFlags::empty(), 0, bytes) {
                 // Not every file system can; then the zeros take the space, one after the other.
@@ -582,10 +583,12 @@ mod tests {
         disk.write_through("old", 0, &[7; BYTES]).unwrap();
         let before = inode("old");
         disk.rename("old", "new").unwrap();
-        // It grew meanwhile, or was longer, or shorter.
-        for bytes in [BYTES, BYTES / 2, 2 * BYTES] {
+        // It was as long; it has grown meanwhile, and stays as long; it was much too long; it was shorter.
+        for (bytes, made) in
+            [(BYTES, BYTES), (BYTES, 2 * BYTES), (BYTES / 2, BYTES / 2), (3 * BYTES, 3 * BYTES)]
+        {
             disk.create("new", bytes as u64).unwrap();
-            assert!(fs::read(path.join("new")).unwrap() == vec![0; bytes], "{bytes} zeros");
+            assert!(fs::read(path.join("new")).unwrap() == vec![0; made], "{bytes} zeros");
             assert_eq!(inode("new"), before);
             disk.write_through("new", 0, &[7; BYTES]).unwrap();
             disk.write_through("new", BYTES as u64, &[7; BYTES]).unwrap();

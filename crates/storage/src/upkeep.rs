@@ -10,7 +10,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use crate::disk::{Disk, DiskError, Verb};
+use crate::disk::{Disk, DiskError, LEFT_OVER_MAX, Verb};
 use crate::error::StorageError;
 use crate::format::manifest::{Floor, Manifest, SnapshotPlace};
 use crate::format::{MANIFEST_FILE, MANIFEST_NEW_FILE, segment_file, snapshot_file};
@@ -25,11 +25,8 @@ use crate::{Group, Position};
 /// moment; and the next file would have to be given blocks anew.
 const REUSED_BYTES_MIN: u64 = 8 << 20;
 
-/// A snapshot's file is so many times as long as the snapshot at most: the rest is of an earlier one, and is room for the next.
-const LEFT_OVER_MAX: u64 = 2;
-
 /// So many segments wait for that at most.
-const REUSED_MAX: usize = 4;
+const REUSED_MAX: usize = 6;
 
 /// What came of a piece of work.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -225,7 +222,7 @@ impl Log {
             Task::Raise(NewFloor { group, floor }) => {
                 if let Some(place) = floor.snapshot {
                     let file = snapshot_file(*group, place.number);
-                    // It was written over a longer one, perhaps.
+                    // It was written over a longer one, perhaps: the rest of that is room for the next.
                     steps.push(Step::Cut { file: file.clone(), bytes: place.bytes * LEFT_OVER_MAX });
                     steps.push(Step::Sync { file });
                 }

@@ -127,6 +127,39 @@ fn large_segments_are_made_of_those_that_are_not_needed_any_more() {
 }
 
 #[test]
+fn a_segment_that_has_grown_stays_as_long_when_it_is_used_again() {
+    let mut disk = SimulatedDisk::new(1);
+    let mut log = start(&mut disk);
+    let late = log.begin_upkeep().unwrap().unwrap();
+    for _ in 0..6 {
+        log.append(1, 1, &[7; 1000]);
+        log.write(&mut disk).unwrap();
+    }
+    let result = late.run(&mut disk);
+    log.finished(late, result).unwrap();
+    let grown = disk.contents()[1].1.len();
+    assert!(grown > SEGMENT_BYTES as usize && grown <= 2 * SEGMENT_BYTES as usize, "{grown}");
+    upkeep(&mut log, &mut disk);
+    snapshot(&mut log, &mut disk, 1, &[b"state"]);
+    let is_written = |(name, bytes): &(String, Vec<u8>)| {
+        name.starts_with("segment") && bytes.len() == grown && bytes.iter().any(|byte| *byte != 0)
+    };
+    let mut is_used_again = false;
+    for _ in 0..12 {
+        log.append(1, 1, &[7; 1000]);
+        log.write(&mut disk).unwrap();
+        upkeep(&mut log, &mut disk);
+        // As it is, and as a crash leaves it.
+        let mut copy = disk.clone();
+        let (copied, replayed) = open(&mut copy, options()).unwrap().replay(&mut copy, |_| {}).unwrap();
+        assert_eq!((copied.end(), replayed.torn), (log.end(), None));
+        is_used_again |=
+            disk.contents().iter().any(|file| !file.0.ends_with("-0000000000") && is_written(file));
+    }
+    assert!(is_used_again);
+}
+
+#[test]
 fn a_large_snapshot_is_written_over_the_last_but_one_of_its_group() {
     let mut disk = SimulatedDisk::new(1);
     let mut log = start(&mut disk);
