@@ -19,9 +19,9 @@ use crate::log::Log;
 use crate::upkeep::NewFloor;
 use crate::{Group, Position};
 
-/// A snapshot is written in pieces of this length, or some times that. Whatever waits for the disk waits behind what it was given before: the
-/// syncs of commands behind hundreds of megabytes, if a snapshot were written at once.
-const PIECE_BYTES: usize = 1 << 20;
+/// A snapshot is written in pieces of this length, or some times that. Whatever waits for the disk waits behind what it was
+/// given before: the syncs of commands behind hundreds of megabytes, if a snapshot were written at once.
+const PIECE_BYTES: usize = 512 << 10;
 
 /// A snapshot that is being written.
 #[derive(Debug)]
