@@ -1,9 +1,10 @@
 //! What a coordinator knows of its network and its machine from the values that it has dispersed.
 //!
 //! A fragment that a peer keeps has taken, since its first piece left, a round trip, a sync and the time that its bytes were
-//! on their way. The round trip is measured by itself, by a message without contents now and then; the sync is about as long as this node's own,
-//! whose fragment has no way (the shortest of a few: what a busy disk and long fragments add, a value in the log pays as well,
-//! and whole copies do not count); what is left is the bytes' time, with all that was before them in the queue. So the figure is
+//! on their way. The round trip is measured by itself, by a message without contents now and then; the sync is about as long
+//! as this node's own, whose fragment has no way (the shortest of a few: what a busy disk and long fragments add, a value in
+//! the log pays as well, and whole copies do not count); what is left is the bytes' time, with all that was before them in
+//! the queue. So the figure is
 //! what the next value will find, under the load that there is, rather than what the wire could carry.
 //!
 //! Where the fixed part is most of a time, the rest says that the link is fast, and not how fast: such a measurement can
