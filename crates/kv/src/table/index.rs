@@ -23,6 +23,9 @@ const ITEM_BITS: u32 = 32;
 pub(super) struct KeyHash(u64);
 
 impl KeyHash {
+    /// Bits that a hash has.
+    pub(super) const BITS: u32 = PARTITION_BITS + ITEM_BITS;
+
     /// Greater than every key's hash.
     pub(super) const END: KeyHash = KeyHash((PARTITIONS as u64) << ITEM_BITS);
 
@@ -104,7 +107,12 @@ impl Index {
         #[cfg(test)]
         let hash = hash & self.mask;
         // The lowest bit is left out, so that no key's hash stands for a free place.
-        KeyHash(hash >> (u64::BITS - PARTITION_BITS - ITEM_BITS) & !1)
+        KeyHash(hash >> (u64::BITS - KeyHash::BITS) & !1)
+    }
+
+    /// A number of so many bits that only the seed decides. It tells no more of it than a key's hash does.
+    pub(super) fn drawn_from_seed(&self, bits: u32) -> u64 {
+        rapidhash_v3_inline::<true, false, false>(b"", &self.secrets) >> (u64::BITS - bits)
     }
 
     /// Number of entries.

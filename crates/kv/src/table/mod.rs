@@ -327,7 +327,7 @@ impl Table {
             Keys { pattern } => self.keys(pattern, now, out),
             Scan { position, count, pattern, kind, group, next } => {
                 let filter = scan::Filter { pattern, kind };
-                self.scan(position >> scan::GROUP_BITS, count, filter, (group, next), now, out);
+                self.scan(position, count, filter, (group, next), now, out);
             }
             RandomKey { draw } => self.random_key(draw, now, out),
             Size => out.integer(self.len() as i64),

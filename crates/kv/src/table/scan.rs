@@ -1,8 +1,12 @@
 //! Reads of the whole table: `KEYS`, `SCAN`, `RANDOMKEY`.
 //!
-//! A scan goes through the index in the order of hashes, and tells all keys of one hash together. A key's hash does
-//! not change, whatever is written meanwhile, so **a scan tells every key that is present throughout exactly
-//! once**, and one that comes or goes meanwhile at most once.
+//! A scan goes through the index in the order of hashes, and tells the keys together whose hashes agree in their upper
+//! bits. A key's hash does not change, whatever is written meanwhile, so **a scan tells every key that is present
+//! throughout exactly once**, and one that comes or goes meanwhile at most once.
+//!
+//! Another replica orders its keys otherwise: its hashes have a seed of their own. So a cursor says which seed it is from, and
+//! where it meets another table (the group has another leader, or the process is another one) the scan of the group
+//! begins anew: keys are told twice then, as Redis allows, and none is left out.
 
 use super::Table;
 use super::entry::Entry;
@@ -14,14 +18,45 @@ use crate::limits::{KEY_BYTES_MAX, REPLY_BYTES_MAX};
 use crate::reply::ReplyBuffer;
 
 /// A cursor ends with so many bits that name a group.
-pub(super) const GROUP_BITS: u32 = 16;
+const GROUP_BITS: u32 = 16;
+
+/// Before them stand so many of the hash that comes next, the upper ones. Of a million keys a hundred pairs agree in them.
+const HASH_BITS: u32 = 32;
+
+/// And first so many that the table's seed decides: as many as a signed number has room for. Two seeds look alike once in
+/// 32 768 changes from one table to another.
+const SEED_BITS: u32 = 15;
 
 /// The group that a cursor of `SCAN` goes on in. 0: a scan begins.
 pub fn scan_group(cursor: u64) -> u16 {
     cursor as u16
 }
 
-/// A scan ends a step early rather than let its reply grow beyond the limit: the keys of one more hash, hardly
+/// Where a scan of one group stands: all keys whose hashes begin with less were told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Mark(u64);
+
+impl Mark {
+    fn of(hash: KeyHash) -> Mark {
+        Mark(hash.number() >> (KeyHash::BITS - HASH_BITS))
+    }
+
+    fn first_hash(self) -> KeyHash {
+        KeyHash::from_number(self.0 << (KeyHash::BITS - HASH_BITS))
+    }
+
+    /// Where a cursor goes on. A mark of another table means nothing here: from the start, then.
+    fn from_cursor(cursor: u64, seed_mark: u64) -> Mark {
+        let is_from_here = cursor >> (GROUP_BITS + HASH_BITS) == seed_mark;
+        Mark(if is_from_here { cursor >> GROUP_BITS & ((1 << HASH_BITS) - 1) } else { 0 })
+    }
+
+    fn cursor(self, seed_mark: u64, group: u16) -> u64 {
+        (seed_mark << HASH_BITS | self.0) << GROUP_BITS | u64::from(group)
+    }
+}
+
+/// A scan ends a step early rather than let its reply grow beyond the limit: the keys of one more mark, hardly
 /// ever more than two, always have room.
 const SCAN_BYTES_MAX: usize = REPLY_BYTES_MAX - 16 * KEY_BYTES_MAX;
 
@@ -73,14 +108,13 @@ impl Table {
         self.scratch = told;
     }
 
-    /// Visits about `count` entries from the hash `from` on and tells their keys. `group` is this table's, and `next_group`
+    /// Visits about `count` entries from a cursor on and tells their keys. `group` is this table's, and `next_group`
     /// the one that the scan goes on with, 0 if there is none.
     ///
-    /// The cursor for the rest of a group is the next hash with the group's number behind it. When a group is done the
-    /// cursor is the number of the next one, or 0 after the last: 0 means only start and end.
+    /// When a group is done the cursor is the number of the next one, or 0 after the last: 0 means only start and end.
     pub(super) fn scan(
         &mut self,
-        from: u64,
+        cursor: u64,
         count: u64,
         filter: Filter<'_>,
         (group, next_group): (u16, u16),
@@ -89,27 +123,25 @@ impl Table {
     ) {
         let mut told = std::mem::take(&mut self.scratch);
         told.clear();
+        let seed_mark = self.index.drawn_from_seed(SEED_BITS);
         let (mut keys, mut visited) = (0, 0);
-        let mut next = KeyHash::from_number(from);
-        let mut is_done = true;
-        for (hash, entry) in self.index.walk_from(next) {
-            if hash >= next && visited > 0 && (visited >= count || told.len() > SCAN_BYTES_MAX) {
-                is_done = false;
+        let mut next = Mark::from_cursor(cursor, seed_mark);
+        let mut then = u64::from(next_group);
+        for (hash, entry) in self.index.walk_from(next.first_hash()) {
+            let mark = Mark::of(hash);
+            if mark >= next && visited > 0 && (visited >= count || told.len() > SCAN_BYTES_MAX) {
+                then = mark.cursor(seed_mark, group);
                 break;
             }
             if !entry.expired(now) && filter.admits(entry) {
                 told.bulk(entry.key());
                 keys += 1;
             }
-            next = hash.next();
+            next = Mark(mark.0 + 1);
             visited += 1;
         }
-        let cursor = match is_done {
-            false => next.number() << GROUP_BITS | u64::from(group),
-            true => u64::from(next_group),
-        };
         out.array(2);
-        out.bulk(cursor.to_string().as_bytes());
+        out.bulk(then.to_string().as_bytes());
         out.array(keys);
         out.extend_encoded(told.as_bytes());
         self.scratch = told;

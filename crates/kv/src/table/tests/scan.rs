@@ -1,4 +1,5 @@
-//! What a scan promises: every key that is present throughout is told exactly once.
+//! What a scan promises: every key that is present throughout is told exactly once, or, where the scan goes on in another
+//! replica, at least once.
 
 use super::*;
 use crate::table::scan_group;
@@ -43,7 +44,34 @@ fn a_scan_goes_through_the_table_in_steps() {
     }
     assert_eq!((told.len(), steps), (25, 3));
     assert_eq!(step(&mut store.table, 0, 0, 1, 0).1.len(), 1, "a count of zero goes on all the same");
-    assert_eq!(step(&mut store.table, u64::MAX, 10, 1, 0), (0, vec![]), "a cursor from nowhere ends");
+    let (_, keys) = step(&mut store.table, u64::MAX, 100, 1, 0);
+    assert_eq!(keys.len(), 25, "a cursor from nowhere begins anew");
+}
+
+/// A leader fails in the midst of a scan: the next one holds the same keys, with another seed.
+#[test]
+fn a_scan_that_goes_on_in_another_replica_leaves_nothing_out() {
+    for seed in 0..20 {
+        let mut replicas = [Table::new(seed), Table::new(seed + 100)];
+        for table in &mut replicas {
+            for number in 0..1000 {
+                table.apply(&plain_set(format!("k{number}").as_bytes(), b""), 1, 0, &mut ReplyBuffer::new());
+            }
+        }
+        let (mut cursor, mut told, mut steps) = (0, BTreeMap::<String, u32>::new(), 0);
+        loop {
+            let leader = &mut replicas[usize::from(steps >= 40)];
+            let (next, keys) = step(leader, cursor, 10, 1, 0);
+            keys.into_iter().for_each(|key| *told.entry(key).or_default() += 1);
+            (cursor, steps) = (next, steps + 1);
+            if cursor == 0 {
+                break;
+            }
+        }
+        assert_eq!(told.len(), 1000, "seeds {seed} and {}", seed + 100);
+        assert_eq!(told.values().filter(|times| **times == 2).count(), 400, "those of the first leader");
+        assert_eq!(steps, 140);
+    }
 }
 
 #[test]
