@@ -374,6 +374,7 @@ impl Leading {
     /// Answers the renewals that are open.
     fn grant(&mut self, turn: &Turn<'_>, leased_until_us: u64, out: &mut Effects) {
         let now_us = turn.now.monotonic_us;
+        let serve_on = self.leaving_without_successor(turn);
         for (node, heard) in &mut self.heard {
             // A renewal that could not be answered at once is not answered later: it would look as if the node was alive.
             heard.is_open &= now_us < heard.at_us + turn.timing.renew_ms * 1000;
@@ -401,12 +402,7 @@ impl Leading {
                 continue;
             }
             let is_deposed = self.in_flight.as_ref().is_some_and(|it| it.deposed.contains(node));
-            // Nobody else can be appointed in a group before it is settled, and that takes a leader that serves.
-            let leads_unsettled = turn.map.groups.iter().any(|(id, group)| {
-                let is_followed = matches!(turn.map.kind(*id), Kind::LeaderFollower { .. });
-                group.leader == *node && !group.settled && is_followed
-            });
-            let is_to_stop = known.state == NodeState::Leaving && !leads_unsettled;
+            let is_to_stop = known.state == NodeState::Leaving && !serve_on.contains(node);
             if is_deposed || is_to_stop || turn.map.version == 0 {
                 continue;
             }
@@ -425,6 +421,21 @@ impl Leading {
                 false => out.send([*node], &Message::Renewed { sequence, map_version, lasts_us }),
             }
         }
+    }
+
+    /// The nodes that are to leave and lead a group in which nobody else can be appointed yet: it is not settled, or those
+    /// who could are dead or not in sync. Both change only while somebody leads it who serves.
+    fn leaving_without_successor(&self, turn: &Turn<'_>) -> BTreeSet<NodeId> {
+        let is_leaving =
+            |node: &NodeId| turn.map.nodes.get(node).is_some_and(|known| known.state == NodeState::Leaving);
+        let lacks_successor = |(id, group): &(&GroupId, &Group)| match turn.map.kind(**id) {
+            Kind::LeaderFollower { acks, .. } => {
+                !group.settled || self.candidates(turn, turn.map, group, acks).next().is_none()
+            }
+            _ => false,
+        };
+        let groups = turn.map.groups.iter().filter(|(_, group)| is_leaving(&group.leader));
+        groups.filter(lacks_successor).map(|(_, group)| group.leader).collect()
     }
 
     /// Whether a node was heard lately and hears, as the start that the map knows.

@@ -119,4 +119,9 @@ fn what_was_found_once_is_not_there_any_more() {
             assert_eq!(report.failure, None, "replay it with: {}", settings.command(*seed));
         }
     }
+    // The leader is to leave while nobody else is in sync: it must serve on until somebody is.
+    let settings =
+        Settings { protocol: Some(Protocol::LeaderFollower), spilled: true, ..Settings::default() };
+    let report = sim::run(567, &settings, false);
+    assert_eq!(report.failure, None, "replay it with: {}", settings.command(567));
 }
