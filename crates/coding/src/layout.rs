@@ -139,22 +139,27 @@ impl Layout {
     /// checksum can tell.
     pub fn join(&self, stripe: usize, pieces: &[(u8, &[u8])], out: &mut Vec<u8>) -> Result<(), CodingError> {
         let chosen = self.enough(stripe, pieces)?;
-        let (start, bytes) = (out.len(), self.piece_bytes(stripe));
-        out.resize(start + bytes * self.parts, 0);
+        let end = out.len() + self.bytes_in(stripe);
         let is_part = |number: u8| self.parts == 1 || usize::from(number) < self.parts;
         let numbers: Vec<u8> = chosen.iter().map(|(number, _)| *number).collect();
         let factors = match numbers.iter().all(|number| is_part(*number)) {
             true => Vec::new(),
             false => inverse(&numbers),
         };
-        for (part, place) in out[start..].chunks_mut(bytes.max(1)).enumerate().take(self.parts) {
+        for part in 0..self.parts {
+            // The last part of a value is shorter than its piece: never beyond the value, for which `out` may have just room.
+            let start = out.len();
+            let length = self.piece_bytes(stripe).min(end - start);
             let held = chosen.iter().find(|(number, _)| self.parts == 1 || usize::from(*number) == part);
             match held {
-                Some((_, piece)) => place.copy_from_slice(piece),
-                None => combine(&factors[part], chosen.iter().map(|(_, piece)| *piece), place),
+                Some((_, piece)) => out.extend_from_slice(&piece[..length]),
+                None => {
+                    out.resize(start + length, 0);
+                    let pieces = chosen.iter().map(|(_, piece)| &piece[..length]);
+                    combine(&factors[part], pieces, &mut out[start..]);
+                }
             }
         }
-        out.truncate(start + self.bytes_in(stripe));
         Ok(())
     }
 

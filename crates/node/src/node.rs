@@ -417,6 +417,11 @@ impl Node {
         self.sessions.get_mut(client).map(|session| session.output.filled())
     }
 
+    /// The same, for those who write large values from where they are.
+    pub fn output_in_parts(&mut self, client: ClientId) -> Option<&mut Output> {
+        self.sessions.get_mut(client).map(|session| &mut session.output)
+    }
+
     /// Answers a request of a client at once, in its order.
     #[inline]
     pub(crate) fn answer(&mut self, client: ClientId, write: impl FnOnce(&mut ReplyBuffer)) {

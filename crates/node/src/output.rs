@@ -24,9 +24,35 @@ impl Output {
         !self.later.is_empty()
     }
 
+    /// What is next: bytes, and behind them a large value and what follows it, as far as an output goes at a time.
+    pub fn next(&mut self) -> (&mut Vec<u8>, Option<[&[u8]; 2]>) {
+        let behind = self.later.front().map(|(value, behind)| match value.len() <= OUTPUT_CHUNK_BYTES {
+            true => [&value[..], behind],
+            false => [&value[..OUTPUT_CHUNK_BYTES], &[]],
+        });
+        (&mut self.bytes, behind)
+    }
+
+    /// So much of what is behind `bytes` was written from where it is.
+    pub fn written_behind(&mut self, count: usize) {
+        let Some((value, behind)) = self.later.front_mut() else { return };
+        let of_value = count.min(value.len());
+        *value = value.part(of_value, value.len());
+        if value.is_empty() {
+            behind.drain(..(count - of_value).min(behind.len()));
+            self.bytes.append(behind);
+            self.later.pop_front();
+        }
+    }
+
     /// True when everything is written and the connection is to be closed.
     pub fn is_over(&self) -> bool {
-        self.close && self.bytes.is_empty() && self.later.is_empty()
+        self.close && self.is_written()
+    }
+
+    /// True when there is nothing to write.
+    pub fn is_written(&self) -> bool {
+        self.bytes.is_empty() && self.later.is_empty()
     }
 
     /// The same with some of what comes later, if little is left before it.
@@ -47,7 +73,7 @@ impl Output {
 
     /// Where the next reply goes.
     #[inline]
-    pub(crate) fn end(&mut self) -> &mut Vec<u8> {
+    pub fn end(&mut self) -> &mut Vec<u8> {
         match self.later.back_mut() {
             None => &mut self.bytes,
             Some((_, behind)) => behind,

@@ -492,6 +492,21 @@ mod tests {
         }
     }
 
+    /// The same for a client whose socket takes so many bytes at a time, of large values from where they are.
+    fn read_in_parts(session: &mut Session, at_a_time: usize) -> Vec<u8> {
+        let mut read = Vec::new();
+        while !session.output.is_written() {
+            let (bytes, behind) = session.output.next();
+            let of_bytes = at_a_time.min(bytes.len());
+            read.extend(bytes.drain(..of_bytes));
+            let rest = behind.unwrap_or_default().concat();
+            let of_rest = (at_a_time - of_bytes).min(rest.len());
+            read.extend_from_slice(&rest[..of_rest]);
+            session.output.written_behind(of_rest);
+        }
+        read
+    }
+
     #[test]
     fn a_large_value_is_written_piece_by_piece_in_its_place_among_the_replies() {
         let mut session = Session::new(ClientId::from_bits(0), ClientKind::Internal, true, 0);
@@ -499,23 +514,31 @@ mod tests {
         let mut ok = kv::ReplyBuffer::default();
         ok.ok();
         let value = SharedBytes::from(vec![b'v'; 3 * OUTPUT_CHUNK_BYTES + 5]);
-        for _ in 0..5 {
-            session.begin(false);
+        let answer = |session: &mut Session, first: u64| {
+            for _ in 0..5 {
+                session.begin(false);
+            }
+            // The second and the fourth are large; what is complete before its turn waits for it.
+            for sequence in [1, 0, 2, 4, 3] {
+                let reply = match sequence {
+                    1 | 3 => SessionReply::Value(value.clone()),
+                    _ => SessionReply::Encoded(ok.as_bytes()),
+                };
+                session.complete(first + sequence, None, reply);
+            }
+        };
+        let bulk = [format!("${}\r\n", value.len()).as_bytes(), &value[..], b"\r\n"].concat();
+        let expected = [b"+OK\r\n", &bulk[..], b"+OK\r\n", &bulk[..], b"+OK\r\n"].concat();
+        for (times, at_a_time) in (0..).zip([1000, OUTPUT_CHUNK_BYTES - 1, OUTPUT_CHUNK_BYTES, usize::MAX]) {
+            answer(&mut session, 5 * times);
+            assert!(read_in_parts(&mut session, at_a_time) == expected, "{at_a_time} bytes at a time");
         }
-        // The second and the fourth are large; what is complete before its turn waits for it.
-        for sequence in [1, 0, 2, 4, 3] {
-            let reply = match sequence {
-                1 | 3 => SessionReply::Value(value.clone()),
-                _ => SessionReply::Encoded(ok.as_bytes()),
-            };
-            session.complete(sequence, None, reply);
-        }
+        answer(&mut session, 20);
         assert!(!session.wants_input(), "replies wait to be read");
         session.close_after_replies();
         assert!(!session.output.is_over());
         let (read, most) = read_all(&mut session);
-        let bulk = [format!("${}\r\n", value.len()).as_bytes(), &value[..], b"\r\n"].concat();
-        assert!(read == [b"+OK\r\n", &bulk[..], b"+OK\r\n", &bulk[..], b"+OK\r\n"].concat());
+        assert!(read == expected);
         assert!(most <= 2 * OUTPUT_CHUNK_BYTES, "{most} bytes at once");
         assert!(session.output.is_over() && session.output_bytes() == 0);
     }

@@ -1,6 +1,6 @@
 //! What clients' and peers' sockets have in common.
 
-use std::io::{self, Write};
+use std::io::{self, IoSlice, Write};
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -55,18 +55,58 @@ impl Outlet {
         let start = self.written;
         while self.written < bytes.len() && !self.is_blocked {
             let rest = &bytes[self.written..];
-            match socket.write(rest) {
-                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-                Ok(count) => {
-                    self.written += count;
-                    self.is_blocked = count < rest.len();
-                }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.is_blocked = true,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(error),
-            }
+            self.written += self.put(rest.len(), || socket.write(rest))?;
         }
         let count = self.written - start;
+        self.remove_written(bytes);
+        Ok(count)
+    }
+
+    /// The same with what stands behind these bytes, all in one. Tells how much it was of the bytes, and how much of the
+    /// rest, which is not removed.
+    ///
+    /// # Errors
+    /// The connection is broken.
+    pub(crate) fn write_with(
+        &mut self,
+        socket: &mut TcpStream,
+        bytes: &mut Vec<u8>,
+        behind: [&[u8]; 2],
+    ) -> io::Result<(usize, usize)> {
+        let before = bytes.len() - self.written;
+        let mut parts = [&bytes[self.written..], behind[0], behind[1]].map(IoSlice::new);
+        let mut parts = &mut parts[..];
+        let mut gone = 0;
+        let length: usize = parts.iter().map(|part| part.len()).sum();
+        while gone < length && !self.is_blocked {
+            let count = self.put(length - gone, || socket.write_vectored(parts))?;
+            IoSlice::advance_slices(&mut parts, count);
+            gone += count;
+        }
+        let of_bytes = gone.min(before);
+        self.written += of_bytes;
+        self.remove_written(bytes);
+        Ok((of_bytes, gone - of_bytes))
+    }
+
+    /// Writes once what has this length. Tells how much of it the socket has taken.
+    fn put(&mut self, length: usize, write: impl FnOnce() -> io::Result<usize>) -> io::Result<usize> {
+        match write() {
+            Ok(0) => Err(io::ErrorKind::WriteZero.into()),
+            Ok(count) => {
+                self.is_blocked = count < length;
+                Ok(count)
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                self.is_blocked = true;
+                Ok(0)
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(0),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn remove_written(&mut self, bytes: &mut Vec<u8>) {
         if self.written == bytes.len() {
             bytes.clear();
             self.written = 0;
@@ -75,6 +115,5 @@ impl Outlet {
             bytes.drain(..self.written);
             self.written = 0;
         }
-        Ok(count)
     }
 }

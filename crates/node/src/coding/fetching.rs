@@ -10,6 +10,9 @@
 //!    |<- Fetched -------------------------|
 //!    | joined, stripe by stripe; the digest of the whole is compared
 //! ```
+//!
+//! The digest of the whole says whether all of it is right, so the pieces' own checksums are not looked at before it says
+//! no. Then all is fetched once more, and they show whose piece is damaged.
 
 use super::Operation;
 use super::dispersal::PATIENCE_US_PER_BYTE;
@@ -21,9 +24,10 @@ use kv::SharedBytes;
 use kv::command::Digest;
 use kv::{Reference, ValueId};
 use protocol::NodeId;
-use protocol::coded::{Message, Piece, number_of};
+use protocol::coded::{KeptPiece, Message, Piece, number_of};
 use protocol::planted::Fault;
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::RangeInclusive;
 
 /// When no piece has come for so long, and for as long as those that are awaited take on a slow link, all others are
 /// asked, too. Not sooner: their pieces would share the way with those that are on it, and all take several times as long.
@@ -45,6 +49,8 @@ pub(super) struct Fetch {
     value: Vec<u8>,
     /// The digest of that.
     digest: Digest,
+    /// It has failed once: each piece is looked at.
+    checks_pieces: bool,
     /// The next stripes are to be asked for in the next turn.
     goes_on: bool,
     /// The stripe that is to be joined next.
@@ -52,7 +58,7 @@ pub(super) struct Fetch {
     /// What was asked for: all stripes before this one.
     asked_until: usize,
     /// Pieces of stripes that are not joined yet.
-    pieces: BTreeMap<(usize, u8), Vec<u8>>,
+    pieces: BTreeMap<(usize, u8), KeptPiece>,
     asked: BTreeSet<NodeId>,
     /// Who has no fragment of it, or a damaged one.
     missing: BTreeSet<NodeId>,
@@ -80,6 +86,27 @@ impl Fetch {
     /// The same of all nodes.
     pub(super) fn awaited_bytes(&self) -> usize {
         self.asked.iter().map(|node| self.awaited_from(*node)).sum()
+    }
+
+    fn of_stripe(stripe: usize) -> RangeInclusive<(usize, u8)> {
+        (stripe, 0)..=(stripe, u8::MAX)
+    }
+
+    /// How many pieces of a stripe wait to be joined.
+    fn pieces_of(&self, stripe: usize) -> usize {
+        self.pieces.range(Fetch::of_stripe(stripe)).count()
+    }
+
+    /// What was joined is not the value.
+    fn begin_again(&mut self) {
+        (self.checks_pieces, self.stripe, self.asked_until) = (true, 0, 0);
+        (self.digest, self.pieces) = (Digest::default(), BTreeMap::new());
+        self.value.clear();
+    }
+
+    /// Whether a piece may be used, as far as it can be told by itself.
+    fn admits(&self, piece: &Piece<'_>) -> bool {
+        piece.reference == self.reference && (!self.checks_pieces || piece.is_intact())
     }
 
     /// For how long no piece may come before all others are asked: `times` as long on a network that is said to be slow.
@@ -115,6 +142,7 @@ impl Node {
             layout,
             value: Vec::new(),
             digest: Digest::default(),
+            checks_pieces: false,
             goes_on: false,
             stripe: 0,
             asked_until: 0,
@@ -148,7 +176,7 @@ impl Node {
         let again: Vec<NodeId> = fetch.asked.iter().copied().collect();
         again.into_iter().for_each(|node| self.ask_for_pieces(id, node));
         self.ask_enough(id);
-        self.join_fetched(id);
+        self.join_fetched(id, None);
     }
 
     /// The pieces that a replica of this node has.
@@ -158,12 +186,11 @@ impl Node {
         let replica = groups.get(fetch.group).and_then(|group| group.replica.as_ref());
         let fragment =
             replica.and_then(|replica| replica.consensus()).and_then(|replica| replica.fragment(id));
-        let Some(fragment) = fragment.filter(|fragment| fragment.reference() == fetch.reference) else {
-            return;
-        };
+        let Some(fragment) = fragment else { return };
         for stripe in fetch.stripe..fetch.asked_until.min(fetch.layout.stripes()) {
-            if let Some(piece) = fragment.piece(stripe as u32).filter(Piece::is_intact) {
-                fetch.pieces.insert((stripe, piece.number), piece.bytes.to_vec());
+            if let Some(kept) = fragment.kept_piece(stripe as u32).filter(|kept| fetch.admits(&kept.piece()))
+            {
+                fetch.pieces.insert((stripe, kept.piece().number), kept);
             }
         }
     }
@@ -199,7 +226,7 @@ impl Node {
     /// Asks as many members as are needed beside those who were asked, if there are so many.
     pub(super) fn ask_enough(&mut self, id: ValueId) {
         let Some(fetch) = self.coding.fetches.get(&id) else { return };
-        let own = fetch.pieces.keys().filter(|(stripe, _)| *stripe == fetch.stripe).count();
+        let own = fetch.pieces_of(fetch.stripe);
         let asked = fetch.asked.iter().filter(|node| !self.has_answered(fetch, **node)).count();
         let lacks = fetch.layout.parts().saturating_sub(own + asked);
         if lacks == 0 {
@@ -234,17 +261,27 @@ impl Node {
         }
     }
 
+    /// Another node asks for pieces of this one's fragment.
+    pub(super) fn send_pieces(&mut self, group: u16, to: NodeId, id: ValueId, (stripe, count): (u32, u32)) {
+        let replica = self.groups.get(group).and_then(|group| group.replica.as_ref());
+        let replica = replica.and_then(|replica| replica.consensus());
+        let pieces = replica.map(|replica| replica.pieces(id, stripe, count)).unwrap_or_default();
+        if pieces.is_empty() {
+            self.send_fragment_message(group, to, &Message::Missing { id });
+        }
+        for kept in pieces {
+            self.send_fragment_message(group, to, &Message::Fetched(kept.piece()));
+        }
+    }
+
     /// A piece has come.
     pub(super) fn piece_fetched(&mut self, from: NodeId, piece: &Piece<'_>) {
         let mixed = self.configuration.planted.has(Fault::FragmentsMixed);
         let id = piece.reference.id;
         let Some(fetch) = self.coding.fetches.get_mut(&id) else { return };
         let stripe = piece.stripe as usize;
-        let is_fit = piece.reference == fetch.reference
-            && number_of(from) == Some(piece.number)
-            && piece.is_intact()
-            && piece.bytes.len() == fetch.layout.piece_bytes(stripe);
-        if !is_fit && !mixed {
+        let is_its_own = number_of(from) == Some(piece.number) && fetch.admits(piece);
+        if piece.bytes.len() != fetch.layout.piece_bytes(stripe) || !(is_its_own || mixed) {
             self.coding.counters.damaged_pieces += 1;
             let text = format!("node {from} has sent a damaged piece of a value: it is not used");
             self.log.push(Line { level: Level::Warning, text });
@@ -257,15 +294,20 @@ impl Node {
             self.background_piece_came(piece.bytes.len());
         }
         let Some(fetch) = self.coding.fetches.get_mut(&id) else { return };
-        let mut bytes = piece.bytes.to_vec();
-        bytes.resize(fetch.layout.piece_bytes(stripe), 0);
-        fetch.pieces.insert((stripe, piece.number), bytes);
+        let (parts, here) = (fetch.layout.parts(), fetch.pieces_of(fetch.stripe));
+        // Where it is the last one that its stripe lacks, it goes from the frame into the value.
+        let is_last = stripe == fetch.stripe
+            && here + 1 == parts
+            && !fetch.pieces.contains_key(&(stripe, piece.number));
+        if !is_last {
+            fetch.pieces.insert((stripe, piece.number), KeptPiece::from(*piece));
+        }
         let patience = self.configuration.patience;
         fetch.until_us = self.now.monotonic_us + patience * PATIENCE_US;
         if fetch.hedge_us != u64::MAX {
             fetch.hedge_us = self.now.monotonic_us + fetch.hedge_after_us(patience);
         }
-        self.join_fetched(id);
+        self.join_fetched(id, is_last.then_some(piece));
     }
 
     /// A member has no fragment of a value.
@@ -275,7 +317,7 @@ impl Node {
         fetch.missing.insert(from);
         self.ask_enough(id);
         let Some(fetch) = self.coding.fetches.get(&id) else { return };
-        let here = fetch.pieces.keys().filter(|(stripe, _)| *stripe == fetch.stripe).count();
+        let here = fetch.pieces_of(fetch.stripe);
         let awaited = fetch.asked.iter().filter(|node| !self.has_answered(fetch, **node)).count();
         // In the background some may not have been asked yet.
         if here + awaited + self.not_asked(fetch).len() < fetch.layout.parts() {
@@ -283,14 +325,15 @@ impl Node {
         }
     }
 
-    /// Joins the stripes of which enough pieces are here.
-    fn join_fetched(&mut self, id: ValueId) {
+    /// Joins the stripes of which enough pieces are here. `last` is one more of the first.
+    fn join_fetched(&mut self, id: ValueId, mut last: Option<&Piece<'_>>) {
         let mixed = self.configuration.planted.has(Fault::FragmentsMixed);
         let Some(fetch) = self.coding.fetches.get_mut(&id) else { return };
         while fetch.stripe < fetch.layout.stripes() {
-            let first = (fetch.stripe, 0)..=(fetch.stripe, u8::MAX);
-            let pieces = fetch.pieces.range(first).map(|((_, number), bytes)| (*number, bytes.as_slice()));
-            let pieces: Vec<(u8, &[u8])> = pieces.collect();
+            let here = fetch.pieces.range(Fetch::of_stripe(fetch.stripe));
+            let kept = here.map(|((_, number), kept)| (*number, kept.piece().bytes));
+            let pieces: Vec<(u8, &[u8])> =
+                kept.chain(last.take().map(|piece| (piece.number, piece.bytes))).collect();
             if pieces.len() < fetch.layout.parts() {
                 return;
             }
@@ -312,13 +355,17 @@ impl Node {
                 return self.coding.wake_at(now_us);
             }
         }
-        let value = SharedBytes::from(std::mem::take(&mut fetch.value));
         if fetch.digest.finish() != fetch.reference.digest && !mixed {
+            if !fetch.checks_pieces {
+                fetch.begin_again();
+                return self.ask_for_window(id);
+            }
             self.coding.counters.damaged_pieces += 1;
             let text = "fragments were put together to another value than the one that was stored".into();
             self.log.push(Line { level: Level::Error, text });
             return self.end_fetch(id, None);
         }
+        let value = SharedBytes::from(std::mem::take(&mut fetch.value));
         self.end_fetch(id, Some(value));
     }
 

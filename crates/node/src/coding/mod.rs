@@ -230,7 +230,7 @@ impl Node {
                 let refused = Message::Refused { id: piece.reference.id, why: Refusal::NoRoom };
                 self.send_fragment_message(group, from, &refused);
             }
-            message @ (Message::Keep(_) | Message::Forget { .. } | Message::Fetch { .. }) => {
+            message @ (Message::Keep(_) | Message::Forget { .. }) => {
                 if matches!(message, Message::Keep(_)) && from != self.configuration.node {
                     self.coding.window.others_sent(from, self.now.monotonic_us);
                 }
@@ -238,8 +238,6 @@ impl Node {
                 if let Some(replica) = replica.and_then(|replica| replica.consensus_mut()) {
                     replica.about_fragments(self.now, from, message, &mut self.effects);
                     self.settle(group);
-                } else if let Message::Fetch { id, .. } = message {
-                    self.send_fragment_message(group, from, &Message::Missing { id });
                 } else if let Message::Keep(piece) = message {
                     // The coordinator need not wait for it.
                     let refused = Message::Refused { id: piece.reference.id, why: Refusal::NoMember };
@@ -249,6 +247,7 @@ impl Node {
             Message::Kept { id, membership, members } => self.fragment_kept(from, id, (membership, members)),
             Message::Taken { id, stripe } => self.piece_taken(from, id, stripe),
             Message::Refused { id, why } => self.fragment_refused(from, id, why),
+            Message::Fetch { id, stripe, count } => self.send_pieces(group, from, id, (stripe, count)),
             Message::Fetched(piece) => self.piece_fetched(from, &piece),
             Message::Missing { id } => self.fragment_missing(from, id),
             Message::Probe { at_us } => {

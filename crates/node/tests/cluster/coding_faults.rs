@@ -46,6 +46,26 @@ fn a_value_is_ordered_when_any_majority_can_have_it_back_and_not_before() {
     assert!(lost.starts_with("-NOQUORUM"), "{lost}");
 }
 
+/// The digest of the whole tells that something is wrong, and then each piece by itself what.
+#[test]
+fn a_value_is_put_together_of_the_pieces_that_are_not_damaged() {
+    for damaged in 1..=3 {
+        let mut cluster = five(None);
+        let client = cluster.client(1);
+        assert_eq!(cluster.ask(client, &format!("SET k {}", large())), "OK");
+        cluster.settle();
+        (2..2 + damaged).for_each(|node| cluster.damage_frames_of(node));
+        let reader = cluster.client(5);
+        let told = cluster.ask(reader, "GET k");
+        match damaged {
+            3 => assert_error(&told, "NOQUORUM"),
+            _ => assert_eq!(told, format!("\"{}\"", large()), "the pieces of {damaged} nodes are damaged"),
+        }
+        let info = cluster.ask(reader, "INFO coding");
+        assert!(!info.contains("coded_pieces_damaged:0"), "node 2 was asked: {info}");
+    }
+}
+
 /// The command that stores a value waits at a node that stands still, until the value has been given up.
 fn late_command(fault: Option<Fault>) -> String {
     let planted = fault.map(Planted::one).unwrap_or_default();

@@ -138,6 +138,7 @@ impl Setup {
             urgent: BTreeMap::new(),
             inboxes: BTreeMap::new(),
             recorded: None,
+            damaging: BTreeSet::new(),
         };
         for a in ids.clone() {
             ids.clone().filter(|b| a < *b).for_each(|b| cluster.mend_link(a, b));
@@ -170,7 +171,13 @@ pub(crate) struct Cluster {
     inboxes: BTreeMap<Client, Inbox>,
     /// Every frame delivered since recording began, with its sender and receiver.
     recorded: Option<Vec<(NodeId, NodeId, Vec<u8>)>>,
+    /// Nodes whose long frames arrive with a bit that is wrong.
+    damaging: BTreeSet<NodeId>,
 }
+
+/// What [`Cluster::damage_frames_of`] takes for a long frame, in bytes: a piece of a value, and nothing that nodes say
+/// otherwise while little is written.
+const LONG_FRAME_BYTES: usize = 500;
 
 impl Cluster {
     // Time.
@@ -206,7 +213,10 @@ impl Cluster {
                     }
                 };
                 let urgent = self.urgent.get_mut(&(from, *id)).map(std::mem::take).unwrap_or_default();
-                for payload in urgent.into_iter().chain(arriving) {
+                for mut payload in urgent.into_iter().chain(arriving) {
+                    if self.damaging.contains(&from) && payload.len() >= LONG_FRAME_BYTES {
+                        *payload.last_mut().expect("it is long") ^= 1;
+                    }
                     node.peer_frame(from, &payload).expect("nodes speak one language");
                     if let Some(recorded) = &mut self.recorded {
                         recorded.push((from, *id, payload));
@@ -230,6 +240,11 @@ impl Cluster {
             }
         }
         running.into_iter().for_each(|id| self.collect(id));
+    }
+
+    /// From now on a bit is wrong in every long frame of a node: its memory is bad, and what it sends has the right checksum.
+    pub(crate) fn damage_frames_of(&mut self, id: NodeId) {
+        self.damaging.insert(id);
     }
 
     /// Takes what a node has for others off it.

@@ -47,6 +47,12 @@ impl KeptPiece {
         let KeptPiece { reference, number, stripe, checksum, .. } = *self;
         Piece { reference, number, stripe, checksum, bytes: &self.bytes }
     }
+
+    /// For a planted fault: the same, under another value's name.
+    pub(crate) fn of_another(mut self, id: ValueId) -> KeptPiece {
+        self.reference.id = id;
+        self
+    }
 }
 
 impl From<Piece<'_>> for KeptPiece {
@@ -86,8 +92,8 @@ impl Fragment {
         Some(Piece { reference, number, stripe, checksum: *checksum, bytes })
     }
 
-    /// The same, for its record.
-    fn kept_piece(&self, stripe: u32) -> Option<KeptPiece> {
+    /// The same, held together with the fragment: it may go meanwhile.
+    pub fn kept_piece(&self, stripe: u32) -> Option<KeptPiece> {
         let (checksum, bytes) = self.pieces.get(stripe as usize)?.as_ref()?;
         let Fragment { reference, number, .. } = *self;
         Some(KeptPiece { reference, number, stripe, checksum: *checksum, bytes: Rc::clone(bytes) })

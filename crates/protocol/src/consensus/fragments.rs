@@ -5,7 +5,7 @@
 
 use super::Replica;
 use super::record::{Change, put_fragment};
-use crate::coded::{Fragment, Kept, Message, Piece, Refusal, number_of};
+use crate::coded::{Fragment, Kept, KeptPiece, Message, Piece, Refusal, number_of};
 use crate::contract::{Effects, NodeId, Now};
 use crate::planted::Fault;
 use kv::table::CodedChanges;
@@ -15,7 +15,7 @@ use kv::{Command, Reference, ValueId};
 const FETCHED_MAX: u32 = 16;
 
 impl Replica {
-    /// Somebody has something to say about fragments: a coordinator, or whoever wants a value.
+    /// A coordinator has something to say about fragments.
     pub fn about_fragments(&mut self, now: Now, from: NodeId, message: Message<'_>, effects: &mut Effects) {
         if !self.is_started {
             if let Message::Keep(piece) = message {
@@ -28,8 +28,7 @@ impl Replica {
         match message {
             Message::Keep(piece) => self.keep(now, from, &piece, effects),
             Message::Forget { id } if from == id.coordinator.node => self.fragments.forget(id),
-            Message::Fetch { id, stripe, count } => self.tell_pieces(from, id, (stripe, count), effects),
-            // Meant for a coordinator.
+            // Meant for its node.
             _ => {}
         }
     }
@@ -87,22 +86,17 @@ impl Replica {
         }
     }
 
-    fn tell_pieces(&mut self, to: NodeId, id: ValueId, (stripe, count): (u32, u32), effects: &mut Effects) {
+    /// So many pieces of a value's fragment, as far as one question brings them; none if the fragment is not whole.
+    pub fn pieces(&self, id: ValueId, stripe: u32, count: u32) -> Vec<KeptPiece> {
         let mixed = self.options.planted.has(Fault::FragmentsMixed);
         let held = match self.fragments.get(id).filter(|fragment| fragment.is_whole()) {
             None if mixed => self.fragments.any_whole(),
             held => held,
         };
-        let Some(fragment) = held else {
-            return tell(to, 0, Message::Missing { id }, effects);
-        };
-        for stripe in stripe..stripe.saturating_add(count.min(FETCHED_MAX)) {
-            let Some(mut piece) = fragment.piece(stripe) else { break };
-            if mixed {
-                piece.reference.id = id;
-            }
-            tell(to, 0, Message::Fetched(piece), effects);
-        }
+        let Some(fragment) = held else { return Vec::new() };
+        let stripes = stripe..stripe.saturating_add(count.min(FETCHED_MAX));
+        let kept = stripes.map_while(|stripe| fragment.kept_piece(stripe));
+        kept.map(|kept| if mixed { kept.of_another(id) } else { kept }).collect()
     }
 
     /// The fragment of a value, or what has come of it here.

@@ -269,7 +269,14 @@ impl Connection {
 
     /// Writes as much of the output as the socket takes, and tells how much.
     pub(super) fn write(&mut self, output: &mut Output, now_us: u64) -> io::Result<usize> {
-        let count = self.outlet.write(&mut self.socket, &mut output.bytes)?;
+        let count = match output.next() {
+            (bytes, None) => self.outlet.write(&mut self.socket, bytes)?,
+            (bytes, Some(behind)) => {
+                let (of_bytes, of_behind) = self.outlet.write_with(&mut self.socket, bytes, behind)?;
+                output.written_behind(of_behind);
+                of_bytes + of_behind
+            }
+        };
         if count > 0 {
             self.heard_us = now_us;
         }

@@ -193,7 +193,7 @@ impl Clients {
         let Some(connection) = connection_of(&mut self.connections, id) else { return };
         let mut share = TURN_OUTPUT_BYTES_MAX;
         loop {
-            let Some(output) = turn.node.output(id) else {
+            let Some(output) = turn.node.output_in_parts(id) else {
                 return self.close(id, turn);
             };
             let Ok(count) = connection.write(output, turn.now.monotonic_us) else {
@@ -204,7 +204,7 @@ impl Clients {
             if output.is_over() {
                 return self.close(id, turn);
             }
-            if !output.has_more() || connection.is_blocked() {
+            if output.is_written() || connection.is_blocked() {
                 break;
             }
             if share == 0 {
@@ -231,8 +231,8 @@ impl Clients {
 
     /// Tells a client why, and closes its connection. The text stands behind what it has been answered.
     fn refuse(&mut self, id: ClientId, error: &[u8], turn: &mut Turn<'_>) {
-        if let Some(output) = turn.node.output(id) {
-            output.bytes.extend_from_slice(error);
+        if let Some(output) = turn.node.output_in_parts(id) {
+            output.end().extend_from_slice(error);
             if let Some(connection) = connection_of(&mut self.connections, id) {
                 let _ = connection.write(output, turn.now.monotonic_us);
             }
@@ -263,7 +263,7 @@ impl Clients {
             if !connection.awaits_rest() {
                 shrink(&mut connection.input);
             }
-            if let Some(output) = turn.node.output(id) {
+            if let Some(output) = turn.node.output_in_parts(id) {
                 shrink(&mut output.bytes);
             }
             if connection.is_too_slow(now_us, self.request_timeout_ms) {
