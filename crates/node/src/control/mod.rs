@@ -307,13 +307,12 @@ impl Control {
                 self.positions.hear(&self.map, from, start, durable);
                 let known = self.map.nodes.get(&from);
                 let is_in = known.is_some_and(|known| known.start == start);
-                let is_another = known.is_some_and(|known| known.start != start);
                 if !is_in && self.is_control_node() && self.control_nodes().contains(&from) {
                     self.tell_positions(&[from], out);
                 }
                 // A storage that is empty knows what its configuration names. Who leads may have been added since, and then
                 // neither can reach the other before this one has heard of it. A map that was agreed on may come from anybody.
-                if is_another && map < self.map.version && self.is_control_node() {
+                if known.is_some() && !is_in && map < self.map.version && self.is_control_node() {
                     out.send([from], &Message::Map { bytes: &self.map.encode() });
                 }
                 self.leading.hear(now, &self.options.timing, from, start, (sequence, map, answered));
