@@ -161,6 +161,7 @@ impl Study for CodingCrossover {
             Measure::new("alone_p99_ms", "99th percentile of writes while nothing is rebuilt", "ms"),
             Measure::new("beside_p99_ms", "The same while a node is rebuilt", "ms"),
             Measure::new("beside_over_alone", "How many times as long", ""),
+            Measure::new("beside_writes", "Writes that these are of, the fewer of both", ""),
         ]);
         measures
     }

@@ -17,7 +17,7 @@ const LOST: usize = 4;
 const LOST_ID: u16 = 5;
 
 /// How many values there are.
-const VALUES: u64 = 100;
+const VALUES: u64 = 400;
 const VALUES_QUICK: u64 = 40;
 
 /// What is written beside that, over and over.
@@ -102,7 +102,7 @@ fn beside(
     figures: &mut Figures,
 ) -> Result<()> {
     let duration = took.max(Duration::from_millis(500));
-    let write = |arena: &mut Arena<'_>, duration| -> Result<f64> {
+    let write = |arena: &mut Arena<'_>, duration| -> Result<(f64, u64)> {
         let (addresses, key_prefix) = (arena.system()?.resp(), arena.new_keys());
         let options = Options {
             addresses: vec![addresses[0]],
@@ -120,10 +120,10 @@ fn beside(
         };
         let report = load::run(&options, |_| ())?;
         let latencies = report.latencies(Operation::Set, Outcome::Ok).context("nothing was written")?;
-        Ok(latencies.value_at_quantile(0.99) as f64 / 1e3)
+        Ok((latencies.value_at_quantile(0.99) as f64 / 1e3, latencies.len()))
     };
     let shaped = Shaped::by(arena, mbit)?;
-    let alone_ms = write(arena, duration.max(Duration::from_secs(1)))?;
+    let (alone_ms, alone) = write(arena, duration.max(Duration::from_secs(1)))?;
     drop(shaped);
     let lost = lose(arena, mbit)?;
     if super::parts_of(&arm.name) > 1 {
@@ -133,11 +133,12 @@ fn beside(
             std::thread::sleep(LOOK_EVERY / 4);
         }
     }
-    let beside_ms = write(arena, duration)?;
+    let (beside_ms, beside) = write(arena, duration)?;
     drop(lost.shaped);
     figures.insert("alone_p99_ms", alone_ms);
     figures.insert("beside_p99_ms", beside_ms);
     figures.insert("beside_over_alone", beside_ms / alone_ms);
+    figures.insert("beside_writes", alone.min(beside) as f64);
     Ok(())
 }
 
