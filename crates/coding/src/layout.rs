@@ -156,7 +156,7 @@ impl Layout {
                 None => {
                     out.resize(start + length, 0);
                     let pieces = chosen.iter().map(|(_, piece)| &piece[..length]);
-                    combine(&factors[part], pieces, &mut out[start..]);
+                    combine(factors.get(part).map_or(&[], |row| row), pieces, &mut out[start..]);
                 }
             }
         }

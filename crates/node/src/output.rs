@@ -25,7 +25,7 @@ impl Output {
     }
 
     /// What is next: bytes, and behind them a large value and what follows it, as far as an output goes at a time.
-    pub fn next(&mut self) -> (&mut Vec<u8>, Option<[&[u8]; 2]>) {
+    pub fn parts(&mut self) -> (&mut Vec<u8>, Option<[&[u8]; 2]>) {
         let behind = self.later.front().map(|(value, behind)| match value.len() <= OUTPUT_CHUNK_BYTES {
             true => [&value[..], behind],
             false => [&value[..OUTPUT_CHUNK_BYTES], &[]],

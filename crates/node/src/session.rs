@@ -496,7 +496,7 @@ mod tests {
     fn read_in_parts(session: &mut Session, at_a_time: usize) -> Vec<u8> {
         let mut read = Vec::new();
         while !session.output.is_written() {
-            let (bytes, behind) = session.output.next();
+            let (bytes, behind) = session.output.parts();
             let of_bytes = at_a_time.min(bytes.len());
             read.extend(bytes.drain(..of_bytes));
             let rest = behind.unwrap_or_default().concat();

@@ -269,7 +269,7 @@ impl Connection {
 
     /// Writes as much of the output as the socket takes, and tells how much.
     pub(super) fn write(&mut self, output: &mut Output, now_us: u64) -> io::Result<usize> {
-        let count = match output.next() {
+        let count = match output.parts() {
             (bytes, None) => self.outlet.write(&mut self.socket, bytes)?,
             (bytes, Some(behind)) => {
                 let (of_bytes, of_behind) = self.outlet.write_with(&mut self.socket, bytes, behind)?;
