@@ -162,6 +162,37 @@ fn a_scan_tells_keys_that_stay_once_while_others_come_and_go() {
     assert_eq!(told, keys.into_iter().collect::<Vec<_>>());
 }
 
+/// Each replica orders its keys otherwise, so the next leader begins anew: no key is left out, some come twice.
+#[test]
+fn a_scan_whose_leader_dies_goes_on_at_the_next_one() {
+    for keyspace in ["prefix= replication=consensus", "prefix= replication=leader-follower acks=all"] {
+        let mut cluster = setup(3, &[keyspace]).start();
+        let leader = cluster.keyspace(1, "default").leader;
+        let asked = (1..=3).find(|node| *node != leader).expect("there are three");
+        let client = cluster.client(asked);
+        let keys: BTreeSet<String> = (0..100).map(|number| format!("k{number}")).collect();
+        for key in &keys {
+            assert_eq!(cluster.ask(client, &format!("SET {key} v")), "OK");
+        }
+        let (mut cursor, mut told, mut step) = ("0".to_string(), Vec::new(), 0);
+        loop {
+            let mut answer = cluster.ask_for(client, &format!("SCAN {cursor} COUNT 10")).elements();
+            told.extend(texts(answer.remove(1)));
+            cursor = answer.remove(0).text();
+            if cursor == "0" {
+                break;
+            }
+            step += 1;
+            if step == 5 {
+                cluster.kill(leader);
+                cluster.until("another one leads", |cluster| cluster.ask(client, "GET k0") == "\"v\"");
+            }
+        }
+        assert_eq!(told.len(), 50 + 100, "{keyspace}");
+        assert_eq!(told.into_iter().collect::<BTreeSet<_>>(), keys, "{keyspace}");
+    }
+}
+
 #[test]
 fn keys_of_several_keyspaces_in_one_command_are_refused() {
     let mut cluster = three_keyspaces();
