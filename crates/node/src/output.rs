@@ -13,17 +13,12 @@ pub struct Output {
     pub bytes: Vec<u8>,
     /// Close the connection once they are written.
     pub close: bool,
-    /// What comes behind them: large values, each with what follows it. It gets into `bytes` chunk by chunk, whenever the
-    /// output is asked for.
+    /// What comes behind them: large values, each with what follows it. They are written from where they are, or get into `bytes`
+    /// chunk by chunk when somebody asks for those alone.
     later: VecDeque<(SharedBytes, Vec<u8>)>,
 }
 
 impl Output {
-    /// True when there is more than `bytes`: the output is to be asked for again when these are written.
-    pub fn has_more(&self) -> bool {
-        !self.later.is_empty()
-    }
-
     /// What is next: bytes, and behind them a large value and what follows it, as far as an output goes at a time.
     pub fn parts(&mut self) -> (&mut Vec<u8>, Option<[&[u8]; 2]>) {
         let behind = self.later.front().map(|(value, behind)| match value.len() <= OUTPUT_CHUNK_BYTES {

@@ -486,7 +486,7 @@ mod tests {
             let output = session.output.filled();
             most = most.max(output.bytes.len());
             read.append(&mut output.bytes);
-            if !output.has_more() {
+            if output.is_written() {
                 return (read, most);
             }
         }

@@ -424,7 +424,7 @@ impl Leading {
     }
 
     /// The nodes that are to leave and lead a group in which nobody else can be appointed yet: it is not settled, or those
-    /// who could are dead or not in sync. Both change only while somebody leads it who serves.
+    /// who could are dead or not in sync. It settles, and they get in sync, only while somebody leads it who serves.
     fn leaving_without_successor(&self, turn: &Turn<'_>) -> BTreeSet<NodeId> {
         let is_leaving =
             |node: &NodeId| turn.map.nodes.get(node).is_some_and(|known| known.state == NodeState::Leaving);
