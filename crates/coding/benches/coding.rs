@@ -24,9 +24,10 @@ fn directions(criterion: &mut Criterion) {
             let mut out = Vec::new();
             group.bench_function(format!("encode/{parts}+{}", parts - 1), |bencher| {
                 bencher.iter(|| {
-                    for number in computed.clone() {
-                        out.clear();
-                        for stripe in 0..layout.stripes() {
+                    // In a node's order: a piece for each member, then the next stripe.
+                    for stripe in 0..layout.stripes() {
+                        for number in computed.clone() {
+                            out.clear();
                             layout.encode(black_box(&value), number, stripe, &mut out);
                         }
                     }

@@ -11,7 +11,8 @@
 //! ends within a part is taken to go on with zeros.
 
 use crate::CodingError;
-use crate::matrix::{add, conversion, inverse, put, row};
+use crate::matrix::{add, conversion, inverse, row};
+use std::ops::Range;
 
 /// The longest piece, in bytes: what is encoded, sent, recorded and kept at a time.
 pub const PIECE_BYTES_MAX: usize = 256 << 10;
@@ -77,14 +78,13 @@ impl Layout {
     pub fn encode(&self, value: &[u8], number: u8, stripe: usize, out: &mut Vec<u8>) {
         debug_assert_eq!(value.len(), self.length);
         let (start, bytes) = (out.len(), self.piece_bytes(stripe));
-        let part = |at: usize| self.part(value, stripe, at);
         if self.parts == 1 || usize::from(number) < self.parts {
-            out.extend_from_slice(part(usize::from(number) % self.parts));
+            out.extend_from_slice(self.part(value, stripe, usize::from(number) % self.parts));
             out.resize(start + bytes, 0);
             return;
         }
-        out.resize(start + bytes, 0);
-        combine(&row(number, self.parts), (0..self.parts).map(part), &mut out[start..]);
+        let parts = (0..self.parts).map(|part| Input::Given(self.part(value, stripe, part)));
+        combine(row(number, self.parts).into_iter().zip(parts), bytes, out);
     }
 
     /// A fragment's piece of a stripe of the value: where it stands in that if it does, or else made in `memory`.
@@ -95,15 +95,9 @@ impl Layout {
             if part.len() == bytes {
                 return part;
             }
-            memory.clear();
-            memory.extend_from_slice(part);
-            memory.resize(bytes, 0);
-        } else {
-            // Of what is there nothing stays: it need not be cleared.
-            memory.resize(bytes, 0);
-            let parts = (0..self.parts).map(|at| self.part(value, stripe, at));
-            combine(&row(number, self.parts), parts, memory);
         }
+        memory.clear();
+        self.encode(value, number, stripe, memory);
         memory
     }
 
@@ -139,25 +133,34 @@ impl Layout {
     /// checksum can tell.
     pub fn join(&self, stripe: usize, pieces: &[(u8, &[u8])], out: &mut Vec<u8>) -> Result<(), CodingError> {
         let chosen = self.enough(stripe, pieces)?;
-        let end = out.len() + self.bytes_in(stripe);
-        let is_part = |number: u8| self.parts == 1 || usize::from(number) < self.parts;
-        let numbers: Vec<u8> = chosen.iter().map(|(number, _)| *number).collect();
-        let factors = match numbers.iter().all(|number| is_part(*number)) {
-            true => Vec::new(),
-            false => inverse(&numbers),
+        let (begin, piece_bytes) = (out.len(), self.piece_bytes(stripe));
+        let end = begin + self.bytes_in(stripe);
+        let of = |number: usize| {
+            let found = chosen.iter().find(|(held, _)| self.parts == 1 || usize::from(*held) == number);
+            found.map(|(_, piece)| *piece)
         };
+        let last_lost = (0..self.parts).rev().find(|part| of(*part).is_none());
+        let sum = of(self.parts);
+        let numbers: Vec<u8> = chosen.iter().map(|(number, _)| *number).collect();
+        let mut factors = Vec::new();
         for part in 0..self.parts {
             // The last part of a value is shorter than its piece: never beyond the value, for which `out` may have just room.
-            let start = out.len();
-            let length = self.piece_bytes(stripe).min(end - start);
-            let held = chosen.iter().find(|(number, _)| self.parts == 1 || usize::from(*number) == part);
-            match held {
-                Some((_, piece)) => out.extend_from_slice(&piece[..length]),
-                None => {
-                    out.resize(start + length, 0);
-                    let pieces = chosen.iter().map(|(_, piece)| &piece[..length]);
-                    combine(factors.get(part).map_or(&[], |row| row), pieces, &mut out[start..]);
+            let length = piece_bytes.min(end - out.len());
+            if let Some(piece) = of(part) {
+                out.extend_from_slice(&piece[..length]);
+            } else if let (true, Some(sum)) = (last_lost == Some(part), sum) {
+                // All others are there by now, and the first fragment that is computed is the sum of all: no products.
+                let others = (0..self.parts).filter(|other| *other != part).map(|other| match of(other) {
+                    Some(piece) => (1, Input::Given(piece)),
+                    None => (1, Input::Made(begin + other * piece_bytes)),
+                });
+                combine(others.chain([(1, Input::Given(sum))]), length, out);
+            } else {
+                if factors.is_empty() {
+                    factors = inverse(&numbers);
                 }
+                let pieces = chosen.iter().map(|(_, piece)| Input::Given(piece));
+                combine(factors[part].iter().copied().zip(pieces), length, out);
             }
         }
         Ok(())
@@ -176,19 +179,50 @@ impl Layout {
     ) -> Result<(), CodingError> {
         let chosen = self.enough(stripe, pieces)?;
         let numbers: Vec<u8> = chosen.iter().map(|(number, _)| *number).collect();
-        let (start, bytes) = (out.len(), self.piece_bytes(stripe));
-        out.resize(start + bytes, 0);
-        combine(&conversion(&numbers, number), chosen.iter().map(|(_, piece)| *piece), &mut out[start..]);
+        let pieces = chosen.iter().map(|(_, piece)| Input::Given(piece));
+        combine(conversion(&numbers, number).into_iter().zip(pieces), self.piece_bytes(stripe), out);
         Ok(())
     }
 }
 
-/// The sum of multiples of inputs, which may be shorter than `out`.
-fn combine<'a>(factors: &[u8], inputs: impl Iterator<Item = &'a [u8]>, out: &mut [u8]) {
-    for (at, (factor, input)) in factors.iter().zip(inputs).enumerate() {
-        match at {
-            0 => put(*factor, input, out),
-            _ => add(*factor, input, out),
+/// Something to combine.
+#[derive(Clone, Copy)]
+enum Input<'a> {
+    /// What it lacks counts as zeros.
+    Given(&'a [u8]),
+    /// It was made before and stands in the output, from this place on.
+    Made(usize),
+}
+
+/// Bytes that are combined at a time: what is added to again and again stays in the processor's nearest cache.
+const BLOCK_BYTES: usize = 8 << 10;
+
+/// Appends `bytes` of the sum of inputs, each multiplied by its factor.
+fn combine<'a>(inputs: impl Iterator<Item = (u8, Input<'a>)> + Clone, bytes: usize, out: &mut Vec<u8>) {
+    for from in (0..bytes).step_by(BLOCK_BYTES) {
+        let (start, to) = (out.len(), bytes.min(from + BLOCK_BYTES));
+        let mut inputs = inputs.clone();
+        // The first one is put there as it is if it can be, instead of added to zeros.
+        let first = inputs.clone().next().filter(|(factor, _)| *factor == 1);
+        if let Some((_, input)) = first {
+            inputs.next();
+            match input {
+                Input::Given(given) => out.extend_from_slice(within(given, from..to)),
+                Input::Made(place) => out.extend_from_within(place + from..place + to),
+            }
+        }
+        out.resize(start + to - from, 0);
+        let (made, block) = out.split_at_mut(start);
+        for (factor, input) in inputs {
+            match input {
+                Input::Given(given) => add(factor, within(given, from..to), block),
+                Input::Made(place) => add(factor, &made[place + from..place + to], block),
+            }
         }
     }
+}
+
+/// What there is of a range.
+fn within(bytes: &[u8], range: Range<usize>) -> &[u8] {
+    &bytes[range.start.min(bytes.len())..range.end.min(bytes.len())]
 }

@@ -1,8 +1,11 @@
 //! Which combination of a value's k parts a fragment is: a row of k factors in GF(2^8).
 //!
-//! Fragment i < k is part i. Fragment i >= k has the factor 1 / (i + j) for part j, where + is the field's, an exclusive
-//! or: a row of a Cauchy matrix. Every square part of such a matrix can be inverted, so any k rows of it and of the unit
-//! matrix can. With k = 1 all fragments are the value: a copy serves its reader without computing.
+//! Fragment i < k is part i. Fragment i >= k has the factor (k + j) i / ((i + j) k) for part j, where + is the field's, an
+//! exclusive or. That is 1 / (i + j), a row of a Cauchy matrix, with each column divided by what it has in row k, and then
+//! each row by its first factor. Every square part of such a matrix can be inverted, whatever its rows and columns are
+//! divided by, so any k of its rows and of the unit matrix's can. What dividing is for: fragment k is the sum of all parts,
+//! and every fragment has part 0 as it is, so that of the products, which cost more than sums, many are spared. With k = 1
+//! all fragments are the value: a copy serves its reader without computing.
 //!
 //! The crate that does the arithmetic has matrices of its own, but in those a fragment's row depends on how many
 //! fragments there are.
@@ -18,8 +21,11 @@ pub(crate) fn row(number: u8, parts: usize) -> Vec<u8> {
     let factor = |part: usize| match (number_at, part) {
         _ if parts == 1 => 1,
         (number_at, part) if number_at < parts => u8::from(number_at == part),
-        // Different, so their sum is not zero.
-        (_, part) => galois::div(1, number ^ part as u8),
+        // Different, so their sums are not zero.
+        (_, part) => {
+            let divided = galois::mul(parts as u8 ^ part as u8, number);
+            galois::div(divided, galois::mul(number ^ part as u8, parts as u8))
+        }
     };
     (0..parts).map(factor).collect()
 }
@@ -67,11 +73,4 @@ pub(crate) fn conversion(from: &[u8], to: u8) -> Vec<u8> {
 /// Adds a multiple of `input` to the beginning of `out`. What `input` lacks counts as zero.
 pub(crate) fn add(factor: u8, input: &[u8], out: &mut [u8]) {
     galois::mul_slice_xor(factor, input, &mut out[..input.len()]);
-}
-
-/// Puts a multiple of `input` to the beginning of `out`, and zero behind it.
-pub(crate) fn put(factor: u8, input: &[u8], out: &mut [u8]) {
-    let (beginning, rest) = out.split_at_mut(input.len());
-    galois::mul_slice(factor, input, beginning);
-    rest.fill(0);
 }

@@ -83,6 +83,17 @@ fn of_a_value_that_is_cut_into_one_part_every_fragment_is_a_copy() {
 }
 
 #[test]
+fn the_first_fragment_that_is_computed_is_the_sum_of_all_parts() {
+    for parts in 2..=5u8 {
+        let layout = Layout::new(30_000 * usize::from(parts), parts).expect("there are parts");
+        let value = value(layout.length());
+        let sum = |at: usize| value.iter().skip(at).step_by(30_000).fold(0, |sum, byte| sum ^ byte);
+        let computed = fragments(&layout, &value, &[parts], 0);
+        assert!((0..30_000).all(|at| computed[0].1[at] == sum(at)), "{parts}");
+    }
+}
+
+#[test]
 fn pieces_that_do_not_belong_are_refused() {
     let layout = Layout::new(10, 2).expect("there are parts");
     let pieces = fragments(&layout, &value(10), &[0, 2], 0);

@@ -29,7 +29,7 @@ use kv::codec::{Malformed, Reader, Writer};
 use sha2::Sha256;
 
 /// The version of what peers say to each other, this handshake included.
-pub const VERSION: u16 = 1;
+pub const VERSION: u16 = 2;
 
 /// Longest handshake message, in bytes. Limits what a stranger can make a node hold.
 pub const PAYLOAD_BYTES_MAX: usize = 1024;

@@ -13,8 +13,9 @@ pub use batch::Entry;
 use crate::Group;
 use crate::error::{Damage, StorageError};
 
-/// The format's version. A program refuses every other one.
-pub const VERSION: u32 = 1;
+/// The format's version. A program refuses every other one. It covers what is recorded, too: in version 1 the computed
+/// fragments of coded values were other ones.
+pub const VERSION: u32 = 2;
 
 /// What a disk writes as a whole: after a crash a sector holds what it held before or what was written, never
 /// a part.
