@@ -99,8 +99,11 @@ pub struct Configuration {
     pub life: u64,
     /// How the log is kept.
     pub storage: StorageSettings,
-    /// Drawn at the start; seeds the tables' hashes and the node's own random numbers.
+    /// Drawn at the start; seeds the node's own random numbers.
     pub seed: u64,
+    /// Seeds the tables' hashes: the same on all nodes, so that replicas hold a group's keys in the same order, and known to
+    /// nobody else.
+    pub table_seed: u64,
     /// Facts about the process.
     pub process: ProcessFacts,
     /// A fault to be found, in tests.

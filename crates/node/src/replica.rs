@@ -35,31 +35,32 @@ impl Replica {
     ) -> Result<Replica, String> {
         let Configuration { node, life, planted, .. } = *configuration;
         let seed = configuration.seed.wrapping_add(u64::from(id));
+        let table_seed = configuration.table_seed.wrapping_add(u64::from(id));
         Ok(match keyspace.protocol()? {
             Protocol::LeaderFollower => {
                 let options = keyspace.leader_follower(planted)?;
                 let timing = leader_follower::Timing::default();
-                let mut replica = leader_follower::Replica::new(node, options, timing, seed);
+                let mut replica = leader_follower::Replica::new(node, options, timing, table_seed);
                 replica.set_interpreter(&LUA);
                 Replica::LeaderFollower(replica)
             }
             Protocol::Abd => {
                 let options = abd::Options { keeps_records: keyspace.keeps_records()?, planted };
                 let timing = abd::Timing { upkeep: upkeep(configuration), ..abd::Timing::default() };
-                Replica::Abd(abd::Replica::new(node, options, timing, life, seed))
+                Replica::Abd(abd::Replica::new(node, options, timing, life, seed, table_seed))
             }
             Protocol::Blocking => {
                 let options = keyspace.blocking(planted)?;
                 let timing =
                     blocking::Timing { upkeep: upkeep(configuration), ..blocking::Timing::default() };
-                Replica::Blocking(blocking::Replica::new(node, options, timing, life, seed))
+                Replica::Blocking(blocking::Replica::new(node, options, timing, life, seed, table_seed))
             }
             Protocol::Consensus => {
                 let options = keyspace.consensus(planted)?;
                 let timing = consensus::Timing::default().slower(configuration.patience);
                 // Drawn at each start: it names this process, and the storage if that is new.
                 let random = seed.rotate_left(32) ^ configuration.identity;
-                let mut replica = consensus::Replica::new(node, options, timing, seed, random);
+                let mut replica = consensus::Replica::new(node, options, timing, table_seed, random);
                 replica.set_interpreter(&LUA);
                 Replica::Consensus(replica)
             }

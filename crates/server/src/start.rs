@@ -11,7 +11,7 @@ use node::{Configuration, Node, ProcessFacts, StartError};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::low_level::pipe;
-use wire::handshake::Identity;
+use wire::handshake::{Identity, table_seed};
 
 use crate::bridge::bridge;
 use crate::clients::Clients;
@@ -172,6 +172,7 @@ fn node_configuration(config: &Config) -> Result<Configuration> {
         life: 0,
         storage: config.storage,
         seed: getrandom::u64().map_err(|error| anyhow!("the system gives no random numbers: {error}"))?,
+        table_seed: table_seed(config.secret.as_bytes()),
         process: process_facts(config)?,
         planted: Default::default(),
     })

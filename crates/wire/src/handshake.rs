@@ -340,6 +340,13 @@ pub fn secret_matches(a: &[u8], b: &[u8]) -> bool {
     of(a).verify_slice(&of(b).finalize().into_bytes()).is_ok()
 }
 
+/// A number for the hashes of tables that all who know the secret have in common, and that tells nothing of it.
+pub fn table_seed(secret: &[u8]) -> u64 {
+    let mut mac = hmac(secret);
+    mac.update(b"quorate tables");
+    mac.finalize().into_bytes().iter().take(8).fold(0, |seed, byte| seed << 8 | u64::from(*byte))
+}
+
 fn hmac(key: &[u8]) -> Hmac<Sha256> {
     Hmac::<Sha256>::new_from_slice(key).expect("HMAC takes keys of any length")
 }

@@ -4,9 +4,10 @@
 //! bits. A key's hash does not change, whatever is written meanwhile, so **a scan tells every key that is present
 //! throughout exactly once**, and one that comes or goes meanwhile at most once.
 //!
-//! Another replica orders its keys otherwise: its hashes have a seed of their own. So a cursor says which seed it is from, and
-//! where it meets another table (the group has another leader, or the process is another one) the scan of the group
-//! begins anew: keys are told twice then, as Redis allows, and none is left out.
+//! Tables with the same seed have their keys in the same order, so a scan can go on at another replica. A table with another
+//! one orders them otherwise. So a cursor says which seed it is from, and where it meets another one (the cluster's secret
+//! was changed meanwhile, say) the scan of the group begins anew: keys are told twice then, as Redis allows, and none is
+//! left out.
 
 use super::Table;
 use super::entry::Entry;

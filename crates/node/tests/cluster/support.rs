@@ -78,6 +78,7 @@ pub(crate) fn setup(nodes: u16, keyspaces: &[&str]) -> Setup {
             identity: 7,
             storage: StorageSettings { segment_bytes: 1 << 20, ..Default::default() },
             seed: 7,
+            table_seed: 8,
             process: Default::default(),
             planted: Default::default(),
         },

@@ -129,15 +129,22 @@ pub struct Replica {
 
 impl Replica {
     /// An empty replica, which does nothing until it is configured. `starts` says how often this node was started, this
-    /// time included: the node keeps count of it on its disk. `seed` keeps the table from flooding and names this life;
-    /// no two lives have the same.
-    pub fn new(id: NodeId, options: Options, timing: Timing, starts: u64, seed: u64) -> Replica {
+    /// time included: the node keeps count of it on its disk. `seed` names this life, no two lives have the same; `table_seed`
+    /// keeps the table from flooding.
+    pub fn new(
+        id: NodeId,
+        options: Options,
+        timing: Timing,
+        starts: u64,
+        seed: u64,
+        table_seed: u64,
+    ) -> Replica {
         Replica {
             id,
             starts,
             seed,
             timing,
-            registers: Registers::new(seed, options.keeps_records, options.planted),
+            registers: Registers::new(seed, table_seed, options.keeps_records, options.planted),
             coordinator: Coordinator::default(),
             upkeep: None,
         }

@@ -158,13 +158,20 @@ pub struct Replica {
 
 impl Replica {
     /// An empty replica, which does nothing until it is configured. `starts` says how often the node was started, this
-    /// time included; no two lives may have the same number. `seed` keeps the table from flooding, names this life and
-    /// decides how long operations wait for locks.
-    pub fn new(id: NodeId, options: Options, timing: Timing, starts: u64, seed: u64) -> Replica {
+    /// time included; no two lives may have the same number. `seed` names this life and decides how long operations wait
+    /// for locks; `table_seed` keeps the table from flooding.
+    pub fn new(
+        id: NodeId,
+        options: Options,
+        timing: Timing,
+        starts: u64,
+        seed: u64,
+        table_seed: u64,
+    ) -> Replica {
         Replica {
             id,
             starts,
-            state: State::new(options, timing, seed),
+            state: State::new(options, timing, seed, table_seed),
             coordinator: Coordinator::new(seed),
             upkeep: None,
             started_us: 0,

@@ -64,9 +64,9 @@ pub(super) struct State {
 }
 
 impl State {
-    pub(super) fn new(options: Options, timing: Timing, seed: u64) -> State {
+    pub(super) fn new(options: Options, timing: Timing, seed: u64, table_seed: u64) -> State {
         State {
-            registers: Registers::new(seed, options.keeps_records, options.planted),
+            registers: Registers::new(seed, table_seed, options.keeps_records, options.planted),
             options,
             timing,
             locks: Locks::new(timing.lease_ms),

@@ -148,7 +148,7 @@ pub struct Registers {
     pub journal: Journal,
     /// A fault to be found, in tests.
     pub planted: Planted,
-    seed: u64,
+    table_seed: u64,
     nonce: u64,
     /// How often the node was started, this life included.
     starts: u64,
@@ -157,12 +157,12 @@ pub struct Registers {
 }
 
 impl Registers {
-    /// Empty, and without a group. The seed keeps the table from flooding and names this life. With `keeps_records` what
-    /// is held is to be found again after a crash.
-    pub fn new(seed: u64, keeps_records: bool, planted: Planted) -> Registers {
+    /// Empty, and without a group. `seed` names this life, `table_seed` keeps the table from flooding. With `keeps_records`
+    /// what is held is to be found again after a crash.
+    pub fn new(seed: u64, table_seed: u64, keeps_records: bool, planted: Planted) -> Registers {
         Registers {
             group: Group::default(),
-            table: Table::new(seed),
+            table: Table::new(table_seed),
             lives: Lives::default(),
             generations: Generations::default(),
             links: MemberSet::EMPTY,
@@ -170,7 +170,7 @@ impl Registers {
             counters: Counters::default(),
             journal: Journal::new(keeps_records),
             planted,
-            seed,
+            table_seed,
             nonce: name_of(seed),
             starts: 0,
             memory: Memory::default(),
@@ -302,7 +302,7 @@ impl Registers {
     }
 
     fn clear(&mut self) {
-        self.table = Table::new(self.seed);
+        self.table = Table::new(self.table_seed);
     }
 
     fn bounds(&self) -> Bounds {

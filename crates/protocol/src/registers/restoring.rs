@@ -75,7 +75,7 @@ impl Registers {
         match change {
             Change::Born { starts, first } => {
                 (memory.born, memory.first, memory.vouches) = (starts, first, false);
-                self.table = Table::new(self.seed);
+                self.table = Table::new(self.table_seed);
             }
             Change::Lives { starts, lives } => {
                 memory.lives_of = starts;
@@ -83,7 +83,7 @@ impl Registers {
             }
             Change::Register { key, register } => drop(self.table.put_register(key, register)),
             Change::Copied(entries) => drop(self.table.install(entries)?),
-            Change::Cleared => self.table = Table::new(self.seed),
+            Change::Cleared => self.table = Table::new(self.table_seed),
             Change::Bounds(bounds) => self.take_bounds(bounds),
             Change::Vouches => memory.vouches = true,
         }
@@ -102,7 +102,7 @@ impl Registers {
         self.memory.born = 0;
         self.memory.vouches = false;
         self.memory.is_lost = !replacement.accepts_loss;
-        self.table = Table::new(self.seed);
+        self.table = Table::new(self.table_seed);
     }
 
     /// True when what was recorded can be of this group.

@@ -322,7 +322,7 @@ impl Node {
     /// A replica that starts with what the disk holds.
     fn start(&mut self, id: NodeId, options: Options, timing: Timing, (now, seed): (Now, u64)) {
         self.starts += 1;
-        let mut replica = Replica::new(id, options, timing, self.starts, seed);
+        let mut replica = Replica::new(id, options, timing, self.starts, seed, 7);
         for record in self.disk.begin_life() {
             replica.replay(now, record).expect("replicas write what can be read");
         }

@@ -301,6 +301,7 @@ impl World {
             identity: seed,
             storage,
             seed,
+            table_seed: 7,
             process: Default::default(),
             planted,
         };

@@ -68,7 +68,10 @@ fn a_peer_of_another_version_is_refused_whatever_else_it_says() {
     assert_eq!(error, HandshakeError::AnotherVersion { theirs: VERSION + 1, ours: VERSION });
     assert_eq!(
         error.to_string(),
-        "the peer speaks version 2 of the peer protocol; this node speaks version 1"
+        format!(
+            "the peer speaks version {} of the peer protocol; this node speaks version {VERSION}",
+            VERSION + 1
+        )
     );
 }
 
