@@ -195,7 +195,7 @@ enum Input<'a> {
 }
 
 /// Bytes that are combined at a time: what is added to again and again stays in the processor's nearest cache.
-const BLOCK_BYTES: usize = 8 << 10;
+const BLOCK_BYTES: usize = 16 << 10;
 
 /// Appends `bytes` of the sum of inputs, each multiplied by its factor.
 fn combine<'a>(inputs: impl Iterator<Item = (u8, Input<'a>)> + Clone, bytes: usize, out: &mut Vec<u8>) {
