@@ -30,8 +30,11 @@ pub enum StorageError {
         /// Who we are.
         expected: Identity,
     },
-    /// A file of a later version of this program, or of one that was never published.
-    #[error("{file} has format version {found}, and this program reads version {expected}")]
+    /// A file of another version of this program.
+    #[error(
+        "{file} has format version {found}, and this program reads version {expected}: start the program that wrote it, or \
+         this one with an empty folder"
+    )]
     Version {
         /// The file.
         file: String,

@@ -13,6 +13,7 @@ use check::History;
 use super::folder::{ArmNote, Folder, NodeRow, Note, RunFile, Settings};
 use super::progress::Line;
 use super::results::Checked;
+use super::steal::{ProcessorTime, STEAL_PERCENT};
 use super::{Arena, Arm, Judged, Machine, Plan, Point, Results, Row, Study};
 use crate::load::Progress;
 use crate::report;
@@ -74,8 +75,9 @@ impl Sweep<'_> {
         let (folder, run, results) = Folder::open(&self.folder, &settings, parameters.len())?;
         let results = results.unwrap_or_else(|| {
             let parameters: Vec<&str> = parameters.iter().map(|parameter| parameter.name).collect();
-            let measures: Vec<&str> = study.measures().iter().map(|measure| measure.name).collect();
-            Results::new(&parameters, &measures)
+            let measures = study.measures();
+            let measures = measures.iter().map(|measure| measure.name).chain([STEAL_PERCENT]);
+            Results::new(&parameters, &measures.collect::<Vec<&str>>())
         });
         let mut state = State { folder, run, results };
         // Looked at before anything is started: how busy the machine was with other things.
@@ -156,12 +158,16 @@ impl Sweep<'_> {
         let mut arena = Arena::new(running, &work, repeat, self.plan.scale, self.plan.verify, &tell);
         for point in left {
             line.point(&arm.name, &point.words());
+            let before = ProcessorTime::look();
             let measured = self.study.measure(arm, point, &mut arena);
+            let steal_percent = ProcessorTime::look().and_then(|now| now.steal_percent_since(before?));
             // However it was measured: figures of a system that has lost a node by itself are none of the system's.
             match measured.and_then(|figures| arena.check_alive().map(|()| figures)) {
                 Ok(figures) => {
                     let (nodes, checked) = arena.take_notes();
-                    let figures = figures.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
+                    let figures =
+                        figures.into_iter().chain(steal_percent.map(|percent| (STEAL_PERCENT, percent)));
+                    let figures = figures.map(|(name, value)| (name.to_owned(), value)).collect();
                     let key = point.key(&parameters);
                     let verdict = checked.as_ref().map(|checked| Checked {
                         operations: checked.operations,

@@ -3,7 +3,7 @@
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 use super::short;
-use crate::harness::{Arm, Judged, Listing, Machine, Results, RunFile, Study, Table, Verdict};
+use crate::harness::{Arm, Judged, Listing, Machine, Results, RunFile, Steal, Study, Table, Verdict};
 
 /// What the page is made of.
 pub(super) struct Contents<'a> {
@@ -119,6 +119,9 @@ fn soundness(contents: &Contents<'_>) -> Markup {
         p { "Every value that was read was compared with what could have been written; keys were written before they were read; failures count as no throughput and are in no latency." }
         @if contents.machine.is_busy() {
             p { strong.bad { "The machine was busy with other work before the sweep began" } " (" (contents.machine.load_before) " threads wanted to run, on " (contents.machine.processors) " processors): expect wide spreads, and compare only what was measured side by side." }
+        }
+        @if let Some(warning) = Steal::of(contents.results).and_then(|steal| steal.warning()) {
+            p { strong.bad { "The machine did not always run" } ": " (warning) " (" code { "steal_percent" } " in " code { "raw.csv" } ")." }
         }
         @if !contents.run.notes.is_empty() {
             table {
@@ -236,6 +239,9 @@ fn circumstances(contents: &Contents<'_>) -> Markup {
                 tr { th { "Memory" } td { (format!("{gib:.1}")) " GiB" } }
                 tr { th { "System" } td { (machine.system) } }
                 tr { th { "Threads that wanted to run before" } td { (machine.load_before) } }
+                @if let Some(steal) = Steal::of(contents.results) {
+                    tr { th { "Processor time that its host gave to others" } td { (format!("{:.1} % of what was wanted while a point was measured (median), at most {:.0} %", steal.median_percent, steal.worst_percent)) } }
+                }
                 tr { th { "Network" } td { "within this machine, for each arm as told under Systems; nodes and load generator share its processors" } }
                 tr { th { "All figures" } td { code { "raw.csv" } ", " code { "summary.csv" } ", " code { "nodes.csv" } } }
             }

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use ::lab::harness::{Judged, Note, Outcome, Plan, Scale, Study, Sweep, stop_on_signals};
+use ::lab::harness::{Judged, Note, Outcome, Plan, Scale, Steal, Study, Sweep, stop_on_signals};
 use ::lab::studies;
 use ::lab::systems::{Children, PaperStore};
 use anyhow::{Context, Result};
@@ -246,6 +246,9 @@ fn soundness_text(verify: bool, outcome: &Outcome) -> String {
                 "checked: {operations} operations; {wrong} histories are not known to be linearizable\n"
             ),
         });
+    }
+    if let Some(warning) = Steal::of(&outcome.results).and_then(|steal| steal.warning()) {
+        text.push_str(&format!("disturbed: {warning}\n"));
     }
     for Note { arm, point, kind, text: why } in &outcome.notes {
         let point = if point.is_empty() { String::new() } else { format!(", {point}") };
