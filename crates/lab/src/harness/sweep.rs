@@ -13,9 +13,10 @@ use check::History;
 use super::folder::{ArmNote, Folder, NodeRow, Note, RunFile, Settings};
 use super::progress::Line;
 use super::results::Checked;
-use super::steal::{ProcessorTime, STEAL_PERCENT};
+use super::steal::STEAL_PERCENT;
 use super::{Arena, Arm, Judged, Machine, Plan, Point, Results, Row, Study};
 use crate::load::Progress;
+use crate::load::steal::ProcessorTime;
 use crate::report;
 use crate::systems::{Children, NodePlan, NodeUsage, Running};
 

@@ -34,6 +34,7 @@ mod reply;
 mod report;
 mod resp;
 mod schedule;
+pub(crate) mod steal;
 mod tally;
 mod template;
 mod timer;
@@ -55,6 +56,7 @@ pub use report::{Delays, Report, Row};
 pub use versus::{Comparison, compare};
 
 use schedule::{DueTimes, Schedule};
+use steal::ProcessorTime;
 use tally::Tally;
 use worker::{Finish, Worker};
 
@@ -154,7 +156,7 @@ pub fn run(options: &Options, mut progress: impl FnMut(&Progress)) -> Result<Rep
         drive(&mut workers, Stage::Load, load, &mut progress)?;
     }
 
-    let start = Instant::now();
+    let (start, before) = (Instant::now(), ProcessorTime::look());
     let measure = |worker: &mut Worker<'_>, thread, tallies: &Sender<Tally>| {
         let stop = match options.stop {
             Stop::Count(count) => Stop::Count(share(count, thread).1),
@@ -183,10 +185,18 @@ pub fn run(options: &Options, mut progress: impl FnMut(&Progress)) -> Result<Rep
             last_end.saturating_duration_since(start + options.warmup)
         }
     };
+    let steal_percent = ProcessorTime::look().and_then(|now| now.steal_percent_since(before?));
     let loader_cpu = finishes.iter().map(|finish| finish.cpu).sum();
     let recorders: Vec<_> = workers.iter_mut().filter_map(Worker::take_recorder).collect();
     let history = options.record.then(|| recorder::history(options, &recorders));
-    Ok(Report::new(options.clone(), start + options.warmup, elapsed, loader_cpu, tally, history))
+    Ok(Report::new(
+        options.clone(),
+        start + options.warmup,
+        elapsed,
+        (loader_cpu, steal_percent),
+        tally,
+        history,
+    ))
 }
 
 /// Runs one stage on every worker, each on a thread of its own, and adds up what they count.

@@ -9,6 +9,7 @@ use serde_json::{Map, Value, json};
 
 use super::options::{Arrivals, KeyChoice, Options, Pace, Sizes, Stop, Transport};
 use super::outcome::{Operation, Outcome};
+use super::steal::DISTURBED_PERCENT;
 use super::tally::{Tally, new_histogram};
 
 /// A request that was sent later than this after it was due is called late.
@@ -23,6 +24,7 @@ pub struct Report {
     measured_from: Instant,
     elapsed: Duration,
     loader_cpu: Option<Duration>,
+    steal_percent: Option<f64>,
     tally: Tally,
     history: Option<History>,
 }
@@ -118,11 +120,11 @@ impl Report {
         options: Options,
         measured_from: Instant,
         elapsed: Duration,
-        loader_cpu: Option<Duration>,
+        (loader_cpu, steal_percent): (Option<Duration>, Option<f64>),
         tally: Tally,
         history: Option<History>,
     ) -> Self {
-        Self { options, measured_from, elapsed, loader_cpu, tally, history }
+        Self { options, measured_from, elapsed, loader_cpu, steal_percent, tally, history }
     }
 
     /// When the warm-up ended: what was counted lasted from then for [`Report::elapsed`]. The run itself goes on for
@@ -179,6 +181,12 @@ impl Report {
     /// The processor time that the generator itself used while measuring, where the system tells it.
     pub fn loader_cpu(&self) -> Option<Duration> {
         self.loader_cpu
+    }
+
+    /// Of the processor time that was wanted on this machine meanwhile, warm-up included, what its host gave to others, in
+    /// percent; `None` where the kernel does not tell.
+    pub fn steal_percent(&self) -> Option<f64> {
+        self.steal_percent
     }
 
     /// How many operations succeeded.
@@ -304,6 +312,7 @@ impl Report {
             "delays": delays,
             "loader_cpu_s": self.loader_cpu.map(|cpu| cpu.as_secs_f64()),
             "loader_cpu_s_per_million": self.loader_cpu_s_per_million().map(rounded),
+            "steal_percent": self.steal_percent.map(rounded),
             "results": self.rows().iter().map(Row::to_json).collect::<Vec<_>>(),
         })
     }
@@ -405,6 +414,12 @@ impl fmt::Display for Report {
         if busy > LOADER_BUSY_SHARE {
             writeln!(formatter, "it may have been the limit itself: more --threads would tell")?;
         }
+        if let Some(percent) = self.steal_percent.filter(|percent| *percent > DISTURBED_PERCENT) {
+            writeln!(
+                formatter,
+                "the machine's host gave {percent:.0} % of the processor time that was wanted to others: measure again"
+            )?;
+        }
         Ok(())
     }
 }
@@ -501,7 +516,7 @@ pub(crate) mod tests {
         tally.record(Operation::Set, Outcome::Lost, 9_000);
         tally.connections_lost = 1;
         let (second, loader_cpu) = (Duration::from_secs(1), Duration::from_millis(950));
-        Report::new(Options::default(), Instant::now(), second, Some(loader_cpu), tally, None)
+        Report::new(Options::default(), Instant::now(), second, (Some(loader_cpu), Some(12.3)), tally, None)
     }
 
     #[test]
@@ -511,7 +526,10 @@ pub(crate) mod tests {
         assert_eq!(json["operations_per_s"], 2000.0);
         assert_eq!((&json["failures"], &json["unknown"]), (&json!(1), &json!(1)));
         assert_eq!(json["connections_lost"], 1);
-        assert_eq!(json["loader_cpu_s_per_million"], 474.53);
+        assert_eq!(
+            (&json["loader_cpu_s_per_million"], &json["steal_percent"]),
+            (&json!(474.53), &json!(12.3))
+        );
         assert_eq!(json["options"]["mix"], json!({"get": 1, "set": 1, "incr": 0, "ping": 0}));
         assert_eq!(json["results"][0]["operation"], "GET");
         assert_eq!(json["results"][0]["p99_us"], 100);
@@ -540,6 +558,7 @@ pub(crate) mod tests {
         assert!(text.contains("error:NOQUORUM"), "{text}");
         assert!(text.contains("95 % of its 1 thread"), "{text}");
         assert!(text.contains("may have been the limit"), "{text}");
+        assert!(text.contains("host gave 12 % of the processor time"), "{text}");
     }
 
     #[test]

@@ -7,6 +7,7 @@ use serde_json::{Map, Value, json};
 use super::options::Options;
 use super::outcome::Outcome;
 use super::report::{Report, Row, describe, grouped, rounded};
+use super::steal::DISTURBED_PERCENT;
 use super::{Error, Progress, run};
 
 /// What each round measured on A and on B.
@@ -151,6 +152,17 @@ impl fmt::Display for Comparison {
                 )?;
             }
         }
+        let steals = self.rounds.iter().flatten().filter_map(Report::steal_percent);
+        let disturbed = steals.clone().filter(|percent| *percent > DISTURBED_PERCENT).count();
+        if disturbed > 0 {
+            writeln!(
+                formatter,
+                "\nin {disturbed} of {} runs the machine's host gave more than {DISTURBED_PERCENT} % of the processor time that was \
+                 wanted to others, at most {:.0} %",
+                2 * self.rounds.len(),
+                steals.fold(0.0, f64::max)
+            )?;
+        }
         writeln!(formatter, "\nmedians of {} rounds, in turns\n", self.rounds.len())?;
         writeln!(
             formatter,
@@ -229,6 +241,7 @@ mod tests {
         let comparison = comparison();
         let text = comparison.to_string();
         assert!(text.contains("medians of 3 rounds"), "{text}");
+        assert!(text.contains("in 6 of 6 runs the machine's host gave more than 10 %"), "{text}");
         assert!(text.contains("2.00   2.00 to 3.00"), "{text}");
         let csv = comparison.to_csv();
         let columns = Comparison::csv_header().split(',').count();
