@@ -1,6 +1,6 @@
 //! How much of a sweep was measured while the machine's host gave its processors to others.
 
-use super::{Results, Row};
+use super::{Results, Row, Spread};
 use crate::load::steal::DISTURBED_PERCENT;
 
 /// A measure that every sweep has besides those of its study: of the processor time that was wanted on this machine
@@ -26,17 +26,10 @@ impl<'r> Steal<'r> {
     /// Of a sweep's rows; `None` if no row tells.
     pub fn of(results: &'r Results) -> Option<Steal<'r>> {
         let told = results.rows().iter().filter_map(|row| Some((*row.figures.get(STEAL_PERCENT)?, row)));
-        let mut told: Vec<(f64, &Row)> = told.collect();
-        told.sort_by(|(left, _), (right, _)| left.total_cmp(right));
-        let (worst_percent, worst) = *told.last()?;
-        let disturbed = told.iter().filter(|(percent, _)| *percent > DISTURBED_PERCENT).count();
-        Some(Steal {
-            points: told.len(),
-            disturbed,
-            median_percent: told[told.len() / 2].0,
-            worst_percent,
-            worst,
-        })
+        let spread = Spread::of(told.clone().map(|(percent, _)| percent).collect())?;
+        let (worst_percent, worst) = told.clone().max_by(|(left, _), (right, _)| left.total_cmp(right))?;
+        let disturbed = told.filter(|(percent, _)| *percent > DISTURBED_PERCENT).count();
+        Some(Steal { points: spread.count, disturbed, median_percent: spread.median, worst_percent, worst })
     }
 
     /// What a reader of the figures must know; `None` if no point was disturbed.
@@ -70,7 +63,7 @@ mod tests {
             add(arm, percent);
         }
         let steal = Steal::of(&results).expect("rows tell");
-        assert_eq!((steal.points, steal.disturbed, steal.median_percent), (4, 2, 10.5));
+        assert_eq!((steal.points, steal.disturbed, steal.median_percent), (4, 2, 10.25));
         let warning = steal.warning().expect("two are disturbed");
         assert!(warning.contains("at 2 of 4 points") && warning.contains("at most 31 %: b, 5)"), "{warning}");
         assert_eq!(Steal::of(&Results::new(&[], &[])), None);

@@ -1,7 +1,8 @@
 //! Who gets in and who does not.
 
 use wire::handshake::{
-    Acceptor, CLUSTER_BYTES_MAX, Dialer, HandshakeError, Identity, PAYLOAD_BYTES_MAX, VERSION, secret_matches,
+    Acceptor, CLUSTER_BYTES_MAX, Dialer, HandshakeError, Identity, PAYLOAD_BYTES_MAX, VERSION,
+    secret_matches, table_seed,
 };
 
 const DIALER_NONCE: [u8; 16] = [1; 16];
@@ -209,4 +210,12 @@ fn secrets_match_only_themselves() {
         assert!(!secret_matches(b"secret", other));
         assert!(!secret_matches(other, b"secret"));
     }
+}
+
+/// Scans go on at other nodes and after a restart, of a newer program too: so it must not change.
+#[test]
+fn the_seed_of_tables_follows_from_the_secret_alone() {
+    let seed = table_seed(b"0123456789abcdef0123456789abcdef");
+    assert_eq!(seed, 0x73cc_af54_cfb2_80fd, "{seed:#x}");
+    assert_ne!(seed, table_seed(b"0123456789abcdef0123456789abcdeg"));
 }
