@@ -50,3 +50,25 @@ fn the_format_is_fixed() {
     }
     assert_eq!(found, include_str!("format.txt"), "found:\n{found}");
 }
+
+#[test]
+fn a_log_of_another_version_is_refused_by_name_and_left_as_it_is() {
+    let mut disk = SimulatedDisk::new(1);
+    drop(open(&mut disk, options()).unwrap().replay(&mut disk, |_| {}).unwrap());
+    // As that version would have written it: with a checksum that is right.
+    disk.tamper("manifest", |bytes| {
+        bytes[8..12].copy_from_slice(&1u32.to_le_bytes());
+        let mut hasher = crc32fast::Hasher::new();
+        hasher.update(&0u64.to_le_bytes());
+        hasher.update(&bytes[..12]);
+        hasher.update(&bytes[16..]);
+        bytes[12..16].copy_from_slice(&hasher.finalize().to_le_bytes());
+    });
+    let before = disk.contents();
+    let refused = open(&mut disk, options()).map(|_| ()).unwrap_err().to_string();
+    assert!(
+        refused.starts_with("manifest has format version 1, and this program reads version 2"),
+        "{refused}"
+    );
+    assert_eq!(disk.contents(), before);
+}
