@@ -181,6 +181,7 @@ fn small(criterion: &mut Criterion) {
     bench_set(&mut group, "update/table", &keys(1), &value);
     bench_get(&mut group, "get/table", &keys(1), &value);
     bench_map!(group, "bare", Bare::with_hasher(BuildSameHash(&HASH)), &keys(1), &value);
+    bench_map!(group, "std", Std::new(), &keys(1), &value);
     group.finish();
 
     let mut group = criterion.benchmark_group("thousand_keys");

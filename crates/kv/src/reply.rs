@@ -78,6 +78,9 @@ pub struct Announcement {
     pub message: Box<[u8]>,
 }
 
+/// What a buffer keeps for its next replies, in bytes.
+const RETAINED_BYTES_MAX: usize = 1 << 20;
+
 const OK: u8 = 0;
 const NULL: u8 = 1;
 const NULL_ARRAY: u8 = 2;
@@ -119,14 +122,22 @@ impl ReplyBuffer {
     }
 
     /// Forgets everything, keeps a moderate capacity for reuse.
+    #[inline]
     pub fn clear(&mut self) {
         self.bytes.clear();
+        let is_usual = self.bytes.capacity() <= RETAINED_BYTES_MAX
+            && self.announcements.is_empty()
+            && self.lent.is_empty();
+        if !is_usual {
+            self.clear_unusual();
+        }
+    }
+
+    #[cold]
+    fn clear_unusual(&mut self) {
+        self.bytes.shrink_to(RETAINED_BYTES_MAX);
         self.announcements.clear();
         self.lent.clear();
-        const RETAINED_BYTES_MAX: usize = 1 << 20;
-        if self.bytes.capacity() > RETAINED_BYTES_MAX {
-            self.bytes.shrink_to(RETAINED_BYTES_MAX);
-        }
     }
 
     /// How many references to values were ever written into this buffer.
@@ -319,8 +330,9 @@ impl ReplyBuffer {
     #[inline]
     pub fn bulk(&mut self, bytes: &[u8]) {
         self.bytes.reserve(5 + bytes.len());
-        self.bytes.put_u8(BULK);
-        self.bytes.put_bytes(bytes);
+        let [a, b, c, d] = (bytes.len() as u32).to_le_bytes();
+        self.bytes.extend_from_slice(&[BULK, a, b, c, d]);
+        self.bytes.extend_from_slice(bytes);
     }
 
     /// Appends what stands before a byte string of this length. Its bytes are to follow.

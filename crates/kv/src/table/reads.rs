@@ -40,7 +40,9 @@ impl Table {
     }
 
     /// `GET`. A value that has at least so many bytes is lent.
-    #[inline]
+    ///
+    /// As with [`Table::update`], what most reads are is short, and all else stays out of the way.
+    #[inline(always)]
     pub(super) fn get(
         &mut self,
         key: &[u8],
@@ -49,6 +51,26 @@ impl Table {
         out: &mut ReplyBuffer,
     ) -> Version {
         let is_large = |bytes: usize| lent_bytes_min.is_some_and(|bytes_min| bytes >= bytes_min.get());
+        let likely = self.index.likely(self.index.hash(key));
+        match likely.and_then(|entry| entry.string_of(key, now)) {
+            Some((value, version)) if !is_large(value.len()) => {
+                out.bulk(value);
+                self.statistics.hits += 1;
+                version
+            }
+            _ => self.get_unusual(key, now, is_large, out),
+        }
+    }
+
+    /// `GET` of what may be missing, far from its home, kept elsewhere, or so large that it is lent.
+    #[inline(never)]
+    fn get_unusual(
+        &mut self,
+        key: &[u8],
+        now: UnixMs,
+        is_large: impl Fn(usize) -> bool,
+        out: &mut ReplyBuffer,
+    ) -> Version {
         let start = out.len();
         let (mut is_coded, mut is_lent) = (false, false);
         let version = self.tell(key, now, |entry| match entry {
