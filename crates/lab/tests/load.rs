@@ -15,6 +15,7 @@ use lab::load::{
     Arrivals, Error, ErrorWord, KeyChoice, Mix, Operation, Options, Outcome, Pace, Report, Sizes, Stop,
     Transport, Wait, compare, run,
 };
+use lab::systems::{Children, Etcd, Running, System, ZooKeeper};
 use mock::http::{self, Manner};
 use mock::{Behaviour, start};
 
@@ -254,6 +255,66 @@ fn redis_answers_everything() {
     let options =
         Options { wait, mix, load: false, pipeline: 1, stop: Stop::Count(20), ..options(redis.address) };
     assert_eq!(run_quietly(&options).count(Outcome::TooFewReplicas), 20);
+}
+
+/// One node of a system, where it is installed, is driven in its own language; every value comes back as it was written,
+/// and the history is linearizable.
+fn assert_answers_everything(system: &dyn System, transport: Transport, pipeline: usize) {
+    if let Err(missing) = system.version() {
+        let is_required =
+            transport == Transport::Etcd && std::env::var_os("QUORATE_REQUIRE_CLIENTS").is_some();
+        assert!(!is_required, "{missing}");
+        eprintln!("skipped: {missing}");
+        return;
+    }
+    let (folder, children) = (tempfile::tempdir().unwrap(), Children::default());
+    let mut running = Running::start(system, &folder.path().join("work"), &children).unwrap();
+    running.wait_until_ready().unwrap();
+    let address = running.nodes().find_map(|node| system.client_address(node)).unwrap();
+    let mixes =
+        [Mix { get: 2, set: 1, ..Mix::default() }, Mix::only(Operation::Get), Mix::only(Operation::Set)];
+    for (mix, bytes) in mixes.into_iter().zip([256, 0, 8000]) {
+        let mut report = run_quietly(&Options {
+            transport,
+            pipeline,
+            mix,
+            keys: 20,
+            key_prefix: format!("{bytes}:"),
+            value_bytes: Sizes::fixed(bytes),
+            record: bytes >= 256,
+            ..options(address)
+        });
+        assert_eq!(report.operations(), 1000, "{report}");
+        if let Some(history) = report.take_history() {
+            let verdict = check::linearizable(&history);
+            assert!(matches!(verdict, Verdict::Ok { .. }), "{}", verdict.words(&history));
+        }
+    }
+    // What was never written is missing.
+    let unwritten =
+        Options { load: false, mix: Mix::only(Operation::Get), transport, pipeline, ..options(address) };
+    assert_eq!(run_quietly(&unwritten).count(Outcome::Miss), 1000);
+    running.stop();
+}
+
+#[test]
+fn etcd_answers_everything_in_its_own_language() {
+    assert_answers_everything(&Etcd::new(1), Transport::Etcd, 1);
+}
+
+#[test]
+fn zookeeper_answers_everything_in_its_own_language() {
+    assert_answers_everything(&ZooKeeper::new(1), Transport::ZooKeeper, 4);
+}
+
+#[test]
+fn a_server_that_is_not_etcd_or_zookeeper_is_found_out() {
+    let mock = start(Behaviour::Sound);
+    for transport in [Transport::Etcd, Transport::ZooKeeper] {
+        let options = Options { transport, pipeline: 1, ..options(mock.address) };
+        let error = run(&options, |_| {}).err().unwrap();
+        assert!(error.to_string().starts_with(&format!("cannot use {}: ", mock.address)), "{error}");
+    }
 }
 
 #[test]

@@ -2,7 +2,6 @@
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -11,7 +10,9 @@ use check::{History, Verdict};
 use clap::{Args, ValueEnum};
 use serde_json::json;
 
-use super::flags::{parse_address, parse_duration, parse_key_choice, parse_mix, parse_share, parse_sizes};
+use super::flags::{
+    Server, parse_duration, parse_key_choice, parse_mix, parse_server, parse_share, parse_sizes,
+};
 use super::hgrm::write_hgrm;
 use super::live::Live;
 use super::options::{Arrivals, KeyChoice, Mix, Options, Pace, Sizes, Stop, Transport, Wait};
@@ -32,23 +33,25 @@ Examples:
   quorate bench --addr 127.0.0.1:7000 --command set -P 16 --value-size 1024 --json
   quorate bench --addr 127.0.0.1:7000 --vs 127.0.0.1:6379 --rounds 5
   quorate bench --addr 127.0.0.1:7000 --rate 20000 --key-choice zipf --hgrm latencies
+  quorate bench --addr 127.0.0.1:7000 --vs etcd://127.0.0.1:2379 -c 256 --command set --value-size 256
   quorate bench --addr 127.0.0.1:8000 --http --get-ratio 0.9 --verify
 
 Latencies are in microseconds. With --rate they run from when a request was due, whenever it was sent.
 Failures never count as throughput and never enter its latencies.
 Exit code: 0 done; 1 not done, nothing succeeded, a value was wrong or a history not linearizable; 2 wrong usage.";
 
-/// Measure any server that speaks the Redis protocol, or Quorate's HTTP.
+/// Measure any server that speaks the Redis protocol, Quorate's HTTP, etcd or ZooKeeper.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = EXAMPLES)]
 pub struct BenchArgs {
-    /// Server to measure; repeat it to spread the connections over several
-    #[arg(long = "addr", value_name = "HOST:PORT", default_value = "127.0.0.1:7000", value_parser = parse_address)]
-    addresses: Vec<SocketAddr>,
+    /// Server to measure: HOST:PORT, etcd://HOST:PORT or zookeeper://HOST:PORT; repeat it to spread the connections
+    /// over several
+    #[arg(long = "addr", value_name = "SERVER", default_value = "127.0.0.1:7000", value_parser = parse_server)]
+    servers: Vec<Server>,
 
     /// Second server, measured in turns with the first; prints medians and the ratio
-    #[arg(long, value_name = "HOST:PORT", value_parser = parse_address)]
-    vs: Vec<SocketAddr>,
+    #[arg(long, value_name = "SERVER", value_parser = parse_server)]
+    vs: Vec<Server>,
 
     /// How many turns each server has with --vs
     #[arg(long, default_value_t = 3)]
@@ -206,7 +209,7 @@ fn measure(args: &BenchArgs) -> Result<bool, Error> {
     if args.vs.is_empty() {
         return measure_one(args, &mut live);
     }
-    let sides = [&args.options(&args.addresses), &args.options(&args.vs)];
+    let sides = [&args.options(&args.servers)?, &args.options(&args.vs)?];
     let result = compare(sides, args.rounds, |label, progress| live.show(label, progress));
     live.clear();
     let comparison = result?;
@@ -219,7 +222,7 @@ fn measure(args: &BenchArgs) -> Result<bool, Error> {
 }
 
 fn measure_one(args: &BenchArgs, live: &mut Live) -> Result<bool, Error> {
-    let result = run(&args.options(&args.addresses), |progress| live.show("", progress));
+    let result = run(&args.options(&args.servers)?, |progress| live.show("", progress));
     live.clear();
     let mut report = result?;
     let history = report.take_history();
@@ -279,7 +282,13 @@ fn print(text: &str) -> bool {
 }
 
 impl BenchArgs {
-    fn options(&self, addresses: &[SocketAddr]) -> Options {
+    fn options(&self, servers: &[Server]) -> Result<Options, Error> {
+        let unsaid = if self.http { Transport::Http } else { Transport::Resp };
+        let transport_of = |server: &Server| server.transport.unwrap_or(unsaid);
+        let transport = servers.first().map_or(unsaid, transport_of);
+        if servers.iter().any(|server| transport_of(server) != transport) {
+            return Err(Error::Usage("the servers of one side must speak the same protocol".to_owned()));
+        }
         let gets = (self.get_ratio * f64::from(RATIO_PARTS)).round() as u32;
         let mix = match (self.mix, self.command) {
             (Some(mix), _) => mix,
@@ -289,8 +298,8 @@ impl BenchArgs {
             (None, CommandName::Ping) => Mix::only(Operation::Ping),
             (None, CommandName::Mixed) => Mix { get: gets, set: RATIO_PARTS - gets, ..Mix::default() },
         };
-        Options {
-            addresses: addresses.to_vec(),
+        Ok(Options {
+            addresses: servers.iter().map(|server| server.address).collect(),
             connections: self.connections,
             pipeline: self.pipeline,
             mix,
@@ -308,16 +317,16 @@ impl BenchArgs {
                     ArrivalsName::Poisson => Arrivals::Poisson,
                 },
             }),
-            transport: if self.http { Transport::Http } else { Transport::Resp },
+            transport,
             seed: self.seed,
             wait: self.wait.map(|replicas| Wait { replicas, timeout_ms: self.wait_timeout }),
-            // Only GET reads what loading writes; the others make what they need.
-            load: !self.no_load && mix.get > 0,
+            // Only GET reads what loading writes; the others make what they need, but for ZooKeeper's.
+            load: !self.no_load && (mix.get > 0 || mix.set > 0 && transport == Transport::ZooKeeper),
             record: self.verify || self.history.is_some(),
             threads: self.threads,
             password: self.password.clone(),
             reply_timeout: self.timeout,
-        }
+        })
     }
 }
 
@@ -339,7 +348,7 @@ mod tests {
 
     fn options(line: &str) -> Options {
         let args = parse(line).unwrap();
-        args.options(&args.addresses)
+        args.options(&args.servers).unwrap()
     }
 
     #[test]
@@ -364,6 +373,19 @@ mod tests {
         assert!(!options("--command get --no-load").load);
         assert!(!options("--command set").load);
         assert!(!options("--get-ratio 0").load);
+    }
+
+    #[test]
+    fn an_address_may_say_what_its_server_speaks() {
+        assert_eq!(options("--addr etcd://127.0.0.1:1 --command set").transport, Transport::Etcd);
+        let zookeeper = options("--addr zookeeper://127.0.0.1:1 --command set");
+        assert!(zookeeper.transport == Transport::ZooKeeper && zookeeper.load, "nodes are made by loading");
+        let args = parse("--addr 127.0.0.1:1 --http --vs etcd://127.0.0.1:2").unwrap();
+        assert_eq!(args.options(&args.servers).unwrap().transport, Transport::Http);
+        assert_eq!(args.options(&args.vs).unwrap().transport, Transport::Etcd);
+        let mixed = parse("--addr 127.0.0.1:1 --addr etcd://127.0.0.1:2").unwrap();
+        assert!(matches!(mixed.options(&mixed.servers), Err(Error::Usage(_))));
+        assert!(parse("--addr gopher://127.0.0.1:1").is_err());
     }
 
     #[test]

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use mio::net::TcpStream;
 use mio::{Interest, Registry, Token};
 
+use super::language::Dialogue;
 use super::outcome::Outcome;
 use super::workload::Expected;
 
@@ -104,8 +105,8 @@ pub(crate) struct Connection {
     /// Its number among all connections of the run.
     pub(crate) number: usize,
     pub(crate) address: SocketAddr,
-    /// What comes with each request: see [`Language::fields`](super::language::Language::fields).
-    pub(crate) fields: Vec<u8>,
+    /// What its language has to know of it.
+    pub(crate) dialogue: Dialogue,
     pub(crate) state: State,
     pub(crate) batch: Batch,
     /// The batch's bytes; `written` of them are on their way.
@@ -120,7 +121,7 @@ impl Connection {
     pub(crate) fn new(
         number: usize,
         address: SocketAddr,
-        fields: Vec<u8>,
+        dialogue: Dialogue,
         pipeline: usize,
         value_bytes: usize,
         now: Instant,
@@ -129,7 +130,7 @@ impl Connection {
         Self {
             number,
             address,
-            fields,
+            dialogue,
             state: State::Down { retry_at: now },
             batch: Batch {
                 expected: Vec::with_capacity(pipeline),

@@ -3,14 +3,33 @@
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::time::Duration;
 
-use super::options::{KeyChoice, Mix, Sizes};
+use super::options::{KeyChoice, Mix, Sizes, Transport};
 
 /// The exponent of `zipf` when none is said: that of YCSB.
 const ZIPF_EXPONENT: f64 = 0.99;
 
+/// A server that is to be measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Server {
+    pub(crate) address: SocketAddr,
+    /// What it speaks, if its address says so.
+    pub(crate) transport: Option<Transport>,
+}
+
+/// `HOST:PORT`, `etcd://HOST:PORT` or `zookeeper://HOST:PORT`.
+pub(crate) fn parse_server(text: &str) -> Result<Server, String> {
+    let (transport, address) = match text.split_once("://") {
+        None => (None, text),
+        Some(("etcd", address)) => (Some(Transport::Etcd), address),
+        Some(("zookeeper", address)) => (Some(Transport::ZooKeeper), address),
+        Some(_) => return Err("expected HOST:PORT, etcd://HOST:PORT or zookeeper://HOST:PORT".to_owned()),
+    };
+    Ok(Server { address: parse_address(address)?, transport })
+}
+
 /// A host and a port; of a host with several addresses the first IPv4 one, because that is what servers listen on
 /// by default.
-pub(crate) fn parse_address(text: &str) -> Result<SocketAddr, String> {
+fn parse_address(text: &str) -> Result<SocketAddr, String> {
     let addresses: Vec<SocketAddr> = text.to_socket_addrs().map_err(|error| error.to_string())?.collect();
     let first = addresses.iter().find(|address| address.is_ipv4()).or(addresses.first());
     first.copied().ok_or_else(|| "the host has no address".to_owned())

@@ -1,7 +1,8 @@
-//! How requests and replies are written: as RESP or as HTTP.
+//! How requests and replies are written: as RESP, as HTTP, or as etcd or ZooKeeper have it.
 
 use std::net::SocketAddr;
 
+use super::etcd;
 use super::http;
 use super::options::{Options, Transport};
 use super::outcome::Operation;
@@ -9,6 +10,7 @@ use super::reply::{Malformed, Reply};
 use super::resp;
 use super::value::Values;
 use super::workload::Expected;
+use super::zookeeper;
 
 /// How much larger than our values a reply may be before it is refused instead of judged.
 const REPLY_BYTES_EXTRA: usize = 1 << 20;
@@ -21,6 +23,17 @@ pub(crate) struct Language {
 enum Kind {
     Resp(resp::Requests),
     Http(http::Requests, http::Responses),
+    Etcd(etcd::Requests),
+    ZooKeeper(zookeeper::Requests),
+}
+
+/// What is to be known of one connection to write to it and to read from it.
+#[derive(Default)]
+pub(crate) struct Dialogue {
+    /// What comes with every request to this server: header fields.
+    fields: Vec<u8>,
+    /// Of etcd.
+    streams: etcd::Streams,
 }
 
 /// A reply that is all there.
@@ -37,38 +50,54 @@ impl Language {
         let kind = match options.transport {
             Transport::Resp => Kind::Resp(resp::Requests::new(options)),
             Transport::Http => Kind::Http(http::Requests::new(options), http::Responses::default()),
+            Transport::Etcd => Kind::Etcd(etcd::Requests::new(options)),
+            Transport::ZooKeeper => Kind::ZooKeeper(zookeeper::Requests::new(options)),
         };
         Self { kind, reply_bytes_max: options.value_bytes.max + REPLY_BYTES_EXTRA }
     }
 
-    /// What comes with every request to this server: in HTTP header fields, in RESP nothing.
-    pub(crate) fn fields(&self, address: SocketAddr, password: Option<&str>) -> Vec<u8> {
-        match self.kind {
-            Kind::Resp(_) => Vec::new(),
+    /// What there is to know of a connection to this server.
+    pub(crate) fn dialogue(&self, address: SocketAddr, password: Option<&str>) -> Dialogue {
+        let fields = match self.kind {
+            Kind::Resp(_) | Kind::ZooKeeper(_) => Vec::new(),
             Kind::Http(..) => http::fields(address, password),
-        }
+            Kind::Etcd(_) => etcd::fields(address),
+        };
+        Dialogue { fields, ..Dialogue::default() }
     }
 
     /// What a new connection begins with, and how many replies that has: a server that will refuse every request is
-    /// found out at once.
-    pub(crate) fn greeting(&self, fields: &[u8], password: Option<&str>) -> (Vec<u8>, usize) {
+    /// found out at once. They are read as those to a PING.
+    pub(crate) fn greeting(&self, dialogue: &mut Dialogue, password: Option<&str>) -> (Vec<u8>, usize) {
         match self.kind {
             Kind::Resp(_) => resp::greeting(password),
-            Kind::Http(..) => (http::health(fields), 1),
+            Kind::Http(..) => (http::health(&dialogue.fields), 1),
+            Kind::Etcd(_) => (dialogue.streams.greeting(&dialogue.fields), 1),
+            Kind::ZooKeeper(_) => (zookeeper::greeting(), 1),
         }
     }
 
-    /// Appends a request.
-    pub(crate) fn append(&self, asked: Expected, values: &Values, fields: &[u8], out: &mut Vec<u8>) {
+    /// Appends a request; while keys are loaded, one that writes a key whether or not it is there.
+    pub(crate) fn append(
+        &self,
+        asked: Expected,
+        (values, is_loading): (&Values, bool),
+        dialogue: &mut Dialogue,
+        out: &mut Vec<u8>,
+    ) {
+        let Dialogue { fields, streams } = dialogue;
         match &self.kind {
             Kind::Resp(requests) => requests.append(asked, values, out),
             Kind::Http(requests, _) => requests.append(asked, values, fields, out),
+            Kind::Etcd(requests) => requests.append(asked, values, (fields, streams), out),
+            Kind::ZooKeeper(requests) => requests.append(asked, values, is_loading, out),
         }
     }
 
     /// Reads the reply to `operation` at the front of `input`; `None` when it is not all there.
     pub(crate) fn scan<'a>(
         &'a mut self,
+        dialogue: &mut Dialogue,
         operation: Operation,
         input: &'a [u8],
     ) -> Result<Option<Scanned<'a>>, Malformed> {
@@ -78,6 +107,18 @@ impl Language {
                 Ok(scanned.map(|(reply, bytes)| Scanned { reply, bytes, closes: false }))
             }
             Kind::Http(_, responses) => responses.scan(operation, input, self.reply_bytes_max),
+            Kind::Etcd(_) => dialogue.streams.scan(operation, input),
+            Kind::ZooKeeper(_) => zookeeper::scan(operation, input, self.reply_bytes_max),
+        }
+    }
+
+    /// Nothing is waited for, and this has come all the same: how much of it is done with. It is refused where it can only be
+    /// a reply, as nobody would know to which request.
+    pub(crate) fn settle(&self, dialogue: &mut Dialogue, input: &[u8]) -> Result<usize, Malformed> {
+        match self.kind {
+            Kind::Etcd(_) => dialogue.streams.settle(input),
+            _ if input.is_empty() => Ok(0),
+            _ => Err(Malformed),
         }
     }
 }

@@ -1,5 +1,5 @@
 //! The load generator behind `quorate bench`: it drives any server that speaks the Redis protocol, or HTTP as Quorate
-//! does.
+//! does; and etcd and ZooKeeper in their own languages, for comparisons.
 //!
 //! In the closed loop every connection sends a batch of `pipeline` requests with one write, waits for all
 //! replies, and sends the next. In the open loop requests are due at times of their own, and a slow server does not
@@ -14,12 +14,13 @@
 //! - Values are checked: a GET must return what this generator could have written to that key.
 //! - What was in flight on a lost connection is *unknown*, neither success nor failure.
 //!
-//! The way of a request: `schedule` says that a batch may be sent, `workload` chooses what, `language` (`resp`, `http`)
-//! writes it, `worker` moves the bytes of a `connection`, `language` finds the replies in them, `workload` judges each,
+//! The way of a request: `schedule` says that a batch may be sent, `workload` chooses what, `language` (`resp`, `http`,
+//! `etcd`, `zookeeper`) writes it, `worker` moves the bytes of a `connection`, `language` finds the replies in them, `workload` judges each,
 //! `tally` counts it, `recorder` writes it down if that is asked for, and `report` presents the sums.
 
 mod command_line;
 mod connection;
+mod etcd;
 mod flags;
 mod hgrm;
 mod http;
@@ -42,6 +43,7 @@ mod value;
 mod versus;
 mod worker;
 mod workload;
+mod zookeeper;
 
 use std::net::SocketAddr;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -132,8 +134,10 @@ pub struct Progress {
 pub fn run(options: &Options, mut progress: impl FnMut(&Progress)) -> Result<Report, Error> {
     options.validate()?;
     let epoch = Instant::now();
-    let load_pipeline =
-        LOAD_PIPELINE.min(LOAD_BATCH_BYTES / options.value_bytes.max.max(1)).max(options.pipeline);
+    let load_pipeline = match options.transport {
+        Transport::Etcd => 1,
+        _ => LOAD_PIPELINE.min(LOAD_BATCH_BYTES / options.value_bytes.max.max(1)).max(options.pipeline),
+    };
     let mut workers = (0..options.threads)
         .map(|thread| Worker::new(options, thread, load_pipeline, epoch))
         .collect::<Result<Vec<_>, _>>()?;

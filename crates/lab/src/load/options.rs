@@ -3,8 +3,8 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use super::Error;
 use super::outcome::Operation;
+use super::{Error, etcd, zookeeper};
 
 /// The most that all requests in flight may take, so that a slip in the options cannot take all memory.
 const IN_FLIGHT_BYTES_MAX: u64 = 1 << 30;
@@ -181,6 +181,10 @@ pub enum Transport {
     Resp,
     /// HTTP/1.1 with JSON: `POST /put`, `GET /get/{key}`, and `GET /health` for PING.
     Http,
+    /// etcd's own: `Put` and `Range` by gRPC.
+    Etcd,
+    /// ZooKeeper's own: `setData` and `getData`, and its ping.
+    ZooKeeper,
 }
 
 impl Transport {
@@ -189,6 +193,51 @@ impl Transport {
         match self {
             Self::Resp => "resp",
             Self::Http => "http",
+            Self::Etcd => "etcd",
+            Self::ZooKeeper => "zookeeper",
+        }
+    }
+
+    /// What people are told who see the options of a run; nothing where it is RESP.
+    pub(crate) fn words(self) -> &'static str {
+        match self {
+            Self::Resp => "",
+            Self::Http => " over HTTP",
+            Self::Etcd => " by etcd's gRPC",
+            Self::ZooKeeper => " by ZooKeeper's protocol",
+        }
+    }
+
+    /// What cannot be asked of such servers.
+    fn refusals(self, options: &Options) -> Vec<(bool, &'static str)> {
+        let is_larger_than = |bytes_max: usize| options.value_bytes.max > bytes_max;
+        let has_password = options.password.is_some();
+        match self {
+            Self::Resp => Vec::new(),
+            Self::Http => vec![
+                (options.mix.incr > 0, "there is no INCR over HTTP"),
+                (options.wait.is_some(), "there is no WAIT over HTTP"),
+            ],
+            Self::Etcd => vec![
+                (options.mix.incr > 0 || options.mix.ping > 0, "etcd is asked for GET and SET only"),
+                (options.wait.is_some(), "there is no WAIT at etcd"),
+                (has_password, "etcd is asked without a password only"),
+                (options.pipeline > 1, "etcd answers in any order: only a pipeline of 1 can be measured"),
+                (is_larger_than(etcd::VALUE_BYTES_MAX), "values for etcd must have at most 8 KiB: one frame"),
+            ],
+            Self::ZooKeeper => vec![
+                (options.mix.incr > 0, "there is no INCR at ZooKeeper"),
+                (options.wait.is_some(), "there is no WAIT at ZooKeeper"),
+                (has_password, "ZooKeeper is asked without a password only"),
+                (
+                    options.key_prefix.contains('/'),
+                    "keys for ZooKeeper must have no slash: they are nodes of the root",
+                ),
+                (
+                    is_larger_than(zookeeper::VALUE_BYTES_MAX),
+                    "values for ZooKeeper must have at most 1,000,000 bytes",
+                ),
+            ],
         }
     }
 }
@@ -245,7 +294,6 @@ impl Options {
         let in_flight_bytes = (self.connections as u64)
             .saturating_mul(self.pipeline as u64)
             .saturating_mul(self.value_bytes.max as u64 + self.key_size() as u64);
-        let is_http = self.transport == Transport::Http;
         let wait_ms = self.wait.map_or(0, |wait| u64::from(wait.timeout_ms));
         let refusals = [
             (self.addresses.is_empty(), "there is no address"),
@@ -262,8 +310,6 @@ impl Options {
             (self.value_bytes.min > self.value_bytes.max, "the smallest value is larger than the largest"),
             (self.value_bytes.max > VALUE_BYTES_MAX, "value size must be at most 512 MiB"),
             (in_flight_bytes > IN_FLIGHT_BYTES_MAX, "connections x pipeline x value size exceeds 1 GiB"),
-            (is_http && self.mix.incr > 0, "there is no INCR over HTTP"),
-            (is_http && self.wait.is_some(), "there is no WAIT over HTTP"),
             (
                 self.record && self.value_bytes.min < VALUE_BYTES_MIN_RECORDED,
                 "to tell writes apart in a history, values must have at least 32 bytes",
@@ -281,7 +327,7 @@ impl Options {
                 "WAIT's timeout must be shorter than the reply timeout",
             ),
         ];
-        match refusals.iter().find(|(is_refused, _)| *is_refused) {
+        match refusals.iter().chain(&self.transport.refusals(self)).find(|(is_refused, _)| *is_refused) {
             Some((_, reason)) => Err(Error::Usage((*reason).to_owned())),
             None => Ok(()),
         }
@@ -359,6 +405,18 @@ mod tests {
         assert!(refused(|options| {
             options.transport = Transport::Http;
             options.mix = Mix::only(Operation::Incr);
+        }));
+        assert!(refused(|options| {
+            options.transport = Transport::Etcd;
+            options.pipeline = 2;
+        }));
+        assert!(refused(|options| {
+            options.transport = Transport::Etcd;
+            options.value_bytes = Sizes::fixed(10_000);
+        }));
+        assert!(refused(|options| {
+            options.transport = Transport::ZooKeeper;
+            options.key_prefix = "a/b".to_owned();
         }));
         assert!(refused(|options| {
             options.record = true;

@@ -7,7 +7,7 @@ use check::History;
 use hdrhistogram::Histogram;
 use serde_json::{Map, Value, json};
 
-use super::options::{Arrivals, KeyChoice, Options, Pace, Sizes, Stop, Transport};
+use super::options::{Arrivals, KeyChoice, Options, Pace, Sizes, Stop};
 use super::outcome::{Operation, Outcome};
 use super::steal::DISTURBED_PERCENT;
 use super::tally::{Tally, new_histogram};
@@ -436,7 +436,7 @@ pub(crate) fn describe(options: &Options) -> String {
         }
     }
     let wait = options.wait.map_or(String::new(), |wait| format!(", WAIT {}", wait.replicas));
-    let http = if options.transport == Transport::Http { " over HTTP" } else { "" };
+    let transport = options.transport.words();
     let pace = match options.pace {
         Pace::Closed => String::new(),
         Pace::Open { per_second, arrivals } => {
@@ -450,7 +450,7 @@ pub(crate) fn describe(options: &Options) -> String {
     let Sizes { min, max } = options.value_bytes;
     let sizes = if min == max { plural(max as u64, "byte") } else { format!("{min} to {max} bytes") };
     format!(
-        "{}: {} with a pipeline of {}{http}, {}, {}{choice}, values of {sizes}{wait}{pace}",
+        "{}: {} with a pipeline of {}{transport}, {}, {}{choice}, values of {sizes}{wait}{pace}",
         addresses.join(" "),
         plural(options.connections as u64, "connection"),
         options.pipeline,

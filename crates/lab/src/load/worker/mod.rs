@@ -16,8 +16,8 @@ use mio::event::Event;
 use mio::{Events, Poll, Token};
 
 use super::Error;
-use super::connection::{Connection, Filled, State};
-use super::language::{Language, Scanned};
+use super::connection::{Connection, Filled, Input, State};
+use super::language::{Dialogue, Language, Scanned};
 use super::options::Options;
 use super::outcome::{Operation, Outcome};
 use super::random::Random;
@@ -89,8 +89,8 @@ impl<'options> Worker<'options> {
             .step_by(options.threads)
             .map(|number| {
                 let address = options.addresses[number % options.addresses.len()];
-                let fields = language.fields(address, options.password.as_deref());
-                Connection::new(number, address, fields, pipeline_max, options.value_bytes.max, now)
+                let dialogue = language.dialogue(address, options.password.as_deref());
+                Connection::new(number, address, dialogue, pipeline_max, options.value_bytes.max, now)
             })
             .collect();
         let poll = Poll::new().map_err(Error::Poll)?;
@@ -239,7 +239,7 @@ impl<'options> Worker<'options> {
         let connection = &mut self.connections[index];
         if connection.is_connected().map_err(lost)? {
             let (greeting, replies) =
-                self.work.language.greeting(&connection.fields, self.options.password.as_deref());
+                self.work.language.greeting(&mut connection.dialogue, self.options.password.as_deref());
             connection.greet(&greeting, replies, self.now).map_err(lost)?;
         }
         Ok(())
@@ -280,9 +280,9 @@ impl<'options> Worker<'options> {
     ) -> Result<(), Loss> {
         let connection = &mut self.connections[index];
         let language = &mut self.work.language;
-        while let Some(Scanned { reply, bytes, .. }) =
-            language.scan(Operation::Ping, connection.input.unread()).map_err(|_| out_of_step())?
-        {
+        while replies_left > 0 {
+            let scanned = language.scan(&mut connection.dialogue, Operation::Ping, connection.input.unread());
+            let Some(Scanned { reply, bytes, .. }) = scanned.map_err(|_| out_of_step())? else { break };
             match reply {
                 Reply::Status(_) => {}
                 Reply::Error(text) => {
@@ -292,10 +292,11 @@ impl<'options> Worker<'options> {
                 _ => return Err(out_of_step()),
             }
             connection.input.consume(bytes);
-            replies_left = replies_left.checked_sub(1).ok_or_else(out_of_step)?;
+            replies_left -= 1;
         }
         connection.state = State::Greeting { since, replies_left };
         if replies_left == 0 {
+            settle(language, &mut connection.dialogue, &mut connection.input)?;
             connection.ready();
             self.down -= 1;
             self.send_next(index)?;
@@ -305,12 +306,12 @@ impl<'options> Worker<'options> {
 
     /// The hot path: judges every reply that has come and sends the next batch when this one is complete.
     fn receive_replies(&mut self, index: usize) -> Result<(), Loss> {
-        let Connection { number, input, batch, .. } = &mut self.connections[index];
+        let Connection { number, input, batch, dialogue, .. } = &mut self.connections[index];
         let was_in_flight = batch.is_in_flight();
         while batch.is_in_flight() {
             let position = batch.answered;
             let expected = batch.expected[position];
-            let scanned = self.work.language.scan(expected.operation, input.unread());
+            let scanned = self.work.language.scan(dialogue, expected.operation, input.unread());
             let Some(Scanned { reply, bytes, closes }) = scanned.map_err(|_| out_of_step())? else {
                 return Ok(());
             };
@@ -327,9 +328,11 @@ impl<'options> Worker<'options> {
             };
             input.consume(bytes);
             let is_last = has_ended && position + 1 == batch.expected.len();
-            // More replies than requests: nobody knows which reply belongs to which request.
-            if outcome == Outcome::Protocol || is_last && !input.unread().is_empty() {
+            if outcome == Outcome::Protocol {
                 return Err(out_of_step());
+            }
+            if is_last {
+                settle(&self.work.language, dialogue, input)?;
             }
             if has_ended {
                 batch.answered += 1;
@@ -343,10 +346,9 @@ impl<'options> Worker<'options> {
                 return Err(lost(io::ErrorKind::ConnectionAborted.into()));
             }
         }
-        if !input.unread().is_empty() {
-            return Err(out_of_step());
-        }
-        if was_in_flight {
+        if !was_in_flight {
+            settle(&self.work.language, dialogue, input)?;
+        } else {
             self.busy -= 1;
             self.send_next(index)?;
         }
@@ -373,10 +375,11 @@ impl<'options> Worker<'options> {
     /// Fills a connection's batch, which is empty, and writes it.
     fn send_batch(&mut self, index: usize, admitted: &Admitted) -> Result<(), Loss> {
         let connection = &mut self.connections[index];
-        let Work { workload, language, .. } = &mut self.work;
+        let Work { workload, language, is_loading, .. } = &mut self.work;
         for _ in 0..admitted.operations {
             let expected = workload.next();
-            language.append(expected, workload.values(), &connection.fields, &mut connection.output);
+            let values = (workload.values(), *is_loading);
+            language.append(expected, values, &mut connection.dialogue, &mut connection.output);
             connection.batch.expected.push(expected);
         }
         connection.batch.is_measured = admitted.is_measured;
@@ -392,6 +395,13 @@ type Loss = (Outcome, io::Error);
 
 fn lost(error: io::Error) -> Loss {
     (Outcome::Lost, error)
+}
+
+/// Deals with what stands behind the last reply. Were it one more, nobody would know which reply belongs to which request.
+fn settle(language: &Language, dialogue: &mut Dialogue, input: &mut Input) -> Result<(), Loss> {
+    let bytes = language.settle(dialogue, input.unread()).map_err(|_| out_of_step())?;
+    input.consume(bytes);
+    Ok(())
 }
 
 fn out_of_step() -> Loss {

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 
 use crate::harness::Figures;
-use crate::load::{Transport, Wait};
+use crate::load::Wait;
 use crate::systems::Connection;
 
 /// How long an answer is waited for.
@@ -21,14 +21,14 @@ const SEEN_WITHIN: Duration = Duration::from_secs(1);
 
 /// Writes and reads so many times: the share of first reads that miss the write, and how long it took until it was seen.
 pub(super) fn measure(
-    transport: Transport,
+    is_http: bool,
     [leader, follower]: [SocketAddr; 2],
     wait: Option<Wait>,
     prefix: &str,
     times: u32,
 ) -> Result<Figures> {
-    let mut leader = Client::connect(transport, leader).context("the leader")?;
-    let mut follower = Client::connect(transport, follower).context("the follower")?;
+    let mut leader = Client::connect(is_http, leader).context("the leader")?;
+    let mut follower = Client::connect(is_http, follower).context("the follower")?;
     let mut stale = 0;
     let mut lags_ms = Vec::new();
     for number in 0..times {
@@ -59,27 +59,24 @@ pub(super) fn measure(
 
 /// A client of one node, over what the arm is measured over.
 struct Client {
-    transport: Transport,
+    is_http: bool,
     connection: Connection,
 }
 
 impl Client {
-    fn connect(transport: Transport, address: SocketAddr) -> io::Result<Client> {
-        Ok(Client { transport, connection: Connection::open(address, TIMEOUT)? })
+    fn connect(is_http: bool, address: SocketAddr) -> io::Result<Client> {
+        Ok(Client { is_http, connection: Connection::open(address, TIMEOUT)? })
     }
 
     /// Writes, and waits for the acknowledgement.
     fn put(&mut self, key: &str, value: &str) -> io::Result<()> {
-        let (is_done, answer) = match self.transport {
-            Transport::Resp => {
-                let answer = self.connection.ask(&["SET", key, value])?;
-                (answer == "OK", answer)
-            }
-            Transport::Http => {
-                let json = format!("{{\"key\":\"{key}\",\"value\":\"{value}\"}}");
-                let (status, body) = self.connection.request("POST", "/put", Some(&json))?;
-                (status == 200, body)
-            }
+        let (is_done, answer) = if self.is_http {
+            let json = format!("{{\"key\":\"{key}\",\"value\":\"{value}\"}}");
+            let (status, body) = self.connection.request("POST", "/put", Some(&json))?;
+            (status == 200, body)
+        } else {
+            let answer = self.connection.ask(&["SET", key, value])?;
+            (answer == "OK", answer)
         };
         if is_done { Ok(()) } else { Err(io::Error::other(answer)) }
     }
@@ -98,16 +95,14 @@ impl Client {
 
     /// Whether a key has a value.
     fn has(&mut self, key: &str, value: &str) -> io::Result<bool> {
-        match self.transport {
-            Transport::Resp => Ok(self.connection.ask(&["GET", key])? == value),
-            Transport::Http => {
-                let (status, body) = self.connection.request("GET", &format!("/get/{key}"), None)?;
-                match status {
-                    404 => Ok(false),
-                    200 => Ok(body.contains(&format!("\"{value}\""))),
-                    _ => Err(io::Error::other(body)),
-                }
-            }
+        if !self.is_http {
+            return Ok(self.connection.ask(&["GET", key])? == value);
+        }
+        let (status, body) = self.connection.request("GET", &format!("/get/{key}"), None)?;
+        match status {
+            404 => Ok(false),
+            200 => Ok(body.contains(&format!("\"{value}\""))),
+            _ => Err(io::Error::other(body)),
         }
     }
 }
@@ -141,7 +136,7 @@ mod tests {
     fn a_read_that_misses_the_write_is_stale_and_is_tried_again() {
         let leader = answers(&["+OK\r\n", "+OK\r\n"]);
         let follower = answers(&["$-1\r\n", "$7\r\nvalue-0\r\n", "$7\r\nvalue-1\r\n"]);
-        let figures = measure(Transport::Resp, [leader, follower], None, "k", 2).unwrap();
+        let figures = measure(false, [leader, follower], None, "k", 2).unwrap();
         assert_eq!(figures["stale_pct"], 50.0);
     }
 
@@ -152,7 +147,7 @@ mod tests {
             "HTTP/1.1 404 Not Found\r\ncontent-length: 4\r\n\r\nnone",
             "HTTP/1.1 200 OK\r\ncontent-length: 19\r\n\r\n{\"value\":\"value-0\"}",
         ]);
-        let figures = measure(Transport::Http, [leader, follower], None, "k", 1).unwrap();
+        let figures = measure(true, [leader, follower], None, "k", 1).unwrap();
         assert_eq!(figures["stale_pct"], 100.0);
     }
 
@@ -160,7 +155,7 @@ mod tests {
     fn a_write_that_is_refused_is_no_measurement() {
         let leader = answers(&["-NOQUORUM no\r\n"]);
         let follower = answers(&[]);
-        let error = measure(Transport::Resp, [leader, follower], None, "k", 1).unwrap_err();
+        let error = measure(false, [leader, follower], None, "k", 1).unwrap_err();
         assert!(format!("{error:#}").contains("NOQUORUM"), "{error:#}");
     }
 }

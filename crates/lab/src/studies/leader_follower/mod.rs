@@ -182,7 +182,7 @@ impl Study for LeaderFollower {
         if point.get("workload") == FOLLOWER_READS {
             let follower = addresses.get(1).copied().context("there is no follower")?;
             let keys = arena.new_keys();
-            return follower_reads::measure(transport, [leader, follower], wait, &keys, FOLLOWER_READS_COUNT);
+            return follower_reads::measure(is_http, [leader, follower], wait, &keys, FOLLOWER_READS_COUNT);
         }
         let workload = WORKLOADS.iter().find(|(name, ..)| *name == point.get("workload"));
         let (_, get, set) = workload.copied().context("there is no such workload")?;

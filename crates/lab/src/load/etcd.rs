@@ -1,0 +1,495 @@
+//! etcd's own interface: `Put` and `Range` of `etcdserverpb.KV`, by gRPC over HTTP/2.
+//!
+//! As much of HTTP/2 (RFC 9113) and gRPC as one request at a time on a connection needs, written for the same loop as every
+//! other language, so that what the generator costs is comparable. Header fields are sent as literals, and the server is
+//! told not to keep a table of its own (RFC 7541, section 4.2), so none is kept here. Of a response only its message is
+//! read: one without a message is an error, whichever status its trailer has.
+
+use std::net::SocketAddr;
+
+use super::language::Scanned;
+use super::options::Options;
+use super::outcome::Operation;
+use super::reply::{Malformed, Reply};
+use super::template::Template;
+use super::value::Values;
+use super::workload::Expected;
+
+/// A message that is longer could come in several frames, and a request could exceed what a server takes before it has told
+/// how much it takes.
+pub(crate) const VALUE_BYTES_MAX: usize = 8 << 10;
+
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+const FRAME_HEAD_BYTES: usize = 9;
+const MESSAGE_HEAD_BYTES: usize = 5;
+/// The longest frame that a peer may send unless it is told otherwise.
+const FRAME_BYTES_MAX: usize = 16 << 10;
+
+// Kinds of frames.
+const DATA: u8 = 0;
+const HEADERS: u8 = 1;
+const RST_STREAM: u8 = 3;
+const SETTINGS: u8 = 4;
+const PING: u8 = 6;
+const GOAWAY: u8 = 7;
+const WINDOW_UPDATE: u8 = 8;
+
+// Their flags.
+const END_STREAM: u8 = 1;
+const ACKNOWLEDGED: u8 = 1;
+const END_HEADERS: u8 = 4;
+const PADDED: u8 = 8;
+
+/// What a server may send us before it has to wait; at first it is [`WINDOW_BYTES_FIRST`].
+const WINDOW_BYTES: u32 = i32::MAX as u32;
+const WINDOW_BYTES_FIRST: u32 = 65_535;
+/// After so many bytes the server is told that they were read.
+const WINDOW_BYTES_TOLD: u32 = 1 << 20;
+
+/// The first stream of a client; the next ones are odd too.
+const FIRST_STREAM: u32 = 1;
+
+/// What requests are made of.
+pub(crate) struct Requests {
+    key: Template,
+    put: Vec<u8>,
+    range: Vec<u8>,
+}
+
+/// What is known of one connection.
+#[derive(Debug, Default)]
+pub(crate) struct Streams {
+    /// The stream of the last request.
+    asked: u32,
+    /// Frames that the server is owed: they go before the next request.
+    owed: Vec<u8>,
+    /// Bytes of responses of which the server was not told that they were read.
+    received: u32,
+}
+
+struct Frame<'a> {
+    kind: u8,
+    flags: u8,
+    stream: u32,
+    payload: &'a [u8],
+}
+
+impl Requests {
+    pub(crate) fn new(options: &Options) -> Self {
+        Self {
+            key: Template::new(&options.key_prefix, options.key_digits(), ""),
+            put: path_fields("/etcdserverpb.KV/Put"),
+            range: path_fields("/etcdserverpb.KV/Range"),
+        }
+    }
+
+    /// Appends a request. `fields` are those of [`fields`].
+    pub(crate) fn append(
+        &self,
+        asked: Expected,
+        values: &Values,
+        (fields, streams): (&[u8], &mut Streams),
+        out: &mut Vec<u8>,
+    ) {
+        let Expected { operation, key, sequence } = asked;
+        let key_bytes = field_bytes(self.key.len());
+        match operation {
+            Operation::Set => {
+                let value_bytes = values.size_of(key, sequence);
+                let message_bytes = key_bytes + field_bytes(value_bytes);
+                streams.begin(&[&self.put, fields], message_bytes, out);
+                append_field_head(1, self.key.len(), out);
+                self.key.append(key, out);
+                append_field_head(2, value_bytes, out);
+                values.write(key, sequence, out);
+            }
+            // `Options::validate` lets no INCR and no PING through.
+            Operation::Get | Operation::Incr | Operation::Ping => {
+                streams.begin(&[&self.range, fields], key_bytes, out);
+                append_field_head(1, self.key.len(), out);
+                self.key.append(key, out);
+            }
+        }
+    }
+}
+
+impl Streams {
+    /// What a new connection begins with: with a first request, as a server that speaks HTTP/2 need not be etcd.
+    pub(crate) fn greeting(&mut self, fields: &[u8]) -> Vec<u8> {
+        *self = Streams::default();
+        let mut out = PREFACE.to_vec();
+        let settings: [(u16, u32); 3] = [(1, 0), (2, 0), (4, WINDOW_BYTES)]; // Header table, push, window of each stream.
+        append_frame_head(6 * settings.len(), SETTINGS, 0, 0, &mut out);
+        for (setting, value) in settings {
+            out.extend_from_slice(&setting.to_be_bytes());
+            out.extend_from_slice(&value.to_be_bytes());
+        }
+        append_window_update(WINDOW_BYTES - WINDOW_BYTES_FIRST, &mut out);
+        let any_key = b"\0";
+        self.begin(&[&path_fields("/etcdserverpb.KV/Range"), fields], field_bytes(any_key.len()), &mut out);
+        append_field_head(1, any_key.len(), &mut out);
+        out.extend_from_slice(any_key);
+        out
+    }
+
+    /// Appends a request up to its message.
+    fn begin(&mut self, fields: &[&[u8]], message_bytes: usize, out: &mut Vec<u8>) {
+        out.append(&mut self.owed);
+        if self.received >= WINDOW_BYTES_TOLD {
+            append_window_update(std::mem::take(&mut self.received), out);
+        }
+        self.asked = if self.asked == 0 { FIRST_STREAM } else { self.asked + 2 };
+        let fields_bytes = fields.iter().map(|field| field.len()).sum();
+        append_frame_head(fields_bytes, HEADERS, END_HEADERS, self.asked, out);
+        fields.iter().for_each(|field| out.extend_from_slice(field));
+        append_frame_head(MESSAGE_HEAD_BYTES + message_bytes, DATA, END_STREAM, self.asked, out);
+        out.push(0); // It is not compressed.
+        out.extend_from_slice(&(message_bytes as u32).to_be_bytes());
+    }
+
+    /// Reads the response to `operation` at the front of `input`; `None` when it is not all there.
+    pub(crate) fn scan<'a>(
+        &mut self,
+        operation: Operation,
+        input: &'a [u8],
+    ) -> Result<Option<Scanned<'a>>, Malformed> {
+        let (mut bytes, mut owed, mut received) = (0, Vec::new(), 0);
+        let mut reply = None;
+        loop {
+            let Some(frame) = Frame::read(&input[bytes..])? else { return Ok(None) };
+            bytes += FRAME_HEAD_BYTES + frame.payload.len();
+            let is_end = match frame.kind {
+                DATA | HEADERS | RST_STREAM if frame.stream != self.asked => return Err(Malformed),
+                DATA => {
+                    received += frame.payload.len() as u32;
+                    if !frame.payload.is_empty() {
+                        reply = Some(read_message(operation, &frame)?);
+                    }
+                    frame.flags & END_STREAM != 0
+                }
+                HEADERS => frame.flags & END_STREAM != 0,
+                RST_STREAM => {
+                    reply = None;
+                    true
+                }
+                _ => {
+                    frame.settle(&mut owed)?;
+                    false
+                }
+            };
+            if is_end {
+                break;
+            }
+        }
+        self.owed.append(&mut owed);
+        self.received += received;
+        let reply = reply.unwrap_or(Reply::Error(b"GRPC a response without a message"));
+        Ok(Some(Scanned { reply, bytes, closes: false }))
+    }
+
+    /// Takes what may come beside responses off the front of `input`: how many bytes that is.
+    pub(crate) fn settle(&mut self, input: &[u8]) -> Result<usize, Malformed> {
+        let mut bytes = 0;
+        while let Some(frame) = Frame::read(&input[bytes..])? {
+            if matches!(frame.kind, DATA | HEADERS | RST_STREAM) {
+                return Err(Malformed);
+            }
+            frame.settle(&mut self.owed)?;
+            bytes += FRAME_HEAD_BYTES + frame.payload.len();
+        }
+        Ok(bytes)
+    }
+}
+
+impl<'a> Frame<'a> {
+    /// The frame at the front of `input`; `None` when it is not all there.
+    fn read(input: &'a [u8]) -> Result<Option<Frame<'a>>, Malformed> {
+        let Some((head, rest)) = input.split_first_chunk::<FRAME_HEAD_BYTES>() else { return Ok(None) };
+        let [high, middle, low, kind, flags, a, b, c, d] = *head;
+        let length = u32::from_be_bytes([0, high, middle, low]) as usize;
+        if length > FRAME_BYTES_MAX {
+            return Err(Malformed);
+        }
+        let stream = u32::from_be_bytes([a, b, c, d]) & WINDOW_BYTES; // The top bit is reserved.
+        Ok(rest.get(..length).map(|payload| Frame { kind, flags, stream, payload }))
+    }
+
+    /// Does what a frame asks for that belongs to no request.
+    fn settle(&self, owed: &mut Vec<u8>) -> Result<(), Malformed> {
+        match self.kind {
+            SETTINGS if self.flags & ACKNOWLEDGED == 0 => {
+                append_frame_head(0, SETTINGS, ACKNOWLEDGED, 0, owed);
+            }
+            PING if self.flags & ACKNOWLEDGED == 0 => {
+                append_frame_head(self.payload.len(), PING, ACKNOWLEDGED, 0, owed);
+                owed.extend_from_slice(self.payload);
+            }
+            GOAWAY => return Err(Malformed),
+            _ => {} // Windows, of which one request at a time needs none, and kinds that nobody has to know.
+        }
+        Ok(())
+    }
+}
+
+/// The message that a frame holds, which must be all of one.
+fn read_message<'a>(operation: Operation, frame: &Frame<'a>) -> Result<Reply<'a>, Malformed> {
+    let Some((head, message)) = frame.payload.split_first_chunk::<MESSAGE_HEAD_BYTES>() else {
+        return Err(Malformed);
+    };
+    let [compressed, length @ ..] = *head;
+    let is_whole = compressed == 0 && u32::from_be_bytes(length) as usize == message.len();
+    if !is_whole || frame.flags & PADDED != 0 {
+        return Err(Malformed);
+    }
+    Ok(match operation {
+        Operation::Set => Reply::Status(b"OK"),
+        Operation::Get => match field(message, 2)? {
+            // An empty value is left out.
+            Some(found) => Reply::Bulk(field(found, 5)?.unwrap_or_default()),
+            None => Reply::Null,
+        },
+        Operation::Incr | Operation::Ping => Reply::Status(b"PONG"),
+    })
+}
+
+/// The first field of a protobuf message that has this number and a length.
+fn field(mut message: &[u8], number: u64) -> Result<Option<&[u8]>, Malformed> {
+    while !message.is_empty() {
+        let tag = take_number(&mut message)?;
+        match tag & 7 {
+            0 => drop(take_number(&mut message)?),
+            2 => {
+                let length = usize::try_from(take_number(&mut message)?).map_err(|_| Malformed)?;
+                let (value, rest) = message.split_at_checked(length).ok_or(Malformed)?;
+                if tag >> 3 == number {
+                    return Ok(Some(value));
+                }
+                message = rest;
+            }
+            _ => return Err(Malformed),
+        }
+    }
+    Ok(None)
+}
+
+/// Takes a number of seven bits per byte, the lowest first.
+fn take_number(message: &mut &[u8]) -> Result<u64, Malformed> {
+    let mut number = 0;
+    for shift in (0..u64::BITS).step_by(7) {
+        let (byte, rest) = message.split_first().ok_or(Malformed)?;
+        *message = rest;
+        number |= u64::from(byte & 0x7f) << shift;
+        if byte & 0x80 == 0 {
+            return Ok(number);
+        }
+    }
+    Err(Malformed)
+}
+
+fn append_number(mut number: usize, out: &mut Vec<u8>) {
+    while number >= 0x80 {
+        out.push(number as u8 | 0x80);
+        number >>= 7;
+    }
+    out.push(number as u8);
+}
+
+fn append_field_head(number: u8, length: usize, out: &mut Vec<u8>) {
+    out.push(number << 3 | 2);
+    append_number(length, out);
+}
+
+/// What a field with a value of so many bytes takes.
+fn field_bytes(length: usize) -> usize {
+    let number_bytes = (usize::BITS - (length | 1).leading_zeros()).div_ceil(7) as usize;
+    1 + number_bytes + length
+}
+
+fn append_frame_head(length: usize, kind: u8, flags: u8, stream: u32, out: &mut Vec<u8>) {
+    out.extend_from_slice(&(length as u32).to_be_bytes()[1..]);
+    out.extend_from_slice(&[kind, flags]);
+    out.extend_from_slice(&stream.to_be_bytes());
+}
+
+fn append_window_update(bytes: u32, out: &mut Vec<u8>) {
+    append_frame_head(4, WINDOW_UPDATE, 0, 0, out);
+    out.extend_from_slice(&bytes.to_be_bytes());
+}
+
+/// The first header fields of every request for this path.
+fn path_fields(path: &str) -> Vec<u8> {
+    let mut out = vec![0x83, 0x86]; // `:method: POST` and `:scheme: http`, of the table that everybody has.
+    out.push(4); // `:path`, of that table, with this value.
+    append_text(path, &mut out);
+    out
+}
+
+/// The header fields behind them, which are the same for every request to a server. Those with a colon have to come first.
+pub(crate) fn fields(address: SocketAddr) -> Vec<u8> {
+    let mut out = vec![1]; // `:authority`.
+    append_text(&address.to_string(), &mut out);
+    out.extend_from_slice(&[0x0f, 31 - 15]); // `content-type`.
+    append_text("application/grpc", &mut out);
+    out.push(0); // A field that is not in the table.
+    append_text("te", &mut out);
+    append_text("trailers", &mut out);
+    out
+}
+
+/// Texts here are far below 127 bytes, so their length takes one.
+fn append_text(text: &str, out: &mut Vec<u8>) {
+    out.push(text.len() as u8);
+    out.extend_from_slice(text.as_bytes());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::load::options::Sizes;
+    use crate::load::random::Random;
+
+    fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+        let mut out = Vec::new();
+        append_frame_head(payload.len(), kind, flags, stream, &mut out);
+        [out, payload.to_vec()].concat()
+    }
+
+    fn message(bytes: &[u8]) -> Vec<u8> {
+        [&[0][..], &(bytes.len() as u32).to_be_bytes(), bytes].concat()
+    }
+
+    /// A response with this message, as etcd sends it: head, message, trailer.
+    fn response(stream: u32, bytes: &[u8]) -> Vec<u8> {
+        [
+            frame(HEADERS, END_HEADERS, stream, b"head"),
+            frame(DATA, 0, stream, &message(bytes)),
+            frame(HEADERS, END_HEADERS | END_STREAM, stream, b"trailer"),
+        ]
+        .concat()
+    }
+
+    fn asked() -> Streams {
+        let mut streams = Streams::default();
+        streams.begin(&[], 0, &mut Vec::new());
+        streams
+    }
+
+    fn scan<'a>(operation: Operation, input: &'a [u8]) -> Result<Option<(Reply<'a>, usize)>, Malformed> {
+        Ok(asked().scan(operation, input)?.map(|scanned| (scanned.reply, scanned.bytes)))
+    }
+
+    #[test]
+    fn requests_are_frames_with_messages_and_each_has_a_stream_of_its_own() {
+        let options = Options { value_bytes: Sizes::fixed(200), ..Options::default() };
+        let (requests, values) = (Requests::new(&options), Values::new(options.value_bytes));
+        let fields = fields(SocketAddr::from(([127, 0, 0, 1], 2379)));
+        let mut streams = Streams::default();
+        assert!(streams.greeting(&fields).starts_with(PREFACE));
+        for stream in [3, 5] {
+            let mut out = Vec::new();
+            let asked = Expected { operation: Operation::Set, key: 42, sequence: 7 };
+            requests.append(asked, &values, (&fields, &mut streams), &mut out);
+            let head = Frame::read(&out).unwrap().unwrap();
+            assert_eq!((head.kind, head.flags, head.stream), (HEADERS, END_HEADERS, stream));
+            assert!(head.payload.starts_with(b"\x83\x86\x04\x14/etcdserverpb.KV/Put\x01\x0e127.0.0.1:2379"));
+            let data = Frame::read(&out[FRAME_HEAD_BYTES + head.payload.len()..]).unwrap().unwrap();
+            assert_eq!((data.kind, data.flags, data.stream), (DATA, END_STREAM, stream));
+            assert_eq!(data.payload[..5], message(&data.payload[5..])[..5]);
+            let put = &data.payload[5..];
+            assert_eq!(field(put, 1), Ok(Some(&b"key:000000000042"[..])));
+            assert!(values.is_possible(42, field(put, 2).unwrap().unwrap()));
+        }
+    }
+
+    #[test]
+    fn a_response_is_read_with_what_came_before_it_and_cut_anywhere_it_is_waited_for() {
+        let entry = [&[0x0a, 1, b'k', 0x18, 7, 0x2a, 5][..], b"value"].concat();
+        let range = [&[0x0a, 0, 0x12, entry.len() as u8][..], &entry, &[0x20, 1]].concat();
+        let input =
+            [frame(SETTINGS, 0, 0, &[0; 6]), frame(PING, 0, 0, b"12345678"), response(1, &range)].concat();
+        assert_eq!(scan(Operation::Get, &input), Ok(Some((Reply::Bulk(b"value"), input.len()))));
+        for cut in 0..input.len() {
+            assert_eq!(scan(Operation::Get, &input[..cut]), Ok(None), "{cut}");
+        }
+        let put = response(1, &[0x0a, 0]);
+        assert_eq!(scan(Operation::Set, &put), Ok(Some((Reply::Status(b"OK"), put.len()))));
+        assert_eq!(scan(Operation::Get, &put), Ok(Some((Reply::Null, put.len()))));
+    }
+
+    #[test]
+    fn what_the_server_is_owed_goes_before_the_next_request_and_once() {
+        let mut streams = asked();
+        let input = [frame(PING, 0, 0, b"12345678"), response(1, &[])].concat();
+        assert!(streams.scan(Operation::Set, &input[..input.len() - 1]).unwrap().is_none());
+        assert!(streams.scan(Operation::Set, &input).unwrap().is_some());
+        let settings = frame(SETTINGS, 0, 0, &[]);
+        let part_of_the_next = &frame(WINDOW_UPDATE, 0, 0, &[0; 4])[..7];
+        assert_eq!(streams.settle(&[&settings, part_of_the_next].concat()), Ok(settings.len()));
+        let mut out = Vec::new();
+        streams.begin(&[], 0, &mut out);
+        let owed =
+            [frame(PING, ACKNOWLEDGED, 0, b"12345678"), frame(SETTINGS, ACKNOWLEDGED, 0, &[])].concat();
+        assert!(out.starts_with(&owed));
+        out.clear();
+        streams.begin(&[], 0, &mut out);
+        assert_eq!(Frame::read(&out).unwrap().unwrap().kind, HEADERS);
+    }
+
+    #[test]
+    fn the_server_may_go_on_sending_after_any_number_of_responses() {
+        let mut streams = asked();
+        streams.received = WINDOW_BYTES_TOLD - 1;
+        assert!(streams.scan(Operation::Get, &response(1, &[])).unwrap().is_some());
+        let mut out = Vec::new();
+        streams.begin(&[], 0, &mut out);
+        assert!(out.starts_with(&frame(WINDOW_UPDATE, 0, 0, &(WINDOW_BYTES_TOLD + 4).to_be_bytes())));
+        assert_eq!(streams.received, 0);
+    }
+
+    #[test]
+    fn a_refusal_has_no_message_and_is_an_error() {
+        let trailer = frame(HEADERS, END_HEADERS | END_STREAM, 1, b"trailer");
+        assert!(matches!(scan(Operation::Set, &trailer), Ok(Some((Reply::Error(_), _)))));
+        let reset = frame(RST_STREAM, 0, 1, &[0; 4]);
+        assert!(matches!(scan(Operation::Set, &reset), Ok(Some((Reply::Error(_), _)))));
+    }
+
+    #[test]
+    fn what_is_out_of_step_is_refused() {
+        assert_eq!(scan(Operation::Get, &response(3, &[])), Err(Malformed), "of another request");
+        assert_eq!(scan(Operation::Get, &frame(GOAWAY, 0, 0, &[0; 8])), Err(Malformed));
+        assert_eq!(
+            scan(Operation::Get, &frame(DATA, 0, 1, &[0, 0, 0, 0, 9, 1])),
+            Err(Malformed),
+            "a part of a message"
+        );
+        assert_eq!(scan(Operation::Get, b"HTTP/1.1 400 Bad Request\r\n"), Err(Malformed));
+        assert_eq!(asked().settle(&response(1, &[])), Err(Malformed), "nothing was asked");
+        assert_eq!(field(&[0x12, 5, 1], 2), Err(Malformed));
+        assert_eq!(field(&[0xff; 11], 2), Err(Malformed));
+    }
+
+    #[test]
+    fn random_bytes_never_panic_and_never_read_past_the_end() {
+        let mut random = Random::new(7);
+        for _ in 0..100_000 {
+            let mut input: Vec<u8> = (0..random.below(40)).map(|_| random.below(4) as u8).collect();
+            if let Some(high) = input.first_mut() {
+                *high = 0;
+            }
+            if let Ok(Some((_, consumed))) = scan(Operation::Get, &input) {
+                assert!(consumed > 0 && consumed <= input.len());
+            }
+            let _ = field(&input, 2);
+        }
+    }
+
+    #[test]
+    fn lengths_take_what_is_said_of_them() {
+        for length in [0, 1, 127, 128, 16_383, 16_384, 70_000] {
+            let mut out = Vec::new();
+            append_field_head(1, length, &mut out);
+            assert_eq!(field_bytes(length), out.len() + length);
+        }
+    }
+}
