@@ -93,7 +93,10 @@ pub struct Node {
     /// The buffer in which the requests stand that are being taken, if it may be kept.
     pub(crate) lent: Option<Arc<Vec<u8>>>,
     pub(crate) values: Values,
-    pub(crate) effects: Effects,
+    /// What replicas' steps leave, to be settled.
+    pub(crate) effects: Box<Effects>,
+    /// Stands in for them meanwhile; see [`Node::settle`].
+    pub(crate) spare_effects: Option<Box<Effects>>,
     /// Bytes of key lists while a command is carried out.
     pub(crate) scratch: Vec<u8>,
     /// The scripts that clients can name by their digests.

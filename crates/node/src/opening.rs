@@ -152,7 +152,7 @@ impl Node {
         // Different at each start, whatever the log says of earlier ones, and no way back to the seed.
         let drawn = [configuration.seed, configuration.identity, configuration.life];
         let life = kv::command::digest_of(&drawn.map(u64::to_le_bytes).concat());
-        let mut effects = Effects::default();
+        let mut effects = Box::<Effects>::default();
         effects.replies.lend_from(configuration.long_command_bytes);
         let mut node = Node {
             parameters: Parameters::new(&configuration),
@@ -191,6 +191,7 @@ impl Node {
             lent: None,
             values: Values::new(configuration.storage.cache_bytes, configuration.planted, sweep),
             effects,
+            spare_effects: None,
             scratch: Vec::new(),
             scripts: Default::default(),
             replies: ReplyBuffer::new(),

@@ -12,7 +12,7 @@ use crate::slab::Handle;
 use kv::SharedBytes;
 use kv::codec::{Malformed, Reader};
 use kv::{Command, Reply, ReplyBuffer, Version};
-use protocol::{HandedOn, Input, NodeId, Request, Result as Outcome, Ticket};
+use protocol::{Effects, HandedOn, Input, NodeId, Request, Result as Outcome, Ticket};
 use wire::frame;
 use wire::resp::Arguments;
 
@@ -367,7 +367,9 @@ impl Node {
 
     #[inline]
     fn settle_effects(&mut self, group: u16, spills: bool) {
-        let mut effects = std::mem::take(&mut self.effects);
+        // Boxes, as this is done for each request: what settling leads to may itself be settled before it returns.
+        let fresh = self.spare_effects.take().unwrap_or_default();
+        let mut effects = std::mem::replace(&mut self.effects, fresh);
         if effects.replies.has_announcements() {
             self.publish_announced(&mut effects.replies);
         }
@@ -407,17 +409,14 @@ impl Node {
         for event in effects.trace.drain(..) {
             self.tell(group, event);
         }
+        if effects.handed_on.is_empty() && effects.wishes.is_empty() && effects.notices.is_empty() {
+            return self.reuse_effects(effects);
+        }
         let wishes = std::mem::take(&mut effects.wishes);
         let handed_on = std::mem::take(&mut effects.handed_on);
         let notices = std::mem::take(&mut effects.notices);
-        if handed_on.is_empty() && wishes.is_empty() && notices.is_empty() {
-            effects.clear();
-            self.effects = effects;
-            return;
-        }
         let bytes = std::mem::take(&mut effects.bytes);
-        effects.clear();
-        self.effects = effects;
+        self.reuse_effects(effects);
         wishes.into_iter().for_each(|wish| self.wish(group, wish));
         notices.into_iter().for_each(|notice| self.lock_notice(group, notice));
         for HandedOn { ticket, to, deadline_us, command } in handed_on {
@@ -433,6 +432,12 @@ impl Node {
                 }
             }
         }
+    }
+
+    #[inline]
+    fn reuse_effects(&mut self, mut effects: Box<Effects>) {
+        effects.clear();
+        self.spare_effects = Some(std::mem::replace(&mut self.effects, effects));
     }
 
     /// A replica has ended a request.

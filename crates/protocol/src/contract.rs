@@ -394,7 +394,9 @@ impl Effects {
         self.records.clear();
         self.bytes.clear();
         const RETAINED_BYTES_MAX: usize = 4 << 20;
-        self.bytes.shrink_to(RETAINED_BYTES_MAX);
+        if self.bytes.capacity() > RETAINED_BYTES_MAX {
+            self.bytes.shrink_to(RETAINED_BYTES_MAX);
+        }
         self.handed_on.clear();
         self.wishes.clear();
         self.notices.clear();

@@ -66,6 +66,9 @@ pub const REPLICATED_VERSION_MAX: Version = 1 << 62;
 /// when it is used.
 pub const WARMED_KEYS_MAX: usize = 16;
 
+/// A table of fewer keys than that is in the caches anyway.
+const FEW_KEYS: usize = 1000;
+
 /// What a table has counted since it was made. Each replica counts for itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Statistics {
@@ -348,8 +351,11 @@ impl Table {
     ///
     /// In a large table a command spends nearly all of its time waiting for memory, twice in a row: for the place,
     /// which the index finds, and for the entry. Here the first wait is begun for all keys before the second, so
-    /// that the waits of one step overlap.
+    /// that the waits of one step overlap. Of a small table nothing is looked at, nor are the keys.
     pub fn warm<'k>(&self, keys: impl Iterator<Item = &'k [u8]>) {
+        if self.index.len() < FEW_KEYS {
+            return;
+        }
         let mut entries = [None; WARMED_KEYS_MAX];
         for (place, key) in entries.iter_mut().zip(keys) {
             *place = self.index.likely(self.index.hash(key));
