@@ -158,6 +158,25 @@ impl ReplyBuffer {
         matches!(encoded.first(), Some(&(UNRESOLVED | NEEDS)))
     }
 
+    /// True when an encoded reply begins with an error.
+    #[inline]
+    pub fn is_error(encoded: &[u8]) -> bool {
+        encoded.first() == Some(&ERROR)
+    }
+
+    /// The byte string that is all of an encoded reply, if it is one: most replies to reads are.
+    #[inline]
+    pub fn only_bulk(encoded: &[u8]) -> Option<&[u8]> {
+        match encoded {
+            [BULK, a, b, c, d, bytes @ ..]
+                if u32::from_le_bytes([*a, *b, *c, *d]) as usize == bytes.len() =>
+            {
+                Some(bytes)
+            }
+            _ => None,
+        }
+    }
+
     /// From now on a value of at least so many bytes, which is all of a reply, is lent and not copied. Whoever says this
     /// looks for such replies ([`ReplyBuffer::lent`]); nobody else meets one.
     pub fn lend_from(&mut self, bytes_min: usize) {
@@ -428,6 +447,21 @@ mod tests {
             assert_eq!(Reply::decode(&mut reader), Ok(reply));
         }
         assert!(reader.is_empty());
+    }
+
+    #[test]
+    fn a_byte_string_is_all_of_a_reply_or_it_is_not() {
+        let mut buffer = ReplyBuffer::new();
+        buffer.bulk(b"value");
+        assert_eq!(ReplyBuffer::only_bulk(buffer.as_bytes()), Some(&b"value"[..]));
+        assert_eq!(ReplyBuffer::only_bulk(&buffer.as_bytes()[..9]), None, "it ends early");
+        buffer.bulk(b"");
+        assert_eq!(ReplyBuffer::only_bulk(buffer.as_bytes()), None, "there are two");
+        buffer.clear();
+        buffer.error("ERR no");
+        assert!(ReplyBuffer::is_error(buffer.as_bytes()));
+        assert_eq!(ReplyBuffer::only_bulk(buffer.as_bytes()), None);
+        assert!(!ReplyBuffer::is_error(b"") && ReplyBuffer::only_bulk(b"").is_none());
     }
 
     #[test]

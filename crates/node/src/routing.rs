@@ -11,6 +11,7 @@ use crate::session::{ClientId, Session, SessionReply};
 use crate::slab::Handle;
 use kv::SharedBytes;
 use kv::codec::{Malformed, Reader};
+use kv::table::WARMED_KEYS_MAX;
 use kv::{Command, Reply, ReplyBuffer, Version};
 use protocol::{Effects, HandedOn, Input, NodeId, Request, Result as Outcome, Ticket};
 use wire::frame;
@@ -116,14 +117,25 @@ impl Node {
 
     /// Fetches from memory what requests will need whose first argument is a key here. Called before the first of
     /// several requests is carried out, it waits for all of them at once.
-    pub fn warm<'a>(&self, requests: impl Iterator<Item = Arguments<'a>> + Clone) {
+    pub fn warm<'a>(&self, requests: impl Iterator<Item = Arguments<'a>>) {
         // With many keyspaces, sorting the keys out would cost more than it saves.
         const GROUPS_MAX: usize = 4;
-        for (id, group) in self.groups.iter().take(GROUPS_MAX) {
-            if let Some(replica) = &group.replica {
-                let keys = requests.clone().filter_map(|arguments| arguments.get(1));
-                replica.table().warm(keys.filter(|key| self.router.group_of(key) == id));
-            }
+        let tables = self.groups.iter().take(GROUPS_MAX).filter_map(|(id, group)| {
+            let table = group.replica.as_ref()?.table();
+            table.gains_by_warming().then_some((id, table))
+        });
+        let mut tables = tables.peekable();
+        if tables.peek().is_none() {
+            return;
+        }
+        let mut keys = [(0, &b""[..]); WARMED_KEYS_MAX];
+        let mut count = 0;
+        for (place, key) in keys.iter_mut().zip(requests.filter_map(|arguments| arguments.get(1))) {
+            *place = (self.router.group_of(key), key);
+            count += 1;
+        }
+        for (id, table) in tables {
+            table.warm(keys[..count].iter().filter(|(group, _)| *group == id).map(|(_, key)| *key));
         }
     }
 
@@ -499,7 +511,9 @@ impl Node {
                 if let Some(pending) = session.take_pending(ticket.sequence) {
                     return self.complete_pending(client, pending, ticket, group, (result, reply));
                 }
-                if let Reply::Error(error) = Reply::first(reply) {
+                if ReplyBuffer::is_error(reply)
+                    && let Reply::Error(error) = Reply::first(reply)
+                {
                     self.counters.errors += 1;
                     self.statistics.error(error);
                 }

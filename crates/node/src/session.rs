@@ -293,13 +293,14 @@ impl Session {
         let Slot { state, command, begun_us } = &mut self.slots[place];
         let measured = (*command, *begun_us);
         let wants_version = matches!(state, SlotState::WaitingForVersion);
-        let mut integer = kv::ReplyBuffer::default();
+        let mut integer;
         let is_written = match &reply {
             SessionReply::Encoded(encoded) => wants_version && Reply::first(encoded) == Reply::Ok,
             SessionReply::Long(_) | SessionReply::Value(_) => false,
         };
         let reply = match version {
             Some(version) if is_written => {
+                integer = kv::ReplyBuffer::new();
                 integer.integer(version as i64);
                 SessionReply::Encoded(integer.as_bytes())
             }

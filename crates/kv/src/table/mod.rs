@@ -66,7 +66,7 @@ pub const REPLICATED_VERSION_MAX: Version = 1 << 62;
 /// when it is used.
 pub const WARMED_KEYS_MAX: usize = 16;
 
-/// A table of fewer keys than that is in the caches anyway.
+/// With fewer keys than that [`Table::warm`] is not worth its while.
 const FEW_KEYS: usize = 1000;
 
 /// What a table has counted since it was made. Each replica counts for itself.
@@ -351,17 +351,19 @@ impl Table {
     ///
     /// In a large table a command spends nearly all of its time waiting for memory, twice in a row: for the place,
     /// which the index finds, and for the entry. Here the first wait is begun for all keys before the second, so
-    /// that the waits of one step overlap. Of a small table nothing is looked at, nor are the keys.
+    /// that the waits of one step overlap.
     pub fn warm<'k>(&self, keys: impl Iterator<Item = &'k [u8]>) {
-        if self.index.len() < FEW_KEYS {
-            return;
-        }
         let mut entries = [None; WARMED_KEYS_MAX];
         for (place, key) in entries.iter_mut().zip(keys) {
             *place = self.index.likely(self.index.hash(key));
         }
         let seen = entries.iter().flatten().fold(0, |seen, entry: &&Entry| seen ^ entry.touch());
         std::hint::black_box(seen); // Nobody needs it, but the work must not be left out.
+    }
+
+    /// False for a table of few keys, which are in the caches anyway.
+    pub fn gains_by_warming(&self) -> bool {
+        self.index.len() >= FEW_KEYS
     }
 
     /// Number of keys, those included whose deadline has passed and that were not removed yet.

@@ -3,8 +3,8 @@
 //! RESP2 has fewer types. What it lacks becomes what Redis sends instead: a map is an array of twice as many
 //! elements, a set an array, a number with a fraction and a text are strings, a truth value is 1 or 0.
 
-use kv::Reply;
 use kv::codec::{Malformed, Reader};
+use kv::{Reply, ReplyBuffer};
 
 /// The version of the protocol that a client speaks; it begins with 2 and asks for 3 with `HELLO`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -21,7 +21,18 @@ pub enum Protocol {
 /// # Errors
 /// [`Malformed`] when the encoding is broken or ends within an aggregate. `out` is as it was before: half a
 /// reply would make the client take the next one for the other half.
+#[inline]
 pub fn write_reply(encoded: &[u8], protocol: Protocol, out: &mut Vec<u8>) -> Result<(), Malformed> {
+    match ReplyBuffer::only_bulk(encoded) {
+        Some(bytes) => {
+            write_bulk(bytes, out);
+            Ok(())
+        }
+        None => write_whole(encoded, protocol, out),
+    }
+}
+
+fn write_whole(encoded: &[u8], protocol: Protocol, out: &mut Vec<u8>) -> Result<(), Malformed> {
     let before = out.len();
     let outcome = write_elements(encoded, protocol, out);
     if outcome.is_err() {
@@ -130,6 +141,8 @@ fn write_head(kind: u8, number: i64, out: &mut Vec<u8>) {
 
 #[inline]
 fn write_bulk(bytes: &[u8], out: &mut Vec<u8>) {
+    const HEAD_BYTES_MAX: usize = 24;
+    out.reserve(HEAD_BYTES_MAX + bytes.len());
     write_head(b'$', bytes.len() as i64, out);
     out.extend_from_slice(bytes);
     out.extend_from_slice(b"\r\n");
