@@ -446,10 +446,13 @@ impl Node {
         }
     }
 
+    /// Ends what [`Node::settle`] began: neither of the two may be found with anything of this request in it.
     #[inline]
     fn reuse_effects(&mut self, mut effects: Box<Effects>) {
         effects.clear();
-        self.spare_effects = Some(std::mem::replace(&mut self.effects, effects));
+        let mut spare = std::mem::replace(&mut self.effects, effects);
+        spare.clear();
+        self.spare_effects = Some(spare);
     }
 
     /// A replica has ended a request.
