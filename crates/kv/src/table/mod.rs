@@ -2,8 +2,8 @@
 //!
 //! [`Table::apply`] takes one record of the group's history; [`Table::read`] answers without one. A record's
 //! time and number come with it, so that every replica that applies the same records holds the same keys,
-//! values, versions and deadlines. Where a key stands in memory may differ between replicas (one of them may
-//! have been installed from a snapshot), and with it the order in which `KEYS` and `SCAN` tell keys.
+//! values, versions and deadlines. `KEYS` and `SCAN` tell keys in the order of their hashes, which replicas with the
+//! same seed share.
 //!
 //! Reading order: `entry` (one key in memory), `partition` and `index` (where entries stand and how a key is found),
 //! `store` (the few ways in which the table changes), then the commands: `reads`, `scan`, `strings`, `numbers`,

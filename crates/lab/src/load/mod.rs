@@ -15,8 +15,9 @@
 //! - What was in flight on a lost connection is *unknown*, neither success nor failure.
 //!
 //! The way of a request: `schedule` says that a batch may be sent, `workload` chooses what, `language` (`resp`, `http`,
-//! `etcd`, `zookeeper`) writes it, `worker` moves the bytes of a `connection`, `language` finds the replies in them, `workload` judges each,
-//! `tally` counts it, `recorder` writes it down if that is asked for, and `report` presents the sums.
+//! `etcd`, `zookeeper`) writes it, `worker` moves the bytes of a `connection`, `language` finds the replies in them,
+//! `workload` judges each, `tally` counts it, `recorder` writes it down if that is asked for, and `report` presents the
+//! sums.
 
 mod command_line;
 mod connection;
