@@ -49,7 +49,7 @@ enum Command {
     Server(ServerArgs),
     /// Make a new node of a cluster that runs
     Join(join::JoinArgs),
-    /// Measure any server that speaks the Redis protocol
+    /// Measure a server that speaks the Redis protocol, HTTP, etcd or ZooKeeper
     Bench(Box<::lab::load::BenchArgs>),
     /// Check whether recorded histories are linearizable
     Check(check::CheckArgs),

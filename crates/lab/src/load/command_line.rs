@@ -40,7 +40,7 @@ Latencies are in microseconds. With --rate they run from when a request was due,
 Failures never count as throughput and never enter its latencies.
 Exit code: 0 done; 1 not done, nothing succeeded, a value was wrong or a history not linearizable; 2 wrong usage.";
 
-/// Measure any server that speaks the Redis protocol, Quorate's HTTP, etcd or ZooKeeper.
+/// Measure a server that speaks the Redis protocol, Quorate's HTTP, etcd or ZooKeeper.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = EXAMPLES)]
 pub struct BenchArgs {
