@@ -1,5 +1,5 @@
-//! Bandwidth, delay and chance. Least times are exact, since the relay is never early; most times leave room for a
-//! machine that is busy.
+//! Bandwidth, delay and chance. Least times are exact, since the relay is never early. A busy machine may make anything
+//! late, though: where a most time matters, one try that keeps it shows that the relay does not add to it.
 
 use std::net::TcpListener;
 use std::time::{Duration, Instant};
@@ -8,23 +8,21 @@ use lab::network::{Bandwidth, Interface, Traffic};
 
 use super::world::{World, echo, pattern, receive, round_trip, route, send};
 
-fn median(mut times: Vec<Duration>) -> Duration {
-    times.sort();
-    times[times.len() / 2]
-}
-
 #[test]
 fn a_link_carries_what_its_bandwidth_says() {
     let world = World::new().both_ways("bandwidth=20mbit");
-    let (one, two) = world.connect();
     let data = pattern(1_250_000);
-    let start = Instant::now();
-    let sending = send(&one, data.clone());
-    assert_eq!(receive(&two, data.len()), data);
-    let took = start.elapsed();
-    assert!(took >= Duration::from_millis(500), "faster than the link: {took:?}");
-    assert!(took < Duration::from_millis(1_000), "half the bandwidth or less: {took:?}");
-    sending.join().unwrap();
+    let mut tries = (0..5).map(|_| {
+        let (one, two) = world.connect();
+        let start = Instant::now();
+        let sending = send(&one, data.clone());
+        assert_eq!(receive(&two, data.len()), data);
+        let took = start.elapsed();
+        sending.join().unwrap();
+        assert!(took >= Duration::from_millis(500), "faster than the link: {took:?}");
+        took
+    });
+    assert!(tries.any(|took| took < Duration::from_millis(1_000)), "half the bandwidth or less, five times");
 }
 
 #[test]
@@ -80,8 +78,9 @@ fn every_message_is_late_by_the_delay_and_not_by_much_more() {
     let answering = echo(two);
     let trips: Vec<Duration> = (0..15).map(|_| round_trip(&one)).collect();
     assert!(trips.iter().all(|trip| *trip >= Duration::from_millis(40)), "{trips:?}");
-    let median = median(trips);
-    assert!(median < Duration::from_millis(50), "{median:?}");
+    // A delay that counted twice one way would make it 60 ms.
+    let least = trips.into_iter().min();
+    assert!(least < Some(Duration::from_millis(50)), "{least:?}");
     drop(one);
     answering.join().unwrap();
 }
