@@ -300,6 +300,7 @@ fn assert_answers_everything(system: &dyn System, transport: Transport, pipeline
 #[test]
 fn etcd_answers_everything_in_its_own_language() {
     assert_answers_everything(&Etcd::new(1), Transport::Etcd, 1);
+    assert_answers_everything(&Etcd::new(1), Transport::Etcd, 4);
 }
 
 #[test]

@@ -53,6 +53,17 @@ impl Batch {
         self.due_times.get(position).copied().unwrap_or(self.sent_at)
     }
 
+    /// The request at this place among those that are not answered is answered before the others.
+    pub(crate) fn bring_forward(&mut self, place: usize) {
+        if place > 0 {
+            let (first, answered) = (self.answered, self.answered + place);
+            self.expected.swap(first, answered);
+            if !self.due_times.is_empty() {
+                self.due_times.swap(first, answered);
+            }
+        }
+    }
+
     pub(crate) fn is_in_flight(&self) -> bool {
         self.answered < self.expected.len()
     }

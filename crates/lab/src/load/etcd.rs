@@ -1,10 +1,12 @@
 //! etcd's own interface: `Put` and `Range` of `etcdserverpb.KV`, by gRPC over HTTP/2.
 //!
-//! As much of HTTP/2 (RFC 9113) and gRPC as one request at a time on a connection needs, written for the same loop as every
-//! other language, so that what the generator costs is comparable. Header fields are sent as literals, and the server is
-//! told not to keep a table of its own (RFC 7541, section 4.2), so none is kept here. Of a response only its message is
-//! read: one without a message is an error, whichever status its trailer has.
+//! As much of HTTP/2 (RFC 9113) and gRPC as a batch of short requests on a connection needs, written for the same loop as
+//! every other language, so that what the generator costs is comparable. Each request of a batch is a stream, and they are
+//! answered in any order. Header fields are sent as literals, and the server is told not to keep a table of its own (RFC
+//! 7541, section 4.2), so none is kept here. Of a response only its message is read: one without a message is an error,
+//! whichever status its trailer has.
 
+use std::collections::VecDeque;
 use std::net::SocketAddr;
 
 use super::language::Scanned;
@@ -15,9 +17,12 @@ use super::template::Template;
 use super::value::Values;
 use super::workload::Expected;
 
-/// A message that is longer could come in several frames, and a request could exceed what a server takes before it has told
-/// how much it takes.
+/// A message that is longer could come in several frames.
 pub(crate) const VALUE_BYTES_MAX: usize = 8 << 10;
+
+/// What the requests of one batch may have together, so that how much more the server takes need not be followed: it takes
+/// [`WINDOW_BYTES_FIRST`], and tells that it does again when a quarter of that is used up.
+pub(crate) const BATCH_BYTES_MAX: usize = 48 << 10;
 
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 const FRAME_HEAD_BYTES: usize = 9;
@@ -49,6 +54,13 @@ const WINDOW_BYTES_TOLD: u32 = 1 << 20;
 /// The first stream of a client; the next ones are odd too.
 const FIRST_STREAM: u32 = 1;
 
+/// What a request has at most, as far as it counts: without its header fields.
+pub(crate) fn request_bytes_max(options: &Options) -> usize {
+    [options.key_size(), options.value_bytes.max]
+        .into_iter()
+        .fold(MESSAGE_HEAD_BYTES, |bytes, length| bytes.saturating_add(field_bytes(length)))
+}
+
 /// What requests are made of.
 pub(crate) struct Requests {
     key: Template,
@@ -61,10 +73,22 @@ pub(crate) struct Requests {
 pub(crate) struct Streams {
     /// The stream of the last request.
     asked: u32,
+    /// Those that are not answered. Whoever asks has the requests in the same order: see [`Scanned::place`].
+    open: VecDeque<Stream>,
+    /// The message of the last response, if it came before others that were read sooner.
+    message: Vec<u8>,
     /// Frames that the server is owed: they go before the next request.
     owed: Vec<u8>,
     /// Bytes of responses of which the server was not told that they were read.
     received: u32,
+}
+
+/// A request that is not answered.
+#[derive(Debug)]
+struct Stream {
+    number: u32,
+    /// The message of the response, if it has come already.
+    message: Option<Vec<u8>>,
 }
 
 struct Frame<'a> {
@@ -139,6 +163,7 @@ impl Streams {
             append_window_update(std::mem::take(&mut self.received), out);
         }
         self.asked = if self.asked == 0 { FIRST_STREAM } else { self.asked + 2 };
+        self.open.push_back(Stream { number: self.asked, message: None });
         let fields_bytes = fields.iter().map(|field| field.len()).sum();
         append_frame_head(fields_bytes, HEADERS, END_HEADERS, self.asked, out);
         fields.iter().for_each(|field| out.extend_from_slice(field));
@@ -147,54 +172,62 @@ impl Streams {
         out.extend_from_slice(&(message_bytes as u32).to_be_bytes());
     }
 
-    /// Reads the response to `operation` at the front of `input`; `None` when it is not all there.
+    /// Reads up to the end of the first response that is all there, to one of the requests that were `asked` and not
+    /// answered; `None` when none is.
     pub(crate) fn scan<'a>(
-        &mut self,
-        operation: Operation,
+        &'a mut self,
+        asked: &[Expected],
         input: &'a [u8],
     ) -> Result<Option<Scanned<'a>>, Malformed> {
-        let (mut bytes, mut owed, mut received) = (0, Vec::new(), 0);
-        let mut reply = None;
-        loop {
+        let mut bytes = 0;
+        let (place, is_reset) = loop {
             let Some(frame) = Frame::read(&input[bytes..])? else { return Ok(None) };
             bytes += FRAME_HEAD_BYTES + frame.payload.len();
-            let is_end = match frame.kind {
-                DATA | HEADERS | RST_STREAM if frame.stream != self.asked => return Err(Malformed),
-                DATA => {
-                    received += frame.payload.len() as u32;
-                    if !frame.payload.is_empty() {
-                        reply = Some(read_message(operation, &frame)?);
-                    }
-                    frame.flags & END_STREAM != 0
+            if frame.is_of_a_stream() {
+                let place =
+                    self.open.iter().position(|stream| stream.number == frame.stream).ok_or(Malformed)?;
+                frame.message()?;
+                if frame.kind == RST_STREAM || frame.flags & END_STREAM != 0 {
+                    break (place, frame.kind == RST_STREAM);
                 }
-                HEADERS => frame.flags & END_STREAM != 0,
-                RST_STREAM => {
-                    reply = None;
-                    true
+            }
+        };
+        let operation = asked.get(place).ok_or(Malformed)?.operation;
+        let ended = self.open[place].number;
+        let (mut rest, mut message) = (&input[..bytes], None);
+        while let Some(frame) = Frame::read(rest)? {
+            rest = &rest[FRAME_HEAD_BYTES + frame.payload.len()..];
+            if !frame.is_of_a_stream() {
+                frame.settle(&mut self.owed);
+            } else if let Some(found) = frame.message()? {
+                self.received += frame.payload.len() as u32;
+                if frame.stream == ended {
+                    message = Some(found);
+                } else if let Some(stream) = self.open.iter_mut().find(|stream| stream.number == frame.stream)
+                {
+                    stream.message = Some(found.to_vec());
                 }
-                _ => {
-                    frame.settle(&mut owed)?;
-                    false
-                }
-            };
-            if is_end {
-                break;
             }
         }
-        self.owed.append(&mut owed);
-        self.received += received;
-        let reply = reply.unwrap_or(Reply::Error(b"GRPC a response without a message"));
-        Ok(Some(Scanned { reply, bytes, closes: false }))
+        if let Some(earlier) = self.open.swap_remove_front(place).and_then(|stream| stream.message) {
+            self.message = earlier;
+            message = Some(&self.message);
+        }
+        let reply = match message.filter(|_| !is_reset) {
+            Some(message) => read_reply(operation, message)?,
+            None => Reply::Error(b"GRPC a response without a message"),
+        };
+        Ok(Some(Scanned { reply, place, bytes, closes: false }))
     }
 
     /// Takes what may come beside responses off the front of `input`: how many bytes that is.
     pub(crate) fn settle(&mut self, input: &[u8]) -> Result<usize, Malformed> {
         let mut bytes = 0;
         while let Some(frame) = Frame::read(&input[bytes..])? {
-            if matches!(frame.kind, DATA | HEADERS | RST_STREAM) {
+            if frame.is_of_a_stream() {
                 return Err(Malformed);
             }
-            frame.settle(&mut self.owed)?;
+            frame.settle(&mut self.owed);
             bytes += FRAME_HEAD_BYTES + frame.payload.len();
         }
         Ok(bytes)
@@ -207,15 +240,20 @@ impl<'a> Frame<'a> {
         let Some((head, rest)) = input.split_first_chunk::<FRAME_HEAD_BYTES>() else { return Ok(None) };
         let [high, middle, low, kind, flags, a, b, c, d] = *head;
         let length = u32::from_be_bytes([0, high, middle, low]) as usize;
-        if length > FRAME_BYTES_MAX {
+        if length > FRAME_BYTES_MAX || kind == GOAWAY {
             return Err(Malformed);
         }
         let stream = u32::from_be_bytes([a, b, c, d]) & WINDOW_BYTES; // The top bit is reserved.
         Ok(rest.get(..length).map(|payload| Frame { kind, flags, stream, payload }))
     }
 
+    /// True when it belongs to a request.
+    fn is_of_a_stream(&self) -> bool {
+        matches!(self.kind, DATA | HEADERS | RST_STREAM)
+    }
+
     /// Does what a frame asks for that belongs to no request.
-    fn settle(&self, owed: &mut Vec<u8>) -> Result<(), Malformed> {
+    fn settle(&self, owed: &mut Vec<u8>) {
         match self.kind {
             SETTINGS if self.flags & ACKNOWLEDGED == 0 => {
                 append_frame_head(0, SETTINGS, ACKNOWLEDGED, 0, owed);
@@ -224,23 +262,24 @@ impl<'a> Frame<'a> {
                 append_frame_head(self.payload.len(), PING, ACKNOWLEDGED, 0, owed);
                 owed.extend_from_slice(self.payload);
             }
-            GOAWAY => return Err(Malformed),
-            _ => {} // Windows, of which one request at a time needs none, and kinds that nobody has to know.
+            _ => {} // Windows, which a batch does not exceed, and kinds that nobody has to know.
         }
-        Ok(())
+    }
+
+    /// The message that it holds, which must be all of one.
+    fn message(&self) -> Result<Option<&'a [u8]>, Malformed> {
+        if self.kind != DATA || self.payload.is_empty() {
+            return Ok(None);
+        }
+        let (head, message) = self.payload.split_first_chunk::<MESSAGE_HEAD_BYTES>().ok_or(Malformed)?;
+        let [compressed, length @ ..] = *head;
+        let is_whole = compressed == 0 && u32::from_be_bytes(length) as usize == message.len();
+        if is_whole && self.flags & PADDED == 0 { Ok(Some(message)) } else { Err(Malformed) }
     }
 }
 
-/// The message that a frame holds, which must be all of one.
-fn read_message<'a>(operation: Operation, frame: &Frame<'a>) -> Result<Reply<'a>, Malformed> {
-    let Some((head, message)) = frame.payload.split_first_chunk::<MESSAGE_HEAD_BYTES>() else {
-        return Err(Malformed);
-    };
-    let [compressed, length @ ..] = *head;
-    let is_whole = compressed == 0 && u32::from_be_bytes(length) as usize == message.len();
-    if !is_whole || frame.flags & PADDED != 0 {
-        return Err(Malformed);
-    }
+/// What the message of a response says.
+fn read_reply(operation: Operation, message: &[u8]) -> Result<Reply<'_>, Malformed> {
     Ok(match operation {
         Operation::Set => Reply::Status(b"OK"),
         Operation::Get => match field(message, 2)? {
@@ -374,8 +413,19 @@ mod tests {
         streams
     }
 
-    fn scan<'a>(operation: Operation, input: &'a [u8]) -> Result<Option<(Reply<'a>, usize)>, Malformed> {
-        Ok(asked().scan(operation, input)?.map(|scanned| (scanned.reply, scanned.bytes)))
+    fn expected(operation: Operation) -> Expected {
+        Expected { operation, key: 0, sequence: 0 }
+    }
+
+    /// What the only request is answered.
+    fn scan(operation: Operation, input: &[u8]) -> Result<Option<(String, usize)>, Malformed> {
+        let mut streams = asked();
+        let scanned = streams.scan(&[expected(operation)], input)?;
+        Ok(scanned.map(|scanned| (format!("{:?}", scanned.reply), scanned.bytes)))
+    }
+
+    fn answered(reply: Reply<'_>, bytes: usize) -> Result<Option<(String, usize)>, Malformed> {
+        Ok(Some((format!("{reply:?}"), bytes)))
     }
 
     #[test]
@@ -407,21 +457,59 @@ mod tests {
         let range = [&[0x0a, 0, 0x12, entry.len() as u8][..], &entry, &[0x20, 1]].concat();
         let input =
             [frame(SETTINGS, 0, 0, &[0; 6]), frame(PING, 0, 0, b"12345678"), response(1, &range)].concat();
-        assert_eq!(scan(Operation::Get, &input), Ok(Some((Reply::Bulk(b"value"), input.len()))));
+        assert_eq!(scan(Operation::Get, &input), answered(Reply::Bulk(b"value"), input.len()));
         for cut in 0..input.len() {
             assert_eq!(scan(Operation::Get, &input[..cut]), Ok(None), "{cut}");
         }
         let put = response(1, &[0x0a, 0]);
-        assert_eq!(scan(Operation::Set, &put), Ok(Some((Reply::Status(b"OK"), put.len()))));
-        assert_eq!(scan(Operation::Get, &put), Ok(Some((Reply::Null, put.len()))));
+        assert_eq!(scan(Operation::Set, &put), answered(Reply::Status(b"OK"), put.len()));
+        assert_eq!(scan(Operation::Get, &put), answered(Reply::Null, put.len()));
+    }
+
+    #[test]
+    fn the_requests_of_a_batch_are_answered_in_any_order_and_their_frames_mingle() {
+        let value = |byte| {
+            let entry = [0x2a, 1, byte];
+            message(&[&[0x12, entry.len() as u8][..], &entry].concat())
+        };
+        let trailer = |stream| frame(HEADERS, END_HEADERS | END_STREAM, stream, b"trailer");
+        let frames = [
+            frame(HEADERS, END_HEADERS, 3, b"head"),
+            frame(HEADERS, END_HEADERS, 1, b"head"),
+            frame(DATA, 0, 3, &value(b'3')),
+            frame(DATA, 0, 1, &value(b'1')),
+            frame(DATA, 0, 5, &value(b'5')),
+            trailer(5),
+            trailer(3),
+            frame(PING, 0, 0, b"12345678"),
+            trailer(1),
+        ];
+        let input = frames.concat();
+        for cut in 0..input.len() {
+            let mut streams = Streams::default();
+            (0..3).for_each(|_| streams.begin(&[], 0, &mut Vec::new()));
+            let (mut asked, mut read, mut answers) = (vec![1, 3, 5], 0, Vec::new());
+            for end in [cut, input.len()] {
+                while !asked.is_empty() {
+                    let expected = vec![expected(Operation::Get); asked.len()];
+                    let Some(scanned) = streams.scan(&expected, &input[read..end]).unwrap() else { break };
+                    asked.swap(0, scanned.place);
+                    answers.push((asked.remove(0), format!("{:?}", scanned.reply)));
+                    read += scanned.bytes;
+                }
+            }
+            let bulk = |value: &'static [u8]| format!("{:?}", Reply::Bulk(value));
+            assert_eq!(answers, [(5, bulk(b"5")), (3, bulk(b"3")), (1, bulk(b"1"))], "cut at {cut}");
+            assert_eq!(read, input.len());
+        }
     }
 
     #[test]
     fn what_the_server_is_owed_goes_before_the_next_request_and_once() {
         let mut streams = asked();
         let input = [frame(PING, 0, 0, b"12345678"), response(1, &[])].concat();
-        assert!(streams.scan(Operation::Set, &input[..input.len() - 1]).unwrap().is_none());
-        assert!(streams.scan(Operation::Set, &input).unwrap().is_some());
+        assert!(streams.scan(&[expected(Operation::Set)], &input[..input.len() - 1]).unwrap().is_none());
+        assert!(streams.scan(&[expected(Operation::Set)], &input).unwrap().is_some());
         let settings = frame(SETTINGS, 0, 0, &[]);
         let part_of_the_next = &frame(WINDOW_UPDATE, 0, 0, &[0; 4])[..7];
         assert_eq!(streams.settle(&[&settings, part_of_the_next].concat()), Ok(settings.len()));
@@ -439,7 +527,7 @@ mod tests {
     fn the_server_may_go_on_sending_after_any_number_of_responses() {
         let mut streams = asked();
         streams.received = WINDOW_BYTES_TOLD - 1;
-        assert!(streams.scan(Operation::Get, &response(1, &[])).unwrap().is_some());
+        assert!(streams.scan(&[expected(Operation::Get)], &response(1, &[])).unwrap().is_some());
         let mut out = Vec::new();
         streams.begin(&[], 0, &mut out);
         assert!(out.starts_with(&frame(WINDOW_UPDATE, 0, 0, &(WINDOW_BYTES_TOLD + 4).to_be_bytes())));
@@ -449,9 +537,10 @@ mod tests {
     #[test]
     fn a_refusal_has_no_message_and_is_an_error() {
         let trailer = frame(HEADERS, END_HEADERS | END_STREAM, 1, b"trailer");
-        assert!(matches!(scan(Operation::Set, &trailer), Ok(Some((Reply::Error(_), _)))));
+        let error = || Reply::Error(b"GRPC a response without a message");
+        assert_eq!(scan(Operation::Set, &trailer), answered(error(), trailer.len()));
         let reset = frame(RST_STREAM, 0, 1, &[0; 4]);
-        assert!(matches!(scan(Operation::Set, &reset), Ok(Some((Reply::Error(_), _)))));
+        assert_eq!(scan(Operation::Set, &reset), answered(error(), reset.len()));
     }
 
     #[test]

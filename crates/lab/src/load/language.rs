@@ -5,7 +5,6 @@ use std::net::SocketAddr;
 use super::etcd;
 use super::http;
 use super::options::{Options, Transport};
-use super::outcome::Operation;
 use super::reply::{Malformed, Reply};
 use super::resp;
 use super::value::Values;
@@ -39,6 +38,9 @@ pub(crate) struct Dialogue {
 /// A reply that is all there.
 pub(crate) struct Scanned<'a> {
     pub(crate) reply: Reply<'a>,
+    /// Which of the requests that are not answered it is to: the first, where replies come in the order of requests. It
+    /// changes places with the first, and is one of them no more.
+    pub(crate) place: usize,
     /// How many bytes it takes in the buffer.
     pub(crate) bytes: usize,
     /// Whether the server closes the connection after it.
@@ -94,20 +96,22 @@ impl Language {
         }
     }
 
-    /// Reads the reply to `operation` at the front of `input`; `None` when it is not all there.
+    /// Reads the reply at the front of `input` to one of the requests that were `asked` and are not answered; `None` when
+    /// it is not all there, or nothing was asked.
     pub(crate) fn scan<'a>(
         &'a mut self,
-        dialogue: &mut Dialogue,
-        operation: Operation,
+        dialogue: &'a mut Dialogue,
+        asked: &[Expected],
         input: &'a [u8],
     ) -> Result<Option<Scanned<'a>>, Malformed> {
+        let Some(Expected { operation, .. }) = asked.first().copied() else { return Ok(None) };
         match &mut self.kind {
             Kind::Resp(_) => {
                 let scanned = resp::scan(input, self.reply_bytes_max)?;
-                Ok(scanned.map(|(reply, bytes)| Scanned { reply, bytes, closes: false }))
+                Ok(scanned.map(|(reply, bytes)| Scanned { reply, place: 0, bytes, closes: false }))
             }
             Kind::Http(_, responses) => responses.scan(operation, input, self.reply_bytes_max),
-            Kind::Etcd(_) => dialogue.streams.scan(operation, input),
+            Kind::Etcd(_) => dialogue.streams.scan(asked, input),
             Kind::ZooKeeper(_) => zookeeper::scan(operation, input, self.reply_bytes_max),
         }
     }

@@ -135,10 +135,11 @@ pub struct Progress {
 pub fn run(options: &Options, mut progress: impl FnMut(&Progress)) -> Result<Report, Error> {
     options.validate()?;
     let epoch = Instant::now();
-    let load_pipeline = match options.transport {
-        Transport::Etcd => 1,
-        _ => LOAD_PIPELINE.min(LOAD_BATCH_BYTES / options.value_bytes.max.max(1)).max(options.pipeline),
+    let batch = match options.transport {
+        Transport::Etcd => etcd::BATCH_BYTES_MAX / etcd::request_bytes_max(options),
+        _ => LOAD_BATCH_BYTES / options.value_bytes.max.max(1),
     };
+    let load_pipeline = LOAD_PIPELINE.min(batch).max(options.pipeline);
     let mut workers = (0..options.threads)
         .map(|thread| Worker::new(options, thread, load_pipeline, epoch))
         .collect::<Result<Vec<_>, _>>()?;

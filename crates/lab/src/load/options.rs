@@ -222,8 +222,11 @@ impl Transport {
                 (options.mix.incr > 0 || options.mix.ping > 0, "etcd is asked for GET and SET only"),
                 (options.wait.is_some(), "there is no WAIT at etcd"),
                 (has_password, "etcd is asked without a password only"),
-                (options.pipeline > 1, "etcd answers in any order: only a pipeline of 1 can be measured"),
                 (is_larger_than(etcd::VALUE_BYTES_MAX), "values for etcd must have at most 8 KiB: one frame"),
+                (
+                    options.pipeline.saturating_mul(etcd::request_bytes_max(options)) > etcd::BATCH_BYTES_MAX,
+                    "the requests of a pipeline must have at most 48 KiB together for etcd",
+                ),
             ],
             Self::ZooKeeper => vec![
                 (options.mix.incr > 0, "there is no INCR at ZooKeeper"),
@@ -341,7 +344,7 @@ impl Options {
         }
     }
 
-    fn key_size(&self) -> usize {
+    pub(crate) fn key_size(&self) -> usize {
         self.key_prefix.len().saturating_add(self.key_digits())
     }
 
@@ -408,7 +411,8 @@ mod tests {
         }));
         assert!(refused(|options| {
             options.transport = Transport::Etcd;
-            options.pipeline = 2;
+            options.value_bytes = Sizes::fixed(5000);
+            options.pipeline = 10;
         }));
         assert!(refused(|options| {
             options.transport = Transport::Etcd;

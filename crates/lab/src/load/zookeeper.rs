@@ -124,7 +124,7 @@ pub(crate) fn scan(
         } else {
             read_reply(operation, number, rest)?
         };
-        return Ok(Some(Scanned { reply, bytes, closes: false }));
+        return Ok(Some(Scanned { reply, place: 0, bytes, closes: false }));
     }
 }
 

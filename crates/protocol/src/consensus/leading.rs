@@ -22,6 +22,10 @@ pub(super) struct Leadership {
     leased_from_us: Option<u64>,
     /// When the newest entry of this ballot was proposed.
     proposed_us: Option<u64>,
+    /// When it was seen to be durable here.
+    durable_us: Option<u64>,
+    /// How many commands were under way at once: the most when an entry was proposed, soon forgotten when they are fewer.
+    load: usize,
     /// For a planted fault: whether there was a lease at the last tick.
     pub(super) leased_at_tick: bool,
 }
@@ -121,6 +125,7 @@ impl Replica {
         if self.standing(now) != Standing::Leads {
             return self.hold_gathered();
         }
+        self.note_durable(now);
         if self.gathers_until_us(now).is_some() {
             return;
         }
@@ -135,16 +140,36 @@ impl Replica {
         }
     }
 
-    /// Whether what comes is only gathered for now, and until when at most: the batch before it is not durable here yet.
-    /// What is gathered is one entry, one record and one message to each follower instead of many. It costs the first of
-    /// them at most what is left of one sync of the leader's own disk; nothing where the followers' disks are no faster,
-    /// since they are busy with the batch before. A disk that stands still holds nothing back for longer than a moment.
+    /// Whether what comes is only gathered for now, and until when at most. What is gathered is one entry, one record, one
+    /// sync on each node and one message to each follower instead of many, whatever its size.
+    ///
+    /// 1. While the batch before it is not durable here. It costs the first of them at most what is left of one sync of the
+    ///    leader's own disk; nothing where the followers' disks are no faster, since they are busy with the batch before.
+    ///    A disk that stands still holds nothing back for longer than a moment.
+    /// 2. Then for as long as that sync took, unless half of what was lately under way at once has come. Clients that wait
+    ///    for one answer before they ask again come back in bursts, as large as the batch that answers them: without this
+    ///    the first of a burst would be a batch by themselves. Whoever asks alone never waits.
     fn gathers_until_us(&self, now: Now) -> Option<u64> {
         const GATHERING_US_MAX: u64 = 20_000;
-        let Leadership { ballot, proposed_us, .. } = self.leadership?;
+        const GATHERING_ON_US_MAX: u64 = 2000;
+        let Leadership { proposed_us, durable_us, load, .. } = self.leadership?;
+        let proposed_us = proposed_us?;
+        let until_us = match durable_us {
+            None => proposed_us + GATHERING_US_MAX,
+            Some(_) if self.builder_askers.len() >= load / 2 => return None,
+            Some(durable_us) => durable_us + durable_us.saturating_sub(proposed_us).min(GATHERING_ON_US_MAX),
+        };
+        (self.lease_clock_us(now) < until_us).then_some(until_us)
+    }
+
+    /// Looks whether all that was proposed is durable here by now.
+    fn note_durable(&mut self, now: Now) {
+        let now_us = self.lease_clock_us(now);
+        let Some(leadership) = &mut self.leadership else { return };
         let log = self.log.borrow();
-        let until_us = proposed_us? + GATHERING_US_MAX;
-        (log.durable_in(ballot) < log.end() && self.lease_clock_us(now) < until_us).then_some(until_us)
+        if leadership.durable_us.is_none() && log.durable_in(leadership.ballot) >= log.end() {
+            leadership.durable_us = Some(now_us);
+        }
     }
 
     /// When this replica has to be stepped though nothing comes, for what it has gathered.
@@ -181,6 +206,8 @@ impl Replica {
         self.builder.clear();
         self.proposals.push(proposal);
         leadership.proposed_us = Some(now_us);
+        leadership.durable_us = None;
+        leadership.load = self.proposals.commands().max(leadership.load - leadership.load.div_ceil(8));
         self.is_read = false;
         agreement.append(&self.log, entry);
     }
@@ -224,6 +251,8 @@ impl Leadership {
             appends_from_us,
             leased_from_us: None,
             proposed_us: None,
+            durable_us: None,
+            load: 0,
             leased_at_tick: false,
         }
     }

@@ -51,6 +51,11 @@ impl Proposals {
         Some(proposal)
     }
 
+    /// How many commands have no end yet.
+    pub(super) fn commands(&self) -> usize {
+        self.batches.iter().map(|batch| batch.askers.len()).sum()
+    }
+
     /// Every batch up to this one has an end.
     pub(super) fn settled(&self) -> u64 {
         self.batches.front().map_or(self.last, |proposal| proposal.batch - 1)

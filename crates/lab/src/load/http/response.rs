@@ -85,7 +85,7 @@ impl Responses {
             }
         };
         let reply = understand(operation, head.status, body)?;
-        Ok(Some(Scanned { reply, bytes: end, closes: head.closes }))
+        Ok(Some(Scanned { reply, place: 0, bytes: end, closes: head.closes }))
     }
 }
 
@@ -243,7 +243,7 @@ mod tests {
     fn scan(operation: Operation, input: &str) -> String {
         let mut responses = Responses::default();
         match responses.scan(operation, input.as_bytes(), BODY_BYTES_MAX) {
-            Ok(Some(Scanned { reply, bytes, closes })) => {
+            Ok(Some(Scanned { reply, bytes, closes, .. })) => {
                 let all = if bytes == input.len() { "all" } else { "part" };
                 let closes = if closes { ", closes" } else { "" };
                 let text = |bytes| String::from_utf8_lossy(bytes).into_owned();

@@ -26,7 +26,7 @@ use super::reply::Reply;
 use super::schedule::{Admitted, Schedule};
 use super::tally::Tally;
 use super::timer::Timer;
-use super::workload::Workload;
+use super::workload::{Expected, Workload};
 use work::Work;
 
 /// How often timeouts and idle connections are looked after.
@@ -280,8 +280,9 @@ impl<'options> Worker<'options> {
     ) -> Result<(), Loss> {
         let connection = &mut self.connections[index];
         let language = &mut self.work.language;
+        let asked = [Expected { operation: Operation::Ping, key: 0, sequence: 0 }];
         while replies_left > 0 {
-            let scanned = language.scan(&mut connection.dialogue, Operation::Ping, connection.input.unread());
+            let scanned = language.scan(&mut connection.dialogue, &asked, connection.input.unread());
             let Some(Scanned { reply, bytes, .. }) = scanned.map_err(|_| out_of_step())? else { break };
             match reply {
                 Reply::Status(_) => {}
@@ -310,11 +311,13 @@ impl<'options> Worker<'options> {
         let was_in_flight = batch.is_in_flight();
         while batch.is_in_flight() {
             let position = batch.answered;
-            let expected = batch.expected[position];
-            let scanned = self.work.language.scan(dialogue, expected.operation, input.unread());
-            let Some(Scanned { reply, bytes, closes }) = scanned.map_err(|_| out_of_step())? else {
+            let asked = &batch.expected[position..];
+            let scanned = self.work.language.scan(dialogue, asked, input.unread());
+            let Some(Scanned { reply, place, bytes, closes }) = scanned.map_err(|_| out_of_step())? else {
                 return Ok(());
             };
+            batch.bring_forward(place);
+            let expected = batch.expected[position];
             let (outcome, has_ended) = match batch.write.take() {
                 Some(write) => (self.work.workload.judge_wait(write, &reply), true),
                 None => {
