@@ -23,8 +23,8 @@
 //! * A write ends as done when it is applied; as refused when it was not proposed, or when another entry was decided in
 //!   its place, so that it never will take effect; as unknown when neither is known in time. Nothing is proposed twice.
 //!
-//! While the leader's last batch is not durable on its own disk, what comes is gathered, for the next one; and that tells
-//! the followers, too, what has been decided meanwhile.
+//! While the leader's last batch is not durable on its own disk, what comes is gathered, for the next one (and a little
+//! longer if more is expected: see `leading`); and that tells the followers, too, what has been decided meanwhile.
 //!
 //! # Who does what
 //!
