@@ -84,7 +84,7 @@ fn planted_faults_are_found() {
         (Fault::LeaseOnWallClock, 9514),
         (Fault::NewLeaderServesEarly, 272),
         (Fault::SnapshotIndexOffByOne, 1),
-        (Fault::LogCutPastApplied, 79),
+        (Fault::LogCutPastApplied, 76),
         (Fault::RetriedCommandAppliedTwice, 5),
         (Fault::WipedVoterVotes, 807),
         (Fault::RolledBackVoterVotes, 1143),

@@ -146,10 +146,9 @@ impl Replica {
     /// 1. While the batch before it is not durable here. It costs the first of them at most what is left of one sync of the
     ///    leader's own disk; nothing where the followers' disks are no faster, since they are busy with the batch before.
     ///    A disk that stands still holds nothing back for longer than a moment.
-    /// 2. Then for as long as that sync took, unless half of what was lately under way at once has come, or nearly all that
-    ///    can come, since the rest is still under way. Clients that wait for one answer before they ask again come back in
-    ///    bursts, as large as the batch that answers them: without this the first of a burst would be a batch by
-    ///    themselves. Whoever asks alone never waits.
+    /// 2. Then for as long as that sync took, unless half of what was lately under way at once has come. Clients that wait
+    ///    for one answer before they ask again come back in bursts, as large as the batch that answers them: without this
+    ///    the first of a burst would be a batch by themselves. Whoever asks alone never waits.
     fn gathers_until_us(&self, now: Now) -> Option<u64> {
         const GATHERING_US_MAX: u64 = 20_000;
         const GATHERING_ON_US_MAX: u64 = 2000;
@@ -157,15 +156,10 @@ impl Replica {
         let proposed_us = proposed_us?;
         let until_us = match durable_us {
             None => proposed_us + GATHERING_US_MAX,
-            Some(_) if self.is_worth_a_batch(load) => return None,
+            Some(_) if self.builder_askers.len() >= load / 2 => return None,
             Some(durable_us) => durable_us + durable_us.saturating_sub(proposed_us).min(GATHERING_ON_US_MAX),
         };
         (self.lease_clock_us(now) < until_us).then_some(until_us)
-    }
-
-    fn is_worth_a_batch(&self, load: usize) -> bool {
-        let gathered = self.builder_askers.len();
-        gathered >= load / 2 || gathered + self.proposals.commands() >= load - load / 8
     }
 
     /// Looks whether all that was proposed is durable here by now.
