@@ -149,7 +149,8 @@ impl Replica {
     /// 2. Then for as long as that sync took, unless half of what was lately under way at once has come. Clients that wait
     ///    for one answer before they ask again come back in bursts, as large as the batch that answers them: without this
     ///    the first of a burst would be a batch by themselves. It also keeps batches even: one that is small because nearly
-    ///    all others are in the one before waits for those. Whoever asks alone never waits.
+    ///    all others are in the one before waits for those. Whoever asks alone does not wait, once those who asked before
+    ///    are forgotten: an eighth of them with each entry, and one at least.
     fn gathers_until_us(&self, now: Now) -> Option<u64> {
         const GATHERING_US_MAX: u64 = 20_000;
         const GATHERING_ON_US_MAX: u64 = 2000;
