@@ -125,8 +125,8 @@ impl Study for Tiny {
         "Whether a server answers"
     }
 
-    fn paper(&self) -> Paper {
-        Paper { title: "On answering", authors: "N. N.", setting: "paper" }
+    fn paper(&self) -> Option<Paper> {
+        Some(Paper { title: "On answering", authors: "N. N.", setting: "paper" })
     }
 
     fn varies(&self) -> &'static str {

@@ -18,8 +18,8 @@ pub trait Study: Sync {
     /// One line that says what it is about.
     fn title(&self) -> &'static str;
 
-    /// The paper that it reproduces.
-    fn paper(&self) -> Paper;
+    /// The paper that it reproduces; `None` where the claims are this project's own.
+    fn paper(&self) -> Option<Paper>;
 
     /// What is varied, in one line.
     fn varies(&self) -> &'static str;
@@ -48,7 +48,7 @@ pub trait Study: Sync {
     /// It cannot be measured: the point has failed, and is told in the report.
     fn measure(&self, arm: &Arm, point: &Point, arena: &mut Arena<'_>) -> Result<Figures>;
 
-    /// The paper's claims, in the order of the paper.
+    /// The paper's claims, in the order of the paper; of a study without one what this project asks of itself.
     fn claims(&self) -> Vec<Claim>;
 
     /// What is drawn.

@@ -43,10 +43,13 @@ pub(super) fn page(contents: &Contents<'_>) -> String {
             body {
                 h1 { (study.title()) }
                 p.lead {
-                    "A reproduction of " cite { (paper.title) } " (" (paper.authors) "), which measured on "
-                    (paper.setting) ". Varied: " (study.varies()) "."
+                    @if let Some(paper) = paper {
+                        "A reproduction of " cite { (paper.title) } " (" (paper.authors) "), which measured on "
+                        (paper.setting) ". "
+                    }
+                    "Varied: " (study.varies()) "."
                 }
-                (claims(contents.claims))
+                (claims(contents.claims, paper.is_some()))
                 (soundness(contents))
                 h2 { "Figures" }
                 p.hint { "Lines and bars are medians of " (contents.run.settings.repeats) " repeats; shades and thin lines reach from the least to the greatest." }
@@ -61,7 +64,7 @@ pub(super) fn page(contents: &Contents<'_>) -> String {
                 @for table in study.tables() { (table_of(contents, &table)) }
                 (systems(contents))
                 @if !study.remarks().is_empty() {
-                    h2 { "How this differs from the paper's runs" }
+                    h2 { (if paper.is_some() { "How this differs from the paper's runs" } else { "How it was measured" }) }
                     ul { @for remark in study.remarks() { li { (remark) } } }
                 }
                 (circumstances(contents))
@@ -71,11 +74,12 @@ pub(super) fn page(contents: &Contents<'_>) -> String {
     markup.into_string()
 }
 
-fn claims(claims: &[Judged]) -> Markup {
+fn claims(claims: &[Judged], is_of_paper: bool) -> Markup {
+    let heads = if is_of_paper { ["The study claims", "Its figure"] } else { ["Claim", "Asked"] };
     html! {
         h2 { "Claims" }
         table.claims {
-            thead { tr { th { "The study claims" } th { "Its figure" } th { "Measured here" } th { "Verdict" } th { "Why" } } }
+            thead { tr { @for head in heads { th { (head) } } th { "Measured here" } th { "Verdict" } th { "Why" } } }
             tbody {
                 @for judged in claims {
                     @let verdict = judged.judgement.verdict;

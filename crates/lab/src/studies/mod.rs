@@ -1,11 +1,12 @@
 //! The studies: a folder of the same shape for each. `mod.rs` says what is compared and how a point is measured,
-//! `claims.rs` what the paper says and how that is judged, `figures.rs` what is drawn.
+//! `claims.rs` what the paper says (or, without one, what is asked) and how that is judged, `figures.rs` what is drawn.
 
 mod abd_vs_blocking;
 mod coding_crossover;
 mod leader_follower;
 mod locks;
 mod replication_cost;
+mod side_by_side;
 
 use crate::harness::Study;
 
@@ -19,6 +20,7 @@ pub const ALL: &[&dyn Study] = &[
     &replication_cost::ReplicationCost,
     &locks::Locks,
     &coding_crossover::CodingCrossover,
+    &side_by_side::SideBySide,
 ];
 
 /// The study with this name.

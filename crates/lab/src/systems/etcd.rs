@@ -11,16 +11,24 @@ use super::{Missing, NodePlan, System, find_program, free_ports, http_get};
 
 const PROGRAM: &str = "etcd";
 
+const NO_SYNC: &str = "--unsafe-no-fsync";
+
 /// A cluster of etcd.
 #[derive(Clone, Debug)]
 pub struct Etcd {
     nodes: usize,
+    syncs: bool,
 }
 
 impl Etcd {
     /// So many nodes.
     pub fn new(nodes: usize) -> Etcd {
-        Etcd { nodes }
+        Etcd { nodes, syncs: true }
+    }
+
+    /// The same without `fsync` of log and data, which etcd can from 3.5 on.
+    pub fn without_sync(self) -> Etcd {
+        Etcd { syncs: false, ..self }
     }
 }
 
@@ -35,10 +43,17 @@ impl System for Etcd {
             install: "apt-get install etcd-server".to_owned(),
         };
         let program = find_program(PROGRAM).ok_or_else(missing)?;
-        let output = Command::new(program).arg("--version").output().map_err(|_| missing())?;
+        let output = Command::new(&program).arg("--version").output().map_err(|_| missing())?;
         let text = String::from_utf8_lossy(&output.stdout);
         let version = text.lines().find_map(|line| line.strip_prefix("etcd Version: "));
-        version.map(str::to_owned).ok_or_else(missing)
+        let version = version.map(str::to_owned).ok_or_else(missing)?;
+        if !self.syncs && !has_option(&program, NO_SYNC) {
+            return Err(Missing {
+                what: format!("etcd {version} has no {NO_SYNC}"),
+                install: "a release from 3.5 on, from github.com/etcd-io/etcd, first on the PATH".to_owned(),
+            });
+        }
+        Ok(version)
     }
 
     fn acknowledges(&self) -> String {
@@ -46,7 +61,7 @@ impl System for Etcd {
     }
 
     fn durability(&self) -> String {
-        "on the disk (fsync)".to_owned()
+        if self.syncs { "on the disk (fsync)" } else { "in the system's file cache" }.to_owned()
     }
 
     fn plan(&self, folder: &Path) -> Result<Vec<NodePlan>> {
@@ -75,9 +90,10 @@ impl System for Etcd {
                 ["--logger", "zap"],
                 ["--log-level", "warn"],
             ];
+            let words = words.into_iter().flatten().chain((!self.syncs).then_some(NO_SYNC));
             plans.push(NodePlan {
                 program: program.clone(),
-                arguments: words.into_iter().flatten().map(str::to_owned).collect(),
+                arguments: words.map(str::to_owned).collect(),
                 environment: Vec::new(),
                 folder: node,
                 resp: None,
@@ -98,4 +114,10 @@ impl System for Etcd {
             metrics.is_some_and(|(_, text)| text.lines().any(|line| line == "etcd_server_is_leader 1"))
         })
     }
+}
+
+/// Whether a program's help names an option.
+fn has_option(program: &Path, option: &str) -> bool {
+    let Ok(output) = Command::new(program).arg("--help").output() else { return false };
+    [output.stdout, output.stderr].iter().any(|text| String::from_utf8_lossy(text).contains(option))
 }

@@ -155,7 +155,10 @@ pub(crate) fn run(args: LabArgs) -> ExitCode {
 fn list() -> Result<()> {
     for study in studies::ALL {
         println!("{}\n  {}\n  varies: {}", study.name(), study.title(), study.varies());
-        println!("  after: {} ({})\n", study.paper().title, study.paper().authors);
+        if let Some(paper) = study.paper() {
+            println!("  after: {} ({})", paper.title, paper.authors);
+        }
+        println!();
     }
     println!("run one with: quorate lab run NAME [--quick | --full] [--verify]");
     Ok(())
@@ -197,7 +200,7 @@ fn sweep(study: &'static dyn Study, args: &RunArgs) -> Result<bool> {
     if args.json {
         println!("{:#}", to_json(study, &outcome));
     } else {
-        print!("{}", claims_text(&outcome.claims));
+        print!("{}", claims_text(&outcome.claims, study.paper().is_some()));
         print!("{}", soundness_text(args.verify, &outcome));
         println!("report: {}", folder.join("report.html").display());
     }
@@ -221,13 +224,14 @@ fn to_json(study: &dyn Study, outcome: &Outcome) -> serde_json::Value {
            "histories_not_ok": wrong.len(), "medians": medians})
 }
 
-/// The claims for a terminal: each with the paper's figure, ours, and the verdict.
-fn claims_text(claims: &[Judged]) -> String {
+/// The claims for a terminal: each with the paper's figure or what was asked, ours, and the verdict.
+fn claims_text(claims: &[Judged], is_of_paper: bool) -> String {
     let mut text = String::new();
+    let asked = if is_of_paper { "paper:" } else { "asked:" };
     for (number, judged) in (1..).zip(claims) {
         let judgement = &judged.judgement;
         text.push_str(&format!("{number}. {}\n", judged.claim));
-        text.push_str(&format!("   paper:  {}\n", judged.paper));
+        text.push_str(&format!("   {asked}  {}\n", judged.paper));
         if !judgement.ours.is_empty() {
             text.push_str(&format!("   here:   {}\n", judgement.ours));
         }

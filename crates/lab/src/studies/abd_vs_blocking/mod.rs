@@ -158,12 +158,12 @@ impl Study for AbdVsBlocking {
         "Quorum registers (ABD) against per-key locks on a quorum"
     }
 
-    fn paper(&self) -> Paper {
-        Paper {
+    fn paper(&self) -> Option<Paper> {
+        Some(Paper {
             title: "Experimental Evaluation of ABD and Blocking Protocols",
             authors: "Yashita Watchpillai and Balaji Udayagiri, Penn State",
             setting: "machines of a computer room, with one TCP connection and one thread for each message",
-        }
+        })
     }
 
     fn varies(&self) -> &'static str {

@@ -118,12 +118,12 @@ impl Study for CodingCrossover {
         "Where erasure coding overtakes replication"
     }
 
-    fn paper(&self) -> Paper {
-        Paper {
+    fn paper(&self) -> Option<Paper> {
+        Some(Paper {
             title: "Erasure coding versus replication in distributed key-value store databases",
             authors: "the author of MuhamadAjiW/DistKV-Erasure-Coding",
             setting: "one virtual machine with simulated network conditions",
-        }
+        })
     }
 
     fn varies(&self) -> &'static str {

@@ -116,13 +116,13 @@ impl Study for LeaderFollower {
         "What leader-follower replication costs under mixed, read-heavy and write-heavy load"
     }
 
-    fn paper(&self) -> Paper {
-        Paper {
+    fn paper(&self) -> Option<Paper> {
+        Some(Paper {
             title: "Design, Implementation, and Performance Evaluation of a Distributed Key Value Store Using Leader \
                     Follower Replication",
             authors: "Abishek Kumar Giri, Stockton University",
             setting: "one machine, three containers of Python FastAPI",
-        }
+        })
     }
 
     fn varies(&self) -> &'static str {

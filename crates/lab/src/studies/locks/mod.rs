@@ -98,12 +98,12 @@ impl Study for Locks {
         "What it takes to acquire a distributed lock, and what the lock is worth when something fails"
     }
 
-    fn paper(&self) -> Paper {
-        Paper {
+    fn paper(&self) -> Option<Paper> {
+        Some(Paper {
             title: "Evaluation of Key-Value Stores for Distributed Locking Purposes",
             authors: "Piotr Grzesik and Dariusz Mrozek, Silesian University of Technology, BDAS 2019",
             setting: "EC2 t2.medium instances in three availability zones, Python 3.7",
-        }
+        })
     }
 
     fn varies(&self) -> &'static str {

@@ -126,12 +126,12 @@ impl Study for ReplicationCost {
         "What replication costs: in process, over the wire, in resyncs and in lag"
     }
 
-    fn paper(&self) -> Paper {
-        Paper {
+    fn paper(&self) -> Option<Paper> {
+        Some(Paper {
             title: "KV Performance Comparison: Baseline vs Replication (Synap 0.3.0-rc1)",
             authors: "hivellm/synap",
             setting: "Criterion loops in one process under WSL, 16 GB",
-        }
+        })
     }
 
     fn varies(&self) -> &'static str {

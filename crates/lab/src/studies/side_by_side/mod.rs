@@ -1,0 +1,225 @@
+//! Quorate beside etcd, ZooKeeper and Redis: what a write that outlives any one node costs in each, and what a read does.
+//!
+//! No paper stands behind it: the claims are what this project asks of itself. Every system has three nodes on this machine,
+//! is driven by the same loop over connections of its own protocol, and is asked where its leader is.
+
+mod claims;
+mod figures;
+
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+
+use crate::harness::{
+    Arena, Arm, Claim, Figure, Figures, Measure, Paper, Parameter, Plan, Point, Study, Table, load_measures,
+};
+use crate::load::{Mix, Operation, Options, Sizes, Stop, Transport, Wait};
+use crate::report::Colour;
+use crate::systems::{Etcd, Flavour, Quorate, Redis, System, ZooKeeper};
+
+/// The study.
+pub(super) struct SideBySide;
+
+const NODES: usize = 3;
+
+/// Clients, each with a connection of its own and one request under way.
+const CLIENTS: [u32; 5] = [1, 4, 16, 64, MANY];
+const CLIENTS_QUICK: [u32; 2] = [1, MANY];
+const MANY: u32 = 256;
+
+/// As many requests under way as `MANY` clients have, over few connections that carry so many at once each.
+const SHARED: u32 = 16;
+
+const KEYS: u64 = 2_000;
+const VALUE_BYTES: usize = 256;
+
+/// Redis is asked to wait at most so long for its replica.
+const WAIT_TIMEOUT_MS: u32 = 5_000;
+
+const PUT: &str = "put";
+const GET: &str = "get";
+
+/// The arms' names, for claims and figures.
+const QUORATE: &str = "Quorate";
+const QUORATE_ANY: &str = "Quorate, reads=any";
+const QUORATE_UNSYNCED: &str = "Quorate, not synced";
+const QUORATE_ALL: &str = "Quorate, leader-follower";
+const ETCD: &str = "etcd";
+const ETCD_UNSYNCED: &str = "etcd, not synced";
+const ZOOKEEPER: &str = "ZooKeeper";
+const ZOOKEEPER_UNSYNCED: &str = "ZooKeeper, not synced";
+const REDIS: &str = "Redis, WAIT 1";
+
+/// Those whose acknowledged writes are on disks.
+const SYNCED: [&str; 4] = [QUORATE, ETCD, ZOOKEEPER, REDIS];
+
+/// Those whose writes a power failure may take.
+const UNSYNCED: [&str; 4] = [QUORATE_UNSYNCED, QUORATE_ALL, ETCD_UNSYNCED, ZOOKEEPER_UNSYNCED];
+
+const CACHED: &str = "durability: a power failure of all nodes may take acknowledged writes";
+const IN_MEMORY: &str = "durability: a restart of all nodes takes everything";
+const REDIS_DIFFERS: &str =
+    "acknowledgement: the replica has it in memory, and a failover may take acknowledged writes";
+const ZOOKEEPER_DIFFERS: &str = "reads: what the server that is asked has, which may be old";
+
+/// How clients speak to a system.
+fn transport(arm: &str) -> Transport {
+    match arm {
+        ETCD | ETCD_UNSYNCED => Transport::Etcd,
+        ZOOKEEPER | ZOOKEEPER_UNSYNCED => Transport::ZooKeeper,
+        _ => Transport::Resp,
+    }
+}
+
+impl SideBySide {
+    /// Whether an arm is measured at an operation, and with how many clients.
+    fn points(arm: &str, clients: &[u32]) -> Vec<Point> {
+        let point = |operation: &str, clients: u32, at_once: u32| {
+            Point::new().with("operation", operation).with("clients", clients).with("at_once", at_once)
+        };
+        if arm == QUORATE_ANY {
+            return vec![point(GET, MANY, 1)];
+        }
+        let mut points = Vec::new();
+        let is_synced = SYNCED.contains(&arm);
+        let clients = clients.iter().filter(|clients| is_synced || **clients == MANY);
+        points.extend(clients.clone().map(|clients| point(PUT, *clients, 1)));
+        // With WAIT behind each write, Redis's clients send one at a time.
+        if arm != REDIS {
+            points.push(point(PUT, SHARED, MANY / SHARED));
+        }
+        if is_synced {
+            points.extend(clients.map(|clients| point(GET, *clients, 1)));
+        }
+        points
+    }
+}
+
+impl Study for SideBySide {
+    fn name(&self) -> &'static str {
+        "side-by-side"
+    }
+
+    fn title(&self) -> &'static str {
+        "Quorate beside etcd, ZooKeeper and Redis: writes that outlive a node, and reads"
+    }
+
+    fn paper(&self) -> Option<Paper> {
+        None
+    }
+
+    fn varies(&self) -> &'static str {
+        "put and get of 256 bytes x 1 to 256 clients, and 256 requests over 16 connections; three nodes each; with and without sync"
+    }
+
+    fn parameters(&self) -> Vec<Parameter> {
+        vec![
+            Parameter { name: "operation", title: "Operation" },
+            Parameter { name: "clients", title: "Connections" },
+            Parameter { name: "at_once", title: "Requests at once on a connection" },
+        ]
+    }
+
+    fn measures(&self) -> Vec<Measure> {
+        load_measures()
+    }
+
+    fn repeats(&self, plan: &Plan) -> u32 {
+        plan.scale.pick(2, 5)
+    }
+
+    fn arms(&self, plan: &Plan) -> Vec<Arm> {
+        let clients = plan.scale.pick(&CLIENTS_QUICK[..], &CLIENTS[..]);
+        let quorate = |settings: &str| -> Box<dyn System> {
+            Box::new(Quorate::new(&plan.quorate, NODES, &format!("{settings} leader=1")))
+        };
+        let arm = |name: &str, colour: Colour, system: Box<dyn System>, differs: &str| Arm {
+            name: name.to_owned(),
+            colour,
+            system: Some(system),
+            differs: differs.to_owned(),
+            points: SideBySide::points(name, clients),
+        };
+        let redis = Redis::new(Flavour::Redis, NODES - 1, 1);
+        let redis = redis.with(&["--appendonly", "yes", "--appendfsync", "always"]);
+        let unsynced = |colour: Colour| colour.lighter(35).dashed();
+        vec![
+            arm(QUORATE, Colour::CONSENSUS, quorate("replication=consensus"), ""),
+            arm(ETCD, Colour::ETCD, Box::new(Etcd::new(NODES)), ""),
+            arm(ZOOKEEPER, Colour::ZOOKEEPER, Box::new(ZooKeeper::new(NODES)), ZOOKEEPER_DIFFERS),
+            arm(REDIS, Colour::REDIS_ONE, Box::new(redis), REDIS_DIFFERS),
+            arm(
+                QUORATE_ANY,
+                Colour::CONSENSUS.dashed(),
+                quorate("replication=consensus reads=any"),
+                "reads: what the node that is asked has, which may be old",
+            ),
+            arm(
+                QUORATE_UNSYNCED,
+                unsynced(Colour::CONSENSUS),
+                quorate("replication=consensus durability=os"),
+                CACHED,
+            ),
+            arm(QUORATE_ALL, Colour::ACKS_ALL, quorate("replication=leader-follower acks=all"), IN_MEMORY),
+            arm(ETCD_UNSYNCED, unsynced(Colour::ETCD), Box::new(Etcd::new(NODES).without_sync()), CACHED),
+            arm(
+                ZOOKEEPER_UNSYNCED,
+                unsynced(Colour::ZOOKEEPER),
+                Box::new(ZooKeeper::new(NODES).without_sync()),
+                CACHED,
+            ),
+        ]
+    }
+
+    fn measure(&self, arm: &Arm, point: &Point, arena: &mut Arena<'_>) -> Result<Figures> {
+        let running = arena.system()?;
+        let nodes: Vec<_> = running.nodes().cloned().collect();
+        // Redis's master is the first.
+        let leader = running.system().leader(&nodes).unwrap_or(0);
+        let address = nodes.get(leader).and_then(|node| running.system().client_address(node));
+        let is_get = point.get("operation") == GET;
+        let operation = if is_get { Operation::Get } else { Operation::Set };
+        let options = Options {
+            addresses: vec![address.context("the leader has no address")?],
+            connections: point.number("clients")?,
+            pipeline: point.number("at_once")?,
+            mix: Mix::only(operation),
+            keys: KEYS,
+            key_prefix: arena.new_keys(),
+            value_bytes: Sizes::fixed(VALUE_BYTES),
+            warmup: arena.scale().pick(Duration::from_millis(300), Duration::from_secs(1)),
+            stop: Stop::Duration(arena.scale().pick(Duration::from_secs(1), Duration::from_secs(5))),
+            seed: u64::from(arena.repeat()),
+            transport: transport(&arm.name),
+            wait: (arm.name == REDIS && !is_get).then_some(Wait { replicas: 1, timeout_ms: WAIT_TIMEOUT_MS }),
+            load: is_get,
+            ..Options::default()
+        };
+        Ok(arena.drive(&options)?.figures())
+    }
+
+    fn claims(&self) -> Vec<Claim> {
+        claims::all()
+    }
+
+    fn figures(&self) -> Vec<Figure> {
+        figures::all()
+    }
+
+    fn tables(&self) -> Vec<Table> {
+        figures::tables()
+    }
+
+    fn remarks(&self) -> Vec<String> {
+        let remarks = [
+            "All nodes and the load generator share one machine: a system that needs much processor time has less of it left \
+             than it would have on machines of its own.",
+            "All requests go to the leader, where each system is fastest.",
+            "A ratio is taken within each round, and the median of those counts: what slows the machine down for a while \
+             slows both sides of it.",
+            "ZooKeeper's and etcd's requests over few connections are answered in any order that their protocols allow; a \
+             connection sends the next ones when all before are answered, in each system.",
+        ];
+        remarks.iter().map(|remark| (*remark).to_owned()).collect()
+    }
+}
