@@ -41,31 +41,68 @@ const STOP_SIGN: u8 = 1;
 
 /// One entry of the log, shared by all who hold it.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Entry(Arc<[u8]>);
+pub struct Entry(Arc<Vec<u8>>);
+
+/// Commands that become an entry: written where they stay, behind the room for its head.
+#[derive(Debug)]
+pub(super) struct EntryBuilder(Vec<u8>);
+
+impl EntryBuilder {
+    /// No commands.
+    pub(super) fn new() -> EntryBuilder {
+        EntryBuilder::with_room_for(0)
+    }
+
+    fn with_room_for(commands: usize) -> EntryBuilder {
+        let mut bytes = Vec::with_capacity(HEAD_BYTES + commands);
+        bytes.resize(HEAD_BYTES, 0);
+        EntryBuilder(bytes)
+    }
+
+    /// The commands, one behind the other.
+    pub(super) fn commands(&self) -> &[u8] {
+        &self.0[HEAD_BYTES..]
+    }
+
+    /// Where the next command goes.
+    pub(super) fn end(&mut self) -> &mut Vec<u8> {
+        &mut self.0
+    }
+
+    /// Forgets the commands.
+    pub(super) fn clear(&mut self) {
+        self.0.truncate(HEAD_BYTES);
+    }
+
+    /// The entry of these commands. The next ones have room for as much at once, since batches come alike.
+    pub(super) fn take(&mut self, head: Head) -> Entry {
+        let next = EntryBuilder::with_room_for(self.commands().len());
+        let mut bytes = std::mem::replace(self, next).0;
+        let start = &mut Vec::with_capacity(HEAD_BYTES);
+        put_head(BATCH, head, start);
+        bytes[..HEAD_BYTES].copy_from_slice(start);
+        // An entry stays for a while, and what it does not need would stay with it.
+        if bytes.capacity() - bytes.len() > bytes.len() / 4 {
+            bytes.shrink_to_fit();
+        }
+        Entry(Arc::new(bytes))
+    }
+}
 
 impl Entry {
     /// An entry of commands that are encoded one behind the other.
     pub fn new(head: Head, commands: &[u8]) -> Entry {
-        Entry::of_kind(BATCH, head, commands)
+        let mut builder = EntryBuilder::with_room_for(commands.len());
+        builder.end().extend_from_slice(commands);
+        builder.take(head)
     }
 
     /// The entry that ends a configuration.
     pub fn stop(head: Head, stop_sign: &StopSign) -> Entry {
-        let mut body = Vec::new();
-        stop_sign.put(&mut body);
-        Entry::of_kind(STOP_SIGN, Head { count: 0, ..head }, &body)
-    }
-
-    fn of_kind(kind: u8, head: Head, body: &[u8]) -> Entry {
-        let mut bytes = Vec::with_capacity(HEAD_BYTES + body.len());
-        bytes.put_u8(kind);
-        bytes.put_u16(head.proposer.node);
-        bytes.put_u64(head.proposer.life);
-        bytes.put_u64(head.proposer.batch);
-        bytes.put_u64(head.time);
-        bytes.put_u32(head.count);
-        bytes.extend_from_slice(body);
-        Entry(bytes.into())
+        let mut bytes = Vec::new();
+        put_head(STOP_SIGN, Head { count: 0, ..head }, &mut bytes);
+        stop_sign.put(&mut bytes);
+        Entry(Arc::new(bytes))
     }
 
     /// The entry with these bytes. Every command in it is read once here, so that a replica never meets one that
@@ -91,7 +128,7 @@ impl Entry {
         if !reader.is_empty() {
             return Err(Malformed("bytes behind an entry's last command"));
         }
-        Ok(Entry(bytes.into()))
+        Ok(Entry(Arc::new(bytes.to_vec())))
     }
 
     /// The encoded entry.
@@ -120,6 +157,15 @@ impl Entry {
             _ => Reader::new(&[]),
         }
     }
+}
+
+fn put_head(kind: u8, head: Head, out: &mut Vec<u8>) {
+    out.put_u8(kind);
+    out.put_u16(head.proposer.node);
+    out.put_u64(head.proposer.life);
+    out.put_u64(head.proposer.batch);
+    out.put_u64(head.time);
+    out.put_u32(head.count);
 }
 
 fn take_head(reader: &mut Reader<'_>) -> Result<Head, Malformed> {

@@ -1,7 +1,7 @@
 //! Leading: taking over, waiting for the old leader's lease to end, proposing, and keeping a lease of one's own.
 
 use super::Replica;
-use super::entry::{Entry, Head, Proposer};
+use super::entry::{Entry, EntryBuilder, Head, Proposer};
 use super::options::Lease;
 use super::waiting::{Proposal, Standing};
 use crate::contract::{Effects, Now, Trace};
@@ -184,10 +184,10 @@ impl Replica {
 
     /// Closes the batch that is being built, and appends it.
     pub(super) fn seal(&mut self, now: Now) {
-        self.seal_as(now, Entry::new);
+        self.seal_as(now, |head, builder| builder.take(head));
     }
 
-    fn seal_as(&mut self, now: Now, make: impl FnOnce(Head, &[u8]) -> Entry) {
+    fn seal_as(&mut self, now: Now, make: impl FnOnce(Head, &mut EntryBuilder) -> Entry) {
         let now_us = self.lease_clock_us(now);
         let (Some(agreement), Some(leadership)) = (&mut self.agreement, &mut self.leadership) else { return };
         let batch = self.proposals.last + 1;
@@ -196,7 +196,7 @@ impl Replica {
             time: now.unix_ms.max(self.time),
             count: self.builder_askers.len() as u32,
         };
-        let entry = make(head, &self.builder);
+        let entry = make(head, &mut self.builder);
         let proposal = Proposal {
             batch,
             index: self.log.borrow().end(),
@@ -205,7 +205,6 @@ impl Replica {
             bytes: entry.bytes().len(),
             askers: std::mem::take(&mut self.builder_askers),
         };
-        self.builder.clear();
         self.proposals.push(proposal);
         leadership.proposed_us = Some(now_us);
         leadership.durable_us = None;
@@ -238,7 +237,7 @@ impl Replica {
             return;
         }
         if let Some(until) = self.table.purge_until(now.unix_ms.max(self.time), KEYS_MAX) {
-            Command::Purge { until }.encode(&mut self.builder);
+            Command::Purge { until }.encode(self.builder.end());
             self.builder_askers.push(None);
             self.purge_batch = self.proposals.last + 1;
         }

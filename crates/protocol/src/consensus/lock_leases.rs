@@ -119,7 +119,7 @@ impl Replica {
                 Subject::Lock(name) => LockCommand::Expire { name, token, number },
                 Subject::Session(session) => LockCommand::ExpireSession { session: *session, number },
             };
-            Command::Lock(command).encode(&mut self.builder);
+            Command::Lock(command).encode(self.builder.end());
             self.builder_askers.push(None);
         }
         self.order_forsaking(now);
@@ -134,7 +134,7 @@ impl Replica {
             if node == self.id || !self.lock_leases.is_gone(now, node) {
                 continue;
             }
-            Command::Lock(LockCommand::Forsake { node, spared: None }).encode(&mut self.builder);
+            Command::Lock(LockCommand::Forsake { node, spared: None }).encode(self.builder.end());
             self.builder_askers.push(None);
             self.lock_leases.forsake_batch = self.proposals.last + 1;
         }

@@ -170,6 +170,7 @@ use crate::coded::FragmentStore;
 use crate::contract::{Effects, Input, NodeId, Now, Progress};
 use crate::planted::Fault;
 use agreement::{Agreement, CrateMessage};
+use entry::EntryBuilder;
 pub use entry::{Entry, Head, Proposer};
 pub use group::{Group, Identity, Member, StopSign, Voter};
 use kv::codec::Malformed;
@@ -250,7 +251,7 @@ pub struct Replica {
     /// Who asked for the newest promise that was asked for in this life.
     promised_to: Option<(Ballot, Identity)>,
     /// Commands that are not proposed yet, and who waits for each.
-    builder: Vec<u8>,
+    builder: EntryBuilder,
     builder_askers: Vec<Asker>,
     proposals: Proposals,
     /// The last batch that held a purge: no other before it has an end.
@@ -324,7 +325,7 @@ impl Replica {
             led_until: None,
             told_promise: Ballot::default(),
             promised_to: None,
-            builder: Vec::new(),
+            builder: EntryBuilder::new(),
             builder_askers: Vec::new(),
             proposals: Proposals::default(),
             purge_batch: 0,

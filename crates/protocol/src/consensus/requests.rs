@@ -128,14 +128,14 @@ impl Replica {
                 if !watching::may_be_ordered(&mut command, &self.table, epoch, time, planted) {
                     return effects.abort(ticket);
                 }
-                if self.proposals.bytes + self.builder.len() > self.timing.uncommitted_bytes_max {
+                if self.proposals.bytes + self.builder.commands().len() > self.timing.uncommitted_bytes_max {
                     self.counters.refused_writes += 1;
                     let error = "OVERLOADED too many bytes of writes wait to be committed; nothing was done, try again";
                     return effects.refuse(ticket, error);
                 }
-                command.encode(&mut self.builder);
+                command.encode(self.builder.end());
                 self.builder_askers.push(Some((ticket, deadline_us)));
-                if self.builder.len() >= self.timing.batch_bytes {
+                if self.builder.commands().len() >= self.timing.batch_bytes {
                     self.seal(now);
                 }
             }
@@ -318,7 +318,7 @@ impl Replica {
     fn take_gathered(&mut self) -> VecDeque<Held> {
         let batch = self.proposals.last + 1;
         let mut kept = VecDeque::new();
-        let mut commands = Reader::new(&self.builder);
+        let mut commands = Reader::new(self.builder.commands());
         for (index, asker) in self.builder_askers.drain(..).enumerate() {
             let before = commands.rest();
             let Ok(_) = Command::decode(&mut commands) else { break };
@@ -377,7 +377,7 @@ impl Replica {
     /// A planted fault: the whole batch, once more.
     fn propose_again(&mut self, index: usize) {
         if let Some(entry) = self.log.borrow().entry(index) {
-            self.builder.extend_from_slice(entry.commands().rest());
+            self.builder.end().extend_from_slice(entry.commands().rest());
             (0..entry.head().count).for_each(|_| self.builder_askers.push(None));
         }
     }

@@ -8,7 +8,7 @@ mod figures;
 
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 
 use crate::harness::{
     Arena, Arm, Claim, Figure, Figures, Measure, Paper, Parameter, Plan, Point, Study, Table, load_measures,
@@ -178,6 +178,7 @@ impl Study for SideBySide {
         let leader = running.system().leader(&nodes).unwrap_or(0);
         let address = nodes.get(leader).and_then(|node| running.system().client_address(node));
         let is_get = point.get("operation") == GET;
+        let transport = transport(&arm.name);
         let operation = if is_get { Operation::Get } else { Operation::Set };
         let options = Options {
             addresses: vec![address.context("the leader has no address")?],
@@ -190,12 +191,16 @@ impl Study for SideBySide {
             warmup: arena.scale().pick(Duration::from_millis(300), Duration::from_secs(1)),
             stop: Stop::Duration(arena.scale().pick(Duration::from_secs(1), Duration::from_secs(5))),
             seed: u64::from(arena.repeat()),
-            transport: transport(&arm.name),
+            transport,
             wait: (arm.name == REDIS && !is_get).then_some(Wait { replicas: 1, timeout_ms: WAIT_TIMEOUT_MS }),
-            load: is_get,
+            // A node of ZooKeeper's has to be there before it is written.
+            load: is_get || transport == Transport::ZooKeeper,
             ..Options::default()
         };
-        Ok(arena.drive(&options)?.figures())
+        let driven = arena.drive(&options)?;
+        // A system that refuses everything is fast at it, and no rate of nothing is ever to be divided by.
+        ensure!(driven.report.operations() > 0, "nothing succeeded");
+        Ok(driven.figures())
     }
 
     fn claims(&self) -> Vec<Claim> {
