@@ -13,10 +13,11 @@ use std::collections::{BTreeMap, VecDeque};
 use crate::disk::{Disk, DiskError};
 use crate::error::StorageError;
 use crate::floors::Extents;
-use crate::format::batch::Gathered;
+use crate::format::batch::{Gathered, SPARE_BYTES_MAX};
 use crate::format::manifest::Manifest;
+use crate::format::sector::{BLOCK_PAYLOAD_BYTES, Sectors, payload_of, place};
 use crate::format::segment::{SEGMENT_HEADER_BYTES, SegmentHeader};
-use crate::format::{BLOCK_BYTES, Identity, segment_file};
+use crate::format::{Identity, segment_file};
 use crate::planted::{Fault, Planted};
 use crate::upkeep::{Outcome, Upkeep};
 use crate::work::{Lane, Step, Work};
@@ -27,7 +28,7 @@ use crate::{Group, Position};
 pub struct Options {
     /// Whose it is. `identity.log` is used when the folder is new; otherwise the folder's own holds.
     pub identity: Identity,
-    /// Length of a segment. A multiple of the sector's.
+    /// Length of a segment's file. A multiple of the sector's.
     pub segment_bytes: u64,
     /// A fault to test the tests with.
     pub planted: Planted,
@@ -79,6 +80,8 @@ pub struct Log {
     /// A full disk may be asked again: [`Log::retry`].
     pub(crate) may_retry: bool,
     pub(crate) gathered: Gathered,
+    /// Memory for what is written next.
+    spare_bytes: Vec<u8>,
     /// There was no room for it: it is written once more, as it is, before anything else.
     pub(crate) refused: Option<Batch>,
     pub(crate) written: Position,
@@ -106,6 +109,7 @@ impl Log {
     ) -> Log {
         Log {
             gathered: Gathered::new(manifest.identity.log, end, lead),
+            spare_bytes: Vec::new(),
             noted: manifest.durable,
             next_snapshot: manifest.next_snapshot,
             options,
@@ -169,7 +173,7 @@ impl Log {
             result => self.stop_on(result)?,
         }
         self.batch_written();
-        self.gathered.give_back(batch.bytes);
+        self.give_back(batch.bytes);
         Ok(())
     }
 
@@ -190,6 +194,13 @@ impl Log {
         (self.full, self.may_retry) = (Some(error), false);
     }
 
+    /// What was written is: its memory is used again.
+    fn give_back(&mut self, bytes: Vec<u8>) {
+        if bytes.capacity() <= SPARE_BYTES_MAX {
+            self.spare_bytes = bytes;
+        }
+    }
+
     /// Everything that was handed out is written.
     fn batch_written(&mut self) {
         self.written = self.gathered.start();
@@ -200,17 +211,22 @@ impl Log {
     fn take_gathered(&mut self) -> Result<Batch, StorageError> {
         let length = self.gathered.whole_bytes();
         let offset = self.offset();
-        if offset > SEGMENT_HEADER_BYTES && offset + length > self.options.segment_bytes {
+        let segment_bytes = payload_of(self.options.segment_bytes);
+        if offset > SEGMENT_HEADER_BYTES && offset + length > segment_bytes {
             self.next_segment()?;
         }
-        let (file, offset) = (segment_file(self.segment().number), self.offset());
+        let (number, offset) = (self.segment().number, self.offset());
         let end = offset + length;
         // Up to the block's end; behind the segment's there is nothing yet that must not be read.
-        let blocks_end = end.next_multiple_of(BLOCK_BYTES as u64).min(self.options.segment_bytes.max(end));
+        let blocks_end = end.next_multiple_of(BLOCK_PAYLOAD_BYTES as u64).min(segment_bytes.max(end));
         let start = offset - self.gathered.lead() as u64;
-        let lead = (end % BLOCK_BYTES as u64) as usize;
-        let bytes = self.gathered.take(self.durable, (blocks_end - end) as usize, lead);
-        Ok(Batch { file, offset: start, bytes })
+        let lead = (end % BLOCK_PAYLOAD_BYTES as u64) as usize;
+        let gathered = self.gathered.take(self.durable, (blocks_end - end) as usize, lead);
+        let mut bytes = std::mem::take(&mut self.spare_bytes);
+        bytes.clear();
+        Sectors { salt: self.manifest.identity.log, number }.write(&gathered, &mut bytes);
+        self.gathered.give_back(gathered);
+        Ok(Batch { file: segment_file(number), offset: place(start), bytes })
     }
 
     /// Goes on in a new segment, if one is ready. Its header is written with the first batch.
@@ -337,7 +353,7 @@ impl Log {
             self.batch_written();
         }
         if let Some(batch) = batch {
-            self.gathered.give_back(batch.bytes);
+            self.give_back(batch.bytes);
         }
         let later = self.options.planted.has(Fault::SyncCoversLaterWrites);
         self.durable = self.durable.max(if later { self.end() } else { up_to });

@@ -6,10 +6,10 @@ use std::collections::BTreeSet;
 use crate::disk::{Cause, Disk, DiskError};
 use crate::error::{Damage, StorageError};
 use crate::format::manifest::{MANIFEST_BYTES_MAX, Manifest};
+use crate::format::sector::{BLOCK_PAYLOAD_BYTES, Sectors, place};
 use crate::format::segment::{SEGMENT_HEADER_BYTES, SegmentHeader};
 use crate::format::{
-    BLOCK_BYTES, Entry, Identity, MANIFEST_FILE, MANIFEST_NEW_FILE, is_ours, is_zero, segment_file,
-    snapshot_file,
+    Entry, Identity, MANIFEST_FILE, MANIFEST_NEW_FILE, is_ours, is_zero, segment_file, snapshot_file,
 };
 use crate::log::{Log, Options};
 use crate::replay::{READ_BYTES, Window, scan};
@@ -82,7 +82,8 @@ fn was_never_used<D: Disk>(disk: &mut D, files: &BTreeSet<String>) -> Result<boo
     if !files.contains(&first) {
         return Ok(true);
     }
-    let mut window = Window::open(disk, first)?;
+    // Whose log it would be is not known: nothing in it counts as old.
+    let mut window = Window::open(disk, 0, 0)?;
     let mut offset = SEGMENT_HEADER_BYTES;
     while offset < window.length {
         let bytes = window.get(disk, offset, READ_BYTES)?;
@@ -97,7 +98,9 @@ fn was_never_used<D: Disk>(disk: &mut D, files: &BTreeSet<String>) -> Result<boo
 /// The manifest comes last: before it is there, there is no log.
 fn create<D: Disk>(disk: &mut D, options: &Options) -> Result<(), DiskError> {
     let file = segment_file(0);
-    let header = SegmentHeader { number: 0, first: 0, durable: 0 }.encode(&options.identity);
+    let mut header = Vec::new();
+    let sectors = Sectors { salt: options.identity.log, number: 0 };
+    sectors.write(&SegmentHeader { number: 0, first: 0, durable: 0 }.encode(&options.identity), &mut header);
     let mut steps = vec![
         Step::Create { file: file.clone(), bytes: options.segment_bytes },
         Step::Write { file: file.clone(), offset: 0, bytes: header },
@@ -170,19 +173,19 @@ impl Opening {
         let spares = (last + 1..manifest.next_segment).collect();
         let end: Position = found.end;
         let replayed = Replayed { entries: found.entries, bytes: end - manifest.start, torn };
-        let lead = read_lead(disk, &segment_file(last), found.offset)?;
+        let lead = read_lead(disk, manifest.identity.log, last, found.offset)?;
         Ok((Log::new(options, manifest, found.segments, spares, found.extents, (end, lead)), replayed))
     }
 }
 
 /// What the block in which the log ends holds of it.
-fn read_lead<D: Disk>(disk: &mut D, file: &str, end: u64) -> Result<Vec<u8>, StorageError> {
-    let mut lead = vec![0; (end % BLOCK_BYTES as u64) as usize];
-    let start = end - lead.len() as u64;
-    let read = disk.read(file, start, &mut lead)?;
-    if read < lead.len() {
-        let damage = Damage::Length { found: start + read as u64, expected: end };
-        return Err(StorageError::damaged(file, start, damage));
+fn read_lead<D: Disk>(disk: &mut D, salt: u64, number: u64, end: u64) -> Result<Vec<u8>, StorageError> {
+    let length = (end % BLOCK_PAYLOAD_BYTES as u64) as usize;
+    let start = end - length as u64;
+    let lead = Window::open(disk, salt, number)?.get(disk, start, length)?.to_vec();
+    if lead.len() < length {
+        let damage = Damage::Length { found: place(start + lead.len() as u64), expected: place(end) };
+        return Err(StorageError::damaged(segment_file(number), place(start), damage));
     }
     Ok(lead)
 }

@@ -7,14 +7,15 @@ use crate::error::{Damage, StorageError};
 use crate::floors::Extents;
 use crate::format::batch::{BATCH_HEADER_BYTES, BatchHeader, each_entry};
 use crate::format::manifest::{Floor, Manifest};
+use crate::format::sector::{PAYLOAD_BYTES, Sectors, payload_of, place};
 use crate::format::segment::{SEGMENT_HEADER_BYTES, SegmentHeader};
 use crate::format::{Entry, SECTOR_BYTES, checksum, is_zero, segment_file};
 use crate::log::Segment;
 use crate::planted::{Fault, Planted};
 use crate::{Group, Position};
 
-/// How much is read at once.
-pub(crate) const READ_BYTES: usize = 1 << 20;
+/// How much is read at once: whole sectors.
+pub(crate) const READ_BYTES: usize = (1 << 20) / SECTOR_BYTES * PAYLOAD_BYTES;
 
 /// What a scan found.
 #[derive(Debug)]
@@ -66,10 +67,10 @@ pub(crate) fn scan<D: Disk>(
         each,
     };
     for number in manifest.first_segment..manifest.next_segment {
-        let mut window = Window::open(disk, segment_file(number))?;
+        let mut window = Window::open(disk, manifest.identity.log, number)?;
         let misplaced = |damage| StorageError::damaged(segment_file(number), 0, damage);
         let is_first = number == manifest.first_segment;
-        let header = window.get(disk, 0, SECTOR_BYTES)?;
+        let header = window.get(disk, 0, PAYLOAD_BYTES)?;
         let Some(header) = SegmentHeader::decode(&manifest.identity, number, header)? else {
             if is_first {
                 return Err(misplaced(Damage::Checksum("header")));
@@ -163,23 +164,27 @@ impl<F: FnMut(Entry<'_>)> Scanner<'_, F> {
 ///
 /// The first one, if it is begun, holds the batch's header and is therefore there.
 fn has_empty_sector(offset: u64, bytes: &[u8]) -> bool {
-    let begun = (offset.next_multiple_of(SECTOR_BYTES as u64) - offset) as usize;
+    let begun = (offset.next_multiple_of(PAYLOAD_BYTES as u64) - offset) as usize;
     let rest = bytes.get(begun..).unwrap_or_default();
-    rest.chunks(SECTOR_BYTES).any(is_zero)
+    rest.chunks(PAYLOAD_BYTES).any(is_zero)
 }
 
-/// A file of which some is in memory.
+/// A segment of which some is in memory. Offsets and lengths are those of the log's bytes in it.
 #[derive(Debug)]
 pub(crate) struct Window {
     file: String,
+    sectors: Sectors,
     pub(crate) length: u64,
     start: u64,
     bytes: Vec<u8>,
 }
 
 impl Window {
-    pub(crate) fn open<D: Disk>(disk: &mut D, file: String) -> Result<Window, DiskError> {
-        Ok(Window { length: disk.length(&file)?, file, start: 0, bytes: Vec::new() })
+    /// The segment of that number in the log that has this one.
+    pub(crate) fn open<D: Disk>(disk: &mut D, salt: u64, number: u64) -> Result<Window, DiskError> {
+        let file = segment_file(number);
+        let length = payload_of(disk.length(&file)?);
+        Ok(Window { file, sectors: Sectors { salt, number }, length, start: 0, bytes: Vec::new() })
     }
 
     /// So many bytes from `offset` on, or those that there are.
@@ -194,16 +199,18 @@ impl Window {
         let end = offset + length as u64;
         if offset < self.start || end > self.start + self.bytes.len() as u64 {
             let wanted = usize::try_from(left).unwrap_or(usize::MAX).min(length.max(READ_BYTES));
-            self.bytes.resize(wanted, 0);
-            self.start = offset;
-            let read = disk.read(&self.file, offset, &mut self.bytes)?;
+            self.start = offset - offset % PAYLOAD_BYTES as u64;
+            let sectors = (offset + wanted as u64 - self.start).div_ceil(PAYLOAD_BYTES as u64);
+            self.bytes.resize(sectors as usize * SECTOR_BYTES, 0);
+            let read = disk.read(&self.file, place(self.start), &mut self.bytes)?;
             self.bytes.truncate(read);
+            self.sectors.read(&mut self.bytes);
         }
         let from = (offset - self.start) as usize;
         Ok(self.bytes.get(from..).map_or(&[][..], |rest| &rest[..rest.len().min(length)]))
     }
 
     fn damaged(&self, offset: u64, damage: Damage) -> StorageError {
-        StorageError::damaged(&self.file, offset, damage)
+        StorageError::damaged(&self.file, place(offset), damage)
     }
 }

@@ -1,7 +1,7 @@
 //! What a crash left behind the end of the log, and how it is told from damage.
 //!
 //! A crash of the machine keeps, of every sector that was written and not synced, the old bytes or the new
-//! ones. The old ones are zeros: a segment is made of zeros, synced, before it is used, and used once. From
+//! ones. The old ones are zeros, or count as zeros since they are an older segment's. From
 //! this follows what a crash can leave, and everything else is damage:
 //!
 //! 1. **A batch's header is whole or zero**, since it lies within one sector. One that is neither is damage.
@@ -33,12 +33,16 @@ use crate::disk::Disk;
 use crate::error::{Damage, StorageError};
 use crate::format::batch::{BATCH_HEADER_BYTES, BatchHeader};
 use crate::format::manifest::Manifest;
+use crate::format::sector::{PAYLOAD_BYTES, place};
 use crate::format::segment::{SEGMENT_HEADER_BYTES, SegmentHeader};
 use crate::format::{MANIFEST_FILE, SECTOR_BYTES, is_zero, segment_file};
 use crate::planted::{Fault, Planted};
 use crate::replay::{READ_BYTES, Scan, Window};
 use crate::work::Step;
 use crate::{Position, upkeep};
+
+/// How much is written again at once: whole sectors.
+const AGAIN_BYTES: usize = 2048 * SECTOR_BYTES;
 
 /// A tail that a crash cut short, and that was cleared.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -95,7 +99,7 @@ pub(crate) fn settle<D: Disk>(
     }
     let file = scan.segments.back().map(|segment| segment_file(segment.number)).unwrap_or_default();
     let bytes = remains.iter().map(|remains| remains.end - remains.start).sum();
-    Ok(Some(Torn { file, offset: scan.offset, position: scan.end, bytes }))
+    Ok(Some(Torn { file, offset: place(scan.offset), position: scan.end, bytes }))
 }
 
 struct Survey<'a, D> {
@@ -114,8 +118,8 @@ impl<D: Disk> Survey<'_, D> {
         let last = self.scan.segments.back().map_or(self.manifest.first_segment, |segment| segment.number);
         self.segment(last, self.scan.offset)?;
         for number in last + 1..self.manifest.next_segment {
-            let mut window = Window::open(self.disk, segment_file(number))?;
-            let sector = window.get(self.disk, 0, SECTOR_BYTES)?;
+            let mut window = self.window(number)?;
+            let sector = window.get(self.disk, 0, PAYLOAD_BYTES)?;
             if let Ok(Some(header)) = SegmentHeader::decode(&self.manifest.identity, number, sector)
                 && header.durable > self.scan.end
             {
@@ -127,19 +131,19 @@ impl<D: Disk> Survey<'_, D> {
     }
 
     fn segment(&mut self, number: u64, from: u64) -> Result<(), StorageError> {
-        let mut window = Window::open(self.disk, segment_file(number))?;
+        let mut window = self.window(number)?;
         let mut offset = from;
         while offset < window.length {
             // Up to the end of a sector, so that the rest goes by whole ones.
-            let sector_rest = SECTOR_BYTES - (offset % SECTOR_BYTES as u64) as usize;
-            let length = if sector_rest < SECTOR_BYTES { sector_rest } else { READ_BYTES };
+            let sector_rest = PAYLOAD_BYTES - (offset % PAYLOAD_BYTES as u64) as usize;
+            let length = if sector_rest < PAYLOAD_BYTES { sector_rest } else { READ_BYTES };
             let bytes = window.get(self.disk, offset, length)?;
             if bytes.is_empty() {
                 break;
             }
             let length = bytes.len() as u64;
             if self.manifest.clearing || !is_zero(bytes) {
-                let sectors = bytes.chunks(SECTOR_BYTES).zip((offset..).step_by(SECTOR_BYTES));
+                let sectors = bytes.chunks(PAYLOAD_BYTES).zip((offset..).step_by(PAYLOAD_BYTES));
                 for (sector, offset) in sectors {
                     if is_zero(sector) && !self.manifest.clearing {
                         continue;
@@ -151,6 +155,10 @@ impl<D: Disk> Survey<'_, D> {
             offset += length;
         }
         Ok(())
+    }
+
+    fn window(&mut self, number: u64) -> Result<Window, StorageError> {
+        Ok(Window::open(self.disk, self.manifest.identity.log, number)?)
     }
 
     fn lost(&self, durable: Position, told_by: String) -> StorageError {
@@ -177,7 +185,7 @@ fn look_for_a_later_batch(
         let Some(header) = BatchHeader::decode(manifest.identity.log, bytes) else { continue };
         let is_later = header.position >= scan.end && header.durable <= header.position;
         if is_later && header.durable > scan.end {
-            let told_by = format!("the batch at byte {offset} of {}", segment_file(number));
+            let told_by = format!("the batch at byte {} of {}", place(offset), segment_file(number));
             return Err(lost(scan, header.durable, told_by));
         }
     }
@@ -186,15 +194,21 @@ fn look_for_a_later_batch(
 
 fn lost(scan: &Scan, durable: Position, told_by: String) -> StorageError {
     let file = scan.segments.back().map(|segment| segment_file(segment.number)).unwrap_or_default();
-    StorageError::damaged(file, scan.offset, Damage::Lost { end: scan.end, durable, told_by })
+    StorageError::damaged(file, place(scan.offset), Damage::Lost { end: scan.end, durable, told_by })
 }
 
+/// Clears what remains to zeros. A sector of which a part is of the log stays this segment's; all others are nobody's then.
 fn clear<D: Disk>(disk: &mut D, remains: &[Remains], syncs: &mut Vec<String>) -> Result<(), StorageError> {
     let zeros = vec![0; if remains.is_empty() { 0 } else { READ_BYTES }];
     for Remains { number, start, end } in remains {
         let file = segment_file(*number);
-        let mut offset = *start;
-        while offset < *end {
+        let whole_from = start.next_multiple_of(PAYLOAD_BYTES as u64);
+        if whole_from > *start {
+            disk.write(&file, place(*start), &zeros[..(whole_from - start) as usize])?;
+        }
+        let mut offset = place(whole_from);
+        let end = place(end.next_multiple_of(PAYLOAD_BYTES as u64));
+        while offset < end {
             let length = usize::try_from(end - offset).unwrap_or(READ_BYTES).min(READ_BYTES);
             disk.write(&file, offset, &zeros[..length])?;
             offset += length as u64;
@@ -208,24 +222,25 @@ fn clear<D: Disk>(disk: &mut D, remains: &[Remains], syncs: &mut Vec<String>) ->
 fn write_again<D: Disk>(disk: &mut D, scan: &Scan, syncs: &mut Vec<String>) -> Result<(), StorageError> {
     let ends = scan.segments.iter().skip(1).map(|next| next.first).chain([scan.end]);
     let undurable = scan.segments.iter().zip(ends).filter(|(_, end)| *end > scan.durable);
+    let mut buffer = Vec::new();
     for (segment, end) in undurable {
-        let mut window = Window::open(disk, segment_file(segment.number))?;
+        let file = segment_file(segment.number);
         let offset_of = |position: Position| SEGMENT_HEADER_BYTES + (position - segment.first);
         // By whole sectors: a page that is written in part is written as a whole, but not every disk need
         // know that.
-        let sector = |offset: u64| offset - offset % SECTOR_BYTES as u64;
-        let mut offset = if scan.durable > segment.first { sector(offset_of(scan.durable)) } else { 0 };
-        let end = offset_of(end);
+        let from = if scan.durable > segment.first { offset_of(scan.durable) } else { 0 };
+        let mut offset = place(from - from % PAYLOAD_BYTES as u64);
+        let end = place(offset_of(end).next_multiple_of(PAYLOAD_BYTES as u64));
         while offset < end {
-            let length = usize::try_from(end - offset).unwrap_or(READ_BYTES).min(READ_BYTES);
-            let bytes = window.get(disk, offset, length)?.to_vec();
-            if bytes.is_empty() {
+            buffer.resize(usize::try_from(end - offset).unwrap_or(AGAIN_BYTES).min(AGAIN_BYTES), 0);
+            let read = disk.read(&file, offset, &mut buffer)?;
+            if read == 0 {
                 break;
             }
-            disk.write(&segment_file(segment.number), offset, &bytes)?;
-            offset += bytes.len() as u64;
+            disk.write(&file, offset, &buffer[..read])?;
+            offset += read as u64;
         }
-        syncs.push(segment_file(segment.number));
+        syncs.push(file);
     }
     Ok(())
 }

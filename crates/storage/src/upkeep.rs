@@ -234,8 +234,15 @@ impl Log {
             }
             Task::Spare(number, used) => {
                 let file = segment_file(*number);
-                steps.extend(used.iter().map(|used| Step::Rename { from: used.clone(), to: file.clone() }));
-                steps.push(Step::Create { file: file.clone(), bytes: self.options.segment_bytes });
+                let bytes = self.options.segment_bytes;
+                match used {
+                    // What an older segment left in its sectors counts as zeros.
+                    Some(used) => steps.extend([
+                        Step::Rename { from: used.clone(), to: file.clone() },
+                        Step::Cut { file: file.clone(), bytes: bytes * LEFT_OVER_MAX },
+                    ]),
+                    None => steps.push(Step::Create { file: file.clone(), bytes }),
+                }
                 steps.extend([Step::Sync { file }, Step::SyncFolder]);
                 manifest.next_segment = *number + 1;
             }

@@ -121,7 +121,7 @@ pub(crate) struct Gathered {
 }
 
 /// So much memory is kept for what is gathered next, and as much for what is gathered meanwhile.
-const SPARE_BYTES_MAX: usize = 2 << 20;
+pub(crate) const SPARE_BYTES_MAX: usize = 2 << 20;
 
 impl Gathered {
     /// Nothing yet. The block in which it will stand begins with `lead`.

@@ -5,6 +5,7 @@
 
 pub mod batch;
 pub mod manifest;
+pub(crate) mod sector;
 pub mod segment;
 pub mod snapshot;
 
@@ -14,8 +15,8 @@ use crate::Group;
 use crate::error::{Damage, StorageError};
 
 /// The format's version. A program refuses every other one. It covers what is recorded, too: in version 1 the computed
-/// fragments of coded values were other ones.
-pub const VERSION: u32 = 2;
+/// fragments of coded values were other ones. Before version 3 sectors did not say of which segment they are.
+pub const VERSION: u32 = 3;
 
 /// What a disk writes as a whole: after a crash a sector holds what it held before or what was written, never
 /// a part.

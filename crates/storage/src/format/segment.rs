@@ -1,20 +1,21 @@
 //! Segments: the files that the log's batches stand in, one after the other.
 //!
 //! ```text
-//! one sector: preamble, 40 bytes | number: u64 | first position: u64 | durable: u64 | zeros
+//! the first sector's bytes: preamble, 40 bytes | number: u64 | first position: u64 | durable: u64 | zeros
 //! batches
 //! zeros up to the end
 //! ```
 //!
-//! A segment is made of zeros before it is used, and no segment is used twice. So what has not been written
-//! is zero: the rule on which the telling of torn from damaged rests.
+//! A segment is made of zeros, or of what was a segment before, which counts as zeros ([`sector`](super::sector)). So what
+//! has not been written is zero: the rule on which the telling of torn from damaged rests.
 
-use super::{Fields, Identity, SECTOR_BYTES, SEGMENT, begin, check, is_zero, seal, segment_file};
+use super::sector::PAYLOAD_BYTES;
+use super::{Fields, Identity, SEGMENT, begin, check, is_zero, seal, segment_file};
 use crate::Position;
 use crate::error::{Damage, StorageError};
 
 /// Where the first batch begins.
-pub const SEGMENT_HEADER_BYTES: u64 = SECTOR_BYTES as u64;
+pub const SEGMENT_HEADER_BYTES: u64 = PAYLOAD_BYTES as u64;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SegmentHeader {
@@ -27,18 +28,18 @@ pub(crate) struct SegmentHeader {
 
 impl SegmentHeader {
     pub(crate) fn encode(&self, identity: &Identity) -> Vec<u8> {
-        let mut bytes = Vec::with_capacity(SECTOR_BYTES);
+        let mut bytes = Vec::with_capacity(PAYLOAD_BYTES);
         begin(SEGMENT, identity, &mut bytes);
         for field in [self.number, self.first, self.durable] {
             bytes.extend_from_slice(&field.to_le_bytes());
         }
-        bytes.resize(SECTOR_BYTES, 0);
+        bytes.resize(PAYLOAD_BYTES, 0);
         seal(&mut bytes);
         bytes
     }
 
-    /// The header of the segment of that number; None when it has not been used. `bytes` are the file's first
-    /// sector, or what there is of it.
+    /// The header of the segment of that number; None when it has not been used. `bytes` are those of the file's
+    /// first sector, or what there is of it.
     pub(crate) fn decode(
         identity: &Identity,
         number: u64,

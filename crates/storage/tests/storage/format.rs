@@ -67,7 +67,7 @@ fn a_log_of_another_version_is_refused_by_name_and_left_as_it_is() {
     let before = disk.contents();
     let refused = open(&mut disk, options()).map(|_| ()).unwrap_err().to_string();
     assert!(
-        refused.starts_with("manifest has format version 1, and this program reads version 2"),
+        refused.starts_with("manifest has format version 1, and this program reads version 3"),
         "{refused}"
     );
     assert_eq!(disk.contents(), before);

@@ -7,11 +7,6 @@ use crate::support::{flip_bit, options, zero_sector};
 
 const SEGMENT: &str = "segment-0000000000";
 
-/// Where a batch of one entry of so many bytes ends when it begins at `offset`.
-fn after(offset: u64, bytes: u64) -> u64 {
-    offset + (32 + 8 + bytes.next_multiple_of(8)).next_multiple_of(32)
-}
-
 /// What a start finds: the kinds of the entries, the end, and what was cut.
 fn start(disk: &mut SimulatedDisk) -> Result<(Log, Vec<u16>, Option<Torn>), StorageError> {
     let mut kinds = Vec::new();
@@ -54,8 +49,13 @@ fn crashed(sync_second: bool) -> SimulatedDisk {
     disk
 }
 
+/// Where in the file they begin; 480 bytes of each sector are of the log.
 const SECOND: u64 = 512 + 64;
-const LONG: u64 = 1432;
+const THIRD: u64 = 4 * 512;
+const LONG: u64 = 480 - 64 + 2 * 480 - 32 - 8;
+/// At which positions of the log.
+const SECOND_POSITION: u64 = 64;
+const THIRD_POSITION: u64 = 3 * 480;
 
 #[test]
 fn what_lived_is_kept_though_nobody_was_told_that_it_is_durable() {
@@ -71,7 +71,7 @@ fn a_batch_that_lacks_a_sector_is_cut_and_the_ones_behind_it_with_it() {
     let (mut log, kinds, torn) = start(&mut disk).unwrap();
     assert_eq!(kinds, [1]);
     let torn = torn.unwrap();
-    assert_eq!((torn.file.as_str(), torn.offset, torn.position), (SEGMENT, SECOND, 64));
+    assert_eq!((torn.file.as_str(), torn.offset, torn.position), (SEGMENT, SECOND, SECOND_POSITION));
 
     // A new batch of just the length of the cut one: the one behind it must not come back.
     write(&mut log, &mut disk, 4, LONG as usize);
@@ -108,7 +108,7 @@ fn a_tail_is_cleared_on_the_disk_though_an_earlier_start_cleared_it_in_memory_on
 #[test]
 fn a_batch_of_which_nothing_came_to_the_disk_is_cut_too() {
     let mut disk = crashed(false);
-    disk.tamper(SEGMENT, |bytes| bytes[SECOND as usize..after(SECOND, LONG) as usize].fill(0));
+    disk.tamper(SEGMENT, |bytes| bytes[SECOND as usize..THIRD as usize].fill(0));
     let (_, kinds, torn) = start(&mut disk).unwrap();
     assert_eq!((kinds, torn.unwrap().bytes > 0), (vec![1], true));
 }
@@ -119,13 +119,11 @@ fn the_same_is_damage_when_a_batch_behind_it_knows_that_it_was_durable() {
         let mut disk = crashed(true);
         disk.tamper(SEGMENT, |bytes| bytes[sector..sector / 512 * 512 + 512].fill(0));
         let told = start(&mut disk).unwrap_err().to_string();
-        let third = after(SECOND, LONG);
         assert_eq!(
             told,
             format!(
-                "{SEGMENT} is damaged at byte {SECOND}: the log ends here, at position 64, and the batch at byte \
-                 {third} of {SEGMENT} says that it was durable up to {}",
-                third - 512
+                "{SEGMENT} is damaged at byte {SECOND}: the log ends here, at position {SECOND_POSITION}, and the batch at \
+                 byte {THIRD} of {SEGMENT} says that it was durable up to {THIRD_POSITION}"
             )
         );
     }
@@ -152,14 +150,13 @@ fn the_header_of_the_next_segment_knows_it_too() {
 
 #[test]
 fn a_changed_bit_in_the_very_last_batch_is_damage_and_no_torn_tail() {
-    let third = after(SECOND, LONG);
-    for bit in third * 8..(third + 32 + 8 + 10) * 8 {
+    for bit in THIRD * 8..(THIRD + 32 + 8 + 10) * 8 {
         let mut disk = crashed(false);
         disk.tamper(SEGMENT, |bytes| flip_bit(bytes, bit as usize));
         let StorageError::Damaged { file, offset, .. } = start(&mut disk).unwrap_err() else {
             panic!("{bit}")
         };
-        assert_eq!((file.as_str(), offset), (SEGMENT, third), "bit {bit}");
+        assert_eq!((file.as_str(), offset), (SEGMENT, THIRD), "bit {bit}");
     }
 }
 
