@@ -93,10 +93,10 @@ fn tear(folder: &Path) {
     segments.sort();
     for segment in segments.into_iter().rev() {
         let mut bytes = fs::read(&segment).unwrap();
-        let Some(begin) = bytes.windows(MARK.len()).rposition(|window| window == MARK) else { continue };
-        const SECTOR: usize = 512;
-        let lacking = (begin + MARK.len() / 2) / SECTOR * SECTOR;
-        bytes[lacking..lacking + SECTOR].fill(0);
+        // Of each sector 480 bytes are of the log.
+        let mut sectors = bytes.chunks_mut(512);
+        let Some(lacking) = sectors.rfind(|sector| sector.starts_with(&MARK[..480])) else { continue };
+        lacking.fill(0);
         fs::write(&segment, bytes).unwrap();
         return;
     }

@@ -249,19 +249,36 @@ impl World {
     }
 }
 
+/// What a disk writes as a whole.
+const SECTOR_BYTES: usize = 512;
+
 /// True when an error says what is wrong in which file, and where in it.
 fn names_a_place(why: &str) -> bool {
     ["segment-", "snapshot-", "manifest"].iter().any(|file| why.contains(file)) && why.contains("at byte ")
+}
+
+/// Whether a byte of a file is worth something. Of a segment's those are that were written for it, and not for one that was
+/// made of the same file before: the last 32 bytes of each sector begin with the segment's number.
+fn says_something(name: &str, bytes: &[u8], at: usize) -> bool {
+    const PAYLOAD_BYTES: usize = 480;
+    let is_own = || {
+        let number: Option<u64> = name.strip_prefix("segment-").map(|number| number.parse().unwrap_or(0));
+        let stamp = at / SECTOR_BYTES * SECTOR_BYTES + PAYLOAD_BYTES;
+        number.is_none_or(|number| at < stamp && bytes[stamp..].starts_with(&number.to_le_bytes()))
+    };
+    bytes[at] != 0 && is_own()
 }
 
 /// Changes a byte, or a sector, of what is safe, but of the last batches, which nothing may stand behind that says that
 /// they were safe. Says where.
 fn rot(files: &mut SimulatedDisk, place: u64, zeroes: bool) -> Option<String> {
     const LAST_BYTES: usize = 4096;
-    const SECTOR_BYTES: usize = 512;
     let mut ends: Vec<(String, usize)> = files
         .files()
-        .filter_map(|(name, bytes)| Some((name.to_owned(), bytes.iter().rposition(|byte| *byte != 0)? + 1)))
+        .filter_map(|(name, bytes)| {
+            let last = (0..bytes.len()).rfind(|at| says_something(name, bytes, *at))?;
+            Some((name.to_owned(), last + 1))
+        })
         .filter(|(name, _)| !name.ends_with("new"))
         .collect();
     if let Some((_, end)) = ends.iter_mut().rfind(|(name, _)| name.starts_with("segment-")) {
@@ -272,7 +289,7 @@ fn rot(files: &mut SimulatedDisk, place: u64, zeroes: bool) -> Option<String> {
     let from = (place >> 8) as usize % end;
     let (_, bytes) = files.files().find(|(file, _)| file == name)?;
     // Where there is something to lose.
-    let at = (from..*end).find(|at| bytes[*at] != 0 && files.is_safe(name, *at as u64))?;
+    let at = (from..*end).find(|at| says_something(name, bytes, *at) && files.is_safe(name, *at as u64))?;
     files.tamper(name, |bytes| {
         if zeroes {
             let start = at / SECTOR_BYTES * SECTOR_BYTES;
