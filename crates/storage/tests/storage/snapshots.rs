@@ -116,7 +116,7 @@ fn large_segments_are_made_of_those_that_are_not_needed_any_more() {
     let last = log.segment_numbers().end - 1;
     let mut bytes = vec![0; LARGE as usize];
     disk.read(&format!("segment-{last:010}"), 0, &mut bytes).unwrap();
-    assert!(bytes.iter().any(|byte| *byte == 7), "segment {last}");
+    assert!(bytes.contains(&7), "segment {last}");
     let end = log.end();
     let (log, replayed) = open(&mut disk, options).unwrap().replay(&mut disk, |_| {}).unwrap();
     assert_eq!((log.end(), replayed.torn), (end, None));
