@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use rustix::fs::{FallocateFlags, fallocate};
 use storage::format::BLOCK_BYTES;
 use storage::work::Lane;
-use storage::{Cause, Disk, DiskError, Verb, Work, length_made};
+use storage::{Cause, Disk, DiskError, Verb, Work};
 
 /// A new file is filled with zeros in pieces of this length, each synced before the next: so that the syncs
 /// that commands wait for never queue behind 64 MiB of zeros.
@@ -151,15 +151,10 @@ impl FolderDisk {
 
     fn make(&mut self, name: &str, bytes: u64) -> io::Result<()> {
         let mut options = OpenOptions::new();
-        options.read(true).write(true).create(true).truncate(bytes == 0);
+        options.read(true).write(true).create(true).truncate(true);
         let file = options.open(self.path(name))?;
         self.direct_files().remove(name);
-        // What is there has its blocks, and is overwritten where it stands.
-        let held = file.metadata()?.len();
-        let bytes = length_made(bytes, held);
-        if held > bytes {
-            self.shrink(name, bytes)?;
-        } else if held < bytes {
+        if bytes > 0 {
             match fallocate(&file, FallocateFlags::empty(), 0, bytes) {
                 // Not every file system can; then the zeros take the space, one after the other.
                 Ok(()) | Err(rustix::io::Errno::OPNOTSUPP) => {}
@@ -573,25 +568,14 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_made_again_is_filled_with_zeros_where_it_stands() {
-        use std::os::unix::fs::MetadataExt as _;
+    fn a_file_that_is_made_again_holds_nothing_of_what_it_held() {
         const BYTES: usize = 3 << 20;
         let path = empty_folder("again");
         let mut disk = FolderDisk::open(&path).unwrap();
-        let inode = |file: &str| fs::metadata(path.join(file)).unwrap().ino();
-        disk.create("old", BYTES as u64).unwrap();
-        disk.write_through("old", 0, &[7; BYTES]).unwrap();
-        let before = inode("old");
-        disk.rename("old", "new").unwrap();
-        // It was as long; it has grown meanwhile, and stays as long; it was much too long; it was shorter.
-        for (bytes, made) in
-            [(BYTES, BYTES), (BYTES, 2 * BYTES), (BYTES / 2, BYTES / 2), (3 * BYTES, 3 * BYTES)]
-        {
-            disk.create("new", bytes as u64).unwrap();
-            assert!(fs::read(path.join("new")).unwrap() == vec![0; made], "{bytes} zeros");
-            assert_eq!(inode("new"), before);
-            disk.write_through("new", 0, &[7; BYTES]).unwrap();
-            disk.write_through("new", BYTES as u64, &[7; BYTES]).unwrap();
+        for bytes in [BYTES, BYTES / 2, 2 * BYTES, 0] {
+            disk.create("file", bytes as u64).unwrap();
+            assert!(fs::read(path.join("file")).unwrap() == vec![0; bytes], "{bytes} zeros");
+            disk.write_through("file", 0, &[7; BYTES]).unwrap();
         }
         fs::remove_dir_all(path).unwrap();
     }

@@ -4,11 +4,6 @@
 /// tell the device of that, for which everybody waits who syncs at that moment.
 pub const LEFT_OVER_MAX: u64 = 2;
 
-/// How long a file is that is made where one of `held` bytes is, to have `bytes` of zeros.
-pub fn length_made(bytes: u64, held: u64) -> u64 {
-    if held <= bytes.saturating_mul(LEFT_OVER_MAX) { held.max(bytes) } else { bytes }
-}
-
 /// The files of one folder.
 ///
 /// A write is not safe before [`sync`](Disk::sync) of its file, a file's creation, renaming or removal not
@@ -22,8 +17,7 @@ pub trait Disk {
     /// [`DiskError`] says what failed, as with every verb.
     fn list(&mut self) -> Result<Vec<String>, DiskError>;
 
-    /// Makes a file of `bytes` zero bytes, in place of one of that name if there is one. If that was longer, but not longer
-    /// than [`LEFT_OVER_MAX`] allows, it stays so: all of its bytes are zeros then.
+    /// Makes a file of `bytes` zero bytes, in place of one of that name if there is one.
     ///
     /// The space is allocated and the zeros are written: a full disk is met here, and a later sync of bytes
     /// within has no more to write than these (on ext4 a sync into space that is only reserved costs half as

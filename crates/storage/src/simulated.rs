@@ -15,7 +15,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::disk::{Cause, Disk, DiskError, Verb, length_made};
+use crate::disk::{Cause, Disk, DiskError, Verb};
 use crate::format::SECTOR_BYTES;
 
 type Image = [u8; SECTOR_BYTES];
@@ -406,8 +406,6 @@ impl Disk for SimulatedDisk {
         if begun.is_err() && !self.is_off {
             return begun;
         }
-        let held = self.names.get(file).and_then(|number| self.files.get(number));
-        let bytes = length_made(bytes, held.map_or(0, |file| file.seen.len() as u64));
         self.room(Verb::Create, file, bytes)?;
         let number = self.next_file;
         self.next_file += 1;
