@@ -160,8 +160,6 @@ impl FolderDisk {
                 Ok(()) | Err(rustix::io::Errno::OPNOTSUPP) => {}
                 Err(error) => return Err(error.into()),
             }
-        }
-        if bytes > 0 {
             // Where they can go to the disk from.
             let zeros = vec![0; FILL_BYTES + BLOCK_BYTES];
             let start = zeros.as_ptr().align_offset(BLOCK_BYTES).min(BLOCK_BYTES);

@@ -1,9 +1,5 @@
 //! What the log asks of a disk: ten verbs, one of them in two ways, on the files of one folder.
 
-/// A file that is used again is so many times as long as it need be, at most. To cut it makes a file system free blocks, and
-/// tell the device of that, for which everybody waits who syncs at that moment.
-pub const LEFT_OVER_MAX: u64 = 2;
-
 /// The files of one folder.
 ///
 /// A write is not safe before [`sync`](Disk::sync) of its file, a file's creation, renaming or removal not

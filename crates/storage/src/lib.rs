@@ -46,7 +46,7 @@ pub mod work;
 mod floors;
 mod replay;
 
-pub use disk::{Cause, Disk, DiskError, LEFT_OVER_MAX, Verb};
+pub use disk::{Cause, Disk, DiskError, Verb};
 pub use error::{Damage, StorageError};
 pub use format::{Entry, Identity};
 pub use log::{Log, Options};

@@ -10,7 +10,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use crate::disk::{Disk, DiskError, LEFT_OVER_MAX, Verb};
+use crate::disk::{Disk, DiskError, Verb};
 use crate::error::StorageError;
 use crate::format::manifest::{Floor, Manifest, SnapshotPlace};
 use crate::format::{MANIFEST_FILE, MANIFEST_NEW_FILE, segment_file, snapshot_file};
@@ -24,6 +24,9 @@ use crate::{Group, Position};
 /// large file makes a file system free its blocks, and tell the device of that, for which everybody waits who syncs at that
 /// moment; and the next file would have to be given blocks anew.
 const REUSED_BYTES_MIN: u64 = 8 << 20;
+
+/// A file that is used again is so many times as long as it need be, at most. To cut it frees blocks, too.
+const LEFT_OVER_MAX: u64 = 2;
 
 /// So many segments wait for that at most.
 const REUSED_MAX: usize = 6;
