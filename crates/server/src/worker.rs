@@ -288,7 +288,7 @@ impl Worker {
         let turn = &mut Turn { node, counters, ahead, buffer, now, clock: *clock };
         let mut is_called = bridge.is_unfinished();
         // Who was interrupted in the last turn goes first.
-        clients.serve_unfinished(turn);
+        clients.serve_waiting(turn);
         peers.serve_unfinished(turn);
         for event in events {
             match event.token() {

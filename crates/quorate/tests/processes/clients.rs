@@ -2,6 +2,7 @@
 
 use std::io::Write;
 use std::net::Shutdown;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::support::{Client, Server, free_ports, quorate, request, until};
 
@@ -55,6 +56,34 @@ fn a_large_value_goes_in_and_comes_out_while_others_are_served() {
     assert!(large.bytes(value.len()) == value);
     assert_eq!(large.line(), "");
     assert_eq!(large.ask("PING"), "+PONG");
+}
+
+/// A turn takes so much from clients and no more, so some are put off to the next.
+#[test]
+fn those_who_always_have_more_keep_nobody_waiting() {
+    let server = Server::start("", "");
+    let is_over = AtomicBool::new(false);
+    let bytes = request(&[b"SET", b"key", &[7; 16 << 10]]).repeat(16);
+    std::thread::scope(|scope| {
+        for _ in 0..3 {
+            let mut client = server.client();
+            let (is_over, bytes) = (&is_over, &bytes);
+            scope.spawn(move || {
+                let mut sent = 0;
+                while !is_over.load(Ordering::Relaxed) {
+                    client.send(bytes);
+                    sent += 16;
+                }
+                (0..sent).for_each(|_| assert_eq!(client.line(), "+OK"));
+            });
+        }
+        let mut small: Vec<Client> = (0..10).map(|_| server.client()).collect();
+        for _ in 0..50 {
+            small.iter_mut().for_each(|client| client.send("PING\r\n"));
+            small.iter_mut().for_each(|client| assert_eq!(client.line(), "+PONG"));
+        }
+        is_over.store(true, Ordering::Relaxed);
+    });
 }
 
 #[test]

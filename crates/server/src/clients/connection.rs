@@ -50,7 +50,7 @@ pub(super) struct Connection {
     is_put_off: bool,
     /// There is output that the socket has not been tried with.
     pub(super) has_unwritten: bool,
-    /// In the list of unfinished ones.
+    /// Among those that go on in the next turn.
     pub(super) is_listed: bool,
 }
 

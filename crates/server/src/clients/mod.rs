@@ -47,9 +47,11 @@ pub(crate) struct Clients {
     bytes_in_before: u64,
     /// Who goes on in the next turn without a new event: a turn's share was used up, or input was put off.
     unfinished: Vec<ClientId>,
+    /// Who goes on in the next turn before them: so much had been read in this one that they were not served.
+    postponed: Vec<ClientId>,
     /// Buffers for lists of clients, kept for reuse.
     ready: Vec<ClientId>,
-    serving: Vec<ClientId>,
+    waiting: Vec<ClientId>,
     /// Bytes that have arrived and are not taken yet, over all connections.
     input_bytes: usize,
     input_bytes_max: usize,
@@ -64,8 +66,9 @@ impl Clients {
             connections: Vec::new(),
             bytes_in_before: 0,
             unfinished: Vec::new(),
+            postponed: Vec::new(),
             ready: Vec::new(),
-            serving: Vec::new(),
+            waiting: Vec::new(),
             input_bytes: 0,
             input_bytes_max,
             request_timeout_ms,
@@ -80,7 +83,7 @@ impl Clients {
 
     /// True when the next turn has work that no event will announce.
     pub(crate) fn is_unfinished(&self) -> bool {
-        !self.unfinished.is_empty()
+        !self.unfinished.is_empty() || !self.postponed.is_empty()
     }
 
     /// Lets in who waits at the door. True when more may wait.
@@ -138,30 +141,36 @@ impl Clients {
         if connection.note(event) {
             self.write(id, turn);
         }
-        self.serve_or_list(id, turn);
+        self.serve_or_postpone(id, turn);
     }
 
-    /// Begins a turn with those whose input was not finished in the last one.
-    pub(crate) fn serve_unfinished(&mut self, turn: &mut Turn<'_>) {
+    /// Begins a turn with those whose input waits: first who was not served in the last turn, in the order in which they came,
+    /// then who was and has more. So nobody is kept waiting by one who always has more.
+    pub(crate) fn serve_waiting(&mut self, turn: &mut Turn<'_>) {
         self.bytes_in_before = turn.counters.client_bytes_in;
-        std::mem::swap(&mut self.unfinished, &mut self.serving);
-        for position in 0..self.serving.len() {
-            let id = self.serving[position];
+        let mut waiting = std::mem::take(&mut self.waiting);
+        waiting.append(&mut self.postponed);
+        waiting.append(&mut self.unfinished);
+        for id in waiting.drain(..) {
             if let Some(connection) = connection_of(&mut self.connections, id) {
                 connection.is_listed = false;
                 if std::mem::take(&mut connection.has_unwritten) {
                     self.write(id, turn);
                 }
-                self.serve_or_list(id, turn);
+                self.serve_or_postpone(id, turn);
             }
         }
-        self.serving.clear();
+        self.waiting = waiting;
     }
 
-    fn serve_or_list(&mut self, id: ClientId, turn: &mut Turn<'_>) {
-        match turn.counters.client_bytes_in - self.bytes_in_before < TURN_INPUT_BYTES_MAX {
-            true => self.serve(id, turn),
-            false => self.list(id),
+    fn serve_or_postpone(&mut self, id: ClientId, turn: &mut Turn<'_>) {
+        if turn.counters.client_bytes_in - self.bytes_in_before < TURN_INPUT_BYTES_MAX {
+            self.serve(id, turn);
+        } else if let Some(connection) = connection_of(&mut self.connections, id)
+            && !connection.is_listed
+        {
+            connection.is_listed = true;
+            self.postponed.push(id);
         }
     }
 
