@@ -5,7 +5,7 @@
 
 pub mod batch;
 pub mod manifest;
-pub(crate) mod sector;
+pub mod sector;
 pub mod segment;
 pub mod snapshot;
 
