@@ -23,14 +23,14 @@ pub(super) fn all() -> Vec<Figure> {
         arms: names(&SYNCED),
         logarithmic: (true, true),
     };
-    let bars = |file: &str, title: &str, operation: &str, at_once: u32, arms: &[&str]| Figure {
+    let bars = |file: &str, title: &str, [clients, at_once]: [u32; 2], arms: &[&str]| Figure {
         file: file.to_owned(),
         title: title.to_owned(),
         paper: "",
         shape: Shape::Bars,
         x: "clients",
         y: "per_s",
-        only: at(operation, at_once),
+        only: at(PUT, at_once).into_iter().chain([("clients", clients.to_string())]).collect(),
         arms: names(arms),
         logarithmic: (false, true),
     };
@@ -40,8 +40,8 @@ pub(super) fn all() -> Vec<Figure> {
         lines(PUT, "p99_ms", "p99", "99th percentile of latency"),
         lines(GET, "per_s", "throughput", "Throughput"),
         lines(GET, "p99_ms", "p99", "99th percentile of latency"),
-        bars("put-shared", "256 writes at once over 16 connections", PUT, MANY / SHARED, &[]),
-        bars("put-not-synced", "Writes of 256 clients that are not synced", PUT, 1, &UNSYNCED),
+        bars("put-shared", "256 writes at once over 16 connections", [SHARED, MANY / SHARED], &[]),
+        bars("put-not-synced", "Writes of 256 clients that are not synced", [MANY, 1], &UNSYNCED),
     ]
 }
 
