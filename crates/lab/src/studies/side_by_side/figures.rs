@@ -64,7 +64,7 @@ pub(super) fn tables() -> Vec<Table> {
     vec![
         table("Writes, synced", PUT, 1, &SYNCED),
         table("Reads", GET, 1, &reads),
-        table("256 writes at once over 16 connections", PUT, MANY / SHARED, &[]),
+        table("Writes, 16 at once on a connection", PUT, MANY / SHARED, &[]),
         table("Writes of 256 clients, not synced", PUT, 1, &UNSYNCED),
         cost,
     ]

@@ -30,6 +30,9 @@ const MANY: u32 = 256;
 /// As many requests under way as `MANY` clients have, over few connections that carry so many at once each.
 const SHARED: u32 = 16;
 
+/// What `quorate bench -P 16` does by itself, for the two arms of Quorate's that are compared so.
+const PIPELINED: [u32; 2] = [50, 16];
+
 const KEYS: u64 = 2_000;
 const VALUE_BYTES: usize = 256;
 
@@ -88,6 +91,9 @@ impl SideBySide {
         if arm != REDIS {
             points.push(point(PUT, SHARED, MANY / SHARED));
         }
+        if [QUORATE_UNSYNCED, QUORATE_ALL].contains(&arm) {
+            points.push(point(PUT, PIPELINED[0], PIPELINED[1]));
+        }
         if is_synced {
             points.extend(clients.map(|clients| point(GET, *clients, 1)));
         }
@@ -109,7 +115,7 @@ impl Study for SideBySide {
     }
 
     fn varies(&self) -> &'static str {
-        "put and get of 256 bytes x 1 to 256 clients, and 256 requests over 16 connections; three nodes each; with and without sync"
+        "put and get of 256 bytes x 1 to 256 clients, and 16 requests at once on each of 16 connections; three nodes each; with and without sync"
     }
 
     fn parameters(&self) -> Vec<Parameter> {
