@@ -33,6 +33,10 @@ const SHARED: u32 = 16;
 /// What `quorate bench -P 16` does by itself, for the two arms of Quorate's that are compared so.
 const PIPELINED: [u32; 2] = [50, 16];
 
+/// How long they run before they are measured. The first segments of a new log are filled with zeros, as fast as the log
+/// grows; later ones are made of those that are not needed any more, and that is what goes on.
+const PIPELINED_WARMUP: Duration = Duration::from_secs(4);
+
 const KEYS: u64 = 2_000;
 const VALUE_BYTES: usize = 256;
 
@@ -185,6 +189,10 @@ impl Study for SideBySide {
         let address = nodes.get(leader).and_then(|node| running.system().client_address(node));
         let is_get = point.get("operation") == GET;
         let transport = transport(&arm.name);
+        let warmup = match point.number::<u32>("clients")? == PIPELINED[0] {
+            true => PIPELINED_WARMUP,
+            false => arena.scale().pick(Duration::from_millis(300), Duration::from_secs(1)),
+        };
         let operation = if is_get { Operation::Get } else { Operation::Set };
         let options = Options {
             addresses: vec![address.context("the leader has no address")?],
@@ -194,7 +202,7 @@ impl Study for SideBySide {
             keys: KEYS,
             key_prefix: arena.new_keys(),
             value_bytes: Sizes::fixed(VALUE_BYTES),
-            warmup: arena.scale().pick(Duration::from_millis(300), Duration::from_secs(1)),
+            warmup,
             stop: Stop::Duration(arena.scale().pick(Duration::from_secs(1), Duration::from_secs(5))),
             seed: u64::from(arena.repeat()),
             transport,
