@@ -213,7 +213,10 @@ impl Study for SideBySide {
         };
         let driven = arena.drive(&options)?;
         // A system that refuses everything is fast at it, and no rate of nothing is ever to be divided by.
-        ensure!(driven.report.operations() > 0, "nothing succeeded");
+        let rows = driven.report.rows();
+        let told: Vec<String> =
+            rows.iter().map(|row| format!("{} times {}", row.count, row.outcome)).collect();
+        ensure!(driven.report.operations() > 0, "nothing succeeded: {}", told.join(", "));
         Ok(driven.figures())
     }
 
