@@ -41,8 +41,8 @@ use crate::replay::{READ_BYTES, Scan, Window};
 use crate::work::Step;
 use crate::{Position, upkeep};
 
-/// How much is written again at once: whole sectors.
-const AGAIN_BYTES: usize = 2048 * SECTOR_BYTES;
+/// How much is cleared, or written again, at once: whole sectors of a file.
+const WRITE_BYTES: usize = 2048 * SECTOR_BYTES;
 
 /// A tail that a crash cut short, and that was cleared.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -199,7 +199,7 @@ fn lost(scan: &Scan, durable: Position, told_by: String) -> StorageError {
 
 /// Clears what remains to zeros. A sector of which a part is of the log stays this segment's; all others are nobody's then.
 fn clear<D: Disk>(disk: &mut D, remains: &[Remains], syncs: &mut Vec<String>) -> Result<(), StorageError> {
-    let zeros = vec![0; if remains.is_empty() { 0 } else { READ_BYTES }];
+    let zeros = vec![0; if remains.is_empty() { 0 } else { WRITE_BYTES }];
     for Remains { number, start, end } in remains {
         let file = segment_file(*number);
         let whole_from = start.next_multiple_of(PAYLOAD_BYTES as u64);
@@ -209,7 +209,7 @@ fn clear<D: Disk>(disk: &mut D, remains: &[Remains], syncs: &mut Vec<String>) ->
         let mut offset = place(whole_from);
         let end = place(end.next_multiple_of(PAYLOAD_BYTES as u64));
         while offset < end {
-            let length = usize::try_from(end - offset).unwrap_or(READ_BYTES).min(READ_BYTES);
+            let length = usize::try_from(end - offset).unwrap_or(WRITE_BYTES).min(WRITE_BYTES);
             disk.write(&file, offset, &zeros[..length])?;
             offset += length as u64;
         }
@@ -232,7 +232,7 @@ fn write_again<D: Disk>(disk: &mut D, scan: &Scan, syncs: &mut Vec<String>) -> R
         let mut offset = place(from - from % PAYLOAD_BYTES as u64);
         let end = place(offset_of(end).next_multiple_of(PAYLOAD_BYTES as u64));
         while offset < end {
-            buffer.resize(usize::try_from(end - offset).unwrap_or(AGAIN_BYTES).min(AGAIN_BYTES), 0);
+            buffer.resize(usize::try_from(end - offset).unwrap_or(WRITE_BYTES).min(WRITE_BYTES), 0);
             let read = disk.read(&file, offset, &mut buffer)?;
             if read == 0 {
                 break;

@@ -239,6 +239,9 @@ impl Study for SideBySide {
             "All requests go to the leader, where each system is fastest.",
             "A ratio is taken within each round, and the median of those counts: what slows the machine down for a while \
              slows both sides of it.",
+            "A quick run measures ZooKeeper soon after its start, when its Java machine has compiled little of it yet: what it can \
+             do a full run tells, two to three times as much.",
+            "Only ZooKeeper's keys are there before they are written, since they have to be.",
             "ZooKeeper's and etcd's requests over few connections are answered in any order that their protocols allow; a \
              connection sends the next ones when all before are answered, in each system.",
         ];
