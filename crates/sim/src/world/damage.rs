@@ -191,7 +191,7 @@ impl World {
     }
 }
 
-fn has_lost_disk(host: &Host) -> bool {
+pub(super) fn has_lost_disk(host: &Host) -> bool {
     host.is_lost || host.rotten.is_some()
 }
 

@@ -1,7 +1,7 @@
 //! Machines' disks: what is done on them beside the nodes, and what goes wrong with them and with the power.
 
 use super::World;
-use super::damage::place_of;
+use super::damage::{has_lost_disk, place_of};
 use super::trouble::Death;
 use crate::disk::Ended;
 use crate::events::{Event, Place};
@@ -154,7 +154,10 @@ impl World {
             | (DiskFault::Wiped { node, .. }, 1)
             | (DiskFault::RolledBack { node, .. }, 2) => {
                 happens = false;
-                self.give(Order::Replace { node });
+                // It may have started on what was damaged, as that was no harm, and another disk may be lost since.
+                if has_lost_disk(&self.hosts[usize::from(node)]) || self.may_lose_disk(node) {
+                    self.give(Order::Replace { node });
+                }
             }
             (DiskFault::Rot { node, place, zeroes, down_us, replaced_us }, _) => {
                 happens = self.may_lose_disk(node);

@@ -65,6 +65,9 @@ const LOOK_US: u64 = 20 * MS;
 
 /// A command's time, and what its node may add to that.
 const ANSWER_US: u64 = 10 * SECOND;
+
+/// So many times as long as a message takes, the parts of long replies may take longer.
+const PARTS: u64 = 500;
 const READY_US: u64 = 30 * SECOND;
 const SERVE_US: u64 = 20 * SECOND;
 
@@ -154,7 +157,13 @@ impl World {
         // Whoever waits for a lock is answered when its time is over, and what it has asked behind that comes after it.
         let has_locks = self.scenario.spaces.iter().any(|space| space.kinds.contains(&Kind::Lock));
         let waits_us = if has_locks { self.scenario.pipeline * WAIT_MS_MAX * MS } else { 0 };
-        self.enter(Phase::Answering { by: self.now + ANSWER_US + waits_us });
+        // The parts of long replies to all clients of a node share its links, and a few are under way at a time.
+        let parts_us = if self.scenario.long_command_bytes < node::LONG_COMMAND_BYTES {
+            PARTS * self.scenario.latency_us
+        } else {
+            0
+        };
+        self.enter(Phase::Answering { by: self.now + ANSWER_US + waits_us + parts_us });
         self.network.heal();
         for place in self.places() {
             let (now, after_us) = (self.now, self.random.below(SECOND));

@@ -227,6 +227,8 @@ impl World {
                 if self.hosts[usize::from(place)].is_alive() {
                     self.crash(place, 0, true);
                 }
+                // Nor does it come back to tell who was not told that it had died.
+                self.tell_clients_of(place);
             }
         }
     }

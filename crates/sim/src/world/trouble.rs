@@ -325,10 +325,15 @@ impl World {
             self.reconsider(place.min(peer), place.max(peer));
         }
         // Whoever was connected to the process before, and was not told that it died, is told by this one.
+        self.tell_clients_of(place);
+    }
+
+    /// Clients that take themselves for connected to a node will find that they are not.
+    pub(super) fn tell_clients_of(&mut self, place: Place) {
         for client in 0..self.clients.len() as u8 {
             let who = &self.clients[usize::from(client)];
             if who.is_connected && who.node == place {
-                self.tell_closed(client, who.connection, now);
+                self.tell_closed(client, who.connection, self.now);
             }
         }
     }
