@@ -296,7 +296,7 @@ impl Leading {
         {
             next = map;
         }
-        for change in next.next_moves(turn.moves_control_group) {
+        for change in next.next_moves(turn.moves_control_group, |node| self.is_alive(turn, &next, node)) {
             if let Ok(map) = next.apply(&change) {
                 next = map;
             }

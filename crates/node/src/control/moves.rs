@@ -7,10 +7,11 @@ use protocol::NodeId;
 
 impl ClusterMap {
     /// What can be done now, one step for each group at most. Empty when everything is where it should be, or nothing can
-    /// be done before something else happens.
-    pub fn next_moves(&self, moves_control_group: bool) -> Vec<Change> {
+    /// be done before something else happens. Who comes into a group is one of those that are alive: a group that waits for
+    /// one that is not would stay with too few, and change no more.
+    pub fn next_moves(&self, moves_control_group: bool, is_alive: impl Fn(NodeId) -> bool) -> Vec<Change> {
         let staying = self.staying();
-        let step = |id, group| self.next_step(id, group, &staying);
+        let step = |id, group| self.next_step(id, group, &staying, &is_alive);
         let mut changes: Vec<Change> = self
             .groups
             .iter()
@@ -27,7 +28,13 @@ impl ClusterMap {
         changes
     }
 
-    fn next_step(&self, id: GroupId, group: &Group, staying: &[NodeId]) -> Option<Step> {
+    fn next_step(
+        &self,
+        id: GroupId,
+        group: &Group,
+        staying: &[NodeId],
+        is_alive: impl Fn(NodeId) -> bool,
+    ) -> Option<Step> {
         if matches!(self.kind(id), Kind::Registers { .. }) {
             return None; // They begin and end with the members that they have.
         }
@@ -48,7 +55,8 @@ impl ClusterMap {
         if stay.len() < wanted {
             // Only who has started can hold anything.
             let has_started = |node: &&NodeId| self.nodes.get(node).is_some_and(|it| it.start.identity != 0);
-            let free = staying.iter().filter(|node| !group.members.contains(node)).filter(has_started);
+            let may_come = |node: &&NodeId| !group.members.contains(node) && is_alive(**node);
+            let free = staying.iter().filter(may_come).filter(has_started);
             let rank = |node: &&NodeId| (!has_rejoin(node, Rejoin::Join), self.load(id, **node), **node);
             if let Some(node) = free.min_by_key(rank) {
                 return Some(Step::Add(*node));
