@@ -84,14 +84,14 @@ impl Tail {
     }
 
     /// Keeps a message until a record is durable.
-    pub(crate) fn hold(&mut self, after_record: u64, to: NodeId, message: &[u8]) {
-        let bytes = message.to_vec();
+    pub(crate) fn hold(&mut self, after_record: u64, to: NodeId, message: [&[u8]; 2]) {
+        let bytes = message.concat();
         self.held.push_back(Held { after_record, to, bytes, is_about_fragments: false });
     }
 
     /// Keeps a message about fragments until a record is durable.
-    pub(crate) fn hold_about_fragments(&mut self, after_record: u64, to: NodeId, message: &[u8]) {
-        let bytes = message.to_vec();
+    pub(crate) fn hold_about_fragments(&mut self, after_record: u64, to: NodeId, message: [&[u8]; 2]) {
+        let bytes = message.concat();
         self.held.push_back(Held { after_record, to, bytes, is_about_fragments: true });
     }
 
@@ -221,9 +221,9 @@ impl Journal {
         !self.is_full() && !self.is_behind()
     }
 
-    /// Takes a record of a group into this turn's write.
+    /// Takes a record of a group, in two parts, into this turn's write.
     #[inline]
-    pub(crate) fn append(&mut self, group: u16, tail: &mut Tail, record: &[u8]) {
+    pub(crate) fn append(&mut self, group: u16, tail: &mut Tail, record: [&[u8]; 2]) {
         tail.recorded += 1;
         self.append_as(kind::RECORD, group, tail, record);
     }
@@ -232,13 +232,13 @@ impl Journal {
     pub(crate) fn describe(&mut self, group: u16, tail: &mut Tail, keyspace: &Keyspace) -> bool {
         let is_recorded = tail.is_durable();
         if is_recorded {
-            self.append_as(kind::KEYSPACE, group, tail, &keyspace.encode());
+            self.append_as(kind::KEYSPACE, group, tail, [&keyspace.encode(), &[]]);
         }
         is_recorded
     }
 
-    fn append_as(&mut self, kind: u16, group: u16, tail: &mut Tail, bytes: &[u8]) {
-        let position = self.log.append(group, kind, bytes);
+    fn append_as(&mut self, kind: u16, group: u16, tail: &mut Tail, parts: [&[u8]; 2]) {
+        let position = self.log.append_parts(group, kind, parts);
         match tail.durability {
             Durability::Fsync => self.wants_sync = true,
             Durability::Os | Durability::None => self.wants_write = true,

@@ -69,25 +69,25 @@ impl Node {
         // Where the log ended counts from before this start had appended anything.
         if let Some(record) = effects.positions_record.take() {
             self.positions_record = effects.bytes[record].to_vec();
-            self.journal.append(MAP_GROUP, &mut self.map_tail, &self.positions_record);
+            self.journal.append(MAP_GROUP, &mut self.map_tail, [&self.positions_record, &[]]);
             if effects.is_admitted {
                 self.admission_record = self.map_tail.recorded();
             }
         }
         for record in effects.records.drain(..) {
-            self.journal.append(CONTROL_GROUP, &mut self.control_tail, &effects.bytes[record]);
+            self.journal.append(CONTROL_GROUP, &mut self.control_tail, [&effects.bytes[record], &[]]);
         }
         for message in effects.messages.drain(..) {
-            let bytes = &effects.bytes[message.bytes];
+            let parts = message.bytes.parts(&effects.bytes);
             if self.control_tail.may_leave(message.after_record) {
-                self.send(CONTROL_GROUP, message.to, bytes);
+                self.send(CONTROL_GROUP, message.to, parts);
             } else {
-                self.control_tail.hold(message.after_record, message.to, bytes);
+                self.control_tail.hold(message.after_record, message.to, parts);
             }
         }
         if let Some(record) = effects.map_record.take() {
             self.map_record = effects.bytes[record].to_vec();
-            self.journal.append(MAP_GROUP, &mut self.map_tail, &self.map_record);
+            self.journal.append(MAP_GROUP, &mut self.map_tail, [&self.map_record, &[]]);
         }
         let map = effects.map.take();
         let is_admitted = std::mem::take(&mut effects.is_admitted);

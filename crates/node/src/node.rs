@@ -192,12 +192,24 @@ impl Node {
         self.now = now;
     }
 
-    /// Ends a turn: this turn's records are written, and what was gathered for each peer leaves as one batch.
-    pub fn end_turn<D: Disk>(&mut self, disk: &mut D) {
+    /// All of this turn has come in: replicas make their batches, and messages of them. What is there for peers after this
+    /// rests on nothing that is still to be written, so it may leave before [`Node::end_turn`] writes: they work on it
+    /// meanwhile.
+    pub fn flush(&mut self) {
         self.coding_pump();
         self.pump_long();
         self.for_each_group(|node, id| node.step(id, Input::Flush));
         self.flush_control();
+    }
+
+    /// True when [`Node::end_turn`] will write to the disk at once, which takes a moment.
+    pub fn is_about_to_write(&self) -> bool {
+        self.journal.has_unwritten()
+    }
+
+    /// Ends a turn, behind [`Node::flush`]: its records are written, and what rests on that, or was gathered for each peer,
+    /// leaves.
+    pub fn end_turn<D: Disk>(&mut self, disk: &mut D) {
         self.checkpoint();
         self.pump_values();
         // Where what is written is as good as durable, its replica goes on at once, and may record more.
@@ -229,7 +241,7 @@ impl Node {
                     true => {
                         node.send_fragment_bytes(id, to, &bytes);
                     }
-                    false => node.send(id, to, &bytes),
+                    false => node.send(id, to, [&bytes, &[]]),
                 }
             }
             node.step(id, Input::Durable { record });
@@ -239,7 +251,7 @@ impl Node {
         });
         if let Some(record) = self.journal.news(&mut self.control_tail) {
             while let Some(Released { to, bytes, .. }) = self.control_tail.release() {
-                self.send(CONTROL_GROUP, to, &bytes);
+                self.send(CONTROL_GROUP, to, [&bytes, &[]]);
             }
             self.control(|control, now, effects| control.durable(now, record, effects));
         }

@@ -397,25 +397,26 @@ impl Node {
             }
         }
         for record in effects.records.drain(..) {
-            self.journal.append(group, &mut self.groups[group].tail, &effects.bytes[record]);
+            let parts = record.parts(&effects.bytes);
+            self.journal.append(group, &mut self.groups[group].tail, parts);
         }
         for message in &effects.messages {
-            let bytes = &effects.bytes[message.bytes.clone()];
+            let parts = message.bytes.parts(&effects.bytes);
             let tail = &mut self.groups[group].tail;
             if tail.may_leave(message.after_record) {
-                self.send(group, message.to, bytes);
+                self.send(group, message.to, parts);
             } else if !self.is_full() || self.groups[group].keyspace.has_leader() {
-                self.groups[group].tail.hold(message.after_record, message.to, bytes);
+                self.groups[group].tail.hold(message.after_record, message.to, parts);
             }
             // Else it would wait for a record that may never be written: registers ask again, and any number of times.
         }
         for message in &effects.about_fragments {
-            let bytes = &effects.bytes[message.bytes.clone()];
+            let parts = message.bytes.parts(&effects.bytes);
             let tail = &mut self.groups[group].tail;
             if tail.may_leave(message.after_record) {
-                self.send_fragment_bytes(group, message.to, bytes);
+                self.send_fragment_bytes(group, message.to, parts[0]);
             } else {
-                tail.hold_about_fragments(message.after_record, message.to, bytes);
+                tail.hold_about_fragments(message.after_record, message.to, parts);
             }
         }
         for event in effects.trace.drain(..) {
@@ -476,7 +477,7 @@ impl Node {
 
     /// Sends a replica's message to another one.
     #[inline]
-    pub(crate) fn send(&mut self, group: u16, to: NodeId, message: &[u8]) {
+    pub(crate) fn send(&mut self, group: u16, to: NodeId, [message, behind]: [&[u8]; 2]) {
         if self.is_full() && self.must_keep_what_it_hears(group) {
             return;
         }
@@ -488,7 +489,10 @@ impl Node {
             let is_urgent = peer.has_urgent_link
                 && (group == CONTROL_GROUP || replica.is_some_and(|replica| replica.is_urgent(message)));
             let output = if is_urgent { &mut peer.urgent_output } else { &mut peer.output };
-            frame::append(output, |out| envelope.encode(out));
+            frame::append(output, |out| {
+                envelope.encode(out);
+                out.extend_from_slice(behind);
+            });
         }
     }
 

@@ -48,11 +48,12 @@ impl Group {
         let index = id as usize - 1;
         let mut effects = Effects::default();
         self.replicas[index].step(self.now, input, &mut effects);
-        self.record_bytes += effects.records.iter().map(|record| record.len()).sum::<usize>();
+        self.record_bytes +=
+            effects.records.iter().map(|record| record.parts(&effects.bytes).concat().len()).sum::<usize>();
         self.recorded[index] += effects.records.len() as u64;
         self.done += effects.outcomes.len() as u64;
         for message in &effects.messages {
-            self.letters.push_back((id, message.to, effects.bytes[message.bytes.clone()].to_vec()));
+            self.letters.push_back((id, message.to, message.bytes.parts(&effects.bytes).concat()));
         }
         if !effects.records.is_empty() {
             let record = self.recorded[index];

@@ -9,6 +9,7 @@ use kv::codec::Malformed;
 use kv::locks::Word;
 use kv::{Command, Reply, ReplyBuffer, UnixMs, Version, WaiterId};
 use std::ops::Range;
+use std::sync::Arc;
 
 /// A node's number, from 1.
 pub type NodeId = u16;
@@ -186,13 +187,36 @@ pub struct HandedOn {
     pub command: Range<usize>,
 }
 
+/// A message or a record: the bytes at a place in [`Effects::bytes`], and behind them those that the replica keeps anyway.
+/// So what is long is not copied for each who gets it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Encoded {
+    /// The place.
+    pub bytes: Range<usize>,
+    /// What stands behind, if anything.
+    pub behind: Option<Arc<Vec<u8>>>,
+}
+
+impl Encoded {
+    /// Its two parts, one behind the other, given [`Effects::bytes`].
+    pub fn parts<'a>(&'a self, bytes: &'a [u8]) -> [&'a [u8]; 2] {
+        [&bytes[self.bytes.clone()], self.behind.as_ref().map_or(&[], |behind| behind.as_slice())]
+    }
+}
+
+impl From<Range<usize>> for Encoded {
+    fn from(bytes: Range<usize>) -> Encoded {
+        Encoded { bytes, behind: None }
+    }
+}
+
 /// A message to a peer. Several may share the same bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outgoing {
     /// The receiver.
     pub to: NodeId,
-    /// The encoded message's place in [`Effects::bytes`].
-    pub bytes: Range<usize>,
+    /// The encoded message.
+    pub bytes: Encoded,
     /// It must not leave before this record is durable. 0: it leaves at once.
     pub after_record: u64,
 }
@@ -369,9 +393,9 @@ pub struct Effects {
     /// Messages about fragments of values, which go to whoever coordinates them and not to a replica: see
     /// [`crate::coded`].
     pub about_fragments: Vec<Outgoing>,
-    /// Records for the node's log, by their place in [`Effects::bytes`]: numbered in order through the replica's
-    /// life. A replica that starts again is given all of them first.
-    pub records: Vec<Range<usize>>,
+    /// Records for the node's log: numbered in order through the replica's life. A replica that starts again is given all
+    /// of them first.
+    pub records: Vec<Encoded>,
     /// Commands that others are to be asked.
     pub handed_on: Vec<HandedOn>,
     /// The bytes of messages, records and commands.
@@ -458,17 +482,27 @@ impl Effects {
         to: impl IntoIterator<Item = NodeId>,
         encode: impl FnOnce(&mut Vec<u8>),
     ) {
-        let start = self.bytes.len();
-        encode(&mut self.bytes);
-        let bytes = start..self.bytes.len();
+        let bytes = self.encode(|out| {
+            encode(out);
+            None
+        });
         self.messages.extend(to.into_iter().map(|to| Outgoing { to, bytes: bytes.clone(), after_record }));
     }
 
     /// Encodes a record for the node's log.
     pub fn record(&mut self, encode: impl FnOnce(&mut Vec<u8>)) {
+        let record = self.encode(|out| {
+            encode(out);
+            None
+        });
+        self.records.push(record);
+    }
+
+    /// Takes what `encode` appends, and the bytes that it says stand behind that.
+    pub fn encode(&mut self, encode: impl FnOnce(&mut Vec<u8>) -> Option<Arc<Vec<u8>>>) -> Encoded {
         let start = self.bytes.len();
-        encode(&mut self.bytes);
-        self.records.push(start..self.bytes.len());
+        let behind = encode(&mut self.bytes);
+        Encoded { bytes: start..self.bytes.len(), behind }
     }
 }
 

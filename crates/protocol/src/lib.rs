@@ -15,6 +15,6 @@ pub mod registers;
 mod watching;
 
 pub use contract::{
-    Configuration, Effects, HandedOn, Input, NodeId, Notice, Now, Outcome, Progress, Replica, Request,
-    Result, Ticket, Trace, Wish,
+    Configuration, Effects, Encoded, HandedOn, Input, NodeId, Notice, Now, Outcome, Progress, Replica,
+    Request, Result, Ticket, Trace, Wish,
 };

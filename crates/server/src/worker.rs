@@ -250,6 +250,10 @@ impl Worker {
             self.node.code_values();
             self.node.coding_took(self.clock.monotonic_us().saturating_sub(begun_us));
         }
+        self.node.flush();
+        if self.node.is_about_to_write() {
+            self.write_to_peers(now);
+        }
         self.node.end_turn(&mut self.disk);
         if let Some(why) = self.node.stopped() {
             // What is on the disk is not known: nothing that rests on it may be said.
@@ -321,10 +325,15 @@ impl Worker {
         }
     }
 
+    fn write_to_peers(&mut self, now: Now) {
+        let Worker { node, counters, buffer, ahead, peers, clock, .. } = self;
+        peers.write(&mut Turn { node, counters, ahead, buffer, now, clock: *clock });
+    }
+
     fn give_output(&mut self, now: Now) {
-        let Worker { node, counters, buffer, ahead, clients, peers, bridge, others, clock, .. } = self;
+        self.write_to_peers(now);
+        let Worker { node, counters, buffer, ahead, clients, bridge, others, clock, .. } = self;
         let turn = &mut Turn { node, counters, ahead, buffer, now, clock: *clock };
-        peers.write(turn);
         clients.write_replies(others, turn);
         for id in others.drain(..) {
             bridge.on_ready(id, turn);

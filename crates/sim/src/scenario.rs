@@ -1,7 +1,7 @@
 //! What a seed means: the cluster, its clients, the network, the clocks and everything that will go wrong.
 
 use crate::events::Place;
-use crate::faults::{Class, Draw, Fault, MS, Mask, SECOND};
+use crate::faults::{Class, Draw, Fault, Kind as FaultKind, MS, Mask, SECOND};
 use crate::operation::Kind;
 use crate::promise::{Durability, Protocol, Space};
 use crate::random::Random;
@@ -28,6 +28,7 @@ pub(crate) mod stream {
     pub(crate) const ADAPTIVE: u64 = 20;
     pub(crate) const SPILLING: u64 = 21;
     pub(crate) const LONG: u64 = 22;
+    pub(crate) const UNWRITTEN: u64 = 23;
     pub(crate) const NODES: u64 = 100;
     pub(crate) const CLIENTS: u64 = 200;
     pub(crate) const DISKS: u64 = 500;
@@ -280,6 +281,7 @@ impl Scenario {
         scenario.draw_outage();
         scenario.draw_lanes();
         scenario.draw_long(settings);
+        scenario.draw_unwritten();
         scenario.restrict(settings);
         scenario
     }
@@ -332,6 +334,21 @@ impl Scenario {
             if random.percent(35) {
                 let times = random.between(2, 20) as usize;
                 space.kinds.extend(std::iter::repeat_n(Kind::Lock, times));
+            }
+        }
+    }
+
+    /// Where nodes write before a turn ends, some die before they have.
+    fn draw_unwritten(&mut self) {
+        let mut random = Random::new(self.seed, stream::UNWRITTEN);
+        if !self.spaces.iter().any(|space| space.durability == Durability::Os) {
+            return;
+        }
+        for fault in self.faults.iter_mut().flatten() {
+            if let FaultKind::Crash { within_turn: Some(within), .. }
+            | FaultKind::Leader { within_turn: Some(within), .. } = &mut fault.kind
+            {
+                within.writes = !random.percent(30);
             }
         }
     }

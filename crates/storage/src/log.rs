@@ -140,12 +140,20 @@ impl Log {
     /// # Panics
     /// When it is longer than [`ENTRY_BYTES_MAX`](crate::format::batch::ENTRY_BYTES_MAX), 1 GiB.
     pub fn append(&mut self, group: Group, kind: u16, bytes: &[u8]) -> Position {
+        self.append_parts(group, kind, [bytes, &[]])
+    }
+
+    /// The same with an entry in two parts, one behind the other.
+    ///
+    /// # Panics
+    /// As [`Log::append`].
+    pub fn append_parts(&mut self, group: Group, kind: u16, parts: [&[u8]; 2]) -> Position {
         if self.stopped.is_some() {
             // Nothing will be written any more: gather nothing, so that memory does not grow until the node
             // stops.
             return Position::MAX;
         }
-        let position = self.gathered.append(self.durable, group, kind, bytes);
+        let position = self.gathered.append(self.durable, group, kind, parts);
         self.extents.entry(group, position);
         position
     }

@@ -111,7 +111,8 @@ impl Effects {
         let start = self.bytes.len();
         message.encode(&mut self.bytes);
         let bytes = start..self.bytes.len();
-        self.messages.extend(to.into_iter().map(|to| Outgoing { to, bytes: bytes.clone(), after_record }));
+        let message = |to| Outgoing { to, bytes: bytes.clone().into(), after_record };
+        self.messages.extend(to.into_iter().map(message));
     }
 
     pub(super) fn replica_record(&mut self, record: &[u8]) {

@@ -93,10 +93,10 @@ impl Keeper {
         self.effects.clear();
         self.replica.step(now, input, &mut self.effects);
         for record in &self.effects.records {
-            out.replica_record(&self.effects.bytes[record.clone()]);
+            out.replica_record(&record.parts(&self.effects.bytes).concat());
         }
         for message in &self.effects.messages {
-            let bytes = &self.effects.bytes[message.bytes.clone()];
+            let bytes = &message.bytes.parts(&self.effects.bytes).concat();
             let after = match message.after_record {
                 0 => 0,
                 record => record + self.records_before,

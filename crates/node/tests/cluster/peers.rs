@@ -30,6 +30,7 @@ fn survives(cluster: &mut Cluster, from: NodeId, to: NodeId, payload: &[u8]) {
     let node = cluster.node(to);
     node.begin_turn(now);
     let _ = node.peer_frame(from, payload);
+    node.flush();
     node.end_turn(&mut MemoryDisk::new());
     for peer in (1..=3).filter(|peer| *peer != to) {
         node.peer_output(peer).clear();
@@ -76,6 +77,7 @@ fn a_command_that_is_passed_on_to_a_keyspace_that_its_key_is_not_in_is_refused()
     let node = cluster.node(1);
     let strayed = Command::Get { key: b"b:k" };
     assert!(node.peer_frame(2, &forwarded(1, 0, 100, &strayed)).is_ok());
+    node.flush();
     node.end_turn(&mut MemoryDisk::new());
     let told = String::from_utf8_lossy(node.peer_output(2)).into_owned();
     assert!(told.contains("NOLEADER") && told.contains("nothing was done"), "{told}");
@@ -87,6 +89,7 @@ fn what_concerns_a_group_that_is_not_known_here_is_passed_over_or_refused() {
     let node = cluster.node(1);
     assert!(node.peer_frame(2, &[&[GROUP, 9, 0][..], &[1; 40]].concat()).is_ok());
     assert!(node.peer_frame(2, &forwarded(1, 9, 100, &Command::Size)).is_ok());
+    node.flush();
     node.end_turn(&mut MemoryDisk::new());
     let told = String::from_utf8_lossy(node.peer_output(2)).into_owned();
     assert!(told.contains("NOLEADER node 1 does not know that keyspace; nothing was done"), "{told}");

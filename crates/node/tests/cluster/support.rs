@@ -225,6 +225,7 @@ impl Cluster {
                 }
             }
             let disk = self.disks.get_mut(id).expect("every node has a disk");
+            node.flush();
             node.end_turn(disk);
             let mut work = Vec::new();
             node.take_work(&mut work);

@@ -352,7 +352,7 @@ impl World {
         }
         let (life_at, durable) = (machine.disk.life_at, machine.disk.durable);
         for message in &effects.messages {
-            let bytes: Rc<[u8]> = effects.bytes[message.bytes.clone()].into();
+            let bytes: Rc<[u8]> = message.bytes.parts(&effects.bytes).concat().into();
             let after = life_at + message.after_record;
             if message.after_record == 0 || after <= durable {
                 self.post(id, message.to, bytes);

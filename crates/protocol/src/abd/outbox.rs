@@ -145,7 +145,7 @@ impl Outbox {
                 effects.bytes.append(waiting);
                 let (bytes, after_record) = (start..effects.bytes.len(), after_record.max(*after_waiting));
                 self.unheard[member] += bytes.len();
-                effects.messages.push(Outgoing { to, bytes, after_record });
+                effects.messages.push(Outgoing { to, bytes: bytes.into(), after_record });
                 *after_waiting = 0;
                 waiting.shrink_to(KEPT_BYTES);
                 if own.is_empty() && !takes_common {
@@ -171,7 +171,7 @@ impl Outbox {
             own.clear();
             own.shrink_to(KEPT_BYTES);
             self.unheard[member] += bytes.len();
-            effects.messages.push(Outgoing { to, bytes, after_record });
+            effects.messages.push(Outgoing { to, bytes: bytes.into(), after_record });
         }
         self.common.clear();
         self.common.shrink_to(KEPT_BYTES);

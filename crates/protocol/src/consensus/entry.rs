@@ -43,7 +43,10 @@ const STOP_SIGN: u8 = 1;
 #[derive(Clone, PartialEq, Eq)]
 pub struct Entry(Arc<Vec<u8>>);
 
-/// Commands that become an entry: written where they stay, behind the room for its head.
+/// Up to this length an entry is a copy of what was built.
+const COPIED_BYTES_MAX: usize = 1 << 20;
+
+/// Commands that become an entry, behind the room for its head.
 #[derive(Debug)]
 pub(super) struct EntryBuilder(Vec<u8>);
 
@@ -74,17 +77,21 @@ impl EntryBuilder {
         self.0.truncate(HEAD_BYTES);
     }
 
-    /// The entry of these commands. The next ones have room for as much at once, since batches come alike.
+    /// The entry of these commands. It is a copy, unless it is large: an entry stays for a while in memory of its own,
+    /// which is in no cache when it is taken, and whoever wrote command after command into that would wait for it each time.
     pub(super) fn take(&mut self, head: Head) -> Entry {
-        let next = EntryBuilder::with_room_for(self.commands().len());
-        let mut bytes = std::mem::replace(self, next).0;
         let start = &mut Vec::with_capacity(HEAD_BYTES);
         put_head(BATCH, head, start);
-        bytes[..HEAD_BYTES].copy_from_slice(start);
-        // An entry stays for a while, and what it does not need would stay with it.
-        if bytes.capacity() - bytes.len() > bytes.len() / 4 {
+        self.0[..HEAD_BYTES].copy_from_slice(start);
+        let bytes = if self.0.len() <= COPIED_BYTES_MAX {
+            let bytes = self.0.clone();
+            self.clear();
+            bytes
+        } else {
+            let mut bytes = std::mem::replace(self, EntryBuilder::new()).0;
             bytes.shrink_to_fit();
-        }
+            bytes
+        };
         Entry(Arc::new(bytes))
     }
 }
@@ -134,6 +141,11 @@ impl Entry {
     /// The encoded entry.
     pub fn bytes(&self) -> &[u8] {
         &self.0
+    }
+
+    /// The same, shared.
+    pub(super) fn shared(&self) -> Arc<Vec<u8>> {
+        Arc::clone(&self.0)
     }
 
     /// Its head.

@@ -226,8 +226,9 @@ pub(super) struct FragmentsLeft {
 }
 
 fn tell(to: NodeId, after_record: u64, message: Message<'_>, effects: &mut Effects) {
-    let start = effects.bytes.len();
-    message.encode(&mut effects.bytes);
-    let bytes = start..effects.bytes.len();
+    let bytes = effects.encode(|out| {
+        message.encode(out);
+        None
+    });
     effects.about_fragments.push(crate::contract::Outgoing { to, bytes, after_record });
 }

@@ -203,7 +203,10 @@ impl Replica {
             ballot: leadership.ballot,
             proposed_us: now_us,
             bytes: entry.bytes().len(),
-            askers: std::mem::take(&mut self.builder_askers),
+            askers: {
+                let next = Vec::with_capacity(self.builder_askers.len());
+                std::mem::replace(&mut self.builder_askers, next)
+            },
         };
         self.proposals.push(proposal);
         leadership.proposed_us = Some(now_us);

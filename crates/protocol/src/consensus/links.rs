@@ -16,7 +16,7 @@
 
 use super::group::{Identity, Voter};
 use super::message::{Body, Envelope, Message, Stream};
-use crate::contract::{Effects, NodeId, Now};
+use crate::contract::{Effects, NodeId, Now, Outgoing};
 use crate::planted::{Fault, Planted};
 use omnipaxos::ballot_leader_election::Ballot;
 
@@ -167,6 +167,7 @@ impl Link {
         (envelope.to_storage, envelope.to_life) = (known.storage, known.life);
         envelope.number = self.sent[stream as usize];
         let message = Message { envelope, body };
-        effects.send_after(after_record, [self.peer], |out| message.encode(out));
+        let bytes = effects.encode(|out| message.encode_parts(out));
+        effects.messages.push(Outgoing { to: self.peer, bytes, after_record });
     }
 }

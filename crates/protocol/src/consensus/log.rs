@@ -181,7 +181,9 @@ impl Log {
         }
         if self.decided_untold {
             self.decided_untold = false;
-            changes.push(Change::Decided(self.decided as u64));
+            // Entries come last in a record, so that they need not be copied.
+            let place = changes.len() - usize::from(matches!(changes.last(), Some(Change::Append(_))));
+            changes.insert(place, Change::Decided(self.decided as u64));
         }
         let mark = Mark { record: self.recorded, round: self.round, index: self.end() };
         let newest = self.marks.back().unwrap_or(&self.durable_accepted);

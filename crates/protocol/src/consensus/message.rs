@@ -7,7 +7,8 @@
 use super::entry::Entry;
 use super::group::{Identity, Voter, put_nodes, put_voters, take_nodes, take_voters};
 use super::record::{
-    INDEX_MAX, Moment, put_ballot, put_entries, put_moment, take_ballot, take_entries, take_moment,
+    INDEX_MAX, Moment, put_ballot, put_entries, put_entries_but_last, put_moment, take_ballot, take_entries,
+    take_moment,
 };
 use crate::contract::NodeId;
 use kv::codec::{Malformed, Reader, Writer};
@@ -17,6 +18,7 @@ use omnipaxos::messages::sequence_paxos::{
     AcceptDecide, AcceptSync, Accepted, Decide, NotAccepted, PaxosMsg, Prepare, PrepareReq, Promise,
 };
 use omnipaxos::util::{LogSync, SequenceNumber};
+use std::sync::Arc;
 
 /// What stands before every message.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -238,7 +240,7 @@ impl<'a> Body<'a> {
         }
     }
 
-    fn encode(&self, out: &mut Vec<u8>) {
+    fn encode_parts(&self, out: &mut Vec<u8>) -> Option<Arc<Vec<u8>>> {
         match self {
             Body::Heartbeat(HeartbeatMsg::Request(request)) => {
                 out.put_u8(HEARTBEAT_REQUEST);
@@ -251,7 +253,7 @@ impl<'a> Body<'a> {
                 put_ballot(out, reply.leader);
                 out.put_bool(reply.happy);
             }
-            Body::Paxos(message) => encode_paxos(message, out),
+            Body::Paxos(message) => return encode_paxos(message, out),
             Body::Position { ballot, end, decided } => {
                 put_head(out, POSITION, *ballot);
                 out.put_u64(*end);
@@ -298,7 +300,7 @@ impl<'a> Body<'a> {
                 out.put_u8(DECIDED);
                 out.put_u32(*configuration);
                 out.put_u64(*from);
-                put_entries(out, entries);
+                return put_entries_but_last(out, entries);
             }
             Body::Newer { members } => {
                 out.put_u8(NEWER);
@@ -313,6 +315,7 @@ impl<'a> Body<'a> {
                 put_ballot(out, *ballot);
             }
         }
+        None
     }
 
     fn take(reader: &mut Reader<'a>) -> Result<Body<'a>, Malformed> {
@@ -383,13 +386,19 @@ impl Envelope {
 impl<'a> Message<'a> {
     /// Appends the message's encoding.
     pub fn encode(&self, out: &mut Vec<u8>) {
+        let behind = self.encode_parts(out);
+        behind.iter().for_each(|bytes| out.extend_from_slice(bytes));
+    }
+
+    /// The same without the bytes of an entry at its end, which are returned.
+    pub(super) fn encode_parts(&self, out: &mut Vec<u8>) -> Option<Arc<Vec<u8>>> {
         let Envelope { configuration, sender, to_storage, to_life, number } = self.envelope;
         out.put_u32(configuration);
         sender.put(out);
         out.put_u64(to_storage);
         out.put_u64(to_life);
         out.put_u64(number);
-        self.body.encode(out);
+        self.body.encode_parts(out)
     }
 
     /// Reads a whole message and checks every entry in it.
@@ -407,7 +416,7 @@ impl<'a> Message<'a> {
     }
 }
 
-fn encode_paxos(message: &PaxosMsg<Entry>, out: &mut Vec<u8>) {
+fn encode_paxos(message: &PaxosMsg<Entry>, out: &mut Vec<u8>) -> Option<Arc<Vec<u8>>> {
     match message {
         PaxosMsg::PrepareReq(request) => put_head(out, PREPARE_REQUEST, request.n),
         PaxosMsg::Prepare(prepare) => {
@@ -434,7 +443,7 @@ fn encode_paxos(message: &PaxosMsg<Entry>, out: &mut Vec<u8>) {
             put_head(out, ACCEPT_DECIDE, accept.n);
             put_sequence(out, accept.seq_num);
             put_index(out, accept.decided_idx);
-            put_entries(out, &accept.entries);
+            return put_entries_but_last(out, &accept.entries);
         }
         PaxosMsg::Accepted(accepted) => {
             put_head(out, ACCEPTED, accepted.n);
@@ -451,6 +460,7 @@ fn encode_paxos(message: &PaxosMsg<Entry>, out: &mut Vec<u8>) {
         | PaxosMsg::AcceptStopSign(_)
         | PaxosMsg::ForwardStopSign(_) => unreachable!("nothing here makes the crate send this"),
     }
+    None
 }
 
 fn take_paxos(kind: u8, reader: &mut Reader<'_>) -> Result<PaxosMsg<Entry>, Malformed> {

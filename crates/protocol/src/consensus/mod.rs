@@ -185,6 +185,7 @@ use omnipaxos::messages::ballot_leader_election::HeartbeatMsg;
 use omnipaxos::messages::sequence_paxos::PaxosMsg;
 use omnipaxos::storage::{Storage, StorageOp};
 pub use options::{Lease, Options, Timing};
+use record::put_changes;
 pub use record::{Change, Moment};
 use requests::Asked;
 pub use status::{Counters, FollowerStatus, Status};
@@ -471,7 +472,8 @@ impl Replica {
         self.send_own_messages(effects);
         self.advance_copies(now, effects);
         for changes in self.log.borrow_mut().take_records() {
-            effects.record(|out| changes.iter().for_each(|change| change.encode(out)));
+            let record = effects.encode(|out| put_changes(out, &changes));
+            effects.records.push(record);
         }
     }
 

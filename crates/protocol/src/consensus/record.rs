@@ -10,6 +10,7 @@ use crate::contract::NodeId;
 use kv::codec::{Malformed, Reader, Writer};
 use kv::{UnixMs, Version};
 use omnipaxos::ballot_leader_election::Ballot;
+use std::sync::Arc;
 
 /// The moment in the group's history that a copy of the table shows.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -165,6 +166,18 @@ impl Change {
     }
 }
 
+/// Appends the encoding of a whole record, without the bytes of an entry at its end: these are returned.
+pub(super) fn put_changes(out: &mut Vec<u8>, changes: &[Change]) -> Option<Arc<Vec<u8>>> {
+    let (last, before) = changes.split_last()?;
+    before.iter().for_each(|change| change.encode(out));
+    if let Change::Append(entries) = last {
+        out.put_u8(APPEND);
+        return put_entries_but_last(out, entries);
+    }
+    last.encode(out);
+    None
+}
+
 /// Appends the encoding of [`Change::Fragment`]. The bytes go to their place at once: there are many of them.
 pub(super) fn put_fragment(out: &mut Vec<u8>, piece: &Piece<'_>) {
     out.put_u8(FRAGMENT);
@@ -202,8 +215,17 @@ pub(super) fn take_ballot(reader: &mut Reader<'_>) -> Result<Ballot, Malformed> 
 
 pub(super) fn put_entries(out: &mut Vec<u8>, entries: &[Entry]) {
     out.reserve(4 + entries.iter().map(|entry| 4 + entry.bytes().len()).sum::<usize>());
+    let last = put_entries_but_last(out, entries);
+    last.iter().for_each(|bytes| out.extend_from_slice(bytes));
+}
+
+/// The same without the bytes of the last entry, which are returned.
+pub(super) fn put_entries_but_last(out: &mut Vec<u8>, entries: &[Entry]) -> Option<Arc<Vec<u8>>> {
     out.put_u32(entries.len() as u32);
-    entries.iter().for_each(|entry| out.put_bytes(entry.bytes()));
+    let (last, before) = entries.split_last()?;
+    before.iter().for_each(|entry| out.put_bytes(entry.bytes()));
+    out.put_u32(last.bytes().len() as u32);
+    Some(last.shared())
 }
 
 pub(super) fn take_entries(reader: &mut Reader<'_>) -> Result<Vec<Entry>, Malformed> {

@@ -254,7 +254,7 @@ impl Leader {
             }
             match encoded {
                 Some((previous, bytes)) if previous == sent => {
-                    let (to, bytes) = (follower.id, bytes.clone());
+                    let (to, bytes) = (follower.id, bytes.clone().into());
                     effects.messages.push(Outgoing { to, bytes, after_record: 0 });
                 }
                 _ => {

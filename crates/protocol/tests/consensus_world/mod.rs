@@ -196,11 +196,11 @@ impl World {
         replica.step(now, input, effects);
         for record in &effects.records {
             node.disk.written += 1;
-            node.disk.records.push((node.disk.written, effects.bytes[record.clone()].to_vec()));
+            node.disk.records.push((node.disk.written, record.parts(&effects.bytes).concat()));
         }
         let mut letters = Vec::new();
         for message in &effects.messages {
-            let bytes = effects.bytes[message.bytes.clone()].to_vec();
+            let bytes = message.bytes.parts(&effects.bytes).concat();
             let letter = Letter { from: id, to: message.to, bytes, held: false };
             let after = node.disk.life_at + message.after_record;
             if message.after_record == 0 || after <= node.disk.durable {

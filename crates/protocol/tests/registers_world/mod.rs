@@ -337,11 +337,11 @@ impl Node {
 
     /// Writes what a step has recorded, and keeps back the letters that have to wait for it.
     fn write(&mut self, id: NodeId, effects: &Effects) -> Vec<Letter> {
-        let record = |record: &std::ops::Range<usize>| effects.bytes[record.clone()].to_vec();
+        let record = |record: &protocol::Encoded| record.parts(&effects.bytes).concat();
         self.disk.write(&effects.records.iter().map(record).collect::<Vec<_>>());
         let mut letters = Vec::new();
         for message in &effects.messages {
-            let bytes = effects.bytes[message.bytes.clone()].to_vec();
+            let bytes = message.bytes.parts(&effects.bytes).concat();
             let letter = Letter { from: id, to: message.to, bytes, held: false };
             match self.disk.position_of(message.after_record) {
                 Some(position) if !self.disk.is_durable(position) => self.waiting.push((position, letter)),

@@ -185,11 +185,11 @@ impl World {
         tell(replica, now, effects);
         node.values.follow(replica, keeps_records);
         let records: Vec<Vec<u8>> =
-            effects.records.iter().map(|record| effects.bytes[record.clone()].to_vec()).collect();
+            effects.records.iter().map(|record| record.parts(&effects.bytes).concat()).collect();
         node.disk.write(&records);
         let mut letters = Vec::new();
         for message in &effects.messages {
-            let bytes = effects.bytes[message.bytes.clone()].to_vec();
+            let bytes = message.bytes.parts(&effects.bytes).concat();
             let letter = Letter { from: id, to: message.to, bytes, held: false };
             match node.disk.position_of(message.after_record) {
                 Some(position) if !node.disk.is_durable(position) => node.waiting.push((position, letter)),

@@ -8,6 +8,8 @@ pub enum Class {
     Crash,
     /// Of these, those that died within a turn.
     CrashWithinTurn,
+    /// Of these, those whose turn had sent what leaves before it writes, and wrote nothing.
+    CrashBeforeWrite,
     /// Crashes that were left out: more would have lost their memory than is promised to be survived.
     CrashSpared,
     /// Processes that stood still.
@@ -102,9 +104,10 @@ pub enum Class {
 
 impl Class {
     /// Every class.
-    pub const ALL: [Class; 47] = [
+    pub const ALL: [Class; 48] = [
         Class::Crash,
         Class::CrashWithinTurn,
+        Class::CrashBeforeWrite,
         Class::CrashSpared,
         Class::Pause,
         Class::PauseWithinTurn,
@@ -171,6 +174,7 @@ impl Class {
         match self {
             Class::Crash => "crash",
             Class::CrashWithinTurn => "crash-within-turn",
+            Class::CrashBeforeWrite => "crash-before-write",
             Class::CrashSpared => "crash-spared",
             Class::Pause => "pause",
             Class::PauseWithinTurn => "pause-within-turn",

@@ -62,6 +62,9 @@ pub(crate) struct Within {
     pub(crate) peers: Mask,
     /// So do the clients.
     pub(crate) clients: bool,
+    /// What the turn wrote is written. If not, it is the first turn that sends something before it writes: that has left, and
+    /// nothing to clients.
+    pub(crate) writes: bool,
     /// It is the turn that sends something for the so manieth time after the node took a request: in the middle
     /// of what the request has set off. `None`: whichever turn is next.
     pub(crate) after_request: Option<u8>,
@@ -218,6 +221,7 @@ impl Draw<'_> {
         Within {
             peers: self.random.draw() as Mask,
             clients: self.random.percent(50),
+            writes: true,
             after_request: self.random.percent(70).then_some(self.random.below(4) as u8),
         }
     }

@@ -4,7 +4,7 @@ use super::World;
 use super::operator::OPERATOR;
 use crate::conversation::{Conversation, Next as NextStep, Talk};
 use crate::events::{Event, Place};
-use crate::faults::{MS, Mask, SECOND, has};
+use crate::faults::{Class, MS, Mask, SECOND, Within, has};
 use crate::host::{Arrival, Doom, Host, Session};
 use crate::message;
 use crate::network::Outgoing;
@@ -51,6 +51,14 @@ impl World {
         }
         self.arrivals = arrivals;
         let host = &mut self.hosts[usize::from(place)];
+        node.flush();
+        // As in the server, messages leave first where the write takes a moment; and the process may die between the two.
+        if node.is_about_to_write()
+            && host.doom.is_some_and(|doom| !doom.within.writes)
+            && sends(host, &mut node, self.scenario.nodes)
+        {
+            return self.die_before_the_write(place, node);
+        }
         node.end_turn(&mut host.disk.files);
         let stopped = node.stopped().map(str::to_owned);
         self.learn_map(&node);
@@ -79,6 +87,15 @@ impl World {
         if let Some(Doom { down_us, noticed, power, .. }) = doom {
             self.die(place, down_us, noticed, power);
         }
+    }
+
+    fn die_before_the_write(&mut self, place: Place, mut node: Node) {
+        let Some(Doom { within, down_us, noticed, power, .. }) = self.host(place).doom.take() else { return };
+        let leaves_at = self.now + 1 + self.host(place).random.below(20);
+        self.counts.add(Class::CrashBeforeWrite);
+        self.send_frames(&mut node, place, leaves_at, within.peers);
+        self.host(place).node = Some(node);
+        self.die(place, down_us, noticed, power);
     }
 
     /// The disk has failed in a way that ends the process at once.
@@ -371,14 +388,19 @@ pub(super) fn knows(node: &Node, other: Place) -> bool {
 
 /// Whether a process dies within this turn, which is over but for what it sends.
 fn is_doomed(host: &mut Host, node: &mut Node, nodes: Place) -> bool {
-    let Some(doom) = &mut host.doom else { return false };
-    let Some(turns) = &mut doom.within.after_request else { return true };
-    let sends =
-        (0..nodes).any(|to| to != host.place && knows(node, to) && !node.peer_output(id(to)).is_empty());
-    if !doom.has_request || !sends {
+    let Some(doom) = host.doom.filter(|doom| doom.within.writes) else { return false };
+    if doom.within.after_request.is_some() && !(doom.has_request && sends(host, node, nodes)) {
         return false;
     }
+    let Some(Doom { within: Within { after_request: Some(turns), .. }, .. }) = &mut host.doom else {
+        return true;
+    };
     let is_it = *turns == 0;
     *turns = turns.saturating_sub(1);
     is_it
+}
+
+/// Whether a node has something for its peers.
+fn sends(host: &Host, node: &mut Node, nodes: Place) -> bool {
+    (0..nodes).any(|to| to != host.place && knows(node, to) && !node.peer_output(id(to)).is_empty())
 }

@@ -56,7 +56,8 @@ fn values_on_the_disk_are_kept() {
 }
 
 /// What happens to disks, and the power.
-const OF_DISKS: [Class; 13] = [
+const OF_DISKS: [Class; 14] = [
+    Class::CrashBeforeWrite,
     Class::PowerLoss,
     Class::PowerLossInStart,
     Class::SlowDisk,

@@ -160,10 +160,17 @@ impl Gathered {
         self.open = self.open.map(|(batch, entries)| (batch - before + self.lead, entries));
     }
 
-    pub(crate) fn append(&mut self, durable: Position, group: Group, kind: u16, bytes: &[u8]) -> Position {
-        assert!(bytes.len() <= ENTRY_BYTES_MAX, "an entry of {} bytes", bytes.len());
+    pub(crate) fn append(
+        &mut self,
+        durable: Position,
+        group: Group,
+        kind: u16,
+        parts: [&[u8]; 2],
+    ) -> Position {
+        let length = parts[0].len() + parts[1].len();
+        assert!(length <= ENTRY_BYTES_MAX, "an entry of {length} bytes");
         if let Some((batch, _)) = self.open
-            && self.bytes.len() - batch + bytes.len() > BATCH_BYTES_MAX
+            && self.bytes.len() - batch + length > BATCH_BYTES_MAX
         {
             self.close(durable);
         }
@@ -173,10 +180,10 @@ impl Gathered {
             (batch, 0)
         });
         let position = self.position(self.bytes.len());
-        self.bytes.extend_from_slice(&(bytes.len() as u32).to_le_bytes());
+        self.bytes.extend_from_slice(&(length as u32).to_le_bytes());
         self.bytes.extend_from_slice(&group.to_le_bytes());
         self.bytes.extend_from_slice(&kind.to_le_bytes());
-        self.bytes.extend_from_slice(bytes);
+        parts.iter().for_each(|part| self.bytes.extend_from_slice(part));
         self.bytes.resize(self.bytes.len().next_multiple_of(ENTRY_ALIGNMENT_BYTES), 0);
         self.open = Some((batch, entries + 1));
         position
@@ -252,7 +259,7 @@ mod tests {
         let mut gathered = Gathered::new(7, 4096, vec![9; 64]);
         let mut expected = Vec::new();
         for (group, kind, bytes) in [(1, 2, &b"first"[..]), (9, 0, b""), (1, 3, &[5; 100])] {
-            expected.push((gathered.append(64, group, kind, bytes), group, kind, bytes.to_vec()));
+            expected.push((gathered.append(64, group, kind, [bytes, &[]]), group, kind, bytes.to_vec()));
         }
         assert_eq!(expected[0].0, 4096 + 32);
         let end = gathered.whole_bytes() + 4096;
@@ -263,7 +270,7 @@ mod tests {
         let (header, entries) = &batches[0];
         assert_eq!((header.position, header.durable, header.entries), (4096, 64, 3));
         assert_eq!(*entries, expected);
-        assert_eq!(gathered.append(64, 1, 1, b"next"), end + 32);
+        assert_eq!(gathered.append(64, 1, 1, [b"ne", b"xt"]), end + 32);
         let next = gathered.take(64, 0, 0);
         assert_eq!(
             next[..96],
@@ -275,9 +282,9 @@ mod tests {
     #[test]
     fn what_is_gathered_may_begin_a_new_file() {
         let mut gathered = Gathered::new(7, 0, vec![9; 64]);
-        gathered.append(0, 1, 1, b"one");
+        gathered.append(0, 1, 1, [b"one", b""]);
         gathered.begin_file(vec![5; 32]);
-        gathered.append(0, 1, 2, b"two");
+        gathered.append(0, 1, 2, [b"", b"two"]);
         let bytes = gathered.take(0, 0, 0);
         assert_eq!(bytes[..32], [5; 32]);
         let (header, entries) = &decode(7, &bytes[32..])[0];
@@ -287,7 +294,8 @@ mod tests {
     #[test]
     fn much_becomes_several_batches() {
         let mut gathered = Gathered::new(7, 0, Vec::new());
-        let positions: Vec<_> = (0..5).map(|_| gathered.append(0, 1, 1, &[1; BATCH_BYTES_MAX / 2])).collect();
+        let positions: Vec<_> =
+            (0..5).map(|_| gathered.append(0, 1, 1, [&[1; BATCH_BYTES_MAX / 4]; 2])).collect();
         let batches = decode(7, &gathered.take(0, 0, 0));
         assert!(batches.len() > 2);
         let found: Vec<_> = batches.into_iter().flat_map(|(_, entries)| entries).collect();
@@ -297,7 +305,7 @@ mod tests {
     #[test]
     fn a_header_of_another_log_is_none() {
         let mut gathered = Gathered::new(7, 0, Vec::new());
-        gathered.append(0, 1, 1, b"value");
+        gathered.append(0, 1, 1, [b"value", b""]);
         let bytes = gathered.take(0, 0, 0);
         assert!(BatchHeader::decode(7, &bytes).is_some());
         assert_eq!(BatchHeader::decode(8, &bytes), None);

@@ -232,7 +232,7 @@ impl Group {
             let now = Now { monotonic_us: 1_000_000 + self.start.elapsed().as_micros() as u64, unix_ms: 1 };
             answers.clear();
             for message in sent.messages.iter().filter(|message| message.to == number) {
-                if let Ok(message) = Message::decode(&sent.bytes[message.bytes.clone()]) {
+                if let Ok(message) = Message::decode(message.bytes.parts(&sent.bytes)[0]) {
                     follower.step(now, Input::Message { from: LEADER, message }, &mut answers);
                 }
             }
@@ -242,7 +242,7 @@ impl Group {
             }
             let begin = Instant::now();
             for message in answers.messages.iter().filter(|message| message.to == LEADER) {
-                if let Ok(message) = Message::decode(&answers.bytes[message.bytes.clone()]) {
+                if let Ok(message) = Message::decode(message.bytes.parts(&answers.bytes)[0]) {
                     self.leader.step(now, Input::Message { from: number, message }, &mut self.effects);
                 }
             }
