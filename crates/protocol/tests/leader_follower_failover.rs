@@ -24,6 +24,7 @@ struct Group {
 }
 
 impl Group {
+    /// Three members, and node 4, which is none.
     fn new(acks: Acks, durability: Durability) -> Group {
         let options = Options {
             acks,
@@ -33,7 +34,9 @@ impl Group {
             durability,
             planted: Default::default(),
         };
-        let world = World::new(3, options, Timing::default());
+        let mut world = World::new(4, options, Timing::default());
+        world.configuration.members = vec![1, 2, 3];
+        world.configuration.in_sync = vec![1, 2, 3];
         let mut group = Group { world, letters: Vec::new(), syncs: Vec::new(), done: 0 };
         (1..=3).for_each(|id| group.configure(id));
         group.run(500_000, |_| false);
@@ -151,5 +154,26 @@ fn a_group_takes_writes_again_within_100_ms_of_the_appointment() {
                 assert!(took_us <= limit_us, "{acks:?}, {durability:?}: {took_us} us");
             }
         }
+    }
+}
+
+/// A member is lost, and another node comes in before it is replaced. To know what was acknowledged from the others alone takes
+/// three of four under `acks = 1`, and the one that is new knows nothing: the leader itself, which goes on, must be enough.
+#[test]
+fn as_members_change_the_leader_goes_on_though_one_is_lost() {
+    for durability in [Durability::None, Durability::Fsync] {
+        let mut group = Group::new(Acks::Count(1), durability);
+        group.set(1, 1);
+        assert!(group.run(100_000, |group| group.done == 1));
+        group.world.crash(2, 0);
+        group.world.configuration.epoch = 2;
+        group.world.configuration.members.push(4);
+        group.world.configuration.in_sync = vec![1];
+        group.world.version += 1;
+        [1, 3, 4].into_iter().for_each(|id| group.configure(id));
+        let leads = |group: &Group| group.world.status(1).is_some_and(|status| status.role == "leader");
+        assert!(group.run(1_000_000, leads), "{durability:?}: it goes on");
+        group.set(1, 2);
+        assert!(group.run(1_000_000, |group| group.done == 2), "{durability:?}: it takes a write");
     }
 }

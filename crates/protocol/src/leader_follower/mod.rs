@@ -29,7 +29,8 @@
 //!   ([`recovery`]). Under `acks = n` that is possible while at most n replicas are without memory: crashed, or
 //!   started again and not in step yet. Under `majority`, half of the others; under `all`, while one of the
 //!   in-sync set has its memory. Under `none` the most advanced that answers soon is taken; what a deposed leader had
-//!   acknowledged beyond that is counted when it comes back ([`Counters::lost_writes`]).
+//!   acknowledged beyond that is counted when it comes back ([`Counters::lost_writes`]). A leader that goes on in the next
+//!   epoch, as when members change, needs nobody for that: it holds everything itself.
 //! * With a `durability` a replica keeps its memory in records, and acknowledges nothing that is not durable. So it comes
 //!   back intact, and a group whose machines all lost their power has everything that was acknowledged.
 //!

@@ -191,7 +191,13 @@ impl Recovery {
     /// if a second one is there: a disk that was put back to what it was, in one life, does not know it. Where
     /// no number is enough (`acks = none`), or too many have lost their memory, everybody's answer is the best
     /// there is.
+    ///
+    /// Whoever led the epoch before holds all of it itself: as the members change, its leader goes on. It must not need
+    /// the others for that, or a group with a lost member could never have another in its place.
     fn is_enough(&self, state: &State, now: Now) -> bool {
+        if state.led_before() {
+            return true;
+        }
         let others = state.configuration.members.len() - 1;
         if self.answers.len() >= others {
             return true;

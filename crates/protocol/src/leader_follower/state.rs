@@ -194,6 +194,14 @@ impl State {
         records
     }
 
+    /// Whether this replica, in this life, led the epoch just before its configuration's. Then nobody else has led since, and it
+    /// holds all that was acknowledged: what it inherited, and what it wrote. Of an earlier life that cannot be said, which may
+    /// have sent more than it recorded.
+    pub(super) fn led_before(&self) -> bool {
+        let goes_on = |led: u64| led + 1 == self.configuration.epoch && led > self.journal.earlier_epoch;
+        self.intact && self.led.is_some_and(goes_on)
+    }
+
     /// What is held behind `kept` is about to be given up, if so much is known. What this replica acknowledged when it
     /// led was promised to nobody but clients (`acks = none`): they have lost it.
     pub(super) fn note_lost(&mut self, kept: Option<Version>, effects: &mut Effects) {
