@@ -293,6 +293,7 @@ impl Node {
         if arrived == length
             && let Some(entry) = self.forwards.remove(handle)
         {
+            self.note_refusal(&entry, &entry.arrived);
             self.complete_long(entry.ticket, entry.group, part.result, SharedBytes::from(entry.arrived));
         }
         Ok(())

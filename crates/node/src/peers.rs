@@ -153,6 +153,12 @@ impl Node {
             let error = format!("NOLEADER node {to} leads now; nothing was done, try again");
             return self.complete_with_error(entry.ticket, entry.group, Outcome::Refused, &error);
         }
+        self.note_refusal(entry, reply);
+        self.complete(entry.ticket, entry.group, result, reply);
+    }
+
+    /// Whoever cannot serve a request that was passed on to it is not the one to ask next time.
+    pub(crate) fn note_refusal(&mut self, entry: &Forwarded, reply: &[u8]) {
         if let Reply::Error(error) = Reply::first(reply)
             && [&b"NOLEADER"[..], b"LOADING"].iter().any(|code| error.starts_with(code))
             && let Some(group) = self.groups.get_mut(entry.group)
@@ -162,7 +168,6 @@ impl Node {
                 group.leader_told = 0;
             }
         }
-        self.complete(entry.ticket, entry.group, result, reply);
     }
 
     /// Ends forwarded requests whose answer is overdue: the node they went to would have answered in time.
