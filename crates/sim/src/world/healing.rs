@@ -13,7 +13,7 @@ use crate::operation::{Key, Kind, Operation, Value};
 use crate::promise::{Protocol, Space};
 use crate::random::Random;
 use crate::report::Broken;
-use crate::scenario::stream;
+use crate::scenario::{Scenario, stream};
 use crate::trace::id;
 use node::NodeId;
 use node::control::{CONTROL_GROUP, Group, GroupId};
@@ -66,8 +66,8 @@ const LOOK_US: u64 = 20 * MS;
 /// A command's time, and what its node may add to that.
 const ANSWER_US: u64 = 10 * SECOND;
 
-/// So many times as long as a message takes, the parts of long replies may take longer.
-const PARTS: u64 = 500;
+/// So many rounds of messages may the parts of a request and of its reply take, where they are long.
+const ROUNDS: u64 = 128;
 const READY_US: u64 = 30 * SECOND;
 const SERVE_US: u64 = 20 * SECOND;
 
@@ -157,12 +157,12 @@ impl World {
         // Whoever waits for a lock is answered when its time is over, and what it has asked behind that comes after it.
         let has_locks = self.scenario.spaces.iter().any(|space| space.kinds.contains(&Kind::Lock));
         let waits_us = if has_locks { self.scenario.pipeline * WAIT_MS_MAX * MS } else { 0 };
-        // The parts of long replies to all clients of a node share its links, and a few are under way at a time.
-        let parts_us = if self.scenario.long_command_bytes < node::LONG_COMMAND_BYTES {
-            PARTS * self.scenario.latency_us
-        } else {
-            0
-        };
+        // The parts of long requests and replies of a node's clients share its links, and a few are under way at a time.
+        let Scenario { long_command_bytes, latency_us, jitter_us, pipeline, .. } = self.scenario;
+        let round_us = 2 * (latency_us + jitter_us);
+        let asked = self.clients.len() as u64 * pipeline / u64::from(self.scenario.nodes);
+        let parts_us =
+            if long_command_bytes < node::LONG_COMMAND_BYTES { ROUNDS * round_us * asked } else { 0 };
         self.enter(Phase::Answering { by: self.now + ANSWER_US + waits_us + parts_us });
         self.network.heal();
         for place in self.places() {

@@ -53,18 +53,27 @@ impl World {
         let host = &mut self.hosts[usize::from(place)];
         node.flush();
         // As in the server, messages leave first where the write takes a moment; and the process may die between the two.
+        let mut doom = None;
         if node.is_about_to_write()
             && host.doom.is_some_and(|doom| !doom.within.writes)
             && sends(host, &mut node, self.scenario.nodes)
         {
-            return self.die_before_the_write(place, node);
+            (node, doom) = self.still_doomed(place, node);
         }
+        if let Some(doom) = doom {
+            return self.die_before_the_write(place, node, doom);
+        }
+        let host = &mut self.hosts[usize::from(place)];
         node.end_turn(&mut host.disk.files);
         let stopped = node.stopped().map(str::to_owned);
         self.learn_map(&node);
         self.check_disk_that_was_put_back(place, &node);
         let host = &mut self.hosts[usize::from(place)];
-        let doom = is_doomed(host, &mut node, self.scenario.nodes).then(|| host.doom.take()).flatten();
+        let mut doom = None;
+        if is_doomed(host, &mut node, self.scenario.nodes) {
+            (node, doom) = self.still_doomed(place, node);
+        }
+        let host = &mut self.hosts[usize::from(place)];
         let busy_us = 5 + host.random.below(20) + host.slow_us;
         let leaves_at = self.now + host.stall_us.take().unwrap_or(busy_us);
         host.free_at = leaves_at;
@@ -89,8 +98,23 @@ impl World {
         }
     }
 
-    fn die_before_the_write(&mut self, place: Place, mut node: Node) {
-        let Some(Doom { within, down_us, noticed, power, .. }) = self.host(place).doom.take() else { return };
+    /// How a process dies that was to die within a turn, unless too much has happened since: others have lost their memory,
+    /// or are not in sync any more.
+    fn still_doomed(&mut self, place: Place, node: Node) -> (Node, Option<Doom>) {
+        // Whether it may die is asked of those that live.
+        let host = self.host(place);
+        host.node = Some(node);
+        let mut doom = host.doom.take();
+        if doom.is_some_and(|doom| !self.may_crash(place, doom.power.is_some())) {
+            self.counts.add(Class::CrashSpared);
+            doom = None;
+        }
+        let node = self.host(place).node.take().expect("it was put there");
+        (node, doom)
+    }
+
+    fn die_before_the_write(&mut self, place: Place, mut node: Node, doom: Doom) {
+        let Doom { within, down_us, noticed, power, .. } = doom;
         let leaves_at = self.now + 1 + self.host(place).random.below(20);
         self.counts.add(Class::CrashBeforeWrite);
         self.send_frames(&mut node, place, leaves_at, within.peers);

@@ -105,11 +105,11 @@ fn protocols_keep_their_promises_side_by_side() {
 }
 
 /// Runs that have shown faults of the nodes, each of which has its own test by now: how groups go on when members of
-/// theirs are lost for the second time, or leave while they lead, or hear of the group last.
+/// theirs are lost for the second time, or leave while they lead, or hear of the group last; or take a dead node in.
 #[test]
 fn what_was_found_once_is_not_there_any_more() {
     let found = [
-        (Some(Protocol::Consensus), &[6, 8, 40, 57, 100, 161][..]),
+        (Some(Protocol::Consensus), &[6, 8, 40, 57, 100, 161, 669][..]),
         (Some(Protocol::LeaderFollower), &[46, 129]),
         (None, &[8, 106]),
     ];
@@ -120,6 +120,10 @@ fn what_was_found_once_is_not_there_any_more() {
             assert_eq!(report.failure, None, "replay it with: {}", settings.command(*seed));
         }
     }
+    // A member that had lost its disk, and said so in a reply of several parts, was asked again and again.
+    let settings = Settings { protocol: Some(Protocol::Consensus), long: true, ..Settings::default() };
+    let report = sim::run(51095, &settings, false);
+    assert_eq!(report.failure, None, "replay it with: {}", settings.command(51095));
     // The leader is to leave while nobody else is in sync: it must serve on until somebody is.
     let settings =
         Settings { protocol: Some(Protocol::LeaderFollower), spilled: true, ..Settings::default() };
