@@ -152,18 +152,21 @@ impl World {
         self.queue.push(self.now + self.scenario.length_us, Event::Progress);
     }
 
+    /// How much longer clients may have to wait where requests and replies go in parts: those of a node's clients share its
+    /// links, and a few are under way at a time.
+    fn parts_us(&self) -> u64 {
+        let Scenario { long_command_bytes, latency_us, jitter_us, pipeline, nodes, .. } = self.scenario;
+        let asked = self.clients.len() as u64 * pipeline / u64::from(nodes);
+        let is_long = long_command_bytes < node::LONG_COMMAND_BYTES;
+        if is_long { ROUNDS * 2 * (latency_us + jitter_us) * asked } else { 0 }
+    }
+
     /// All faults end, and none begins any more.
     fn heal(&mut self) {
         // Whoever waits for a lock is answered when its time is over, and what it has asked behind that comes after it.
         let has_locks = self.scenario.spaces.iter().any(|space| space.kinds.contains(&Kind::Lock));
         let waits_us = if has_locks { self.scenario.pipeline * WAIT_MS_MAX * MS } else { 0 };
-        // The parts of long requests and replies of a node's clients share its links, and a few are under way at a time.
-        let Scenario { long_command_bytes, latency_us, jitter_us, pipeline, .. } = self.scenario;
-        let round_us = 2 * (latency_us + jitter_us);
-        let asked = self.clients.len() as u64 * pipeline / u64::from(self.scenario.nodes);
-        let parts_us =
-            if long_command_bytes < node::LONG_COMMAND_BYTES { ROUNDS * round_us * asked } else { 0 };
-        self.enter(Phase::Answering { by: self.now + ANSWER_US + waits_us + parts_us });
+        self.enter(Phase::Answering { by: self.now + ANSWER_US + waits_us + self.parts_us() });
         self.network.heal();
         for place in self.places() {
             let (now, after_us) = (self.now, self.random.below(SECOND));
@@ -411,7 +414,7 @@ impl World {
     fn served_by(&self) -> u64 {
         let take_turns = self.scenario.spaces.iter().any(|space| space.refuses_contenders());
         let turns = if take_turns { u64::from(self.scenario.nodes) } else { 1 };
-        self.now + turns * SERVE_US
+        self.now + turns * SERVE_US + self.parts_us()
     }
 
     // Replicas become equal.
