@@ -412,6 +412,7 @@ impl Node {
         }
         for message in &effects.about_fragments {
             let parts = message.bytes.parts(&effects.bytes);
+            debug_assert!(parts[1].is_empty(), "a piece of a fragment is no entry, whose bytes are shared");
             let tail = &mut self.groups[group].tail;
             if tail.may_leave(message.after_record) {
                 self.send_fragment_bytes(group, message.to, parts[0]);
