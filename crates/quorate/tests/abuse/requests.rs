@@ -1,0 +1,20 @@
+//! Requests that are not what they say.
+
+use std::io::Write;
+
+use crate::bounded::{Cluster, rounds};
+use crate::support::connect;
+
+/// Room is made for what has arrived, not for what is announced.
+#[test]
+fn large_requests_that_never_come_take_no_memory() {
+    let mut cluster = Cluster::start(3, "");
+    let mut clients = Vec::new();
+    for number in 0..rounds(300, 3000) {
+        let mut stream = connect(cluster.client_port(number as u16 % 3 + 1));
+        stream.write_all(b"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$67000000\r\n").unwrap();
+        stream.write_all(&[b'v'; 10_000]).unwrap();
+        clients.push(stream);
+    }
+    cluster.assert_serves();
+}
