@@ -253,6 +253,14 @@ impl History {
         &self.operations
     }
 
+    /// How many operations have an answer that can be right or wrong. A history with none says nothing of a store: what was
+    /// refused did not happen, and what is unknown may not have.
+    pub fn answered(&self) -> usize {
+        let is_ok = |operation: &&Operation| matches!(operation.outcome, Outcome::Ok(_));
+        let is_fenced = |fence: &&Fence| fence.is_refused;
+        self.operations.iter().filter(is_ok).count() + self.fences.values().filter(is_fenced).count()
+    }
+
     /// The numbers of all operations, in the same order.
     pub fn ids(&self) -> impl Iterator<Item = OperationId> + use<> {
         (0..self.operations.len() as u32).map(OperationId)

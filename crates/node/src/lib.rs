@@ -30,6 +30,7 @@ mod long;
 mod long_replies;
 mod mapping;
 mod node;
+mod notes;
 mod opening;
 mod operators;
 mod output;

@@ -14,6 +14,7 @@ use crate::log::{Level, Line};
 use crate::long::LongCommands;
 use crate::mapping::MAP_GROUP;
 use crate::node::{Counters, Node};
+use crate::notes;
 use crate::parameters::Parameters;
 use crate::replica::Replica;
 use crate::slab::Slab;
@@ -85,6 +86,7 @@ impl Node {
         }
         let initial = ClusterMap::initial(&configuration.nodes, &configuration.keyspaces)
             .map_err(StartError::Configuration)?;
+        let configured = configuration.keyspaces.clone();
         let opening = storage::open(disk, log_options(&configuration))?;
         configuration.identity = opening.identity().log;
         configuration.life = opening.openings() + 1;
@@ -148,6 +150,9 @@ impl Node {
         if let Some(torn) = &replayed.torn {
             let text = format!("the end of the log was cut off, as a crash had left it: {torn:?}");
             lines.push(Line { level: Level::Warning, text });
+        }
+        if !map.is_empty() {
+            lines.extend(notes::at_start(own, &configured, control.map()));
         }
         // Different at each start, whatever the log says of earlier ones, and no way back to the seed.
         let drawn = [configuration.seed, configuration.identity, configuration.life];

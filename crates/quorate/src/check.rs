@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 use check::{History, Limits, Progress, Verdict, Window, linearizable_within};
 use clap::Args;
 use serde_json::json;
@@ -28,7 +28,7 @@ A history is one JSON object per line; docs/checking.md shows them:
   {\"client\":1,\"operation\":\"set\",\"key\":\"a\",\"value\":\"v\",\"start\":10,\"end\":20,\"outcome\":\"ok\"}
 
 Exit code: 0 every history is linearizable; 1 one is not, or it could not be decided in time; 2 wrong usage, or a
-file that cannot be read.";
+file that cannot be read or holds nothing to check.";
 
 /// Check whether recorded histories are linearizable, and whether locks in them kept their promises.
 #[derive(Args, Debug)]
@@ -84,6 +84,12 @@ pub(crate) fn run(args: &CheckArgs) -> ExitCode {
 /// Checks one file and prints what was found. Gives the exit code.
 fn check_file(args: &CheckArgs, file: &Path) -> Result<u8> {
     let history = read(file)?;
+    let (operations, name) = (history.operations().len(), name_of(file));
+    ensure!(operations > 0, "{name}: it holds no operation, so there is nothing to check");
+    ensure!(
+        history.answered() > 0,
+        "{name}: none of its {operations} operations has an answer (outcome \"ok\"), so there is nothing to check"
+    );
     let started = Instant::now();
     let mut progress_line = ProgressLine::new(started, history.operations().len());
     // The time alone limits the search here.
@@ -110,13 +116,22 @@ fn check_file(args: &CheckArgs, file: &Path) -> Result<u8> {
 
 fn read(file: &Path) -> Result<History> {
     let mut history = History::new();
-    if file == Path::new("-") {
-        history.read(io::stdin().lock()).context("standard input")?;
+    if is_standard_input(file) {
+        history.read(io::stdin().lock()).with_context(|| name_of(file))?;
     } else {
         let input = File::open(file).with_context(|| format!("cannot read {}", file.display()))?;
-        history.read(BufReader::with_capacity(1 << 16, input)).with_context(|| file.display().to_string())?;
+        history.read(BufReader::with_capacity(1 << 16, input)).with_context(|| name_of(file))?;
     }
     Ok(history)
+}
+
+fn is_standard_input(file: &Path) -> bool {
+    file == Path::new("-")
+}
+
+/// What errors call it.
+fn name_of(file: &Path) -> String {
+    if is_standard_input(file) { "standard input".to_owned() } else { file.display().to_string() }
 }
 
 fn draw(history: &History, window: &Window, picture: &Path) -> Result<()> {

@@ -45,9 +45,9 @@ pub(crate) struct JoinArgs {
     #[arg(long)]
     id: Option<NodeId>,
 
-    /// Where the other nodes and clients reach the new node
-    #[arg(long, default_value = "127.0.0.1")]
-    host: String,
+    /// Where the other nodes and clients reach the new node; needed where those of the file are on other machines
+    #[arg(long)]
+    host: Option<String>,
 
     /// The address to listen on; as in the file unless given
     #[arg(long, value_name = "ADDRESS")]
@@ -112,9 +112,22 @@ fn address(args: &JoinArgs, like: &Config, map: &ClusterMap) -> Result<NodeAddre
         let counted = || u16::try_from(counted).ok().filter(|port| *port > 0);
         given.or_else(counted).with_context(|| format!("give --{name}-port: node {id} would have none"))
     };
+    let host = match &args.host {
+        Some(host) => host.clone(),
+        None if is_loopback(&own.host) => own.host.clone(),
+        None => bail!(
+            "give --host: the file's node is reached at {}, and where is node {id} to be reached?",
+            own.host
+        ),
+    };
+    let bind = args.bind.unwrap_or(like.bind);
+    ensure!(
+        is_loopback(&host) || !bind.to_canonical().is_loopback(),
+        "give --bind: node {id} is to be reached at {host}, and would listen on {bind} only"
+    );
     let address = NodeAddress {
         id,
-        host: args.host.clone(),
+        host,
         client_port: port(args.client_port, own.client_port, "client")?,
         http_port: port(args.http_port, own.http_port, "http")?,
         peer_port: port(args.peer_port, own.peer_port, "peer")?,
@@ -128,6 +141,11 @@ fn address(args: &JoinArgs, like: &Config, map: &ClusterMap) -> Result<NodeAddre
         ),
         _ => Ok(address),
     }
+}
+
+/// True for names and addresses that only this machine reaches.
+fn is_loopback(host: &str) -> bool {
+    host == "localhost" || host.parse::<IpAddr>().is_ok_and(|address| address.to_canonical().is_loopback())
 }
 
 fn configuration(like: &Config, map: &ClusterMap, own: &NodeAddress, bind: IpAddr) -> Config {

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use clap::{ArgGroup, Args};
 use serde_json::json;
 use sim::{Class, Part, Protocol, Report, Settings, Totals};
@@ -38,7 +38,7 @@ pub(crate) struct SimArgs {
     minutes: Option<Duration>,
 
     /// Search so many runs, or until one fails
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     runs: Option<u64>,
 
     /// Only this protocol: leader-follower, abd, blocking or consensus
@@ -62,7 +62,7 @@ pub(crate) struct SimArgs {
     without: Vec<Part>,
 
     /// At most so many clients
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = clients)]
     clients: Option<usize>,
 
     /// Heal after so many milliseconds of simulated time
@@ -88,7 +88,16 @@ pub(crate) struct SimArgs {
 
 fn minutes(text: &str) -> Result<Duration, String> {
     let minutes: f64 = text.parse().map_err(|_| "not a number".to_string())?;
-    Duration::try_from_secs_f64(minutes * 60.0).map_err(|error| error.to_string())
+    let length = Duration::try_from_secs_f64(minutes * 60.0).map_err(|error| error.to_string())?;
+    if length.is_zero() { Err("it must be more than 0".to_string()) } else { Ok(length) }
+}
+
+fn clients(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(0) => Err("it must be at least 1".to_string()),
+        Ok(count) => Ok(count),
+        Err(error) => Err(format!("{error}")),
+    }
 }
 
 fn protocol(text: &str) -> Result<Protocol, String> {
@@ -148,6 +157,9 @@ fn simulate(args: &SimArgs) -> Result<ExitCode> {
         }
     }
     search.end_progress();
+    if let Some(nothing) = search.found_nothing() {
+        bail!(nothing);
+    }
     if args.json {
         println!("{}", json!({ "ok": true, "first_seed": first, "totals": totals_json(&search) }));
     } else {
@@ -201,6 +213,15 @@ impl Search {
 
     fn is_over(&self) -> bool {
         self.totals.runs >= self.runs_max || self.until.is_some_and(|until| self.started.elapsed() >= until)
+    }
+
+    /// Why the search says nothing, if no client was told anything that a promise is about.
+    fn found_nothing(&self) -> Option<String> {
+        let done: u64 = self.totals.seen.values().map(|seen| seen.done).sum();
+        let (runs, operations) = (self.totals.runs, self.totals.operations());
+        (done == 0).then(|| {
+            format!("nothing was checked: of {operations} operations in {runs} runs none was done, so no promise was tested")
+        })
     }
 
     fn hours(&self) -> f64 {
@@ -299,6 +320,9 @@ fn finish(args: &SimArgs, settings: &Settings, search: &Search, mut report: Repo
         (&args.picture, report.failure.as_ref().and_then(|failure| failure.picture.as_ref()))
     {
         std::fs::write(path, picture).with_context(|| path.display().to_string())?;
+    }
+    if let Some(nothing) = search.found_nothing().filter(|_| report.failure.is_none()) {
+        bail!(nothing);
     }
     match args.json {
         true => println!("{}", report_json(&settings, search, &report)),

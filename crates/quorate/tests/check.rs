@@ -128,6 +128,34 @@ fn what_cannot_be_read_or_makes_no_sense_is_2() {
 }
 
 #[test]
+fn a_check_of_nothing_is_an_error_and_never_ok() {
+    let folder = tempfile::tempdir().unwrap();
+    let (empty, full) = (path(folder.path(), "empty.jsonl"), path(folder.path(), "full.jsonl"));
+    fs::write(&empty, "").unwrap();
+    fs::write(&full, format!("{SET}{FRESH}")).unwrap();
+    for (arguments, input) in [(&["-"][..], ""), (&["-"], "\n\n"), (&["-", "--json"], ""), (&[&empty], "")] {
+        let (code, out, error) = check(arguments, input);
+        assert_eq!((code, out.as_str()), (2, ""), "{arguments:?} {error}");
+        assert!(error.contains("it holds no operation, so there is nothing to check"), "{error}");
+    }
+    // One full file beside it does not hide it.
+    let (code, out, _) = check(&[&empty, &full], "");
+    assert!(code == 2 && out.contains(": ok: 3 operations"), "{code} {out}");
+
+    // Neither what was refused nor what is unknown says anything.
+    let nothing = SET.replace(r#""outcome":"ok""#, r#""outcome":"failed""#);
+    let unknown = SET.replace(r#""outcome":"ok""#, r#""outcome":"unknown""#);
+    for history in [&nothing, &unknown] {
+        let (code, out, error) = check(&["-"], history);
+        assert_eq!((code, out.as_str()), (2, ""), "{error}");
+        assert!(error.contains("none of its 2 operations has an answer"), "{error}");
+    }
+    let fenced = r#"{"client":1,"operation":"set","key":"a","lock":"l","token":6,"value":"v","fenced":true,"start":10,"end":20,"outcome":"failed"}"#;
+    let (code, out, error) = check(&["-"], fenced);
+    assert!(code == 0 || error.is_empty(), "it is an answer about the lock: {code} {out} {error}");
+}
+
+#[test]
 fn help_is_printed_with_examples() {
     let (code, out, _) = check(&["--help"], "");
     assert!(code == 0 && out.contains("Examples:") && out.contains("Exit code:"), "{out}");

@@ -45,11 +45,15 @@ fn a_search_tells_what_it_has_seen() {
 
 #[test]
 fn what_cannot_be_is_wrong_usage() {
-    let refusals: [(&[&str], &str); 4] = [
+    let refusals: [(&[&str], &str); 7] = [
         (&[], "required"),
         (&["--seed", "1", "--protocol", "gossip"], "unknown protocol"),
         (&["--seed", "1", "--without", "rain"], "neither a fault's number"),
         (&["--minutes", "-1"], "minutes"),
+        // A search of nothing finds nothing, and must not say ok.
+        (&["--minutes", "0"], "more than 0"),
+        (&["--runs", "0"], "0 is not in 1.."),
+        (&["--seed", "1", "--clients", "0"], "at least 1"),
     ];
     for (arguments, expected) in refusals {
         let output = sim(arguments);

@@ -54,6 +54,17 @@ use crate::values::Engine;
 /// Shortest secret: guessing fewer bytes than this is within reach.
 pub const SECRET_BYTES_MIN: usize = 16;
 
+/// What stands above a file that is written.
+const FILE_HEAD: &str = "\
+# One node's configuration; docs/configuration.md explains every key. Keys of the whole node stand above the first [table].
+# [[keyspace]] and [[nodes]] are those of a new cluster: once it has begun, KEYSPACE and CLUSTER commands change them.
+";
+
+/// Where a password goes. At the end of the file it would be a key of the last table.
+const PASSWORD_HINT: &str = "\
+# password = \"...\"    # what clients authenticate with; needed before bind may be an address that other machines reach
+";
+
 /// Most nodes of one cluster, and the greatest id.
 pub const NODES_MAX: usize = node::control::NODES_MAX;
 
@@ -149,7 +160,7 @@ pub struct Config {
     #[serde(default)]
     pub values: ValueSettings,
     /// The keyspaces at the first start.
-    #[serde(default, rename = "keyspace")]
+    #[serde(default, rename = "keyspace", skip_serializing_if = "Vec::is_empty")]
     pub keyspaces: Vec<Keyspace>,
     /// Where this node dials others, if not at their addresses in the map.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -195,12 +206,21 @@ impl Config {
         Ok(config)
     }
 
-    /// What is written into a file.
+    /// What is written into a file, for people to edit.
     ///
     /// # Errors
     /// It cannot be written as TOML.
     pub fn text(&self) -> Result<String> {
-        toml::to_string(self).context("the configuration cannot be written as TOML")
+        let written = toml::to_string(self).context("the configuration cannot be written as TOML")?;
+        let mut text = String::from(FILE_HEAD);
+        for line in written.lines() {
+            text.push_str(line);
+            text.push('\n');
+            if line.starts_with("bind = ") && self.password.is_none() {
+                text.push_str(PASSWORD_HINT);
+            }
+        }
+        Ok(text)
     }
 
     /// Writes the file, readable by its owner alone.
@@ -438,6 +458,23 @@ peer_port = 9000
         assert_eq!(config.data.canonicalize().unwrap(), folder.canonicalize().unwrap());
         assert_eq!(config.secret, "0123456789abcdef0123456789abcdef");
         std::fs::remove_dir_all(&folder).unwrap();
+    }
+
+    #[test]
+    fn a_file_that_was_written_can_be_edited_as_documented() {
+        let mut config = Config::parse(GOOD).unwrap();
+        config.keyspaces.clear();
+        let text = config.text().unwrap();
+        let documented =
+            "[[keyspace]]\nprefix = \"cache:\"\nreplication = \"leader-follower\"\nacks = \"none\"\n";
+        let edited = format!("{}\n{documented}", text.replace("# password = \"...\"", "password = \"p\""));
+        let read = Config::parse(&edited).unwrap();
+        assert_eq!((read.keyspaces.len(), read.password.as_deref()), (1, Some("p")), "{edited}");
+        // With keyspaces or a password that are there already, too.
+        let again = Config::parse(&read.text().unwrap()).unwrap();
+        assert_eq!((again.keyspaces, again.password), (read.keyspaces, read.password));
+        let second = format!("{}\n{}", config.text().unwrap(), documented.replace("cache:", "other:"));
+        assert_eq!(Config::parse(&second).unwrap().keyspaces[0].prefix, "other:");
     }
 
     #[test]

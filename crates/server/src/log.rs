@@ -1,16 +1,51 @@
 //! The log: one line per event, to standard error. A quiet server logs its start and its stop.
 
+use std::env::VarError;
+
+use anyhow::{Context, Result, bail, ensure};
 use node::{Level, Line};
 use tracing_subscriber::EnvFilter;
 
 /// Names the environment variable that says what is logged, as `info` or `debug`.
 const FILTER_VARIABLE: &str = "QUORATE_LOG";
 
+const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
+
+/// What is logged unless the environment says otherwise.
+const USUAL: &str = "info";
+
 /// Sends the log to standard error. Does nothing if the program has set up a log of its own.
-pub(crate) fn start() {
-    let filter = EnvFilter::try_from_env(FILTER_VARIABLE).unwrap_or_else(|_| EnvFilter::new("info"));
+///
+/// # Errors
+/// The environment asks for what is no level.
+pub(crate) fn start() -> Result<()> {
+    let filter = match std::env::var(FILTER_VARIABLE) {
+        Ok(text) => filter(&text)?,
+        Err(VarError::NotPresent) => EnvFilter::new(USUAL),
+        Err(VarError::NotUnicode(_)) => bail!("{FILTER_VARIABLE}: it is not text"),
+    };
     let log = tracing_subscriber::fmt().with_env_filter(filter).with_target(false).with_ansi(false);
     let _ = log.with_writer(std::io::stderr).try_init();
+    Ok(())
+}
+
+/// What a text lets through: a level, or `part=level` for parts of the program, separated by commas.
+///
+/// A word that is no level would be taken for the name of a part, and so silence everything else.
+fn filter(text: &str) -> Result<EnvFilter> {
+    let is_level = |word: &str| LEVELS.iter().any(|level| level.eq_ignore_ascii_case(word));
+    let words: Vec<&str> = text.split(',').map(str::trim).filter(|word| !word.is_empty()).collect();
+    for word in &words {
+        let level = word.rsplit_once('=').map_or(*word, |(_, level)| level);
+        ensure!(
+            is_level(level),
+            "{FILTER_VARIABLE}={text}: '{level}' is no level; use error, warn, info, debug, trace or off"
+        );
+    }
+    let has_level = words.iter().any(|word| !word.contains('='));
+    let usual = if has_level { None } else { Some(USUAL) };
+    let directives: Vec<&str> = usual.into_iter().chain(words).collect();
+    EnvFilter::try_new(directives.join(",")).with_context(|| format!("{FILTER_VARIABLE}={text}"))
 }
 
 /// Logs what the node has to tell.
@@ -55,6 +90,25 @@ impl Limiter {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_logged_is_a_level_or_parts_with_levels() {
+        for (text, expected) in [
+            ("debug", "debug"),
+            ("WARN", "warn"),
+            ("off", "off"),
+            ("", "info"),
+            (" , ", "info"),
+            ("hyper=debug", "hyper=debug,info"),
+            ("hyper=debug,error", "hyper=debug,error"),
+        ] {
+            let directives = filter(text).unwrap().to_string();
+            assert_eq!(directives, expected, "{text}");
+        }
+        for text in ["silly", "quorate", "3", "info,silly", "hyper=loud", "=", "hyper=", "[x"] {
+            assert!(filter(text).is_err(), "{text}");
+        }
+    }
 
     #[test]
     fn a_flood_of_lines_is_cut_and_goes_on_in_the_next_window() {

@@ -34,7 +34,7 @@ const OTHER_DESCRIPTORS: u64 = 256;
 /// # Errors
 /// A sentence that says why the node cannot start, or what has stopped it.
 pub fn run(config: Config) -> Result<()> {
-    log::start();
+    log::start()?;
     let signals = stop_signals()?;
     let listeners = patiently(|| Listeners::bind(&config))?;
     let folder = patiently(|| DataFolder::open(&config.data))?;

@@ -196,6 +196,7 @@ impl Worker {
             self.turn(&mut events)?;
         }
         let stop_by_us = self.clock.monotonic_us() + STOP_US_MAX;
+        self.node.note_stop();
         self.node.stop_lock_waits();
         let withdraw_by_us = self.clock.monotonic_us() + WITHDRAW_US_MAX;
         while self.node.has_lock_waits() && self.clock.monotonic_us() < withdraw_by_us {

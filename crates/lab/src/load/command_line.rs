@@ -234,6 +234,9 @@ fn measure_one(args: &BenchArgs, live: &mut Live) -> Result<bool, Error> {
         has_written &= is_written(path, write_history(path, history));
     }
     let verdict = history.filter(|_| args.verify).map(|history| {
+        if history.answered() == 0 {
+            return (false, "nothing was verified: no operation of a key was answered".to_owned());
+        }
         let verdict = check::linearizable(&history);
         (matches!(verdict, Verdict::Ok { .. }), verdict.words(&history))
     });

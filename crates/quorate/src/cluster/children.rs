@@ -10,7 +10,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use signal_hook::consts::SIGCHLD;
 use signal_hook::iterator::Signals;
 
-use super::settings::{Folder, Settings};
+use super::nodes::Node;
 
 /// How long nodes may take to stop before they are killed.
 const STOP_WITHIN: Duration = Duration::from_secs(5);
@@ -18,12 +18,12 @@ const STOP_WITHIN: Duration = Duration::from_secs(5);
 /// How often it is looked whether they have.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 
-/// All nodes' processes, by id from 1.
+/// All nodes' processes.
 pub(super) struct Children {
-    nodes: Vec<Node>,
+    nodes: Vec<Started>,
 }
 
-struct Node {
+struct Started {
     id: u16,
     child: Child,
     status: Option<ExitStatus>,
@@ -34,14 +34,14 @@ impl Children {
     ///
     /// # Errors
     /// A process cannot be started; those that were are stopped.
-    pub(super) fn start(folder: &Folder, settings: &Settings) -> Result<Children> {
+    pub(super) fn start(nodes: &[Node]) -> Result<Children> {
         let mut children = Children { nodes: Vec::new() };
-        for id in settings.ids() {
-            match spawn(folder, id) {
-                Ok(child) => children.nodes.push(Node { id, child, status: None }),
+        for node in nodes {
+            match spawn(node) {
+                Ok(child) => children.nodes.push(Started { id: node.id, child, status: None }),
                 Err(error) => {
                     children.kill();
-                    return Err(error).with_context(|| format!("cannot start node {id}"));
+                    return Err(error).with_context(|| format!("cannot start node {}", node.id));
                 }
             }
         }
@@ -49,8 +49,13 @@ impl Children {
     }
 
     /// A node's process id.
-    pub(super) fn process(&self, id: u16) -> u32 {
-        self.nodes[usize::from(id) - 1].child.id()
+    pub(super) fn process(&self, id: u16) -> Option<u32> {
+        self.nodes.iter().find(|node| node.id == id).map(|node| node.child.id())
+    }
+
+    /// True when every node has ended.
+    pub(super) fn have_ended(&self) -> bool {
+        self.nodes.iter().all(|node| node.status.is_some())
     }
 
     /// Who has ended since this was asked last.
@@ -67,7 +72,7 @@ impl Children {
 
     /// How a node that has ended did so.
     pub(super) fn fate(&self, id: u16) -> String {
-        let status = self.nodes[usize::from(id) - 1].status;
+        let status = self.nodes.iter().find(|node| node.id == id).and_then(|node| node.status);
         match status.map(|status| (status.code(), status.signal())) {
             Some((Some(code), _)) => format!("exit code {code}"),
             Some((_, Some(signal))) => format!("killed by signal {signal}"),
@@ -117,13 +122,13 @@ fn ask_to_stop(process: u32) {
     }
 }
 
-fn spawn(folder: &Folder, id: u16) -> Result<Child> {
+fn spawn(node: &Node) -> Result<Child> {
     let program = std::env::current_exe().context("cannot find this program's own file")?;
-    let log = folder.log(id);
+    let log = node.log();
     let log_file = OpenOptions::new().create(true).append(true).open(&log);
     let log_file = log_file.with_context(|| format!("cannot open {}", log.display()))?;
     let mut command = Command::new(program);
-    command.arg("server").arg("--config").arg(folder.configuration(id));
+    command.arg("server").arg("--config").arg(node.configuration());
     command.arg("--stop-with").arg(std::process::id().to_string());
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log_file);
     // A group of its own: Ctrl-C reaches the nodes once, through this process.

@@ -2,32 +2,41 @@
 //!
 //! The folder says what the cluster is: its marker `cluster.toml` holds the settings that it was made with, and
 //! `node-I` (I from 1) is each node's own folder with its configuration, log and process id. Starting again in
-//! the same folder with the same settings starts the same cluster; other settings are refused.
+//! the same folder starts the same cluster, nodes that have joined in it among them: each as its own file says, and with
+//! the keyspaces of the cluster's map. Settings need not be repeated; those that are given and differ are refused.
 //!
 //! This process only watches. It restarts nothing: a node that ends stays down, for people and tests that want
 //! to see what the others do, until somebody starts it again with `quorate server`.
 
 mod children;
+mod folder;
+mod nodes;
 mod probe;
+mod promises;
 mod settings;
 
 use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, bail};
+use anyhow::{Result, bail, ensure};
 use clap::Args;
 use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use self::children::Children;
-use self::settings::{Folder, Settings};
+use self::folder::Folder;
+use self::nodes::Node;
+use self::settings::{Settings, quoted};
 
 /// Most nodes that are started on one machine.
 const NODES_MAX: i64 = 9;
 
-/// How long the nodes may take to serve commands.
-const READY_WITHIN: Duration = Duration::from_secs(60);
+/// When it is told first what nodes that do not serve commands yet are at.
+const TELL_AFTER: Duration = Duration::from_secs(10);
+
+/// And how often from then on.
+const TELL_EVERY: Duration = Duration::from_secs(60);
 
 /// How often it is looked whether they do.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
@@ -35,8 +44,9 @@ const LOOK_EVERY: Duration = Duration::from_millis(20);
 const EXAMPLES: &str = "\
 Examples:
   quorate cluster --nodes 3 --dir data
-  quorate cluster --nodes 5 --dir data --keyspace 'prefix=cache: replication=leader-follower acks=none'
-  quorate cluster --nodes 1 --dir data --client-port 7100 --http-port 8100 --peer-port 9100
+  quorate cluster --dir data                       the same cluster again
+  quorate cluster --nodes 5 --dir other --keyspace 'prefix=cache: replication=leader-follower acks=none'
+  quorate cluster --nodes 1 --dir one --client-port 7100 --http-port 8100 --peer-port 9100
 
 Node I (from 1) has its configuration, log and process id in DIR/node-I. Ctrl-C stops all nodes.
 Start a node that has ended again with: quorate server --config DIR/node-I/quorate.toml";
@@ -45,29 +55,29 @@ Start a node that has ended again with: quorate server --config DIR/node-I/quora
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct ClusterArgs {
-    /// How many nodes
-    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=NODES_MAX))]
-    nodes: u16,
+    /// How many nodes a new cluster has [default: 3]
+    #[arg(long, value_parser = clap::value_parser!(u16).range(1..=NODES_MAX))]
+    nodes: Option<u16>,
 
-    /// The cluster's folder; made if it is not there
+    /// The cluster's folder; made if it is not there. A cluster that is there starts as it is, with --dir alone
     #[arg(long, value_name = "DIR")]
     dir: PathBuf,
 
-    /// A keyspace, as 'prefix=P replication=R ...'; repeat it for several
+    /// A keyspace of a new cluster, as 'prefix=P replication=R ...'; repeat it for several
     #[arg(long = "keyspace", value_name = "SETTINGS", value_parser = node::Keyspace::parse)]
     keyspaces: Vec<node::Keyspace>,
 
-    /// Port of the first node for Redis clients; the others' follow
-    #[arg(long, value_name = "PORT", default_value_t = 7000, value_parser = clap::value_parser!(u16).range(1..))]
-    client_port: u16,
+    /// Port of the first node for Redis clients; the others' follow [default: 7000]
+    #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
+    client_port: Option<u16>,
 
-    /// Port of the first node for HTTP; the others' follow
-    #[arg(long, value_name = "PORT", default_value_t = 8000, value_parser = clap::value_parser!(u16).range(1..))]
-    http_port: u16,
+    /// Port of the first node for HTTP; the others' follow [default: 8000]
+    #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
+    http_port: Option<u16>,
 
-    /// Port of the first node for the other nodes; the others' follow
-    #[arg(long, value_name = "PORT", default_value_t = 9000, value_parser = clap::value_parser!(u16).range(1..))]
-    peer_port: u16,
+    /// Port of the first node for the other nodes; the others' follow [default: 9000]
+    #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
+    peer_port: Option<u16>,
 }
 
 /// Runs a cluster until it is asked to stop.
@@ -77,24 +87,40 @@ pub(crate) struct ClusterArgs {
 pub(crate) fn run(args: &ClusterArgs) -> Result<()> {
     // From here on a signal waits for its turn, so that no node is left behind.
     let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP, SIGCHLD])?;
-    let settings = Settings::new(args)?;
-    let folder = Folder::open(&args.dir, &settings)?;
-    settings.check_ports(&folder)?;
-    folder.write_configurations(&settings)?;
+    let folder = Folder::open(&args.dir)?;
+    let made = folder.made()?;
+    let is_made = made.is_some();
+    let nodes = match made {
+        Some(made) => {
+            let nodes = nodes::read(&args.dir)?;
+            made.check_given(args, &nodes)?;
+            ensure!(!nodes.is_empty(), "{} has no folder of a node: use another folder", args.dir.display());
+            nodes::check_ports(&nodes)?;
+            nodes
+        }
+        None => {
+            let settings = Settings::new(args)?;
+            folder.check_new(&settings)?;
+            let nodes = settings.nodes(&args.dir);
+            nodes::check_ports(&nodes)?;
+            folder.write_configurations(&settings, &nodes)?;
+            nodes
+        }
+    };
 
-    let mut children = Children::start(&folder, &settings)?;
-    for id in settings.ids() {
-        let ports = settings.ports(id);
+    let mut children = Children::start(&nodes)?;
+    for node in &nodes {
         say(&format!(
-            "node {id}: process {}, redis 127.0.0.1:{}, http 127.0.0.1:{}, peers 127.0.0.1:{}, log {}",
-            children.process(id),
-            ports.client,
-            ports.http,
-            ports.peer,
-            folder.log(id).display()
+            "node {}: process {}, redis {}, http {}, peers {}, log {}",
+            node.id,
+            children.process(node.id).unwrap_or_default(),
+            node.at(node.ports.client),
+            node.at(node.ports.http),
+            node.at(node.ports.peer),
+            node.log().display()
         ));
     }
-    match wait_until_ready(&mut signals, &mut children, &folder, &settings) {
+    match wait_until_ready(&mut signals, &mut children, &nodes, is_made) {
         Ok(true) => {}
         Ok(false) => {
             children.stop(&mut signals);
@@ -106,8 +132,11 @@ pub(crate) fn run(args: &ClusterArgs) -> Result<()> {
         }
     }
     say("ready");
-    say(&format!("try: redis-cli -p {} set hello world", settings.ports(1).client));
-    say(&format!("keys without a keyspace of their own: {}", settings.default_promise()));
+    say(&format!("try: {} set hello world", nodes[0].redis_cli()));
+    if let Some(promise) = promises::of_default(&nodes) {
+        say(&format!("keys without a keyspace of their own: {promise}"));
+    }
+    say_what_begins_empty(&nodes, is_made);
 
     // The iterator ends never; a signal that asks to stop ends the loop.
     for signal in signals.forever() {
@@ -115,13 +144,10 @@ pub(crate) fn run(args: &ClusterArgs) -> Result<()> {
             break;
         }
         for id in children.ended() {
-            say(&format!(
-                "node {id} ended ({}); start it again with: quorate server --config {}",
-                children.fate(id),
-                folder.configuration(id).display()
-            ));
+            say_ended(&children, &nodes, id);
         }
     }
+    say_what_is_lost(&nodes);
     say("stopping");
     children.stop(&mut signals);
     // Nodes that somebody has started again are this cluster's nodes, if not this process's children.
@@ -129,35 +155,86 @@ pub(crate) fn run(args: &ClusterArgs) -> Result<()> {
     Ok(())
 }
 
-/// True when every node serves commands, false when it is asked to stop before.
+/// True when every node that runs serves commands, false when it is asked to stop before.
+///
+/// A node that takes long, as one that reads a long log, is waited for: what is seen of it is told now and then. In a
+/// cluster that was started before, one that ends does not keep the others from serving.
 fn wait_until_ready(
     signals: &mut Signals,
     children: &mut Children,
-    folder: &Folder,
-    settings: &Settings,
+    nodes: &[Node],
+    is_made: bool,
 ) -> Result<bool> {
-    let by = Instant::now() + READY_WITHIN;
-    let mut waiting: Vec<u16> = settings.ids().collect();
+    let begun = Instant::now();
+    let mut tell_at = begun + TELL_AFTER;
+    let mut waiting: Vec<&Node> = nodes.iter().collect();
     loop {
         if signals.pending().any(|signal| signal != SIGCHLD) {
             return Ok(false);
         }
-        if let Some(id) = children.ended().first() {
-            bail!("node {id} did not start ({}): {}", children.fate(*id), folder.last_line(*id));
+        for id in children.ended() {
+            let last_line = nodes.iter().find(|node| node.id == id).map(Node::last_line).unwrap_or_default();
+            if !is_made || children.have_ended() {
+                bail!("node {id} did not start ({}): {last_line}", children.fate(id));
+            }
+            say_ended(children, nodes, id);
+            say(&format!("the last line of its log: {last_line}"));
+            waiting.retain(|node| node.id != id);
         }
-        waiting.retain(|id| !probe::is_ready(settings.ports(*id)));
+        let mut seen = Vec::new();
+        waiting.retain(|node| match probe::what_lacks(node) {
+            Some(lack) => {
+                seen.push(format!("node {}: {lack}, see {}", node.id, node.log().display()));
+                true
+            }
+            None => false,
+        });
         if waiting.is_empty() {
             return Ok(true);
         }
-        if Instant::now() > by {
-            let logs: Vec<String> = waiting.iter().map(|id| folder.log(*id).display().to_string()).collect();
-            bail!(
-                "after {} s these nodes do not serve commands: {waiting:?}; see {}",
-                READY_WITHIN.as_secs(),
-                logs.join(", ")
-            );
+        if Instant::now() >= tell_at {
+            tell_at = Instant::now() + TELL_EVERY;
+            say(&format!("not ready after {} s: {}", begun.elapsed().as_secs(), seen.join("; ")));
         }
         std::thread::sleep(LOOK_EVERY);
+    }
+}
+
+fn say_ended(children: &Children, nodes: &[Node], id: u16) {
+    let configuration = nodes.iter().find(|node| node.id == id).map(Node::configuration).unwrap_or_default();
+    say(&format!(
+        "node {id} ended ({}); start it again with: quorate server --config {}",
+        children.fate(id),
+        quoted(&configuration.to_string_lossy())
+    ));
+}
+
+/// Keyspaces without records are empty when all nodes were stopped: it is said at the start that finds them so, too.
+fn say_what_begins_empty(nodes: &[Node], is_made: bool) {
+    let held = promises::in_memory_only(nodes);
+    let names = |is_named: fn(u64) -> bool| {
+        let named = held.iter().filter(|(_, keys)| is_named(*keys)).map(|(name, _)| name.as_str());
+        named.collect::<Vec<_>>().join(", ")
+    };
+    let (all, empty) = (names(|_| true), names(|keys| keys == 0));
+    if is_made && !empty.is_empty() {
+        say(&format!(
+            "empty, as durability none keeps keys in memory only and all nodes were stopped: {empty}"
+        ));
+    } else if !all.is_empty() {
+        say(&format!("in memory only (durability none), lost when all nodes stop: {all}"));
+    }
+}
+
+fn say_what_is_lost(nodes: &[Node]) {
+    let held = promises::in_memory_only(nodes);
+    let lost = held.iter().filter(|(_, keys)| *keys > 0);
+    let lost: Vec<String> = lost.map(|(name, keys)| format!("{name} ({keys} keys)")).collect();
+    if !lost.is_empty() {
+        say(&format!(
+            "lost with this stop, as durability none keeps keys in memory only: {}",
+            lost.join(", ")
+        ));
     }
 }
 

@@ -1,34 +1,107 @@
-//! Whether a node serves commands: it answers a PING, and says that it is ready.
+//! Whether a node serves commands: its health is good, and it answers a PING.
 
-use std::io::{Read, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
-use super::settings::Ports;
+use serde_json::Value;
 
+use super::nodes::Node;
+
+/// How long a node may take for each step of an answer.
 const TIMEOUT: Duration = Duration::from_millis(500);
 
-/// Most bytes read of an answer: its first line is enough.
-const ANSWER_BYTES_MAX: usize = 64;
+/// Longest line of an answer to a command, in bytes.
+const LINE_BYTES_MAX: u64 = 1 << 10;
 
-/// True when the node at these ports serves commands.
-pub(super) fn is_ready(ports: Ports) -> bool {
-    let health = b"GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
-    begins_with(ports.client, b"*1\r\n$4\r\nPING\r\n", b"+PONG\r\n")
-        && begins_with(ports.http, health, b"HTTP/1.1 200 ")
+/// Longest answer over HTTP, in bytes. A node with many shards has much to tell.
+const ANSWER_BYTES_MAX: u64 = 16 << 20;
+
+/// Nothing if the node serves commands, else what was seen instead.
+pub(super) fn what_lacks(node: &Node) -> Option<String> {
+    match http_get(node, "/health") {
+        Ok((200, _)) => {}
+        Ok((status, body)) => {
+            return Some(format!("GET /health at {}: {status}{}", node.at(node.ports.http), why(&body)));
+        }
+        Err(error) => return Some(format!("GET /health at {}: {error}", node.at(node.ports.http))),
+    }
+    match ping(node) {
+        Ok(answer) if answer == "+PONG" => None,
+        Ok(answer) => Some(format!("PING at {}: {answer:?}", node.at(node.ports.client))),
+        Err(error) => Some(format!("PING at {}: {error}", node.at(node.ports.client))),
+    }
 }
 
-/// True when a port answers a request with something that begins so.
-fn begins_with(port: u16, request: &[u8], expected: &[u8]) -> bool {
-    let answer = || {
-        let mut stream = TcpStream::connect_timeout(&SocketAddr::from((Ipv4Addr::LOCALHOST, port)), TIMEOUT)?;
-        stream.set_read_timeout(Some(TIMEOUT))?;
-        stream.set_write_timeout(Some(TIMEOUT))?;
-        stream.write_all(request)?;
-        let mut answer = [0; ANSWER_BYTES_MAX];
-        let answer = &mut answer[..expected.len()];
-        stream.read_exact(answer)?;
-        std::io::Result::Ok(*answer == *expected)
+/// What a node says of its keyspaces in `GET /health`.
+pub(super) fn health(node: &Node) -> Option<Value> {
+    serde_json::from_str(&http_get(node, "/health").ok()?.1).ok()
+}
+
+/// A node's metrics as text.
+pub(super) fn metrics(node: &Node) -> Option<String> {
+    http_get(node, "/metrics").ok().filter(|(status, _)| *status == 200).map(|(_, text)| text)
+}
+
+/// Which keyspaces are not ready, and why, as far as the answer tells.
+fn why(body: &str) -> String {
+    let health: Value = serde_json::from_str(body).unwrap_or_default();
+    let keyspaces = health["keyspaces"].as_array().into_iter().flatten();
+    let told: Vec<String> = keyspaces
+        .filter(|keyspace| keyspace["ready"] == false)
+        .map(|keyspace| {
+            let prefix = keyspace["prefix"].as_str().unwrap_or_default();
+            let explanation = keyspace["explanation"].as_str().unwrap_or("it is not ready");
+            format!("keyspace '{}': {explanation}", if prefix.is_empty() { "default" } else { prefix })
+        })
+        .collect();
+    if told.is_empty() { String::new() } else { format!(" ({})", told.join("; ")) }
+}
+
+fn connect(address: SocketAddr) -> io::Result<TcpStream> {
+    let stream = TcpStream::connect_timeout(&address, TIMEOUT)?;
+    stream.set_read_timeout(Some(TIMEOUT))?;
+    stream.set_write_timeout(Some(TIMEOUT))?;
+    Ok(stream)
+}
+
+/// The node's answer to a PING, or to the password if that is not taken.
+fn ping(node: &Node) -> io::Result<String> {
+    let mut stream = BufReader::new(connect(node.at(node.ports.client))?);
+    let mut ask = |words: &[&str]| -> io::Result<String> {
+        let mut request = format!("*{}\r\n", words.len());
+        words.iter().for_each(|word| request.push_str(&format!("${}\r\n{word}\r\n", word.len())));
+        stream.get_mut().write_all(request.as_bytes())?;
+        let mut line = String::new();
+        (&mut stream).take(LINE_BYTES_MAX).read_line(&mut line)?;
+        Ok(line.trim_end().to_owned())
     };
-    answer().unwrap_or(false)
+    if let Some(password) = &node.password {
+        let answer = ask(&["AUTH", password])?;
+        if answer != "+OK" {
+            return Ok(answer);
+        }
+    }
+    ask(&["PING"])
+}
+
+/// The status and the body of an answer over HTTP.
+fn http_get(node: &Node, path: &str) -> io::Result<(u16, String)> {
+    let address = node.at(node.ports.http);
+    let mut stream = connect(address)?;
+    let authorization = match &node.password {
+        Some(password) => format!("Authorization: Bearer {password}\r\n"),
+        None => String::new(),
+    };
+    let request =
+        format!("GET {path} HTTP/1.1\r\nHost: {address}\r\n{authorization}Connection: close\r\n\r\n");
+    stream.write_all(request.as_bytes())?;
+    let mut answer = Vec::new();
+    stream.take(ANSWER_BYTES_MAX).read_to_end(&mut answer)?;
+    let text = String::from_utf8_lossy(&answer);
+    let parsed = text.split_once("\r\n\r\n").and_then(|(head, body)| {
+        let status = head.strip_prefix("HTTP/1.1 ")?.get(..3)?.parse().ok()?;
+        Some((status, body.to_owned()))
+    });
+    parsed.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "the answer is not HTTP"))
 }

@@ -10,5 +10,6 @@ mod cluster;
 mod http;
 mod lab;
 mod peers;
+mod restart;
 mod support;
 mod usage;

@@ -298,14 +298,38 @@ impl Cluster {
     ) -> (Cluster, Vec<String>) {
         let mut command = cluster_command_spaced(folder, base, nodes, stride);
         command.args(keyspaces.iter().flat_map(|keyspace| ["--keyspace", keyspace]));
-        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
-        let output = BufReader::new(child.stdout.take().unwrap());
-        let mut cluster = Cluster { child, output, folder: folder.to_owned(), base, stride };
-        let mut lines = Vec::new();
+        Cluster::start_by(command, folder, base, stride)
+    }
+
+    /// Starts a cluster that is in a folder, by the folder's name and nothing else.
+    pub(crate) fn start_again(folder: &Path, base: u16, stride: u16) -> (Cluster, Vec<String>) {
+        let mut command = quorate();
+        command.arg("cluster").arg("--dir").arg(folder);
+        Cluster::start_by(command, folder, base, stride)
+    }
+
+    /// Starts a cluster by a command.
+    pub(crate) fn start_by(
+        command: Command,
+        folder: &Path,
+        base: u16,
+        stride: u16,
+    ) -> (Cluster, Vec<String>) {
+        let mut cluster = Cluster::spawn(command, folder, base, stride);
+        let mut lines: Vec<String> = Vec::new();
         while lines.last().is_none_or(|line| line != "ready") {
+            let told = lines.iter().filter(|line| line.starts_with("not ready after")).count();
+            assert!(told < 3, "it does not get ready: {lines:?}");
             lines.push(cluster.line());
         }
         (cluster, lines)
+    }
+
+    /// Starts a cluster that may not get ready.
+    pub(crate) fn spawn(mut command: Command, folder: &Path, base: u16, stride: u16) -> Cluster {
+        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+        let output = BufReader::new(child.stdout.take().unwrap());
+        Cluster { child, output, folder: folder.to_owned(), base, stride }
     }
 
     /// The next line that it prints.
@@ -340,9 +364,17 @@ impl Cluster {
         self.child.id()
     }
 
-    pub(crate) fn stop(&mut self, by: Signal) -> i32 {
+    pub(crate) fn signal(&self, by: Signal) {
         signal(self.child.id(), by);
+    }
+
+    pub(crate) fn wait(&mut self) -> i32 {
         wait(&mut self.child)
+    }
+
+    pub(crate) fn stop(&mut self, by: Signal) -> i32 {
+        self.signal(by);
+        self.wait()
     }
 }
 

@@ -64,6 +64,21 @@ fn a_configuration_that_cannot_be_used_is_1_and_says_which_file() {
     assert_eq!((error.lines().count(), out.as_str()), (1, ""));
 }
 
+/// A word that is no level is the name of a part of the program to the library that filters: it silenced all the others.
+#[test]
+fn a_log_level_that_is_none_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("node.toml");
+    fs::write(&file, configuration(free_ports(3), 1, "", "")).unwrap();
+    let mut command = quorate();
+    command.arg("server").arg("--config").arg(&file).env("QUORATE_LOG", "silly");
+    let output = command.output().unwrap();
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{error}");
+    assert!(error.contains("QUORATE_LOG=silly: 'silly' is no level; use error, warn, info"), "{error}");
+    assert!(!folder.path().join("storage").exists(), "a start that fails leaves nothing behind");
+}
+
 #[test]
 fn a_port_in_use_is_named_with_its_key() {
     let base = free_ports(3);

@@ -1,0 +1,95 @@
+//! What whoever runs a node should know when it starts and when it stops: keys that no log keeps, and keyspaces of the
+//! configuration file that the cluster's map does not have.
+
+use crate::control::{CONTROL_GROUP, ClusterMap};
+use crate::keyspace::{Durability, Keyspace};
+use crate::log::{Level, Line};
+use crate::node::Node;
+use protocol::NodeId;
+use std::collections::BTreeMap;
+
+/// What to say at a start of a node that has lived before, with the map of its log.
+pub(crate) fn at_start(own: NodeId, configured: &[Keyspace], map: &ClusterMap) -> Vec<Line> {
+    let mut lines = Vec::new();
+    for keyspace in configured {
+        let name = keyspace.name();
+        match map.keyspaces.get(&keyspace.prefix) {
+            None => lines.push(Line {
+                level: Level::Warning,
+                text: format!(
+                    "keyspace '{name}' is in the configuration file and not in the cluster's map, so there is none: the \
+                     file's keyspaces are those of a new cluster; make it with KEYSPACE CREATE, or take it out of the file"
+                ),
+            }),
+            Some(entry) => {
+                let differences = differences(keyspace, &entry.keyspace, map.nodes.len());
+                if !differences.is_empty() {
+                    lines.push(Line {
+                        level: Level::Info,
+                        text: format!(
+                            "keyspace '{name}' is as the cluster's map says, not as the configuration file does: {}; \
+                             KEYSPACE SET changes it",
+                            differences.join(", ")
+                        ),
+                    });
+                }
+            }
+        }
+    }
+    let in_memory = |keyspace: &&Keyspace| keyspace.durability() == Ok(Durability::None);
+    for keyspace in map.keyspaces.values().map(|entry| &entry.keyspace).filter(in_memory) {
+        if map.groups_of(own).any(|(_, group)| group.keyspace == keyspace.prefix) {
+            lines.push(Line {
+                level: Level::Info,
+                text: format!(
+                    "keyspace '{}' begins without keys on this node, as durability = \"none\" keeps them in memory only; it \
+                     gets those that other nodes still have",
+                    keyspace.name()
+                ),
+            });
+        }
+    }
+    lines
+}
+
+/// The settings in which the file differs from the map, as `acks = all and not none`.
+fn differences(configured: &Keyspace, present: &Keyspace, nodes: usize) -> Vec<String> {
+    // The map's settings leave nothing to a protocol's default.
+    let Ok(configured) = configured.clone().resolved(nodes) else { return Vec::new() };
+    let configured: BTreeMap<String, String> = configured.settings().into_iter().collect();
+    let differs = |(name, value): &(String, String)| configured.get(name) != Some(value);
+    let told = |(name, value): (String, String)| {
+        format!("{name} = {value} and not {}", configured.get(&name).map_or("", String::as_str))
+    };
+    present.settings().into_iter().filter(differs).map(told).collect()
+}
+
+impl Node {
+    /// Notes for the log what goes with this process, for a node that is about to stop.
+    pub fn note_stop(&mut self) {
+        let mut held: BTreeMap<String, (usize, bool)> = BTreeMap::new();
+        for (id, group) in self.groups.iter().filter(|(id, _)| *id != CONTROL_GROUP) {
+            let keys = group.replica.as_ref().map_or(0, |replica| replica.table().len());
+            if keys == 0 || group.keyspace.durability() != Ok(Durability::None) {
+                continue;
+            }
+            let own = self.configuration.node;
+            let others =
+                self.map.groups.get(&id).is_some_and(|entry| entry.members.iter().any(|it| *it != own));
+            let (sum, is_alone) = held.entry(group.keyspace.name().to_string()).or_default();
+            *sum += keys;
+            *is_alone |= !others;
+        }
+        for (name, (keys, is_alone)) in held {
+            let (level, rest) = match is_alone {
+                true => (Level::Warning, "no other node has them, so they are lost"),
+                false => (Level::Info, "other nodes keep theirs as long as they run"),
+            };
+            let text = format!(
+                "{keys} keys of keyspace '{name}' go with this process, as durability = \"none\" keeps them in memory only: \
+                 {rest}"
+            );
+            self.log.push(Line { level, text });
+        }
+    }
+}

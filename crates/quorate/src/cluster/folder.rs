@@ -1,0 +1,150 @@
+//! A cluster's folder: taken by one launcher at a time, with a marker that says what the cluster was made with.
+
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+use node::NodeAddress;
+use server::Config;
+use server::files::running_process;
+
+use super::nodes::{Node, folder_of};
+use super::settings::{HOST, Settings};
+
+/// A cluster's folder, taken by this process.
+pub(super) struct Folder {
+    path: PathBuf,
+    /// Never read: it is open for its lock.
+    _lock: File,
+}
+
+impl Folder {
+    /// Makes the folder if needed and takes it.
+    ///
+    /// # Errors
+    /// Another process has it, or it cannot be written.
+    pub(super) fn open(path: &Path) -> Result<Folder> {
+        fs::create_dir_all(path).with_context(|| format!("cannot make the folder {}", path.display()))?;
+        let lock = lock(path)?;
+        Ok(Folder { path: path.to_owned(), _lock: lock })
+    }
+
+    /// What its cluster was made with, if there is one.
+    ///
+    /// # Errors
+    /// The marker cannot be read.
+    pub(super) fn made(&self) -> Result<Option<Settings>> {
+        let marker = self.marker();
+        match fs::read_to_string(&marker) {
+            Ok(text) => {
+                let made = toml::from_str(&text).with_context(|| {
+                    format!("{} is not a cluster's marker; use another folder", marker.display())
+                })?;
+                Ok(Some(made))
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error).with_context(|| format!("cannot read {}", marker.display())),
+        }
+    }
+
+    /// Asserts that no node has lived here: new configurations would give it a new identity.
+    ///
+    /// # Errors
+    /// One has.
+    pub(super) fn check_new(&self, settings: &Settings) -> Result<()> {
+        let mut lived = settings.ids().map(|id| folder_of(&self.path, id));
+        if let Some(lived) = lived.find(|folder| folder.join("storage").exists()) {
+            bail!(
+                "{} has been a node's, but {} is missing: use another folder",
+                lived.display(),
+                self.marker().display()
+            );
+        }
+        Ok(())
+    }
+
+    /// Writes the configuration of each node of a new cluster, then the marker.
+    ///
+    /// # Errors
+    /// A file cannot be written.
+    pub(super) fn write_configurations(&self, settings: &Settings, nodes: &[Node]) -> Result<()> {
+        let (cluster, secret) = (random_hex::<8>()?, random_hex::<32>()?);
+        let address = |node: &Node| NodeAddress {
+            id: node.id,
+            host: HOST.to_string(),
+            client_port: node.ports.client,
+            http_port: node.ports.http,
+            peer_port: node.ports.peer,
+        };
+        let addresses: Vec<NodeAddress> = nodes.iter().map(address).collect();
+        for node in nodes {
+            fs::create_dir_all(&node.folder)
+                .with_context(|| format!("cannot make the folder {}", node.folder.display()))?;
+            let config = Config {
+                node: node.id,
+                cluster: cluster.clone(),
+                secret: secret.clone(),
+                data: PathBuf::from("."),
+                bind: HOST,
+                password: None,
+                limits: Default::default(),
+                storage: Default::default(),
+                values: Default::default(),
+                keyspaces: settings.keyspaces.clone(),
+                dial: Vec::new(),
+                nodes: addresses.clone(),
+                file: PathBuf::new(),
+            };
+            config.write(&node.configuration())?;
+        }
+        // Last, and as a whole: a folder without it has never been started.
+        let temporary = self.path.join("cluster.toml.new");
+        let text = toml::to_string(settings).context("the settings cannot be written as TOML")?;
+        fs::write(&temporary, text)
+            .and_then(|()| fs::rename(&temporary, self.marker()))
+            .with_context(|| format!("cannot write {}", self.marker().display()))
+    }
+
+    /// The processes of nodes in this folder that run, whoever has started them; nodes that have joined, too.
+    pub(super) fn running(&self) -> Vec<u32> {
+        let Ok(entries) = fs::read_dir(&self.path) else { return Vec::new() };
+        let is_node = |path: &PathBuf| path.join("quorate.toml").exists();
+        let folders = entries.flatten().map(|entry| entry.path()).filter(is_node);
+        folders.filter_map(|folder| running_process(&folder)).collect()
+    }
+
+    fn marker(&self) -> PathBuf {
+        self.path.join("cluster.toml")
+    }
+}
+
+fn lock(path: &Path) -> Result<File> {
+    let file = path.join("cluster.lock");
+    let lock = OpenOptions::new().write(true).create(true).truncate(false).open(&file);
+    let lock = lock.with_context(|| format!("cannot open {}", file.display()))?;
+    match lock.try_lock() {
+        Ok(()) => {}
+        Err(TryLockError::WouldBlock) => {
+            let holder = fs::read_to_string(&file).unwrap_or_default();
+            bail!(
+                "the cluster in {} is already running (process {}): stop it first, or use another folder",
+                path.display(),
+                holder.trim()
+            );
+        }
+        Err(TryLockError::Error(error)) => {
+            return Err(error).with_context(|| format!("cannot lock {}", file.display()));
+        }
+    }
+    fs::write(&file, format!("{}\n", std::process::id()))
+        .with_context(|| format!("cannot write {}", file.display()))?;
+    Ok(lock)
+}
+
+fn random_hex<const BYTES: usize>() -> Result<String> {
+    let mut random = [0; BYTES];
+    getrandom::fill(&mut random)
+        .map_err(|error| anyhow::anyhow!("the system gives no random numbers: {error}"))?;
+    Ok(random.iter().map(|byte| format!("{byte:02x}")).collect())
+}
