@@ -16,6 +16,10 @@ pub const HASH_BYTES_MAX: usize = 16 << 20;
 /// Most bytes that one reply may carry. A larger one (an `MGET` of many large values) is refused.
 pub const REPLY_BYTES_MAX: usize = 512 * 1024 * 1024;
 
+/// When the replies of one step of a group have come to so many bytes, the rest waits for the next step, unless a node has
+/// less memory to spare.
+pub const REPLIES_BYTES_MAX: usize = 128 << 20;
+
 /// Most commands that one transaction may hold. It is carried out in one step, during which its group does nothing else.
 pub const TRANSACTION_COMMANDS_MAX: usize = 10_000;
 // Scripts. Whether a run is within a limit is decided by every replica for itself, so these cannot be configured: all must

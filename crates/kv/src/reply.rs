@@ -64,6 +64,8 @@ pub struct ReplyBuffer {
     /// The shortest value that is lent to it, and not copied, in bytes. None are where there is none.
     lent_bytes_min: Option<NonZero<usize>>,
     lent: Vec<SharedBytes>,
+    /// See [`ReplyBuffer::is_over_full`].
+    bytes_max: Option<NonZero<usize>>,
 }
 
 /// A message for whoever listens to a channel: what a script has published. It is sent by whoever sends the reply, and
@@ -181,6 +183,17 @@ impl ReplyBuffer {
     /// looks for such replies ([`ReplyBuffer::lent`]); nobody else meets one.
     pub fn lend_from(&mut self, bytes_min: usize) {
         self.lent_bytes_min = NonZero::new(bytes_min);
+    }
+
+    /// From now on no replies are to be added behind so many bytes.
+    pub fn bound(&mut self, bytes_max: usize) {
+        self.bytes_max = NonZero::new(bytes_max);
+    }
+
+    /// True when it holds so much that further replies have to wait, or be refused: a few bytes may ask for megabytes.
+    #[inline]
+    pub fn is_over_full(&self) -> bool {
+        self.bytes.len() > self.bytes_max.map_or(crate::limits::REPLIES_BYTES_MAX, NonZero::get)
     }
 
     /// The shortest value that is lent, if any is.

@@ -27,6 +27,12 @@ impl SharedBytes {
         is_most.then(|| SharedBytes { buffer: Arc::clone(buffer), range })
     }
 
+    /// These bytes' share of the memory that they keep, where others keep it as well: all who share it together count it
+    /// once.
+    pub fn share_bytes(&self) -> usize {
+        self.len() / Arc::strong_count(&self.buffer).max(1)
+    }
+
     /// The same bytes from `start` to `end`.
     pub fn part(&self, start: usize, end: usize) -> SharedBytes {
         let (end, start) = (end.min(self.len()), start.min(end));

@@ -12,6 +12,10 @@ use wire::resp::Protocol;
 
 const SYNTAX: &str = "ERR syntax error";
 
+/// Longest name of a client, of its library or of that one's version, in bytes.
+pub(crate) const CLIENT_NAME_BYTES_MAX: usize = 1024;
+pub(crate) const NAME_TOO_LONG: &str = "ERR Client names and attributes cannot be longer than 1024 bytes.";
+
 impl Session {
     /// The number that `CLIENT ID` tells: never used again while the node runs.
     pub(crate) fn number(&self) -> u64 {
@@ -130,6 +134,9 @@ impl Node {
     }
 
     pub(crate) fn client_set_name(&mut self, client: ClientId, name: &[u8]) {
+        if name.len() > CLIENT_NAME_BYTES_MAX {
+            return self.answer(client, |replies| replies.error(NAME_TOO_LONG));
+        }
         if !is_printable(name) {
             let error = "ERR Client names cannot contain spaces, newlines or special characters.";
             return self.answer(client, |replies| replies.error(error));
@@ -146,6 +153,9 @@ impl Node {
     }
 
     pub(crate) fn client_set_info(&mut self, client: ClientId, attribute: &[u8], value: &[u8]) {
+        if value.len() > CLIENT_NAME_BYTES_MAX || attribute.len() > CLIENT_NAME_BYTES_MAX {
+            return self.answer(client, |replies| replies.error(NAME_TOO_LONG));
+        }
         let attribute = attribute.to_ascii_lowercase();
         let Some(session) = self.sessions.get_mut(client) else { return };
         let place = match attribute.as_slice() {

@@ -81,6 +81,8 @@ pub struct Configuration {
     pub connections_max: usize,
     /// Replies waiting for one client, in bytes: beyond it the client is closed.
     pub output_bytes_max: usize,
+    /// Memory that the process may take, in bytes: see [`crate::Node::measured`]. 0: any.
+    pub memory_max: u64,
     /// A command has its outcome after so long, be it `UNKNOWN`.
     pub command_timeout_ms: u64,
     /// A write of more bytes goes to its group in parts, and so does a longer reply to another node: see

@@ -21,6 +21,7 @@ const FRAGMENTS: u8 = 9;
 const PUBLISHED: u8 = 10;
 const OUTCOME_PART: u8 = 11;
 const PARTS_ARRIVED: u8 = 12;
+const MEMORY: u8 = 13;
 
 /// Without a deadline.
 pub(crate) const NO_DEADLINE_MS: u32 = u32::MAX;
@@ -50,6 +51,8 @@ pub(crate) enum Envelope<'a> {
     Published { is_sharded: bool, channel: &'a [u8], message: &'a [u8] },
     /// A part of an outcome whose reply is long.
     OutcomePart(OutcomePart<'a>),
+    /// Whether the sender has no memory left for data that grows.
+    Memory { is_full: bool },
     /// So much of that outcome's reply has arrived. `None`: no more of it is wanted.
     PartsArrived { id: u64, so_far: Option<u32> },
 }
@@ -77,6 +80,7 @@ impl<'a> Envelope<'a> {
             TOLD => Envelope::Told { group: reader.u16()?, told: Told::decode(&mut reader)? },
             SCRIPT => Envelope::Script(reader.rest()),
             FORGET_SCRIPTS => Envelope::ForgetScripts,
+            MEMORY => Envelope::Memory { is_full: reader.bool()? },
             PUBLISHED => {
                 let (is_sharded, channel) = (reader.bool()?, reader.bytes()?);
                 Envelope::Published { is_sharded, channel, message: reader.rest() }
@@ -130,6 +134,10 @@ impl<'a> Envelope<'a> {
                 out.extend_from_slice(text);
             }
             Envelope::ForgetScripts => out.put_u8(FORGET_SCRIPTS),
+            Envelope::Memory { is_full } => {
+                out.put_u8(MEMORY);
+                out.put_bool(*is_full);
+            }
             Envelope::Published { is_sharded, channel, message } => {
                 out.reserve(6 + channel.len() + message.len());
                 out.put_u8(PUBLISHED);

@@ -29,6 +29,7 @@ mod log;
 mod long;
 mod long_replies;
 mod mapping;
+mod memory;
 mod node;
 mod notes;
 mod opening;

@@ -302,7 +302,7 @@ impl Node {
         long.refusal = Some((result, reply.to_vec()));
         long.goes_back_us = Some(now_us + PAUSE_US);
         // Who does not take the first part, or has no room, is not asked again: as with any other command.
-        let is_full = matches!(Reply::first(reply), Reply::Error(error) if error.starts_with(b"NOSPACE"));
+        let is_full = matches!(Reply::first(reply), Reply::Error(error) if error.starts_with(b"NOSPACE") || error.starts_with(b"OOM"));
         if long.farthest == 0 || is_full {
             self.give_up_long(of);
         }

@@ -82,6 +82,8 @@ pub(crate) struct LongReplies {
     /// Bytes that have left and are not known to have arrived.
     under_way: usize,
     part_bytes: usize,
+    /// See [`PARTS_OWED_MAX`]: less, where there is less memory.
+    bytes_max: usize,
 }
 
 impl LongReplies {
@@ -97,13 +99,20 @@ impl LongReplies {
 
     /// True when there are more of them than its requests may add to.
     pub(crate) fn are_too_many(&self) -> bool {
-        self.bytes > PARTS_OWED_MAX * self.part_bytes
+        self.bytes > self.bytes_max
     }
 
-    fn push(&mut self, id: u64, result: Outcome, (head, bytes): (Vec<u8>, SharedBytes), part_bytes: usize) {
+    fn push(
+        &mut self,
+        id: u64,
+        result: Outcome,
+        (head, bytes): (Vec<u8>, SharedBytes),
+        (part_bytes, bytes_max): (usize, usize),
+    ) {
         let reply = LongReply { id, result, head, bytes, sent: 0, arrived: 0 };
         self.bytes += reply.len();
         self.part_bytes = part_bytes;
+        self.bytes_max = bytes_max.min(PARTS_OWED_MAX * part_bytes);
         self.replies.push_back(reply);
     }
 
@@ -246,11 +255,11 @@ impl Node {
         result: Outcome,
         reply: (Vec<u8>, SharedBytes),
     ) {
-        let part_bytes = self.part_bytes();
+        let sizes = (self.part_bytes(), self.memory.replies_max());
         let peer = &mut self.peers[usize::from(to) - 1];
         if peer.up && peer.link == link {
             self.counters.long_replies += 1;
-            peer.long_replies.push(id, result, reply, part_bytes);
+            peer.long_replies.push(id, result, reply, sizes);
         }
     }
 
@@ -344,7 +353,7 @@ mod tests {
         for (id, length) in lengths {
             let head = vec![*id as u8; length.min(&7).to_owned()];
             let rest = SharedBytes::from(vec![*id as u8; length - head.len()]);
-            replies.push(*id, DONE, (head, rest), 10);
+            replies.push(*id, DONE, (head, rest), (10, usize::MAX));
         }
         replies
     }
@@ -389,9 +398,9 @@ mod tests {
         let mut replies = LongReplies::default();
         assert!(!replies.are_too_many());
         let value = SharedBytes::from(vec![b'v'; 10 * PARTS_OWED_MAX]);
-        replies.push(1, DONE, (Vec::new(), value), 10);
+        replies.push(1, DONE, (Vec::new(), value), (10, usize::MAX));
         assert!(!replies.are_too_many());
-        replies.push(2, DONE, (b"v".to_vec(), SharedBytes::default()), 10);
+        replies.push(2, DONE, (b"v".to_vec(), SharedBytes::default()), (10, usize::MAX));
         assert!(replies.are_too_many());
         replies.clear();
         assert!(!replies.are_too_many() && replies.bytes() == 0);

@@ -13,6 +13,7 @@ use crate::locks::Waits;
 use crate::log::Line;
 use crate::long::LongCommands;
 use crate::mapping::{MAP_GROUP, Wanted};
+use crate::memory::Memory;
 use crate::output::Output;
 use crate::parameters::Parameters;
 use crate::peers::Peer;
@@ -41,6 +42,9 @@ pub(crate) struct Counters {
     pub(crate) output_overflows: u64,
     /// Messages of channels that were not sent to a peer with too much on its way to it.
     pub(crate) messages_dropped: u64,
+    /// Clients that were closed for the memory that they took, and commands that were refused for lack of memory.
+    pub(crate) memory_closed: u64,
+    pub(crate) memory_refused: u64,
     /// Writes that this node has sent to their groups in parts, and replies that it has sent so to other nodes.
     pub(crate) long_writes: u64,
     pub(crate) long_replies: u64,
@@ -53,6 +57,7 @@ pub struct Node {
     pub(crate) statistics: CommandStatistics,
     pub(crate) counters: Counters,
     pub(crate) usage: Usage,
+    pub(crate) memory: Memory,
     pub(crate) rate: Rate,
     pub(crate) now: Now,
     pub(crate) started: Now,
@@ -210,6 +215,7 @@ impl Node {
     /// Ends a turn, behind [`Node::flush`]: its records are written, and what rests on that, or was gathered for each peer,
     /// leaves.
     pub fn end_turn<D: Disk>(&mut self, disk: &mut D) {
+        self.close_doomed();
         self.checkpoint();
         self.pump_values();
         // Where what is written is as good as durable, its replica goes on at once, and may record more.
@@ -381,8 +387,9 @@ impl Node {
     /// A client is gone. What it asked may still happen; nobody is told.
     pub fn disconnect(&mut self, client: ClientId) {
         self.end_subscriptions(client);
-        let session = self.sessions.remove(client);
-        if let Some(number) = session.and_then(|session| session.lock_wait) {
+        let Some(session) = self.sessions.remove(client) else { return };
+        self.memory.end(&session);
+        if let Some(number) = session.lock_wait {
             self.leave_lock_wait(number);
         }
     }
@@ -407,7 +414,12 @@ impl Node {
     /// False when the client has too many requests without an outcome, or too many replies unread: its input
     /// is to be left alone until it is among the ready clients again, or has taken its output.
     pub fn wants_input(&self, client: ClientId) -> bool {
-        self.sessions.get(client).is_some_and(Session::wants_input)
+        !self.memory.is_crowded() && self.sessions.get(client).is_some_and(Session::wants_input)
+    }
+
+    /// True while requests under way take so much memory that no client's input is wanted: it goes on when this is false.
+    pub fn is_crowded(&self) -> bool {
+        self.memory.is_crowded()
     }
 
     /// The client sent what is not a request: it is told so behind its earlier replies, and closed.

@@ -13,6 +13,7 @@ use crate::locks::Waits;
 use crate::log::{Level, Line};
 use crate::long::LongCommands;
 use crate::mapping::MAP_GROUP;
+use crate::memory::Memory;
 use crate::node::{Counters, Node};
 use crate::notes;
 use crate::parameters::Parameters;
@@ -159,11 +160,14 @@ impl Node {
         let life = kv::command::digest_of(&drawn.map(u64::to_le_bytes).concat());
         let mut effects = Box::<Effects>::default();
         effects.replies.lend_from(configuration.long_command_bytes);
+        let memory = Memory::new(configuration.memory_max);
+        effects.replies.bound(memory.replies_max());
         let mut node = Node {
             parameters: Parameters::new(&configuration),
             statistics: CommandStatistics::new(),
             counters: Counters::default(),
             usage: Usage::default(),
+            memory,
             rate: Rate::default(),
             now,
             started: now,

@@ -75,6 +75,12 @@ impl Output {
         }
     }
 
+    /// About how much memory it takes: of values that are shared with others, its share.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        let later = self.later.iter().map(|(value, behind)| value.share_bytes() + behind.capacity());
+        self.bytes.capacity() + later.sum::<usize>()
+    }
+
     pub(crate) fn len(&self) -> usize {
         let later = self.later.iter().map(|(value, behind)| value.len() + behind.len());
         self.bytes.len() + later.sum::<usize>()

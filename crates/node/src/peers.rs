@@ -32,6 +32,8 @@ pub(crate) struct Peer {
     pub(crate) deferred: Vec<u8>,
     /// In which life it is, as it has said over this link.
     pub(crate) life: Option<u64>,
+    /// It has no memory left for data that grows, as it has said over this link.
+    pub(crate) is_full: bool,
     /// When it last left a forwarded request unanswered.
     pub(crate) silent_since_us: Option<u64>,
 }
@@ -51,10 +53,15 @@ impl Node {
         peer.deferred.clear();
         peer.silent_since_us = None;
         peer.life = None;
+        peer.is_full = false;
         if up {
             let life = self.lock_waits.life();
             frame::append(&mut peer.output, |out| Envelope::Life(life).encode(out));
+            if self.memory.is_full() {
+                frame::append(&mut peer.output, |out| Envelope::Memory { is_full: true }.encode(out));
+            }
         }
+        self.note_full_peers();
         self.coding.link_changed(id);
         if !up {
             self.check_lock_waits(|_| true);
@@ -122,6 +129,10 @@ impl Node {
             Envelope::Told { group, told } => self.lock_told(group, told),
             Envelope::Script(text) => self.learn_script(text),
             Envelope::ForgetScripts => self.scripts.clear(),
+            Envelope::Memory { is_full } => {
+                self.peers[usize::from(from) - 1].is_full = is_full;
+                self.note_full_peers();
+            }
             Envelope::Published { is_sharded, channel, message } => {
                 self.deliver(is_sharded, channel, message);
             }

@@ -39,7 +39,11 @@ impl Replica {
         Ok(match keyspace.protocol()? {
             Protocol::LeaderFollower => {
                 let options = keyspace.leader_follower(planted)?;
-                let timing = leader_follower::Timing::default();
+                let mut timing = leader_follower::Timing::default();
+                if configuration.memory_max > 0 {
+                    let most = (configuration.memory_max / 8) as usize;
+                    timing.resync_backlog_bytes_max = timing.resync_backlog_bytes_max.min(most);
+                }
                 let mut replica = leader_follower::Replica::new(node, options, timing, table_seed);
                 replica.set_interpreter(&LUA);
                 Replica::LeaderFollower(replica)

@@ -204,6 +204,29 @@ impl Node {
             "Clients closed for not reading.",
             counters.output_overflows,
         );
+        single(
+            "memory_max_bytes",
+            "gauge",
+            "Memory that the node may take; 0: any.",
+            self.memory.bytes_max(),
+        );
+        single("memory_data_max_bytes", "gauge", "Memory that data may take.", self.memory.data_max());
+        single("memory_data_bytes", "gauge", "Memory that data takes.", self.memory.data_bytes());
+        single("memory_clients_bytes", "gauge", "Memory that clients hold.", self.memory.clients_bytes());
+        single("memory_requests_bytes", "gauge", "Requests under way.", self.memory.request_bytes() as u64);
+        single("memory_full", "gauge", "1 while data may not grow.", self.memory.is_full().into());
+        single(
+            "memory_clients_closed_total",
+            "counter",
+            "Clients closed for the memory that they held.",
+            counters.memory_closed,
+        );
+        single(
+            "memory_refused_total",
+            "counter",
+            "Commands refused for lack of memory.",
+            counters.memory_refused,
+        );
         single("map_version", "gauge", "Version of the cluster map.", self.map.version);
         let control_leader = self.control.leader(self.now);
         single(

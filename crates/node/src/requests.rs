@@ -1,5 +1,6 @@
 //! A client's request: which command it is, whether it may be run, and who runs it.
 
+use crate::clients::{CLIENT_NAME_BYTES_MAX, NAME_TOO_LONG};
 use crate::command::{self, ClientCommand, ConfigCommand, Context, Handler, NodeCommand, TransactionCommand};
 use crate::gather::Combine;
 use crate::node::Node;
@@ -17,11 +18,19 @@ use wire::resp::Protocol;
 impl Node {
     /// A client sent a whole request. Its reply appears in the client's output, now or in a later turn.
     pub fn request(&mut self, client: ClientId, arguments: Arguments<'_>) {
+        self.take_request(client, arguments);
+        if let Some(session) = self.sessions.get_mut(client) {
+            self.memory.follow(session);
+        }
+    }
+
+    fn take_request(&mut self, client: ClientId, arguments: Arguments<'_>) {
         let Some(session) = self.sessions.get_mut(client) else { return };
         if arguments.is_empty() || session.closing {
             return;
         }
         session.requests += 1;
+        session.request_bytes = arguments.iter().map(<[u8]>::len).sum();
         session.active_us = self.now.monotonic_us;
         self.counters.commands += 1;
         if session.is_internal() && arguments[0].starts_with(b"QUORATE.") {
@@ -323,6 +332,9 @@ impl Node {
             return self.answer(client, |replies| replies.error(error));
         }
         if let Some(name) = name {
+            if name.len() > CLIENT_NAME_BYTES_MAX {
+                return self.answer(client, |replies| replies.error(NAME_TOO_LONG));
+            }
             if !name.iter().all(|byte| (b'!'..=b'~').contains(byte)) {
                 let error = "ERR Client names cannot contain spaces, newlines or special characters.";
                 return self.answer(client, |replies| replies.error(error));

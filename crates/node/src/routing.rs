@@ -6,6 +6,7 @@ use crate::gather::{Combine, Gather};
 use crate::groups::Group;
 use crate::keyspace::Protocol;
 use crate::log::{Level, Line};
+use crate::memory::OUT_OF_MEMORY;
 use crate::node::Node;
 use crate::session::{ClientId, Session, SessionReply};
 use crate::slab::Handle;
@@ -183,7 +184,10 @@ impl Node {
             && command.is_write()
         {
             session.wrote(group);
-            if self.coding.is_on && self.disperse(client, group, wants_version, command, deadline_us) {
+            if self.coding.is_on
+                && !self.refuses_growth(group, command)
+                && self.disperse(client, group, wants_version, command, deadline_us)
+            {
                 return;
             }
             if self.coding.is_on || self.values.is_on {
@@ -224,6 +228,14 @@ impl Node {
     /// Hands a request to this node's replica of the group, or to a node that can carry it out.
     #[inline]
     pub(crate) fn submit(&mut self, group: u16, asked: Asked, request: Request<'_>) {
+        if let Request::Command(command) = &request
+            && command.is_write()
+            && self.memory.is_bounded()
+            && self.refuses_growth(group, command)
+        {
+            self.counters.memory_refused += 1;
+            return self.complete_with_error(asked.ticket, group, Outcome::Refused, OUT_OF_MEMORY);
+        }
         if let Request::Command(command) = &request
             && command.payload_bytes() > self.configuration.long_command_bytes
             && self.groups[group].keyspace.has_leader()
@@ -580,7 +592,9 @@ impl Node {
                 session.saw(group, offset);
             }
         }
+        let reply_bytes = reply.len();
         let (command, begun_us) = session.complete(sequence, known, reply);
+        self.memory.follow(session);
         if let Some(number) = command {
             self.statistics.took(number, self.now.monotonic_us.saturating_sub(begun_us));
         }
@@ -589,6 +603,9 @@ impl Node {
         }
         if !std::mem::replace(&mut session.listed, true) {
             self.ready.push(client);
+        }
+        if self.memory.answered(reply_bytes) {
+            self.bound_sessions();
         }
     }
 

@@ -30,6 +30,9 @@ const PENDING_MIN: usize = 16;
 /// that means harm: who asks for large values after thousands of small replies gets one window of them.
 const PENDING_BYTES: usize = 8 << 20;
 
+/// Bytes of one client's requests that may be waiting for their outcome. One request may have more.
+const WAITING_BYTES_MAX: usize = 8 << 20;
+
 /// Replies that may be waiting for one client before its next requests are read, in bytes.
 const OUTPUT_BYTES_SOFT: usize = 1 << 20;
 
@@ -62,7 +65,7 @@ pub(crate) enum SessionReply<'a> {
 
 impl SessionReply<'_> {
     #[inline]
-    fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         match self {
             SessionReply::Encoded(encoded) => encoded.len(),
             SessionReply::Long(bytes) | SessionReply::Value(bytes) => bytes.len(),
@@ -77,6 +80,8 @@ struct Slot {
     /// The number of its command.
     command: Option<usize>,
     begun_us: u64,
+    /// Bytes of the request.
+    bytes: usize,
 }
 
 #[derive(Debug)]
@@ -125,6 +130,11 @@ pub(crate) struct Session {
     messages_held_until: u64,
     /// How many of them ask how watched keys are.
     versions_awaited: usize,
+    /// Bytes of the request that is being taken.
+    pub(crate) request_bytes: usize,
+    /// Bytes of the requests in `slots`, and as many of them as the node has counted.
+    pub(crate) waiting_bytes: usize,
+    pub(crate) counted_bytes: usize,
     /// Bytes of the replies in `slots`, which wait for an earlier one.
     kept_bytes: usize,
     /// The request that `slots` begins with.
@@ -166,6 +176,9 @@ impl Session {
             subscriptions: None,
             messages_held_until: 0,
             versions_awaited: 0,
+            request_bytes: 0,
+            waiting_bytes: 0,
+            counted_bytes: 0,
             kept_bytes: 0,
             first: 0,
             window: PENDING_FIRST,
@@ -207,6 +220,7 @@ impl Session {
         !self.closing
             && self.slots.len() < self.pending_max()
             && self.output_bytes() < OUTPUT_BYTES_SOFT
+            && self.waiting_bytes < WAITING_BYTES_MAX
             && !self.is_awaiting_versions()
             && self.lock_wait.is_none()
             && self.first >= self.gate
@@ -274,7 +288,9 @@ impl Session {
     pub(crate) fn begin(&mut self, wants_version: bool) -> Ticket {
         let ticket = Ticket { client: self.id.to_bits(), sequence: self.first + self.slots.len() as u64 };
         let state = if wants_version { SlotState::WaitingForVersion } else { SlotState::Waiting };
-        self.slots.push_back(Slot { state, command: self.last_command, begun_us: self.active_us });
+        let bytes = std::mem::take(&mut self.request_bytes);
+        self.waiting_bytes += bytes;
+        self.slots.push_back(Slot { state, command: self.last_command, begun_us: self.active_us, bytes });
         ticket
     }
 
@@ -290,7 +306,8 @@ impl Session {
         self.window = PENDING_MAX.min(self.window + 1);
         self.reply_bytes = reply.len().max(self.reply_bytes - self.reply_bytes / 64);
         let place = (sequence - self.first) as usize;
-        let Slot { state, command, begun_us } = &mut self.slots[place];
+        let Slot { state, command, begun_us, bytes } = &mut self.slots[place];
+        self.waiting_bytes -= std::mem::take(bytes);
         let measured = (*command, *begun_us);
         let wants_version = matches!(state, SlotState::WaitingForVersion);
         let mut integer;
@@ -360,7 +377,7 @@ impl Session {
             return self.write(encoded);
         }
         let state = SlotState::Ready(encoded.to_vec());
-        self.slots.push_back(Slot { state, command: None, begun_us: self.active_us });
+        self.slots.push_back(Slot { state, command: None, begun_us: self.active_us, bytes: 0 });
         self.kept_bytes += encoded.len();
     }
 
@@ -428,6 +445,23 @@ impl Session {
     /// The groups that this client has written to.
     pub(crate) fn written(&self) -> impl Iterator<Item = u16> {
         self.written.iter().map(|(group, _)| *group)
+    }
+
+    /// About how much memory this session holds: replies, what it has queued and watches, what it listens to, and its names.
+    /// Of what it shares with others it holds its share.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        let kept = |slot: &Slot| match &slot.state {
+            SlotState::Ready(encoded) => encoded.capacity(),
+            SlotState::ReadyLong(shared) | SlotState::ReadyValue(shared) => shared.share_bytes(),
+            SlotState::Waiting | SlotState::WaitingForVersion => 0,
+        };
+        let kept: usize = if self.kept_bytes == 0 { 0 } else { self.slots.iter().map(kept).sum() };
+        let gathered = self.transaction.as_ref().map_or(0, |gathered| gathered.memory_bytes());
+        let subscriptions =
+            self.subscriptions.as_ref().map_or(0, |subscriptions| subscriptions.memory_bytes());
+        let names = self.name.len() + self.library_name.len() + self.library_version.len();
+        let slots = self.slots.capacity() * size_of::<Slot>();
+        size_of::<Session>() + slots + self.output.memory_bytes() + kept + gathered + subscriptions + names
     }
 
     /// Bytes of replies that this session holds.

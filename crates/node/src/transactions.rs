@@ -121,6 +121,12 @@ impl Gathered {
         self.draft.bytes() + self.item_bytes + self.items.len() * ITEM_BYTES
     }
 
+    /// About how much memory it takes.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        const WATCHED_BYTES: usize = 96;
+        self.bytes() + 2 * self.watched_bytes + self.watched.len() * WATCHED_BYTES
+    }
+
     /// Takes the versions of watched keys in; false if that is not what the reply is.
     fn take_versions(&mut self, origin: (u16, u64), keys: &[u8], reply: &[u8]) -> bool {
         // Versions of different groups, or leaderships of one, cannot be compared with one record.

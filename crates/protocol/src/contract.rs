@@ -374,10 +374,8 @@ pub enum Notice {
     Skipped,
 }
 
-/// Reads that waited may be answered many at a time, by a few bytes each what was asked for megabytes. When the replies of a step
-/// have come to so many bytes, the rest waits for the next one, or is refused if its place is here.
-pub(crate) const REPLIES_BYTES_MAX: usize = 128 << 20;
-
+/// Reads that waited may be answered many at a time, by a few bytes each what was asked for megabytes. When the replies of a
+/// step are too much ([`ReplyBuffer::is_over_full`]), the rest waits for the next one, or is refused if its place is here.
 pub(crate) const TOO_MUCH_AT_ONCE: &str =
     "OVERLOADED too many bytes are to be read behind one write; nothing was done, ask again";
 

@@ -109,5 +109,5 @@ fn serve(args: &ServerArgs) -> Result<()> {
     {
         return Ok(());
     }
-    server::run(server::Config::read(&args.config)?)
+    server::run(server::Config::read(&args.config)?, memory::release)
 }

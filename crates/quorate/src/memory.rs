@@ -35,3 +35,10 @@ pub(crate) fn use_as_a_node() {
     // This returns only when it has failed. The node runs all the same.
     let _ = command.args(arguments).envs(unset).exec();
 }
+
+/// Gives memory that is free, and that the allocator keeps for later, back to the system.
+#[allow(unsafe_code)]
+pub(crate) fn release() {
+    // SAFETY: it may be called at any time, by any thread.
+    unsafe { libmimalloc_sys::mi_collect(true) };
+}

@@ -49,6 +49,7 @@ use anyhow::{Context, Result, bail, ensure};
 use node::{Keyspace, NodeAddress, NodeId, StorageSettings};
 use serde::{Deserialize, Serialize};
 
+use crate::memory::{self, MEMORY_BYTES_MIN};
 use crate::values::Engine;
 
 /// Shortest secret: guessing fewer bytes than this is within reach.
@@ -72,7 +73,9 @@ pub const NODES_MAX: usize = node::control::NODES_MAX;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Limits {
-    /// Longest value that a client may store.
+    /// Memory that a node may take, in bytes. 0: three quarters of the machine's, or of its control group's if that is less.
+    pub memory_max: u64,
+    /// Longest value that a client may store; a thirty-second of the memory at most.
     pub value_bytes_max: usize,
     /// Most clients at the same time.
     pub connections_max: usize,
@@ -96,6 +99,7 @@ pub struct Limits {
 impl Default for Limits {
     fn default() -> Self {
         Limits {
+            memory_max: 0,
             value_bytes_max: kv::limits::VALUE_BYTES_MAX_DEFAULT,
             connections_max: 10_000,
             http_connections_max: 1_000,
@@ -365,6 +369,26 @@ impl Config {
 }
 
 impl Limits {
+    /// The same limits, with a bound on memory that says how much, and those that follow from it.
+    pub(crate) fn within_memory(&self) -> Limits {
+        let memory_max = match self.memory_max {
+            0 => memory::default_bytes(),
+            bytes => bytes,
+        };
+        if memory_max == 0 {
+            return self.clone();
+        }
+        let part = |bytes: usize, parts: u64| bytes.min((memory_max / parts) as usize);
+        Limits {
+            memory_max,
+            value_bytes_max: part(self.value_bytes_max, 32),
+            output_bytes_max: part(self.output_bytes_max, 8),
+            input_bytes_max: part(self.input_bytes_max, 8),
+            http_bytes_max: part(self.http_bytes_max, 16),
+            ..self.clone()
+        }
+    }
+
     fn check(&self) -> Result<()> {
         const HOUR_MS: u64 = 3_600_000;
         let ranges = [
@@ -378,6 +402,11 @@ impl Limits {
             ("patience", self.patience, 1, 100),
             ("request_timeout_ms", self.request_timeout_ms, 1, HOUR_MS),
         ];
+        ensure!(
+            self.memory_max == 0 || self.memory_max >= MEMORY_BYTES_MIN,
+            "limits: memory_max = {} is less than {MEMORY_BYTES_MIN}; 0 means three quarters of what there is",
+            self.memory_max
+        );
         for (name, value, least, most) in ranges {
             ensure!(
                 (least..=most).contains(&value),

@@ -111,7 +111,9 @@ impl FolderDisk {
         if let Some(file) = self.open_files().get(name) {
             return Ok(Arc::clone(file));
         }
-        let file = Arc::new(OpenOptions::new().read(true).write(true).open(self.path(name))?);
+        let mut options = OpenOptions::new();
+        options.read(true).write(true);
+        let file = Arc::new(open_patiently(&options, &self.path(name))?);
         self.open_files().insert(name.to_owned(), Arc::clone(&file));
         Ok(file)
     }
@@ -152,7 +154,7 @@ impl FolderDisk {
     fn make(&mut self, name: &str, bytes: u64) -> io::Result<()> {
         let mut options = OpenOptions::new();
         options.read(true).write(true).create(true).truncate(true);
-        let file = options.open(self.path(name))?;
+        let file = open_patiently(&options, &self.path(name))?;
         self.direct_files().remove(name);
         if bytes > 0 {
             match fallocate(&file, FallocateFlags::empty(), 0, bytes) {
@@ -237,6 +239,33 @@ impl FolderDisk {
     }
 }
 
+/// Opens a file. Where the system has no descriptor left, which it may have again at any moment, it is asked several times.
+fn open_patiently(options: &OpenOptions, path: &Path) -> io::Result<File> {
+    const TRIES: u32 = 50;
+    let mut tried = 0;
+    loop {
+        match options.open(path) {
+            Err(error) if is_out_of_descriptors(&error) && tried < TRIES => {
+                if tried == 0 {
+                    tracing::warn!(
+                        "no file descriptor is left for {}: {error}; trying again",
+                        path.display()
+                    );
+                }
+                tried += 1;
+                std::thread::sleep(PAUSE);
+            }
+            result => return result,
+        }
+    }
+}
+
+/// The process, or the machine, has as many files open as it may have.
+fn is_out_of_descriptors(error: &io::Error) -> bool {
+    let code = error.raw_os_error().map(rustix::io::Errno::from_raw_os_error);
+    matches!(code, Some(rustix::io::Errno::MFILE | rustix::io::Errno::NFILE))
+}
+
 #[cfg(target_os = "linux")]
 fn open_direct(path: &Path) -> io::Result<File> {
     use std::os::unix::fs::OpenOptionsExt as _;
@@ -273,6 +302,8 @@ fn error(verb: Verb, file: &str) -> impl FnOnce(io::Error) -> DiskError {
         let cause = match error.kind() {
             ErrorKind::NotFound => Cause::Missing,
             ErrorKind::StorageFull | ErrorKind::QuotaExceeded => Cause::Full,
+            // As when there is no room: nothing is known to be lost, and it may be better later.
+            _ if is_out_of_descriptors(&error) => Cause::Full,
             _ => Cause::Failed(error.to_string()),
         };
         DiskError { verb, file: file.to_owned(), cause }

@@ -9,6 +9,7 @@
 //! `http` (the way in over HTTP), `metrics` (what is counted).
 
 pub mod config;
+mod descriptors;
 pub mod disk;
 pub mod files;
 pub mod holder;
@@ -19,6 +20,7 @@ mod http;
 mod listen;
 mod log;
 mod look_ahead;
+pub mod memory;
 mod metrics;
 mod peers;
 mod resolver;

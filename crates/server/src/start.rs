@@ -8,7 +8,6 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, anyhow};
 use mio::Poll;
 use node::{Configuration, Node, ProcessFacts, StartError};
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::low_level::pipe;
 use wire::handshake::{Identity, table_seed};
@@ -16,6 +15,7 @@ use wire::handshake::{Identity, table_seed};
 use crate::bridge::bridge;
 use crate::clients::Clients;
 use crate::config::Config;
+use crate::descriptors;
 use crate::disk::{FolderDisk, WorkThreads};
 use crate::files::DataFolder;
 use crate::http::Http;
@@ -26,14 +26,13 @@ use crate::resolver::Resolver;
 use crate::values::{TreeValues, ValueThreads};
 use crate::worker::{self, Clock, Parts, Worker};
 
-/// File descriptors beside those of clients: ports, peers, strangers, files.
-const OTHER_DESCRIPTORS: u64 = 256;
-
 /// Runs one node until SIGTERM or SIGINT asks it to stop. Prints nothing but its log, to standard error.
 ///
 /// # Errors
 /// A sentence that says why the node cannot start, or what has stopped it.
-pub fn run(config: Config) -> Result<()> {
+///
+/// `release` gives memory that is free, and that the process still holds, back to the system.
+pub fn run(mut config: Config, release: fn()) -> Result<()> {
     log::start()?;
     let signals = stop_signals()?;
     let listeners = patiently(|| Listeners::bind(&config))?;
@@ -44,7 +43,14 @@ pub fn run(config: Config) -> Result<()> {
             config.file.display()
         );
     }
-    raise_descriptor_limit(&config);
+    let mut limits = config.limits.within_memory();
+    let sockets = descriptors::share(&mut limits);
+    tracing::info!(
+        "this node may take {} MiB of memory (limits.memory_max), values may have {} bytes",
+        limits.memory_max >> 20,
+        limits.value_bytes_max
+    );
+    config.limits = limits;
 
     let mut disk = FolderDisk::open(&folder.storage())
         .with_context(|| format!("cannot use the folder {}", folder.storage().display()))?;
@@ -71,7 +77,7 @@ pub fn run(config: Config) -> Result<()> {
         ValueThreads::start(&values, wake).context("cannot start the threads of large values")?;
     drop(values);
     let (caller, bridge) = bridge(Arc::clone(&waker));
-    let http = Http::start(listeners.http, &config, caller)?;
+    let http = Http::start(listeners.http, &config, sockets, caller)?;
 
     let limits = &config.limits;
     let identity = Identity::new(&config.name_for_peers(), config.node, config.secret.as_bytes())?;
@@ -82,7 +88,7 @@ pub fn run(config: Config) -> Result<()> {
         peer_listener: listeners.peers,
         signals: mio::net::UnixStream::from_std(signals),
         node,
-        clients: Clients::new(limits.input_bytes_max, limits.request_timeout_ms),
+        clients: Clients::new(limits.input_bytes_max, limits.request_timeout_ms, sockets),
         peers: Peers::new(identity, config.node, config.dial.clone(), resolver, limits.patience),
         bridge,
         folder,
@@ -90,6 +96,7 @@ pub fn run(config: Config) -> Result<()> {
         threads,
         value_threads,
         clock: Clock,
+        release,
     })?;
     let own = config.own()?;
     tracing::info!(
@@ -133,27 +140,6 @@ fn stop_signals() -> Result<UnixStream> {
     Ok(receiver)
 }
 
-/// Allows as many open files as there may be clients, as far as the system lets this process.
-fn raise_descriptor_limit(config: &Config) {
-    let limits = &config.limits;
-    let wanted = (limits.connections_max + limits.http_connections_max) as u64 + OTHER_DESCRIPTORS;
-    let present = getrlimit(Resource::Nofile);
-    if present.current.is_none_or(|current| current >= wanted) {
-        return;
-    }
-    let possible = present.maximum.map_or(wanted, |maximum| maximum.min(wanted));
-    let raised = setrlimit(Resource::Nofile, Rlimit { current: Some(possible), maximum: present.maximum });
-    if raised.is_err() || possible < wanted {
-        let have = if raised.is_ok() { Some(possible) } else { present.current };
-        tracing::warn!(
-            "this process may open {} files, and connections_max = {} would need {wanted}: some clients may not \
-             be let in; raise the limit with `ulimit -n`",
-            have.unwrap_or_default(),
-            limits.connections_max
-        );
-    }
-}
-
 fn node_configuration(config: &Config) -> Result<Configuration> {
     Ok(Configuration {
         node: config.node,
@@ -163,6 +149,7 @@ fn node_configuration(config: &Config) -> Result<Configuration> {
         value_bytes_max: config.limits.value_bytes_max,
         connections_max: config.limits.connections_max,
         output_bytes_max: config.limits.output_bytes_max,
+        memory_max: config.limits.memory_max,
         command_timeout_ms: config.limits.command_timeout_ms,
         long_command_bytes: node::LONG_COMMAND_BYTES,
         patience: config.limits.patience,

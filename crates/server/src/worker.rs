@@ -26,6 +26,7 @@ use crate::disk::{FolderDisk, WorkThreads};
 use crate::files::DataFolder;
 use crate::log;
 use crate::look_ahead::LookAhead;
+use crate::memory;
 use crate::metrics::Counters;
 use crate::peers::Peers;
 use crate::turn::{CLIENT_TOKENS, PEER_TOKENS, Turn};
@@ -42,6 +43,9 @@ const TURN_EVENTS_MAX: usize = 1024;
 
 /// The buffer that everything is read into. Large enough for a deep pipeline, small enough to stay in the cache.
 const READ_BUFFER_BYTES: usize = 64 << 10;
+
+/// Free memory is given back to the system at most this often.
+const RELEASE_US: u64 = 1_000_000;
 
 /// How often idle connections are looked through.
 const SWEEP_US: u64 = 1_000_000;
@@ -84,6 +88,9 @@ pub(crate) struct Worker {
     value_threads: ValueThreads,
     value_work: Vec<ValueWork>,
     clock: Clock,
+    release: fn(),
+    /// When that was last done.
+    released_us: u64,
     counters: Counters,
     buffer: Vec<u8>,
     ahead: LookAhead,
@@ -137,6 +144,8 @@ pub(crate) struct Parts {
     pub(crate) threads: WorkThreads,
     pub(crate) value_threads: ValueThreads,
     pub(crate) clock: Clock,
+    /// Gives free memory back to the system.
+    pub(crate) release: fn(),
 }
 
 /// The waker of a worker's poll.
@@ -175,6 +184,8 @@ impl Worker {
             value_threads: parts.value_threads,
             value_work: Vec::new(),
             clock: parts.clock,
+            release: parts.release,
+            released_us: 0,
             counters: Counters::default(),
             buffer: vec![0; READ_BUFFER_BYTES],
             ahead: LookAhead::new(),
@@ -267,6 +278,7 @@ impl Worker {
         self.node.take_value_work(&mut self.value_work);
         self.value_work.drain(..).for_each(|work| self.value_threads.begin(work));
         self.give_output(now);
+        self.measure_memory(now);
         self.keep_house(now);
         self.ended_us = self.clock.monotonic_us();
         self.counters.turn(self.ended_us.saturating_sub(now.monotonic_us));
@@ -345,6 +357,22 @@ impl Worker {
         self.node.take_log(&mut self.lines);
         for line in self.lines.drain(..) {
             log::line(&line);
+        }
+    }
+
+    /// Tells the node how much memory the process takes, when it wants to know.
+    fn measure_memory(&mut self, now: Now) {
+        let Counters { client_bytes_in, client_bytes_out, peer_bytes_in, .. } = self.counters;
+        let traffic = client_bytes_in + client_bytes_out + peer_bytes_in;
+        if !self.node.wants_measurement(traffic) {
+            return;
+        }
+        let inputs = self.clients.input_bytes() as u64;
+        self.node.measured(memory::resident_bytes(), inputs, traffic);
+        if self.node.is_memory_tight() && now.monotonic_us >= self.released_us + RELEASE_US {
+            (self.release)();
+            self.released_us = self.clock.monotonic_us();
+            self.node.measured(memory::resident_bytes(), inputs, traffic);
         }
     }
 

@@ -7,6 +7,7 @@
 
 mod comparison;
 mod encoding;
+mod growth;
 mod hash;
 mod list;
 mod lock;

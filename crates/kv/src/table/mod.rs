@@ -393,6 +393,11 @@ impl Table {
             + self.long.memory_bytes()
     }
 
+    /// Bytes that a key and its value take; 0 without the key.
+    pub fn bytes_of(&self, key: &[u8]) -> usize {
+        self.peek(key, 0).map_or(0, Entry::memory_bytes)
+    }
+
     /// What was counted so far.
     pub fn statistics(&self) -> Statistics {
         self.statistics

@@ -108,6 +108,7 @@ impl Node {
         for name in arguments.iter().skip(1) {
             let subscriptions = session.subscriptions.get_or_insert_default();
             if subscriptions.names[how as usize].insert(name.to_vec()) {
+                subscriptions.bytes += name.len();
                 self.channels.add(how, name, client);
             }
             confirm(how.words().0, Some(name), session.subscribed_with(how), &mut replies);
@@ -126,6 +127,7 @@ impl Node {
             if let Some(subscriptions) = &mut session.subscriptions
                 && subscriptions.names[how as usize].remove(name)
             {
+                subscriptions.bytes -= name.len();
                 self.channels.remove(how, name, client);
             }
             confirm(how.words().1, Some(name), session.subscribed_with(how), &mut replies);

@@ -112,11 +112,19 @@ impl Channels {
 #[derive(Debug, Default)]
 pub(crate) struct Subscriptions {
     names: [BTreeSet<Vec<u8>>; Listening::COUNT],
+    /// Bytes of the names.
+    bytes: usize,
 }
 
 impl Subscriptions {
     pub(crate) fn of(&self, how: Listening) -> &BTreeSet<Vec<u8>> {
         &self.names[how as usize]
+    }
+
+    /// About how much memory they take, with what the node keeps of them.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        const EACH_BYTES: usize = 128;
+        2 * self.bytes + self.count() * EACH_BYTES
     }
 
     pub(crate) fn count(&self) -> usize {
@@ -192,6 +200,9 @@ impl Node {
         match session.output_bytes() > self.configuration.output_bytes_max {
             true => self.close_overflowing(client),
             false => self.list(client),
+        }
+        if self.memory.answered(said.len()) {
+            self.bound_sessions();
         }
     }
 }

@@ -115,6 +115,12 @@ impl Node {
             backlog,
             resident: resident_bytes,
             machine: machine_bytes,
+            bytes_max: self.memory.bytes_max(),
+            data_max: self.memory.data_max(),
+            clients: self.memory.clients_bytes(),
+            data: self.memory.data_bytes(),
+            requests: self.memory.request_bytes() as u64,
+            is_full: self.memory.is_full(),
             scripts: self.scripts.size(),
         }
     }

@@ -88,6 +88,15 @@ pub(crate) struct MemoryFacts {
     pub(crate) resident: u64,
     /// What the machine has.
     pub(crate) machine: u64,
+    /// What the process may take, 0: any; and what data may take of it.
+    pub(crate) bytes_max: u64,
+    pub(crate) data_max: u64,
+    /// What clients hold, what data takes, and bytes of requests under way, as last measured.
+    pub(crate) clients: u64,
+    pub(crate) data: u64,
+    pub(crate) requests: u64,
+    /// Data may not grow.
+    pub(crate) is_full: bool,
     /// Texts of scripts that are kept, and their bytes.
     pub(crate) scripts: (usize, usize),
 }

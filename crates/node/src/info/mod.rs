@@ -207,7 +207,12 @@ fn memory(facts: &Facts, fields: &mut Fields<'_>) {
     fields.bytes("total_system_memory", memory.machine);
     fields.put("used_memory_scripts_eval", memory.scripts.1);
     fields.put("number_of_cached_scripts", memory.scripts.0);
-    fields.bytes("maxmemory", 0);
+    fields.put("used_memory_clients", memory.clients);
+    fields.put("used_memory_data", memory.data);
+    fields.put("used_memory_requests", memory.requests);
+    fields.bytes("maxmemory", memory.bytes_max);
+    fields.put("maxmemory_data", memory.data_max);
+    fields.put("maxmemory_reached", u64::from(memory.is_full));
     fields.constants(&[("maxmemory_policy", "noeviction")]);
     let ratio = if memory.used == 0 { 0.0 } else { memory.resident as f64 / memory.used as f64 };
     fields.put("mem_fragmentation_ratio", format_args!("{ratio:.2}"));

@@ -92,7 +92,7 @@ static PARAMETERS: [Parameter; 37] = [
     row("appendonly", YesNo, "no", Fixed, "Durability is set per keyspace."),
     row("cluster-enabled", YesNo, "no", Fixed, "Any node takes any command: clients need no cluster mode."),
     row("databases", Integer(1, 1), "1", Fixed, "There is one database."),
-    row("maxmemory", ANY_BYTES, "0", Fixed, "Memory is not limited."),
+    row(MAXMEMORY, ANY_BYTES, "0", Fixed, "Set in the node's configuration; 0: not limited."),
     row("maxmemory-policy", OneOf(&["noeviction"]), "noeviction", Fixed, "Keys are never evicted."),
     row("min-replicas-to-write", NOT_NEGATIVE, "0", Fixed, "Acknowledgements are set per keyspace."),
     row("notify-keyspace-events", Text, "", Fixed, "There are no notifications."),
@@ -138,6 +138,7 @@ static PARAMETERS: [Parameter; 37] = [
 ];
 
 const MAXCLIENTS: &str = "maxclients";
+const MAXMEMORY: &str = "maxmemory";
 const TIMEOUT: &str = "timeout";
 const PROTO_MAX_BULK_LEN: &str = "proto-max-bulk-len";
 
@@ -178,6 +179,7 @@ impl Parameters {
         Parameters::with(&[
             (MAXCLIENTS, configuration.connections_max as u64),
             (PROTO_MAX_BULK_LEN, configuration.value_bytes_max as u64),
+            (MAXMEMORY, configuration.memory_max),
             ("port", own.map_or(0, |node| node.client_port.into())),
         ])
     }

@@ -69,6 +69,7 @@ pub(crate) fn setup(nodes: u16, keyspaces: &[&str]) -> Setup {
             value_bytes_max: 1 << 20,
             connections_max: 100,
             output_bytes_max: 8 << 20,
+            memory_max: 0,
             command_timeout_ms: 5000,
             long_command_bytes: node::LONG_COMMAND_BYTES,
             patience: 1,

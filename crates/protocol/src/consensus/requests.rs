@@ -4,7 +4,7 @@ use super::Replica;
 use super::links::Link;
 use super::options::Lease;
 use super::waiting::{Held, HeldRequest, Read, Reads, Standing, Wait};
-use crate::contract::{Effects, NodeId, Now, REPLIES_BYTES_MAX, Request, TOO_MUCH_AT_ONCE, Ticket};
+use crate::contract::{Effects, NodeId, Now, Request, TOO_MUCH_AT_ONCE, Ticket};
 use crate::planted::Fault;
 use crate::watching;
 use kv::codec::Reader;
@@ -174,7 +174,7 @@ impl Replica {
         // Those within a batch are here only if it had another end than theirs.
         for queue in [Queue::Free, Queue::BehindWrites, Queue::WithinBatches] {
             let mut reads = std::mem::take(self.queue(queue));
-            while effects.replies.len() <= REPLIES_BYTES_MAX
+            while !effects.replies.is_over_full()
                 && let Some(read) = reads.pop_if(is_due)
             {
                 if let Ok(command) = Command::decode(&mut Reader::new(reads.command(&read))) {
@@ -186,7 +186,7 @@ impl Replica {
         }
         let has_readers = self.readers().next().is_some();
         self.is_read |= has_readers;
-        self.owes_answers = has_readers && effects.replies.len() > REPLIES_BYTES_MAX;
+        self.owes_answers = has_readers && effects.replies.is_over_full();
     }
 
     fn queue(&mut self, queue: Queue) -> &mut Reads {
@@ -213,7 +213,7 @@ impl Replica {
         let epoch = self.epoch();
         while let Some(read) = self.reads_within.pop_if(|read| (read.behind, read.after) == (batch, after)) {
             // Later it would show what stands behind it in the batch.
-            if effects.replies.len() > REPLIES_BYTES_MAX {
+            if effects.replies.is_over_full() {
                 effects.refuse(read.ticket, TOO_MUCH_AT_ONCE);
             } else if let Ok(command) = Command::decode(&mut Reader::new(self.reads_within.command(&read))) {
                 let start = effects.replies.len();

@@ -14,7 +14,7 @@ use super::queue::{Queue, Waiting};
 use super::serving::{Follower, Service};
 use super::state::State;
 use super::waits::Wait;
-use crate::contract::{Effects, NodeId, Now, REPLIES_BYTES_MAX, Request, TOO_MUCH_AT_ONCE, Ticket, Trace};
+use crate::contract::{Effects, NodeId, Now, Request, TOO_MUCH_AT_ONCE, Ticket, Trace};
 use crate::planted::Fault;
 use crate::watching;
 use kv::codec::Reader;
@@ -341,7 +341,7 @@ impl Leader {
             match (entry.waiting, entry.ticket) {
                 (Waiting::Read { start, length }, ticket) => {
                     if let Some(ticket) = ticket
-                        && effects.replies.len() > REPLIES_BYTES_MAX
+                        && effects.replies.is_over_full()
                     {
                         effects.refuse(ticket, TOO_MUCH_AT_ONCE);
                     } else if let Some(ticket) = ticket {

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 use node::NodeAddress;
 use server::Config;
+use server::config::Limits;
 use server::files::running_process;
 
 use super::nodes::{Node, folder_of};
@@ -78,6 +79,8 @@ impl Folder {
             peer_port: node.ports.peer,
         };
         let addresses: Vec<NodeAddress> = nodes.iter().map(address).collect();
+        // They share this machine's memory.
+        let limits = Limits { memory_max: server::memory::share_bytes(nodes.len()), ..Limits::default() };
         for node in nodes {
             fs::create_dir_all(&node.folder)
                 .with_context(|| format!("cannot make the folder {}", node.folder.display()))?;
@@ -88,7 +91,7 @@ impl Folder {
                 data: PathBuf::from("."),
                 bind: HOST,
                 password: None,
-                limits: Default::default(),
+                limits: limits.clone(),
                 storage: Default::default(),
                 values: Default::default(),
                 keyspaces: settings.keyspaces.clone(),

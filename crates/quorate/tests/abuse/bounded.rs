@@ -1,5 +1,6 @@
 //! Clusters of real processes, each with a bound on its memory.
 
+use std::fmt::Write as _;
 use std::fs;
 use std::net::{Ipv4Addr, TcpStream};
 use std::path::{Path, PathBuf};
@@ -46,14 +47,6 @@ impl Cage {
         }
         None
     }
-
-    /// A command that runs a program in it.
-    fn command(&self, program: &str) -> Command {
-        let mut command = Command::new("sh");
-        command.arg("-c").arg("echo $$ > \"$0\" && exec \"$@\"");
-        command.arg(self.folder.join("cgroup.procs")).arg(program);
-        command
-    }
 }
 
 impl Drop for Cage {
@@ -78,11 +71,11 @@ pub(crate) struct Cluster {
 impl Cluster {
     /// Starts so many nodes, with these tables added to the configuration of each, and waits until they serve.
     pub(crate) fn start(nodes: u16, tables: &str) -> Cluster {
-        Cluster::start_with(nodes, tables, |_| {})
+        Cluster::start_limited(nodes, tables, None)
     }
 
-    /// As [`Cluster::start`], with a say in how each node's process is started.
-    pub(crate) fn start_with(nodes: u16, tables: &str, change: impl Fn(&mut Command)) -> Cluster {
+    /// As [`Cluster::start`], with a hard limit on each process's file descriptors.
+    pub(crate) fn start_limited(nodes: u16, tables: &str, descriptors: Option<u32>) -> Cluster {
         let base = free_ports(3 * nodes);
         let mut cluster = Cluster { nodes: Vec::new(), folder: tempfile::tempdir().unwrap(), base };
         for id in 1..=nodes {
@@ -92,12 +85,19 @@ impl Cluster {
                 configuration(base, nodes, "", tables).replace("node = 1\n", &format!("node = {id}\n"));
             fs::write(folder.join("quorate.toml"), text).unwrap();
             let log = fs::File::create(folder.join("log")).unwrap();
-            let (cage, program) = (Cage::new(NODE_BYTES), env!("CARGO_BIN_EXE_quorate"));
-            let mut command =
-                cage.as_ref().map_or_else(|| Command::new(program), |cage| cage.command(program));
-            command.arg("server").arg("--config").arg(folder.join("quorate.toml"));
+            let cage = Cage::new(NODE_BYTES);
+            let mut script = String::new();
+            if let Some(cage) = &cage {
+                let _ = write!(script, "echo $$ > {}/cgroup.procs && ", cage.folder.display());
+            }
+            if let Some(count) = descriptors {
+                let _ = write!(script, "ulimit -n {count} && ");
+            }
+            let mut command = Command::new("sh");
+            command.arg("-c").arg(format!("{script}exec \"$0\" \"$@\""));
+            command.arg(env!("CARGO_BIN_EXE_quorate")).arg("server");
+            command.arg("--config").arg(folder.join("quorate.toml"));
             command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
-            change(&mut command);
             cluster.nodes.push(Node { child: command.spawn().unwrap(), _cage: cage });
         }
         for id in 1..=nodes {

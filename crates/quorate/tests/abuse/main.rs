@@ -15,6 +15,8 @@
 
 #[allow(dead_code)] // Families of attacks use what they need.
 mod bounded;
+mod descriptors;
+mod memory;
 mod requests;
 #[path = "../processes/support.rs"]
 #[allow(dead_code)] // Other tests use the rest.

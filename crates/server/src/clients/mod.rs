@@ -22,6 +22,7 @@ use mio::{Interest, Registry, Token};
 use node::{ClientId, ClientKind};
 
 use self::connection::{Connection, Standing};
+use crate::descriptors::SocketBound;
 use crate::log::Limiter;
 use crate::socket;
 use crate::turn::{CLIENT_TOKENS, Turn};
@@ -39,6 +40,8 @@ const TURN_OUTPUT_BYTES_MAX: usize = 512 << 10;
 /// Buffers that have grown larger than this are given back when they are not needed.
 const RETAINED_BYTES_MAX: usize = 16 << 10;
 
+const TOO_MANY_CLIENTS: &[u8] = b"-ERR max number of clients reached\r\n";
+
 /// All clients' connections.
 pub(crate) struct Clients {
     /// By the index that the node has given the client.
@@ -49,6 +52,8 @@ pub(crate) struct Clients {
     unfinished: Vec<ClientId>,
     /// Who goes on in the next turn before them: so much had been read in this one that they were not served.
     postponed: Vec<ClientId>,
+    /// Who goes on when the node is not crowded any more.
+    held: Vec<ClientId>,
     /// Buffers for lists of clients, kept for reuse.
     ready: Vec<ClientId>,
     waiting: Vec<ClientId>,
@@ -56,22 +61,25 @@ pub(crate) struct Clients {
     input_bytes: usize,
     input_bytes_max: usize,
     request_timeout_ms: u64,
+    sockets: SocketBound,
     limiter: Limiter,
 }
 
 impl Clients {
     /// No clients yet.
-    pub(crate) fn new(input_bytes_max: usize, request_timeout_ms: u64) -> Clients {
+    pub(crate) fn new(input_bytes_max: usize, request_timeout_ms: u64, sockets: SocketBound) -> Clients {
         Clients {
             connections: Vec::new(),
             bytes_in_before: 0,
             unfinished: Vec::new(),
             postponed: Vec::new(),
+            held: Vec::new(),
             ready: Vec::new(),
             waiting: Vec::new(),
             input_bytes: 0,
             input_bytes_max,
             request_timeout_ms,
+            sockets,
             limiter: Limiter::default(),
         }
     }
@@ -112,13 +120,17 @@ impl Clients {
         registry: &Registry,
         turn: &mut Turn<'_>,
     ) {
+        if self.sockets.is_passed(&socket) {
+            let _ = socket.write(TOO_MANY_CLIENTS);
+            return;
+        }
         // A client that is gone already shows when it is read.
         let _ = socket.set_nodelay(true);
         let _ = socket::keep_alive(&socket);
         let local_address = socket.local_addr().map_or(String::new(), |local| local.to_string());
         let kind = ClientKind::Resp { address: address.to_string(), local_address, fd: socket.as_raw_fd() };
         let Some(id) = turn.node.connect(kind) else {
-            let _ = socket.write(b"-ERR max number of clients reached\r\n");
+            let _ = socket.write(TOO_MANY_CLIENTS);
             return;
         };
         let token = Token(CLIENT_TOKENS + id.index());
@@ -151,6 +163,9 @@ impl Clients {
         let mut waiting = std::mem::take(&mut self.waiting);
         waiting.append(&mut self.postponed);
         waiting.append(&mut self.unfinished);
+        if !turn.node.is_crowded() {
+            waiting.append(&mut self.held);
+        }
         for id in waiting.drain(..) {
             if let Some(connection) = connection_of(&mut self.connections, id) {
                 connection.is_listed = false;
@@ -180,6 +195,11 @@ impl Clients {
         let standing = connection.take_input(turn);
         self.input_bytes = self.input_bytes + connection.input.len() - before;
         match standing {
+            Standing::Waits if connection.has_more_input() && turn.node.is_crowded() => {
+                if !std::mem::replace(&mut connection.is_listed, true) {
+                    self.held.push(id);
+                }
+            }
             Standing::Waits => {}
             Standing::Unfinished => self.list(id),
             Standing::Broken => self.close(id, turn),

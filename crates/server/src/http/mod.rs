@@ -30,6 +30,7 @@ use self::answer::Answer;
 use self::routes::Routes;
 use crate::bridge::Caller;
 use crate::config::Config;
+use crate::descriptors::SocketBound;
 
 /// How long a request's head may take, and how long a connection may be silent between two requests.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
@@ -51,7 +52,12 @@ impl Http {
     ///
     /// # Errors
     /// The thread or its runtime cannot be made.
-    pub(crate) fn start(listener: std::net::TcpListener, config: &Config, caller: Caller) -> Result<Http> {
+    pub(crate) fn start(
+        listener: std::net::TcpListener,
+        config: &Config,
+        sockets: SocketBound,
+        caller: Caller,
+    ) -> Result<Http> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build();
         let runtime = runtime.context("cannot make a runtime for HTTP")?;
         let listener = {
@@ -64,7 +70,7 @@ impl Http {
         let serve = move || {
             runtime.block_on(async {
                 tokio::select! {
-                    () = accept(listener, routes, permits) => {}
+                    () = accept(listener, routes, permits, sockets) => {}
                     _ = stopped => {}
                 }
             });
@@ -82,10 +88,12 @@ impl Http {
     }
 }
 
-async fn accept(listener: TcpListener, routes: Arc<Routes>, permits: Arc<Semaphore>) {
+async fn accept(listener: TcpListener, routes: Arc<Routes>, permits: Arc<Semaphore>, sockets: SocketBound) {
     // Never closed, so a permit is always given at some time. Who finds none waits at the door.
     while let Ok(permit) = Arc::clone(&permits).acquire_owned().await {
         match listener.accept().await {
+            // There is no descriptor for it.
+            Ok((socket, _)) if sockets.is_passed(&socket) => drop(socket),
             Ok((socket, _)) => {
                 let routes = Arc::clone(&routes);
                 tokio::spawn(async move {

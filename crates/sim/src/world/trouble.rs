@@ -292,6 +292,7 @@ impl World {
             value_bytes_max: 1 << 20,
             connections_max: 1000,
             output_bytes_max: 8 << 20,
+            memory_max: 0,
             command_timeout_ms,
             long_command_bytes,
             patience: 1,

@@ -1,0 +1,91 @@
+//! Which commands may make the data larger, and by how much more than what they carry.
+
+use super::{Command, HashCommand, LockCommand};
+
+impl Command<'_> {
+    /// True when the command may make the data larger: what Redis marks with `denyoom`, with what asks for locks. A node
+    /// that has no memory left refuses it, and carries out the others.
+    pub fn may_grow(&self) -> bool {
+        use Command::*;
+        match self {
+            Set { .. } | SetIf { .. } | MultiSet { .. } | Append { .. } | SetRange { .. } => true,
+            IncrementBy { .. } | IncrementByFloat { .. } | Copy { .. } | Replicate { .. } => true,
+            SetCoded { .. } | LongPart { .. } | Fenced(_) => true,
+            Lock(command) => {
+                matches!(command, LockCommand::Acquire { .. } | LockCommand::OpenSession { .. })
+            }
+            Script(script) => script.is_write(),
+            Hash(command) => command.is_write() && !matches!(command, HashCommand::Delete { .. }),
+            Transaction(transaction) => transaction.commands().any(|command| command.may_grow()),
+            // Its parts are here already.
+            LongEnd { .. } => false,
+            // A command that was let through before its values were fetched, and values that take the place of references.
+            Supplied(_) | Inline { .. } => false,
+            _ => false,
+        }
+    }
+
+    /// By how many bytes the data may grow beyond what the command itself carries: a `SETRANGE` far behind the end, a
+    /// `COPY`. `bytes_of` says how many bytes a key takes now.
+    #[inline]
+    pub fn growth_bytes(&self, bytes_of: &dyn Fn(&[u8]) -> usize) -> u64 {
+        match self {
+            Command::SetRange { .. } | Command::Copy { .. } | Command::Transaction(_) => {
+                self.growth_bytes_of_any(bytes_of)
+            }
+            _ => 0,
+        }
+    }
+
+    #[cold]
+    fn growth_bytes_of_any(&self, bytes_of: &dyn Fn(&[u8]) -> usize) -> u64 {
+        match self {
+            Command::SetRange { value: [], .. } => 0,
+            Command::SetRange { key, offset, .. } => offset.saturating_sub(bytes_of(key) as u64),
+            Command::Copy { from, .. } => bytes_of(from) as u64,
+            Command::Transaction(transaction) => {
+                let growths = transaction.commands().map(|command| command.growth_bytes(bytes_of));
+                growths.fold(0, u64::saturating_add)
+            }
+            _ => 0,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Draft;
+
+    #[test]
+    fn growth_is_what_a_command_makes_of_little() {
+        let bytes_of = |key: &[u8]| if key == b"large" { 1000 } else { 0 };
+        let pad = Command::SetRange { key: b"k", offset: 5000, value: b"v" };
+        let inside = Command::SetRange { key: b"large", offset: 900, value: b"v" };
+        let copy = Command::Copy { from: b"large", to: b"k", replace: false };
+        let growth = |command: &Command<'_>| command.growth_bytes(&bytes_of);
+        assert_eq!([growth(&pad), growth(&inside), growth(&copy)], [5000, 0, 1000]);
+        assert_eq!(growth(&Command::Append { key: b"k", value: b"v", bytes_max: 9 }), 0);
+        let mut draft = Draft::default();
+        (0..3).for_each(|_| assert!(draft.push(&pad)));
+        let transaction = Command::Transaction(draft.transaction());
+        assert_eq!((growth(&transaction), transaction.may_grow()), (15_000, true));
+    }
+
+    #[test]
+    fn what_frees_memory_goes_on() {
+        let mut scratch = Vec::new();
+        let keys = crate::command::List::build(&mut scratch, [&b"k"[..]]);
+        let frees = [
+            Command::Delete { keys },
+            Command::Clear,
+            Command::GetDelete { key: b"k" },
+            Command::Hash(HashCommand::Delete { key: b"k", fields: keys }),
+            Command::Lock(LockCommand::Release { name: b"l", token: 1 }),
+            Command::Lock(LockCommand::Renew { name: b"l", token: 1, lease_ms: 1 }),
+        ];
+        assert!(frees.iter().all(|command| !command.may_grow()));
+        let mut draft = Draft::default();
+        assert!(draft.push(&frees[0]) && !Command::Transaction(draft.transaction()).may_grow());
+    }
+}

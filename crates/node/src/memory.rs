@@ -1,0 +1,335 @@
+//! How much memory a node takes, and what it does before that is too much.
+//!
+//! One number bounds the process, `memory_max`. What the process really takes is measured by whoever drives the node: at
+//! least once a second, and whenever so many bytes have come in that the last measurement may be far off. That is the truth
+//! for everything; what clients hold is counted beside it. Two rules follow:
+//!
+//! * **Data** (tables, locks, logs in memory, parts of long writes, caches) is what was measured less what clients hold. When
+//!   it takes more than three quarters of the bound, commands that may grow it are refused with Redis's `OOM`; reads, and
+//!   what frees memory, go on. The decision is made where a command is ordered, so replicas stay equal. Nodes tell each
+//!   other when they are full, and whoever orders refuses for any member of the group that is.
+//! * **Clients** share the rest: an eighth of the bound for replies, queues, subscriptions and names, with the largest closed
+//!   first; as much for requests that have not arrived whole, which the server bounds in the same way; and half of that for
+//!   bodies of HTTP. Requests under way may take an eighth as well, and 128 MiB at most: more are not read.
+//!
+//! A command that makes much of little (`SETRANGE` far behind the end, `COPY`) is refused when there is no room for what it
+//! makes, or if that is more than an eighth of the bound in one step.
+
+use crate::envelope::Envelope;
+use crate::log::{Level, Line};
+use crate::node::Node;
+use crate::session::{ClientId, Session};
+use kv::Command;
+use protocol::Now;
+use wire::frame;
+
+/// What a command is told that would make the data larger, as by Redis.
+pub(crate) const OUT_OF_MEMORY: &str = "OOM command not allowed when used memory > 'maxmemory'.";
+
+/// Requests under way take no more than this, however much memory there is.
+const REQUEST_BYTES_MAX: u64 = 128 << 20;
+
+/// How long a command that makes much of little is counted by what it makes: then it is in what is measured.
+const GROWTH_MS: u64 = 1000;
+
+/// Lines about memory are at least so far apart.
+const LINE_MS: u64 = 10_000;
+
+/// What is known of a node's memory. All in bytes.
+#[derive(Debug, Default)]
+pub(crate) struct Memory {
+    /// What the process may take; 0: any.
+    bytes_max: u64,
+    /// What it took when it was measured last.
+    resident: u64,
+    /// Of that, what the server holds for clients: requests that have not arrived whole.
+    inputs: u64,
+    /// Of that, what sessions hold, as far as that was counted.
+    sessions: u64,
+    /// What the process had read and written when it was measured.
+    traffic: u64,
+    measured_us: u64,
+    /// What commands make that were let through since, and before.
+    grown: [u64; 2],
+    grown_since_us: u64,
+    /// Replies since sessions were counted.
+    answered: u64,
+    /// Requests under way.
+    requests: usize,
+    is_full: bool,
+    /// A peer is.
+    is_a_peer_full: bool,
+    line_after_us: u64,
+    /// Clients to be closed at the end of the turn.
+    doomed: Vec<ClientId>,
+}
+
+impl Memory {
+    pub(crate) fn new(bytes_max: u64) -> Memory {
+        Memory { bytes_max, ..Memory::default() }
+    }
+
+    #[inline]
+    pub(crate) fn is_bounded(&self) -> bool {
+        self.bytes_max > 0
+    }
+
+    pub(crate) fn bytes_max(&self) -> u64 {
+        self.bytes_max
+    }
+
+    /// What data may take.
+    pub(crate) fn data_max(&self) -> u64 {
+        self.bytes_max / 4 * 3
+    }
+
+    /// What the replies of one step may take, and those on their way to a peer.
+    pub(crate) fn replies_max(&self) -> usize {
+        match self.bytes_max {
+            0 => kv::limits::REPLIES_BYTES_MAX,
+            bytes => kv::limits::REPLIES_BYTES_MAX.min((bytes / 32) as usize),
+        }
+    }
+
+    /// What sessions may take.
+    fn sessions_max(&self) -> u64 {
+        self.bytes_max / 8
+    }
+
+    /// What data takes.
+    pub(crate) fn data_bytes(&self) -> u64 {
+        self.resident.saturating_sub(self.clients_bytes())
+    }
+
+    /// What clients hold.
+    pub(crate) fn clients_bytes(&self) -> u64 {
+        self.sessions + self.inputs
+    }
+
+    /// Bytes of requests under way.
+    pub(crate) fn request_bytes(&self) -> usize {
+        self.requests
+    }
+
+    /// True while data may not grow.
+    pub(crate) fn is_full(&self) -> bool {
+        self.is_full
+    }
+
+    /// True while requests under way take all that they may.
+    #[inline]
+    pub(crate) fn is_crowded(&self) -> bool {
+        self.is_bounded() && self.requests as u64 >= REQUEST_BYTES_MAX.min(self.bytes_max / 8)
+    }
+
+    /// Notes what a session has under way now.
+    #[inline]
+    pub(crate) fn follow(&mut self, session: &mut Session) {
+        self.requests = self.requests + session.waiting_bytes - session.counted_bytes;
+        session.counted_bytes = session.waiting_bytes;
+    }
+
+    /// A session has ended.
+    pub(crate) fn end(&mut self, session: &Session) {
+        self.requests -= session.counted_bytes;
+    }
+
+    /// A client was given so many bytes. True when it is time to look what clients hold.
+    #[inline]
+    pub(crate) fn answered(&mut self, bytes: usize) -> bool {
+        self.answered += bytes as u64;
+        self.answered > self.bytes_max / 32 && self.is_bounded()
+    }
+
+    /// How much more a command may make of little.
+    fn room(&self) -> u64 {
+        let taken = self.data_bytes() + self.grown[0] + self.grown[1];
+        self.data_max().saturating_sub(taken).min(self.bytes_max / 8)
+    }
+
+    fn forget_growth(&mut self, now: Now) {
+        if now.ms_since(self.grown_since_us) >= GROWTH_MS {
+            self.grown = [0, self.grown[0]];
+            self.grown_since_us = now.monotonic_us;
+        }
+    }
+
+    /// Whether data may grow, by what was measured. True when that is news.
+    fn judge(&mut self) -> bool {
+        let most = if self.is_full { self.data_max() - self.bytes_max / 32 } else { self.data_max() };
+        let is_full = self.is_bounded() && self.data_bytes() > most;
+        std::mem::replace(&mut self.is_full, is_full) != is_full
+    }
+}
+
+impl Node {
+    /// True when memory is to be measured again: a second has passed, or `traffic`, what the process has read and written in
+    /// all, has grown by so much that the last measurement says little.
+    #[inline]
+    pub fn wants_measurement(&self, traffic: u64) -> bool {
+        let Memory { bytes_max, measured_us, .. } = self.memory;
+        let since = traffic.saturating_sub(self.memory.traffic);
+        bytes_max > 0 && (since > bytes_max / 64 || self.now.ms_since(measured_us) >= 1000)
+    }
+
+    /// What the process takes of memory now, and how much of that the server holds for clients, in bytes. From this follows
+    /// whether commands that make data larger are refused, and whether clients are closed.
+    pub fn measured(&mut self, resident: u64, inputs: u64, traffic: u64) {
+        let memory = &mut self.memory;
+        (memory.resident, memory.inputs, memory.traffic) = (resident, inputs, traffic);
+        memory.measured_us = self.now.monotonic_us;
+        memory.forget_growth(self.now);
+        if resident > memory.bytes_max / 2 {
+            self.bound_sessions();
+        } else {
+            self.memory.sessions = 0;
+        }
+        if self.memory.judge() {
+            self.tell_memory();
+        }
+    }
+
+    /// True when memory that is free, and that the process still holds, had better be given back.
+    pub fn is_memory_tight(&self) -> bool {
+        self.memory.is_bounded() && self.memory.resident > self.memory.bytes_max / 8 * 5
+    }
+
+    /// Tells the peers whether this node is full, and the log.
+    fn tell_memory(&mut self) {
+        let is_full = self.memory.is_full;
+        for peer in self.peers.iter_mut().filter(|peer| peer.up) {
+            frame::append(&mut peer.output, |out| Envelope::Memory { is_full }.encode(out));
+        }
+        let (data, most) = (self.memory.data_bytes() >> 20, self.memory.data_max() >> 20);
+        let text = match is_full {
+            true => format!(
+                "data takes {data} MiB of memory, and {most} MiB is all that it may: commands that make it larger are \
+                 refused (OOM); delete data, or raise limits.memory_max on a machine that has more"
+            ),
+            false => {
+                format!("data takes {data} MiB of memory again, of {most} MiB: it may grow")
+            }
+        };
+        self.memory_line(text);
+    }
+
+    fn memory_line(&mut self, text: String) {
+        if self.now.monotonic_us >= self.memory.line_after_us {
+            self.memory.line_after_us = self.now.monotonic_us + LINE_MS * 1000;
+            self.log.push(Line { level: Level::Warning, text });
+        }
+    }
+
+    /// Notes whether a peer is full.
+    pub(crate) fn note_full_peers(&mut self) {
+        self.memory.is_a_peer_full = self.peers.iter().any(|peer| peer.is_full);
+    }
+
+    /// Whether a write must be refused for what it may take of memory, here or at a member that has to keep it too.
+    #[inline]
+    pub(crate) fn refuses_growth(&mut self, group: u16, command: &Command<'_>) -> bool {
+        let Memory { is_full, is_a_peer_full, .. } = self.memory;
+        if (is_full || is_a_peer_full) && self.is_full_for(group, command) {
+            return true;
+        }
+        let replica = self.groups[group].replica.as_ref();
+        let bytes_of = |key: &[u8]| replica.map_or(0, |replica| replica.table().bytes_of(key));
+        let growth = command.growth_bytes(&bytes_of);
+        if growth > self.memory.room() && growth > 0 {
+            return true;
+        }
+        self.memory.grown[0] = self.memory.grown[0].saturating_add(growth);
+        false
+    }
+
+    #[cold]
+    fn is_full_for(&self, group: u16, command: &Command<'_>) -> bool {
+        let group = &self.groups[group];
+        let Some(replica) = &group.replica else { return false };
+        let orders = replica.is_leader() || !group.keyspace.has_leader();
+        let is_full = |id: u16| self.peers.get(usize::from(id).wrapping_sub(1)).is_some_and(|it| it.is_full);
+        let refuses = self.memory.is_full || orders && group.members.iter().any(|id| is_full(*id));
+        refuses && command.may_grow()
+    }
+
+    /// Counts what sessions hold. If that is too much, the largest are closed.
+    #[cold]
+    pub(crate) fn bound_sessions(&mut self) {
+        self.memory.answered = 0;
+        let held = self.sessions.iter().map(|(id, session)| (session.memory_bytes() as u64, id));
+        let mut held: Vec<(u64, ClientId)> = held.collect();
+        self.memory.sessions = held.iter().map(|(bytes, _)| bytes).sum();
+        let most = self.memory.sessions_max();
+        if self.memory.sessions <= most || !self.memory.is_bounded() {
+            return;
+        }
+        held.sort_unstable_by(|one, other| other.cmp(one));
+        let all = self.memory.sessions;
+        for (bytes, client) in held {
+            // Some room is made, so that not every reply closes a client.
+            if self.memory.sessions <= most - most / 8 {
+                break;
+            }
+            self.memory.sessions -= bytes;
+            self.counters.memory_closed += 1;
+            let text = format!(
+                "client {} is closed, since it holds {} MiB: clients hold {} MiB of memory in all, and may hold {} MiB",
+                client.to_bits(),
+                bytes >> 20,
+                all >> 20,
+                most >> 20
+            );
+            self.memory_line(text);
+            match self.sessions.get_mut(client) {
+                // Its withdrawal is a command of its own, and there may be one under way.
+                Some(session) if session.lock_wait.is_some() => self.memory.doomed.push(client),
+                _ => self.kill(client),
+            }
+        }
+    }
+
+    /// Closes the clients that could not be closed when they were found to hold too much.
+    #[inline]
+    pub(crate) fn close_doomed(&mut self) {
+        while let Some(client) = self.memory.doomed.pop() {
+            self.kill(client);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn data_is_full_at_three_quarters_and_has_room_again_below() {
+        let mut memory = Memory::new(1 << 30);
+        let mut judge = |mebibytes: u64, inputs: u64| {
+            (memory.resident, memory.inputs) = (mebibytes << 20, inputs << 20);
+            (memory.judge(), memory.is_full)
+        };
+        assert_eq!(judge(768, 0), (false, false));
+        assert_eq!(judge(800, 100), (false, false), "what clients hold is not data");
+        assert_eq!(judge(769, 0), (true, true));
+        assert_eq!(judge(750, 0), (false, true), "not at once");
+        assert_eq!(judge(735, 0), (true, false));
+    }
+
+    #[test]
+    fn what_was_let_through_counts_until_it_is_measured() {
+        let mut memory = Memory::new(1 << 30);
+        let at = |ms: u64| Now { monotonic_us: ms * 1000, unix_ms: 0 };
+        memory.forget_growth(at(1000));
+        memory.resident = 700 << 20;
+        memory.grown[0] = 60 << 20;
+        assert_eq!(memory.room(), 8 << 20);
+        memory.forget_growth(at(1999));
+        assert_eq!(memory.room(), 8 << 20);
+        memory.forget_growth(at(2000));
+        assert_eq!(memory.room(), 8 << 20, "a measurement may have come before it was applied");
+        memory.forget_growth(at(3000));
+        assert_eq!(memory.room(), 68 << 20);
+        memory.resident = 0;
+        assert_eq!(memory.room(), 128 << 20, "in one step an eighth of all");
+    }
+}

@@ -1,0 +1,267 @@
+//! Memory: however much clients store, hold or ask for, a node refuses or closes before the kernel ends it.
+
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, TcpStream};
+use std::time::{Duration, Instant};
+
+use crate::bounded::{Cluster, rounds};
+use crate::support::{connect, request, until};
+
+/// Three quarters of what a node's control group may take, as it would be by default.
+const BOUNDED: &str = "[limits]\nmemory_max = 314572800\n";
+
+/// What is said to a command that would make the data larger.
+const OOM: &str = "-OOM command not allowed when used memory > 'maxmemory'.";
+
+/// A connection that gives up when the node takes nothing for a while: it may have closed it, or want no more.
+fn attacker(cluster: &Cluster, number: usize) -> TcpStream {
+    let stream = connect(cluster.client_port(number as u16 % 3 + 1));
+    stream.set_write_timeout(Some(Duration::from_millis(500))).unwrap();
+    stream.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
+    stream
+}
+
+/// Sends requests from several connections at once, reading all replies and counting those that are out of memory, until
+/// each has sent `count`. Every request of every connection is different.
+fn flood(
+    cluster: &Cluster,
+    connections: usize,
+    count: usize,
+    make: impl Fn(usize, usize) -> Vec<u8> + Sync,
+) -> usize {
+    let refused = |number: usize| {
+        let mut stream = attacker(cluster, number);
+        stream.set_write_timeout(Some(Duration::from_secs(20))).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+        let mut reader = stream.try_clone().unwrap();
+        let reading = std::thread::spawn(move || {
+            let (mut refused, mut buffer, mut kept) = (0, vec![0; 1 << 16], Vec::new());
+            loop {
+                match reader.read(&mut buffer) {
+                    Ok(0) => return refused,
+                    Ok(bytes) => {
+                        kept.extend_from_slice(&buffer[..bytes]);
+                        let end = kept.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
+                        let lines = kept[..end].split(|byte| *byte == b'\n');
+                        refused += lines.filter(|line| line.starts_with(b"-OOM")).count();
+                        kept.drain(..end);
+                    }
+                    // Out of patience only once all was sent and answered, or the node stands still.
+                    Err(_) => return refused,
+                }
+            }
+        });
+        for index in 0..count {
+            if stream.write_all(&make(number, index)).is_err() {
+                break;
+            }
+        }
+        let _ = stream.write_all(b"QUIT\r\n");
+        reading.join().unwrap()
+    };
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..connections).map(|number| scope.spawn(move || refused(number))).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).sum()
+    })
+}
+
+/// More than fits, of any size. Afterwards reads and deletions go on, and what was deleted makes room.
+#[test]
+fn plain_sets_end_with_oom_and_deletions_make_room() {
+    let mut cluster = Cluster::start(3, BOUNDED);
+    for (bytes, count) in [(100_000, rounds(1200, 6000)), (100, rounds(20_000, 500_000))] {
+        let value = vec![b'v'; bytes];
+        let refused = flood(&cluster, 6, count, |number, index| {
+            request(&[b"SET", format!("key:{bytes}:{number}:{index}").as_bytes(), &value])
+        });
+        println!("{refused} SETs of {bytes} bytes were refused; peak {} MiB", cluster.peak_bytes(1) >> 20);
+        assert!(refused > 0 || bytes == 100, "nothing was refused");
+    }
+    cluster.assert_serves();
+    let mut client = cluster.client(1);
+    assert_eq!(client.ask("GET key:100000:0:0"), "$100000");
+    client.bytes(100_002);
+    assert!(client.ask("SET one more") == OOM, "it is full");
+    assert_eq!(client.ask("MULTI"), "+OK");
+    assert_eq!(client.ask("SET one more"), "+QUEUED");
+    assert_eq!(client.ask("EXEC"), OOM);
+    assert!(client.ask("LOCK name owner PX 1000") == OOM);
+    assert_eq!(client.ask("EVAL \"return redis.call('SET',KEYS[1],'v')\" 1 one"), OOM);
+    assert_eq!(client.ask("FLUSHALL"), "+OK");
+    until("there is room again", || client.ask("SET one more") == "+OK");
+    cluster.assert_serves();
+}
+
+/// A few bytes that ask for much more.
+#[test]
+fn commands_that_make_much_of_little_are_refused_in_time() {
+    let mut cluster = Cluster::start(3, BOUNDED);
+    let refused = flood(&cluster, 6, rounds(200, 2000), |number, index| {
+        request(&[b"SETRANGE", format!("pad:{number}:{index}").as_bytes(), b"9000000", b"x"])
+    });
+    assert!(refused > 0);
+    cluster.assert_serves();
+    let mut client = cluster.client(2);
+    until("all is deleted", || client.ask("FLUSHALL") == "+OK");
+    until("there is room again", || client.ask("SETRANGE source 5000000 x") == ":5000001");
+    let refused = flood(&cluster, 6, rounds(200, 2000), |number, index| {
+        request(&[b"COPY", b"source", format!("copy:{number}:{index}").as_bytes()])
+    });
+    assert!(refused > 0);
+    cluster.assert_serves();
+    assert_eq!(client.ask("MULTI"), "+OK");
+    for index in 0..500 {
+        assert_eq!(client.ask(&format!("SETRANGE multi:{index} 9000000 x")), "+QUEUED");
+    }
+    assert_eq!(client.ask("EXEC"), OOM);
+    cluster.assert_serves();
+}
+
+#[test]
+fn locks_are_data_too() {
+    let mut cluster = Cluster::start(3, BOUNDED);
+    let (name, owner) = ("n".repeat(1000), "o".repeat(256));
+    let refused = flood(&cluster, 6, rounds(40_000, 100_000), |number, index| {
+        let name = format!("{name}:{number}:{index}");
+        request(&[b"LOCK", name.as_bytes(), owner.as_bytes(), b"PX", b"600000"])
+    });
+    assert!(refused > 0);
+    cluster.assert_serves();
+}
+
+/// Registers have no leader: whoever coordinates refuses.
+#[test]
+fn registers_refuse_as_well() {
+    let keyspace = "[[keyspace]]\nprefix = \"r:\"\nreplication = \"abd\"\n";
+    let mut cluster = Cluster::start(3, &format!("{BOUNDED}{keyspace}"));
+    let value = vec![b'v'; 100_000];
+    let refused = flood(&cluster, 6, rounds(1200, 6000), |number, index| {
+        request(&[b"SET", format!("r:{number}:{index}").as_bytes(), &value])
+    });
+    assert!(refused > 0);
+    cluster.assert_serves();
+}
+
+#[test]
+fn clients_that_do_not_read_their_replies_are_closed() {
+    let mut cluster = Cluster::start(3, BOUNDED);
+    let mut client = cluster.client(1);
+    let mut all = vec![b"MGET".to_vec()];
+    for index in 0..100 {
+        let key = format!("k{index}");
+        client.send(request(&[b"SET", key.as_bytes(), &[b'v'; 90_000]]));
+        assert_eq!(client.line(), "+OK");
+        all.push(key.into_bytes());
+    }
+    let ask = request(&all.iter().map(Vec::as_slice).collect::<Vec<_>>());
+    let mut streams = Vec::new();
+    for number in 0..rounds(60, 600) {
+        let mut stream = attacker(&cluster, number);
+        let _ = stream.write_all(&ask.repeat(10));
+        streams.push(stream);
+    }
+    let closed = || (1..=3).map(|id| cluster.metric(id, "quorate_memory_clients_closed_total")).sum::<u64>();
+    until("the largest are closed", || closed() > 0);
+    println!("{} clients were closed", closed());
+    // One that reads is served all the while.
+    let begun = Instant::now();
+    assert_eq!(client.ask("GET k7"), "$90000");
+    println!("a reader waited for {:?}", begun.elapsed());
+    cluster.assert_serves();
+}
+
+#[test]
+fn listeners_that_do_not_read_are_closed() {
+    let mut cluster = Cluster::start(3, BOUNDED);
+    let mut listeners = Vec::new();
+    for number in 0..rounds(60, 600) {
+        let mut stream = attacker(&cluster, number);
+        let _ = stream.write_all(b"SUBSCRIBE news\r\n");
+        let _ = stream.read(&mut [0; 100]);
+        listeners.push(stream);
+    }
+    let news = vec![b'n'; 500_000];
+    flood(&cluster, 3, rounds(30, 200), |_, _| request(&[b"PUBLISH", b"news", &news]));
+    cluster.assert_serves();
+    drop(listeners);
+    // Names take memory as well.
+    let name = "c".repeat(20_000);
+    let mut listeners = Vec::new();
+    for number in 0..rounds(20, 200) {
+        let mut stream = attacker(&cluster, number);
+        for index in 0..500 {
+            if stream.write_all(&request(&[b"SUBSCRIBE", format!("{name}{index}").as_bytes()])).is_err() {
+                break;
+            }
+        }
+        listeners.push(stream);
+    }
+    cluster.assert_serves();
+}
+
+#[test]
+fn requests_that_never_end_are_bounded_together() {
+    let mut cluster = Cluster::start(3, BOUNDED);
+    let mut streams = Vec::new();
+    let part = vec![b'v'; 8_000_000];
+    for number in 0..rounds(60, 300) {
+        let mut stream = attacker(&cluster, number);
+        let _ = stream.write_all(b"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$8100000\r\n");
+        let _ = stream.write_all(&part);
+        streams.push(stream);
+    }
+    for number in 0..rounds(30, 300) {
+        let port = cluster.http_port(number as u16 % 3 + 1);
+        let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).unwrap();
+        stream.set_write_timeout(Some(Duration::from_millis(200))).unwrap();
+        let head = "POST /put HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: 8100000\r\n\r\n";
+        let _ = stream.write_all(head.as_bytes());
+        let _ = stream.write_all(&part);
+        streams.push(stream);
+    }
+    cluster.assert_serves();
+}
+
+/// What is queued behind `MULTI`, what is watched, and names.
+#[test]
+fn what_sessions_keep_is_bounded_together() {
+    let mut cluster = Cluster::start(3, BOUNDED);
+    let mut streams = Vec::new();
+    let value = vec![b'v'; 5_000_000];
+    for number in 0..rounds(60, 300) {
+        let mut stream = attacker(&cluster, number);
+        let _ = stream.write_all(b"MULTI\r\n");
+        let _ = stream.write_all(&request(&[b"SET", b"k", &value]).repeat(2));
+        streams.push(stream);
+    }
+    cluster.assert_serves();
+    streams.clear();
+    for number in 0..rounds(60, 300) {
+        let mut stream = attacker(&cluster, number);
+        let _ = stream.write_all(&request(&[b"CLIENT", b"SETNAME", &value]));
+        let mut answer = [0; 4];
+        let _ = stream.read(&mut answer);
+        assert_ne!(&answer, b"+OK\r", "a name of {} bytes", value.len());
+        streams.push(stream);
+    }
+    cluster.assert_serves();
+}
+
+/// Requests that wait for a leader that is frozen, on the way to it.
+#[test]
+fn requests_under_way_are_bounded_together() {
+    let mut cluster = Cluster::start(3, BOUNDED);
+    let value = vec![b'v'; 1_000_000];
+    let mut streams = Vec::new();
+    for number in 0..rounds(40, 200) {
+        let mut stream = attacker(&cluster, number);
+        for index in 0..20 {
+            let key = format!("k:{number}:{index}");
+            if stream.write_all(&request(&[b"SET", key.as_bytes(), &value])).is_err() {
+                break;
+            }
+        }
+        streams.push(stream);
+    }
+    cluster.assert_serves();
+}

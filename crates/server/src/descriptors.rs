@@ -1,0 +1,81 @@
+//! File descriptors: the system lets a process have so many, and the log must never lack one.
+//!
+//! The limit is raised as far as the system allows. A part of it is kept back for the log's and the values' files, for peers
+//! and for whoever knocks at the peer port; HTTP has a share, and clients have the rest. The system gives out the lowest
+//! number that is free, so a socket whose number is in the part that is kept back is one too many, whatever it is counted as.
+
+use std::os::fd::{AsRawFd, RawFd};
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+use crate::config::Limits;
+
+/// Descriptors that are kept back, where the limit is not very low.
+const KEPT_BACK: u64 = 256;
+
+/// The first number that no client's socket may have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SocketBound(RawFd);
+
+impl SocketBound {
+    /// True for a socket that takes a descriptor which is kept back.
+    pub(crate) fn is_passed(self, socket: &impl AsRawFd) -> bool {
+        socket.as_raw_fd() >= self.0
+    }
+}
+
+/// Raises the limit of this process as far as is wanted and possible, and lowers what clients may take to what there is.
+/// Says so in the log.
+pub(crate) fn share(limits: &mut Limits) -> SocketBound {
+    let wanted = (limits.connections_max + limits.http_connections_max) as u64 + KEPT_BACK;
+    let present = getrlimit(Resource::Nofile);
+    let mut have = present.current.unwrap_or(wanted);
+    if have < wanted {
+        let possible = present.maximum.map_or(wanted, |maximum| maximum.min(wanted));
+        let raised =
+            setrlimit(Resource::Nofile, Rlimit { current: Some(possible), maximum: present.maximum });
+        have = if raised.is_ok() { possible } else { have };
+    }
+    let before = limits.connections_max;
+    let bound = divide(limits, have);
+    if limits.connections_max < before {
+        tracing::warn!(
+            "this process may have {have} file descriptors: connections_max is {} instead of {before}, \
+             http_connections_max is {}; `ulimit -n {wanted}` would allow all",
+            limits.connections_max,
+            limits.http_connections_max
+        );
+    } else {
+        tracing::info!(
+            "this process may have {have} file descriptors, enough for connections_max = {before}"
+        );
+    }
+    bound
+}
+
+/// Divides so many descriptors.
+fn divide(limits: &mut Limits, have: u64) -> SocketBound {
+    let for_sockets = have - KEPT_BACK.min(have / 4);
+    let http = (limits.http_connections_max as u64).min(have / 8).max(1);
+    let clients = (limits.connections_max as u64).min(for_sockets.saturating_sub(http)).max(1);
+    limits.http_connections_max = http as usize;
+    limits.connections_max = clients as usize;
+    SocketBound(RawFd::try_from(for_sockets).unwrap_or(RawFd::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clients_have_what_is_not_kept_back() {
+        let divided = |have: u64| {
+            let mut limits = Limits::default();
+            let bound = divide(&mut limits, have);
+            (limits.connections_max, limits.http_connections_max, bound.0)
+        };
+        assert_eq!(divided(20_000), (10_000, 1000, 19_744));
+        assert_eq!(divided(4096), (3328, 512, 3840));
+        assert_eq!(divided(256), (160, 32, 192));
+    }
+}
