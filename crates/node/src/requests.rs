@@ -69,7 +69,10 @@ impl Node {
                     Context { now_ms: self.now.unix_ms, value_bytes_max: self.parameters.value_bytes_max() };
                 let mut scratch = std::mem::take(&mut self.scratch);
                 match parse(arguments, &mut scratch, &context) {
-                    Ok(command) => self.data_request(client, command),
+                    Ok(command) => {
+                        self.weigh(client, &command);
+                        self.data_request(client, command);
+                    }
                     Err(error) => {
                         self.statistics.failed(found.number);
                         let text = error.to_string();

@@ -1,6 +1,10 @@
 //! Which commands may make the data larger, and by how much more than what they carry.
 
 use super::{Command, HashCommand, LockCommand};
+use crate::table::BUILT_ANEW_MIN_LARGE;
+
+/// A change of a smaller hash takes no time that matters.
+const MOVED_BYTES_MIN: usize = 128 << 10;
 
 impl Command<'_> {
     /// True when the command may make the data larger: what Redis marks with `denyoom`, with what asks for locks. A node
@@ -33,6 +37,23 @@ impl Command<'_> {
             Command::SetRange { .. } | Command::Copy { .. } | Command::Transaction(_) => {
                 self.growth_bytes_of_any(bytes_of)
             }
+            _ => 0,
+        }
+    }
+
+    /// How many bytes of large hashes the command moves at most: a hash is one piece of memory, and a change moves what
+    /// stands behind it. `bytes_of` says how many bytes a key takes now.
+    #[inline]
+    pub fn moved_bytes(&self, bytes_of: &dyn Fn(&[u8]) -> usize) -> u64 {
+        match self {
+            Command::Hash(command) if command.is_write() => match bytes_of(command.key()) {
+                0..MOVED_BYTES_MIN => 0,
+                bytes => bytes as u64 * command.changes().min(BUILT_ANEW_MIN_LARGE) as u64,
+            },
+            Command::Transaction(transaction) if transaction.is_write() => transaction
+                .commands()
+                .map(|command| command.moved_bytes(bytes_of))
+                .fold(0, u64::saturating_add),
             _ => 0,
         }
     }
@@ -70,6 +91,22 @@ mod tests {
         (0..3).for_each(|_| assert!(draft.push(&pad)));
         let transaction = Command::Transaction(draft.transaction());
         assert_eq!((growth(&transaction), transaction.may_grow()), (15_000, true));
+    }
+
+    #[test]
+    fn changes_of_large_hashes_move_them() {
+        let bytes_of = |key: &[u8]| if key == b"large" { 1 << 20 } else { 100 };
+        let mut scratch = Vec::new();
+        let pairs = crate::command::List::build(&mut scratch, [&b"f"[..], b"v", b"g", b"w"]);
+        let set = |key| Command::Hash(HashCommand::Set { key, pairs, bytes_max: 9, counts: true });
+        assert_eq!(
+            [set(b"large").moved_bytes(&bytes_of), set(b"small").moved_bytes(&bytes_of)],
+            [2 << 20, 0]
+        );
+        let mut draft = Draft::default();
+        (0..3).for_each(|_| assert!(draft.push(&set(b"large"))));
+        assert_eq!(Command::Transaction(draft.transaction()).moved_bytes(&bytes_of), 6 << 20);
+        assert_eq!(Command::Get { key: b"large" }.moved_bytes(&bytes_of), 0);
     }
 
     #[test]

@@ -73,6 +73,16 @@ impl<'a> HashCommand<'a> {
         }
     }
 
+    /// How many fields it changes at most.
+    pub fn changes(&self) -> usize {
+        use HashCommand::*;
+        match self {
+            Set { pairs, .. } => pairs.len() / 2,
+            Delete { fields, .. } => fields.len(),
+            _ => usize::from(self.is_write()),
+        }
+    }
+
     /// The hash.
     pub fn key(&self) -> &'a [u8] {
         use HashCommand::*;

@@ -19,6 +19,14 @@ const NOT_A_FLOAT: &str = "ERR hash value is not a float";
 
 /// From so many fields on that are changed at once, the hash is built anew.
 const BUILT_ANEW_MIN: usize = 64;
+/// The same for a large hash, where each change by itself takes long.
+pub(crate) const BUILT_ANEW_MIN_LARGE: usize = 24;
+/// A hash of so many bytes is large in this respect.
+const LARGE_HASH_BYTES: usize = 1 << 20;
+
+fn built_anew_min(bytes: usize) -> usize {
+    if bytes >= LARGE_HASH_BYTES { BUILT_ANEW_MIN_LARGE } else { BUILT_ANEW_MIN }
+}
 
 /// Up to so many fields `HSCAN` tells all at once, as Redis does; and `OBJECT ENCODING` says so.
 const LISTPACK_FIELDS_MAX: usize = 512;
@@ -166,7 +174,7 @@ impl Table {
         let is_surely_small = check_size(held_bytes + given, bytes_max).is_ok();
         if let Some(place) = found.place
             && is_surely_small
-            && pairs.len() / 2 < BUILT_ANEW_MIN
+            && pairs.len() / 2 < built_anew_min(held_bytes)
         {
             let mut added = 0;
             for (field, value) in pairs.pairs() {
@@ -198,7 +206,7 @@ impl Table {
         let unwanted: BTreeSet<&[u8]> = fields.iter().filter(|field| held.get(field).is_some()).collect();
         if unwanted.len() == before {
             self.remove(place, record);
-        } else if unwanted.len() >= BUILT_ANEW_MIN {
+        } else if unwanted.len() >= built_anew_min(held.byte_count()) {
             let bytes = build(held.iter().filter(|(field, _)| !unwanted.contains(field)));
             self.replace_hash(found, &bytes, record);
         } else {

@@ -15,6 +15,7 @@ mod entry;
 mod expire;
 mod fields;
 mod hashes;
+pub(crate) use hashes::BUILT_ANEW_MIN_LARGE;
 mod index;
 mod keys;
 mod locks;

@@ -16,6 +16,7 @@
 #[allow(dead_code)] // Families of attacks use what they need.
 mod bounded;
 mod descriptors;
+mod hashes;
 mod memory;
 mod requests;
 #[path = "../processes/support.rs"]

@@ -1,0 +1,56 @@
+//! Large hashes: a change moves what stands behind it, and others are served between many of them.
+
+use std::io::{Read, Write};
+use std::time::{Duration, Instant};
+
+use crate::bounded::{Cluster, rounds};
+use crate::support::{connect, request};
+
+/// 9 MB, a tenth of a millisecond to a millisecond for each change, and thousands of changes at once.
+#[test]
+fn changes_of_a_large_hash_do_not_keep_others_waiting() {
+    let mut cluster = Cluster::start(3, "");
+    let mut client = cluster.client(1);
+    for part in 0..9 {
+        let mut words = vec![b"HSET".to_vec(), b"large".to_vec()];
+        for field in 0..9000 {
+            words.push(format!("field:{part}:{field}").into_bytes());
+            words.push(vec![b'v'; 80]);
+        }
+        client.send(request(&words.iter().map(Vec::as_slice).collect::<Vec<_>>()));
+        assert_eq!(client.line(), ":9000");
+    }
+    let mut attackers = Vec::new();
+    for number in 0..rounds(8, 50) {
+        let mut stream = connect(cluster.client_port(number as u16 % 3 + 1));
+        stream.set_write_timeout(Some(Duration::from_millis(100))).unwrap();
+        // The first field, longer and shorter in turn: everything behind it moves.
+        let value = |index: usize| vec![b'w'; 80 + index % 2];
+        let changes = (0..1000).flat_map(|index| request(&[b"HSET", b"large", b"field:0:0", &value(index)]));
+        let _ = stream.write_all(&changes.collect::<Vec<u8>>());
+        attackers.push(stream);
+    }
+    let (mut worst, mut count) = (Duration::ZERO, 0);
+    let end = Instant::now() + Duration::from_secs(rounds(3, 20) as u64);
+    while Instant::now() < end {
+        let begun = Instant::now();
+        assert_eq!(client.ask("SET beside it"), "+OK");
+        worst = worst.max(begun.elapsed());
+        count += 1;
+    }
+    // They are served as well.
+    for stream in &mut attackers {
+        assert!(stream.read(&mut [0; 4]).unwrap() > 0);
+    }
+    println!("{count} SETs beside, the slowest took {worst:?}");
+    assert!(worst < Duration::from_secs(1), "{worst:?}");
+    drop(attackers);
+    assert_eq!(client.ask("MULTI"), "+OK");
+    for index in 0..500 {
+        let change =
+            if index % 2 == 0 { "HSET large field:0:0 short" } else { "HSET large field:0:0 longer" };
+        assert_eq!(client.ask(change), "+QUEUED");
+    }
+    assert!(client.ask("EXEC").starts_with("-ERR the transaction changes large hashes"));
+    cluster.assert_serves();
+}
