@@ -22,6 +22,8 @@ const PUBLISHED: u8 = 10;
 const OUTCOME_PART: u8 = 11;
 const PARTS_ARRIVED: u8 = 12;
 const MEMORY: u8 = 13;
+const CLOCK_ASKED: u8 = 14;
+const CLOCK_TOLD: u8 = 15;
 
 /// Without a deadline.
 pub(crate) const NO_DEADLINE_MS: u32 = u32::MAX;
@@ -55,6 +57,10 @@ pub(crate) enum Envelope<'a> {
     Memory { is_full: bool },
     /// So much of that outcome's reply has arrived. `None`: no more of it is wanted.
     PartsArrived { id: u64, so_far: Option<u32> },
+    /// What does the receiver's wall clock show? With the time of asking on the sender's monotonic clock.
+    ClockAsked { asked_us: u64 },
+    /// What the sender's wall clock shows, and the time that it has agreed on with others (0: none). Milliseconds.
+    ClockTold { asked_us: u64, own_ms: u64, agreed_ms: u64 },
 }
 
 /// See [`protocol::Notice::Told`]. The receiver is the waiter's node.
@@ -90,6 +96,12 @@ impl<'a> Envelope<'a> {
                 let (id, is_wanted, so_far) = (reader.u64()?, reader.bool()?, reader.u32()?);
                 Envelope::PartsArrived { id, so_far: is_wanted.then_some(so_far) }
             }
+            CLOCK_ASKED => Envelope::ClockAsked { asked_us: reader.u64()? },
+            CLOCK_TOLD => Envelope::ClockTold {
+                asked_us: reader.u64()?,
+                own_ms: reader.u64()?,
+                agreed_ms: reader.u64()?,
+            },
             _ => return Err(Malformed("unknown kind of envelope")),
         })
     }
@@ -154,6 +166,16 @@ impl<'a> Envelope<'a> {
                 out.put_u64(*id);
                 out.put_bool(so_far.is_some());
                 out.put_u32(so_far.unwrap_or_default());
+            }
+            Envelope::ClockAsked { asked_us } => {
+                out.put_u8(CLOCK_ASKED);
+                out.put_u64(*asked_us);
+            }
+            Envelope::ClockTold { asked_us, own_ms, agreed_ms } => {
+                out.put_u8(CLOCK_TOLD);
+                out.put_u64(*asked_us);
+                out.put_u64(*own_ms);
+                out.put_u64(*agreed_ms);
             }
         }
     }

@@ -12,6 +12,7 @@
 mod cache;
 mod channels;
 mod clients;
+mod clock;
 mod coding;
 pub mod command;
 mod configuration;

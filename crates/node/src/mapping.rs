@@ -169,6 +169,7 @@ impl Node {
             self.take_part(map);
         }
         self.map = Rc::clone(self.control.map());
+        self.clock_follows_map();
     }
 
     /// Makes replicas where this node is a member, tells all of them who their group is, and lets go of those that are

@@ -1,6 +1,7 @@
 //! One node: its clients' sessions, its groups, and the links between them.
 
 use crate::channels::Channels;
+use crate::clock::Clock;
 use crate::coding::Coding;
 use crate::command::statistics::CommandStatistics;
 use crate::configuration::Configuration;
@@ -59,7 +60,9 @@ pub struct Node {
     pub(crate) usage: Usage,
     pub(crate) memory: Memory,
     pub(crate) rate: Rate,
+    /// The time of this turn: what `clock` makes of the machine's clocks.
     pub(crate) now: Now,
+    pub(crate) clock: Clock,
     pub(crate) started: Now,
     pub(crate) groups: Groups,
     pub(crate) journal: Journal,
@@ -152,8 +155,9 @@ impl Node {
 
     // Turns.
 
-    /// Begins a turn: everything until [`Node::end_turn`] happens at `now`.
+    /// Begins a turn: everything until [`Node::end_turn`] happens at `now`, which the machine's clocks show.
     pub fn begin_turn(&mut self, now: Now) {
+        let now = self.clock.read(now);
         self.lock_waits.note_pause(now.monotonic_us, self.now.monotonic_us);
         self.now = now;
         self.for_each_group(|node, id| {
@@ -188,13 +192,14 @@ impl Node {
             self.forsake_former_lives();
             self.look_for_fragments();
             self.report_members();
+            self.tend_clock();
         }
     }
 
-    /// The time was read again, within the turn: what is put in from now on had arrived by then.
+    /// The monotonic clock was read again, within the turn: what is put in from now on had arrived by then.
     #[inline]
     pub fn advance(&mut self, now: Now) {
-        self.now = now;
+        self.now = self.clock.advance(now);
     }
 
     /// All of this turn has come in: replicas make their batches, and messages of them. What is there for peers after this

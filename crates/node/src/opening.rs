@@ -2,6 +2,7 @@
 //! group lets them.
 
 use crate::channels::Channels;
+use crate::clock::Clock;
 use crate::coding::Coding;
 use crate::command::statistics::CommandStatistics;
 use crate::configuration::Configuration;
@@ -170,6 +171,7 @@ impl Node {
             memory,
             rate: Rate::default(),
             now,
+            clock: Clock::new(now, control.map().nodes.len().max(1), configuration.planted),
             started: now,
             groups,
             journal: Journal::new(log, configuration.storage.checkpoint_bytes),

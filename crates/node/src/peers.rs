@@ -60,6 +60,7 @@ impl Node {
             if self.memory.is_full() {
                 frame::append(&mut peer.output, |out| Envelope::Memory { is_full: true }.encode(out));
             }
+            self.ask_clock(id);
         }
         self.note_full_peers();
         self.coding.link_changed(id);
@@ -152,6 +153,10 @@ impl Node {
             Envelope::OutcomePart(part) => self.outcome_part(from, &part)?,
             Envelope::PartsArrived { id, so_far } => {
                 self.peers[usize::from(from) - 1].long_replies.arrived(id, so_far)?;
+            }
+            Envelope::ClockAsked { asked_us } => self.clock_asked(from, asked_us),
+            Envelope::ClockTold { asked_us, own_ms, agreed_ms } => {
+                self.clock_told(from, asked_us, (own_ms, agreed_ms));
             }
         }
         Ok(())

@@ -235,6 +235,20 @@ impl Node {
             "Node that leads the control group; 0: no lease.",
             control_leader.into(),
         );
+        let clock = self.clock.facts();
+        single(
+            "clock_off",
+            "gauge",
+            "1 while this machine's wall clock is farther than a second from most nodes' clocks.",
+            clock.is_off.into(),
+        );
+        single(
+            "clock_off_milliseconds",
+            "gauge",
+            "How far it is from the time that is used, either way.",
+            clock.ahead_ms.unsigned_abs(),
+        );
+        single("clocks_known", "gauge", "Nodes' wall clocks that are known here.", clock.answers as u64);
         single("journal_bytes", "gauge", "Log that the next start would read.", self.journal.held_bytes());
         single(
             "disk_full",

@@ -19,11 +19,32 @@ pub type NodeId = u16;
 pub struct Now {
     /// Microseconds on a monotonic clock. Timeouts and leases are measured on this one.
     pub monotonic_us: u64,
-    /// Milliseconds since the Unix epoch. Expiry is measured on this one.
+    /// Milliseconds since the Unix epoch. Expiry is measured on this one. It may be set back or forth.
     pub unix_ms: UnixMs,
 }
 
+/// The times of records run at most this far ahead of what a majority of the cluster's wall clocks shows. Round trips of up to
+/// a second between nodes, which stay usable, make for half of it. It is far longer than clocks under NTP are apart, and
+/// shorter than any lifetime that a user could tell from a longer one by hand.
+pub const CLOCK_BOUND_MS: u64 = 1000;
+
+/// Time does not go back by as little as this: it stands still.
+const STEP_BACK_MS: u64 = CLOCK_BOUND_MS / 4;
+
+/// The time to use behind `last`. Where clocks are a little apart time stands still rather than going back. But nothing rests on
+/// its never going back, and `last` may have come of a clock that was wrong: what is far ahead is left behind.
+#[inline]
+pub fn not_before(time: UnixMs, last: UnixMs) -> UnixMs {
+    if last.saturating_sub(time) <= STEP_BACK_MS { time.max(last) } else { time }
+}
+
 impl Now {
+    /// The wall clock's time behind a record of another time: see [`not_before`].
+    #[inline]
+    pub fn unix_ms_behind(&self, last: UnixMs) -> UnixMs {
+        not_before(self.unix_ms, last)
+    }
+
     /// Whole milliseconds since an earlier moment of the monotonic clock.
     pub fn ms_since(&self, earlier_us: u64) -> u64 {
         self.monotonic_us.saturating_sub(earlier_us) / 1000

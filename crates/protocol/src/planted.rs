@@ -108,6 +108,8 @@ pub enum Fault {
     ValueRemovedEarly,
     /// consensus: checkpoints and copies of the table leave out what is gathered of long commands.
     PartsNotInSnapshot,
+    /// A node takes its own wall clock for the time, however far it is from the others'.
+    ClockUnbounded,
     /// Any protocol: a write of unknown outcome is told as refused.
     UnknownToldAsRefused,
     /// control: a node whose log ends before what it was known to have made durable is let in.

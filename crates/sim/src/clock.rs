@@ -16,11 +16,36 @@ pub(crate) struct Clock {
     drift_ppm: i64,
     /// How far the wall clock is ahead.
     unix_ahead_ms: i64,
+    /// What it was before it was set, and when that was.
+    earlier_ahead_ms: Vec<(u64, i64)>,
+}
+
+/// The times, as milliseconds ahead of the true one, that a majority of wall clocks agreed with at some moment.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Agreed(Option<(i64, i64)>);
+
+impl Agreed {
+    /// The clocks showed something within these limits. A majority is this many.
+    pub(crate) fn note(&mut self, shown: Vec<(i64, i64)>, majority: usize) {
+        let (mut least, mut most): (Vec<i64>, Vec<i64>) = shown.into_iter().unzip();
+        least.sort_unstable();
+        most.sort_unstable();
+        let (at_least, at_most) = (majority - 1, most.len() - majority);
+        let least = least[at_least.min(at_most)];
+        let most = most[at_least.max(at_most)];
+        let (low, high) = self.0.unwrap_or((least, most));
+        self.0 = Some((low.min(least), high.max(most)));
+    }
+
+    /// How far apart they were.
+    pub(crate) fn apart_ms(&self) -> u64 {
+        self.0.map_or(0, |(low, high)| low.abs_diff(high))
+    }
 }
 
 impl Clock {
     pub(crate) fn new(drift_ppm: i64, unix_ahead_ms: i64) -> Clock {
-        Clock { started_at: 0, started_us: 0, drift_ppm, unix_ahead_ms }
+        Clock { started_at: 0, started_us: 0, drift_ppm, unix_ahead_ms, earlier_ahead_ms: Vec::new() }
     }
 
     /// A process begins: its monotonic clock starts anew. Few values are drawn, so that a rule which takes this
@@ -62,13 +87,20 @@ impl Clock {
     }
 
     /// The wall clock is set.
-    pub(crate) fn jump(&mut self, by_ms: i64) {
+    pub(crate) fn jump(&mut self, now: u64, by_ms: i64) {
+        self.earlier_ahead_ms.push((now, self.unix_ahead_ms));
         self.unix_ahead_ms += by_ms;
     }
 
-    /// How far the wall clock is ahead of the true time.
-    pub(crate) fn unix_ahead_ms(&self) -> i64 {
-        self.unix_ahead_ms
+    /// How far the wall clock is ahead of the true time, at least and at most, in the time of which others may still have
+    /// readings.
+    pub(crate) fn ahead_ms_lately(&self, now: u64) -> (i64, i64) {
+        const READINGS_US: u64 = 12_000_000;
+        let lately = self.earlier_ahead_ms.iter().filter(|(until, _)| until + READINGS_US >= now);
+        let shown = lately.map(|(_, ahead_ms)| *ahead_ms);
+        shown.fold((self.unix_ahead_ms, self.unix_ahead_ms), |(least, most), ahead_ms| {
+            (least.min(ahead_ms), most.max(ahead_ms))
+        })
     }
 }
 
@@ -96,7 +128,7 @@ mod tests {
     fn the_wall_clock_jumps_and_the_monotonic_one_does_not() {
         let mut clock = Clock::new(0, 0);
         let before = clock.read(1_000_000);
-        clock.jump(-60_000);
+        clock.jump(1_000_000, -60_000);
         let after = clock.read(1_000_000);
         assert_eq!(after.monotonic_us, before.monotonic_us);
         assert_eq!(after.unix_ms + 60_000, before.unix_ms);

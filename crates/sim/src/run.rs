@@ -36,7 +36,7 @@ pub fn run(seed: u64, settings: &Settings, told: bool) -> Report {
         record: &world.record,
         spaces: &world.scenario.spaces,
         forgot: &world.forgot,
-        clock_error_ms: world.clock_error_ms,
+        clocks_apart_ms: world.clocks.apart_ms(),
     };
     let (seen, unsafe_answer) = evidence.judge();
     for (space, seen) in world.scenario.spaces.iter().zip(seen) {

@@ -5,7 +5,7 @@ use crate::faults::{Class, Draw, Fault, Kind as FaultKind, MS, Mask, SECOND};
 use crate::operation::Kind;
 use crate::promise::{Durability, Protocol, Space};
 use crate::random::Random;
-use protocol::planted::Planted;
+use protocol::planted::{Fault as PlantedFault, Planted};
 use std::collections::BTreeSet;
 use std::fmt;
 use std::str::FromStr;
@@ -29,6 +29,7 @@ pub(crate) mod stream {
     pub(crate) const SPILLING: u64 = 21;
     pub(crate) const LONG: u64 = 22;
     pub(crate) const UNWRITTEN: u64 = 23;
+    pub(crate) const CLOCKS: u64 = 24;
     pub(crate) const NODES: u64 = 100;
     pub(crate) const CLIENTS: u64 = 200;
     pub(crate) const DISKS: u64 = 500;
@@ -192,6 +193,8 @@ pub(crate) struct Scenario {
     pub(crate) hold_up_us: u64,
     pub(crate) drift_ppm: Vec<i64>,
     pub(crate) unix_ahead_ms: Vec<i64>,
+    /// The longest that a value lives which expires.
+    pub(crate) lives_ms_max: u16,
     pub(crate) length_us: u64,
     pub(crate) faults: Vec<Option<Fault>>,
     /// Those that are kept away for a while after everything has healed.
@@ -251,6 +254,7 @@ impl Scenario {
             hold_up_us: 0,
             drift_ppm: draw_drift(nodes, &mut random),
             unix_ahead_ms: (0..nodes).map(|_| random.below(2_000) as i64 - 1_000).collect(),
+            lives_ms_max: 2_000,
             length_us: random.scaled(5 * SECOND, 60 * SECOND),
             faults: Vec::new(),
             missing: draw_missing(nodes, &mut random),
@@ -282,6 +286,7 @@ impl Scenario {
         scenario.draw_lanes();
         scenario.draw_long(settings);
         scenario.draw_unwritten();
+        scenario.draw_clocks();
         scenario.restrict(settings);
         scenario
     }
@@ -349,6 +354,29 @@ impl Scenario {
             | FaultKind::Leader { within_turn: Some(within), .. } = &mut fault.kind
             {
                 within.writes = !random.percent(30);
+            }
+        }
+    }
+
+    /// In some clusters one node's wall clock is set far ahead or behind, and back after a while.
+    fn draw_clocks(&mut self) {
+        // The seeds that are known to find other planted faults were found without.
+        let storage_planted = self.planted_in_storage != storage::planted::Planted::default();
+        let is_planted =
+            self.planted != Planted::default() && !self.planted.has(PlantedFault::ClockUnbounded);
+        let mut random = Random::new(self.seed, stream::CLOCKS);
+        if storage_planted || is_planted || !random.percent(30) {
+            return;
+        }
+        self.lives_ms_max = 60_000;
+        let node = random.below(u64::from(self.first_nodes)) as Place;
+        for _ in 0..random.between(1, 3) {
+            let by_ms = random.scaled(10_000, 24 * 3_600_000) as i64;
+            let by_ms = if random.percent(70) { by_ms } else { -by_ms };
+            let at = random.below(self.length_us);
+            let back_at = at + random.scaled(20 * MS, 20 * SECOND);
+            for (at, by_ms) in [(at, by_ms), (back_at, -by_ms)] {
+                self.faults.push(Some(Fault { at, kind: FaultKind::ClockJump { node, by_ms } }));
             }
         }
     }

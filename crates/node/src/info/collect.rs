@@ -92,6 +92,7 @@ impl Node {
             run_id: process.run_id.clone(),
             tcp_port: self.address_of(self.configuration.node).1,
             unix_us: self.now.unix_ms * 1000,
+            clock: self.clock.facts(),
             uptime_seconds: self.now.ms_since(self.started.monotonic_us) / 1000,
             executable: process.executable.clone(),
             config_file: process.config_file.clone(),

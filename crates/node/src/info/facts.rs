@@ -1,5 +1,6 @@
 //! What `INFO` is told from.
 
+use crate::clock::ClockFacts;
 use crate::coding::{ChoiceTold, CodingCounters, Trace};
 use crate::command::statistics::CommandStatistics;
 use crate::values::ValueCounters;
@@ -46,6 +47,8 @@ pub(crate) struct ServerFacts {
     pub(crate) tcp_port: u16,
     /// Microseconds since the Unix epoch.
     pub(crate) unix_us: u64,
+    /// How the machine's wall clock compares with the other nodes'.
+    pub(crate) clock: ClockFacts,
     /// Seconds since the start.
     pub(crate) uptime_seconds: u64,
     /// The program's path.

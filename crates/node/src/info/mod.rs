@@ -172,6 +172,11 @@ fn server(facts: &Facts, fields: &mut Fields<'_>) {
     fields.put("run_id", &server.run_id);
     fields.put("tcp_port", server.tcp_port);
     fields.put("server_time_usec", server.unix_us);
+    let clock = server.clock;
+    fields.put("clock_ahead_ms", clock.ahead_ms);
+    fields.put("clock_status", if clock.is_off { "off" } else { "ok" });
+    fields.put("clocks_known", clock.answers);
+    fields.put("clocks_agree", u64::from(clock.is_agreed));
     fields.put("uptime_in_seconds", server.uptime_seconds);
     fields.put("uptime_in_days", server.uptime_seconds / (24 * 60 * 60));
     fields.put("executable", safe(&server.executable));

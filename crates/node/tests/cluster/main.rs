@@ -6,6 +6,7 @@
 
 mod adaptive;
 mod channels;
+mod clocks;
 mod coding;
 mod coding_faults;
 mod consensus;

@@ -5,7 +5,7 @@ use super::agreement::Agreement;
 use super::entry::{Entry, Proposer};
 use super::log::Handle;
 use super::waiting::Proposal;
-use crate::contract::{Effects, Trace};
+use crate::contract::{Effects, Trace, not_before};
 use crate::planted::Fault;
 use kv::codec::Reader;
 use kv::table::WARMED_KEYS_MAX;
@@ -21,8 +21,8 @@ impl Replica {
         while self.applied < decided {
             let Some(entry) = self.log.borrow().entry(self.applied) else { break };
             let head = entry.head();
-            // Entries of different leaders may be out of the order of their times; the table's time never goes back.
-            self.time = self.time.max(head.time);
+            // Entries of different leaders may be out of the order of their times.
+            self.time = not_before(head.time, self.time);
             let proposal = self.proposal_of(self.applied, head.proposer, effects);
             self.carry_out(&entry, proposal.as_ref(), effects);
             self.applied += 1;
@@ -53,7 +53,7 @@ impl Replica {
             if entry.stop_sign().is_some_and(|stop_sign| stop_sign.id > self.group.id) {
                 return;
             }
-            self.time = self.time.max(entry.head().time);
+            self.time = not_before(entry.head().time, self.time);
             self.carry_out(&entry, None, &mut Effects::default());
             self.applied += 1;
             self.follow_values();

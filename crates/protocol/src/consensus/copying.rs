@@ -418,7 +418,7 @@ impl Replica {
         self.table = table;
         self.applied = moment.index as usize;
         self.offset = moment.offset;
-        self.time = self.time.max(moment.time);
+        self.time = moment.time;
         let is_newer = moment.group.id > self.group.id;
         self.log.borrow_mut().installed(moment, is_newer);
         if is_newer {

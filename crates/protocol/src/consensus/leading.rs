@@ -193,7 +193,7 @@ impl Replica {
         let batch = self.proposals.last + 1;
         let head = Head {
             proposer: Proposer { node: self.id, life: self.identity.life, batch },
-            time: now.unix_ms.max(self.time),
+            time: now.unix_ms_behind(self.time),
             count: self.builder_askers.len() as u32,
         };
         let entry = make(head, &mut self.builder);
@@ -239,7 +239,7 @@ impl Replica {
         if self.purge_batch > self.proposals.settled() {
             return;
         }
-        if let Some(until) = self.table.purge_until(now.unix_ms.max(self.time), KEYS_MAX) {
+        if let Some(until) = self.table.purge_until(now.unix_ms_behind(self.time), KEYS_MAX) {
             Command::Purge { until }.encode(self.builder.end());
             self.builder_askers.push(None);
             self.purge_batch = self.proposals.last + 1;

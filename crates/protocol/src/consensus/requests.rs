@@ -123,7 +123,7 @@ impl Replica {
                 reads.push((ticket, deadline_us), (behind, after, question), |out| command.encode(out));
             }
             Request::Command(mut command) => {
-                let (epoch, time) = (self.epoch(), now.unix_ms.max(self.time));
+                let (epoch, time) = (self.epoch(), now.unix_ms_behind(self.time));
                 let planted = self.options.planted;
                 if !watching::may_be_ordered(&mut command, &self.table, epoch, time, planted) {
                     return effects.abort(ticket);
@@ -156,7 +156,7 @@ impl Replica {
             self.describe_lock(now, name, effects);
             return effects.done(ticket, start, 0, 0);
         }
-        let (epoch, time) = (self.epoch(), now.unix_ms.max(self.time));
+        let (epoch, time) = (self.epoch(), now.unix_ms_behind(self.time));
         let version = watching::read(&mut self.table, epoch, command, time, &mut effects.replies);
         effects.done(ticket, start, version, 0);
     }

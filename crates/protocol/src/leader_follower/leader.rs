@@ -14,7 +14,7 @@ use super::queue::{Queue, Waiting};
 use super::serving::{Follower, Service};
 use super::state::State;
 use super::waits::Wait;
-use crate::contract::{Effects, NodeId, Now, Request, TOO_MUCH_AT_ONCE, Ticket, Trace};
+use crate::contract::{Effects, NodeId, Now, Request, TOO_MUCH_AT_ONCE, Ticket, Trace, not_before};
 use crate::planted::Fault;
 use crate::watching;
 use kv::codec::Reader;
@@ -233,7 +233,7 @@ impl Leader {
             return effects.refuse(ticket, error);
         }
         // Not before the records that are not applied yet, either.
-        let time = state.clock(now).max(self.builder_time);
+        let time = not_before(state.clock(now), self.builder_time);
         self.build(state, now, time, command, effects);
         self.head += 1;
         self.queue.push_write(ticket, deadline_us);

@@ -6,7 +6,7 @@ use super::message::{Message, Position};
 use super::options::{Acks, Durability, Options, Timing};
 use super::record::Change;
 use super::restoring::{Checkpoint, Copy};
-use crate::contract::{Configuration, Effects, NodeId, Now, Trace};
+use crate::contract::{Configuration, Effects, NodeId, Now, Trace, not_before};
 use crate::planted::Fault;
 use kv::{Table, UnixMs, Version};
 
@@ -107,9 +107,9 @@ impl State {
         self.backlog.last()
     }
 
-    /// The time that records and reads see: the wall clock, but never before the newest record.
+    /// The time that records and reads see.
     pub(super) fn clock(&self, now: Now) -> UnixMs {
-        now.unix_ms.max(self.time)
+        now.unix_ms_behind(self.time)
     }
 
     /// The other members of the group.
@@ -240,7 +240,7 @@ impl State {
     /// Notes that a whole batch is in the table.
     pub(super) fn applied_batch(&mut self, batch: &Batch) {
         self.applied = batch.end().offset;
-        self.time = self.time.max(batch.time);
+        self.time = not_before(batch.time, self.time);
     }
 
     /// Replaces everything by an installed snapshot.

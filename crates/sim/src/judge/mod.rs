@@ -19,7 +19,8 @@ pub(crate) struct Evidence<'r> {
     pub(crate) forgot: &'r [bool],
     /// Each space that was there to the end: what is dropped is not checked.
     pub(crate) stayed: &'r [bool],
-    pub(crate) clock_error_ms: u64,
+    /// How far apart the times were that a majority of clocks agreed with.
+    pub(crate) clocks_apart_ms: u64,
 }
 
 /// Steps of the search for each key. The histories are short: one that takes longer is told as undecided.
@@ -37,7 +38,8 @@ impl Evidence<'_> {
             let entries =
                 || self.record.entries.iter().filter(|e| usize::from(e.operation.key.space) == index);
             let linearizable = entries().filter(|entry| is_ordered(entry, space));
-            let mut found = fleeting::judge(entries(), self.clock_error_ms);
+            let is_last_seen = !space.reads_any && !self.forgot[index];
+            let mut found = fleeting::judge(entries(), self.clocks_apart_ms, is_last_seen);
             if self.forgot[index] {
                 found = found.or_else(|| stale::judge_values(entries()));
                 seen[index].lost_acknowledged +=

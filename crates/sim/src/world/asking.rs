@@ -93,7 +93,7 @@ impl World {
             _ => b'k',
         };
         let key = Key { space: index as u8, class, number: random.below(spaces[index].keys.into()) as u8 };
-        let lives_ms = random.scaled(1, 2_000) as u16;
+        let lives_ms = random.scaled(1, self.scenario.lives_ms_max.into()) as u16;
         let value = self.next_value();
         let is_script = kind == Kind::Increment
             && self.scenario.spaces[index].runs_scripts

@@ -16,7 +16,7 @@ mod turns;
 
 use crate::buffers::Buffers;
 use crate::clients::Client;
-use crate::clock::Clock;
+use crate::clock::{Agreed, Clock};
 use crate::disk::MachineDisk;
 use crate::events::{Event, Place, Queue};
 use crate::faults::{Class, Counts, SECOND};
@@ -64,8 +64,8 @@ pub(crate) struct World {
     pub(crate) forgot: Vec<bool>,
     /// For each space, the acknowledged writes that processes which are gone said were lost.
     lost_writes: Vec<u64>,
-    /// The farthest that wall clocks were ever apart from the true time.
-    pub(crate) clock_error_ms: u64,
+    /// Which times a majority of wall clocks has agreed with.
+    pub(crate) clocks: Agreed,
     failure: Option<Failure>,
     trace: Trace,
     /// Rooms that are used again in every turn.
@@ -122,7 +122,7 @@ impl World {
             presence: operator::presence(&scenario.spaces),
             observers: VecDeque::new(),
             forgot: vec![false; scenario.spaces.len()],
-            clock_error_ms: 0,
+            clocks: Agreed::default(),
             failure: None,
             trace: Trace::new(told),
             arrivals: Vec::new(),

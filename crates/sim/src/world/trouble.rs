@@ -3,7 +3,7 @@
 use super::World;
 use super::healing::Phase;
 use crate::events::{Event, Place};
-use crate::faults::{Class, Cut, Fault, Kind, Mask, Within, has};
+use crate::faults::{Class, Cut, Fault, Kind, Mask, Order, Within, has};
 use crate::host::{Arrival, Doom, Host};
 use crate::scenario::Scenario;
 use crate::trace::id;
@@ -97,7 +97,7 @@ impl World {
             }
             (Kind::Storm { .. }, _) => self.network.storms = self.network.storms.saturating_sub(1),
             (Kind::ClockJump { node, by_ms }, _) => {
-                self.host(node).clock.jump(by_ms);
+                self.host(node).clock.jump(now, by_ms);
                 self.note_clocks();
             }
             (Kind::Leader { leaders, pauses: true, within_turn, down_us, .. }, _) => {
@@ -134,8 +134,13 @@ impl World {
 
     /// Remembers how wrong the wall clocks are.
     pub(super) fn note_clocks(&mut self) {
-        let errors = self.hosts.iter().map(|host| host.clock.unix_ahead_ms().unsigned_abs());
-        self.clock_error_ms = errors.fold(self.clock_error_ms, u64::max);
+        let shown = self.hosts.iter().map(|host| host.clock.ahead_ms_lately(self.now));
+        // Whose clocks count changes with the members.
+        let changes =
+            |fault: &Fault| matches!(fault.kind, Kind::Order(Order::Add { .. } | Order::Remove { .. }));
+        let has_changes = self.scenario.faults.iter().flatten().any(changes);
+        let nodes = usize::from(self.scenario.nodes);
+        self.clocks.note(shown.collect(), if has_changes { 1 } else { nodes / 2 + 1 });
     }
 
     // Partitions.

@@ -53,7 +53,27 @@ fn find_with(fault: &str, settings: Settings, protocol: Protocol, first: u64) ->
 
 #[test]
 fn leader_follower_shows_before_it_commits() {
-    assert_eq!(find(Fault::VisibleBeforeCommitted, Protocol::LeaderFollower, 62), Broken::Safety);
+    assert_eq!(find(Fault::VisibleBeforeCommitted, Protocol::LeaderFollower, 102), Broken::Safety);
+}
+
+#[test]
+fn leader_follower_follows_one_wall_clock() {
+    assert_eq!(find(Fault::ClockUnbounded, Protocol::LeaderFollower, 137), Broken::Safety);
+}
+
+#[test]
+fn consensus_follows_one_wall_clock() {
+    assert_eq!(find(Fault::ClockUnbounded, Protocol::Consensus, 280), Broken::Safety);
+}
+
+#[test]
+fn abd_follows_one_wall_clock() {
+    assert_eq!(find(Fault::ClockUnbounded, Protocol::Abd, 10), Broken::Safety);
+}
+
+#[test]
+fn blocking_follows_one_wall_clock() {
+    assert_eq!(find(Fault::ClockUnbounded, Protocol::Blocking, 20), Broken::Safety);
 }
 
 #[test]
@@ -73,7 +93,7 @@ fn leader_follower_overlooks_gaps() {
 
 #[test]
 fn leader_follower_begins_anew_without_asking() {
-    find(Fault::NoRecovery, Protocol::LeaderFollower, 61);
+    find(Fault::NoRecovery, Protocol::LeaderFollower, 127);
 }
 
 #[test]
@@ -83,7 +103,7 @@ fn leader_follower_calls_unknown_refused() {
 
 #[test]
 fn leader_follower_compares_watched_keys_too_early() {
-    assert_eq!(find(Fault::WatchNotRechecked, Protocol::LeaderFollower, 9), Broken::Safety);
+    assert_eq!(find(Fault::WatchNotRechecked, Protocol::LeaderFollower, 12), Broken::Safety);
 }
 
 #[test]
@@ -98,7 +118,7 @@ fn abd_gives_a_tag_twice() {
 
 #[test]
 fn abd_reads_without_writing_back() {
-    assert_eq!(find(Fault::ReadWithoutWriteBack, Protocol::Abd, 172), Broken::Safety);
+    assert_eq!(find(Fault::ReadWithoutWriteBack, Protocol::Abd, 329), Broken::Safety);
 }
 
 #[test]
@@ -113,7 +133,7 @@ fn abd_answers_without_memory() {
 
 #[test]
 fn abd_forgets_tombstones_early() {
-    find(Fault::TombstoneForgottenEarly, Protocol::Abd, 172);
+    find(Fault::TombstoneForgottenEarly, Protocol::Abd, 187);
 }
 
 #[test]
@@ -133,12 +153,12 @@ fn blocking_tells_what_is_not_durable() {
 
 #[test]
 fn blocking_writes_without_looking_at_the_lock() {
-    assert_eq!(find(Fault::WriteWithoutLockCheck, Protocol::Blocking, 229), Broken::Safety);
+    assert_eq!(find(Fault::WriteWithoutLockCheck, Protocol::Blocking, 302), Broken::Safety);
 }
 
 #[test]
 fn blocking_reads_without_repairing() {
-    assert_eq!(find(Fault::ReadWithoutRepair, Protocol::Blocking, 483), Broken::Safety);
+    assert_eq!(find(Fault::ReadWithoutRepair, Protocol::Blocking, 581), Broken::Safety);
 }
 
 #[test]
@@ -158,7 +178,7 @@ fn consensus_records_no_promise() {
 
 #[test]
 fn consensus_reads_without_a_quorum() {
-    assert_eq!(find(Fault::ReadWithoutQuorum, Protocol::Consensus, 828), Broken::Safety);
+    assert_eq!(find(Fault::ReadWithoutQuorum, Protocol::Consensus, 842), Broken::Safety);
 }
 
 #[test]
@@ -168,7 +188,7 @@ fn consensus_cuts_its_log_past_what_is_applied() {
 
 #[test]
 fn consensus_lets_a_new_leader_serve_early() {
-    assert_eq!(find(Fault::NewLeaderServesEarly, Protocol::Consensus, 413), Broken::Safety);
+    assert_eq!(find(Fault::NewLeaderServesEarly, Protocol::Consensus, 733), Broken::Safety);
 }
 
 #[test]
@@ -255,7 +275,7 @@ fn a_value_is_removed_while_a_start_may_come_back_to_it() {
 
 #[test]
 fn a_leader_follower_checkpoint_counts_before_its_values_are_durable() {
-    assert_eq!(find_spilled(Fault::CheckpointBeforeValues, Protocol::LeaderFollower, 665), Broken::Storage);
+    assert_eq!(find_spilled(Fault::CheckpointBeforeValues, Protocol::LeaderFollower, 873), Broken::Storage);
 }
 
 #[test]

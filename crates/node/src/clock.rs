@@ -1,0 +1,376 @@
+//! What time it is in the cluster.
+//!
+//! Keys expire by wall clocks, and a wall clock can be set wrong: a day ahead on one node would end keys that most clocks
+//! call alive, and give new keys deadlines that nobody ever sees pass. So a node does not use its own wall clock as it is.
+//! It asks every other node once a second what its wall clock shows, and uses a time that a majority of all nodes' clocks
+//! agrees with.
+//!
+//! An answer came between the sending of the question and its arrival, on the asker's monotonic clock. So it says how far the
+//! other wall clock is from the asker's monotonic clock, give or take half of the round trip. Of n nodes a majority is
+//! m = n / 2 + 1. A time that is not ahead of the m-th latest clock is not ahead of a majority, and one that is not behind
+//! the m-th earliest is not behind a majority. Between two answers the agreed time goes on with the monotonic clock, and it
+//! moves only as far as these two limits ask. With all answers of an odd number of nodes both limits are the median. With
+//! some answers missing the limits are wide, and the time that was agreed on before stays; with less than a majority it goes
+//! on by the monotonic clock alone. A node that has just started begins with what another one has agreed on, or with its own
+//! clock if nobody has.
+//!
+//! Clocks that are wrong together are followed: the majority decides. A single node follows its own clock.
+//!
+//! # The bound
+//!
+//! While a majority answers, the time of a record is at most [`protocol::CLOCK_BOUND_MS`] ahead of what a majority of clocks
+//! shows. An answer whose round trip took more than a second is not used, so a clock is known to half a second. Where the agreed
+//! time steps back by no more than a quarter of a second it stands still instead, and so does the time of records behind an
+//! earlier leader's: the rest of the second.
+
+use crate::envelope::Envelope;
+use crate::log::{Level, Line};
+use crate::node::Node;
+use protocol::planted::{Fault, Planted};
+use protocol::{CLOCK_BOUND_MS, NodeId, Now, not_before};
+use std::collections::BTreeMap;
+use wire::frame;
+
+/// Each other node is asked this often.
+const ASK_MS: u64 = 1000;
+/// Before a time is agreed on, this often.
+const ASK_FIRST_MS: u64 = 100;
+/// An answer whose round trip took longer says too little.
+const ROUND_TRIP_MS_MAX: u64 = 1000;
+/// An older answer is not used.
+const ANSWER_MS_MAX: u64 = 10_000;
+/// Readings of the own wall clock that differ by less are the same; reading two clocks takes a moment.
+const JITTER_US: u64 = 5_000;
+
+/// What another node's wall clock shows, as microseconds ahead of this node's monotonic clock.
+#[derive(Clone, Copy, Debug)]
+struct Reading {
+    ahead_us: i64,
+    at_us: u64,
+}
+
+/// One node's idea of the time.
+#[derive(Debug)]
+pub(crate) struct Clock {
+    planted: Planted,
+    /// How far the own wall clock is ahead of the monotonic one, in microseconds.
+    own_us: i64,
+    /// The same for the time that was agreed on. `None`: none was yet.
+    agreed_us: Option<i64>,
+    /// What another node had agreed on, as it said last.
+    told_us: Option<i64>,
+    readings: BTreeMap<NodeId, Reading>,
+    /// How many nodes there are.
+    nodes: usize,
+    /// How many clocks took part when the time was last looked at.
+    answers: usize,
+    asked_us: u64,
+    shown_ms: u64,
+    is_off: bool,
+}
+
+/// How a node's wall clock compares with the others', for `INFO` and metrics.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct ClockFacts {
+    /// By how many milliseconds the own wall clock is ahead of the time that is used.
+    pub(crate) ahead_ms: i64,
+    /// It is farther off than the bound.
+    pub(crate) is_off: bool,
+    /// How many wall clocks are known, the own among them.
+    pub(crate) answers: usize,
+    /// They are a majority of all nodes'.
+    pub(crate) is_agreed: bool,
+}
+
+impl Clock {
+    /// The clock of one of so many nodes.
+    pub(crate) fn new(now: Now, nodes: usize, planted: Planted) -> Clock {
+        Clock {
+            planted,
+            own_us: ahead_us(now),
+            agreed_us: None,
+            told_us: None,
+            readings: BTreeMap::new(),
+            nodes,
+            answers: 0,
+            asked_us: 0,
+            shown_ms: 0,
+            is_off: false,
+        }
+    }
+
+    /// The clocks were read. Returns the time to use.
+    pub(crate) fn read(&mut self, now: Now) -> Now {
+        // A fault that is planted on wall clocks needs one that jumps.
+        if self.planted.has(Fault::ClockUnbounded) || self.planted.has(Fault::LeaseOnWallClock) {
+            return now;
+        }
+        let own_us = ahead_us(now);
+        if own_us.abs_diff(self.own_us) >= JITTER_US {
+            self.own_us = own_us;
+            self.agree(now.monotonic_us);
+        }
+        self.advance(now)
+    }
+
+    /// The time to use, by the monotonic clock.
+    #[inline]
+    pub(crate) fn advance(&mut self, now: Now) -> Now {
+        if self.planted.has(Fault::ClockUnbounded) || self.planted.has(Fault::LeaseOnWallClock) {
+            return now;
+        }
+        let ahead_us = self.agreed_us.unwrap_or(self.own_us);
+        let unix_ms = now.monotonic_us.saturating_add_signed(ahead_us) / 1000;
+        self.shown_ms = not_before(unix_ms, self.shown_ms);
+        Now { unix_ms: self.shown_ms, ..now }
+    }
+
+    /// What the own wall clock shows, and the time that was agreed on, or 0. In milliseconds.
+    fn tell(&self, now_us: u64) -> (u64, u64) {
+        let show = |ahead_us: i64| now_us.saturating_add_signed(ahead_us) / 1000;
+        (show(self.own_us), self.agreed_us.map_or(0, show))
+    }
+
+    /// Another node has answered a question.
+    fn answered(&mut self, from: NodeId, asked_us: u64, (own_ms, agreed_ms): (u64, u64), now_us: u64) {
+        let Some(took_us) = now_us.checked_sub(asked_us).filter(|us| *us <= ROUND_TRIP_MS_MAX * 1000) else {
+            return;
+        };
+        // It was read between the two. Milliseconds are cut off: half of one, in the mean.
+        let earliest = |unix_ms| ahead_us(Now { unix_ms, monotonic_us: now_us });
+        let middle = |unix_ms| earliest(unix_ms).saturating_add_unsigned(took_us / 2 + 500);
+        let earliest_us = earliest(own_ms);
+        let latest_us = earliest_us.saturating_add_unsigned(took_us + 1000);
+        // What was known is kept as far as it agrees, so that the time does not follow every round trip.
+        let ahead_us = match self.readings.get(&from) {
+            Some(known) => known.ahead_us.clamp(earliest_us, latest_us),
+            None => middle(own_ms),
+        };
+        self.readings.insert(from, Reading { ahead_us, at_us: now_us });
+        if agreed_ms > 0 {
+            self.told_us = Some(middle(agreed_ms));
+        }
+        self.agree(now_us);
+    }
+
+    /// Looks at all clocks.
+    fn agree(&mut self, now_us: u64) {
+        self.readings.retain(|_, reading| now_us.saturating_sub(reading.at_us) <= ANSWER_MS_MAX * 1000);
+        let mut ahead_us: Vec<i64> = self.readings.values().map(|reading| reading.ahead_us).collect();
+        ahead_us.push(self.own_us);
+        ahead_us.sort_unstable();
+        self.answers = ahead_us.len();
+        let majority = self.nodes / 2 + 1;
+        if ahead_us.len() < majority {
+            return;
+        }
+        let not_behind = ahead_us[majority - 1];
+        let not_ahead = ahead_us[ahead_us.len() - majority];
+        let goes_on = self.agreed_us.or(self.told_us).unwrap_or(self.own_us);
+        self.agreed_us = Some(goes_on.clamp(not_behind.min(not_ahead), not_behind.max(not_ahead)));
+    }
+
+    pub(crate) fn facts(&self) -> ClockFacts {
+        ClockFacts {
+            ahead_ms: self.own_us.saturating_sub(self.agreed_us.unwrap_or(self.own_us)) / 1000,
+            is_off: self.is_off,
+            answers: self.answers,
+            is_agreed: self.answers > self.nodes / 2,
+        }
+    }
+
+    /// What there is to say about the own wall clock, when that changes.
+    fn look(&mut self) -> Option<Line> {
+        let ahead_ms = self.facts().ahead_ms;
+        let off_ms = ahead_ms.unsigned_abs();
+        let was_off = self.is_off;
+        self.is_off = off_ms > if was_off { CLOCK_BOUND_MS / 2 } else { CLOCK_BOUND_MS };
+        let (is_ahead, seconds) = (ahead_ms > 0, off_ms as f64 / 1000.0);
+        match (was_off, self.is_off) {
+            (false, true) => {
+                let how = if is_ahead { "ahead of" } else { "behind" };
+                let text = format!(
+                    "this machine's wall clock is {seconds:.1} s {how} what most nodes' clocks show; expiry goes by theirs. \
+                     Set the clock right, and keep it so (NTP)"
+                );
+                Some(Line { level: Level::Warning, text })
+            }
+            (true, false) => {
+                let text = "this machine's wall clock agrees with most nodes' clocks again".into();
+                Some(Line { level: Level::Info, text })
+            }
+            _ => None,
+        }
+    }
+}
+
+fn ahead_us(now: Now) -> i64 {
+    i64::try_from(now.unix_ms.saturating_mul(1000))
+        .unwrap_or(i64::MAX)
+        .saturating_sub_unsigned(now.monotonic_us)
+}
+
+impl Node {
+    /// Who there is to ask has changed.
+    pub(crate) fn clock_follows_map(&mut self) {
+        self.clock.nodes = self.map.nodes.len().max(1);
+        let nodes = &self.map.nodes;
+        self.clock.readings.retain(|id, _| nodes.contains_key(id));
+        self.clock.agree(self.now.monotonic_us);
+    }
+
+    /// Asks the others when it is time to, and says whether the own clock is off.
+    pub(crate) fn tend_clock(&mut self) {
+        let now_us = self.now.monotonic_us;
+        let every_ms = if self.clock.agreed_us.is_some() { ASK_MS } else { ASK_FIRST_MS };
+        if self.now.ms_since(self.clock.asked_us) >= every_ms {
+            self.clock.asked_us = now_us;
+            self.clock.agree(now_us);
+            for place in 0..self.peers.len() {
+                self.ask_clock(place as NodeId + 1);
+            }
+        }
+        self.log.extend(self.clock.look());
+    }
+
+    pub(crate) fn ask_clock(&mut self, peer: NodeId) {
+        self.send_about_clock(peer, &Envelope::ClockAsked { asked_us: self.now.monotonic_us });
+    }
+
+    /// Another node asks what this one's wall clock shows.
+    pub(crate) fn clock_asked(&mut self, from: NodeId, asked_us: u64) {
+        let (own_ms, agreed_ms) = self.clock.tell(self.now.monotonic_us);
+        self.send_about_clock(from, &Envelope::ClockTold { asked_us, own_ms, agreed_ms });
+    }
+
+    pub(crate) fn clock_told(&mut self, from: NodeId, asked_us: u64, told: (u64, u64)) {
+        if self.map.nodes.contains_key(&from) {
+            self.clock.answered(from, asked_us, told, self.now.monotonic_us);
+        }
+    }
+
+    fn send_about_clock(&mut self, to: NodeId, envelope: &Envelope<'_>) {
+        let peer = &mut self.peers[usize::from(to) - 1];
+        if peer.up {
+            let output = if peer.has_urgent_link { &mut peer.urgent_output } else { &mut peer.output };
+            frame::append(output, |out| envelope.encode(out));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DAY_MS: u64 = 86_400_000;
+    const START_MS: u64 = 1_700_000_000_000;
+
+    fn at(us: u64, unix_ms: u64) -> Now {
+        Now { monotonic_us: us, unix_ms }
+    }
+
+    /// A clock of three nodes, of which the others show the right time.
+    fn of_three(own_ahead_ms: u64) -> Clock {
+        let mut clock = Clock::new(at(1000, START_MS + own_ahead_ms), 3, Planted::default());
+        for peer in [2, 3] {
+            clock.answered(peer, 1000, (START_MS + 1, 0), 3000);
+        }
+        clock
+    }
+
+    fn shows(clock: &mut Clock, us: u64, own_ms: u64) -> u64 {
+        clock.read(at(us, own_ms)).unix_ms
+    }
+
+    #[test]
+    fn one_clock_of_three_that_jumps_is_not_followed_and_is_told() {
+        let mut clock = of_three(0);
+        assert!(shows(&mut clock, 1_001_000, START_MS + 1000).abs_diff(START_MS + 1000) < 5);
+        assert_eq!(clock.look(), None);
+        let shown = shows(&mut clock, 2_001_000, START_MS + 2000 + DAY_MS);
+        assert!(shown.abs_diff(START_MS + 2000) < 5, "{shown}");
+        assert_eq!(clock.look().map(|line| line.level), Some(Level::Warning));
+        assert_eq!(clock.look(), None, "once");
+        assert!(clock.facts().is_off && clock.facts().ahead_ms.abs_diff(DAY_MS as i64) < 5);
+        assert!(shows(&mut clock, 3_001_000, START_MS + 3000).abs_diff(START_MS + 3000) < 5);
+        assert_eq!(clock.look().map(|line| line.level), Some(Level::Info));
+        assert!(!clock.facts().is_off);
+    }
+
+    #[test]
+    fn a_node_that_starts_with_a_wrong_clock_follows_the_others() {
+        for ahead_ms in [DAY_MS, 0] {
+            let mut clock = of_three(ahead_ms);
+            let shown = shows(&mut clock, 4000, START_MS + ahead_ms + 3);
+            assert!(shown.abs_diff(START_MS + 3) < 5, "{shown}");
+        }
+    }
+
+    #[test]
+    fn most_clocks_are_followed_wherever_they_go() {
+        let mut clock = of_three(0);
+        for jump_ms in [DAY_MS, 3 * DAY_MS, 0] {
+            for peer in [2, 3] {
+                clock.answered(peer, 1_001_000, (START_MS + 1000 + jump_ms, 0), 1_003_000);
+            }
+            let shown = shows(&mut clock, 1_003_000, START_MS + 1002);
+            assert!(shown.abs_diff(START_MS + 1002 + jump_ms) < 5, "{jump_ms}: {shown}");
+        }
+    }
+
+    #[test]
+    fn of_two_that_disagree_the_time_of_before_goes_on() {
+        let mut clock = of_three(0);
+        // Node 3 is silent for so long that its answer does not count any more.
+        clock.answered(2, 11_001_000, (START_MS + 11_000 + DAY_MS, 0), 11_003_000);
+        let shown = shows(&mut clock, 11_004_000, START_MS + 11_003);
+        assert_eq!(clock.facts().answers, 2);
+        assert!(shown.abs_diff(START_MS + 11_003) < 5, "{shown}");
+        // Who starts then begins with what was agreed on.
+        let mut other = Clock::new(at(1000, START_MS + DAY_MS), 3, Planted::default());
+        other.answered(1, 1000, (START_MS + 1, START_MS + 1), 3000);
+        assert!(shows(&mut other, 4000, START_MS + DAY_MS + 3).abs_diff(START_MS + 3) < 5);
+    }
+
+    #[test]
+    fn alone_in_a_larger_cluster_the_monotonic_clock_counts() {
+        let mut clock = of_three(0);
+        clock.agree(60_000_000);
+        assert_eq!((clock.facts().answers, clock.facts().is_agreed), (1, false));
+        let shown = shows(&mut clock, 60_001_000, START_MS + 60_000 + DAY_MS);
+        assert!(shown.abs_diff(START_MS + 60_000) < 5, "{shown}");
+    }
+
+    #[test]
+    fn a_single_node_follows_its_clock() {
+        let mut clock = Clock::new(at(1000, START_MS), 1, Planted::default());
+        for unix_ms in [START_MS, START_MS + DAY_MS, START_MS] {
+            assert!(shows(&mut clock, 2000, unix_ms).abs_diff(unix_ms) < 5);
+        }
+    }
+
+    #[test]
+    fn the_time_stands_still_rather_than_going_back_a_little() {
+        let mut clock = Clock::new(at(1000, START_MS), 1, Planted::default());
+        assert_eq!(shows(&mut clock, 2000, START_MS + 200), START_MS + 200);
+        assert_eq!(shows(&mut clock, 3000, START_MS + 100), START_MS + 200);
+        assert_eq!(shows(&mut clock, 3000, START_MS + 300), START_MS + 300);
+    }
+
+    #[test]
+    fn answers_that_no_clock_gives_are_harmless() {
+        let mut clock = of_three(0);
+        clock.answered(2, 5000, (u64::MAX, u64::MAX), 6000);
+        clock.answered(3, 9000, (0, 0), 8000);
+        clock.answered(3, 5000, (0, 0), 6000);
+        let shown = shows(&mut clock, 7000, START_MS + 6);
+        assert!(shown.abs_diff(START_MS + 6) < 5, "the median is the own clock: {shown}");
+    }
+
+    #[test]
+    fn answers_that_took_too_long_are_not_used() {
+        let mut clock = Clock::new(at(1000, START_MS + DAY_MS), 3, Planted::default());
+        clock.answered(2, 1000, (START_MS, 0), 1000 + ROUND_TRIP_MS_MAX * 1000 + 1);
+        assert_eq!(clock.readings.len(), 0);
+    }
+}

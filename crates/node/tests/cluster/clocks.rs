@@ -1,0 +1,110 @@
+//! Wall clocks that are set wrong.
+
+use crate::support::{Cluster, setup};
+use protocol::CLOCK_BOUND_MS;
+
+const DAY_MS: i64 = 86_400_000;
+
+const PROTOCOLS: [&str; 4] = ["consensus", "leader-follower", "abd", "blocking"];
+
+fn cluster(protocol: &str) -> Cluster {
+    setup(3, &[&format!("prefix= replication={protocol}")]).start()
+}
+
+/// A key that lives for a second is there before that and gone after it, wherever it is asked for.
+fn expires_in_time(cluster: &mut Cluster, what: &str) {
+    for node in 1..=3 {
+        let client = cluster.client(node);
+        assert_eq!(cluster.ask(client, "SET short v PX 1500"), "OK", "{what}");
+        assert_eq!(cluster.ask(client, "GET short"), "\"v\"", "{what}, node {node}: too early");
+        cluster.turns(1500 + CLOCK_BOUND_MS);
+        assert_eq!(cluster.ask(client, "GET short"), "nil", "{what}, node {node}: never");
+    }
+}
+
+fn info(cluster: &mut Cluster, node: u16, field: &str) -> String {
+    let client = cluster.client(node);
+    let info = cluster.ask(client, "INFO server");
+    let start = info.find(&format!("{field}:")).expect("the field") + field.len() + 1;
+    info[start..].chars().take_while(|it| it.is_ascii_alphanumeric() || *it == '-').collect()
+}
+
+#[test]
+fn one_clock_that_is_set_a_day_ahead_and_back_ends_nothing_and_keeps_nothing() {
+    for protocol in PROTOCOLS {
+        let mut cluster = cluster(protocol);
+        let client = cluster.client(1);
+        assert_eq!(cluster.ask(client, "SET hour v EX 3600"), "OK");
+        for node in 1..=3 {
+            for ahead_ms in [DAY_MS, -DAY_MS] {
+                cluster.set_clock(node, ahead_ms);
+                expires_in_time(&mut cluster, protocol);
+                assert_eq!(cluster.ask(client, "GET hour"), "\"v\"", "{protocol}: node {node} was set");
+                assert_eq!(info(&mut cluster, node, "clock_status"), "off", "{protocol}");
+                assert_eq!(info(&mut cluster, node % 3 + 1, "clock_status"), "ok", "{protocol}");
+                let told: i64 = info(&mut cluster, node, "clock_ahead_ms").parse().unwrap();
+                assert!(told.abs_diff(ahead_ms) < 10, "{told}");
+                cluster.set_clock(node, 0);
+                cluster.turns(200);
+                assert_eq!(info(&mut cluster, node, "clock_status"), "ok", "{protocol}");
+            }
+        }
+        expires_in_time(&mut cluster, protocol);
+        assert_eq!(cluster.ask(client, "GET hour"), "\"v\"", "{protocol}");
+    }
+}
+
+#[test]
+fn a_node_that_starts_with_a_wrong_clock_takes_the_others_time() {
+    for protocol in PROTOCOLS {
+        let mut cluster = cluster(protocol);
+        let client = cluster.client(2);
+        assert_eq!(cluster.ask(client, "SET hour v EX 3600"), "OK");
+        cluster.kill(1);
+        cluster.set_clock(1, DAY_MS);
+        cluster.restart(1);
+        cluster.settle();
+        expires_in_time(&mut cluster, protocol);
+        assert_eq!(cluster.ask(client, "GET hour"), "\"v\"", "{protocol}");
+    }
+}
+
+#[test]
+fn what_all_clocks_wrote_while_they_were_wrong_does_not_stay() {
+    for protocol in PROTOCOLS {
+        let mut cluster = cluster(protocol);
+        (1..=3).for_each(|node| cluster.set_clock(node, DAY_MS));
+        cluster.turns(1500);
+        let client = cluster.client(1);
+        assert_eq!(cluster.ask(client, "SET k v"), "OK");
+        let seconds = |cluster: &mut Cluster| -> u64 {
+            let told = cluster.ask(client, "TIME");
+            told.chars().filter(char::is_ascii_digit).take(10).collect::<String>().parse().unwrap()
+        };
+        let right = cluster.now.unix_ms / 1000;
+        assert!(seconds(&mut cluster).abs_diff(right + DAY_MS as u64 / 1000) < 2, "{protocol}");
+        (1..=3).for_each(|node| cluster.set_clock(node, 0));
+        cluster.turns(1500);
+        let right = cluster.now.unix_ms / 1000;
+        assert!(seconds(&mut cluster).abs_diff(right) < 2, "{protocol}: time goes on from where it was");
+        expires_in_time(&mut cluster, protocol);
+    }
+}
+
+#[test]
+fn scripts_see_the_time_that_is_agreed_on() {
+    for protocol in ["consensus", "leader-follower"] {
+        let mut cluster = cluster(protocol);
+        (1..=3).for_each(|node| {
+            cluster.set_clock(node, DAY_MS);
+            let client = cluster.client(2);
+            let script = b"redis.call('set', 'x', 'y') return redis.call('time')[1]";
+            cluster.send_words(client, &[b"EVAL", script, b"0"]);
+            let told = cluster.reply(client);
+            let told: u64 = told.trim_matches('"').parse().unwrap();
+            assert!(told.abs_diff(cluster.now.unix_ms / 1000) < 2, "{protocol}: {told}");
+            cluster.set_clock(node, 0);
+            cluster.turns(1500);
+        });
+    }
+}
