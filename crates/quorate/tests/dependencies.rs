@@ -1,0 +1,116 @@
+//! What is compiled in: only under licences, and from sources, that `deny.toml` names; and code in other languages only
+//! where it is known to be needed.
+
+#![allow(clippy::unwrap_used, missing_docs)]
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::Value;
+use spdx::{Expression, LicenseReq, ParseMode};
+
+/// Crates that bring or look for code in C, and why they are here. `wasm-bindgen-shared` links nothing: it sees to it that
+/// there is one version.
+const NATIVE: [&str; 7] = [
+    "libmimalloc-sys",     // the allocator
+    "mlua-sys",            // scripts
+    "wasm-bindgen-shared", // for targets in browsers, of libraries that run there, too
+    // All others belong to the feature `rocksdb`, which is off by default.
+    "bzip2-sys",
+    "clang-sys",
+    "librocksdb-sys",
+    "libz-sys",
+];
+
+const REGISTRY: &str = "registry+https://github.com/rust-lang/crates.io-index";
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
+}
+
+/// Every package of every feature and every system. Without a connection, those of this build.
+fn packages() -> Vec<Value> {
+    let metadata = |more: &[&str]| {
+        let mut command = Command::new(env!("CARGO"));
+        command.args(["metadata", "--format-version", "1", "--locked"]).args(more);
+        let output = command.current_dir(root()).output().unwrap();
+        let error = String::from_utf8_lossy(&output.stderr).into_owned();
+        match output.status.success() {
+            true => Ok(serde_json::from_slice::<Value>(&output.stdout).unwrap()),
+            false => Err(error),
+        }
+    };
+    let host = Command::new("rustc").arg("-vV").output().unwrap();
+    let host = String::from_utf8(host.stdout).unwrap();
+    let host = host.lines().find_map(|line| line.strip_prefix("host: ")).unwrap();
+    let all = metadata(&["--all-features"]);
+    let all = all.or_else(|_| metadata(&["--offline", "--filter-platform", host]));
+    let all = all.unwrap_or_else(|why| panic!("{why}"));
+    all["packages"].as_array().unwrap().clone()
+}
+
+fn name(package: &Value) -> String {
+    format!("{} {}", package["name"].as_str().unwrap(), package["version"].as_str().unwrap())
+}
+
+/// What is wrong with a package's licence.
+fn refusal(licence: Option<&str>, allowed: &[String]) -> Option<String> {
+    let Some(licence) = licence else { return Some("it names no licence".into()) };
+    let expression = match Expression::parse_mode(licence, ParseMode::LAX) {
+        Ok(expression) => expression,
+        Err(error) => return Some(format!("its licence cannot be read: {}", error.reason)),
+    };
+    let is_allowed = |wanted: &LicenseReq| allowed.contains(&wanted.to_string());
+    (!expression.evaluate(is_allowed)).then(|| format!("its licence is {licence}"))
+}
+
+#[test]
+fn licences_and_sources_are_those_that_are_allowed() {
+    let text = std::fs::read_to_string(root().join("deny.toml")).unwrap();
+    let rules: toml::Table = text.parse().unwrap();
+    let allowed = rules["licenses"]["allow"].as_array().unwrap();
+    let allowed: Vec<String> = allowed.iter().map(|name| name.as_str().unwrap().to_owned()).collect();
+    let packages = packages();
+    let mut wrong = Vec::new();
+    let mut outside = 0;
+    for package in &packages {
+        match package["source"].as_str() {
+            // Ours.
+            None => {}
+            Some(REGISTRY) => {
+                outside += 1;
+                let why = refusal(package["license"].as_str(), &allowed);
+                wrong.extend(why.map(|why| format!("{}: {why}", name(package))));
+            }
+            Some(other) => wrong.push(format!("{}: it comes from {other}", name(package))),
+        }
+    }
+    assert!(outside > 100, "only {outside} packages were looked at");
+    assert!(wrong.is_empty(), "deny.toml does not allow:\n{}", wrong.join("\n"));
+}
+
+#[test]
+fn code_in_other_languages_is_known_by_name() {
+    let packages = packages();
+    let native = packages.iter().filter(|package| package["links"].is_string());
+    let unknown: Vec<String> =
+        native.filter(|package| !NATIVE.contains(&package["name"].as_str().unwrap())).map(name).collect();
+    assert!(unknown.is_empty(), "these link code that is not Rust: {unknown:?}");
+}
+
+#[test]
+fn a_licence_is_allowed_if_one_of_its_alternatives_is() {
+    let allowed = ["MIT".to_owned(), "Zlib".to_owned()];
+    for (licence, is_allowed) in [
+        (Some("MIT"), true),
+        (Some("MIT/Apache-2.0"), true),
+        (Some("GPL-3.0-only OR (Zlib AND MIT)"), true),
+        (Some("MIT AND GPL-3.0-only"), false),
+        (Some("GPL-3.0-only"), false),
+        (Some("MIT WITH LLVM-exception"), false),
+        (Some("as you like"), false),
+        (None, false),
+    ] {
+        assert_eq!(refusal(licence, &allowed).is_none(), is_allowed, "{licence:?}");
+    }
+}
