@@ -2,17 +2,21 @@
 
 use std::fmt::Write as _;
 use std::fs;
-use std::net::{Ipv4Addr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
 
+use rustix::process::Signal;
 use tempfile::TempDir;
 
-use crate::support::{Client, configuration, free_ports, http, until};
+use crate::support::{Client, configuration, free_ports, http, signal, try_http, until};
 
 /// What a node may have of memory.
 pub(crate) const NODE_BYTES: u64 = 400 << 20;
+
+/// How long a write and a read may take when an attack is over.
+const PROMPT: Duration = Duration::from_secs(1);
 
 /// `short`, or `long` when the long form was asked for.
 pub(crate) fn rounds(short: usize, long: usize) -> usize {
@@ -76,37 +80,72 @@ impl Cluster {
 
     /// As [`Cluster::start`], with a hard limit on each process's file descriptors.
     pub(crate) fn start_limited(nodes: u16, tables: &str, descriptors: Option<u32>) -> Cluster {
-        let base = free_ports(3 * nodes);
+        Cluster::start_edited(free_ports(3 * nodes), nodes, tables, |text, _| text, descriptors)
+    }
+
+    /// As [`Cluster::start_limited`], with a say in each node's configuration and in the ports: three for each node, the
+    /// client's first.
+    pub(crate) fn start_edited(
+        base: u16,
+        nodes: u16,
+        tables: &str,
+        edit: impl Fn(String, u16) -> String,
+        descriptors: Option<u32>,
+    ) -> Cluster {
         let mut cluster = Cluster { nodes: Vec::new(), folder: tempfile::tempdir().unwrap(), base };
         for id in 1..=nodes {
             let folder = cluster.folder(id);
             fs::create_dir(&folder).unwrap();
             let text =
                 configuration(base, nodes, "", tables).replace("node = 1\n", &format!("node = {id}\n"));
-            fs::write(folder.join("quorate.toml"), text).unwrap();
-            let log = fs::File::create(folder.join("log")).unwrap();
-            let cage = Cage::new(NODE_BYTES);
-            let mut script = String::new();
-            if let Some(cage) = &cage {
-                let _ = write!(script, "echo $$ > {}/cgroup.procs && ", cage.folder.display());
-            }
-            if let Some(count) = descriptors {
-                let _ = write!(script, "ulimit -n {count} && ");
-            }
-            let mut command = Command::new("sh");
-            command.arg("-c").arg(format!("{script}exec \"$0\" \"$@\""));
-            command.arg(env!("CARGO_BIN_EXE_quorate")).arg("server");
-            command.arg("--config").arg(folder.join("quorate.toml"));
-            command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
-            cluster.nodes.push(Node { child: command.spawn().unwrap(), _cage: cage });
+            fs::write(folder.join("quorate.toml"), edit(text, id)).unwrap();
+            let node = cluster.spawn(id, descriptors);
+            cluster.nodes.push(node);
         }
-        for id in 1..=nodes {
-            until("a node listens", || {
-                TcpStream::connect((Ipv4Addr::LOCALHOST, cluster.http_port(id))).is_ok()
-            });
-            until("a node is ready", || http(cluster.http_port(id), "GET /health HTTP/1.1", "").0 == 200);
-        }
+        (1..=nodes).for_each(|id| cluster.wait_until_ready(id));
         cluster
+    }
+
+    fn spawn(&self, id: u16, descriptors: Option<u32>) -> Node {
+        let folder = self.folder(id);
+        let log = fs::OpenOptions::new().create(true).append(true).open(folder.join("log")).unwrap();
+        let cage = Cage::new(NODE_BYTES);
+        let mut script = String::new();
+        if let Some(cage) = &cage {
+            let _ = write!(script, "echo $$ > {}/cgroup.procs && ", cage.folder.display());
+        }
+        if let Some(count) = descriptors {
+            let _ = write!(script, "ulimit -n {count} && ");
+        }
+        let mut command = Command::new("sh");
+        command.arg("-c").arg(format!("{script}exec \"$0\" \"$@\""));
+        command.arg(env!("CARGO_BIN_EXE_quorate")).arg("server");
+        command.arg("--config").arg(folder.join("quorate.toml"));
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
+        Node { child: command.spawn().unwrap(), _cage: cage }
+    }
+
+    /// `kill -9`.
+    pub(crate) fn kill(&mut self, id: u16) {
+        let child = &mut self.nodes[usize::from(id) - 1].child;
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+
+    /// `kill`: the node stops in an orderly way.
+    pub(crate) fn stop(&mut self, id: u16) {
+        signal(self.process(id), Signal::TERM);
+        assert!(self.nodes[usize::from(id) - 1].child.wait().unwrap().success());
+    }
+
+    /// Starts a node again that was killed, and does not wait for it.
+    pub(crate) fn restart(&mut self, id: u16) {
+        self.nodes[usize::from(id) - 1] = self.spawn(id, None);
+    }
+
+    pub(crate) fn wait_until_ready(&self, id: u16) {
+        let health = || try_http(self.http_port(id), "GET /health HTTP/1.1", "");
+        until("a node is ready", || health().is_some_and(|(status, _)| status == 200));
     }
 
     pub(crate) fn client(&self, id: u16) -> Client {
@@ -170,10 +209,28 @@ impl Cluster {
     pub(crate) fn assert_serves(&mut self) {
         self.assert_alive();
         for id in 1..=self.nodes.len() as u16 {
-            until("a node is ready again", || http(self.http_port(id), "GET /health HTTP/1.1", "").0 == 200);
+            self.wait_until_ready(id);
             until("a node serves again", || self.client(id).ask("DEL abuse:nothing") == ":0");
         }
         self.assert_alive();
+    }
+}
+
+impl Cluster {
+    /// [`Cluster::assert_serves`], and every node takes a write and a read within a second.
+    #[track_caller]
+    pub(crate) fn assert_takes_writes(&mut self) {
+        self.assert_serves();
+        for id in 1..=self.nodes.len() as u16 {
+            let is_prompt = || {
+                let begun = Instant::now();
+                let mut client = self.client(id);
+                let set = client.ask("SET abuse:last value");
+                let length = client.ask("STRLEN abuse:last");
+                (set.as_str(), length.as_str()) == ("+OK", ":5") && begun.elapsed() < PROMPT
+            };
+            until("a node serves within a second", is_prompt);
+        }
     }
 }
 

@@ -15,9 +15,18 @@
 
 #[allow(dead_code)] // Families of attacks use what they need.
 mod bounded;
+mod commands;
 mod descriptors;
+mod disks;
+mod faults;
+mod garbage;
 mod hashes;
+mod kept;
 mod memory;
+mod random;
+#[path = "../histories/recorder.rs"]
+#[allow(dead_code)]
+mod recorder;
 mod requests;
 #[path = "../processes/support.rs"]
 #[allow(dead_code)] // Other tests use the rest.

@@ -1,0 +1,114 @@
+//! Bytes and files of a node's folder are changed and removed while it does not run. It starts with everything that it
+//! acknowledged, or it says what is wrong and does not start. It was stopped in an orderly way: after a `kill -9` damage at the
+//! end of the log looks like a write that was cut short (docs/storage.md), and then other nodes have what is missing.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::bounded::{Cluster, rounds};
+use crate::kept::Kept;
+use crate::random::Random;
+use crate::support::try_http;
+
+const STARTS_WITHIN: Duration = Duration::from_secs(20);
+
+/// Files of a folder and those below it, each time in the same order.
+fn files(folder: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() { found.extend(files(&path)) } else { found.push(path) }
+    }
+    found.sort();
+    found
+}
+
+fn copy(from: &Path, to: &Path) {
+    fs::create_dir_all(to).unwrap();
+    for file in files(from) {
+        let target = to.join(file.strip_prefix(from).unwrap());
+        fs::create_dir_all(target.parent().unwrap()).unwrap();
+        fs::copy(file, target).unwrap();
+    }
+}
+
+/// Changes a bit, tears the end off, or removes a file. Tells what it has done.
+fn damage(storage: &Path, random: &mut Random) -> String {
+    let files: Vec<PathBuf> =
+        files(storage).into_iter().filter(|file| !fs::read(file).unwrap().is_empty()).collect();
+    let file = random.pick(&files);
+    let mut bytes = fs::read(file).unwrap();
+    // Most of a segment is empty: what is written is at its beginning.
+    let written = bytes.iter().rposition(|byte| *byte != 0).map_or(1, |last| last + 1);
+    let at = random.below(written);
+    let what = match random.below(5) {
+        0 => {
+            fs::remove_file(file).unwrap();
+            "removed".to_owned()
+        }
+        1 => {
+            bytes.truncate(at);
+            fs::write(file, &bytes).unwrap();
+            format!("cut at {at}")
+        }
+        _ => {
+            bytes[at] ^= 1 << random.below(8);
+            fs::write(file, &bytes).unwrap();
+            format!("changed at {at}")
+        }
+    };
+    format!("{} {what} of {written}", file.file_name().unwrap().to_string_lossy())
+}
+
+#[test]
+fn a_damaged_folder_is_refused_or_holds_everything() {
+    let mut cluster = Cluster::start(1, "[storage]\nsegment_bytes = 65536\ncheckpoint_bytes = 65536\n");
+    let kept = Kept::write(&cluster, 1, 3000);
+    cluster.stop(1);
+    let (folder, whole) = (cluster.folder(1), cluster.folder(2));
+    copy(&folder.join("storage"), &whole);
+    let mut random = Random::new(11);
+    let (mut served, mut refused) = (0, 0);
+    for _ in 0..rounds(15, 300) {
+        fs::remove_dir_all(folder.join("storage")).unwrap();
+        copy(&whole, &folder.join("storage"));
+        let what = damage(&folder.join("storage"), &mut random);
+        let log = fs::File::create(folder.join("log")).unwrap();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_quorate"));
+        command.arg("server").arg("--config").arg(folder.join("quorate.toml"));
+        let mut child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn().unwrap();
+        let begun = Instant::now();
+        let code = loop {
+            if let Some(status) = child.try_wait().unwrap() {
+                break Some(status.code());
+            }
+            let health = try_http(cluster.http_port(1), "GET /health HTTP/1.1", "");
+            if health.is_some_and(|(status, _)| status == 200) {
+                break None;
+            }
+            assert!(begun.elapsed() < STARTS_WITHIN, "{what}: neither starts nor ends:\n{}", cluster.log(1));
+            std::thread::sleep(Duration::from_millis(5));
+        };
+        match code {
+            None => {
+                served += 1;
+                println!("{what}: it serves");
+                kept.assert_at(&cluster, 1);
+            }
+            Some(code) => {
+                refused += 1;
+                let log = cluster.log(1);
+                let last = log.lines().last().unwrap_or_default();
+                println!("{what}: {last}");
+                // 101 would be a panic, and none a signal.
+                assert_eq!(code, Some(1), "{what}: {log}");
+                assert!(last.starts_with("quorate server: "), "{what}: {log}");
+            }
+        }
+        let _ = child.kill();
+        child.wait().unwrap();
+    }
+    assert!(served > 0 && refused > 0, "{served} served, {refused} refused");
+}
