@@ -10,7 +10,8 @@
 //!   other when they are full, and whoever orders refuses for any member of the group that is.
 //! * **Clients** share the rest: an eighth of the bound for replies, queues, subscriptions and names, with the largest closed
 //!   first; as much for requests that have not arrived whole, which the server bounds in the same way; and half of that for
-//!   bodies of HTTP. Requests under way may take an eighth as well, and 128 MiB at most: more are not read.
+//!   bodies of HTTP. Requests under way may take an eighth as well, large
+//!   ones half of that, and at most 256 and 128 MiB: more are not read.
 //!
 //! A command that makes much of little (`SETRANGE` far behind the end, `COPY`) is refused when there is no room for what it
 //! makes, or if that is more than an eighth of the bound in one step.
@@ -26,7 +27,7 @@ use wire::frame;
 /// What a command is told that would make the data larger, as by Redis.
 pub(crate) const OUT_OF_MEMORY: &str = "OOM command not allowed when used memory > 'maxmemory'.";
 
-/// Requests under way take no more than this, however much memory there is.
+/// Large requests under way take no more than this, however much memory there is. Small ones may take as much beside them.
 const REQUEST_BYTES_MAX: u64 = 128 << 20;
 
 /// Bytes of large hashes that a transaction may move in its step: some 100 ms.
@@ -119,10 +120,21 @@ impl Memory {
         self.is_full
     }
 
-    /// True while requests under way take all that they may.
+    /// True while requests under way take all that large ones may.
     #[inline]
     pub(crate) fn is_crowded(&self) -> bool {
-        self.is_bounded() && self.requests as u64 >= REQUEST_BYTES_MAX.min(self.bytes_max / 8)
+        self.is_bounded() && self.requests as u64 >= self.requests_max()
+    }
+
+    /// True while they take so much that small ones wait, too.
+    #[inline]
+    pub(crate) fn is_overcrowded(&self) -> bool {
+        self.is_bounded() && self.requests as u64 >= 2 * self.requests_max()
+    }
+
+    #[inline]
+    fn requests_max(&self) -> u64 {
+        REQUEST_BYTES_MAX.min(self.bytes_max / 16)
     }
 
     /// Notes what a session has under way now.

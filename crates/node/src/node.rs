@@ -419,12 +419,20 @@ impl Node {
     /// False when the client has too many requests without an outcome, or too many replies unread: its input
     /// is to be left alone until it is among the ready clients again, or has taken its output.
     pub fn wants_input(&self, client: ClientId) -> bool {
-        !self.memory.is_crowded() && self.sessions.get(client).is_some_and(Session::wants_input)
+        !self.memory.is_overcrowded() && self.sessions.get(client).is_some_and(Session::wants_input)
     }
 
-    /// True while requests under way take so much memory that no client's input is wanted: it goes on when this is false.
+    /// True while requests under way take so much memory that no client's large requests are wanted. With twice as much no
+    /// input is wanted at all; it goes on when this is false.
     pub fn is_crowded(&self) -> bool {
         self.memory.is_crowded()
+    }
+
+    /// False for a request of so many bytes that has to wait until there is more room.
+    #[inline]
+    pub fn has_room_for(&self, request_bytes: usize) -> bool {
+        const LARGE_BYTES: usize = 64 << 10;
+        request_bytes < LARGE_BYTES || !self.memory.is_crowded()
     }
 
     /// The client sent what is not a request: it is told so behind its earlier replies, and closed.

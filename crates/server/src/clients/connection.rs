@@ -243,7 +243,8 @@ impl Connection {
                 node.warm(std::iter::once(self.parser.arguments(rest)).chain(others));
             }
             for index in 0..=window {
-                if !node.wants_input(self.id) {
+                let bytes = if index == 0 { first } else { ahead.length(index - 1) };
+                if !node.wants_input(self.id) || !node.has_room_for(bytes) {
                     self.is_put_off = true;
                     if index == 0 {
                         // Parsed again when it is wanted.
