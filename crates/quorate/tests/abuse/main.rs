@@ -31,3 +31,4 @@ mod requests;
 #[path = "../processes/support.rs"]
 #[allow(dead_code)] // Other tests use the rest.
 mod support;
+mod values;

@@ -213,7 +213,10 @@ pub(crate) struct Client {
 
 impl Client {
     pub(crate) fn connect(port: u16) -> Client {
-        let stream = connect(port);
+        Client::of(connect(port))
+    }
+
+    pub(crate) fn of(stream: TcpStream) -> Client {
         let reader = BufReader::new(stream.try_clone().unwrap());
         Client { stream, reader }
     }
