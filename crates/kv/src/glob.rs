@@ -1,59 +1,166 @@
-//! Glob patterns as Redis matches them: `KEYS`, `SCAN … MATCH`.
+//! Glob patterns as Redis matches them: `KEYS`, `SCAN … MATCH`, `PSUBSCRIBE`.
 //!
 //! `*` stands for any bytes, `?` for one, `[a-z]` and `[^a-z]` for one inside or outside a class, and `\`
 //! takes the next byte literally. An unclosed class reaches to the end of the pattern.
+//!
+//! A pattern is read once and then matched in time linear in the text, whatever the pattern says. Its elements are the states of
+//! an automaton (bit-parallel simulation after Baeza-Yates and Gonnet, "A New Approach to Text Searching", CACM 1992): bit `s`
+//! is set when the text so far matches the first `s` elements, a byte moves every bit whose element it matches, and a bit
+//! behind which a star stands also stays. So a text of n bytes costs n steps of one word for each 64 elements.
 
-/// True when the whole of `text` matches `pattern`.
-///
-/// Takes at most `pattern.len() * text.len()` steps: after a mismatch only the last `*` seen is extended,
-/// because whatever an earlier one could take over, the last one can take as well.
-pub fn matches(pattern: &[u8], text: &[u8]) -> bool {
-    let (mut at, mut position) = (0, 0);
-    // Where the last star stands, and up to where in the text it reaches.
-    let mut star: Option<(usize, usize)> = None;
-    while position < text.len() {
-        if pattern.get(at) == Some(&b'*') {
-            star = Some((at, position));
-            at += 1;
-            continue;
-        }
-        if at < pattern.len() {
-            let (matched, length) = match_one(&pattern[at..], text[position]);
-            if matched {
-                at += length;
-                position += 1;
-                continue;
+/// Longest pattern that a client may send, in bytes. The longest key takes 2 ms to match then, at most.
+pub const PATTERN_BYTES_MAX: usize = 4 << 10;
+
+const WORD_BITS: usize = u64::BITS as usize;
+
+/// A pattern that was read.
+#[derive(Clone, Debug)]
+pub struct Pattern {
+    /// Elements that are no stars; states are one more.
+    elements: usize,
+    /// Words for one set of states.
+    words: usize,
+    /// The class of each byte: bytes of one class match the same elements. 0 is that of bytes which no element names.
+    classes: Box<[u8; 256]>,
+    /// For each class the states whose element its bytes match.
+    matching: Vec<u64>,
+    /// States behind which a star stands.
+    staying: Vec<u64>,
+}
+
+/// Which bytes an element matches.
+struct ByteSet([u64; 4]);
+
+impl ByteSet {
+    fn none() -> ByteSet {
+        ByteSet([0; 4])
+    }
+
+    fn add(&mut self, byte: u8) {
+        self.0[usize::from(byte) / WORD_BITS] |= 1 << (usize::from(byte) % WORD_BITS);
+    }
+
+    fn bytes(&self) -> impl Iterator<Item = usize> + '_ {
+        self.0.iter().enumerate().flat_map(|(word, bits)| {
+            let next = |bits: &u64| Some(bits & (bits - 1)).filter(|rest| *rest != 0);
+            let first = Some(*bits).filter(|bits| *bits != 0);
+            std::iter::successors(first, next)
+                .map(move |bits| word * WORD_BITS + bits.trailing_zeros() as usize)
+        })
+    }
+}
+
+impl Pattern {
+    /// Reads a pattern.
+    pub fn new(pattern: &[u8]) -> Pattern {
+        let (mut sets, mut stars) = (Vec::new(), Vec::new());
+        let mut rest = pattern;
+        while let Some(first) = rest.first() {
+            if *first == b'*' {
+                stars.push(sets.len());
+                rest = &rest[1..];
+            } else {
+                let (set, length) = element(rest);
+                sets.push(set);
+                rest = &rest[length..];
             }
         }
-        let Some((star_at, reach)) = star else {
-            return false;
-        };
-        star = Some((star_at, reach + 1));
-        at = star_at + 1;
-        position = reach + 1;
+        let words = sets.len() / WORD_BITS + 1;
+        let mut staying = vec![0; words];
+        stars.into_iter().for_each(|state| staying[state / WORD_BITS] |= 1 << (state % WORD_BITS));
+
+        let mut of_bytes = vec![0; 256 * words];
+        for (state, set) in sets.iter().enumerate() {
+            for byte in set.bytes() {
+                of_bytes[byte * words + state / WORD_BITS] |= 1 << (state % WORD_BITS);
+            }
+        }
+        let mut classes = Box::new([0; 256]);
+        let mut matching: Vec<u64> = Vec::new();
+        for (byte, states) in of_bytes.chunks_exact(words).enumerate() {
+            let known = matching.chunks_exact(words).position(|class| class == states);
+            let class = known.unwrap_or_else(|| {
+                matching.extend_from_slice(states);
+                matching.len() / words - 1
+            });
+            // There are no more classes than bytes.
+            classes[byte] = class as u8;
+        }
+        Pattern { elements: sets.len(), words, classes, matching, staying }
     }
-    pattern[at..].iter().all(|byte| *byte == b'*')
+
+    /// True when the whole of `text` matches. Takes `text.len()` steps at most, each of a word for 64 elements.
+    pub fn matches(&self, text: &[u8]) -> bool {
+        if self.words == 1 {
+            return self.matches_in_a_word(text);
+        }
+        let mut states = vec![0; self.words];
+        states[0] = 1;
+        let (last_word, last_bit) = (self.elements / WORD_BITS, self.elements % WORD_BITS);
+        for byte in text {
+            let class = usize::from(self.classes[usize::from(*byte)]) * self.words;
+            let matching = &self.matching[class..class + self.words];
+            let mut carry = 0;
+            let mut any = 0;
+            for ((states, matching), staying) in states.iter_mut().zip(matching).zip(&self.staying) {
+                let moved = *states & matching;
+                *states = moved << 1 | carry | *states & staying;
+                carry = moved >> (WORD_BITS - 1);
+                any |= *states;
+            }
+            if any == 0 {
+                return false;
+            }
+        }
+        states[last_word] >> last_bit & 1 == 1
+    }
+
+    fn matches_in_a_word(&self, text: &[u8]) -> bool {
+        let (mut states, staying) = (1_u64, self.staying[0]);
+        for byte in text {
+            let matching = self.matching[usize::from(self.classes[usize::from(*byte)])];
+            states = (states & matching) << 1 | states & staying;
+            if states == 0 {
+                return false;
+            }
+            // Once the last element is matched and a star follows, the rest of the text does not matter.
+            if states & staying & 1 << self.elements != 0 {
+                return true;
+            }
+        }
+        states >> self.elements & 1 == 1
+    }
 }
 
-/// Whether the first element of `pattern` (not empty, not a star) matches `byte`, and how long that element is.
-fn match_one(pattern: &[u8], byte: u8) -> (bool, usize) {
-    match pattern {
-        [b'?', ..] => (true, 1),
-        [b'[', ..] => match_class(pattern, byte),
-        [b'\\', literal, ..] => (*literal == byte, 2),
-        _ => (pattern[0] == byte, 1),
-    }
+/// The first element of `pattern`, which is neither empty nor begins with a star: which bytes it matches, and how long it is.
+fn element(pattern: &[u8]) -> (ByteSet, usize) {
+    let mut set = ByteSet::none();
+    let length = match pattern {
+        [b'?', ..] => {
+            set.0 = [u64::MAX; 4];
+            1
+        }
+        [b'[', ..] => class(pattern, &mut set),
+        [b'\\', literal, ..] => {
+            set.add(*literal);
+            2
+        }
+        _ => {
+            set.add(pattern[0]);
+            1
+        }
+    };
+    (set, length)
 }
 
-fn match_class(pattern: &[u8], byte: u8) -> (bool, usize) {
-    let negated = pattern.get(1) == Some(&b'^');
-    let mut at = if negated { 2 } else { 1 };
-    let mut found = false;
+fn class(pattern: &[u8], set: &mut ByteSet) -> usize {
+    let is_negated = pattern.get(1) == Some(&b'^');
+    let mut at = if is_negated { 2 } else { 1 };
     loop {
         match pattern.get(at..).unwrap_or_default() {
             [] => break,
             [b'\\', literal, ..] => {
-                found |= *literal == byte;
+                set.add(*literal);
                 at += 2;
             }
             [b']', ..] => {
@@ -61,21 +168,78 @@ fn match_class(pattern: &[u8], byte: u8) -> (bool, usize) {
                 break;
             }
             [first, b'-', last, ..] => {
-                found |= (*first.min(last)..=*first.max(last)).contains(&byte);
+                (*first.min(last)..=*first.max(last)).for_each(|byte| set.add(byte));
                 at += 3;
             }
             [literal, ..] => {
-                found |= *literal == byte;
+                set.add(*literal);
                 at += 1;
             }
         }
     }
-    (found != negated, at)
+    if is_negated {
+        set.0.iter_mut().for_each(|word| *word = !*word);
+    }
+    at
 }
 
 #[cfg(test)]
 mod tests {
-    use super::matches;
+    use proptest::prelude::*;
+
+    use super::Pattern;
+
+    fn matches(pattern: &[u8], text: &[u8]) -> bool {
+        Pattern::new(pattern).matches(text)
+    }
+
+    /// Redis's rules as they are told, one element after the other, in as many steps as it takes.
+    fn naive(pattern: &[u8], text: &[u8]) -> bool {
+        match (pattern.first(), text) {
+            (None, _) => text.is_empty(),
+            (Some(b'*'), _) => (0..=text.len()).any(|skipped| naive(&pattern[1..], &text[skipped..])),
+            (Some(_), []) => false,
+            (Some(b'?'), [_, rest @ ..]) => naive(&pattern[1..], rest),
+            (Some(b'['), [byte, rest @ ..]) => {
+                let is_negated = pattern.get(1) == Some(&b'^');
+                let mut at = 1 + usize::from(is_negated);
+                let mut found = false;
+                while at < pattern.len() && pattern[at] != b']' {
+                    if pattern[at] == b'\\' && at + 1 < pattern.len() {
+                        found |= pattern[at + 1] == *byte;
+                        at += 2;
+                    } else if at + 2 < pattern.len() && pattern[at + 1] == b'-' {
+                        let (low, high) =
+                            (pattern[at].min(pattern[at + 2]), pattern[at].max(pattern[at + 2]));
+                        found |= (low..=high).contains(byte);
+                        at += 3;
+                    } else {
+                        found |= pattern[at] == *byte;
+                        at += 1;
+                    }
+                }
+                found != is_negated && naive(&pattern[(at + 1).min(pattern.len())..], rest)
+            }
+            (Some(b'\\'), [byte, rest @ ..]) if pattern.len() > 1 => {
+                pattern[1] == *byte && naive(&pattern[2..], rest)
+            }
+            (Some(literal), [byte, rest @ ..]) => literal == byte && naive(&pattern[1..], rest),
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn the_automaton_says_what_the_rules_say(
+            pattern in proptest::collection::vec(prop::sample::select(&b"ab*?[]^-\\c"[..]), 0..14),
+            text in proptest::collection::vec(prop::sample::select(&b"abc]-^\\"[..]), 0..10),
+        ) {
+            prop_assert_eq!(matches(&pattern, &text), naive(&pattern, &text));
+            // The same where states take several words.
+            let long: Vec<u8> = [&b"a".repeat(100)[..], &pattern].concat();
+            let long_text: Vec<u8> = [&b"a".repeat(100)[..], &text].concat();
+            prop_assert_eq!(matches(&long, &long_text), naive(&pattern, &text));
+        }
+    }
 
     #[test]
     fn patterns_match_what_redis_matches() {
@@ -134,5 +298,18 @@ mod tests {
         let pattern = b"a*".repeat(40);
         let text = b"a".repeat(20_000);
         assert!(!matches(&[&pattern[..], b"b"].concat(), &text));
+    }
+
+    /// With backtracking each of these takes from ten seconds to minutes.
+    #[test]
+    fn no_pattern_makes_a_long_text_dear() {
+        let text = b"x".repeat(crate::limits::KEY_BYTES_MAX);
+        let class = [&b"*["[..], &b"x".repeat(super::PATTERN_BYTES_MAX - 4), b"]b"].concat();
+        let literal = [&b"*"[..], &b"x".repeat(super::PATTERN_BYTES_MAX - 2), b"b"].concat();
+        let stars = [b"*x".repeat(super::PATTERN_BYTES_MAX / 2 - 1), b"b".to_vec()].concat();
+        for pattern in [class, literal, stars] {
+            let pattern = Pattern::new(&pattern);
+            assert!((0..3).all(|_| !pattern.matches(&text)));
+        }
     }
 }

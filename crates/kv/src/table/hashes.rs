@@ -7,7 +7,7 @@ use super::numbers::{NOT_FINITE, OVERFLOW};
 use super::strings::{WRONG_KIND, WrongKind};
 use super::{NO_DEADLINE, Record, Table};
 use crate::command::{HashCommand, HashPart, List};
-use crate::glob;
+use crate::glob::Pattern;
 use crate::limits::HASH_BYTES_MAX;
 use crate::number::{self, FloatError};
 use crate::reply::ReplyBuffer;
@@ -281,9 +281,10 @@ fn tell(command: &HashCommand<'_>, fields: Option<Fields<'_>>, out: &mut ReplyBu
         Exists { field, .. } => out.integer(get(field).is_some().into()),
         ValueLength { field, .. } => out.integer(get(field).map_or(0, <[u8]>::len) as i64),
         Scan { position, count: wanted, pattern, .. } => {
+            let pattern = pattern.map(Pattern::new);
             let mut told = Vec::new();
             let mut note = |field, value| {
-                if pattern.is_none_or(|pattern| glob::matches(pattern, field)) {
+                if pattern.as_ref().is_none_or(|pattern| pattern.matches(field)) {
                     told.push((field, value));
                 }
             };

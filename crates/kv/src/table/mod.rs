@@ -35,6 +35,7 @@ mod tests;
 mod transactions;
 
 use crate::command::{Command, Condition, Expiry, SetAnswer};
+use crate::glob::Pattern;
 use crate::interpreter::{Interpreter, NoInterpreter};
 use crate::limits::REPLY_BYTES_MAX;
 use crate::locks::{LockEvent, Locks};
@@ -330,7 +331,8 @@ impl Table {
             Exists { keys } => self.exists(keys, now, out),
             Keys { pattern } => self.keys(pattern, now, out),
             Scan { position, count, pattern, kind, group, next } => {
-                let filter = scan::Filter { pattern, kind };
+                let pattern = pattern.map(Pattern::new);
+                let filter = scan::Filter { pattern: pattern.as_ref(), kind };
                 self.scan(position, count, filter, (group, next), now, out);
             }
             RandomKey { draw } => self.random_key(draw, now, out),

@@ -14,7 +14,7 @@ use super::entry::Entry;
 use super::index::KeyHash;
 use super::reads::refuse_large_reply;
 use crate::UnixMs;
-use crate::glob;
+use crate::glob::Pattern;
 use crate::limits::{KEY_BYTES_MAX, REPLY_BYTES_MAX};
 use crate::reply::ReplyBuffer;
 
@@ -73,7 +73,7 @@ const RANDOM_EXPIRED_MAX: usize = 1000;
 /// Which keys a scan tells.
 #[derive(Clone, Copy)]
 pub(super) struct Filter<'a> {
-    pub(super) pattern: Option<&'a [u8]>,
+    pub(super) pattern: Option<&'a Pattern>,
     /// Kind of value, in any case of letters.
     pub(super) kind: Option<&'a [u8]>,
 }
@@ -81,18 +81,17 @@ pub(super) struct Filter<'a> {
 impl Filter<'_> {
     fn admits(&self, entry: &Entry) -> bool {
         self.kind.is_none_or(|kind| kind.eq_ignore_ascii_case(entry.type_name()))
-            && self.pattern.is_none_or(|pattern| glob::matches(pattern, entry.key()))
+            && self.pattern.is_none_or(|pattern| pattern.matches(entry.key()))
     }
 }
 
 impl Table {
     pub(super) fn keys(&mut self, pattern: &[u8], now: UnixMs, out: &mut ReplyBuffer) {
+        let pattern = Pattern::new(pattern);
         let mut told = std::mem::take(&mut self.scratch);
         told.clear();
         let mut count = 0;
-        for entry in
-            self.index.iter().filter(|entry| !entry.expired(now) && glob::matches(pattern, entry.key()))
-        {
+        for entry in self.index.iter().filter(|entry| !entry.expired(now) && pattern.matches(entry.key())) {
             told.bulk(entry.key());
             count += 1;
             if told.len() > REPLY_BYTES_MAX {

@@ -1,11 +1,12 @@
 //! `SUBSCRIBE`, `PUBLISH` and their kin, as clients ask them.
 
-use super::{Listening, SUBSCRIPTIONS_MAX};
+use super::{Listening, PATTERNS_BYTES_MAX, SUBSCRIPTIONS_MAX};
 use crate::command::{ChannelCommand, CommandError, CommandSpec, Handler, NodeCommand};
 use crate::node::Node;
 use crate::session::{ClientId, Session};
+use kv::glob::{PATTERN_BYTES_MAX, Pattern};
 use kv::limits::KEY_BYTES_MAX;
-use kv::{Reply, ReplyBuffer, glob};
+use kv::{Reply, ReplyBuffer};
 use wire::resp::{Arguments, Protocol};
 
 impl Session {
@@ -53,9 +54,14 @@ impl Node {
                 self.answer(client, |replies| replies.integer(count as i64));
             }
             ChannelCommand::Names(how) => {
-                let pattern = arguments.get(2);
+                let pattern = match arguments.get(2) {
+                    Some(pattern) if pattern.len() > PATTERN_BYTES_MAX => {
+                        return self.refuse_pattern(client, pattern);
+                    }
+                    pattern => pattern.map(Pattern::new),
+                };
                 let names = self.channels.of(how).keys();
-                let names = names.filter(|name| pattern.is_none_or(|pattern| glob::matches(pattern, name)));
+                let names = names.filter(|name| pattern.as_ref().is_none_or(|pattern| pattern.matches(name)));
                 let names: Vec<Vec<u8>> = names.cloned().collect();
                 self.answer(client, |replies| {
                     replies.array(names.len());
@@ -66,7 +72,7 @@ impl Node {
                 let named = arguments.iter().skip(2);
                 let counts: Vec<_> = named
                     .map(|name| {
-                        (name, self.channels.of(how).get(name).map_or(0, |listeners| listeners.len()))
+                        (name, self.channels.of(how).get(name).map_or(0, |listeners| listeners.clients.len()))
                     })
                     .collect();
                 self.answer(client, |replies| {
@@ -89,10 +95,20 @@ impl Node {
         self.answer(client, |replies| replies.error(&text));
     }
 
+    fn refuse_pattern(&mut self, client: ClientId, pattern: &[u8]) {
+        let text = CommandError::PatternTooLong(pattern.len()).to_string();
+        self.answer(client, |replies| replies.error(&text));
+    }
+
     fn subscribe(&mut self, client: ClientId, how: Listening, arguments: Arguments<'_>) {
         if let Some(name) = arguments.iter().skip(1).find(|name| name.len() > KEY_BYTES_MAX) {
             return self.refuse_name(client, name);
         }
+        let too_long = arguments.iter().skip(1).find(|name| name.len() > PATTERN_BYTES_MAX);
+        if let (Listening::Pattern, Some(pattern)) = (how, too_long) {
+            return self.refuse_pattern(client, pattern);
+        }
+        let added: usize = arguments.iter().skip(1).map(<[u8]>::len).sum();
         let Some(session) = self.sessions.get_mut(client) else { return };
         if session.is_internal() {
             return self.answer(client, |replies| replies.error("ERR only connections of RESP can listen"));
@@ -101,6 +117,12 @@ impl Node {
         if held + arguments.len() - 1 > SUBSCRIPTIONS_MAX {
             let text =
                 format!("ERR a client may listen to at most {SUBSCRIPTIONS_MAX} channels and patterns");
+            return self.answer(client, |replies| replies.error(&text));
+        }
+        let held: usize = session.subscriptions.iter().flat_map(|held| held.of(how)).map(Vec::len).sum();
+        if how == Listening::Pattern && held + added > PATTERNS_BYTES_MAX {
+            let text =
+                format!("ERR the patterns of a client may take at most {PATTERNS_BYTES_MAX} bytes together");
             return self.answer(client, |replies| replies.error(&text));
         }
         session.hold_messages();

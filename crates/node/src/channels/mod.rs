@@ -18,12 +18,16 @@ mod commands;
 use crate::envelope::Envelope;
 use crate::node::Node;
 use crate::session::{ClientId, Session};
-use kv::{Reply, ReplyBuffer, glob};
+use kv::glob::Pattern;
+use kv::{Reply, ReplyBuffer};
 use std::collections::{BTreeMap, BTreeSet};
 use wire::frame;
 
 /// Channels and patterns that one client may listen to.
 const SUBSCRIPTIONS_MAX: usize = 10_000;
+
+/// Bytes of all patterns that one client may listen to. A pattern that was read takes up to 32 times its length.
+const PATTERNS_BYTES_MAX: usize = 1 << 20;
 
 /// A peer to which more bytes than this wait to be written gets no messages: whoever publishes is not stopped by it.
 const PEER_OUTPUT_BYTES_MAX: usize = 16 << 20;
@@ -63,23 +67,35 @@ impl Listening {
 /// Who listens to what, of this node's clients.
 #[derive(Debug, Default)]
 pub(crate) struct Channels {
-    listeners: [BTreeMap<Vec<u8>, BTreeSet<ClientId>>; Listening::COUNT],
+    listeners: [BTreeMap<Vec<u8>, Listeners>; Listening::COUNT],
+}
+
+/// Who listens to one channel, or to one pattern.
+#[derive(Debug)]
+struct Listeners {
+    clients: BTreeSet<ClientId>,
+    /// The pattern, read once; `None` of a channel.
+    pattern: Option<Pattern>,
 }
 
 impl Channels {
-    fn of(&self, how: Listening) -> &BTreeMap<Vec<u8>, BTreeSet<ClientId>> {
+    fn of(&self, how: Listening) -> &BTreeMap<Vec<u8>, Listeners> {
         &self.listeners[how as usize]
     }
 
     fn add(&mut self, how: Listening, name: &[u8], client: ClientId) {
-        self.listeners[how as usize].entry(name.to_vec()).or_default().insert(client);
+        let listeners = self.listeners[how as usize].entry(name.to_vec()).or_insert_with(|| Listeners {
+            clients: BTreeSet::new(),
+            pattern: (how == Listening::Pattern).then(|| Pattern::new(name)),
+        });
+        listeners.clients.insert(client);
     }
 
     fn remove(&mut self, how: Listening, name: &[u8], client: ClientId) {
         let channels = &mut self.listeners[how as usize];
         if let Some(listeners) = channels.get_mut(name) {
-            listeners.remove(&client);
-            if listeners.is_empty() {
+            listeners.clients.remove(&client);
+            if listeners.clients.is_empty() {
                 channels.remove(name);
             }
         }
@@ -174,14 +190,16 @@ impl Node {
         let how = if is_sharded { Listening::Shard } else { Listening::Channel };
         let mut receivers = Vec::new();
         if let Some(listeners) = self.channels.of(how).get(channel) {
-            receivers
-                .push((said(how, None, channel, message), listeners.iter().copied().collect::<Vec<_>>()));
+            receivers.push((
+                said(how, None, channel, message),
+                listeners.clients.iter().copied().collect::<Vec<_>>(),
+            ));
         }
         if !is_sharded {
-            for (pattern, listeners) in self.channels.of(Listening::Pattern) {
-                if glob::matches(pattern, channel) {
-                    let said = said(Listening::Pattern, Some(pattern), channel, message);
-                    receivers.push((said, listeners.iter().copied().collect()));
+            for (name, listeners) in self.channels.of(Listening::Pattern) {
+                if listeners.pattern.as_ref().is_some_and(|pattern| pattern.matches(channel)) {
+                    let said = said(Listening::Pattern, Some(name), channel, message);
+                    receivers.push((said, listeners.clients.iter().copied().collect()));
                 }
             }
         }

@@ -1,5 +1,6 @@
 //! Why a command was not carried out: the texts that clients see, without the leading `-`.
 
+use kv::glob::PATTERN_BYTES_MAX;
 use kv::limits::KEY_BYTES_MAX;
 use kv::locks::{LEASE_MS_MAX, LOCK_NAME_BYTES_MAX, OWNER_BYTES_MAX};
 use wire::resp::Arguments;
@@ -89,6 +90,9 @@ pub enum CommandError {
     /// `DELEX` with a condition that there is not.
     #[error("ERR Invalid condition. Use IFEQ, IFNE, IFDEQ, or IFDNE")]
     NotAComparison,
+    /// A pattern longer than [`PATTERN_BYTES_MAX`].
+    #[error("ERR the pattern is {0} bytes long; at most {PATTERN_BYTES_MAX} are allowed")]
+    PatternTooLong(usize),
     /// A lock's name longer than [`LOCK_NAME_BYTES_MAX`].
     #[error("ERR the name of a lock is {0} bytes long; at most {LOCK_NAME_BYTES_MAX} are allowed")]
     LockNameTooLong(usize),

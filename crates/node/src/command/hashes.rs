@@ -5,7 +5,7 @@ use kv::{Command, HashCommand, HashPart, List};
 use wire::resp::Arguments;
 
 use super::arguments::{at, integer, is, key, value};
-use super::keyspace::{SCAN_COUNT_DEFAULT, cursor};
+use super::keyspace::{SCAN_COUNT_DEFAULT, checked_pattern, cursor};
 use super::{CommandError, Context};
 
 type Parsed<'a> = Result<Command<'a>, CommandError>;
@@ -118,7 +118,7 @@ pub(super) fn hscan<'a>(arguments: Arguments<'a>, _: &'a mut Vec<u8>, _: &Contex
                 return Err(CommandError::Syntax);
             }
         } else if is(option, "MATCH") {
-            pattern = Some(argument);
+            pattern = Some(checked_pattern(argument)?);
         } else {
             return Err(CommandError::Syntax);
         }

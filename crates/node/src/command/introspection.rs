@@ -2,11 +2,13 @@
 //!
 //! The forms are those of Redis 7, which client libraries and `redis-cli` read.
 
+use kv::glob::Pattern;
 use kv::number::parse_integer;
-use kv::{Reply, ReplyBuffer, glob};
+use kv::{Reply, ReplyBuffer};
 use wire::resp::Arguments;
 
 use super::arguments::{at, is};
+use super::keyspace::checked_pattern;
 use super::spec::{Category, Flag, KeyFlag, KeyFlags, KeyPositions};
 use super::{COMMANDS, CommandCommand, CommandError, CommandSpec};
 use super::{all, by_full_name, named};
@@ -54,8 +56,9 @@ fn list(request: Arguments<'_>, out: &mut ReplyBuffer) -> Result<(), CommandErro
             } else if is(filter, "ACLCAT") {
                 &move |spec| spec.categories().iter().any(|category| is(argument, category.name()))
             } else if is(filter, "PATTERN") {
-                let pattern = argument.to_ascii_lowercase();
-                &move |spec| glob::matches(&pattern, spec.name.as_bytes())
+                let argument = checked_pattern(argument)?;
+                let pattern = Pattern::new(&argument.to_ascii_lowercase());
+                &move |spec| pattern.matches(spec.name.as_bytes())
             } else {
                 return Err(CommandError::Syntax);
             }

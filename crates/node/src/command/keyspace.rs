@@ -1,6 +1,7 @@
 //! Parsing of the commands on keys of any kind, and on the keyspace as a whole.
 
 use kv::Command;
+use kv::glob::PATTERN_BYTES_MAX;
 use wire::resp::Arguments;
 
 use super::arguments::{at, integer, is, key};
@@ -55,7 +56,15 @@ pub(super) fn copy<'a>(arguments: Arguments<'a>, _: &'a mut Vec<u8>, _: &Context
 }
 
 pub(super) fn keys<'a>(arguments: Arguments<'a>, _: &'a mut Vec<u8>, _: &Context) -> Parsed<'a> {
-    Ok(Command::Keys { pattern: at(arguments, 1) })
+    Ok(Command::Keys { pattern: checked_pattern(at(arguments, 1))? })
+}
+
+/// A pattern that is not too long to be read.
+pub(super) fn checked_pattern(pattern: &[u8]) -> Result<&[u8], CommandError> {
+    if pattern.len() > PATTERN_BYTES_MAX {
+        return Err(CommandError::PatternTooLong(pattern.len()));
+    }
+    Ok(pattern)
 }
 
 /// How many keys a `SCAN` looks at unless it says otherwise, as in Redis.
@@ -75,7 +84,7 @@ pub(super) fn scan<'a>(arguments: Arguments<'a>, _: &'a mut Vec<u8>, _: &Context
                 given
             };
         } else if is(option, "MATCH") {
-            pattern = Some(argument);
+            pattern = Some(checked_pattern(argument)?);
         } else if is(option, "TYPE") {
             kind = Some(argument);
         } else {

@@ -7,11 +7,12 @@
 #[cfg(test)]
 mod tests;
 
-use crate::command::printable;
+use crate::command::{CommandError, printable};
 use crate::configuration::Configuration;
+use kv::ReplyBuffer;
+use kv::glob::{PATTERN_BYTES_MAX, Pattern};
 use kv::limits::VALUE_BYTES_MAX_CEILING;
 use kv::number::parse_integer;
-use kv::{ReplyBuffer, glob};
 use wire::resp::Arguments;
 
 /// What a parameter's value may be.
@@ -216,10 +217,16 @@ impl Parameters {
         self.value_bytes_max
     }
 
-    /// Answers `CONFIG GET`: the parameters that match any of the patterns, each once.
+    /// Answers `CONFIG GET`: the parameters that match any of the patterns, each once. All patterns together may be as long as one
+    /// elsewhere.
     pub(crate) fn get(&self, request: Arguments<'_>, out: &mut ReplyBuffer) {
-        let patterns: Vec<_> = request.iter().skip(2).map(<[u8]>::to_ascii_lowercase).collect();
-        let matches = |name: &str| patterns.iter().any(|pattern| glob::matches(pattern, name.as_bytes()));
+        let pattern_bytes = request.iter().skip(2).map(<[u8]>::len).sum();
+        if pattern_bytes > PATTERN_BYTES_MAX {
+            return out.error(&CommandError::PatternTooLong(pattern_bytes).to_string());
+        }
+        let patterns: Vec<Pattern> =
+            request.iter().skip(2).map(|pattern| Pattern::new(&pattern.to_ascii_lowercase())).collect();
+        let matches = |name: &str| patterns.iter().any(|pattern| pattern.matches(name.as_bytes()));
         let matching: Vec<_> =
             PARAMETERS.iter().zip(&self.values).filter(|(parameter, _)| matches(parameter.name)).collect();
         out.map(matching.len());
