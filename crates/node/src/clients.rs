@@ -294,6 +294,6 @@ impl KillFilter {
     }
 }
 
-fn is_printable(text: &[u8]) -> bool {
+pub(crate) fn is_printable(text: &[u8]) -> bool {
     text.iter().all(|byte| (b'!'..=b'~').contains(byte))
 }

@@ -64,6 +64,19 @@ impl Default for StorageSettings {
     }
 }
 
+/// Who may use `DEBUG`, as Redis's `enable-debug-command` says it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum DebugCommand {
+    /// Nobody.
+    #[default]
+    No,
+    /// Clients on this machine.
+    Local,
+    /// Every client.
+    Yes,
+}
+
 /// What a node is told at its start.
 #[derive(Clone, Debug)]
 pub struct Configuration {
@@ -95,6 +108,8 @@ pub struct Configuration {
     pub sweep_ms: u64,
     /// What clients must say before anything else.
     pub password: Option<String>,
+    /// Who may use `DEBUG`.
+    pub enable_debug_command: DebugCommand,
     /// Drawn at the start: whose log it is, if there is none yet. A log that is there has its own.
     pub identity: u64,
     /// How often the log was opened, this time included. It says so itself: this is overwritten.

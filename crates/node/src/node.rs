@@ -6,8 +6,10 @@ use crate::coding::Coding;
 use crate::command::statistics::CommandStatistics;
 use crate::configuration::Configuration;
 use crate::control::{self, CONTROL_GROUP, ClusterMap, Control};
+use crate::delays::Delays;
 use crate::gather::Gather;
 use crate::groups::{Group, Groups};
+use crate::guard::AuthGuard;
 use crate::journal::{Journal, Released, Tail};
 use crate::keyspace::Router;
 use crate::locks::Waits;
@@ -28,7 +30,6 @@ use kv::ReplyBuffer;
 use protocol::{Effects, Input, NodeId, Now, Progress, Result as Outcome, Trace};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Duration;
 use storage::{Disk, DiskError, Work};
 use wire::resp::request::{Limits, ProtocolError};
 
@@ -37,6 +38,8 @@ use wire::resp::request::{Limits, ProtocolError};
 pub(crate) struct Counters {
     pub(crate) connections: u64,
     pub(crate) rejected_connections: u64,
+    /// Connections for Redis clients that spoke HTTP.
+    pub(crate) http_requests_refused: u64,
     pub(crate) commands: u64,
     pub(crate) forwarded: u64,
     pub(crate) errors: u64,
@@ -94,6 +97,12 @@ pub struct Node {
     pub(crate) forwards_checked_us: u64,
     pub(crate) gathers: Slab<Gather>,
     pub(crate) lock_waits: Waits,
+    /// Answers that are held back for a while.
+    pub(crate) delays: Delays,
+    /// Keeps passwords from being guessed.
+    pub(crate) auth_guard: AuthGuard,
+    /// When the next HTTP at the port for Redis clients is logged.
+    pub(crate) http_warning_due_us: u64,
     /// Who listens to channels, of the clients of this node.
     pub(crate) channels: Channels,
     pub(crate) coding: Coding,
@@ -114,7 +123,6 @@ pub struct Node {
     /// Answers go here, while the commands of a transaction are carried out.
     pub(crate) captured: Option<ReplyBuffer>,
     pub(crate) random: u64,
-    pub(crate) sleep: Option<Duration>,
     pub(crate) log: Vec<Line>,
 }
 
@@ -179,6 +187,7 @@ impl Node {
                 debug_assert_eq!(outcome, Ok(()), "they were read whole when they were put off");
             }
         }
+        self.give_delayed_answers();
         if self.lock_waits.next_due_us() <= now.monotonic_us {
             self.tend_lock_waits();
         }
@@ -370,7 +379,10 @@ impl Node {
         }
         const IDLE_US: u64 = 100_000;
         let idle = self.now.monotonic_us + IDLE_US;
-        let own = idle.min(self.control_wakeup_us).min(self.lock_waits.next_due_us());
+        let own = idle
+            .min(self.control_wakeup_us)
+            .min(self.lock_waits.next_due_us())
+            .min(self.delays.next_due_us());
         let own = own.min(self.coding.wakeup_us()).min(self.values.wakeup_us()).min(self.long.wakeup_us());
         self.groups.iter().map(|(_, group)| group.next_tick_us).fold(own, u64::min)
     }
@@ -504,11 +516,6 @@ impl Node {
     /// Tells the node what its process uses, for `INFO`.
     pub fn set_usage(&mut self, usage: Usage) {
         self.usage = usage;
-    }
-
-    /// The time for which the worker is to sleep (`DEBUG SLEEP`).
-    pub fn take_sleep(&mut self) -> Option<Duration> {
-        self.sleep.take()
     }
 
     /// Moves what is to be logged into `lines`.

@@ -7,7 +7,9 @@ use crate::coding::Coding;
 use crate::command::statistics::CommandStatistics;
 use crate::configuration::Configuration;
 use crate::control::{self, CONTROL_GROUP, ClusterMap, Control, Start};
+use crate::delays::Delays;
 use crate::groups::{Group, Groups};
+use crate::guard::AuthGuard;
 use crate::journal::{Journal, Tail, kind};
 use crate::keyspace::{Durability, Keyspace, Router};
 use crate::locks::Waits;
@@ -196,6 +198,9 @@ impl Node {
             forwards_checked_us: 0,
             gathers: Slab::default(),
             channels: Channels::default(),
+            delays: Delays::default(),
+            auth_guard: AuthGuard::default(),
+            http_warning_due_us: 0,
             lock_waits: Waits::new(own, life_of_waits(&configuration)),
             coding: Coding::new(life),
             long: LongCommands::new(Coordinator { node: configuration.node, life }),
@@ -208,7 +213,6 @@ impl Node {
             replies: ReplyBuffer::new(),
             captured: None,
             random: configuration.seed,
-            sleep: None,
             log: lines,
             configuration,
         };

@@ -188,6 +188,18 @@ impl Node {
             "Connections refused, too many.",
             counters.rejected_connections,
         );
+        single(
+            "auth_failures_total",
+            "counter",
+            "Attempts to authenticate that failed or were not looked at, over RESP.",
+            self.auth_guard.failures(),
+        );
+        single(
+            "http_requests_refused_total",
+            "counter",
+            "Connections for Redis clients that spoke HTTP and were closed.",
+            counters.http_requests_refused,
+        );
         single("commands_total", "counter", "Requests of clients.", counters.commands);
         single("forwarded_total", "counter", "Requests passed on to a leader.", counters.forwarded);
         single("long_writes_total", "counter", "Writes sent to their groups in parts.", counters.long_writes);

@@ -1,8 +1,11 @@
 //! A client's request: which command it is, whether it may be run, and who runs it.
 
+use crate::clients::is_printable;
 use crate::clients::{CLIENT_NAME_BYTES_MAX, NAME_TOO_LONG};
 use crate::command::{self, ClientCommand, ConfigCommand, Context, Handler, NodeCommand, TransactionCommand};
+use crate::configuration::DebugCommand;
 use crate::gather::Combine;
+use crate::log::{Level, Line};
 use crate::node::Node;
 use crate::session::{ClientId, Session};
 use crate::transactions::CROSSSLOT;
@@ -10,10 +13,27 @@ use kv::limits::KEY_BYTES_MAX;
 use kv::table::scan_group;
 use kv::{Command, Reply, ReplyBuffer, Version};
 use protocol::Request;
+use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 use wire::handshake::secret_matches;
 use wire::resp::Arguments;
 use wire::resp::Protocol;
+
+/// The longest that `DEBUG SLEEP` lets its client wait.
+const DEBUG_SLEEP_MAX: Duration = Duration::from_secs(60);
+
+/// How often it is logged that HTTP came to the port for Redis clients.
+const HTTP_WARNING_EVERY: Duration = Duration::from_secs(60);
+
+/// The first word of a request, or of a line of its head, that is HTTP's. Redis refuses the same two.
+fn is_http(name: &[u8]) -> bool {
+    name.eq_ignore_ascii_case(b"POST") || name.eq_ignore_ascii_case(b"Host:")
+}
+
+/// What a client is told whose address has failed to authenticate too often, and how late.
+const TOO_MANY_FAILURES: &str =
+    "ERR too many failed attempts to authenticate from your address: try again in a few seconds";
+const REFUSED_AFTER: Duration = Duration::from_secs(1);
 
 impl Node {
     /// A client sent a whole request. Its reply appears in the client's output, now or in a later turn.
@@ -38,6 +58,7 @@ impl Node {
         }
         let found = match command::find(arguments) {
             Ok(found) => found,
+            Err(_) if is_http(&arguments[0]) => return self.refuse_http(client),
             Err(error) => {
                 session.last_command = None;
                 session.break_transaction();
@@ -87,6 +108,24 @@ impl Node {
                 self.answer(client, |replies| replies.error(&text));
             }
         }
+    }
+
+    /// A page of some site has a browser of somebody who may reach this port send it HTTP, whose body is made of commands: the
+    /// connection ends before the body is looked at.
+    fn refuse_http(&mut self, client: ClientId) {
+        let now_us = self.now.monotonic_us;
+        self.counters.http_requests_refused += 1;
+        if now_us >= self.http_warning_due_us {
+            self.http_warning_due_us = now_us + HTTP_WARNING_EVERY.as_micros() as u64;
+            let address = self.sessions.get(client).and_then(Session::ip_address);
+            let address = address.map_or("?".to_owned(), |address| address.to_string());
+            let text = format!(
+                "possible attack: {address} has sent HTTP to the port for Redis clients, perhaps a browser for some page; \
+                 the connection is closed"
+            );
+            self.log.push(Line { level: Level::Warning, text });
+        }
+        self.kill(client);
     }
 
     /// A command on keys goes to their group; one on all keys to every group.
@@ -197,7 +236,7 @@ impl Node {
                 };
                 match self.authenticate(client, user, password, arguments.len() == 2) {
                     Ok(()) => self.answer(client, ReplyBuffer::ok),
-                    Err(error) => self.answer(client, |replies| replies.error(error)),
+                    Err(error) => self.refuse_authentication(client, error),
                 }
             }
             NodeCommand::Hello => self.hello(client, arguments),
@@ -239,16 +278,36 @@ impl Node {
             NodeCommand::Wait => self.wait(client, &arguments[1], &arguments[2]),
             NodeCommand::Lock(verb) => self.lock_request(client, verb, arguments),
             NodeCommand::Channel(command) => self.channel_command(client, command, arguments),
-            NodeCommand::DebugSleep => {
-                let seconds =
-                    std::str::from_utf8(&arguments[2]).ok().and_then(|text| text.parse::<f64>().ok());
-                match seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok()) {
-                    Some(duration) => {
-                        self.sleep = Some(duration);
-                        self.answer(client, ReplyBuffer::ok);
-                    }
-                    None => self.answer(client, |replies| replies.error("ERR value is not a valid float")),
-                }
+            NodeCommand::DebugSleep => self.debug_sleep(client, &arguments[2]),
+        }
+    }
+
+    /// Lets one client wait, and nobody else.
+    fn debug_sleep(&mut self, client: ClientId, seconds: &[u8]) {
+        if !self.may_debug(client) {
+            let error = "ERR DEBUG command not allowed. If the enable-debug-command option is set to \"local\", you can run \
+                         it from a local connection, otherwise you need to set this option in the configuration file \
+                         (enable_debug_command), and then restart the server.";
+            return self.answer(client, |replies| replies.error(error));
+        }
+        let seconds = std::str::from_utf8(seconds).ok().and_then(|text| text.parse::<f64>().ok());
+        match seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok()) {
+            Some(after) if after <= DEBUG_SLEEP_MAX => self.answer_later(client, after, ReplyBuffer::ok),
+            Some(_) => {
+                let error = format!("ERR DEBUG SLEEP takes {} seconds at most", DEBUG_SLEEP_MAX.as_secs());
+                self.answer(client, |replies| replies.error(&error));
+            }
+            None => self.answer(client, |replies| replies.error("ERR value is not a valid float")),
+        }
+    }
+
+    fn may_debug(&self, client: ClientId) -> bool {
+        match self.configuration.enable_debug_command {
+            DebugCommand::No => false,
+            DebugCommand::Yes => true,
+            DebugCommand::Local => {
+                let address = self.sessions.get(client).and_then(Session::ip_address);
+                address.is_some_and(|address| address.to_canonical().is_loopback())
             }
         }
     }
@@ -260,6 +319,15 @@ impl Node {
             Some(_) => replies.error("ERR DB index is out of range"),
             None => replies.error("ERR value is not an integer or out of range"),
         });
+    }
+
+    /// Who is not listened to any more gets its answer late, and nothing after it.
+    fn refuse_authentication(&mut self, client: ClientId, error: &'static str) {
+        if error != TOO_MANY_FAILURES {
+            return self.answer(client, |replies| replies.error(error));
+        }
+        self.answer_later(client, REFUSED_AFTER, |replies| replies.error(error));
+        self.close_after_replies(client);
     }
 
     fn authenticate(
@@ -280,7 +348,21 @@ impl Node {
                 false => Err("WRONGPASS invalid username-password pair or user is disabled."),
             };
         };
-        if user != b"default" || !secret_matches(given, password.as_bytes()) {
+        let address = self.sessions.get(client).and_then(Session::ip_address);
+        let address = address.unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
+        let now_us = self.now.monotonic_us;
+        if !self.auth_guard.listens_to(address, now_us) {
+            self.auth_guard.refused();
+            return Err(TOO_MANY_FAILURES);
+        }
+        // Both are compared, so that the time says nothing of which was wrong.
+        if !secret_matches(given, password.as_bytes()) | (user != b"default") {
+            if self.auth_guard.failed(address, now_us) {
+                let is_over = !self.auth_guard.listens_to(address, now_us);
+                let then = if is_over { "; it is not listened to for a while" } else { "" };
+                let text = format!("a client at {address} has failed to authenticate{then}");
+                self.log.push(Line { level: Level::Warning, text });
+            }
             return Err("WRONGPASS invalid username-password pair or user is disabled.");
         }
         if let Some(session) = self.sessions.get_mut(client) {
@@ -312,7 +394,7 @@ impl Node {
             match (option.to_ascii_lowercase().as_slice(), arguments.get(at + 1), arguments.get(at + 2)) {
                 (b"auth", Some(user), Some(password)) => {
                     if let Err(error) = self.authenticate(client, user, password, false) {
-                        return self.answer(client, |replies| replies.error(error));
+                        return self.refuse_authentication(client, error);
                     }
                     at += 3;
                 }
@@ -338,7 +420,7 @@ impl Node {
             if name.len() > CLIENT_NAME_BYTES_MAX {
                 return self.answer(client, |replies| replies.error(NAME_TOO_LONG));
             }
-            if !name.iter().all(|byte| (b'!'..=b'~').contains(byte)) {
+            if !is_printable(name) {
                 let error = "ERR Client names cannot contain spaces, newlines or special characters.";
                 return self.answer(client, |replies| replies.error(error));
             }

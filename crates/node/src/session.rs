@@ -9,6 +9,7 @@ use kv::codec::Reader;
 use kv::{Reply, Version};
 use protocol::Ticket;
 use std::collections::VecDeque;
+use std::net::{IpAddr, SocketAddr};
 use wire::resp::reply::{Protocol, write_element, write_reply};
 
 /// A client, for as long as it is connected.
@@ -281,6 +282,14 @@ impl Session {
     /// True while it is not known how the keys are that it watches.
     pub(crate) fn is_awaiting_versions(&self) -> bool {
         self.versions_awaited > 0
+    }
+
+    /// Where its client is; `None` of a part of the server.
+    pub(crate) fn ip_address(&self) -> Option<IpAddr> {
+        match &self.kind {
+            ClientKind::Resp { address, .. } => address.parse().map(|address: SocketAddr| address.ip()).ok(),
+            ClientKind::Internal => None,
+        }
     }
 
     /// A place for the reply of a request that begins now.

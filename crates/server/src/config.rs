@@ -46,7 +46,7 @@ use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
-use node::{Keyspace, NodeAddress, NodeId, StorageSettings};
+use node::{DebugCommand, Keyspace, NodeAddress, NodeId, StorageSettings};
 use serde::{Deserialize, Serialize};
 
 use crate::memory::{self, MEMORY_BYTES_MIN};
@@ -154,6 +154,12 @@ pub struct Config {
     /// What clients authenticate with. Required when `bind` is reachable from other machines.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub password: Option<String>,
+    /// Who may use `DEBUG`: nobody unless it says so.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub enable_debug_command: DebugCommand,
+    /// Names and addresses in a URL under which HTTP is served, besides loopback's and those of the nodes.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub http_hosts: Vec<String>,
     /// Limits on what clients may take.
     #[serde(default)]
     pub limits: Limits,
@@ -174,6 +180,10 @@ pub struct Config {
     /// The file that this was read from; told in errors.
     #[serde(skip)]
     pub file: PathBuf,
+}
+
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
 }
 
 fn this_folder() -> PathBuf {

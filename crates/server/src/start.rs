@@ -155,6 +155,7 @@ fn node_configuration(config: &Config) -> Result<Configuration> {
         patience: config.limits.patience,
         sweep_ms: protocol::registers::Timing::default().sweep_ms,
         password: config.password.clone(),
+        enable_debug_command: config.enable_debug_command,
         identity: getrandom::u64().map_err(|error| anyhow!("the system gives no random numbers: {error}"))?,
         life: 0,
         storage: config.storage,

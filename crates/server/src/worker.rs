@@ -282,9 +282,6 @@ impl Worker {
         self.keep_house(now);
         self.ended_us = self.clock.monotonic_us();
         self.counters.turn(self.ended_us.saturating_sub(now.monotonic_us));
-        if let Some(sleep) = self.node.take_sleep() {
-            std::thread::sleep(sleep);
-        }
         Ok(())
     }
 

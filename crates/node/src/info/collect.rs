@@ -137,6 +137,8 @@ impl Node {
         StatsFacts {
             connections: self.counters.connections,
             rejected_connections: self.counters.rejected_connections,
+            auth_failures: self.auth_guard.failures(),
+            http_requests_refused: self.counters.http_requests_refused,
             operations_per_second: self.rate.per_second,
             input_bytes: self.usage.client_input_bytes,
             output_bytes: self.usage.client_output_bytes,

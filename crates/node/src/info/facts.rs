@@ -111,6 +111,8 @@ pub(crate) struct StatsFacts {
     pub(crate) connections: u64,
     /// Connections refused because there were too many.
     pub(crate) rejected_connections: u64,
+    pub(crate) auth_failures: u64,
+    pub(crate) http_requests_refused: u64,
     /// Commands a second, lately.
     pub(crate) operations_per_second: u64,
     /// Bytes from clients.

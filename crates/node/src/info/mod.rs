@@ -254,6 +254,8 @@ fn stats(facts: &Facts, fields: &mut Fields<'_>) {
     fields.put("total_net_repl_input_bytes", stats.replication_input_bytes);
     fields.put("total_net_repl_output_bytes", stats.replication_output_bytes);
     fields.put("rejected_connections", stats.rejected_connections);
+    fields.put("acl_access_denied_auth", stats.auth_failures);
+    fields.put("http_requests_refused", stats.http_requests_refused);
     fields.put("sync_full", stats.full_resyncs);
     fields.put("sync_partial_ok", stats.partial_resyncs);
     fields.put("expired_keys", stats.expired_keys);

@@ -75,6 +75,7 @@ pub(crate) fn setup(nodes: u16, keyspaces: &[&str]) -> Setup {
             patience: 1,
             sweep_ms: 100,
             password: None,
+            enable_debug_command: Default::default(),
             life: 0,
             identity: 7,
             storage: StorageSettings { segment_bytes: 1 << 20, ..Default::default() },

@@ -91,6 +91,8 @@ impl Folder {
                 data: PathBuf::from("."),
                 bind: HOST,
                 password: None,
+                enable_debug_command: Default::default(),
+                http_hosts: Vec::new(),
                 limits: limits.clone(),
                 storage: Default::default(),
                 values: Default::default(),

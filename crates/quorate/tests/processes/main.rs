@@ -11,5 +11,6 @@ mod http;
 mod lab;
 mod peers;
 mod restart;
+mod strangers;
 mod support;
 mod usage;

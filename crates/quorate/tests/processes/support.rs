@@ -176,7 +176,8 @@ pub(crate) fn wait(child: &mut Child) -> i32 {
     status.unwrap().code().unwrap_or(-1)
 }
 
-/// Sends one HTTP request on a connection of its own. `head` is the first line and further headers.
+/// Sends one HTTP request on a connection of its own. `head` is the first line and further headers; the body is JSON unless they
+/// say otherwise.
 pub(crate) fn http(port: u16, head: &str, body: &str) -> (u16, String) {
     try_http(port, head, body).unwrap_or_else(|| panic!("no answer to {head}"))
 }
@@ -187,8 +188,10 @@ pub(crate) fn try_http(port: u16, head: &str, body: &str) -> Option<(u16, String
     stream.set_read_timeout(Some(PATIENCE)).ok()?;
     stream.set_write_timeout(Some(PATIENCE)).ok()?;
     let length = body.len();
+    let host = if head.contains("\r\nHost:") { "" } else { "Host: 127.0.0.1\r\n" };
+    let kind = if head.contains("\r\nContent-Type:") { "" } else { "Content-Type: application/json\r\n" };
     let request =
-        format!("{head}\r\nHost: 127.0.0.1\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n{body}");
+        format!("{head}\r\n{host}{kind}Connection: close\r\nContent-Length: {length}\r\n\r\n{body}");
     // A server that refuses the body may close before it has all of it.
     let _ = stream.write_all(request.as_bytes());
     let mut answer = Vec::new();

@@ -1,21 +1,106 @@
-//! Who may use HTTP: passwords, the cluster's secret, and no pages of other sites.
+//! Who may use HTTP: those who know the password or the cluster's secret, and no pages of other sites.
+
+use std::net::IpAddr;
+use std::sync::{Mutex, PoisonError};
+use std::time::Instant;
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
-use hyper::header::{AUTHORIZATION, HOST, ORIGIN};
+use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HOST, HeaderName, ORIGIN};
 use hyper::{HeaderMap, StatusCode};
+use node::AuthGuard;
 use wire::handshake::secret_matches;
 
 use super::answer::Refusal;
+use crate::config::Config;
 
-/// Refuses who does not know a secret. `name` is what it is called.
-pub(super) fn require(headers: &HeaderMap, secret: &str, name: &str) -> Result<(), Refusal> {
-    match credentials(headers) {
-        Some(given) if secret_matches(&given, secret.as_bytes()) => Ok(()),
-        Some(_) => Err(Refusal::unauthorized(format!("that is not the {name}"))),
-        None => {
-            Err(Refusal::unauthorized(format!("this needs Authorization: Bearer with the {name}, or Basic")))
+/// Where a browser says that the page comes from.
+const FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
+
+/// What decides who may use HTTP.
+pub(super) struct Access {
+    hosts: Hosts,
+    guard: Mutex<AuthGuard>,
+    begun: Instant,
+}
+
+impl Access {
+    /// By a node's configuration.
+    pub(super) fn new(config: &Config) -> Access {
+        Access { hosts: Hosts::new(config), guard: Mutex::default(), begun: Instant::now() }
+    }
+
+    /// Refuses what a page of another site sends through the browser of somebody who can reach this node.
+    pub(super) fn check_site(&self, headers: &HeaderMap) -> Result<(), Refusal> {
+        self.hosts.check(headers)?;
+        same_origin(headers)
+    }
+
+    /// Refuses a caller that does not know a secret. `name` is what the secret is called.
+    pub(super) fn require(
+        &self,
+        from: IpAddr,
+        headers: &HeaderMap,
+        secret: &str,
+        name: &str,
+    ) -> Result<(), Refusal> {
+        let Some(given) = credentials(headers) else {
+            return Err(Refusal::unauthorized(format!(
+                "this needs Authorization: Bearer with the {name}, or Basic"
+            )));
+        };
+        let now_us = self.begun.elapsed().as_micros() as u64;
+        // Nobody panics while it is held.
+        let mut guard = self.guard.lock().unwrap_or_else(PoisonError::into_inner);
+        if !guard.listens_to(from, now_us) {
+            guard.refused();
+            let error =
+                "too many failed attempts to authenticate from your address: try again in a few seconds";
+            return Err(Refusal::new(StatusCode::TOO_MANY_REQUESTS, "TOOMANY", error));
         }
+        if secret_matches(&given, secret.as_bytes()) {
+            return Ok(());
+        }
+        if guard.failed(from, now_us) {
+            tracing::warn!("a client at {from} has failed to authenticate over HTTP");
+        }
+        Err(Refusal::unauthorized(format!("that is not the {name}")))
+    }
+}
+
+/// The names under which this node is reached. A page can give its own name this node's address (DNS rebinding), and then send
+/// requests here that a browser takes for requests to the page's site; but it cannot change the name that the browser tells.
+struct Hosts {
+    names: Vec<String>,
+    takes_any: bool,
+}
+
+impl Hosts {
+    fn new(config: &Config) -> Hosts {
+        let nodes = config.nodes.iter().map(|node| node.host.as_str());
+        let names =
+            ["localhost"].into_iter().chain(nodes).chain(config.http_hosts.iter().map(String::as_str));
+        let names: Vec<String> = names.map(str::to_ascii_lowercase).collect();
+        Hosts { takes_any: names.iter().any(|name| name == "*"), names }
+    }
+
+    /// An address is no name that somebody else could have given this node. Programs that are no browsers may say nothing.
+    fn check(&self, headers: &HeaderMap) -> Result<(), Refusal> {
+        let Some(host) = headers.get(HOST) else { return Ok(()) };
+        let host = host.to_str().unwrap_or_default().to_ascii_lowercase();
+        let name = match host.rsplit_once(':') {
+            Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
+            _ => host.as_str(),
+        };
+        let bare = name.trim_start_matches('[').trim_end_matches(']');
+        if self.takes_any || bare.parse::<IpAddr>().is_ok() || self.names.iter().any(|known| known == name) {
+            return Ok(());
+        }
+        let error = format!(
+            "this node is not known as '{}': add the name to http_hosts in its configuration file, or use its address",
+            name.escape_debug()
+        );
+        Err(Refusal::new(StatusCode::FORBIDDEN, "HOST", error))
     }
 }
 
@@ -30,15 +115,32 @@ fn credentials(headers: &HeaderMap) -> Option<Vec<u8>> {
     Some(pair[colon + 1..].to_vec())
 }
 
-/// Refuses what a page of another site sends through somebody's browser, which reaches what only he can reach.
-pub(super) fn same_origin(headers: &HeaderMap) -> Result<(), Refusal> {
-    let Some(origin) = headers.get(ORIGIN) else { return Ok(()) };
-    let host = headers.get(HOST).and_then(|host| host.to_str().ok());
-    let from = origin.to_str().ok().and_then(|origin| origin.split_once("://")).map(|(_, host)| host);
-    if from.is_some() && from == host {
+fn same_origin(headers: &HeaderMap) -> Result<(), Refusal> {
+    let text = |name: HeaderName| headers.get(name).map(|value| value.to_str().unwrap_or_default());
+    let is_foreign = match text(ORIGIN) {
+        Some(origin) => origin.split_once("://").map(|(_, host)| host) != text(HOST),
+        // Images and forms come without an origin; newer browsers say where from.
+        None => matches!(text(FETCH_SITE), Some("cross-site" | "same-site")),
+    };
+    if is_foreign {
+        let error = "pages of other sites may not use this";
+        return Err(Refusal::new(StatusCode::FORBIDDEN, "ORIGIN", error));
+    }
+    Ok(())
+}
+
+/// Refuses a body that is not said to be JSON: what a browser sends for any page without asking first is never said to be.
+pub(super) fn require_json(headers: &HeaderMap) -> Result<(), Refusal> {
+    let given = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let kind = given.split(';').next().unwrap_or_default().trim();
+    if kind.eq_ignore_ascii_case("application/json") {
         return Ok(());
     }
-    Err(Refusal::new(StatusCode::FORBIDDEN, "ORIGIN", "pages of other sites may not use this"))
+    let error = format!(
+        "a body must come with Content-Type: application/json, not '{}' (curl -H 'Content-Type: application/json')",
+        given.escape_debug()
+    );
+    Err(Refusal::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "CONTENTTYPE", error))
 }
 
 #[cfg(test)]
@@ -71,5 +173,53 @@ mod tests {
         assert!(check("http://127.0.0.1:8000"));
         assert!(!check("http://example.org") && !check("null"));
         assert!(same_origin(&HeaderMap::new()).is_ok());
+        for (site, expected) in
+            [("cross-site", false), ("same-site", false), ("same-origin", true), ("none", true)]
+        {
+            let mut headers = HeaderMap::new();
+            headers.insert(FETCH_SITE, site.parse().unwrap());
+            assert_eq!(same_origin(&headers).is_ok(), expected, "{site}");
+        }
+    }
+
+    #[test]
+    fn a_name_that_a_page_gave_this_node_is_none_of_its_names() {
+        let hosts = Hosts { names: vec!["localhost".into(), "node-1.shop".into()], takes_any: false };
+        let check = |host: &str| {
+            let mut headers = HeaderMap::new();
+            headers.insert(HOST, host.parse().unwrap());
+            hosts.check(&headers).is_ok()
+        };
+        for known in [
+            "localhost",
+            "LOCALHOST:8000",
+            "127.0.0.1:8000",
+            "10.1.2.3",
+            "[::1]:8000",
+            "[::1]",
+            "Node-1.shop:80",
+        ] {
+            assert!(check(known), "{known}");
+        }
+        for foreign in
+            ["evil.example", "evil.example:8000", "localhost.evil.example", "node-1.shop.evil.example", ""]
+        {
+            assert!(!check(foreign), "{foreign}");
+        }
+        assert!(hosts.check(&HeaderMap::new()).is_ok());
+        let any = Hosts { names: vec![], takes_any: true };
+        assert!(any.check(&[(HOST, "any.example".parse().unwrap())].into_iter().collect()).is_ok());
+    }
+
+    #[test]
+    fn a_body_must_be_said_to_be_json() {
+        let check = |value: &str| {
+            require_json(&[(CONTENT_TYPE, value.parse().unwrap())].into_iter().collect()).is_ok()
+        };
+        assert!(check("application/json") && check("Application/JSON; charset=utf-8"));
+        for wrong in ["text/plain", "application/x-www-form-urlencoded", "text/json", ""] {
+            assert!(!check(wrong), "{wrong}");
+        }
+        assert!(require_json(&HeaderMap::new()).is_err());
     }
 }

@@ -11,8 +11,11 @@ mod keyspaces;
 mod locks;
 mod routes;
 
+use std::collections::VecDeque;
 use std::convert::Infallible;
+use std::net::IpAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -25,6 +28,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use rustix::net::sockopt::set_tcp_user_timeout;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, oneshot};
+use tokio::task::AbortHandle;
 
 use self::answer::Answer;
 use self::routes::Routes;
@@ -89,31 +93,69 @@ impl Http {
 }
 
 async fn accept(listener: TcpListener, routes: Arc<Routes>, permits: Arc<Semaphore>, sockets: SocketBound) {
-    // Never closed, so a permit is always given at some time. Who finds none waits at the door.
-    while let Ok(permit) = Arc::clone(&permits).acquire_owned().await {
-        match listener.accept().await {
+    let mut connections = Connections::default();
+    loop {
+        let (socket, address) = match listener.accept().await {
             // There is no descriptor for it.
-            Ok((socket, _)) if sockets.is_passed(&socket) => drop(socket),
-            Ok((socket, _)) => {
-                let routes = Arc::clone(&routes);
-                tokio::spawn(async move {
-                    serve(socket, routes).await;
-                    drop(permit);
-                });
+            Ok((socket, _)) if sockets.is_passed(&socket) => continue,
+            Ok(accepted) => accepted,
+            Err(_) => {
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+                continue;
             }
-            Err(_) => tokio::time::sleep(ACCEPT_PAUSE).await,
+        };
+        if permits.available_permits() == 0 {
+            connections.close_oldest_idle();
+        }
+        // The semaphore is never closed, so a permit is given as soon as a connection ends.
+        let Ok(permit) = Arc::clone(&permits).acquire_owned().await else { return };
+        let routes = Arc::clone(&routes);
+        let is_busy = Arc::new(AtomicBool::new(false));
+        let serving = serve(socket, address.ip(), routes, Arc::clone(&is_busy));
+        let task = tokio::spawn(async move {
+            serving.await;
+            drop(permit);
+        });
+        connections.add(task.abort_handle(), is_busy);
+    }
+}
+
+/// The connections that are open, the oldest first. Those that ask nothing must not keep out those that do, such as the one that
+/// asks for the node's health.
+#[derive(Default)]
+struct Connections {
+    open: VecDeque<(AbortHandle, Arc<AtomicBool>)>,
+}
+
+impl Connections {
+    fn add(&mut self, task: AbortHandle, is_busy: Arc<AtomicBool>) {
+        self.open.retain(|(task, _)| !task.is_finished());
+        self.open.push_back((task, is_busy));
+    }
+
+    /// Ends the oldest connection that has no request under way, be it half-open or idle between two.
+    fn close_oldest_idle(&mut self) {
+        let idle = self
+            .open
+            .iter()
+            .position(|(task, is_busy)| !task.is_finished() && !is_busy.load(Ordering::Relaxed));
+        if let Some((task, _)) = idle.and_then(|place| self.open.remove(place)) {
+            task.abort();
         }
     }
 }
 
 /// Serves one connection to its end. That it breaks concerns nobody else.
-async fn serve(socket: TcpStream, routes: Arc<Routes>) {
+async fn serve(socket: TcpStream, from: IpAddr, routes: Arc<Routes>, is_busy: Arc<AtomicBool>) {
     let _ = socket.set_nodelay(true);
     let _ = set_tcp_user_timeout(&socket, SILENCE_MS_MAX);
     let service = service_fn(move |request: Request<Incoming>| {
-        let routes = Arc::clone(&routes);
+        let (routes, is_busy) = (Arc::clone(&routes), Arc::clone(&is_busy));
         async move {
-            Ok::<Response<_>, Infallible>(routes.answer(request).await.unwrap_or_else(Answer::from).into())
+            is_busy.store(true, Ordering::Relaxed);
+            let answer = routes.answer(from, request).await.unwrap_or_else(Answer::from);
+            is_busy.store(false, Ordering::Relaxed);
+            Ok::<Response<_>, Infallible>(answer.into())
         }
     });
     let mut builder = http1::Builder::new();

@@ -16,6 +16,7 @@
 //! `locks/` or `sessions/`: unencoded, that is the path of a keyspace, a lock or a session. What is not UTF-8 travels as base64 in a field whose
 //! name ends in `_base64` instead.
 
+use std::net::IpAddr;
 use std::time::Duration;
 
 use http_body_util::{BodyExt, LengthLimitError, Limited};
@@ -29,7 +30,7 @@ use serde_json::{Value, json};
 use tokio::sync::{Semaphore, SemaphorePermit, oneshot};
 use wire::resp::ArgumentsBuffer;
 
-use super::access::{require, same_origin};
+use super::access::{Access, require_json};
 use super::answer::{Answer, Refusal};
 use super::fields::{bytes_of, key_of, named, prefix_of};
 use crate::bridge::{Call, Caller};
@@ -47,6 +48,7 @@ const BODY_UNIT_BYTES: u64 = 4 << 10;
 /// Everything that answering needs.
 pub(super) struct Routes {
     caller: Caller,
+    access: Access,
     secret: String,
     password: Option<String>,
     value_bytes_max: usize,
@@ -93,6 +95,7 @@ impl Routes {
         let body_units_max = (limits.http_bytes_max as u64 / BODY_UNIT_BYTES).max(1);
         Routes {
             caller,
+            access: Access::new(config),
             secret: config.secret.clone(),
             password: config.password.clone(),
             value_bytes_max: limits.value_bytes_max,
@@ -103,9 +106,9 @@ impl Routes {
         }
     }
 
-    /// Answers one request.
-    pub(super) async fn answer(&self, request: Request<Incoming>) -> Result<Answer, Refusal> {
-        same_origin(request.headers())?;
+    /// Answers one request, from a client at this address.
+    pub(super) async fn answer(&self, from: IpAddr, request: Request<Incoming>) -> Result<Answer, Refusal> {
+        self.access.check_site(request.headers())?;
         let path = request.uri().path().to_owned();
         match path.as_str() {
             // Whoever balances load asks this one, and has no password.
@@ -115,12 +118,12 @@ impl Routes {
             }
             "/replicate" if request.method() != Method::DELETE => {
                 only(request.method(), &[Method::POST], "POST, DELETE")?;
-                require(request.headers(), &self.secret, "cluster's secret")?;
+                self.access.require(from, request.headers(), &self.secret, "cluster's secret")?;
                 self.replicate(request).await
             }
             _ => {
                 if let Some(password) = &self.password {
-                    require(request.headers(), password, "password")?;
+                    self.access.require(from, request.headers(), password, "password")?;
                 }
                 self.answer_client(&path, request).await
             }
@@ -304,6 +307,7 @@ impl Routes {
         &self,
         request: Request<Incoming>,
     ) -> Result<(T, SemaphorePermit<'_>), Refusal> {
+        require_json(request.headers())?;
         // Base64 takes a third more than the value; escapes in JSON may take as much again.
         let bytes_max = self.value_bytes_max * 2 + BODY_BYTES_BEYOND_VALUE;
         let announced = request.body().size_hint().upper().unwrap_or(bytes_max as u64);

@@ -303,6 +303,7 @@ impl World {
             patience: 1,
             sweep_ms,
             password: None,
+            enable_debug_command: Default::default(),
             life: 0,
             identity: seed,
             storage,

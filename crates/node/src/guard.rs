@@ -1,0 +1,113 @@
+//! What keeps passwords from being guessed: an address whose guesses fail too often is not listened to for a moment.
+//!
+//! An address may fail [`FAILURES_BURST`] times, and [`FAILURES_PER_S`] times a second after that. Beyond it what it says is not
+//! compared with the password at all, so that waiting less for the answer, or asking over many connections, gains nothing. An
+//! application that merely has an old password leaves room for its neighbours behind the same address.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+/// Failures that one address has at once.
+pub(crate) const FAILURES_BURST: u64 = 100;
+
+/// Failures that it gets back each second.
+pub(crate) const FAILURES_PER_S: u64 = 20;
+
+/// Most addresses that are remembered. Beyond it the one that failed longest ago is forgotten.
+pub(crate) const ADDRESSES_MAX: usize = 4096;
+
+const COST_US: u64 = 1_000_000 / FAILURES_PER_S;
+
+/// Who has failed of late.
+#[derive(Debug, Default)]
+pub struct AuthGuard {
+    /// For each address the time, in microseconds, up to which its failures have used up what it gets: a leaky bucket as a
+    /// time.
+    spent_until_us: BTreeMap<IpAddr, u64>,
+    /// All failures, those included that were not looked at.
+    failures: u64,
+}
+
+impl AuthGuard {
+    /// Whether what this address says is looked at now.
+    pub fn listens_to(&self, address: IpAddr, now_us: u64) -> bool {
+        let spent = self.spent_until_us.get(&address).copied().unwrap_or(0);
+        spent.saturating_sub(now_us) <= (FAILURES_BURST - 1) * COST_US
+    }
+
+    /// An address has said a wrong password. True when it is worth a line in the log: the first of a series, and the one with
+    /// which the address is not listened to any more.
+    pub fn failed(&mut self, address: IpAddr, now_us: u64) -> bool {
+        self.failures += 1;
+        self.spent_until_us.retain(|_, spent| *spent > now_us);
+        let listened = self.listens_to(address, now_us);
+        if !self.spent_until_us.contains_key(&address) && self.spent_until_us.len() >= ADDRESSES_MAX {
+            let oldest =
+                self.spent_until_us.iter().min_by_key(|(_, spent)| **spent).map(|(oldest, _)| *oldest);
+            oldest.and_then(|oldest| self.spent_until_us.remove(&oldest));
+        }
+        let spent = self.spent_until_us.entry(address).or_insert(now_us);
+        let is_first = *spent <= now_us;
+        *spent = (*spent).max(now_us) + COST_US;
+        is_first || listened != self.listens_to(address, now_us)
+    }
+
+    /// An address was not listened to.
+    pub fn refused(&mut self) {
+        self.failures += 1;
+    }
+
+    /// All failures since the start.
+    pub fn failures(&self) -> u64 {
+        self.failures
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND_US: u64 = 1_000_000;
+
+    fn address(last: u8) -> IpAddr {
+        IpAddr::from([10, 0, 0, last])
+    }
+
+    #[test]
+    fn an_address_that_fails_too_often_is_not_listened_to_for_a_moment() {
+        let mut guard = AuthGuard::default();
+        let logged: u64 = (0..FAILURES_BURST).map(|_| u64::from(guard.failed(address(1), 7))).sum();
+        assert_eq!(logged, 2, "the first, and the last");
+        assert!(!guard.listens_to(address(1), 7));
+        assert!(guard.listens_to(address(2), 7), "it is another one");
+        assert!(guard.listens_to(address(1), 7 + COST_US), "one guess more");
+        guard.failed(address(1), 7 + COST_US);
+        assert!(!guard.listens_to(address(1), 7 + COST_US));
+        assert!(guard.listens_to(address(1), 60 * SECOND_US));
+        assert_eq!(guard.failures(), FAILURES_BURST + 1);
+    }
+
+    #[test]
+    fn guesses_over_time_are_as_many_as_the_rate_allows() {
+        let mut guard = AuthGuard::default();
+        let mut looked_at = 0;
+        for at_us in (0..10 * SECOND_US).step_by(100) {
+            if guard.listens_to(address(1), at_us) {
+                guard.failed(address(1), at_us);
+                looked_at += 1;
+            }
+        }
+        assert_eq!(looked_at, FAILURES_BURST + 10 * FAILURES_PER_S - 1);
+    }
+
+    #[test]
+    fn addresses_are_forgotten_when_their_failures_are_and_bounded_in_number() {
+        let mut guard = AuthGuard::default();
+        for number in 0..2 * ADDRESSES_MAX as u32 {
+            guard.failed(IpAddr::from(number.to_be_bytes()), 0);
+        }
+        assert_eq!(guard.spent_until_us.len(), ADDRESSES_MAX);
+        guard.failed(address(1), SECOND_US);
+        assert_eq!(guard.spent_until_us.len(), 1);
+    }
+}

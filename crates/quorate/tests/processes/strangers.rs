@@ -1,0 +1,160 @@
+//! What strangers send: pages of other sites, guesses of passwords, patterns and commands that would hold others up.
+
+use std::io::{Read, Write};
+use std::net::Shutdown;
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+
+use super::support::{Client, Server, connect, request, signal, until};
+
+/// A browser sends a page's request to any port, with a body that the page has chosen.
+#[test]
+fn a_command_in_the_body_of_a_post_is_not_carried_out() {
+    let server = Server::start("", "");
+    for head in ["POST / HTTP/1.1", "post /x HTTP/1.0", "GET / HTTP/1.1\r\nHost: evil.example"] {
+        let mut stream = connect(server.client_port);
+        let body = format!("{head}\r\nHost: 127.0.0.1\r\nContent-Length: 20\r\n\r\nSET planted {head}\r\n");
+        // It may be closed before all of it is sent.
+        let _ = stream.write_all(body.as_bytes());
+        let _ = stream.shutdown(Shutdown::Write);
+        let mut answer = Vec::new();
+        let _ = stream.read_to_end(&mut answer);
+        assert!(!answer.starts_with(b"+OK"), "{head}: {}", answer.escape_ascii());
+        assert_eq!(server.client().ask("EXISTS planted"), ":0", "{head}");
+    }
+    assert_eq!(server.log().matches("possible attack").count(), 1, "{}", server.log());
+    let mut client = server.client();
+    client.send("INFO stats\r\n");
+    let length: usize = client.line()[1..].parse().unwrap();
+    let info = String::from_utf8(client.bytes(length)).unwrap();
+    assert!(info.contains("http_requests_refused:3\r\n"), "{info}");
+}
+
+#[test]
+fn http_takes_nothing_that_a_page_of_another_site_can_send() {
+    let server = Server::start("http_hosts = [\"store.example\"]\n", "");
+    let put = r#"{"key": "planted", "value": "v"}"#;
+    let cases = [
+        ("POST /put HTTP/1.1\r\nHost: evil.example", 403, "HOST"),
+        ("GET /get/k HTTP/1.1\r\nHost: evil.example:8000", 403, "HOST"),
+        ("GET /health HTTP/1.1\r\nHost: evil.example", 403, "HOST"),
+        ("POST /put HTTP/1.1\r\nOrigin: http://evil.example", 403, "ORIGIN"),
+        ("DELETE /k HTTP/1.1\r\nOrigin: null", 403, "ORIGIN"),
+        ("GET /metrics HTTP/1.1\r\nSec-Fetch-Site: cross-site", 403, "ORIGIN"),
+        ("POST /put HTTP/1.1\r\nContent-Type: text/plain", 415, "CONTENTTYPE"),
+        ("POST /put HTTP/1.1\r\nContent-Type: application/x-www-form-urlencoded", 415, "CONTENTTYPE"),
+        ("POST /keyspaces HTTP/1.1\r\nContent-Type: text/plain", 415, "CONTENTTYPE"),
+    ];
+    for (head, expected, code) in cases {
+        let (status, told) = server.json(head, put);
+        assert_eq!((status, told["code"].as_str()), (expected, Some(code)), "{head}: {told}");
+    }
+    assert_eq!(server.client().ask("EXISTS planted"), ":0");
+    for host in ["localhost:8000", "store.example", "STORE.example:80", "[::1]:8000", "192.0.2.7"] {
+        let (status, told) = server.json(&format!("POST /put HTTP/1.1\r\nHost: {host}"), put);
+        assert_eq!(status, 200, "{host}: {told}");
+    }
+}
+
+/// Connections that ask nothing take all places; who asks for the node's health gets one of theirs.
+#[test]
+fn half_open_connections_do_not_lock_out_health() {
+    let server = Server::start("", "[limits]\nhttp_connections_max = 20\n");
+    let mut open = Vec::new();
+    for number in 0..60 {
+        let mut stream = connect(server.http_port);
+        if number % 2 == 0 {
+            let _ = stream.write_all(b"GET /health HTT");
+        }
+        open.push(stream);
+    }
+    let begun = Instant::now();
+    let (status, _) = server.http("GET /health HTTP/1.1", "");
+    assert_eq!(status, 200);
+    assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
+}
+
+#[test]
+fn guesses_of_a_password_are_slowed_down_counted_and_logged() {
+    let server = Server::start("password = \"the right one\"\n", "");
+    let port = server.client_port;
+    let auth = |word: &str| request(&[b"AUTH", word.as_bytes()]);
+    let mut client = Client::connect(port);
+    let begun = Instant::now();
+    let mut guesses = 0;
+    let refused = loop {
+        client.send(auth("wrong"));
+        let answer = client.line();
+        if !answer.starts_with("-WRONGPASS") {
+            break answer;
+        }
+        guesses += 1;
+        assert!(guesses < 2000, "guesses go on without an end");
+    };
+    assert!(refused.contains("too many failed attempts"), "{refused}");
+    assert!(guesses >= 100, "an application with an old password is not shut out at once: {guesses}");
+    assert!(begun.elapsed() >= Duration::from_secs(1), "the refusal takes its time");
+    assert_eq!(client.rest(), b"", "and ends the connection");
+    // Others are served meanwhile, and the right password is taken as soon as the address is listened to again.
+    until("the right password is taken", || {
+        let mut client = Client::connect(port);
+        client.send(auth("the right one"));
+        client.line() == "+OK"
+    });
+    let log = server.log();
+    assert!((1..=6).contains(&log.matches("failed to authenticate").count()), "{log}");
+    let head = "GET /get/k HTTP/1.1\r\nAuthorization: Bearer wrong";
+    let statuses: Vec<u16> = (0..150).map(|_| server.http(head, "").0).collect();
+    assert!(statuses.starts_with(&[401]) && statuses.contains(&429), "{statuses:?}");
+}
+
+#[test]
+fn debug_is_off_unless_the_configuration_says_so() {
+    let server = Server::start("", "");
+    for asked in ["DEBUG SLEEP 1e9", "DEBUG SLEEP 0"] {
+        let answer = server.client().ask(asked);
+        assert!(answer.starts_with("-ERR DEBUG command not allowed."), "{answer}");
+    }
+}
+
+#[test]
+fn a_client_that_sleeps_holds_nobody_up_not_even_the_nodes_end() {
+    let mut server = Server::start("enable_debug_command = \"local\"\n", "");
+    let (mut sleeper, mut other) = (server.client(), server.client());
+    assert!(other.ask("DEBUG SLEEP 1e9").starts_with("-ERR DEBUG SLEEP takes 60 seconds at most"));
+    let begun = Instant::now();
+    sleeper.send("DEBUG SLEEP 0.5\r\nPING\r\n");
+    assert_eq!(other.ask("PING"), "+PONG");
+    assert!(begun.elapsed() < Duration::from_millis(400), "{:?}", begun.elapsed());
+    assert_eq!((sleeper.line(), sleeper.line()), ("+OK".to_owned(), "+PONG".to_owned()));
+    assert!(begun.elapsed() >= Duration::from_millis(500), "{:?}", begun.elapsed());
+    sleeper.send("DEBUG SLEEP 60\r\n");
+    assert_eq!(other.ask("PING"), "+PONG");
+    signal(server.process(), Signal::TERM);
+    let begun = Instant::now();
+    assert_eq!(server.stop(), 0);
+    assert!(begun.elapsed() < Duration::from_secs(10));
+}
+
+/// With backtracking these took from ten seconds to minutes.
+#[test]
+fn patterns_take_as_long_as_names_are() {
+    let server = Server::start("", "");
+    let mut client = server.client();
+    let long = b"x".repeat(60_000);
+    for number in 0..50 {
+        client.send(request(&[b"SET", &[&long[..], number.to_string().as_bytes()].concat(), b"v"]));
+        assert_eq!(client.line(), "+OK");
+    }
+    let pattern = [&b"*["[..], &b"x".repeat(4000), b"]b"].concat();
+    let begun = Instant::now();
+    client.send(request(&[b"KEYS", &pattern]));
+    assert_eq!(client.line(), "*0");
+    client.send(request(&[b"KEYS", &b"*x".repeat(2000)]));
+    assert!(client.line().starts_with('*'));
+    assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
+    let mut refused = server.client();
+    refused.send(request(&[b"PSUBSCRIBE", &b"*".repeat(5000)]));
+    assert_eq!(refused.line(), "-ERR the pattern is 5000 bytes long; at most 4096 are allowed");
+}
