@@ -122,7 +122,7 @@ fn address(args: &JoinArgs, like: &Config, map: &ClusterMap) -> Result<NodeAddre
     };
     let bind = args.bind.unwrap_or(like.bind);
     ensure!(
-        is_loopback(&host) || !bind.to_canonical().is_loopback(),
+        host.is_empty() || is_loopback(&host) || !bind.to_canonical().is_loopback(),
         "give --bind: node {id} is to be reached at {host}, and would listen on {bind} only"
     );
     let address = NodeAddress {
