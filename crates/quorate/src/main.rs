@@ -76,6 +76,11 @@ struct ServerArgs {
     #[arg(long, value_name = "FILE")]
     config: PathBuf,
 
+    /// The data folder was copied or moved, and is the node's only one from now on. Wanted once; the folder that it comes
+    /// from must never be started again
+    #[arg(long)]
+    adopt: bool,
+
     /// Stop when the process that started this one, which must be this one, ends
     #[arg(long, value_name = "PID", hide = true)]
     stop_with: Option<i32>,
@@ -109,5 +114,5 @@ fn serve(args: &ServerArgs) -> Result<()> {
     {
         return Ok(());
     }
-    server::run(server::Config::read(&args.config)?, memory::release)
+    server::run(server::Config::read(&args.config)?, args.adopt, memory::release)
 }

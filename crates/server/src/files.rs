@@ -1,6 +1,7 @@
 //! The node's folder: who may use it, and under which process id it runs.
 //!
 //! - `quorate.lock` is locked while a server uses the folder. The lock goes with the process, however it ends.
+//! - `quorate.home` tells a copy of the folder from the folder (`home`).
 //! - `storage` is the folder of the node's log.
 //! - `values` is the folder of large values, if there are any.
 //! - `quorate.pid` holds the process id while the server runs; after a crash it is stale until the next start.

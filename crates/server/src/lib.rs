@@ -16,6 +16,7 @@ pub mod holder;
 
 mod bridge;
 mod clients;
+mod home;
 mod http;
 mod listen;
 mod log;

@@ -24,6 +24,8 @@ pub(crate) struct Counters {
     pub(crate) peer_bytes_out: u64,
     /// Connections on the peer port that did not prove to be a peer's.
     pub(crate) strangers: u64,
+    /// Connections of peers that were closed because somebody had tampered with their frames.
+    pub(crate) forged_frames: u64,
     /// Calls from HTTP.
     pub(crate) http_calls: u64,
     /// Turns of the event loop.
@@ -53,6 +55,7 @@ impl Counters {
             ("peer_bytes_in_total", "Bytes read from peers.", self.peer_bytes_in),
             ("peer_bytes_out_total", "Bytes written to peers.", self.peer_bytes_out),
             ("strangers_total", "Connections on the peer port that were turned away.", self.strangers),
+            ("peer_frames_forged_total", "Frames of peers that were changed on the way.", self.forged_frames),
             ("http_calls_total", "Calls that HTTP handed to the worker.", self.http_calls),
         ];
         for (name, help, value) in counters {

@@ -18,6 +18,7 @@ use crate::config::Config;
 use crate::descriptors;
 use crate::disk::{FolderDisk, WorkThreads};
 use crate::files::DataFolder;
+use crate::home;
 use crate::http::Http;
 use crate::listen::Listeners;
 use crate::log;
@@ -31,12 +32,13 @@ use crate::worker::{self, Clock, Parts, Worker};
 /// # Errors
 /// A sentence that says why the node cannot start, or what has stopped it.
 ///
-/// `release` gives memory that is free, and that the process still holds, back to the system.
-pub fn run(mut config: Config, release: fn()) -> Result<()> {
+/// `adopts` makes a copied or moved folder the node's home (`home`). `release` gives memory that is free, and that the process still holds, back to the system.
+pub fn run(mut config: Config, adopts: bool, release: fn()) -> Result<()> {
     log::start()?;
     let signals = stop_signals()?;
     let listeners = patiently(|| Listeners::bind(&config))?;
     let folder = patiently(|| DataFolder::open(&config.data))?;
+    home::check(&folder, &config, adopts)?;
     if config.is_file_exposed() {
         tracing::warn!(
             "{} holds the cluster's secret, and others may read it: chmod 600",
@@ -81,6 +83,7 @@ pub fn run(mut config: Config, release: fn()) -> Result<()> {
 
     let limits = &config.limits;
     let identity = Identity::new(&config.name_for_peers(), config.node, config.secret.as_bytes())?;
+    let identity = identity.reached_at_port(config.own()?.peer_port);
     let resolver = Resolver::new(waker);
     let worker = Worker::new(Parts {
         poll,

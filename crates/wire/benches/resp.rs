@@ -5,6 +5,7 @@ use std::hint::black_box;
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use kv::{Reply, ReplyBuffer};
 use wire::frame;
+use wire::handshake::{Acceptor, Dialer, Identity};
 use wire::resp::{Limits, Progress, Protocol, RequestParser, write_reply};
 
 fn set_request(value_bytes: usize) -> Vec<u8> {
@@ -71,16 +72,25 @@ fn replies(criterion: &mut Criterion) {
 
 fn frames(criterion: &mut Criterion) {
     const MESSAGES: [(&str, usize); 2] = [("256_bytes", 256), ("64_kib", 64 * 1024)];
+    let identity = |node| Identity::new("main", node, b"secret").expect("a usable identity");
+    let (dialer, hello) = Dialer::new(identity(2), [1; 16]);
+    let mut acceptor = Acceptor::new(identity(1), [2; 16]);
+    let challenge = acceptor.on_hello(&hello, |_| true).expect("a right hello");
+    let (proof, _, mut dialing) = dialer.on_challenge(&challenge, |_| true).expect("a right challenge");
+    let (_, mut accepting) = acceptor.on_proof(&proof).expect("a right proof");
     let mut group = criterion.benchmark_group("frame");
     for (name, payload_bytes) in MESSAGES {
         let message = vec![7; payload_bytes];
         group.throughput(Throughput::Bytes(payload_bytes as u64));
-        group.bench_function(format!("append_and_take_{name}"), |bencher| {
+        group.bench_function(format!("seal_and_open_{name}"), |bencher| {
             let mut out = Vec::new();
             bencher.iter(|| {
                 out.clear();
                 frame::append(&mut out, |payload| payload.extend_from_slice(black_box(&message)));
-                assert!(matches!(frame::next(black_box(&out), 1 << 20), Ok(frame::Next::Frame { .. })));
+                dialing.sealer.seal(&mut out);
+                dialing.sealer.removed(out.len());
+                let opened = accepting.opener.next(black_box(&mut out), 1 << 20);
+                assert!(matches!(opened, Ok(frame::Next::Frame { .. })));
             });
         });
     }

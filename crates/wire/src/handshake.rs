@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! dialer                                                acceptor
-//!    | Hello: version, cluster, own node, nonce             |
+//!    | Hello: version, cluster, own node, port, nonce, mac  |
 //!    |----------------------------------------------------->|
 //!    | Challenge: version, own node, nonce, mac of all this |
 //!    |<-----------------------------------------------------|
@@ -15,11 +15,17 @@
 //! conversation proves nothing; the roles differ, so a proof cannot be sent back to whoever made it; both
 //! nodes are named, so that nobody can pass one off as another.
 //!
-//! What it does not do: it does not encrypt, and does not protect what follows from someone who can change
-//! the packets in between. Mutual TLS does. Whoever dials a node, or is dialled by one, gets a mac to try
+//! The mac of the Hello proves less: who has recorded one can send it again, and gets a Challenge that it cannot
+//! answer. But a stranger gets nothing, and an acceptor can keep its places for those that know the secret.
+//!
+//! From the secret and every byte of the handshake both sides make a key for each direction ([`crate::seal`]): all that
+//! follows on this connection is encrypted and authenticated by them, frame by frame.
+//!
+//! What it does not do: who learns the secret can read every connection that was recorded, and forge new ones. Mutual
+//! TLS does more. Whoever is dialled by a node gets a mac to try
 //! secrets against at leisure: the secret must be long and random, not a word.
 //!
-//! The messages are payloads of [`crate::frame`]s of at most [`PAYLOAD_BYTES_MAX`]. The kind of the Hello says which
+//! The messages are payloads of [`crate::greeting`] frames of at most [`PAYLOAD_BYTES_MAX`]. The kind of the Hello says which
 //! [`Lane`] of the two nodes' connections this is.
 
 use std::fmt;
@@ -28,8 +34,10 @@ use hmac::{Hmac, KeyInit, Mac};
 use kv::codec::{Malformed, Reader, Writer};
 use sha2::Sha256;
 
+use crate::seal::{KEY_BYTES, Key, Session};
+
 /// The version of what peers say to each other, this handshake included.
-pub const VERSION: u16 = 2;
+pub const VERSION: u16 = 3;
 
 /// Longest handshake message, in bytes. Limits what a stranger can make a node hold.
 pub const PAYLOAD_BYTES_MAX: usize = 1024;
@@ -46,8 +54,11 @@ const HELLO: u8 = 1;
 const CHALLENGE: u8 = 2;
 const PROOF: u8 = 3;
 const HELLO_URGENT: u8 = 4;
+const GREETER: &[u8] = b"quorate hello";
 const DIALER: &[u8] = b"quorate dialer";
 const ACCEPTOR: &[u8] = b"quorate acceptor";
+const DIALER_FRAMES: &[u8] = b"quorate frames of the dialer";
+const ACCEPTOR_FRAMES: &[u8] = b"quorate frames of the acceptor";
 
 /// Which of the connections between two nodes. What is short and must not wait behind what is long has one of its own.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -127,6 +138,7 @@ impl From<Malformed> for HandshakeError {
 pub struct Identity {
     cluster: String,
     node: u16,
+    port: u16,
     secret: Vec<u8>,
 }
 
@@ -143,7 +155,13 @@ impl Identity {
         if secret.is_empty() {
             return Err(HandshakeError::Unusable("the cluster's secret is empty"));
         }
-        Ok(Identity { cluster: cluster.to_owned(), node, secret: secret.to_vec() })
+        Ok(Identity { cluster: cluster.to_owned(), node, port: 0, secret: secret.to_vec() })
+    }
+
+    /// The same with the port at which other nodes reach this one, as it says in its Hello. Else that says 0.
+    #[must_use]
+    pub fn reached_at_port(self, port: u16) -> Identity {
+        Identity { port, ..self }
     }
 
     fn mac(&self, role: &[u8], transcript: &[u8]) -> Hmac<Sha256> {
@@ -151,6 +169,14 @@ impl Identity {
         mac.update(role);
         mac.update(transcript);
         mac
+    }
+
+    /// The key for the frames of one side, after a handshake of these bytes.
+    fn key(&self, role: &[u8], transcript: &[u8]) -> Key {
+        let mac = self.mac(role, transcript).finalize().into_bytes();
+        let mut key = [0; KEY_BYTES];
+        key.copy_from_slice(&mac[..KEY_BYTES]);
+        Key::new(key)
     }
 
     fn check_version(&self, theirs: u16) -> Result<(), HandshakeError> {
@@ -168,11 +194,12 @@ impl Identity {
 impl fmt::Debug for Identity {
     /// Without the secret: identities end up in logs.
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Identity { cluster, node, secret: _ } = self;
+        let Identity { cluster, node, port, secret: _ } = self;
         formatter
             .debug_struct("Identity")
             .field("cluster", cluster)
             .field("node", node)
+            .field("port", port)
             .finish_non_exhaustive()
     }
 }
@@ -198,12 +225,15 @@ impl Dialer {
         hello.put_u16(VERSION);
         hello.put_bytes(identity.cluster.as_bytes());
         hello.put_u16(identity.node);
+        hello.put_u16(identity.port);
         hello.extend_from_slice(&nonce);
+        let mac = identity.mac(GREETER, &hello).finalize().into_bytes();
+        hello.extend_from_slice(&mac);
         (Dialer { identity, transcript: hello.clone() }, hello)
     }
 
-    /// Checks the acceptor's Challenge. Gives back the Proof to send and who the acceptor is: it has proved
-    /// that it knows the secret. `is_expected` says whether the node that it claims to be was dialled.
+    /// Checks the acceptor's Challenge. Gives back the Proof to send, who the acceptor is, as it has proved
+    /// that it knows the secret, and what authenticates the frames that follow. `is_expected` says whether the node that it claims to be was dialled.
     ///
     /// # Errors
     /// [`HandshakeError`] says why the peer is refused; close the connection.
@@ -211,7 +241,7 @@ impl Dialer {
         self,
         payload: &[u8],
         is_expected: impl FnOnce(u16) -> bool,
-    ) -> Result<(Vec<u8>, u16), HandshakeError> {
+    ) -> Result<(Vec<u8>, u16, Session), HandshakeError> {
         let Dialer { identity, mut transcript } = self;
         let mut reader = Reader::new(payload);
         if reader.u8()? != CHALLENGE {
@@ -234,7 +264,12 @@ impl Dialer {
 
         let mut proof = vec![PROOF];
         proof.extend_from_slice(&identity.mac(DIALER, &transcript).finalize().into_bytes());
-        Ok((proof, node))
+        transcript.extend_from_slice(&proof);
+        let session = Session::new(
+            identity.key(DIALER_FRAMES, &transcript),
+            identity.key(ACCEPTOR_FRAMES, &transcript),
+        );
+        Ok((proof, node, session))
     }
 }
 
@@ -244,6 +279,8 @@ pub struct Acceptor {
     identity: Identity,
     nonce: Nonce,
     lane: Lane,
+    /// Where the dialer says that it is reached.
+    port: u16,
     /// Who the dialer says it is, and every byte of both sides so far; none before the Hello.
     greeted: Option<(u16, Vec<u8>)>,
 }
@@ -251,7 +288,7 @@ pub struct Acceptor {
 impl Acceptor {
     /// Awaits a Hello, to be challenged with a fresh `nonce`.
     pub fn new(identity: Identity, nonce: Nonce) -> Self {
-        Acceptor { identity, nonce, lane: Lane::Main, greeted: None }
+        Acceptor { identity, nonce, lane: Lane::Main, port: 0, greeted: None }
     }
 
     /// Which lane the dialer asks for, once its Hello has come. It is proved together with the rest.
@@ -259,8 +296,18 @@ impl Acceptor {
         self.lane
     }
 
+    /// At which port other nodes reach the dialer, as its Hello says.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Who the dialer says it is, once its Hello has come.
+    pub fn claimed(&self) -> Option<u16> {
+        self.greeted.as_ref().map(|(node, _)| *node)
+    }
+
     /// Checks the dialer's Hello and gives back the Challenge to send. `is_expected` says whether the node
-    /// that the dialer claims to be may connect; nothing of the claim is proved yet.
+    /// that the dialer claims to be may connect. Whoever made the Hello knew the secret, but it may be a recorded one.
     ///
     /// # Errors
     /// [`HandshakeError`] says why the peer is refused; close the connection.
@@ -286,12 +333,18 @@ impl Acceptor {
         if cluster.len() > CLUSTER_BYTES_MAX {
             return Err(HandshakeError::NotAPeer("its cluster's name is too long"));
         }
-        let node = reader.u16()?;
+        let (node, port) = (reader.u16()?, reader.u16()?);
         let _nonce = reader.take(size_of::<Nonce>())?;
+        let mac = reader.take(MAC_BYTES)?;
         check_end(&reader)?;
         if cluster != self.identity.cluster.as_bytes() {
             let theirs = cluster.escape_ascii().to_string();
             return Err(HandshakeError::AnotherCluster { theirs, ours: self.identity.cluster.clone() });
+        }
+        // A node of this cluster that knows another secret is told apart from a node that is not known.
+        let signed = &payload[..payload.len() - MAC_BYTES];
+        if self.identity.mac(GREETER, signed).verify_slice(mac).is_err() {
+            return Err(HandshakeError::WrongSecret { node });
         }
         self.identity.check_peer(node, is_expected)?;
 
@@ -303,16 +356,17 @@ impl Acceptor {
         let mac = self.identity.mac(ACCEPTOR, &transcript).finalize().into_bytes();
         challenge.extend_from_slice(&mac);
         transcript.extend_from_slice(&mac);
-        (self.lane, self.greeted) = (lane, Some((node, transcript)));
+        (self.lane, self.port, self.greeted) = (lane, port, Some((node, transcript)));
         Ok(challenge)
     }
 
-    /// Checks the dialer's Proof. Gives back who the dialer is: now it has proved that it knows the secret.
+    /// Checks the dialer's Proof. Gives back who the dialer is, which has proved now that it knows the secret, and what
+    /// authenticates the frames that follow.
     ///
     /// # Errors
     /// [`HandshakeError`] says why the peer is refused; close the connection.
-    pub fn on_proof(self, payload: &[u8]) -> Result<u16, HandshakeError> {
-        let Some((node, transcript)) = self.greeted else {
+    pub fn on_proof(self, payload: &[u8]) -> Result<(u16, Session), HandshakeError> {
+        let Some((node, mut transcript)) = self.greeted else {
             return Err(HandshakeError::OutOfOrder);
         };
         let mut reader = Reader::new(payload);
@@ -321,10 +375,13 @@ impl Acceptor {
         }
         let mac = reader.take(MAC_BYTES)?;
         check_end(&reader)?;
-        match self.identity.mac(DIALER, &transcript).verify_slice(mac) {
-            Ok(()) => Ok(node),
-            Err(_) => Err(HandshakeError::WrongSecret { node }),
+        if self.identity.mac(DIALER, &transcript).verify_slice(mac).is_err() {
+            return Err(HandshakeError::WrongSecret { node });
         }
+        transcript.extend_from_slice(payload);
+        let sends = self.identity.key(ACCEPTOR_FRAMES, &transcript);
+        let receives = self.identity.key(DIALER_FRAMES, &transcript);
+        Ok((node, Session::new(sends, receives)))
     }
 }
 

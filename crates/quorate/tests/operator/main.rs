@@ -5,6 +5,7 @@
 
 #[path = "../histories/bare.rs"]
 mod bare;
+mod copies;
 mod disk;
 mod keyspaces;
 mod members;

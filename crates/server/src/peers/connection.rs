@@ -6,8 +6,10 @@ use std::net::SocketAddr;
 use mio::event::Event;
 use mio::net::TcpStream;
 use node::NodeId;
-use wire::frame;
+use wire::frame::FrameError;
+use wire::greeting;
 use wire::handshake::{Acceptor, Dialer, HandshakeError, Identity, Lane, Nonce};
+use wire::seal::Session;
 
 use crate::socket::Outlet;
 
@@ -19,6 +21,8 @@ pub(super) struct Connection {
     /// What it is for, as its dialer has said.
     pub(super) lane: Lane,
     pub(super) stage: Stage,
+    /// What authenticates its frames, once it is proved whose it is.
+    pub(super) session: Option<Session>,
     /// The beginning of a frame.
     pub(super) input: Vec<u8>,
     /// How far the node's frames are written.
@@ -50,8 +54,21 @@ pub(super) enum Stage {
 #[derive(Clone, Copy)]
 pub(super) struct Link {
     pub(super) peer: NodeId,
+    /// Since when.
+    pub(super) since_us: u64,
     /// At least one frame has come.
     pub(super) has_spoken: bool,
+}
+
+/// How far it is known who is on a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Standing {
+    /// A peer that is proved, or was dialled.
+    Known,
+    /// Its Hello was made by somebody who knows the secret, as this node.
+    Claimed(NodeId),
+    /// Anybody.
+    Stranger,
 }
 
 /// Why a connection is closed.
@@ -61,6 +78,8 @@ pub(super) enum Fault {
     Broken(io::Error),
     /// It said what it must not say, or nothing for too long.
     Refused(String),
+    /// A frame is not the one that the peer sent: somebody on the way, or a faulty network, has changed it.
+    Forged(String),
 }
 
 impl Fault {
@@ -82,6 +101,15 @@ impl From<HandshakeError> for Fault {
     }
 }
 
+impl From<FrameError> for Fault {
+    fn from(error: FrameError) -> Self {
+        match error {
+            FrameError::Forged { .. } => Fault::Forged(error.to_string()),
+            FrameError::TooLong { .. } | FrameError::Sealed { .. } => Fault::Refused(error.to_string()),
+        }
+    }
+}
+
 impl std::fmt::Display for Fault {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
@@ -89,7 +117,7 @@ impl std::fmt::Display for Fault {
                 formatter.write_str("the other side closed it")
             }
             Fault::Broken(error) => error.fmt(formatter),
-            Fault::Refused(text) => formatter.write_str(text),
+            Fault::Refused(text) | Fault::Forged(text) => formatter.write_str(text),
         }
     }
 }
@@ -108,6 +136,7 @@ impl Connection {
             dialled,
             lane,
             stage,
+            session: None,
             input: Vec::new(),
             outlet: Outlet::default(),
             has_unread: false,
@@ -145,31 +174,48 @@ impl Connection {
         self.send(&hello)
     }
 
-    /// Takes one handshake message and answers it. Tells whose connection this is once that is proved.
+    /// Takes one handshake message and answers it. `port_of` says at which port a node that may connect is reached. Tells whose connection this is once that is proved.
     pub(super) fn shake_hands(
         &mut self,
         payload: &[u8],
-        is_expected: impl Fn(NodeId) -> bool,
+        port_of: impl Fn(NodeId) -> Option<u16>,
     ) -> Result<Option<NodeId>, Fault> {
         match std::mem::replace(&mut self.stage, Stage::Failed) {
             Stage::AwaitsChallenge(dialer) => {
-                let (proof, peer) = dialer.on_challenge(payload, |id| self.dialled == Some(id))?;
+                let (proof, peer, session) = dialer.on_challenge(payload, |id| self.dialled == Some(id))?;
                 self.send(&proof)?;
+                self.session = Some(session);
                 Ok(Some(peer))
             }
             Stage::AwaitsHello(mut acceptor) => {
+                let is_expected = |id| port_of(id).is_some();
                 let challenge = acceptor.on_hello(payload, is_expected).map_err(|error| match error {
                     HandshakeError::UnknownNode { node } => Fault::Refused(format!(
                         "it says that it is node {node}, which does not belong here; CLUSTER ADD lets a new node in"
                     )),
                     error => error.into(),
                 })?;
+                // A copy of a node's folder that was started on other ports is not that node.
+                if let Some((id, port)) = acceptor.claimed().and_then(|id| Some((id, port_of(id)?)))
+                    && acceptor.port() != port
+                {
+                    let told = acceptor.port();
+                    return Err(Fault::Refused(format!(
+                        "it says that it is node {id}, with peer_port = {told}, and the cluster reaches node {id} at \
+                         port {port}: is it a copy of that node? To move a node to other ports, remove it and add it \
+                         again with CLUSTER REMOVE and CLUSTER ADD"
+                    )));
+                }
                 self.send(&challenge)?;
                 self.lane = acceptor.lane();
                 self.stage = Stage::AwaitsProof(acceptor);
                 Ok(None)
             }
-            Stage::AwaitsProof(acceptor) => Ok(Some(acceptor.on_proof(payload)?)),
+            Stage::AwaitsProof(acceptor) => {
+                let (peer, session) = acceptor.on_proof(payload)?;
+                self.session = Some(session);
+                Ok(Some(peer))
+            }
             Stage::Connecting | Stage::Up(_) | Stage::Failed => Err(HandshakeError::OutOfOrder.into()),
         }
     }
@@ -191,8 +237,8 @@ impl Connection {
     }
 
     /// The connection is proved to be this peer's.
-    pub(super) fn establish(&mut self, peer: NodeId, silence_ms_max: u32) {
-        self.stage = Stage::Up(Link { peer, has_spoken: false });
+    pub(super) fn establish(&mut self, peer: NodeId, (since_us, silence_ms_max): (u64, u32)) {
+        self.stage = Stage::Up(Link { peer, since_us, has_spoken: false });
         // Both only make the link better, and a socket that is broken shows when it is used.
         let _ = self.socket.set_nodelay(true);
         let _ = rustix::net::sockopt::set_tcp_user_timeout(&self.socket, silence_ms_max);
@@ -200,8 +246,8 @@ impl Connection {
 
     /// Sends a handshake message. It is small and the socket is fresh: one that does not take it is broken.
     fn send(&mut self, payload: &[u8]) -> Result<(), Fault> {
-        let mut bytes = Vec::with_capacity(frame::HEADER_BYTES + payload.len());
-        frame::append(&mut bytes, |out| out.extend_from_slice(payload));
+        let mut bytes = Vec::with_capacity(greeting::HEADER_BYTES + payload.len());
+        greeting::append(&mut bytes, |out| out.extend_from_slice(payload));
         Ok(self.socket.write_all(&bytes)?)
     }
 
@@ -214,9 +260,26 @@ impl Connection {
         self.outlet.is_blocked &= !event.is_writable();
     }
 
-    /// Writes as much of the output as the socket takes, and tells how much.
+    /// What is known of the other side.
+    pub(super) fn standing(&self) -> Standing {
+        match &self.stage {
+            _ if self.dialled.is_some() => Standing::Known,
+            Stage::Up(_) => Standing::Known,
+            Stage::AwaitsProof(acceptor) => acceptor.claimed().map_or(Standing::Stranger, Standing::Claimed),
+            Stage::Connecting | Stage::AwaitsChallenge(_) | Stage::AwaitsHello(_) | Stage::Failed => {
+                Standing::Stranger
+            }
+        }
+    }
+
+    /// Seals the frames that wait and writes as much as the socket takes. Tells how much.
     pub(super) fn write(&mut self, output: &mut Vec<u8>) -> io::Result<usize> {
-        self.outlet.write(&mut self.socket, output)
+        let Some(session) = &mut self.session else { return Ok(0) };
+        session.sealer.seal(output);
+        let before = output.len();
+        let written = self.outlet.write(&mut self.socket, output);
+        session.sealer.removed(before - output.len());
+        written
     }
 }
 

@@ -3,7 +3,10 @@
 //! There is one link per pair: the node with the higher id dials the one with the lower, and again,
 //! after a growing pause, when the link breaks. Both sides prove that they know the cluster's secret
 //! ([`wire::handshake`]) before anything else is said. Until then a connection is a stranger: it may send one
-//! kibibyte, has three seconds, and if it fails it alone is closed.
+//! kibibyte, has three seconds, and if it fails it alone is closed. What is said afterwards is authenticated frame by
+//! frame ([`wire::seal`]): a frame that is not the one that the peer sent closes the connection.
+//!
+//! However many strangers come, peers find a place (`places`).
 //!
 //! Beside that **link** there is a second connection for what is short and must not wait (`urgent`).
 //!
@@ -15,6 +18,7 @@
 //! has left keeps its link for a moment: over that it is told that it has.
 
 mod connection;
+mod places;
 mod urgent;
 
 use std::io::{self, Read};
@@ -24,10 +28,10 @@ use mio::event::Event;
 use mio::net::{TcpListener, TcpStream};
 use mio::{Interest, Registry, Token};
 use node::{Node, NodeAddress, NodeId};
-use wire::frame;
 use wire::handshake::{self, Acceptor, Identity, Lane};
+use wire::{frame, greeting};
 
-use self::connection::{Connection, Fault, Stage, nonce};
+use self::connection::{Connection, Fault, Stage, Standing, nonce};
 use crate::config::Dial;
 use crate::log::Limiter;
 use crate::resolver::Resolver;
@@ -45,6 +49,9 @@ const PAUSE_US_MAX: u64 = 1_000_000;
 /// told that the cluster does not have it any more.
 const FAREWELL_US: u64 = 1_000_000;
 
+/// A link that has lasted for so long was a good one: its node is dialled again at once.
+const GOOD_US: u64 = 1_000_000;
+
 /// When the pauses have grown to this, it is logged that the peer cannot be reached.
 const PAUSE_US_TOLD: u64 = 200_000;
 
@@ -53,8 +60,9 @@ const PAUSE_US_TOLD: u64 = 200_000;
 /// have no room for longer than that: `patience` times as long.
 const SILENCE_MS_MAX: u32 = 5_000;
 
-/// Most strangers at the peer port at the same time.
-const STRANGERS_MAX: usize = 64;
+/// Most connections that are taken from the peer port in one turn. Far fewer than have a place there: one that was taken in
+/// this turn has its place for some more, in which its Hello comes.
+const ACCEPTS_PER_TURN_MAX: usize = 16;
 
 /// Most bytes read from one peer per turn.
 const TURN_BYTES_MAX: usize = 256 << 10;
@@ -87,6 +95,8 @@ struct Peer {
     id: NodeId,
     host: String,
     port: u16,
+    /// The port that the map has. The node's own configuration may have it dialled elsewhere.
+    map_port: u16,
     /// This node is the one to dial.
     is_dialled: bool,
     /// The authenticated connection.
@@ -100,6 +110,8 @@ struct Peer {
     pause_us: u64,
     /// How often it has been dialled.
     dials: usize,
+    /// From where it comes, as far as is known: strangers from there have places of their own.
+    comes_from: Option<IpAddr>,
     /// Why there is no link, as it was logged last. None while there is one, and at the start.
     told: Option<String>,
     /// It is no node of the cluster any more: when its link is closed.
@@ -108,12 +120,14 @@ struct Peer {
 
 impl Peer {
     /// A node that has no link yet. If this node is to dial it, it is due at once.
-    fn new(own: NodeId, id: NodeId, (host, port): (&str, u16)) -> Peer {
+    fn new(own: NodeId, address: &NodeAddress, (host, port): (&str, u16)) -> Peer {
+        let id = address.id;
         let is_dialled = own > id;
         Peer {
             id,
             host: host.to_owned(),
             port,
+            map_port: address.peer_port,
             is_dialled,
             link: None,
             urgent: None,
@@ -121,10 +135,16 @@ impl Peer {
             dial_at_us: is_dialled.then_some(0),
             pause_us: PAUSE_US,
             dials: 0,
+            comes_from: ip_of(host),
             told: None,
             leaves_at_us: None,
         }
     }
+}
+
+/// The address that is meant, if it is not a name.
+fn ip_of(host: &str) -> Option<IpAddr> {
+    host.parse().ok().map(|address: IpAddr| address.to_canonical())
 }
 
 /// Where this node dials another one: at its address in the map, unless its own configuration knows better.
@@ -171,12 +191,14 @@ impl Peers {
         for address in nodes.iter().filter(|address| address.id != self.own) {
             let (host, port) = reached_at(&self.dial, address);
             match self.peers.iter_mut().find(|peer| peer.id == address.id) {
-                None => self.peers.push(Peer::new(self.own, address.id, (host, port))),
+                None => self.peers.push(Peer::new(self.own, address, (host, port))),
                 Some(peer) => {
                     peer.leaves_at_us = None;
+                    peer.map_port = address.peer_port;
                     if (peer.host.as_str(), peer.port) != (host, port) {
                         peer.host = host.to_owned();
                         peer.port = port;
+                        peer.comes_from = ip_of(host);
                         peer.pause_us = PAUSE_US;
                     }
                 }
@@ -290,30 +312,13 @@ impl Peers {
         registry: &Registry,
         turn: &mut Turn<'_>,
     ) -> io::Result<bool> {
-        for _ in 0..STRANGERS_MAX {
+        for _ in 0..ACCEPTS_PER_TURN_MAX {
             let Some((socket, address)) = socket::accept(listener)? else { return Ok(false) };
-            self.make_room(turn);
+            self.make_room(address.ip(), turn);
             let stage = Stage::AwaitsHello(Acceptor::new(self.identity.clone(), nonce()?));
             self.watch(socket, address, (None, Lane::Main), stage, registry, turn)?;
         }
         Ok(true)
-    }
-
-    /// Keeps strangers from taking all places: the one that has been here longest goes. A peer proves itself
-    /// within a few round trips, so it is hardly ever the one.
-    fn make_room(&mut self, turn: &mut Turn<'_>) {
-        let strangers = || {
-            self.connections.iter().enumerate().filter_map(|(index, slot)| {
-                slot.as_ref()
-                    .filter(|connection| connection.link().is_none() && connection.dialled.is_none())
-                    .map(|connection| (connection.deadline_us, index))
-            })
-        };
-        if strangers().count() >= STRANGERS_MAX
-            && let Some((_, index)) = strangers().min()
-        {
-            self.close(index, Fault::Refused("too many others wait there".into()), turn);
-        }
     }
 
     fn watch(
@@ -412,11 +417,11 @@ impl Peers {
         let mut kept = std::mem::take(&mut connection.input);
         let buffer = std::mem::take(&mut turn.buffer);
         let taken = if kept.is_empty() {
-            self.take_frames(index, &buffer[..count], turn)
+            self.take_frames(index, &mut buffer[..count], turn)
                 .map(|taken| kept.extend_from_slice(&buffer[taken..count]))
         } else {
             kept.extend_from_slice(&buffer[..count]);
-            self.take_frames(index, &kept, turn).map(|taken| drop(kept.drain(..taken)))
+            self.take_frames(index, &mut kept, turn).map(|taken| drop(kept.drain(..taken)))
         };
         turn.buffer = buffer;
         if kept.is_empty() && kept.capacity() > RETAINED_BYTES_MAX {
@@ -428,19 +433,17 @@ impl Peers {
         taken
     }
 
-    fn take_frames(&mut self, index: usize, bytes: &[u8], turn: &mut Turn<'_>) -> Result<usize, Fault> {
+    fn take_frames(&mut self, index: usize, bytes: &mut [u8], turn: &mut Turn<'_>) -> Result<usize, Fault> {
         let link_bytes_max = turn.node.peer_payload_bytes_max();
         let mut taken = 0;
         while let Some(connection) = self.connections.get_mut(index).and_then(Option::as_mut) {
-            let is_stranger = connection.link().is_none();
-            let bytes_max = if is_stranger { handshake::PAYLOAD_BYTES_MAX } else { link_bytes_max };
-            let (payload, consumed) = match frame::next(&bytes[taken..], bytes_max) {
-                Ok(frame::Next::Frame { payload, consumed }) => (payload, consumed),
-                Ok(frame::Next::Incomplete { .. }) => break,
-                Err(error) => return Err(Fault::Refused(error.to_string())),
-            };
-            taken += consumed;
-            if let Stage::Up(link) = &mut connection.stage {
+            if let (Stage::Up(link), Some(session)) = (&mut connection.stage, &mut connection.session) {
+                let frame::Next::Frame { payload, consumed } =
+                    session.opener.next(&mut bytes[taken..], link_bytes_max)?
+                else {
+                    break;
+                };
+                taken += consumed;
                 let (id, is_first) = (link.peer, !std::mem::replace(&mut link.has_spoken, true));
                 // Whoever speaks has seen that the link is proved, and knows beside what the next connection is.
                 if is_first && connection.lane == Lane::Main && connection.dialled.is_some() {
@@ -451,11 +454,22 @@ impl Peers {
                 read.map_err(|error| Fault::Refused(format!("a message cannot be read: {error}")))?;
                 continue;
             }
-            let is_expected = |id| {
-                let stays = |peer: &Peer| !peer.is_dialled && peer.leaves_at_us.is_none();
-                self.peers.iter().any(|peer| peer.id == id && stays(peer))
+            let (payload, consumed) = match greeting::next(&bytes[taken..], handshake::PAYLOAD_BYTES_MAX) {
+                Ok(greeting::Next::Frame { payload, consumed }) => (payload, consumed),
+                Ok(greeting::Next::Incomplete { .. }) => break,
+                Err(error) => return Err(Fault::Refused(error.to_string())),
             };
-            if let Some(peer) = connection.shake_hands(payload, is_expected)? {
+            taken += consumed;
+            let port_of = |id| {
+                let stays = |peer: &&Peer| !peer.is_dialled && peer.leaves_at_us.is_none();
+                self.peers.iter().filter(stays).find(|peer| peer.id == id).map(|peer| peer.map_port)
+            };
+            let proved = connection.shake_hands(payload, port_of)?;
+            if let Standing::Claimed(node) = connection.standing() {
+                self.make_room_for_claim(node, index, turn);
+                continue;
+            }
+            if let Some(peer) = proved {
                 match connection.lane {
                     Lane::Main => self.establish(index, peer, turn),
                     Lane::Urgent => self.establish_urgent(index, peer, turn)?,
@@ -477,7 +491,8 @@ impl Peers {
         peer.dial_at_us = None;
         peer.told = None;
         if let Some(connection) = &mut self.connections[index] {
-            connection.establish(id, self.silence_ms_max);
+            peer.comes_from = Some(connection.address.ip().to_canonical());
+            connection.establish(id, (turn.now.monotonic_us, self.silence_ms_max));
             tracing::info!("link to node {id} is up ({})", connection.address);
         }
         turn.node.peer_link(id, true);
@@ -502,19 +517,28 @@ impl Peers {
         let (now_us, address) = (turn.now.monotonic_us, connection.address);
         let fault = connection.explained(fault);
         let is_proved = connection.link().is_some();
+        if let Fault::Forged(text) = &fault {
+            turn.counters.forged_frames += 1;
+            let peer = connection.link().map_or(0, |link| link.peer);
+            self.limiter.warn(now_us, || {
+                format!("the connection to node {peer} at {address} is closed and made anew: {text}")
+            });
+        }
         if connection.lane == Lane::Urgent && (is_proved || connection.dialled.is_some()) {
             return self.urgent_is_down(index, &connection, turn);
         }
         if let Some(link) = connection.link() {
             let id = link.peer;
-            tracing::info!("link to node {id} is down: {fault}");
+            if !matches!(fault, Fault::Forged(_)) {
+                tracing::info!("link to node {id} is down: {fault}");
+            }
             turn.node.peer_link(id, false);
             if let Some(position) = self.peers.iter().position(|peer| peer.id == id) {
                 self.drop_urgent(position);
                 let peer = &mut self.peers[position];
                 peer.link = None;
                 peer.told = Some(fault.to_string());
-                if link.has_spoken {
+                if link.has_spoken && now_us >= link.since_us + GOOD_US {
                     peer.pause_us = PAUSE_US;
                 }
             }
@@ -538,6 +562,8 @@ impl Peers {
         let text = fault.to_string();
         let is_news = match fault {
             Fault::Broken(_) => peer.told.is_none() && peer.pause_us > PAUSE_US_TOLD,
+            // It was logged, with a limit, when the connection was closed.
+            Fault::Forged(_) => false,
             Fault::Refused(_) => peer.told.as_ref() != Some(&text),
         };
         if is_news {

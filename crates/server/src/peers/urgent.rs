@@ -48,7 +48,7 @@ impl Peers {
             self.connections[older] = None;
         }
         if let Some(connection) = &mut self.connections[index] {
-            connection.establish(id, self.silence_ms_max);
+            connection.establish(id, (turn.now.monotonic_us, self.silence_ms_max));
         }
         turn.node.peer_urgent_link(id, true);
         Ok(())

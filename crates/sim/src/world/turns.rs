@@ -12,7 +12,7 @@ use crate::operation::{Kind, Operation, Reply};
 use crate::report::Broken;
 use crate::trace::id;
 use node::{ClientId, ClientKind, Node, NodeId};
-use wire::frame::{self, HEADER_BYTES, Next};
+use wire::frame::{self, Next};
 
 /// A run heals when so many frames were sent: some weather makes nodes say the same again and again, and what is
 /// found there is found in shorter runs too.
@@ -314,10 +314,8 @@ impl World {
                         let words = format!("node {} sends no whole frame", id(place));
                         return self.fail(Broken::Language, words);
                     };
-                    let mut header = [0; HEADER_BYTES];
-                    header.copy_from_slice(&rest[..HEADER_BYTES]);
                     let way = (place, to, is_urgent);
-                    self.send_frame(leaves_at, way, generation.unwrap_or_default(), header, payload);
+                    self.send_frame(leaves_at, way, generation.unwrap_or_default(), payload);
                     rest = &rest[consumed..];
                 }
             }
@@ -336,16 +334,14 @@ impl World {
         leaves_at: u64,
         (from, to, is_urgent): (Place, Place, bool),
         generation: u32,
-        header: [u8; HEADER_BYTES],
         payload: &[u8],
     ) {
         self.frames += 1;
         if self.frames == FRAMES_MAX {
             self.queue.push(self.now, Event::Progress);
         }
-        // The header has the payload's checksum.
         self.trace.note(leaves_at << 8 | u64::from(from) << 4 | u64::from(to));
-        self.trace.note(u64::from_le_bytes(header));
+        self.trace.note(kv::command::digest_of(payload));
         let keeps_order = !message::stands_for_itself(payload);
         let buffer = self.buffers.put(payload);
         let frame = Outgoing { from, to, generation, buffer, keeps_order, is_urgent };

@@ -21,8 +21,8 @@ fn shake(dialer: Identity, acceptor: Identity) -> Result<(u16, u16), HandshakeEr
     let (dialer, hello) = Dialer::new(dialer, DIALER_NONCE);
     let mut acceptor = Acceptor::new(acceptor, ACCEPTOR_NONCE);
     let challenge = acceptor.on_hello(&hello, anyone)?;
-    let (proof, acceptor_node) = dialer.on_challenge(&challenge, anyone)?;
-    let dialer_node = acceptor.on_proof(&proof)?;
+    let (proof, acceptor_node, _) = dialer.on_challenge(&challenge, anyone)?;
+    let (dialer_node, _) = acceptor.on_proof(&proof)?;
     for message in [hello, challenge, proof] {
         assert!(message.len() <= PAYLOAD_BYTES_MAX);
     }
@@ -39,15 +39,23 @@ fn two_nodes_of_one_cluster_learn_each_others_ids() {
 
 #[test]
 fn a_peer_without_the_secret_is_refused_by_both_sides() {
-    let (dialer, hello) = Dialer::new(identity("main", 1, "guess"), DIALER_NONCE);
+    let (_, hello) = Dialer::new(identity("main", 1, "guess"), DIALER_NONCE);
     let mut acceptor = Acceptor::new(identity("main", 2, "secret"), ACCEPTOR_NONCE);
-    let challenge = acceptor.on_hello(&hello, anyone).expect("a hello proves nothing yet");
-    let error = dialer.on_challenge(&challenge, anyone).unwrap_err();
+    let error = acceptor.on_hello(&hello, anyone).unwrap_err();
+    assert_eq!(error, HandshakeError::WrongSecret { node: 1 }, "and it gets no mac to try secrets against");
+
+    // An acceptor that guesses.
+    let (_, hello) = Dialer::new(identity("main", 1, "guess"), DIALER_NONCE);
+    let mut guessing = Acceptor::new(identity("main", 2, "guess"), ACCEPTOR_NONCE);
+    let challenge = guessing.on_hello(&hello, anyone).expect("the same guess");
+    let (dialer, hello) = Dialer::new(identity("main", 1, "secret"), DIALER_NONCE);
+    let error = dialer.on_challenge(&challenge, anyone).map(|_| ()).unwrap_err();
     assert_eq!(error, HandshakeError::WrongSecret { node: 2 });
     assert_eq!(error.to_string(), "the peer, as node 2, does not have this cluster's secret");
 
+    acceptor.on_hello(&hello, anyone).expect("the right secret");
     let forged = [&[3][..], &[0; 32]].concat();
-    assert_eq!(acceptor.on_proof(&forged), Err(HandshakeError::WrongSecret { node: 1 }));
+    assert_eq!(acceptor.on_proof(&forged).map(|_| ()), Err(HandshakeError::WrongSecret { node: 1 }));
 }
 
 #[test]
@@ -96,7 +104,7 @@ fn a_dialer_refuses_another_node_than_it_dialled() {
     let challenge = Acceptor::new(identity("main", 2, "secret"), ACCEPTOR_NONCE)
         .on_hello(&hello, anyone)
         .expect("a peer");
-    let error = dialer.on_challenge(&challenge, |node| node == 3).unwrap_err();
+    let error = dialer.on_challenge(&challenge, |node| node == 3).map(|_| ()).unwrap_err();
     assert_eq!(error, HandshakeError::UnknownNode { node: 2 });
 }
 
@@ -105,16 +113,17 @@ fn an_old_conversation_proves_nothing() {
     let (dialer, hello) = Dialer::new(identity("main", 1, "secret"), DIALER_NONCE);
     let mut acceptor = Acceptor::new(identity("main", 2, "secret"), ACCEPTOR_NONCE);
     let challenge = acceptor.on_hello(&hello, anyone).expect("a peer");
-    let (proof, _) = dialer.on_challenge(&challenge, anyone).expect("a peer");
+    let (proof, _, _) = dialer.on_challenge(&challenge, anyone).expect("a peer");
 
     // To the acceptor, by someone who listened to the dialer.
     let mut again = Acceptor::new(identity("main", 2, "secret"), [3; 16]);
-    again.on_hello(&hello, anyone).expect("a hello proves nothing yet");
-    assert_eq!(again.on_proof(&proof), Err(HandshakeError::WrongSecret { node: 1 }));
+    again.on_hello(&hello, anyone).expect("a hello proves little");
+    assert_eq!(again.on_proof(&proof).map(|_| ()), Err(HandshakeError::WrongSecret { node: 1 }));
 
     // To the dialer, by someone who listened to the acceptor.
     let (again, _) = Dialer::new(identity("main", 1, "secret"), [4; 16]);
-    assert_eq!(again.on_challenge(&challenge, anyone), Err(HandshakeError::WrongSecret { node: 2 }));
+    let answer = again.on_challenge(&challenge, anyone).map(|_| ());
+    assert_eq!(answer, Err(HandshakeError::WrongSecret { node: 2 }));
 }
 
 #[test]
@@ -123,7 +132,7 @@ fn an_acceptors_own_mac_is_no_proof() {
     let mut acceptor = Acceptor::new(identity("main", 2, "secret"), ACCEPTOR_NONCE);
     let challenge = acceptor.on_hello(&hello, anyone).expect("a peer");
     let reflected = [&[3][..], &challenge[challenge.len() - 32..]].concat();
-    assert_eq!(acceptor.on_proof(&reflected), Err(HandshakeError::WrongSecret { node: 1 }));
+    assert_eq!(acceptor.on_proof(&reflected).map(|_| ()), Err(HandshakeError::WrongSecret { node: 1 }));
 }
 
 #[test]
@@ -139,12 +148,12 @@ fn any_changed_bit_on_the_way_ends_the_handshake() {
         let (dialer, hello) = Dialer::new(identity("main", 1, "secret"), DIALER_NONCE);
         let mut acceptor = Acceptor::new(identity("main", 2, "secret"), ACCEPTOR_NONCE);
         let challenge = acceptor.on_hello(&change(0, hello), anyone)?;
-        let (proof, _) = dialer.on_challenge(&change(1, challenge), anyone)?;
-        acceptor.on_proof(&change(2, proof))
+        let (proof, _, _) = dialer.on_challenge(&change(1, challenge), anyone)?;
+        acceptor.on_proof(&change(2, proof)).map(|(node, _)| node)
     };
     assert_eq!(messages(3, 0), Ok(1));
     for changed in 0..3 {
-        for bit in 0..64 * 8 {
+        for bit in 0..90 * 8 {
             assert!(messages(changed, bit).is_err(), "message {changed}, bit {bit}");
         }
     }
@@ -165,14 +174,14 @@ fn a_message_that_is_cut_or_goes_on_is_refused() {
         let (dialer, _) = Dialer::new(identity("main", 1, "secret"), DIALER_NONCE);
         assert!(dialer.on_challenge(&challenge[..end], anyone).is_err(), "cut at {end}");
     }
-    let (proof, _) = dialer.on_challenge(&challenge, anyone).expect("a peer");
+    let (proof, _, _) = dialer.on_challenge(&challenge, anyone).expect("a peer");
     assert!(acceptor.on_proof(&proof[..proof.len() - 1]).is_err());
 }
 
 #[test]
 fn messages_must_come_in_order() {
     let acceptor = || Acceptor::new(identity("main", 2, "secret"), ACCEPTOR_NONCE);
-    assert_eq!(acceptor().on_proof(&[3; 33]), Err(HandshakeError::OutOfOrder));
+    assert_eq!(acceptor().on_proof(&[3; 33]).map(|_| ()), Err(HandshakeError::OutOfOrder));
 
     let (_, hello) = Dialer::new(identity("main", 1, "secret"), DIALER_NONCE);
     let mut acceptor = acceptor();

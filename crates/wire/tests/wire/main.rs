@@ -5,3 +5,4 @@ mod handshakes;
 mod properties;
 mod replies;
 mod requests;
+mod seals;

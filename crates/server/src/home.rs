@@ -1,0 +1,144 @@
+//! Whether a data folder is the one in which its node has always lived, or a copy of that.
+//!
+//! A copy that is started beside its original, or instead of it and before it, goes on in the node's name: it tells the
+//! others of later lives, and the original is refused from then on. The contents of a folder cannot tell, since a copy has
+//! the same. So the file `quorate.home` holds what is true of itself and of no copy: its inode, and when it was made. Both
+//! stay when a folder is renamed, or moved on its disk. Whoever moves it to another disk says so, with `--adopt`.
+//!
+//! A copy of the whole disk, block by block, is not found in this way.
+
+use std::fs::{self, File};
+use std::io::{self, Write as _};
+use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
+use std::time::UNIX_EPOCH;
+
+use anyhow::{Context, Result, bail};
+
+use crate::config::Config;
+use crate::files::DataFolder;
+
+const NAME: &str = "quorate.home";
+
+/// What a file has that its copies have not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Mark {
+    inode: u64,
+    /// In nanoseconds since 1970; 0 where the file system does not tell.
+    made_ns: u128,
+}
+
+impl Mark {
+    fn of(file: &File) -> io::Result<Mark> {
+        let metadata = file.metadata()?;
+        let made = metadata.created().ok().and_then(|made| made.duration_since(UNIX_EPOCH).ok());
+        Ok(Mark { inode: metadata.ino(), made_ns: made.map_or(0, |made| made.as_nanos()) })
+    }
+
+    fn text(self) -> String {
+        format!(
+            "inode {}\nmade {}\n# Identifies this folder, so that a copy of it is not taken for the node. Do not edit.\n",
+            self.inode, self.made_ns
+        )
+    }
+
+    fn read(text: &str) -> Option<Mark> {
+        let number = |name: &str| {
+            let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+            line?.parse::<u128>().ok()
+        };
+        Some(Mark { inode: number("inode")?.try_into().ok()?, made_ns: number("made")? })
+    }
+
+    fn is_of(self, file: Mark) -> bool {
+        let is_known = self.made_ns != 0 && file.made_ns != 0;
+        self.inode == file.inode && (!is_known || self.made_ns == file.made_ns)
+    }
+}
+
+/// Makes sure that this process may go on as the node that the folder holds. A new folder is marked; `adopts` marks any.
+///
+/// # Errors
+/// A sentence that says what the folder seems to be, and what to do.
+pub(crate) fn check(folder: &DataFolder, config: &Config, adopts: bool) -> Result<()> {
+    let file = config.data.join(NAME);
+    let is_new = fs::read_dir(folder.storage()).map_or(true, |mut entries| entries.next().is_none());
+    match home_of(&file).with_context(|| format!("cannot read {}", file.display()))? {
+        Home::Here => return Ok(()),
+        Home::Nowhere if is_new => {}
+        found if adopts => {
+            let was = if found == Home::Nowhere { "had no mark" } else { "was a copy, or moved" };
+            tracing::warn!(
+                "{} {was}, and is the home of node {} from now on: never start the folder that it comes from again",
+                config.data.display(),
+                config.node
+            );
+        }
+        _ => bail!(
+            "{} holds the data of node {}, and was copied, or moved from another disk. If its original were started, too, \
+             or again later, it would be refused, or acknowledged writes would be lost. If this folder is to be the \
+             node's only one from now on, stop the original, never start it again, and start this one once with\n  \
+             quorate server --config {} --adopt\nTo make a further node instead: quorate join --like {} --dir NEW",
+            config.data.display(),
+            config.node,
+            config.file.display(),
+            config.file.display()
+        ),
+    }
+    mark(&file, &config.data).with_context(|| format!("cannot write {}", file.display()))
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Home {
+    Here,
+    Elsewhere,
+    Nowhere,
+}
+
+fn home_of(path: &Path) -> io::Result<Home> {
+    let file = match File::open(path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Home::Nowhere),
+        Err(error) => return Err(error),
+    };
+    let marked = Mark::read(&io::read_to_string(&file)?);
+    let is_here = marked.is_some_and(|marked| Mark::of(&file).is_ok_and(|file| marked.is_of(file)));
+    Ok(if is_here { Home::Here } else { Home::Elsewhere })
+}
+
+/// Makes a new file that holds its own mark. A crash leaves the one before, or none, or the whole new one.
+fn mark(path: &Path, folder: &Path) -> io::Result<()> {
+    let new = path.with_extension("home.new");
+    match fs::remove_file(&new) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let mut file = File::create_new(&new)?;
+    let mark = Mark::of(&file)?;
+    file.write_all(mark.text().as_bytes())?;
+    file.sync_all()?;
+    fs::rename(&new, path)?;
+    File::open(folder)?.sync_all()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_is_known_wherever_it_is_moved_and_a_copy_is_not() {
+        let folder = tempfile::tempdir().unwrap();
+        let [first, moved, copy] = ["first", "moved", "copy"].map(|name| folder.path().join(name));
+        assert_eq!(home_of(&first).unwrap(), Home::Nowhere);
+        mark(&first, folder.path()).unwrap();
+        assert_eq!(home_of(&first).unwrap(), Home::Here);
+        fs::rename(&first, &moved).unwrap();
+        assert_eq!(home_of(&moved).unwrap(), Home::Here);
+        fs::copy(&moved, &copy).unwrap();
+        assert_eq!(home_of(&copy).unwrap(), Home::Elsewhere);
+        mark(&copy, folder.path()).unwrap();
+        assert_eq!(home_of(&copy).unwrap(), Home::Here);
+        fs::write(&copy, "nonsense").unwrap();
+        assert_eq!(home_of(&copy).unwrap(), Home::Elsewhere);
+    }
+}
