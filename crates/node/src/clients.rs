@@ -5,6 +5,7 @@ use crate::command;
 use crate::node::Node;
 use crate::session::{ClientId, ClientKind, Session};
 use crate::slab::Handle;
+use crate::words::is_printable;
 use kv::{Reply, ReplyBuffer};
 use std::fmt::Write;
 use wire::resp::Arguments;
@@ -292,8 +293,4 @@ impl KillFilter {
             && self.address.as_ref().is_none_or(|address| address == session.address())
             && self.local_address.as_ref().is_none_or(|address| address == local)
     }
-}
-
-pub(crate) fn is_printable(text: &[u8]) -> bool {
-    text.iter().all(|byte| (b'!'..=b'~').contains(byte))
 }

@@ -3,6 +3,7 @@
 use crate::coding::{CodingSettings, Parts};
 use crate::control::SHARDS_MAX;
 use crate::slots::{SLOTS, slot_of};
+use crate::words::{is_word, one_line};
 use coding::data_fragments_max;
 use protocol::NodeId;
 use protocol::blocking::{self, Retry};
@@ -14,6 +15,9 @@ use serde::{Deserialize, Serialize};
 
 /// How many keyspaces a cluster may have.
 pub(crate) const KEYSPACES_MAX: usize = 64;
+
+/// Longest prefix of a keyspace, in bytes.
+const PREFIX_BYTES_MAX: usize = 256;
 
 /// Bytes of applied history kept for followers that come back, unless configured otherwise.
 pub(crate) const BACKLOG_BYTES_DEFAULT: usize = 64 << 20;
@@ -179,6 +183,7 @@ impl Keyspace {
     /// # Errors
     /// A sentence that names the keyspace, the setting and what it may be.
     pub fn check(&self, nodes: usize) -> Result<(), String> {
+        self.check_prefix()?;
         let refuse = |why: String| Err(format!("keyspace '{}': {why}", self.name()));
         let protocol = self.protocol()?;
         if (protocol, self.durability()?) == (Protocol::Consensus, Durability::None) {
@@ -274,6 +279,24 @@ impl Keyspace {
             }
         }
         Ok(())
+    }
+
+    /// A prefix is told in lines, and stands in the cluster map once for each shard.
+    fn check_prefix(&self) -> Result<(), String> {
+        let prefix = &self.prefix;
+        if prefix.len() > PREFIX_BYTES_MAX {
+            let length = prefix.len();
+            return Err(format!(
+                "the prefix of a keyspace has {PREFIX_BYTES_MAX} bytes at most, not {length}"
+            ));
+        }
+        match is_word(prefix) {
+            true => Ok(()),
+            false => Err(format!(
+                "the prefix of a keyspace cannot contain spaces, newlines or special characters: '{}'",
+                one_line(prefix)
+            )),
+        }
     }
 
     /// The keyspace with nothing left to a protocol's default.

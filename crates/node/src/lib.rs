@@ -53,6 +53,7 @@ mod transactions;
 mod unfinished;
 mod usage;
 mod values;
+mod words;
 
 pub use configuration::{Configuration, DebugCommand, NodeAddress, ProcessFacts, StorageSettings};
 pub use describe::{GroupDescription, KeyspaceDescription};
@@ -69,6 +70,7 @@ pub use protocol::NodeId;
 pub use report::{Health, KeyspaceHealth};
 pub use session::{ClientId, ClientKind};
 pub use usage::Usage;
+pub use words::{HOST_BYTES_MAX, check_host, one_line};
 
 /// The version of Redis whose commands, texts and formats this node follows.
 pub const REDIS_VERSION: &str = "7.0.15";

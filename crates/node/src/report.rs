@@ -3,6 +3,7 @@
 use crate::groups::Group;
 use crate::node::Node;
 use crate::status::{Counter, Status};
+use crate::words::label as label_text;
 use protocol::NodeId;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -295,8 +296,7 @@ impl Node {
         type Value = fn(&Group, &Status) -> u64;
         /// What tells a group's series from the others'. The shard is named where there are several.
         fn label(group: &Group) -> String {
-            let name = group.keyspace.name();
-            let name = name.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
+            let name = label_text(group.keyspace.name());
             match group.keyspace.shards {
                 1 => format!("keyspace=\"{name}\""),
                 _ => format!("keyspace=\"{name}\",shard=\"{}\"", group.shard),

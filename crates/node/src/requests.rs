@@ -1,6 +1,5 @@
 //! A client's request: which command it is, whether it may be run, and who runs it.
 
-use crate::clients::is_printable;
 use crate::clients::{CLIENT_NAME_BYTES_MAX, NAME_TOO_LONG};
 use crate::command::{self, ClientCommand, ConfigCommand, Context, Handler, NodeCommand, TransactionCommand};
 use crate::configuration::DebugCommand;
@@ -9,6 +8,7 @@ use crate::log::{Level, Line};
 use crate::node::Node;
 use crate::session::{ClientId, Session};
 use crate::transactions::CROSSSLOT;
+use crate::words::is_printable;
 use kv::limits::KEY_BYTES_MAX;
 use kv::table::scan_group;
 use kv::{Command, Reply, ReplyBuffer, Version};

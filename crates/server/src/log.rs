@@ -1,10 +1,14 @@
 //! The log: one line per event, to standard error. A quiet server logs its start and its stop.
 
 use std::env::VarError;
+use std::fmt::Debug;
 
 use anyhow::{Context, Result, bail, ensure};
-use node::{Level, Line};
+use node::{Level, Line, one_line};
+use tracing::field::Field;
 use tracing_subscriber::EnvFilter;
+use tracing_subscriber::fmt::format::{Format, Writer, debug_fn};
+use tracing_subscriber::fmt::{FormatFields, SubscriberBuilder};
 
 /// Names the environment variable that says what is logged, as `info` or `debug`.
 const FILTER_VARIABLE: &str = "QUORATE_LOG";
@@ -24,9 +28,24 @@ pub(crate) fn start() -> Result<()> {
         Err(VarError::NotPresent) => EnvFilter::new(USUAL),
         Err(VarError::NotUnicode(_)) => bail!("{FILTER_VARIABLE}: it is not text"),
     };
-    let log = tracing_subscriber::fmt().with_env_filter(filter).with_target(false).with_ansi(false);
-    let _ = log.with_writer(std::io::stderr).try_init();
+    let _ = logger(filter).with_writer(std::io::stderr).try_init();
     Ok(())
+}
+
+fn logger(
+    filter: EnvFilter,
+) -> SubscriberBuilder<impl for<'w> FormatFields<'w> + 'static, Format, EnvFilter> {
+    let log = tracing_subscriber::fmt().with_env_filter(filter).with_target(false).with_ansi(false);
+    log.fmt_fields(debug_fn(put_field))
+}
+
+/// Writes a part of a line. Names and texts in it may have come from anybody, and none of them ends the line.
+fn put_field(writer: &mut Writer<'_>, field: &Field, value: &dyn Debug) -> std::fmt::Result {
+    let text = format!("{value:?}");
+    match field.name() {
+        "message" => write!(writer, "{}", one_line(&text)),
+        name => write!(writer, " {name}={}", one_line(&text)),
+    }
 }
 
 /// What a text lets through: a level, or `part=level` for parts of the program, separated by commas.
@@ -90,6 +109,7 @@ impl Limiter {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::{Arc, Mutex};
 
     #[test]
     fn what_is_logged_is_a_level_or_parts_with_levels() {
@@ -108,6 +128,37 @@ mod tests {
         for text in ["silly", "quorate", "3", "info,silly", "hyper=loud", "=", "hyper=", "[x"] {
             assert!(filter(text).is_err(), "{text}");
         }
+    }
+
+    /// Keeps what is logged.
+    #[derive(Clone, Default)]
+    struct Kept(Arc<Mutex<Vec<u8>>>);
+
+    impl std::io::Write for Kept {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            self.0.lock().unwrap().extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn what_is_logged_stays_in_its_line() {
+        let kept = Kept::default();
+        let writer = kept.clone();
+        let log = logger(EnvFilter::new("info")).with_writer(move || writer.clone()).finish();
+        tracing::subscriber::with_default(log, || {
+            line(&Line { level: Level::Warning, text: "one\n2026 ERROR two\r\u{1b}[2J".into() });
+            tracing::info!(host = "a\nb", "three {}", "four\u{2028}");
+        });
+        let text = String::from_utf8(kept.0.lock().unwrap().clone()).unwrap();
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines.len(), 2, "{text}");
+        assert!(lines[0].ends_with(" WARN one\\n2026 ERROR two\\r\\u{1b}[2J"), "{text}");
+        assert!(lines[1].contains("three four\\u{2028}") && !text.contains('\u{1b}'), "{text}");
     }
 
     #[test]

@@ -17,6 +17,7 @@ use std::fmt::{Display, Write};
 
 use crate::coding::{PeerTold, Trace};
 use crate::command::by_number;
+use crate::words::field;
 use crate::{REDIS_VERSION, VERSION};
 
 struct Section {
@@ -100,11 +101,6 @@ fn human(bytes: u64) -> String {
     }
 }
 
-/// Text that cannot end its line or look like another field of it.
-fn safe(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() || matches!(c, ',' | '=' | '#') { '_' } else { c }).collect()
-}
-
 fn coding(facts: &Facts, fields: &mut Fields<'_>) {
     let coding = &facts.coding;
     fields.put("coded_fragments", coding.fragments);
@@ -165,7 +161,7 @@ fn server(facts: &Facts, fields: &mut Fields<'_>) {
     fields.put("redis_version", REDIS_VERSION);
     fields.put("quorate_version", VERSION);
     fields.constants(&[("redis_mode", "cluster")]);
-    fields.put("os", safe(&server.os));
+    fields.put("os", field(&server.os));
     fields.put("arch_bits", usize::BITS);
     fields.put("multiplexing_api", &server.multiplexing_api);
     fields.put("process_id", server.process_id);
@@ -179,8 +175,8 @@ fn server(facts: &Facts, fields: &mut Fields<'_>) {
     fields.put("clocks_agree", u64::from(clock.is_agreed));
     fields.put("uptime_in_seconds", server.uptime_seconds);
     fields.put("uptime_in_days", server.uptime_seconds / (24 * 60 * 60));
-    fields.put("executable", safe(&server.executable));
-    fields.put("config_file", safe(&server.config_file));
+    fields.put("executable", field(&server.executable));
+    fields.put("config_file", field(&server.config_file));
 }
 
 fn locks(facts: &Facts, fields: &mut Fields<'_>) {
@@ -283,7 +279,7 @@ fn replication(facts: &Facts, fields: &mut Fields<'_>) {
         fields.put("role", "master");
     } else {
         fields.put("role", "slave");
-        fields.put("master_host", safe(&replication.leader_host));
+        fields.put("master_host", field(&replication.leader_host));
         fields.put("master_port", replication.leader_port);
         fields.put("master_link_status", if replication.leader_is_up { "up" } else { "down" });
         let silent_seconds = replication.leader_silent_ms / 1000;
@@ -307,7 +303,7 @@ fn replication(facts: &Facts, fields: &mut Fields<'_>) {
             &format!("slave{number}"),
             format_args!(
                 "ip={},port={},state={},offset={},lag={},lag_ms={},lag_records={},node={}",
-                safe(&replica.host),
+                field(&replica.host),
                 replica.port,
                 replica.state,
                 replica.offset,
@@ -356,7 +352,7 @@ fn command_statistics(facts: &Facts, fields: &mut Fields<'_>) {
 
 fn error_statistics(facts: &Facts, fields: &mut Fields<'_>) {
     for (code, count) in facts.commands.errors() {
-        fields.put(&format!("errorstat_{}", safe(code)), format_args!("count={count}"));
+        fields.put(&format!("errorstat_{}", field(code)), format_args!("count={count}"));
     }
 }
 
@@ -386,7 +382,7 @@ fn keyspace(facts: &Facts, fields: &mut Fields<'_>) {
 }
 
 fn quorate(facts: &Facts, fields: &mut Fields<'_>) {
-    fields.put("cluster_name", safe(&facts.server.cluster));
+    fields.put("cluster_name", field(&facts.server.cluster));
     fields.put("node", facts.server.node);
     fields.put("nodes", facts.server.nodes);
     fields.put("keyspaces", facts.keyspaces.len());
@@ -396,7 +392,7 @@ fn quorate(facts: &Facts, fields: &mut Fields<'_>) {
             format_args!(
                 "prefix={},replication={},acks={},durability={},reads={},role={},leader={},epoch={},offset={},\
                  lag={},lag_ms={},ready={},keys={},expires={}",
-                safe(&keyspace.prefix),
+                field(&keyspace.prefix),
                 keyspace.replication,
                 keyspace.acks,
                 keyspace.durability,

@@ -186,6 +186,45 @@ fn a_client_is_killed_with_a_write_under_way_and_its_place_is_used_again() {
     assert_eq!(cluster.ask(next, "GET k"), "\"v\"");
 }
 
+/// Whoever can end a line can forge the next one.
+#[test]
+fn no_word_of_a_client_ends_a_line() {
+    let mut cluster = setup(3, &["prefix= acks=majority", "prefix=a\"\\b: acks=none"]).start();
+    let client = cluster.client(1);
+    let tails: [&[u8]; 7] = [b"\nx", b"\rx", b" x", b"\0", b"\x1b[2J", b"\x7f", "\u{2028}x".as_bytes()];
+    for tail in tails {
+        let word = [b"host", tail].concat();
+        let requests: [&[&[u8]]; 7] = [
+            &[b"CLUSTER", b"ADD", b"9", &word, b"1", b"2", b"3"],
+            &[b"KEYSPACE", b"CREATE", &word, b"acks=none"],
+            &[b"KEYSPACE", b"CREATE", b"k:", &[b"replication=", &word[..]].concat()],
+            &[b"CLIENT", b"SETNAME", &word],
+            &[b"CLIENT", b"SETINFO", b"LIB-NAME", &word],
+            &[b"CLIENT", b"SETINFO", b"lib-ver", &word],
+            &[b"HELLO", b"2", b"SETNAME", &word],
+        ];
+        for request in requests {
+            cluster.send_words(client, request);
+            assert_error(&cluster.reply(client), "ERR");
+        }
+    }
+    cluster.send_words(client, &[b"KEYSPACE", b"CREATE", "x".repeat(257).as_bytes()]);
+    let told = cluster.reply(client);
+    assert!(told.contains("256 bytes at most, not 257"), "{told}");
+
+    assert_eq!(cluster.ask(client, "CLUSTER ADD 9 node-9.example.org 1 2 3"), "OK");
+    let nodes = cluster.ask_for(client, "CLUSTER NODES").text();
+    assert_eq!(nodes.lines().count(), 4, "{nodes}");
+    for line in nodes.lines() {
+        assert!(line.split(' ').count() >= 8, "{line}");
+    }
+    let mut metrics = String::new();
+    cluster.node(1).metrics(&mut metrics);
+    assert!(metrics.contains(r#"quorate_keyspace_keys{keyspace="a\"\\b:"} 0"#), "{metrics}");
+    let clients = cluster.ask_for(client, "CLIENT LIST").text();
+    assert!(clients.lines().all(|line| line.starts_with("id=")), "{clients}");
+}
+
 #[test]
 fn settings_are_told_and_changed() {
     let mut cluster = one_node();

@@ -1,0 +1,133 @@
+//! Words that come from outside and end up in a line: of the log, `INFO`, `CLUSTER NODES`, `CLIENT LIST`, the metrics.
+//!
+//! A line that a stranger can end is a line that a stranger can forge. What can be refused when it comes is refused: names of
+//! clients, hosts of nodes, prefixes of keyspaces. What cannot be refused, or was taken by an earlier release, is escaped
+//! where it goes out.
+
+use std::borrow::Cow;
+use std::fmt::Write as _;
+use std::net::IpAddr;
+
+/// Longest name of a host, as in DNS.
+pub const HOST_BYTES_MAX: usize = 253;
+
+/// True for what ends a line, or moves what follows, on some terminal or in some program that reads lines.
+fn is_unseen(c: char) -> bool {
+    // Besides control characters: the separators of lines and paragraphs, and what turns the direction of writing.
+    c.is_control() || matches!(c, '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
+/// The text in one line: what would end the line is escaped as in Rust.
+pub fn one_line(text: &str) -> Cow<'_, str> {
+    if !text.contains(is_unseen) {
+        return Cow::Borrowed(text);
+    }
+    let mut line = String::with_capacity(text.len() + 8);
+    for c in text.chars() {
+        match c {
+            c if is_unseen(c) => line.extend(c.escape_default()),
+            c => line.push(c),
+        }
+    }
+    Cow::Owned(line)
+}
+
+/// The text as the value of one field: it neither ends the line nor looks like another field of it.
+pub(crate) fn field(text: &str) -> String {
+    text.chars().map(|c| if is_unseen(c) || matches!(c, ',' | '=' | '#') { '_' } else { c }).collect()
+}
+
+/// The text as one word of a line whose fields are separated by spaces.
+pub(crate) fn word(text: &str) -> String {
+    text.chars().map(|c| if is_unseen(c) || c.is_whitespace() { '_' } else { c }).collect()
+}
+
+/// The text as the value of a label of a metric, quotes not included.
+pub(crate) fn label(text: &str) -> String {
+    let mut label = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '\n' => label.push_str("\\n"),
+            '\\' | '"' => label.extend(['\\', c]),
+            c if is_unseen(c) => {
+                // Writing to a string does not fail. A label knows three escapes only.
+                let _ = write!(label, "\\\\u{{{:x}}}", u32::from(c));
+            }
+            c => label.push(c),
+        }
+    }
+    label
+}
+
+/// True for what Redis takes as a client's name: ASCII that can be seen, without spaces.
+pub(crate) fn is_printable(text: &[u8]) -> bool {
+    text.iter().all(|byte| (b'!'..=b'~').contains(byte))
+}
+
+/// True for one word of any language.
+pub(crate) fn is_word(text: &str) -> bool {
+    !text.contains(|c| is_unseen(c) || c.is_whitespace())
+}
+
+/// Checks that a text can be the name of a host, or an address of it.
+///
+/// # Errors
+/// A sentence that says what it may be.
+pub fn check_host(host: &str) -> Result<(), String> {
+    if host.parse::<IpAddr>().is_ok() {
+        return Ok(());
+    }
+    let is_letter = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
+    let is_label = |label: &str| (1..=63).contains(&label.len()) && label.bytes().all(is_letter);
+    // A name may end with a point: then it is whole as it stands.
+    let name = host.strip_suffix('.').unwrap_or(host);
+    if host.len() <= HOST_BYTES_MAX && name.split('.').all(is_label) {
+        return Ok(());
+    }
+    const SHOWN_CHARS_MAX: usize = 64;
+    let shown: String = host.chars().take(SHOWN_CHARS_MAX).collect();
+    let shown = one_line(&shown);
+    Err(format!(
+        "'{shown}' is neither the name of a host nor its address: a name has letters, digits, '-', '_' and points, \
+         {HOST_BYTES_MAX} bytes at most"
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NASTY: &str = "a\nb\r\u{7f}\0 ,=#\"\\\u{85}\u{2028}\u{202e}ü";
+
+    #[test]
+    fn what_goes_into_a_line_does_not_end_it() {
+        assert_eq!(
+            one_line("plain, with spaces = \"and\" \\ quotes"),
+            "plain, with spaces = \"and\" \\ quotes"
+        );
+        assert_eq!(one_line(NASTY), "a\\nb\\r\\u{7f}\\u{0} ,=#\"\\\\u{85}\\u{2028}\\u{202e}ü");
+        assert_eq!(field(NASTY), "a_b____ ___\"\\___ü".replacen("____ ___", "___ ___", 1));
+        assert_eq!(word("a b\nc\td"), "a_b_c_d");
+        assert_eq!(label("a\n\"\\\r"), "a\\n\\\"\\\\\\\\u{d}");
+        for told in [one_line(NASTY).into_owned(), field(NASTY), word(NASTY), label(NASTY)] {
+            assert!(!told.contains(is_unseen), "{told:?}");
+        }
+    }
+
+    #[test]
+    fn hosts_are_names_or_addresses() {
+        let longest = format!("{}.{}.{}.{}", "a".repeat(63), "b".repeat(63), "c".repeat(63), "d".repeat(61));
+        let name =
+            ["localhost", "node-1.example.org", "node_1", "10.0.0.7", "::1", "fe80::1", "example.org.", "7"];
+        for host in name.into_iter().chain([longest.as_str()]) {
+            assert_eq!(check_host(host), Ok(()), "{host}");
+        }
+        let too_long = format!("{longest}d");
+        let label = "a".repeat(64);
+        let others = ["", ".", "a..b", "a b", "a\nb", "a:1", "a@b", "a,b", "[::1]", "a/b", "ü", "a\0"];
+        for host in others.into_iter().chain([too_long.as_str(), label.as_str()]) {
+            let why = check_host(host).unwrap_err();
+            assert!(!why.contains(is_unseen) && why.len() < 400, "{why}");
+        }
+    }
+}
