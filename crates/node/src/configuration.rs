@@ -104,6 +104,8 @@ pub struct Configuration {
     /// How many times as long as usual heartbeats, leases and silences of consensus and of the control group are. The same
     /// on all nodes.
     pub patience: u64,
+    /// Most groups, shards of keyspaces, of which a node may hold a replica. Who creates one too many is told.
+    pub groups_max: usize,
     /// A replica of a keyspace without a leader compares some of its keys with the others this often.
     pub sweep_ms: u64,
     /// What clients must say before anything else.

@@ -24,6 +24,7 @@ const PARTS_ARRIVED: u8 = 12;
 const MEMORY: u8 = 13;
 const CLOCK_ASKED: u8 = 14;
 const CLOCK_TOLD: u8 = 15;
+const ALIVE: u8 = 16;
 
 /// Without a deadline.
 pub(crate) const NO_DEADLINE_MS: u32 = u32::MAX;
@@ -45,6 +46,9 @@ pub(crate) enum Envelope<'a> {
     Told { group: u16, told: Told<'a> },
     /// The sender is in this life: nobody waits for what its clients wanted in another one.
     Life(u64),
+    /// The sender is there, and takes part in its groups: what a heartbeat of each of these would say as long as nothing
+    /// happens in them.
+    Alive,
     /// A client has loaded a script: its text.
     Script(&'a [u8]),
     /// A client lets all nodes forget the scripts.
@@ -83,6 +87,7 @@ impl<'a> Envelope<'a> {
             OUTCOMES => Envelope::Outcomes(reader.rest()),
             LEADER => Envelope::Leader { group: reader.u16()?, leader: reader.u16()? },
             LIFE => Envelope::Life(reader.u64()?),
+            ALIVE => Envelope::Alive,
             TOLD => Envelope::Told { group: reader.u16()?, told: Told::decode(&mut reader)? },
             SCRIPT => Envelope::Script(reader.rest()),
             FORGET_SCRIPTS => Envelope::ForgetScripts,
@@ -136,6 +141,7 @@ impl<'a> Envelope<'a> {
                 out.put_u8(LIFE);
                 out.put_u64(*life);
             }
+            Envelope::Alive => out.put_u8(ALIVE),
             Envelope::Told { group, told } => {
                 out.put_u8(TOLD);
                 out.put_u16(*group);

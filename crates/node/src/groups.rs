@@ -2,9 +2,9 @@
 
 use crate::coding::CodingSettings;
 use crate::journal::Tail;
-use crate::keyspace::Keyspace;
+use crate::keyspace::{Durability, Keyspace};
 use crate::replica::Replica;
-use protocol::{Configuration, NodeId};
+use protocol::{Configuration, NodeId, Now};
 use std::collections::BTreeMap;
 use std::ops::{Index, IndexMut};
 
@@ -35,9 +35,35 @@ pub(crate) struct Group {
     /// What it has in the log.
     pub(crate) tail: Tail,
     pub(crate) next_tick_us: u64,
+    /// Nothing happens in it, and nothing will before something comes: turns pass it by.
+    rests: bool,
 }
 
 impl Group {
+    pub(crate) fn new(keyspace: Keyspace, shard: u16) -> Group {
+        Group {
+            tail: Tail::new(keyspace.durability().unwrap_or(Durability::Fsync)),
+            keyspace,
+            shard,
+            members: Vec::new(),
+            coding: None,
+            lacking: BTreeMap::new(),
+            leader: 0,
+            leader_told: 0,
+            refused_by: 0,
+            replica: None,
+            is_recorded: false,
+            told: None,
+            next_tick_us: 0,
+            rests: false,
+        }
+    }
+
+    /// Whether turns may pass it by.
+    fn may_rest(&self) -> bool {
+        self.tail.is_settled() && self.replica.as_ref().is_none_or(Replica::is_resting)
+    }
+
     /// What people call it.
     pub(crate) fn name(&self) -> String {
         match self.keyspace.shards {
@@ -55,6 +81,10 @@ pub(crate) struct Groups {
     ids: Vec<u16>,
     /// Those, and the ones that are to go.
     all: Vec<u16>,
+    /// Those of all that do not rest, in ascending order.
+    awake: Vec<u16>,
+    /// And those that have been given something since the last turn ended.
+    woken: Vec<u16>,
     /// Groups of keyspaces that were dropped, and when they are let go.
     dismissed: Vec<(u16, u64)>,
 }
@@ -71,6 +101,9 @@ impl Groups {
         }
         if let Err(at) = self.ids.binary_search(&id) {
             self.ids.insert(at, id);
+        }
+        if self.by_id[place].is_none() {
+            self.woken.push(id);
         }
         self.by_id[place].get_or_insert_with(make)
     }
@@ -90,7 +123,54 @@ impl Groups {
     pub(crate) fn remove_dismissed(&mut self, id: u16) {
         self.dismissed.retain(|(other, _)| *other != id);
         self.all.retain(|other| *other != id);
+        self.awake.retain(|other| *other != id);
+        self.woken.retain(|other| *other != id);
         self.by_id[usize::from(id)] = None;
+    }
+
+    /// A group has been given something.
+    #[inline]
+    pub(crate) fn touch(&mut self, id: u16) {
+        if let Some(group) = self.get_mut(id)
+            && group.rests
+        {
+            group.rests = false;
+            self.woken.push(id);
+        }
+    }
+
+    /// The number at a place among those that do not rest: for loops that change groups. Those that are woken meanwhile come
+    /// at the end.
+    #[inline]
+    pub(crate) fn awake_at(&self, place: usize) -> Option<u16> {
+        let woken = || self.woken.get(place - self.awake.len());
+        self.awake.get(place).or_else(woken).copied()
+    }
+
+    /// Those that do not rest.
+    pub(crate) fn awake(&self) -> impl Iterator<Item = &Group> {
+        self.awake.iter().chain(&self.woken).filter_map(|id| self.get(*id))
+    }
+
+    /// A turn ends: when each wants its next tick, and who rests from now on.
+    pub(crate) fn end_turn(&mut self, now: Now) {
+        while let Some(id) = self.woken.pop() {
+            if let Err(at) = self.awake.binary_search(&id) {
+                self.awake.insert(at, id);
+            }
+        }
+        let Groups { awake, by_id, .. } = self;
+        awake.retain(|id| {
+            let Some(group) = &mut by_id[usize::from(*id)] else { return false };
+            if let Some(replica) = &group.replica {
+                group.next_tick_us = group.next_tick_us.min(replica.wakeup_us(now));
+            }
+            group.rests = group.may_rest();
+            if group.rests {
+                group.next_tick_us = u64::MAX;
+            }
+            !group.rests
+        });
     }
 
     /// Their numbers, in ascending order.
@@ -122,10 +202,6 @@ impl Groups {
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = (u16, &Group)> + Clone {
         self.ids.iter().filter_map(|id| Some((*id, self.get(*id)?)))
-    }
-
-    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Group> {
-        self.by_id.iter_mut().flatten()
     }
 }
 

@@ -77,6 +77,11 @@ impl Tail {
         self.recorded
     }
 
+    /// True when nothing of it waits for the disk.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.undurable.is_empty() && self.held.is_empty()
+    }
+
     /// True when a message may leave now.
     #[inline]
     pub(crate) fn may_leave(&self, after_record: u64) -> bool {

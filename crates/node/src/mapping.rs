@@ -1,7 +1,7 @@
 //! What a node does with the cluster map: which groups it takes part in, who its peers are, and the way to the control
 //! group and back.
 
-use crate::control::{CONTROL_GROUP, Change, ClusterMap, Effects, Event, Rejoin};
+use crate::control::{self, CONTROL_GROUP, Change, ClusterMap, Effects, Event, Rejoin};
 use crate::groups::Group;
 use crate::journal::Tail;
 use crate::keyspace::{Durability, Router};
@@ -11,7 +11,6 @@ use crate::peers::Peer;
 use crate::replica::Replica;
 use crate::session::ClientId;
 use protocol::{Input, NodeId, Result as Outcome, Ticket, Wish};
-use std::collections::BTreeMap;
 use std::rc::Rc;
 
 /// The map's own records in the node's log.
@@ -102,6 +101,7 @@ impl Node {
             self.log.extend(crate::log::describe("control", &event));
         }
         let is_refused = effects.refused.is_some();
+        self.is_removed |= effects.is_removed;
         effects.clear();
         self.control_effects = effects;
         self.is_admitted |= is_admitted;
@@ -115,7 +115,8 @@ impl Node {
             self.take_map(&map);
         }
         if let Some(until_us) = lease {
-            self.for_each_group(|node, id| node.step(id, Input::Lease { until_us }));
+            // Who rests has no use for it.
+            self.for_each_awake(|node, id| node.step(id, Input::Lease { until_us }));
         }
         self.end_wanted();
     }
@@ -228,7 +229,10 @@ impl Node {
                 self.step(*id, Input::Lease { until_us });
                 let up: Vec<NodeId> =
                     (1..=self.peers.len() as NodeId).filter(|id| self.peer_is_up(*id)).collect();
-                up.into_iter().for_each(|peer| self.step(*id, Input::Link { peer, up: true }));
+                for peer in up {
+                    self.step(*id, Input::Link { peer, up: true });
+                    self.set_reached(*id, peer);
+                }
             }
         }
     }
@@ -271,7 +275,11 @@ impl Node {
     /// Tells the control group who takes part in a new membership of the consensus groups that this node leads.
     pub(crate) fn report_members(&mut self) {
         let map = Rc::clone(&self.map);
+        let is_whole = |group: &control::Group| group.settled && group.in_sync.len() == group.members.len();
         for (id, entry) in map.groups.iter().filter(|(id, _)| **id != CONTROL_GROUP) {
+            if is_whole(entry) {
+                continue;
+            }
             let replica = self.groups.get(*id).and_then(|group| group.replica.as_ref());
             let Some(mut in_sync) = replica.and_then(|replica| replica.voters_of(self.now, entry.epoch))
             else {
@@ -351,26 +359,6 @@ impl Node {
     }
 }
 
-impl Group {
-    pub(crate) fn new(keyspace: crate::Keyspace, shard: u16) -> Group {
-        Group {
-            tail: Tail::new(keyspace.durability().unwrap_or(Durability::Fsync)),
-            keyspace,
-            shard,
-            members: Vec::new(),
-            coding: None,
-            lacking: BTreeMap::new(),
-            leader: 0,
-            leader_told: 0,
-            refused_by: 0,
-            replica: None,
-            is_recorded: false,
-            told: None,
-            next_tick_us: 0,
-        }
-    }
-}
-
 fn describe(event: &Event) -> Line {
     let (level, text) = match event {
         Event::Leads => (Level::Info, "this node leads the control group".to_string()),
@@ -380,6 +368,13 @@ fn describe(event: &Event) -> Line {
         }
         Event::Admitted => (Level::Info, "the control group has let this node in".to_string()),
         Event::Refused { why } => (Level::Error, format!("this node may not take part: {why}")),
+        Event::Removed { map_version } => (
+            Level::Warning,
+            format!(
+                "this node was removed from the cluster: the cluster has no node of this number in its map {map_version}. \
+                 The process ends; CLUSTER ADD lets a node of this number in again"
+            ),
+        ),
         Event::WaitsFor { nodes } => {
             (Level::Info, format!("a new cluster begins when nodes {nodes:?} have started, too"))
         }

@@ -86,6 +86,8 @@ pub struct Node {
     pub(crate) admission_record: u64,
     /// The control group has let this node take part.
     pub(crate) is_admitted: bool,
+    /// It was removed from the cluster.
+    pub(crate) is_removed: bool,
     /// Clients that wait for changes of the map, and how many changes were ever asked for here.
     pub(crate) wanted: Vec<Wanted>,
     pub(crate) requests: u64,
@@ -93,6 +95,8 @@ pub struct Node {
     pub(crate) sessions: Slab<Session>,
     pub(crate) ready: Vec<ClientId>,
     pub(crate) peers: Vec<Peer>,
+    /// When the other nodes are told next that this one is there.
+    pub(crate) alive_due_us: u64,
     pub(crate) forwards: Slab<Forwarded>,
     pub(crate) forwards_checked_us: u64,
     pub(crate) gathers: Slab<Gather>,
@@ -136,6 +140,15 @@ impl Node {
         }
     }
 
+    /// Does something for each group that does not rest.
+    pub(crate) fn for_each_awake(&mut self, mut each: impl FnMut(&mut Node, u16)) {
+        let mut place = 0;
+        while let Some(id) = self.groups.awake_at(place) {
+            place += 1;
+            each(self, id);
+        }
+    }
+
     /// Gives a group's replica here an input that is no message, and carries out what follows from it.
     #[inline]
     pub(crate) fn step(&mut self, group: u16, input: Input<'_, &[u8]>) {
@@ -168,7 +181,8 @@ impl Node {
         let now = self.clock.read(now);
         self.lock_waits.note_pause(now.monotonic_us, self.now.monotonic_us);
         self.now = now;
-        self.for_each_group(|node, id| {
+        self.watch_peers();
+        self.for_each_awake(|node, id| {
             if node.groups[id].next_tick_us <= now.monotonic_us {
                 node.step(id, Input::Tick);
                 let group = &mut node.groups[id];
@@ -217,7 +231,7 @@ impl Node {
     pub fn flush(&mut self) {
         self.coding_pump();
         self.pump_long();
-        self.for_each_group(|node, id| node.step(id, Input::Flush));
+        self.for_each_awake(|node, id| node.step(id, Input::Flush));
         self.flush_control();
     }
 
@@ -241,11 +255,7 @@ impl Node {
                 break;
             }
         }
-        for group in self.groups.iter_mut() {
-            if let Some(replica) = &group.replica {
-                group.next_tick_us = group.next_tick_us.min(replica.wakeup_us(self.now));
-            }
-        }
+        self.groups.end_turn(self.now);
         if !self.wanted.is_empty() {
             self.end_wanted();
         }
@@ -254,7 +264,7 @@ impl Node {
 
     /// Tells replicas which of their records have become durable, and lets go what waited for them.
     fn tell_durable(&mut self, flushes: bool) {
-        self.for_each_group(|node, id| {
+        self.for_each_awake(|node, id| {
             let Some(record) = node.journal.news(&mut node.groups[id].tail) else { return };
             while let Some(Released { to, bytes, is_about_fragments }) = node.groups[id].tail.release() {
                 match is_about_fragments {
@@ -363,6 +373,12 @@ impl Node {
         self.journal.stopped().or(self.values.stopped())
     }
 
+    /// True when this node was removed from the cluster while this process ran: it takes part in nothing any more, and is to
+    /// end as if it had been asked to.
+    pub fn is_removed(&self) -> bool {
+        self.is_removed
+    }
+
     /// True while so much waits to be written that nothing more should be taken from peers. The end of a sync, or a try
     /// on a full disk, ends that.
     pub fn is_log_behind(&self) -> bool {
@@ -383,8 +399,9 @@ impl Node {
             .min(self.control_wakeup_us)
             .min(self.lock_waits.next_due_us())
             .min(self.delays.next_due_us());
+        let own = own.min(self.alive_due_us);
         let own = own.min(self.coding.wakeup_us()).min(self.values.wakeup_us()).min(self.long.wakeup_us());
-        self.groups.iter().map(|(_, group)| group.next_tick_us).fold(own, u64::min)
+        self.groups.awake().map(|group| group.next_tick_us).fold(own, u64::min)
     }
 
     // Clients.

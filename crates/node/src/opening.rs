@@ -107,6 +107,7 @@ impl Node {
             initial,
             timing: control::Timing::default().slower(configuration.patience),
             moves_control_group: true,
+            groups_max: configuration.groups_max,
             planted: configuration.planted,
         };
         let mut reading = Reading {
@@ -188,12 +189,14 @@ impl Node {
             map_tail: Tail::new(Durability::Fsync),
             admission_record: u64::MAX,
             is_admitted: false,
+            is_removed: false,
             wanted: Vec::new(),
             requests: 0,
             router: Router::default(),
             sessions: Slab::default(),
             ready: Vec::new(),
             peers: Vec::new(),
+            alive_due_us: 0,
             forwards: Slab::default(),
             forwards_checked_us: 0,
             gathers: Slab::default(),

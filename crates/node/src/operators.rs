@@ -10,6 +10,7 @@ use crate::keyspace::Keyspace;
 use crate::node::Node;
 use crate::session::ClientId;
 use crate::slots::{SLOTS, slot_of};
+use crate::words::word;
 use kv::{Reply, ReplyBuffer};
 use protocol::NodeId;
 use std::collections::BTreeMap;
@@ -91,7 +92,13 @@ impl Node {
     ) {
         let change = match command {
             ClusterCommand::Add => added(arguments).map(Change::AddNode),
-            ClusterCommand::Remove => number(&arguments[2]).map(Change::RemoveNode),
+            ClusterCommand::Remove => match arguments.get(3) {
+                None => number(&arguments[2]).map(|id| Change::RemoveNode { id, force: false }),
+                Some(word) if word.eq_ignore_ascii_case(b"FORCE") => {
+                    number(&arguments[2]).map(|id| Change::RemoveNode { id, force: true })
+                }
+                Some(_) => Err("syntax error".into()),
+            },
             ClusterCommand::Replace => match arguments.get(3) {
                 None => number(&arguments[2]).map(|id| Change::ReplaceNode { id, accept_loss: false }),
                 Some(word) if word.eq_ignore_ascii_case(b"ACCEPTLOSS") => {
@@ -199,8 +206,9 @@ impl Node {
             };
             let link = if self.is_reached(*id) { "connected" } else { "disconnected" };
             let failed = if self.is_reached(*id) { "" } else { ",fail?" };
+            // A node of an earlier release may have let in a host that is no word.
             let (host, port, peer_port) =
-                (&node.address.host, node.address.client_port, node.address.peer_port);
+                (word(&node.address.host), node.address.client_port, node.address.peer_port);
             let (name, version) = (self.name_of(*id), self.map.version);
             // Writing to a string does not fail.
             let _ = write!(

@@ -30,6 +30,10 @@ pub(crate) struct Peer {
     pub(crate) long_replies: LongReplies,
     /// Its requests that are put off: too many replies to earlier ones have not left yet.
     pub(crate) deferred: Vec<u8>,
+    /// This node hears it: it has said lately that it is there.
+    pub(crate) is_reached: bool,
+    /// When it said so last.
+    pub(crate) heard_us: u64,
     /// In which life it is, as it has said over this link.
     pub(crate) life: Option<u64>,
     /// It has no memory left for data that grows, as it has said over this link.
@@ -54,6 +58,8 @@ impl Node {
         peer.silent_since_us = None;
         peer.life = None;
         peer.is_full = false;
+        peer.is_reached = up;
+        peer.heard_us = self.now.monotonic_us;
         if up {
             let life = self.lock_waits.life();
             frame::append(&mut peer.output, |out| Envelope::Life(life).encode(out));
@@ -79,9 +85,55 @@ impl Node {
                 self.step(group, Input::Link { peer: id, up: false });
             }
             self.step(group, Input::Link { peer: id, up });
+            self.set_reached(group, id);
         }
         self.control_tail.drop_held(id);
         self.control(|control, now, effects| control.link(now, id, up, effects));
+    }
+
+    /// Tells the other nodes that this one is there, and looks which of them are: once for all groups.
+    pub(crate) fn watch_peers(&mut self) {
+        const ALIVE_MS: u64 = 200;
+        // A process that has died breaks its links, and a client that asks wakes the group that it asks: so this is for
+        // machines that vanish while nobody asks, and busy ones are not to be taken for such.
+        const SILENCE_MS: u64 = 1000;
+        let now_us = self.now.monotonic_us;
+        if now_us < self.alive_due_us {
+            return;
+        }
+        let patience = self.configuration.patience;
+        self.alive_due_us = now_us + ALIVE_MS * patience * 1000;
+        // Who cannot keep what it must, or may not take part, is none on whom others may rely.
+        let is_of_use = self.is_admitted && !self.is_full();
+        let mut silent = Vec::new();
+        for (id, peer) in (1..).zip(&mut self.peers).filter(|(_, peer)| peer.up) {
+            if is_of_use {
+                let output = if peer.has_urgent_link { &mut peer.urgent_output } else { &mut peer.output };
+                frame::append(output, |out| Envelope::Alive.encode(out));
+            }
+            if peer.is_reached && now_us >= peer.heard_us + SILENCE_MS * patience * 1000 {
+                silent.push(id);
+            }
+        }
+        silent.into_iter().for_each(|id| self.reaches(id, false));
+    }
+
+    /// A peer is there, or not any more.
+    fn reaches(&mut self, id: NodeId, is_reached: bool) {
+        let peer = &mut self.peers[usize::from(id) - 1];
+        if peer.is_reached != is_reached {
+            peer.is_reached = is_reached;
+            self.for_each_group(|node, group| node.set_reached(group, id));
+        }
+    }
+
+    /// Tells a group's replica whether a peer is there.
+    pub(crate) fn set_reached(&mut self, group: u16, id: NodeId) {
+        let is_reached = self.peers[usize::from(id) - 1].is_reached;
+        if let Some(replica) = &mut self.groups[group].replica {
+            replica.set_reached(self.now, id, is_reached);
+            self.groups.touch(group);
+        }
     }
 
     /// A second link to a peer, beside the one that is up, is there for what is urgent, or is not any more. What was on
@@ -127,6 +179,10 @@ impl Node {
                 }
             }
             Envelope::Life(life) => self.peers[usize::from(from) - 1].life = Some(life),
+            Envelope::Alive => {
+                self.peers[usize::from(from) - 1].heard_us = self.now.monotonic_us;
+                self.reaches(from, true);
+            }
             Envelope::Told { group, told } => self.lock_told(group, told),
             Envelope::Script(text) => self.learn_script(text),
             Envelope::ForgetScripts => self.scripts.clear(),

@@ -152,6 +152,18 @@ impl Replica {
         Ok(())
     }
 
+    /// Whether this node reaches another one, as it has found out for all its groups.
+    pub(crate) fn set_reached(&mut self, now: Now, peer: NodeId, is_reached: bool) {
+        if let Replica::Consensus(replica) = self {
+            replica.set_reached(now, peer, is_reached);
+        }
+    }
+
+    /// True when it wants no tick and no flush before it is given something.
+    pub(crate) fn is_resting(&self) -> bool {
+        matches!(self, Replica::Consensus(replica) if replica.is_resting())
+    }
+
     pub(crate) fn wakeup_us(&self, now: Now) -> u64 {
         match self {
             Replica::LeaderFollower(replica) => replica.wakeup_us(now),

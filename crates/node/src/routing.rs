@@ -379,6 +379,7 @@ impl Node {
     /// Carries out what a replica's step has left in the effects.
     #[inline]
     pub(crate) fn settle(&mut self, group: u16) {
+        self.groups.touch(group);
         if !self.values.is_on {
             return self.settle_effects(group, false);
         }

@@ -46,7 +46,8 @@ use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
-use node::{DebugCommand, Keyspace, NodeAddress, NodeId, StorageSettings};
+use node::control::GROUPS_MAX;
+use node::{DebugCommand, Keyspace, NodeAddress, NodeId, StorageSettings, check_host, one_line};
 use serde::{Deserialize, Serialize};
 
 use crate::memory::{self, MEMORY_BYTES_MIN};
@@ -92,6 +93,8 @@ pub struct Limits {
     /// How many times as long as usual nodes wait before they take each other for dead, on a network that is slow. It must
     /// be the same on all nodes, since leases rest on it: nodes with another one are turned away.
     pub patience: u64,
+    /// Most groups, shards of keyspaces, of which a node may hold a replica.
+    pub groups_max: usize,
     /// How long a request may take to arrive; large ones get more, at 100 bytes per millisecond.
     pub request_timeout_ms: u64,
 }
@@ -108,6 +111,7 @@ impl Default for Limits {
             input_bytes_max: 1 << 30,
             command_timeout_ms: 5_000,
             patience: 1,
+            groups_max: 1024,
             request_timeout_ms: 30_000,
         }
     }
@@ -286,6 +290,11 @@ impl Config {
             "cluster: the cluster's name must have 1 to 64 bytes"
         );
         ensure!(
+            one_line(&self.cluster) == self.cluster,
+            "cluster: the cluster's name '{}' cannot contain newlines or special characters",
+            one_line(&self.cluster)
+        );
+        ensure!(
             self.secret.len() >= SECRET_BYTES_MIN,
             "secret: it must have at least {SECRET_BYTES_MIN} bytes; `openssl rand -hex 32` makes a good one"
         );
@@ -332,7 +341,8 @@ impl Config {
         }
         let mut taken: Vec<(&str, u16, String)> = Vec::new();
         for entry in &self.nodes {
-            ensure!(!entry.host.is_empty(), "nodes: host of node {} is empty", entry.id);
+            check_host(&entry.host)
+                .map_err(|why| anyhow::anyhow!("nodes: host of node {}: {why}", entry.id))?;
             let ports = [
                 ("client_port", entry.client_port),
                 ("http_port", entry.http_port),
@@ -363,7 +373,8 @@ impl Config {
                  dials",
                 self.node
             );
-            ensure!(!host.is_empty() && *port != 0, "dial: host or port of node {node} is missing");
+            check_host(host).map_err(|why| anyhow::anyhow!("dial: host of node {node}: {why}"))?;
+            ensure!(*port != 0, "dial: port of node {node} is 0");
         }
         Ok(())
     }
@@ -374,6 +385,12 @@ impl Config {
             ensure!(!twice, "keyspace: the prefix '{}' is there twice", keyspace.prefix);
             keyspace.check(self.nodes.len()).map_err(anyhow::Error::msg)?;
         }
+        let groups: usize = self.keyspaces.iter().map(|keyspace| usize::from(keyspace.shards)).sum();
+        ensure!(
+            groups <= self.limits.groups_max,
+            "keyspace: there are {groups} shards in all, and a node may hold {} (limits.groups_max)",
+            self.limits.groups_max
+        );
         Ok(())
     }
 }
@@ -410,6 +427,7 @@ impl Limits {
             ("input_bytes_max", self.input_bytes_max as u64, 1 << 20, 1 << 40),
             ("command_timeout_ms", self.command_timeout_ms, 1, HOUR_MS),
             ("patience", self.patience, 1, 100),
+            ("groups_max", self.groups_max as u64, 1, GROUPS_MAX as u64),
             ("request_timeout_ms", self.request_timeout_ms, 1, HOUR_MS),
         ];
         ensure!(
@@ -539,7 +557,7 @@ peer_port = 9000
         };
         let dial = Config::parse(&with(1, 9102)).unwrap().dial;
         assert_eq!(dial, [Dial { node: 1, host: "127.0.0.1".into(), port: 9102 }]);
-        assert!(refusal(&with(1, 0)).contains("dial: host or port of node 1"));
+        assert!(refusal(&with(1, 0)).contains("dial: port of node 1 is 0"));
         assert!(refusal(&with(3, 9102)).contains("dial: node 3 dials node 2"));
     }
 
@@ -588,6 +606,10 @@ peer_port = 9000
             refusal(&GOOD.replace("peer_port = 9000", "peer_port = 0")).contains("peer_port of node 1 is 0")
         );
         assert!(refusal(&GOOD.replace("0123456789abcdef", "")).contains("secret"));
+        for host in ["", "a\\nb", "two words", "[::1]"] {
+            let told = refusal(&GOOD.replace("host = \"127.0.0.1\"", &format!("host = \"{host}\"")));
+            assert!(told.contains("host of node 1") && !told.contains("a\nb"), "{told}");
+        }
         let twice = format!("{GOOD}{}", &GOOD[GOOD.find("[[nodes]]").unwrap()..]);
         assert!(refusal(&twice).contains("2 have id = 1"));
     }

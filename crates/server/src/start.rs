@@ -156,6 +156,7 @@ fn node_configuration(config: &Config) -> Result<Configuration> {
         command_timeout_ms: config.limits.command_timeout_ms,
         long_command_bytes: node::LONG_COMMAND_BYTES,
         patience: config.limits.patience,
+        groups_max: config.limits.groups_max,
         sweep_ms: protocol::registers::Timing::default().sweep_ms,
         password: config.password.clone(),
         enable_debug_command: config.enable_debug_command,

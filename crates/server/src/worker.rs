@@ -273,6 +273,7 @@ impl Worker {
             self.log_lines();
             bail!("the node stops, as its disk has failed: {why}");
         }
+        self.is_stopping |= self.node.is_removed();
         self.node.take_work(&mut self.work);
         self.work.drain(..).for_each(|work| self.threads.begin(work));
         self.node.take_value_work(&mut self.value_work);

@@ -5,12 +5,13 @@
 
 use super::map::{
     CONTROL_GROUP, ClusterMap, Group, GroupId, KeyspaceEntry, Kind, Node, NodeState, Rejoin, Slots, Start,
-    replicas,
+    control_members, replicas,
 };
 use crate::coding::Parts;
 use crate::configuration::NodeAddress;
 use crate::keyspace::{KEYSPACES_MAX, Keyspace};
 use crate::mapping::MAP_GROUP;
+use crate::words::check_host;
 use coding::data_fragments_max;
 use protocol::NodeId;
 use protocol::leader_follower::Acks;
@@ -19,6 +20,10 @@ use std::collections::BTreeMap;
 
 /// Most shards of one keyspace.
 pub const SHARDS_MAX: u16 = 256;
+
+/// Most groups of a cluster, all shards of all keyspaces together. The map, which is kept and sent whole, has some 200 bytes of
+/// each.
+pub const GROUPS_MAX: usize = 4096;
 
 /// Most nodes of a cluster, and the greatest number that a node may have.
 pub const NODES_MAX: usize = 256;
@@ -45,7 +50,12 @@ pub enum Change {
     /// There is a new node. It gets replicas of the keyspaces that have one on each node when it has started.
     AddNode(NodeAddress),
     /// A node is to go: its replicas are moved, then it is gone.
-    RemoveNode(NodeId),
+    RemoveNode {
+        /// The node.
+        id: NodeId,
+        /// Even if keyspaces, or the control group, then have fewer replicas than they had.
+        force: bool,
+    },
     /// A node that is dead comes back with new storage: in each of its groups it will be a new member.
     ReplaceNode {
         /// The node.
@@ -105,7 +115,7 @@ impl ClusterMap {
             Change::DropKeyspace(prefix) => map.drop_keyspace(prefix),
             Change::SetKeyspace { prefix, settings } => map.set_keyspace(prefix, settings),
             Change::AddNode(address) => map.add_node(address),
-            Change::RemoveNode(id) => map.remove_node(*id),
+            Change::RemoveNode { id, force } => map.remove_node(*id, *force),
             Change::ReplaceNode { id, accept_loss } => map.replace_node(*id, *accept_loss),
             Change::NodeStarted { id, start } => map.node_started(*id, *start),
             Change::InSync { group, epoch, revision, in_sync } => {
@@ -143,6 +153,13 @@ impl ClusterMap {
         }
         if keyspace.leader != 0 && !nodes.contains(&keyspace.leader) {
             return refuse(format!("leader = {} is not one of the nodes {nodes:?}", keyspace.leader));
+        }
+        let there = self.groups.len() - 1; // Without the control group.
+        if there + usize::from(keyspace.shards) > GROUPS_MAX {
+            let shards = keyspace.shards;
+            return refuse(format!(
+                "the cluster has {there} groups and may have {GROUPS_MAX}: {shards} more (shards = {shards}) are too many"
+            ));
         }
         if self.next_group + u32::from(keyspace.shards) > u32::from(MAP_GROUP) {
             return refuse("all group numbers are used up; none is ever used twice".into());
@@ -207,6 +224,8 @@ impl ClusterMap {
     fn set_keyspace(&mut self, prefix: &str, settings: &BTreeMap<String, String>) -> Result<(), String> {
         let nodes = self.staying().len();
         let entry = self.keyspaces.get_mut(prefix).ok_or_else(|| no_keyspace(prefix))?;
+        // A node that was removed by force left it with fewer replicas than it is to have.
+        let nodes = nodes.max(usize::from(entry.keyspace.replicas));
         let changed = with_settings(&entry.keyspace, settings)?.resolved(nodes)?;
         let (before, after) = (Kind::of(&entry.keyspace)?, Kind::of(&changed)?);
         let groups = entry.groups.clone();
@@ -231,17 +250,23 @@ impl ClusterMap {
 
     fn add_node(&mut self, address: &NodeAddress) -> Result<(), String> {
         let id = address.id;
+        check_host(&address.host).map_err(|why| format!("node {id}: {why}"))?;
         match self.nodes.get(&id) {
             _ if id == 0 || usize::from(id) > NODES_MAX => {
                 Err(format!("a node's number is from 1 to {NODES_MAX}"))
             }
-            _ if address.host.is_empty()
-                || [address.client_port, address.http_port, address.peer_port].contains(&0) =>
-            {
-                Err(format!("node {id} needs a host and three ports"))
+            _ if [address.client_port, address.http_port, address.peer_port].contains(&0) => {
+                Err(format!("node {id} needs three ports"))
             }
             Some(known) if known.address == *address && known.state == NodeState::Member => Ok(()),
-            Some(_) => Err(format!("there is a node {id} already, with another address or about to leave")),
+            Some(known) if known.state == NodeState::Leaving => Err(format!(
+                "node {id} is about to leave: add it when CLUSTER NODES does not name it any more, with its process \
+                 stopped, or give the new node another number"
+            )),
+            Some(_) => Err(format!(
+                "there is a node {id} already, with another address: give the new node another number, or remove that \
+                 one first"
+            )),
             None if self.nodes.len() >= NODES_MAX => Err(format!("a cluster has {NODES_MAX} nodes at most")),
             None => {
                 self.nodes.insert(id, Node::new(address.clone()));
@@ -250,11 +275,13 @@ impl ClusterMap {
         }
     }
 
-    fn remove_node(&mut self, id: NodeId) -> Result<(), String> {
+    fn remove_node(&mut self, id: NodeId, force: bool) -> Result<(), String> {
+        let before = self.staying().len();
+        let holders_before = self.holders();
         let node = self.nodes.get_mut(&id).ok_or_else(|| no_node(id))?;
         node.state = NodeState::Leaving;
-        let staying = self.staying();
-        if staying.is_empty() {
+        let after = self.staying().len();
+        if after == 0 {
             return Err(format!("node {id} is the last one of the cluster"));
         }
         if !self.groups.values().any(|group| group.members.contains(&id)) {
@@ -262,6 +289,9 @@ impl ClusterMap {
                 self.nodes.remove(&id);
             }
             return Ok(());
+        }
+        if before == after {
+            return Ok(()); // It is leaving already.
         }
         for (group_id, group) in &self.groups {
             if matches!(self.kind(*group_id), Kind::Registers { .. }) && group.members.contains(&id) {
@@ -273,22 +303,57 @@ impl ClusterMap {
             }
         }
         for entry in self.keyspaces.values() {
-            let (name, wanted) = (entry.keyspace.name(), entry.keyspace.replicas);
-            if usize::from(wanted) > staying.len() {
-                let left = staying.len();
-                return Err(format!(
-                    "node {id} cannot be removed: keyspace '{name}' promises {wanted} replicas and {left} nodes would \
-                     be left; add a node first"
-                ));
-            }
-            let [before, after] =
-                [self.nodes.len(), staying.len()].map(|nodes| replicas(&entry.keyspace, nodes));
+            let [before, after] = [before, after].map(|nodes| replicas(&entry.keyspace, nodes));
             check_coding(&entry.keyspace, before, after)
                 .map_err(|why| format!("node {id} cannot be removed: {why}"))?;
-            check_acks(&entry.keyspace, replicas(&entry.keyspace, staying.len()))
+            check_acks(&entry.keyspace, after)
                 .map_err(|why| format!("node {id} cannot be removed: {why}"))?;
         }
-        Ok(())
+        match self.losses(holders_before, self.holders()) {
+            losses if losses.is_empty() || force => Ok(()),
+            losses => Err(format!(
+                "node {id} cannot be removed without FORCE: {} would be left. Add a node first (quorate join), or say \
+                 CLUSTER REMOVE {id} FORCE",
+                losses.join("; ")
+            )),
+        }
+    }
+
+    /// How many nodes hold replicas, or could: who stays and has ever started.
+    fn holders(&self) -> usize {
+        let holds = |id: &NodeId| self.groups.values().any(|group| group.members.contains(id));
+        let has_started = |id: &NodeId| self.nodes.get(id).is_some_and(|node| node.start.identity != 0);
+        self.staying().iter().filter(|id| has_started(id) || holds(id)).count()
+    }
+
+    /// What would have fewer replicas than it is to have, or fewer than three, on fewer nodes, and what that means.
+    fn losses(&self, before: usize, after: usize) -> Vec<String> {
+        const FEW: usize = 3;
+        const NAMED_MAX: usize = 8;
+        let is_loss = |wanted: usize, had: usize, left: usize| left < had && (left < wanted || left < FEW);
+        let mut losses = Vec::new();
+        let [had, left] = [before, after].map(control_members);
+        if is_loss(0, had, left) {
+            losses.push(loss("the control group", had, left, left.saturating_sub(1) / 2));
+        }
+        let mut keyspaces = self.keyspaces.values().filter_map(|entry| {
+            let keyspace = &entry.keyspace;
+            let [had, left] = [before, after].map(|nodes| replicas(keyspace, nodes));
+            let survives = match Kind::of(keyspace) {
+                Ok(Kind::LeaderFollower { acks: Acks::Majority, .. } | Kind::Consensus) => {
+                    left.saturating_sub(1) / 2
+                }
+                _ => left.saturating_sub(1),
+            };
+            let name = format!("keyspace '{}'", keyspace.name());
+            is_loss(usize::from(keyspace.replicas), had, left).then(|| loss(&name, had, left, survives))
+        });
+        losses.extend(keyspaces.by_ref().take(NAMED_MAX));
+        match keyspaces.count() {
+            0 => {}
+            more => losses.push(format!("and so on with {more} more keyspaces")),
+        }
+        losses
     }
 
     fn replace_node(&mut self, id: NodeId, accept_loss: bool) -> Result<(), String> {
@@ -500,13 +565,15 @@ impl ClusterMap {
 
     /// Whether a member may go though its group is not settled. In a consensus group who lost its storage takes part no
     /// more, and a membership that waits for it to come as a newcomer would never begin. No write gets out of reach by
-    /// that: each membership is agreed on by a majority of the one before it, and the map only says which is wanted.
+    /// that: each membership is agreed on by a majority of the one before it, and the map only says which is wanted. The first
+    /// membership is settled when all have begun it: one that leaves, and never has, as it was dead, is not waited for.
     pub(super) fn may_withdraw(&self, id: GroupId, node: NodeId) -> bool {
-        let rejoin = self.nodes.get(&node).and_then(|node| node.rejoins.get(&id));
-        let have_others_begun = self.groups.get(&id).is_some_and(|group| {
-            group.epoch > 1 || group.members.iter().all(|it| *it == node || group.in_sync.contains(it))
-        });
-        self.kind(id) == Kind::Consensus && rejoin == Some(&Rejoin::Leave) && have_others_begun
+        let (Some(group), Some(known)) = (self.groups.get(&id), self.nodes.get(&node)) else { return false };
+        let have_others_begun = group.members.iter().all(|it| *it == node || group.in_sync.contains(it));
+        let has_lost = known.rejoins.get(&id) == Some(&Rejoin::Leave);
+        let never_began = group.epoch == 1 && known.state == NodeState::Leaving;
+        self.kind(id) == Kind::Consensus
+            && (has_lost && (group.epoch > 1 || have_others_begun) || never_began && have_others_begun)
     }
 
     fn moveable(&mut self, id: GroupId, name: &str) -> Result<&mut Group, String> {
@@ -530,6 +597,16 @@ fn begin_membership(group: &mut Group, kind: Kind) {
         Kind::Consensus | Kind::Registers { .. } => group.in_sync.clear(),
     }
     group.settled = group.in_sync.len() >= kind.settles_with(group.members.len());
+}
+
+/// What a loss of replicas means for failures.
+fn loss(name: &str, had: usize, left: usize, survives: usize) -> String {
+    let survives = match survives {
+        0 => "survives no failure".to_string(),
+        1 => "survives one failure".to_string(),
+        more => format!("survives {more} failures"),
+    };
+    format!("of {name} {left} of {had} replicas, which {survives}")
 }
 
 /// So many nodes from one on, in a ring, in ascending order.

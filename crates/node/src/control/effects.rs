@@ -40,6 +40,11 @@ pub enum Event {
         /// Why.
         why: String,
     },
+    /// It was removed from the cluster.
+    Removed {
+        /// The first map that it knows without it.
+        map_version: u64,
+    },
     /// A new cluster waits for control nodes that have not been started yet.
     WaitsFor {
         /// These.
@@ -69,6 +74,8 @@ pub struct Effects {
     pub is_admitted: bool,
     /// Why this start of the node was not accepted. It must not take part in anything.
     pub refused: Option<String>,
+    /// With [`Effects::refused`]: the cluster had this node and has it no more. Its process has nothing to do here.
+    pub is_removed: bool,
     /// No other node leads what this node leads in the newest map, before this moment of its own monotonic clock.
     pub lease_until_us: Option<u64>,
     /// What came of changes.
@@ -92,6 +99,7 @@ impl Effects {
         self.positions_record = None;
         self.is_admitted = false;
         self.refused = None;
+        self.is_removed = false;
         self.lease_until_us = None;
         self.answers.clear();
         self.events.clear();

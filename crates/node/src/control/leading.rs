@@ -3,7 +3,7 @@
 
 use super::change::{Change, Step};
 use super::keeper::{Keeper, ProposalEnd};
-use super::map::{CONTROL_GROUP, ClusterMap, Group, GroupId, Kind, NodeState, Start};
+use super::map::{CONTROL_GROUP, ClusterMap, Group, GroupId, Kind, Node, NodeState, Start};
 use super::message::Message;
 use super::positions::Positions;
 use super::{Effects, Event, Timing};
@@ -62,10 +62,16 @@ pub(super) struct Leading {
     answered: VecDeque<(NodeId, u64, u64, Result<u64, String>)>,
     in_flight: Option<InFlight>,
     read_at_us: u64,
+    /// What it saw when it last looked for something to do and found nothing.
+    looked: Option<Outlook>,
     /// It leads at this moment, and nobody else can have made another map than it has.
     is_leased: bool,
     pub(super) here: Here,
 }
+
+/// All that proposals of its own rest on: the map, whether positions are told, and whether each node is alive, is dead, and
+/// has no lease any more.
+type Outlook = (u64, bool, Vec<(NodeId, bool, bool, bool)>);
 
 /// What the control leader says to its own node.
 #[derive(Debug, Default)]
@@ -82,6 +88,8 @@ pub(super) struct Turn<'a> {
     pub(super) id: NodeId,
     pub(super) timing: &'a Timing,
     pub(super) moves_control_group: bool,
+    /// Most groups of which a node may hold a replica.
+    pub(super) groups_max: usize,
     pub(super) planted: Planted,
     /// The newest map; not agreed on when its version is 0.
     pub(super) map: &'a Rc<ClusterMap>,
@@ -205,15 +213,41 @@ impl Leading {
             return true; // The read is to be sent.
         }
         self.grant(turn, keeper.replica.leased_until_us(turn.now), out);
-        // To look through all groups in every turn would cost too much: what nobody asked for waits some milliseconds.
+        // To look through all groups in every turn would cost too much: what nobody asked for waits some milliseconds, and is
+        // looked for only if anything has changed.
         if self.in_flight.is_none() && status.writable && (is_due || !self.waiting.is_empty()) {
-            self.propose(turn, keeper, out);
+            let outlook = self.outlook(turn, keeper);
+            if !self.waiting.is_empty() || outlook.is_none() || outlook != self.looked {
+                self.propose(turn, keeper, out);
+                self.looked = outlook.filter(|_| self.in_flight.is_none());
+            }
         }
         true
     }
 
     pub(super) fn wakeup_us(&self) -> u64 {
         if self.ballot.is_some() { self.read_at_us } else { u64::MAX }
+    }
+
+    /// What there is to see. None if there is something to do in any case.
+    fn outlook(&self, turn: &Turn<'_>, keeper: &Keeper) -> Option<Outlook> {
+        let map: &ClusterMap = turn.map;
+        let has_started = |(id, node): (&NodeId, &Node)| {
+            self.heard.get(id).is_some_and(|heard| {
+                let silence_us = turn.timing.with_margin_us(turn.timing.node_lease_ms);
+                heard.start != node.start && turn.now.monotonic_us < heard.at_us + silence_us
+            })
+        };
+        if turn.first.is_some()
+            || map.nodes.iter().any(has_started)
+            || members_of_control(turn, keeper, map).is_some()
+        {
+            return None;
+        }
+        let standing = |id: &NodeId| {
+            (*id, self.is_alive(turn, map, *id), self.is_dead(turn, map, *id), self.is_over(turn, *id))
+        };
+        Some((map.version, turn.are_positions_told, map.nodes.keys().map(standing).collect()))
     }
 
     /// Another ballot: what was proposed before is decided in the log that was taken over, or never will be.
@@ -224,6 +258,7 @@ impl Leading {
         self.in_flight = None;
         self.waiting.clear();
         self.answered.clear();
+        self.looked = None;
         self.is_leased = false;
     }
 
@@ -337,7 +372,7 @@ impl Leading {
         };
         match change {
             Change::NodeStarted { .. } => Err("a node itself tells that it started".into()),
-            Change::RemoveNode(id) | Change::ReplaceNode { id, .. } if is_fixed(id) => {
+            Change::RemoveNode { id, .. } | Change::ReplaceNode { id, .. } if is_fixed(id) => {
                 Err(format!("node {id} is in the control group, whose members cannot be changed yet"))
             }
             Change::MoveMember { group: CONTROL_GROUP, .. } => {
@@ -358,15 +393,65 @@ impl Leading {
                     None => map.apply(change),
                 }
             }
-            Change::CreateKeyspace(keyspace) => checked(map.apply(change)?, &keyspace.prefix),
+            Change::RemoveNode { id, .. } => {
+                let next = map.apply(change)?;
+                self.check_without(turn, map, *id)?;
+                Ok(next)
+            }
+            Change::CreateKeyspace(keyspace) => {
+                let next = checked(map.apply(change)?, &keyspace.prefix)?;
+                check_groups(map, &next, turn.groups_max)
+                    .map_err(|why| format!("keyspace '{}': {why}", keyspace.name()))?;
+                Ok(next)
+            }
             Change::SetKeyspace { prefix, .. } => checked(map.apply(change)?, prefix),
             Change::MoveMember { step: Step::Add(_) | Step::Remove(_), .. }
             | Change::DropKeyspace(_)
             | Change::AddNode(_)
-            | Change::RemoveNode(_)
             | Change::ReplaceNode { .. }
             | Change::InSync { .. } => map.apply(change),
         }
+    }
+
+    /// Refuses to take away a node that too many others are too dead to do without: its groups would wait for them, and
+    /// could change no more.
+    fn check_without(&self, turn: &Turn<'_>, map: &ClusterMap, id: NodeId) -> Result<(), String> {
+        let is_alive = |node: &NodeId| self.is_alive(turn, map, *node);
+        let staying: Vec<NodeId> = map.staying().into_iter().filter(|node| *node != id).collect();
+        let own = usize::from(is_alive(&id));
+        for (group_id, group) in map.groups.iter().filter(|(_, group)| group.members.contains(&id)) {
+            let others: Vec<NodeId> = group.members.iter().copied().filter(|node| *node != id).collect();
+            let alive = others.iter().copied().filter(is_alive).count();
+            let free = staying.iter().copied().filter(|node| !others.contains(node)).filter(is_alive).count();
+            let added = map.replicas_of(*group_id, staying.len()).saturating_sub(others.len()).min(free);
+            let is_enough = match map.kind(*group_id) {
+                Kind::Consensus => {
+                    2 * (alive + own) > group.members.len() && 2 * (alive + added) > others.len() + added
+                }
+                Kind::LeaderFollower { acks: Acks::All, .. } if own == 0 => {
+                    group.in_sync.iter().any(|node| *node != id && is_alive(node))
+                }
+                Kind::LeaderFollower { .. } => alive > 0 || own > 0 && added > 0,
+                Kind::Registers { .. } => true,
+            };
+            if !is_enough {
+                let (name, count) = (map.name_of(*group_id), others.len());
+                let silent = others.iter().filter(|node| !is_alive(node)).map(NodeId::to_string);
+                let silent: Vec<String> = silent.collect();
+                let why = match silent.is_empty() {
+                    true => format!("it does not answer, and nobody else holds what {name} holds"),
+                    false => format!(
+                        "without it {alive} of {count} replicas of {name} would be left that answer: node {} does not",
+                        silent.join(" and node ")
+                    ),
+                };
+                return Err(format!(
+                    "node {id} cannot be removed now: {why}. Bring back the nodes that do not answer, or remove or replace \
+                     those first"
+                ));
+            }
+        }
+        Ok(())
     }
 
     // Leases.
@@ -384,6 +469,10 @@ impl Leading {
             let Some(known) = turn.map.nodes.get(node) else {
                 if turn.map.version > 0 {
                     heard.is_open = false;
+                    // Who was in it learns from the map that it was removed.
+                    if turn.map.version > heard.map_version && *node != turn.id {
+                        out.send([*node], &Message::Map { bytes: &turn.map.encode() });
+                    }
                     let why = format!("the cluster has no node {node}; CLUSTER ADD lets it in");
                     refuse(turn, *node, heard.start, why, &mut self.here, out);
                 }
@@ -518,7 +607,8 @@ impl Leading {
         }
         let holds_log =
             |node: &NodeId| map.groups.get(&CONTROL_GROUP).is_some_and(|it| it.members.contains(node));
-        let to = self.heard.keys().copied().filter(|node| !holds_log(node) && map.nodes.contains_key(node));
+        // Who has just been removed is told as well.
+        let to = self.heard.keys().copied().filter(|node| !holds_log(node));
         out.send(to, &Message::Map { bytes: &map.encode() });
     }
 }
@@ -559,6 +649,25 @@ fn refuse(turn: &Turn<'_>, node: NodeId, start: Start, why: String, here: &mut H
         true => here.refused = Some(why),
         false => out.send([node], &Message::Refused { start, map_version: turn.map.version, why }),
     }
+}
+
+/// Refuses a map in which a node that gets more groups has too many.
+fn check_groups(before: &ClusterMap, after: &ClusterMap, groups_max: usize) -> Result<(), String> {
+    let count = |map: &ClusterMap, node: NodeId| {
+        let groups = map.groups.iter().filter(|(id, _)| **id != CONTROL_GROUP);
+        groups.filter(|(_, group)| group.members.contains(&node)).count()
+    };
+    for node in after.nodes.keys() {
+        let (had, has) = (count(before, *node), count(after, *node));
+        if has > had && has > groups_max {
+            return Err(format!(
+                "node {node} holds replicas of {had} groups (shards of keyspaces) and may hold {groups_max} \
+                 (limits.groups_max): {} more are too many; use fewer shards or replicas, or drop a keyspace",
+                has - had
+            ));
+        }
+    }
+    Ok(())
 }
 
 /// What this version of the program cannot keep is refused.

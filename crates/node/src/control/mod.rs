@@ -99,7 +99,7 @@ mod record;
 
 use asking::Asking;
 use beginning::Beginning;
-pub use change::{Change, NODES_MAX, SHARDS_MAX, Step};
+pub use change::{Change, GROUPS_MAX, NODES_MAX, SHARDS_MAX, Step};
 pub use effects::{Answer, Effects, Event};
 use keeper::Keeper;
 use kv::codec::Malformed;
@@ -183,6 +183,8 @@ pub struct Options {
     pub timing: Timing,
     /// Whether the control group's members follow the cluster's nodes. That needs replicas that can change members.
     pub moves_control_group: bool,
+    /// Most groups of which a node may hold a replica, when a keyspace is created.
+    pub groups_max: usize,
     /// A fault to test the tests with.
     pub planted: Planted,
 }
@@ -203,6 +205,8 @@ pub struct Control {
     leader_heard: NodeId,
     is_admitted: bool,
     refused: Option<String>,
+    /// That is because the cluster has no such node. It has forgotten nothing, so it is let in as soon as there is one.
+    is_unknown: bool,
     /// The epoch of the control group that its replica was told last.
     configured_epoch: u64,
     has_started: bool,
@@ -224,6 +228,7 @@ impl Control {
             leader_heard: 0,
             is_admitted: false,
             refused: None,
+            is_unknown: false,
             configured_epoch: 0,
             has_started: false,
         }
@@ -312,7 +317,8 @@ impl Control {
                 }
                 // A storage that is empty knows what its configuration names. Who leads may have been added since, and then
                 // neither can reach the other before this one has heard of it. A map that was agreed on may come from anybody.
-                if known.is_some() && !is_in && map < self.map.version && self.is_control_node() {
+                // Whoever was removed is told so in the same way.
+                if !is_in && map < self.map.version && self.is_control_node() {
                     out.send([from], &Message::Map { bytes: &self.map.encode() });
                 }
                 self.leading.hear(now, &self.options.timing, from, start, (sequence, map, answered));
@@ -568,7 +574,7 @@ impl Control {
 
     fn lead(&mut self, now: Now, out: &mut Effects) -> bool {
         let are_positions_told = self.positions.are_told(self.control_nodes());
-        let Options { id, timing, moves_control_group, initial, planted, .. } = &self.options;
+        let Options { id, timing, moves_control_group, groups_max, initial, planted, .. } = &self.options;
         let Some(keeper) = self.keeper.as_mut().filter(|_| self.beginning.has_begun()) else { return false };
         let first = (self.map.version == 0).then(|| {
             let mut first = initial.clone();
@@ -584,6 +590,7 @@ impl Control {
             id: *id,
             timing,
             moves_control_group: *moves_control_group,
+            groups_max: *groups_max,
             planted: *planted,
             map: &self.map,
             positions: &self.positions,
@@ -611,6 +618,9 @@ impl Control {
         if map.version <= self.map.version {
             return;
         }
+        let id = self.options.id;
+        let is_removed =
+            self.map.version > 0 && self.map.nodes.contains_key(&id) && !map.nodes.contains_key(&id);
         self.map = Rc::new(map);
         let start = out.bytes.len();
         out.bytes.extend_from_slice(&self.map.encode());
@@ -625,8 +635,13 @@ impl Control {
         }
         self.is_admitted |= is_registered;
         // It was replaced, and enters anew. What it had promised before as a voter it may have forgotten all the same.
-        if is_registered && !self.beginning.has_begun() {
+        if is_registered && (!self.beginning.has_begun() || self.is_unknown) {
             self.refused = None;
+        }
+        if is_removed {
+            out.is_removed = true;
+            out.events.push(Event::Removed { map_version: self.map.version });
+            self.refuse_as(format!("the cluster has no node {id} any more"), out);
         }
         self.take_part(now, out);
     }
@@ -653,8 +668,15 @@ impl Control {
     fn refuse(&mut self, why: String, out: &mut Effects) {
         if self.refused.is_none() {
             out.events.push(Event::Refused { why: why.clone() });
-            out.refused = Some(why.clone());
-            self.refused = Some(why);
+            self.refuse_as(why, out);
         }
+    }
+
+    fn refuse_as(&mut self, why: String, out: &mut Effects) {
+        out.refused = Some(why.clone());
+        self.refused = Some(why);
+        self.is_unknown = !self.map.nodes.contains_key(&self.options.id);
+        // If it is let in again, that is news.
+        self.is_admitted = false;
     }
 }

@@ -24,7 +24,8 @@ impl ClusterMap {
         let is_gone =
             |id: &NodeId| all_settled && !self.groups.values().any(|group| group.members.contains(id));
         let leaving = self.nodes.iter().filter(|(_, node)| node.state == NodeState::Leaving);
-        changes.extend(leaving.map(|(id, _)| *id).filter(is_gone).map(Change::RemoveNode));
+        let gone = leaving.map(|(id, _)| *id).filter(is_gone);
+        changes.extend(gone.map(|id| Change::RemoveNode { id, force: false }));
         changes
     }
 
@@ -48,7 +49,9 @@ impl ClusterMap {
             return (is_free && self.may_leave(id, group, *lost, false)).then_some(Step::Remove(*lost));
         }
         if !group.settled {
-            return None;
+            let leaves = group.members.iter().find(|member| !staying.contains(member));
+            let leaves = leaves.filter(|node| self.may_withdraw(id, **node))?;
+            return self.may_leave(id, group, *leaves, true).then_some(Step::Remove(*leaves));
         }
         let stay: Vec<NodeId> =
             group.members.iter().copied().filter(|member| staying.contains(member)).collect();

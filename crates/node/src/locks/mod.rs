@@ -426,7 +426,7 @@ impl Node {
         let own = (self.configuration.node, self.lock_waits.life());
         let peers = (1..).zip(&self.peers).filter_map(|(id, peer)| Some((id, peer.life?)));
         let lives: Vec<(NodeId, u64)> = peers.chain([own]).collect();
-        self.for_each_group(|node, group| {
+        self.for_each_awake(|node, group| {
             let Some(replica) = node.groups[group].replica.as_ref().filter(|it| it.is_leader()) else {
                 return;
             };

@@ -13,6 +13,112 @@ fn insist(cluster: &mut Cluster, client: Client, request: &str) -> u64 {
     cluster.time(|cluster| cluster.until("it is done", |cluster| cluster.ask(client, request) == "OK"))
 }
 
+/// How many messages replicas send each other in so many turns, those of the control group aside.
+fn messages(cluster: &mut Cluster, turns: u64) -> usize {
+    cluster.record();
+    cluster.turns(turns);
+    let is_of_group = |payload: &[u8]| node::replica_message(payload).is_some_and(|(group, _)| group != 0);
+    cluster.recorded().iter().filter(|(_, _, payload)| is_of_group(payload)).count()
+}
+
+#[test]
+fn groups_in_which_nothing_happens_say_nothing_and_serve_at_once() {
+    let mut cluster = setup(3, &["prefix= replication=consensus shards=8"]).start();
+    let clients = [1, 2, 3].map(|node| cluster.client(node));
+    for number in 0..30 {
+        assert_eq!(cluster.ask(clients[number % 3], &format!("SET {number} v")), "OK");
+    }
+    cluster.turns(3000);
+    assert_eq!(messages(&mut cluster, 2000), 0, "all rest");
+    assert!((1..=3).all(|node| cluster.keyspace(node, "default").ready), "and are ready");
+    for (client, request) in clients.into_iter().zip(["SET k w", "GET k", "INCR n"]) {
+        let took_ms = cluster.time(|cluster| drop(cluster.ask(client, request)));
+        assert!(took_ms < 20, "{request} took {took_ms} ms");
+        let sent = messages(&mut cluster, 500);
+        assert!((1..250).contains(&sent), "one group of eight is awake, or two: {sent} messages");
+        cluster.turns(3000);
+        assert_eq!(messages(&mut cluster, 1000), 0, "they rest again");
+    }
+    // Who has keys that expire is awake until it has none.
+    assert_eq!(cluster.ask(clients[0], "SET e v PX 5000"), "OK");
+    cluster.turns(3000);
+    assert!(messages(&mut cluster, 500) > 0);
+    cluster.turns(5000);
+    assert_eq!(cluster.ask(clients[1], "DBSIZE"), "32");
+    cluster.turns(3000);
+    assert_eq!(messages(&mut cluster, 1000), 0, "they rest again");
+}
+
+#[test]
+fn the_leader_of_a_group_that_rests_is_missed_as_any_other() {
+    for is_killed in [true, false] {
+        let mut cluster = setup(3, KEYSPACES).start();
+        let rests = |cluster: &mut Cluster| {
+            cluster.turns(3000);
+            messages(cluster, 500) == 0
+        };
+        assert!(rests(&mut cluster));
+        let leader = leader(&cluster);
+        let client = cluster.client(leader % 3 + 1);
+        match is_killed {
+            true => cluster.kill(leader),
+            false => cluster.pause(leader),
+        }
+        // What is sent on to a leader that stands still waits for it: so nothing is asked before it is missed.
+        let other = client.node;
+        let took_ms = cluster.time(|cluster| {
+            cluster.until("another one leads", |cluster| {
+                let keyspace = cluster.keyspace(other, "default");
+                ![0, leader].contains(&keyspace.leader) && keyspace.ready
+            });
+        });
+        // That one stands still is known after a second, as nobody asks for anything.
+        let most_ms = if is_killed { 500 } else { 1600 };
+        assert!(took_ms < most_ms, "{took_ms} ms without a leader");
+        assert_eq!(cluster.ask(client, "SET k v"), "OK");
+        // The others rest though one is missing, and take it in again.
+        assert!(rests(&mut cluster));
+        match is_killed {
+            true => cluster.restart(leader),
+            false => cluster.go_on(leader),
+        }
+        cluster.settle();
+        assert!(rests(&mut cluster));
+        let client = cluster.client(leader);
+        assert_eq!(cluster.ask(client, "GET k"), "\"v\"");
+    }
+}
+
+#[test]
+fn a_leader_whose_disk_is_full_is_missed_though_its_group_rests() {
+    let mut cluster = setup(3, KEYSPACES).start();
+    cluster.turns(3000);
+    assert_eq!(messages(&mut cluster, 500), 0);
+    let leader = leader(&cluster);
+    let client = cluster.client(leader % 3 + 1);
+    cluster.set_disk_full(leader, true);
+    let took_ms = insist(&mut cluster, client, "SET k v");
+    assert!(took_ms < 3000, "{took_ms} ms without a leader");
+}
+
+#[test]
+fn a_request_wakes_a_group_whose_leader_stands_still() {
+    let mut cluster = setup(3, KEYSPACES).start();
+    cluster.turns(3000);
+    assert_eq!(messages(&mut cluster, 500), 0);
+    let leader = leader(&cluster);
+    let others = [leader % 3 + 1, (leader + 1) % 3 + 1];
+    cluster.pause(leader);
+    let client = cluster.client(others[0]);
+    cluster.send(client, "GET k");
+    let took_ms = cluster.time(|cluster| {
+        cluster.until("another one leads", |cluster| {
+            others.contains(&cluster.keyspace(others[1], "default").leader)
+        });
+    });
+    assert!(took_ms < 500, "{took_ms} ms without a leader");
+}
+
 #[test]
 fn every_node_takes_every_command() {
     let mut cluster = setup(3, KEYSPACES).start();

@@ -1,6 +1,7 @@
 //! Nodes that lose their storage, and how they come in again.
 
-use crate::support::{assert_error, setup};
+use crate::support::{Cluster, assert_error, setup};
+use node::control::Group;
 
 const KEYSPACES: &[&str] = &[
     "prefix= replication=consensus",
@@ -112,4 +113,86 @@ fn a_dead_node_is_replaced_once_and_comes_in_with_an_empty_disk() {
     cluster.settle();
     let client = cluster.client(3);
     assert_eq!(cluster.ask(client, "GET k"), "\"v\"");
+}
+
+/// Whether a node is known to hold everything in every group that it is to be in.
+fn holds_everything(cluster: &mut Cluster, asked: u16, node: u16) -> bool {
+    let map = cluster.node(asked).cluster_map();
+    let is_in = |group: &Group| group.settled && group.in_sync.contains(&node);
+    map.keyspaces.values().flat_map(|entry| &entry.groups).all(|id| is_in(&map.groups[id]))
+}
+
+const REMOVABLE: &[&str] = &["prefix= replication=consensus", "prefix=all: acks=all durability=fsync"];
+
+#[test]
+fn a_removed_node_knows_it_and_comes_in_again_with_the_folder_that_it_had() {
+    for node in [3, 4] {
+        let mut cluster = setup(4, REMOVABLE).start();
+        let client = cluster.client(1);
+        assert_eq!(cluster.ask(client, "SET k v"), "OK");
+        assert_eq!(cluster.ask(client, &format!("CLUSTER REMOVE {node}")), "OK");
+        assert_eq!(cluster.ask(client, &format!("CLUSTER REMOVE {node}")), "OK", "asked for again");
+        cluster.until("it is told", |cluster| cluster.node(node).is_removed());
+        let told = cluster.ask(client, &format!("CLUSTER REMOVE {node}"));
+        assert!(told.contains(&format!("there is no node {node}")), "{told}");
+        // As its process does.
+        cluster.kill(node);
+        assert_eq!(cluster.ask(client, &format!("CLUSTER ADD {node} 127.0.0.1 1 2 3")), "OK");
+        cluster.restart(node);
+        cluster.until("it holds everything", |cluster| holds_everything(cluster, 1, node));
+        assert!(!cluster.node(node).is_removed());
+        // It counts: another one may go.
+        cluster.kill(2);
+        cluster.until("the others go on", |cluster| cluster.ask(client, "SET k w") == "OK");
+        cluster.until("the others go on", |cluster| cluster.ask(client, "SET all:k w") == "OK");
+    }
+}
+
+#[test]
+fn a_node_that_did_not_hear_that_it_was_removed_and_added_is_let_in_as_it_runs() {
+    let mut cluster = setup(4, REMOVABLE).start();
+    let client = cluster.client(1);
+    cluster.cut_off(4);
+    cluster.until("it is known to be dead", |cluster| cluster.ask(client, "SET all:k v") == "OK");
+    assert_eq!(cluster.ask(client, "CLUSTER REMOVE 4"), "OK");
+    cluster.until("it is out", |cluster| !cluster.node(1).cluster_map().nodes.contains_key(&4));
+    assert_eq!(cluster.ask(client, "CLUSTER ADD 4 127.0.0.1 1 2 3"), "OK");
+    cluster.reconnect(4);
+    cluster.until("it holds everything", |cluster| holds_everything(cluster, 1, 4));
+    assert!(!cluster.node(4).is_removed());
+    cluster.kill(2);
+    cluster.until("the others go on", |cluster| cluster.ask(client, "SET k w") == "OK");
+}
+
+#[test]
+fn a_node_that_the_others_cannot_do_without_is_not_removed() {
+    let mut cluster = setup(4, REMOVABLE).start();
+    let client = cluster.client(1);
+    cluster.kill(4);
+    cluster.kill(2);
+    cluster.turns(1000);
+    let told = cluster.ask(client, "CLUSTER REMOVE 3");
+    assert!(told.contains("without FORCE") || told.contains("cannot be removed now"), "{told}");
+    let told = cluster.ask(client, "CLUSTER REMOVE 3 FORCE");
+    assert!(told.contains("cannot be removed now") && told.contains("node 2"), "{told}");
+    cluster.restart(2);
+    cluster.until("one that is dead goes", |cluster| cluster.ask(client, "CLUSTER REMOVE 4") == "OK");
+    cluster.until("it is out", |cluster| !cluster.node(1).cluster_map().nodes.contains_key(&4));
+    let told = cluster.ask(client, "CLUSTER REMOVE 3");
+    assert!(told.contains("without FORCE") && told.contains("2 of 3 replicas"), "{told}");
+    assert_eq!(cluster.ask(client, "CLUSTER REMOVE 3 FORCE"), "OK");
+    cluster.until("it is out", |cluster| !cluster.node(1).cluster_map().nodes.contains_key(&3));
+    assert_eq!(cluster.ask(client, "SET k v"), "OK");
+}
+
+#[test]
+fn a_node_has_so_many_groups_and_no_more() {
+    let mut cluster = setup(3, &["prefix= replication=consensus"]).with(|it| it.groups_max = 20).start();
+    let client = cluster.client(1);
+    assert_eq!(cluster.ask(client, "KEYSPACE CREATE a: shards=16"), "OK");
+    let told = cluster.ask(client, "KEYSPACE CREATE b: shards=4");
+    assert!(told.contains("17 groups") && told.contains("may hold 20 (limits.groups_max): 4 more"), "{told}");
+    assert_eq!(cluster.ask(client, "KEYSPACE CREATE b: shards=3"), "OK");
+    assert_eq!(cluster.ask(client, "KEYSPACE DROP a:"), "OK");
+    assert_eq!(cluster.ask(client, "KEYSPACE CREATE c: shards=16"), "OK", "there is room again");
 }

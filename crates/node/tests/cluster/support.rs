@@ -73,6 +73,7 @@ pub(crate) fn setup(nodes: u16, keyspaces: &[&str]) -> Setup {
             command_timeout_ms: 5000,
             long_command_bytes: node::LONG_COMMAND_BYTES,
             patience: 1,
+            groups_max: 1000,
             sweep_ms: 100,
             password: None,
             enable_debug_command: Default::default(),

@@ -270,13 +270,46 @@ fn with_other_acks_the_in_sync_set_begins_with_the_leader_alone() {
 
 #[test]
 fn a_node_cannot_leave_when_a_keyspace_would_get_less_than_it_promises() {
-    let refused = |map: ClusterMap| map.apply(&Change::RemoveNode(3)).expect_err("it promises more");
-    assert!(refused(cluster(3, &[keyspace("", |it| it.replicas = 3)])).contains("promises 3 replicas"));
-    assert!(
-        refused(cluster(3, &[keyspace("", |it| it.acks = "2".into())])).contains("acks = 2 can never be")
-    );
-    let alone = cluster(1, &[]).apply(&Change::RemoveNode(1)).expect_err("the last");
+    let remove = |map: &ClusterMap, force| map.apply(&Change::RemoveNode { id: 3, force });
+    let refused = |map: &ClusterMap, force| remove(map, force).expect_err("it promises more");
+    let acks = cluster(3, &[keyspace("", |it| it.acks = "2".into())]);
+    assert!(refused(&acks, true).contains("acks = 2 can never be"));
+    let alone = cluster(1, &[]).apply(&Change::RemoveNode { id: 1, force: true }).expect_err("the last");
     assert!(alone.contains("the last one"), "{alone}");
+}
+
+#[test]
+fn a_node_whose_replicas_nobody_takes_over_leaves_by_force_only() {
+    let consensus = |prefix: &str, replicas: u16| {
+        keyspace(prefix, |it| (it.replication, it.replicas) = ("consensus".into(), replicas))
+    };
+    let remove = |map: &ClusterMap, id, force| map.apply(&Change::RemoveNode { id, force });
+    let map = cluster(3, &[consensus("", 3), consensus("b:", 0), consensus("c:", 1)]);
+    let told = remove(&map, 3, false).expect_err("two of three would be left");
+    for part in [
+        "node 3 cannot be removed without FORCE",
+        "the control group 2 of 3 replicas, which survives no failure",
+        "keyspace 'default' 2 of 3 replicas, which survives no failure",
+        "keyspace 'b:' 2 of 3 replicas",
+        "CLUSTER REMOVE 3 FORCE",
+    ] {
+        assert!(told.contains(part), "{told}");
+    }
+    assert!(!told.contains("c:"), "one replica is what it is to have: {told}");
+    let forced = remove(&map, 3, true).expect("by force");
+    assert_eq!(forced.nodes[&3].state, node::control::NodeState::Leaving);
+    assert_eq!(remove(&forced, 3, false), Ok(forced.clone()), "asked for again");
+
+    // One that was added and never started takes over nothing.
+    let four = map.apply(&Change::AddNode(address(4))).expect("a node more");
+    remove(&four, 3, false).expect_err("node 4 has not started");
+    let started = four.apply(&start(4, 1)).expect("it has now");
+    remove(&started, 3, false).expect("node 4 takes over");
+    remove(&four, 4, false).expect("it holds nothing");
+    let five = cluster(5, &[consensus("", 0)]);
+    remove(&five, 5, false).expect("four on four nodes");
+    let two = cluster(2, &[consensus("", 0)]);
+    remove(&two, 2, false).expect_err("one copy would be left");
 }
 
 /// What the control leader and the replicas do until nothing is left to do: every group reports that it is settled.
@@ -315,10 +348,10 @@ fn a_node_is_removed_when_others_hold_what_it_held() {
     let mut spaces = keyspaces();
     spaces.push(keyspace("three:", |it| (it.replicas, it.leader) = (3, 4)));
     let map = settle(started(cluster(5, &spaces)), true);
-    let refused = map.apply(&Change::RemoveNode(4)).expect_err("registers");
+    let refused = map.apply(&Change::RemoveNode { id: 4, force: true }).expect_err("registers");
     assert!(refused.contains("keyspace 'abd:', whose members cannot be changed yet"), "{refused}");
     let map = map.apply(&Change::DropKeyspace("abd:".into())).expect("nobody needs it");
-    let map = settle(map.apply(&Change::RemoveNode(4)).expect("a node less"), true);
+    let map = settle(map.apply(&Change::RemoveNode { id: 4, force: true }).expect("a node less"), true);
     assert!(!map.nodes.contains_key(&4));
     assert_eq!(group(&map, "three:").1.members.len(), 3, "another node has taken its place");
     assert_eq!(group(&map, "").1.members, [1, 2, 3, 5]);
@@ -347,16 +380,16 @@ fn a_consensus_group_is_settled_for_the_first_time_when_all_of_its_members_have_
 fn a_node_is_not_gone_before_the_groups_that_it_left_do_without_it() {
     let map = settle(started(cluster(2, &[keyspace("", |it| it.replication = "consensus".into())])), true);
     let (id, _) = group(&map, "");
-    let map = map.apply(&Change::RemoveNode(1)).expect("another one stays");
+    let map = map.apply(&Change::RemoveNode { id: 1, force: true }).expect("another one stays");
     let map = map.apply(&Change::MoveMember { group: id, step: Step::Remove(1) }).expect("it is settled");
     let map =
         map.apply(&Change::MoveMember { group: CONTROL_GROUP, step: Step::Remove(1) }).expect("this, too");
     assert!(!map.groups.values().any(|group| group.members.contains(&1)));
     assert!(
-        !map.next_moves(true, |_| true).contains(&Change::RemoveNode(1)),
+        !map.next_moves(true, |_| true).contains(&Change::RemoveNode { id: 1, force: false }),
         "its vote may be needed to let it go"
     );
-    let again = map.apply(&Change::RemoveNode(1)).expect("asked for again");
+    let again = map.apply(&Change::RemoveNode { id: 1, force: true }).expect("asked for again");
     assert!(again.nodes.contains_key(&1));
     assert!(!settle(map, true).nodes.contains_key(&1));
 }
@@ -405,7 +438,7 @@ fn only_who_is_alive_comes_into_a_group() {
     let map = settle(started(cluster(5, &[space])), true);
     let (id, before) = group(&map, "");
     assert_eq!(before.members, [1, 2, 3]);
-    let map = map.apply(&Change::RemoveNode(2)).expect("others hold everything");
+    let map = map.apply(&Change::RemoveNode { id: 2, force: true }).expect("others hold everything");
     let comes = |alive: &[NodeId]| {
         let mut moves = map.next_moves(true, |node| alive.contains(&node)).into_iter();
         moves.find(|change| matches!(change, Change::MoveMember { group, .. } if *group == id))
@@ -481,7 +514,7 @@ fn any_change() -> impl Strategy<Value = Change> {
             Change::SetKeyspace { prefix: prefix.into(), settings }
         }),
         node().prop_map(|id| Change::AddNode(address(id))),
-        node().prop_map(Change::RemoveNode),
+        (node(), any::<bool>()).prop_map(|(id, force)| Change::RemoveNode { id, force }),
         (node(), any::<bool>()).prop_map(|(id, accept_loss)| Change::ReplaceNode { id, accept_loss }),
         (node(), 1..3u64, 1..4u64, 1..3u64, 0..3u64).prop_map(|(id, identity, life, run, found)| {
             Change::NodeStarted { id, start: Start { identity, life, run, found } }

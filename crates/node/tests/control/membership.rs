@@ -48,7 +48,7 @@ fn a_leader_is_removed_while_its_groups_go_on() {
         .expect("new");
     world.make(2, &Change::DropKeyspace("abd:".into())).expect("registers keep their members");
     world.become_whole();
-    world.make(3, &Change::RemoveNode(4)).expect("a node less");
+    world.make(3, &Change::RemoveNode { id: 4, force: true }).expect("a node less");
     for _ in 0..100 {
         world.run_for(100_000);
         if !newest(&world).nodes.contains_key(&4) {
@@ -63,7 +63,7 @@ fn a_leader_is_removed_while_its_groups_go_on() {
 #[test]
 fn a_control_node_stays_while_its_group_cannot_change() {
     let mut world = cluster(4);
-    let refused = world.make(4, &Change::RemoveNode(2)).expect_err("a control node");
+    let refused = world.make(4, &Change::RemoveNode { id: 2, force: true }).expect_err("a control node");
     assert!(refused.contains("control group"), "{refused}");
     assert_eq!(newest(&world).nodes[&2].state, NodeState::Member);
 }

@@ -189,6 +189,7 @@ impl World {
             initial,
             timing,
             moves_control_group: false,
+            groups_max: 1000,
             planted: Default::default(),
         });
         let records =

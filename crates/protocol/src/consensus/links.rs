@@ -139,6 +139,11 @@ impl Link {
         self.heard_us > 0 && now.ms_since(self.heard_us) < silence_ms
     }
 
+    /// Its node is there: it has as long to speak as if it had.
+    pub(super) fn is_there(&mut self, now: Now) {
+        self.heard_us = now.monotonic_us;
+    }
+
     /// The link is said to be down: it is silent until it is heard again.
     pub(super) fn is_down(&mut self) {
         self.heard_us = 0;

@@ -161,6 +161,7 @@ mod options;
 mod receiving;
 mod record;
 mod requests;
+mod rest;
 mod restoring;
 mod spilled;
 mod status;
@@ -281,6 +282,7 @@ pub struct Replica {
     checkpoint: Option<restoring::Checkpoint>,
     replayed_copy: Option<restoring::Replay>,
 
+    rest: rest::Rest,
     next_round_us: u64,
     /// What the round's heartbeats were answered with.
     answers: Vec<(NodeId, HeartbeatMsg)>,
@@ -345,6 +347,7 @@ impl Replica {
             installed_transfer: (0, 0),
             checkpoint: None,
             replayed_copy: None,
+            rest: rest::Rest::default(),
             next_round_us: 0,
             answers: Vec::new(),
             round_promise: Ballot::default(),
@@ -430,6 +433,7 @@ impl Replica {
         // The answers show how the others stood when the round began. When another candidate has won this replica's promise
         // since, all may seem to be without a leader still, and the crate would bid against that candidate: it is not told
         // who answered, and bids in a later round if need be.
+        let was_calm = self.is_calm();
         let promise = self.log.borrow().promise();
         let is_won = promise > self.round_promise && promise.pid != u64::from(self.id);
         self.round_promise = promise;
@@ -451,6 +455,7 @@ impl Replica {
         if let Some(leadership) = &mut self.leadership {
             leadership.leased_at_tick = leased;
         }
+        self.rest_after(now, was_calm && !is_won);
     }
 
     /// The turn ends.
@@ -564,6 +569,7 @@ impl crate::contract::Replica for Replica {
     fn step(&mut self, now: Now, input: Input<'_, Message<'_>>, effects: &mut Effects) {
         match input {
             Input::Request { ticket, request, follows, seen, deadline_us } => {
+                self.wake(now);
                 self.request(now, Asked { ticket, follows, seen, deadline_us }, request, effects);
             }
             Input::Message { from, message } => {
@@ -572,10 +578,12 @@ impl crate::contract::Replica for Replica {
             }
             Input::Configure(configuration) => {
                 self.log.borrow_mut().now_us = now.monotonic_us;
+                self.wake(now);
                 self.configure(now, configuration, effects);
             }
             Input::Durable { record } => self.durable(record),
             Input::Link { peer, up } => {
+                self.wake(now);
                 self.lock_leases.link(now, peer, up);
                 // What a broken link has lost `Position` repairs.
                 if !up && let Some(link) = self.link_mut(peer) {

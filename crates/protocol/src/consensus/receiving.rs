@@ -64,6 +64,7 @@ impl Replica {
                 return;
             }
         }
+        self.wake_for(now, from, &message.body);
         if !message.body.is_of_any_configuration()
             && !self.is_of_this_configuration(now, from, &message, effects)
         {

@@ -26,27 +26,24 @@ pub(super) struct Asked {
 
 impl Replica {
     pub(super) fn standing(&self, now: Now) -> Standing {
-        let silence_ms = self.timing.silence_ms;
         if let Some(leadership) = &self.leadership {
             // Nothing stands behind a stop-sign.
             if self.is_ending() {
                 return Standing::MayNotAppend;
             }
-            let heard = self.links.iter().filter(|link| link.is_live(now, silence_ms)).count();
+            let heard = self.links.iter().filter(|link| self.is_peer_live(now, link.peer)).count();
             return match heard + 1 >= self.majority() && now.monotonic_us >= leadership.appends_from_us {
                 true => Standing::Leads,
                 false => Standing::MayNotAppend,
             };
         }
         if self.agreement.is_none() {
-            let member = self.links.iter().find(|link| link.is_live(now, silence_ms));
+            let member = self.links.iter().find(|link| self.is_peer_live(now, link.peer));
             return member.map_or(Standing::Nobody, |link| Standing::Follows(link.peer));
         }
         match self.leader() {
             Some(leader) if leader == self.id => Standing::MayNotAppend,
-            Some(leader) if self.link(leader).is_some_and(|link| link.is_live(now, silence_ms)) => {
-                Standing::Follows(leader)
-            }
+            Some(leader) if self.is_peer_live(now, leader) => Standing::Follows(leader),
             _ => Standing::Nobody,
         }
     }

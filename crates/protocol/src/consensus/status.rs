@@ -165,7 +165,7 @@ impl Replica {
         let Some(leadership) = &self.leadership else { return Vec::new() };
         let follower = |link: &super::links::Link| FollowerStatus {
             id: link.peer,
-            live: link.is_live(now, self.timing.silence_ms),
+            live: self.is_peer_live(now, link.peer),
             accepted: if link.accepted.0 == leadership.ballot { link.accepted.1 as u64 } else { 0 },
         };
         self.links.iter().map(follower).collect()

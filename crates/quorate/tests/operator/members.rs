@@ -5,7 +5,7 @@ use std::fs;
 use super::assert_linearizable;
 use super::recorder::Recorder;
 use super::started::{Restarted, Started};
-use super::support::{quorate, until};
+use super::support::{is_running, quorate, signal, until, wait};
 use rustix::process::Signal;
 
 const FOLLOWED: &str = "prefix= replication=leader-follower acks=all durability=fsync";
@@ -61,6 +61,22 @@ fn remove(started: &Started, asked: u16, node: u16) {
     assert!(told == "+OK" || told.contains("an earlier try may have succeeded"), "{told}");
 }
 
+/// A node that was removed says so and ends in order.
+fn ends_by_itself(started: &Started, id: u16, mut node: Restarted) {
+    assert_eq!(wait(&mut node.0), 0, "{}", started.log(id));
+    let log = started.log(id);
+    assert!(log.contains("this node was removed from the cluster"), "{log}");
+    assert!(log.contains(&format!("node {id} stopped")), "{log}");
+}
+
+/// `CLUSTER ADD` of a node that this cluster had, at the same place.
+fn add(started: &Started, id: u16, port: u16) {
+    let stride = 4;
+    let ports = [0, stride, 2 * stride].map(|more| port + more);
+    let [client, http, peer] = ports;
+    assert_eq!(started.ask(1, &format!("CLUSTER ADD {id} 127.0.0.1 {client} {http} {peer}")), "+OK");
+}
+
 fn a_node_is_added_and_removed(keyspace: &str) {
     let started = cluster(keyspace);
     let recorder = record(&started);
@@ -72,9 +88,7 @@ fn a_node_is_added_and_removed(keyspace: &str) {
 
     remove(&started, 2, 4);
     until("node 4 is gone", || is_gone(&started, 4));
-    until("it is told so", || started.log(4).contains("the cluster has no node 4"));
-    until("its links are closed", || started.log(1).contains("the node has left the cluster"));
-    drop(node);
+    ends_by_itself(&started, 4, node);
     recorder.wait_for(200);
     assert_linearizable(&recorder.stop());
 }
@@ -163,7 +177,7 @@ fn join_says_what_is_wrong_and_leaves_nothing_behind() {
     let (done, told) = join(&started, &["--client-port", "0"]);
     assert!(!done && told.contains("--client-port"), "{told}");
     let (done, told) = join(&started, &["--host", ""]);
-    assert!(!done && told.contains("host of node 4 is empty"), "{told}");
+    assert!(!done && told.contains("host of node 4: '' is neither"), "{told}");
     assert!(!started.cluster.node(4).exists());
 
     assert_eq!(started.cluster.stop(Signal::TERM), 0);
@@ -180,4 +194,77 @@ fn a_node_that_has_joined_starts_again_knowing_its_cluster_and_is_stopped_with_i
     assert!(started.log(4).contains("records were read"), "it has a log");
     assert_eq!(started.cluster.stop(Signal::TERM), 0);
     assert_eq!(super::support::wait(&mut again.0), 0);
+}
+
+#[test]
+fn a_removed_node_comes_in_again_and_counts() {
+    let started = cluster(CONSENSUS);
+    let node = fourth(&started);
+    let port = started.cluster.base + 3;
+    remove(&started, 1, 4);
+    ends_by_itself(&started, 4, node);
+    assert!(started.ask(2, "CLUSTER REMOVE 4").contains("there is no node 4"));
+    // With the folder that it had.
+    add(&started, 4, port);
+    let node = started.spawn(4);
+    until("node 4 holds everything", || holds_everything(&started, 4) && started.is_ready(4));
+
+    // One that stands still while it is removed learns of it when it goes on.
+    signal(node.0.id(), Signal::STOP);
+    until("it is not missed", || started.ask(1, "SET k v") == "+OK");
+    until("it may go", || started.ask(1, "CLUSTER REMOVE 4") == "+OK");
+    until("node 4 is gone", || is_gone(&started, 4));
+    until("its links are closed", || started.log(1).contains("the node has left the cluster"));
+    signal(node.0.id(), Signal::CONT);
+    ends_by_itself(&started, 4, node);
+
+    // And one that was added again meanwhile is let in as it is, or ends if it hears first that it was removed.
+    add(&started, 4, port);
+    let mut node = started.spawn(4);
+    until("node 4 holds everything", || holds_everything(&started, 4) && started.is_ready(4));
+    signal(node.0.id(), Signal::STOP);
+    until("it may go", || started.ask(1, "CLUSTER REMOVE 4") == "+OK");
+    until("node 4 is gone", || is_gone(&started, 4));
+    add(&started, 4, port);
+    signal(node.0.id(), Signal::CONT);
+    let is_in = || holds_everything(&started, 4) && started.is_ready(4);
+    let mut has_ended = false;
+    until("node 4 is let in or ends", || {
+        has_ended = node.0.try_wait().unwrap().is_some();
+        has_ended || is_in()
+    });
+    let _node = if has_ended { started.spawn(4) } else { node };
+    until("node 4 holds everything", is_in);
+    started.kill(3);
+    until("one may be missing", || started.ask(4, "SET k v") == "+OK");
+    until("a dead one may go", || started.ask(4, "CLUSTER REMOVE 3") == "+OK");
+    until("node 3 is gone", || is_gone(&started, 3));
+    assert_eq!(started.ask(4, "GET k"), "$1");
+}
+
+#[test]
+fn a_node_that_nobody_replaces_leaves_by_force_and_comes_back() {
+    let started = cluster(CONSENSUS);
+    assert_eq!(started.ask(1, "SET k v"), "+OK");
+    let told = started.ask(1, "CLUSTER REMOVE 3");
+    assert!(
+        told.contains("without FORCE") && told.contains("2 of 3 replicas, which survives no failure"),
+        "{told}"
+    );
+    let (process, port) = (started.cluster.process(3), started.cluster.base + 2);
+    assert_eq!(started.ask(1, "CLUSTER REMOVE 3 FORCE"), "+OK");
+    until("its process ends", || !is_running(process));
+    assert!(started.log(3).contains("this node was removed from the cluster"));
+    let told = started.ask(1, "CLUSTER REMOVE 1");
+    assert!(told.contains("without FORCE") && told.contains("1 of 2 replicas"), "{told}");
+
+    add(&started, 3, port);
+    let _third = started.spawn(3);
+    until("node 3 holds everything", || holds_everything(&started, 3) && started.is_ready(3));
+    started.kill(2);
+    until("one may be missing", || started.ask(1, "SET k w") == "+OK");
+    // Node 2 may be alive for all that the others know until its lease would be over.
+    std::thread::sleep(std::time::Duration::from_secs(2));
+    let told = started.ask(1, "CLUSTER REMOVE 3 FORCE");
+    assert!(told.contains("cannot be removed now"), "{told}");
 }

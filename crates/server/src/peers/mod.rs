@@ -116,6 +116,10 @@ struct Peer {
     told: Option<String>,
     /// It is no node of the cluster any more: when its link is closed.
     leaves_at_us: Option<u64>,
+    /// That is over. It may have been cut off meanwhile: if it comes back it is let in for as long, to be told.
+    has_left: bool,
+    /// It has had a link.
+    was_up: bool,
 }
 
 impl Peer {
@@ -138,6 +142,8 @@ impl Peer {
             comes_from: ip_of(host),
             told: None,
             leaves_at_us: None,
+            has_left: false,
+            was_up: false,
         }
     }
 }
@@ -194,6 +200,9 @@ impl Peers {
                 None => self.peers.push(Peer::new(self.own, address, (host, port))),
                 Some(peer) => {
                     peer.leaves_at_us = None;
+                    if std::mem::take(&mut peer.has_left) && peer.is_dialled && peer.link.is_none() {
+                        peer.dial_at_us = Some(now_us);
+                    }
                     peer.map_port = address.peer_port;
                     if (peer.host.as_str(), peer.port) != (host, port) {
                         peer.host = host.to_owned();
@@ -205,7 +214,10 @@ impl Peers {
             }
         }
         for peer in &mut self.peers {
-            if peer.leaves_at_us.is_none() && !nodes.iter().any(|address| address.id == peer.id) {
+            if peer.leaves_at_us.is_none()
+                && !peer.has_left
+                && !nodes.iter().any(|address| address.id == peer.id)
+            {
                 peer.leaves_at_us = Some(now_us + FAREWELL_US);
             }
         }
@@ -216,7 +228,15 @@ impl Peers {
         let now_us = turn.now.monotonic_us;
         let is_due = |peer: &Peer| peer.leaves_at_us.is_some_and(|at| at <= now_us);
         while let Some(position) = self.peers.iter().position(is_due) {
-            let Peer { id, link, urgent, .. } = self.peers.remove(position);
+            let peer = &mut self.peers[position];
+            peer.leaves_at_us = None;
+            peer.has_left = true;
+            peer.dial_at_us = None;
+            peer.urgent_at_us = None;
+            let (id, link, urgent) = (peer.id, peer.link.take(), peer.urgent.take());
+            if !peer.was_up {
+                self.peers.remove(position);
+            }
             if let Some(urgent) = urgent {
                 self.connections[urgent] = None;
             }
@@ -267,7 +287,7 @@ impl Peers {
         }
         self.part(turn);
         while let Some((id, found)) = self.resolver.next() {
-            if !self.peers.iter().any(|peer| peer.id == id) {
+            if !self.peers.iter().any(|peer| peer.id == id && !peer.has_left) {
                 continue; // It has left meanwhile.
             }
             match found {
@@ -490,6 +510,10 @@ impl Peers {
         peer.link = Some(index);
         peer.dial_at_us = None;
         peer.told = None;
+        peer.was_up = true;
+        if peer.has_left {
+            peer.leaves_at_us = Some(turn.now.monotonic_us + FAREWELL_US);
+        }
         if let Some(connection) = &mut self.connections[index] {
             peer.comes_from = Some(connection.address.ip().to_canonical());
             connection.establish(id, (turn.now.monotonic_us, self.silence_ms_max));
@@ -554,7 +578,7 @@ impl Peers {
     /// Dials again after a pause, if this node is the one to dial.
     fn dial_later(&mut self, id: NodeId, fault: &Fault, now_us: u64) {
         let Some(peer) = self.peers.iter_mut().find(|peer| peer.id == id) else { return };
-        if !peer.is_dialled || peer.link.is_some() {
+        if !peer.is_dialled || peer.link.is_some() || peer.has_left {
             return;
         }
         // That a node is away is told once; what it is refused for, whenever that changes. And while the

@@ -152,7 +152,7 @@ impl World {
                 let ports = format!("{} {} {}", address.client_port, address.http_port, address.peer_port);
                 words(&format!("CLUSTER ADD {} {} {ports}", address.id, address.host))
             }
-            Order::Remove { node } => words(&format!("CLUSTER REMOVE {}", id(node))),
+            Order::Remove { node } => words(&format!("CLUSTER REMOVE {} FORCE", id(node))),
             Order::Replace { node } => words(&format!("CLUSTER REPLACE {}", id(node))),
         }
     }

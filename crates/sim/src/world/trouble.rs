@@ -301,6 +301,7 @@ impl World {
             command_timeout_ms,
             long_command_bytes,
             patience: 1,
+            groups_max: 1000,
             sweep_ms,
             password: None,
             enable_debug_command: Default::default(),

@@ -250,10 +250,10 @@ pub(super) static CLUSTER: [CommandSpec; 11] = [
         .tips(&["nondeterministic_output"])
         .docs(Group::Cluster, "3.0.0", "O(N) for N nodes")
         .help("", "Lists the nodes, and which slots of the default keyspace each serves"),
-    node("cluster|remove", 3, NodeCommand::Cluster(ClusterCommand::Remove))
+    node("cluster|remove", -3, NodeCommand::Cluster(ClusterCommand::Remove))
         .flags(CLUSTER_WIDE)
         .docs(Group::Cluster, "3.0.0", "O(1)")
-        .help("id", "Moves a node's replicas to others and removes it"),
+        .help("id [FORCE]", "Moves a node's replicas to others and removes it"),
     node("cluster|replace", -3, NodeCommand::Cluster(ClusterCommand::Replace))
         .flags(CLUSTER_WIDE)
         .docs(Group::Cluster, "3.0.0", "O(1)")
