@@ -15,6 +15,8 @@ use node::control::{ClusterMap, MAP_BYTES_MAX};
 use node::{NodeAddress, NodeId};
 use server::Config;
 
+use crate::cluster::say;
+
 /// How long a node may take to connect. Answers take longer: the control group gives up after five seconds.
 const CONNECT_WITHIN: Duration = Duration::from_secs(2);
 const ANSWER_WITHIN: Duration = Duration::from_secs(10);
@@ -71,6 +73,7 @@ pub(crate) struct JoinArgs {
 /// # Errors
 /// A sentence that says why not; then neither is done.
 pub(crate) fn run(args: &JoinArgs) -> Result<()> {
+    server::files::make_for_owner_alone();
     let like = Config::read(&args.like)?;
     let file = args.dir.join("quorate.toml");
     ensure!(
@@ -97,8 +100,8 @@ pub(crate) fn run(args: &JoinArgs) -> Result<()> {
         let _ = std::fs::remove_file(&file);
         return Err(error).with_context(|| format!("node {id} was not added"));
     }
-    println!("node {id} is added: redis {host}:{client}, http {host}:{http}, peers {host}:{peer}");
-    println!("start it: quorate server --config {}", file.display());
+    say(&format!("node {id} is added: redis {host}:{client}, http {host}:{http}, peers {host}:{peer}"));
+    say(&format!("start it: quorate server --config {}", file.display()));
     Ok(())
 }
 

@@ -12,6 +12,7 @@ mod lab;
 mod memory;
 mod sim;
 
+use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -81,6 +82,10 @@ struct ServerArgs {
     #[arg(long)]
     adopt: bool,
 
+    /// Standard error appends to this file: keep it short
+    #[arg(long, value_name = "FILE", hide = true)]
+    log_file: Option<PathBuf>,
+
     /// Stop when the process that started this one, which must be this one, ends
     #[arg(long, value_name = "PID", hide = true)]
     stop_with: Option<i32>,
@@ -101,18 +106,20 @@ fn main() -> ExitCode {
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("quorate {name}: {error:#}");
+            // Where nobody reads it, the exit code says enough.
+            let _ = writeln!(std::io::stderr(), "quorate {name}: {error:#}");
             ExitCode::FAILURE
         }
     }
 }
 
 fn serve(args: &ServerArgs) -> Result<()> {
+    server::files::make_for_owner_alone();
     memory::use_as_a_node();
     if let Some(parent) = args.stop_with
         && !cluster::stop_with_parent(parent)?
     {
         return Ok(());
     }
-    server::run(server::Config::read(&args.config)?, args.adopt, memory::release)
+    server::run(server::Config::read(&args.config)?, args.adopt, args.log_file.clone(), memory::release)
 }

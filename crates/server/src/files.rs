@@ -5,12 +5,24 @@
 //! - `storage` is the folder of the node's log.
 //! - `values` is the folder of large values, if there are any.
 //! - `quorate.pid` holds the process id while the server runs; after a crash it is stale until the next start.
+//!
+//! All of it is for the owner alone: files 0600, folders 0700.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
-use std::io::Write as _;
+use std::io::{self, Write as _};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
+use rustix::fs::Mode;
+
+/// What others than the owner may do with a file.
+const OTHERS: u32 = 0o077;
+
+/// From now on what this process makes is for its owner alone, whoever makes it: engines of large values, too.
+pub fn make_for_owner_alone() {
+    rustix::process::umask(Mode::RWXG | Mode::RWXO);
+}
 
 /// A folder that this process alone uses.
 #[derive(Debug)]
@@ -30,8 +42,30 @@ impl DataFolder {
             .with_context(|| format!("cannot make the data folder {}", path.display()))?;
         let lock = lock_folder(path)?;
         let folder = DataFolder { path: path.to_owned(), _lock: lock };
-        folder.write("quorate.pid", &format!("{}\n", std::process::id()))?;
+        folder.close_to_others();
+        replace_file(path, "quorate.pid", &format!("{}\n", std::process::id()))?;
         Ok(folder)
+    }
+
+    /// Takes from others what an older version, or a copy, has let them do with the node's files.
+    fn close_to_others(&self) {
+        let closed = || {
+            for entry in fs::read_dir(&self.path)? {
+                let entry = entry?;
+                let name = entry.file_name();
+                // Whatever else is here is not the node's.
+                if ["storage", "values"].iter().any(|own| name == *own)
+                    || name.to_string_lossy().starts_with("quorate.")
+                {
+                    close_all_to_others(&entry.path())?;
+                }
+            }
+            close(&self.path)
+        };
+        if let Err(error) = closed() {
+            let path = self.path.display();
+            tracing::warn!("others may read the node's files in {path}: chmod -R go= {path} was refused: {error}");
+        }
     }
 
     /// The folder of the node's log.
@@ -49,18 +83,41 @@ impl DataFolder {
         let _ = fs::remove_file(self.path.join("quorate.pid"));
     }
 
-    /// Replaces a file as a whole: a crash leaves the old contents or the new, never a part.
-    fn write(&self, name: &str, contents: &str) -> Result<()> {
-        let (file, temporary) = (self.path.join(name), self.path.join(format!("{name}.new")));
-        let replace = || {
-            let mut target = File::create(&temporary)?;
-            target.write_all(contents.as_bytes())?;
-            target.sync_all()?;
-            fs::rename(&temporary, &file)?;
-            File::open(&self.path)?.sync_all()
-        };
-        replace().with_context(|| format!("cannot write {}", file.display()))
+}
+
+/// Replaces a file in a folder as a whole: a crash leaves the old contents or the new, never a part.
+fn replace_file(folder: &Path, name: &str, contents: &str) -> Result<()> {
+    let (file, temporary) = (folder.join(name), folder.join(format!("{name}.new")));
+    let replace = || {
+        let mut target = File::create(&temporary)?;
+        target.write_all(contents.as_bytes())?;
+        target.sync_all()?;
+        fs::rename(&temporary, &file)?;
+        File::open(folder)?.sync_all()
+    };
+    replace().with_context(|| format!("cannot write {}", file.display()))
+}
+
+/// Closes a file, or a folder with all that is in it. It may be a link to another disk.
+fn close_all_to_others(path: &Path) -> io::Result<()> {
+    if path.is_dir() {
+        for entry in fs::read_dir(path)? {
+            let entry = entry?;
+            if !entry.file_type()?.is_symlink() {
+                close_all_to_others(&entry.path())?;
+            }
+        }
     }
+    close(path)
+}
+
+fn close(path: &Path) -> io::Result<()> {
+    let mut permissions = fs::metadata(path)?.permissions();
+    if permissions.mode() & OTHERS != 0 {
+        permissions.set_mode(permissions.mode() & !OTHERS);
+        fs::set_permissions(path, permissions)?;
+    }
+    Ok(())
 }
 
 fn lock_folder(path: &Path) -> Result<File> {

@@ -20,6 +20,7 @@ mod home;
 mod http;
 mod listen;
 mod log;
+mod log_writer;
 mod look_ahead;
 pub mod memory;
 mod metrics;

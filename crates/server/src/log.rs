@@ -2,6 +2,7 @@
 
 use std::env::VarError;
 use std::fmt::Debug;
+use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail, ensure};
 use node::{Level, Line, one_line};
@@ -9,6 +10,8 @@ use tracing::field::Field;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::format::{Format, Writer, debug_fn};
 use tracing_subscriber::fmt::{FormatFields, SubscriberBuilder};
+
+use crate::log_writer::{self, Settled};
 
 /// Names the environment variable that says what is logged, as `info` or `debug`.
 const FILTER_VARIABLE: &str = "QUORATE_LOG";
@@ -20,16 +23,20 @@ const USUAL: &str = "info";
 
 /// Sends the log to standard error. Does nothing if the program has set up a log of its own.
 ///
+/// If standard error appends to a file that is to be kept short, `file` is its name. What is given back waits, when it is
+/// dropped, for what is not written yet.
+///
 /// # Errors
 /// The environment asks for what is no level.
-pub(crate) fn start() -> Result<()> {
+pub(crate) fn start(file: Option<PathBuf>) -> Result<Settled> {
     let filter = match std::env::var(FILTER_VARIABLE) {
         Ok(text) => filter(&text)?,
         Err(VarError::NotPresent) => EnvFilter::new(USUAL),
         Err(VarError::NotUnicode(_)) => bail!("{FILTER_VARIABLE}: it is not text"),
     };
-    let _ = logger(filter).with_writer(std::io::stderr).try_init();
-    Ok(())
+    let (writer, settled) = log_writer::start(file).context("cannot start the thread of the log's lines")?;
+    let _ = logger(filter).with_writer(move || writer.clone()).try_init();
+    Ok(settled)
 }
 
 fn logger(

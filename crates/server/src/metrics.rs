@@ -2,6 +2,8 @@
 
 use std::fmt::Write as _;
 
+use crate::log_writer::lost_lines;
+
 /// Upper ends of the turn duration's histogram, in microseconds.
 const TURN_BUCKETS_US: [u64; 11] = [10, 25, 50, 100, 250, 500, 1_000, 5_000, 25_000, 100_000, 1_000_000];
 
@@ -57,6 +59,7 @@ impl Counters {
             ("strangers_total", "Connections on the peer port that were turned away.", self.strangers),
             ("peer_frames_forged_total", "Frames of peers that were changed on the way.", self.forged_frames),
             ("http_calls_total", "Calls that HTTP handed to the worker.", self.http_calls),
+            ("log_lines_lost_total", "Lines of the log that could not be written.", lost_lines()),
         ];
         for (name, help, value) in counters {
             let _ = writeln!(

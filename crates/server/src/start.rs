@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -32,9 +33,10 @@ use crate::worker::{self, Clock, Parts, Worker};
 /// # Errors
 /// A sentence that says why the node cannot start, or what has stopped it.
 ///
-/// `adopts` makes a copied or moved folder the node's home (`home`). `release` gives memory that is free, and that the process still holds, back to the system.
-pub fn run(mut config: Config, adopts: bool, release: fn()) -> Result<()> {
-    log::start()?;
+/// `adopts` makes a copied or moved folder the node's home (`home`). `log_file` is the file that standard error appends to, if
+/// the node is to keep it short. `release` gives memory that is free, and that the process still holds, back to the system.
+pub fn run(mut config: Config, adopts: bool, log_file: Option<PathBuf>, release: fn()) -> Result<()> {
+    let _settled = log::start(log_file)?;
     let signals = stop_signals()?;
     let listeners = patiently(|| Listeners::bind(&config))?;
     let folder = patiently(|| DataFolder::open(&config.data))?;

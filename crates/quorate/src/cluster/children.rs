@@ -129,6 +129,7 @@ fn spawn(node: &Node) -> Result<Child> {
     let log_file = log_file.with_context(|| format!("cannot open {}", log.display()))?;
     let mut command = Command::new(program);
     command.arg("server").arg("--config").arg(node.configuration());
+    command.arg("--log-file").arg(&log);
     command.arg("--stop-with").arg(std::process::id().to_string());
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log_file);
     // A group of its own: Ctrl-C reaches the nodes once, through this process.

@@ -85,6 +85,7 @@ pub(crate) struct ClusterArgs {
 /// # Errors
 /// It cannot start: a sentence that says why.
 pub(crate) fn run(args: &ClusterArgs) -> Result<()> {
+    server::files::make_for_owner_alone();
     // From here on a signal waits for its turn, so that no node is left behind.
     let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP, SIGCHLD])?;
     let folder = Folder::open(&args.dir)?;
@@ -239,7 +240,7 @@ fn say_what_is_lost(nodes: &[Node]) {
 }
 
 /// Prints a line at once, also into a pipe. That nobody reads it any more is no reason to stop.
-fn say(line: &str) {
+pub(crate) fn say(line: &str) {
     let mut out = std::io::stdout().lock();
     let _ = writeln!(out, "{line}");
     if !out.is_terminal() {

@@ -9,6 +9,8 @@ mod clients;
 mod cluster;
 mod http;
 mod lab;
+mod logs;
+mod owner;
 mod peers;
 mod restart;
 mod strangers;

@@ -1,0 +1,58 @@
+//! What a node keeps is for its owner alone.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+
+use rustix::process::Signal;
+
+use super::support::{Cluster, free_ports, until};
+
+/// All that is in a folder, the folder itself among it.
+fn all_in(path: &Path) -> Vec<PathBuf> {
+    let mut found = vec![path.to_owned()];
+    if path.is_dir() {
+        found.extend(fs::read_dir(path).unwrap().flat_map(|entry| all_in(&entry.unwrap().path())));
+    }
+    found
+}
+
+#[track_caller]
+fn assert_closed(folder: &Path) {
+    let all = all_in(folder);
+    assert!(all.len() > 8, "{all:?}");
+    for path in all {
+        let mode = fs::metadata(&path).unwrap().permissions().mode() & 0o777;
+        let expected = if path.is_dir() { 0o700 } else { 0o600 };
+        assert_eq!(mode, expected, "{}: {mode:o}", path.display());
+    }
+}
+
+#[test]
+fn files_and_folders_are_for_their_owner_alone_and_those_of_older_versions_become_so() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path().join("made");
+    let base = free_ports(3);
+    let (mut cluster, _) =
+        Cluster::start_with(&folder, base, 1, &["prefix=: replication=consensus storage=disk"]);
+    let value = "v".repeat(20_000);
+    assert_eq!(cluster.client(1).ask(&format!("SET k {value}")), "+OK");
+    // While it runs, with its process id and the files of large values.
+    until("a value is in a file", || folder.join("node-1/values/version").exists());
+    assert_closed(&folder);
+    assert_eq!(cluster.stop(Signal::TERM), 0);
+
+    let node = folder.join("node-1");
+    for path in all_in(&node) {
+        let mode = if path.is_dir() { 0o755 } else { 0o644 };
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+    }
+    let others = node.join("notes.txt");
+    fs::write(&others, "not the node's").unwrap();
+    fs::set_permissions(&others, fs::Permissions::from_mode(0o644)).unwrap();
+    let (mut cluster, _) = Cluster::start_again(&folder, base, 1);
+    assert_eq!(fs::metadata(&others).unwrap().permissions().mode() & 0o777, 0o644);
+    fs::remove_file(&others).unwrap();
+    assert_closed(&folder);
+    assert_eq!(cluster.stop(Signal::TERM), 0);
+}

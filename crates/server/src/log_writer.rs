@@ -1,0 +1,181 @@
+//! Log lines on their way to standard error.
+//!
+//! Standard error may be a full disk, a pipe that nobody reads, or one whose reader has gone. None of that may end the node
+//! or hold it up: a thread of its own writes, what it cannot write is lost, and how much that was is said as soon as
+//! lines can be written again.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::time::{Duration, Instant};
+
+/// So many lines wait to be written at most. More are lost.
+const WAITING_LINES_MAX: usize = 1024;
+
+/// A log file that is bounded is begun anew when it is longer; what it held is kept beside it, once.
+const FILE_BYTES_MAX: u64 = 16 << 20;
+
+/// How long the end of the process waits for lines that are not written yet.
+const SETTLE_WITHIN: Duration = Duration::from_secs(1);
+const LOOK_EVERY: Duration = Duration::from_millis(1);
+
+/// Lines that were lost, of all that this process had to tell.
+static LOST: AtomicU64 = AtomicU64::new(0);
+
+/// How many lines of the log could not be written.
+pub(crate) fn lost_lines() -> u64 {
+    LOST.load(Ordering::Relaxed)
+}
+
+#[derive(Debug, Default)]
+struct Progress {
+    given: AtomicU64,
+    done: AtomicU64,
+}
+
+/// Takes lines. What [`tracing_subscriber`] writes an event to.
+#[derive(Clone, Debug)]
+pub(crate) struct LineWriter {
+    lines: SyncSender<Vec<u8>>,
+    progress: Arc<Progress>,
+}
+
+impl Write for LineWriter {
+    /// Never fails: nobody could be told.
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        // Counted first, so that whoever waits does not see more done than given.
+        self.progress.given.fetch_add(1, Ordering::Relaxed);
+        if self.lines.try_send(line.to_vec()).is_err() {
+            self.progress.done.fetch_add(1, Ordering::Relaxed);
+            LOST.fetch_add(1, Ordering::Relaxed);
+        }
+        Ok(line.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Waits for what is not written yet when the process ends.
+#[derive(Debug)]
+pub(crate) struct Settled(Arc<Progress>);
+
+impl Drop for Settled {
+    fn drop(&mut self) {
+        let given = self.0.given.load(Ordering::Relaxed);
+        let by = Instant::now() + SETTLE_WITHIN;
+        while self.0.done.load(Ordering::Relaxed) < given && Instant::now() < by {
+            std::thread::sleep(LOOK_EVERY);
+        }
+    }
+}
+
+/// Starts the thread that writes. If standard error is a file that this process is to keep short, `file` is its name.
+///
+/// # Errors
+/// There can be no thread.
+pub(crate) fn start(file: Option<PathBuf>) -> io::Result<(LineWriter, Settled)> {
+    let (sender, receiver) = sync_channel(WAITING_LINES_MAX);
+    let progress = Arc::new(Progress::default());
+    let (writer, settled) =
+        (LineWriter { lines: sender, progress: Arc::clone(&progress) }, Settled(Arc::clone(&progress)));
+    std::thread::Builder::new().name("log".into()).spawn(move || write(receiver, file, &progress))?;
+    Ok((writer, settled))
+}
+
+fn write(lines: Receiver<Vec<u8>>, file: Option<PathBuf>, progress: &Progress) {
+    let mut file = file.map(BoundedFile::new);
+    let mut told = 0;
+    for line in lines {
+        let lost = lost_lines();
+        let mut out = io::stderr().lock();
+        let mut written = Ok(());
+        if lost > told {
+            let why = "as they could not be written";
+            written = out.write_all(format!("{} lines of this log were lost, {why}\n", lost - told).as_bytes());
+        }
+        if written.and_then(|()| out.write_all(&line)).is_ok() {
+            told = lost;
+        } else {
+            LOST.fetch_add(1, Ordering::Relaxed);
+        }
+        drop(out);
+        if let Some(file) = &mut file {
+            file.grown(line.len() as u64);
+        }
+        progress.done.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// The file behind standard error, which appends to it.
+struct BoundedFile {
+    path: PathBuf,
+    /// Looked at when it may have grown too long.
+    bytes: u64,
+}
+
+impl BoundedFile {
+    fn new(path: PathBuf) -> BoundedFile {
+        BoundedFile { path, bytes: FILE_BYTES_MAX }
+    }
+
+    fn grown(&mut self, bytes: u64) {
+        self.bytes += bytes;
+        if self.bytes > FILE_BYTES_MAX {
+            self.bytes = begin_anew_if_long(&self.path, FILE_BYTES_MAX).unwrap_or(0);
+        }
+    }
+}
+
+/// Empties a file that is too long, after its contents were copied beside it. Whoever has it open to append goes on in it:
+/// so do a dying process's last words. Gives back how long it is now.
+fn begin_anew_if_long(path: &Path, bytes_max: u64) -> io::Result<u64> {
+    let file: File = OpenOptions::new().append(true).open(path)?;
+    let bytes = file.metadata()?.len();
+    if bytes <= bytes_max {
+        return Ok(bytes);
+    }
+    let mut old = path.as_os_str().to_owned();
+    old.push(".old");
+    if fs::copy(path, &old).is_err() {
+        // The disk is full, most likely. Then neither is worth its room.
+        let _ = fs::remove_file(&old);
+    }
+    file.set_len(0)?;
+    Ok(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_file_is_begun_anew_for_whoever_appends_and_its_contents_are_kept_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("quorate.log");
+        let mut appending = OpenOptions::new().create(true).append(true).open(&path).unwrap();
+        appending.write_all(b"0123456789").unwrap();
+        assert_eq!(begin_anew_if_long(&path, 10).unwrap(), 10);
+        appending.write_all(b"x").unwrap();
+        assert_eq!(begin_anew_if_long(&path, 10).unwrap(), 0);
+        appending.write_all(b"next").unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"next");
+        assert_eq!(fs::read(folder.path().join("quorate.log.old")).unwrap(), b"0123456789x");
+    }
+
+    #[test]
+    fn lines_that_nobody_takes_are_counted_and_hold_nobody_up() {
+        let (sender, receiver) = sync_channel(1);
+        let mut writer = LineWriter { lines: sender, progress: Arc::default() };
+        let before = lost_lines();
+        for _ in 0..3 {
+            writer.write_all(b"line\n").unwrap();
+        }
+        assert_eq!(lost_lines() - before, 2);
+        drop(receiver);
+    }
+}
