@@ -17,6 +17,7 @@ pub mod number;
 pub mod reply;
 mod shared;
 pub mod table;
+mod watch;
 
 pub use coded::{Coordinator, Reference, ValueId, ValueRef, View};
 pub use command::{
@@ -27,6 +28,7 @@ pub use interpreter::{Interpreter, NoInterpreter};
 pub use reply::{Announcement, Reply, ReplyBuffer};
 pub use shared::SharedBytes;
 pub use table::{Register, SnapshotId, Statistics, Table};
+pub use watch::{RecordName, Watch};
 
 /// Orders the writes of a key: a replication offset, a log index, or an ABD tag's counter.
 pub type Version = u64;

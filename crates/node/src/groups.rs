@@ -1,6 +1,7 @@
 //! The groups that this node knows of, by their numbers. Numbers are never used twice, so that there are gaps.
 
 use crate::coding::CodingSettings;
+use crate::control::FatalRecord;
 use crate::journal::Tail;
 use crate::keyspace::{Durability, Keyspace};
 use crate::replica::Replica;
@@ -28,6 +29,8 @@ pub(crate) struct Group {
     pub(crate) lacking: BTreeMap<NodeId, (u32, bool)>,
     /// This node's replica, if it has one.
     pub(crate) replica: Option<Replica>,
+    /// The record before which it stands still.
+    pub(crate) holds: Option<FatalRecord>,
     /// The node's log holds something of it.
     pub(crate) is_recorded: bool,
     /// What that was told last.
@@ -53,6 +56,7 @@ impl Group {
             refused_by: 0,
             replica: None,
             is_recorded: false,
+            holds: None,
             told: None,
             next_tick_us: 0,
             rests: false,

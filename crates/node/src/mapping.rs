@@ -166,6 +166,7 @@ impl Node {
         if is_coding && !self.coding.is_on {
             self.coding.begin(self.now.monotonic_us);
         }
+        self.quarantine_follows(map);
         if self.is_admitted {
             self.take_part(map);
         }
@@ -206,6 +207,7 @@ impl Node {
                         if entry.revision == 0 {
                             replica.begin_with_group();
                         }
+                        self.quarantine.attach(*id, &mut replica);
                         group.replica = Some(replica);
                     }
                     Err(why) => {
@@ -214,6 +216,11 @@ impl Node {
                     }
                 }
                 group.is_recorded = self.journal.describe(*id, &mut group.tail, &group.keyspace);
+                self.let_go_on(*id, map);
+            }
+            let Some(group) = self.groups.get_mut(*id) else { continue };
+            if group.holds.is_some() {
+                continue; // It is told who its group is when it goes on.
             }
             let rejoin = map.nodes.get(&own).and_then(|node| node.rejoins.get(id));
             if let (Some(replacement), Some(replica), None) =

@@ -20,6 +20,7 @@ use crate::memory::Memory;
 use crate::output::Output;
 use crate::parameters::Parameters;
 use crate::peers::Peer;
+use crate::quarantine::Quarantine;
 use crate::routing::Forwarded;
 use crate::scripts;
 use crate::session::{ClientId, ClientKind, Session};
@@ -56,6 +57,7 @@ pub(crate) struct Counters {
 
 /// One node, without its sockets: requests and peers' frames go in, replies and frames come out.
 pub struct Node {
+    pub(crate) quarantine: Quarantine,
     pub(crate) configuration: Configuration,
     pub(crate) parameters: Parameters,
     pub(crate) statistics: CommandStatistics,
@@ -216,6 +218,7 @@ impl Node {
             self.look_for_fragments();
             self.report_members();
             self.tend_clock();
+            self.tend_quarantine();
         }
     }
 

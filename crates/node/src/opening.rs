@@ -20,6 +20,7 @@ use crate::memory::Memory;
 use crate::node::{Counters, Node};
 use crate::notes;
 use crate::parameters::Parameters;
+use crate::quarantine::{Past, Quarantine};
 use crate::replica::Replica;
 use crate::slab::Slab;
 use crate::usage::{Rate, Usage};
@@ -41,6 +42,9 @@ pub enum StartError {
     /// The values that it keeps outside its log cannot be read, or some are missing.
     #[error("{0}")]
     Values(String),
+    /// What it must carry out has ended it before.
+    #[error("{0}")]
+    Quarantine(String),
     /// Its log holds what is not understood.
     #[error("the log holds a record of group {group} that cannot be taken: {why}")]
     Record {
@@ -54,6 +58,7 @@ pub enum StartError {
 /// What is read from the log, piece by piece.
 struct Reading<'a, 'v> {
     configuration: &'a Configuration,
+    quarantine: &'a Quarantine,
     values: Option<&'v mut dyn ValueStore>,
     sweep: Sweep,
     now: Now,
@@ -78,11 +83,27 @@ impl Node {
     /// # Errors
     /// [`StartError`]: a setting cannot be kept, its log cannot be read, or the store lacks values.
     pub fn open_with<D: Disk>(
-        mut configuration: Configuration,
+        configuration: Configuration,
         disk: &mut D,
         values: Option<&mut dyn ValueStore>,
         now: Now,
     ) -> Result<Node, StartError> {
+        Node::open_again(configuration, disk, values, None, now)
+    }
+
+    /// As [`Node::open_with`], with what earlier processes of the node have noted of records that ended them.
+    ///
+    /// # Errors
+    /// As [`Node::open_with`]; or it cannot go on without what has ended it.
+    pub fn open_again<D: Disk>(
+        mut configuration: Configuration,
+        disk: &mut D,
+        values: Option<&mut dyn ValueStore>,
+        past: Option<Past>,
+        now: Now,
+    ) -> Result<Node, StartError> {
+        let mut lines = Vec::new();
+        let quarantine = Quarantine::new(past, &mut lines).map_err(StartError::Quarantine)?;
         let refuse = |why: String| Err(StartError::Configuration(why));
         let own = configuration.node;
         if !configuration.nodes.iter().any(|node| node.id == own) {
@@ -109,9 +130,11 @@ impl Node {
             moves_control_group: true,
             groups_max: configuration.groups_max,
             planted: configuration.planted,
+            watch: quarantine.watch(),
         };
         let mut reading = Reading {
             configuration: &configuration,
+            quarantine: &quarantine,
             values,
             sweep: Sweep::default(),
             now,
@@ -146,7 +169,6 @@ impl Node {
             control.restore_map(&map).map_err(|why| StartError::Record { group: MAP_GROUP, why })?;
         }
 
-        let mut lines = Vec::new();
         if replayed.entries > 0 {
             let storage::Replayed { entries, bytes, .. } = replayed;
             let text = format!("{entries} records were read from {bytes} bytes of log");
@@ -217,11 +239,13 @@ impl Node {
             captured: None,
             random: configuration.seed,
             log: lines,
+            quarantine,
             configuration,
         };
         // Until a map is agreed on, it is known who the nodes are and which keyspaces there will be.
         let map = Rc::clone(&node.map);
         node.take_map(&map);
+        node.tell_quarantine();
         node.start_control();
         Ok(node)
     }
@@ -275,7 +299,8 @@ impl Reading<'_, '_> {
     /// A replica begins here.
     fn begin(&mut self, id: u16, bytes: &[u8]) -> Result<(), String> {
         let keyspace = Keyspace::decode(bytes)?;
-        let replica = Replica::new(&keyspace, id, self.configuration)?;
+        let mut replica = Replica::new(&keyspace, id, self.configuration)?;
+        self.quarantine.attach(id, &mut replica);
         let group = self.groups.entry(id, || Group::new(keyspace, 0));
         group.replica.get_or_insert(replica);
         group.is_recorded = true;

@@ -5,7 +5,7 @@
 
 use crate::command::{ClusterCommand, KeyspaceCommand};
 use crate::configuration::NodeAddress;
-use crate::control::{Change, Slots};
+use crate::control::{Change, QuarantineStep, Slots};
 use crate::keyspace::Keyspace;
 use crate::node::Node;
 use crate::session::ClientId;
@@ -106,6 +106,20 @@ impl Node {
                 }
                 Some(_) => Err("syntax error".into()),
             },
+            ClusterCommand::Quarantine => match (&arguments[2], arguments.get(3), arguments.get(4)) {
+                (word, None, None) if word.eq_ignore_ascii_case(b"LIST") => {
+                    return self.quarantine_list(client);
+                }
+                (word, Some(group), Some(offset)) if word.eq_ignore_ascii_case(b"SKIP") => number(group)
+                    .and_then(|group| {
+                        let step = QuarantineStep::Skip(number(offset)?);
+                        Ok(Change::Quarantine { group, step })
+                    }),
+                (word, Some(group), None) if word.eq_ignore_ascii_case(b"RETRY") => {
+                    number(group).map(|group| Change::Quarantine { group, step: QuarantineStep::Retry })
+                }
+                _ => Err("syntax error".into()),
+            },
             ClusterCommand::KeySlot => {
                 let slot = slot_of(&arguments[2]);
                 return self.answer(client, |replies| replies.integer(i64::from(slot)));
@@ -177,7 +191,9 @@ impl Node {
     fn cluster_info(&self) -> String {
         let ranges = self.ranges();
         let size = |range: &Range<'_>| u32::from(range.slots.last - range.slots.first) + 1;
-        let served: u32 = ranges.iter().filter(|range| self.is_reached(range.leader)).map(size).sum();
+        let is_served =
+            |range: &&Range<'_>| self.is_reached(range.leader) && self.quarantined(range.group).is_none();
+        let served: u32 = ranges.iter().filter(is_served).map(size).sum();
         let state = if self.is_admitted && served == u32::from(SLOTS) { "ok" } else { "fail" };
         let mut leaders: Vec<NodeId> = ranges.iter().map(|range| range.leader).collect();
         leaders.sort_unstable();
@@ -188,8 +204,9 @@ impl Node {
             "cluster_enabled:1\r\ncluster_state:{state}\r\ncluster_slots_assigned:{SLOTS}\r\n\
              cluster_slots_ok:{served}\r\ncluster_slots_pfail:0\r\ncluster_slots_fail:{lost}\r\n\
              cluster_known_nodes:{nodes}\r\ncluster_size:{}\r\ncluster_current_epoch:{version}\r\n\
-             cluster_my_epoch:{version}\r\n",
-            leaders.len()
+             cluster_my_epoch:{version}\r\ncluster_quarantined_groups:{}\r\n",
+            leaders.len(),
+            self.map.quarantine.standing.len()
         )
     }
 

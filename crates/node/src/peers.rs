@@ -166,7 +166,8 @@ impl Node {
                     return read;
                 }
                 // One may know of a group before the other, or still know of it.
-                if let Some(replica) = self.groups.get_mut(group).and_then(|group| group.replica.as_mut()) {
+                let known = self.groups.get_mut(group).filter(|group| group.holds.is_none());
+                if let Some(replica) = known.and_then(|group| group.replica.as_mut()) {
                     replica.set_room(self.journal.has_room());
                     replica.step(self.now, Input::Message { from, message }, &mut self.effects)?;
                     self.settle(group);

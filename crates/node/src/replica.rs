@@ -6,7 +6,7 @@ use crate::scripts::LUA;
 use crate::status::Status;
 use kv::codec::Malformed;
 use kv::table::Spilled;
-use kv::{Reference, Table};
+use kv::{RecordName, Reference, Table, Version, Watch};
 use protocol::planted::Planted;
 use protocol::registers::Replacement;
 use protocol::{
@@ -69,6 +69,33 @@ impl Replica {
                 Replica::Consensus(replica)
             }
         })
+    }
+
+    /// See [`Table::set_watch`]. Registers hold values and carry nothing out.
+    pub(crate) fn set_watch(&mut self, group: u16, watch: &'static dyn Watch) {
+        match self {
+            Replica::LeaderFollower(replica) => replica.set_watch(group, watch),
+            Replica::Consensus(replica) => replica.set_watch(group, watch),
+            Replica::Abd(_) | Replica::Blocking(_) => {}
+        }
+    }
+
+    /// See [`Table::skip`].
+    pub(crate) fn skip(&mut self, records: &[RecordName]) {
+        match self {
+            Replica::LeaderFollower(replica) => replica.skip(records),
+            Replica::Consensus(replica) => replica.skip(records),
+            Replica::Abd(_) | Replica::Blocking(_) => {}
+        }
+    }
+
+    /// Applies what comes before this record, and nothing else until it is told otherwise.
+    pub(crate) fn stand_before(&mut self, record: Option<Version>) {
+        match self {
+            Replica::LeaderFollower(replica) => replica.stand_before(record),
+            Replica::Consensus(replica) => replica.stand_before(record),
+            Replica::Abd(_) | Replica::Blocking(_) => {}
+        }
     }
 
     /// Whether one of its messages must not wait behind longer ones, and may leave before them.

@@ -137,6 +137,10 @@ impl Node {
     /// How a group stands here; without a replica, whether its leader can be reached.
     pub(crate) fn group_status(&self, id: u16) -> Status {
         let group = &self.groups[id];
+        if let Some(explanation) = self.quarantined(id) {
+            let status = group.replica.as_ref().map(|replica| replica.status(self.now)).unwrap_or_default();
+            return Status { role: "quarantined", ready: false, writable: false, explanation, ..status };
+        }
         if let Some(replica) = &group.replica {
             return replica.status(self.now);
         }
@@ -247,6 +251,12 @@ impl Node {
             "gauge",
             "Node that leads the control group; 0: no lease.",
             control_leader.into(),
+        );
+        single(
+            "quarantined_groups",
+            "gauge",
+            "Groups whose replica here stands still before a record that has ended the process.",
+            self.quarantined_groups(),
         );
         let clock = self.clock.facts();
         single(

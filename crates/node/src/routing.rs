@@ -228,6 +228,14 @@ impl Node {
     /// Hands a request to this node's replica of the group, or to a node that can carry it out.
     #[inline]
     pub(crate) fn submit(&mut self, group: u16, asked: Asked, request: Request<'_>) {
+        if self.quarantine.is_on() {
+            if let Some(error) = self.quarantined(group) {
+                return self.complete_with_error(asked.ticket, group, Outcome::Refused, &error);
+            }
+            if self.groups[group].holds.is_some() {
+                return self.forward(group, self.coordinator_of(group), asked, request);
+            }
+        }
         if let Request::Command(command) = &request
             && command.is_write()
             && self.memory.is_bounded()
@@ -299,7 +307,8 @@ impl Node {
         // One that has lost its disk never knows who leads: whoever refuses is not asked again before the others.
         let behind = if *refused_by == 0 { self.configuration.node } else { *refused_by };
         let ring = members.iter().filter(|member| **member > behind).chain(members).copied();
-        let mut reached = ring.filter(|member| self.peer_is_up(*member)).peekable();
+        let serves = |member: &NodeId| self.map.quarantine.stands(group, *member).is_none();
+        let mut reached = ring.filter(|member| self.peer_is_up(*member) && serves(member)).peekable();
         let first = reached.peek().copied();
         // A machine that lost its power leaves its link up for a while.
         let answering = reached.find(|member| !self.peers[*member as usize - 1].is_silent(self.now));

@@ -4,6 +4,7 @@
 //! - `quorate.home` tells a copy of the folder from the folder (`home`).
 //! - `storage` is the folder of the node's log.
 //! - `values` is the folder of large values, if there are any.
+//! - `quorate.record` and `quorate.quarantine` tell what has ended the process (`notebook`).
 //! - `quorate.pid` holds the process id while the server runs; after a crash it is stale until the next start.
 //!
 //! All of it is for the owner alone: files 0600, folders 0700.
@@ -64,7 +65,9 @@ impl DataFolder {
         };
         if let Err(error) = closed() {
             let path = self.path.display();
-            tracing::warn!("others may read the node's files in {path}: chmod -R go= {path} was refused: {error}");
+            tracing::warn!(
+                "others may read the node's files in {path}: chmod -R go= {path} was refused: {error}"
+            );
         }
     }
 
@@ -83,10 +86,14 @@ impl DataFolder {
         let _ = fs::remove_file(self.path.join("quorate.pid"));
     }
 
+    /// Where it is.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
 }
 
 /// Replaces a file in a folder as a whole: a crash leaves the old contents or the new, never a part.
-fn replace_file(folder: &Path, name: &str, contents: &str) -> Result<()> {
+pub(crate) fn replace_file(folder: &Path, name: &str, contents: &str) -> Result<()> {
     let (file, temporary) = (folder.join(name), folder.join(format!("{name}.new")));
     let replace = || {
         let mut target = File::create(&temporary)?;

@@ -24,6 +24,7 @@ mod log_writer;
 mod look_ahead;
 pub mod memory;
 mod metrics;
+mod notebook;
 mod peers;
 mod resolver;
 mod socket;

@@ -96,7 +96,8 @@ fn write(lines: Receiver<Vec<u8>>, file: Option<PathBuf>, progress: &Progress) {
         let mut written = Ok(());
         if lost > told {
             let why = "as they could not be written";
-            written = out.write_all(format!("{} lines of this log were lost, {why}\n", lost - told).as_bytes());
+            written =
+                out.write_all(format!("{} lines of this log were lost, {why}\n", lost - told).as_bytes());
         }
         if written.and_then(|()| out.write_all(&line)).is_ok() {
             told = lost;

@@ -23,6 +23,7 @@ use crate::home;
 use crate::http::Http;
 use crate::listen::Listeners;
 use crate::log;
+use crate::notebook;
 use crate::peers::Peers;
 use crate::resolver::Resolver;
 use crate::values::{TreeValues, ValueThreads};
@@ -60,11 +61,14 @@ pub fn run(mut config: Config, adopts: bool, log_file: Option<PathBuf>, release:
         .with_context(|| format!("cannot use the folder {}", folder.storage().display()))?;
     let mut values = TreeValues::new(&folder.values(), config.values.engine)
         .with_context(|| format!("the node cannot start with {}", config.file.display()))?;
-    let node = Node::open_with(node_configuration(&config)?, &mut disk, Some(&mut values), Clock.now());
+    let past = notebook::open(&folder)?;
+    let (configuration, now) = (node_configuration(&config)?, Clock.now());
+    let node = Node::open_again(configuration, &mut disk, Some(&mut values), Some(past), now);
     let node = node.map_err(|error| match error {
         StartError::Configuration(why) => {
             anyhow!("the node cannot start with {}: {why}", config.file.display())
         }
+        StartError::Quarantine(why) => anyhow!("{why}"),
         error => anyhow!("the node cannot start with what is in {}: {error}", folder.storage().display()),
     })?;
     let poll = Poll::new().context("cannot watch sockets")?;

@@ -40,6 +40,7 @@ use crate::interpreter::{Interpreter, NoInterpreter};
 use crate::limits::REPLY_BYTES_MAX;
 use crate::locks::{LockEvent, Locks};
 use crate::reply::ReplyBuffer;
+use crate::watch::{RecordName, Watch, Watching};
 use crate::{UnixMs, ValueId, Version};
 use coded::CodedValues;
 use entry::Entry;
@@ -57,6 +58,9 @@ pub use scan::scan_group;
 pub use scripts::{Access, ScriptRefusal};
 pub use snapshot::{SnapshotId, encode_value};
 pub use spill::Spilled;
+
+/// What a record is answered with that an operator has had skipped.
+const SKIPPED: &str = "SKIPPED this command ended every node that carried it out, and an operator has decided to leave it out; nothing was done";
 
 /// Later than any deadline: the key does not expire.
 const NO_DEADLINE: UnixMs = UnixMs::MAX;
@@ -125,6 +129,7 @@ pub struct Table {
     unasked: ReplyBuffer,
     /// What runs scripts.
     interpreter: &'static dyn Interpreter,
+    watched: Watching,
 }
 
 /// The record that is being applied: what it gives to the keys that it writes, and its time.
@@ -160,12 +165,28 @@ impl Table {
             is_quiet: false,
             unasked: ReplyBuffer::new(),
             interpreter: &NoInterpreter,
+            watched: Watching::default(),
         }
     }
 
     /// Scripts are run by this interpreter from now on.
     pub fn set_interpreter(&mut self, interpreter: &'static dyn Interpreter) {
         self.interpreter = interpreter;
+    }
+
+    /// Which record of this group ends the process is told to whoever watches.
+    pub fn set_watch(&mut self, group: u16, watch: &'static dyn Watch) {
+        self.watched.set(group, watch);
+    }
+
+    /// These records are carried out by nobody: each changes nothing, and is answered by an error.
+    pub fn skip(&mut self, records: &[RecordName]) {
+        self.watched.skip(records);
+    }
+
+    /// Who watches, and what is skipped, is as with another table.
+    pub fn take_watched_of(&mut self, table: &mut Table) {
+        self.watched = std::mem::take(&mut table.watched);
     }
 
     /// Carries out one record of the group's history and appends one reply to `out`.
@@ -183,12 +204,19 @@ impl Table {
         time: UnixMs,
         out: &mut ReplyBuffer,
     ) -> Version {
-        let record = self.record(offset, time);
-        if self.apply_common(command, record) {
-            out.ok();
-            return record.version;
+        if !self.watched.begin(command, offset, time) {
+            out.error(SKIPPED);
+            return 0;
         }
-        self.apply_any(command, record, out)
+        let record = self.record(offset, time);
+        let version = if self.apply_common(command, record) {
+            out.ok();
+            record.version
+        } else {
+            self.apply_any(command, record, out)
+        };
+        self.watched.end();
+        version
     }
 
     /// Carries out one record as [`Table::apply`] does, where nobody waits for its reply: on a replica that follows, and
@@ -196,10 +224,14 @@ impl Table {
     /// gigabytes.
     #[inline(always)]
     pub fn apply_unasked(&mut self, command: &Command<'_>, offset: Version, time: UnixMs) {
+        if !self.watched.begin(command, offset, time) {
+            return;
+        }
         let record = self.record(offset, time);
         if !self.apply_common(command, record) {
             self.apply_quietly(command, record);
         }
+        self.watched.end();
     }
 
     #[inline(always)]
@@ -411,6 +443,7 @@ impl Table {
     pub fn replace(&mut self, table: Table) {
         let mut before = std::mem::replace(self, table);
         self.interpreter = before.interpreter;
+        self.take_watched_of(&mut before);
         self.discard(before.index.take());
         self.discarded.append(&mut before.discarded);
     }

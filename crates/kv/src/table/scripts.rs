@@ -172,9 +172,16 @@ impl Table {
         // What commands answer decides what a script does next, though nobody may see what it answers itself.
         let was_quiet = std::mem::take(&mut self.is_quiet);
         let (announcements, announced_bytes) = (Vec::new(), 0);
+        // Nobody has to go through what only reads again, so that is not noted.
+        if record.is_some() {
+            self.watched.begin_script(script);
+        }
         let mut access = Access { table: self, record, now, keys, announcements, announced_bytes };
         interpreter.run(script, &mut access, out);
         out.announce(&mut access.announcements);
+        if record.is_some() {
+            self.watched.end_script();
+        }
         self.is_quiet = was_quiet;
     }
 }

@@ -192,6 +192,7 @@ pub enum ClusterCommand {
     Map,
     MyId,
     Nodes,
+    Quarantine,
     Remove,
     Replace,
     Shards,

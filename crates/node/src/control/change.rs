@@ -7,6 +7,7 @@ use super::map::{
     CONTROL_GROUP, ClusterMap, Group, GroupId, KeyspaceEntry, Kind, Node, NodeState, Rejoin, Slots, Start,
     control_members, replicas,
 };
+use super::quarantine::Step as QuarantineStep;
 use crate::coding::Parts;
 use crate::configuration::NodeAddress;
 use crate::keyspace::{KEYSPACES_MAX, Keyspace};
@@ -84,6 +85,13 @@ pub enum Change {
     },
     /// Leader-follower groups get these leaders, each in a new epoch.
     AppointLeaders(Vec<(GroupId, NodeId)>),
+    /// What is known, or was decided, of a record that ends whoever carries it out.
+    Quarantine {
+        /// Its group.
+        group: GroupId,
+        /// What changes.
+        step: QuarantineStep,
+    },
     /// A group gets one more member or loses one.
     MoveMember {
         /// The group.
@@ -124,9 +132,16 @@ impl ClusterMap {
             Change::AppointLeaders(leaders) => {
                 leaders.iter().try_for_each(|(group, leader)| map.appoint(*group, *leader))
             }
+            Change::Quarantine { group, step } => map.change_quarantine(*group, *step),
             Change::MoveMember { group, step: Step::Add(node) } => map.add_member(*group, *node),
             Change::MoveMember { group, step: Step::Remove(node) } => map.remove_member(*group, *node),
         }?;
+        if let Change::ReplaceNode { id, .. } = change {
+            map.quarantine.forget_node(*id);
+        }
+        if !map.quarantine.is_empty() {
+            map.tidy_quarantine();
+        }
         if map != *self {
             map.version += 1;
             for (id, group) in &mut map.groups {

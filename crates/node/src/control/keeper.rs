@@ -2,11 +2,12 @@
 //! written only if it is not there: so exactly one proposal makes each version, whoever proposes.
 
 use super::Effects;
+use super::map::CONTROL_GROUP;
 use super::message::Message;
 use super::record::{put_begun, put_replica};
 use kv::codec::{Malformed, Reader};
 use kv::{Command, Condition, Expiry, List, Reply, ReplyBuffer, SetAnswer};
-use protocol::consensus::{self, Options, Replica, Status, Timing};
+use protocol::consensus::{self, Options, Replica, Status};
 use protocol::contract::{Input, NodeId, Now, Replica as _, Result as Outcome};
 use protocol::{Configuration, Progress, Request, Ticket};
 use std::collections::BTreeMap;
@@ -42,7 +43,8 @@ pub(super) enum ProposalEnd {
 }
 
 impl Keeper {
-    pub(super) fn new(id: NodeId, timing: Timing, seed: u64, random: u64) -> Keeper {
+    pub(super) fn new(component: &super::Options) -> Keeper {
+        let super::Options { id, timing, seed, start, watch, .. } = component;
         const LOG_BYTES: usize = 1 << 20;
         let options = Options {
             lease: consensus::Lease::Log,
@@ -51,8 +53,12 @@ impl Keeper {
             spill_bytes_min: usize::MAX,
             planted: Default::default(),
         };
+        let mut replica = Replica::new(*id, options, timing.consensus, *seed, start.run);
+        if let Some(watch) = watch {
+            replica.set_watch(CONTROL_GROUP, *watch);
+        }
         Keeper {
-            replica: Replica::new(id, options, timing, seed, random),
+            replica,
             effects: protocol::Effects::default(),
             reply: ReplyBuffer::new(),
             records_before: 0,

@@ -406,6 +406,7 @@ impl Leading {
             }
             Change::SetKeyspace { prefix, .. } => checked(map.apply(change)?, prefix),
             Change::MoveMember { step: Step::Add(_) | Step::Remove(_), .. }
+            | Change::Quarantine { .. }
             | Change::DropKeyspace(_)
             | Change::AddNode(_)
             | Change::ReplaceNode { .. }
@@ -569,12 +570,17 @@ impl Leading {
         let mut replacements = Vec::new();
         for (id, group) in &map.groups {
             let Kind::LeaderFollower { acks, .. } = map.kind(*id) else { continue };
-            let is_to_go = map.nodes.get(&group.leader).is_none_or(|node| node.state == NodeState::Leaving)
+            // One that stands still does not lead in any node's eyes, its own among them, before the map lets it go on.
+            let stands_still = map.quarantine.stands(*id, group.leader).is_some();
+            let is_to_go = stands_still
+                || map.nodes.get(&group.leader).is_none_or(|node| node.state == NodeState::Leaving)
                 || self.is_dead(turn, map, group.leader);
-            if !is_to_go || !group.settled || !self.is_over(turn, group.leader) {
+            if !is_to_go || !group.settled || !(stands_still || self.is_over(turn, group.leader)) {
                 continue;
             }
-            let chosen = self.candidates(turn, map, group, acks).min_by_key(|node| {
+            let stands = |node: &NodeId| map.quarantine.stands(*id, *node).is_some();
+            let candidates = self.candidates(turn, map, group, acks).filter(|node| !stands(node));
+            let chosen = candidates.min_by_key(|node| {
                 (!group.in_sync.contains(node), leads.get(node).copied().unwrap_or(0), *node)
             });
             if let Some(chosen) = chosen {

@@ -1,6 +1,7 @@
 //! The cluster map: which nodes there are, which keyspaces, which groups, and who is in them. Plain data.
 
 use super::change::no_node;
+use super::quarantine::Quarantine;
 use crate::configuration::NodeAddress;
 use crate::keyspace::Keyspace;
 use crate::slots::SLOTS;
@@ -32,6 +33,9 @@ pub struct ClusterMap {
     pub keyspaces: BTreeMap<String, KeyspaceEntry>,
     /// The groups, the control group among them.
     pub groups: BTreeMap<GroupId, Group>,
+    /// Records that end whoever carries them out.
+    #[serde(default, skip_serializing_if = "Quarantine::is_empty")]
+    pub quarantine: Quarantine,
     /// The number of the next group. Beyond the last one when all numbers are used up.
     pub next_group: u32,
 }

@@ -95,6 +95,7 @@ mod map;
 mod message;
 mod moves;
 mod positions;
+mod quarantine;
 mod record;
 
 use asking::Asking;
@@ -116,6 +117,7 @@ use protocol::consensus;
 use protocol::contract::{Input, Replica as _};
 use protocol::planted::Planted;
 use protocol::{NodeId, Now, Progress};
+pub use quarantine::{FatalRecord, Quarantine, SKIPPED_MAX, Step as QuarantineStep};
 use record::Record;
 use std::rc::Rc;
 
@@ -187,6 +189,8 @@ pub struct Options {
     pub groups_max: usize,
     /// A fault to test the tests with.
     pub planted: Planted,
+    /// Who is told which record ends the process.
+    pub watch: Option<&'static dyn kv::Watch>,
 }
 
 /// One node's control component.
@@ -244,8 +248,7 @@ impl Control {
         match Record::decode(record)? {
             Record::Begun(identities) => self.beginning.restore(identities),
             Record::Replica(record) => {
-                let Options { id, timing, seed, start, .. } = &self.options;
-                let new = || Keeper::new(*id, timing.consensus, *seed, start.run);
+                let new = || Keeper::new(&self.options);
                 self.keeper.get_or_insert_with(new).replica.replay(now, record)?;
             }
         }
@@ -525,8 +528,7 @@ impl Control {
             _ => false,
         };
         if begins {
-            let Options { timing, seed, .. } = &self.options;
-            let mut keeper = Keeper::new(id, timing.consensus, *seed, start.run);
+            let mut keeper = Keeper::new(&self.options);
             keeper.begins_after(1); // The record of having begun.
             self.keeper = Some(keeper);
             self.take_part(now, out);
@@ -538,7 +540,6 @@ impl Control {
         if !self.beginning.has_begun() || self.refused.is_some() {
             return;
         }
-        let Options { id, timing, seed, start, .. } = &self.options;
         let Some(group) = self.map.groups.get(&CONTROL_GROUP) else { return };
         if group.epoch <= self.configured_epoch {
             return;
@@ -546,7 +547,7 @@ impl Control {
         let configuration = group.configuration();
         self.configured_epoch = group.epoch;
         // A node that stopped between beginning and its replica's first record has no replica yet.
-        let new = || Keeper::new(*id, timing.consensus, *seed, start.run);
+        let new = || Keeper::new(&self.options);
         self.keeper.get_or_insert_with(new).configure(now, &configuration, out);
     }
 

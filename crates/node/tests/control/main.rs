@@ -6,6 +6,7 @@ mod leaders;
 mod map;
 mod membership;
 mod messages;
+mod quarantine;
 mod random;
 mod schedules;
 mod storage;

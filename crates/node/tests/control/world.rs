@@ -191,6 +191,7 @@ impl World {
             moves_control_group: false,
             groups_max: 1000,
             planted: Default::default(),
+            watch: None,
         });
         let records =
             machine.disk.checkpoint.iter().chain(machine.disk.records.iter().map(|(_, record)| record));

@@ -9,7 +9,7 @@ use crate::contract::{Effects, Trace, not_before};
 use crate::planted::Fault;
 use kv::codec::Reader;
 use kv::table::WARMED_KEYS_MAX;
-use kv::{Command, Table};
+use kv::{Command, Table, Version};
 use omnipaxos::storage::Storage;
 use std::rc::Rc;
 
@@ -20,6 +20,9 @@ impl Replica {
         let before = self.applied;
         while self.applied < decided {
             let Some(entry) = self.log.borrow().entry(self.applied) else { break };
+            if self.stands_before_one_of(&entry) {
+                break;
+            }
             let head = entry.head();
             // Entries of different leaders may be out of the order of their times.
             self.time = not_before(head.time, self.time);
@@ -50,6 +53,9 @@ impl Replica {
         let decided = self.log.borrow().decided();
         while self.applied < decided {
             let Some(entry) = self.log.borrow().entry(self.applied) else { return };
+            if self.stands_before_one_of(&entry) {
+                return;
+            }
             if entry.stop_sign().is_some_and(|stop_sign| stop_sign.id > self.group.id) {
                 return;
             }
@@ -58,6 +64,11 @@ impl Replica {
             self.applied += 1;
             self.follow_values();
         }
+    }
+
+    fn stands_before_one_of(&self, entry: &Entry) -> bool {
+        let last = self.offset + Version::from(entry.head().count);
+        self.stands_before.is_some_and(|record| self.offset < record && record <= last)
     }
 
     /// How many entries are decided. Alone, that is what is durable.

@@ -414,6 +414,7 @@ impl Replica {
     pub(super) fn put_in_place(&mut self, mut table: Table, moment: &Moment) {
         table.set_version_floor(moment.floor);
         table.set_interpreter(self.interpreter);
+        table.take_watched_of(&mut self.table);
         table.take_spilled_of(&mut self.table);
         self.table = table;
         self.applied = moment.index as usize;

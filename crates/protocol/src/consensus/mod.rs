@@ -175,7 +175,7 @@ use entry::EntryBuilder;
 pub use entry::{Entry, Head, Proposer};
 pub use group::{Group, Identity, Member, StopSign, Voter};
 use kv::codec::Malformed;
-use kv::{Interpreter, NoInterpreter, Table, UnixMs, Version};
+use kv::{Interpreter, NoInterpreter, RecordName, Table, UnixMs, Version, Watch};
 use leading::Leadership;
 use links::Link;
 use log::{Handle, Log};
@@ -239,6 +239,8 @@ pub struct Replica {
     table: Table,
     /// What runs scripts.
     interpreter: &'static dyn Interpreter,
+    /// This record is not applied, nor any behind it.
+    stands_before: Option<Version>,
     applied: usize,
     /// How many commands these held.
     offset: Version,
@@ -321,6 +323,7 @@ impl Replica {
             questions_for_help: 0,
             table: copying::new_table(seed, options),
             interpreter: &NoInterpreter,
+            stands_before: None,
             applied: 0,
             offset: 0,
             time: 0,
@@ -362,6 +365,21 @@ impl Replica {
     pub fn set_interpreter(&mut self, interpreter: &'static dyn Interpreter) {
         self.interpreter = interpreter;
         self.table.set_interpreter(interpreter);
+    }
+
+    /// Which record ends the process is told, as [`Table::set_watch`] says. To be told before anything else.
+    pub fn set_watch(&mut self, group: u16, watch: &'static dyn Watch) {
+        self.table.set_watch(group, watch);
+    }
+
+    /// See [`Table::skip`]. To be told on all replicas before any of them comes to one of these.
+    pub fn skip(&mut self, records: &[RecordName]) {
+        self.table.skip(records);
+    }
+
+    /// Applies what comes before this record, and nothing else until it is told otherwise.
+    pub fn stand_before(&mut self, record: Option<Version>) {
+        self.stands_before = record;
     }
 
     /// The keyspace promises something else from now on.

@@ -96,7 +96,9 @@ impl Replica {
     /// turn: what is in the log and not in a record yet would be there twice.
     pub(super) fn start_checkpoint(&mut self) -> bool {
         let is_in_a_turn = self.log.borrow().has_untold();
-        if is_in_a_turn || self.receiver.is_some() || self.group.id == 0 || !self.is_started {
+        // One that stands still may do so for days, and was not started.
+        let is_whole = self.is_started || self.stands_before.is_some() && self.replayed_copy.is_none();
+        if is_in_a_turn || self.receiver.is_some() || self.group.id == 0 || !is_whole {
             return false;
         }
         self.give_up_checkpoint();

@@ -300,6 +300,7 @@ impl Leader {
             true => committed,
             false => committed.min(state.journal.held()),
         };
+        let committed = state.as_far_as_it_goes(committed);
         if committed < self.serves_from {
             return; // What was inherited is committed with the first record of this epoch, not before.
         }

@@ -100,7 +100,7 @@ use crate::contract::{Configuration, Effects, Input, NodeId, Now, Progress, Requ
 use crate::planted::Fault;
 use follower::Follower;
 use kv::codec::Malformed;
-use kv::{Command, Interpreter, ReplyBuffer, Table, UnixMs, Version};
+use kv::{Command, Interpreter, RecordName, ReplyBuffer, Table, UnixMs, Version, Watch};
 use leader::Leader;
 pub use message::{Message, Position};
 pub use options::{Acks, Durability, Options, Timing};
@@ -176,6 +176,21 @@ impl Replica {
     /// Scripts are run by this interpreter. To be told before anything else.
     pub fn set_interpreter(&mut self, interpreter: &'static dyn Interpreter) {
         self.state.table.set_interpreter(interpreter);
+    }
+
+    /// Which record ends the process is told, as [`kv::Table::set_watch`] says. To be told before anything else.
+    pub fn set_watch(&mut self, group: u16, watch: &'static dyn Watch) {
+        self.state.table.set_watch(group, watch);
+    }
+
+    /// See [`kv::Table::skip`]. To be told on all replicas before any of them comes to one of these.
+    pub fn skip(&mut self, records: &[RecordName]) {
+        self.state.table.skip(records);
+    }
+
+    /// Applies what comes before this record, and nothing else until it is told otherwise.
+    pub fn stand_before(&mut self, record: Option<Version>) {
+        self.state.stands_before = record;
     }
 
     /// The keyspace promises something else from now on.

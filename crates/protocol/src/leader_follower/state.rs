@@ -47,6 +47,8 @@ pub(super) struct State {
     pub(super) table: Table,
     /// The newest history; may reach beyond `applied`.
     pub(super) backlog: Backlog,
+    /// This record is not applied, nor any behind it.
+    pub(super) stands_before: Option<Version>,
     /// Everything up to here is in the table. Invariant: `applied <= backlog.last().offset`.
     pub(super) applied: Version,
     /// The time of the newest record: the next one's is not earlier.
@@ -83,6 +85,7 @@ impl State {
             epoch: 0,
             table: new_table(seed, options),
             backlog: Backlog::default(),
+            stands_before: None,
             applied: 0,
             time: 0,
             intact: false,
@@ -217,6 +220,7 @@ impl State {
     /// Applies what nobody here waits for, up to `commit`, as far as it is held.
     pub(super) fn apply_until(&mut self, commit: Version, effects: &mut Effects) {
         let before = self.applied;
+        let commit = self.as_far_as_it_goes(commit);
         while self.applied < commit {
             let Some(batch) = self.backlog.following(self.applied).cloned() else {
                 break;
@@ -234,6 +238,14 @@ impl State {
         }
         if self.applied > before {
             effects.trace.push(Trace::Committed { offset: self.applied });
+        }
+    }
+
+    /// What may be applied of what is committed.
+    pub(super) fn as_far_as_it_goes(&self, committed: Version) -> Version {
+        match self.stands_before {
+            Some(record) if self.applied < record => committed.min(record - 1),
+            _ => committed,
         }
     }
 

@@ -143,6 +143,11 @@ impl Cluster {
         self.nodes[usize::from(id) - 1] = self.spawn(id, None);
     }
 
+    /// True while the process that was started last runs.
+    pub(crate) fn runs(&mut self, id: u16) -> bool {
+        self.nodes[usize::from(id) - 1].child.try_wait().unwrap().is_none()
+    }
+
     pub(crate) fn wait_until_ready(&self, id: u16) {
         let health = || try_http(self.http_port(id), "GET /health HTTP/1.1", "");
         until("a node is ready", || health().is_some_and(|(status, _)| status == 200));

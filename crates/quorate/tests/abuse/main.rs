@@ -23,6 +23,7 @@ mod garbage;
 mod hashes;
 mod kept;
 mod memory;
+mod quarantine;
 mod random;
 #[path = "../histories/recorder.rs"]
 #[allow(dead_code)]

@@ -73,9 +73,8 @@ impl Refusal {
         let status = match code {
             // The node is willing but cannot now, or does not know what came of it.
             "NOREPLICAS" | "NOLEADER" | "NOQUORUM" | "UNKNOWN" | "LOADING" | "BUSY" | "CLUSTERDOWN"
-            | "MASTERDOWN" | "TRYAGAIN" | "OOM" | "NOTLEADER" | "LOST" | "NOSPACE" | "OVERLOADED" => {
-                StatusCode::SERVICE_UNAVAILABLE
-            }
+            | "MASTERDOWN" | "TRYAGAIN" | "OOM" | "NOTLEADER" | "LOST" | "NOSPACE" | "OVERLOADED"
+            | "QUARANTINED" => StatusCode::SERVICE_UNAVAILABLE,
             "LOCKED" => StatusCode::LOCKED,
             "NOSESSION" => StatusCode::GONE,
             "FENCED" => StatusCode::CONFLICT,

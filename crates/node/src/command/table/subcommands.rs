@@ -220,7 +220,7 @@ pub(super) static KEYSPACE: [CommandSpec; 6] = [
     help_of("keyspace|help").docs(Group::Cluster, "3.0.0", "O(1)"),
 ];
 
-pub(super) static CLUSTER: [CommandSpec; 11] = [
+pub(super) static CLUSTER: [CommandSpec; 12] = [
     node("cluster|add", 7, NodeCommand::Cluster(ClusterCommand::Add))
         .flags(CLUSTER_WIDE)
         .docs(Group::Cluster, "3.0.0", "O(1)")
@@ -250,6 +250,13 @@ pub(super) static CLUSTER: [CommandSpec; 11] = [
         .tips(&["nondeterministic_output"])
         .docs(Group::Cluster, "3.0.0", "O(N) for N nodes")
         .help("", "Lists the nodes, and which slots of the default keyspace each serves"),
+    node("cluster|quarantine", -3, NodeCommand::Cluster(ClusterCommand::Quarantine))
+        .flags(CLUSTER_WIDE)
+        .docs(Group::Cluster, "3.0.0", "O(N) for N records")
+        .help(
+            "LIST | SKIP group offset | RETRY group",
+            "Lists records that have ended nodes; leaves one out on all replicas; tries again",
+        ),
     node("cluster|remove", -3, NodeCommand::Cluster(ClusterCommand::Remove))
         .flags(CLUSTER_WIDE)
         .docs(Group::Cluster, "3.0.0", "O(1)")

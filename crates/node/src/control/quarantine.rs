@@ -1,0 +1,163 @@
+//! Records that end whoever carries them out, as far as the cluster map is concerned: which replicas stand still before
+//! one, and which records are left out by all.
+//!
+//! A replica that stands still is told so here first, and goes on only when the map says so: since it was released, or
+//! since the record is skipped. So a record is skipped only while every replica of its group stands before it: none has
+//! carried it out, and none will.
+
+use super::map::{ClusterMap, GroupId, Kind};
+use protocol::NodeId;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// Most records of a cluster that are skipped. Each is remembered for as long as its keyspace is there.
+pub const SKIPPED_MAX: usize = 64;
+
+/// Names a record of a group, as [`kv::RecordName`] does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FatalRecord {
+    /// Its number in the group's history.
+    pub offset: u64,
+    /// Its time.
+    pub time: u64,
+}
+
+impl From<FatalRecord> for kv::RecordName {
+    fn from(record: FatalRecord) -> kv::RecordName {
+        kv::RecordName { offset: record.offset, time: record.time }
+    }
+}
+
+/// What the map says of such records.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Quarantine {
+    /// The replicas that stand still, each before which record of its group.
+    pub standing: BTreeMap<GroupId, BTreeMap<NodeId, FatalRecord>>,
+    /// Records that change nothing on any replica, in the order in which it was decided.
+    pub skipped: BTreeMap<GroupId, Vec<FatalRecord>>,
+}
+
+/// What changes about them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Step {
+    /// A node's replica stands still before a record. It says so itself.
+    Stand(NodeId, FatalRecord),
+    /// A node's replica is to go on, and carries the record out.
+    Release(NodeId),
+    /// All are.
+    Retry,
+    /// The record with this number changes nothing on any replica.
+    Skip(u64),
+}
+
+impl Quarantine {
+    /// Nothing was ever wrong.
+    pub fn is_empty(&self) -> bool {
+        self.standing.is_empty() && self.skipped.is_empty()
+    }
+
+    /// Before which record a node's replica of a group stands still.
+    pub fn stands(&self, group: GroupId, node: NodeId) -> Option<FatalRecord> {
+        self.standing.get(&group)?.get(&node).copied()
+    }
+
+    /// The records of a group that are skipped.
+    pub fn skipped(&self, group: GroupId) -> &[FatalRecord] {
+        self.skipped.get(&group).map_or(&[], Vec::as_slice)
+    }
+
+    /// A node's replicas begin anew.
+    pub(super) fn forget_node(&mut self, node: NodeId) {
+        for standing in self.standing.values_mut() {
+            standing.remove(&node);
+        }
+    }
+}
+
+impl ClusterMap {
+    /// The record before which a group stands still, if so many of its replicas do that it cannot go on.
+    pub fn stands_still(&self, id: GroupId) -> Option<FatalRecord> {
+        let (standing, group) = (self.quarantine.standing.get(&id)?, self.groups.get(&id)?);
+        let (kind, members) = (self.kind(id), group.members.len());
+        let are_too_few = members - standing.len().min(members) < kind.settles_with(members);
+        // Whoever could lead in its place would.
+        let lacks_leader =
+            matches!(kind, Kind::LeaderFollower { .. }) && standing.contains_key(&group.leader);
+        (are_too_few || lacks_leader).then(|| standing.values().next().copied()).flatten()
+    }
+
+    pub(super) fn change_quarantine(&mut self, id: GroupId, step: Step) -> Result<(), String> {
+        let name = self.name_of(id);
+        let members = match self.groups.get(&id) {
+            Some(group) => group.members.clone(),
+            None => return Err(format!("there is no group {id}")),
+        };
+        match step {
+            Step::Stand(node, record) => {
+                if !members.contains(&node) {
+                    return Err(format!("{name}: node {node} holds no replica of it"));
+                }
+                self.quarantine.standing.entry(id).or_default().insert(node, record);
+            }
+            Step::Release(node) => {
+                if let Some(standing) = self.quarantine.standing.get_mut(&id) {
+                    standing.remove(&node);
+                }
+            }
+            Step::Retry => {
+                let stood = self.quarantine.standing.remove(&id);
+                stood.ok_or_else(|| format!("{name}: no replica of it stands still"))?;
+            }
+            Step::Skip(offset) => {
+                let record = self.may_skip(id, offset, &name, &members)?;
+                self.quarantine.standing.remove(&id);
+                self.quarantine.skipped.entry(id).or_default().push(record);
+            }
+        }
+        Ok(())
+    }
+
+    fn may_skip(
+        &self,
+        id: GroupId,
+        offset: u64,
+        name: &str,
+        members: &[NodeId],
+    ) -> Result<FatalRecord, String> {
+        let standing = self.quarantine.standing.get(&id).cloned().unwrap_or_default();
+        let Some(first) = standing.values().next().copied() else {
+            return Err(format!("{name}: no replica of it stands still, so there is nothing to skip"));
+        };
+        let Some(record) = standing.values().find(|record| record.offset == offset).copied() else {
+            return Err(format!("{name}: it stands before record {}, not before {offset}", first.offset));
+        };
+        let differs = |node: &&NodeId| standing.get(node) != Some(&record);
+        let others: Vec<String> = members.iter().filter(differs).map(NodeId::to_string).collect();
+        if !others.is_empty() {
+            let (node, it) = (others.join(", "), if others.len() == 1 { "it" } else { "each" });
+            return Err(format!(
+                "{name}: node {node} does not stand before record {offset}. If {it} has carried the record out, its keys would \
+                 differ from the others' for ever: then the others can try again (CLUSTER QUARANTINE RETRY {id}) or be \
+                 replaced (CLUSTER REPLACE). If {it} is down, start {it}: it stops there, too, and the record can be \
+                 skipped then"
+            ));
+        }
+        if self.quarantine.skipped.values().map(Vec::len).sum::<usize>() >= SKIPPED_MAX {
+            return Err(format!("{SKIPPED_MAX} records are skipped already, and no more can be"));
+        }
+        Ok(record)
+    }
+
+    /// Forgets what is said of groups and replicas that are no more.
+    pub(super) fn tidy_quarantine(&mut self) {
+        let ClusterMap { quarantine: Quarantine { standing, skipped }, groups, .. } = self;
+        for (id, nodes) in standing.iter_mut() {
+            nodes.retain(|node, _| groups.get(id).is_some_and(|group| group.members.contains(node)));
+        }
+        standing.retain(|_, nodes| !nodes.is_empty());
+        skipped.retain(|id, _| groups.contains_key(id));
+    }
+}

@@ -1,0 +1,382 @@
+//! Quarantine: a record that ends the process twice in a row is not carried out a third time.
+//!
+//! What ends a process is known from a note that is made before ([`kv::Watch`]), and found at the next start ([`Past`]). One
+//! death may have had any cause; at the second in a row at the same record, this node's replica of that group stands still
+//! before it: its records were read up to there, it takes part in nothing, and requests are refused by `QUARANTINED`, or
+//! passed on to a replica that does not stand still. Other groups are served.
+//!
+//! From then on the cluster map decides (`control/quarantine.rs`): the node tells it that it stands still, and goes on only
+//! when the map says that it was released, or that the record is skipped. What the map says of skipped records is known only
+//! when the log was read. So a replica of which anything is doubted stops at the first doubtful record while its log is
+//! read, and goes on from there.
+
+use crate::control::{CONTROL_GROUP, Change, ClusterMap, FatalRecord, QuarantineStep};
+use crate::log::{Level, Line};
+use crate::node::Node;
+use crate::replica::Replica;
+use crate::session::ClientId;
+use kv::{RecordName, Reply};
+use serde::{Deserialize, Serialize};
+use std::fmt::Write as _;
+use std::rc::Rc;
+
+/// So many deaths in a row at the same record are one too many.
+const DEATHS_MAX: u32 = 2;
+
+/// The control group is asked again this often.
+const ASK_EVERY_MS: u64 = 500;
+
+/// Where the process notes what it carries out, and what it must know at its next start.
+pub trait Notebook: kv::Watch {
+    /// Keeps this text instead of the one before, durably.
+    fn keep(&self, text: &str);
+}
+
+/// What earlier processes have left in the notebook.
+#[derive(Debug)]
+pub struct Past {
+    /// The notebook itself.
+    pub notebook: &'static dyn Notebook,
+    /// The text that was kept last; empty when there was none.
+    pub kept: String,
+    /// The record that the last process died of, if it did, and its group.
+    pub died_of: Option<(u16, RecordName)>,
+    /// Tells this program from others: an upgrade may carry out what ended the one before.
+    pub program: String,
+}
+
+/// A record that has ended this node's process, or that may end it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Doubt {
+    group: u16,
+    offset: u64,
+    time: u64,
+    /// How often in a row.
+    deaths: u32,
+    /// By which program.
+    program: String,
+    /// The replica stands still before it until the map lets it go on.
+    holds: bool,
+    /// The map says that it changes nothing.
+    is_skipped: bool,
+    /// It was let go on while others stand still, and does not stop for their sake.
+    goes_on: bool,
+}
+
+impl Doubt {
+    fn of(group: u16, record: FatalRecord, program: String) -> Doubt {
+        let FatalRecord { offset, time } = record;
+        Doubt { group, offset, time, deaths: 0, program, holds: false, is_skipped: false, goes_on: false }
+    }
+
+    fn record(&self) -> FatalRecord {
+        FatalRecord { offset: self.offset, time: self.time }
+    }
+
+    fn is_of(&self, group: u16, record: FatalRecord) -> bool {
+        self.group == group && self.record() == record
+    }
+}
+
+/// What this node doubts.
+#[derive(Debug, Default)]
+pub(crate) struct Quarantine {
+    notebook: Option<&'static dyn Notebook>,
+    program: String,
+    doubts: Vec<Doubt>,
+    ask_at_us: u64,
+    /// Anything is doubted here or anywhere.
+    is_on: bool,
+}
+
+impl Quarantine {
+    /// What is known at the start.
+    ///
+    /// # Errors
+    /// A sentence when the node cannot go on.
+    pub(crate) fn new(past: Option<Past>, lines: &mut Vec<Line>) -> Result<Quarantine, String> {
+        let Some(Past { notebook, kept, died_of, program }) = past else { return Ok(Quarantine::default()) };
+        let doubts = match kept.is_empty() {
+            true => Ok(Vec::new()),
+            false => serde_json::from_str(&kept),
+        };
+        let mut doubts: Vec<Doubt> = doubts.unwrap_or_else(|error| {
+            let text = format!("what is known of records that have ended this node cannot be read: {error}");
+            lines.push(Line { level: Level::Error, text });
+            Vec::new()
+        });
+        if let Some((group, RecordName { offset, time })) = died_of {
+            let record = FatalRecord { offset, time };
+            let at = doubts.iter().position(|doubt| doubt.is_of(group, record)).unwrap_or_else(|| {
+                let program = program.clone();
+                doubts.push(Doubt::of(group, record, program));
+                doubts.len() - 1
+            });
+            let doubt = &mut doubts[at];
+            if doubt.program != program {
+                (doubt.deaths, doubt.program) = (0, program.clone());
+            }
+            doubt.deaths += 1;
+            doubt.goes_on = false;
+            doubt.holds |= doubt.deaths >= DEATHS_MAX && !doubt.is_skipped;
+            let (deaths, what) =
+                (doubt.deaths, if doubt.holds { "it is not tried again" } else { "it is tried again" });
+            let text = format!(
+                "the process before this one ended while it carried out record {offset} of group {group}, {deaths} times in a row: {what}"
+            );
+            lines.push(Line { level: Level::Error, text });
+        }
+        let quarantine = Quarantine { notebook: Some(notebook), program, doubts, ..Quarantine::default() };
+        if died_of.is_some() {
+            // In this order: a process that is killed in between counts the death twice, rather than never.
+            quarantine.keep();
+            notebook.over();
+        }
+        let control = quarantine.doubts.iter().find(|doubt| doubt.group == CONTROL_GROUP && doubt.holds);
+        match control.filter(|doubt| doubt.program == quarantine.program) {
+            Some(Doubt { offset, .. }) => Err(format!(
+                "record {offset} of the control group has ended this node {DEATHS_MAX} times in a row, and without the control group \
+                 it cannot go on. Nothing is lost: start it with another version of the program, or remove \
+                 quorate.quarantine from its folder to try once more"
+            )),
+            None => Ok(quarantine),
+        }
+    }
+
+    fn keep(&self) {
+        if let Some(notebook) = self.notebook {
+            notebook.keep(&serde_json::to_string(&self.doubts).unwrap_or_default());
+        }
+    }
+
+    /// Who is told what replicas carry out.
+    pub(crate) fn watch(&self) -> Option<&'static dyn kv::Watch> {
+        self.notebook.map(|notebook| notebook as &'static dyn kv::Watch)
+    }
+
+    /// A replica begins. It reads its log up to the first record that is doubted.
+    pub(crate) fn attach(&self, group: u16, replica: &mut Replica) {
+        if let Some(watch) = self.watch() {
+            replica.set_watch(group, watch);
+        }
+        replica.stand_before(self.of(group).map(|doubt| doubt.offset).min());
+    }
+
+    fn of(&self, group: u16) -> impl Iterator<Item = &Doubt> {
+        self.doubts.iter().filter(move |doubt| doubt.group == group)
+    }
+
+    /// The record before which a group's replica stands still here.
+    fn holds(&self, group: u16) -> Option<FatalRecord> {
+        self.of(group).filter(|doubt| doubt.holds).map(Doubt::record).min()
+    }
+
+    /// True while the hot path has anything to look at.
+    #[inline]
+    pub(crate) fn is_on(&self) -> bool {
+        self.is_on
+    }
+}
+
+impl Node {
+    /// There is another map: replicas go on that may, and learn which records they are to skip.
+    pub(crate) fn quarantine_follows(&mut self, map: &ClusterMap) {
+        let own = self.configuration.node;
+        let told = &map.quarantine;
+        let mut changed = false;
+        for doubt in &mut self.quarantine.doubts {
+            let record = doubt.record();
+            let is_released = self.map.quarantine.stands(doubt.group, own) == Some(record)
+                && told.stands(doubt.group, own).is_none();
+            let is_skipped = told.skipped(doubt.group).contains(&record);
+            if is_skipped && !doubt.is_skipped || doubt.holds && is_released {
+                (doubt.is_skipped, doubt.holds, doubt.deaths, changed) = (is_skipped, false, 0, true);
+                doubt.goes_on = told.standing.contains_key(&doubt.group);
+                let (name, offset) = (map.name_of(doubt.group), record.offset);
+                let what = if is_skipped { "is skipped" } else { "is tried again" };
+                let text =
+                    format!("{name}: record {offset} {what}, as was decided; its replica here goes on");
+                self.log.push(Line { level: Level::Warning, text });
+            }
+        }
+        for (group, records) in &told.skipped {
+            for record in records {
+                if !self.quarantine.of(*group).any(|doubt| doubt.record() == *record) {
+                    let doubt = Doubt::of(*group, *record, self.quarantine.program.clone());
+                    self.quarantine.doubts.push(Doubt { is_skipped: true, ..doubt });
+                    changed = true;
+                }
+            }
+        }
+        if changed {
+            self.quarantine.keep();
+        }
+        self.quarantine.is_on = !told.is_empty() || !self.quarantine.doubts.is_empty();
+        if self.quarantine.is_on {
+            self.for_each_group(|node, id| node.let_go_on(id, map));
+        }
+    }
+
+    /// A group's replica here learns what it must not carry out.
+    pub(crate) fn let_go_on(&mut self, id: u16, map: &ClusterMap) {
+        let holds = self.quarantine.holds(id);
+        self.groups.touch(id);
+        let Some(group) = self.groups.get_mut(id) else { return };
+        group.holds = holds;
+        let Some(replica) = &mut group.replica else { return };
+        let skipped: Vec<RecordName> = map.quarantine.skipped(id).iter().map(|it| (*it).into()).collect();
+        replica.skip(&skipped);
+        replica.stand_before(holds.map(|record| record.offset));
+    }
+
+    /// From time to time: tells the control group what it has to know, and forgets what is over.
+    pub(crate) fn tend_quarantine(&mut self) {
+        if !self.quarantine.is_on || !self.is_admitted {
+            return;
+        }
+        let (own, map) = (self.configuration.node, Rc::clone(&self.map));
+        let mut asked: Vec<(u16, QuarantineStep)> = Vec::new();
+        let mut changed = self.stand_with_others(&map);
+        let (program, groups) = (self.quarantine.program.clone(), &self.groups);
+        let now = self.now;
+        self.quarantine.doubts.retain_mut(|doubt| {
+            let is_over = |doubt: &Doubt| {
+                let group = groups.get(doubt.group).filter(|group| group.told.is_some());
+                let replica = group.and_then(|group| group.replica.as_ref());
+                replica.is_some_and(|replica| replica.status(now).applied >= doubt.offset)
+            };
+            // What this node holds again later begins anew.
+            let takes_part = map.groups_of(own).any(|(group, _)| group == doubt.group);
+            if !takes_part && !doubt.is_skipped
+                || !map.groups.contains_key(&doubt.group)
+                || !doubt.holds && !doubt.is_skipped && is_over(doubt)
+            {
+                changed = true;
+                return false;
+            }
+            let standing = map.quarantine.stands(doubt.group, own);
+            if doubt.holds && doubt.program != program {
+                // Another program may do better. It has as many lives as the one before.
+                match standing {
+                    Some(_) => asked.push((doubt.group, QuarantineStep::Release(own))),
+                    None => {
+                        (doubt.holds, doubt.goes_on, doubt.deaths, changed) = (false, true, 0, true);
+                        doubt.program.clone_from(&program);
+                    }
+                }
+            } else if doubt.holds && standing != Some(doubt.record()) {
+                asked.push((doubt.group, QuarantineStep::Stand(own, doubt.record())));
+            }
+            true
+        });
+        for (group, standing) in &map.quarantine.standing {
+            if standing.contains_key(&own) && self.quarantine.holds(*group).is_none() {
+                asked.push((*group, QuarantineStep::Release(own)));
+            }
+        }
+        if changed {
+            self.quarantine.keep();
+            self.take_map(&map);
+        }
+        if !asked.is_empty() && self.now.monotonic_us >= self.quarantine.ask_at_us {
+            self.quarantine.ask_at_us = self.now.monotonic_us + ASK_EVERY_MS * 1000;
+            for (group, step) in asked {
+                self.requests += 1;
+                let (request, change) = (self.requests, Change::Quarantine { group, step });
+                self.control(|control, now, effects| control.change(now, request, &change, effects));
+            }
+        }
+    }
+
+    /// Where so many others stand still that a group cannot go on, a replica that has not come so far stops there, too: it
+    /// was down meanwhile, perhaps. Only so can the record be skipped.
+    fn stand_with_others(&mut self, map: &ClusterMap) -> bool {
+        let mut changed = false;
+        for (id, standing) in &map.quarantine.standing {
+            let Some(record) = map.stands_still(*id) else { continue };
+            let offset = record.offset;
+            let replica = self.groups.get(*id).and_then(|group| group.replica.as_ref());
+            let is_before = replica.is_some_and(|replica| replica.status(self.now).applied < offset);
+            if !is_before || standing.contains_key(&self.configuration.node) {
+                continue;
+            }
+            let doubts = &mut self.quarantine.doubts;
+            let at = doubts.iter().position(|doubt| doubt.is_of(*id, record)).unwrap_or_else(|| {
+                doubts.push(Doubt::of(*id, record, self.quarantine.program.clone()));
+                doubts.len() - 1
+            });
+            let doubt = &mut doubts[at];
+            if !doubt.holds && !doubt.goes_on && !doubt.is_skipped {
+                (doubt.holds, changed) = (true, true);
+                let name = map.name_of(*id);
+                let text =
+                    format!("{name} stands still before record {offset} here, too, as too few others go on");
+                self.log.push(Line { level: Level::Warning, text });
+            }
+        }
+        changed
+    }
+
+    /// Says which replicas stand still, at the start.
+    pub(crate) fn tell_quarantine(&mut self) {
+        let held: Vec<Doubt> = self.quarantine.doubts.iter().filter(|doubt| doubt.holds).cloned().collect();
+        for Doubt { group, offset, .. } in held {
+            let name = self.map.name_of(group);
+            let text = format!(
+                "{name} stands still here: record {offset} of group {group} has ended this node {DEATHS_MAX} times in a row, or others. \
+                 The rest is served. To leave the record out on all replicas: CLUSTER QUARANTINE SKIP {group} {offset}. To try it again: \
+                 CLUSTER QUARANTINE RETRY {group}. How all nodes stand: CLUSTER QUARANTINE LIST"
+            );
+            self.log.push(Line { level: Level::Error, text });
+        }
+    }
+
+    /// Why nobody answers requests to a group, if that is so.
+    pub(crate) fn quarantined(&self, id: u16) -> Option<String> {
+        let group = self.groups.get(id)?;
+        // What the map does not know yet nobody else can have taken over from this replica.
+        let is_untold = self.map.quarantine.stands(id, self.configuration.node).is_none();
+        let held = group.holds.filter(|_| is_untold);
+        let FatalRecord { offset, .. } = self.map.stands_still(id).or(held)?;
+        let name = group.keyspace.name();
+        Some(format!(
+            "QUARANTINED keyspace '{name}' stands still before record {offset} of group {id}, which has ended its nodes; nothing was \
+             done; see CLUSTER QUARANTINE LIST"
+        ))
+    }
+
+    /// How many groups have a replica here that stands still.
+    pub(crate) fn quarantined_groups(&self) -> u64 {
+        self.groups.iter().filter(|(_, group)| group.holds.is_some()).count() as u64
+    }
+
+    /// `CLUSTER QUARANTINE LIST`: a line for each record.
+    pub(crate) fn quarantine_list(&mut self, client: ClientId) {
+        let mut told = String::new();
+        let mut line = |id: u16, record: FatalRecord, state: &str, nodes: &str| {
+            let (keyspace, shard) =
+                self.map.groups.get(&id).map_or(("", 0), |group| (group.keyspace.as_str(), group.shard));
+            let FatalRecord { offset, time } = record;
+            // Writing to a string does not fail.
+            let _ = writeln!(
+                told,
+                "group={id} offset={offset} state={state} nodes={nodes} shard={shard} time={time} keyspace={keyspace}"
+            );
+        };
+        for (id, standing) in &self.map.quarantine.standing {
+            let mut records: Vec<FatalRecord> = standing.values().copied().collect();
+            records.sort_unstable();
+            records.dedup();
+            for record in records {
+                let nodes = standing.iter().filter(|(_, other)| **other == record);
+                let nodes: Vec<String> = nodes.map(|(node, _)| node.to_string()).collect();
+                line(*id, record, "standing", &nodes.join(","));
+            }
+        }
+        for (id, records) in &self.map.quarantine.skipped {
+            records.iter().for_each(|record| line(*id, *record, "skipped", "all"));
+        }
+        self.answer(client, |replies| replies.push(Reply::Text(told.as_bytes())));
+    }
+}
