@@ -111,7 +111,7 @@ impl Default for Limits {
             input_bytes_max: 1 << 30,
             command_timeout_ms: 5_000,
             patience: 1,
-            groups_max: 1024,
+            groups_max: 512,
             request_timeout_ms: 30_000,
         }
     }

@@ -32,10 +32,11 @@ use omnipaxos::messages::sequence_paxos::PaxosMsg;
 use std::collections::BTreeSet;
 
 /// So many rounds must have been calm before the first is left out.
-const CALM_ROUNDS: u32 = 8;
+const CALM_ROUNDS: u32 = 5;
 
-/// For so many rounds the others may fall asleep later. Fewer than the calm ones, so that nobody stays awake unheard.
-const FALLING_ASLEEP_ROUNDS: u64 = 3;
+/// For so many rounds the others may fall asleep later: on a busy machine some of theirs are not calm, as answers come late.
+/// Whoever is in trouble is heard after that.
+const FALLING_ASLEEP_ROUNDS: u64 = 16;
 
 /// Whether a replica rests.
 #[derive(Debug, Default)]
