@@ -3,6 +3,9 @@
 /// Longest key, in bytes.
 pub const KEY_BYTES_MAX: usize = 64 * 1024;
 
+/// Longest name of a channel, in bytes. Whoever publishes has every pattern that somebody listens to matched with it.
+pub const CHANNEL_BYTES_MAX: usize = 4 * 1024;
+
 /// Longest value unless configured otherwise, in bytes.
 pub const VALUE_BYTES_MAX_DEFAULT: usize = 64 * 1024 * 1024;
 
@@ -13,7 +16,8 @@ pub const VALUE_BYTES_MAX_CEILING: usize = 512 * 1024 * 1024;
 /// change moves what stands behind it: this much takes 2 to 3 ms. The limit on values counts, too, where that is less.
 pub const HASH_BYTES_MAX: usize = 16 << 20;
 
-/// Most bytes that one reply may carry. A larger one (an `MGET` of many large values) is refused.
+/// Most bytes that one reply may carry, unless a node has less memory to spare. A larger one (an `MGET` of many large values)
+/// is refused.
 pub const REPLY_BYTES_MAX: usize = 512 * 1024 * 1024;
 
 /// When the replies of one step of a group have come to so many bytes, the rest waits for the next step, unless a node has
@@ -37,6 +41,9 @@ pub const SCRIPT_MEMORY_BYTES_MAX: usize = 16 << 20;
 
 /// What a run of a script may publish in all, in bytes.
 pub const SCRIPT_PUBLISHED_BYTES_MAX: usize = 16 << 20;
+
+/// What a script may answer in all, and be answered by each command, in bytes.
+pub const SCRIPT_REPLY_BYTES_MAX: usize = 16 << 20;
 
 /// How deep arrays may lie in each other in what a script answers.
 pub const SCRIPT_REPLY_DEPTH_MAX: usize = 64;

@@ -66,6 +66,8 @@ pub struct ReplyBuffer {
     lent: Vec<SharedBytes>,
     /// See [`ReplyBuffer::is_over_full`].
     bytes_max: Option<NonZero<usize>>,
+    /// See [`ReplyBuffer::reply_bytes_max`].
+    reply_bytes_max: Option<NonZero<usize>>,
 }
 
 /// A message for whoever listens to a channel: what a script has published. It is sent by whoever sends the reply, and
@@ -188,6 +190,17 @@ impl ReplyBuffer {
     /// From now on no replies are to be added behind so many bytes.
     pub fn bound(&mut self, bytes_max: usize) {
         self.bytes_max = NonZero::new(bytes_max);
+    }
+
+    /// From now on one reply may hold so many bytes: a few bytes may ask for one value over and over.
+    pub fn bound_each(&mut self, bytes_max: usize) {
+        self.reply_bytes_max = NonZero::new(bytes_max);
+    }
+
+    /// What one reply may hold.
+    #[inline]
+    pub fn reply_bytes_max(&self) -> usize {
+        self.reply_bytes_max.map_or(crate::limits::REPLY_BYTES_MAX, NonZero::get)
     }
 
     /// True when it holds so much that further replies have to wait, or be refused: a few bytes may ask for megabytes.

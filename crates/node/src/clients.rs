@@ -7,9 +7,14 @@ use crate::session::{ClientId, ClientKind, Session};
 use crate::slab::Handle;
 use crate::words::is_printable;
 use kv::{Reply, ReplyBuffer};
+use std::collections::BTreeSet;
 use std::fmt::Write;
 use wire::resp::Arguments;
 use wire::resp::Protocol;
+
+/// How long it takes to look at one client, and to describe one, about.
+const LOOKED_AT_NS: u64 = 50;
+const LISTED_NS: u64 = 1000;
 
 const SYNTAX: &str = "ERR syntax error";
 
@@ -96,6 +101,7 @@ impl Node {
     }
 
     pub(crate) fn client_list(&mut self, client: ClientId, arguments: Arguments<'_>) {
+        self.spend(self.sessions.len() as u64 * LISTED_NS);
         let mut ids = None;
         match arguments.get(2).map(<[u8]>::to_ascii_lowercase).as_deref() {
             None => {}
@@ -108,7 +114,7 @@ impl Node {
                         let wanted = sessions.filter(|session| session.subscriptions.is_some() == listens);
                         ids = Some(wanted.map(Session::number).collect());
                     }
-                    b"replica" | b"slave" | b"master" => ids = Some(Vec::new()),
+                    b"replica" | b"slave" | b"master" => ids = Some(BTreeSet::new()),
                     _ => {
                         let error = format!("ERR Unknown client type '{}'", kind.escape_ascii());
                         return self.answer(client, |replies| replies.error(&error));
@@ -116,7 +122,7 @@ impl Node {
                 }
             }
             Some(b"id") if arguments.len() > 3 => {
-                let parsed: Option<Vec<u64>> =
+                let parsed: Option<BTreeSet<u64>> =
                     arguments.iter().skip(3).map(|id| std::str::from_utf8(id).ok()?.parse().ok()).collect();
                 let Some(parsed) = parsed else {
                     return self.answer(client, |replies| replies.error("ERR Invalid client ID"));
@@ -195,6 +201,7 @@ impl Node {
     }
 
     pub(crate) fn client_kill(&mut self, client: ClientId, arguments: Arguments<'_>) {
+        self.spend(self.sessions.len() as u64 * LOOKED_AT_NS);
         if arguments.len() == 3 {
             // The old form names one address, and says whether there was one.
             let address = String::from_utf8_lossy(&arguments[2]).into_owned();

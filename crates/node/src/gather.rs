@@ -27,17 +27,24 @@ pub(crate) struct Gather {
     combine: Combine,
     /// The parts by group, each one reply with its elements.
     parts: Vec<Option<Vec<u8>>>,
+    /// What they may take together, and take.
+    bytes_max: usize,
+    bytes: usize,
 }
 
 impl Gather {
-    pub(crate) fn new(ticket: Ticket, combine: Combine, parts: usize) -> Gather {
-        Gather { ticket, combine, parts: vec![None; parts] }
+    pub(crate) fn new(ticket: Ticket, combine: Combine, parts: usize, bytes_max: usize) -> Gather {
+        Gather { ticket, combine, parts: vec![None; parts], bytes_max, bytes: 0 }
     }
 
     /// Takes a part; true when it was the last one missing.
     pub(crate) fn take(&mut self, part: usize, encoded: &[u8]) -> bool {
+        self.bytes += encoded.len();
         if let Some(place) = self.parts.get_mut(part) {
-            *place = Some(encoded.to_vec());
+            *place = Some(match self.bytes <= self.bytes_max {
+                true => encoded.to_vec(),
+                false => refusal(self.bytes_max),
+            });
         }
         self.parts.iter().all(Option::is_some)
     }
@@ -87,6 +94,13 @@ impl Gather {
     }
 }
 
+/// What stands in the place of a part that has no room.
+fn refusal(bytes_max: usize) -> Vec<u8> {
+    let mut reply = ReplyBuffer::new();
+    reply.error(&format!("ERR the reply would hold more than {bytes_max} bytes"));
+    reply.as_bytes().to_vec()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -97,7 +111,7 @@ mod tests {
             replies.iter().for_each(|reply| buffer.push(*reply));
             buffer
         };
-        let mut gather = Gather::new(Ticket::default(), combine, parts.len());
+        let mut gather = Gather::new(Ticket::default(), combine, parts.len(), 1000);
         for (index, part) in parts.iter().enumerate() {
             assert_eq!(gather.take(index, encode(part).as_bytes()), index + 1 == parts.len());
         }
@@ -123,6 +137,16 @@ mod tests {
         );
         assert_eq!(combined(Combine::AnyOf(7), &[&[Null], &[Bulk(b"a")]]), encoded(&[Bulk(b"a")]));
         assert_eq!(combined(Combine::AnyOf(7), &[&[Null], &[Null]]), encoded(&[Null]));
+    }
+
+    #[test]
+    fn parts_that_are_too_large_together_are_refused() {
+        let mut gather = Gather::new(Ticket::default(), Combine::Concatenate, 2, 1000);
+        let part = encoded(&[Reply::Array(1), Reply::Bulk(&[b'k'; 600])]);
+        assert!(!gather.take(0, part.as_bytes()) && gather.take(1, part.as_bytes()));
+        let mut out = ReplyBuffer::new();
+        gather.combine(&mut out);
+        assert_eq!(out, encoded(&[Reply::Error(b"ERR the reply would hold more than 1000 bytes")]));
     }
 
     #[test]

@@ -2,7 +2,8 @@
 //!
 //! An address may fail [`FAILURES_BURST`] times, and [`FAILURES_PER_S`] times a second after that. Beyond it what it says is not
 //! compared with the password at all, so that waiting less for the answer, or asking over many connections, gains nothing. An
-//! application that merely has an old password leaves room for its neighbours behind the same address.
+//! application that merely has an old password leaves room for its neighbours behind the same address. All addresses of a network
+//! of IPv6 (the first 64 bits) are taken for one, since whoever has one of them has all.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -18,6 +19,19 @@ pub(crate) const ADDRESSES_MAX: usize = 4096;
 
 const COST_US: u64 = 1_000_000 / FAILURES_PER_S;
 
+/// Lines in the log at once, and how long it takes until there may be one more: the log is not the guesser's.
+const LINES_BURST: u64 = 10;
+const LINE_US: u64 = 6_000_000;
+
+/// What counts as one address.
+fn place_of(address: IpAddr) -> IpAddr {
+    const NETWORK: u128 = !0 << 64;
+    match address.to_canonical() {
+        IpAddr::V6(address) => IpAddr::from((u128::from(address) & NETWORK).to_be_bytes()),
+        address => address,
+    }
+}
+
 /// Who has failed of late.
 #[derive(Debug, Default)]
 pub struct AuthGuard {
@@ -26,12 +40,14 @@ pub struct AuthGuard {
     spent_until_us: BTreeMap<IpAddr, u64>,
     /// All failures, those included that were not looked at.
     failures: u64,
+    /// The time up to which lines in the log have used up what there is.
+    lines_until_us: u64,
 }
 
 impl AuthGuard {
     /// Whether what this address says is looked at now.
     pub fn listens_to(&self, address: IpAddr, now_us: u64) -> bool {
-        let spent = self.spent_until_us.get(&address).copied().unwrap_or(0);
+        let spent = self.spent_until_us.get(&place_of(address)).copied().unwrap_or(0);
         spent.saturating_sub(now_us) <= (FAILURES_BURST - 1) * COST_US
     }
 
@@ -41,6 +57,7 @@ impl AuthGuard {
         self.failures += 1;
         self.spent_until_us.retain(|_, spent| *spent > now_us);
         let listened = self.listens_to(address, now_us);
+        let address = place_of(address);
         if !self.spent_until_us.contains_key(&address) && self.spent_until_us.len() >= ADDRESSES_MAX {
             let oldest =
                 self.spent_until_us.iter().min_by_key(|(_, spent)| **spent).map(|(oldest, _)| *oldest);
@@ -49,7 +66,16 @@ impl AuthGuard {
         let spent = self.spent_until_us.entry(address).or_insert(now_us);
         let is_first = *spent <= now_us;
         *spent = (*spent).max(now_us) + COST_US;
-        is_first || listened != self.listens_to(address, now_us)
+        (is_first || listened != self.listens_to(address, now_us)) && self.takes_line(now_us)
+    }
+
+    fn takes_line(&mut self, now_us: u64) -> bool {
+        let until = self.lines_until_us.max(now_us) + LINE_US;
+        let is_taken = until - now_us <= LINES_BURST * LINE_US;
+        if is_taken {
+            self.lines_until_us = until;
+        }
+        is_taken
     }
 
     /// An address was not listened to.
@@ -85,6 +111,28 @@ mod tests {
         assert!(!guard.listens_to(address(1), 7 + COST_US));
         assert!(guard.listens_to(address(1), 60 * SECOND_US));
         assert_eq!(guard.failures(), FAILURES_BURST + 1);
+    }
+
+    #[test]
+    fn a_network_of_ipv6_is_one_address() {
+        let mut guard = AuthGuard::default();
+        let of = |last: u16| IpAddr::from([0x2001, 0xdb8, 0, 7, 1, 2, 3, last]);
+        (0..FAILURES_BURST as u16).for_each(|last| _ = guard.failed(of(last), 7));
+        assert!(!guard.listens_to(of(1000), 7));
+        assert!(guard.listens_to(IpAddr::from([0x2001, 0xdb8, 0, 8, 1, 2, 3, 4]), 7));
+        let mapped = |last: u8| IpAddr::from([0, 0, 0, 0, 0, 0xffff, 0x0a00, u16::from(last)]);
+        (0..FAILURES_BURST).for_each(|_| _ = guard.failed(mapped(1), 7));
+        assert!(!guard.listens_to(address(1), 7) && guard.listens_to(mapped(2), 7));
+    }
+
+    #[test]
+    fn guesses_do_not_fill_the_log() {
+        let mut guard = AuthGuard::default();
+        // Each comes when what the one before has used up is given back, so each is the first of a series.
+        let failures =
+            (0..60 * SECOND_US).step_by(COST_US as usize + 1).map(|at_us| guard.failed(address(1), at_us));
+        let logged = failures.filter(|is_logged| *is_logged).count();
+        assert_eq!(logged as u64, LINES_BURST + 10 - 1);
     }
 
     #[test]

@@ -55,6 +55,7 @@ mod unfinished;
 mod usage;
 mod values;
 mod words;
+mod work;
 
 pub use configuration::{Configuration, DebugCommand, NodeAddress, ProcessFacts, StorageSettings};
 pub use describe::{GroupDescription, KeyspaceDescription};

@@ -95,6 +95,14 @@ impl Memory {
         }
     }
 
+    /// What one reply may hold: twice the longest value.
+    pub(crate) fn reply_max(&self) -> usize {
+        match self.bytes_max {
+            0 => kv::limits::REPLY_BYTES_MAX,
+            bytes => kv::limits::REPLY_BYTES_MAX.min((bytes / 16) as usize),
+        }
+    }
+
     /// What sessions may take.
     fn sessions_max(&self) -> u64 {
         self.bytes_max / 8

@@ -39,6 +39,8 @@ use wire::resp::request::{Limits, ProtocolError};
 pub(crate) struct Counters {
     pub(crate) connections: u64,
     pub(crate) rejected_connections: u64,
+    /// Clients that had not authenticated and made room for others.
+    pub(crate) strangers_closed: u64,
     /// Connections for Redis clients that spoke HTTP.
     pub(crate) http_requests_refused: u64,
     pub(crate) commands: u64,
@@ -64,6 +66,8 @@ pub struct Node {
     pub(crate) counters: Counters,
     pub(crate) usage: Usage,
     pub(crate) memory: Memory,
+    /// What was done for clients in this turn; see [`Node::spend`].
+    pub(crate) spent_ns: u64,
     pub(crate) rate: Rate,
     /// The time of this turn: what `clock` makes of the machine's clocks.
     pub(crate) now: Now,
@@ -198,11 +202,14 @@ impl Node {
         }
         for index in 0..self.peers.len() {
             if self.peers[index].has_due_requests() {
+                // Each peer has its share, and this node's clients theirs.
+                self.spent_ns = 0;
                 let deferred = std::mem::take(&mut self.peers[index].deferred);
                 let outcome = self.forwarded_requests(index as NodeId + 1, &deferred);
                 debug_assert_eq!(outcome, Ok(()), "they were read whole when they were put off");
             }
         }
+        self.spent_ns = 0;
         self.give_delayed_answers();
         if self.lock_waits.next_due_us() <= now.monotonic_us {
             self.tend_lock_waits();
@@ -411,7 +418,7 @@ impl Node {
 
     /// A client has connected. `None`: there are too many already.
     pub fn connect(&mut self, kind: ClientKind) -> Option<ClientId> {
-        if self.sessions.len() >= self.parameters.connections_max() {
+        if self.sessions.len() >= self.parameters.connections_max() && !self.close_a_stranger() {
             self.counters.rejected_connections += 1;
             return None;
         }
@@ -419,6 +426,17 @@ impl Node {
         let authenticated = kind == ClientKind::Internal || self.configuration.password.is_none();
         let now_us = self.now.monotonic_us;
         Some(self.sessions.insert(|id| Session::new(id, kind, authenticated, now_us)))
+    }
+
+    /// Closes the client that has been connected longest of those that have not authenticated, so that strangers do not
+    /// keep clients out. False if all have, or there is no password.
+    #[cold]
+    pub fn close_a_stranger(&mut self) -> bool {
+        let strangers = self.sessions.iter().filter(|(_, session)| !session.authenticated);
+        let Some((oldest, _)) = strangers.min_by_key(|(_, session)| session.created_us) else { return false };
+        self.counters.strangers_closed += 1;
+        self.kill(oldest);
+        true
     }
 
     /// A client is gone. What it asked may still happen; nobody is told.

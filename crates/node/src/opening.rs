@@ -184,16 +184,22 @@ impl Node {
         // Different at each start, whatever the log says of earlier ones, and no way back to the seed.
         let drawn = [configuration.seed, configuration.identity, configuration.life];
         let life = kv::command::digest_of(&drawn.map(u64::to_le_bytes).concat());
-        let mut effects = Box::<Effects>::default();
-        effects.replies.lend_from(configuration.long_command_bytes);
         let memory = Memory::new(configuration.memory_max);
-        effects.replies.bound(memory.replies_max());
+        let make_effects = || {
+            let mut effects = Box::<Effects>::default();
+            effects.replies.lend_from(configuration.long_command_bytes);
+            effects.replies.bound(memory.replies_max());
+            effects.replies.bound_each(memory.reply_max());
+            effects
+        };
+        let (effects, spare_effects) = (make_effects(), Some(make_effects()));
         let mut node = Node {
             parameters: Parameters::new(&configuration),
             statistics: CommandStatistics::new(),
             counters: Counters::default(),
             usage: Usage::default(),
             memory,
+            spent_ns: 0,
             rate: Rate::default(),
             now,
             clock: Clock::new(now, control.map().nodes.len().max(1), configuration.planted),
@@ -232,7 +238,7 @@ impl Node {
             lent: None,
             values: Values::new(configuration.storage.cache_bytes, configuration.planted, sweep),
             effects,
-            spare_effects: None,
+            spare_effects,
             scratch: Vec::new(),
             scripts: Default::default(),
             replies: ReplyBuffer::new(),

@@ -274,14 +274,16 @@ impl Node {
     }
 
     /// Carries out what a peer's clients ask, in order. A few bytes can ask for a large reply: when too many
-    /// replies wait to leave, the rest waits for them, so that nobody can make this node hold any number.
+    /// replies wait to leave, the rest waits for them, so that nobody can make this node hold any number. And when this
+    /// turn has done its share, the rest waits for the next one.
     pub(crate) fn forwarded_requests(&mut self, from: NodeId, items: &[u8]) -> Result<(), Malformed> {
         let mut reader = Reader::new(items);
         while !reader.is_empty() {
             let rest = reader.rest();
             let asked = ForwardedRequest::decode(&mut reader)?;
+            let is_spent = self.is_spent();
             let peer = &mut self.peers[from as usize - 1];
-            if !peer.deferred.is_empty() || peer.owes_too_much() {
+            if !peer.deferred.is_empty() || peer.owes_too_much() || is_spent {
                 while !reader.is_empty() {
                     ForwardedRequest::decode(&mut reader)?;
                 }

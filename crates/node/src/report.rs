@@ -200,6 +200,12 @@ impl Node {
             self.auth_guard.failures(),
         );
         single(
+            "unauthenticated_closed_total",
+            "counter",
+            "Clients that had not authenticated and made room for others.",
+            counters.strangers_closed,
+        );
+        single(
             "http_requests_refused_total",
             "counter",
             "Connections for Redis clients that spoke HTTP and were closed.",

@@ -25,9 +25,12 @@ const DEBUG_SLEEP_MAX: Duration = Duration::from_secs(60);
 /// How often it is logged that HTTP came to the port for Redis clients.
 const HTTP_WARNING_EVERY: Duration = Duration::from_secs(60);
 
-/// The first word of a request, or of a line of its head, that is HTTP's. Redis refuses the same two.
+/// The first word of a request, or of a line of its head, that is HTTP's. Redis refuses the same two. A space behind the colon
+/// is usual, and not needed.
 fn is_http(name: &[u8]) -> bool {
-    name.eq_ignore_ascii_case(b"POST") || name.eq_ignore_ascii_case(b"Host:")
+    const HOST: &[u8] = b"Host:";
+    let is_host = name.get(..HOST.len()).is_some_and(|start| start.eq_ignore_ascii_case(HOST));
+    name.eq_ignore_ascii_case(b"POST") || is_host
 }
 
 /// What a client is told whose address has failed to authenticate too often, and how late.

@@ -218,7 +218,8 @@ impl Node {
             }
         }
         let ticket = session.begin(false);
-        let gather = self.gathers.insert(|_| Gather::new(ticket, combine, groups.len()));
+        let bytes_max = self.memory.reply_max();
+        let gather = self.gathers.insert(|_| Gather::new(ticket, combine, groups.len(), bytes_max));
         for (part, (group, request, seen)) in asked.into_iter().enumerate() {
             let ticket = Ticket { client: ORIGIN_PART | gather.to_bits(), sequence: part as u64 };
             self.submit(group, Asked { ticket, follows, seen, deadline_us, hops: 0 }, request);
@@ -243,6 +244,9 @@ impl Node {
         {
             self.counters.memory_refused += 1;
             return self.complete_with_error(asked.ticket, group, Outcome::Refused, OUT_OF_MEMORY);
+        }
+        if let Some(error) = self.spend_on(group, &request) {
+            return self.complete_with_error(asked.ticket, group, Outcome::Refused, &error);
         }
         if let Request::Command(command) = &request
             && command.payload_bytes() > self.configuration.long_command_bytes

@@ -2,7 +2,6 @@
 //! needs. See [`kv::coded`].
 
 use kv::codec::Reader;
-use kv::limits::REPLY_BYTES_MAX;
 use kv::{Reference, Reply, ReplyBuffer, ValueRef};
 
 /// Such a reply, taken apart.
@@ -18,7 +17,7 @@ pub(crate) struct Parts<'a> {
 }
 
 /// Takes a reply apart. `None` if it is none of these, or stands for more than a reply may hold.
-pub(crate) fn take_apart(reply: &[u8]) -> Option<Parts<'_>> {
+pub(crate) fn take_apart(reply: &[u8], bytes_max: usize) -> Option<Parts<'_>> {
     let mut reader = Reader::new(reply);
     let (command, is_read) = match Reply::decode(&mut reader).ok()? {
         Reply::Unresolved(command) => (command, true),
@@ -35,7 +34,7 @@ pub(crate) fn take_apart(reply: &[u8]) -> Option<Parts<'_>> {
     }
     // Others than these are short, and were counted by whoever wrote the reply.
     let bytes: usize = references.iter().map(|reference| reference.length as usize).sum();
-    (bytes <= REPLY_BYTES_MAX).then_some(Parts { command, element, is_read, references, keys })
+    (bytes <= bytes_max).then_some(Parts { command, element, is_read, references, keys })
 }
 
 /// A read's reply with values in the place of references, and an error in the place of those that are missing.

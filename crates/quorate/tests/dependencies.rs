@@ -11,9 +11,10 @@ use spdx::{Expression, LicenseReq, ParseMode};
 
 /// Crates that bring or look for code in C, and why they are here. `wasm-bindgen-shared` links nothing: it sees to it that
 /// there is one version.
-const NATIVE: [&str; 7] = [
+const NATIVE: [&str; 8] = [
     "libmimalloc-sys",     // the allocator
     "mlua-sys",            // scripts
+    "ring",                // seals frames between nodes
     "wasm-bindgen-shared", // for targets in browsers, of libraries that run there, too
     // All others belong to the feature `rocksdb`, which is off by default.
     "bzip2-sys",
@@ -96,6 +97,65 @@ fn code_in_other_languages_is_known_by_name() {
     let unknown: Vec<String> =
         native.filter(|package| !NATIVE.contains(&package["name"].as_str().unwrap())).map(name).collect();
     assert!(unknown.is_empty(), "these link code that is not Rust: {unknown:?}");
+}
+
+/// What cargo has kept of the registry's index about a crate: a line of JSON for each release, in a file of its own.
+fn releases(name: &str) -> Vec<Value> {
+    let home = std::env::var_os("CARGO_HOME").map(PathBuf::from);
+    let home = home.or_else(|| Some(std::env::home_dir()?.join(".cargo"))).unwrap_or_default();
+    let lower = name.to_ascii_lowercase();
+    let place = match lower.len() {
+        1 => format!("1/{lower}"),
+        2 => format!("2/{lower}"),
+        3 => format!("3/{}/{lower}", &lower[..1]),
+        _ => format!("{}/{}/{lower}", &lower[..2], &lower[2..4]),
+    };
+    let indices = std::fs::read_dir(home.join("registry/index")).into_iter().flatten().flatten();
+    let files = indices.filter_map(|index| std::fs::read(index.path().join(".cache").join(&place)).ok());
+    // Zero bytes stand between the lines and what else is in the file.
+    let pieces = files.flat_map(|file| file.split(|byte| *byte == 0).map(<[u8]>::to_vec).collect::<Vec<_>>());
+    pieces.filter_map(|piece| serde_json::from_slice::<Value>(&piece).ok()).filter(Value::is_object).collect()
+}
+
+/// A release that its authors have withdrawn has a reason. As far as this machine has the registry's index.
+#[test]
+fn no_release_that_is_built_was_withdrawn() {
+    let (mut known, mut withdrawn) = (0, Vec::new());
+    for package in packages().iter().filter(|package| package["source"].is_string()) {
+        let releases = releases(package["name"].as_str().unwrap());
+        let Some(release) = releases.iter().find(|release| release["vers"] == package["version"]) else {
+            continue;
+        };
+        known += 1;
+        withdrawn.extend((release["yanked"] == true).then(|| name(package)));
+    }
+    println!("{known} releases were looked up");
+    assert!(withdrawn.is_empty(), "these releases were withdrawn (yanked): {withdrawn:?}");
+}
+
+/// SECURITY.md names a test for each promise: of each file in its tables, the tests that are named behind it.
+#[test]
+fn every_test_that_the_promises_name_is_there() {
+    let text = std::fs::read_to_string(root().join("SECURITY.md")).unwrap();
+    let rows = text.lines().filter(|line| line.starts_with("| ") && line.contains(".rs`"));
+    let (mut files, mut tests) = (0, 0);
+    for row in rows {
+        let named = row.rsplit('|').nth(1).unwrap().split('`').skip(1).step_by(2);
+        let mut content = String::new();
+        for word in named {
+            if word.ends_with(".rs") {
+                let beside = ["", "crates/quorate/tests/"].map(|folder| root().join(folder).join(word));
+                let found = beside.iter().find_map(|file| std::fs::read_to_string(file).ok());
+                content = found.unwrap_or_else(|| panic!("{word} is not there"));
+                files += 1;
+            } else {
+                let begins = format!("fn {}", word.trim_end_matches('…'));
+                assert!(content.contains(&begins), "no test {word} where {row} says that it is");
+                tests += 1;
+            }
+        }
+    }
+    assert!(files > 20 && tests > 10, "{files} files and {tests} tests are named");
 }
 
 #[test]

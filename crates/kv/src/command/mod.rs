@@ -14,6 +14,7 @@ mod lock;
 mod script;
 mod supplied;
 mod transaction;
+mod work;
 
 use crate::coded::{Coordinator, REFERENCE_BYTES, ValueId};
 use crate::{UnixMs, Version};

@@ -255,7 +255,7 @@ fn tell(command: &HashCommand<'_>, fields: Option<Fields<'_>>, out: &mut ReplyBu
         Get { field, .. } => tell_value(get(field), out),
         MultiGet { fields: wanted, .. } => {
             let told: usize = wanted.iter().filter_map(get).map(<[u8]>::len).sum();
-            if told > crate::limits::REPLY_BYTES_MAX {
+            if told > out.reply_bytes_max() {
                 // One field may be asked for many times.
                 return super::reads::refuse_large_reply(out.len(), out);
             }

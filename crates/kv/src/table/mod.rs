@@ -37,7 +37,6 @@ mod transactions;
 use crate::command::{Command, Condition, Expiry, SetAnswer};
 use crate::glob::Pattern;
 use crate::interpreter::{Interpreter, NoInterpreter};
-use crate::limits::REPLY_BYTES_MAX;
 use crate::locks::{LockEvent, Locks};
 use crate::reply::ReplyBuffer;
 use crate::watch::{RecordName, Watch, Watching};
@@ -309,7 +308,7 @@ impl Table {
             Inline { key, reference, value } => self.inline(key, reference, value, record, out),
             Abandon { coordinator, counter } => self.abandon(ValueId { coordinator, counter }, out),
             Transaction(transaction) if transaction.is_write() => {
-                self.transact(&transaction, record, REPLY_BYTES_MAX, out);
+                self.transact(&transaction, record, out.reply_bytes_max(), out);
             }
             Lock(command) if command.is_write() => self.apply_to_locks(&command, record, out),
             Fenced(fenced) => self.apply_behind_fence(&fenced, record, out),
@@ -371,7 +370,7 @@ impl Table {
             Size => out.integer(self.len() as i64),
             Watch { keys } => self.watch(keys, now, out),
             Transaction(transaction) if !transaction.is_write() => {
-                self.read_together(&transaction, now, REPLY_BYTES_MAX, out);
+                self.read_together(&transaction, now, out.reply_bytes_max(), out);
             }
             Lock(command) if !command.is_write() => self.read_locks(&command, out),
             Script(script) if !script.is_write() => self.run_reading_script(&script, now, out),

@@ -6,7 +6,6 @@ use super::strings::WRONG_KIND;
 use super::{NO_DEADLINE, Table};
 use crate::coded::View;
 use crate::command::{Command, ExpiryUnit, List, digest_of};
-use crate::limits::REPLY_BYTES_MAX;
 use crate::number::parse_integer;
 use crate::reply::{Reply, ReplyBuffer};
 use crate::{UnixMs, Version};
@@ -128,7 +127,7 @@ impl Table {
                 Some(entry) => {
                     let length = entry.told_length();
                     told += ELEMENT_BYTES + length;
-                    if told > REPLY_BYTES_MAX {
+                    if told > out.reply_bytes_max() {
                         return refuse_large_reply(start, out);
                     }
                     if length >= LARGE_BYTES && !std::mem::replace(&mut has_room, true) {
@@ -148,7 +147,7 @@ impl Table {
         let entries = keys.iter().filter_map(|key| self.peek(key, now));
         let here = entries.filter(|entry| !entry.is_hash() && entry.reference().is_none());
         let bytes: usize = here.map(|entry| ELEMENT_BYTES + entry.value().len()).sum();
-        out.reserve(bytes.min(REPLY_BYTES_MAX));
+        out.reserve(bytes.min(out.reply_bytes_max()));
     }
 
     pub(super) fn exists(&mut self, keys: List<'_>, now: UnixMs, out: &mut ReplyBuffer) {
@@ -295,7 +294,8 @@ pub(crate) fn part_of(value: &[u8], start: i64, end: i64) -> &[u8] {
 /// Replaces a reply that was begun at `start`.
 pub(super) fn refuse_large_reply(start: usize, out: &mut ReplyBuffer) {
     out.truncate(start);
-    out.error(&format!("ERR the reply would hold more than {REPLY_BYTES_MAX} bytes"));
+    let bytes_max = out.reply_bytes_max();
+    out.error(&format!("ERR the reply would hold more than {bytes_max} bytes"));
 }
 
 #[cfg(test)]

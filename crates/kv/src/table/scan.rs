@@ -15,7 +15,7 @@ use super::index::KeyHash;
 use super::reads::refuse_large_reply;
 use crate::UnixMs;
 use crate::glob::Pattern;
-use crate::limits::{KEY_BYTES_MAX, REPLY_BYTES_MAX};
+use crate::limits::KEY_BYTES_MAX;
 use crate::reply::ReplyBuffer;
 
 /// A cursor ends with so many bits that name a group.
@@ -57,9 +57,9 @@ impl Mark {
     }
 }
 
-/// A scan ends a step early rather than let its reply grow beyond the limit: the keys of one more mark, hardly
-/// ever more than two, always have room.
-const SCAN_BYTES_MAX: usize = REPLY_BYTES_MAX - 16 * KEY_BYTES_MAX;
+/// A scan ends a step early rather than let its reply grow beyond the limit: so much is left for the keys of one more mark,
+/// hardly ever more than two.
+const SCAN_BYTES_LEFT: usize = 16 * KEY_BYTES_MAX;
 
 /// Up to so many keys `RANDOMKEY` looks at all of them; beyond it draws.
 const RANDOM_COUNTED_MAX: usize = 4096;
@@ -94,11 +94,11 @@ impl Table {
         for entry in self.index.iter().filter(|entry| !entry.expired(now) && pattern.matches(entry.key())) {
             told.bulk(entry.key());
             count += 1;
-            if told.len() > REPLY_BYTES_MAX {
+            if told.len() > out.reply_bytes_max() {
                 break;
             }
         }
-        if told.len() > REPLY_BYTES_MAX {
+        if told.len() > out.reply_bytes_max() {
             refuse_large_reply(out.len(), out);
         } else {
             out.array(count);
@@ -123,13 +123,14 @@ impl Table {
     ) {
         let mut told = std::mem::take(&mut self.scratch);
         told.clear();
+        let bytes_max = out.reply_bytes_max().saturating_sub(SCAN_BYTES_LEFT);
         let seed_mark = self.index.drawn_from_seed(SEED_BITS);
         let (mut keys, mut visited) = (0, 0);
         let mut next = Mark::from_cursor(cursor, seed_mark);
         let mut then = u64::from(next_group);
         for (hash, entry) in self.index.walk_from(next.first_hash()) {
             let mark = Mark::of(hash);
-            if mark >= next && visited > 0 && (visited >= count || told.len() > SCAN_BYTES_MAX) {
+            if mark >= next && visited > 0 && (visited >= count || told.len() > bytes_max) {
                 then = mark.cursor(seed_mark, group);
                 break;
             }

@@ -14,7 +14,6 @@
 use super::{Record, Table};
 use crate::codec::Writer;
 use crate::command::{Command, List, Transaction, Watched};
-use crate::limits::REPLY_BYTES_MAX;
 use crate::reply::{Reply, ReplyBuffer};
 use crate::{UnixMs, Version};
 use rapidhash::v3::{RapidSecrets, rapidhash_v3_seeded};
@@ -26,10 +25,9 @@ const UNORDERED: u16 = u16::MAX;
 
 /// What stands in the place of a reply that has no room.
 pub(super) const CUT_WRITE: &str =
-    "ERR the replies of the transaction would hold more than 512 MiB; the command was carried out";
+    "ERR the replies of the transaction would hold too many bytes; the command was carried out";
 const CUT_READ: &str =
-    "ERR the replies of the transaction would hold more than 512 MiB; this command was left out";
-const _: () = assert!(REPLY_BYTES_MAX == 512 << 20);
+    "ERR the replies of the transaction would hold too many bytes; this command was left out";
 
 /// What is remembered of keys that are gone.
 #[derive(Clone, Debug, Default)]

@@ -1,13 +1,18 @@
 //! `SUBSCRIBE`, `PUBLISH` and their kin, as clients ask them.
 
-use super::{Listening, PATTERNS_BYTES_MAX, SUBSCRIPTIONS_MAX};
+use super::{
+    Listening, PATTERN_BYTE_NS, PATTERNS_BYTES_MAX, PATTERNS_MAX, PATTERNS_PART_OF_MEMORY, SUBSCRIPTIONS_MAX,
+};
 use crate::command::{ChannelCommand, CommandError, CommandSpec, Handler, NodeCommand};
 use crate::node::Node;
 use crate::session::{ClientId, Session};
 use kv::glob::{PATTERN_BYTES_MAX, Pattern};
-use kv::limits::KEY_BYTES_MAX;
+use kv::limits::CHANNEL_BYTES_MAX;
 use kv::{Reply, ReplyBuffer};
 use wire::resp::{Arguments, Protocol};
+
+/// How long it takes to list a channel, about.
+const LISTED_NS: u64 = 100;
 
 impl Session {
     /// Why this command has to wait until the client listens to nothing any more: in RESP2 a reply could be taken for a
@@ -47,7 +52,7 @@ impl Node {
             ChannelCommand::Unsubscribe(how) => self.unsubscribe(client, how, arguments),
             ChannelCommand::Publish { is_sharded } => {
                 let channel = &arguments[1];
-                if channel.len() > KEY_BYTES_MAX {
+                if channel.len() > CHANNEL_BYTES_MAX {
                     return self.refuse_name(client, channel);
                 }
                 let count = self.publish(is_sharded, channel, &arguments[2]);
@@ -60,6 +65,8 @@ impl Node {
                     }
                     pattern => pattern.map(Pattern::new),
                 };
+                let steps = pattern.as_ref().map_or(1, |pattern| pattern.steps(CHANNEL_BYTES_MAX) / 64);
+                self.spend(self.channels.of(how).len() as u64 * (LISTED_NS + steps));
                 let names = self.channels.of(how).keys();
                 let names = names.filter(|name| pattern.as_ref().is_none_or(|pattern| pattern.matches(name)));
                 let names: Vec<Vec<u8>> = names.cloned().collect();
@@ -91,7 +98,7 @@ impl Node {
     }
 
     fn refuse_name(&mut self, client: ClientId, name: &[u8]) {
-        let text = CommandError::KeyTooLong(name.len()).to_string();
+        let text = CommandError::ChannelTooLong(name.len()).to_string();
         self.answer(client, |replies| replies.error(&text));
     }
 
@@ -101,14 +108,29 @@ impl Node {
     }
 
     fn subscribe(&mut self, client: ClientId, how: Listening, arguments: Arguments<'_>) {
-        if let Some(name) = arguments.iter().skip(1).find(|name| name.len() > KEY_BYTES_MAX) {
+        if let Some(name) = arguments.iter().skip(1).find(|name| name.len() > CHANNEL_BYTES_MAX) {
             return self.refuse_name(client, name);
         }
         let too_long = arguments.iter().skip(1).find(|name| name.len() > PATTERN_BYTES_MAX);
         if let (Listening::Pattern, Some(pattern)) = (how, too_long) {
             return self.refuse_pattern(client, pattern);
         }
-        let added: usize = arguments.iter().skip(1).map(<[u8]>::len).sum();
+        if how == Listening::Pattern {
+            let bytes: usize = arguments.iter().skip(1).map(<[u8]>::len).sum();
+            self.spend(bytes as u64 * PATTERN_BYTE_NS);
+            let (count, bytes) = self.channels.patterns_with(arguments.iter().skip(1));
+            let bytes_max = match self.memory.is_bounded() {
+                true => PATTERNS_BYTES_MAX.min((self.memory.bytes_max() / PATTERNS_PART_OF_MEMORY) as usize),
+                false => PATTERNS_BYTES_MAX,
+            };
+            if count > PATTERNS_MAX || bytes > bytes_max {
+                let text = format!(
+                    "ERR the clients of a node may listen to at most {PATTERNS_MAX} patterns of {bytes_max} bytes together, and \
+                     these would make {count} of {bytes} bytes"
+                );
+                return self.answer(client, |replies| replies.error(&text));
+            }
+        }
         let Some(session) = self.sessions.get_mut(client) else { return };
         if session.is_internal() {
             return self.answer(client, |replies| replies.error("ERR only connections of RESP can listen"));
@@ -119,19 +141,13 @@ impl Node {
                 format!("ERR a client may listen to at most {SUBSCRIPTIONS_MAX} channels and patterns");
             return self.answer(client, |replies| replies.error(&text));
         }
-        let held: usize = session.subscriptions.iter().flat_map(|held| held.of(how)).map(Vec::len).sum();
-        if how == Listening::Pattern && held + added > PATTERNS_BYTES_MAX {
-            let text =
-                format!("ERR the patterns of a client may take at most {PATTERNS_BYTES_MAX} bytes together");
-            return self.answer(client, |replies| replies.error(&text));
-        }
         session.hold_messages();
         let mut replies = ReplyBuffer::new();
         for name in arguments.iter().skip(1) {
             let subscriptions = session.subscriptions.get_or_insert_default();
             if subscriptions.names[how as usize].insert(name.to_vec()) {
                 subscriptions.bytes += name.len();
-                self.channels.add(how, name, client);
+                subscriptions.patterns_bytes += self.channels.add(how, name, client);
             }
             confirm(how.words().0, Some(name), session.subscribed_with(how), &mut replies);
         }
@@ -150,7 +166,7 @@ impl Node {
                 && subscriptions.names[how as usize].remove(name)
             {
                 subscriptions.bytes -= name.len();
-                self.channels.remove(how, name, client);
+                subscriptions.patterns_bytes -= self.channels.remove(how, name, client);
             }
             confirm(how.words().1, Some(name), session.subscribed_with(how), &mut replies);
         }

@@ -26,8 +26,19 @@ use wire::frame;
 /// Channels and patterns that one client may listen to.
 const SUBSCRIPTIONS_MAX: usize = 10_000;
 
-/// Bytes of all patterns that one client may listen to. A pattern that was read takes up to 32 times its length.
+/// Patterns that all clients of a node may listen to together, and the bytes of them: whoever publishes has each matched,
+/// which takes 20 to 40 ms with so many for the longest name of a channel.
+const PATTERNS_MAX: usize = 10_000;
 const PATTERNS_BYTES_MAX: usize = 1 << 20;
+
+/// Where memory is bounded, they have at most this part of it. A pattern that was read takes up to 32 times its length.
+const PATTERNS_PART_OF_MEMORY: u64 = 256;
+
+/// How long it takes to give a message to one listener, in nanoseconds, about.
+const LISTENER_NS: u64 = 200;
+
+/// How long it takes to read one byte of a pattern, about.
+const PATTERN_BYTE_NS: u64 = 50;
 
 /// A peer to which more bytes than this wait to be written gets no messages: whoever publishes is not stopped by it.
 const PEER_OUTPUT_BYTES_MAX: usize = 16 << 20;
@@ -68,6 +79,8 @@ impl Listening {
 #[derive(Debug, Default)]
 pub(crate) struct Channels {
     listeners: [BTreeMap<Vec<u8>, Listeners>; Listening::COUNT],
+    /// Bytes of the patterns.
+    pattern_bytes: usize,
 }
 
 /// Who listens to one channel, or to one pattern.
@@ -83,28 +96,49 @@ impl Channels {
         &self.listeners[how as usize]
     }
 
-    fn add(&mut self, how: Listening, name: &[u8], client: ClientId) {
-        let listeners = self.listeners[how as usize].entry(name.to_vec()).or_insert_with(|| Listeners {
-            clients: BTreeSet::new(),
-            pattern: (how == Listening::Pattern).then(|| Pattern::new(name)),
+    /// A client listens to this from now on. Tells how much memory it takes beside the name.
+    fn add(&mut self, how: Listening, name: &[u8], client: ClientId) -> usize {
+        let is_pattern = how == Listening::Pattern;
+        let listeners = self.listeners[how as usize].entry(name.to_vec()).or_insert_with(|| {
+            self.pattern_bytes += if is_pattern { name.len() } else { 0 };
+            Listeners { clients: BTreeSet::new(), pattern: is_pattern.then(|| Pattern::new(name)) }
         });
         listeners.clients.insert(client);
+        listeners.memory_bytes()
     }
 
-    fn remove(&mut self, how: Listening, name: &[u8], client: ClientId) {
+    /// A client does not listen to this any more. Tells how much memory it took beside the name.
+    fn remove(&mut self, how: Listening, name: &[u8], client: ClientId) -> usize {
         let channels = &mut self.listeners[how as usize];
-        if let Some(listeners) = channels.get_mut(name) {
-            listeners.clients.remove(&client);
-            if listeners.clients.is_empty() {
-                channels.remove(name);
-            }
+        let Some(listeners) = channels.get_mut(name) else { return 0 };
+        let bytes = listeners.memory_bytes();
+        listeners.clients.remove(&client);
+        if listeners.clients.is_empty() {
+            self.pattern_bytes -= if listeners.pattern.is_some() { name.len() } else { 0 };
+            channels.remove(name);
         }
+        bytes
+    }
+
+    /// How many patterns there would be with these, and how many bytes of them.
+    fn patterns_with<'a>(&self, more: impl Iterator<Item = &'a [u8]>) -> (usize, usize) {
+        let patterns = self.of(Listening::Pattern);
+        let new: BTreeSet<&[u8]> = more.filter(|name| !patterns.contains_key(*name)).collect();
+        let bytes: usize = new.iter().map(|name| name.len()).sum();
+        (patterns.len() + new.len(), self.pattern_bytes + bytes)
+    }
+
+    /// How long it takes to find who listens to this channel by a pattern.
+    fn matching_ns(&self, channel: &[u8]) -> u64 {
+        let patterns =
+            self.of(Listening::Pattern).values().filter_map(|listeners| listeners.pattern.as_ref());
+        patterns.map(|pattern| pattern.steps(channel.len())).sum()
     }
 
     /// A client is gone that has listened to these.
     pub(crate) fn forget(&mut self, client: ClientId, subscriptions: &Subscriptions) {
         for how in [Listening::Channel, Listening::Pattern, Listening::Shard] {
-            subscriptions.of(how).iter().for_each(|name| self.remove(how, name, client));
+            subscriptions.of(how).iter().for_each(|name| _ = self.remove(how, name, client));
         }
     }
 
@@ -124,12 +158,19 @@ impl Channels {
     }
 }
 
+impl Listeners {
+    fn memory_bytes(&self) -> usize {
+        self.pattern.as_ref().map_or(0, Pattern::memory_bytes)
+    }
+}
+
 /// What one client listens to.
 #[derive(Debug, Default)]
 pub(crate) struct Subscriptions {
     names: [BTreeSet<Vec<u8>>; Listening::COUNT],
-    /// Bytes of the names.
+    /// Bytes of the names, and of patterns that were read.
     bytes: usize,
+    patterns_bytes: usize,
 }
 
 impl Subscriptions {
@@ -140,7 +181,7 @@ impl Subscriptions {
     /// About how much memory they take, with what the node keeps of them.
     pub(crate) fn memory_bytes(&self) -> usize {
         const EACH_BYTES: usize = 128;
-        2 * self.bytes + self.count() * EACH_BYTES
+        2 * self.bytes + self.patterns_bytes + self.count() * EACH_BYTES
     }
 
     pub(crate) fn count(&self) -> usize {
@@ -196,6 +237,7 @@ impl Node {
             ));
         }
         if !is_sharded {
+            self.spend(self.channels.matching_ns(channel));
             for (name, listeners) in self.channels.of(Listening::Pattern) {
                 if listeners.pattern.as_ref().is_some_and(|pattern| pattern.matches(channel)) {
                     let said = said(Listening::Pattern, Some(name), channel, message);
@@ -206,6 +248,7 @@ impl Node {
         let mut count = 0;
         for (said, clients) in receivers {
             count += clients.len();
+            self.spend(clients.len() as u64 * LISTENER_NS);
             clients.into_iter().for_each(|client| self.push(client, said.as_bytes()));
         }
         count

@@ -65,9 +65,10 @@ fn whole<'v>(values: &'v BTreeMap<ValueId, Option<SharedBytes>>, reference: &Ref
 }
 
 impl Finishing {
-    /// Begins with what a group has answered. False if that is nothing that can be finished.
-    fn take(&mut self, result: Outcome, reply: &[u8]) -> bool {
-        let Some(parts) = take_apart(reply) else { return false };
+    /// Begins with what a group has answered, and stands for so many bytes at most. False if that is nothing that can be
+    /// finished.
+    fn take(&mut self, result: Outcome, reply: &[u8], bytes_max: usize) -> bool {
+        let Some(parts) = take_apart(reply, bytes_max) else { return false };
         self.command = parts.command.to_vec();
         self.result = result;
         self.values = parts.references.iter().map(|reference| (reference.id, None)).collect();
@@ -134,7 +135,7 @@ impl Node {
             deadline_us,
             asks_at_us: None,
         };
-        if !finishing.take(result, reply) {
+        if !finishing.take(result, reply, self.memory.reply_max()) {
             return self.complete_with_error(client, group, Outcome::Refused, UNFIT);
         }
         // What is at hand needs no operation.
@@ -248,6 +249,7 @@ impl Node {
     /// The group has answered a step.
     pub(super) fn finishing_answered(&mut self, handle: Handle, step: u64, result: Outcome, reply: &[u8]) {
         let now_us = self.now.monotonic_us;
+        let bytes_max = self.memory.reply_max();
         let Some(finishing) = self.finishing(handle) else { return };
         if step == INLINE {
             // Whatever came of it: if something is still missing, the command says so again.
@@ -264,7 +266,7 @@ impl Node {
             self.coding.operations.remove(handle);
             return self.complete(client, group, result, reply);
         }
-        match finishing.take(result, reply) {
+        match finishing.take(result, reply, bytes_max) {
             true => self.fetch_for(handle),
             false => self.end_finishing(handle, UNFIT),
         }

@@ -1,7 +1,7 @@
 //! Why a command was not carried out: the texts that clients see, without the leading `-`.
 
 use kv::glob::PATTERN_BYTES_MAX;
-use kv::limits::KEY_BYTES_MAX;
+use kv::limits::{CHANNEL_BYTES_MAX, KEY_BYTES_MAX};
 use kv::locks::{LEASE_MS_MAX, LOCK_NAME_BYTES_MAX, OWNER_BYTES_MAX};
 use wire::resp::Arguments;
 
@@ -93,6 +93,9 @@ pub enum CommandError {
     /// A pattern longer than [`PATTERN_BYTES_MAX`].
     #[error("ERR the pattern is {0} bytes long; at most {PATTERN_BYTES_MAX} are allowed")]
     PatternTooLong(usize),
+    /// A channel's name longer than [`CHANNEL_BYTES_MAX`].
+    #[error("ERR the name of a channel is {0} bytes long; at most {CHANNEL_BYTES_MAX} are allowed")]
+    ChannelTooLong(usize),
     /// A lock's name longer than [`LOCK_NAME_BYTES_MAX`].
     #[error("ERR the name of a lock is {0} bytes long; at most {LOCK_NAME_BYTES_MAX} are allowed")]
     LockNameTooLong(usize),

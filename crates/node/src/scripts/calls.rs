@@ -6,7 +6,9 @@ use super::meter::{Limit, Meter};
 use super::values;
 use crate::command::{self, ChannelCommand, CommandError, Context, Flag, Handler, NodeCommand};
 use kv::codec::Reader;
-use kv::limits::{KEY_BYTES_MAX, SCRIPT_MEMORY_BYTES_MAX, SCRIPT_PUBLISHED_BYTES_MAX};
+use kv::limits::{
+    CHANNEL_BYTES_MAX, SCRIPT_MEMORY_BYTES_MAX, SCRIPT_PUBLISHED_BYTES_MAX, SCRIPT_REPLY_BYTES_MAX,
+};
 use kv::table::{Access, ScriptRefusal};
 use kv::{Command, HashCommand, Reply, ReplyBuffer};
 use mlua::{Function, Lua, MultiValue, Scope, Value};
@@ -44,7 +46,7 @@ impl Calls {
             meter: meter.clone(),
             value_bytes_max: usize::try_from(script.value_bytes_max()).unwrap_or(usize::MAX),
             may_write,
-            buffers: RefCell::default(),
+            buffers: RefCell::new(Buffers::new()),
         });
         let call = {
             let caller = caller.clone();
@@ -80,13 +82,27 @@ struct Buffers {
     moved_bytes: usize,
 }
 
+/// To read a byte of a pattern takes as long as to move so many.
+const PATTERN_BYTE_READ: usize = 256;
+
+impl Buffers {
+    fn new() -> Buffers {
+        let mut buffers = Buffers::default();
+        buffers.reply.bound_each(SCRIPT_REPLY_BYTES_MAX);
+        buffers
+    }
+}
+
 /// Bytes that a command moves, or looks at, in a large hash.
 fn moved_by(command: &Command<'_>, access: &Access<'_>) -> usize {
     const SCANNED_FIELD_BYTES: u64 = 256;
     match command {
-        Command::Hash(HashCommand::Scan { key, count, .. }) => {
+        Command::Hash(HashCommand::Scan { key, count, pattern, .. }) => {
             let scanned = count.saturating_mul(SCANNED_FIELD_BYTES);
-            access.held_bytes(key).min(usize::try_from(scanned).unwrap_or(usize::MAX))
+            let scanned = access.held_bytes(key).min(usize::try_from(scanned).unwrap_or(usize::MAX));
+            // A pattern is read first, and then matched byte by byte.
+            let pattern = pattern.map_or(0, <[u8]>::len);
+            (pattern * PATTERN_BYTE_READ).saturating_add(scanned.saturating_mul(1 + pattern / 8))
         }
         Command::Hash(hash) if hash.is_write() => access.held_bytes(hash.key()),
         _ => 0,
@@ -200,8 +216,8 @@ impl Caller<'_, '_> {
             // It is sent with the script's answer. How many will hear it is not the same on every replica.
             Handler::Node(NodeCommand::Channel(ChannelCommand::Publish { is_sharded })) => {
                 let word = |place: usize| words.get(place).unwrap_or_default();
-                if word(1).len() > KEY_BYTES_MAX {
-                    return Err(CommandError::KeyTooLong(word(1).len()).to_string());
+                if word(1).len() > CHANNEL_BYTES_MAX {
+                    return Err(CommandError::ChannelTooLong(word(1).len()).to_string());
                 }
                 match access.publish(is_sharded, word(1), word(2)) {
                     Ok(true) => reply.integer(0),

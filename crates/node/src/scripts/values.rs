@@ -3,7 +3,7 @@
 use super::failure::{Raised, on_one_line};
 use super::meter::{Limit, Meter};
 use kv::codec::Reader;
-use kv::limits::{REPLY_BYTES_MAX, SCRIPT_REPLY_DEPTH_MAX};
+use kv::limits::{SCRIPT_REPLY_BYTES_MAX, SCRIPT_REPLY_DEPTH_MAX};
 use kv::{Reply, ReplyBuffer};
 use mlua::{Lua, LuaString, Table, Value};
 
@@ -139,7 +139,7 @@ impl Writer<'_> {
 
     fn make_room(&self, bytes: usize) -> mlua::Result<()> {
         self.meter.charge_bytes(bytes)?;
-        match self.out.len() - self.start + bytes > REPLY_BYTES_MAX {
+        match self.out.len() - self.start + bytes > SCRIPT_REPLY_BYTES_MAX {
             true => Err(self.too_large()),
             false => Ok(()),
         }

@@ -39,7 +39,7 @@ enum What {
 impl Node {
     /// A replica's reply is not the whole answer.
     pub(crate) fn resolve(&mut self, ticket: Ticket, group: u16, result: Outcome, reply: &[u8]) {
-        let Some(parts) = take_apart(reply) else {
+        let Some(parts) = take_apart(reply, self.memory.reply_max()) else {
             return self.complete_with_error(ticket, group, Outcome::Refused, UNFIT);
         };
         let what = match parts.is_read {

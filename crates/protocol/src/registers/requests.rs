@@ -9,7 +9,6 @@ use super::commands::Question;
 use crate::contract::{Effects, Request, Ticket};
 use crate::planted::{Fault, Planted};
 use kv::codec::Reader;
-use kv::limits::REPLY_BYTES_MAX;
 use kv::{Command, Register, Table, UnixMs, Version};
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -261,7 +260,7 @@ impl Requests {
                 table.read(&detail.command(key), now, &mut effects.replies);
             }
             question => {
-                slot.note(place as usize, register, was_live, now);
+                slot.note(place as usize, register, was_live, (now, effects.replies.reply_bytes_max()));
                 slot.changed |= question == Question::Deleted;
                 if slot.open > 0 {
                     return;
@@ -384,14 +383,20 @@ impl Requests {
 
 impl Slot {
     /// Notes what one of several keys held.
-    fn note(&mut self, place: usize, register: Register<'_>, was_live: bool, now: UnixMs) {
+    fn note(
+        &mut self,
+        place: usize,
+        register: Register<'_>,
+        was_live: bool,
+        (now, bytes_max): (UnixMs, usize),
+    ) {
         let is_live = register.is_live(now);
         match self.question {
             Question::Values => {
                 if self.parts.len() <= place {
                     self.parts.resize(place + 1, None);
                 }
-                if is_live && self.values.len() <= REPLY_BYTES_MAX {
+                if is_live && self.values.len() <= bytes_max {
                     let start = self.values.len();
                     self.values.extend_from_slice(register.value);
                     self.parts[place] = Some(start..self.values.len());
@@ -408,8 +413,9 @@ impl Slot {
             return replies.integer(self.count);
         }
         const ELEMENT_BYTES: usize = 5;
-        if self.values.len() + self.parts.len() * ELEMENT_BYTES > REPLY_BYTES_MAX {
-            return replies.error(&format!("ERR the reply would hold more than {REPLY_BYTES_MAX} bytes"));
+        let bytes_max = replies.reply_bytes_max();
+        if self.values.len() + self.parts.len() * ELEMENT_BYTES > bytes_max {
+            return replies.error(&format!("ERR the reply would hold more than {bytes_max} bytes"));
         }
         replies.array(self.parts.len());
         for part in &self.parts {

@@ -83,10 +83,13 @@ fn garbage(random: &mut Random) -> Vec<u8> {
         3 => format!("*{}\r\n", random.pick(&COUNTS)).repeat(1 + random.below(50)).into_bytes(),
         4 => damaged(random.pick(&HTTP).as_bytes().to_vec(), random),
         5 => {
-            // A frame as peers send it, with a sum that is right.
+            // A frame as strangers may send it, with a sum that is right, or as peers do.
             let mut bytes = Vec::new();
             let payload = random.bytes(length % 1024);
-            wire::frame::append(&mut bytes, |out| out.extend_from_slice(&payload));
+            match random.below(2) {
+                0 => wire::greeting::append(&mut bytes, |out| out.extend_from_slice(&payload)),
+                _ => wire::frame::append(&mut bytes, |out| out.extend_from_slice(&payload)),
+            }
             bytes
         }
         6 => {
@@ -94,7 +97,7 @@ fn garbage(random: &mut Random) -> Vec<u8> {
             let identity = wire::handshake::Identity::new("test", 2, secret).unwrap();
             let (_, hello) = wire::handshake::Dialer::new(identity, [7; 16]);
             let mut bytes = Vec::new();
-            wire::frame::append(&mut bytes, |out| out.extend_from_slice(&hello));
+            wire::greeting::append(&mut bytes, |out| out.extend_from_slice(&hello));
             if random.below(2) == 0 { damaged(bytes, random) } else { bytes }
         }
         _ => Vec::new(),

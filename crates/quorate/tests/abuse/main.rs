@@ -33,3 +33,4 @@ mod requests;
 #[allow(dead_code)] // Other tests use the rest.
 mod support;
 mod values;
+mod walks;

@@ -185,11 +185,11 @@ fn listeners_that_do_not_read_are_closed() {
     cluster.assert_serves();
     drop(listeners);
     // Names take memory as well.
-    let name = "c".repeat(20_000);
+    let name = "c".repeat(4000);
     let mut listeners = Vec::new();
     for number in 0..rounds(20, 200) {
         let mut stream = attacker(&cluster, number);
-        for index in 0..500 {
+        for index in 0..2500 {
             if stream.write_all(&request(&[b"SUBSCRIBE", format!("{name}{index}").as_bytes()])).is_err() {
                 break;
             }
@@ -245,6 +245,80 @@ fn what_sessions_keep_is_bounded_together() {
         streams.push(stream);
     }
     cluster.assert_serves();
+}
+
+/// A few hundred bytes that ask for 450 MB ended a node, and as a script every replica, at every start.
+#[test]
+fn replies_with_one_value_over_and_over_are_refused() {
+    let mut cluster = Cluster::start(3, BOUNDED);
+    let mut client = cluster.client(1);
+    let value = vec![b'v'; 9_000_000];
+    client.send(request(&[b"SET", b"{t}value", &value]));
+    assert_eq!(client.line(), "+OK");
+    client.send(request(&[b"HSET", b"{t}hash", b"f", &value]));
+    assert_eq!(client.line(), ":1");
+    let many = |words: &[&[u8]], word: &[u8]| request(&[words, &vec![word; 50]].concat());
+    let mget = many(&[b"MGET"], b"{t}value");
+    let in_script = b"return #redis.call('MGET', unpack(KEYS))";
+    let answered =
+        b"local v = redis.call('GET', KEYS[1]) local t = {} for i = 1, 50 do t[i] = v end return t";
+    let attacks = [
+        mget.clone(),
+        many(&[b"HMGET", b"{t}hash"], b"f"),
+        [&b"MULTI\r\n"[..], &b"GET {t}value\r\n".repeat(50), b"EXEC\r\n"].concat(),
+        [&b"MULTI\r\nSET {t}other x\r\n"[..], &b"HGETALL {t}hash\r\n".repeat(50), b"EXEC\r\n"].concat(),
+        many(&[b"EVAL", in_script, b"50"], b"{t}value"),
+        request(&[b"EVAL", answered, b"1", b"{t}value"]),
+    ];
+    for (number, attack) in attacks.iter().enumerate() {
+        for id in 1..=3 {
+            let mut stream = connect(cluster.client_port(id));
+            stream.write_all(&attack.repeat(rounds(2, 20))).unwrap();
+            assert!(stream.read(&mut [0; 4]).unwrap() > 0, "attack {number}");
+            drop(stream);
+            cluster.assert_alive();
+        }
+    }
+    assert!(client.ask("FLUSHALL") == "+OK");
+    cluster.assert_takes_writes();
+}
+
+/// A pattern that was read took 32 times its length, and was not counted: eleven clients ended a node of 400 MiB.
+#[test]
+fn patterns_are_bounded_together() {
+    let mut cluster = Cluster::start(3, BOUNDED);
+    let mut listeners = Vec::new();
+    let mut refused = 0;
+    for number in 0..rounds(20, 100) {
+        let mut stream = attacker(&cluster, number);
+        // All bytes are there, so that each has a class of its own.
+        let mut pattern: Vec<u8> =
+            (0..990).map(|at| (at % 256) as u8).filter(|byte| !b"*[\\".contains(byte)).collect();
+        pattern.push(b'*');
+        for index in 0..250 {
+            let end = format!("{number}:{index}");
+            if stream.write_all(&request(&[b"PSUBSCRIBE", &[&pattern[..], end.as_bytes()].concat()])).is_err()
+            {
+                break;
+            }
+        }
+        let mut answers = vec![0; 1 << 20];
+        let mut read = 0;
+        while let Ok(count @ 1..) = stream.read(&mut answers[read..]) {
+            read += count;
+        }
+        refused += answers.windows(11).filter(|window| window == b"-ERR the cl").count();
+        listeners.push(stream);
+    }
+    println!("{refused} patterns were refused; peak {} MiB", cluster.peak_bytes(1) >> 20);
+    assert!(refused > 0);
+    cluster.assert_takes_writes();
+    drop(listeners);
+    let mut client = cluster.client(1);
+    until("there is room again", || {
+        let answer = client.ask("PSUBSCRIBE news*");
+        answer.starts_with('*')
+    });
 }
 
 /// Requests that wait for a leader that is frozen, on the way to it.

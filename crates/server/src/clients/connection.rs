@@ -244,7 +244,7 @@ impl Connection {
             }
             for index in 0..=window {
                 let bytes = if index == 0 { first } else { ahead.length(index - 1) };
-                if !node.wants_input(self.id) || !node.has_room_for(bytes) {
+                if node.is_spent() || !node.wants_input(self.id) || !node.has_room_for(bytes) {
                     self.is_put_off = true;
                     if index == 0 {
                         // Parsed again when it is wanted.

@@ -121,6 +121,8 @@ impl Clients {
         turn: &mut Turn<'_>,
     ) {
         if self.sockets.is_passed(&socket) {
+            // The next one may find a descriptor.
+            turn.node.close_a_stranger();
             let _ = socket.write(TOO_MANY_CLIENTS);
             return;
         }
@@ -142,7 +144,11 @@ impl Clients {
         if self.connections.len() <= id.index() {
             self.connections.resize_with(id.index() + 1, || None);
         }
-        self.connections[id.index()] = Some(Connection::new(id, socket, turn.now.monotonic_us));
+        let connection = Connection::new(id, socket, turn.now.monotonic_us);
+        // One that the node has ended in this turn may still have the place.
+        if let Some(ended) = self.connections[id.index()].replace(connection) {
+            self.input_bytes -= ended.input.len();
+        }
     }
 
     /// Something happened at a client's socket. An event may be older than the connection that has its place
@@ -179,7 +185,8 @@ impl Clients {
     }
 
     fn serve_or_postpone(&mut self, id: ClientId, turn: &mut Turn<'_>) {
-        if turn.counters.client_bytes_in - self.bytes_in_before < TURN_INPUT_BYTES_MAX {
+        let is_over = turn.counters.client_bytes_in - self.bytes_in_before >= TURN_INPUT_BYTES_MAX;
+        if !is_over && !turn.node.is_spent() {
             self.serve(id, turn);
         } else if let Some(connection) = connection_of(&mut self.connections, id)
             && !connection.is_listed
@@ -200,6 +207,8 @@ impl Clients {
                     self.held.push(id);
                 }
             }
+            // Nothing will tell of the next turn.
+            Standing::Waits if connection.has_more_input() && turn.node.is_spent() => self.list(id),
             Standing::Waits => {}
             Standing::Unfinished => self.list(id),
             Standing::Broken => self.close(id, turn),

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
-use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HOST, HeaderName, ORIGIN};
+use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HOST, HeaderName, HeaderValue, ORIGIN};
 use hyper::{HeaderMap, StatusCode};
 use node::AuthGuard;
 use wire::handshake::secret_matches;
@@ -86,7 +86,10 @@ impl Hosts {
 
     /// An address is no name that somebody else could have given this node. Programs that are no browsers may say nothing.
     fn check(&self, headers: &HeaderMap) -> Result<(), Refusal> {
-        let Some(host) = headers.get(HOST) else { return Ok(()) };
+        headers.get_all(HOST).iter().try_for_each(|host| self.check_one(host))
+    }
+
+    fn check_one(&self, host: &HeaderValue) -> Result<(), Refusal> {
         let host = host.to_str().unwrap_or_default().to_ascii_lowercase();
         let name = match host.rsplit_once(':') {
             Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,

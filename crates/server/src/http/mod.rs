@@ -15,7 +15,7 @@ use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -105,18 +105,44 @@ async fn accept(listener: TcpListener, routes: Arc<Routes>, permits: Arc<Semapho
             }
         };
         if permits.available_permits() == 0 {
-            connections.close_oldest_idle();
+            connections.close_one();
         }
         // The semaphore is never closed, so a permit is given as soon as a connection ends.
         let Ok(permit) = Arc::clone(&permits).acquire_owned().await else { return };
         let routes = Arc::clone(&routes);
-        let is_busy = Arc::new(AtomicBool::new(false));
-        let serving = serve(socket, address.ip(), routes, Arc::clone(&is_busy));
+        let stage = StageOf::default();
+        let serving = serve(socket, address.ip(), routes, stage.clone());
         let task = tokio::spawn(async move {
             serving.await;
             drop(permit);
         });
-        connections.add(task.abort_handle(), is_busy);
+        connections.add(task.abort_handle(), stage);
+    }
+}
+
+/// What a connection is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(super) enum Stage {
+    /// There is no request, or its head has not come whole.
+    Idle,
+    /// A request's body has not come whole, which the client may never send.
+    Arriving,
+    /// A request is worked on.
+    Busy,
+}
+
+/// The stage of one connection.
+#[derive(Clone, Debug, Default)]
+pub(super) struct StageOf(Arc<AtomicU8>);
+
+impl StageOf {
+    pub(super) fn set(&self, stage: Stage) {
+        self.0.store(stage as u8, Ordering::Relaxed);
+    }
+
+    fn is(&self, stage: Stage) -> bool {
+        self.0.load(Ordering::Relaxed) == stage as u8
     }
 }
 
@@ -124,37 +150,38 @@ async fn accept(listener: TcpListener, routes: Arc<Routes>, permits: Arc<Semapho
 /// asks for the node's health.
 #[derive(Default)]
 struct Connections {
-    open: VecDeque<(AbortHandle, Arc<AtomicBool>)>,
+    open: VecDeque<(AbortHandle, StageOf)>,
 }
 
 impl Connections {
-    fn add(&mut self, task: AbortHandle, is_busy: Arc<AtomicBool>) {
+    fn add(&mut self, task: AbortHandle, stage: StageOf) {
         self.open.retain(|(task, _)| !task.is_finished());
-        self.open.push_back((task, is_busy));
+        self.open.push_back((task, stage));
     }
 
-    /// Ends the oldest connection that has no request under way, be it half-open or idle between two.
-    fn close_oldest_idle(&mut self) {
-        let idle = self
-            .open
-            .iter()
-            .position(|(task, is_busy)| !task.is_finished() && !is_busy.load(Ordering::Relaxed));
-        if let Some((task, _)) = idle.and_then(|place| self.open.remove(place)) {
+    /// Ends the oldest connection that has no request under way, be it half-open or idle between two; if there is none, the
+    /// oldest whose request's body has not come.
+    fn close_one(&mut self) {
+        let oldest =
+            |of: Stage| self.open.iter().position(|(task, stage)| !task.is_finished() && stage.is(of));
+        let place = oldest(Stage::Idle).or_else(|| oldest(Stage::Arriving));
+        if let Some((task, _)) = place.and_then(|place| self.open.remove(place)) {
             task.abort();
         }
     }
 }
 
 /// Serves one connection to its end. That it breaks concerns nobody else.
-async fn serve(socket: TcpStream, from: IpAddr, routes: Arc<Routes>, is_busy: Arc<AtomicBool>) {
+async fn serve(socket: TcpStream, from: IpAddr, routes: Arc<Routes>, stage: StageOf) {
     let _ = socket.set_nodelay(true);
     let _ = set_tcp_user_timeout(&socket, SILENCE_MS_MAX);
-    let service = service_fn(move |request: Request<Incoming>| {
-        let (routes, is_busy) = (Arc::clone(&routes), Arc::clone(&is_busy));
+    let service = service_fn(move |mut request: Request<Incoming>| {
+        let (routes, stage) = (Arc::clone(&routes), stage.clone());
         async move {
-            is_busy.store(true, Ordering::Relaxed);
+            stage.set(Stage::Busy);
+            request.extensions_mut().insert(stage.clone());
             let answer = routes.answer(from, request).await.unwrap_or_else(Answer::from);
-            is_busy.store(false, Ordering::Relaxed);
+            stage.set(Stage::Idle);
             Ok::<Response<_>, Infallible>(answer.into())
         }
     });

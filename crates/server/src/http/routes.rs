@@ -33,6 +33,7 @@ use wire::resp::ArgumentsBuffer;
 use super::access::{Access, require_json};
 use super::answer::{Answer, Refusal};
 use super::fields::{bytes_of, key_of, named, prefix_of};
+use super::{Stage, StageOf};
 use crate::bridge::{Call, Caller};
 use crate::config::Config;
 
@@ -315,12 +316,17 @@ impl Routes {
             return Err(Refusal::too_large("body", bytes_max));
         }
         let units = announced.div_ceil(BODY_UNIT_BYTES).min(self.body_units_max);
+        let stage = request.extensions().get::<StageOf>().cloned().unwrap_or_default();
+        stage.set(Stage::Arriving);
         let arrival = async {
             let permit = self.body_units.acquire_many(units as u32).await;
             (permit, Limited::new(request.into_body(), bytes_max).collect().await)
         };
         let (permit, body) = match tokio::time::timeout(self.body_timeout, arrival).await {
-            Ok((Ok(permit), Ok(body))) => (permit, body.to_bytes()),
+            Ok((Ok(permit), Ok(body))) => {
+                stage.set(Stage::Busy);
+                (permit, body.to_bytes())
+            }
             Ok((_, Err(error))) if error.is::<LengthLimitError>() => {
                 return Err(Refusal::too_large("body", bytes_max));
             }

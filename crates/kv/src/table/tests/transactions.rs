@@ -246,9 +246,8 @@ fn once_the_replies_are_full_nothing_more_is_read_and_every_write_still_takes_ef
     let mut out = ReplyBuffer::new();
     store.table.transact(&draft.transaction(), record, 60, &mut out);
     let value = format!("\"{}\"", "v".repeat(20));
-    let left_out =
-        "!ERR the replies of the transaction would hold more than 512 MiB; this command was left out";
-    let cut = "!ERR the replies of the transaction would hold more than 512 MiB; the command was carried out";
+    let left_out = "!ERR the replies of the transaction would hold too many bytes; this command was left out";
+    let cut = "!ERR the replies of the transaction would hold too many bytes; the command was carried out";
     assert_eq!(
         text_of(&out),
         format!("[OK {value} {value} {left_out} {left_out} {left_out} {cut} {cut} {left_out} 2]")

@@ -1,0 +1,57 @@
+//! How much is done for clients in one turn.
+//!
+//! Nearly all commands take a microsecond. A few walk through a whole table, or match a name with every pattern that somebody
+//! listens to: milliseconds each, and a pipeline holds thousands of them. Only between turns a node hears from other nodes,
+//! and tells them that it lives. So when a turn has done its share, whatever else clients ask waits for the next one, and
+//! those who were not served in this one come first.
+//!
+//! Nothing measures time here: what is counted is how long a command will take, by what it has to look at.
+
+use crate::node::Node;
+use kv::Command;
+use protocol::Request;
+
+/// What a turn does for clients beside what their bytes cost, in nanoseconds. One command may take longer.
+const TURN_NS: u64 = 5_000_000;
+
+/// What a transaction may take in its one step, in nanoseconds.
+const TRANSACTION_NS_MAX: u64 = 200_000_000;
+
+impl Node {
+    /// Something is done for a client that takes so long.
+    #[inline]
+    pub(crate) fn spend(&mut self, nanoseconds: u64) {
+        self.spent_ns = self.spent_ns.saturating_add(nanoseconds);
+    }
+
+    /// True when this turn has done its share: what clients ask waits for the next one.
+    #[inline]
+    pub fn is_spent(&self) -> bool {
+        self.spent_ns >= TURN_NS
+    }
+
+    /// A request is about to be carried out. Tells why not, if it would take too long.
+    #[inline]
+    pub(crate) fn spend_on(&mut self, group: u16, request: &Request<'_>) -> Option<String> {
+        match request {
+            Request::Command(command) if command.may_walk() => self.spend_on_walk(group, command),
+            _ => None,
+        }
+    }
+
+    #[cold]
+    fn spend_on_walk(&mut self, group: u16, command: &Command<'_>) -> Option<String> {
+        let table = self.groups[group].replica.as_ref()?.table();
+        let nanoseconds = command.walk_ns(table.len(), &|key| table.bytes_of(key));
+        if matches!(command, Command::Transaction(_)) && nanoseconds > TRANSACTION_NS_MAX {
+            return Some(format!(
+                "ERR the transaction would look at so many keys or fields that it took about {} ms, and {} ms is all that it may \
+                 take in one step; nothing was done",
+                nanoseconds / 1_000_000,
+                TRANSACTION_NS_MAX / 1_000_000
+            ));
+        }
+        self.spend(nanoseconds);
+        None
+    }
+}
