@@ -100,7 +100,9 @@ static void growstack (lua_State *L, void *ud) {
 LUA_API int lua_checkstack (lua_State *L, int size) {
   int res = 1;
   lua_lock(L);
-  if (size > LUAI_MAXCSTACK || (L->top - L->base + size) > LUAI_MAXCSTACK)
+  /* Quorate: a negative size is one that has overflowed (CVE-2025-46817) */
+  if (size < 0 || size > LUAI_MAXCSTACK ||
+      (L->top - L->base + size) > LUAI_MAXCSTACK)
     res = 0;  /* stack overflow */
   else if (size > 0) {
     if (L->stack_last - L->top <= size)
@@ -716,6 +718,11 @@ LUA_API int lua_setmetatable (lua_State *L, int objindex) {
   switch (ttype(obj)) {
     case LUA_TTABLE: {
       hvalue(obj)->metatable = mt;
+      /* Quorate: a table whose metatable has the field __readonly can be
+         changed by the host only, not by scripts (CVE-2022-24735,
+         CVE-2025-46818) */
+      hvalue(obj)->readonly = cast_byte(mt != NULL &&
+        !l_isfalse(luaH_getstr(mt, luaS_newliteral(L, "__readonly"))));
       if (mt)
         luaC_objbarriert(L, hvalue(obj), mt);
       break;
@@ -734,6 +741,13 @@ LUA_API int lua_setmetatable (lua_State *L, int objindex) {
   L->top--;
   lua_unlock(L);
   return 1;
+}
+
+
+/* Quorate: whether scripts cannot change the table */
+LUA_API int lua_isreadonly (lua_State *L, int idx) {
+  const TValue *o = index2adr(L, idx);
+  return (ttistable(o) && hvalue(o)->readonly);
 }
 
 

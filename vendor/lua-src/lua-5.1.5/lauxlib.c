@@ -149,6 +149,13 @@ LUALIB_API void luaL_checktype (lua_State *L, int narg, int t) {
 }
 
 
+/* Quorate: raises an error if scripts cannot change the table */
+LUALIB_API void luaL_checkwritable (lua_State *L, int narg) {
+  if (lua_isreadonly(L, narg))
+    luaL_error(L, "Attempt to modify a readonly table");
+}
+
+
 LUALIB_API void luaL_checkany (lua_State *L, int narg) {
   if (lua_type(L, narg) == LUA_TNONE)
     luaL_argerror(L, narg, "value expected");

@@ -108,6 +108,7 @@ static int luaB_setmetatable (lua_State *L) {
                     "nil or table expected");
   if (luaL_getmetafield(L, 1, "__metatable"))
     luaL_error(L, "cannot change a protected metatable");
+  luaL_checkwritable(L, 1);  /* Quorate */
   lua_settop(L, 2);
   lua_setmetatable(L, 1);
   return 1;
@@ -176,6 +177,7 @@ static int luaB_rawget (lua_State *L) {
 
 static int luaB_rawset (lua_State *L) {
   luaL_checktype(L, 1, LUA_TTABLE);
+  luaL_checkwritable(L, 1);  /* Quorate */
   luaL_checkany(L, 2);
   luaL_checkany(L, 3);
   lua_settop(L, 3);
@@ -341,13 +343,17 @@ static int luaB_assert (lua_State *L) {
 
 static int luaB_unpack (lua_State *L) {
   int i, e, n;
+  unsigned int more;  /* elements behind the first one */
   luaL_checktype(L, 1, LUA_TTABLE);
   i = luaL_optint(L, 2, 1);
   e = luaL_opt(L, luaL_checkint, 3, luaL_getn(L, 1));
   if (i > e) return 0;  /* empty range */
-  n = e - i + 1;  /* number of elements */
-  if (n <= 0 || !lua_checkstack(L, n))  /* n <= 0 means arith. overflow */
+  /* Quorate: CVE-2025-46817. In signed integers the number of elements
+     overflows, and a compiler may take it that it does not. */
+  more = (unsigned int)e - (unsigned int)i;
+  if (more >= LUAI_MAXCSTACK || !lua_checkstack(L, (int)more + 1))
     return luaL_error(L, "too many results to unpack");
+  n = (int)more + 1;
   lua_rawgeti(L, 1, i);  /* push arg[i] (avoiding overflow problems) */
   while (i++ < e)  /* push arg[i + 1...e] */
     lua_rawgeti(L, 1, i);
@@ -444,25 +450,19 @@ static int luaB_newproxy (lua_State *L) {
 }
 
 
+/* Quorate: a script finds only these. Left out is what loads programs, reaches
+   outside, tells of memory, or changes environments (CVE-2022-0543,
+   CVE-2022-24735, CVE-2024-46981). */
 static const luaL_Reg base_funcs[] = {
   {"assert", luaB_assert},
-  {"collectgarbage", luaB_collectgarbage},
-  {"dofile", luaB_dofile},
   {"error", luaB_error},
-  {"gcinfo", luaB_gcinfo},
-  {"getfenv", luaB_getfenv},
   {"getmetatable", luaB_getmetatable},
-  {"loadfile", luaB_loadfile},
-  {"load", luaB_load},
-  {"loadstring", luaB_loadstring},
   {"next", luaB_next},
   {"pcall", luaB_pcall},
-  {"print", luaB_print},
   {"rawequal", luaB_rawequal},
   {"rawget", luaB_rawget},
   {"rawset", luaB_rawset},
   {"select", luaB_select},
-  {"setfenv", luaB_setfenv},
   {"setmetatable", luaB_setmetatable},
   {"tonumber", luaB_tonumber},
   {"tostring", luaB_tostring},
@@ -634,20 +634,13 @@ static void base_open (lua_State *L) {
   /* `ipairs' and `pairs' need auxiliary functions as upvalues */
   auxopen(L, "ipairs", luaB_ipairs, ipairsaux);
   auxopen(L, "pairs", luaB_pairs, luaB_next);
-  /* `newproxy' needs a weaktable as upvalue */
-  lua_createtable(L, 0, 1);  /* new table `w' */
-  lua_pushvalue(L, -1);  /* `w' will be its own metatable */
-  lua_setmetatable(L, -2);
-  lua_pushliteral(L, "kv");
-  lua_setfield(L, -2, "__mode");  /* metatable(w).__mode = "kv" */
-  lua_pushcclosure(L, luaB_newproxy, 1);
-  lua_setglobal(L, "newproxy");  /* set global `newproxy' */
+  /* Quorate: no newproxy, and so no finalizers of scripts */
 }
 
 
 LUALIB_API int luaopen_base (lua_State *L) {
   base_open(L);
-  luaL_register(L, LUA_COLIBNAME, co_funcs);
-  return 2;
+  /* Quorate: no coroutines, which would each count instructions anew */
+  return 1;
 }
 

@@ -495,8 +495,13 @@ static void f_parser (lua_State *L, void *ud) {
   struct SParser *p = cast(struct SParser *, ud);
   int c = luaZ_lookahead(p->z);
   luaC_checkGC(L);
-  tf = ((c == LUA_SIGNATURE[0]) ? luaU_undump : luaY_parser)(L, p->z,
-                                                             &p->buff, p->name);
+  /* Quorate: CVE-2015-4335 and its kin. Compiled programs are not checked and
+     can do anything to memory: they are loaded by nobody. */
+  if (c == LUA_SIGNATURE[0]) {
+    luaO_pushfstring(L, "%s: compiled programs are not allowed", p->name);
+    luaD_throw(L, LUA_ERRSYNTAX);
+  }
+  tf = luaY_parser(L, p->z, &p->buff, p->name);
   cl = luaF_newLclosure(L, tf->nups, hvalue(gt(L)));
   cl->l.p = tf;
   for (i = 0; i < tf->nups; i++)  /* initialize eventual upvalues */

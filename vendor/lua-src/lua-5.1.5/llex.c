@@ -215,6 +215,10 @@ static int skip_sep (LexState *ls) {
   while (ls->current == '=') {
     save_and_next(ls);
     count++;
+    /* Quorate: CVE-2025-46819. Twice this number, and a bit, is computed as
+       an int; no honest bracket comes near. */
+    if (count > MAX_INT/4)
+      luaX_lexerror(ls, "long bracket has too many '='", 0);
   }
   return (ls->current == s) ? count : (-count) - 1;
 }

@@ -77,7 +77,13 @@ static void f_luaopen (lua_State *L, void *ud) {
   luaT_init(L);
   luaX_init(L);
   luaS_fix(luaS_newliteral(L, MEMERRMSG));
-  g->GCthreshold = 4*g->totalbytes;
+  /* Quorate: raised when there may be no memory for it */
+  luaS_fix(luaS_newliteral(L, "error in error handling"));
+  /* Quorate: the collector never runs, unless lua_gc is asked to. A state lives
+     as long as one script, whose limit counts all that it allocates. So no
+     fault in it can be reached (CVE-2024-46981, CVE-2025-49844), and nothing
+     depends on when it runs. */
+  g->GCthreshold = MAX_LUMEM;
 }
 
 

@@ -23,8 +23,13 @@ void luaS_resize (lua_State *L, int newsize) {
   GCObject **newhash;
   stringtable *tb;
   int i;
-  if (G(L)->gcstate == GCSsweepstring)
-    return;  /* cannot resize during GC traverse */
+  /* Quorate: strings are swept bucket by bucket, and what grows by a factor of
+     two puts the strings of a bucket into this one and one behind all buckets
+     that there were: each is still swept once at least. Without this, a
+     collector that is stopped while it sweeps strings would leave the table
+     small for ever, and each new string would be compared with thousands. */
+  if (G(L)->gcstate == GCSsweepstring && newsize < G(L)->strt.size)
+    return;  /* cannot shrink during GC traverse */
   newhash = luaM_newvector(L, newsize, GCObject *);
   tb = &G(L)->strt;
   for (i=0; i<newsize; i++) newhash[i] = NULL;

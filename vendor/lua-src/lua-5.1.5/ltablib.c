@@ -90,6 +90,7 @@ static int setn (lua_State *L) {
 static int tinsert (lua_State *L) {
   int e = aux_getn(L, 1) + 1;  /* first empty element */
   int pos;  /* where to insert new element */
+  luaL_checkwritable(L, 1);  /* Quorate */
   switch (lua_gettop(L)) {
     case 2: {  /* called with only 2 arguments */
       pos = e;  /* insert new element at the end */
@@ -118,6 +119,7 @@ static int tinsert (lua_State *L) {
 static int tremove (lua_State *L) {
   int e = aux_getn(L, 1);
   int pos = luaL_optint(L, 2, e);
+  luaL_checkwritable(L, 1);  /* Quorate */
   if (!(1 <= pos && pos <= e))  /* position is outside bounds? */
    return 0;  /* nothing to remove */
   luaL_setn(L, 1, e - 1);  /* t.n = n-1 */
@@ -255,6 +257,7 @@ static void auxsort (lua_State *L, int l, int u) {
 
 static int sort (lua_State *L) {
   int n = aux_getn(L, 1);
+  luaL_checkwritable(L, 1);  /* Quorate */
   luaL_checkstack(L, 40, "");  /* assume array is smaller than 2^40 */
   if (!lua_isnoneornil(L, 2))  /* is there a 2nd argument? */
     luaL_checktype(L, 2, LUA_TFUNCTION);
@@ -267,14 +270,12 @@ static int sort (lua_State *L) {
 
 
 static const luaL_Reg tab_funcs[] = {
+  /* Quorate: without foreach, foreachi, maxn and setn, which were deprecated
+     already in Lua 5.1 */
   {"concat", tconcat},
-  {"foreach", foreach},
-  {"foreachi", foreachi},
   {"getn", getn},
-  {"maxn", maxn},
   {"insert", tinsert},
   {"remove", tremove},
-  {"setn", setn},
   {"sort", sort},
   {NULL, NULL}
 };

@@ -200,6 +200,15 @@ impl Build {
             }
         }
 
+        // Quorate: sums that overflow wrap, so that no check for it is left out; what writes beyond an array on the stack,
+        // or a buffer whose length is known, ends the process before it can be used.
+        config.flag_if_supported("-fwrapv").flag_if_supported("-fstack-protector-strong");
+        if env::var("OPT_LEVEL").is_ok_and(|level| level != "0") {
+            config.define("_FORTIFY_SOURCE", "2");
+        }
+        // Quorate: this is printed by the build script of whoever calls.
+        println!("cargo:rerun-if-changed={}", source_dir.display());
+
         config
             .include(&source_dir)
             .warnings(false) // Suppress all warnings

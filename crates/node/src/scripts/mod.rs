@@ -14,6 +14,8 @@
 //! replies), `failure` (how a script ends otherwise), `header` (the line that begins with `#!`), `cache` (texts by their
 //! digests); then `commands` (`EVAL` and its kin).
 
+#[cfg(test)]
+mod attacks;
 mod bits;
 mod cache;
 mod calls;

@@ -37,9 +37,8 @@ pub(super) fn table(lua: &Lua, calls: &Calls, meter: &Rc<Meter>) -> mlua::Result
     let redis = lua.create_table_with_capacity(0, 4)?;
     redis.raw_set("call", &calls.call)?;
     redis.raw_set("pcall", &calls.pcall)?;
-    let metatable = lua.create_table_with_capacity(0, 2)?;
+    let metatable = read_only(lua)?;
     metatable.raw_set("__index", lua.create_function(rare)?)?;
-    metatable.raw_set("__newindex", read_only(lua)?)?;
     redis.set_metatable(Some(metatable))?;
     Ok(redis)
 }

@@ -9,31 +9,6 @@ use kv::limits::SCRIPT_MEMORY_BYTES_MAX;
 use mlua::{Function, Lua, LuaString, MultiValue, StdLib, Table, Value};
 use std::rc::Rc;
 
-/// What is taken away from Lua's own functions. `load` and its kin would take compiled programs, which Lua does not check;
-/// coroutines would each count their instructions anew.
-const WITHOUT: [&str; 11] = [
-    "collectgarbage",
-    "coroutine",
-    "dofile",
-    "gcinfo",
-    "getfenv",
-    "load",
-    "loadfile",
-    "loadstring",
-    "newproxy",
-    "print",
-    "setfenv",
-];
-
-/// Deprecated already in Lua 5.1, and they would go through tables in any order or without end.
-const TABLE_WITHOUT: [&str; 4] = ["foreach", "foreachi", "maxn", "setn"];
-
-/// The last digit of what these answer depends on the processor and the C library.
-const MATH_WITHOUT: [&str; 15] = [
-    "acos", "asin", "atan", "atan2", "cos", "cosh", "exp", "log", "log10", "pow", "sin", "sinh", "tan",
-    "tanh", "mod",
-];
-
 /// A state that is ready for a script.
 pub(super) struct Sandbox {
     /// The script's global variables.
@@ -52,9 +27,6 @@ impl Sandbox {
         let globals = lua.globals();
         let pcall: Function = globals.raw_get("pcall")?;
         let xpcall: Function = globals.raw_get("xpcall")?;
-        for name in WITHOUT {
-            globals.raw_set(name, Value::Nil)?;
-        }
         install_protected_calls(lua, &globals, pcall, meter)?;
         install_tostring(lua, &globals)?;
         iteration::install(lua, &globals, meter)?;
@@ -89,11 +61,7 @@ fn guard(lua: &Lua, globals: &Table, meter: &Rc<Meter>) -> mlua::Result<Table> {
             }
             b"math" => {
                 lua.load_std_libs(StdLib::MATH)?;
-                let math: Table = globals.raw_get("math")?;
-                for name in MATH_WITHOUT {
-                    math.raw_set(name, Value::Nil)?;
-                }
-                random::install(lua, &math)?;
+                random::install(lua, &globals.raw_get("math")?)?;
             }
             b"bit" => globals.raw_set("bit", bits::table(lua, &meter)?)?,
             b"cjson" => globals.raw_set("cjson", json::table(lua, &meter)?)?,
@@ -103,27 +71,29 @@ fn guard(lua: &Lua, globals: &Table, meter: &Rc<Meter>) -> mlua::Result<Table> {
                 return Err(Raised::text(lua, error));
             }
         }
-        globals.raw_get(lua.create_string(&name)?)
+        let library: Table = globals.raw_get(lua.create_string(&name)?)?;
+        library.set_metatable(Some(read_only(lua)?))?;
+        Ok(Value::Table(library))
     };
+    // No script can reach this table itself.
     let rules = lua.create_table_with_capacity(0, 1)?;
     rules.raw_set("__index", lua.create_function(missing)?)?;
     globals.set_metatable(Some(rules))?;
     let environment = lua.create_table()?;
-    let rules = lua.create_table_with_capacity(0, 3)?;
+    let rules = read_only(lua)?;
     rules.raw_set("__index", globals)?;
-    rules.raw_set("__newindex", read_only(lua)?)?;
-    // What is behind the environment could be written to.
-    rules.raw_set("__metatable", false)?;
     environment.set_metatable(Some(rules))?;
     globals.raw_set("_G", &environment)?;
     Ok(environment)
 }
 
-/// Raises Redis's error for what may not be changed.
-pub(super) fn read_only(lua: &Lua) -> mlua::Result<Function> {
-    lua.create_function(|lua, _: MultiValue| -> mlua::Result<()> {
-        Err(Raised::text(lua, "Attempt to modify a readonly table"))
-    })
+/// A metatable that makes of its table one that scripts cannot change, whatever way they try, with Redis's error. Neither
+/// can they see the metatable or give the table another one.
+pub(super) fn read_only(lua: &Lua) -> mlua::Result<Table> {
+    let rules = lua.create_table_with_capacity(0, 3)?;
+    rules.raw_set("__readonly", true)?;
+    rules.raw_set("__metatable", false)?;
+    Ok(rules)
 }
 
 /// `pcall` and `xpcall`, through which no limit is caught, and which show our errors as Redis's are.
@@ -234,14 +204,14 @@ fn install_strings(lua: &Lua, globals: &Table, meter: &Rc<Meter>) -> mlua::Resul
         Ok(Value::Function(found))
     };
     let strings = lua.create_table()?;
-    let rules = lua.create_table_with_capacity(0, 2)?;
+    let rules = read_only(lua)?;
     rules.raw_set("__index", lua.create_function(find)?)?;
-    rules.raw_set("__newindex", read_only(lua)?)?;
     strings.set_metatable(Some(rules))?;
     globals.raw_set("string", &strings)?;
-    // Methods of texts, such as `text:upper()`.
+    // Methods of texts, such as `text:upper()`. Scripts see this table, as in Redis.
     let rules = lua.create_table_with_capacity(0, 1)?;
     rules.raw_set("__index", strings)?;
+    rules.set_metatable(Some(read_only(lua)?))?;
     lua.set_type_metatable::<LuaString>(Some(rules));
     Ok(())
 }
@@ -276,9 +246,6 @@ fn repeat(lua: &Lua, meter: &Rc<Meter>) -> mlua::Result<Function> {
 
 /// Functions whose time grows with the table take as many instructions.
 fn install_tables(lua: &Lua, tables: &Table, meter: &Rc<Meter>) -> mlua::Result<()> {
-    for name in TABLE_WITHOUT {
-        tables.raw_set(name, Value::Nil)?;
-    }
     for name in ["insert", "remove"] {
         let original: Function = tables.raw_get(name)?;
         let meter = meter.clone();

@@ -1,0 +1,294 @@
+//! Faults of Lua 5.1 and its sandboxes that are known elsewhere: none of them is here. `vendor/lua-src/README.md` has the
+//! list, with these tests' names.
+
+use super::tests::{Store, eval};
+
+#[test]
+fn cve_2025_46817_a_range_of_unpack_does_not_overflow() {
+    for range in [
+        "-2147483646,2",
+        "-2147483648,2147483647",
+        "-2147483648,-1",
+        "0,2147483647",
+        "1,1e9",
+        "1,8001",
+    ] {
+        let error = eval(&format!("return {{unpack({{1,2,3}},{range})}}"));
+        assert!(error.contains("too many results to unpack"), "{range}: {error}");
+    }
+    assert_eq!(eval("return {unpack({1,2,3})}"), "[1 2 3]");
+    assert_eq!(eval("return {unpack({1,2,3}, 2147483647, -2147483648)}"), "[]");
+    assert_eq!(eval("return #{unpack({7}, 2147483646, 2147483647)}"), "0");
+    assert_eq!(eval("local t = {} for i = 1, 7000 do t[i] = i end return select('#', unpack(t))"), "7000");
+}
+
+#[test]
+fn cve_2025_46818_metatables_of_basic_types_cannot_be_changed() {
+    const REFUSED: &str = "Attempt to modify a readonly table";
+    for change in [
+        "getmetatable('').__index = function() return 'mine' end",
+        "getmetatable('').__add = function() return 'mine' end",
+        "rawset(getmetatable(''), '__index', {})",
+        "table.insert(getmetatable(''), 1)",
+    ] {
+        let error = eval(change);
+        assert!(error.contains(REFUSED), "{change}: {error}");
+    }
+    assert!(eval("setmetatable(getmetatable(''), {})").contains("cannot change a protected metatable"));
+    // No other type has one.
+    assert_eq!(
+        eval(
+            "return {type(getmetatable(1)), type(getmetatable(nil)), type(getmetatable(true)), type(getmetatable(type))}"
+        ),
+        "['nil' 'nil' 'nil' 'nil']"
+    );
+}
+
+#[test]
+fn cve_2022_24735_nothing_that_a_script_finds_can_be_changed() {
+    for name in ["_G", "string", "redis", "table", "math", "bit", "cjson"] {
+        for change in [
+            format!("{name}.mine = 1"),
+            format!("rawset({name}, 'mine', 1)"),
+            format!("table.insert({name}, 1)"),
+            format!("table.sort({name})"),
+            format!("table.remove({name})"),
+        ] {
+            let error = eval(&change);
+            assert!(error.contains("Attempt to modify a readonly table"), "{change}: {error}");
+        }
+        let error = eval(&format!("setmetatable({name}, {{}})"));
+        assert!(error.contains("cannot change a protected metatable"), "{name}: {error}");
+        assert_eq!(eval(&format!("return tostring(getmetatable({name}))")), "'false'");
+    }
+    // What is there already, too.
+    for change in [
+        "redis.call = 1",
+        "redis.sha1hex('x') redis.sha1hex = 1",
+        "('x'):find('x') string.find = 1",
+        "table.concat = 1",
+        "math.random = 1",
+        "cjson.encode = 1",
+        "bit.band = 1",
+        "_G.redis = 1",
+        "redis = 1",
+        "pcall = 1",
+        "KEYS = 1",
+        "rawset(string, 'find', 1)",
+        "function tostring() end",
+    ] {
+        let error = eval(change);
+        assert!(error.contains("Attempt to modify a readonly table"), "{change}: {error}");
+    }
+}
+
+#[test]
+fn cve_2025_46819_long_brackets_with_any_number_of_signs_are_read() {
+    for signs in [0, 1, 1000, 500_000] {
+        let signs = "=".repeat(signs);
+        assert_eq!(eval(&format!("return [{signs}[text]{signs}]")), "'text'");
+        assert_eq!(eval(&format!("--[{signs}[ no text\n ]{signs}] return 1")), "1");
+        for unfinished in [
+            format!("return [{signs}[text"),
+            format!("--[{signs}[ text"),
+            format!("return [{signs}[]={signs}"),
+        ] {
+            let error = eval(&unfinished);
+            assert!(error.starts_with("-ERR Error compiling script"), "{}", &error[..200.min(error.len())]);
+        }
+    }
+    assert!(eval(&format!("return [{}x", "=".repeat(1000))).contains("invalid long string delimiter"));
+}
+
+#[test]
+fn cve_2025_49844_a_program_with_much_to_allocate_keeps_its_name() {
+    let text: String = (0..2000)
+        .map(|number| format!("local function f{}() return 'text {number}' end ", number % 100))
+        .collect();
+    let text = format!("do {} end error('said')", text.replace("end local", "end end do local"));
+    let error = eval(&text);
+    assert!(error.starts_with("-ERR user_script:1: said"), "{}", &error[..200.min(error.len())]);
+    let broken = eval(&format!("{text} ="));
+    assert!(
+        broken.contains("user_script:1: unexpected symbol near '='"),
+        "{}",
+        &broken[..200.min(broken.len())]
+    );
+}
+
+#[test]
+fn cve_2024_31449_the_least_integer_has_digits_too() {
+    for (digits, text) in [
+        ("-2147483648", "'00000000'"),
+        ("2147483648", "'00000000'"),
+        ("-8", "'00000000'"),
+        ("8", "'00000000'"),
+        ("0", "''"),
+        ("1e300", "'0000000"),
+    ] {
+        let answer = eval(&format!("return bit.tohex(0, {digits})"));
+        assert!(answer.starts_with(text) || digits == "1e300", "{digits}: {answer}");
+    }
+    assert_eq!(eval("return bit.tohex(-2147483648, -2147483648)"), "'80000000'");
+    assert_eq!(eval("return bit.tohex(65535, -2147483648)"), "'0000FFFF'");
+}
+
+#[test]
+fn cve_2015_4335_compiled_programs_are_not_loaded() {
+    for text in [&b"\x1bLua"[..], b"\x1bLuaQ\0\x01\x04\x08\x04\x08\0", b"#!lua\n\x1bLuaQ"] {
+        assert!(super::check(text).is_err());
+    }
+    // Not even by the interpreter itself.
+    let lua = mlua::Lua::new();
+    let error =
+        lua.load(&b"\x1bLuaQ\0"[..]).set_mode(mlua::chunk::ChunkMode::Binary).into_function().unwrap_err();
+    assert!(error.to_string().contains("compiled programs are not allowed"), "{error}");
+    assert_eq!(eval("return type(rawget(_G, 'load')) .. type(string.dump)"), "'nilnil'");
+}
+
+#[test]
+fn cve_2025_67733_a_reply_is_one_reply_whatever_its_error_holds() {
+    let mut store = Store::new();
+    // `eval` checks that there is one reply and nothing behind it.
+    for text in [
+        "return redis.error_reply('ERR a\\r\\n+b\\0\\r\\n:1')",
+        "return {err = 'ERR a\\r\\n\\0\\n$1\\r\\nx'}",
+        "return {ok = 'a\\r\\n\\0-ERR b'}",
+        "return redis.status_reply('a\\r\\n\\0-ERR b')",
+        "error('a\\r\\n-b\\0')",
+        "error({err = 'a\\r\\n-b\\0'})",
+        "return redis.pcall('a\\r\\n\\0b')",
+        "redis.call('a\\r\\n\\0b')",
+    ] {
+        let reply = store.eval(text, &[], &[]);
+        assert!(!reply.contains(['\r', '\n']), "{text}: {reply:?}");
+    }
+}
+
+#[test]
+fn cve_2014_5461_a_function_of_many_parameters_called_with_few_arguments() {
+    let parameters: Vec<String> = (0..190).map(|number| format!("p{number}")).collect();
+    let parameters = parameters.join(",");
+    let text = format!(
+        "local function f({parameters}, ...) return p189 == nil, select('#', ...) end
+         local function deep(n, ...) if n == 0 then return f(...) end return (f()) and deep(n - 1, n, ...) end
+         local ok, more = f() local t = {{}} for i = 1, 300 do t[i] = i end
+         local late, rest = f(unpack(t)) return {{tostring(ok), more, tostring(late), rest, tostring(deep(150))}}"
+    );
+    assert_eq!(eval(&text), "['true' 0 'false' 110 'true']");
+}
+
+#[test]
+fn cve_2024_46981_no_script_makes_the_collector_run() {
+    let lua = mlua::Lua::new();
+    let before = lua.used_memory();
+    lua.load("for i = 1, 100000 do local t = {i} end").exec().unwrap();
+    assert!(lua.used_memory() - before > 100_000 * 64, "nothing is given back before the state is gone");
+    for name in ["collectgarbage", "newproxy", "gcinfo"] {
+        assert!(eval(&format!("{name}()")).contains("nonexistent global variable"), "{name}");
+    }
+    // A table's finalizer is none in Lua 5.1.
+    assert_eq!(eval("local t = setmetatable({}, {__gc = function() error('x') end}) t = nil return 1"), "1");
+}
+
+#[test]
+fn cve_2021_32626_replies_and_json_nested_to_the_limit_do_not_overflow_a_stack() {
+    let deep = format!("{}{}", "[".repeat(1000), "]".repeat(1000));
+    let below_calls = format!(
+        "local function at(n) if n > 0 then local ok, r = pcall(at, n - 1) return r end
+         return #cjson.encode(cjson.decode('{deep}')) end return at(150)"
+    );
+    let reply = eval(&below_calls);
+    assert!(reply == "2000" || reply.contains("stack overflow"), "{reply}");
+    assert!(eval(&format!("return cjson.decode('[{deep}]')")).contains("too many nested data structures"));
+    let mut many = Store::new();
+    for number in [100, 1000, 7900] {
+        for call in [
+            "redis.pcall('mget', unpack(t))",
+            "pcall(redis.call, unpack(t))",
+            "pcall(select, '#', unpack(t))",
+            "bit.bor(unpack(t))",
+            "string.char(unpack(t))",
+            "pcall(pcall, pcall, pcall, select, '#', unpack(t))",
+            "math.max(unpack(t))",
+            "select(-1, unpack(t))",
+            "string.format(('%d'):rep(200), unpack(t))",
+            "redis.sha1hex(unpack(t))",
+            "cjson.encode({unpack(t)})",
+            "tostring(unpack(t))",
+        ] {
+            let text = format!("local t = {{}} for i = 1, {number} do t[i] = i % 100 end return {call}");
+            let reply = many.eval(&text, &["k"], &[]);
+            assert!(!reply.is_empty(), "{call}");
+        }
+    }
+    let nested = "local t = {} for i = 1, 7000 do t[i] = i end
+        local function f(n, ...) if n > 0 then return select('#', pcall(f, n - 1, ...)) end return select('#', ...) end
+        return f(190, unpack(t))";
+    assert!(!many.eval(nested, &[], &[]).is_empty());
+}
+
+#[test]
+fn numbers_at_the_ends_of_their_ranges_do_no_harm() {
+    const NUMBERS: [&str; 12] = [
+        "0",
+        "-1",
+        "1",
+        "2147483647",
+        "-2147483648",
+        "2147483648",
+        "-2147483649",
+        "4294967296",
+        "1e300",
+        "-1e300",
+        "0/0",
+        "1/0",
+    ];
+    for call in [
+        "string.sub('abc', $, $)",
+        "string.byte('abc', $, $)",
+        "string.rep('', $)",
+        "pcall(string.rep, 'ab', $)",
+        "string.format('%d%5.3f%x', $, $, 3)",
+        "string.format('%c', $)",
+        "string.char($)",
+        "select($, 1, 2, 3)",
+        "table.concat({1, 2, 3}, ',', $, $)",
+        "table.remove({1, 2}, $)",
+        "unpack({1, 2}, $, $)",
+        "tonumber('11', $)",
+        "('abc'):find('b', $)",
+        "('abc'):gsub('b', 'x', $)",
+        "math.random($, $)",
+        "math.ldexp($, $)",
+        "math.fmod($, $)",
+        "bit.lshift($, $)",
+        "error('x', $)",
+        "next({1, 2}, $)",
+        "rawget({1, 2}, $)",
+        "rawset({1, 2}, $, $)",
+        "rawset({}, $ * 2, $)",
+        "('x'):rep($)",
+        "math.randomseed($)",
+        "bit.tohex($, $)",
+        "tostring($)",
+        "cjson.encode({$})",
+        "redis.call('ping', $)",
+        "redis.call('setrange', KEYS[1], $, 'x')",
+        "redis.log($, 'x')",
+        "redis.call('getrange', KEYS[1], $, $)",
+    ] {
+        for first in NUMBERS {
+            for second in NUMBERS {
+                let text = format!(
+                    "return {{pcall(function() return {} end)}}",
+                    call.replacen('$', first, 1).replace('$', second)
+                );
+                assert!(!Store::new().eval(&text, &["k"], &[]).is_empty(), "{text}");
+                if !call[call.find('$').unwrap() + 1..].contains('$') {
+                    break;
+                }
+            }
+        }
+    }
+}
