@@ -26,15 +26,22 @@ pub const REPLIES_BYTES_MAX: usize = 128 << 20;
 
 /// Most commands that one transaction may hold. It is carried out in one step, during which its group does nothing else.
 pub const TRANSACTION_COMMANDS_MAX: usize = 10_000;
-// Scripts. Whether a run is within a limit is decided by every replica for itself, so these cannot be configured: all must
-// come to the same end. For the same reason they, and the interpreter, may only change with all nodes of a cluster at once.
+// Scripts. Whether a run is within a limit is decided by every replica for itself, so these cannot be configured (but for
+// the cost, which travels in the record): all must come to the same end. For the same reason they, and the interpreter, may
+// only change with all nodes of a cluster at once.
 
 /// Longest text of a script, in bytes.
 pub const SCRIPT_BYTES_MAX: usize = 1 << 20;
 
-/// What a run of a script may cost, in instructions of its language: 20 to 40 ms. What is done for it elsewhere, such as
-/// a command, is counted as so many instructions as it takes time.
-pub const SCRIPT_INSTRUCTIONS_MAX: u64 = 2_000_000;
+/// What a run of a script may cost unless its keyspace says otherwise (`script_cost_max`), in units: a simple instruction of
+/// its language is one, and everything else counts as many as it takes time. See `docs/scripts.md` for how long they take.
+pub const SCRIPT_COST_DEFAULT: u32 = 2_000_000;
+
+/// The least that `script_cost_max` may be: the scripts of lock libraries need some thousands.
+pub const SCRIPT_COST_LEAST: u32 = 50_000;
+
+/// The most that `script_cost_max` may be. A node does nothing else while a script runs, and must not be taken for dead.
+pub const SCRIPT_COST_MOST: u32 = 10_000_000;
 
 /// What a run of a script may allocate in all, in bytes. Nothing is given back before its end.
 pub const SCRIPT_MEMORY_BYTES_MAX: usize = 16 << 20;

@@ -5,6 +5,7 @@ use crate::control::SHARDS_MAX;
 use crate::slots::{SLOTS, slot_of};
 use crate::words::{is_word, one_line};
 use coding::data_fragments_max;
+use kv::limits::{SCRIPT_COST_DEFAULT, SCRIPT_COST_LEAST, SCRIPT_COST_MOST};
 use protocol::NodeId;
 use protocol::blocking::{self, Retry};
 use protocol::consensus::{self, Lease};
@@ -98,6 +99,8 @@ pub struct Keyspace {
     pub leader: NodeId,
     /// Bytes of history kept for followers that come back.
     pub backlog_bytes: usize,
+    /// What a run of a script may cost, in units: a simple instruction is one. The scripts of one transaction share it.
+    pub script_cost_max: u32,
 }
 
 impl Default for Keyspace {
@@ -118,6 +121,7 @@ impl Default for Keyspace {
             coding_threshold: 16 << 10,
             leader: 1,
             backlog_bytes: BACKLOG_BYTES_DEFAULT,
+            script_cost_max: SCRIPT_COST_DEFAULT,
         }
     }
 }
@@ -157,7 +161,13 @@ impl Keyspace {
         for (name, value) in settings {
             let is_number = matches!(
                 name,
-                "replicas" | "shards" | "leader" | "backlog_bytes" | "coding_threshold" | "storage_threshold"
+                "replicas"
+                    | "shards"
+                    | "leader"
+                    | "backlog_bytes"
+                    | "coding_threshold"
+                    | "storage_threshold"
+                    | "script_cost_max"
             );
             let value = match value.parse::<i64>() {
                 Ok(integer) if is_number => toml::Value::Integer(integer),
@@ -226,6 +236,12 @@ impl Keyspace {
             return refuse(format!(
                 "replicas = {} needs more than the {nodes} nodes there are",
                 self.replicas
+            ));
+        }
+        if !(SCRIPT_COST_LEAST..=SCRIPT_COST_MOST).contains(&self.script_cost_max) {
+            return refuse(format!(
+                "script_cost_max = {} is not between {SCRIPT_COST_LEAST} and {SCRIPT_COST_MOST} units",
+                self.script_cost_max
             ));
         }
         let name = &self.replication;
@@ -585,6 +601,11 @@ mod tests {
             ),
             ("prefix=s: storage=disk coding=2", "storage = \"disk\" and coding do not go together yet"),
             ("prefix=s: storage=disk storage_threshold=1", "storage_threshold = 1 is less than 64 bytes"),
+            (
+                "prefix=s: script_cost_max=49999",
+                "script_cost_max = 49999 is not between 50000 and 10000000 units",
+            ),
+            ("prefix=s: script_cost_max=10000001", "script_cost_max = 10000001 is not between"),
             ("acks=all", "it has no prefix"),
             ("prefix=s: acks", "'acks' is not of the form setting=value"),
             ("prefix=s: colour=red", "unknown field `colour`"),

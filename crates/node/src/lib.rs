@@ -80,3 +80,8 @@ pub const REDIS_VERSION: &str = "7.0.15";
 
 /// The version of Quorate.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+/// What runs the scripts of every replica, for those who want to run one without a node: fuzzing, measurements.
+pub fn interpreter() -> &'static dyn kv::Interpreter {
+    &scripts::LUA
+}

@@ -268,7 +268,7 @@ LUA_API int lua_iscfunction (lua_State *L, int idx) {
 LUA_API int lua_isnumber (lua_State *L, int idx) {
   TValue n;
   const TValue *o = index2adr(L, idx);
-  return tonumber(o, &n);
+  return tonumber(L, o, &n);
 }
 
 
@@ -321,7 +321,7 @@ LUA_API int lua_lessthan (lua_State *L, int index1, int index2) {
 LUA_API lua_Number lua_tonumber (lua_State *L, int idx) {
   TValue n;
   const TValue *o = index2adr(L, idx);
-  if (tonumber(o, &n))
+  if (tonumber(L, o, &n))
     return nvalue(o);
   else
     return 0;
@@ -331,7 +331,7 @@ LUA_API lua_Number lua_tonumber (lua_State *L, int idx) {
 LUA_API lua_Integer lua_tointeger (lua_State *L, int idx) {
   TValue n;
   const TValue *o = index2adr(L, idx);
-  if (tonumber(o, &n)) {
+  if (tonumber(L, o, &n)) {
     lua_Integer res;
     lua_Number num = nvalue(o);
     lua_number2integer(res, num);
@@ -371,7 +371,7 @@ LUA_API size_t lua_objlen (lua_State *L, int idx) {
   switch (ttype(o)) {
     case LUA_TSTRING: return tsvalue(o)->len;
     case LUA_TUSERDATA: return uvalue(o)->len;
-    case LUA_TTABLE: return luaH_getn(hvalue(o));
+    case LUA_TTABLE: return luaH_getn(L, hvalue(o));
     case LUA_TNUMBER: {
       size_t l;
       lua_lock(L);  /* `luaV_tostring' may create a new string */
@@ -567,7 +567,7 @@ LUA_API void lua_rawget (lua_State *L, int idx) {
   lua_lock(L);
   t = index2adr(L, idx);
   api_check(L, ttistable(t));
-  setobj2s(L, L->top - 1, luaH_get(hvalue(t), L->top - 1));
+  setobj2s(L, L->top - 1, luaH_get(L, hvalue(t), L->top - 1));
   lua_unlock(L);
 }
 
@@ -577,7 +577,7 @@ LUA_API void lua_rawgeti (lua_State *L, int idx, int n) {
   lua_lock(L);
   o = index2adr(L, idx);
   api_check(L, ttistable(o));
-  setobj2s(L, L->top, luaH_getnum(hvalue(o), n));
+  setobj2s(L, L->top, luaH_getnum(L, hvalue(o), n));
   api_incr_top(L);
   lua_unlock(L);
 }
@@ -722,7 +722,7 @@ LUA_API int lua_setmetatable (lua_State *L, int objindex) {
          changed by the host only, not by scripts (CVE-2022-24735,
          CVE-2025-46818) */
       hvalue(obj)->readonly = cast_byte(mt != NULL &&
-        !l_isfalse(luaH_getstr(mt, luaS_newliteral(L, "__readonly"))));
+        !l_isfalse(luaH_getstr(L, mt, luaS_newliteral(L, "__readonly"))));
       if (mt)
         luaC_objbarriert(L, hvalue(obj), mt);
       break;
@@ -741,6 +741,25 @@ LUA_API int lua_setmetatable (lua_State *L, int objindex) {
   L->top--;
   lua_unlock(L);
   return 1;
+}
+
+
+/*
+** Quorate: takes units of what a run may cost, and raises an error if there
+** are no more: called before the work is done, or a part of it.
+*/
+LUA_API void lua_charge (lua_State *L, size_t units) {
+  luaE_charge(L, units);
+  if (L->hookcount <= 0) luaE_settle(L);
+}
+
+
+/*
+** Quorate: room to make a text in, until the next text is concatenated. So
+** texts are made without pieces, which nobody would collect.
+*/
+LUA_API char *lua_scratch (lua_State *L, size_t size) {
+  return luaZ_openspace(L, &G(L)->buff, size);
 }
 
 

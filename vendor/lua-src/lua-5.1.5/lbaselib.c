@@ -64,6 +64,7 @@ static int luaB_tonumber (lua_State *L) {
     char *s2;
     unsigned long n;
     luaL_argcheck(L, 2 <= base && base <= 36, 2, "base out of range");
+    lua_charge(L, lua_objlen(L, 1) / 4);  /* Quorate */
     n = strtoul(s1, &s2, base);
     if (s1 != s2) {  /* at least one valid digit? */
       while (isspace((unsigned char)(*s2))) s2++;  /* skip trailing spaces */
@@ -354,6 +355,7 @@ static int luaB_unpack (lua_State *L) {
   if (more >= LUAI_MAXCSTACK || !lua_checkstack(L, (int)more + 1))
     return luaL_error(L, "too many results to unpack");
   n = (int)more + 1;
+  lua_charge(L, (size_t)n);  /* Quorate */
   lua_rawgeti(L, 1, i);  /* push arg[i] (avoiding overflow problems) */
   while (i++ < e)  /* push arg[i + 1...e] */
     lua_rawgeti(L, 1, i);
@@ -416,8 +418,8 @@ static int luaB_tostring (lua_State *L) {
     case LUA_TNIL:
       lua_pushliteral(L, "nil");
       break;
-    default:
-      lua_pushfstring(L, "%s: %p", luaL_typename(L, 1), lua_topointer(L, 1));
+    default:  /* Quorate: no address, which is another one on each replica */
+      lua_pushstring(L, luaL_typename(L, 1));
       break;
   }
   return 1;

@@ -99,6 +99,7 @@ int luaK_getlabel (FuncState *fs) {
 
 static int getjump (FuncState *fs, int pc) {
   int offset = GETARG_sBx(fs->f->code[pc]);
+  luaE_charge(fs->L, 1);  /* Quorate: lists of jumps are gone through for each new one */
   if (offset == NO_JUMP)  /* point to itself represents end of list */
     return NO_JUMP;  /* end of list */
   else

@@ -500,6 +500,8 @@ static const char *getobjname (lua_State *L, CallInfo *ci, int stackpos,
     Proto *p = ci_func(ci)->l.p;
     int pc = currentpc(L, ci);
     Instruction i;
+    /* Quorate: the function is gone through to name one of its values */
+    luaE_charge(L, (size_t)p->sizelocvars / 4 + (size_t)pc / 2);
     *name = luaF_getlocalname(p, stackpos+1, pc);
     if (*name)  /* is a local? */
       return "local";
@@ -587,7 +589,7 @@ void luaG_concaterror (lua_State *L, StkId p1, StkId p2) {
 
 void luaG_aritherror (lua_State *L, const TValue *p1, const TValue *p2) {
   TValue temp;
-  if (luaV_tonumber(p1, &temp) == NULL)
+  if (luaV_tonumber(L, p1, &temp) == NULL)
     p2 = p1;  /* first operand is wrong */
   luaG_typeerror(L, p2, "perform arithmetic on");
 }

@@ -247,6 +247,7 @@ static StkId tryfuncTM (lua_State *L, StkId func) {
   ptrdiff_t funcr = savestack(L, func);
   if (!ttisfunction(tm))
     luaG_typeerror(L, func, "call");
+  luaE_charge(L, 2 + (size_t)(L->top - func) / 8);  /* Quorate */
   /* Open a hole inside the stack at `func' */
   for (p = L->top; p > func; p--) setobjs2s(L, p, p-1);
   incr_top(L);
@@ -274,6 +275,9 @@ int luaD_precall (lua_State *L, StkId func, int nresults) {
     CallInfo *ci;
     StkId st, base;
     Proto *p = cl->p;
+    /* Quorate: registers are filled with nil, arguments may be moved */
+    luaE_charge(L, COST_CALL + p->maxstacksize / 8 +
+                   (p->is_vararg ? (size_t)(L->top - func) / 4 : 0));
     luaD_checkstack(L, p->maxstacksize + p->numparams);
     func = restorestack(L, funcr);
     if (!p->is_vararg) {  /* no varargs? */
@@ -307,6 +311,7 @@ int luaD_precall (lua_State *L, StkId func, int nresults) {
   else {  /* if is a C function, call it */
     CallInfo *ci;
     int n;
+    luaE_charge(L, COST_CALL + (cl->nupvalues ? COST_HOST : 0));  /* Quorate */
     luaD_checkstack(L, LUA_MINSTACK);  /* ensure minimum stack size */
     ci = inc_ci(L);  /* now `enter' new function */
     ci->func = restorestack(L, funcr);
@@ -351,6 +356,8 @@ int luaD_poscall (lua_State *L, StkId firstResult) {
   wanted = ci->nresults;
   L->base = (ci - 1)->base;  /* restore base */
   L->savedpc = (ci - 1)->savedpc;  /* restore savedpc */
+  if (L->top - firstResult > 8)  /* Quorate */
+    luaE_charge(L, (size_t)(L->top - firstResult) / 4);
   /* move results to correct place */
   for (i = wanted; i != 0 && firstResult < L->top; i--)
     setobjs2s(L, res++, firstResult++);

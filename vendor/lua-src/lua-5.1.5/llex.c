@@ -193,6 +193,7 @@ static void trydecpoint (LexState *ls, SemInfo *seminfo) {
 /* LUA_NUMBER */
 static void read_numeral (LexState *ls, SemInfo *seminfo) {
   lua_assert(isdigit(ls->current));
+  luaE_charge(ls->L, 10);  /* Quorate */
   do {
     save_and_next(ls);
   } while (isdigit(ls->current) || ls->current == '.');
@@ -450,6 +451,8 @@ static int llex (LexState *ls, SemInfo *seminfo) {
 
 
 void luaX_next (LexState *ls) {
+  luaE_charge(ls->L, COST_TOKEN);  /* Quorate */
+  luaE_settle(ls->L);
   ls->lastline = ls->linenumber;
   if (ls->lookahead.token != TK_EOS) {  /* is there a look-ahead token? */
     ls->t = ls->lookahead;  /* use this one */

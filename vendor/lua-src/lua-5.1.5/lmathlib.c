@@ -89,6 +89,7 @@ static int math_floor (lua_State *L) {
 }
 
 static int math_fmod (lua_State *L) {
+  lua_charge(L, 100);  /* Quorate: some C libraries subtract bit by bit */
   lua_pushnumber(L, fmod(luaL_checknumber(L, 1), luaL_checknumber(L, 2)));
   return 1;
 }
@@ -152,6 +153,7 @@ static int math_ldexp (lua_State *L) {
 
 static int math_min (lua_State *L) {
   int n = lua_gettop(L);  /* number of arguments */
+  lua_charge(L, (size_t)n / 2);  /* Quorate */
   lua_Number dmin = luaL_checknumber(L, 1);
   int i;
   for (i=2; i<=n; i++) {
@@ -166,6 +168,7 @@ static int math_min (lua_State *L) {
 
 static int math_max (lua_State *L) {
   int n = lua_gettop(L);  /* number of arguments */
+  lua_charge(L, (size_t)n / 2);  /* Quorate */
   lua_Number dmax = luaL_checknumber(L, 1);
   int i;
   for (i=2; i<=n; i++) {

@@ -216,6 +216,7 @@ typedef union Udata {
   L_Umaxalign dummy;  /* ensures maximum alignment for `local' udata */
   struct {
     CommonHeader;
+    unsigned int serial;  /* Quorate */
     struct Table *metatable;
     struct Table *env;
     size_t len;
@@ -289,7 +290,8 @@ typedef struct UpVal {
 */
 
 #define ClosureHeader \
-	CommonHeader; lu_byte isC; lu_byte nupvalues; GCObject *gclist; \
+	CommonHeader; lu_byte isC; lu_byte nupvalues; \
+	unsigned int serial; GCObject *gclist; \
 	struct Table *env
 
 typedef struct CClosure {
@@ -339,6 +341,7 @@ typedef struct Table {
   CommonHeader;
   lu_byte flags;  /* 1<<p means tagmethod(p) is not present */ 
   lu_byte lsizenode;  /* log2 of size of `node' array */
+  unsigned int serial;  /* Quorate: its number among objects; what it is hashed by */
   struct Table *metatable;
   TValue *array;  /* array part */
   Node *node;
@@ -346,6 +349,7 @@ typedef struct Table {
   GCObject *gclist;
   int sizearray;  /* size of `array' array */
   lu_byte readonly;  /* Quorate: scripts cannot change it, see lua_setmetatable */
+  lu_byte uncounted;  /* Quorate: how long it takes depends on addresses */
 } Table;
 
 

@@ -190,6 +190,7 @@ static int indexupvalue (FuncState *fs, TString *name, expdesc *v) {
       return i;
     }
   }
+  luaE_charge(fs->L, (size_t)f->nups / 4);  /* Quorate */
   /* new one */
   luaY_checklimit(fs, f->nups + 1, LUAI_MAXUPVALUES, "upvalues");
   luaM_growvector(fs->L, f->upvalues, f->nups, f->sizeupvalues,
@@ -206,6 +207,8 @@ static int indexupvalue (FuncState *fs, TString *name, expdesc *v) {
 
 static int searchvar (FuncState *fs, TString *n) {
   int i;
+  /* Quorate: at each level of functions, for each name in the program */
+  luaE_charge(fs->L, 1 + (size_t)fs->nactvar / 4);
   for (i=fs->nactvar-1; i >= 0; i--) {
     if (n == getlocvar(fs, i).varname)
       return i;

@@ -146,6 +146,20 @@ void luaE_freethread (lua_State *L, lua_State *L1) {
 }
 
 
+/*
+** Quorate: calls the count hook as often as the debt says. It raises an error
+** when a limit is reached.
+*/
+void luaE_settle (lua_State *L) {
+  if (L != G(L)->mainthread) return;
+  while (L->hookcount <= 0 && L->hook != NULL && L->allowhook &&
+         (L->hookmask & LUA_MASKCOUNT) && L->basehookcount > 0) {
+    L->hookcount += L->basehookcount;
+    luaD_callhook(L, LUA_HOOKCOUNT, -1);
+  }
+}
+
+
 LUA_API lua_State *lua_newstate (lua_Alloc f, void *ud) {
   int i;
   lua_State *L;
@@ -184,6 +198,7 @@ LUA_API lua_State *lua_newstate (lua_Alloc f, void *ud) {
   g->gcpause = LUAI_GCPAUSE;
   g->gcstepmul = LUAI_GCMUL;
   g->gcdept = 0;
+  g->serial = 0;
   for (i=0; i<NUM_TAGS; i++) g->mt[i] = NULL;
   if (luaD_rawrunprotected(L, f_luaopen, NULL) != 0) {
     /* memory allocation error: free partial state */

@@ -91,6 +91,7 @@ typedef struct global_State {
   UpVal uvhead;  /* head of double-linked list of all open upvalues */
   struct Table *mt[NUM_TAGS];  /* metatables for basic types */
   TString *tmname[TM_N];  /* array with tag-method names */
+  unsigned int serial;  /* Quorate: number of objects that had one */
 } global_State;
 
 
@@ -131,6 +132,30 @@ struct lua_State {
 
 
 /*
+** Quorate: what a run costs is counted where it arises, in units of which a
+** simple instruction takes one. The counter is the one of the count hook:
+** the hook is called once for each `basehookcount' units, at the next
+** instruction or wherever the debt is settled. Scripts have one thread only,
+** the main one, and that one pays.
+*/
+#define LUAI_MAXCHARGE	(1 << 26)
+#define LUAI_MAXDEBT	(1 << 27)
+
+#define COST_CALL	4	/* a function is entered and left */
+#define COST_HOST	15	/* besides, if it is one of the host's, which are closures */
+#define COST_TOKEN	6	/* a token of a program, and what is made of it */
+#define COST_BLOCK	16	/* memory is allocated, and freed at the end */
+#define COST_TEXT	6	/* a text is looked up among all others */
+#define COST_INTEGER	8	/* an integer becomes a text */
+#define COST_NUMBER	40	/* another number becomes a text in C's way */
+#define COST_EXTREME	400	/* besides, if it has very many digits on one side of the point */
+#define COST_BYTES	64	/* that many bytes are moved or compared for one unit */
+#define COST_LOOKED	8	/* that many bytes are looked at one by one */
+
+LUAI_FUNC void luaE_settle (lua_State *L);
+
+
+/*
 ** Union of all collectable objects
 */
 union GCObject {
@@ -160,6 +185,21 @@ union GCObject {
 
 /* macro to convert any Lua object into a GCObject */
 #define obj2gco(v)	(cast(GCObject *, (v)))
+
+
+/* what C computes with large numbers to write this one */
+static inline size_t luaE_extreme (double n) {
+  double size = (n < 0) ? -n : n;
+  return (size > 1e17 || (size < 1e-10 && size > 0)) ? COST_EXTREME : 0;
+}
+
+
+static inline void luaE_charge (lua_State *L, size_t units) {
+  lua_State *payer = G(L)->mainthread;
+  payer->hookcount -= (units < LUAI_MAXCHARGE) ? (int)units : LUAI_MAXCHARGE;
+  if (payer->hookcount < -LUAI_MAXDEBT)
+    payer->hookcount = -LUAI_MAXDEBT;
+}
 
 
 LUAI_FUNC lua_State *luaE_newthread (lua_State *L);

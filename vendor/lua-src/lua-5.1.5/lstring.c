@@ -32,6 +32,7 @@ void luaS_resize (lua_State *L, int newsize) {
     return;  /* cannot shrink during GC traverse */
   newhash = luaM_newvector(L, newsize, GCObject *);
   tb = &G(L)->strt;
+  luaE_charge(L, tb->nuse);  /* Quorate */
   for (i=0; i<newsize; i++) newhash[i] = NULL;
   /* rehash */
   for (i=0; i<tb->size; i++) {
@@ -82,18 +83,27 @@ TString *luaS_newlstr (lua_State *L, const char *str, size_t l) {
   unsigned int h = cast(unsigned int, l);  /* seed */
   size_t step = (l>>5)+1;  /* if string is too long, don't hash all its chars */
   size_t l1;
+  size_t cost = COST_TEXT + l / COST_BYTES;  /* Quorate: to copy it, or to compare it with the one found */
   for (l1=l; l1>=step; l1-=step)  /* compute hash */
     h = h ^ ((h<<5)+(h>>2)+cast(unsigned char, str[l1-1]));
   for (o = G(L)->strt.hash[lmod(h, G(L)->strt.size)];
        o != NULL;
        o = o->gch.next) {
     TString *ts = rawgco2ts(o);
-    if (ts->tsv.len == l && (memcmp(str, getstr(ts), l) == 0)) {
-      /* string may be dead */
-      if (isdead(G(L), o)) changewhite(o);
-      return ts;
+    /* Quorate: texts of one hash are as many as a script wants, and they may
+       differ in their last byte. Those of other hashes need no look at them. */
+    if (ts->tsv.hash == h && ts->tsv.len == l) {
+      if (memcmp(str, getstr(ts), l) == 0) {
+        /* string may be dead */
+        if (isdead(G(L), o)) changewhite(o);
+        luaE_charge(L, cost);
+        return ts;
+      }
+      cost += l / COST_BYTES;
     }
+    cost++;
   }
+  luaE_charge(L, cost);
   return newlstr(L, str, l, h);  /* not found */
 }
 
@@ -107,6 +117,7 @@ Udata *luaS_newudata (lua_State *L, size_t s, Table *e) {
   u->uv.tt = LUA_TUSERDATA;
   u->uv.len = s;
   u->uv.metatable = NULL;
+  u->uv.serial = G(L)->serial++;  /* Quorate */
   u->uv.env = e;
   /* chain it on udata list (after main thread) */
   u->uv.next = G(L)->mainthread->next;

@@ -54,13 +54,18 @@ static int str_sub (lua_State *L) {
 }
 
 
+/*
+** Quorate: the following are made in one piece. Pieces would be garbage that
+** nobody collects.
+*/
 static int str_reverse (lua_State *L) {
-  size_t l;
-  luaL_Buffer b;
+  size_t l, i;
   const char *s = luaL_checklstring(L, 1, &l);
-  luaL_buffinit(L, &b);
-  while (l--) luaL_addchar(&b, s[l]);
-  luaL_pushresult(&b);
+  char *out;
+  lua_charge(L, l / 16);
+  out = lua_scratch(L, l);
+  for (i=0; i<l; i++) out[i] = s[l-1-i];
+  lua_pushlstring(L, out, l);
   return 1;
 }
 
@@ -68,12 +73,13 @@ static int str_reverse (lua_State *L) {
 static int str_lower (lua_State *L) {
   size_t l;
   size_t i;
-  luaL_Buffer b;
   const char *s = luaL_checklstring(L, 1, &l);
-  luaL_buffinit(L, &b);
+  char *out;
+  lua_charge(L, l / 16);
+  out = lua_scratch(L, l);
   for (i=0; i<l; i++)
-    luaL_addchar(&b, tolower(uchar(s[i])));
-  luaL_pushresult(&b);
+    out[i] = (char)tolower(uchar(s[i]));
+  lua_pushlstring(L, out, l);
   return 1;
 }
 
@@ -81,24 +87,35 @@ static int str_lower (lua_State *L) {
 static int str_upper (lua_State *L) {
   size_t l;
   size_t i;
-  luaL_Buffer b;
   const char *s = luaL_checklstring(L, 1, &l);
-  luaL_buffinit(L, &b);
+  char *out;
+  lua_charge(L, l / 16);
+  out = lua_scratch(L, l);
   for (i=0; i<l; i++)
-    luaL_addchar(&b, toupper(uchar(s[i])));
-  luaL_pushresult(&b);
+    out[i] = (char)toupper(uchar(s[i]));
+  lua_pushlstring(L, out, l);
   return 1;
 }
 
 static int str_rep (lua_State *L) {
-  size_t l;
-  luaL_Buffer b;
+  size_t l, total, done;
   const char *s = luaL_checklstring(L, 1, &l);
   int n = luaL_checkint(L, 2);
-  luaL_buffinit(L, &b);
-  while (n-- > 0)
-    luaL_addlstring(&b, s, l);
-  luaL_pushresult(&b);
+  char *out;
+  if (n <= 0 || l == 0) {
+    lua_pushliteral(L, "");
+    return 1;
+  }
+  if (l > ((size_t)1 << 31) / (size_t)n)  /* no memory limit comes near */
+    total = (size_t)1 << 31;
+  else
+    total = l * (size_t)n;
+  out = lua_scratch(L, total);  /* fails if it is too large */
+  lua_charge(L, total / 64);
+  memcpy(out, s, l);
+  for (done = l; done < total; done *= 2)  /* what is there, once more */
+    memcpy(out + done, out, (done < total - done) ? done : total - done);
+  lua_pushlstring(L, out, total);
   return 1;
 }
 
@@ -116,6 +133,7 @@ static int str_byte (lua_State *L) {
   if (posi + n <= pose)  /* overflow? */
     luaL_error(L, "string slice too long");
   luaL_checkstack(L, n, "string slice too long");
+  lua_charge(L, (size_t)n / 2);  /* Quorate */
   for (i=0; i<n; i++)
     lua_pushinteger(L, uchar(s[posi+i-1]));
   return n;
@@ -126,6 +144,7 @@ static int str_char (lua_State *L) {
   int n = lua_gettop(L);  /* number of arguments */
   int i;
   luaL_Buffer b;
+  lua_charge(L, (size_t)n / 2);  /* Quorate */
   luaL_buffinit(L, &b);
   for (i=1; i<=n; i++) {
     int c = luaL_checkint(L, i);
@@ -760,6 +779,7 @@ static int str_format (lua_State *L) {
   const char *strfrmt = luaL_checklstring(L, arg, &sfl);
   const char *strfrmt_end = strfrmt+sfl;
   luaL_Buffer b;
+  lua_charge(L, sfl / 8);  /* Quorate */
   luaL_buffinit(L, &b);
   while (strfrmt < strfrmt_end) {
     if (*strfrmt != L_ESC)
@@ -769,6 +789,7 @@ static int str_format (lua_State *L) {
     else { /* format item */
       char form[MAX_FORMAT];  /* to store the format (`%...') */
       char buff[MAX_ITEM];  /* to store the formatted item */
+      lua_charge(L, 20);  /* Quorate */
       if (++arg > top)
         luaL_argerror(L, arg, "no value");
       strfrmt = scanformat(L, strfrmt, form);
@@ -789,10 +810,15 @@ static int str_format (lua_State *L) {
         }
         case 'e':  case 'E': case 'f':
         case 'g': case 'G': {
+          double size = luaL_checknumber(L, arg);
+          /* Quorate: a number such as 1e-300 takes ten times as long */
+          size = (size < 0) ? -size : size;
+          lua_charge(L, (size > 1e17 || (size < 1e-10 && size > 0)) ? 700 : 60);
           sprintf(buff, form, (double)luaL_checknumber(L, arg));
           break;
         }
         case 'q': {
+          lua_charge(L, lua_objlen(L, arg) / 4);  /* Quorate */
           addquoted(L, &b, arg);
           continue;  /* skip the 'addsize' at the end */
         }
@@ -827,16 +853,16 @@ static int str_format (lua_State *L) {
 static const luaL_Reg strlib[] = {
   /* Quorate: without dump, and without gfind, which was replaced already in
      Lua 5.1. Scripts get find, gmatch, gsub and match from Quorate, whose
-     matcher needs no C stack; these here are compared with it in tests. */
+     matcher counts its steps; these here are compared with it in tests. */
   {"byte", str_byte},
   {"char", str_char},
   {"find", str_find},
-  {"format", str_format},
   {"gmatch", gmatch},
   {"gsub", str_gsub},
+  {"match", str_match},
+  {"format", str_format},
   {"len", str_len},
   {"lower", str_lower},
-  {"match", str_match},
   {"rep", str_rep},
   {"reverse", str_reverse},
   {"sub", str_sub},

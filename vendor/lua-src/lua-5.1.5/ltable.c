@@ -107,6 +107,14 @@ static Node *mainposition (const Table *t, const TValue *key) {
       return hashboolean(t, bvalue(key));
     case LUA_TLIGHTUSERDATA:
       return hashpointer(t, pvalue(key));
+    /* Quorate: by their numbers and not by their addresses, so that a table has
+       the same order, and takes the same memory and time, in every run */
+    case LUA_TTABLE:
+      return hashmod(t, hvalue(key)->serial);
+    case LUA_TFUNCTION:
+      return hashmod(t, clvalue(key)->c.serial);
+    case LUA_TUSERDATA:
+      return hashmod(t, uvalue(key)->serial);
     default:
       return hashpointer(t, gcvalue(key));
   }
@@ -143,6 +151,7 @@ static int findindex (lua_State *L, Table *t, StkId key) {
   else {
     Node *n = mainposition(t, key);
     do {  /* check whether `key' is somewhere in the chain */
+      if (!t->uncounted) luaE_charge(L, 1);  /* Quorate */
       /* key may be dead already, but it is ok to use it in `next' */
       if (luaO_rawequalObj(key2tval(n), key) ||
             (ttype(gkey(n)) == LUA_TDEADKEY && iscollectable(key) &&
@@ -161,8 +170,10 @@ static int findindex (lua_State *L, Table *t, StkId key) {
 
 int luaH_next (lua_State *L, Table *t, StkId key) {
   int i = findindex(L, t, key);  /* find original element */
+  int from = i;  /* Quorate */
   for (i++; i < t->sizearray; i++) {  /* try first array part */
     if (!ttisnil(&t->array[i])) {  /* a non-nil value? */
+      luaE_charge(L, (size_t)(i - from) / 2);
       setnvalue(key, cast_num(i+1));
       setobj2s(L, key+1, &t->array[i]);
       return 1;
@@ -170,11 +181,13 @@ int luaH_next (lua_State *L, Table *t, StkId key) {
   }
   for (i -= t->sizearray; i < sizenode(t); i++) {  /* then hash part */
     if (!ttisnil(gval(gnode(t, i)))) {  /* a non-nil value? */
+      luaE_charge(L, (size_t)(i + t->sizearray - from));
       setobj2s(L, key, key2tval(gnode(t, i)));
       setobj2s(L, key+1, gval(gnode(t, i)));
       return 1;
     }
   }
+  luaE_charge(L, (size_t)(i + t->sizearray - from));
   return 0;  /* no more elements */
 }
 
@@ -299,6 +312,9 @@ static void resize (lua_State *L, Table *t, int nasize, int nhsize) {
   int oldasize = t->sizearray;
   int oldhsize = t->lsizenode;
   Node *nold = t->node;  /* save old hash ... */
+  /* Quorate: what moves is looked up */
+  luaE_charge(L, (size_t)(oldasize + nasize) / 4 + twoto(oldhsize) * 4 +
+                 (size_t)nhsize / 2);
   if (nasize > oldasize)  /* array part must grow? */
     setarrayvector(L, t, nasize);
   /* create new hash part with appropriate size */
@@ -335,6 +351,8 @@ static void rehash (lua_State *L, Table *t, const TValue *ek) {
   int nums[MAXBITS+1];  /* nums[i] = number of keys between 2^(i-1) and 2^i */
   int i;
   int totaluse;
+  /* Quorate: a full table whose keys come and go is counted each time */
+  luaE_charge(L, 20 + (size_t)t->sizearray / 4 + (size_t)sizenode(t) * 2);
   for (i=0; i<=MAXBITS; i++) nums[i] = 0;  /* reset counts */
   nasize = numusearray(t, nums);  /* count keys in array part */
   totaluse = nasize;  /* all those keys are integer keys */
@@ -361,6 +379,8 @@ Table *luaH_new (lua_State *L, int narray, int nhash) {
   t->metatable = NULL;
   t->flags = cast_byte(~0);
   t->readonly = 0;
+  t->uncounted = 0;
+  t->serial = G(L)->serial++;
   /* temporary values (kept only if some malloc fails) */
   t->array = NULL;
   t->sizearray = 0;
@@ -399,6 +419,10 @@ static Node *getfreepos (Table *t) {
 */
 static TValue *newkey (lua_State *L, Table *t, const TValue *key) {
   Node *mp = mainposition(t, key);
+  /* Quorate: the host has keys that are addresses, which are others in each
+     process. Scripts have one, which is null. */
+  if (ttislightuserdata(key) && pvalue(key) != NULL) t->uncounted = 1;
+  luaE_charge(L, 3);
   if (!ttisnil(gval(mp)) || mp == dummynode) {
     Node *othern;
     Node *n = getfreepos(t);  /* get a free place */
@@ -410,7 +434,10 @@ static TValue *newkey (lua_State *L, Table *t, const TValue *key) {
     othern = mainposition(t, key2tval(mp));
     if (othern != mp) {  /* is colliding node out of its main position? */
       /* yes; move colliding node into free position */
-      while (gnext(othern) != mp) othern = gnext(othern);  /* find previous */
+      while (gnext(othern) != mp) {
+        othern = gnext(othern);  /* find previous */
+        if (!t->uncounted) luaE_charge(L, 1);  /* Quorate */
+      }
       gnext(othern) = n;  /* redo the chain with `n' in place of `mp' */
       *n = *mp;  /* copy colliding node into free pos. (mp->next also goes) */
       gnext(mp) = NULL;  /* now `mp' is free */
@@ -431,20 +458,33 @@ static TValue *newkey (lua_State *L, Table *t, const TValue *key) {
 
 
 /*
+** Quorate: keys of one place are as many as a script wants. The first few are
+** in the price of an instruction.
+*/
+#define chargechain(L,t,steps) \
+	{ if ((steps) > 2 && !(t)->uncounted) luaE_charge(L, steps); }
+
+
+/*
 ** search function for integers
 */
-const TValue *luaH_getnum (Table *t, int key) {
+const TValue *luaH_getnum (lua_State *L, Table *t, int key) {
   /* (1 <= key && key <= t->sizearray) */
   if (cast(unsigned int, key-1) < cast(unsigned int, t->sizearray))
     return &t->array[key-1];
   else {
     lua_Number nk = cast_num(key);
     Node *n = hashnum(t, nk);
+    size_t steps = 0;
     do {  /* check whether `key' is somewhere in the chain */
-      if (ttisnumber(gkey(n)) && luai_numeq(nvalue(gkey(n)), nk))
+      if (ttisnumber(gkey(n)) && luai_numeq(nvalue(gkey(n)), nk)) {
+        chargechain(L, t, steps);
         return gval(n);  /* that's it */
-      else n = gnext(n);
+      }
+      n = gnext(n);
+      steps++;
     } while (n);
+    chargechain(L, t, steps);
     return luaO_nilobject;
   }
 }
@@ -453,13 +493,18 @@ const TValue *luaH_getnum (Table *t, int key) {
 /*
 ** search function for strings
 */
-const TValue *luaH_getstr (Table *t, TString *key) {
+const TValue *luaH_getstr (lua_State *L, Table *t, TString *key) {
   Node *n = hashstr(t, key);
+  size_t steps = 0;
   do {  /* check whether `key' is somewhere in the chain */
-    if (ttisstring(gkey(n)) && rawtsvalue(gkey(n)) == key)
+    if (ttisstring(gkey(n)) && rawtsvalue(gkey(n)) == key) {
+      chargechain(L, t, steps);
       return gval(n);  /* that's it */
-    else n = gnext(n);
+    }
+    n = gnext(n);
+    steps++;
   } while (n);
+  chargechain(L, t, steps);
   return luaO_nilobject;
 }
 
@@ -467,25 +512,30 @@ const TValue *luaH_getstr (Table *t, TString *key) {
 /*
 ** main search function
 */
-const TValue *luaH_get (Table *t, const TValue *key) {
+const TValue *luaH_get (lua_State *L, Table *t, const TValue *key) {
   switch (ttype(key)) {
     case LUA_TNIL: return luaO_nilobject;
-    case LUA_TSTRING: return luaH_getstr(t, rawtsvalue(key));
+    case LUA_TSTRING: return luaH_getstr(L, t, rawtsvalue(key));
     case LUA_TNUMBER: {
       int k;
       lua_Number n = nvalue(key);
       lua_number2int(k, n);
       if (luai_numeq(cast_num(k), nvalue(key))) /* index is int? */
-        return luaH_getnum(t, k);  /* use specialized version */
+        return luaH_getnum(L, t, k);  /* use specialized version */
       /* else go through */
     }
     default: {
       Node *n = mainposition(t, key);
+      size_t steps = 0;
       do {  /* check whether `key' is somewhere in the chain */
-        if (luaO_rawequalObj(key2tval(n), key))
+        if (luaO_rawequalObj(key2tval(n), key)) {
+          chargechain(L, t, steps);
           return gval(n);  /* that's it */
-        else n = gnext(n);
+        }
+        n = gnext(n);
+        steps++;
       } while (n);
+      chargechain(L, t, steps);
       return luaO_nilobject;
     }
   }
@@ -493,7 +543,7 @@ const TValue *luaH_get (Table *t, const TValue *key) {
 
 
 TValue *luaH_set (lua_State *L, Table *t, const TValue *key) {
-  const TValue *p = luaH_get(t, key);
+  const TValue *p = luaH_get(L, t, key);
   t->flags = 0;
   if (p != luaO_nilobject)
     return cast(TValue *, p);
@@ -507,7 +557,7 @@ TValue *luaH_set (lua_State *L, Table *t, const TValue *key) {
 
 
 TValue *luaH_setnum (lua_State *L, Table *t, int key) {
-  const TValue *p = luaH_getnum(t, key);
+  const TValue *p = luaH_getnum(L, t, key);
   if (p != luaO_nilobject)
     return cast(TValue *, p);
   else {
@@ -519,7 +569,7 @@ TValue *luaH_setnum (lua_State *L, Table *t, int key) {
 
 
 TValue *luaH_setstr (lua_State *L, Table *t, TString *key) {
-  const TValue *p = luaH_getstr(t, key);
+  const TValue *p = luaH_getstr(L, t, key);
   if (p != luaO_nilobject)
     return cast(TValue *, p);
   else {
@@ -530,24 +580,25 @@ TValue *luaH_setstr (lua_State *L, Table *t, TString *key) {
 }
 
 
-static int unbound_search (Table *t, unsigned int j) {
+static int unbound_search (lua_State *L, Table *t, unsigned int j) {
   unsigned int i = j;  /* i is zero or a present index */
   j++;
   /* find `i' and `j' such that i is present and j is not */
-  while (!ttisnil(luaH_getnum(t, j))) {
+  while (!ttisnil(luaH_getnum(L, t, j))) {
     i = j;
     j *= 2;
     if (j > cast(unsigned int, MAX_INT)) {  /* overflow? */
       /* table was built with bad purposes: resort to linear search */
       i = 1;
-      while (!ttisnil(luaH_getnum(t, i))) i++;
+      while (!ttisnil(luaH_getnum(L, t, i))) i++;
+      luaE_charge(L, i);  /* Quorate */
       return i - 1;
     }
   }
   /* now do a binary search between them */
   while (j - i > 1) {
     unsigned int m = (i+j)/2;
-    if (ttisnil(luaH_getnum(t, m))) j = m;
+    if (ttisnil(luaH_getnum(L, t, m))) j = m;
     else i = m;
   }
   return i;
@@ -558,7 +609,7 @@ static int unbound_search (Table *t, unsigned int j) {
 ** Try to find a boundary in table `t'. A `boundary' is an integer index
 ** such that t[i] is non-nil and t[i+1] is nil (and 0 if t[1] is nil).
 */
-int luaH_getn (Table *t) {
+int luaH_getn (lua_State *L, Table *t) {
   unsigned int j = t->sizearray;
   if (j > 0 && ttisnil(&t->array[j - 1])) {
     /* there is a boundary in the array part: (binary) search for it */
@@ -573,7 +624,7 @@ int luaH_getn (Table *t) {
   /* else must find a boundary in hash part */
   else if (t->node == dummynode)  /* hash part is empty? */
     return j;  /* that is easy... */
-  else return unbound_search(t, j);
+  else return unbound_search(L, t, j);
 }
 
 

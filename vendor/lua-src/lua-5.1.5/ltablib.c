@@ -6,6 +6,7 @@
 
 
 #include <stddef.h>
+#include <string.h>
 
 #define ltablib_c
 #define LUA_LIB
@@ -15,6 +16,9 @@
 #include "lauxlib.h"
 #include "lualib.h"
 
+
+/* Quorate: no text comes near */
+#define CONCAT_MAX	((size_t)1 << 30)
 
 #define aux_getn(L,n)	(luaL_checktype(L, n, LUA_TTABLE), luaL_getn(L, n))
 
@@ -100,6 +104,7 @@ static int tinsert (lua_State *L) {
       int i;
       pos = luaL_checkint(L, 2);  /* 2nd argument is the position */
       if (pos > e) e = pos;  /* `grow' array if necessary */
+      lua_charge(L, (size_t)((unsigned int)e - (unsigned int)pos));  /* Quorate */
       for (i = e; i > pos; i--) {  /* move up elements */
         lua_rawgeti(L, 1, i-1);
         lua_rawseti(L, 1, i);  /* t[i] = t[i-1] */
@@ -122,6 +127,7 @@ static int tremove (lua_State *L) {
   luaL_checkwritable(L, 1);  /* Quorate */
   if (!(1 <= pos && pos <= e))  /* position is outside bounds? */
    return 0;  /* nothing to remove */
+  lua_charge(L, (size_t)(e - pos));  /* Quorate */
   luaL_setn(L, 1, e - 1);  /* t.n = n-1 */
   lua_rawgeti(L, 1, pos);  /* result = t[pos] */
   for ( ;pos<e; pos++) {
@@ -134,31 +140,61 @@ static int tremove (lua_State *L) {
 }
 
 
-static void addfield (lua_State *L, luaL_Buffer *b, int i) {
+/*
+** Quorate: the text is made in one piece. Pieces would be garbage that nobody
+** collects. The first pass finds out how long it is.
+*/
+static size_t fieldlen (lua_State *L, int i) {
+  size_t l;
+  lua_charge(L, 2);
   lua_rawgeti(L, 1, i);
   if (!lua_isstring(L, -1))
     luaL_error(L, "invalid value (%s) at index %d in table for "
                   LUA_QL("concat"), luaL_typename(L, -1), i);
-    luaL_addvalue(b);
+  lua_tolstring(L, -1, &l);
+  lua_pop(L, 1);
+  return l;
+}
+
+
+static char *addfield (lua_State *L, char *out, int i) {
+  size_t l;
+  const char *s;
+  lua_rawgeti(L, 1, i);
+  s = lua_tolstring(L, -1, &l);
+  memcpy(out, s, l);
+  lua_pop(L, 1);
+  return out + l;
 }
 
 
 static int tconcat (lua_State *L) {
-  luaL_Buffer b;
+  char *out, *end;
+  size_t total = 0;
+  int first;
   size_t lsep;
   int i, last;
   const char *sep = luaL_optlstring(L, 2, "", &lsep);
   luaL_checktype(L, 1, LUA_TTABLE);
   i = luaL_optint(L, 3, 1);
   last = luaL_opt(L, luaL_checkint, 4, luaL_getn(L, 1));
-  luaL_buffinit(L, &b);
+  first = i;
   for (; i < last; i++) {
-    addfield(L, &b, i);
-    luaL_addlstring(&b, sep, lsep);
+    total += fieldlen(L, i) + lsep;
+    if (total > CONCAT_MAX) luaL_error(L, "string length overflow");
   }
   if (i == last)  /* add last value (if interval was not empty) */
-    addfield(L, &b, i);
-  luaL_pushresult(&b);
+    total += fieldlen(L, i);
+  lua_charge(L, total / 64);
+  out = end = lua_scratch(L, total);
+  for (i = first; i < last; i++) {
+    end = addfield(L, end, i);
+    memcpy(end, sep, lsep);
+    end += lsep;
+  }
+  if (i == last)
+    end = addfield(L, end, i);
+  lua_pushlstring(L, out, (size_t)(end - out));
   return 1;
 }
 
@@ -178,6 +214,7 @@ static void set2 (lua_State *L, int i, int j) {
 }
 
 static int sort_comp (lua_State *L, int a, int b) {
+  lua_charge(L, 5);  /* Quorate: with its share of moving elements */
   if (!lua_isnil(L, 2)) {  /* function? */
     int res;
     lua_pushvalue(L, 2);

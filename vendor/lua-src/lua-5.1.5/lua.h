@@ -192,7 +192,10 @@ LUA_API void  (lua_setfield) (lua_State *L, int idx, const char *k);
 LUA_API void  (lua_rawset) (lua_State *L, int idx);
 LUA_API void  (lua_rawseti) (lua_State *L, int idx, int n);
 LUA_API int   (lua_setmetatable) (lua_State *L, int objindex);
-LUA_API int   (lua_isreadonly) (lua_State *L, int idx);  /* Quorate */
+/* Quorate */
+LUA_API int   (lua_isreadonly) (lua_State *L, int idx);
+LUA_API void  (lua_charge) (lua_State *L, size_t units);
+LUA_API char *(lua_scratch) (lua_State *L, size_t size);
 LUA_API int   (lua_setfenv) (lua_State *L, int idx);
 
 

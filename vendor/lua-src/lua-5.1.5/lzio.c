@@ -26,6 +26,7 @@ int luaZ_fill (ZIO *z) {
   buff = z->reader(L, z->data, &size);
   lua_lock(L);
   if (buff == NULL || size == 0) return EOZ;
+  luaE_charge(L, size / COST_LOOKED);  /* Quorate: a program is read */
   z->n = size - 1;
   z->p = buff;
   return char2int(*(z->p++));

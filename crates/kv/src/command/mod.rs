@@ -25,7 +25,7 @@ pub use comparison::{Comparison, DIGEST_HEX_BYTES, Digest, digest_of};
 pub use hash::{HashCommand, HashPart};
 pub use list::List;
 pub use lock::{Fenced, Hold, LockCommand, WaiterId};
-pub use script::Script;
+pub use script::{Script, ScriptLimits};
 pub use supplied::Supplied;
 pub use transaction::{Draft, Transaction, Watched};
 

@@ -6,6 +6,7 @@
 
 use super::List;
 use crate::codec::{Malformed, Reader, Writer};
+use crate::limits::SCRIPT_COST_DEFAULT;
 
 /// A program with the keys that it may use and its arguments.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -13,35 +14,41 @@ pub struct Script<'a> {
     /// The text, then the keys, then the arguments.
     parts: List<'a>,
     key_count: u32,
-    value_bytes_max: u64,
+    limits: ScriptLimits,
     writes: bool,
+}
+
+/// What a run may do. It can differ from node to node, or change, so what the node says that was asked travels with the
+/// script, and holds for every replica.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ScriptLimits {
+    /// Longest value that it may store, in bytes.
+    pub value_bytes_max: u64,
+    /// What it may cost, in units.
+    pub cost_max: u32,
 }
 
 impl std::fmt::Debug for Script<'_> {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Script { parts, key_count, value_bytes_max, writes } = self;
-        write!(
-            formatter,
-            "Script {{ {parts:?}, {key_count} keys, {value_bytes_max} bytes, writes: {writes} }}"
-        )
+        let Script { parts, key_count, limits, writes } = self;
+        write!(formatter, "Script {{ {parts:?}, {key_count} keys, {limits:?}, writes: {writes} }}")
     }
 }
 
 impl<'a> Script<'a> {
     /// A script in `scratch`, which is cleared first. `inputs` are its keys, of which there are `key_count`, and behind
-    /// them its arguments. It may store values of up to `value_bytes_max` bytes: a limit that can differ from node to
-    /// node, so the one of the node that was asked travels with the script. None unless there are so many inputs.
+    /// them its arguments. None unless there are so many inputs.
     pub fn build<'i>(
         scratch: &'a mut Vec<u8>,
         text: &'i [u8],
         inputs: impl IntoIterator<Item = &'i [u8]>,
         key_count: usize,
-        value_bytes_max: usize,
+        limits: ScriptLimits,
         writes: bool,
     ) -> Option<Script<'a>> {
         let parts = List::build(scratch, std::iter::once(text).chain(inputs));
         let key_count = u32::try_from(key_count).ok().filter(|count| (*count as usize) < parts.len())?;
-        Some(Script { parts, key_count, value_bytes_max: value_bytes_max as u64, writes })
+        Some(Script { parts, key_count, limits, writes })
     }
 
     /// Bytes of its text, its keys and its arguments.
@@ -69,9 +76,9 @@ impl<'a> Script<'a> {
         self.key_count as usize
     }
 
-    /// Longest value that it may store, in bytes.
-    pub fn value_bytes_max(&self) -> u64 {
-        self.value_bytes_max
+    /// What a run may do.
+    pub fn limits(&self) -> ScriptLimits {
+        self.limits
     }
 
     /// False when it may only read (`EVAL_RO`).
@@ -82,15 +89,23 @@ impl<'a> Script<'a> {
     pub(super) fn encode(&self, out: &mut Vec<u8>) {
         self.parts.encode(out);
         out.put_u32(self.key_count);
-        out.put_u64(self.value_bytes_max);
+        out.put_u64(self.limits.value_bytes_max);
+        out.put_u32(self.limits.cost_max);
     }
 
-    pub(super) fn decode(reader: &mut Reader<'a>, writes: bool) -> Result<Script<'a>, Malformed> {
+    /// Reads what was encoded; before scripts told their cost, if `has_cost` is false.
+    pub(super) fn decode(
+        reader: &mut Reader<'a>,
+        writes: bool,
+        has_cost: bool,
+    ) -> Result<Script<'a>, Malformed> {
         let parts = List::decode(reader)?;
         let (key_count, value_bytes_max) = (reader.u32()?, reader.u64()?);
+        let cost_max = if has_cost { reader.u32()? } else { SCRIPT_COST_DEFAULT };
+        let limits = ScriptLimits { value_bytes_max, cost_max };
         if key_count as usize >= parts.len() {
             return Err(Malformed("a script has more keys than it holds"));
         }
-        Ok(Script { parts, key_count, value_bytes_max, writes })
+        Ok(Script { parts, key_count, limits, writes })
     }
 }

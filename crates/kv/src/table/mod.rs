@@ -129,6 +129,8 @@ pub struct Table {
     /// What runs scripts.
     interpreter: &'static dyn Interpreter,
     watched: Watching,
+    /// What the scripts of the transaction that is being carried out have cost so far.
+    transaction_cost: Option<u64>,
 }
 
 /// The record that is being applied: what it gives to the keys that it writes, and its time.
@@ -165,6 +167,7 @@ impl Table {
             unasked: ReplyBuffer::new(),
             interpreter: &NoInterpreter,
             watched: Watching::default(),
+            transaction_cost: None,
         }
     }
 

@@ -33,6 +33,9 @@ pub struct Access<'t> {
     /// What the run has published so far, and how many bytes.
     announcements: Vec<Announcement>,
     announced_bytes: usize,
+    /// What the run may cost, and has cost.
+    cost_max: u64,
+    cost: u64,
 }
 
 /// What a key was before a script wrote it.
@@ -47,6 +50,16 @@ impl Access<'_> {
     /// The time of the run, the same on every replica.
     pub fn now(&self) -> UnixMs {
         self.now
+    }
+
+    /// What the run may still cost. The scripts of one transaction share what one may.
+    pub fn cost_left(&self) -> u64 {
+        self.cost_max.saturating_sub(self.cost)
+    }
+
+    /// The run has cost so much.
+    pub fn spend(&mut self, cost: u64) {
+        self.cost += cost;
     }
 
     /// Carries out one command of the script and appends one reply to `out`.
@@ -176,9 +189,14 @@ impl Table {
         if record.is_some() {
             self.watched.begin_script(script);
         }
-        let mut access = Access { table: self, record, now, keys, announcements, announced_bytes };
+        let before = self.transaction_cost;
+        let cost_max = u64::from(script.limits().cost_max).saturating_sub(before.unwrap_or(0));
+        let mut access =
+            Access { table: self, record, now, keys, announcements, announced_bytes, cost_max, cost: 0 };
         interpreter.run(script, &mut access, out);
         out.announce(&mut access.announcements);
+        let cost = access.cost;
+        self.transaction_cost = before.map(|before| before + cost);
         if record.is_some() {
             self.watched.end_script();
         }

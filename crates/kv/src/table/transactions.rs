@@ -160,6 +160,7 @@ impl Table {
             return out.push(Reply::NullArray);
         }
         let was_quiet = self.is_quiet;
+        self.transaction_cost = Some(0);
         let start = out.len();
         out.array(transaction.len());
         for command in transaction.commands() {
@@ -177,5 +178,6 @@ impl Table {
             }
         }
         self.is_quiet = was_quiet;
+        self.transaction_cost = None;
     }
 }

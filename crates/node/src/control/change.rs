@@ -30,8 +30,8 @@ pub const GROUPS_MAX: usize = 4096;
 pub const NODES_MAX: usize = 256;
 
 /// Settings that can change while a keyspace is in use.
-const CHANGEABLE: [&str; 7] =
-    ["acks", "reads", "backlog_bytes", "retry", "lease", "coding", "coding_threshold"];
+const CHANGEABLE: [&str; 8] =
+    ["acks", "reads", "backlog_bytes", "retry", "lease", "coding", "coding_threshold", "script_cost_max"];
 
 /// One change.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

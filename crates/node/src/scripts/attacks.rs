@@ -5,14 +5,9 @@ use super::tests::{Store, eval};
 
 #[test]
 fn cve_2025_46817_a_range_of_unpack_does_not_overflow() {
-    for range in [
-        "-2147483646,2",
-        "-2147483648,2147483647",
-        "-2147483648,-1",
-        "0,2147483647",
-        "1,1e9",
-        "1,8001",
-    ] {
+    for range in
+        ["-2147483646,2", "-2147483648,2147483647", "-2147483648,-1", "0,2147483647", "1,1e9", "1,8001"]
+    {
         let error = eval(&format!("return {{unpack({{1,2,3}},{range})}}"));
         assert!(error.contains("too many results to unpack"), "{range}: {error}");
     }
@@ -229,6 +224,45 @@ fn cve_2021_32626_replies_and_json_nested_to_the_limit_do_not_overflow_a_stack()
 }
 
 #[test]
+fn a_program_that_would_take_minutes_to_compile_is_stopped() {
+    let locals: String = (0..190).map(|number| format!("local v{number} ")).collect();
+    let behind = format!("return function() {locals}").repeat(60);
+    for text in [
+        format!("{behind}{}{}", "a=a ".repeat(150_000), "end ".repeat(60)),
+        format!("while a do {} end", "if a then break end ".repeat(50_000)),
+        format!("if a then {}end", "elseif b then a() ".repeat(50_000)),
+        format!("return {}1", "a and ".repeat(150_000)),
+    ] {
+        let error = super::check(text.as_bytes()).unwrap_err();
+        let error = String::from_utf8_lossy(&error).into_owned();
+        // Some have more jumps than Lua allows.
+        assert!(
+            error.contains("it cost more than") || error.contains("too long"),
+            "{}",
+            &error[..200.min(error.len())]
+        );
+        assert!(eval(&text).starts_with("-ERR"));
+    }
+    // What is long and simple passes.
+    assert_eq!(super::check("a = 1 + 2 ".repeat(20_000).as_bytes()), Ok(()));
+}
+
+#[test]
+fn the_scripts_of_a_transaction_share_what_one_may_cost() {
+    use kv::limits::SCRIPT_COST_DEFAULT;
+    use kv::{Command, Script, ScriptLimits};
+    let limits = ScriptLimits { value_bytes_max: 100, cost_max: SCRIPT_COST_DEFAULT };
+    let text = b"for i = 1, 200000 do end return 'done'";
+    let mut scratches = vec![Vec::new(); 12];
+    let scripts: Vec<Command<'_>> = (scratches.iter_mut())
+        .map(|scratch| Command::Script(Script::build(scratch, text, [], 0, limits, true).unwrap()))
+        .collect();
+    let replies = super::tests::transact(&scripts);
+    assert!(replies.starts_with("['done' 'done' "), "{replies}");
+    assert!(replies.contains("it cost more than"), "{replies}");
+}
+
+#[test]
 fn numbers_at_the_ends_of_their_ranges_do_no_harm() {
     const NUMBERS: [&str; 12] = [
         "0",
@@ -254,6 +288,7 @@ fn numbers_at_the_ends_of_their_ranges_do_no_harm() {
         "string.char($)",
         "select($, 1, 2, 3)",
         "table.concat({1, 2, 3}, ',', $, $)",
+        "table.insert({1, 2}, $, 7)",
         "table.remove({1, 2}, $)",
         "unpack({1, 2}, $, $)",
         "tonumber('11', $)",

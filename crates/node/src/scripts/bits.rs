@@ -1,12 +1,10 @@
 //! `bit`: the operations on 32-bit integers that Redis gives to scripts (those of Mike Pall's Lua BitOp).
 
 use super::failure::Raised;
-use super::meter::Meter;
+use super::meter::{CALL_COST, Meter};
 use super::values::type_name;
 use mlua::{Lua, MultiValue, Table, Value};
 use std::rc::Rc;
-
-const CALL_INSTRUCTIONS: u64 = 10;
 
 /// The lower 32 bits of a number that is rounded to the nearest integer.
 fn bits_of(number: f64) -> i32 {
@@ -73,14 +71,14 @@ pub(super) fn table(lua: &Lua, meter: &Rc<Meter>) -> mlua::Result<Table> {
     for (name, operation) in OPERATIONS {
         let meter = meter.clone();
         let function = move |lua: &Lua, values: MultiValue| {
-            meter.charge(CALL_INSTRUCTIONS + values.len() as u64)?;
+            meter.charge(CALL_COST + 3 * values.len() as u64)?;
             operation(&Operands { lua, name, values }).map(|number| Value::Number(f64::from(number)))
         };
         table.raw_set(name, lua.create_function(function)?)?;
     }
     let meter = meter.clone();
     let tohex = move |lua: &Lua, values: MultiValue| {
-        meter.charge(CALL_INSTRUCTIONS)?;
+        meter.charge(2 * CALL_COST)?;
         lua.create_string(hexadecimal(&Operands { lua, name: "tohex", values })?)
     };
     table.raw_set("tohex", lua.create_function(tohex)?)?;

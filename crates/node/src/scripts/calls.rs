@@ -16,11 +16,12 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use wire::resp::ArgumentsBuffer;
 
-/// What a command costs beside its bytes: about as long as so many instructions take.
-const CALL_INSTRUCTIONS: u64 = 100;
+/// What a command costs beside its words, and each of its words beside its bytes.
+const COMMAND_COST: u64 = 80;
+const WORD_COST: u64 = 15;
 
 /// Memory is moved faster than looked at.
-const MOVED_BYTES_PER_INSTRUCTION: usize = 128;
+const MOVED_BYTES_PER_UNIT: usize = 128;
 
 const NOT_ALLOWED: &str = "ERR This Redis command is not allowed from script";
 const NO_WRITES: &str = "ERR Write commands are not allowed from read-only scripts.";
@@ -44,7 +45,7 @@ impl Calls {
         let caller = Rc::new(Caller {
             access,
             meter: meter.clone(),
-            value_bytes_max: usize::try_from(script.value_bytes_max()).unwrap_or(usize::MAX),
+            value_bytes_max: usize::try_from(script.limits().value_bytes_max).unwrap_or(usize::MAX),
             may_write,
             buffers: RefCell::new(Buffers::new()),
         });
@@ -93,7 +94,7 @@ impl Buffers {
     }
 }
 
-/// Bytes that a command moves, or looks at, in a large hash.
+/// Bytes that a command moves, or looks at, beside those that it is given or answers.
 fn moved_by(command: &Command<'_>, access: &Access<'_>) -> usize {
     const SCANNED_FIELD_BYTES: u64 = 256;
     match command {
@@ -105,6 +106,22 @@ fn moved_by(command: &Command<'_>, access: &Access<'_>) -> usize {
             (pattern * PATTERN_BYTE_READ).saturating_add(scanned.saturating_mul(1 + pattern / 8))
         }
         Command::Hash(hash) if hash.is_write() => access.held_bytes(hash.key()),
+        Command::SetRange { key, offset, .. } => {
+            access.held_bytes(key).max(usize::try_from(*offset).unwrap_or(usize::MAX))
+        }
+        Command::Append { key, .. } | Command::Copy { from: key, .. } | Command::Rename { from: key, .. } => {
+            access.held_bytes(key)
+        }
+        // Each byte is a part of the digest, or compared.
+        Command::Digest { key } | Command::DeleteIf { key, .. } | Command::SetIf { key, .. } => {
+            access.held_bytes(key)
+        }
+        // What was there is kept, should the run be undone, or is moved as a whole.
+        command if command.is_write() => {
+            let mut bytes = 0;
+            command.for_each_key(|key| bytes += access.held_bytes(key));
+            bytes
+        }
         _ => 0,
     }
 }
@@ -115,21 +132,16 @@ impl Caller<'_, '_> {
         let mut buffers = self.buffers.borrow_mut();
         let buffers = &mut *buffers;
         let bytes = self.take_words(words, &mut buffers.words)?;
-        self.meter.charge(CALL_INSTRUCTIONS)?;
+        self.meter.charge(COMMAND_COST + WORD_COST * words.len() as u64)?;
         self.meter.charge_bytes(bytes)?;
         buffers.reply.clear();
         self.carry_out(buffers).map_err(Raised::reply)?;
-        self.meter.charge((buffers.moved_bytes / MOVED_BYTES_PER_INSTRUCTION) as u64)?;
+        self.meter.charge((buffers.moved_bytes / MOVED_BYTES_PER_UNIT) as u64)?;
         self.meter.charge_bytes(buffers.reply.len())?;
         if let Reply::Error(text) = Reply::first(buffers.reply.as_bytes()) {
             return Err(Raised::reply(text));
         }
-        let before = lua.used_memory();
-        let value = values::read(lua, &mut Reader::new(buffers.reply.as_bytes()))?;
-        // A long array of short texts is not a long text.
-        let longest = values::longest_text(buffers.reply.as_bytes());
-        self.meter.has_allocated(longest, before, lua.used_memory());
-        Ok(value)
+        values::read(lua, &mut Reader::new(buffers.reply.as_bytes()), &self.meter)
     }
 
     fn take_words(&self, words: &MultiValue, out: &mut ArgumentsBuffer) -> mlua::Result<usize> {

@@ -10,9 +10,9 @@ use crate::envelope::Envelope;
 use crate::node::Node;
 use crate::session::ClientId;
 use crate::transactions::CROSSSLOT;
-use kv::limits::{KEY_BYTES_MAX, SCRIPT_BYTES_MAX};
+use kv::limits::{KEY_BYTES_MAX, SCRIPT_BYTES_MAX, SCRIPT_COST_DEFAULT};
 use kv::number::parse_integer;
-use kv::{Command, ReplyBuffer, Script};
+use kv::{Command, ReplyBuffer, Script, ScriptLimits};
 use protocol::Request;
 use wire::frame;
 use wire::resp::Arguments;
@@ -110,8 +110,17 @@ impl Node {
         };
         let text = self.scripts.find(digest).ok_or(NOSCRIPT)?;
         let writes = !how.only_reads && !Header::of(text)?.no_writes;
-        let value_bytes_max = self.parameters.value_bytes_max();
-        Script::build(scratch, text, inputs.iter(), key_count, value_bytes_max, writes)
+        // Keys of several groups are refused later.
+        let first_key = inputs.iter().take(key_count).next();
+        let group = first_key.map_or_else(|| self.router.default_group(), |key| self.router.group_of(key));
+        let limits = ScriptLimits {
+            value_bytes_max: self.parameters.value_bytes_max() as u64,
+            cost_max: self
+                .groups
+                .get(group)
+                .map_or(SCRIPT_COST_DEFAULT, |group| group.keyspace.script_cost_max),
+        };
+        Script::build(scratch, text, inputs.iter(), key_count, limits, writes)
             .ok_or_else(|| CommandError::Syntax.to_string().into())
     }
 

@@ -41,18 +41,6 @@ impl Raised {
         Raised::text(lua, format_args!("bad argument #{number} to '{function}' ({why})"))
     }
 
-    /// What one of Lua's own functions has raised that was called through one of ours: as if the script had called it.
-    pub(super) fn of_function(lua: &Lua, name: &str, error: mlua::Error) -> mlua::Error {
-        match innermost(&error) {
-            mlua::Error::RuntimeError(text) => {
-                // What is behind it tells of frames that are none of the script's.
-                let text = text.split("\nstack traceback:").next().unwrap_or_default();
-                Raised::text(lua, text.replacen("to '?'", &format!("to '{name}'"), 1))
-            }
-            _ => error,
-        }
-    }
-
     /// What a function of the script has raised that one of ours has called. A table that it may have been is lost.
     pub(super) fn of_callback(error: mlua::Error) -> mlua::Error {
         match innermost(&error) {

@@ -4,7 +4,7 @@
 //! texts and numbers that they are.
 
 use super::failure::Raised;
-use super::meter::{Limit, Meter};
+use super::meter::{CALL_COST, Limit, Meter};
 use super::values::number_text;
 use kv::limits::SCRIPT_MEMORY_BYTES_MAX;
 use mlua::{Lua, MultiValue, Table, Value};
@@ -19,7 +19,7 @@ const SPARSE_LENGTH_SAFE: usize = 10;
 const SPARSE_RATIO_MAX: usize = 2;
 
 /// What an element costs beside its bytes.
-const ELEMENT_INSTRUCTIONS: u64 = 10;
+const ELEMENT_COST: u64 = 20;
 
 pub(super) fn table(lua: &Lua, meter: &Rc<Meter>) -> mlua::Result<Table> {
     let table = lua.create_table()?;
@@ -29,11 +29,9 @@ pub(super) fn table(lua: &Lua, meter: &Rc<Meter>) -> mlua::Result<Table> {
             return Err(Raised::argument(lua, 1, "encode", "expected 1 argument"));
         }
         let mut writer = Writer { lua, meter: &own, out: Vec::new() };
+        own.charge(2 * CALL_COST)?;
         writer.value(&arguments[0], 0)?;
-        let before = lua.used_memory();
-        let text = lua.create_string(&writer.out)?;
-        own.has_allocated(writer.out.len(), before, lua.used_memory());
-        Ok(text)
+        lua.create_string(&writer.out)
     };
     table.raw_set("encode", lua.create_function(encode)?)?;
     let own = meter.clone();
@@ -48,11 +46,9 @@ pub(super) fn table(lua: &Lua, meter: &Rc<Meter>) -> mlua::Result<Table> {
             return Err(Raised::argument(lua, 1, "decode", &why));
         };
         let text = text.as_bytes();
+        own.charge(2 * CALL_COST)?;
         own.charge_bytes(text.len())?;
-        let before = lua.used_memory();
-        let value = Reader { lua, meter: &own, text: &text, at: 0 }.document()?;
-        own.has_allocated(text.len(), before, lua.used_memory());
-        Ok(value)
+        Reader { lua, meter: &own, text: &text, at: 0 }.document()
     };
     table.raw_set("decode", lua.create_function(decode)?)?;
     table.raw_set("null", Value::NULL)?;
@@ -71,7 +67,7 @@ impl Writer<'_> {
     }
 
     fn value(&mut self, value: &Value, depth: usize) -> mlua::Result<()> {
-        self.meter.charge(ELEMENT_INSTRUCTIONS)?;
+        self.meter.charge(ELEMENT_COST)?;
         match value {
             Value::Nil => self.out.extend_from_slice(b"null"),
             value if *value == Value::NULL => self.out.extend_from_slice(b"null"),
@@ -99,6 +95,7 @@ impl Writer<'_> {
         if !number.is_finite() {
             return self.refuse("number", "must not be NaN or Inf");
         }
+        self.meter.charge(ELEMENT_COST)?;
         self.out.extend_from_slice(number_text(number, DIGITS).as_bytes());
         Ok(())
     }
@@ -160,7 +157,7 @@ impl Writer<'_> {
         mut visit: impl FnMut(Value, Value) -> mlua::Result<bool>,
     ) -> mlua::Result<()> {
         for pair in table.pairs::<Value, Value>() {
-            self.meter.charge(1)?;
+            self.meter.charge(ELEMENT_COST / 2)?;
             let (key, value) = pair?;
             if !visit(key, value)? {
                 break;
@@ -330,7 +327,7 @@ impl Reader<'_> {
 
     /// The next token and where it begins.
     fn next(&mut self) -> mlua::Result<(Token, usize)> {
-        self.meter.charge(ELEMENT_INSTRUCTIONS)?;
+        self.meter.charge(ELEMENT_COST)?;
         let rest = &self.text[self.at..];
         self.at += rest.iter().take_while(|byte| matches!(byte, b' ' | b'\t' | b'\n' | b'\r')).count();
         let start = self.at;

@@ -1,8 +1,21 @@
 //! What a run may still cost. Counts only: every replica comes to the same end.
+//!
+//! The interpreter counts what it does where it does it (`vendor/lua-src`): instructions, bytes that are copied, compared or
+//! hashed, blocks of memory, steps within a table. It calls the hook once for each [`HOOK_COST`] units. What our own functions
+//! do beside that is charged here.
 
 use super::failure::{Failure, Raised};
-use kv::limits::{SCRIPT_INSTRUCTIONS_MAX, SCRIPT_MEMORY_BYTES_MAX};
+use kv::limits::SCRIPT_MEMORY_BYTES_MAX;
 use std::cell::Cell;
+
+/// Units that the interpreter counts between two calls of the hook.
+pub(super) const HOOK_COST: u32 = 1000;
+
+/// What a run costs before its first instruction: its state is made, and thrown away.
+const RUN_COST: u64 = 2000;
+
+/// What it costs to call a function of ours, beside what the interpreter counts for the call.
+pub(super) const CALL_COST: u64 = 10;
 
 /// What Lua says when it got no memory. Code of a script that is called in protected mode sees it as a text.
 const NO_MEMORY: &[u8] = b"not enough memory";
@@ -10,7 +23,8 @@ const NO_MEMORY: &[u8] = b"not enough memory";
 /// A limit that a run has come to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Limit {
-    Instructions,
+    /// So many units.
+    Cost(u64),
     Memory,
     /// What it answers is too large or too deep.
     Reply,
@@ -19,7 +33,7 @@ pub(super) enum Limit {
 impl Limit {
     pub(super) fn text(self) -> String {
         let limit = match self {
-            Limit::Instructions => format!("it took more than {SCRIPT_INSTRUCTIONS_MAX} instructions"),
+            Limit::Cost(most) => format!("it cost more than {most} units"),
             Limit::Memory => format!("it allocated more than {SCRIPT_MEMORY_BYTES_MAX} bytes"),
             Limit::Reply => "what it answers is too large".to_string(),
         };
@@ -30,64 +44,41 @@ impl Limit {
 /// Counts what a run costs. Once a limit is reached the run is over, whatever the script does about it.
 #[derive(Debug)]
 pub(super) struct Meter {
+    most: u64,
     left: Cell<u64>,
     reached: Cell<Option<Limit>>,
-    /// Bytes allocated at the last look.
-    allocated: Cell<usize>,
-    /// No text is longer than this.
-    longest_text: Cell<usize>,
-}
-
-impl Default for Meter {
-    fn default() -> Self {
-        Meter {
-            left: Cell::new(SCRIPT_INSTRUCTIONS_MAX),
-            reached: Cell::new(None),
-            allocated: Cell::new(0),
-            longest_text: Cell::new(0),
-        }
-    }
 }
 
 impl Meter {
-    /// The run begins, with so many bytes allocated.
-    pub(super) fn begin(&self, script: &kv::Script<'_>, allocated: usize) {
-        self.allocated.set(allocated);
-        let inputs = script.keys().chain(script.arguments()).chain([script.text()]);
-        self.longest_text.set(inputs.map(<[u8]>::len).max().unwrap_or(0));
+    /// For a run that may cost so many units.
+    pub(super) fn new(most: u64) -> Meter {
+        let meter = Meter { most, left: Cell::new(most), reached: Cell::new(None) };
+        // If it may not even cost that, it is stopped at its first instruction.
+        let _ = meter.charge(RUN_COST);
+        meter
     }
 
-    /// So many instructions of Lua were carried out.
-    ///
-    /// Most take the same time, but `..` and `<` take longer for longer texts, and make no text twice: time without
-    /// memory. No text that Lua made since the last look is longer than what was allocated since then.
-    pub(super) fn tick(&self, instructions: u64, allocated: usize) -> mlua::Result<()> {
-        const TEXT_BYTES_PER_INSTRUCTION: usize = 16 << 10;
-        let grown = allocated.saturating_sub(self.allocated.replace(allocated));
-        let longest = self.longest_text.get().max(grown);
-        self.longest_text.set(longest);
-        self.charge(instructions * (1 + (longest / TEXT_BYTES_PER_INSTRUCTION) as u64))
+    /// What the run has cost.
+    pub(super) fn spent(&self) -> u64 {
+        self.most - self.left.get()
     }
 
-    /// One of our functions has allocated: its texts were no longer than this, the rest are tables.
-    pub(super) fn has_allocated(&self, longest_text: usize, allocated_before: usize, allocated: usize) {
-        self.longest_text.set(self.longest_text.get().max(longest_text));
-        self.allocated.set(self.allocated.get() + allocated.saturating_sub(allocated_before));
-    }
-
-    /// Takes what so many instructions would cost.
-    pub(super) fn charge(&self, instructions: u64) -> mlua::Result<()> {
-        match self.left.get().checked_sub(instructions) {
+    /// Takes so many units.
+    pub(super) fn charge(&self, units: u64) -> mlua::Result<()> {
+        match self.left.get().checked_sub(units) {
             Some(left) => self.left.set(left),
-            None => self.reach(Limit::Instructions),
+            None => {
+                self.left.set(0);
+                self.reach(Limit::Cost(self.most));
+            }
         }
         self.check_raised()
     }
 
     /// Takes what looking at so many bytes one by one costs.
     pub(super) fn charge_bytes(&self, bytes: usize) -> mlua::Result<()> {
-        const BYTES_PER_INSTRUCTION: usize = 16;
-        self.charge((bytes / BYTES_PER_INSTRUCTION) as u64)
+        const BYTES_PER_UNIT: usize = 16;
+        self.charge((bytes / BYTES_PER_UNIT) as u64)
     }
 
     /// The run has come to a limit.

@@ -5,10 +5,10 @@
 //!
 //! * Each run has a Lua state of its own, made new and thrown away: nothing leaks from one script to the next, and what a
 //!   run allocates does not depend on what ran before.
-//! * The limits are counts, never times: instructions, and bytes allocated. Memory is not collected during a run, so that
-//!   neither weak tables nor the limit depend on when that happens.
-//! * What would tell addresses does not: `tostring` of tables and functions, and `pairs` and `next` of tables that have
-//!   such keys. Functions whose results differ between machines or runs are left out or replaced (`sandbox`).
+//! * The limits are counts, never times: units of cost (`meter`), and bytes allocated. Memory is not collected during a
+//!   run, so that neither weak tables nor the limit depend on when that happens.
+//! * Nothing tells addresses: `tostring` of tables and functions does not, and as keys of a table they are placed by their
+//!   numbers. Functions whose results differ between machines or runs are left out or replaced (`sandbox`).
 //!
 //! Reading order: [`Lua51`] here, `sandbox` (what a script finds), `calls` (`redis.call`), `values` (between Lua and
 //! replies), `failure` (how a script ends otherwise), `header` (the line that begins with `#!`), `cache` (texts by their
@@ -22,7 +22,6 @@ mod calls;
 mod commands;
 mod failure;
 mod header;
-mod iteration;
 mod json;
 mod meter;
 mod patterns;
@@ -37,10 +36,10 @@ mod values;
 pub(crate) use cache::{Cache, digest_of};
 
 use failure::Failure;
-use kv::limits::SCRIPT_MEMORY_BYTES_MAX;
+use kv::limits::{SCRIPT_COST_DEFAULT, SCRIPT_MEMORY_BYTES_MAX};
 use kv::table::Access;
 use kv::{Interpreter, ReplyBuffer};
-use meter::Meter;
+use meter::{HOOK_COST, Meter};
 use mlua::chunk::ChunkMode;
 use mlua::{Function, HookTriggers, Lua, LuaOptions, MultiValue, StdLib, Table};
 use sandbox::Sandbox;
@@ -49,9 +48,6 @@ use std::rc::Rc;
 
 /// What the chunk is called in errors, as in Redis.
 const CHUNK_NAME: &str = "@user_script";
-
-/// Instructions between two looks at the meter.
-const HOOK_INSTRUCTIONS: u32 = 100;
 
 /// Runs scripts in Lua 5.1.
 #[derive(Clone, Copy, Debug)]
@@ -63,7 +59,10 @@ pub(crate) static LUA: Lua51 = Lua51;
 impl Interpreter for Lua51 {
     fn run(&self, script: &kv::Script<'_>, access: &mut Access<'_>, out: &mut ReplyBuffer) {
         let start = out.len();
-        if let Err(failure) = run(script, access, out) {
+        let meter = Rc::new(Meter::new(access.cost_left()));
+        let ended = run(script, access, &meter, out);
+        access.spend(meter.spent());
+        if let Err(failure) = ended {
             out.truncate(start);
             if failure.is_final() {
                 access.undo();
@@ -73,20 +72,22 @@ impl Interpreter for Lua51 {
     }
 }
 
-/// A new state with nothing loaded but what any script can use. Its limits count from here.
-fn new_state(meter: &Rc<Meter>) -> mlua::Result<Lua> {
+/// A new state with nothing loaded but what any script can use. Its collector never runs, from the beginning
+/// (`vendor/lua-src`).
+fn new_state() -> mlua::Result<Lua> {
     // Panics are to reach the caller: a script must not be able to catch them.
-    let options = LuaOptions::new().catch_rust_panics(false);
-    let lua = Lua::new_with(StdLib::STRING, options)?;
-    lua.gc_stop();
+    Lua::new_with(StdLib::STRING, LuaOptions::new().catch_rust_panics(false))
+}
+
+/// From here on what is done counts.
+fn begin(lua: &Lua, meter: &Rc<Meter>) -> mlua::Result<()> {
     lua.set_memory_limit(SCRIPT_MEMORY_BYTES_MAX)?;
-    let triggers = HookTriggers::new().every_nth_instruction(HOOK_INSTRUCTIONS);
+    let triggers = HookTriggers::new().every_nth_instruction(HOOK_COST);
     let meter = meter.clone();
-    lua.set_global_hook(triggers, move |lua, _| {
-        meter.tick(u64::from(HOOK_INSTRUCTIONS), lua.used_memory())?;
+    lua.set_global_hook(triggers, move |_, _| {
+        meter.charge(u64::from(HOOK_COST))?;
         Ok(mlua::VmState::Continue)
-    })?;
-    Ok(lua)
+    })
 }
 
 fn compile(lua: &Lua, text: &[u8], environment: Table) -> Result<Function, Failure> {
@@ -100,27 +101,37 @@ fn compile(lua: &Lua, text: &[u8], environment: Table) -> Result<Function, Failu
 /// # Errors
 /// The text of Redis's error.
 pub(crate) fn check(text: &[u8]) -> Result<(), Vec<u8>> {
+    let meter = Rc::new(Meter::new(SCRIPT_COST_DEFAULT.into()));
     let checked = || -> Result<(), Failure> {
-        let lua = new_state(&Rc::default())?;
+        let lua = new_state()?;
         let environment = lua.create_table()?;
-        compile(&lua, text, environment).map(drop)
+        begin(&lua, &meter)?;
+        let compiled = compile(&lua, text, environment).map(drop);
+        meter.check()?;
+        compiled
     };
     checked().map_err(|failure| failure.text(text))
 }
 
-fn run(script: &kv::Script<'_>, access: &mut Access<'_>, out: &mut ReplyBuffer) -> Result<(), Failure> {
-    let meter = Rc::new(Meter::default());
-    let lua = new_state(&meter)?;
+fn run(
+    script: &kv::Script<'_>,
+    access: &mut Access<'_>,
+    meter: &Rc<Meter>,
+    out: &mut ReplyBuffer,
+) -> Result<(), Failure> {
+    let lua = new_state()?;
     let access = RefCell::new(access);
     let ended = lua.scope(|scope| {
-        let calls = calls::Calls::new(scope, script, &access, &meter)?;
-        let sandbox = Sandbox::new(&lua, script, &calls, &meter)?;
-        Ok(call_protected(&lua, script, sandbox, &meter)
-            .and_then(|value| Ok(values::write(&value, &meter, out)?)))
-    })?;
+        let calls = calls::Calls::new(scope, script, &access, meter)?;
+        let sandbox = Sandbox::new(&lua, &calls, meter)?;
+        begin(&lua, meter)?;
+        sandbox.give_inputs(&lua, script, meter)?;
+        Ok(call_protected(&lua, script, sandbox, meter)
+            .and_then(|value| Ok(values::write(&value, meter, out)?)))
+    });
     // Whatever error it was after a limit, it was the limit.
     meter.check()?;
-    ended
+    ended?
 }
 
 /// Runs the script itself: what it returns, or how it failed and where.
@@ -131,7 +142,6 @@ fn call_protected(
     meter: &Meter,
 ) -> Result<mlua::Value, Failure> {
     let chunk = compile(lua, script.text(), sandbox.environment)?;
-    meter.begin(script, lua.used_memory());
     let failed = Rc::new(RefCell::new(None));
     let handler = lua.create_function({
         let failed = failed.clone();

@@ -3,7 +3,7 @@
 use super::calls::Calls;
 use super::digest_of;
 use super::failure::Raised;
-use super::meter::Meter;
+use super::meter::{CALL_COST, Meter};
 use super::sandbox::read_only;
 use mlua::{Function, Lua, MultiValue, Table, Value};
 use std::rc::Rc;
@@ -71,6 +71,7 @@ fn sha1hex(lua: &Lua, meter: &Rc<Meter>) -> mlua::Result<Function> {
         }
         let text = lua.coerce_string(arguments[0].clone())?;
         let bytes = text.map_or(Vec::new(), |text| text.as_bytes().to_vec());
+        meter.charge(8 * CALL_COST)?;
         // Slower than copying by far.
         meter.charge_bytes(bytes.len() * 8)?;
         lua.create_string(digest_of(&bytes).to_string())

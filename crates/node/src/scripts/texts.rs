@@ -1,7 +1,7 @@
 //! Lua's functions on texts that take patterns: `find`, `match`, `gmatch`, `gsub`.
 
 use super::failure::Raised;
-use super::meter::{Limit, Meter};
+use super::meter::{CALL_COST, Limit, Meter};
 use super::patterns::{Capture, Matcher, Trouble};
 use super::values::type_name;
 use kv::limits::SCRIPT_MEMORY_BYTES_MAX;
@@ -9,8 +9,8 @@ use mlua::{Function, Lua, MultiValue, Value};
 use std::cell::Cell;
 use std::rc::Rc;
 
-/// Steps of the matcher that take as long as an instruction.
-const STEPS_PER_INSTRUCTION: usize = 2;
+/// Steps of the matcher that take as long as a unit.
+const STEPS_PER_UNIT: usize = 1;
 
 /// The function of this name, if it is one of those here.
 pub(super) fn function(lua: &Lua, name: &[u8], meter: &Rc<Meter>) -> mlua::Result<Option<Function>> {
@@ -25,20 +25,22 @@ pub(super) fn function(lua: &Lua, name: &[u8], meter: &Rc<Meter>) -> mlua::Resul
     .map(Some)
 }
 
-/// Counts the steps of a matcher in instructions.
+/// Counts the steps of a matcher in units.
 fn counter(meter: &Meter) -> impl Fn(usize) -> bool {
     let steps = Cell::new(0);
     move |more| {
         let sum = steps.get() + more;
-        steps.set(sum % STEPS_PER_INSTRUCTION);
-        meter.charge((sum / STEPS_PER_INSTRUCTION) as u64).is_ok()
+        steps.set(sum % STEPS_PER_UNIT);
+        meter.charge((sum / STEPS_PER_UNIT) as u64).is_ok()
     }
 }
 
 fn trouble(lua: &Lua, meter: &Meter, trouble: Trouble) -> mlua::Error {
     match trouble {
         Trouble::Malformed(text) => Raised::text(lua, text),
-        Trouble::Limit => meter.check_raised().err().unwrap_or(Raised::limit(Limit::Instructions)),
+        Trouble::Limit => {
+            meter.check_raised().err().unwrap_or_else(|| Raised::reply("ERR a pattern was given up"))
+        }
     }
 }
 
@@ -73,6 +75,7 @@ fn number(lua: &Lua, given: &MultiValue, place: usize, function: &str) -> mlua::
 
 fn find(lua: &Lua, given: &MultiValue, meter: &Meter, function: &str) -> mlua::Result<MultiValue> {
     let (subject, pattern) = (text(lua, given, 0, function)?, text(lua, given, 1, function)?);
+    meter.charge(2 * CALL_COST)?;
     meter.charge_bytes(subject.len() + pattern.len())?;
     let start = match number(lua, given, 2, function)?.unwrap_or(1) {
         from @ ..0 => (subject.len() as i64 + from).max(0),
@@ -141,6 +144,7 @@ fn capture(
 ) -> mlua::Result<Value> {
     match matcher.capture(number, matched).map_err(|why| trouble(lua, meter, why))? {
         Capture::Text(start, end) => {
+            meter.charge(5)?;
             meter.charge_bytes(end - start)?;
             Ok(Value::String(lua.create_string(&subject[start..end])?))
         }
@@ -151,9 +155,11 @@ fn capture(
 /// Keeps copies: the interpreter holds only so many of its own values for functions of ours.
 fn gmatch(lua: &Lua, given: &MultiValue, meter: &Rc<Meter>) -> mlua::Result<Function> {
     let (subject, pattern) = (text(lua, given, 0, "gmatch")?, text(lua, given, 1, "gmatch")?);
+    meter.charge(2 * CALL_COST)?;
     meter.charge_bytes(subject.len() + pattern.len())?;
     let (place, meter) = (Cell::new(0), meter.clone());
     lua.create_function(move |lua, _: MultiValue| {
+        meter.charge(2 * CALL_COST)?;
         let count = counter(&meter);
         let mut matcher = Matcher::new(&subject, &pattern, &count);
         if place.get() > subject.len() {
@@ -174,6 +180,7 @@ fn gmatch(lua: &Lua, given: &MultiValue, meter: &Rc<Meter>) -> mlua::Result<Func
 
 fn gsub(lua: &Lua, given: &MultiValue, meter: &Meter) -> mlua::Result<MultiValue> {
     let (subject, pattern) = (text(lua, given, 0, "gsub")?, text(lua, given, 1, "gsub")?);
+    meter.charge(2 * CALL_COST)?;
     meter.charge_bytes(subject.len() + pattern.len())?;
     let replacement = match given.get(2) {
         Some(Value::Table(_) | Value::Function(_)) => Vec::new(),
@@ -189,15 +196,18 @@ fn gsub(lua: &Lua, given: &MultiValue, meter: &Meter) -> mlua::Result<MultiValue
         let matched = matcher.at(place).map_err(|why| trouble(lua, meter, why))?;
         if let Some(end) = matched {
             replaced += 1;
+            meter.charge(5)?;
             let before = out.len();
             let context =
                 Replacing { lua, meter, matcher: &matcher, subject: &subject, matched: (place, end) };
             match &given[2] {
                 Value::Table(table) => {
+                    meter.charge(CALL_COST)?;
                     let value = table.get(context.capture(0)?).map_err(Raised::of_callback)?;
                     context.add_value(value, &mut out)?;
                 }
                 Value::Function(function) => {
+                    meter.charge(2 * CALL_COST)?;
                     let captured = captures(lua, meter, &matcher, &subject, (place, end))?;
                     let captured: MultiValue = captured.into_iter().collect();
                     let value = function.call(captured).map_err(Raised::of_callback)?;

@@ -7,6 +7,9 @@ use kv::limits::{SCRIPT_REPLY_BYTES_MAX, SCRIPT_REPLY_DEPTH_MAX};
 use kv::{Reply, ReplyBuffer};
 use mlua::{Lua, LuaString, Table, Value};
 
+/// What an element of a reply costs beside its bytes.
+const ELEMENT_COST: u64 = 12;
+
 /// What Lua calls the kind of a value.
 pub(super) fn type_name(value: &Value) -> &'static str {
     match value {
@@ -22,7 +25,8 @@ pub(super) fn type_name(value: &Value) -> &'static str {
 }
 
 /// The reply of a command as a script gets it. An error is a table with the field `err`.
-pub(super) fn read(lua: &Lua, reader: &mut Reader<'_>) -> mlua::Result<Value> {
+pub(super) fn read(lua: &Lua, reader: &mut Reader<'_>, meter: &Meter) -> mlua::Result<Value> {
+    meter.charge(ELEMENT_COST)?;
     let field = |name: &str, text: &[u8]| {
         let table = lua.create_table_with_capacity(0, 1)?;
         table.raw_set(name, lua.create_string(text)?)?;
@@ -41,8 +45,10 @@ pub(super) fn read(lua: &Lua, reader: &mut Reader<'_>) -> mlua::Result<Value> {
         Reply::Bulk(bytes) | Reply::Text(bytes) => string(bytes),
         Reply::Double(number) => string(number_text(number, ARGUMENT_DIGITS).as_bytes()),
         Reply::Boolean(truth) => Ok(Value::Integer(truth.into())),
-        Reply::Array(count) | Reply::Set(count) | Reply::Push(count) => array(lua, reader, count as usize),
-        Reply::Map(count) => array(lua, reader, count as usize * 2),
+        Reply::Array(count) | Reply::Set(count) | Reply::Push(count) => {
+            array(lua, reader, count as usize, meter)
+        }
+        Reply::Map(count) => array(lua, reader, count as usize * 2, meter),
         // Before a script runs, the values of all its keys are in the table.
         Reply::Unresolved(_) | Reply::Needs(_) | Reply::Reference(_) | Reply::Lent(_) => {
             Err(Raised::reply("ERR a value is kept as fragments"))
@@ -50,20 +56,10 @@ pub(super) fn read(lua: &Lua, reader: &mut Reader<'_>) -> mlua::Result<Value> {
     }
 }
 
-/// Bytes of the longest text in a reply.
-pub(super) fn longest_text(reply: &[u8]) -> usize {
-    let mut reader = Reader::new(reply);
-    let texts = std::iter::from_fn(|| Reply::decode(&mut reader).ok()).map(|reply| match reply {
-        Reply::Bulk(text) | Reply::Status(text) | Reply::Error(text) | Reply::Text(text) => text.len(),
-        _ => 0,
-    });
-    texts.max().unwrap_or(0)
-}
-
-fn array(lua: &Lua, reader: &mut Reader<'_>, count: usize) -> mlua::Result<Value> {
+fn array(lua: &Lua, reader: &mut Reader<'_>, count: usize, meter: &Meter) -> mlua::Result<Value> {
     let table = lua.create_table()?;
     for place in 1..=count {
-        table.raw_set(place, read(lua, reader)?)?;
+        table.raw_set(place, read(lua, reader, meter)?)?;
     }
     Ok(Value::Table(table))
 }
@@ -82,8 +78,7 @@ struct Writer<'w> {
 impl Writer<'_> {
     fn value(&mut self, value: &Value, depth: usize) -> mlua::Result<()> {
         // A table can stand in another one any number of times, and so a small one can be a large reply.
-        const ELEMENT_INSTRUCTIONS: u64 = 10;
-        self.meter.charge(ELEMENT_INSTRUCTIONS)?;
+        self.meter.charge(ELEMENT_COST)?;
         match value {
             Value::String(text) => {
                 let bytes = text.as_bytes();
@@ -94,7 +89,10 @@ impl Writer<'_> {
             Value::Number(number) => self.out.integer(truncated(*number)),
             Value::Boolean(true) => self.out.integer(1),
             Value::Table(_) if depth == SCRIPT_REPLY_DEPTH_MAX => return Err(self.too_large()),
-            Value::Table(table) => self.table(table, depth)?,
+            Value::Table(table) => {
+                self.meter.charge(4 * ELEMENT_COST)?;
+                self.table(table, depth)?;
+            }
             _ => self.out.null(),
         }
         Ok(())
@@ -126,7 +124,7 @@ impl Writer<'_> {
         }
         let mut count = 0;
         while !table.raw_get::<Value>(count + 1)?.is_nil() {
-            self.meter.charge(1)?;
+            self.meter.charge(ELEMENT_COST)?;
             count += 1;
         }
         self.make_room(0)?;

@@ -29,6 +29,7 @@ mod random;
 #[allow(dead_code)]
 mod recorder;
 mod requests;
+mod scripts;
 #[path = "../processes/support.rs"]
 #[allow(dead_code)] // Other tests use the rest.
 mod support;

@@ -26,8 +26,10 @@ const DIGEST: u8 = 15;
 const WATCH: u8 = 16;
 const READING_TRANSACTION: u8 = 17;
 const LOCK_READ: u8 = 18;
-const READING_SCRIPT: u8 = 19;
+/// As [`READING_SCRIPT`], from before scripts told what they may cost.
+const READING_SCRIPT_WITHOUT_COST: u8 = 19;
 const HASH_READ: u8 = 20;
+const READING_SCRIPT: u8 = 21;
 const SET: u8 = 64;
 const GET_DELETE: u8 = 65;
 const GET_EXPIRE: u8 = 66;
@@ -49,7 +51,8 @@ const DELETE_IF: u8 = 81;
 const TRANSACTION: u8 = 82;
 const LOCK: u8 = 83;
 const FENCED: u8 = 84;
-const SCRIPT: u8 = 85;
+/// As [`SCRIPT`], from before scripts told what they may cost.
+const SCRIPT_WITHOUT_COST: u8 = 85;
 const SET_CODED: u8 = 86;
 const INLINE: u8 = 87;
 const ABANDON: u8 = 88;
@@ -57,6 +60,7 @@ const HASH: u8 = 89;
 const SUPPLIED: u8 = 90;
 const LONG_PART: u8 = 91;
 const LONG_END: u8 = 92;
+const SCRIPT: u8 = 93;
 /// The plain `SET key value`: by far the most frequent record, so it has a short form.
 const SET_PLAIN: u8 = 127;
 /// What its encoding has beside key and value.
@@ -363,8 +367,10 @@ impl<'a> Command<'a> {
             LOCK_READ => Lock(super::LockCommand::decode(reader, false)?),
             LOCK => Lock(super::LockCommand::decode(reader, true)?),
             FENCED => Fenced(super::Fenced::decode(reader)?),
-            READING_SCRIPT => Script(super::Script::decode(reader, false)?),
-            SCRIPT => Script(super::Script::decode(reader, true)?),
+            READING_SCRIPT => Script(super::Script::decode(reader, false, true)?),
+            SCRIPT => Script(super::Script::decode(reader, true, true)?),
+            READING_SCRIPT_WITHOUT_COST => Script(super::Script::decode(reader, false, false)?),
+            SCRIPT_WITHOUT_COST => Script(super::Script::decode(reader, true, false)?),
             HASH_READ => Hash(super::HashCommand::decode(reader, false)?),
             HASH => Hash(super::HashCommand::decode(reader, true)?),
             SET_IF => SetIf {

@@ -7,6 +7,8 @@ use crate::command::{
 };
 use std::num::NonZeroU64;
 
+const LIMITS: script::ScriptLimits = script::ScriptLimits { value_bytes_max: 9, cost_max: 7 };
+
 fn every_command<'a>(
     list: List<'a>,
     pairs: List<'a>,
@@ -134,8 +136,8 @@ fn every_command_reads_back_as_it_was_written_and_no_shorter() {
     let (mut fourth, mut fifth) = (Vec::new(), Vec::new());
     let inputs = [&b"k"[..], b"l", b"argument"];
     let scripts = [
-        script::Script::build(&mut fourth, b"return 1", inputs, 2, 9, true).unwrap(),
-        script::Script::build(&mut fifth, b"", [], 0, 9, false).unwrap(),
+        script::Script::build(&mut fourth, b"return 1", inputs, 2, LIMITS, true).unwrap(),
+        script::Script::build(&mut fifth, b"", [], 0, LIMITS, false).unwrap(),
     ];
     let (mut sixth, mut seventh) = (Vec::new(), Vec::new());
     let reference = Reference::spilled(7, 1, 1, crate::command::digest_of(b"v"));

@@ -5,12 +5,13 @@ use crate::codec::Reader;
 use crate::coded::{Coordinator, REFERENCE_BYTES, Reference, ValueId, ValueRef, View};
 use crate::command::{
     Command, Comparison, Condition, Deadline, Draft, ExpireCondition, Expiry, Fenced, Hold, List,
-    LockCommand, Script, SetAnswer, Watched, digest_of,
+    LockCommand, Script, ScriptLimits, SetAnswer, Watched, digest_of,
 };
 use crate::reply::{Reply, ReplyBuffer};
 use crate::table::{CodedChanges, Table};
 
 const MEMBERSHIP: u32 = 3;
+const SCRIPT_LIMITS: ScriptLimits = ScriptLimits { value_bytes_max: 9, cost_max: 1000 };
 const VALUE: &[u8] = &[b'x'; 10_000];
 
 fn id(counter: u64) -> ValueId {
@@ -173,7 +174,8 @@ fn a_script_has_every_value_that_it_names_before_it_runs() {
     for writes in [true, false] {
         let mut scratch = Vec::new();
         let keys = [&b"l"[..], b"k", b"absent"];
-        let script = Script::build(&mut scratch, b"return 1", keys, keys.len(), 9, writes).unwrap();
+        let script =
+            Script::build(&mut scratch, b"return 1", keys, keys.len(), SCRIPT_LIMITS, writes).unwrap();
         let mut out = ReplyBuffer::new();
         if writes {
             assert_eq!(needed(&mut store, &Command::Script(script)), [1, 2]);

@@ -1,10 +1,12 @@
 //! Scripts: what a program may do with the table, and how what it did is taken back.
 
 use super::*;
-use crate::command::{Deadline, Script};
+use crate::command::{Deadline, Script, ScriptLimits};
 use crate::interpreter::Interpreter;
 use crate::limits::SCRIPT_PUBLISHED_BYTES_MAX;
 use crate::table::{Access, ScriptRefusal};
+
+const SCRIPT_LIMITS: ScriptLimits = ScriptLimits { value_bytes_max: 100, cost_max: 1000 };
 
 /// A language for tests: each line of the text is a command in the words of these tests, `undo`, or `publish` with a
 /// message. The answer is what became of each line.
@@ -55,7 +57,7 @@ impl Store {
     fn eval_as(&mut self, text: &str, keys: &[&str], writes: bool) -> String {
         let mut scratch = Vec::new();
         let inputs = keys.iter().map(|key| key.as_bytes());
-        let script = Script::build(&mut scratch, text.as_bytes(), inputs, keys.len(), 100, writes);
+        let script = Script::build(&mut scratch, text.as_bytes(), inputs, keys.len(), SCRIPT_LIMITS, writes);
         let command = Command::Script(script.expect("so many keys there are"));
         if writes { self.apply(&command) } else { self.read(&command) }
     }
@@ -94,7 +96,7 @@ fn what_a_script_publishes_goes_with_its_answer_and_nowhere_without_one() {
     table.set_interpreter(&Lines);
     let mut published = |text: &str, writes: bool, is_asked: bool| {
         let mut scratch = Vec::new();
-        let script = Script::build(&mut scratch, text.as_bytes(), [], 0, 100, writes).unwrap();
+        let script = Script::build(&mut scratch, text.as_bytes(), [], 0, SCRIPT_LIMITS, writes).unwrap();
         let mut out = ReplyBuffer::new();
         match (writes, is_asked) {
             (true, true) => _ = table.apply(&Command::Script(script), 1, 1, &mut out),
@@ -146,8 +148,9 @@ fn a_transaction_can_hold_scripts() {
     let (mut first, mut second) = (Vec::new(), Vec::new());
     let deadline = Deadline::In(5);
     let expire = Command::Expire { key: b"a", deadline, condition: crate::command::ExpireCondition::Always };
-    let write = Script::build(&mut first, b"SET a 1\nSET a 2\nundo", [&b"a"[..]], 1, 9, true).unwrap();
-    let read = Script::build(&mut second, b"GET a", [&b"a"[..]], 1, 9, false).unwrap();
+    let write =
+        Script::build(&mut first, b"SET a 1\nSET a 2\nundo", [&b"a"[..]], 1, SCRIPT_LIMITS, true).unwrap();
+    let read = Script::build(&mut second, b"GET a", [&b"a"[..]], 1, SCRIPT_LIMITS, false).unwrap();
     store.set("a", "0");
     for command in [Command::Script(read), expire, Command::Script(write), Command::Script(read)] {
         assert!(draft.push(&command));
@@ -182,7 +185,7 @@ impl Interpreter for Moves {
 fn a_script_is_told_the_same_where_nobody_waits_for_its_answer() {
     let mut tables = [Store::new(), Store::new()];
     let mut scratch = Vec::new();
-    let script = Script::build(&mut scratch, b"", [&b"a"[..], b"b"], 2, 9, true).unwrap();
+    let script = Script::build(&mut scratch, b"", [&b"a"[..], b"b"], 2, SCRIPT_LIMITS, true).unwrap();
     for store in &mut tables {
         store.table.set_interpreter(&Moves);
         store.set("a", "old");
