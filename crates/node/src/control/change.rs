@@ -35,6 +35,8 @@ const CHANGEABLE: [&str; 8] =
 
 /// One change.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+// Changes are few, and none is kept for long.
+#[allow(clippy::large_enum_variant)]
 #[serde(rename_all = "kebab-case")]
 pub enum Change {
     /// There is a new keyspace.

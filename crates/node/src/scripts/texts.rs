@@ -9,9 +9,6 @@ use mlua::{Function, Lua, MultiValue, Value};
 use std::cell::Cell;
 use std::rc::Rc;
 
-/// Steps of the matcher that take as long as a unit.
-const STEPS_PER_UNIT: usize = 1;
-
 /// The function of this name, if it is one of those here.
 pub(super) fn function(lua: &Lua, name: &[u8], meter: &Rc<Meter>) -> mlua::Result<Option<Function>> {
     let meter = meter.clone();
@@ -25,14 +22,9 @@ pub(super) fn function(lua: &Lua, name: &[u8], meter: &Rc<Meter>) -> mlua::Resul
     .map(Some)
 }
 
-/// Counts the steps of a matcher in units.
+/// Counts the steps of a matcher, each of which takes as long as a unit.
 fn counter(meter: &Meter) -> impl Fn(usize) -> bool {
-    let steps = Cell::new(0);
-    move |more| {
-        let sum = steps.get() + more;
-        steps.set(sum % STEPS_PER_UNIT);
-        meter.charge((sum / STEPS_PER_UNIT) as u64).is_ok()
-    }
+    move |steps| meter.charge(steps as u64).is_ok()
 }
 
 fn trouble(lua: &Lua, meter: &Meter, trouble: Trouble) -> mlua::Error {
