@@ -113,7 +113,7 @@ fn keys_that_were_never_written_are_misses() {
 fn errors_are_counted_by_their_first_word() {
     let mock = start(Behaviour::Errors);
     let report = run_quietly(&Options { load: false, ..options(mock.address) });
-    assert_eq!(report.count(Outcome::Error(ErrorWord::of(b"NOQUORUM"))), 1000, "{report}");
+    assert_eq!(report.count(Outcome::Error(ErrorWord::of(b"CLUSTERDOWN"))), 1000, "{report}");
     assert_eq!((report.operations(), report.failures(), report.unknown()), (0, 1000, 0));
     assert!(report.rows().iter().all(|row| row.outcome != Outcome::Ok || row.count == 0));
 }
@@ -124,7 +124,7 @@ fn a_load_that_never_succeeds_is_given_up() {
     let options = Options { reply_timeout: Duration::from_millis(300), wait: None, ..options(mock.address) };
     let error = run(&options, |_| {}).err().unwrap();
     assert!(matches!(error, Error::Stalled { is_loading: true, .. }), "{error}");
-    assert!(error.to_string().contains("SET error:NOQUORUM"), "{error}");
+    assert!(error.to_string().contains("SET error:CLUSTERDOWN"), "{error}");
 }
 
 #[test]
@@ -435,7 +435,7 @@ fn what_an_http_server_refuses_is_counted_by_its_word() {
     let mix = Mix::only(Operation::Set);
     let report =
         run_quietly(&Options { transport: Transport::Http, mix, load: false, ..options(server.address) });
-    assert_eq!(report.count(Outcome::Error(ErrorWord::of(b"NOQUORUM"))), 1000, "{report}");
+    assert_eq!(report.count(Outcome::Error(ErrorWord::of(b"CLUSTERDOWN"))), 1000, "{report}");
 }
 
 #[test]

@@ -230,28 +230,24 @@ pub(crate) struct ForwardedRequest<'a> {
     pub(crate) remaining_ms: u32,
     /// How many nodes have passed it on before the sender.
     pub(crate) hops: u8,
+    /// The only leadership of the receiver that may order it; 0: any.
+    pub(crate) leadership: u64,
     pub(crate) request: Request<'a>,
 }
 
 impl<'a> ForwardedRequest<'a> {
-    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
+    /// Returns where what is asked begins.
+    pub(crate) fn encode(&self, out: &mut Vec<u8>) -> usize {
         out.put_u64(self.id);
         out.put_u16(self.group);
         out.put_bool(self.follows);
         out.put_u64(self.seen);
         out.put_u32(self.remaining_ms);
         out.put_u8(self.hops);
-        match self.request {
-            Request::Command(command) => {
-                out.put_bool(true);
-                command.encode(out);
-            }
-            Request::Wait { offset, count } => {
-                out.put_bool(false);
-                out.put_u64(offset);
-                out.put_u32(count);
-            }
-        }
+        out.put_u64(self.leadership);
+        let start = out.len();
+        put_request(&self.request, out);
+        start
     }
 
     pub(crate) fn decode(reader: &mut Reader<'a>) -> Result<ForwardedRequest<'a>, Malformed> {
@@ -262,12 +258,33 @@ impl<'a> ForwardedRequest<'a> {
             seen: reader.u64()?,
             remaining_ms: reader.u32()?,
             hops: reader.u8()?,
-            request: match reader.bool()? {
-                true => Request::Command(Command::decode(reader)?),
-                false => Request::Wait { offset: reader.u64()?, count: reader.u32()? },
-            },
+            leadership: reader.u64()?,
+            request: take_request(reader)?,
         })
     }
+}
+
+#[inline]
+pub(crate) fn put_request(request: &Request<'_>, out: &mut Vec<u8>) {
+    match request {
+        Request::Command(command) => {
+            out.put_bool(true);
+            command.encode(out);
+        }
+        Request::Wait { offset, count } => {
+            out.put_bool(false);
+            out.put_u64(*offset);
+            out.put_u32(*count);
+        }
+    }
+}
+
+#[inline]
+pub(crate) fn take_request<'a>(reader: &mut Reader<'a>) -> Result<Request<'a>, Malformed> {
+    Ok(match reader.bool()? {
+        true => Request::Command(Command::decode(reader)?),
+        false => Request::Wait { offset: reader.u64()?, count: reader.u32()? },
+    })
 }
 
 /// What came of a forwarded request.
@@ -378,10 +395,13 @@ mod tests {
             seen: 3,
             remaining_ms: 9,
             hops: 1,
+            leadership: 5,
             request,
         });
         let mut bytes = Vec::new();
-        requests.iter().for_each(|request| request.encode(&mut bytes));
+        for request in &requests {
+            request.encode(&mut bytes);
+        }
         let mut reader = Reader::new(&bytes);
         for request in requests {
             assert_eq!(ForwardedRequest::decode(&mut reader), Ok(request));

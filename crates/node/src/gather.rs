@@ -152,7 +152,7 @@ mod tests {
     #[test]
     fn one_error_is_the_whole_answer() {
         use Reply::*;
-        let error = Error(b"NOLEADER");
+        let error = Error(b"CLUSTERDOWN NOLEADER");
         assert_eq!(combined(Combine::Sum, &[&[Integer(2)], &[error]]), encoded(&[error]));
     }
 }

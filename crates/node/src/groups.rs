@@ -5,8 +5,9 @@ use crate::control::FatalRecord;
 use crate::journal::Tail;
 use crate::keyspace::{Durability, Keyspace};
 use crate::replica::Replica;
+use crate::waiting::Kept;
 use protocol::{Configuration, NodeId, Now};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::ops::{Index, IndexMut};
 
 /// One shard's replicas.
@@ -40,6 +41,10 @@ pub(crate) struct Group {
     pub(crate) next_tick_us: u64,
     /// Nothing happens in it, and nothing will before something comes: turns pass it by.
     rests: bool,
+    /// Requests that nobody can be asked now.
+    pub(crate) waiting: VecDeque<Kept>,
+    /// How many requests other nodes were asked that have no outcome yet, by node.
+    pub(crate) under_way: Vec<(NodeId, u32)>,
 }
 
 impl Group {
@@ -60,7 +65,14 @@ impl Group {
             told: None,
             next_tick_us: 0,
             rests: false,
+            waiting: VecDeque::new(),
+            under_way: Vec::new(),
         }
+    }
+
+    /// True while a node has requests of this group to answer.
+    pub(crate) fn has_under_way(&self, at: NodeId) -> bool {
+        self.under_way.iter().any(|(node, count)| *node == at && *count > 0)
     }
 
     /// Whether turns may pass it by.

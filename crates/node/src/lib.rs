@@ -54,6 +54,7 @@ mod transactions;
 mod unfinished;
 mod usage;
 mod values;
+mod waiting;
 mod words;
 mod work;
 

@@ -166,7 +166,7 @@ impl Node {
         let refusal = match u32::try_from(encoded.len()) {
             Err(_) => Some("ERR the command is too long; nothing was done"),
             Ok(_) if self.long.bytes + encoded.len() > BYTES_MAX => Some(
-                "OVERLOADED too many bytes of long commands are on their way; nothing was done, try again",
+                "TRYAGAIN OVERLOADED too many bytes of long commands are on their way; nothing was done, try again",
             ),
             Ok(_) => None,
         };
@@ -274,7 +274,7 @@ impl Node {
         let part = Command::LongPart { id, offset: begin as u32, length: length as u32, bytes: &bytes };
         let ticket = Ticket { client: ORIGIN_LONG_PART, sequence: self.long.parts_sent };
         let deadline_us = deadline_us.min(now_us + PART_TIMEOUT_US * self.configuration.patience);
-        let asked = Asked { ticket, follows: true, seen: u64::MAX, deadline_us, hops: 0 };
+        let asked = Asked { ticket, follows: true, seen: u64::MAX, deadline_us, hops: 0, leadership: 0 };
         self.submit(group, asked, Request::Command(part));
         true
     }
@@ -324,7 +324,7 @@ impl Node {
             Some((Outcome::Refused, reply)) => self.complete(asked.ticket, group, Outcome::Refused, &reply),
             // What is not known of a part is known of the whole.
             _ => {
-                let error = "NOQUORUM the group has not taken all parts of the command in time; nothing was done, try again";
+                let error = "TRYAGAIN NOQUORUM the group has not taken all parts of the command in time; nothing was done, try again";
                 self.complete_with_error(asked.ticket, group, Outcome::Refused, error);
             }
         }

@@ -280,7 +280,7 @@ impl Node {
             return Ok(());
         };
         if !self.is_wanted(ticket) {
-            self.forwards.remove(handle);
+            self.take_forward(handle);
             self.answer_part(from, part.id, None);
             return Ok(());
         }
@@ -300,7 +300,7 @@ impl Node {
         }
         self.answer_part(from, part.id, Some(arrived as u32));
         if arrived == length
-            && let Some(entry) = self.forwards.remove(handle)
+            && let Some(entry) = self.take_forward(handle)
         {
             self.note_refusal(&entry, &entry.arrived);
             self.complete_long(entry.ticket, entry.group, part.result, SharedBytes::from(entry.arrived));

@@ -273,8 +273,12 @@ impl Node {
     pub(crate) fn forget_dismissed(&mut self) {
         while let Some(id) = self.groups.next_dismissed(self.now.monotonic_us) {
             self.retire(id);
+            self.end_forwards_for_good(
+                |entry| entry.group == id,
+                "had no answer before its keyspace was dropped",
+            );
+            self.end_waiting(id);
             self.groups.remove_dismissed(id);
-            self.end_forwards(|entry| entry.group == id, "had no answer before its keyspace was dropped");
             self.journal.forget(id);
         }
     }

@@ -21,12 +21,13 @@ use crate::output::Output;
 use crate::parameters::Parameters;
 use crate::peers::Peer;
 use crate::quarantine::Quarantine;
-use crate::routing::Forwarded;
+use crate::routing::{Forwarded, ForwardedBytes};
 use crate::scripts;
 use crate::session::{ClientId, ClientKind, Session};
 use crate::slab::Slab;
 use crate::usage::{Rate, Usage};
 use crate::values::Values;
+use crate::waiting::Waiting;
 use kv::ReplyBuffer;
 use protocol::{Effects, Input, NodeId, Now, Progress, Result as Outcome, Trace};
 use std::rc::Rc;
@@ -105,6 +106,10 @@ pub struct Node {
     pub(crate) alive_due_us: u64,
     pub(crate) forwards: Slab<Forwarded>,
     pub(crate) forwards_checked_us: u64,
+    /// What these asked, as far as it may be asked again.
+    pub(crate) forwarded: ForwardedBytes,
+    /// Requests that nobody can be asked now.
+    pub(crate) waiting: Waiting,
     pub(crate) gathers: Slab<Gather>,
     pub(crate) lock_waits: Waits,
     /// Answers that are held back for a while.
@@ -211,6 +216,7 @@ impl Node {
         }
         self.spent_ns = 0;
         self.give_delayed_answers();
+        self.tend_waiting();
         if self.lock_waits.next_due_us() <= now.monotonic_us {
             self.tend_lock_waits();
         }
@@ -219,6 +225,7 @@ impl Node {
             self.forwards_checked_us = now.monotonic_us;
             self.rate.update(now, self.counters.commands);
             self.end_overdue_forwards();
+            self.watch_silent_peers();
             self.end_overdue_lookups();
             self.forget_dismissed();
             self.forsake_former_lives();
@@ -408,7 +415,8 @@ impl Node {
         let own = idle
             .min(self.control_wakeup_us)
             .min(self.lock_waits.next_due_us())
-            .min(self.delays.next_due_us());
+            .min(self.delays.next_due_us())
+            .min(self.waiting.next_due_us());
         let own = own.min(self.alive_due_us);
         let own = own.min(self.coding.wakeup_us()).min(self.values.wakeup_us()).min(self.long.wakeup_us());
         self.groups.awake().map(|group| group.next_tick_us).fold(own, u64::min)

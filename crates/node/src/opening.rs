@@ -22,9 +22,11 @@ use crate::notes;
 use crate::parameters::Parameters;
 use crate::quarantine::{Past, Quarantine};
 use crate::replica::Replica;
+use crate::routing::ForwardedBytes;
 use crate::slab::Slab;
 use crate::usage::{Rate, Usage};
 use crate::values::{Sweep, Values};
+use crate::waiting::Waiting;
 use kv::{Coordinator, ReplyBuffer};
 use protocol::{Effects, Now};
 use std::rc::Rc;
@@ -227,6 +229,8 @@ impl Node {
             alive_due_us: 0,
             forwards: Slab::default(),
             forwards_checked_us: 0,
+            forwarded: ForwardedBytes::default(),
+            waiting: Waiting::default(),
             gathers: Slab::default(),
             channels: Channels::default(),
             delays: Delays::default(),

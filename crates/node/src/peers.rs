@@ -8,6 +8,7 @@ use crate::routing::{Asked, Forwarded, Origin};
 use crate::slab::Handle;
 use kv::Reply;
 use kv::codec::{Malformed, Reader};
+use protocol::planted::Fault;
 use protocol::{Input, NodeId, Now, Request, Result as Outcome, Ticket};
 use wire::frame;
 
@@ -32,7 +33,7 @@ pub(crate) struct Peer {
     pub(crate) deferred: Vec<u8>,
     /// This node hears it: it has said lately that it is there.
     pub(crate) is_reached: bool,
-    /// When it said so last.
+    /// When anything came from it last.
     pub(crate) heard_us: u64,
     /// In which life it is, as it has said over this link.
     pub(crate) life: Option<u64>,
@@ -40,6 +41,8 @@ pub(crate) struct Peer {
     pub(crate) is_full: bool,
     /// When it last left a forwarded request unanswered.
     pub(crate) silent_since_us: Option<u64>,
+    /// When it was asked for a sign of life last.
+    pub(crate) probed_us: u64,
 }
 
 impl Node {
@@ -56,6 +59,7 @@ impl Node {
         peer.long_replies.clear();
         peer.deferred.clear();
         peer.silent_since_us = None;
+        (peer.heard_us, peer.probed_us) = (self.now.monotonic_us, 0);
         peer.life = None;
         peer.is_full = false;
         peer.is_reached = up;
@@ -155,9 +159,10 @@ impl Node {
     /// [`Malformed`] when the peer does not speak this node's language: the link is to be closed. What came
     /// before the malformed part has happened.
     pub fn peer_frame(&mut self, from: NodeId, payload: &[u8]) -> Result<(), Malformed> {
-        if self.peers.get(usize::from(from).wrapping_sub(1)).is_none() {
+        let Some(peer) = self.peers.get_mut(usize::from(from).wrapping_sub(1)) else {
             return Ok(()); // Nothing can be answered to a node that the map does not know.
-        }
+        };
+        peer.heard_us = self.now.monotonic_us;
         match Envelope::decode(payload)? {
             Envelope::Group { group, message } => {
                 if group == CONTROL_GROUP {
@@ -203,7 +208,7 @@ impl Node {
                     if self.forwards.get(handle).is_none_or(|entry| entry.to != from) {
                         continue; // Ended here already.
                     }
-                    let Some(entry) = self.forwards.remove(handle) else { continue };
+                    let Some(entry) = self.take_forward(handle) else { continue };
                     self.forward_answered(&entry, outcome.result, outcome.reply);
                 }
             }
@@ -222,25 +227,47 @@ impl Node {
     /// A request that was passed on has its outcome.
     #[inline]
     fn forward_answered(&mut self, entry: &Forwarded, result: Outcome, reply: &[u8]) {
-        if let Outcome::Redirect { to } = result {
-            let error = format!("NOLEADER node {to} leads now; nothing was done, try again");
-            return self.complete_with_error(entry.ticket, entry.group, Outcome::Refused, &error);
+        if let Outcome::Redirect { .. } = result {
+            // The leadership for which it was meant is over: it never happens there.
+            let error = "CLUSTERDOWN NOLEADER the leader has changed; nothing was done, try again";
+            if !self.ask_again(entry, error.into()) {
+                self.complete_with_error(entry.ticket, entry.group, Outcome::Refused, error);
+            }
+            return;
         }
-        self.note_refusal(entry, reply);
+        if result == Outcome::Refused
+            && let Some(why) = self.note_refusal(entry, reply)
+            && self.is_newest(entry)
+            && self.ask_again(entry, why)
+        {
+            return;
+        }
         self.complete(entry.ticket, entry.group, result, reply);
     }
 
-    /// Whoever cannot serve a request that was passed on to it is not the one to ask next time.
-    pub(crate) fn note_refusal(&mut self, entry: &Forwarded, reply: &[u8]) {
-        if let Reply::Error(error) = Reply::first(reply)
-            && [&b"NOLEADER"[..], b"LOADING"].iter().any(|code| error.starts_with(code))
-            && let Some(group) = self.groups.get_mut(entry.group)
-        {
+    /// Whoever cannot serve a request that was passed on to it is not the one to ask next time. Returns its reason, if it has
+    /// refused for that.
+    pub(crate) fn note_refusal(&mut self, entry: &Forwarded, reply: &[u8]) -> Option<String> {
+        let Reply::Error(error) = Reply::first(reply) else { return None };
+        if !error.starts_with(b"CLUSTERDOWN ") && !error.starts_with(b"LOADING ") {
+            return None;
+        }
+        if let Some(group) = self.groups.get_mut(entry.group) {
             group.refused_by = entry.to;
             if group.leader_told == entry.to {
                 group.leader_told = 0;
             }
         }
+        Some(String::from_utf8_lossy(error).into_owned())
+    }
+
+    /// A request that was refused may be asked again if no later one of its client is under way: that may have been taken.
+    fn is_newest(&self, entry: &Forwarded) -> bool {
+        let is_later = |other: &Forwarded| {
+            other.number > entry.number
+                && (other.ticket.client, other.group) == (entry.ticket.client, entry.group)
+        };
+        !self.forwards.iter().any(|(_, other)| is_later(other))
     }
 
     /// Ends forwarded requests whose answer is overdue: the node they went to would have answered in time.
@@ -250,27 +277,91 @@ impl Node {
         let is_overdue = |entry: &Forwarded| entry.deadline_us.saturating_add(GRACE_US) <= now_us;
         let overdue = self.forwards.iter().map(|(_, entry)| entry).filter(|entry| is_overdue(entry));
         overdue.for_each(|entry| self.peers[entry.to as usize - 1].silent_since_us = Some(now_us));
-        self.end_forwards(is_overdue, "did not answer in time");
+        self.end_forwards_for_good(is_overdue, "did not answer in time");
     }
 
-    pub(crate) fn end_forwards(&mut self, ends: impl Fn(&Forwarded) -> bool, what: &str) {
-        let ended: Vec<Handle> =
-            self.forwards.iter().filter(|(_, entry)| ends(entry)).map(|(handle, _)| handle).collect();
-        for handle in ended {
-            let Some(Forwarded { ticket, group, to, is_write, .. }) = self.forwards.remove(handle) else {
-                continue;
-            };
-            if is_write {
-                let error =
-                    format!("UNKNOWN node {to} {what}; the write may have taken effect or may still do so");
-                self.complete_with_error(ticket, group, Outcome::Unknown, &error);
-            } else {
-                let has_leader = self.groups.get(group).is_none_or(|group| group.keyspace.has_leader());
-                let code = if has_leader { "NOLEADER" } else { "NOQUORUM" };
-                let error = format!("{code} node {to} {what}; nothing was changed");
-                self.complete_with_error(ticket, group, Outcome::Refused, &error);
+    /// No answer is to be expected to requests that were passed on. What has changed nothing is asked again, in its order. A
+    /// write that was meant for one leadership is asked again, too, if it turns out that it never happens there; what was asked
+    /// behind it waits for that. Of any other write nobody knows what has become.
+    pub(crate) fn end_forwards(&mut self, ends: impl Fn(&Forwarded) -> bool, why: &'static str) {
+        let begun_us = self.now.monotonic_us;
+        for entry in self.forwards.iter_mut() {
+            if entry.doubt.is_none() && ends(entry) {
+                entry.doubt = Some((why, begun_us));
+                self.waiting.in_doubt += 1;
             }
         }
+        self.end_doubts();
+    }
+
+    /// Ends what is in doubt, as far as it can be known.
+    pub(crate) fn end_doubts(&mut self) {
+        if self.waiting.in_doubt == 0 {
+            return;
+        }
+        let in_doubt = self.forwards.iter().filter(|(_, entry)| entry.doubt.is_some());
+        let mut in_doubt: Vec<(u64, Handle)> =
+            in_doubt.map(|(handle, entry)| (entry.number, handle)).collect();
+        in_doubt.sort_unstable();
+        let mut undecided: Vec<u16> = Vec::new();
+        for (_, handle) in in_doubt {
+            let Some(entry) = self.forwards.get(handle) else { continue };
+            if undecided.contains(&entry.group) {
+                continue; // It must not overtake what was asked before.
+            }
+            match self.is_void(entry) {
+                Some(is_void) => self.end_forward(handle, is_void),
+                None => undecided.push(entry.group),
+            }
+        }
+    }
+
+    /// Whether a request in doubt has changed nothing and never will; none while that is to be found out.
+    fn is_void(&self, entry: &Forwarded) -> Option<bool> {
+        const DOUBT_MS: u64 = 2000;
+        if !entry.is_write {
+            return Some(true);
+        }
+        let (_, since_us) = entry.doubt?;
+        if self.configuration.planted.has(Fault::DoubtTakenForVoid) {
+            return Some(true);
+        }
+        let replica = self.groups.get(entry.group).and_then(|group| group.replica.as_ref()?.consensus());
+        let Some(replica) = replica.filter(|_| entry.leadership != 0) else { return Some(false) };
+        let is_over = self.now.ms_since(since_us) >= DOUBT_MS * self.configuration.patience;
+        replica.is_void(entry.to, entry.position).or(is_over.then_some(false))
+    }
+
+    /// Ends requests that were passed on, whether or not more could be known.
+    pub(crate) fn end_forwards_for_good(&mut self, ends: impl Fn(&Forwarded) -> bool, why: &'static str) {
+        let ended = self.forwards.iter().filter(|(_, entry)| ends(entry));
+        let mut ended: Vec<(u64, Handle)> = ended.map(|(handle, entry)| (entry.number, handle)).collect();
+        ended.sort_unstable();
+        for (_, handle) in ended {
+            let Some(entry) = self.forwards.get_mut(handle) else { continue };
+            self.waiting.in_doubt += usize::from(entry.doubt.is_none());
+            entry.doubt.get_or_insert((why, 0));
+            let is_read = !entry.is_write;
+            self.end_forward(handle, is_read);
+        }
+    }
+
+    fn end_forward(&mut self, handle: Handle, is_void: bool) {
+        let Some(entry) = self.take_forward(handle) else { return };
+        let Forwarded { ticket, group, to, doubt, .. } = entry;
+        let why = doubt.map_or("did not answer", |(why, _)| why);
+        if !is_void {
+            let error =
+                format!("UNKNOWN node {to} {why}; the write may have taken effect or may still do so");
+            return self.complete_with_error(ticket, group, Outcome::Unknown, &error);
+        }
+        let has_leader = self.groups.get(group).is_none_or(|group| group.keyspace.has_leader());
+        let code = if has_leader { "NOLEADER" } else { "NOQUORUM" };
+        let error = format!("CLUSTERDOWN {code} node {to} {why}; nothing was changed");
+        if !self.ask_again(&entry, error.clone()) {
+            self.complete_with_error(ticket, group, Outcome::Refused, &error);
+        }
+        self.waiting.look_soon(self.now);
     }
 
     /// Carries out what a peer's clients ask, in order. A few bytes can ask for a large reply: when too many
@@ -296,18 +387,23 @@ impl Node {
             };
             let link = self.peers[from as usize - 1].link;
             let ticket = Ticket { client: Origin::peer(from, link), sequence: asked.id };
-            let ForwardedRequest { follows, seen, hops, .. } = asked;
+            let ForwardedRequest { follows, seen, hops, leadership, .. } = asked;
             // A node with another map may think that the key belongs elsewhere: nobody would find it there later.
             let belongs = match &asked.request {
                 Request::Command(command) => self.group_of(command).is_none_or(|group| group == asked.group),
                 Request::Wait { .. } => true,
             };
             if belongs && self.groups.get(asked.group).is_some() {
-                self.submit(asked.group, Asked { ticket, follows, seen, deadline_us, hops }, asked.request);
+                self.submit(
+                    asked.group,
+                    Asked { ticket, follows, seen, deadline_us, hops, leadership },
+                    asked.request,
+                );
             } else {
                 let own = self.configuration.node;
-                let error =
-                    format!("NOLEADER node {own} does not know that keyspace; nothing was done, try again");
+                let error = format!(
+                    "CLUSTERDOWN NOLEADER node {own} does not know that keyspace; nothing was done, try again"
+                );
                 self.complete_with_error(ticket, asked.group, Outcome::Refused, &error);
             }
         }
@@ -358,10 +454,11 @@ impl Peer {
         self.output.len() + self.outcomes.len() > OWED_BYTES_MAX || self.long_replies.are_too_many()
     }
 
-    /// True when it has left a forwarded request unanswered not long ago: others are asked first.
-    pub(crate) fn is_silent(&self, now: Now) -> bool {
+    /// True when it stands still, or has left a forwarded request unanswered not long ago: others are asked first.
+    pub(crate) fn is_silent(&self, now: Now, patience: u64) -> bool {
         const SILENCE_MS: u64 = 5000;
         self.silent_since_us.is_some_and(|since_us| now.ms_since(since_us) < SILENCE_MS)
+            || self.is_mute(now, patience)
     }
 
     /// True when requests were put off that can go on now.

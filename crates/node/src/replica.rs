@@ -240,6 +240,19 @@ impl Replica {
         }
     }
 
+    /// Why it does not lead yet, though it is to: it gets together what was written before.
+    pub(crate) fn recovers(&self, now: Now) -> Option<String> {
+        let Replica::LeaderFollower(replica) = self else { return None };
+        let status = replica.status(now);
+        (status.role == "recovering").then_some(status.explanation)
+    }
+
+    /// Which leadership this replica has, if it has one that requests can be meant for.
+    #[inline]
+    pub(crate) fn leads_in(&self) -> Option<u64> {
+        self.consensus().and_then(consensus::Replica::leads_in)
+    }
+
     /// True when this replica leads its group.
     pub(crate) fn is_leader(&self) -> bool {
         match self {

@@ -213,6 +213,8 @@ impl Node {
         );
         single("commands_total", "counter", "Requests of clients.", counters.commands);
         single("forwarded_total", "counter", "Requests passed on to a leader.", counters.forwarded);
+        let waiting = self.waiting.count() as u64;
+        single("waiting_requests", "gauge", "Requests that wait until somebody can be asked.", waiting);
         single("long_writes_total", "counter", "Writes sent to their groups in parts.", counters.long_writes);
         single(
             "long_replies_total",

@@ -1,7 +1,7 @@
 //! Requests on their way to groups, here or on another node, and outcomes on their way back.
 
 use crate::control::CONTROL_GROUP;
-use crate::envelope::{Envelope, ForwardedOutcome, ForwardedRequest, NO_DEADLINE_MS};
+use crate::envelope::{Envelope, ForwardedOutcome, ForwardedRequest, NO_DEADLINE_MS, take_request};
 use crate::gather::{Combine, Gather};
 use crate::groups::Group;
 use crate::keyspace::Protocol;
@@ -9,12 +9,14 @@ use crate::log::{Level, Line};
 use crate::memory::OUT_OF_MEMORY;
 use crate::node::Node;
 use crate::session::{ClientId, Session, SessionReply};
-use crate::slab::Handle;
+use crate::slab::{Handle, Slab};
 use kv::SharedBytes;
 use kv::codec::{Malformed, Reader};
 use kv::table::WARMED_KEYS_MAX;
 use kv::{Command, Reply, ReplyBuffer, Version};
-use protocol::{Effects, HandedOn, Input, NodeId, Request, Result as Outcome, Ticket};
+use protocol::planted::Fault;
+use protocol::{Effects, HandedOn, Input, NOBODY, NodeId, Request, Result as Outcome, Ticket};
+use std::ops::Range;
 use wire::frame;
 use wire::resp::Arguments;
 
@@ -73,6 +75,8 @@ pub(crate) struct Asked {
     pub(crate) deadline_us: u64,
     /// How many nodes have passed it on.
     pub(crate) hops: u8,
+    /// The only leadership of this node that may order it; 0: any.
+    pub(crate) leadership: u64,
 }
 
 /// A request may be passed on so often, so that it never goes round in circles: by the node that its client is connected
@@ -87,8 +91,47 @@ pub(crate) struct Forwarded {
     pub(crate) to: NodeId,
     pub(crate) is_write: bool,
     pub(crate) deadline_us: u64,
+    pub(crate) follows: bool,
+    pub(crate) seen: Version,
+    /// Where it stands among all that were ever passed on.
+    pub(crate) number: u64,
+    /// The only leadership that may order it, and how far this node's replica had come in that; 0: any.
+    pub(crate) leadership: u64,
+    pub(crate) position: u64,
+    /// No answer is to be expected any more, why and since when: it is to be found out whether it has taken effect.
+    pub(crate) doubt: Option<(&'static str, u64)>,
+    /// What was asked: its place among [`ForwardedBytes`]. Empty if that is too long to be kept.
+    pub(crate) request: Range<usize>,
     /// What has come of its reply, if that comes in parts.
     pub(crate) arrived: Vec<u8>,
+}
+
+/// What was asked of other nodes and has no outcome yet, one request behind the other.
+#[derive(Debug, Default)]
+pub(crate) struct ForwardedBytes {
+    bytes: Vec<u8>,
+    /// With so many bytes it is time to leave out those that have been answered.
+    collect_at: usize,
+    /// How many requests were passed on so far.
+    count: u64,
+}
+
+/// Longer requests are not asked again.
+const FORWARDED_BYTES_MAX: usize = 64 << 10;
+
+impl ForwardedBytes {
+    /// Leaves out what belongs to no request any more.
+    #[cold]
+    fn collect(&mut self, forwards: &mut Slab<Forwarded>) {
+        const COLLECT_BYTES_MIN: usize = 64 << 10;
+        let all = std::mem::take(&mut self.bytes);
+        for entry in forwards.iter_mut() {
+            let start = self.bytes.len();
+            self.bytes.extend_from_slice(&all[entry.request.clone()]);
+            entry.request = start..self.bytes.len();
+        }
+        self.collect_at = (2 * self.bytes.len()).max(COLLECT_BYTES_MIN);
+    }
 }
 
 impl Node {
@@ -196,7 +239,7 @@ impl Node {
         }
         let Some(session) = self.sessions.get_mut(client) else { return };
         let ticket = session.begin(wants_version);
-        self.submit(group, Asked { ticket, follows, seen, deadline_us, hops: 0 }, request);
+        self.submit(group, Asked { ticket, follows, seen, deadline_us, hops: 0, leadership: 0 }, request);
     }
 
     /// Asks several groups for a client, each what `request` says, and answers with one reply.
@@ -222,7 +265,7 @@ impl Node {
         let gather = self.gathers.insert(|_| Gather::new(ticket, combine, groups.len(), bytes_max));
         for (part, (group, request, seen)) in asked.into_iter().enumerate() {
             let ticket = Ticket { client: ORIGIN_PART | gather.to_bits(), sequence: part as u64 };
-            self.submit(group, Asked { ticket, follows, seen, deadline_us, hops: 0 }, request);
+            self.submit(group, Asked { ticket, follows, seen, deadline_us, hops: 0, leadership: 0 }, request);
         }
     }
 
@@ -251,6 +294,7 @@ impl Node {
         if let Request::Command(command) = &request
             && command.payload_bytes() > self.configuration.long_command_bytes
             && self.groups[group].keyspace.has_leader()
+            && asked.leadership == 0
         {
             return self.submit_in_parts(group, asked, command);
         }
@@ -259,7 +303,21 @@ impl Node {
             let to = self.coordinator_of(group);
             return self.forward(group, to, asked, request);
         };
-        let Asked { ticket, follows, seen, deadline_us, .. } = asked;
+        let Asked { ticket, follows, seen, deadline_us, leadership, .. } = asked;
+        let fenced = leadership != 0 && !self.configuration.planted.has(Fault::LeadershipNotCompared);
+        if fenced && replica.leads_in() != Some(leadership) {
+            return self.complete(ticket, group, Outcome::Redirect { to: NOBODY }, &[]);
+        }
+        if follows
+            && !(target.waiting.is_empty() && target.under_way.is_empty())
+            && (replica.is_leader() || !target.keyspace.has_leader())
+            && self.stands_behind(group, &asked, self.configuration.node)
+        {
+            let why = self.nobody_leads(group);
+            return self.keep(group, asked, request, why);
+        }
+        let target = &mut self.groups[group];
+        let Some(replica) = &mut target.replica else { return };
         if (self.journal.is_full() || self.values.is_full())
             && (target.tail.is_durable() || target.keyspace.spills())
             && (replica.is_leader() || !target.keyspace.has_leader())
@@ -276,11 +334,11 @@ impl Node {
         {
             let own = self.configuration.node;
             let error = format!(
-                "OVERLOADED the disk of node {own} is behind with values; nothing was done, try again"
+                "TRYAGAIN OVERLOADED the disk of node {own} is behind with values; nothing was done, try again"
             );
             return self.complete_with_error(ticket, group, Outcome::Refused, &error);
         }
-        let input = Input::Request { ticket, request, follows, seen, deadline_us };
+        let input = Input::Request { ticket, request, follows, seen, deadline_us, fenced };
         let stepped = replica.step(self.now, input, &mut self.effects);
         debug_assert_eq!(stepped, Ok(()), "only a message can be malformed");
         // Whoever can ask another node at once does: the command is still at hand.
@@ -293,7 +351,10 @@ impl Node {
         };
         if let Some(to) = redirect {
             self.effects.outcomes.pop();
-            self.forward(group, to, asked, request);
+            match fenced {
+                true => self.complete(ticket, group, Outcome::Redirect { to }, &[]),
+                false => self.forward(group, to, asked, request),
+            }
         }
         self.settle(group);
     }
@@ -305,7 +366,9 @@ impl Node {
             return *leader;
         }
         let told = *leader_told;
-        if self.peer_is_up(told) && !self.peers[told as usize - 1].is_silent(self.now) {
+        if self.peer_is_up(told)
+            && !self.peers[told as usize - 1].is_silent(self.now, self.configuration.patience)
+        {
             return told;
         }
         // One that has lost its disk never knows who leads: whoever refuses is not asked again before the others.
@@ -315,61 +378,55 @@ impl Node {
         let mut reached = ring.filter(|member| self.peer_is_up(*member) && serves(member)).peekable();
         let first = reached.peek().copied();
         // A machine that lost its power leaves its link up for a while.
-        let answering = reached.find(|member| !self.peers[*member as usize - 1].is_silent(self.now));
+        let patience = self.configuration.patience;
+        let answering =
+            reached.find(|member| !self.peers[*member as usize - 1].is_silent(self.now, patience));
         answering.or(first).unwrap_or(members[0])
     }
 
-    /// Passes a request on to another node.
+    /// Passes a request on to another node; if there is none that could take it, it waits until there is.
     pub(crate) fn forward(&mut self, group: u16, to: NodeId, asked: Asked, request: Request<'_>) {
-        let own = self.configuration.node;
-        let keyspace = &self.groups[group].keyspace;
-        let (name, has_leader) = (keyspace.name(), keyspace.has_leader());
-        let passes_on = match Origin::of(asked.ticket) {
-            Origin::Peer(..) => asked.hops < HOPS_MAX && has_leader,
-            _ => true,
-        };
-        let starts = !self.is_admitted && self.groups[group].members.contains(&own);
-        let error = if starts {
-            format!("LOADING node {own} has not been let in by the control group yet; nothing was done")
-        } else if !passes_on {
-            match has_leader {
-                true => format!(
-                    "NOLEADER node {own} does not lead keyspace '{name}'; nothing was done, try again"
-                ),
-                false => format!(
-                    "NOQUORUM node {own} cannot serve keyspace '{name}' yet; nothing was done, try again"
-                ),
+        if let Some(why) = self.cannot_forward(group, to, &asked) {
+            // Whoever has no part in the group asks another node that has, and one without a leader has others as good.
+            let is_passed_on = matches!(Origin::of(asked.ticket), Origin::Peer(..));
+            if is_passed_on && (!self.is_admitted || !self.groups[group].keyspace.has_leader()) {
+                return self.complete_with_error(asked.ticket, group, Outcome::Refused, &why);
             }
-        } else if !self.peer_is_up(to) || to == own {
-            match has_leader {
-                true => format!(
-                    "NOLEADER node {to}, which leads keyspace '{name}', cannot be reached from node {own}; nothing was done"
-                ),
-                false => format!(
-                    "NOQUORUM no replica of keyspace '{name}' can be reached from node {own}; nothing was done"
-                ),
-            }
-        } else {
-            String::new()
-        };
-        if !error.is_empty() {
-            return self.complete_with_error(asked.ticket, group, Outcome::Refused, &error);
+            return self.keep(group, asked, request, why);
         }
         self.counters.forwarded += 1;
         if let Origin::Peer(from, _) = Origin::of(asked.ticket) {
             let envelope = Envelope::Leader { group, leader: to };
             frame::append(&mut self.peers[from as usize - 1].output, |out| envelope.encode(out));
         }
-        let Asked { ticket, follows, seen, deadline_us, hops } = asked;
+        let Asked { ticket, follows, seen, deadline_us, hops, .. } = asked;
+        let (leadership, position) = self.leadership_of(group, to, ticket);
         let is_write = matches!(request, Request::Command(command) if command.is_write());
+        if self.forwarded.bytes.len() >= self.forwarded.collect_at {
+            self.forwarded.collect(&mut self.forwards);
+        }
+        self.forwarded.count += 1;
+        let number = self.forwarded.count;
         let entry = self.forwards.insert(|_| Forwarded {
             ticket,
             group,
             to,
             is_write,
             deadline_us,
+            follows,
+            seen,
+            number,
+            leadership,
+            position,
+            doubt: None,
+            request: 0..0,
             arrived: Vec::new(),
         });
+        let under_way = &mut self.groups[group].under_way;
+        match under_way.iter_mut().find(|(node, _)| *node == to) {
+            Some((_, count)) => *count += 1,
+            None => under_way.push((to, 1)),
+        }
         let remaining_ms = match deadline_us {
             u64::MAX => NO_DEADLINE_MS,
             _ => (deadline_us.saturating_sub(self.now.monotonic_us) / 1000).min(NO_DEADLINE_MS as u64 - 1)
@@ -383,10 +440,132 @@ impl Node {
             seen,
             remaining_ms,
             hops: hops + 1,
+            leadership,
             request,
         };
-        forwarded.encode(&mut peer.requests);
+        let request_start = forwarded.encode(&mut peer.requests);
+        let request = &peer.requests[request_start..];
+        if request.len() <= FORWARDED_BYTES_MAX
+            && let Some(entry) = self.forwards.get_mut(entry)
+        {
+            let start = self.forwarded.bytes.len();
+            self.forwarded.bytes.extend_from_slice(request);
+            entry.request = start..self.forwarded.bytes.len();
+        }
         peer.flush_if_large();
+    }
+
+    /// The leadership of a node for which a client's request is meant, and how far this node's replica has come in it.
+    #[inline]
+    fn leadership_of(&self, group: u16, to: NodeId, ticket: Ticket) -> (u64, u64) {
+        if !matches!(Origin::of(ticket), Origin::Session(_) | Origin::Part(_)) {
+            return (0, 0);
+        }
+        let replica = self.groups[group].replica.as_ref().and_then(|replica| replica.consensus());
+        match replica.and_then(|replica| replica.follows_in()) {
+            Some((leader, leadership, position)) if leader == to => (leadership, position),
+            _ => (0, 0),
+        }
+    }
+
+    /// Why a request cannot be passed on to this node now, if so: what its client is told unless that changes in time.
+    #[inline]
+    fn cannot_forward(&self, group: u16, to: NodeId, asked: &Asked) -> Option<String> {
+        let own = self.configuration.node;
+        let reaches = to != own && self.peer_is_up(to);
+        let has_hops = !matches!(Origin::of(asked.ticket), Origin::Peer(..))
+            || asked.hops < HOPS_MAX && self.groups[group].keyspace.has_leader();
+        if self.is_admitted
+            && reaches
+            && has_hops
+            && !self.stands_behind(group, asked, to)
+            && self.peers[usize::from(to) - 1].probed_us <= self.peers[usize::from(to) - 1].heard_us
+        {
+            return None;
+        }
+        self.why_not_forward(group, to, (reaches, has_hops), asked)
+    }
+
+    #[cold]
+    fn why_not_forward(
+        &self,
+        group: u16,
+        to: NodeId,
+        (reaches, has_hops): (bool, bool),
+        asked: &Asked,
+    ) -> Option<String> {
+        let own = self.configuration.node;
+        let Group { keyspace, members, replica, .. } = &self.groups[group];
+        let (name, has_leader) = (keyspace.name(), keyspace.has_leader());
+        if !self.is_admitted && members.contains(&own) {
+            return Some(format!(
+                "LOADING node {own} has not been let in by the control group yet; nothing was done"
+            ));
+        }
+        let is_mute =
+            reaches && self.peers[usize::from(to) - 1].is_mute(self.now, self.configuration.patience);
+        if !has_hops && !has_leader {
+            return Some(format!(
+                "CLUSTERDOWN NOQUORUM node {own} cannot serve keyspace '{name}' yet; nothing was done, try again"
+            ));
+        }
+        if !reaches || is_mute || !has_hops {
+            let recovering = replica.as_ref().and_then(|replica| replica.recovers(self.now));
+            return Some(match (has_leader, recovering) {
+                (true, Some(why)) => format!(
+                    "LOADING the leader does not hold all that was written before it led: {why}; nothing was done"
+                ),
+                (true, _) if to == own || to == 0 || !has_hops => self.nobody_leads(group),
+                (true, _) => format!(
+                    "CLUSTERDOWN NOLEADER node {to}, which leads keyspace '{name}', cannot be reached from node {own}; nothing was done"
+                ),
+                (false, _) => format!(
+                    "CLUSTERDOWN NOQUORUM no replica of keyspace '{name}' can be reached from node {own}; nothing was done"
+                ),
+            });
+        }
+        self.stands_behind(group, asked, to).then(|| self.nobody_leads(group))
+    }
+
+    fn nobody_leads(&self, group: u16) -> String {
+        let name = self.groups[group].keyspace.name();
+        format!("CLUSTERDOWN NOLEADER nobody is known to lead keyspace '{name}'; nothing was done, try again")
+    }
+
+    /// A request that was passed on has come to its end here.
+    pub(crate) fn take_forward(&mut self, handle: Handle) -> Option<Forwarded> {
+        let entry = self.forwards.remove(handle)?;
+        self.waiting.in_doubt -= usize::from(entry.doubt.is_some());
+        if let Some(group) = self.groups.get_mut(entry.group)
+            && let Some(place) = group.under_way.iter().position(|(node, _)| *node == entry.to)
+        {
+            group.under_way[place].1 -= 1;
+            if group.under_way[place].1 == 0 {
+                group.under_way.swap_remove(place);
+                if !group.waiting.is_empty() {
+                    self.waiting.look_soon(self.now);
+                }
+            }
+        }
+        Some(entry)
+    }
+
+    /// What was asked of another node is asked again, by whoever leads now: nothing of it has happened, or it is a read.
+    /// False if that cannot be.
+    pub(crate) fn ask_again(&mut self, entry: &Forwarded, why: String) -> bool {
+        if entry.request.is_empty() || self.groups.get(entry.group).is_none() {
+            return false;
+        }
+        let bytes = self.forwarded.bytes[entry.request.clone()].to_vec();
+        let Ok(request) = take_request(&mut Reader::new(&bytes)) else { return false };
+        let Forwarded { ticket, follows, seen, deadline_us, .. } = *entry;
+        self.keep(
+            entry.group,
+            Asked { ticket, follows, seen, deadline_us, hops: 0, leadership: 0 },
+            request,
+            why,
+        );
+        true
     }
 
     /// Carries out what a replica's step has left in the effects.
@@ -462,12 +641,13 @@ impl Node {
         for HandedOn { ticket, to, deadline_us, command } in handed_on {
             match Command::decode(&mut Reader::new(&bytes[command])) {
                 Ok(command) => {
-                    let asked = Asked { ticket, follows: true, seen: Version::MAX, deadline_us, hops: 0 };
+                    let (seen, leadership) = (Version::MAX, 0);
+                    let asked = Asked { ticket, follows: true, seen, deadline_us, hops: 0, leadership };
                     self.forward(group, to, asked, Request::Command(command));
                 }
                 Err(Malformed(why)) => {
                     debug_assert!(false, "a replica hands on what it was given: {why}");
-                    let error = "NOLEADER the leader has changed; nothing was done, try again";
+                    let error = "CLUSTERDOWN NOLEADER the leader has changed; nothing was done, try again";
                     self.complete_with_error(ticket, group, Outcome::Refused, error);
                 }
             }
@@ -493,7 +673,10 @@ impl Node {
         spills: bool,
     ) {
         if let Outcome::Redirect { to } = outcome.result {
-            let error = format!("NOLEADER node {to} leads now; nothing was done, try again");
+            if matches!(Origin::of(outcome.ticket), Origin::Peer(..)) {
+                return self.complete(outcome.ticket, group, outcome.result, &[]);
+            }
+            let error = format!("CLUSTERDOWN NOLEADER node {to} leads now; nothing was done, try again");
             return self.complete_with_error(outcome.ticket, group, Outcome::Refused, &error);
         }
         if spills && ReplyBuffer::is_unfinished(reply) {

@@ -83,6 +83,11 @@ impl<T> Slab<T> {
         place.1.as_mut().filter(|_| place.0 == handle.generation)
     }
 
+    /// Every value, to be changed, in the order of their places.
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut T> {
+        self.places.iter_mut().filter_map(|(_, value)| value.as_mut())
+    }
+
     /// Every value with its handle, in the order of their places.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (Handle, &T)> {
         self.places.iter().enumerate().filter_map(|(index, (generation, value))| {

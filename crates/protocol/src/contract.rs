@@ -14,6 +14,9 @@ use std::sync::Arc;
 /// A node's number, from 1.
 pub type NodeId = u16;
 
+/// Stands for the leader where none is known: whoever was to be asked is not there yet.
+pub const NOBODY: NodeId = 0;
+
 /// The time, read once per turn by whoever drives the replica.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Now {
@@ -90,6 +93,8 @@ pub enum Input<'a, Message> {
         seen: Version,
         /// When, on the monotonic clock, the client must have its outcome.
         deadline_us: u64,
+        /// Only the leadership that this replica has now may order it: if that ends before, whoever asks is to ask again.
+        fenced: bool,
     },
     /// A message from a peer, parsed and checked.
     Message {
@@ -136,8 +141,8 @@ impl<'a, M> Input<'a, M> {
         make: impl FnOnce(M) -> std::result::Result<N, E>,
     ) -> std::result::Result<Input<'a, N>, E> {
         Ok(match self {
-            Input::Request { ticket, request, follows, seen, deadline_us } => {
-                Input::Request { ticket, request, follows, seen, deadline_us }
+            Input::Request { ticket, request, follows, seen, deadline_us, fenced } => {
+                Input::Request { ticket, request, follows, seen, deadline_us, fenced }
             }
             Input::Message { from, message } => Input::Message { from, message: make(message)? },
             Input::Tick => Input::Tick,
@@ -177,7 +182,7 @@ pub enum Result {
     Refused,
     /// Nothing happened here; ask that node.
     Redirect {
-        /// The leader as far as this replica knows.
+        /// The leader as far as this replica knows, or [`NOBODY`].
         to: NodeId,
     },
     /// It may have taken effect or may still do so; the reply is an error that says so.
@@ -200,7 +205,7 @@ pub struct Outcome {
 pub struct HandedOn {
     /// Under which it was asked. It has no outcome yet.
     pub ticket: Ticket,
-    /// The leader as far as this replica knows.
+    /// The leader as far as this replica knows, or [`NOBODY`].
     pub to: NodeId,
     /// When the client must have its outcome.
     pub deadline_us: u64,
@@ -398,7 +403,7 @@ pub enum Notice {
 /// Reads that waited may be answered many at a time, by a few bytes each what was asked for megabytes. When the replies of a
 /// step are too much ([`ReplyBuffer::is_over_full`]), the rest waits for the next one, or is refused if its place is here.
 pub(crate) const TOO_MUCH_AT_ONCE: &str =
-    "OVERLOADED too many bytes are to be read behind one write; nothing was done, ask again";
+    "TRYAGAIN OVERLOADED too many bytes are to be read behind one write; nothing was done, ask again";
 
 /// What comes out of a replica, in order, in buffers that are reused.
 #[derive(Debug, Default)]

@@ -15,6 +15,6 @@ pub mod registers;
 mod watching;
 
 pub use contract::{
-    CLOCK_BOUND_MS, Configuration, Effects, Encoded, HandedOn, Input, NodeId, Notice, Now, Outcome, Progress,
-    Replica, Request, Result, Ticket, Trace, Wish, not_before,
+    CLOCK_BOUND_MS, Configuration, Effects, Encoded, HandedOn, Input, NOBODY, NodeId, Notice, Now, Outcome,
+    Progress, Replica, Request, Result, Ticket, Trace, Wish, not_before,
 };

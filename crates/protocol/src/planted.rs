@@ -75,6 +75,10 @@ pub enum Fault {
     LogCutPastApplied,
     /// consensus: a write that is not committed in time is proposed again.
     RetriedCommandAppliedTwice,
+    /// consensus: a write that was passed on to a leader which is gone is asked again, though it may have taken effect.
+    DoubtTakenForVoid,
+    /// consensus: a leader orders what was meant for an earlier leadership.
+    LeadershipNotCompared,
     /// consensus: a node that lost its storage goes on voting.
     WipedVoterVotes,
     /// consensus: a voter whose storage was rolled back goes on voting.

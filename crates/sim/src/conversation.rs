@@ -168,7 +168,7 @@ mod tests {
         let answers: [(&[u8], Reply); 4] = [
             (b"*-1\r\n", Reply::Refused("ABORTED")),
             (b"-UNKNOWN perhaps\r\n", Reply::Unknown),
-            (b"-NOLEADER\r\n", Reply::Refused("NOLEADER")),
+            (b"-CLUSTERDOWN NOLEADER\r\n", Reply::Refused("CLUSTERDOWN")),
             (b"*3\r\n+OK\r\n:9\r\n$1\r\n1\r\n", Reply::Torn),
         ];
         for (mut bytes, expected) in answers {

@@ -185,9 +185,10 @@ const NO_SESSION: Answer =
     Answer::Error("NOSESSION there is no such session: it was closed, or its lease is over");
 const UNDER_SESSION: Answer =
     Answer::Error("ERR the lock is held under a session, which is what has to be renewed");
-const TOO_MANY_WAIT: Answer = Answer::Error("OVERLOADED too many wait for locks already; nothing was done");
+const TOO_MANY_WAIT: Answer =
+    Answer::Error("TRYAGAIN OVERLOADED too many wait for locks already; nothing was done");
 const TOO_MANY_HELD: Answer =
-    Answer::Error("OVERLOADED too many locks or sessions in this group; nothing was done");
+    Answer::Error("TRYAGAIN OVERLOADED too many locks or sessions in this group; nothing was done");
 
 fn bucket_of(name: &[u8]) -> usize {
     const SECRETS: RapidSecrets = RapidSecrets::seed(0x6c6f_636b);

@@ -28,7 +28,7 @@ const ROOM_BYTES: usize = HEADER_BYTES - PLAIN_SET_BYTES;
 /// Snapshots hold so many bytes of parts in one item.
 const ITEM_BYTES: usize = 256 << 10;
 
-const MISSING: &str = "NOQUORUM parts of the command are missing; nothing was done, try again";
+const MISSING: &str = "TRYAGAIN NOQUORUM parts of the command are missing; nothing was done, try again";
 
 /// The long commands that are being gathered.
 #[derive(Debug, Default)]

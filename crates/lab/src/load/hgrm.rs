@@ -13,7 +13,7 @@ use super::report::Report;
 const TICKS_PER_HALF_DISTANCE: u32 = 5;
 
 /// Writes the latencies of each operation and outcome, in microseconds, to files of their own in a folder
-/// (`get.ok.hgrm`, `set.error-NOQUORUM.hgrm`), and says which.
+/// (`get.ok.hgrm`, `set.error-CLUSTERDOWN.hgrm`), and says which.
 pub fn write_hgrm(report: &Report, folder: &Path) -> io::Result<Vec<PathBuf>> {
     fs::create_dir_all(folder)?;
     let mut paths = Vec::new();
@@ -86,7 +86,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let paths = write_hgrm(&sample(10, 100), folder.path()).unwrap();
         let names: Vec<_> = paths.iter().map(|path| path.file_name().unwrap().to_str().unwrap()).collect();
-        assert_eq!(names, ["get.ok.hgrm", "set.ok.hgrm", "set.error-NOQUORUM.hgrm", "set.lost.hgrm"]);
+        assert_eq!(names, ["get.ok.hgrm", "set.ok.hgrm", "set.error-CLUSTERDOWN.hgrm", "set.lost.hgrm"]);
         assert!(fs::read_to_string(&paths[0]).unwrap().contains("Total count    =           10]"));
     }
 }

@@ -190,8 +190,8 @@ mod tests {
         record(get, Outcome::WrongValue, Reply::Bulk(b"what"), 70, 80);
         record(get, Outcome::Miss, Reply::Null, 1, 2);
         record(incr, Outcome::Ok, Reply::Integer(1), 90, 95);
-        let refused = Outcome::Error(ErrorWord::of(b"NOQUORUM x"));
-        record(set, refused, Reply::Error(b"NOQUORUM x"), 100, 101);
+        let refused = Outcome::Error(ErrorWord::of(b"CLUSTERDOWN x"));
+        record(set, refused, Reply::Error(b"CLUSTERDOWN x"), 100, 101);
         let unknown = Outcome::Error(ErrorWord::of(b"UNKNOWN x"));
         record(set, unknown, Reply::Error(b"UNKNOWN x"), 110, 111);
 

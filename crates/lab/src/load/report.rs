@@ -512,7 +512,7 @@ pub(crate) mod tests {
             tally.record(Operation::Get, Outcome::Ok, latency_us);
             tally.record(Operation::Set, Outcome::Ok, 2 * latency_us);
         }
-        tally.record(Operation::Set, Outcome::Error(ErrorWord::of(b"NOQUORUM x")), 9_000);
+        tally.record(Operation::Set, Outcome::Error(ErrorWord::of(b"CLUSTERDOWN x")), 9_000);
         tally.record(Operation::Set, Outcome::Lost, 9_000);
         tally.connections_lost = 1;
         let (second, loader_cpu) = (Duration::from_secs(1), Duration::from_millis(950));
@@ -535,7 +535,7 @@ pub(crate) mod tests {
         assert_eq!(json["results"][0]["p99_us"], 100);
         assert_eq!(json["results"][2]["operation"], "all");
         assert_eq!(json["results"][2]["max_us"], 200);
-        assert_eq!(json["results"][3]["outcome"], "error:NOQUORUM");
+        assert_eq!(json["results"][3]["outcome"], "error:CLUSTERDOWN");
         assert_eq!(json["results"][4]["outcome"], "lost");
     }
 
@@ -555,7 +555,7 @@ pub(crate) mod tests {
             text.contains("2,000 op/s over 1.00 s: 2,000 ok, 1 failed, 1 unknown, 1 connections lost"),
             "{text}"
         );
-        assert!(text.contains("error:NOQUORUM"), "{text}");
+        assert!(text.contains("error:CLUSTERDOWN"), "{text}");
         assert!(text.contains("95 % of its 1 thread"), "{text}");
         assert!(text.contains("may have been the limit"), "{text}");
         assert!(text.contains("host gave 12 % of the processor time"), "{text}");

@@ -61,7 +61,7 @@ fn serve(stream: &TcpStream, manner: Manner, table: &Table) -> io::Result<()> {
     while let Some((method, path, body)) = read_request(&mut reader)? {
         let (status, answer) = match (&*method, &*path, manner) {
             ("GET", "/health", _) => (200, json!({ "status": "ok" })),
-            (_, _, Manner::Refuses) => (503, json!({ "error": "too few nodes", "code": "NOQUORUM" })),
+            (_, _, Manner::Refuses) => (503, json!({ "error": "too few nodes", "code": "CLUSTERDOWN" })),
             ("POST", "/put", _) => {
                 let text = |field: &str| body[field].as_str().unwrap().to_owned();
                 table.lock().unwrap().insert(text("key"), text("value"));

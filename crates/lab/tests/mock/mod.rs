@@ -91,7 +91,7 @@ fn serve(stream: TcpStream, behaviour: Behaviour, table: &Table) -> io::Result<(
                 }
                 Behaviour::GarbageAfter(limit) if served == limit => replies.extend_from_slice(b"?what\r\n"),
                 Behaviour::SilentAfter(limit) if served >= limit => {}
-                Behaviour::Errors => replies.extend_from_slice(b"-NOQUORUM too few nodes\r\n"),
+                Behaviour::Errors => replies.extend_from_slice(b"-CLUSTERDOWN too few nodes\r\n"),
                 Behaviour::WrongValues if request[0] == b"GET" => replies.extend_from_slice(b"$3\r\nbad\r\n"),
                 Behaviour::Twice => (0..2).for_each(|_| answer(&request, table, &mut replies)),
                 _ => answer(&request, table, &mut replies),

@@ -184,8 +184,7 @@ impl Node {
         session.close_gate();
         let client = session.begin(wants_version);
         if self.coding.dispersing_bytes + value.len() > DISPERSING_BYTES_MAX {
-            let error =
-                "OVERLOADED too many bytes of values are being dispersed; nothing was done, try again";
+            let error = "TRYAGAIN OVERLOADED too many bytes of values are being dispersed; nothing was done, try again";
             self.complete_with_error(client, group, Outcome::Refused, error);
             return true;
         }
@@ -416,7 +415,7 @@ impl Node {
         if self.groups.get(group).is_none() {
             return self.dispersal_answered(handle, Outcome::Refused, &no_keyspace());
         }
-        let asked = Asked { ticket, follows: true, seen: u64::MAX, deadline_us, hops: 0 };
+        let asked = Asked { ticket, follows: true, seen: u64::MAX, deadline_us, hops: 0, leadership: 0 };
         self.submit(group, asked, Request::Command(command));
     }
 
@@ -509,7 +508,7 @@ impl Node {
         let (length, former) = (dispersal.value.len(), dispersal.attempt.reference.id);
         if deadline_us <= self.now.monotonic_us || self.groups.get(group).is_none() {
             let mut replies = kv::ReplyBuffer::new();
-            replies.error(&format!("NOQUORUM {why}; nothing was done, try again"));
+            replies.error(&format!("CLUSTERDOWN NOQUORUM {why}; nothing was done, try again"));
             return self.dispersal_answered(handle, Outcome::Refused, replies.as_bytes());
         }
         self.coding.counters.fallbacks += 1;
@@ -547,7 +546,7 @@ impl Node {
 
 fn no_keyspace() -> Vec<u8> {
     let mut replies = kv::ReplyBuffer::new();
-    replies.error("NOLEADER the keyspace was dropped; nothing was done");
+    replies.error("CLUSTERDOWN NOLEADER the keyspace was dropped; nothing was done");
     replies.as_bytes().to_vec()
 }
 

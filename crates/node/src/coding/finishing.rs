@@ -29,9 +29,10 @@ const PAUSE_US: u64 = 10_000;
 const ASK_AGAIN: u64 = 1;
 const INLINE: u64 = 2;
 
-const GONE: &str = "NOQUORUM too few fragments of a value can be reached; nothing was done, try again";
+const GONE: &str =
+    "CLUSTERDOWN NOQUORUM too few fragments of a value can be reached; nothing was done, try again";
 const UNFIT: &str = "ERR the values would take more than a reply may hold; nothing was done";
-const OVERTAKEN: &str = "NOQUORUM a value was overwritten while it was read, by a later command of this client perhaps; try again";
+const OVERTAKEN: &str = "TRYAGAIN NOQUORUM a value was overwritten while it was read, by a later command of this client perhaps; try again";
 
 /// A reply that lacks values.
 #[derive(Debug)]
@@ -238,7 +239,8 @@ impl Node {
                     let encoded = reference.encoded();
                     let command = Command::Inline { key: &key, reference: &encoded, value };
                     let ticket = ticket(handle, INLINE);
-                    let asked = Asked { ticket, follows: true, seen: u64::MAX, deadline_us, hops: 0 };
+                    let asked =
+                        Asked { ticket, follows: true, seen: u64::MAX, deadline_us, hops: 0, leadership: 0 };
                     self.submit(group, asked, Request::Command(command));
                 }
             }
@@ -293,7 +295,7 @@ impl Node {
             return self.end_finishing(handle, UNFIT);
         };
         let ticket = ticket(handle, ASK_AGAIN);
-        let asked = Asked { ticket, follows: true, seen: u64::MAX, deadline_us, hops: 0 };
+        let asked = Asked { ticket, follows: true, seen: u64::MAX, deadline_us, hops: 0, leadership: 0 };
         self.submit(group, asked, Request::Command(command));
     }
 

@@ -43,7 +43,8 @@ impl Node {
         let client = session.begin(wants_version);
         let logged = Logged { client, group, begun_us: self.now.monotonic_us, predicted_us };
         let handle = self.coding.operations.insert(|_| Operation::Log(logged));
-        let asked = Asked { ticket: ticket(handle, 0), follows, seen: u64::MAX, deadline_us, hops: 0 };
+        let asked =
+            Asked { ticket: ticket(handle, 0), follows, seen: u64::MAX, deadline_us, hops: 0, leadership: 0 };
         self.submit(group, asked, Request::Command(*command));
     }
 

@@ -77,7 +77,14 @@ impl Node {
             for ValueId { coordinator, counter } in abandoned {
                 let deadline_us = node.now.monotonic_us + node.configuration.command_timeout_ms * 1000;
                 let nobody = ticket(Handle::from_bits(u64::from(u32::MAX)), 0);
-                let asked = Asked { ticket: nobody, follows: false, seen: u64::MAX, deadline_us, hops: 0 };
+                let asked = Asked {
+                    ticket: nobody,
+                    follows: false,
+                    seen: u64::MAX,
+                    deadline_us,
+                    hops: 0,
+                    leadership: 0,
+                };
                 node.submit(id, asked, Request::Command(Command::Abandon { coordinator, counter }));
             }
         });

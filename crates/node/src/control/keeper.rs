@@ -190,7 +190,11 @@ impl Keeper {
         let ticket = Ticket { client: 0, sequence: self.sequence };
         let deadline_us = now.monotonic_us + patience_us;
         let request = Request::Command(command);
-        self.step(now, Input::Request { ticket, request, follows: false, seen: 0, deadline_us }, out);
+        self.step(
+            now,
+            Input::Request { ticket, request, follows: false, seen: 0, deadline_us, fenced: false },
+            out,
+        );
     }
 
     /// The newest map that is decided and applied here, if it is newer than one that is known.

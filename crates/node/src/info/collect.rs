@@ -151,6 +151,7 @@ impl Node {
             keyspace_misses: misses,
             output_overflows: self.counters.output_overflows,
             forwarded: self.counters.forwarded,
+            waiting: self.waiting.count(),
             channels: self.channels.channel_count(),
             patterns: self.channels.pattern_count(),
             shard_channels: self.channels.shard_channel_count(),

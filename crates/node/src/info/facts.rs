@@ -137,6 +137,8 @@ pub(crate) struct StatsFacts {
     pub(crate) output_overflows: u64,
     /// Requests passed on to another node.
     pub(crate) forwarded: u64,
+    /// Requests that wait until somebody can be asked.
+    pub(crate) waiting: usize,
     /// Channels that clients listen to here.
     pub(crate) channels: usize,
     /// Patterns that clients listen to here.

@@ -265,6 +265,7 @@ fn stats(facts: &Facts, fields: &mut Fields<'_>) {
     fields.put("total_error_replies", facts.commands.error_replies());
     fields.put("client_output_buffer_limit_disconnections", stats.output_overflows);
     fields.put("forwarded_commands", stats.forwarded);
+    fields.put("waiting_commands", stats.waiting);
     fields.put("long_writes", stats.long_writes);
     fields.put("long_replies", stats.long_replies);
     fields.put("dropped_messages", stats.messages_dropped);

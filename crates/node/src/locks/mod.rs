@@ -146,7 +146,9 @@ impl Node {
         let (group, hold) = (wait.group, wait.hold);
         if self.groups.get(group).is_none() {
             return self.end_lock_wait(number, |replies| {
-                replies.error("NOLEADER the keyspace of the lock was dropped; the request waits no longer");
+                replies.error(
+                    "CLUSTERDOWN NOLEADER the keyspace of the lock was dropped; the request waits no longer",
+                );
             });
         }
         wait.question = Some(question);
@@ -160,7 +162,7 @@ impl Node {
         let ticket = Ticket { client: ORIGIN_LOCK_WAIT, sequence: number };
         let deadline_us = self.now.monotonic_us + self.configuration.command_timeout_ms * 1000;
         // A check must not be answered by what is not the newest.
-        let asked = Asked { ticket, follows, seen: Version::MAX, deadline_us, hops: 0 };
+        let asked = Asked { ticket, follows, seen: Version::MAX, deadline_us, hops: 0, leadership: 0 };
         self.submit(group, asked, Request::Command(Command::Lock(command)));
     }
 
@@ -440,7 +442,7 @@ impl Node {
                 // Nobody waits for the outcome: what is not done is tried again.
                 let ticket = Ticket { client: ORIGIN_LOCK_WAIT, sequence: 0 };
                 let deadline_us = node.now.monotonic_us + node.configuration.command_timeout_ms * 1000;
-                let asked = Asked { ticket, follows: false, seen: 0, deadline_us, hops: 0 };
+                let asked = Asked { ticket, follows: false, seen: 0, deadline_us, hops: 0, leadership: 0 };
                 node.submit(group, asked, Request::Command(command));
             }
         });
@@ -449,7 +451,7 @@ impl Node {
     /// The node is about to stop: nobody waits here any longer.
     pub fn stop_lock_waits(&mut self) {
         let error = format!(
-            "NOLEADER node {} is about to stop; the request waits no longer, try again elsewhere",
+            "CLUSTERDOWN NOLEADER node {} is about to stop; the request waits no longer, try again elsewhere",
             self.configuration.node
         );
         for number in self.lock_waits.numbers(|wait| wait.ticket.is_some()) {

@@ -14,7 +14,8 @@ use protocol::{Request, Result as Outcome, Ticket};
 use std::collections::BTreeMap;
 
 const UNFIT: &str = "ERR the values would take more than a reply may hold; nothing was done";
-const GONE: &str = "NOLEADER the keyspace is not served by this node any more; nothing was done, try again";
+const GONE: &str =
+    "CLUSTERDOWN NOLEADER the keyspace is not served by this node any more; nothing was done, try again";
 
 /// A reply that lacks values.
 #[derive(Debug)]
@@ -105,7 +106,14 @@ impl Node {
                 let Some(supplied) = Supplied::build(items, &command, &mut scratch) else {
                     return self.complete_with_error(ticket, group, Outcome::Refused, UNFIT);
                 };
-                let asked = Asked { ticket, follows: true, seen: u64::MAX, deadline_us, hops: HOPS_MAX };
+                let asked = Asked {
+                    ticket,
+                    follows: true,
+                    seen: u64::MAX,
+                    deadline_us,
+                    hops: HOPS_MAX,
+                    leadership: 0,
+                };
                 self.submit(group, asked, Request::Command(Command::Supplied(supplied)));
             }
         }
@@ -122,8 +130,9 @@ impl Node {
             let Some(Resolving { ticket, group, .. }) = self.values.resolving.remove(handle) else {
                 continue;
             };
-            let error =
-                format!("OVERLOADED the disk of node {own} has not given a value in time; nothing was done");
+            let error = format!(
+                "TRYAGAIN OVERLOADED the disk of node {own} has not given a value in time; nothing was done"
+            );
             self.complete_with_error(ticket, group, Outcome::Refused, &error);
         }
     }

@@ -43,7 +43,7 @@ fn majority_after_a_write(fault: Option<Fault>) -> String {
 fn a_value_is_ordered_when_any_majority_can_have_it_back_and_not_before() {
     assert_eq!(majority_after_a_write(None), format!("\"{}\"", large()));
     let lost = majority_after_a_write(Some(Fault::CodedOnBareMajority));
-    assert!(lost.starts_with("-NOQUORUM"), "{lost}");
+    assert!(lost.starts_with("-CLUSTERDOWN NOQUORUM"), "{lost}");
 }
 
 /// The digest of the whole tells that something is wrong, and then each piece by itself what.
@@ -97,5 +97,5 @@ fn late_command(fault: Option<Fault>) -> String {
 fn a_value_that_was_given_up_is_never_stored() {
     assert_eq!(late_command(None), "nil");
     let lost = late_command(Some(Fault::AbandonedValueStored));
-    assert!(lost.starts_with("-NOQUORUM"), "{lost}");
+    assert!(lost.starts_with("-CLUSTERDOWN NOQUORUM"), "{lost}");
 }

@@ -180,7 +180,7 @@ fn when_a_majority_is_lost_nobody_answers_until_the_loss_is_accepted() {
     cluster.turns(3000);
     for node in [2, 3] {
         let lost = cluster.client(node);
-        assert!(cluster.ask(lost, "GET r:1").starts_with("-NOQUORUM"));
+        assert!(cluster.ask(lost, "GET r:1").starts_with("-CLUSTERDOWN NOQUORUM"));
         let why = cluster.keyspace(node, "r:").explanation;
         assert!(why.contains("CLUSTER REPLACE id ACCEPTLOSS"), "{why}");
         cluster.kill(node);

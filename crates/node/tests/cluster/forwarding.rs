@@ -111,29 +111,62 @@ fn a_write_whose_answer_is_lost_is_unknown_and_did_happen() {
 }
 
 #[test]
-fn a_read_whose_link_is_lost_is_refused() {
+fn a_read_whose_link_is_lost_is_asked_again_when_there_is_one() {
     let mut cluster = three_nodes();
     let client = cluster.client(2);
-    cluster.send(client, "GET k");
-    cluster.turn();
-    cluster.break_link(1, 2);
-    assert_error(&cluster.reply(client), "NOLEADER");
+    for is_mended in [true, false] {
+        cluster.send(client, "GET k");
+        cluster.turn();
+        cluster.break_link(1, 2);
+        cluster.turns(100);
+        assert_eq!(cluster.arrived(client), None);
+        if is_mended {
+            cluster.mend_link(1, 2);
+            assert_eq!(cluster.reply(client), "nil");
+        } else {
+            assert_error(&cluster.reply(client), "NOLEADER");
+        }
+    }
 }
 
 #[test]
-fn without_a_link_to_the_leader_commands_are_refused_at_once_and_nothing_is_done() {
+fn without_a_link_to_the_leader_commands_wait_for_their_time_and_nothing_is_done() {
     let mut cluster = three_nodes();
     let client = cluster.client(2);
     cluster.break_link(1, 2);
-    for request in ["SET k v", "INCR k", "GET k", "WAIT 1 0", "DBSIZE"] {
-        cluster.send(client, request);
-        let reply = cluster.arrived(client).expect("nothing has to be waited for");
-        assert_error(&reply, "NOLEADER");
-        assert!(reply.contains("nothing was done"), "{reply}");
-    }
+    let requests = ["SET k v", "INCR k", "GET k", "WAIT 1 0", "DBSIZE"];
+    let took_ms = cluster.time(|cluster| {
+        requests.iter().for_each(|request| cluster.send(client, request));
+        for _ in requests {
+            let reply = cluster.reply(client);
+            assert_error(&reply, "NOLEADER");
+            assert!(reply.starts_with("-CLUSTERDOWN") && reply.contains("nothing was done"), "{reply}");
+        }
+    });
+    assert!((4900..5500).contains(&took_ms), "{took_ms}");
     cluster.mend_link(1, 2);
     cluster.settle();
     assert_eq!(cluster.ask(client, "EXISTS k"), "0");
+}
+
+#[test]
+fn what_waits_for_a_link_to_the_leader_goes_on_in_order_when_it_is_there() {
+    let mut cluster = three_nodes();
+    let (client, other) = (cluster.client(2), cluster.client(2));
+    cluster.break_link(1, 2);
+    for number in 0..50 {
+        cluster.send(client, &format!("SET k {number}"));
+        cluster.send(client, "GET k");
+        cluster.send(other, "INCR other");
+    }
+    cluster.turns(1000);
+    assert_eq!((cluster.arrived(client), cluster.arrived(other)), (None, None));
+    cluster.mend_link(1, 2);
+    for number in 0..50 {
+        assert_eq!(cluster.reply(client), "OK");
+        assert_eq!(cluster.reply(client), format!("\"{number}\""));
+        assert_eq!(cluster.reply(other), (number + 1).to_string());
+    }
 }
 
 #[test]

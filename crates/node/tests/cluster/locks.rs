@@ -28,7 +28,7 @@ fn insist(cluster: &mut Cluster, client: Client, request: &str) -> String {
     let mut reply = String::new();
     cluster.until("it has an answer", |cluster| {
         reply = cluster.ask(client, request);
-        !reply.starts_with("-NOLEADER") && !reply.starts_with("-UNKNOWN") && !reply.starts_with("-LO")
+        !["-CLUSTERDOWN", "-UNKNOWN", "-TRYAGAIN", "-LOADING"].iter().any(|code| reply.starts_with(code))
     });
     reply
 }

@@ -11,6 +11,7 @@ mod coding;
 mod coding_faults;
 mod consensus;
 mod durable_registers;
+mod failover;
 mod forwarding;
 mod keyspaces;
 mod limits;

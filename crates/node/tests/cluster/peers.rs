@@ -53,6 +53,7 @@ fn forwarded(id: u64, group: u16, remaining_ms: u32, command: &Command<'_>) -> V
     payload.put_u64(0);
     payload.put_u32(remaining_ms);
     payload.put_u8(1);
+    payload.put_u64(0);
     payload.put_bool(true);
     command.encode(&mut payload);
     payload

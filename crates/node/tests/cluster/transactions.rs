@@ -351,7 +351,7 @@ fn registers_do_one_command_and_refuse_the_rest_by_name() {
 }
 
 #[test]
-fn a_transaction_whose_link_is_lost_is_unknown() {
+fn a_transaction_whose_link_is_lost_is_unknown_or_asked_again() {
     for mut cluster in both_protocols() {
         let leader = (1..=3).find(|id| cluster.keyspace(*id, "default").role == "leader").expect("one leads");
         let client = cluster.client(leader % 3 + 1);
@@ -359,9 +359,13 @@ fn a_transaction_whose_link_is_lost_is_unknown() {
         cluster.send(client, "EXEC");
         cluster.turn(); // It leaves …
         cluster.cut_off(leader); // … and nobody can say whether it arrives.
-        assert_error(&cluster.reply(client), "UNKNOWN");
+        match cluster.reply(client).as_str() {
+            // By consensus it is certain in the end that it did not arrive.
+            "[1, 2]" => assert_eq!(cluster.ask(client, "GET k"), "\"2\""),
+            reply => assert_error(reply, "UNKNOWN"),
+        }
         assert_eq!(cluster.ask(client, "EXEC"), "-ERR EXEC without MULTI");
-        // One that only reads is refused.
+        // One that only reads the next leader is asked.
         cluster.reconnect(leader);
         cluster.settle();
         cluster.pipeline(client, &["MULTI", "GET k", "GET l"]);
@@ -369,7 +373,8 @@ fn a_transaction_whose_link_is_lost_is_unknown() {
         if leader != client.node {
             cluster.send(client, "EXEC");
             cluster.cut_off(leader);
-            assert_error(&cluster.reply(client), "NOLEADER");
+            let reply = cluster.reply(client);
+            assert!(reply.starts_with('['), "{reply}");
         }
     }
 }

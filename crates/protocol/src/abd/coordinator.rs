@@ -35,10 +35,10 @@ pub struct Counters {
 }
 
 pub(super) const NO_MAJORITY: &str =
-    "NOQUORUM no majority of the replicas answered in time; nothing was changed";
+    "CLUSTERDOWN NOQUORUM no majority of the replicas answered in time; nothing was changed";
 const UNKNOWN: &str = "UNKNOWN the write was sent to the replicas and too few acknowledged it in time; it may still take effect";
 const OUT_OF_TAGS: &str = "ERR the tags of this key have run out; nothing was written";
-const OVERLOAD: &str = "NOQUORUM too many requests wait for a majority; nothing was changed";
+const OVERLOAD: &str = "TRYAGAIN OVERLOADED too many requests wait for a majority; nothing was changed";
 
 /// How often the time between two tries is doubled.
 const DOUBLINGS_MAX: u32 = 4;

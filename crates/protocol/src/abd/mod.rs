@@ -200,8 +200,10 @@ impl Replica {
         effects: &mut Effects,
     ) {
         let Some(upkeep) = &self.upkeep else {
-            return effects
-                .refuse(ticket, "NOQUORUM this replica has no configuration yet; nothing was done");
+            return effects.refuse(
+                ticket,
+                "CLUSTERDOWN NOQUORUM this replica has no configuration yet; nothing was done",
+            );
         };
         if !upkeep.is_ready() {
             // Any node takes any command, so one that is ready does.
@@ -211,7 +213,7 @@ impl Replica {
                     let why = upkeep.explain(&self.registers);
                     effects.refuse(
                         ticket,
-                        &format!("NOQUORUM this replica is not ready: {why}; nothing was done"),
+                        &format!("CLUSTERDOWN NOQUORUM this replica is not ready: {why}; nothing was done"),
                     );
                 }
             };
@@ -391,7 +393,7 @@ impl crate::contract::Replica for Replica {
     #[inline]
     fn step(&mut self, now: Now, input: Input<'_, Message<'_>>, effects: &mut Effects) {
         match input {
-            Input::Request { ticket, request, follows, seen: _, deadline_us } => {
+            Input::Request { ticket, request, follows, deadline_us, .. } => {
                 self.request(now, (ticket, follows, deadline_us), request, effects);
             }
             Input::Message { from, message } => self.message(now, from, message, effects),

@@ -263,12 +263,13 @@ impl Replica {
                 Some(node) => effects.redirect(ticket, node),
                 None => {
                     let why = upkeep.explain(&self.state.registers);
-                    effects.refuse(ticket, &format!("NOQUORUM nothing was done: {why}"));
+                    effects.refuse(ticket, &format!("CLUSTERDOWN NOQUORUM nothing was done: {why}"));
                 }
             },
-            None => {
-                effects.refuse(ticket, "NOQUORUM this replica has no configuration yet; nothing was done")
-            }
+            None => effects.refuse(
+                ticket,
+                "CLUSTERDOWN NOQUORUM this replica has no configuration yet; nothing was done",
+            ),
         }
     }
 
@@ -387,7 +388,7 @@ impl crate::contract::Replica for Replica {
 
     fn step(&mut self, now: Now, input: Input<'_, Message<'_>>, effects: &mut Effects) {
         match input {
-            Input::Request { ticket, request, follows, seen: _, deadline_us } => {
+            Input::Request { ticket, request, follows, deadline_us, .. } => {
                 self.request(now, (ticket, follows, deadline_us), request, effects);
                 self.state.send(self.state.timing.batch_bytes, effects);
             }

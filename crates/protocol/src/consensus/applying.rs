@@ -156,7 +156,7 @@ impl Replica {
 }
 
 fn refuse_lost(proposal: &Proposal, effects: &mut Effects) {
-    let error = "LOST another leader's write was decided in its place; nothing was done, try again";
+    let error = "TRYAGAIN LOST another leader's write was decided in its place; nothing was done, try again";
     proposal.askers.iter().flatten().for_each(|(ticket, _)| effects.refuse(*ticket, error));
 }
 

@@ -406,7 +406,7 @@ impl Replica {
         effects.trace.push(Trace::Installed { offset: moment.offset, keys });
         effects.notices.push(Notice::Skipped);
         self.leadership = None;
-        self.give_up_requests(effects);
+        self.keep_requests(effects);
         self.begin_voting();
     }
 

@@ -79,7 +79,7 @@ impl Replica {
         let offset = self.log.borrow().end_offset();
         if leads != self.leadership.map(|leadership| leadership.ballot) {
             self.leadership = None;
-            self.give_up_requests(effects);
+            self.keep_requests(effects);
             if let Some(ballot) = leads {
                 self.take_over(ballot);
                 effects.trace.push(Trace::Role { role: "leader", epoch: u64::from(ballot.n), offset });
@@ -208,6 +208,7 @@ impl Replica {
                 std::mem::replace(&mut self.builder_askers, next)
             },
         };
+        self.builder_fenced.clear();
         self.proposals.push(proposal);
         leadership.proposed_us = Some(now_us);
         leadership.durable_us = None;

@@ -156,7 +156,7 @@ impl Replica {
     /// The entry that was applied just now ends the configuration: the next one begins.
     pub(super) fn follow_stop_sign(&mut self, stop_sign: &StopSign, effects: &mut Effects) {
         self.end_void_proposals(effects);
-        self.keep_requests();
+        self.keep_requests(effects);
         self.send_crate_messages(effects); // The others are to hear that it is decided.
         self.led_until = self.leadership.map(|leadership| (self.applied, leadership.appends_from_us));
         self.leadership = None;
@@ -184,7 +184,7 @@ impl Replica {
         effects.trace.push(Trace::Rejected { peer: self.id, why });
         self.leadership = None;
         self.agreement = None;
-        self.give_up_requests(effects);
+        self.keep_requests(effects);
     }
 
     // Who is behind asks.

@@ -257,6 +257,8 @@ pub struct Replica {
     /// Commands that are not proposed yet, and who waits for each.
     builder: EntryBuilder,
     builder_askers: Vec<Asker>,
+    /// Which of them are fenced.
+    builder_fenced: Vec<usize>,
     proposals: Proposals,
     /// The last batch that held a purge: no other before it has an end.
     purge_batch: u64,
@@ -275,6 +277,8 @@ pub struct Replica {
     waits: Vec<Wait>,
     lock_leases: lock_leases::LockLeases,
     held: VecDeque<Held>,
+    /// Some of them are fenced.
+    holds_fenced: bool,
 
     senders: Vec<copying::Sender>,
     /// The name of the last transfer.
@@ -333,6 +337,7 @@ impl Replica {
             promised_to: None,
             builder: EntryBuilder::new(),
             builder_askers: Vec::new(),
+            builder_fenced: Vec::new(),
             proposals: Proposals::default(),
             purge_batch: 0,
             reads: Reads::default(),
@@ -344,6 +349,7 @@ impl Replica {
             waits: Vec::new(),
             lock_leases: lock_leases::LockLeases::default(),
             held: VecDeque::new(),
+            holds_fenced: false,
             senders: Vec::new(),
             transfers: 0,
             receiver: None,
@@ -484,7 +490,7 @@ impl Replica {
         self.end_overdue(now, effects);
         self.release_held(now, effects);
         if self.leadership.is_none() {
-            self.give_up_requests(effects);
+            self.keep_requests(effects);
         }
         self.propose(now);
         self.apply(effects);
@@ -586,9 +592,9 @@ impl crate::contract::Replica for Replica {
     #[inline]
     fn step(&mut self, now: Now, input: Input<'_, Message<'_>>, effects: &mut Effects) {
         match input {
-            Input::Request { ticket, request, follows, seen, deadline_us } => {
+            Input::Request { ticket, request, follows, seen, deadline_us, fenced } => {
                 self.wake(now);
-                self.request(now, Asked { ticket, follows, seen, deadline_us }, request, effects);
+                self.request(now, Asked { ticket, follows, seen, deadline_us, fenced }, request, effects);
             }
             Input::Message { from, message } => {
                 self.log.borrow_mut().now_us = now.monotonic_us;

@@ -46,8 +46,6 @@ pub struct Timing {
     pub lease_margin_ms: u64,
     /// Whoever was not heard for so long is silent.
     pub silence_ms: u64,
-    /// A request that nobody leads waits so long, then it is refused.
-    pub hold_ms: u64,
     /// A batch is closed when it has grown to this, even within a turn.
     pub batch_bytes: usize,
     /// Bytes of writes that are not committed: beyond it new writes are refused.
@@ -72,7 +70,6 @@ impl Timing {
             lease_ms: self.lease_ms * times,
             lease_margin_ms: self.lease_margin_ms * times,
             silence_ms: self.silence_ms * times,
-            hold_ms: self.hold_ms * times,
             ..self
         }
     }
@@ -86,7 +83,6 @@ impl Default for Timing {
             lease_ms: 300,
             lease_margin_ms: 30,
             silence_ms: 240,
-            hold_ms: 2000,
             batch_bytes: 1 << 20,
             uncommitted_bytes_max: 16 << 20,
             sync_bytes_max: 16 << 20,

@@ -1,10 +1,11 @@
 //! What clients ask: answered here, proposed, held back for a while, or sent on to the leader.
 
 use super::Replica;
+use super::entry::Head;
 use super::links::Link;
 use super::options::Lease;
 use super::waiting::{Held, HeldRequest, Read, Reads, Standing, Wait};
-use crate::contract::{Effects, NodeId, Now, Request, TOO_MUCH_AT_ONCE, Ticket};
+use crate::contract::{Effects, NOBODY, NodeId, Now, Request, TOO_MUCH_AT_ONCE, Ticket};
 use crate::planted::Fault;
 use crate::watching;
 use kv::codec::Reader;
@@ -12,8 +13,10 @@ use kv::{Command, LockCommand, Version};
 use omnipaxos::ballot_leader_election::Ballot;
 use std::collections::VecDeque;
 
-const NO_LEADER: &str = "NOLEADER nobody is known to lead this group; nothing was done, try again";
-const NOT_CONFIRMED: &str = "NOQUORUM too few nodes answer to say who leads; nothing was read, try again";
+const NO_LEADER: &str =
+    "CLUSTERDOWN NOLEADER nobody is known to lead this group; nothing was done, try again";
+const NOT_CONFIRMED: &str =
+    "CLUSTERDOWN NOQUORUM too few nodes answer to say who leads; nothing was read, try again";
 
 /// A request without what is asked.
 #[derive(Clone, Copy, Debug)]
@@ -22,6 +25,8 @@ pub(super) struct Asked {
     pub(super) follows: bool,
     pub(super) seen: Version,
     pub(super) deadline_us: u64,
+    /// Only this leadership may order it.
+    pub(super) fenced: bool,
 }
 
 impl Replica {
@@ -53,6 +58,52 @@ impl Replica {
         self.agreement.as_ref().and_then(|agreement| agreement.leader())
     }
 
+    /// Who leads the group: this replica, or one that it follows and hears. None: that is not settled, or not known here.
+    pub fn led_by(&self, now: Now) -> Option<NodeId> {
+        match self.leader() {
+            Some(leader) if leader == self.id => self.leadership.is_some().then_some(leader),
+            Some(leader) if self.is_peer_live(now, leader) => Some(leader),
+            _ => None,
+        }
+    }
+
+    /// Which leadership this replica has, as a number that no other leadership of this replica has.
+    #[inline]
+    pub fn leads_in(&self) -> Option<u64> {
+        self.leadership.map(|leadership| number_of(leadership.ballot))
+    }
+
+    /// Whom this replica follows, in which leadership, and how far its log has come in that: what that leader is asked now it
+    /// orders there or behind, if at all. Only once this replica has taken over the leader's log.
+    #[inline]
+    pub fn follows_in(&self) -> Option<(NodeId, u64, u64)> {
+        let log = self.log.borrow();
+        let ballot = log.promise();
+        let has_its_log = log.accepted_round() == ballot && ballot.pid != 0 && self.leadership.is_none();
+        has_its_log.then(|| (ballot.pid as NodeId, number_of(ballot), log.end() as u64))
+    }
+
+    /// Whether nothing that a leader was asked takes effect any more: in the leadership in which this replica followed it, when
+    /// its log had come to an index, as [`Replica::follows_in`] has told. None: that is not known yet.
+    ///
+    /// What it was asked could stand in an entry of its own in that ballot, at the index or behind. All that stands there in that
+    /// ballot is its own. So when an entry of another node is decided there, it was chosen in a later ballot; nothing behind
+    /// it that the earlier one has is ever decided, and what was decided before it can be looked at.
+    pub fn is_void(&self, leader: NodeId, index: u64) -> Option<bool> {
+        let log = self.log.borrow();
+        let index = index as usize;
+        if index < log.base() {
+            return Some(false); // A copy stands for it.
+        }
+        for index in index..self.applied {
+            let Head { proposer, count, .. } = log.entry(index)?.head();
+            if proposer.node != leader || count > 0 {
+                return Some(proposer.node != leader);
+            }
+        }
+        None
+    }
+
     #[inline]
     pub(super) fn request(&mut self, now: Now, asked: Asked, request: Request<'_>, effects: &mut Effects) {
         if self.held.is_empty()
@@ -70,14 +121,19 @@ impl Replica {
             }
         }
         match self.standing(now) {
-            _ if !self.held.is_empty() => self.hold(now, asked, request, effects),
+            _ if asked.fenced && self.leadership.is_none() => effects.redirect(asked.ticket, NOBODY),
+            _ if !self.held.is_empty() => self.hold(asked, request, effects),
             Standing::Leads => self.serve(now, asked, request, effects),
+            // What its client asked before, and what is proposed here, may still happen: another node must not overtake it.
+            Standing::Follows(_) if asked.follows && !self.everything_is_settled() => {
+                self.hold(asked, request, effects);
+            }
             Standing::Follows(leader) => effects.redirect(asked.ticket, leader),
             // A read there may not need an append.
             Standing::MayNotAppend if self.leadership.is_some() && !is_write(&request) => {
                 self.serve(now, asked, request, effects);
             }
-            Standing::MayNotAppend | Standing::Nobody => self.hold(now, asked, request, effects),
+            Standing::MayNotAppend | Standing::Nobody => self.hold(asked, request, effects),
         }
     }
 
@@ -102,7 +158,7 @@ impl Replica {
     }
 
     fn serve(&mut self, now: Now, asked: Asked, request: Request<'_>, effects: &mut Effects) {
-        let Asked { ticket, follows, deadline_us, .. } = asked;
+        let Asked { ticket, follows, deadline_us, fenced, .. } = asked;
         // The batch that is being built will have the next number.
         let newest = self.proposals.last + u64::from(!self.builder_askers.is_empty());
         match request {
@@ -117,7 +173,9 @@ impl Replica {
                 } else {
                     &mut self.reads
                 };
-                reads.push((ticket, deadline_us), (behind, after, question), |out| command.encode(out));
+                reads.push((ticket, deadline_us, fenced), (behind, after, question), |out| {
+                    command.encode(out)
+                });
             }
             Request::Command(mut command) => {
                 let (epoch, time) = (self.epoch(), now.unix_ms_behind(self.time));
@@ -127,10 +185,13 @@ impl Replica {
                 }
                 if self.proposals.bytes + self.builder.commands().len() > self.timing.uncommitted_bytes_max {
                     self.counters.refused_writes += 1;
-                    let error = "OVERLOADED too many bytes of writes wait to be committed; nothing was done, try again";
+                    let error = "TRYAGAIN OVERLOADED too many bytes of writes wait to be committed; nothing was done, try again";
                     return effects.refuse(ticket, error);
                 }
                 command.encode(self.builder.end());
+                if fenced {
+                    self.builder_fenced.push(self.builder_askers.len());
+                }
                 self.builder_askers.push(Some((ticket, deadline_us)));
                 if self.builder.commands().len() >= self.timing.batch_bytes {
                     self.seal(now);
@@ -235,12 +296,11 @@ impl Replica {
 
     // Requests that wait for a leader.
 
-    fn hold(&mut self, now: Now, asked: Asked, request: Request<'_>, effects: &mut Effects) {
+    fn hold(&mut self, asked: Asked, request: Request<'_>, effects: &mut Effects) {
         const HELD_MAX: usize = 100_000;
         if self.held.len() >= HELD_MAX {
             return effects.refuse(asked.ticket, NO_LEADER);
         }
-        let deadline_us = asked.deadline_us.min(now.monotonic_us + self.timing.hold_ms * 1000);
         let request = match request {
             Request::Command(command) => {
                 let mut bytes = Vec::new();
@@ -249,21 +309,24 @@ impl Replica {
             }
             Request::Wait { offset, count } => HeldRequest::Wait { offset, count },
         };
-        self.held.push_back(Held { ticket: asked.ticket, deadline_us, request });
+        let Asked { ticket, deadline_us, fenced, .. } = asked;
+        self.holds_fenced |= fenced;
+        self.held.push_back(Held { ticket, deadline_us, fenced, request });
     }
 
     /// Takes up what was held, in order, when somebody leads.
     pub(super) fn release_held(&mut self, now: Now, effects: &mut Effects) {
-        if self.held.is_empty() || !matches!(self.standing(now), Standing::Leads | Standing::Follows(_)) {
+        if self.held.is_empty() {
             return;
         }
-        // What its client asked before, and what is proposed here, may still happen: another node must not overtake it.
         let leader = match self.standing(now) {
+            Standing::Leads => None,
+            // See `request`: soon the next leader's entries say what has become of what is proposed here.
             Standing::Follows(leader) if self.everything_is_settled() => Some(leader),
-            _ => None,
+            _ => return,
         };
-        for Held { ticket, deadline_us, request } in std::mem::take(&mut self.held) {
-            let asked = Asked { ticket, follows: true, seen: Version::MAX, deadline_us };
+        for Held { ticket, deadline_us, fenced, request } in std::mem::take(&mut self.held) {
+            let asked = Asked { ticket, follows: true, seen: Version::MAX, deadline_us, fenced };
             match request {
                 HeldRequest::Command(bytes) if let Some(leader) = leader => {
                     effects.hand_on(ticket, leader, deadline_us, &bytes);
@@ -276,26 +339,6 @@ impl Replica {
                 HeldRequest::Wait { offset, count } => {
                     self.request(now, asked, Request::Wait { offset, count }, effects);
                 }
-            }
-        }
-    }
-
-    /// The replica leads no more, or in another ballot. Reads and what was not proposed go to the next leader;
-    /// what was proposed may still be decided.
-    pub(super) fn give_up_requests(&mut self, effects: &mut Effects) {
-        let mut turned_away = Vec::new();
-        self.builder.clear();
-        turned_away.extend(self.builder_askers.drain(..).flatten().map(|(ticket, _)| ticket));
-        for reads in [&mut self.reads, &mut self.reads_behind, &mut self.reads_within] {
-            turned_away.extend(std::iter::from_fn(|| reads.pop_if(|_| true)).map(|read| read.ticket));
-            reads.forget();
-        }
-        turned_away.extend(self.waits.drain(..).map(|wait| wait.ticket));
-        let leader = self.leader().filter(|leader| *leader != self.id);
-        for ticket in turned_away {
-            match leader {
-                Some(leader) => effects.redirect(ticket, leader),
-                None => effects.refuse(ticket, NO_LEADER),
             }
         }
     }
@@ -321,7 +364,8 @@ impl Replica {
             let Ok(_) = Command::decode(&mut commands) else { break };
             let bytes = before[..before.len() - commands.rest().len()].to_vec();
             if let Some((ticket, deadline_us)) = asker {
-                kept.push_back(Held { ticket, deadline_us, request: HeldRequest::Command(bytes) });
+                let fenced = self.builder_fenced.binary_search(&index).is_ok();
+                kept.push_back(Held { ticket, deadline_us, fenced, request: HeldRequest::Command(bytes) });
             }
             let is_next = |read: &Read| (read.behind, read.after) == (batch, index + 1);
             while let Some(read) = self.reads_within.pop_if(is_next) {
@@ -330,11 +374,22 @@ impl Replica {
         }
         self.reads_within.forget();
         self.builder.clear();
+        self.builder_fenced.clear();
+        self.holds_fenced |= kept.iter().any(|held| held.fenced);
         kept
     }
 
-    /// The configuration ends: what was not proposed waits for the next one's leader, before what waits already.
-    pub(super) fn keep_requests(&mut self) {
+    /// The replica leads no more, or in another ballot, or the configuration ends: reads and what was not proposed wait for the
+    /// next leader, before what waits already. What is fenced waits for nobody else: whoever asks is told so, and knows. What was
+    /// proposed may still be decided.
+    pub(super) fn keep_requests(&mut self, effects: &mut Effects) {
+        let reads = [&self.reads, &self.reads_behind, &self.reads_within];
+        if self.builder_askers.is_empty()
+            && self.waits.is_empty()
+            && reads.iter().all(|reads| reads.is_empty())
+        {
+            return self.turn_fenced_away(effects);
+        }
         let mut kept = self.take_gathered();
         for reads in [&mut self.reads_within, &mut self.reads_behind, &mut self.reads] {
             while let Some(read) = reads.pop_if(|_| true) {
@@ -343,10 +398,25 @@ impl Replica {
             reads.forget();
         }
         for Wait { ticket, deadline_us, offset, count, .. } in self.waits.drain(..) {
-            kept.push_back(Held { ticket, deadline_us, request: HeldRequest::Wait { offset, count } });
+            let request = HeldRequest::Wait { offset, count };
+            kept.push_back(Held { ticket, deadline_us, fenced: false, request });
         }
+        self.holds_fenced |= kept.iter().any(|held| held.fenced);
         kept.append(&mut self.held);
         self.held = kept;
+        self.turn_fenced_away(effects);
+    }
+
+    fn turn_fenced_away(&mut self, effects: &mut Effects) {
+        if !std::mem::take(&mut self.holds_fenced) {
+            return;
+        }
+        self.held.retain(|held| {
+            if held.fenced {
+                effects.redirect(held.ticket, NOBODY);
+            }
+            !held.fenced
+        });
     }
 
     /// Ends what has waited too long.
@@ -429,7 +499,12 @@ enum Queue {
 /// A read that was taken, to be asked again.
 fn held_read(reads: &Reads, read: &Read) -> Held {
     let request = HeldRequest::Command(reads.command(read).to_vec());
-    Held { ticket: read.ticket, deadline_us: read.deadline_us, request }
+    Held { ticket: read.ticket, deadline_us: read.deadline_us, fenced: read.fenced, request }
+}
+
+/// Ballots of one node differ in these.
+fn number_of(ballot: Ballot) -> u64 {
+    u64::from(ballot.config_id) << 32 | u64::from(ballot.n)
 }
 
 fn is_write(request: &Request<'_>) -> bool {

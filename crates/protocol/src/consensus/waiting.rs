@@ -95,6 +95,7 @@ pub(super) struct Read {
     pub(super) after: usize,
     /// The question to confirm the leader that must be answered first.
     pub(super) question: u64,
+    pub(super) fenced: bool,
     start: u64,
     length: u32,
 }
@@ -115,14 +116,14 @@ impl Reads {
 
     pub(super) fn push(
         &mut self,
-        (ticket, deadline_us): (Ticket, u64),
+        (ticket, deadline_us, fenced): (Ticket, u64, bool),
         (behind, after, question): (u64, usize, u64),
         encode: impl FnOnce(&mut Vec<u8>),
     ) {
         let before = self.bytes.len();
         encode(&mut self.bytes);
         let (start, length) = (self.bytes_start + before as u64, (self.bytes.len() - before) as u32);
-        self.reads.push_back(Read { ticket, deadline_us, behind, after, question, start, length });
+        self.reads.push_back(Read { ticket, deadline_us, behind, after, question, fenced, start, length });
     }
 
     /// The read that is taken next.
@@ -182,6 +183,7 @@ impl Reads {
 pub(super) struct Held {
     pub(super) ticket: Ticket,
     pub(super) deadline_us: u64,
+    pub(super) fenced: bool,
     pub(super) request: HeldRequest,
 }
 

@@ -1,10 +1,10 @@
 //! Requests that a leader takes and cannot go on with yet: without a lease none, without enough live followers no
-//! writes. Nothing of them was written anywhere, so they can still be refused.
+//! writes. Nothing of them was written anywhere, so they can still be refused, or handed on to the next leader.
 
-use super::leader::{Asked, Leader};
+use super::leader::{Asked, DEPOSED, Leader};
 use super::options::Acks;
 use super::state::State;
-use crate::contract::{Effects, Now, Request, Ticket, Trace};
+use crate::contract::{Effects, NOBODY, Now, Request, Trace};
 use kv::codec::Reader;
 use kv::{Command, Version};
 use std::collections::VecDeque;
@@ -45,9 +45,16 @@ impl Held {
         self.requests.is_empty()
     }
 
-    /// Whoever waits here.
-    pub(super) fn drain(&mut self) -> impl Iterator<Item = Ticket> {
-        std::mem::take(&mut self.requests).into_iter().map(|held| held.asked.ticket)
+    /// Hands on what waits here: nothing of it was done.
+    pub(super) fn hand_on(&mut self, effects: &mut Effects) {
+        for HeldRequest { asked: Asked { ticket, deadline_us, .. }, what } in
+            std::mem::take(&mut self.requests)
+        {
+            match what {
+                What::Command(bytes) => effects.hand_on(ticket, NOBODY, deadline_us, &bytes),
+                What::Wait { .. } => effects.refuse(ticket, DEPOSED),
+            }
+        }
     }
 }
 
@@ -114,9 +121,17 @@ impl Leader {
     /// Ends what was held for as long as may be.
     pub(super) fn end_held(&mut self, state: &mut State, now: Now, effects: &mut Effects) {
         let is_leased = state.is_leased(now);
-        while let Some(held) =
-            self.held.requests.pop_front_if(|held| held.asked.hold_until_us <= now.monotonic_us)
-        {
+        let is_over = |held: &HeldRequest| {
+            let Asked { deadline_us, hold_until_us, .. } = held.asked;
+            let until_us = if is_leased { hold_until_us } else { deadline_us };
+            until_us <= now.monotonic_us
+        };
+        if !self.held.requests.iter().any(is_over) {
+            return;
+        }
+        let (over, left) = std::mem::take(&mut self.held.requests).into_iter().partition(is_over);
+        let over: VecDeque<HeldRequest> = over;
+        for held in over {
             let is_write = held.is_write();
             state.counters.refused_writes += u64::from(is_write);
             if !is_leased {
@@ -130,11 +145,10 @@ impl Leader {
                 );
                 effects.refuse(held.asked.ticket, &error);
             } else {
-                let later = std::mem::take(&mut self.held);
                 self.take_up(state, now, held, effects);
-                self.held = later;
             }
         }
+        self.held.requests = left;
     }
 
     /// Tells when the lease has run out, or is there again.
@@ -148,7 +162,7 @@ impl Leader {
 }
 
 /// Why a leader refuses when it is not certain that it still leads.
-pub(super) const NO_LEASE: &str = "NOLEADER the leader has not heard from the control group in time, and another one may have been appointed; nothing was done";
+pub(super) const NO_LEASE: &str = "CLUSTERDOWN NOLEADER the leader has not heard from the control group in time, and another one may have been appointed; nothing was done";
 
 fn acks_word(acks: Acks) -> String {
     match acks {

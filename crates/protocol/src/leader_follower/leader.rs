@@ -10,11 +10,11 @@ use super::held::{Held, NO_LEASE};
 use super::in_sync::Pending;
 use super::message::{Message, Position};
 use super::options::Acks;
-use super::queue::{Queue, Waiting};
+use super::queue::{Entry, Queue, Waiting};
 use super::serving::{Follower, Service};
 use super::state::State;
 use super::waits::Wait;
-use crate::contract::{Effects, NodeId, Now, Request, TOO_MUCH_AT_ONCE, Ticket, Trace, not_before};
+use crate::contract::{Effects, NOBODY, NodeId, Now, Request, TOO_MUCH_AT_ONCE, Ticket, Trace, not_before};
 use crate::planted::Fault;
 use crate::watching;
 use kv::codec::Reader;
@@ -228,8 +228,7 @@ impl Leader {
             && self.uncommitted_bytes + self.builder.len() > state.timing.uncommitted_bytes_max
         {
             state.counters.refused_writes += 1;
-            let error =
-                "OVERLOADED too many bytes of writes wait for the followers; nothing was written, try again";
+            let error = "TRYAGAIN OVERLOADED too many bytes of writes wait for the followers; nothing was written, try again";
             return effects.refuse(ticket, error);
         }
         // Not before the records that are not applied yet, either.
@@ -507,18 +506,23 @@ impl Leader {
         self.release_held(state, now, effects);
     }
 
-    /// Steps down: whoever waits gets to know that nothing is certain, or that nothing happened.
+    /// Steps down: whoever waits for a write gets to know that nothing is certain; what has not happened the next leader is
+    /// asked.
     pub(super) fn resign(mut self, state: &mut State, now: Now, effects: &mut Effects) {
-        for (ticket, waiting) in self.queue.drain_tickets() {
+        for Entry { ticket, deadline_us, waiting } in self.queue.drain() {
+            let Some(ticket) = ticket else { continue };
             match waiting {
                 Waiting::Write => {
                     state.counters.unknown_writes += 1;
                     effects.unknown(ticket, DEPOSED_WRITE);
                 }
-                _ => effects.refuse(ticket, DEPOSED),
+                Waiting::Read { start, length } => {
+                    effects.hand_on(ticket, NOBODY, deadline_us, self.queue.read_bytes(start, length));
+                }
+                Waiting::Wait { .. } => effects.refuse(ticket, DEPOSED),
             }
         }
-        self.held.drain().for_each(|ticket| effects.refuse(ticket, DEPOSED));
+        self.held.hand_on(effects);
         std::mem::take(&mut self.waits).into_iter().for_each(|wait| effects.refuse(wait.ticket, DEPOSED));
         self.seal(state, now, effects);
         for follower in &mut self.followers {
@@ -560,7 +564,7 @@ const READ_BEHIND: &str =
     "NOREPLICAS the read stands behind a write that too few followers acknowledged in time";
 const DEPOSED_WRITE: &str =
     "UNKNOWN the leader was deposed before the write was committed; it may still take effect";
-const DEPOSED: &str = "NOLEADER the leader was deposed; nothing was done";
+pub(super) const DEPOSED: &str = "CLUSTERDOWN NOLEADER the leader was deposed; nothing was done";
 
 fn is_read(request: &Request<'_>) -> bool {
     matches!(request, Request::Command(command) if !command.is_write())

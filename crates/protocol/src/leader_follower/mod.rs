@@ -24,7 +24,7 @@
 //! * A write that too few live followers could acknowledge is refused after a while, written nowhere
 //!   (`NOREPLICAS`). One that was sent and not acknowledged in time ends as unknown: it may still happen.
 //! * A leader answers only while it has a lease of the control group, by the time of the very step that makes the answer:
-//!   then no other leader has been appointed. Without one requests wait for a moment and are refused (`NOLEADER`).
+//!   then no other leader has been appointed. Without one requests wait until it has one, or another node leads.
 //! * A new leader, or one that restarts without memory, first gets together everything that was acknowledged
 //!   ([`recovery`]). Under `acks = n` that is possible while at most n replicas are without memory: crashed, or
 //!   started again and not in step yet. Under `majority`, half of the others; under `all`, while one of the
@@ -96,7 +96,7 @@ mod spilled;
 mod state;
 mod waits;
 
-use crate::contract::{Configuration, Effects, Input, NodeId, Now, Progress, Request, Ticket, Trace};
+use crate::contract::{Configuration, Effects, Input, NOBODY, NodeId, Now, Progress, Request, Ticket, Trace};
 use crate::planted::Fault;
 use follower::Follower;
 use kv::codec::Malformed;
@@ -299,14 +299,7 @@ impl Replica {
             Role::Follower(follower) => {
                 follower.request(state, now, (ticket, follows, seen), request, effects);
             }
-            Role::Recovery(recovery) => {
-                let why = recovery.explain(state);
-                effects.refuse(
-                    ticket,
-                    &format!("LOADING the leader does not hold all that was written before it led: {why}"),
-                );
-            }
-            Role::Idle => effects.refuse(ticket, "NOLEADER this replica has no configuration yet"),
+            Role::Recovery(_) | Role::Idle => effects.redirect(ticket, NOBODY),
         }
     }
 
@@ -458,7 +451,8 @@ impl crate::contract::Replica for Replica {
     fn step(&mut self, now: Now, input: Input<'_, Message<'_>>, effects: &mut Effects) {
         let state = &mut self.state;
         match input {
-            Input::Request { ticket, request, follows, seen, deadline_us } => {
+            // Whoever has led in an epoch writes nothing of it later: see `resign`. Nobody fences requests here.
+            Input::Request { ticket, request, follows, seen, deadline_us, fenced: _ } => {
                 self.request(now, (ticket, follows, seen, deadline_us), request, effects);
             }
             Input::Message { from, message } => self.message(now, from, message, effects),

@@ -127,10 +127,8 @@ impl Queue {
         overdue
     }
 
-    /// Takes every entry that somebody still waits for, in order.
-    pub(super) fn drain_tickets(&mut self) -> impl Iterator<Item = (Ticket, Waiting)> {
-        let entries = std::mem::take(&mut self.entries);
-        self.bytes_start += std::mem::take(&mut self.bytes).len() as u64;
-        entries.into_iter().filter_map(|entry| Some((entry.ticket?, entry.waiting)))
+    /// Takes every entry, in order. The bytes of reads stay.
+    pub(super) fn drain(&mut self) -> VecDeque<Entry> {
+        std::mem::take(&mut self.entries)
     }
 }

@@ -111,7 +111,6 @@ impl Schedule {
             lease_ms: [2, 4, 8][random.below(3) as usize] * heartbeat_ms,
             lease_margin_ms: heartbeat_ms,
             silence_ms: 3 * heartbeat_ms,
-            hold_ms: 1000,
             batch_bytes: [1, 60, 1 << 20][random.below(3) as usize],
             sync_bytes_max: [300, 1 << 20][random.below(2) as usize],
             chunk_bytes: [1, 40, 1 << 20][random.below(3) as usize],

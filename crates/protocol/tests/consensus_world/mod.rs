@@ -225,7 +225,7 @@ impl World {
 
     pub fn request(&mut self, id: NodeId, asked: Asked, request: Request<'_>) -> Consequences {
         let Asked { ticket, follows, seen, deadline_us } = asked;
-        self.step(id, Input::Request { ticket, request, follows, seen, deadline_us })
+        self.step(id, Input::Request { ticket, request, follows, seen, deadline_us, fenced: false })
     }
 
     pub fn deliver(&mut self, letter: &Letter) -> Consequences {

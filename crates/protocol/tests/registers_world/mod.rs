@@ -168,7 +168,7 @@ impl World {
         Asked { ticket, follows, deadline_us }: Asked,
         request: Request<'_>,
     ) -> Consequences {
-        self.step(id, Input::Request { ticket, request, follows, seen: 0, deadline_us })
+        self.step(id, Input::Request { ticket, request, follows, seen: 0, deadline_us, fenced: false })
     }
 
     pub fn deliver(&mut self, letter: &Letter) -> Consequences {

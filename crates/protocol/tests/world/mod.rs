@@ -201,7 +201,12 @@ impl World {
             let reply = node.values.complete(&replies[outcome.reply.clone()]);
             (outcome, reply)
         };
-        let outcomes = effects.outcomes.iter().cloned().map(with_reply).collect();
+        // Nobody asks another replica here: what is handed on reads like what is turned away at once.
+        let handed_on = effects.handed_on.iter().map(|it| {
+            let result = protocol::Result::Redirect { to: it.to };
+            (Outcome { ticket: it.ticket, result, reply: 0..0 }, Vec::new())
+        });
+        let outcomes = effects.outcomes.iter().cloned().map(with_reply).chain(handed_on).collect();
         node.values.tidy(replica);
         Consequences {
             traces: effects.trace.clone(),
@@ -214,7 +219,7 @@ impl World {
 
     pub fn request(&mut self, id: NodeId, asked: Asked, request: Request<'_>) -> Consequences {
         let Asked { ticket, follows, seen, deadline_us } = asked;
-        self.step(id, Input::Request { ticket, request, follows, seen, deadline_us })
+        self.step(id, Input::Request { ticket, request, follows, seen, deadline_us, fenced: false })
     }
 
     pub fn deliver(&mut self, letter: &Letter) -> Consequences {

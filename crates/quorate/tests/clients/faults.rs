@@ -270,8 +270,8 @@ fn clients_of_a_follower_go_on_when_the_leader_is_killed_and_are_told_when_nobod
     assert_eq!(cluster.http(stays, "GET /health HTTP/1.1", "").0, 200);
 
     cluster.kill(goes);
-    until("there is no majority", || ask(&mut connection, "GET k").starts_with("-NOLEADER"));
-    assert_eq!(code(redis::cmd("INCR").arg("n").query::<i64>(&mut connection)), "NOLEADER");
+    until("there is no majority", || ask(&mut connection, "GET k").starts_with("-CLUSTERDOWN NOLEADER"));
+    assert_eq!(code(redis::cmd("INCR").arg("n").query::<i64>(&mut connection)), "CLUSTERDOWN");
     assert_eq!(ask(&mut connection, "PING"), "PONG", "what needs no leader goes on");
     until("health says so", || cluster.http(stays, "GET /health HTTP/1.1", "").0 == 503);
 

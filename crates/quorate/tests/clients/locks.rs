@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use crate::support::Cluster;
-use crate::tools::{finish, is_installed};
+use crate::tools::{finish, is_installed, tests};
 
 const KEYSPACES: &[&str] = &["prefix=f: replication=leader-follower acks=majority"];
 
@@ -29,10 +29,6 @@ fn python_with(module: &str, package: &str) -> Option<String> {
     let what = format!("{module} (pip install {package})");
     is_installed(&what, Command::new(&python).args(["-c", &format!("import redis, {module}")]))
         .then_some(python)
-}
-
-fn tests() -> &'static Path {
-    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/clients"))
 }
 
 #[test]

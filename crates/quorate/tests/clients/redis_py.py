@@ -235,7 +235,8 @@ def how_errors_are_mapped():
         "NOAUTH Authentication required.": redis.AuthenticationError,
         "WRONGPASS invalid username-password pair": redis.AuthenticationError,
         "UNKNOWN the write may have taken effect": redis.ResponseError,
-        "NOLEADER nothing was done": redis.ResponseError,
+        "CLUSTERDOWN NOLEADER nothing was done": redis.exceptions.ClusterDownError,
+        "TRYAGAIN LOST nothing was done": redis.exceptions.TryAgainError,
         "NOREPLICAS Not enough good replicas to write.": redis.ResponseError,
     }
     for text, kind in classes.items():

@@ -2,6 +2,7 @@
 
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::Instant;
 
@@ -19,6 +20,11 @@ pub(crate) fn is_installed(what: &str, probe: &mut Command) -> bool {
         println!("skipped: {what} is not installed");
     }
     found
+}
+
+/// Where the programs in other languages are.
+pub(crate) fn tests() -> &'static Path {
+    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/clients"))
 }
 
 fn has_tool(name: &str) -> bool {

@@ -95,7 +95,7 @@ impl Drop for End<'_> {
 }
 
 /// What a request may be answered with while its group has no leader, or another one.
-const RETRIED: [&str; 5] = ["NOLEADER", "NOQUORUM", "NOREPLICAS", "LOST", "UNKNOWN"];
+const RETRIED: [&str; 4] = ["CLUSTERDOWN", "NOREPLICAS", "TRYAGAIN", "UNKNOWN"];
 
 /// Asks again while the leader changes, as it may on a machine with other things to do. What is asked can be asked twice.
 fn patiently<T>(mut ask: impl FnMut() -> redis::RedisResult<T>) -> T {
@@ -105,7 +105,7 @@ fn patiently<T>(mut ask: impl FnMut() -> redis::RedisResult<T>) -> T {
             told = Some(answer);
             true
         }
-        Err(error) if RETRIED.iter().any(|code| error.to_string().contains(code)) => false,
+        Err(error) if error.code().is_some_and(|code| RETRIED.contains(&code)) => false,
         Err(error) => panic!("{error}"),
     });
     told.unwrap()

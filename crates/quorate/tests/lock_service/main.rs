@@ -58,7 +58,10 @@ fn insist<T: redis::FromRedisValue>(connection: &mut Connection, request: &str) 
             Ok(answer) => return answer,
             Err(error) => {
                 let code = error.code().unwrap_or_default().to_owned();
-                assert!(["NOLEADER", "UNKNOWN", "LOST", "LOADING"].contains(&code.as_str()), "{error}");
+                assert!(
+                    ["CLUSTERDOWN", "UNKNOWN", "TRYAGAIN", "LOADING"].contains(&code.as_str()),
+                    "{error}"
+                );
                 assert!(Instant::now() < by, "asked {} s in vain: {error}", PATIENCE.as_secs());
             }
         }

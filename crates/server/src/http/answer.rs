@@ -72,9 +72,8 @@ impl Refusal {
         let (code, error) = text.split_once(' ').unwrap_or((&text, &text));
         let status = match code {
             // The node is willing but cannot now, or does not know what came of it.
-            "NOREPLICAS" | "NOLEADER" | "NOQUORUM" | "UNKNOWN" | "LOADING" | "BUSY" | "CLUSTERDOWN"
-            | "MASTERDOWN" | "TRYAGAIN" | "OOM" | "NOTLEADER" | "LOST" | "NOSPACE" | "OVERLOADED"
-            | "QUARANTINED" => StatusCode::SERVICE_UNAVAILABLE,
+            "NOREPLICAS" | "UNKNOWN" | "LOADING" | "BUSY" | "CLUSTERDOWN" | "TRYAGAIN" | "OOM"
+            | "NOSPACE" | "QUARANTINED" => StatusCode::SERVICE_UNAVAILABLE,
             "LOCKED" => StatusCode::LOCKED,
             "NOSESSION" => StatusCode::GONE,
             "FENCED" => StatusCode::CONFLICT,

@@ -207,6 +207,16 @@ fn consensus_applies_a_retried_command_twice() {
 }
 
 #[test]
+fn consensus_asks_again_what_may_have_taken_effect() {
+    assert_eq!(find(Fault::DoubtTakenForVoid, Protocol::Consensus, 0), Broken::Safety);
+}
+
+#[test]
+fn consensus_orders_what_was_meant_for_an_earlier_leadership() {
+    assert_eq!(find(Fault::LeadershipNotCompared, Protocol::Consensus, 0), Broken::Safety);
+}
+
+#[test]
 fn fragments_of_two_values_are_mixed() {
     // What is joined of two values is no value that anybody has written.
     find_coded(Fault::FragmentsMixed, 0);

@@ -282,8 +282,8 @@ mod tests {
         assert_eq!(get("200 OK", "Connection: close\r\n", "{\"value\":\"v\"}"), "value v of all, closes");
         assert_eq!(get("200 OK", "", "{\"value\":\"a\\u0062\"}"), "value \\ of all");
         assert_eq!(
-            get("503 Unavailable", "", "{\"error\":\"x\",\"code\":\"NOQUORUM\"}"),
-            "error NOQUORUM of all"
+            get("503 Unavailable", "", "{\"error\":\"x\",\"code\":\"CLUSTERDOWN\"}"),
+            "error CLUSTERDOWN of all"
         );
         assert_eq!(get("500", "", "Internal Server Error"), "error 500 of all");
         assert_eq!(get("200 OK", "", "{}"), "Null of all");

@@ -153,9 +153,9 @@ mod tests {
 
     #[test]
     fn a_write_that_is_refused_is_no_measurement() {
-        let leader = answers(&["-NOQUORUM no\r\n"]);
+        let leader = answers(&["-CLUSTERDOWN no\r\n"]);
         let follower = answers(&[]);
         let error = measure(false, [leader, follower], None, "k", 1).unwrap_err();
-        assert!(format!("{error:#}").contains("NOQUORUM"), "{error:#}");
+        assert!(format!("{error:#}").contains("CLUSTERDOWN"), "{error:#}");
     }
 }

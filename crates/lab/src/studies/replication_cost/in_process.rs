@@ -97,7 +97,14 @@ pub(super) fn leader(batch: usize, followers: u16, duration: Duration) -> Result
             sequence += 1;
             let request = Request::Command(set(&keys[at], &value));
             let ticket = Ticket { client: 1, sequence };
-            let input = Input::Request { ticket, request, follows: false, seen: 0, deadline_us: u64::MAX };
+            let input = Input::Request {
+                ticket,
+                request,
+                follows: false,
+                seen: 0,
+                deadline_us: u64::MAX,
+                fenced: false,
+            };
             group.leader.step(now, input, &mut group.effects);
             at = (at + 77_003) % keys.len();
         }

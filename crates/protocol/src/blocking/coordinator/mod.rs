@@ -22,8 +22,8 @@ use releases::{Late, Releases};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 const LOCKED: &str = "LOCKED the key is locked by another operation; nothing was done";
-const NO_QUORUM: &str = "NOQUORUM too few replicas answered; nothing was done";
-const OVERLOAD: &str = "NOQUORUM too many requests wait for locks or answers; nothing was done";
+const NO_QUORUM: &str = "CLUSTERDOWN NOQUORUM too few replicas answered; nothing was done";
+const OVERLOAD: &str = "TRYAGAIN OVERLOADED too many requests wait for locks or answers; nothing was done";
 const UNKNOWN: &str = "UNKNOWN too few replicas acknowledged the write in time; it may have been done";
 
 /// All operations under way at one coordinator.

@@ -11,7 +11,7 @@ use crate::planted::Fault;
 use crate::registers::Tag;
 
 const EARLIER_LEASES: &str =
-    "NOQUORUM too few replicas may grant locks yet, having been restarted; nothing was done";
+    "CLUSTERDOWN NOQUORUM too few replicas may grant locks yet, having been restarted; nothing was done";
 const CALLED_BACK: &str =
     "LOCKED the write's locks ended before a majority held it; it was called back and nothing was done";
 const COUNTERS_USED_UP: &str = "ERR no tag is left for another write; nothing was done";

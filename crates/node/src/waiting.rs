@@ -1,0 +1,231 @@
+//! Requests for which there is nobody to ask now: nobody is known to lead their group, or whoever does cannot be reached. They
+//! wait in this node, in order, until there is somebody, or until their time is over; nothing of them was done by then.
+//!
+//! A client's requests take effect in its order. So behind one that waits wait all later ones of the same client, and whoever
+//! has asked one node asks no other before that has answered. A client without anything under way waits behind nobody.
+
+use crate::envelope::{put_request, take_request};
+use crate::keyspace::Protocol;
+use crate::node::Node;
+use crate::peers::Peer;
+use crate::routing::{Asked, Forwarded};
+use kv::codec::Reader;
+use protocol::{NodeId, Now, Request, Result as Outcome, Ticket};
+use std::collections::VecDeque;
+
+/// How often it is looked whether those who wait can go on.
+const LOOK_MS: u64 = 10;
+
+/// What may wait in a node, in requests and in bytes. Of the latter a sixteenth of `memory_max`, if that is less.
+const REQUESTS_MAX: usize = 100_000;
+const BYTES_MAX: u64 = 64 << 20;
+
+/// A peer that was asked and does not say anything for so long is taken for one that stands still.
+const MUTE_MS: u64 = 300;
+
+/// A node that has no replica of a group does not learn by itself who leads it: it gives up a peer that stands still after so
+/// long.
+const FORSAKEN_MS: u64 = 1000;
+
+/// A request that waits.
+#[derive(Debug)]
+pub(crate) struct Kept {
+    asked: Asked,
+    request: Vec<u8>,
+    until_us: u64,
+    /// What its client is told when its time is over.
+    why: String,
+}
+
+/// What a node keeps in all.
+#[derive(Debug, Default)]
+pub(crate) struct Waiting {
+    requests: usize,
+    bytes: u64,
+    /// How many requests that were passed on are in doubt.
+    pub(crate) in_doubt: usize,
+    look_at_us: u64,
+    /// The one that is just being tried again, and whether it must wait on.
+    tried: Option<Ticket>,
+    waits_on: bool,
+}
+
+impl Waiting {
+    pub(crate) fn next_due_us(&self) -> u64 {
+        if self.requests == 0 && self.in_doubt == 0 { u64::MAX } else { self.look_at_us }
+    }
+
+    /// It is looked at the next turn whether they can go on.
+    pub(crate) fn look_soon(&mut self, now: Now) {
+        self.look_at_us = now.monotonic_us;
+    }
+
+    /// How many requests wait.
+    pub(crate) fn count(&self) -> usize {
+        self.requests
+    }
+}
+
+impl Node {
+    /// True for a request that must not be asked before earlier ones of its client have gone on, or have their outcomes.
+    #[inline]
+    pub(crate) fn stands_behind(&self, group: u16, asked: &Asked, to: NodeId) -> bool {
+        if !asked.follows {
+            return false;
+        }
+        let group = &self.groups[group];
+        let waits = !group.waiting.is_empty() && self.waiting.tried != Some(asked.ticket);
+        waits || group.under_way.iter().any(|(other, count)| *other != to && *count > 0)
+    }
+
+    /// Keeps a request until there is somebody to ask.
+    #[cold]
+    pub(crate) fn keep(&mut self, group: u16, asked: Asked, request: Request<'_>, why: String) {
+        let now_us = self.now.monotonic_us;
+        let until_us = asked.deadline_us.min(now_us + self.configuration.command_timeout_ms * 1000);
+        let bytes_max = match self.memory.bytes_max() {
+            0 => BYTES_MAX,
+            bytes => BYTES_MAX.min(bytes / 16),
+        };
+        let is_tried = self.waiting.tried == Some(asked.ticket);
+        if until_us <= now_us {
+            return self.complete_with_error(asked.ticket, group, Outcome::Refused, &why);
+        }
+        if !is_tried && (self.waiting.requests >= REQUESTS_MAX || self.waiting.bytes >= bytes_max) {
+            let error =
+                format!("TRYAGAIN OVERLOADED too many requests wait already; nothing was done ({why})");
+            return self.complete_with_error(asked.ticket, group, Outcome::Refused, &error);
+        }
+        let mut bytes = Vec::new();
+        put_request(&request, &mut bytes);
+        if self.waiting.requests == 0 {
+            self.waiting.look_at_us = now_us + LOOK_MS * 1000;
+        }
+        self.waiting.requests += 1;
+        self.waiting.bytes += bytes.len() as u64;
+        let kept = Kept { asked: Asked { hops: 0, ..asked }, request: bytes, until_us, why };
+        let waiting = &mut self.groups[group].waiting;
+        if is_tried {
+            self.waiting.waits_on = true;
+            waiting.push_front(kept);
+        } else {
+            waiting.push_back(kept);
+        }
+    }
+
+    /// Asks for those who wait, as far as there is somebody to ask by now, and ends what has waited too long.
+    pub(crate) fn tend_waiting(&mut self) {
+        if self.waiting.next_due_us() > self.now.monotonic_us {
+            return;
+        }
+        self.waiting.look_at_us = self.now.monotonic_us + LOOK_MS * 1000;
+        self.end_doubts();
+        self.for_each_group(|node, group| {
+            if node.groups[group].waiting.is_empty() {
+                return;
+            }
+            node.end_overdue_waiting(group, |kept, now_us| kept.until_us <= now_us);
+            while let Some(kept) = node.groups[group].waiting.pop_front() {
+                node.waiting.requests -= 1;
+                node.waiting.bytes -= kept.request.len() as u64;
+                let request =
+                    take_request(&mut Reader::new(&kept.request)).expect("this node has encoded it");
+                node.waiting.tried = Some(kept.asked.ticket);
+                node.submit(group, kept.asked, request);
+                node.waiting.tried = None;
+                if std::mem::take(&mut node.waiting.waits_on) {
+                    break;
+                }
+            }
+        });
+    }
+
+    /// The group is let go: nobody will be asked for it.
+    pub(crate) fn end_waiting(&mut self, group: u16) {
+        self.end_overdue_waiting(group, |_, _| true);
+    }
+
+    fn end_overdue_waiting(&mut self, group: u16, ends: impl Fn(&Kept, u64) -> bool) {
+        let now_us = self.now.monotonic_us;
+        if !self.groups[group].waiting.iter().any(|kept| ends(kept, now_us)) {
+            return;
+        }
+        let mut left = VecDeque::new();
+        for kept in std::mem::take(&mut self.groups[group].waiting) {
+            if !ends(&kept, now_us) {
+                left.push_back(kept);
+                continue;
+            }
+            self.waiting.requests -= 1;
+            self.waiting.bytes -= kept.request.len() as u64;
+            self.complete_with_error(kept.asked.ticket, group, Outcome::Refused, &kept.why);
+        }
+        // What came meanwhile stands behind.
+        left.append(&mut self.groups[group].waiting);
+        self.groups[group].waiting = left;
+    }
+
+    // Peers that stand still.
+
+    /// A peer that was asked and is silent is asked for a sign of life. If it gives none and others have gone on without it,
+    /// what it was asked is ended here: it would be answered when its process goes on, if ever.
+    pub(crate) fn watch_silent_peers(&mut self) {
+        if self.forwards.len() == 0 {
+            return;
+        }
+        let patience = self.configuration.patience;
+        for place in 0..self.peers.len() {
+            let (id, peer) = (place as NodeId + 1, &self.peers[place]);
+            let silent_ms = self.now.ms_since(peer.heard_us);
+            let is_asked = self.groups.iter().any(|(_, group)| group.has_under_way(id));
+            if !peer.up || !is_asked || silent_ms < MUTE_MS * patience / 3 {
+                continue;
+            }
+            if peer.probed_us <= peer.heard_us {
+                self.peers[place].probed_us = self.now.monotonic_us;
+                self.ask_clock(id);
+                continue;
+            }
+            if !peer.is_mute(self.now, patience) {
+                continue;
+            }
+            let passed_over = |node: &Node, group: u16| match node.settled_leader(group) {
+                Some(leader) => leader != id,
+                None => node.has_no_part(group) && silent_ms >= FORSAKEN_MS * patience,
+            };
+            let groups =
+                self.groups.iter().filter(|(_, group)| group.has_under_way(id)).map(|(group, _)| group);
+            let groups: Vec<u16> = groups.filter(|group| passed_over(self, *group)).collect();
+            if !groups.is_empty() {
+                let is_one = |entry: &Forwarded| entry.to == id && groups.contains(&entry.group);
+                self.end_forwards(is_one, "stands still");
+            }
+        }
+    }
+
+    /// Nothing that a replica here learns says whom to ask for this group.
+    fn has_no_part(&self, group: u16) -> bool {
+        let group = &self.groups[group];
+        group.replica.is_none() || !group.keyspace.has_leader()
+    }
+
+    /// Who leads a group, as far as that is settled and this node knows.
+    fn settled_leader(&self, group: u16) -> Option<NodeId> {
+        let group = &self.groups[group];
+        match &group.replica {
+            Some(replica) if replica.consensus().is_some() => replica.consensus()?.led_by(self.now),
+            _ if group.keyspace.protocol() == Ok(Protocol::LeaderFollower) => Some(group.leader),
+            _ => None,
+        }
+    }
+}
+
+impl Peer {
+    /// True when it was asked for a sign of life and has not given any for a while.
+    pub(crate) fn is_mute(&self, now: Now, patience: u64) -> bool {
+        self.up
+            && self.probed_us > self.heard_us
+            && now.ms_since(self.heard_us) >= MUTE_MS * patience
+            && now.ms_since(self.probed_us) >= MUTE_MS * patience / 2
+    }
+}

@@ -1,0 +1,65 @@
+// An application over ioredis with the library's usual settings, at the node at the port given, in two keyspaces, until its
+// input ends. Prints how it went, as JSON.
+const Redis = require("ioredis").default ?? require("ioredis");
+
+const client = new Redis(Number(process.argv[2]));
+client.on("error", () => {}); // As ioredis asks for; what it cannot mend comes with the commands.
+const prefixes = process.argv[3].split(",");
+let stopped = false;
+process.stdin.resume();
+process.stdin.on("end", () => (stopped = true));
+
+const told = { operations: 0, unknown: 0, errors: [], longest_pause_ms: 0 };
+
+// What was answered, or undefined if it is not known what was done.
+async function ask(run) {
+  const begun = performance.now();
+  try {
+    const answer = await run();
+    told.operations += 1;
+    return answer;
+  } catch (error) {
+    if (!error.message.startsWith("UNKNOWN")) throw error;
+    told.unknown += 1;
+  } finally {
+    told.longest_pause_ms = Math.max(told.longest_pause_ms, Math.round(performance.now() - begun));
+  }
+}
+
+async function one(prefix, number, added) {
+  // In one turn, so in one pipeline: ioredis does not wait between them.
+  const [set, seen, count] = await Promise.all([
+    ask(() => client.set(prefix + "key", number)),
+    ask(() => client.get(prefix + "key")),
+    ask(() => client.incr(prefix + "counter")),
+  ]);
+  if (set !== undefined && seen !== undefined && seen !== String(number)) {
+    throw new Error(`${prefix}key is ${seen} and not ${number}`);
+  }
+  if (count !== undefined) {
+    if (added.length && count <= added.at(-1)) throw new Error(`${prefix}counter goes back: ${count}`);
+    added.push(count);
+  }
+}
+
+(async () => {
+  const counters = {};
+  for (const prefix of prefixes) {
+    counters[prefix] = [];
+    await client.set(prefix + "counter", 0);
+  }
+  console.log("ready");
+  for (let number = 1; !stopped; number++) {
+    for (const prefix of prefixes) {
+      await one(prefix, number, counters[prefix]).catch((error) => told.errors.push(String(error)));
+    }
+  }
+  for (const prefix of prefixes) {
+    const [done, counter] = [counters[prefix].length, Number(await client.get(prefix + "counter"))];
+    if (!(done <= counter && counter <= done + told.unknown)) {
+      told.errors.push(`${prefix}counter is ${counter} after ${done} additions`);
+    }
+  }
+  console.log(JSON.stringify(told));
+  client.disconnect();
+})();

@@ -1,0 +1,87 @@
+// An application over go-redis with the library's usual settings, at the node at the port given, in two keyspaces, until
+// its input ends. Prints how it went, as JSON.
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+var ctx = context.Background()
+
+var told struct {
+	Operations     int      `json:"operations"`
+	Unknown        int      `json:"unknown"`
+	Errors         []string `json:"errors"`
+	LongestPauseMs int64    `json:"longest_pause_ms"`
+}
+
+// Whether it was done; if not, that is not known, or an error was noted.
+func ask(run func() error) bool {
+	begun := time.Now()
+	err := run()
+	told.LongestPauseMs = max(told.LongestPauseMs, time.Since(begun).Milliseconds())
+	switch {
+	case err == nil:
+		told.Operations++
+		return true
+	case strings.HasPrefix(err.Error(), "UNKNOWN"):
+		told.Unknown++
+	default:
+		told.Errors = append(told.Errors, err.Error())
+	}
+	return false
+}
+
+func wrong(what string) {
+	told.Errors = append(told.Errors, what)
+}
+
+func main() {
+	client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:" + os.Args[1]})
+	prefixes := strings.Split(os.Args[2], ",")
+	var stopped atomic.Bool
+	go func() {
+		_, _ = io.ReadAll(os.Stdin)
+		stopped.Store(true)
+	}()
+	done, last := make([]int64, len(prefixes)), make([]int64, len(prefixes))
+	for _, prefix := range prefixes {
+		ask(func() error { return client.Set(ctx, prefix+"counter", 0, 0).Err() })
+	}
+	fmt.Println("ready")
+	for number := 1; !stopped.Load(); number++ {
+		for i, prefix := range prefixes {
+			key, seen := prefix+"key", ""
+			isKnown := ask(func() error { return client.Set(ctx, key, number, 0).Err() })
+			isSeen := ask(func() (err error) { seen, err = client.Get(ctx, key).Result(); return })
+			if isKnown && isSeen && seen != strconv.Itoa(number) {
+				wrong(fmt.Sprintf("%s is %s and not %d", key, seen, number))
+			}
+			var count int64
+			if ask(func() (err error) { count, err = client.Incr(ctx, prefix+"counter").Result(); return }) {
+				if done[i]++; count <= last[i] {
+					wrong(fmt.Sprintf("%scounter goes back: %d", prefix, count))
+				}
+				last[i] = count
+			}
+		}
+	}
+	for i, prefix := range prefixes {
+		var counter int64
+		ask(func() (err error) { counter, err = client.Get(ctx, prefix+"counter").Int64(); return })
+		if counter < done[i] || counter > done[i]+int64(told.Unknown) {
+			wrong(fmt.Sprintf("%scounter is %d after %d additions", prefix, counter, done[i]))
+		}
+	}
+	_ = json.NewEncoder(os.Stdout).Encode(told)
+}
