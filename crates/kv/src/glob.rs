@@ -206,47 +206,16 @@ fn class(pattern: &[u8], set: &mut ByteSet) -> usize {
 }
 
 #[cfg(test)]
+mod reference;
+
+#[cfg(test)]
 mod tests {
     use proptest::prelude::*;
 
-    use super::Pattern;
+    use super::{Pattern, reference};
 
     fn matches(pattern: &[u8], text: &[u8]) -> bool {
         Pattern::new(pattern).matches(text)
-    }
-
-    /// Redis's rules as they are told, one element after the other, in as many steps as it takes.
-    fn naive(pattern: &[u8], text: &[u8]) -> bool {
-        match (pattern.first(), text) {
-            (None, _) => text.is_empty(),
-            (Some(b'*'), _) => (0..=text.len()).any(|skipped| naive(&pattern[1..], &text[skipped..])),
-            (Some(_), []) => false,
-            (Some(b'?'), [_, rest @ ..]) => naive(&pattern[1..], rest),
-            (Some(b'['), [byte, rest @ ..]) => {
-                let is_negated = pattern.get(1) == Some(&b'^');
-                let mut at = 1 + usize::from(is_negated);
-                let mut found = false;
-                while at < pattern.len() && pattern[at] != b']' {
-                    if pattern[at] == b'\\' && at + 1 < pattern.len() {
-                        found |= pattern[at + 1] == *byte;
-                        at += 2;
-                    } else if at + 2 < pattern.len() && pattern[at + 1] == b'-' {
-                        let (low, high) =
-                            (pattern[at].min(pattern[at + 2]), pattern[at].max(pattern[at + 2]));
-                        found |= (low..=high).contains(byte);
-                        at += 3;
-                    } else {
-                        found |= pattern[at] == *byte;
-                        at += 1;
-                    }
-                }
-                found != is_negated && naive(&pattern[(at + 1).min(pattern.len())..], rest)
-            }
-            (Some(b'\\'), [byte, rest @ ..]) if pattern.len() > 1 => {
-                pattern[1] == *byte && naive(&pattern[2..], rest)
-            }
-            (Some(literal), [byte, rest @ ..]) => literal == byte && naive(&pattern[1..], rest),
-        }
     }
 
     proptest! {
@@ -255,11 +224,15 @@ mod tests {
             pattern in proptest::collection::vec(prop::sample::select(&b"ab*?[]^-\\c"[..]), 0..14),
             text in proptest::collection::vec(prop::sample::select(&b"abc]-^\\"[..]), 0..10),
         ) {
-            prop_assert_eq!(matches(&pattern, &text), naive(&pattern, &text));
+            reference::agrees(&pattern, &text, matches);
             // The same where states take several words.
-            let long: Vec<u8> = [&b"a".repeat(100)[..], &pattern].concat();
-            let long_text: Vec<u8> = [&b"a".repeat(100)[..], &text].concat();
-            prop_assert_eq!(matches(&long, &long_text), naive(&pattern, &text));
+            let prefix = b"a".repeat(100);
+            reference::agrees(&[&prefix[..], &pattern].concat(), &[&prefix[..], &text].concat(), matches);
+        }
+
+        #[test]
+        fn the_automaton_says_what_the_rules_say_of_any_bytes(data in proptest::collection::vec(any::<u8>(), 0..300)) {
+            reference::any_bytes(&data, matches);
         }
     }
 

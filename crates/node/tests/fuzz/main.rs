@@ -1,0 +1,36 @@
+//! The bodies of the fuzz targets under random bytes, and under bytes that are nearly right.
+
+mod bodies;
+
+use proptest::collection::vec;
+use proptest::prelude::*;
+
+/// A node is started for each case, so there are few.
+fn few() -> ProptestConfig {
+    ProptestConfig { cases: 150, ..ProptestConfig::default() }
+}
+
+proptest! {
+    #![proptest_config(few())]
+
+    #[test]
+    fn any_commands_are_answered_by_resp(data in vec(any::<u8>(), 0..600)) {
+        bodies::commands(&data);
+    }
+
+    #[test]
+    fn any_bytes_of_a_peer_are_survived(kind in 0_u8..3, data in vec(any::<u8>(), 0..200)) {
+        bodies::map(&[&[kind], &data[..]].concat());
+    }
+
+    #[test]
+    fn a_map_that_is_nearly_right_is_refused_or_kept(
+        edits in vec((any::<u16>(), 0_u8..3, vec(prop::sample::select(&b"0123456789,:{}[]\"-ae"[..]), 0..3)), 0..4),
+    ) {
+        let edits = edits.iter().flat_map(|(at, removed, put)| {
+            [&at.to_be_bytes()[..], &[*removed, put.len() as u8], put].concat()
+        });
+        let data: Vec<u8> = std::iter::once(3).chain(edits).collect();
+        bodies::map(&data);
+    }
+}

@@ -1,0 +1,8 @@
+//! Commands of clients into a node.
+#![no_main]
+#![allow(dead_code)] // One body of two is used here.
+
+#[path = "../../crates/node/tests/fuzz/bodies.rs"]
+mod bodies;
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| bodies::commands(data));
