@@ -75,6 +75,20 @@ pub(crate) fn describe(keyspace: &str, event: &Trace) -> Option<Line> {
         Trace::Begun { incarnation } => {
             (Level::Info, format!("nobody holds anything: begins empty, in life {incarnation}"))
         }
+        Trace::MemoryLost { members } => (
+            Level::Error,
+            format!(
+                "nodes {members:?} have lost their memory, and are a majority: nobody can know what they had acknowledged. \
+                 The keyspace stands still until an operator says KEYSPACE RECOVER"
+            ),
+        ),
+        Trace::GivenUp { incarnation } => (
+            Level::Warning,
+            format!(
+                "what this node had acknowledged before life {incarnation} is given up, as an operator said; it goes on with \
+                 what the others hold"
+            ),
+        ),
         Trace::RefillServed { to } => (Level::Info, format!("node {to} lost its memory and gets a copy")),
         Trace::TombstonesCollected { .. } => return None,
     };

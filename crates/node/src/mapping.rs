@@ -228,7 +228,7 @@ impl Node {
             {
                 replica.replaced(&replacement);
             }
-            let configuration = entry.configuration();
+            let configuration = entry.configuration_of(own, self.configuration.life);
             if group.told.as_ref() != Some(&configuration) {
                 group.told = Some(configuration.clone());
                 self.step(*id, Input::Configure(&configuration));

@@ -17,6 +17,14 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use wire::resp::Arguments;
 
+/// What comes of asking for a keyspace's recovery.
+enum Recovery {
+    /// What is lost.
+    Told(Vec<String>),
+    /// The loss is accepted.
+    Wanted(Box<Change>),
+}
+
 /// A range of the default keyspace's slots, and who serves it.
 struct Range<'a> {
     slots: Slots,
@@ -46,6 +54,16 @@ impl Node {
             KeyspaceCommand::Drop => {
                 text(&arguments[2]).map(|prefix| Change::DropKeyspace(prefix.to_string()))
             }
+            KeyspaceCommand::Recover => match self.recovery(&arguments[2], arguments.get(3)) {
+                Ok(Recovery::Told(lines)) => {
+                    return self.answer(client, |replies| {
+                        replies.array(lines.len());
+                        lines.iter().for_each(|line| replies.bulk(line.as_bytes()));
+                    });
+                }
+                Ok(Recovery::Wanted(change)) => Ok(*change),
+                Err(why) => Err(why),
+            },
             KeyspaceCommand::Create => words(arguments).and_then(|(prefix, settings)| {
                 let settings = std::iter::once(("prefix", prefix)).chain(settings);
                 Ok(Change::CreateKeyspace(Keyspace::of_settings(settings)?))
@@ -73,6 +91,74 @@ impl Node {
                 replies.bulk(value.as_bytes());
             }
         });
+    }
+
+    /// What is lost of a keyspace that stands still, as its replicas here know it. With `ACCEPTLOSS`, the change that goes on
+    /// without it.
+    fn recovery(&self, prefix: &[u8], word: Option<&[u8]>) -> Result<Recovery, String> {
+        let is_accepted = match word {
+            None => false,
+            Some(word) if word.eq_ignore_ascii_case(b"ACCEPTLOSS") => true,
+            Some(_) => return Err("syntax error".into()),
+        };
+        let prefix = text(prefix)?;
+        let entry =
+            self.map.keyspaces.get(prefix).ok_or_else(|| format!("there is no keyspace '{prefix}'"))?;
+        let name = entry.keyspace.name();
+        if entry.keyspace.has_leader() {
+            return Err(format!(
+                "keyspace '{name}' has a leader, which goes on by itself as soon as enough of its replicas are there: start \
+                 the nodes that are missing, or say CLUSTER REPLACE id [ACCEPTLOSS] of those that never come back"
+            ));
+        }
+        let replicas = entry.groups.iter().filter_map(|id| Some((*id, self.groups.get(*id)?)));
+        let here: Vec<_> =
+            replicas.filter_map(|(id, group)| Some((id, group, group.replica.as_ref()?))).collect();
+        if here.is_empty() {
+            let mut members: Vec<NodeId> = entry
+                .groups
+                .iter()
+                .filter_map(|id| self.map.groups.get(id))
+                .flat_map(|it| it.members.clone())
+                .collect();
+            members.sort_unstable();
+            members.dedup();
+            return Err(format!("this node holds no replica of keyspace '{name}'; ask one of {members:?}"));
+        }
+        let (mut lines, mut lost) = (Vec::new(), BTreeMap::new());
+        for (id, group, replica) in &here {
+            let Some(loss) = replica.loss(self.now) else { continue };
+            if !loss.silent.is_empty() {
+                return Err(format!(
+                    "nodes {:?} of keyspace '{name}' are not heard: they may hold what the others have lost. Start them, or \
+                     replace those that never come back, and ask again",
+                    loss.silent
+                ));
+            }
+            lines.push(format!(
+                "keyspace '{name}', shard {}: nodes {:?} have lost their memory, nodes {:?} have theirs. Lost are those \
+                 acknowledged writes that the latter do not hold; how many nobody can know. {} keys are on this node",
+                group.shard,
+                loss.lost,
+                loss.holding,
+                replica.table().len()
+            ));
+            let life = |node: &NodeId| Some((*node, self.map.nodes.get(node)?.start.life));
+            lost.insert(*id, loss.lost.iter().filter_map(life).collect());
+        }
+        if lost.is_empty() {
+            let why = here.iter().map(|(_, _, replica)| replica.status(self.now).explanation);
+            let why = why.into_iter().find(|why| !why.is_empty()).unwrap_or("it is served".into());
+            return Err(format!("keyspace '{name}' has lost nothing that must be given up: {why}"));
+        }
+        if is_accepted {
+            let change = Change::RecoverKeyspace { prefix: prefix.into(), lost };
+            return Ok(Recovery::Wanted(Box::new(change)));
+        }
+        lines.push(format!(
+            "KEYSPACE RECOVER \"{prefix}\" ACCEPTLOSS goes on with what these nodes hold; KEYSPACE DROP and CREATE begin anew"
+        ));
+        Ok(Recovery::Told(lines))
     }
 
     fn change_or_refuse(&mut self, client: ClientId, change: Result<Change, String>) {

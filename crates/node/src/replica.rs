@@ -8,7 +8,7 @@ use kv::codec::Malformed;
 use kv::table::Spilled;
 use kv::{RecordName, Reference, Table, Version, Watch};
 use protocol::planted::Planted;
-use protocol::registers::Replacement;
+use protocol::registers::{Loss, Replacement};
 use protocol::{
     Effects, Input, NodeId, Now, Progress, Replica as _, abd, blocking, consensus, leader_follower, registers,
 };
@@ -251,6 +251,15 @@ impl Replica {
     #[inline]
     pub(crate) fn leads_in(&self) -> Option<u64> {
         self.consensus().and_then(consensus::Replica::leads_in)
+    }
+
+    /// What its group has lost, if it stands still for it: registers only.
+    pub(crate) fn loss(&self, now: Now) -> Option<Loss> {
+        match self {
+            Replica::Abd(replica) => replica.loss(now),
+            Replica::Blocking(replica) => replica.loss(now),
+            Replica::LeaderFollower(_) | Replica::Consensus(_) => None,
+        }
     }
 
     /// True when this replica leads its group.

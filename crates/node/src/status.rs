@@ -86,7 +86,7 @@ impl Status {
     }
 
     pub(crate) fn of_abd(status: abd::Status) -> Status {
-        let abd::Status { role, incarnation, ready, writable, explanation, counters: counted, .. } = status;
+        let abd::Status { role, incarnation, ready, explanation, counters: counted, .. } = status;
         let mut counters = vec![
             counter("one_round_reads", "Reads done in one round.", counted.one_round_reads),
             counter("two_round_reads", "Reads that wrote back first.", counted.two_round_reads),
@@ -96,15 +96,8 @@ impl Status {
             counter("unknown_writes", "Writes with unknown outcome.", counted.unknown),
         ];
         counters.extend(upkeep(status.upkeep));
-        Status {
-            role,
-            epoch: incarnation.into(),
-            ready,
-            writable,
-            explanation,
-            counters,
-            ..Status::default()
-        }
+        let epoch = incarnation.into();
+        Status { role, epoch, ready, writable: ready, explanation, counters, ..Status::default() }
     }
 
     pub(crate) fn of_blocking(status: blocking::Status) -> Status {

@@ -39,7 +39,13 @@ impl Group {
             now,
         };
         let members = vec![1, 2, 3];
-        let configuration = Configuration { epoch: 1, leader: 1, members: members.clone(), in_sync: members };
+        let configuration = Configuration {
+            epoch: 1,
+            leader: 1,
+            members: members.clone(),
+            in_sync: members,
+            is_given_up: false,
+        };
         (1..=3).for_each(|id| group.step(id, Input::Configure(&configuration)));
         group
     }

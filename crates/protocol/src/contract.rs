@@ -166,6 +166,8 @@ pub struct Configuration {
     pub members: Vec<NodeId>,
     /// The replicas that hold every acknowledged write (`acks = all` waits for these), the leader among them.
     pub in_sync: Vec<NodeId>,
+    /// Registers: an operator has given up what this replica has forgotten of its earlier lives, if it has not got it back.
+    pub is_given_up: bool,
 }
 
 /// What came of a request.
@@ -354,6 +356,16 @@ pub enum Trace {
     /// Registers: nobody held anything, so the group begins.
     Begun {
         /// The replica's life.
+        incarnation: u16,
+    },
+    /// Registers: a majority has lost its memory. Nobody can know what it acknowledged, so the group stands still.
+    MemoryLost {
+        /// The members that have lost theirs.
+        members: Vec<NodeId>,
+    },
+    /// Registers: an operator has given up what this replica has forgotten.
+    GivenUp {
+        /// Its life.
         incarnation: u16,
     },
     /// Registers: a member without its memory gets a copy.

@@ -32,8 +32,6 @@ pub enum Fault {
     UnlockByNonOwner,
     /// blocking: locks granted beyond the majority, or too late, are not released.
     SurplusLockKept,
-    /// blocking: a restarted replica grants locks at once, though it has forgotten those it granted.
-    LockGrantedAfterRestart,
     /// leader-follower: the leader applies a write before it is committed, so reads see it.
     VisibleBeforeCommitted,
     /// leader-follower: one acknowledgement too few is waited for.

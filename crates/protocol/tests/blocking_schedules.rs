@@ -88,10 +88,8 @@ fn planted_faults_are_found() {
         (Fault::UnknownToldAsRefused, false, false),
         (Fault::UnlockByNonOwner, false, true),
         (Fault::SurplusLockKept, false, true),
-        (Fault::LockGrantedAfterRestart, false, true),
         (Fault::RegisterToldBeforeDurable, true, false),
         (Fault::TagReusedAfterRestart, true, true),
-        (Fault::LockGrantedAfterRestart, true, true),
         (Fault::UnknownToldAsRefused, true, false),
     ];
     for (fault, keeps_records, looks_inside) in faults {

@@ -215,7 +215,7 @@ proptest! {
         let mut replica = Replica::new(1, options, Timing::default(), 5, 100);
         let (mut effects, mut now) = (Effects::default(), Now { monotonic_us: 1_000_000, unix_ms: 1 });
         let members = vec![1, 2, 3];
-        let configuration = Configuration { epoch: 1, leader: 0, members: members.clone(), in_sync: members };
+        let configuration = Configuration { epoch: 1, leader: 0, members: members.clone(), in_sync: members, is_given_up: false };
         replica.step(now, Input::Configure(&configuration), &mut effects);
         let mut records = 0;
         for (number, (from, configuration, body, passes)) in letters.into_iter().enumerate() {

@@ -158,6 +158,7 @@ impl Script {
                 self.each(Some(*node), World::configure)?;
                 self.hint_all(*node, true)?;
             }
+            Verb::Giveup { node } => self.each(Some(*node), World::give_up)?,
             Verb::Status { node } => {
                 for id in self.which(*node)? {
                     let shown = self.world()?.status(id).map(|status| show::status(&status));

@@ -133,6 +133,10 @@ impl Script {
                 let consequences = self.world()?.start(*node);
                 self.note(*node, consequences);
             }
+            Verb::Giveup { node } => {
+                let consequences = self.world()?.give_up(*node);
+                self.note(*node, consequences);
+            }
             Verb::Status { node } => {
                 for id in self.which(*node)? {
                     let shown = self.world()?.status(id).map(|status| show::status(&status));
@@ -282,7 +286,6 @@ fn options(retry: Option<&str>, planted: Option<&str>) -> Result<Options, Box<dy
         Fault::ReadWithoutRepair,
         Fault::UnlockByNonOwner,
         Fault::SurplusLockKept,
-        Fault::LockGrantedAfterRestart,
         Fault::UnknownToldAsRefused,
         Fault::RegisterToldBeforeDurable,
         Fault::TagReusedAfterRestart,

@@ -199,7 +199,8 @@ impl Script {
                 let members = members?;
                 let (leader, in_sync) = (members[0], members.clone());
                 let nodes = node.map_or_else(|| members.clone(), |node| vec![node]);
-                let configuration = Configuration { epoch: *epoch, leader, members, in_sync };
+                let configuration =
+                    Configuration { epoch: *epoch, leader, members, in_sync, is_given_up: false };
                 let mut told: BTreeSet<NodeId> = nodes.into_iter().collect();
                 if node.is_none() {
                     told.extend(self.world()?.alive());

@@ -179,6 +179,7 @@ pub enum KeyspaceCommand {
     Drop,
     Get,
     List,
+    Recover,
     Set,
 }
 

@@ -50,6 +50,13 @@ pub enum Change {
         /// Settings and their values.
         settings: BTreeMap<String, String>,
     },
+    /// A majority of a keyspace's replicas has lost its memory, and an operator gives up what it had acknowledged.
+    RecoverKeyspace {
+        /// The keyspace: one of registers.
+        prefix: String,
+        /// Of each group that stands still, the members without their memory and the life in which they are so.
+        lost: BTreeMap<GroupId, BTreeMap<NodeId, u64>>,
+    },
     /// There is a new node. It gets replicas of the keyspaces that have one on each node when it has started.
     AddNode(NodeAddress),
     /// A node is to go: its replicas are moved, then it is gone.
@@ -124,6 +131,7 @@ impl ClusterMap {
             Change::CreateKeyspace(keyspace) => map.create_keyspace(keyspace.clone()),
             Change::DropKeyspace(prefix) => map.drop_keyspace(prefix),
             Change::SetKeyspace { prefix, settings } => map.set_keyspace(prefix, settings),
+            Change::RecoverKeyspace { prefix, lost } => map.recover_keyspace(prefix, lost),
             Change::AddNode(address) => map.add_node(address),
             Change::RemoveNode { id, force } => map.remove_node(*id, *force),
             Change::ReplaceNode { id, accept_loss } => map.replace_node(*id, *accept_loss),
@@ -195,6 +203,7 @@ impl ClusterMap {
                 in_sync: if kind == Kind::Consensus { Vec::new() } else { members.clone() },
                 members,
                 revision: 0,
+                given_up: BTreeMap::new(),
                 settled: kind != Kind::Consensus,
             };
             let id = self.next_group as GroupId;
@@ -259,6 +268,36 @@ impl ClusterMap {
                 };
                 group.settled = group.in_sync.len() >= after.settles_with(group.members.len());
             }
+        }
+        Ok(())
+    }
+
+    fn recover_keyspace(
+        &mut self,
+        prefix: &str,
+        lost: &BTreeMap<GroupId, BTreeMap<NodeId, u64>>,
+    ) -> Result<(), String> {
+        let groups = &self.keyspaces.get(prefix).ok_or_else(|| no_keyspace(prefix))?.groups;
+        if let Some(other) = lost.keys().find(|id| !groups.contains(id)) {
+            return Err(format!("group {other} is not of keyspace '{prefix}'"));
+        }
+        for (id, members) in lost {
+            if !matches!(self.kind(*id), Kind::Registers { .. }) {
+                return Err(format!("{} has a leader, and is recovered by its leader", self.name_of(*id)));
+            }
+            for (node, life) in members {
+                let known = self.nodes.get(node).map(|node| node.start.life);
+                if known != Some(*life) {
+                    return Err(format!("node {node} was started again since; look again at what is lost"));
+                }
+            }
+            let Some(group) = self.groups.get_mut(id) else { continue };
+            // A minority gets back from the others what it has forgotten: nothing is to be given up.
+            let known = members.keys().filter(|node| group.members.contains(node)).count();
+            if known < members.len() || 2 * known <= group.members.len() {
+                return Err(format!("nodes {:?} are no majority of group {id}", members.keys()));
+            }
+            group.given_up.clone_from(members);
         }
         Ok(())
     }

@@ -408,6 +408,7 @@ impl Leading {
             Change::MoveMember { step: Step::Add(_) | Step::Remove(_), .. }
             | Change::Quarantine { .. }
             | Change::DropKeyspace(_)
+            | Change::RecoverKeyspace { .. }
             | Change::AddNode(_)
             | Change::ReplaceNode { .. }
             | Change::InSync { .. } => map.apply(change),

@@ -164,6 +164,9 @@ pub struct Group {
     /// How often anything of this group has changed. A wish counts only if nothing has since its leader had it: wishes are
     /// repeated and may come late, and a set that the leader has left behind must not come back.
     pub revision: u64,
+    /// Registers: members whose memory was given up by an operator, in that life of their nodes.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub given_up: BTreeMap<NodeId, u64>,
     /// False from a change of members until enough of them are known to hold everything: until then nobody is
     /// appointed, and no other member changes.
     pub settled: bool,
@@ -177,7 +180,13 @@ impl Group {
             leader: self.leader,
             members: self.members.clone(),
             in_sync: self.in_sync.clone(),
+            is_given_up: false,
         }
+    }
+
+    /// What one of its replicas is told, in this life of its node.
+    pub fn configuration_of(&self, node: NodeId, life: u64) -> Configuration {
+        Configuration { is_given_up: self.given_up.get(&node) == Some(&life), ..self.configuration() }
     }
 }
 
@@ -258,6 +267,7 @@ impl ClusterMap {
             in_sync: members.clone(),
             members,
             revision: 0,
+            given_up: BTreeMap::new(),
             settled: true,
         };
         map.groups.insert(CONTROL_GROUP, control);

@@ -98,10 +98,10 @@ fn scripts_see_the_time_that_is_agreed_on() {
         (1..=3).for_each(|node| {
             cluster.set_clock(node, DAY_MS);
             let client = cluster.client(2);
-            let script = b"redis.call('set', 'x', 'y') return redis.call('time')[1]";
-            cluster.send_words(client, &[b"EVAL", script, b"0"]);
+            let script = b"redis.call('set', KEYS[1], 'y') return redis.call('time')[1]";
+            cluster.send_words(client, &[b"EVAL", script, b"1", b"x"]);
             let told = cluster.reply(client);
-            let told: u64 = told.trim_matches('"').parse().unwrap();
+            let told: u64 = told.trim_matches('"').parse().unwrap_or_else(|_| panic!("{told}"));
             assert!(told.abs_diff(cluster.now.unix_ms / 1000) < 2, "{protocol}: {told}");
             cluster.set_clock(node, 0);
             cluster.turns(1500);

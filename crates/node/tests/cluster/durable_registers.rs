@@ -182,7 +182,7 @@ fn when_a_majority_is_lost_nobody_answers_until_the_loss_is_accepted() {
         let lost = cluster.client(node);
         assert!(cluster.ask(lost, "GET r:1").starts_with("-CLUSTERDOWN NOQUORUM"));
         let why = cluster.keyspace(node, "r:").explanation;
-        assert!(why.contains("CLUSTER REPLACE id ACCEPTLOSS"), "{why}");
+        assert!(why.contains("nodes 2, 3, a majority") && why.contains("KEYSPACE RECOVER"), "{why}");
         cluster.kill(node);
     }
     cluster.turns(2000);
@@ -193,6 +193,38 @@ fn when_a_majority_is_lost_nobody_answers_until_the_loss_is_accepted() {
     }
     cluster.settle();
     assert_filled(&mut cluster, 3, 0..10, "v");
+}
+
+/// The other way out, without a second restart: the nodes are let in, and what they have lost is given up.
+#[test]
+fn when_a_majority_has_lost_its_disks_the_keyspace_can_be_recovered() {
+    for protocol in ["abd", "blocking"] {
+        let keyspace = format!("prefix=r: replication={protocol} durability=fsync replicas=3");
+        let mut cluster = setup(5, &[&keyspace]).start();
+        fill(&mut cluster, 0..10, "v");
+        cluster.settle(); // Node 1 holds everything.
+        for node in [2, 3] {
+            cluster.kill(node);
+            cluster.wipe(node);
+        }
+        cluster.turns(2000);
+        let client = cluster.client(1);
+        for node in [2, 3] {
+            let replace = format!("CLUSTER REPLACE {node}");
+            cluster.until("it may be replaced", |cluster| cluster.ask(client, &replace) == "OK");
+            cluster.restart(node);
+        }
+        cluster.until("it stands still", |cluster| {
+            cluster.ask(client, "KEYSPACE RECOVER r:").contains("nodes [2, 3] have lost their memory")
+        });
+        assert_eq!(cluster.ask(client, "KEYSPACE RECOVER r: ACCEPTLOSS"), "OK");
+        cluster.settle();
+        assert_filled(&mut cluster, 3, 0..10, "v");
+        (1..=3).for_each(|node| cluster.kill(node));
+        [2, 3].into_iter().for_each(|node| cluster.restart(node));
+        let client = cluster.client(3);
+        cluster.until("their records count again", |cluster| cluster.ask(client, "GET r:7") == "\"v7\"");
+    }
 }
 
 #[test]

@@ -223,3 +223,188 @@ fn a_node_without_a_replica_asks_another_one_when_the_first_gives_no_answer() {
     assert_eq!(cluster.ask(client, "SET r:a 3"), "OK");
     assert_eq!(cluster.ask(client, "GET r:a"), "\"3\"");
 }
+
+#[test]
+fn two_kills_close_together_make_nobody_wait_for_a_lease() {
+    for durability in ["none", "fsync"] {
+        let keyspace = format!("prefix=r: replication=blocking durability={durability}");
+        let mut cluster = setup(3, &[&keyspace]).start();
+        let client = cluster.client(1);
+        assert_eq!(cluster.ask(client, "SET r:a 1"), "OK");
+        for node in [2, 3] {
+            cluster.kill(node);
+            cluster.restart(node);
+            cluster.until("it has its memory", |cluster| cluster.keyspace(node, "r:").ready);
+        }
+        let took = cluster.time(|cluster| assert_eq!(cluster.ask(client, "SET r:a 2"), "OK"));
+        assert!(took < 100, "{durability}: {took} ms");
+
+        // Keys that a coordinator had locked when it was killed are free as soon as it is back.
+        let writer = cluster.client(2);
+        cluster.send(writer, "SET r:a 3");
+        cluster.turns(2);
+        cluster.kill(2);
+        cluster.restart(2);
+        cluster.until("it has its memory", |cluster| cluster.keyspace(2, "r:").ready);
+        let took = cluster.time(|cluster| assert_eq!(cluster.ask(client, "SET r:a 4"), "OK"));
+        assert!(took < 500, "{durability}: {took} ms");
+    }
+}
+
+/// Waits until a node says that a keyspace stands still.
+fn until_it_stands_still(cluster: &mut Cluster, node: u16) -> String {
+    cluster.until("it says so", |cluster| {
+        cluster.keyspace(node, "r:").explanation.contains("a majority of its 3 replicas")
+    });
+    assert!(!cluster.health(node).ready);
+    cluster.keyspace(node, "r:").explanation
+}
+
+#[test]
+fn when_a_majority_has_lost_its_memory_all_say_so_and_an_operator_ends_it() {
+    each_protocol(3, |cluster| {
+        let client = cluster.client(1);
+        assert_eq!(cluster.ask(client, "SET r:a 1"), "OK");
+        cluster.kill(2);
+        cluster.kill(3);
+        cluster.restart(2);
+        cluster.restart(3);
+        for node in [1, 2, 3] {
+            let why = until_it_stands_still(cluster, node);
+            assert!(
+                why.contains("nodes 2, 3,") && why.contains("theirs: 1") && why.contains("KEYSPACE RECOVER"),
+                "{why}"
+            );
+            let mut metrics = String::new();
+            cluster.node(node).metrics(&mut metrics);
+            assert!(metrics.contains("quorate_keyspace_ready{keyspace=\"r:\"} 0"), "{metrics}");
+            // That no majority can come is certain, so nobody waits for the deadline.
+            let client = cluster.client(node);
+            for request in ["GET r:a", "SET r:a 2", "MGET r:a r:b"] {
+                let took = cluster.time(|cluster| {
+                    let reply = cluster.ask(client, request);
+                    assert!(
+                        reply.starts_with("-CLUSTERDOWN NOQUORUM") && reply.contains("nodes 2, 3,"),
+                        "{reply}"
+                    );
+                });
+                assert!(took < 10, "{took} ms");
+            }
+        }
+        let told = cluster.ask(client, "KEYSPACE RECOVER r:");
+        assert!(told.contains("nodes [2, 3] have lost their memory, nodes [1] have theirs"), "{told}");
+        assert!(told.contains("1 keys are on this node") && told.contains("ACCEPTLOSS"), "{told}");
+        cluster.turns(500);
+        assert!(!cluster.keyspace(1, "r:").ready, "nothing is given up before that is said");
+        assert_error(&cluster.ask(client, "KEYSPACE RECOVER r: SOON"), "ERR");
+        assert_eq!(cluster.ask(client, "KEYSPACE RECOVER r: ACCEPTLOSS"), "OK");
+        cluster.settle();
+        for node in [1, 2, 3] {
+            let client = cluster.client(node);
+            assert_eq!(cluster.ask(client, "GET r:a"), "\"1\"");
+            assert_eq!(cluster.ask(client, &format!("SET r:b {node}")), "OK");
+        }
+        let told = cluster.ask(client, "KEYSPACE RECOVER r: ACCEPTLOSS");
+        assert!(told.starts_with("-ERR") && told.contains("lost nothing"), "{told}");
+        // What was given up was so in one life: the next one gets back all that it has forgotten.
+        cluster.kill(3);
+        assert_eq!(cluster.ask(client, "SET r:c 1"), "OK");
+        cluster.restart(3);
+        cluster.settle();
+        cluster.kill(1);
+        let client = cluster.client(3);
+        cluster.until("the others serve", |cluster| cluster.ask(client, "GET r:c") == "\"1\"");
+    });
+}
+
+#[test]
+fn a_loss_is_given_up_in_the_life_that_was_looked_at_and_once_all_are_heard() {
+    each_protocol(5, |cluster| {
+        let client = cluster.client(1);
+        assert_eq!(cluster.ask(client, "SET r:a 1"), "OK");
+        [3, 4, 5].into_iter().for_each(|node| cluster.kill(node));
+        [3, 4, 5].into_iter().for_each(|node| cluster.restart(node));
+        cluster.until("it stands still", |cluster| {
+            cluster.keyspace(1, "r:").explanation.contains("nodes 3, 4, 5, a majority")
+        });
+        // Node 2 may hold what the others have lost.
+        cluster.kill(2);
+        cluster.until("it is missed", |cluster| {
+            cluster
+                .ask(client, "KEYSPACE RECOVER r: ACCEPTLOSS")
+                .contains("nodes [2] of keyspace 'r:' are not heard")
+        });
+        cluster.restart(2);
+        cluster.until("it is heard", |cluster| {
+            cluster.ask(client, "KEYSPACE RECOVER r:").contains("nodes [2, 3, 4, 5] have lost")
+        });
+        // Its next life is another one.
+        cluster.until("it is done", |cluster| cluster.ask(client, "KEYSPACE RECOVER r: ACCEPTLOSS") == "OK");
+        cluster.settle();
+        let client = cluster.client(5);
+        assert_eq!(cluster.ask(client, "GET r:a"), "\"1\"");
+    });
+}
+
+#[test]
+fn what_may_still_have_a_majority_waits_and_is_refused_when_it_cannot() {
+    for protocol in ["abd", "blocking"] {
+        // The replicas stand on nodes 1 to 3; all five know the cluster map.
+        let keyspace = format!("prefix=r: replication={protocol} replicas=3");
+        let mut cluster = setup(5, &[&keyspace]).start();
+        let client = cluster.client(1);
+        assert_eq!(cluster.ask(client, "SET r:a 1"), "OK");
+        cluster.kill(2);
+        cluster.kill(3);
+        cluster.restart(3);
+        cluster.until("it is let in", |cluster| cluster.keyspace(3, "r:").role == "refilling");
+        let clients = [1, 3].map(|node| cluster.client(node));
+        clients.into_iter().for_each(|client| cluster.send(client, "GET r:a"));
+        cluster.turns(1000);
+        assert!(
+            clients.into_iter().all(|client| cluster.arrived(client).is_none()),
+            "node 2 may have its memory"
+        );
+        let why = cluster.keyspace(1, "r:").explanation;
+        assert!(why.contains("not heard: 2") && why.contains("without memory yet: 3"), "{why}");
+        cluster.restart(2);
+        let took = cluster.time(|cluster| {
+            for client in clients {
+                let reply = cluster.reply(client);
+                assert!(
+                    reply.starts_with("-CLUSTERDOWN NOQUORUM") && reply.contains("KEYSPACE RECOVER"),
+                    "{reply}"
+                );
+            }
+        });
+        assert!(took < 2000, "{took} ms");
+    }
+}
+
+/// A leader that must know what too many others have forgotten waits for one that is away.
+#[test]
+fn a_leader_that_waits_for_a_lost_node_says_so_and_goes_on_without_it_when_that_is_replaced() {
+    for acks in ["1", "majority", "none"] {
+        let keyspace = format!("prefix=r: replication=leader-follower replicas=3 leader=1 acks={acks}");
+        let mut cluster = setup(5, &[&keyspace]).start();
+        let client = cluster.client(4);
+        assert_eq!(cluster.ask(client, "SET r:a 1"), "OK");
+        [1, 2, 3].into_iter().for_each(|node| cluster.kill(node));
+        [1, 3].into_iter().for_each(|node| cluster.restart(node));
+        let waits = |cluster: &Cluster| {
+            [1, 3].into_iter().find(|node| cluster.keyspace(*node, "r:").role == "recovering")
+        };
+        cluster.until("one is to lead", |cluster| waits(cluster).is_some());
+        cluster.turns(3000);
+        let leader = waits(&cluster).expect("it waits for node 2");
+        let told = cluster.keyspace(leader, "r:");
+        assert!(!told.ready && told.explanation.contains("no answer of node 2"), "{}", told.explanation);
+        assert!(told.explanation.contains("CLUSTER REPLACE"), "{}", told.explanation);
+        let recover = cluster.ask(client, "KEYSPACE RECOVER r:");
+        assert!(recover.starts_with("-ERR") && recover.contains("CLUSTER REPLACE"), "{recover}");
+        let replace = "CLUSTER REPLACE 2 ACCEPTLOSS";
+        cluster.until("node 2 may be replaced", |cluster| cluster.ask(client, replace) == "OK");
+        cluster.until("it goes on", |cluster| cluster.ask(client, "SET r:a 2") == "OK");
+        assert_eq!(cluster.ask(client, "GET r:a"), "\"2\"");
+    }
+}

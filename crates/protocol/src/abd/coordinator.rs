@@ -38,7 +38,8 @@ pub(super) const NO_MAJORITY: &str =
     "CLUSTERDOWN NOQUORUM no majority of the replicas answered in time; nothing was changed";
 const UNKNOWN: &str = "UNKNOWN the write was sent to the replicas and too few acknowledged it in time; it may still take effect";
 const OUT_OF_TAGS: &str = "ERR the tags of this key have run out; nothing was written";
-const OVERLOAD: &str = "TRYAGAIN OVERLOADED too many requests wait for a majority; nothing was changed";
+pub(super) const OVERLOAD: &str =
+    "TRYAGAIN OVERLOADED too many requests wait for a majority; nothing was changed";
 
 /// How often the time between two tries is doubled.
 const DOUBLINGS_MAX: u32 = 4;
@@ -120,6 +121,10 @@ impl Coordinator {
         if self.is_cut_off(around.timing, around.now) {
             self.counters.refused += 1;
             return effects.refuse(ticket, NO_MAJORITY);
+        }
+        if let Some(refusal) = around.registers.refusal() {
+            self.counters.refused += 1;
+            return effects.refuse(ticket, &refusal);
         }
         if self.operations.bytes > around.timing.open_bytes_max {
             self.counters.refused += 1;
@@ -485,12 +490,14 @@ impl Coordinator {
     /// Time has passed: ends what is overdue and asks again where nothing was heard.
     pub(super) fn tick(&mut self, around: &mut Surroundings<'_>) {
         let now_us = around.now.monotonic_us;
-        let cut_off = self.is_cut_off(around.timing, around.now);
-        if now_us >= self.requests.earliest_us() || cut_off {
+        let refusal = around.registers.refusal();
+        let is_hopeless = self.is_cut_off(around.timing, around.now) || refusal.is_some();
+        if now_us >= self.requests.earliest_us() || is_hopeless {
             // Without a majority in reach, what has changed nothing is given up at once.
-            let errors = Errors { refused: NO_MAJORITY, unknown: UNKNOWN, planted: around.registers.planted };
+            let refused = refusal.as_deref().unwrap_or(NO_MAJORITY);
+            let errors = Errors { refused, unknown: UNKNOWN, planted: around.registers.planted };
             let (refused, unknown) =
-                self.requests.end_overdue(now_us, |changed| cut_off && !changed, errors, around.effects);
+                self.requests.end_overdue(now_us, |changed| is_hopeless && !changed, errors, around.effects);
             self.counters.refused += refused;
             self.counters.unknown += unknown;
             if refused + unknown > 0 {

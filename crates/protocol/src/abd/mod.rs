@@ -47,8 +47,9 @@
 //!
 //! # Caveats
 //!
-//! * When a majority has lost its memory, nobody can know what it acknowledged: the group stays unavailable and says
-//!   so, until all members have been restarted; then it begins empty. With records: until the loss is accepted.
+//! * When a majority has lost its memory, nobody can know what it acknowledged: the group stands still and says so, until
+//!   an operator gives that up ([`Configuration::is_given_up`]); then it goes on with what the others hold. When all have lost
+//!   theirs it begins empty.
 //! * The members stay the same: their places are a part of the tags.
 //! * Expiry goes by the clock of the coordinator that answers. A key may be seen as expired by one and then, for as
 //!   long as their clocks differ, as live by another.
@@ -67,7 +68,7 @@ mod outbox;
 use crate::contract::{Configuration, Effects, Input, NodeId, Now, Progress, Request, Ticket, Trace};
 use crate::planted::Fault;
 use crate::registers::{
-    self, Incarnation, LivesView, MemberSet, Registers, Replacement, Sender, Tag, Upkeep,
+    self, Incarnation, LivesView, Loss, MemberSet, Registers, Replacement, Sender, Tag, Upkeep,
 };
 pub use coordinator::Counters;
 use coordinator::{Coordinator, Surroundings, answer_to_query};
@@ -96,10 +97,8 @@ pub struct Status {
     pub role: &'static str,
     /// Which of its lives it is in.
     pub incarnation: Incarnation,
-    /// It has its memory: requests can be served here, as far as a majority answers.
+    /// It has its memory, and a majority that has it was heard not long ago, this replica included: requests can be served.
     pub ready: bool,
-    /// It is ready, and a majority was heard not long ago, this replica included.
-    pub writable: bool,
     /// Operations that it coordinates at present.
     pub open_operations: usize,
     /// Tombstones held.
@@ -166,7 +165,7 @@ impl Replica {
         let registers = &self.registers;
         let (role, explanation) = match &self.upkeep {
             None => ("idle", "it has no configuration".to_string()),
-            Some(upkeep) if upkeep.is_ready() => ("replica", String::new()),
+            Some(upkeep) if upkeep.is_ready() => ("replica", registers.lacks(&self.timing.upkeep, now)),
             Some(upkeep) => ("refilling", upkeep.explain(registers)),
         };
         let peer = |member: usize| PeerStatus {
@@ -176,12 +175,10 @@ impl Replica {
             incarnation: registers.lives.of(member),
         };
         let peers: Vec<PeerStatus> = registers.group.others().iter().map(peer).collect();
-        let answering = peers.iter().filter(|peer| peer.answering).count();
         Status {
             role,
             incarnation: registers.lives.own(),
-            ready: self.is_ready(),
-            writable: self.is_ready() && answering + 1 >= registers.group.majority(),
+            ready: explanation.is_empty(),
             open_operations: self.coordinator.operations.len(),
             tombstones: registers.table.tombstones(),
             peers,
@@ -205,20 +202,17 @@ impl Replica {
                 "CLUSTERDOWN NOQUORUM this replica has no configuration yet; nothing was done",
             );
         };
+        let Replica { timing, registers, coordinator, .. } = self;
         if !upkeep.is_ready() {
-            // Any node takes any command, so one that is ready does.
-            return match upkeep.ready_node(&self.registers) {
-                Some(to) => effects.redirect(ticket, to),
-                None => {
-                    let why = upkeep.explain(&self.registers);
-                    effects.refuse(
-                        ticket,
-                        &format!("CLUSTERDOWN NOQUORUM this replica is not ready: {why}; nothing was done"),
-                    );
-                }
+            // Any node takes any command, so one that is ready does. While none is known there may be one in a moment.
+            let bytes_max = timing.open_bytes_max;
+            return match (registers.refusal(), upkeep.ready_node(registers)) {
+                (Some(refusal), _) => effects.refuse(ticket, &refusal),
+                (None, Some(to)) => effects.redirect(ticket, to),
+                (None, None) if coordinator.requests.hold(ticket, deadline_us, &request, bytes_max) => {}
+                (None, None) => effects.refuse(ticket, coordinator::OVERLOAD),
             };
         }
-        let Replica { timing, registers, coordinator, .. } = self;
         let mut around = Surroundings { registers, timing, now, effects };
         coordinator.request(&mut around, (ticket, follows, deadline_us), request);
         coordinator.resume(&mut around);
@@ -238,6 +232,7 @@ impl Replica {
                 upkeep.message(&mut self.registers, &self.timing.upkeep, now, from, message, effects);
                 self.coordinator.outbox.heard(from);
                 self.notice_new_lives();
+                self.go_on_with_held(effects);
             }
         }
         let Replica { timing, registers, coordinator, .. } = self;
@@ -265,6 +260,7 @@ impl Replica {
             return;
         }
         self.registers.heard(from, now);
+        self.registers.has_memory(from);
         self.coordinator.outbox.heard(from);
         self.notice_new_lives();
         let Replica { timing, registers, coordinator, .. } = self;
@@ -308,6 +304,24 @@ impl Replica {
         }
     }
 
+    /// What was asked while this replica was without its memory begins when it has it, or another member has.
+    fn go_on_with_held(&mut self, effects: &mut Effects) {
+        let Some(upkeep) = &self.upkeep else { return };
+        let requests = &mut self.coordinator.requests;
+        if upkeep.is_ready() {
+            requests.release_held();
+        } else if let Some(to) = upkeep.ready_node(&self.registers)
+            && self.registers.standstill().is_none()
+        {
+            requests.hand_on_held(to, effects);
+        }
+    }
+
+    /// What the group has lost, if it stands still for it.
+    pub fn loss(&self, now: Now) -> Option<Loss> {
+        self.upkeep.as_ref()?.loss(&self.registers, &self.timing.upkeep, now)
+    }
+
     #[inline]
     fn notice_new_lives(&mut self) {
         let renewed = self.registers.lives.take_renewed();
@@ -333,10 +347,13 @@ impl Replica {
 
     /// The members are told once: their places among each other are part of the tags.
     fn configure(&mut self, now: Now, configuration: &Configuration, effects: &mut Effects) {
-        if self.upkeep.is_some() {
+        if let Some(upkeep) = &mut self.upkeep {
             if configuration.members != self.registers.group.nodes() {
                 let why = "the members of a group of registers stay the same";
-                effects.trace.push(Trace::Rejected { peer: self.id, why });
+                return effects.trace.push(Trace::Rejected { peer: self.id, why });
+            }
+            if configuration.is_given_up {
+                upkeep.give_up(&mut self.registers, now, effects);
             }
             return;
         }
@@ -380,6 +397,7 @@ impl Replica {
         let Some(upkeep) = &mut self.upkeep else { return };
         upkeep.tick(&mut self.registers, &self.timing.upkeep, now, effects);
         self.notice_new_lives();
+        self.go_on_with_held(effects);
         let Replica { timing, registers, coordinator, .. } = self;
         let mut around = Surroundings { registers, timing, now, effects };
         coordinator.tick(&mut around);

@@ -42,15 +42,6 @@ pub enum Ask<'a> {
     },
 }
 
-/// Why a lock is not granted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Denial {
-    /// Somebody else holds it.
-    Locked,
-    /// The replica was started again: leases that it has forgotten may still last.
-    EarlierLeases,
-}
-
 /// What a replica answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer<'a> {
@@ -73,8 +64,6 @@ pub enum Answer<'a> {
     Denied {
         /// The coordinator's attempt.
         attempt: u64,
-        /// Why.
-        why: Denial,
     },
     /// The key holds what was to be stored, or something newer.
     Stored {
@@ -208,10 +197,7 @@ impl<'a> Item<'a> for Answer<'a> {
                     out.put_bytes(value);
                 }
             }
-            Answer::Denied { attempt, why } => {
-                head(out, DENIED, attempt);
-                out.put_bool(why == Denial::EarlierLeases);
-            }
+            Answer::Denied { attempt } => head(out, DENIED, attempt),
             Answer::Stored { attempt } => head(out, STORED, attempt),
             Answer::Lost { attempt, grant } => {
                 head(out, LOST, attempt);
@@ -234,10 +220,7 @@ impl<'a> Item<'a> for Answer<'a> {
                 let value = if reader.bool()? { Some(take_value(reader)?) } else { None };
                 Answer::Granted { attempt, key, grant, tag, deadline, value }
             }
-            DENIED => {
-                let why = if reader.bool()? { Denial::EarlierLeases } else { Denial::Locked };
-                Answer::Denied { attempt, why }
-            }
+            DENIED => Answer::Denied { attempt },
             STORED => Answer::Stored { attempt },
             LOST => Answer::Lost { attempt, grant: reader.u64()? },
             UNLOCKED => Answer::Unlocked { attempt, freed: reader.bool()?, holds: reader.bool()? },

@@ -7,7 +7,7 @@
 //! back.
 
 use crate::contract::NodeId;
-use crate::registers::{Incarnation, MemberSet};
+use crate::registers::Incarnation;
 use std::collections::BTreeMap;
 
 /// Who holds a lock: one attempt of one coordinator. Its number tells the coordinator's life, too.
@@ -36,10 +36,6 @@ pub(super) struct Locks {
     held: BTreeMap<Box<[u8]>, Lock>,
     lease_us: u64,
     grants: u64,
-    /// Before this moment nothing is granted: a lease of an earlier life may still last.
-    from_us: u64,
-    /// The members whose coordinators may remember such a lease.
-    remembering: MemberSet,
     next_sweep_us: u64,
     /// Locks whose lease ran out before they were released.
     pub(super) expired: u64,
@@ -55,8 +51,6 @@ impl Locks {
             held: BTreeMap::new(),
             lease_us: lease_ms.saturating_mul(1000),
             grants: 0,
-            from_us: 0,
-            remembering: MemberSet::EMPTY,
             next_sweep_us: 0,
             expired: 0,
         }
@@ -67,21 +61,14 @@ impl Locks {
         self.grants = self.grants.max(u64::from(incarnation) << COUNT_BITS);
     }
 
-    /// Nothing is granted before a lease has passed: an earlier life may have granted anything to these members until
-    /// `now_us`.
-    pub(super) fn wait_for_earlier_leases(&mut self, now_us: u64, members: MemberSet) {
-        self.from_us = now_us.saturating_add(self.lease_us);
-        self.remembering = members;
-    }
-
-    /// These members have begun new lives since, and have forgotten what they were granted.
-    pub(super) fn have_forgotten(&mut self, members: MemberSet) {
-        self.remembering.remove(members);
-    }
-
-    /// True when an earlier life's leases have run out, or nobody remembers them.
-    pub(super) fn may_grant(&self, now_us: u64) -> bool {
-        now_us >= self.from_us || self.remembering.is_empty()
+    /// A coordinator's node has begun this life: whoever held locks in an earlier one is gone, and what it had sent is refused
+    /// from now on, as behind any grant that has ended. True when there were such locks.
+    pub(super) fn end_earlier_lives(&mut self, node: NodeId, incarnation: Incarnation) -> bool {
+        let before = self.held.len();
+        let is_over =
+            |holder: Holder| holder.node == node && holder.attempt >> COUNT_BITS < u64::from(incarnation);
+        self.held.retain(|_, lock| !is_over(lock.holder));
+        self.held.len() < before
     }
 
     /// Grants a key to whoever asks first. The holder that asks again is told its grant again, with the lease that
@@ -184,21 +171,18 @@ mod tests {
     }
 
     #[test]
-    fn a_replica_without_its_memory_waits_for_the_leases_that_it_has_forgotten() {
+    fn locks_of_a_coordinator_that_has_begun_another_life_are_free() {
         let mut locks = Locks::new(5);
-        locks.wait_for_earlier_leases(1000, MemberSet::first(3));
-        assert!(!locks.may_grant(5999));
-        assert!(locks.may_grant(6000));
-    }
-
-    #[test]
-    fn leases_that_nobody_remembers_are_not_waited_for() {
-        let mut locks = Locks::new(5);
-        locks.wait_for_earlier_leases(1000, MemberSet::first(2));
-        locks.have_forgotten(MemberSet::only(0));
-        assert!(!locks.may_grant(1000));
-        locks.have_forgotten(MemberSet::only(1));
-        assert!(locks.may_grant(1000));
+        let (earlier, later) = (holder(1 << COUNT_BITS | 7), holder(2 << COUNT_BITS | 1));
+        let other = Holder { node: 2, ..earlier };
+        let grant = locks.acquire(0, b"a", earlier).unwrap();
+        locks.acquire(0, b"b", later);
+        locks.acquire(0, b"c", other);
+        assert!(locks.end_earlier_lives(1, 2));
+        assert!(!locks.is_held(1, b"a", earlier, grant), "what it had sent is refused");
+        assert!(locks.acquire(1, b"a", later).is_some());
+        assert!(locks.acquire(1, b"b", other).is_none() && locks.acquire(1, b"c", later).is_none());
+        assert!(!locks.end_earlier_lives(1, 2));
     }
 
     #[test]

@@ -87,7 +87,6 @@ impl<'a> Message<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::blocking::item::Denial;
     use crate::registers::Tag;
     use kv::Register;
 
@@ -103,8 +102,7 @@ mod tests {
         let answers = [
             Answer::Granted { attempt: 1, key: b"k", grant: 9, tag, deadline: 5, value: Some(b"value") },
             Answer::Granted { attempt: 2, key: b"k", grant: 10, tag, deadline: 5, value: None },
-            Answer::Denied { attempt: 3, why: Denial::Locked },
-            Answer::Denied { attempt: 4, why: Denial::EarlierLeases },
+            Answer::Denied { attempt: 3 },
             Answer::Stored { attempt: 5 },
             Answer::Lost { attempt: 6, grant: 9 },
             Answer::Unlocked { attempt: 7, freed: true, holds: false },

@@ -61,10 +61,12 @@
 //! A replica that lost its memory between a write and its answer leaves the question open for good: somebody may have
 //! read the write there before, and be about to write it back. Then the outcome is unknown.
 //!
-//! **Two holders of a majority** there are not, as long as leases last: a replica grants a lock to one holder at a time,
-//! and one that was started again grants none before a lease has passed since its start, for it may have granted any in its
-//! earlier life. (A group that begins anew has no coordinators that could remember theirs. Nor has one of which all others
-//! have begun a later life than a replica's records name.)
+//! **Two holders of a majority** there are not: a replica grants a lock to one holder at a time. A grant ends with the life
+//! of the replica that gave it, as it does with its lease. Whoever does not know of that yet holds less than it thinks, and
+//! that is harmless: what it writes under such a grant is refused, and it asks for the lock again, or calls the write back.
+//! So a replica that was started again grants locks at once, and waits for none that it has forgotten. Nor are the locks of
+//! a coordinator kept when its node is known to have begun a later life: they end at once, and what was sent under them is
+//! refused. Of one that is silent nobody knows whether it is dead or paused, and its locks end with their leases.
 //!
 //! **Progress.** An attempt that was denied holds nothing while it waits, and an attempt does not wait for replicas that
 //! do not answer once it has met a lock: else two of them, each with a part of the locks, would wait for each other
@@ -77,8 +79,8 @@
 //! * There is no read-modify-write: with leases the locks do not make it atomic.
 //! * DEL's count is what was there when the key was locked. Several keys in one command are several operations.
 //! * With backoff there is no order among waiting coordinators: one may be unlucky for long, and fail at its deadline.
-//! * After a restart a replica grants nothing for a lease; if a majority restart within one, nothing can be locked that
-//!   long. Locks are not recorded: only what is stored is found again after a crash.
+//! * Keys that a dead coordinator had locked stay locked until it is started again, or its leases end. Locks are not
+//!   recorded: only what is stored is found again after a crash.
 //! * Tombstones are collected as in `abd`; so is what a minority missed repaired, in the background, without a lock.
 //!
 //! Sources: quorums: Gifford 1979; leases: Gray and Cheriton 1989; tags and write-back: Attiya, Bar-Noy and Dolev 1995,
@@ -96,9 +98,9 @@ mod options;
 mod state;
 
 use crate::contract::{Configuration, Effects, Input, NodeId, Now, Progress, Request, Ticket, Trace};
-use crate::registers::{self, Incarnation, LivesView, MemberSet, Replacement, Sender, Upkeep};
+use crate::registers::{self, Incarnation, LivesView, Loss, MemberSet, Replacement, Sender, Upkeep};
 use coordinator::Coordinator;
-pub use item::{Answer, Ask, Denial};
+pub use item::{Answer, Ask};
 use kv::codec::Malformed;
 use kv::{Command, ReplyBuffer, Table, UnixMs};
 pub use locks::{Holder, Lock};
@@ -151,7 +153,6 @@ pub struct Replica {
     coordinator: Coordinator,
     /// `None` before the group is known.
     upkeep: Option<Upkeep>,
-    started_us: u64,
     /// It has its memory and has taken up its work.
     serves: bool,
 }
@@ -174,7 +175,6 @@ impl Replica {
             state: State::new(options, timing, seed, table_seed),
             coordinator: Coordinator::new(seed),
             upkeep: None,
-            started_us: 0,
             serves: false,
         }
     }
@@ -207,14 +207,10 @@ impl Replica {
             answers: registers.is_heard(member, &timing.upkeep, now),
         };
         let peers: Vec<PeerStatus> = registers.group.others().iter().map(peer).collect();
-        let answering = 1 + peers.iter().filter(|peer| peer.answers).count();
         let (role, explanation) = match &self.upkeep {
             None => ("idle", "it has no configuration".to_string()),
             Some(upkeep) if !upkeep.is_ready() => ("refilling", upkeep.explain(registers)),
-            Some(_) if answering < registers.group.majority() => {
-                ("replica", format!("{answering} of {} replicas answer: no majority", registers.group.len()))
-            }
-            Some(_) => ("replica", String::new()),
+            Some(_) => ("replica", registers.lacks(&timing.upkeep, now)),
         };
         Status {
             role,
@@ -231,13 +227,16 @@ impl Replica {
     }
 
     fn configure(&mut self, now: Now, configuration: &Configuration, effects: &mut Effects) {
-        if self.upkeep.is_some() {
-            return; // A group of registers keeps its members: tags name them by their place.
+        if let Some(upkeep) = &mut self.upkeep {
+            // A group of registers keeps its members: tags name them by their place.
+            if configuration.is_given_up {
+                upkeep.give_up(&mut self.state.registers, now, effects);
+            }
+            return;
         }
         if let Err(why) = self.state.registers.join(self.id, configuration) {
             return effects.trace.push(Trace::Rejected { peer: self.id, why });
         }
-        self.started_us = now.monotonic_us;
         self.upkeep = Some(Upkeep::new(&mut self.state.registers, now, self.starts, effects));
         self.notice();
     }
@@ -249,28 +248,39 @@ impl Replica {
         request: Request<'_>,
         effects: &mut Effects,
     ) {
-        match &self.upkeep {
-            Some(upkeep) if upkeep.is_ready() => {
-                self.coordinator.request(
-                    &mut self.state,
-                    now,
-                    (ticket, follows, deadline_us),
-                    request,
-                    effects,
-                );
-            }
-            Some(upkeep) => match upkeep.ready_node(&self.state.registers) {
-                Some(node) => effects.redirect(ticket, node),
-                None => {
-                    let why = upkeep.explain(&self.state.registers);
-                    effects.refuse(ticket, &format!("CLUSTERDOWN NOQUORUM nothing was done: {why}"));
-                }
-            },
-            None => effects.refuse(
+        let Some(upkeep) = &self.upkeep else {
+            return effects.refuse(
                 ticket,
                 "CLUSTERDOWN NOQUORUM this replica has no configuration yet; nothing was done",
-            ),
+            );
+        };
+        let Replica { state, coordinator, .. } = self;
+        if upkeep.is_ready() {
+            return coordinator.request(state, now, (ticket, follows, deadline_us), request, effects);
         }
+        // Any node takes any command, so one that is ready does. While none is known there may be one in a moment.
+        match (state.registers.refusal(), upkeep.ready_node(&state.registers)) {
+            (Some(refusal), _) => effects.refuse(ticket, &refusal),
+            (None, Some(to)) => effects.redirect(ticket, to),
+            (None, None) => coordinator.hold(state, (ticket, deadline_us), request, effects),
+        }
+    }
+
+    /// What was asked while this replica was without its memory begins when it has it, or another member has.
+    fn go_on_with_held(&mut self, now: Now, effects: &mut Effects) {
+        let (Some(upkeep), registers) = (&self.upkeep, &self.state.registers) else { return };
+        if upkeep.is_ready() {
+            self.coordinator.release_held(&mut self.state, now, effects);
+        } else if let Some(to) = upkeep.ready_node(registers)
+            && registers.standstill().is_none()
+        {
+            self.coordinator.hand_on_held(to, effects);
+        }
+    }
+
+    /// What the group has lost, if it stands still for it.
+    pub fn loss(&self, now: Now) -> Option<Loss> {
+        self.upkeep.as_ref()?.loss(&self.state.registers, &self.state.timing.upkeep, now)
     }
 
     fn message(&mut self, now: Now, from: NodeId, message: Message<'_>, effects: &mut Effects) {
@@ -285,6 +295,7 @@ impl Replica {
                 let timing = self.state.timing.upkeep;
                 upkeep.message(&mut self.state.registers, &timing, now, from, message, effects);
                 self.notice();
+                self.go_on_with_held(now, effects);
             }
             Message::Turn { .. } if !upkeep.is_ready() => {} // It has nothing to answer with, nor to wait for.
             Message::Turn { lives, asks, answers } => {
@@ -305,7 +316,10 @@ impl Replica {
     fn hear(&mut self, now: Now, from: usize, lives: LivesView<'_>, effects: &mut Effects) -> bool {
         let registers = &mut self.state.registers;
         match registers.hear(from, lives) {
-            Sender::Current => registers.heard(from, now),
+            Sender::Current => {
+                registers.heard(from, now);
+                registers.has_memory(from);
+            }
             Sender::Earlier => return false,
             Sender::Impossible => {
                 registers.reject(from, "it names lives that cannot be", effects);
@@ -324,26 +338,17 @@ impl Replica {
         }
         let renewed = self.state.registers.lives.take_renewed();
         if !renewed.is_empty() {
-            self.state.locks.have_forgotten(renewed);
+            self.state.free_locks_of_earlier_lives(renewed);
             self.coordinator.renew(renewed);
         }
     }
 
-    /// An earlier life of this replica may have granted locks until it ended. A group that begins anew has no holders
-    /// that could remember theirs, and a first life none that were granted.
+    /// Grants and attempts are told from those of earlier lives. What an earlier life of this replica had granted ended with
+    /// it: a write under such a grant is refused, and its coordinator asks for the lock again, or calls the write back.
     fn take_up_work(&mut self) {
         let State { registers, locks, .. } = &mut self.state;
         locks.begin_life(registers.lives.own());
         self.coordinator.begin_life(registers.lives.own());
-        if registers.has_resumed() {
-            // Its records say in which lives those were to whom it granted locks: who has begun a later one forgot them.
-            locks.wait_for_earlier_leases(self.started_us, registers.group.others());
-        } else if registers.counters.refills > 0
-            && registers.lives.own() > 1
-            && !registers.vouches_for_the_first_time()
-        {
-            locks.wait_for_earlier_leases(self.started_us, registers.group.all());
-        }
     }
 
     fn link(&mut self, peer: NodeId, up: bool, effects: &mut Effects) {
@@ -375,10 +380,9 @@ impl Replica {
         let timing = self.state.timing.upkeep;
         upkeep.tick(&mut self.state.registers, &timing, now, effects);
         self.notice();
+        self.go_on_with_held(now, effects);
         self.state.locks.sweep(now.monotonic_us);
-        if self.serves {
-            self.coordinator.tick(&mut self.state, now, effects);
-        }
+        self.coordinator.tick(&mut self.state, now, effects);
         self.state.send(self.state.timing.batch_bytes, effects);
     }
 }

@@ -1,6 +1,6 @@
 //! What coordinator and replica of one node share, and the replica's side: locks and writes.
 
-use super::item::{Answer, Ask, Denial, Item};
+use super::item::{Answer, Ask, Item};
 use super::locks::{Holder, Locks};
 use super::message::Message;
 use super::options::{Options, Timing};
@@ -117,16 +117,21 @@ impl State {
     // The replica's side.
 
     /// Grants a lock to whoever asks first.
-    pub(super) fn lock(&mut self, now: Now, key: &[u8], holder: Holder) -> Result<u64, Denial> {
-        if !self.locks.may_grant(now.monotonic_us) && !self.has(Fault::LockGrantedAfterRestart) {
-            return Err(Denial::EarlierLeases);
-        }
-        let granted = self.locks.acquire(now.monotonic_us, key, holder).ok_or(Denial::Locked);
+    pub(super) fn lock(&mut self, now: Now, key: &[u8], holder: Holder) -> Option<u64> {
+        let granted = self.locks.acquire(now.monotonic_us, key, holder);
         match granted {
-            Ok(_) => self.counters.granted += 1,
-            Err(_) => self.counters.denied += 1,
+            Some(_) => self.counters.granted += 1,
+            None => self.counters.denied += 1,
         }
         granted
+    }
+
+    /// Members have begun other lives: their coordinators have forgotten what they held.
+    pub(super) fn free_locks_of_earlier_lives(&mut self, members: MemberSet) {
+        for member in members.iter() {
+            let (node, incarnation) = (self.group().node(member), self.lives().of(member));
+            self.locks.end_earlier_lives(node, incarnation);
+        }
     }
 
     /// Stores a write if its grant lasts. True when the key holds the write, or a newer one, afterwards: who stored
@@ -164,7 +169,7 @@ impl State {
         let holder = |attempt| Holder { node, attempt };
         match ask {
             Ask::Lock { attempt, key, newer_than } => match self.lock(now, key, holder(attempt)) {
-                Ok(grant) => {
+                Some(grant) => {
                     let Register { version, deadline, value } = self.registers.table.register(key);
                     let tag = Tag::of_version(version);
                     let value = newer_than.is_some_and(|known| tag > known).then_some(value);
@@ -173,7 +178,7 @@ impl State {
                     let record = self.registers.held_after(key);
                     answer.encode(self.outboxes[from].vouching(record));
                 }
-                Err(why) => self.answer(from, Answer::Denied { attempt, why }),
+                None => self.answer(from, Answer::Denied { attempt }),
             },
             Ask::Write { key, register, .. } if !self.registers.may_take(key, register) => {}
             Ask::Write { attempt, grant, key, generation, register } => {

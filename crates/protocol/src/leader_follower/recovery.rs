@@ -288,6 +288,10 @@ impl Recovery {
             .filter(|peer| !self.answers.contains_key(peer))
             .map(|peer| format!("node {peer}"))
             .collect();
-        format!("it must know what its followers hold, and has no answer of {}", silent.join(" and "))
+        format!(
+            "it must know what its followers hold, and has no answer of {}; start what is not there, or CLUSTER REPLACE what \
+             never comes back",
+            silent.join(" and ")
+        )
     }
 }

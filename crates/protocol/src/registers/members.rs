@@ -133,6 +133,12 @@ impl Group {
         &self.members
     }
 
+    /// The nodes of some members, for people.
+    pub fn list(&self, members: MemberSet) -> String {
+        let nodes: Vec<String> = members.iter().map(|member| self.node(member).to_string()).collect();
+        if nodes.is_empty() { "none".into() } else { nodes.join(", ") }
+    }
+
     /// A node's index, if it is a member.
     #[inline]
     pub fn index_of(&self, node: NodeId) -> Option<usize> {

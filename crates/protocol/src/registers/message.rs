@@ -19,6 +19,18 @@ pub struct Message<'a> {
     pub body: Body<'a>,
 }
 
+/// What a replica without its memory says of its earlier lives.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Past {
+    /// They may have acknowledged what it has forgotten.
+    #[default]
+    Forgotten,
+    /// There were none, as far as it knows; with records: none has ever vouched for anything.
+    None,
+    /// An operator has given up what they acknowledged: others need not wait for it.
+    GivenUp,
+}
+
 /// A step of a collection, in order. See [`collection`](super::collection).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Step {
@@ -54,8 +66,8 @@ pub enum Body<'a> {
         nonce: u64,
         /// Which time it asks.
         round: u32,
-        /// It has never been started before, as far as it knows.
-        first: bool,
+        /// What was before this life.
+        past: Past,
     },
     /// The answer: this is how I stand.
     Standing {
@@ -67,8 +79,8 @@ pub enum Body<'a> {
         own_nonce: u64,
         /// False: it is refilling itself.
         ready: bool,
-        /// It is refilling, and was never started before as far as it knows.
-        first: bool,
+        /// What was before its life, if it is refilling itself.
+        past: Past,
         /// False: the asker's incarnation was used before. The lives say what the newest one is.
         admitted: bool,
         /// When the group began without anything: the lives, by their names, that were empty at one moment; eight
@@ -207,19 +219,19 @@ impl<'a> Body<'a> {
             lives.encode(out);
         };
         match *self {
-            Body::Hello { nonce, round, first } => {
+            Body::Hello { nonce, round, past } => {
                 head(out, HELLO);
                 out.put_u64(nonce);
                 out.put_u32(round);
-                out.put_bool(first);
+                out.put_u8(past as u8);
             }
-            Body::Standing { nonce, round, own_nonce, ready, first, admitted, anew } => {
+            Body::Standing { nonce, round, own_nonce, ready, past, admitted, anew } => {
                 head(out, STANDING);
                 out.put_u64(nonce);
                 out.put_u32(round);
                 out.put_u64(own_nonce);
                 out.put_bool(ready);
-                out.put_bool(first);
+                out.put_u8(past as u8);
                 out.put_bool(admitted);
                 out.put_bytes(anew);
             }
@@ -272,13 +284,13 @@ impl<'a> Body<'a> {
 
     fn take(kind: u8, reader: &mut Reader<'a>) -> Result<Body<'a>, Malformed> {
         Ok(match kind {
-            HELLO => Body::Hello { nonce: reader.u64()?, round: reader.u32()?, first: reader.bool()? },
+            HELLO => Body::Hello { nonce: reader.u64()?, round: reader.u32()?, past: take_past(reader)? },
             STANDING => Body::Standing {
                 nonce: reader.u64()?,
                 round: reader.u32()?,
                 own_nonce: reader.u64()?,
                 ready: reader.bool()?,
-                first: reader.bool()?,
+                past: take_past(reader)?,
                 admitted: reader.bool()?,
                 anew: reader.bytes()?,
             },
@@ -313,6 +325,11 @@ impl<'a> Body<'a> {
             _ => return Err(Malformed("unknown kind of message")),
         })
     }
+}
+
+fn take_past(reader: &mut Reader<'_>) -> Result<Past, Malformed> {
+    let pasts = [Past::Forgotten, Past::None, Past::GivenUp];
+    pasts.get(usize::from(reader.u8()?)).copied().ok_or(Malformed("unknown past of a life"))
 }
 
 fn take_step(reader: &mut Reader<'_>) -> Result<Step, Malformed> {

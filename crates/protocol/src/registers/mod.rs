@@ -38,6 +38,11 @@
 //! that a member has never vouched for anything: it has then not been counted for any write, and if it is later, its
 //! acknowledgement says y', as in the second case.
 //!
+//! **With members that were given up** (`Past::GivenUp`): an operator has said that what they acknowledged in earlier lives
+//! need not be found again. A newcomer that counts one of them for a copy has copies of all others that have their memory, so
+//! those that are refilled so hold all that is left, and every majority has one of them. It has told that member its life,
+//! as it tells its sources, so later acknowledgements are covered as in the second case.
+//!
 //! What this asks of the node: to count its starts, and never to begin a life with the number of an earlier one. A
 //! lost count is noticed by whoever still knows the old one ([`lives::Lives::admit`]); of a node that was replaced the
 //! control group knows it ([`Replacement`]).
@@ -69,9 +74,11 @@ use restoring::{Checkpoint, Memory};
 pub use commands::{Detail, Keys, Plan, Question};
 pub use lives::{Lives, LivesView, Sender};
 pub use members::{Group, MEMBERS_MAX, MemberSet};
+pub use message::Past;
 use message::{Body, Bounds};
 pub use requests::{Deferred, Errors, RequestId, Requests};
 pub use tag::{Incarnation, Tag};
+pub use upkeep::Loss;
 pub use upkeep::Upkeep;
 
 /// How long the upkeep may take, and how much it does at once. Times in milliseconds, sizes in bytes.
@@ -142,6 +149,12 @@ pub struct Registers {
     pub links: MemberSet,
     /// When each member was last heard.
     pub heard_us: Vec<u64>,
+    /// Members that have said that they are without their memory, and nothing since that takes it.
+    without_memory: MemberSet,
+    /// Those of them that may have acknowledged what nobody else holds.
+    lost: MemberSet,
+    /// Why the group stands still until an operator does something, if it does: a majority has lost its memory.
+    standstill: Option<String>,
     /// What was counted.
     pub counters: Counters,
     /// What was recorded in this life.
@@ -167,6 +180,9 @@ impl Registers {
             generations: Generations::default(),
             links: MemberSet::EMPTY,
             heard_us: Vec::new(),
+            without_memory: MemberSet::EMPTY,
+            lost: MemberSet::EMPTY,
+            standstill: None,
             counters: Counters::default(),
             journal: Journal::new(keeps_records),
             planted,
@@ -282,6 +298,74 @@ impl Registers {
     #[inline]
     pub fn heard(&mut self, member: usize, now: Now) {
         self.heard_us[member] = now.monotonic_us;
+    }
+
+    /// A member says what takes its memory.
+    #[inline]
+    pub fn has_memory(&mut self, member: usize) {
+        if self.without_memory.contains(member) {
+            self.without_memory.remove(MemberSet::only(member));
+            self.lost.remove(MemberSet::only(member));
+            if self.lost.len() < self.group.majority() {
+                self.standstill = None;
+            }
+        }
+    }
+
+    /// A member says that it is without its memory, and whether that may be a loss.
+    fn has_no_memory(&mut self, member: usize, may_be_lost: bool) {
+        self.without_memory.insert(member);
+        match may_be_lost {
+            true => self.lost.insert(member),
+            false => self.lost.remove(MemberSet::only(member)),
+        }
+    }
+
+    /// The group begins: who was without memory has nothing to get back.
+    fn all_may_have_memory(&mut self) {
+        (self.without_memory, self.lost, self.standstill) = (MemberSet::EMPTY, MemberSet::EMPTY, None);
+    }
+
+    /// Why no majority will ever answer before an operator has done something, for people; `None` where it may.
+    #[inline]
+    pub fn standstill(&self) -> Option<&str> {
+        self.standstill.as_deref()
+    }
+
+    /// What a request is told that will never have a majority: nothing was changed by it.
+    pub(crate) fn refusal(&self) -> Option<String> {
+        Some(format!("CLUSTERDOWN NOQUORUM {}; nothing was changed", self.standstill()?))
+    }
+
+    /// Why requests cannot be served by a replica that has its memory, for people; empty where they can: a majority that
+    /// has its memory was heard not long ago.
+    pub fn lacks(&self, timing: &Timing, now: Now) -> String {
+        if let Some(why) = &self.standstill {
+            return why.clone();
+        }
+        let silent = self.silent(timing, now);
+        let answering = self.group.all().without(silent).without(self.without_memory);
+        if answering.len() >= self.group.majority() {
+            return String::new();
+        }
+        let mut why = format!("no majority of its {} replicas answers", self.group.len());
+        for (what, members) in
+            [("not heard", silent), ("without memory yet", self.without_memory.without(silent))]
+        {
+            if !members.is_empty() {
+                why += &format!("; {what}: {}", self.group.list(members));
+            }
+        }
+        why + "; start the nodes that are not there"
+    }
+
+    /// The other members that were not heard for a while.
+    pub(crate) fn silent(&self, timing: &Timing, now: Now) -> MemberSet {
+        let mut silent = self.group.others();
+        for member in self.group.others().iter().filter(|member| self.is_heard(*member, timing, now)) {
+            silent.remove(MemberSet::only(member));
+        }
+        silent
     }
 
     /// True when a member was heard not long ago.

@@ -12,7 +12,7 @@
 
 use super::lives::Sender;
 use super::members::MemberSet;
-use super::message::{Body, Message};
+use super::message::{Body, Message, Past};
 use super::record::Change;
 use super::tag::{Incarnation, Tag};
 use super::{Registers, Timing};
@@ -25,7 +25,7 @@ struct Heard {
     /// Names its life; 0: nothing was heard.
     nonce: u64,
     ready: bool,
-    first: bool,
+    past: Past,
     admitted: bool,
     /// Our question that was the newest one when it first said how it stands.
     since_round: u32,
@@ -58,7 +58,8 @@ pub(super) enum Progress {
 /// A replica's way back into the group.
 #[derive(Debug)]
 pub(super) struct Rejoin {
-    first: bool,
+    /// What was before this life.
+    past: Past,
     nonce: u64,
     round: u32,
     began_us: u64,
@@ -68,13 +69,15 @@ pub(super) struct Rejoin {
     transfers: u64,
     /// Its lives have run out.
     exhausted: bool,
+    /// The lives that began the group, as one of them told.
+    pub(super) began: Vec<u8>,
 }
 
 impl Rejoin {
-    pub(super) fn new(registers: &Registers, now: Now, first: bool, nonce: u64) -> Rejoin {
+    pub(super) fn new(registers: &Registers, now: Now, past: Past, nonce: u64) -> Rejoin {
         let members = registers.group.len();
         Rejoin {
-            first,
+            past,
             nonce,
             round: 1,
             began_us: now.monotonic_us,
@@ -83,12 +86,51 @@ impl Rejoin {
             copies: vec![Copy::None; members],
             transfers: 0,
             exhausted: false,
+            began: Vec::new(),
         }
     }
 
-    /// True when it was never started before, as far as it knows.
-    pub(super) fn is_first(&self) -> bool {
-        self.first
+    /// What was before this life.
+    pub(super) fn past(&self) -> Past {
+        self.past
+    }
+
+    /// An operator has given up what this member has forgotten. True when there was something to give up.
+    pub(super) fn give_up(&mut self, registers: &Registers, now: Now, effects: &mut Effects) -> bool {
+        if !may_be_lost(registers, self.past) {
+            return false;
+        }
+        self.past = Past::GivenUp;
+        self.ask_again(registers, now, effects);
+        true
+    }
+
+    /// The members that have lost their memory, as far as others have theirs: while those are a majority, nobody gets back
+    /// what he has forgotten. None where nobody has anything, and the group may begin.
+    pub(super) fn lost(&self, registers: &Registers) -> MemberSet {
+        let mut lost = MemberSet::EMPTY;
+        if !self.heard.iter().any(|heard| heard.ready) {
+            return lost;
+        }
+        if may_be_lost(registers, self.past) {
+            lost.insert(registers.group.own());
+        }
+        for member in registers.group.others().iter() {
+            let heard = self.heard[member];
+            if heard.nonce != 0 && !heard.ready && may_be_lost(registers, heard.past) {
+                lost.insert(member);
+            }
+        }
+        lost
+    }
+
+    /// The others that have said that they have their memory.
+    pub(super) fn ready(&self) -> MemberSet {
+        let mut ready = MemberSet::EMPTY;
+        for (member, _) in self.heard.iter().enumerate().filter(|(_, heard)| heard.ready) {
+            ready.insert(member);
+        }
+        ready
     }
 
     /// Its lives have run out: it never becomes ready.
@@ -101,7 +143,7 @@ impl Rejoin {
         if !self.exhausted {
             registers.send(
                 to,
-                Body::Hello { nonce: self.nonce, round: self.round, first: self.first },
+                Body::Hello { nonce: self.nonce, round: self.round, past: self.past },
                 effects,
             );
         }
@@ -179,20 +221,24 @@ impl Rejoin {
         }
         registers.heard(from, now);
         match message.body {
-            Body::Standing { round, own_nonce, ready, first, admitted, anew, .. } => {
+            Body::Standing { round, own_nonce, ready, past, admitted, anew, .. } => {
+                if ready {
+                    registers.has_memory(from);
+                }
                 let heard = &mut self.heard[from];
                 if (heard.nonce, heard.ready) != (own_nonce, ready) {
                     heard.since_round = self.round;
                     heard.last_round = 0;
                 }
                 let last_round = heard.last_round.max(round);
-                *heard = Heard { nonce: own_nonce, ready, first, admitted, last_round, ..*heard };
+                *heard = Heard { nonce: own_nonce, ready, past, admitted, last_round, ..*heard };
                 if !ready && matches!(self.copies[from], Copy::Coming { .. }) {
                     self.copies[from] = Copy::None; // It has nothing to copy.
                 }
                 // It began with us among the members that were empty: so we begin too.
                 let own = 8 * registers.group.own();
                 if ready && anew.get(own..own + 8) == Some(&self.nonce.to_le_bytes()) {
+                    self.began = anew.to_vec();
                     return Progress::Begins(MemberSet::EMPTY);
                 }
             }
@@ -238,7 +284,9 @@ impl Rejoin {
             return;
         };
         registers.begin_later_life(incarnation);
-        self.first = false;
+        if self.past == Past::None {
+            self.past = Past::Forgotten;
+        }
         // Whoever is to be counted has to know of this life.
         self.heard.fill(Heard::default());
         self.copies.fill(Copy::None);
@@ -254,7 +302,7 @@ impl Rejoin {
         if let Some(empty) = self.empty_at_one_moment(registers, timing, now) {
             return Progress::Begins(empty);
         }
-        let mut sources = 0;
+        let (mut sources, mut given_up) = (0, 0);
         for member in group.others().iter() {
             match self.copies[member] {
                 // It has lost its memory since: what it told may lack what it stored in its new life.
@@ -264,17 +312,21 @@ impl Rejoin {
                 }
                 Copy::Whole(_) => sources += 1,
                 Copy::None if self.has_nothing(registers, member) => sources += 1,
+                Copy::None if self.is_given_up(member) => given_up += 1,
                 Copy::None | Copy::Coming { .. } => {}
             }
         }
-        if sources >= group.refill_sources() {
+        // Where members were given up, nothing may be missed of what the rest hold: all of them are copied.
+        let needed = if given_up > 0 { group.others().len() } else { group.refill_sources() };
+        if sources >= group.refill_sources() || sources + given_up >= group.others().len() {
             return Progress::Refilled;
         }
+        sources += given_up;
         sources += self.copies.iter().filter(|copy| matches!(copy, Copy::Coming { .. })).count();
         for member in group.others().iter() {
             let heard = self.heard[member];
             let may_serve = heard.ready && heard.admitted && registers.links.contains(member);
-            if sources < group.refill_sources() && may_serve && matches!(self.copies[member], Copy::None) {
+            if sources < needed && may_serve && matches!(self.copies[member], Copy::None) {
                 self.transfers += 1;
                 let (transfer, progress_us) = (self.transfers, now.monotonic_us);
                 self.copies[member] = Copy::Coming { transfer, next: 0, progress_us };
@@ -299,7 +351,18 @@ impl Rejoin {
     /// a disk that was lost leaves no trace.
     fn has_nothing(&self, registers: &Registers, member: usize) -> bool {
         let heard = self.heard[member];
-        registers.journal.is_kept() && heard.nonce != 0 && heard.first && !heard.ready && heard.admitted
+        registers.journal.is_kept()
+            && heard.nonce != 0
+            && heard.past == Past::None
+            && !heard.ready
+            && heard.admitted
+    }
+
+    /// True for a member that has not got back its memory, and need not: an operator has given it up. What it acknowledges
+    /// from now on says that it knows of this life.
+    fn is_given_up(&self, member: usize) -> bool {
+        let heard = self.heard[member];
+        heard.nonce != 0 && heard.past == Past::GivenUp && !heard.ready && heard.admitted
     }
 
     /// The members that were all empty when the present question was sent, if they are enough to begin.
@@ -307,7 +370,7 @@ impl Rejoin {
         let group = &registers.group;
         let (mut empty, mut never_started) = (MemberSet::EMPTY, MemberSet::EMPTY);
         empty.insert(group.own());
-        if self.first {
+        if self.past == Past::None {
             never_started.insert(group.own());
         }
         for member in group.others().iter() {
@@ -318,7 +381,7 @@ impl Rejoin {
                 && heard.last_round == self.round
             {
                 empty.insert(member);
-                if heard.first {
+                if heard.past == Past::None {
                     never_started.insert(member);
                 }
             }
@@ -330,7 +393,7 @@ impl Rejoin {
         // given a moment to say so.
         let waited = now.ms_since(self.began_us) >= timing.begin_grace_ms;
         let anybody_ready = self.heard.iter().any(|heard| heard.ready);
-        (self.first && waited && !anybody_ready && never_started.len() >= group.majority())
+        (self.past == Past::None && waited && !anybody_ready && never_started.len() >= group.majority())
             .then_some(never_started)
     }
 
@@ -377,14 +440,20 @@ impl Rejoin {
         let list = |nodes: Vec<String>| if nodes.is_empty() { "none".into() } else { nodes.join(", ") };
         format!(
             "it has started without its memory and needs copies of {needed} other nodes that have theirs; ready: {}; \
-             without memory too: {}; not heard: {}. If a majority has lost its memory, {}",
+             without memory too: {}; not heard: {}; start the nodes that are not there",
             list(ready),
             list(refilling),
             list(silent),
-            match registers.journal.is_kept() {
-                true => "replace its nodes with CLUSTER REPLACE id ACCEPTLOSS",
-                false => "restart all nodes to begin anew",
-            }
         )
+    }
+}
+
+/// Whether a member that is without its memory may have acknowledged what it has forgotten, and what nobody has given up.
+pub(super) fn may_be_lost(registers: &Registers, past: Past) -> bool {
+    match past {
+        Past::Forgotten => true,
+        // Without records nobody can be sure: a disk that was lost leaves no trace.
+        Past::None => !registers.journal.is_kept(),
+        Past::GivenUp => false,
     }
 }

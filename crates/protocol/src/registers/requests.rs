@@ -6,7 +6,7 @@
 //! waits until that one has ended ([`Requests::must_wait`]).
 
 use super::commands::Question;
-use crate::contract::{Effects, Request, Ticket};
+use crate::contract::{Effects, NodeId, Request, Ticket};
 use crate::planted::{Fault, Planted};
 use kv::codec::Reader;
 use kv::{Command, Register, Table, UnixMs, Version};
@@ -56,6 +56,14 @@ enum Asked {
 }
 
 impl Deferred {
+    fn bytes(&self) -> usize {
+        size_of::<Deferred>()
+            + match &self.asked {
+                Asked::Command(bytes) => bytes.len(),
+                Asked::Wait => 0,
+            }
+    }
+
     /// What was asked.
     pub fn request(&self) -> Option<Request<'_>> {
         match &self.asked {
@@ -67,9 +75,9 @@ impl Deferred {
 
 /// What a coordinator tells those whose requests did not come to an end.
 #[derive(Clone, Copy, Debug)]
-pub struct Errors {
+pub struct Errors<'a> {
     /// A request that has changed nothing.
-    pub refused: &'static str,
+    pub refused: &'a str,
     /// A write that may take effect.
     pub unknown: &'static str,
     /// A fault to be found, in tests.
@@ -85,6 +93,8 @@ pub struct Requests {
     /// two share makes a pipelined request wait without need, and that is all.
     marks: Vec<u32>,
     deferred: VecDeque<Deferred>,
+    /// Bytes of those that were kept for a replica without its memory.
+    held_bytes: usize,
     /// No deadline is before this.
     earliest_us: u64,
     /// True when a request has ended since deferred ones were looked at.
@@ -98,6 +108,7 @@ impl Default for Requests {
             free: Vec::new(),
             marks: vec![0; MARKS],
             deferred: VecDeque::new(),
+            held_bytes: 0,
             earliest_us: u64::MAX,
             ended: false,
         }
@@ -164,6 +175,41 @@ impl Requests {
         };
         self.earliest_us = self.earliest_us.min(deadline_us);
         self.deferred.push_back(Deferred { ticket, deadline_us, asked });
+    }
+
+    /// Keeps a request of a replica that is without its memory, until it has that. False when too much is kept already.
+    pub fn hold(
+        &mut self,
+        ticket: Ticket,
+        deadline_us: u64,
+        request: &Request<'_>,
+        bytes_max: usize,
+    ) -> bool {
+        if self.deferred.is_empty() {
+            self.held_bytes = 0; // Their deadlines have passed.
+        }
+        let has_room = self.held_bytes <= bytes_max;
+        if has_room {
+            self.defer(ticket, deadline_us, request);
+            self.held_bytes += self.deferred.back().map_or(0, Deferred::bytes);
+        }
+        has_room
+    }
+
+    /// The replica has its memory: what was kept may begin.
+    pub fn release_held(&mut self) {
+        self.ended |= std::mem::take(&mut self.held_bytes) > 0;
+    }
+
+    /// Another node has its memory: it is to be asked what was kept.
+    pub fn hand_on_held(&mut self, to: NodeId, effects: &mut Effects) {
+        self.held_bytes = 0;
+        for deferred in self.deferred.drain(..) {
+            match &deferred.asked {
+                Asked::Command(bytes) => effects.hand_on(deferred.ticket, to, deferred.deadline_us, bytes),
+                Asked::Wait => effects.redirect(deferred.ticket, to),
+            }
+        }
     }
 
     /// Takes the first deferred request that has nothing to wait for any more. Called again and again after
@@ -334,7 +380,7 @@ impl Requests {
         &mut self,
         now_us: u64,
         hopeless: impl Fn(bool) -> bool,
-        errors: Errors,
+        errors: Errors<'_>,
         effects: &mut Effects,
     ) -> (u64, u64) {
         let (mut refused, mut unknown) = (0, 0);
@@ -365,6 +411,13 @@ impl Requests {
             !over
         });
         (refused, unknown)
+    }
+
+    /// Refuses all requests that have not begun. Returns how many there were.
+    pub fn refuse_deferred(&mut self, why: &str, effects: &mut Effects) -> u64 {
+        let count = self.deferred.len() as u64;
+        self.deferred.drain(..).for_each(|deferred| effects.refuse(deferred.ticket, why));
+        count
     }
 
     /// True when the request has ended before its operations have.
@@ -444,7 +497,7 @@ mod tests {
         Register { version: 7, deadline: Register::NEVER, value }
     }
 
-    fn errors() -> Errors {
+    fn errors() -> Errors<'static> {
         Errors { refused: "NOQUORUM", unknown: "UNKNOWN", planted: Planted::default() }
     }
 

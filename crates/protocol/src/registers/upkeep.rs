@@ -3,13 +3,24 @@
 use super::collection::{self, Collector};
 use super::lives::Sender;
 use super::members::MemberSet;
-use super::message::{Body, Message};
+use super::message::{Body, Message, Past};
 use super::refill::Transfers;
-use super::rejoin::{Progress, Rejoin};
+use super::rejoin::{Progress, Rejoin, may_be_lost};
 use super::repair::{self, Sweep};
 use super::{Registers, Timing};
 use crate::contract::{Effects, NodeId, Now, Trace};
 use crate::planted::Fault;
+
+/// What a group has lost that stands still: see [`Registers::standstill`].
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Loss {
+    /// The members that have lost their memory: a majority.
+    pub lost: Vec<NodeId>,
+    /// Those that have theirs.
+    pub holding: Vec<NodeId>,
+    /// Those that were not heard for a while.
+    pub silent: Vec<NodeId>,
+}
 
 /// The upkeep of one replica.
 #[derive(Debug)]
@@ -23,6 +34,8 @@ pub struct Upkeep {
     sweep: Sweep,
     collector: Collector,
     swept_us: u64,
+    /// The members that have lost their memory, as told last.
+    lost: MemberSet,
 }
 
 impl Upkeep {
@@ -31,7 +44,8 @@ impl Upkeep {
     pub fn new(registers: &mut Registers, now: Now, starts: u64, effects: &mut Effects) -> Upkeep {
         let has_number = registers.begin_life(starts.max(1));
         let (nonce, first) = (registers.nonce, registers.is_first(starts));
-        let mut rejoin = Rejoin::new(registers, now, first, nonce);
+        let past = if first { Past::None } else { Past::Forgotten };
+        let mut rejoin = Rejoin::new(registers, now, past, nonce);
         if !has_number {
             rejoin.exhaust();
         }
@@ -43,6 +57,7 @@ impl Upkeep {
             sweep: Sweep::default(),
             collector: Collector::new(nonce),
             swept_us: now.monotonic_us,
+            lost: MemberSet::EMPTY,
         };
         let incarnation = registers.lives.own();
         if registers.has_resumed() && has_number {
@@ -70,7 +85,11 @@ impl Upkeep {
 
     /// Why it is not ready, for people.
     pub fn explain(&self, registers: &Registers) -> String {
-        self.rejoin.as_ref().map_or(String::new(), |rejoin| rejoin.explain(registers))
+        let explain = |rejoin: &Rejoin| match registers.standstill() {
+            Some(why) => why.to_string(),
+            None => rejoin.explain(registers),
+        };
+        self.rejoin.as_ref().map_or(String::new(), explain)
     }
 
     /// A node that is ready as far as this one knows, while this one is not.
@@ -88,12 +107,14 @@ impl Upkeep {
         message: Message<'_>,
         effects: &mut Effects,
     ) {
-        if let Body::Hello { nonce, round, .. } = message.body {
-            return self.hello(registers, now, from, (nonce, round), &message, effects);
+        if let Body::Hello { nonce, round, past } = message.body {
+            self.hello(registers, now, from, (nonce, round, past), &message, effects);
+            return self.look_for_loss(registers, effects);
         }
         if let Some(rejoin) = &mut self.rejoin {
             let progress = rejoin.message(registers, timing, now, from, &message, effects);
-            return self.progress(registers, progress, effects);
+            self.progress(registers, progress, effects);
+            return self.look_for_loss(registers, effects);
         }
         match registers.hear(from, message.lives) {
             Sender::Current => registers.heard(from, now),
@@ -101,6 +122,9 @@ impl Upkeep {
             Sender::Impossible => {
                 return registers.reject(from, "it names lives that cannot be", effects);
             }
+        }
+        if !matches!(message.body, Body::Fetch { .. } | Body::Standing { .. }) {
+            registers.has_memory(from);
         }
         match message.body {
             Body::Fetch { nonce, transfer, next } => {
@@ -131,7 +155,7 @@ impl Upkeep {
         registers: &mut Registers,
         now: Now,
         from: usize,
-        (nonce, round): (u64, u32),
+        (nonce, round, past): (u64, u32, Past),
         message: &Message<'_>,
         effects: &mut Effects,
     ) {
@@ -148,13 +172,22 @@ impl Upkeep {
         let admitted = registers.admit(from, incarnation, nonce);
         if admitted {
             self.transfers.forget(registers, from, nonce);
+            // Who has its memory asks nothing: its question is the one of number 0.
+            match round {
+                0 => registers.has_memory(from),
+                _ => {
+                    let begins_with_us = self.anew.get(8 * from..8 * from + 8) == Some(&nonce.to_le_bytes());
+                    let may_be_lost = may_be_lost(registers, past) && !begins_with_us;
+                    registers.has_no_memory(from, may_be_lost);
+                }
+            }
         }
         let standing = Body::Standing {
             nonce,
             round,
             own_nonce: self.nonce,
             ready: self.is_ready(),
-            first: self.rejoin.as_ref().is_some_and(Rejoin::is_first),
+            past: self.rejoin.as_ref().map_or(Past::Forgotten, Rejoin::past),
             admitted,
             anew: &self.anew,
         };
@@ -165,7 +198,8 @@ impl Upkeep {
     pub fn tick(&mut self, registers: &mut Registers, timing: &Timing, now: Now, effects: &mut Effects) {
         if let Some(rejoin) = &mut self.rejoin {
             let progress = rejoin.tick(registers, timing, now, effects);
-            return self.progress(registers, progress, effects);
+            self.progress(registers, progress, effects);
+            return self.look_for_loss(registers, effects);
         }
         self.transfers.tick(registers, timing, now);
         if now.ms_since(self.swept_us) >= timing.sweep_ms {
@@ -192,10 +226,58 @@ impl Upkeep {
         }
     }
 
-    /// A replica that goes on with its records needs nothing of the others, but that they and it hear of each other before
-    /// anybody has something to ask.
+    /// A replica that has its memory, as one that goes on with its records, needs nothing of the others, but that they and it
+    /// hear of each other before anybody has something to ask.
     fn greet(&self, registers: &Registers, to: MemberSet, effects: &mut Effects) {
-        registers.send(to, Body::Hello { nonce: self.nonce, round: 0, first: false }, effects);
+        registers.send(to, Body::Hello { nonce: self.nonce, round: 0, past: Past::Forgotten }, effects);
+    }
+
+    /// An operator has given up what this member has forgotten and cannot get back.
+    pub fn give_up(&mut self, registers: &mut Registers, now: Now, effects: &mut Effects) {
+        let is_given_up = self.rejoin.as_mut().is_some_and(|rejoin| rejoin.give_up(registers, now, effects));
+        if is_given_up {
+            effects.trace.push(Trace::GivenUp { incarnation: registers.lives.own() });
+            self.look_for_loss(registers, effects);
+        }
+    }
+
+    /// What is lost, if the group stands still for it.
+    pub fn loss(&self, registers: &Registers, timing: &Timing, now: Now) -> Option<Loss> {
+        registers.standstill()?;
+        let group = &registers.group;
+        let (lost, holding) = match &self.rejoin {
+            None => (registers.lost, group.all().without(registers.without_memory)),
+            Some(rejoin) => (rejoin.lost(registers), rejoin.ready()),
+        };
+        let silent = registers.silent(timing, now);
+        let nodes = |members: MemberSet| members.iter().map(|member| group.node(member)).collect();
+        Some(Loss { lost: nodes(lost), holding: nodes(holding.without(silent)), silent: nodes(silent) })
+    }
+
+    /// Notices that a majority has lost its memory, or has it again. Among so few that have theirs nobody finds enough copies:
+    /// that stays so until an operator does something.
+    fn look_for_loss(&mut self, registers: &mut Registers, effects: &mut Effects) {
+        let (lost, holding) = match &self.rejoin {
+            None => (registers.lost, registers.group.all().without(registers.without_memory)),
+            Some(rejoin) => (rejoin.lost(registers), rejoin.ready()),
+        };
+        let group = &registers.group;
+        if lost.len() < group.majority() {
+            registers.standstill = None;
+            self.lost = MemberSet::EMPTY;
+        } else if lost != self.lost {
+            registers.standstill = Some(format!(
+                "nodes {}, a majority of its {} replicas, have started without their memory: nobody can know what they \
+                 alone had acknowledged, and this does not end by itself. Nodes that have theirs: {}. KEYSPACE RECOVER \
+                 prefix says what is lost, and goes on with what these hold",
+                group.list(lost),
+                group.len(),
+                group.list(holding)
+            ));
+            self.lost = lost;
+            let members = lost.iter().map(|member| group.node(member)).collect();
+            effects.trace.push(Trace::MemoryLost { members });
+        }
     }
 
     /// When it wants its next tick.
@@ -216,9 +298,13 @@ impl Upkeep {
                 effects.trace.push(Trace::Refilled { incarnation, keys });
             }
             Progress::Begins(empty) => {
-                if let Some(rejoin) = &self.rejoin {
-                    self.anew = rejoin.names(registers, empty);
+                if let Some(rejoin) = &mut self.rejoin {
+                    self.anew = match empty.is_empty() {
+                        true => std::mem::take(&mut rejoin.began),
+                        false => rejoin.names(registers, empty),
+                    };
                 }
+                registers.all_may_have_memory();
                 // What was copied of members that have lost it since is less than what was acknowledged.
                 registers.forget_copies();
                 effects.trace.push(Trace::Begun { incarnation });
@@ -226,5 +312,7 @@ impl Upkeep {
         }
         registers.vouch();
         self.rejoin = None;
+        // Others count on it as on any member from now on, and need not wait until it has something to say.
+        self.greet(registers, registers.group.others(), effects);
     }
 }

@@ -127,6 +127,26 @@ impl Clients {
         Some(format!("request {} of client {} to node {}", ticket.sequence, ticket.client, open.node))
     }
 
+    /// What was told of a key does not count any more: it holds this.
+    pub fn begin_anew(&mut self, name: &'static str, value: Option<&[u8]>) {
+        if name == KEYS[0] {
+            self.history = History::new();
+        }
+        let (start, end) = (self.tick(), self.tick());
+        let key = self.history.key(name.as_bytes());
+        let value = value.map(|value| self.history.value(value));
+        self.history.push(Operation {
+            client: u64::MAX,
+            node: None,
+            key,
+            action: value.map_or(Action::Delete, Action::Set),
+            start,
+            end: Some(end),
+            outcome: Ended::Ok(Answer::Done),
+            version: None,
+        });
+    }
+
     /// How many requests were refused or unknown since this was last asked.
     pub fn take_refused(&mut self) -> u64 {
         std::mem::take(&mut self.refused)

@@ -145,6 +145,84 @@ impl Schedule {
         self.clients.check()
     }
 
+    /// As [`Schedule::run`], but a majority loses its memory on the way, and that is given up: the group goes on with what the
+    /// others hold, and from there on everything is as linearizable as before. Returns 0 where none could lose it.
+    pub fn run_with_a_loss(mut self) -> Result<u64, String> {
+        // Without its disk a node does not know how often it was started, and those who knew have forgotten it, too.
+        self.trouble.lose_disk = 0;
+        for id in self.world.alive() {
+            self.configure(id)?;
+        }
+        self.settle(10, 50)?;
+        for _ in 0..50 + self.random.below(300) {
+            self.step()?;
+        }
+        if !self.lose_a_majority()? {
+            return Ok(0);
+        }
+        for _ in 0..100 + self.random.below(400) {
+            self.step()?;
+        }
+        self.leave_a_majority_alone()?;
+        self.heal()?;
+        self.clients.check()
+    }
+
+    /// A majority loses its memory at one moment; all of them come back, and an operator gives up what they have lost.
+    fn lose_a_majority(&mut self) -> Result<bool, String> {
+        let members: Vec<NodeId> = self.world.members().collect();
+        let most = members.len() - (members.len() / 2 + 1);
+        let ready: Vec<NodeId> = members.iter().copied().filter(|id| self.world.has_memory(*id)).collect();
+        if most == 0 || ready.is_empty() {
+            return Ok(false);
+        }
+        let mut keeping = BTreeSet::new();
+        for _ in 0..1 + self.random.below(most as u64) {
+            keeping.extend(self.random.pick(&ready));
+        }
+        self.tell(|| format!("only {keeping:?} keep their memory"));
+        let lost: Vec<NodeId> = members.iter().copied().filter(|id| !keeping.contains(id)).collect();
+        for id in &lost {
+            if self.world.is_alive(*id) {
+                self.crash(*id)?;
+            }
+        }
+        for id in &lost {
+            if !self.world.is_alive(*id) {
+                self.restart(*id)?;
+            }
+        }
+        for one in &members {
+            for other in members.iter().filter(|other| one < *other) {
+                self.set_link(*one, *other, true)?;
+            }
+        }
+        // Longer than any request may take.
+        self.settle(25, 250)?;
+        if let Some(waiting) = self.clients.first_open() {
+            return Err(format!("{waiting} is never answered"));
+        }
+        for id in &members {
+            let why = self.world.status(*id).map(|status| status.explanation).unwrap_or_default();
+            if !why.contains("a majority of its") {
+                return Err(format!("node {id} does not say that the group stands still: {why}"));
+            }
+        }
+        let now = self.world.now(1).unix_ms;
+        for key in clients::KEYS {
+            let held = keeping.iter().filter_map(|id| self.world.register(*id, key));
+            let newest =
+                held.max_by_key(|register| register.version).filter(|register| register.is_live(now));
+            let newest = newest.map(|register| register.value.to_vec());
+            self.clients.begin_anew(key, newest.as_deref());
+        }
+        for id in &lost {
+            let consequences = self.world.give_up(*id);
+            self.note(*id, consequences)?;
+        }
+        Ok(true)
+    }
+
     fn tell(&self, line: impl FnOnce() -> String) {
         if self.told {
             println!("{:>12} {}", self.world.time_us, line());
@@ -225,7 +303,7 @@ impl Schedule {
 
     fn flush(&mut self, id: NodeId) -> Check {
         let consequences = self.world.flush(id);
-        if self.world.is_ready(id) {
+        if self.world.has_memory(id) {
             self.vouching.insert(id);
         }
         self.note(id, consequences)
@@ -274,7 +352,7 @@ impl Schedule {
         self.world.post(consequences.letters);
         // What it vouches for has to outlive the next crash, or it is as damaged as it was.
         let is_safe = self.vouching.contains(&id) && self.world.is_synced(id);
-        if self.world.is_ready(id) && (self.records == Records::None || is_safe) {
+        if self.world.has_memory(id) && (self.records == Records::None || is_safe) {
             self.damaged.remove(&id);
         }
         match consequences.records > 0 && self.records == Records::Written {
@@ -291,7 +369,7 @@ impl Schedule {
     /// What was acknowledged is held by a majority, but for those of it that have lost their memory since and are not
     /// ready again. So only a minority of those that are ready can be without it.
     fn is_held(&self, key: &str, version: kv::Version) -> Check {
-        let ready = self.world.members().filter(|id| self.world.is_ready(*id));
+        let ready = self.world.members().filter(|id| self.world.has_memory(*id));
         let holds = |id: &NodeId| {
             let replica = self.world.replica(*id);
             replica.is_some_and(|replica| replica.table().register(key.as_bytes()).version >= version)
@@ -340,7 +418,7 @@ impl Schedule {
 
     /// Any majority that has its memory is left alone, the others stay away: whatever is asked of it is done.
     fn leave_a_majority_alone(&mut self) -> Check {
-        let ready: Vec<NodeId> = self.world.members().filter(|id| self.world.is_ready(*id)).collect();
+        let ready: Vec<NodeId> = self.world.members().filter(|id| self.world.has_memory(*id)).collect();
         let majority = self.world.members().count() / 2 + 1;
         if ready.len() < majority {
             return Ok(());
@@ -433,7 +511,7 @@ impl Schedule {
         }
         for id in self.world.members() {
             let Some(status) = self.world.status(id) else { return Err(format!("node {id} is not there")) };
-            if !status.ready {
+            if status.role != "replica" {
                 return Err(format!("node {id} never becomes ready: {}", status.explanation));
             }
         }
@@ -456,7 +534,7 @@ impl Schedule {
     }
 
     fn trouble_is_over(&self) -> bool {
-        self.clients.open() == 0 && self.world.members().all(|id| self.world.is_ready(id))
+        self.clients.open() == 0 && self.world.members().all(|id| self.world.has_memory(id))
     }
 
     fn is_whole(&self) -> bool {

@@ -163,7 +163,7 @@ impl Schedule {
         Ok(())
     }
 
-    fn crash(&mut self, id: NodeId) -> Check {
+    pub(super) fn crash(&mut self, id: NodeId) -> Check {
         self.tell(|| format!("{id} crashes"));
         let may_lose_memory = self.may_lose_memory(id);
         let kept = match self.records {

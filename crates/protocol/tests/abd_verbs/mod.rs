@@ -141,6 +141,8 @@ pub(crate) enum Verb {
         #[arg(key, optional)]
         lost_disk: bool,
     },
+    /// An operator gives up what a node has forgotten and cannot get back.
+    Giveup { node: NodeId },
     /// How a node, or each, stands.
     Status { node: Option<NodeId> },
     /// What each node's table holds, with tags, and whether all tables are equal.

@@ -465,7 +465,7 @@ impl Schedule {
             if !keeps_memory {
                 self.damaged.insert(id);
             }
-            self.oracle.crash(&self.world, id);
+            self.oracle.crash(id);
             let kept = match self.records {
                 Records::Synced => [0, 0, 1, 5][self.random.below(4) as usize],
                 Records::None | Records::Written => 0,

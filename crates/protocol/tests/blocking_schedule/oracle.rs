@@ -5,7 +5,7 @@ use crate::show;
 use check::{Action, Answer as Told, History, OperationId, Outcome as Ended, Verdict};
 use kv::{Register, Reply};
 use protocol::Ticket;
-use protocol::blocking::{Ask, Holder, Lock, Message};
+use protocol::blocking::{Ask, Lock, Message};
 use protocol::contract::{NodeId, Result as Outcome};
 use std::collections::BTreeMap;
 
@@ -22,14 +22,6 @@ pub enum Question {
 /// The bits of an attempt's number below those that name the life of its coordinator.
 const ATTEMPT_BITS: u32 = 40;
 
-/// A lock that a replica has forgotten with everything else, and when its lease ends outside.
-struct Forgotten {
-    replica: NodeId,
-    key: Vec<u8>,
-    lock: Lock,
-    expires_us: u64,
-}
-
 /// Knows what clients were told, and what replicas have shown.
 pub struct Oracle {
     history: History,
@@ -37,7 +29,8 @@ pub struct Oracle {
     /// Look at locks and registers too, not only at what clients were told.
     looks_inside: bool,
     locks: BTreeMap<NodeId, Vec<(Vec<u8>, Lock)>>,
-    forgotten: Vec<Forgotten>,
+    /// The newest life of each node.
+    lives: BTreeMap<NodeId, u64>,
     /// The value of each tag of each key.
     written: BTreeMap<(String, u64), Vec<u8>>,
     /// The tag under which each replica holds each key.
@@ -52,7 +45,7 @@ impl Oracle {
             open: BTreeMap::new(),
             looks_inside,
             locks: BTreeMap::new(),
-            forgotten: Vec::new(),
+            lives: BTreeMap::new(),
             written: BTreeMap::new(),
             versions: BTreeMap::new(),
             keys,
@@ -110,26 +103,18 @@ impl Oracle {
 
     // Replicas.
 
-    /// A node is about to lose its memory.
-    pub fn crash(&mut self, world: &World, id: NodeId) {
-        let now = world.now(id);
-        // Whoever has begun another life holds nothing, either.
-        let lives = |holder: Holder| {
-            let status = world.status(holder.node);
-            status.is_some_and(|status| u64::from(status.incarnation) == holder.attempt >> ATTEMPT_BITS)
-        };
-        let locks = self.locks.remove(&id).unwrap_or_default();
-        for (key, lock) in locks.into_iter().filter(|(_, lock)| lives(lock.holder)) {
-            let expires_us = world.time_us + lock.expires_us.saturating_sub(now.monotonic_us) * 98 / 100;
-            self.forgotten.push(Forgotten { replica: id, key, lock, expires_us });
-        }
+    /// A node is about to lose its memory: the locks that it has granted, too.
+    pub fn crash(&mut self, id: NodeId) {
+        self.locks.remove(&id);
         self.versions.retain(|(replica, _), _| *replica != id);
-        // Whoever does not live any more holds nothing.
-        self.forgotten.retain(|forgotten| forgotten.lock.holder.node != id);
     }
 
     /// Looks at a replica after its step; `letter` is what it took.
     pub fn look(&mut self, world: &World, id: NodeId, letter: Option<&Letter>) -> Check {
+        if let Some(status) = world.status(id) {
+            let life = self.lives.entry(id).or_default();
+            *life = (*life).max(status.incarnation.into());
+        }
         if !self.looks_inside || !world.is_alive(id) {
             return Ok(());
         }
@@ -140,17 +125,11 @@ impl Oracle {
             let is_there = after.iter().any(|(other, now)| other == key && now.grant == lock.grant);
             let has_expired = lock.expires_us <= now_us;
             let is_own = lock.holder.node == id;
-            if !is_there && !has_expired && !is_own && !is_released(letter, key, lock) {
+            // Whoever has begun another life holds nothing any more.
+            let life = self.lives.get(&lock.holder.node).copied().unwrap_or(0);
+            let is_over = life > lock.holder.attempt >> ATTEMPT_BITS;
+            if !is_there && !has_expired && !is_own && !is_over && !is_released(letter, key, lock) {
                 return Err(format!("{id} freed {} without its holder", show::lock(key, lock, now_us)));
-            }
-        }
-        self.forgotten.retain(|forgotten| forgotten.expires_us > world.time_us);
-        for Forgotten { key, lock, .. } in self.forgotten.iter().filter(|forgotten| forgotten.replica == id) {
-            if let Some((_, granted)) = after.iter().find(|(other, _)| other == key) {
-                let (granted, earlier) = (show::lock(key, granted, now_us), lock.holder);
-                return Err(format!(
-                    "{id} says {granted}, which it had granted to {earlier:?} before it restarted"
-                ));
             }
         }
         for key in self.keys.clone() {

@@ -128,6 +128,8 @@ pub(crate) enum Verb {
     },
     /// A crashed node starts with what is on its disk.
     Restart { node: NodeId },
+    /// An operator gives up what a node has forgotten and cannot get back.
+    Giveup { node: NodeId },
     /// A node's disk, or each one's, has all that was written: what waits for that goes on.
     Sync { node: Option<NodeId> },
     /// How a node, or each, stands.

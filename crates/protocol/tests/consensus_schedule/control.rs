@@ -63,8 +63,13 @@ impl Schedule {
         members.sort_unstable();
         let epoch = self.newest().epoch + 1;
         self.tell(|| format!("configuration {epoch} is to be {members:?}"));
-        let configuration =
-            Configuration { epoch, leader: members[0], members: members.clone(), in_sync: members };
+        let configuration = Configuration {
+            epoch,
+            leader: members[0],
+            members: members.clone(),
+            in_sync: members,
+            is_given_up: false,
+        };
         self.configurations.push(configuration);
         for id in 1..=self.nodes {
             if self.is_calm || self.random.percent(85) {

@@ -146,7 +146,8 @@ impl Schedule {
             world.set_drift(id, if drifts { ppm } else { 0 });
         }
         let first: Vec<NodeId> = (1..=members).collect();
-        let first = Configuration { epoch: 1, leader: 0, members: first.clone(), in_sync: first };
+        let first =
+            Configuration { epoch: 1, leader: 0, members: first.clone(), in_sync: first, is_given_up: false };
         Schedule {
             ends_us: world.now_us + 1000 * heartbeat_ms * (20 + random.below(60)),
             random,

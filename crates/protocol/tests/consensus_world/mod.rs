@@ -101,7 +101,8 @@ impl World {
     pub fn with_spares(members: NodeId, spares: NodeId, options: Options, timing: Timing) -> World {
         let nodes = members + spares;
         let first: Vec<NodeId> = (1..=members).collect();
-        let first = Configuration { epoch: 1, leader: 0, members: first.clone(), in_sync: first };
+        let first =
+            Configuration { epoch: 1, leader: 0, members: first.clone(), in_sync: first, is_given_up: false };
         let mut world = World {
             now_us: 1_000_000,
             network: Vec::new(),

@@ -14,7 +14,7 @@ use crate::subject::{Message, Options, Replica, Status, Timing};
 use disk::Disk;
 use kv::Register;
 pub use letters::Letter;
-use protocol::contract::{Configuration, Effects, Input, NodeId, Now, Outcome, Trace};
+use protocol::contract::{Configuration, Effects, HandedOn, Input, NodeId, Now, Outcome, Trace};
 use protocol::registers::Replacement;
 use protocol::{Progress, Replica as _, Request, Ticket};
 use std::collections::BTreeSet;
@@ -112,8 +112,8 @@ impl World {
         &self.nodes[id as usize - 1]
     }
 
-    pub fn is_ready(&self, id: NodeId) -> bool {
-        self.status(id).is_some_and(|status| status.ready)
+    pub fn has_memory(&self, id: NodeId) -> bool {
+        self.status(id).is_some_and(|status| status.role == "replica")
     }
 
     pub fn replica(&self, id: NodeId) -> Option<&Replica> {
@@ -153,6 +153,10 @@ impl World {
         effects.clear();
         replica.step(now, input, effects);
         let letters = node.write(id, effects);
+        // Whoever asked is sent to the other node here, with what the replica has kept.
+        for HandedOn { ticket, to, .. } in std::mem::take(&mut effects.handed_on) {
+            effects.redirect(ticket, to);
+        }
         let reply = |outcome: &Outcome| effects.replies.as_bytes()[outcome.reply.clone()].to_vec();
         Consequences {
             outcomes: effects.outcomes.iter().map(|outcome| (outcome.clone(), reply(outcome))).collect(),
@@ -245,6 +249,12 @@ impl World {
     /// Tells a replica who makes up the group.
     pub fn configure(&mut self, id: NodeId) -> Consequences {
         let configuration = self.configuration.clone();
+        self.step(id, Input::Configure(&configuration))
+    }
+
+    /// An operator gives up what a replica has forgotten.
+    pub fn give_up(&mut self, id: NodeId) -> Consequences {
+        let configuration = Configuration { is_given_up: true, ..self.configuration.clone() };
         self.step(id, Input::Configure(&configuration))
     }
 

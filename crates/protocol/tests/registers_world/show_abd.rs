@@ -7,6 +7,7 @@ use kv::codec::Reader;
 use kv::{Command, Deadline, Expiry, Register, Reply};
 use protocol::abd::{Item, Message, Status};
 use protocol::contract::{Result, Trace};
+use protocol::registers::Past;
 use protocol::registers::message::{Body, Entries, Message as Upkeep, Tags};
 use protocol::registers::{LivesView, Tag};
 
@@ -142,14 +143,24 @@ fn entries(entries: &Entries<'_>) -> String {
     format!("[{}]", shown.join(", "))
 }
 
+fn told_past(past: Past) -> &'static str {
+    match past {
+        Past::Forgotten => "",
+        Past::None => " never started before",
+        Past::GivenUp => " given up",
+    }
+}
+
 fn body(body: &Body<'_>) -> String {
     let flag = |is_set: bool, text: &'static str| if is_set { text } else { "" };
     match body {
-        Body::Hello { round, first, .. } => format!(" {round}{}", flag(*first, " never started before")),
-        Body::Standing { round, ready, admitted, .. } => {
+        Body::Hello { round, past, .. } => format!(" {round}{}", told_past(*past)),
+        Body::Standing { round, ready, past, admitted, .. } => {
+            let given_up = !ready && *past == Past::GivenUp;
             format!(
-                " {round} {}{}",
+                " {round} {}{}{}",
                 if *ready { "ready" } else { "refilling" },
+                flag(given_up, " given up"),
                 flag(!admitted, " not admitted")
             )
         }
@@ -210,6 +221,8 @@ pub fn trace(trace: &Trace) -> String {
             format!("is refilled with {keys} keys and ready in life {incarnation}")
         }
         Trace::Begun { incarnation } => format!("begins with nothing in life {incarnation}"),
+        Trace::MemoryLost { members } => format!("stands still: {members:?} have lost their memory"),
+        Trace::GivenUp { incarnation } => format!("gives up what it had before life {incarnation}"),
         Trace::RefillServed { to } => format!("begins a copy for {to}"),
         Trace::TombstonesCollected { tombstones } => format!("{tombstones} tombstones are collected"),
         Trace::Rejected { peer, why } => format!("rejected what {peer} sent: {why}"),
@@ -219,9 +232,7 @@ pub fn trace(trace: &Trace) -> String {
 
 pub fn status(status: &Status) -> String {
     let mut line = format!("{} in life {}", status.role, status.incarnation);
-    for (is_set, what) in [(status.ready, ", ready"), (status.writable, ", writable")] {
-        line += if is_set { what } else { "" };
-    }
+    line += if status.ready { ", ready" } else { "" };
     let (counters, upkeep) = (status.counters, status.upkeep);
     for (count, what) in [
         (status.open_operations as u64, "operations open"),

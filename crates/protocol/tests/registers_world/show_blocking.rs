@@ -5,7 +5,7 @@
 use crate::registers_world::{Letter, World};
 use kv::codec::Reader;
 use kv::{Command, Deadline, Expiry, Register, Reply};
-use protocol::blocking::{Answer, Ask, Denial, Lock, Message, Status};
+use protocol::blocking::{Answer, Ask, Lock, Message, Status};
 use protocol::contract::{NodeId, Result, Trace};
 use protocol::registers::Tag;
 use protocol::registers::message::Body;
@@ -77,10 +77,7 @@ fn answer(answer: Answer<'_>) -> String {
             let value = value.map_or(String::new(), |value| format!(" \"{}\"", text(value)));
             format!("Granted {} grant {} has {tag}{value}", named(attempt), grant_number(grant))
         }
-        Answer::Denied { attempt, why: Denial::Locked } => format!("Denied {}", named(attempt)),
-        Answer::Denied { attempt, why: Denial::EarlierLeases } => {
-            format!("Denied {} for earlier leases", named(attempt))
-        }
+        Answer::Denied { attempt } => format!("Denied {}", named(attempt)),
         Answer::Stored { attempt } => format!("Stored {}", named(attempt)),
         Answer::Lost { attempt, grant } => format!("Lost {} grant {}", named(attempt), grant_number(grant)),
         Answer::Unlocked { attempt, freed, holds } => {
@@ -186,6 +183,8 @@ pub fn trace(trace: &Trace) -> String {
         }
         Trace::Refilled { incarnation, keys } => format!("is refilled in life {incarnation}, {keys} keys"),
         Trace::Begun { incarnation } => format!("the group begins, life {incarnation}"),
+        Trace::MemoryLost { members } => format!("stands still: {members:?} have lost their memory"),
+        Trace::GivenUp { incarnation } => format!("gives up what it had before life {incarnation}"),
         Trace::RefillServed { to } => format!("gives {to} a copy"),
         Trace::TombstonesCollected { tombstones } => format!("{tombstones} tombstones are forgotten by all"),
         Trace::Rejected { peer, why } => format!("rejected what {peer} sent: {why}"),

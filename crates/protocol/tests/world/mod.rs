@@ -92,7 +92,13 @@ impl World {
         let members: Vec<NodeId> = (1..=nodes).collect();
         let mut world = World {
             now: Now { monotonic_us: START_US, unix_ms: 1_000_000 },
-            configuration: Configuration { epoch: 1, leader: 1, members: members.clone(), in_sync: members },
+            configuration: Configuration {
+                epoch: 1,
+                leader: 1,
+                members: members.clone(),
+                in_sync: members,
+                is_given_up: false,
+            },
             version: 1,
             network: Vec::new(),
             leases_forever: true,

@@ -160,6 +160,8 @@ pub fn trace(trace: &Trace) -> String {
             format!("is refilled with {keys} keys in life {incarnation}")
         }
         Trace::Begun { incarnation } => format!("begins empty in life {incarnation}"),
+        Trace::MemoryLost { members } => format!("stands still: {members:?} have lost their memory"),
+        Trace::GivenUp { incarnation } => format!("gives up what it had before life {incarnation}"),
         Trace::RefillServed { to } => format!("gives {to} a copy"),
         Trace::TombstonesCollected { tombstones } => format!("{tombstones} tombstones are collected"),
     }

@@ -12,6 +12,7 @@ mod members;
 #[path = "../histories/recorder.rs"]
 #[allow(dead_code)]
 mod recorder;
+mod registers;
 #[path = "../histories/started.rs"]
 #[allow(dead_code)]
 mod started;

@@ -85,10 +85,11 @@ impl World {
                 return true;
             }
             // Without records, a member that has not begun with the others is as good as one that has lost its memory.
-            let is_ready = |it: NodeId| self.health_of(it, id).is_some_and(|health| health.ready);
-            let has_begun = space.protocol.has_registers() && group.members.iter().any(|it| is_ready(*it));
+            let has_memory =
+                |it: NodeId| self.health_of(it, id).is_some_and(|health| health.role == "replica");
+            let has_begun = space.protocol.has_registers() && group.members.iter().any(|it| has_memory(*it));
             let is_damaged = |other: NodeId| {
-                other == member || self.is_damaged(space, other) || has_begun && !is_ready(other)
+                other == member || self.is_damaged(space, other) || has_begun && !has_memory(other)
             };
             // Where a machine never comes back, somebody has to have a memory for the others to begin with.
             if group.members.iter().all(|it| is_damaged(*it)) && self.hosts.iter().any(has_lost_disk) {

@@ -195,7 +195,13 @@ impl Group {
             timed: Duration::ZERO,
         };
         let members: Vec<NodeId> = (LEADER..LEADER + 1 + followers).collect();
-        let configuration = Configuration { epoch: 1, leader: LEADER, in_sync: members.clone(), members };
+        let configuration = Configuration {
+            epoch: 1,
+            leader: LEADER,
+            in_sync: members.clone(),
+            members,
+            ..Configuration::default()
+        };
         let now = group.now();
         let mut ignored = Effects::default();
         for follower in &mut group.followers {

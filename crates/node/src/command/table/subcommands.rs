@@ -193,7 +193,7 @@ pub(super) static CONFIG: [CommandSpec; 4] = [
     help_of("config|help").docs(Group::Server, "5.0.0", "O(1)"),
 ];
 
-pub(super) static KEYSPACE: [CommandSpec; 6] = [
+pub(super) static KEYSPACE: [CommandSpec; 7] = [
     node("keyspace|create", -3, NodeCommand::Keyspace(KeyspaceCommand::Create))
         .flags(CLUSTER_WIDE)
         .docs(Group::Cluster, "3.0.0", "O(1)")
@@ -210,6 +210,13 @@ pub(super) static KEYSPACE: [CommandSpec; 6] = [
         .flags(ANY_TIME)
         .docs(Group::Cluster, "3.0.0", "O(N) for N keyspaces")
         .help("", "Returns the prefixes of all keyspaces"),
+    node("keyspace|recover", -3, NodeCommand::Keyspace(KeyspaceCommand::Recover))
+        .flags(CLUSTER_WIDE)
+        .docs(Group::Cluster, "3.0.0", "O(N) for N shards")
+        .help(
+            "prefix [ACCEPTLOSS]",
+            "Tells what a keyspace of abd or blocking has lost that stands still, and goes on without it",
+        ),
     node("keyspace|set", -4, NodeCommand::Keyspace(KeyspaceCommand::Set))
         .flags(CLUSTER_WIDE)
         .docs(Group::Cluster, "3.0.0", "O(1)")

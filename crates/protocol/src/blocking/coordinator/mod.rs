@@ -12,7 +12,7 @@ use super::item::Answer;
 use super::locks::COUNT_BITS;
 use super::options::Retry;
 use super::state::State;
-use crate::contract::{Effects, Now, Request, Ticket};
+use crate::contract::{Effects, NodeId, Now, Request, Ticket};
 use crate::planted::Fault;
 use crate::registers::{Errors, Incarnation, Keys, MemberSet, Plan, Question, RequestId, Requests, Tag};
 use kv::Register;
@@ -97,6 +97,31 @@ impl Coordinator {
         self.run_ready(state, now, effects);
     }
 
+    /// Keeps a request while this replica is without its memory.
+    pub(super) fn hold(
+        &mut self,
+        state: &mut State,
+        (ticket, deadline_us): (Ticket, u64),
+        request: Request<'_>,
+        effects: &mut Effects,
+    ) {
+        if !self.requests.hold(ticket, deadline_us, &request, state.timing.open_bytes_max) {
+            state.counters.refused += 1;
+            effects.refuse(ticket, OVERLOAD);
+        }
+    }
+
+    /// The replica has its memory: what was kept begins.
+    pub(super) fn release_held(&mut self, state: &mut State, now: Now, effects: &mut Effects) {
+        self.requests.release_held();
+        self.run_ready(state, now, effects);
+    }
+
+    /// Another member has its memory: it is to be asked what was kept.
+    pub(super) fn hand_on_held(&mut self, to: NodeId, effects: &mut Effects) {
+        self.requests.hand_on_held(to, effects);
+    }
+
     fn begin_request(
         &mut self,
         state: &mut State,
@@ -127,6 +152,10 @@ impl Coordinator {
             _ if self.is_cut_off(state, now) => {
                 state.counters.refused += 1;
                 effects.refuse(ticket, NO_QUORUM);
+            }
+            _ if state.registers.standstill().is_some() => {
+                state.counters.refused += 1;
+                effects.refuse(ticket, &state.registers.refusal().unwrap_or_default());
             }
             _ if self.open_bytes > state.timing.open_bytes_max => {
                 state.counters.refused += 1;
@@ -239,7 +268,7 @@ impl Coordinator {
                     steps::write_if_granted(state, operation, from, tag);
                 }
             }
-            Answer::Denied { why, .. } => operation.denied(from, why),
+            Answer::Denied { .. } => operation.denied(from),
             Answer::Stored { .. } => {
                 if let Phase::Storing(tag) | Phase::Withdrawing(tag) = operation.phase {
                     operation.holds(from, tag);
@@ -355,8 +384,12 @@ impl Coordinator {
 
     pub(super) fn tick(&mut self, state: &mut State, now: Now, effects: &mut Effects) {
         self.releases.tick(state, now);
-        if self.is_cut_off(state, now) {
-            self.refuse_cut_off(state, now, effects);
+        let refusal = state.registers.refusal();
+        let is_hopeless = self.is_cut_off(state, now) || refusal.is_some();
+        let refused = refusal.as_deref().unwrap_or(NO_QUORUM);
+        if is_hopeless {
+            self.refuse_cut_off(state, now, refused, effects);
+            state.counters.refused += self.requests.refuse_deferred(refused, effects);
         }
         while let Some((due_us, id)) = self.timers.first().copied()
             && due_us <= now.monotonic_us
@@ -364,8 +397,8 @@ impl Coordinator {
             self.due(state, now, id, effects);
         }
         if self.requests.earliest_us() <= now.monotonic_us {
-            // Those that waited for others of their client: whatever had begun has ended above.
-            let errors = Errors { refused: NO_QUORUM, unknown: UNKNOWN, planted: state.options.planted };
+            // Those that waited for others of their client, or for this replica's memory: whatever had begun has ended above.
+            let errors = Errors { refused, unknown: UNKNOWN, planted: state.options.planted };
             let (refused, _) = self.requests.end_overdue(now.monotonic_us, |_| false, errors, effects);
             state.counters.refused += refused;
             self.sweep_dropped(state, now);
@@ -390,12 +423,12 @@ impl Coordinator {
     }
 
     /// Refuses whatever has stored nothing yet.
-    fn refuse_cut_off(&mut self, state: &mut State, now: Now, effects: &mut Effects) {
+    fn refuse_cut_off(&mut self, state: &mut State, now: Now, why: &str, effects: &mut Effects) {
         let waits = |operation: &Operation| {
             operation.is_read() || !matches!(operation.phase, Phase::Storing(_) | Phase::Withdrawing(_))
         };
         let waiting = self.operations.iter().filter(|(_, operation)| waits(operation));
         let waiting: Vec<u64> = waiting.map(|(id, _)| *id).collect();
-        waiting.into_iter().for_each(|id| self.refuse(state, now, id, NO_QUORUM, effects));
+        waiting.into_iter().for_each(|id| self.refuse(state, now, id, why, effects));
     }
 }

@@ -12,7 +12,6 @@
 //! Everything that a replica says belongs to one *attempt*, a number that is never used twice, and to one life of that
 //! replica. An operation that starts again does so under a new number and with nothing of what it knew.
 
-use crate::blocking::item::Denial;
 use crate::blocking::options::Timing;
 use crate::registers::{MEMBERS_MAX, MemberSet, RequestId, Tag};
 use kv::{Register, UnixMs};
@@ -63,7 +62,7 @@ struct Standing {
     /// The lock is ours, under this grant.
     grant: Option<u64>,
     /// It said no, and was not asked again.
-    denied: Option<Denial>,
+    denied: bool,
     /// It holds this write or a newer one.
     holds: Option<Tag>,
     /// Our write was sent and may have been taken, or may still be.
@@ -167,22 +166,22 @@ impl Operation {
     ) {
         let standing = &mut self.standings[member];
         standing.grant = Some(grant);
-        standing.denied = None;
+        standing.denied = false;
         if self.phase == Phase::Locking && tag > self.found.tag {
             self.found = Found { tag, deadline, value: value.map(Box::from) };
         }
     }
 
-    pub(super) fn denied(&mut self, member: usize, why: Denial) {
+    pub(super) fn denied(&mut self, member: usize) {
         let standing = &mut self.standings[member];
         if standing.grant.is_none() {
-            standing.denied = Some(why);
+            standing.denied = true;
         }
     }
 
     /// A replica that said no is asked again.
     pub(super) fn ask_again(&mut self, member: usize) {
-        self.standings[member].denied = None;
+        self.standings[member].denied = false;
     }
 
     /// A replica holds this write, or a newer one.
@@ -201,8 +200,7 @@ impl Operation {
     pub(super) fn lost(&mut self, member: usize, grant: u64) {
         let standing = &mut self.standings[member];
         if standing.grant == Some(grant) {
-            *standing =
-                Standing { denied: Some(Denial::Locked), holds: standing.holds, ..Standing::default() };
+            *standing = Standing { denied: true, holds: standing.holds, ..Standing::default() };
         }
     }
 
@@ -210,7 +208,7 @@ impl Operation {
     pub(super) fn unlocked(&mut self, member: usize, holds: Option<Tag>) {
         let standing = &mut self.standings[member];
         standing.grant = None;
-        standing.denied = Some(Denial::Locked);
+        standing.denied = true;
         match holds {
             Some(tag) => standing.holds = standing.holds.max(Some(tag)),
             None => standing.may_take = false,
@@ -238,7 +236,7 @@ impl Operation {
 
     /// Who has not answered, or has to be asked again. Not restricted to members.
     pub(super) fn silent(&self) -> MemberSet {
-        self.members(|standing| standing.grant.is_none() && standing.denied.is_none())
+        self.members(|standing| standing.grant.is_none() && !standing.denied)
     }
 
     /// Who granted the lock.
@@ -248,12 +246,12 @@ impl Operation {
 
     /// Who said no.
     pub(super) fn denials(&self) -> MemberSet {
-        self.members(|standing| standing.denied.is_some())
+        self.members(|standing| standing.denied)
     }
 
     /// True when somebody said no because the key is locked.
     pub(super) fn met_a_lock(&self) -> bool {
-        self.standings.iter().any(|standing| standing.denied == Some(Denial::Locked))
+        self.standings.iter().any(|standing| standing.denied)
     }
 
     /// Who is known to hold this write or a newer one.
@@ -263,7 +261,7 @@ impl Operation {
 
     /// Who holds this write, or may yet be brought to: it granted the lock or has not said no.
     pub(super) fn may_come_to_hold(&self, tag: Tag, members: MemberSet) -> MemberSet {
-        self.members(|standing| standing.holds >= Some(tag) || standing.denied.is_none()).and(members)
+        self.members(|standing| standing.holds >= Some(tag) || !standing.denied).and(members)
     }
 
     /// Who has not said yet whether it holds our write, or will never take it.

@@ -10,8 +10,6 @@ use crate::contract::{Effects, Now};
 use crate::planted::Fault;
 use crate::registers::Tag;
 
-const EARLIER_LEASES: &str =
-    "CLUSTERDOWN NOQUORUM too few replicas may grant locks yet, having been restarted; nothing was done";
 const CALLED_BACK: &str =
     "LOCKED the write's locks ended before a majority held it; it was called back and nothing was done";
 const COUNTERS_USED_UP: &str = "ERR no tag is left for another write; nothing was done";
@@ -55,8 +53,7 @@ impl Coordinator {
     fn attempt_failed(&mut self, state: &mut State, now: Now, id: u64, effects: &mut Effects) {
         let Some(operation) = self.operations.get_mut(&id) else { return };
         if state.options.retry == Retry::None {
-            let why = if operation.met_a_lock() { LOCKED } else { EARLIER_LEASES };
-            return self.refuse(state, now, id, why, effects);
+            return self.refuse(state, now, id, LOCKED, effects);
         }
         state.counters.backoffs += 1;
         self.attempts.remove(&operation.attempt);
@@ -270,13 +267,13 @@ fn ask_for_lock(state: &mut State, now: Now, operation: &mut Operation, member: 
     }
     let holder = state.own_holder(attempt);
     match state.lock(now, &operation.key, holder) {
-        Ok(grant) => {
+        Some(grant) => {
             let held = state.table().register(&operation.key);
             let (tag, deadline) = (Tag::of_version(held.version), held.deadline);
             operation.granted(member, grant, (tag, deadline), None);
             own_holds(state, operation, tag);
         }
-        Err(why) => operation.denied(member, why),
+        None => operation.denied(member),
     }
 }
 
