@@ -190,6 +190,17 @@ fn what_a_deposed_leader_has_not_ordered_the_next_one_is_asked() {
         cluster.turns(500);
         assert_eq!(cluster.arrived(client), None, "{keyspace}: it waits");
         cluster.reconnect(leader);
-        assert_counted(&mut cluster, client, 0..5);
+        let first = cluster.reply(client);
+        if first.starts_with("-TRYAGAIN LOST") {
+            // It found its followers before it heard of the next leader, and ordered what waited: in vain, and that is certain.
+            assert!(keyspace.contains("consensus"), "{first}");
+            let rest: Vec<String> = (1..15).map(|_| cluster.reply(client)).collect();
+            assert!(rest.iter().all(|reply| !reply.contains("UNKNOWN")), "{rest:?}");
+            continue;
+        }
+        assert_eq!(first, "OK", "{keyspace}");
+        assert_eq!(cluster.reply(client), "\"0\"");
+        assert_eq!(cluster.reply(client), "1");
+        assert_counted(&mut cluster, client, 1..5);
     }
 }
