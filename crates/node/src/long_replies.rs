@@ -41,6 +41,9 @@ use wire::resp::reply::element_end;
 /// When a peer is owed more than so many parts, it waits for some of them before its next requests are taken up: 256 MiB.
 const PARTS_OWED_MAX: usize = 1024;
 
+/// What a read is told whose reply has no room beside those that are on their way to the same node.
+const TOO_MANY_REPLIES: &str = "TRYAGAIN OVERLOADED too many bytes of replies are on their way to that node; nothing was done, try again";
+
 /// A reply on its way.
 #[derive(Debug)]
 struct LongReply {
@@ -100,6 +103,12 @@ impl LongReplies {
     /// True when there are more of them than its requests may add to.
     pub(crate) fn are_too_many(&self) -> bool {
         self.bytes > self.bytes_max
+    }
+
+    /// True when there are so many more that another one has no room here. Requests are taken up only while there is room for
+    /// their replies, but those that have waited for a leader, or for a majority, are answered all at once.
+    fn are_far_too_many(&self) -> bool {
+        self.bytes > self.bytes_max.saturating_mul(2)
     }
 
     fn push(
@@ -257,10 +266,16 @@ impl Node {
     ) {
         let sizes = (self.part_bytes(), self.memory.replies_max());
         let peer = &mut self.peers[usize::from(to) - 1];
-        if peer.up && peer.link == link {
-            self.counters.long_replies += 1;
-            peer.long_replies.push(id, result, reply, sizes);
+        if !peer.up || peer.link != link {
+            return;
         }
+        // A read that is not answered has not happened. Of what a write has to tell nothing may be left out.
+        if matches!(result, Outcome::Done { offset: 0, .. }) && peer.long_replies.are_far_too_many() {
+            let ticket = Ticket { client: Origin::peer(to, link), sequence: id };
+            return self.complete_with_error(ticket, 0, Outcome::Refused, TOO_MANY_REPLIES);
+        }
+        self.counters.long_replies += 1;
+        peer.long_replies.push(id, result, reply, sizes);
     }
 
     // Where it is waited for.
@@ -401,7 +416,10 @@ mod tests {
         replies.push(1, DONE, (Vec::new(), value), (10, usize::MAX));
         assert!(!replies.are_too_many());
         replies.push(2, DONE, (b"v".to_vec(), SharedBytes::default()), (10, usize::MAX));
-        assert!(replies.are_too_many());
+        assert!(replies.are_too_many() && !replies.are_far_too_many());
+        let value = SharedBytes::from(vec![b'v'; 10 * PARTS_OWED_MAX]);
+        replies.push(3, DONE, (Vec::new(), value), (10, usize::MAX));
+        assert!(replies.are_far_too_many());
         replies.clear();
         assert!(!replies.are_too_many() && replies.bytes() == 0);
     }

@@ -116,7 +116,8 @@ impl Replica {
             let settled = !asked.follows || self.everything_is_settled();
             let alone = !stale && settled && self.may_answer(now);
             self.is_read |= alone;
-            if stale || alone {
+            // Requests that were held come many at a time: what is too much for one step is answered by the next ones.
+            if (stale || alone) && !effects.replies.is_over_full() {
                 return self.answer(now, asked.ticket, command, effects);
             }
         }
