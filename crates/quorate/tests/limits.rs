@@ -1,5 +1,7 @@
 //! The page of limits is complete: what bounds clients, nodes and operators is on it.
 
+#![allow(clippy::unwrap_used, missing_docs)]
+
 use std::fs;
 use std::path::{Path, PathBuf};
 
