@@ -81,8 +81,9 @@ fn a_wait_ends_with_the_grant_or_with_the_connection() {
     let held = token(&mut ann, "LOCK l ann PX 60000");
     let body = json!({ "owner": "gone", "ttl_ms": 60_000, "wait_ms": 60_000 }).to_string();
     let mut gone = open(started.cluster.http_port(2));
-    write!(gone, "POST /locks/l HTTP/1.1\r\nHost: x\r\nContent-Length: {}\r\n\r\n{body}", body.len())
-        .unwrap();
+    let head =
+        "POST /locks/l HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length:";
+    write!(gone, "{head} {}\r\n\r\n{body}", body.len()).unwrap();
     until_waiting(&mut ann, "l", 1);
     let next = Waiting::begin(&started, 3, "LOCK l next PX 60000 WAIT 60000".into());
     until_waiting(&mut ann, "l", 2);
