@@ -391,8 +391,9 @@ fn try_http(port: u16, head: &str, body: &str, patience: Duration) -> Option<(u1
     let mut stream = TcpStream::connect(SocketAddr::from((Ipv4Addr::LOCALHOST, port))).ok()?;
     stream.set_read_timeout(Some(patience)).ok()?;
     let length = body.len();
-    let request =
-        format!("{head}\r\nHost: 127.0.0.1\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n{body}");
+    let request = format!(
+        "{head}\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n{body}"
+    );
     // A server that refuses the body may close before it has all of it.
     let _ = stream.write_all(request.as_bytes());
     let mut answer = Vec::new();

@@ -14,14 +14,14 @@ fn ask(started: &Started, node: u16, head: &str, body: &Value) -> (u16, Value) {
 #[test]
 fn keyspaces_are_made_listed_changed_and_dropped_at_any_node() {
     let started = Started::new(3, &[]);
-    let settings = json!({ "prefix": "a b/", "replication": "leader-follower", "acks": "all", "shards": 2 });
+    let settings = json!({ "prefix": "a%b/", "replication": "leader-follower", "acks": "all", "shards": 2 });
     let (status, made) = ask(&started, 2, "POST /keyspaces", &settings);
     assert_eq!((status, &made["acks"], &made["shards"]), (201, &json!("all"), &json!(2)), "{made}");
 
     let (status, listed) = ask(&started, 2, "GET /keyspaces", &Value::Null);
     let prefixes: Vec<&Value> =
         listed.as_array().unwrap().iter().map(|keyspace| &keyspace["prefix"]).collect();
-    assert_eq!((status, prefixes), (200, vec![&json!(""), &json!("a b/")]));
+    assert_eq!((status, prefixes), (200, vec![&json!(""), &json!("a%b/")]));
     let groups = listed[1]["groups"].as_array().unwrap();
     let slots: Vec<&Value> = groups.iter().map(|group| &group["slots"]).collect();
     assert_eq!(slots, [&json!({"first": 0, "last": 8191}), &json!({"first": 8192, "last": 16383})]);
@@ -32,10 +32,10 @@ fn keyspaces_are_made_listed_changed_and_dropped_at_any_node() {
         assert!(group["id"].as_u64() > Some(0) && group["epoch"].as_u64() > Some(0), "{group}");
     }
 
-    let (status, changed) = ask(&started, 3, "PATCH /keyspaces/a%20b/", &json!({ "acks": "majority" }));
+    let (status, changed) = ask(&started, 3, "PATCH /keyspaces/a%25b/", &json!({ "acks": "majority" }));
     assert_eq!((status, &changed["acks"]), (200, &json!("majority")), "{changed}");
-    let (status, dropped) = ask(&started, 1, "DELETE /keyspaces/a%20b/", &Value::Null);
-    assert_eq!((status, dropped), (200, json!({ "prefix": "a b/", "dropped": true })));
+    let (status, dropped) = ask(&started, 1, "DELETE /keyspaces/a%25b/", &Value::Null);
+    assert_eq!((status, dropped), (200, json!({ "prefix": "a%b/", "dropped": true })));
     until("everybody knows", || {
         (1..=3)
             .all(|node| ask(&started, node, "GET /keyspaces", &Value::Null).1.as_array().unwrap().len() == 1)
