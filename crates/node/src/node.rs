@@ -100,6 +100,8 @@ pub struct Node {
     pub(crate) requests: u64,
     pub(crate) router: Router,
     pub(crate) sessions: Slab<Session>,
+    /// How many sessions there have ever been.
+    pub(crate) arrivals: u64,
     pub(crate) ready: Vec<ClientId>,
     pub(crate) peers: Vec<Peer>,
     /// When the other nodes are told next that this one is there.
@@ -433,7 +435,12 @@ impl Node {
         self.counters.connections += u64::from(kind != ClientKind::Internal);
         let authenticated = kind == ClientKind::Internal || self.configuration.password.is_none();
         let now_us = self.now.monotonic_us;
-        Some(self.sessions.insert(|id| Session::new(id, kind, authenticated, now_us)))
+        self.arrivals += 1;
+        Some(self.sessions.insert(|id| {
+            let mut session = Session::new(id, kind, authenticated, now_us);
+            session.arrival = self.arrivals;
+            session
+        }))
     }
 
     /// Closes the client that has been connected longest of those that have not authenticated, so that strangers do not
@@ -441,7 +448,7 @@ impl Node {
     #[cold]
     pub fn close_a_stranger(&mut self) -> bool {
         let strangers = self.sessions.iter().filter(|(_, session)| !session.authenticated);
-        let Some((oldest, _)) = strangers.min_by_key(|(_, session)| session.created_us) else { return false };
+        let Some((oldest, _)) = strangers.min_by_key(|(_, session)| session.arrival) else { return false };
         self.counters.strangers_closed += 1;
         self.kill(oldest);
         true

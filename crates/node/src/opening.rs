@@ -224,6 +224,7 @@ impl Node {
             requests: 0,
             router: Router::default(),
             sessions: Slab::default(),
+            arrivals: 0,
             ready: Vec::new(),
             peers: Vec::new(),
             alive_due_us: 0,

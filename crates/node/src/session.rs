@@ -107,6 +107,8 @@ pub(crate) struct Session {
     pub(crate) protocol: Protocol,
     pub(crate) authenticated: bool,
     pub(crate) created_us: u64,
+    /// Its place among all sessions of this node, in the order in which they came: many come in one turn.
+    pub(crate) arrival: u64,
     pub(crate) active_us: u64,
     pub(crate) requests: u64,
     /// The number of its last command.
@@ -163,6 +165,7 @@ impl Session {
             protocol: Protocol::Resp2,
             authenticated,
             created_us: now_us,
+            arrival: 0,
             active_us: now_us,
             requests: 0,
             last_command: None,
