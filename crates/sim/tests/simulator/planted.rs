@@ -58,7 +58,7 @@ fn leader_follower_shows_before_it_commits() {
 
 #[test]
 fn leader_follower_follows_one_wall_clock() {
-    assert_eq!(find(Fault::ClockUnbounded, Protocol::LeaderFollower, 137), Broken::Safety);
+    assert_eq!(find(Fault::ClockUnbounded, Protocol::LeaderFollower, 443), Broken::Safety);
 }
 
 #[test]
@@ -153,7 +153,7 @@ fn blocking_tells_what_is_not_durable() {
 
 #[test]
 fn blocking_writes_without_looking_at_the_lock() {
-    assert_eq!(find(Fault::WriteWithoutLockCheck, Protocol::Blocking, 302), Broken::Safety);
+    assert_eq!(find(Fault::WriteWithoutLockCheck, Protocol::Blocking, 1121), Broken::Safety);
 }
 
 #[test]
@@ -178,7 +178,7 @@ fn consensus_records_no_promise() {
 
 #[test]
 fn consensus_reads_without_a_quorum() {
-    assert_eq!(find(Fault::ReadWithoutQuorum, Protocol::Consensus, 842), Broken::Safety);
+    assert_eq!(find(Fault::ReadWithoutQuorum, Protocol::Consensus, 899), Broken::Safety);
 }
 
 #[test]
@@ -213,7 +213,7 @@ fn consensus_asks_again_what_may_have_taken_effect() {
 
 #[test]
 fn consensus_orders_what_was_meant_for_an_earlier_leadership() {
-    assert_eq!(find(Fault::LeadershipNotCompared, Protocol::Consensus, 0), Broken::Safety);
+    assert_eq!(find(Fault::LeadershipNotCompared, Protocol::Consensus, 62), Broken::Safety);
 }
 
 #[test]
@@ -275,7 +275,7 @@ fn a_log_does_not_sync_its_folder() {
 
 #[test]
 fn a_checkpoint_counts_before_its_values_are_durable() {
-    assert_eq!(find_spilled(Fault::CheckpointBeforeValues, Protocol::Consensus, 385), Broken::Storage);
+    assert_eq!(find_spilled(Fault::CheckpointBeforeValues, Protocol::Consensus, 543), Broken::Storage);
 }
 
 #[test]
@@ -285,7 +285,7 @@ fn a_value_is_removed_while_a_start_may_come_back_to_it() {
 
 #[test]
 fn a_leader_follower_checkpoint_counts_before_its_values_are_durable() {
-    assert_eq!(find_spilled(Fault::CheckpointBeforeValues, Protocol::LeaderFollower, 873), Broken::Storage);
+    assert_eq!(find_spilled(Fault::CheckpointBeforeValues, Protocol::LeaderFollower, 1143), Broken::Storage);
 }
 
 #[test]
