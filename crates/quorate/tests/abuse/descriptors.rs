@@ -7,7 +7,7 @@ use std::time::Duration;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::bounded::{Cluster, rounds};
-use crate::support::request;
+use crate::support::{request, until};
 
 /// Idle connections on all ports of a node take all that they may, and the log goes on to make files.
 #[test]
@@ -19,7 +19,7 @@ fn connections_never_take_the_descriptors_of_the_log() {
     // Small files of the log, so that many are made.
     let storage = "[storage]\nsegment_bytes = 65536\ncheckpoint_bytes = 262144\n";
     let mut cluster = Cluster::start_limited(3, storage, Some(count as u32));
-    assert!(cluster.log(1).contains("connections_max is"), "it is said at the start");
+    until("it is said at the start", || cluster.log(1).contains("connections_max is"));
     let mut client = cluster.client(1);
     let mut idle = Vec::new();
     let mut refused = 0;

@@ -136,7 +136,7 @@ fn goes_through(of_the_record: &str, words: &[&[u8]], retries: bool) {
         assert!(told.contains("prefix=bad:") && told.contains("role=quarantined"), "{told}");
     }
     let told = format!("CLUSTER QUARANTINE SKIP {group} {offset}");
-    assert!((1..=NODES).any(|id| cluster.log(id).contains(&told)), "no log says {told}");
+    until("a log says what to type", || (1..=NODES).any(|id| cluster.log(id).contains(&told)));
 
     let mut client = cluster.client(2);
     let wrong = client.ask(&format!("CLUSTER QUARANTINE SKIP {group} 1"));

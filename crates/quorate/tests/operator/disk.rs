@@ -69,7 +69,9 @@ fn a_node_without_room_says_so_and_the_others_go_on() {
         filler.ask(&format!("SET fill {value}"));
         bare.health(3).1.contains("\"disk_full\":true")
     });
-    assert!(bare.log(3).contains("the disk is full: writes are refused until there is room again"));
+    until("it is logged", || {
+        bare.log(3).contains("the disk is full: writes are refused until there is room again")
+    });
     recorder.wait_for(300);
     until("the others write without it", || {
         ["fill", "all:fill"].iter().all(|key| filler.ask(&format!("SET {key} v")) == "+OK")

@@ -146,7 +146,7 @@ fn a_node_without_room_says_so_and_goes_on_when_there_is_room(kind: Kind) {
         bare.health(3).1.contains("\"disk_full\":true")
     });
     let told = "the disk is full: writes are refused until there is room for values again";
-    assert!(bare.log(3).contains(told), "{}", bare.log(3));
+    until("it is logged", || bare.log(3).contains(told));
     (count..count + 50).for_each(|number| set(&mut client, number));
     count += 50;
     let values = bare.node(3).join("values");

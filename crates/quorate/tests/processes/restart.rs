@@ -136,7 +136,9 @@ fn keyspaces_that_only_a_file_has_are_named_in_the_log() {
     edit(folder.path(), 1, |text| format!("{text}{documented}"));
     let (mut cluster, _) = Cluster::start_again(folder.path(), base, 1);
     let log = || fs::read_to_string(folder.path().join("node-1/quorate.log")).unwrap();
-    assert!(log().contains("keyspace 'cache:' is in the configuration file and not in the cluster's map"));
+    until("it is logged", || {
+        log().contains("keyspace 'cache:' is in the configuration file and not in the cluster's map")
+    });
     cluster.stop(Signal::TERM);
 }
 

@@ -23,6 +23,7 @@ fn a_command_in_the_body_of_a_post_is_not_carried_out() {
         assert!(!answer.starts_with(b"+OK"), "{head}: {}", answer.escape_ascii());
         assert_eq!(server.client().ask("EXISTS planted"), ":0", "{head}");
     }
+    until("it is logged", || server.log().contains("possible attack"));
     assert_eq!(server.log().matches("possible attack").count(), 1, "{}", server.log());
     let mut client = server.client();
     client.send("INFO stats\r\n");
@@ -147,6 +148,7 @@ fn guesses_of_a_password_are_slowed_down_counted_and_logged() {
         client.send(auth("the right one"));
         client.line() == "+OK"
     });
+    until("it is logged", || server.log().contains("failed to authenticate"));
     let log = server.log();
     assert!((1..=6).contains(&log.matches("failed to authenticate").count()), "{log}");
     let head = "GET /get/k HTTP/1.1\r\nAuthorization: Bearer wrong";
