@@ -110,3 +110,30 @@ fn large_values_that_are_asked_for_within_a_batch_are_told_as_far_as_there_is_ro
     let (told, refused) = read_behind_a_write(false);
     assert_eq!((told, refused.len()), (vec![4], 6));
 }
+
+/// Each looks at all keys, and takes long in a large table: others are served between any two.
+#[test]
+fn walks_through_all_keys_that_were_waited_for_are_told_one_in_each_step() {
+    let mut world = alone();
+    let deadline_us = world.now(1).monotonic_us + 10_000_000;
+    let asked =
+        |sequence| Asked { ticket: Ticket { client: 1, sequence }, follows: true, seen: 0, deadline_us };
+    world.request(1, asked(1), Request::Command(Command::IncrementBy { key: b"n", delta: 1 }));
+    world.flush(1);
+    for sequence in 2..6 {
+        world.request(1, asked(sequence), Request::Command(Command::Keys { pattern: b"*" }));
+    }
+    world.request(1, asked(6), Request::Command(Command::Get { key: b"n" }));
+    let mut told = Vec::new();
+    for _ in 0..10 {
+        let written = world.written(1);
+        let mut steps = vec![world.sync(1, written).outcomes.len()];
+        if world.wakeup_us(1).is_some_and(|wakeup_us| wakeup_us <= world.now_us) {
+            steps.push(world.tick(1).outcomes.len());
+        }
+        steps.push(world.flush(1).outcomes.len());
+        told.extend(steps.into_iter().filter(|count| *count > 0));
+    }
+    assert_eq!(told.iter().sum::<usize>(), 6, "all have their end: {told:?}");
+    assert!(told[0] <= 2 && told[1..].iter().all(|count| *count == 1), "{told:?}");
+}

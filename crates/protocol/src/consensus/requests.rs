@@ -116,8 +116,7 @@ impl Replica {
             let settled = !asked.follows || self.everything_is_settled();
             let alone = !stale && settled && self.may_answer(now);
             self.is_read |= alone;
-            // Requests that were held come many at a time: what is too much for one step is answered by the next ones.
-            if (stale || alone) && !effects.replies.is_over_full() {
+            if stale || alone {
                 return self.answer(now, asked.ticket, command, effects);
             }
         }
@@ -230,14 +229,18 @@ impl Replica {
         let settled = self.proposals.settled();
         let confirmed = if self.options.lease == Lease::Off { confirmed } else { 0 };
         let is_due = |read: &Read| read.behind <= settled && (is_leased || read.question <= confirmed);
+        // One that looks at all keys is enough for a step: thousands may have waited.
+        let mut has_walked = false;
         // Those within a batch are here only if it had another end than theirs.
         for queue in [Queue::Free, Queue::BehindWrites, Queue::WithinBatches] {
             let mut reads = std::mem::take(self.queue(queue));
             while !effects.replies.is_over_full()
+                && !has_walked
                 && let Some(read) = reads.pop_if(is_due)
             {
                 if let Ok(command) = Command::decode(&mut Reader::new(reads.command(&read))) {
                     self.answer(now, read.ticket, &command, effects);
+                    has_walked = command.may_walk();
                 }
             }
             reads.forget();
@@ -245,7 +248,7 @@ impl Replica {
         }
         let has_readers = self.readers().next().is_some();
         self.is_read |= has_readers;
-        self.owes_answers = has_readers && effects.replies.is_over_full();
+        self.owes_answers = has_readers && (has_walked || effects.replies.is_over_full());
     }
 
     fn queue(&mut self, queue: Queue) -> &mut Reads {

@@ -93,27 +93,33 @@ impl Leader {
         {
             return;
         }
-        // A few bytes can ask for a large reply: the rest goes on with the next tick.
+        // A few bytes can ask for a large reply, or for a look at all keys: the rest goes on with the next tick.
         const PORTION_BYTES: usize = 4 << 20;
         let told_before = effects.replies.len();
         let mut requests = std::mem::take(&mut self.held).requests;
+        let mut has_walked = false;
         while effects.replies.len() - told_before < PORTION_BYTES
+            && !has_walked
             && let Some(held) = requests.pop_front()
         {
-            self.take_up(state, now, held, effects); // What waits for followers is held again.
+            has_walked = self.take_up(state, now, held, effects); // What waits for followers is held again.
         }
         self.held.for_lease |= !requests.is_empty();
         self.held.requests.append(&mut requests);
     }
 
-    fn take_up(&mut self, state: &mut State, now: Now, held: HeldRequest, effects: &mut Effects) {
+    /// True for a command that may look at all keys.
+    fn take_up(&mut self, state: &mut State, now: Now, held: HeldRequest, effects: &mut Effects) -> bool {
         match held.what {
             What::Command(bytes) => {
                 let command = Command::decode(&mut Reader::new(&bytes)).expect("we encoded it");
+                let walks = command.may_walk();
                 self.take(state, now, held.asked, Request::Command(command), effects);
+                walks
             }
             What::Wait { offset, count } => {
                 self.take(state, now, held.asked, Request::Wait { offset, count }, effects);
+                false
             }
         }
     }
