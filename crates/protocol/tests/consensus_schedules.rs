@@ -75,12 +75,12 @@ fn one_seed() {
 fn planted_faults_are_found() {
     const SEEDS_MAX: u64 = 20_000;
     const FAULTS: [(Fault, u64); 16] = [
-        (Fault::VoteNotPersisted, 11),
-        (Fault::VotePersistedAfterReply, 15165),
+        (Fault::VoteNotPersisted, 2),
+        (Fault::VotePersistedAfterReply, 24306),
         (Fault::AcceptedBeforeDurable, 813),
         (Fault::LeaderCountsUnsynced, 4958),
         (Fault::ReadWithoutQuorum, 86),
-        (Fault::LeaseNotRechecked, 237),
+        (Fault::LeaseNotRechecked, 1511),
         (Fault::LeaseOnWallClock, 9514),
         (Fault::NewLeaderServesEarly, 272),
         (Fault::SnapshotIndexOffByOne, 1),
@@ -88,7 +88,7 @@ fn planted_faults_are_found() {
         (Fault::RetriedCommandAppliedTwice, 5),
         (Fault::WipedVoterVotes, 807),
         (Fault::RolledBackVoterVotes, 1143),
-        (Fault::ConfigurationBeginsEarly, 198),
+        (Fault::ConfigurationBeginsEarly, 100),
         (Fault::NewMemberVotesEarly, 1),
         (Fault::UnknownToldAsRefused, 1),
     ];
