@@ -4,7 +4,7 @@
 pub const KEY_BYTES_MAX: usize = 64 * 1024;
 
 /// Longest name of a channel, in bytes. Whoever publishes has every pattern that somebody listens to matched with it.
-pub const CHANNEL_BYTES_MAX: usize = 4 * 1024;
+pub const CHANNEL_BYTES_MAX: usize = 1024;
 
 /// Longest value unless configured otherwise, in bytes.
 pub const VALUE_BYTES_MAX_DEFAULT: usize = 64 * 1024 * 1024;

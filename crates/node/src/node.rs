@@ -217,6 +217,7 @@ impl Node {
             }
         }
         self.spent_ns = 0;
+        self.deliver_put_off();
         self.give_delayed_answers();
         self.tend_waiting();
         if self.lock_waits.next_due_us() <= now.monotonic_us {
@@ -409,7 +410,7 @@ impl Node {
         let writes_checkpoint = |group| !self.values.holds_checkpoint(group) && !self.journal.is_pacing();
         let is_busy =
             self.journal.has_unwritten() || self.journal.checkpointing().is_some_and(writes_checkpoint);
-        if is_busy || self.peers.iter().any(Peer::has_due_requests) {
+        if is_busy || self.channels.has_put_off() || self.peers.iter().any(Peer::has_due_requests) {
             return self.now.monotonic_us;
         }
         const IDLE_US: u64 = 100_000;

@@ -196,9 +196,7 @@ impl Node {
                 self.peers[usize::from(from) - 1].is_full = is_full;
                 self.note_full_peers();
             }
-            Envelope::Published { is_sharded, channel, message } => {
-                self.deliver(is_sharded, channel, message);
-            }
+            Envelope::Published { is_sharded, channel, message } => self.hear(is_sharded, channel, message),
             Envelope::Requests(items) => self.forwarded_requests(from, items)?,
             Envelope::Outcomes(items) => {
                 let mut reader = Reader::new(items);

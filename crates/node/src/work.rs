@@ -12,7 +12,7 @@ use kv::Command;
 use protocol::Request;
 
 /// What a turn does for clients beside what their bytes cost, in nanoseconds. One command may take longer.
-const TURN_NS: u64 = 5_000_000;
+pub(crate) const TURN_NS: u64 = 5_000_000;
 
 /// What a transaction may take in its one step, in nanoseconds.
 const TRANSACTION_NS_MAX: u64 = 200_000_000;

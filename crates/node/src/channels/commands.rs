@@ -65,8 +65,10 @@ impl Node {
                     }
                     pattern => pattern.map(Pattern::new),
                 };
-                let steps = pattern.as_ref().map_or(1, |pattern| pattern.steps(CHANNEL_BYTES_MAX) / 64);
-                self.spend(self.channels.of(how).len() as u64 * (LISTED_NS + steps));
+                // Few names are as long as they may be.
+                let match_ns = pattern.as_ref().map_or(0, |pattern| pattern.match_ns(CHANNEL_BYTES_MAX / 16));
+                let read_ns = arguments.get(2).map_or(0, <[u8]>::len) as u64 * PATTERN_BYTE_NS;
+                self.spend(read_ns + self.channels.of(how).len() as u64 * (LISTED_NS + match_ns));
                 let names = self.channels.of(how).keys();
                 let names = names.filter(|name| pattern.as_ref().is_none_or(|pattern| pattern.matches(name)));
                 let names: Vec<Vec<u8>> = names.cloned().collect();

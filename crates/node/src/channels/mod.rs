@@ -18,16 +18,17 @@ mod commands;
 use crate::envelope::Envelope;
 use crate::node::Node;
 use crate::session::{ClientId, Session};
+use crate::work::TURN_NS;
 use kv::glob::Pattern;
 use kv::{Reply, ReplyBuffer};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use wire::frame;
 
 /// Channels and patterns that one client may listen to.
 const SUBSCRIPTIONS_MAX: usize = 10_000;
 
 /// Patterns that all clients of a node may listen to together, and the bytes of them: whoever publishes has each matched,
-/// which takes 20 to 40 ms with so many for the longest name of a channel.
+/// which takes 5 to 20 ms with so many for the longest name of a channel.
 const PATTERNS_MAX: usize = 10_000;
 const PATTERNS_BYTES_MAX: usize = 1 << 20;
 
@@ -42,6 +43,9 @@ const PATTERN_BYTE_NS: u64 = 50;
 
 /// A peer to which more bytes than this wait to be written gets no messages: whoever publishes is not stopped by it.
 const PEER_OUTPUT_BYTES_MAX: usize = 16 << 20;
+
+/// Messages from peers that wait for a turn with time for them have at most so many bytes; others are dropped.
+const PUT_OFF_BYTES_MAX: usize = 16 << 20;
 
 /// How a client listens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,6 +85,25 @@ pub(crate) struct Channels {
     listeners: [BTreeMap<Vec<u8>, Listeners>; Listening::COUNT],
     /// Bytes of the patterns.
     pattern_bytes: usize,
+    /// Messages from peers that wait for the next turn.
+    put_off: VecDeque<PutOff>,
+    put_off_bytes: usize,
+    /// What this turn has spent on messages from peers, in nanoseconds.
+    heard_ns: u64,
+}
+
+/// A message from a peer for which its turn had no time left.
+#[derive(Debug)]
+struct PutOff {
+    is_sharded: bool,
+    channel: Vec<u8>,
+    message: Vec<u8>,
+}
+
+impl PutOff {
+    fn bytes(&self) -> usize {
+        size_of::<PutOff>() + self.channel.len() + self.message.len()
+    }
 }
 
 /// Who listens to one channel, or to one pattern.
@@ -128,11 +151,9 @@ impl Channels {
         (patterns.len() + new.len(), self.pattern_bytes + bytes)
     }
 
-    /// How long it takes to find who listens to this channel by a pattern.
-    fn matching_ns(&self, channel: &[u8]) -> u64 {
-        let patterns =
-            self.of(Listening::Pattern).values().filter_map(|listeners| listeners.pattern.as_ref());
-        patterns.map(|pattern| pattern.steps(channel.len())).sum()
+    /// True while messages from peers wait for the next turn.
+    pub(crate) fn has_put_off(&self) -> bool {
+        !self.put_off.is_empty()
     }
 
     /// A client is gone that has listened to these.
@@ -226,8 +247,43 @@ impl Node {
         }
     }
 
+    /// A message from a peer, for this node's listeners. A few bytes can have many patterns matched, and a frame's worth of
+    /// them would take minutes: when this turn has done its share they wait for the next one, behind those that wait already.
+    pub(crate) fn hear(&mut self, is_sharded: bool, channel: &[u8], message: &[u8]) {
+        if self.channels.heard_ns < TURN_NS && self.channels.put_off.is_empty() {
+            self.deliver_heard(is_sharded, channel, message);
+            return;
+        }
+        let put_off = PutOff { is_sharded, channel: channel.to_vec(), message: message.to_vec() };
+        if self.channels.put_off_bytes + put_off.bytes() > PUT_OFF_BYTES_MAX {
+            self.counters.messages_dropped += 1;
+            return;
+        }
+        self.channels.put_off_bytes += put_off.bytes();
+        self.channels.put_off.push_back(put_off);
+    }
+
+    /// A turn begins: messages that were put off are delivered until it has done its share.
+    pub(crate) fn deliver_put_off(&mut self) {
+        self.channels.heard_ns = 0;
+        while self.channels.heard_ns < TURN_NS
+            && let Some(put_off) = self.channels.put_off.pop_front()
+        {
+            self.channels.put_off_bytes -= put_off.bytes();
+            self.deliver_heard(put_off.is_sharded, &put_off.channel, &put_off.message);
+        }
+    }
+
+    /// Delivers a message from a peer. Peers have a share of the turn for that, and this node's clients keep theirs.
+    fn deliver_heard(&mut self, is_sharded: bool, channel: &[u8], message: &[u8]) {
+        let before_ns = self.spent_ns;
+        self.deliver(is_sharded, channel, message);
+        let spent_ns = std::mem::replace(&mut self.spent_ns, before_ns) - before_ns;
+        self.channels.heard_ns = self.channels.heard_ns.saturating_add(spent_ns);
+    }
+
     /// Gives a message to this node's listeners, and returns how many there are.
-    pub(crate) fn deliver(&mut self, is_sharded: bool, channel: &[u8], message: &[u8]) -> usize {
+    fn deliver(&mut self, is_sharded: bool, channel: &[u8], message: &[u8]) -> usize {
         let how = if is_sharded { Listening::Shard } else { Listening::Channel };
         let mut receivers = Vec::new();
         if let Some(listeners) = self.channels.of(how).get(channel) {
@@ -237,13 +293,16 @@ impl Node {
             ));
         }
         if !is_sharded {
-            self.spend(self.channels.matching_ns(channel));
+            let mut matched_ns = 0;
             for (name, listeners) in self.channels.of(Listening::Pattern) {
-                if listeners.pattern.as_ref().is_some_and(|pattern| pattern.matches(channel)) {
+                let Some(pattern) = &listeners.pattern else { continue };
+                matched_ns += pattern.match_ns(channel.len());
+                if pattern.matches(channel) {
                     let said = said(Listening::Pattern, Some(name), channel, message);
                     receivers.push((said, listeners.clients.iter().copied().collect()));
                 }
             }
+            self.spend(matched_ns);
         }
         let mut count = 0;
         for (said, clients) in receivers {

@@ -52,7 +52,6 @@ fn fill(cluster: &Cluster, keys: usize) {
 
 /// Each takes some 5 ms, and 256 of them were carried out in one turn, in which leaders were deposed.
 #[test]
-#[ignore = "a known fault: reads that waited for a leader are answered in one step, and others wait for seconds"]
 fn reads_of_all_keys_do_not_keep_others_waiting() {
     let mut cluster = Cluster::start(3, "");
     fill(&cluster, 100_000);
@@ -93,7 +92,6 @@ fn a_transaction_of_reads_of_all_keys_is_refused() {
 
 /// Who publishes has every pattern matched with the channel's name: four seconds for one message, and a pipeline of them.
 #[test]
-#[ignore = "a known fault: a pipeline of messages to many long patterns holds a node for seconds"]
 fn messages_to_many_patterns_do_not_keep_others_waiting() {
     let mut cluster = Cluster::start(3, "");
     let mut listeners = Vec::new();
@@ -105,13 +103,13 @@ fn messages_to_many_patterns_do_not_keep_others_waiting() {
         }
         listeners.push(listener);
     }
-    let name = b"x".repeat(4000);
+    let name = b"x".repeat(1000);
     let attacks =
         [request(&[b"PUBLISH", &name, b"m"]), request(&[b"PUBSUB", b"CHANNELS", &b"*x".repeat(500)])];
     assert_others_are_served(&cluster, &attacks);
     let mut client = cluster.client(1);
-    client.send(request(&[b"PUBLISH", &b"x".repeat(5000), b"m"]));
-    assert_eq!(client.line(), "-ERR the name of a channel is 5000 bytes long; at most 4096 are allowed");
+    client.send(request(&[b"PUBLISH", &b"x".repeat(1025), b"m"]));
+    assert_eq!(client.line(), "-ERR the name of a channel is 1025 bytes long; at most 1024 are allowed");
     cluster.assert_serves();
 }
 
