@@ -221,6 +221,7 @@ impl Node {
         request: Request<'_>,
         (seen, deadline_us): (Version, u64),
     ) {
+        let work_ns = self.work_ns(group, &request);
         let Some(session) = self.sessions.get_mut(client) else { return };
         let follows = session.is_waiting();
         if let Request::Command(command) = &request
@@ -238,6 +239,7 @@ impl Node {
             }
         }
         let Some(session) = self.sessions.get_mut(client) else { return };
+        session.request_ns = work_ns;
         let ticket = session.begin(wants_version);
         self.submit(group, Asked { ticket, follows, seen, deadline_us, hops: 0, leadership: 0 }, request);
     }

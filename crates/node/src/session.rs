@@ -35,6 +35,9 @@ const PENDING_BYTES: usize = 8 << 20;
 /// stop writing are slowed down by this: with twice as much, three of them came to what a group lets wait, and were refused.
 const WAITING_BYTES_MAX: usize = 4 << 20;
 
+/// And none while so many nanoseconds of work that takes long wait for their outcomes: others' come between.
+const WAITING_NS_MAX: u64 = 10_000_000;
+
 /// Replies that may be waiting for one client before its next requests are read, in bytes.
 const OUTPUT_BYTES_SOFT: usize = 1 << 20;
 
@@ -84,6 +87,8 @@ struct Slot {
     begun_us: u64,
     /// Bytes of the request.
     bytes: usize,
+    /// How long it takes, if that is long, in nanoseconds.
+    work_ns: u64,
 }
 
 #[derive(Debug)]
@@ -136,6 +141,9 @@ pub(crate) struct Session {
     versions_awaited: usize,
     /// Bytes of the request that is being taken.
     pub(crate) request_bytes: usize,
+    /// How long the request takes that is being taken, if that is long, and those in `slots`, in nanoseconds.
+    pub(crate) request_ns: u64,
+    waiting_ns: u64,
     /// Bytes of the requests in `slots`, and as many of them as the node has counted.
     pub(crate) waiting_bytes: usize,
     pub(crate) counted_bytes: usize,
@@ -182,6 +190,8 @@ impl Session {
             messages_held_until: 0,
             versions_awaited: 0,
             request_bytes: 0,
+            request_ns: 0,
+            waiting_ns: 0,
             waiting_bytes: 0,
             counted_bytes: 0,
             kept_bytes: 0,
@@ -226,6 +236,7 @@ impl Session {
             && self.slots.len() < self.pending_max()
             && self.output_bytes() < OUTPUT_BYTES_SOFT
             && self.waiting_bytes < WAITING_BYTES_MAX
+            && self.waiting_ns < WAITING_NS_MAX
             && !self.is_awaiting_versions()
             && self.lock_wait.is_none()
             && self.first >= self.gate
@@ -302,8 +313,11 @@ impl Session {
         let ticket = Ticket { client: self.id.to_bits(), sequence: self.first + self.slots.len() as u64 };
         let state = if wants_version { SlotState::WaitingForVersion } else { SlotState::Waiting };
         let bytes = std::mem::take(&mut self.request_bytes);
+        let work_ns = std::mem::take(&mut self.request_ns);
         self.waiting_bytes += bytes;
-        self.slots.push_back(Slot { state, command: self.last_command, begun_us: self.active_us, bytes });
+        self.waiting_ns += work_ns;
+        let (command, begun_us) = (self.last_command, self.active_us);
+        self.slots.push_back(Slot { state, command, begun_us, bytes, work_ns });
         ticket
     }
 
@@ -319,8 +333,9 @@ impl Session {
         self.window = PENDING_MAX.min(self.window + 1);
         self.reply_bytes = reply.len().max(self.reply_bytes - self.reply_bytes / 64);
         let place = (sequence - self.first) as usize;
-        let Slot { state, command, begun_us, bytes } = &mut self.slots[place];
+        let Slot { state, command, begun_us, bytes, work_ns } = &mut self.slots[place];
         self.waiting_bytes -= std::mem::take(bytes);
+        self.waiting_ns -= std::mem::take(work_ns);
         let measured = (*command, *begun_us);
         let wants_version = matches!(state, SlotState::WaitingForVersion);
         let mut integer;
@@ -390,7 +405,7 @@ impl Session {
             return self.write(encoded);
         }
         let state = SlotState::Ready(encoded.to_vec());
-        self.slots.push_back(Slot { state, command: None, begun_us: self.active_us, bytes: 0 });
+        self.slots.push_back(Slot { state, command: None, begun_us: self.active_us, bytes: 0, work_ns: 0 });
         self.kept_bytes += encoded.len();
     }
 

@@ -30,20 +30,26 @@ impl Node {
         self.spent_ns >= TURN_NS
     }
 
-    /// A request is about to be carried out. Tells why not, if it would take too long.
+    /// How many nanoseconds a request takes, if that is long and this node can tell.
     #[inline]
-    pub(crate) fn spend_on(&mut self, group: u16, request: &Request<'_>) -> Option<String> {
+    pub(crate) fn work_ns(&self, group: u16, request: &Request<'_>) -> u64 {
         match request {
-            Request::Command(command) if command.may_walk() => self.spend_on_walk(group, command),
-            _ => None,
+            Request::Command(command) if command.may_walk() => self.walk_ns(group, command),
+            _ => 0,
         }
     }
 
     #[cold]
-    fn spend_on_walk(&mut self, group: u16, command: &Command<'_>) -> Option<String> {
-        let table = self.groups[group].replica.as_ref()?.table();
-        let nanoseconds = command.walk_ns(table.len(), &|key| table.bytes_of(key));
-        if matches!(command, Command::Transaction(_)) && nanoseconds > TRANSACTION_NS_MAX {
+    fn walk_ns(&self, group: u16, command: &Command<'_>) -> u64 {
+        let replica = self.groups.get(group).and_then(|group| group.replica.as_ref());
+        replica.map_or(0, |replica| command.walk_ns(replica.table()))
+    }
+
+    /// A request is about to be carried out. Tells why not, if it would take too long.
+    #[inline]
+    pub(crate) fn spend_on(&mut self, group: u16, request: &Request<'_>) -> Option<String> {
+        let nanoseconds = self.work_ns(group, request);
+        if nanoseconds > TRANSACTION_NS_MAX && matches!(request, Request::Command(Command::Transaction(_))) {
             return Some(format!(
                 "ERR the transaction would look at so many keys or fields that it took about {} ms, and {} ms is all that it may \
                  take in one step; nothing was done",

@@ -4,7 +4,10 @@
 mod consensus_world;
 
 use consensus_world::{Asked, World};
-use kv::{Command, Condition, Expiry, List, SetAnswer};
+use kv::table::Access;
+use kv::{
+    Command, Condition, Expiry, HashCommand, Interpreter, List, ReplyBuffer, Script, ScriptLimits, SetAnswer,
+};
 use protocol::consensus::{Lease, Options, Timing};
 use protocol::{Request, Ticket};
 
@@ -26,6 +29,17 @@ fn ask(world: &mut World, sequence: u64, command: Command<'_>) {
     (0..5).for_each(|_| pass(world));
 }
 
+/// Scripts of which each takes 5 ms.
+#[derive(Debug)]
+struct Slow;
+
+impl Interpreter for Slow {
+    fn run(&self, _: &Script<'_>, access: &mut Access<'_>, out: &mut ReplyBuffer) {
+        access.spend(500_000);
+        out.ok();
+    }
+}
+
 /// A group of one.
 fn alone() -> World {
     let options = Options {
@@ -36,6 +50,7 @@ fn alone() -> World {
         planted: Default::default(),
     };
     let mut world = World::new(1, options, Timing::default());
+    world.interpreter = &Slow;
     world.start(1);
     (0..500).for_each(|_| pass(&mut world));
     world
@@ -111,29 +126,61 @@ fn large_values_that_are_asked_for_within_a_batch_are_told_as_far_as_there_is_ro
     assert_eq!((told, refused.len()), (vec![4], 6));
 }
 
-/// Each looks at all keys, and takes long in a large table: others are served between any two.
+/// How many requests have their outcomes in each of the next steps in which any has.
+fn told_by_step(world: &mut World) -> Vec<usize> {
+    let mut told = Vec::new();
+    for _ in 0..10 {
+        let written = world.written(1);
+        told.push(world.sync(1, written).outcomes.len());
+        if world.wakeup_us(1).is_some_and(|wakeup_us| wakeup_us <= world.now_us) {
+            told.push(world.tick(1).outcomes.len());
+        }
+        told.push(world.flush(1).outcomes.len());
+    }
+    told.retain(|count| *count > 0);
+    told
+}
+
+/// A batch takes no longer than others can wait, nor does a step with several.
 #[test]
-fn walks_through_all_keys_that_were_waited_for_are_told_one_in_each_step() {
+fn scripts_that_take_long_are_carried_out_a_few_in_each_step() {
+    let mut world = alone();
+    let deadline_us = world.now(1).monotonic_us + 10_000_000;
+    let ask = |world: &mut World, sequence| {
+        let mut scratch = Vec::new();
+        let limits = ScriptLimits { value_bytes_max: 1000, cost_max: 2_000_000 };
+        let script = Script::build(&mut scratch, b"slow", [b"key".as_slice()], 1, limits, true).unwrap();
+        let asked =
+            Asked { ticket: Ticket { client: sequence, sequence }, follows: false, seen: 0, deadline_us };
+        world.request(1, asked, Request::Command(Command::Script(script)))
+    };
+    (0..8).for_each(|sequence| _ = ask(&mut world, sequence));
+    assert_eq!(told_by_step(&mut world), [2, 2, 2, 2]);
+
+    // More than wait for a second are refused, for none of them would have its outcome in time.
+    let refused = |world: &mut World, sequence| ask(world, sequence).outcomes.len();
+    assert_eq!((8..300).map(|sequence| refused(&mut world, sequence)).sum::<usize>(), 300 - 8 - 201);
+    assert!(told_by_step(&mut world).iter().all(|count| *count <= 2));
+}
+
+/// Each takes about as long as a step may: others are served between any two.
+#[test]
+fn walks_that_were_waited_for_are_told_one_in_each_step() {
     let mut world = alone();
     let deadline_us = world.now(1).monotonic_us + 10_000_000;
     let asked =
         |sequence| Asked { ticket: Ticket { client: 1, sequence }, follows: true, seen: 0, deadline_us };
-    world.request(1, asked(1), Request::Command(Command::IncrementBy { key: b"n", delta: 1 }));
+    let large =
+        HashCommand::SetIfAbsent { key: b"h", field: b"f", value: &[b'v'; 2 << 20], bytes_max: u64::MAX };
+    world.request(1, asked(1), Request::Command(Command::Hash(large)));
     world.flush(1);
     for sequence in 2..6 {
-        world.request(1, asked(sequence), Request::Command(Command::Keys { pattern: b"*" }));
+        let walk =
+            HashCommand::Scan { key: b"h", position: 0, count: u64::MAX, pattern: Some(&[b'n'; 1000]) };
+        world.request(1, asked(sequence), Request::Command(Command::Hash(walk)));
     }
     world.request(1, asked(6), Request::Command(Command::Get { key: b"n" }));
-    let mut told = Vec::new();
-    for _ in 0..10 {
-        let written = world.written(1);
-        let mut steps = vec![world.sync(1, written).outcomes.len()];
-        if world.wakeup_us(1).is_some_and(|wakeup_us| wakeup_us <= world.now_us) {
-            steps.push(world.tick(1).outcomes.len());
-        }
-        steps.push(world.flush(1).outcomes.len());
-        told.extend(steps.into_iter().filter(|count| *count > 0));
-    }
+    let told = told_by_step(&mut world);
     assert_eq!(told.iter().sum::<usize>(), 6, "all have their end: {told:?}");
     assert!(told[0] <= 2 && told[1..].iter().all(|count| *count == 1), "{told:?}");
 }

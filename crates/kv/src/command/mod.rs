@@ -25,9 +25,11 @@ pub use comparison::{Comparison, DIGEST_HEX_BYTES, Digest, digest_of};
 pub use hash::{HashCommand, HashPart};
 pub use list::List;
 pub use lock::{Fenced, Hold, LockCommand, WaiterId};
+pub(crate) use script::UNIT_NS;
 pub use script::{Script, ScriptLimits};
 pub use supplied::Supplied;
 pub use transaction::{Draft, Transaction, Watched};
+pub use work::Known;
 
 /// When a key is to expire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -8,6 +8,9 @@ use super::List;
 use crate::codec::{Malformed, Reader, Writer};
 use crate::limits::SCRIPT_COST_DEFAULT;
 
+/// How long a unit of a script's cost takes, about: see `docs/scripts.md`.
+pub(crate) const UNIT_NS: u64 = 10;
+
 /// A program with the keys that it may use and its arguments.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Script<'a> {
@@ -54,6 +57,11 @@ impl<'a> Script<'a> {
     /// Bytes of its text, its keys and its arguments.
     pub(super) fn bytes(&self) -> usize {
         self.parts.bytes()
+    }
+
+    /// How many nanoseconds it takes at most, about.
+    pub fn most_ns(&self) -> u64 {
+        u64::from(self.limits.cost_max) * UNIT_NS
     }
 
     /// The program.

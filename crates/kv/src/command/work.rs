@@ -1,6 +1,6 @@
 //! Which commands take longer than their bytes tell.
 
-use super::{Command, HashCommand};
+use super::{Command, HashCommand, Script};
 
 /// How long it takes to look at one key of a table, or to forget it, about.
 const KEY_NS: u64 = 50;
@@ -12,7 +12,7 @@ const SCANNED_FIELD_BYTES: u64 = 256;
 const PATTERN_STEP_BYTES: usize = 64;
 
 impl Command<'_> {
-    /// True for those that may walk through a table or a large value: [`Command::walk_ns`] tells how long that takes.
+    /// True for those that may walk through a table or a large value, or run a script: [`Command::walk_ns`] tells how long that takes.
     #[inline]
     pub fn may_walk(&self) -> bool {
         use Command::*;
@@ -24,34 +24,57 @@ impl Command<'_> {
                 | Clear
                 | Digest { .. }
                 | Transaction(_)
+                | Script(_)
                 | Hash(HashCommand::All { .. } | HashCommand::Scan { .. })
         )
     }
 
-    /// About how many nanoseconds the command takes beside what its own bytes cost. There are so many `keys`, and `bytes_of`
-    /// says how many bytes one of them takes.
-    pub fn walk_ns(&self, keys: usize, bytes_of: &dyn Fn(&[u8]) -> usize) -> u64 {
+    /// About how many nanoseconds the command takes beside what its own bytes cost.
+    pub fn walk_ns(&self, known: &impl Known) -> u64 {
         use Command::*;
         const RANDOM_LOOKS: u64 = 4096;
-        let keys = keys as u64;
+        let keys = known.keys() as u64;
         match self {
             Keys { pattern } => keys * KEY_NS * steps(Some(pattern)),
             Scan { count, pattern, .. } => keys.min(*count) * KEY_NS * steps(*pattern),
             RandomKey { .. } => keys.min(RANDOM_LOOKS) * KEY_NS,
             Clear => keys * KEY_NS,
-            Digest { key } => bytes_of(key) as u64 / 8,
-            Hash(HashCommand::All { key, .. }) => bytes_of(key) as u64 / 2,
+            Digest { key } => known.bytes_of(key) as u64 / 8,
+            Hash(HashCommand::All { key, .. }) => known.bytes_of(key) as u64 / 2,
             Hash(HashCommand::Scan { key, count, pattern, .. }) => {
-                let scanned = count.saturating_mul(SCANNED_FIELD_BYTES).min(bytes_of(key) as u64);
+                let scanned = count.saturating_mul(SCANNED_FIELD_BYTES).min(known.bytes_of(key) as u64);
                 scanned / 2 * steps(*pattern)
             }
+            Script(script) => known.script_ns(script),
             Transaction(transaction) => {
-                let walks = transaction.commands().filter(|command| command.may_walk());
-                walks.map(|command| command.walk_ns(keys as usize, bytes_of)).fold(0, u64::saturating_add)
+                let (mut walks_ns, mut scripts_ns) = (0_u64, 0_u64);
+                for command in transaction.commands() {
+                    match command {
+                        // They share what one may cost.
+                        Script(script) => {
+                            let more_ns = scripts_ns.saturating_add(known.script_ns(&script));
+                            scripts_ns = more_ns.min(script.most_ns());
+                        }
+                        _ => walks_ns = walks_ns.saturating_add(command.walk_ns(known)),
+                    }
+                }
+                walks_ns.saturating_add(scripts_ns)
             }
             _ => 0,
         }
     }
+}
+
+/// What decides how long a command takes.
+pub trait Known {
+    /// How many keys there are.
+    fn keys(&self) -> usize;
+
+    /// How many bytes one of them takes.
+    fn bytes_of(&self, key: &[u8]) -> usize;
+
+    /// How many nanoseconds a script will take, as far as that can be known before.
+    fn script_ns(&self, script: &Script<'_>) -> u64;
 }
 
 /// How many times as long as a look alone it takes to match each key or field with a pattern.
@@ -62,12 +85,28 @@ fn steps(pattern: Option<&[u8]>) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Draft;
+    use crate::{Draft, ScriptLimits};
+
+    /// A million keys of a mebibyte each, and scripts that take a second.
+    struct Large;
+
+    impl Known for Large {
+        fn keys(&self) -> usize {
+            1_000_000
+        }
+
+        fn bytes_of(&self, _: &[u8]) -> usize {
+            1 << 20
+        }
+
+        fn script_ns(&self, _: &Script<'_>) -> u64 {
+            1_000_000_000
+        }
+    }
 
     #[test]
     fn commands_that_walk_take_as_long_as_there_is_to_look_at() {
-        let bytes_of = |_: &[u8]| 1 << 20;
-        let ns = |command: &Command<'_>| command.walk_ns(1_000_000, &bytes_of);
+        let ns = |command: &Command<'_>| command.walk_ns(&Large);
         let keys = Command::Keys { pattern: b"*" };
         assert_eq!(ns(&keys), 50_000_000);
         assert_eq!(ns(&Command::Keys { pattern: &[b'*'; 640] }), 550_000_000);
@@ -80,6 +119,13 @@ mod tests {
         (0..3).for_each(|_| assert!(draft.push(&keys)));
         let transaction = Command::Transaction(draft.transaction());
         assert_eq!(ns(&transaction), 150_000_000);
+        let mut scratch = Vec::new();
+        let limits = ScriptLimits { value_bytes_max: 1, cost_max: 2_000_000 };
+        let script = Command::Script(Script::build(&mut scratch, b"return 1", [], 0, limits, true).unwrap());
+        assert_eq!(ns(&script), 1_000_000_000);
+        (0..3).for_each(|_| assert!(draft.push(&script)));
+        let transaction = Command::Transaction(draft.transaction());
+        assert_eq!(ns(&transaction), 150_000_000 + 20_000_000, "its scripts share what one may cost");
         assert!(transaction.may_walk() && keys.may_walk() && !Command::Get { key: b"k" }.may_walk());
     }
 }

@@ -54,6 +54,7 @@ pub use coded::CodedChanges;
 pub(crate) use reads::part_of;
 pub use registers::Register;
 pub use scan::scan_group;
+use scripts::ScriptCosts;
 pub use scripts::{Access, ScriptRefusal};
 pub use snapshot::{SnapshotId, encode_value};
 pub use spill::Spilled;
@@ -131,6 +132,8 @@ pub struct Table {
     watched: Watching,
     /// What the scripts of the transaction that is being carried out have cost so far.
     transaction_cost: Option<u64>,
+    script_costs: ScriptCosts,
+    scripts_ns: u64,
 }
 
 /// The record that is being applied: what it gives to the keys that it writes, and its time.
@@ -168,6 +171,8 @@ impl Table {
             interpreter: &NoInterpreter,
             watched: Watching::default(),
             transaction_cost: None,
+            script_costs: ScriptCosts::default(),
+            scripts_ns: 0,
         }
     }
 
@@ -444,7 +449,7 @@ impl Table {
     /// [`Table::tidy`].
     pub fn replace(&mut self, table: Table) {
         let mut before = std::mem::replace(self, table);
-        self.interpreter = before.interpreter;
+        (self.interpreter, self.scripts_ns) = (before.interpreter, before.scripts_ns);
         self.take_watched_of(&mut before);
         self.discard(before.index.take());
         self.discarded.append(&mut before.discarded);

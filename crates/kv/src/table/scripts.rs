@@ -4,9 +4,10 @@
 //! can be put back: when a script is cut off by a limit, nothing of it stays ([`Access::undo`]).
 
 use super::entry::Entry;
+use super::index::KeyHash;
 use super::{Record, Table};
 use crate::UnixMs;
-use crate::command::{Command, Script};
+use crate::command::{Command, Known, Script, UNIT_NS};
 use crate::limits::SCRIPT_PUBLISHED_BYTES_MAX;
 use crate::reply::{Announcement, ReplyBuffer};
 
@@ -44,6 +45,31 @@ enum Before {
     Untouched,
     Absent,
     Was(Entry),
+}
+
+/// What scripts have cost here lately, by hashes of their texts: from this follows how many are let in at a time, and
+/// nothing that replicas must agree on. Of two that share a place the later one has it.
+#[derive(Debug, Default)]
+pub(super) struct ScriptCosts(Vec<(KeyHash, u64)>);
+
+impl ScriptCosts {
+    const PLACES: usize = 256;
+
+    fn place(hash: KeyHash) -> usize {
+        (hash.number() >> 1) as usize % Self::PLACES
+    }
+
+    fn of(&self, hash: KeyHash) -> Option<u64> {
+        let (known, cost) = *self.0.get(Self::place(hash))?;
+        (known == hash).then_some(cost)
+    }
+
+    fn note(&mut self, hash: KeyHash, cost: u64) {
+        // What it costs may depend on its arguments: dear runs are forgotten slowly.
+        let before = self.of(hash).unwrap_or(0);
+        self.0.resize(Self::PLACES, (KeyHash::END, 0));
+        self.0[Self::place(hash)] = (hash, cost.max(before - before / 8));
+    }
 }
 
 impl Access<'_> {
@@ -166,7 +192,29 @@ fn may_stand_in_a_script(command: &Command<'_>) -> bool {
     )
 }
 
+impl Known for Table {
+    fn keys(&self) -> usize {
+        self.len()
+    }
+
+    fn bytes_of(&self, key: &[u8]) -> usize {
+        Table::bytes_of(self, key)
+    }
+
+    fn script_ns(&self, script: &Script<'_>) -> u64 {
+        // So one that was never run here is let in alone.
+        const UNKNOWN_NS: u64 = 5_000_000;
+        let cost = self.script_costs.of(self.index.hash(script.text()));
+        cost.map_or(UNKNOWN_NS, |cost| cost * UNIT_NS).min(script.most_ns())
+    }
+}
+
 impl Table {
+    /// About how long all scripts have taken that were run on this table, in nanoseconds.
+    pub fn scripts_ns(&self) -> u64 {
+        self.scripts_ns
+    }
+
     /// Runs a script that may write, as a part of a record.
     pub(super) fn run_script(&mut self, script: &Script<'_>, record: Record, out: &mut ReplyBuffer) {
         self.run_with(script, Some(record), record.time, out);
@@ -196,6 +244,9 @@ impl Table {
         interpreter.run(script, &mut access, out);
         out.announce(&mut access.announcements);
         let cost = access.cost;
+        let hash = self.index.hash(script.text());
+        self.script_costs.note(hash, cost);
+        self.scripts_ns += cost * UNIT_NS;
         self.transaction_cost = before.map(|before| before + cost);
         if record.is_some() {
             self.watched.end_script();

@@ -14,11 +14,18 @@ use omnipaxos::storage::Storage;
 use std::rc::Rc;
 
 impl Replica {
-    /// Applies every decided entry that is not applied yet, and answers whoever waits for it.
+    /// Applies the decided entries that are not applied yet, and answers whoever waits for them. Those of many scripts may take
+    /// longer than others wait for a sign of life, so each turn applies some.
     pub(super) fn apply(&mut self, effects: &mut Effects) {
         let decided = self.decided();
         let before = self.applied;
+        let enough_ns = self.table.scripts_ns() + self.timing.applying_ns;
+        self.owes_applying = false;
         while self.applied < decided {
+            if self.table.scripts_ns() >= enough_ns {
+                self.owes_applying = true;
+                break;
+            }
             let Some(entry) = self.log.borrow().entry(self.applied) else { break };
             if self.stands_before_one_of(&entry) {
                 break;

@@ -203,6 +203,7 @@ impl Replica {
             ballot: leadership.ballot,
             proposed_us: now_us,
             bytes: entry.bytes().len(),
+            work_ns: std::mem::take(&mut self.builder_ns),
             askers: {
                 let next = Vec::with_capacity(self.builder_askers.len());
                 std::mem::replace(&mut self.builder_askers, next)

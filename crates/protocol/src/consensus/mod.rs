@@ -257,6 +257,8 @@ pub struct Replica {
     /// Commands that are not proposed yet, and who waits for each.
     builder: EntryBuilder,
     builder_askers: Vec<Asker>,
+    /// About how long they take, those that take long, in nanoseconds.
+    builder_ns: u64,
     /// Which of them are fenced.
     builder_fenced: Vec<usize>,
     proposals: Proposals,
@@ -274,6 +276,8 @@ pub struct Replica {
     is_read: bool,
     /// Reads that could have been answered wait for the next turn: the replies of this one are many bytes.
     owes_answers: bool,
+    /// Decided entries wait for the next turn to be applied: those of this one took long.
+    owes_applying: bool,
     waits: Vec<Wait>,
     lock_leases: lock_leases::LockLeases,
     held: VecDeque<Held>,
@@ -337,6 +341,7 @@ impl Replica {
             promised_to: None,
             builder: EntryBuilder::new(),
             builder_askers: Vec::new(),
+            builder_ns: 0,
             builder_fenced: Vec::new(),
             proposals: Proposals::default(),
             purge_batch: 0,
@@ -346,6 +351,7 @@ impl Replica {
             questions: 0,
             is_read: false,
             owes_answers: false,
+            owes_applying: false,
             waits: Vec::new(),
             lock_leases: lock_leases::LockLeases::default(),
             held: VecDeque::new(),
@@ -625,7 +631,7 @@ impl crate::contract::Replica for Replica {
     }
 
     fn wakeup_us(&self, now: Now) -> u64 {
-        if self.owes_answers {
+        if self.owes_answers || self.owes_applying {
             return now.monotonic_us;
         }
         let appends_from_us = self.leadership.map(|leadership| leadership.appends_from_us);

@@ -48,6 +48,11 @@ pub struct Timing {
     pub silence_ms: u64,
     /// A batch is closed when it has grown to this, even within a turn.
     pub batch_bytes: usize,
+    /// How long scripts may take that are applied in one turn, in nanoseconds: less than a round of heartbeats, whose answers
+    /// wait meanwhile. A batch is closed when those in it take so long.
+    pub applying_ns: u64,
+    /// How long scripts may take that are not applied, in nanoseconds: beyond it new ones are refused.
+    pub unapplied_ns_max: u64,
     /// Bytes of writes that are not committed: beyond it new writes are refused.
     pub uncommitted_bytes_max: usize,
     /// A replica that lacks more of the log than this gets the state instead.
@@ -84,6 +89,8 @@ impl Default for Timing {
             lease_margin_ms: 30,
             silence_ms: 240,
             batch_bytes: 1 << 20,
+            applying_ns: 10_000_000,
+            unapplied_ns_max: 1_000_000_000,
             uncommitted_bytes_max: 16 << 20,
             sync_bytes_max: 16 << 20,
             chunk_bytes: 256 << 10,

@@ -188,12 +188,22 @@ impl Replica {
                     let error = "TRYAGAIN OVERLOADED too many bytes of writes wait to be committed; nothing was done, try again";
                     return effects.refuse(ticket, error);
                 }
+                let work_ns = if command.may_walk() { command.walk_ns(&self.table) } else { 0 };
+                if work_ns > 0 && self.proposals.work_ns + self.builder_ns > self.timing.unapplied_ns_max {
+                    self.counters.refused_writes += 1;
+                    let error = "TRYAGAIN OVERLOADED too many scripts that take long wait to be carried out; nothing was done, try \
+                                 again";
+                    return effects.refuse(ticket, error);
+                }
+                self.builder_ns += work_ns;
                 command.encode(self.builder.end());
                 if fenced {
                     self.builder_fenced.push(self.builder_askers.len());
                 }
                 self.builder_askers.push(Some((ticket, deadline_us)));
-                if self.builder.commands().len() >= self.timing.batch_bytes {
+                if self.builder.commands().len() >= self.timing.batch_bytes
+                    || self.builder_ns >= self.timing.applying_ns
+                {
                     self.seal(now);
                 }
             }
@@ -229,18 +239,18 @@ impl Replica {
         let settled = self.proposals.settled();
         let confirmed = if self.options.lease == Lease::Off { confirmed } else { 0 };
         let is_due = |read: &Read| read.behind <= settled && (is_leased || read.question <= confirmed);
-        // One that looks at all keys is enough for a step: thousands may have waited.
-        let mut has_walked = false;
+        // Some that look at all keys are enough for a step: thousands may have waited.
+        let mut walked_ns = 0;
         // Those within a batch are here only if it had another end than theirs.
         for queue in [Queue::Free, Queue::BehindWrites, Queue::WithinBatches] {
             let mut reads = std::mem::take(self.queue(queue));
             while !effects.replies.is_over_full()
-                && !has_walked
+                && walked_ns < self.timing.applying_ns
                 && let Some(read) = reads.pop_if(is_due)
             {
                 if let Ok(command) = Command::decode(&mut Reader::new(reads.command(&read))) {
                     self.answer(now, read.ticket, &command, effects);
-                    has_walked = command.may_walk();
+                    walked_ns += if command.may_walk() { command.walk_ns(&self.table) } else { 0 };
                 }
             }
             reads.forget();
@@ -248,7 +258,8 @@ impl Replica {
         }
         let has_readers = self.readers().next().is_some();
         self.is_read |= has_readers;
-        self.owes_answers = has_readers && (has_walked || effects.replies.is_over_full());
+        self.owes_answers =
+            has_readers && (walked_ns >= self.timing.applying_ns || effects.replies.is_over_full());
     }
 
     fn queue(&mut self, queue: Queue) -> &mut Reads {
@@ -378,6 +389,7 @@ impl Replica {
         }
         self.reads_within.forget();
         self.builder.clear();
+        self.builder_ns = 0;
         self.builder_fenced.clear();
         self.holds_fenced |= kept.iter().any(|held| held.fenced);
         kept

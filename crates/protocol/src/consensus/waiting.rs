@@ -22,6 +22,8 @@ pub(super) struct Proposal {
     /// When, on this replica's clock: a lease begins with it.
     pub(super) proposed_us: u64,
     pub(super) bytes: usize,
+    /// About how long its commands take that take long, in nanoseconds.
+    pub(super) work_ns: u64,
     pub(super) askers: Vec<Asker>,
 }
 
@@ -30,6 +32,7 @@ pub(super) struct Proposal {
 pub(super) struct Proposals {
     pub(super) batches: VecDeque<Proposal>,
     pub(super) bytes: usize,
+    pub(super) work_ns: u64,
     /// The last batch proposed in this life.
     pub(super) last: u64,
     /// No asker has an earlier deadline.
@@ -41,6 +44,7 @@ impl Proposals {
         let deadlines = proposal.askers.iter().flatten().map(|(_, deadline_us)| *deadline_us);
         self.earliest_us = deadlines.fold(self.earliest_us, u64::min);
         self.bytes += proposal.bytes;
+        self.work_ns += proposal.work_ns;
         self.last = proposal.batch;
         self.batches.push_back(proposal);
     }
@@ -48,6 +52,7 @@ impl Proposals {
     pub(super) fn pop_if(&mut self, fits: impl Fn(&Proposal) -> bool) -> Option<Proposal> {
         let proposal = self.batches.pop_front_if(|proposal| fits(proposal))?;
         self.bytes -= proposal.bytes;
+        self.work_ns -= proposal.work_ns;
         Some(proposal)
     }
 

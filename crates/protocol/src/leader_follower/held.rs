@@ -95,31 +95,32 @@ impl Leader {
         }
         // A few bytes can ask for a large reply, or for a look at all keys: the rest goes on with the next tick.
         const PORTION_BYTES: usize = 4 << 20;
+        const WALKED_NS_MAX: u64 = 10_000_000;
         let told_before = effects.replies.len();
         let mut requests = std::mem::take(&mut self.held).requests;
-        let mut has_walked = false;
+        let mut walked_ns = 0;
         while effects.replies.len() - told_before < PORTION_BYTES
-            && !has_walked
+            && walked_ns < WALKED_NS_MAX
             && let Some(held) = requests.pop_front()
         {
-            has_walked = self.take_up(state, now, held, effects); // What waits for followers is held again.
+            walked_ns += self.take_up(state, now, held, effects); // What waits for followers is held again.
         }
         self.held.for_lease |= !requests.is_empty();
         self.held.requests.append(&mut requests);
     }
 
-    /// True for a command that may look at all keys.
-    fn take_up(&mut self, state: &mut State, now: Now, held: HeldRequest, effects: &mut Effects) -> bool {
+    /// Tells how many nanoseconds a command takes that looks at all keys, or runs a script.
+    fn take_up(&mut self, state: &mut State, now: Now, held: HeldRequest, effects: &mut Effects) -> u64 {
         match held.what {
             What::Command(bytes) => {
                 let command = Command::decode(&mut Reader::new(&bytes)).expect("we encoded it");
-                let walks = command.may_walk();
+                let walked_ns = if command.may_walk() { command.walk_ns(&state.table) } else { 0 };
                 self.take(state, now, held.asked, Request::Command(command), effects);
-                walks
+                walked_ns
             }
             What::Wait { offset, count } => {
                 self.take(state, now, held.asked, Request::Wait { offset, count }, effects);
-                false
+                0
             }
         }
     }

@@ -11,7 +11,8 @@
 mod letters;
 pub mod show;
 
-use kv::{Command, ReplyBuffer};
+use kv::{Command, Interpreter, NoInterpreter, ReplyBuffer};
+
 pub use letters::Letter;
 use protocol::consensus::{Change, Message, Options, Replica, Status, Timing, Voter};
 use protocol::contract::{Configuration, Effects, Input, NodeId, Now, Outcome, Replica as _};
@@ -90,6 +91,8 @@ pub struct World {
     timing: Timing,
     made: u64,
     effects: Effects,
+    /// What runs the scripts of nodes that start from now on.
+    pub interpreter: &'static dyn Interpreter,
 }
 
 impl World {
@@ -111,6 +114,7 @@ impl World {
             timing,
             made: 0,
             effects: Effects::default(),
+            interpreter: &NoInterpreter,
         };
         for id in 1..=nodes {
             let disk = Disk::default();
@@ -296,9 +300,10 @@ impl World {
     pub fn start(&mut self, id: NodeId) -> Consequences {
         self.made += 1; // Tables of different seeds must agree all the same.
         let (now, made) = (self.now(id), self.made);
-        let (options, timing) = (self.options, self.timing);
+        let (options, timing, interpreter) = (self.options, self.timing, self.interpreter);
         let node = self.node(id);
         let mut replica = Replica::new(id, options, timing, made, u64::from(id) * 1_000_000 + made);
+        replica.set_interpreter(interpreter);
         let records = node.disk.checkpoint.iter().chain(node.disk.records.iter().map(|(_, record)| record));
         for record in records {
             replica.replay(now, record).expect("replicas write what can be read");

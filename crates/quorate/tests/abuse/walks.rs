@@ -113,6 +113,23 @@ fn messages_to_many_patterns_do_not_keep_others_waiting() {
     cluster.assert_serves();
 }
 
+/// Each may take some 20 ms, and a turn took hundreds of them: with a pipeline a node stood still for seconds.
+#[test]
+fn scripts_that_take_long_do_not_keep_others_waiting() {
+    let mut cluster = Cluster::start(3, "");
+    let script = |steps: usize| {
+        format!("for step = 1, {steps} do KEYS[1] = KEYS[1] end return redis.call('SET', KEYS[1], 'v')")
+            .into_bytes()
+    };
+    let attacks = [
+        request(&[b"EVAL", &script(200_000), b"1", b"scripted"]),
+        // Of one that was never run nobody knows what it takes.
+        (0..50).flat_map(|more| request(&[b"EVAL", &script(200_000 + more), b"1", b"scripted"])).collect(),
+    ];
+    assert_others_are_served(&cluster, &attacks);
+    cluster.assert_serves();
+}
+
 #[test]
 fn lists_of_many_clients_do_not_keep_others_waiting() {
     let mut cluster = Cluster::start(3, "");
