@@ -25,6 +25,7 @@ const MEMORY: u8 = 13;
 const CLOCK_ASKED: u8 = 14;
 const CLOCK_TOLD: u8 = 15;
 const ALIVE: u8 = 16;
+const ROOM: u8 = 17;
 
 /// Without a deadline.
 pub(crate) const NO_DEADLINE_MS: u32 = u32::MAX;
@@ -59,6 +60,8 @@ pub(crate) enum Envelope<'a> {
     OutcomePart(OutcomePart<'a>),
     /// Whether the sender has no memory left for data that grows.
     Memory { is_full: bool },
+    /// Whether the sender's disk has no room but the reserve, and whether it stands aside for that.
+    Room { is_short: bool, is_aside: bool },
     /// So much of that outcome's reply has arrived. `None`: no more of it is wanted.
     PartsArrived { id: u64, so_far: Option<u32> },
     /// What does the receiver's wall clock show? With the time of asking on the sender's monotonic clock.
@@ -92,6 +95,7 @@ impl<'a> Envelope<'a> {
             SCRIPT => Envelope::Script(reader.rest()),
             FORGET_SCRIPTS => Envelope::ForgetScripts,
             MEMORY => Envelope::Memory { is_full: reader.bool()? },
+            ROOM => Envelope::Room { is_short: reader.bool()?, is_aside: reader.bool()? },
             PUBLISHED => {
                 let (is_sharded, channel) = (reader.bool()?, reader.bytes()?);
                 Envelope::Published { is_sharded, channel, message: reader.rest() }
@@ -155,6 +159,11 @@ impl<'a> Envelope<'a> {
             Envelope::Memory { is_full } => {
                 out.put_u8(MEMORY);
                 out.put_bool(*is_full);
+            }
+            Envelope::Room { is_short, is_aside } => {
+                out.put_u8(ROOM);
+                out.put_bool(*is_short);
+                out.put_bool(*is_aside);
             }
             Envelope::Published { is_sharded, channel, message } => {
                 out.reserve(6 + channel.len() + message.len());

@@ -15,8 +15,15 @@ use protocol::{NodeId, Now, Progress};
 use std::collections::VecDeque;
 use storage::{Disk, Log, Outcome, Position, SnapshotWriter, StorageError, Work};
 
-/// A full disk is asked again this often.
+/// A full disk is asked again this often while nothing can be written, and while the reserve lasts.
 const RETRY_MS: u64 = 100;
+const RETRY_SHORT_MS: u64 = 1000;
+
+/// While the disk is full, a checkpoint for which there was no room is tried again this often.
+const CHECKPOINT_RETRY_MS: u64 = 2000;
+
+/// Lines about lack of room are at least so far apart.
+const LINE_MS: u64 = 10_000;
 
 /// When so much waits to be written, nothing more is taken from peers: the disk stands still, or is full.
 const BEHIND_BYTES_MAX: u64 = 64 << 20;
@@ -160,6 +167,10 @@ pub(crate) struct Journal {
     /// The disk is full, as was told then.
     full_since_us: Option<u64>,
     retry_at_us: u64,
+    line_after_us: u64,
+    /// There was no room for a checkpoint; when the next one may be tried on a full disk.
+    is_checkpoint_refused: bool,
+    checkpoint_after_us: u64,
     /// Since when nothing was written; none once that is noted.
     quiet_since_us: Option<u64>,
     /// Something was appended that waits to be written, and not for a sync.
@@ -182,6 +193,9 @@ impl Journal {
             checkpoint_bytes,
             full_since_us: None,
             retry_at_us: 0,
+            line_after_us: 0,
+            is_checkpoint_refused: false,
+            checkpoint_after_us: 0,
             quiet_since_us: None,
             wants_write: false,
             wants_sync: false,
@@ -194,9 +208,25 @@ impl Journal {
         self.stopped.as_deref()
     }
 
-    /// True while there is no room for more.
+    /// True while nothing can be written.
     pub(crate) fn is_full(&self) -> bool {
         self.full_since_us.is_some()
+    }
+
+    /// True while the disk has no room for more than what is ready: the rest of the present segment, and the reserve.
+    #[inline]
+    pub(crate) fn is_short(&self) -> bool {
+        self.log.is_full()
+    }
+
+    /// Bytes that can be written without more room on the disk.
+    pub(crate) fn ready_bytes(&self) -> u64 {
+        self.log.ready_bytes()
+    }
+
+    /// True when what is ready should be left to what keeps the groups alive: half a segment.
+    pub(crate) fn reserve_is_low(&self) -> bool {
+        self.log.ready_bytes() < self.log.segment_bytes() / 2
     }
 
     /// The keyspace of a group promises something else from now on. What it has recorded already may wait for a sync now
@@ -219,11 +249,6 @@ impl Journal {
     /// Bytes that were appended and are not known to be written.
     pub(crate) fn unwritten_bytes(&self) -> u64 {
         self.log.end().saturating_sub(self.log.written())
-    }
-
-    /// True while the disk keeps up: there is room for what need not be taken now.
-    pub(crate) fn has_room(&self) -> bool {
-        !self.is_full() && !self.is_behind()
     }
 
     /// Takes a record of a group, in two parts, into this turn's write.
@@ -258,7 +283,7 @@ impl Journal {
     /// Writes what was appended if somebody waits for no more than that, and begins a sync if somebody waits for one.
     pub(crate) fn write<D: Disk>(&mut self, disk: &mut D, now: Now, lines: &mut Vec<Line>) {
         if self.log.is_full() && now.monotonic_us >= self.retry_at_us {
-            self.retry_at_us = now.monotonic_us + RETRY_MS * 1000;
+            self.retry_later(now);
             self.log.retry();
         }
         let before = self.log.written();
@@ -267,7 +292,7 @@ impl Journal {
                 Ok(()) => {
                     self.wants_write &= self.log.written() < self.log.end();
                     if self.full_since_us.take_if(|_| self.log.written() > before).is_some() {
-                        lines.push(Line { level: Level::Info, text: "the disk has room again".into() });
+                        lines.push(Line { level: Level::Info, text: "the log is written again".into() });
                     }
                 }
                 Err(StorageError::Disk(error)) => self.note_full(&error.to_string(), now, lines),
@@ -307,10 +332,23 @@ impl Journal {
 
     fn note_full(&mut self, error: &str, now: Now, lines: &mut Vec<Line>) {
         if self.full_since_us.is_none() {
-            let text = format!("{error}: writes are refused until there is room again");
+            let text = format!("{error}: nothing can be written until there is room again");
             lines.push(Line { level: Level::Error, text });
             self.full_since_us = Some(now.monotonic_us);
-            self.retry_at_us = now.monotonic_us + RETRY_MS * 1000;
+            self.retry_later(now);
+        }
+    }
+
+    /// The disk is asked for room again some time from now.
+    fn retry_later(&mut self, now: Now) {
+        let ms = if self.is_full() { RETRY_MS } else { RETRY_SHORT_MS };
+        self.retry_at_us = now.monotonic_us + ms * 1000;
+    }
+
+    fn warn(&mut self, text: String, now: Now, lines: &mut Vec<Line>) {
+        if now.monotonic_us >= self.line_after_us {
+            self.line_after_us = now.monotonic_us + LINE_MS * 1000;
+            lines.push(Line { level: Level::Warning, text });
         }
     }
 
@@ -358,13 +396,12 @@ impl Journal {
             Ok(Outcome::Durable | Outcome::SegmentReady | Outcome::Tidied) => {}
             // The present segment can still be filled; writing tells when it is.
             Ok(Outcome::SegmentRefused(error) | Outcome::Postponed(error)) => {
-                let text = format!("{error}: there is little room for the log");
-                lines.push(Line { level: Level::Warning, text });
-                self.retry_at_us = now.monotonic_us + RETRY_MS * 1000;
+                self.warn(format!("{error}: there is little room for the log"), now, lines);
+                self.retry_later(now);
             }
             Ok(Outcome::SnapshotRefused(group, error)) => {
-                let text = format!("{error}: the log cannot be shortened");
-                lines.push(Line { level: Level::Warning, text });
+                self.is_checkpoint_refused = true;
+                self.warn(format!("{error}: the log cannot be shortened"), now, lines);
                 return Some(News::NoCheckpoint(group));
             }
             Ok(Outcome::SyncRefused(error)) => {
@@ -396,13 +433,26 @@ impl Journal {
 
     /// The group whose checkpoint would let the most of the log go, if one is due and none is under way. What is
     /// checkpointed is of `state_bytes`: to write it more often than as much log would cost more than it saves.
-    pub(crate) fn checkpoint_due(&self, state_bytes: impl FnOnce() -> u64) -> Option<u16> {
-        let is_due = self.checkpoint.is_none()
+    ///
+    /// On a full disk one is due as soon as it gives room: it takes the place of some log, and of the one before.
+    pub(crate) fn checkpoint_due(&mut self, now: Now, state_bytes: impl FnOnce() -> u64) -> Option<u16> {
+        if std::mem::take(&mut self.is_checkpoint_refused) {
+            self.checkpoint_after_us = now.monotonic_us + CHECKPOINT_RETRY_MS * 1000;
+        }
+        let held_bytes = self.log.held_bytes();
+        let (is_worth_while, most) = match self.is_short() {
+            true => {
+                let is_time = now.monotonic_us >= self.checkpoint_after_us;
+                (is_time && self.log.can_be_shortened(), held_bytes + self.log.snapshot_bytes())
+            }
+            false => (held_bytes > self.checkpoint_bytes, held_bytes),
+        };
+        let is_due = is_worth_while
+            && self.checkpoint.is_none()
             && !self.is_settling
             && self.stopped.is_none()
             && !self.is_full()
-            && self.log.held_bytes() > self.checkpoint_bytes
-            && self.log.held_bytes() > state_bytes();
+            && most > state_bytes();
         self.log.oldest().filter(|_| is_due).map(|(group, _)| group)
     }
 
@@ -472,7 +522,10 @@ impl Journal {
                 self.chunk = Vec::new();
             }
             // No room now: it will be due again.
-            Err(StorageError::Disk(_)) => return false,
+            Err(StorageError::Disk(_)) => {
+                self.is_checkpoint_refused = true;
+                return false;
+            }
             Err(error) => self.stop(&error),
         }
         true

@@ -44,6 +44,7 @@ mod quarantine;
 mod replica;
 mod report;
 mod requests;
+mod room;
 mod routing;
 mod scripts;
 mod session;

@@ -21,6 +21,7 @@ use crate::output::Output;
 use crate::parameters::Parameters;
 use crate::peers::Peer;
 use crate::quarantine::Quarantine;
+use crate::room::Room;
 use crate::routing::{Forwarded, ForwardedBytes};
 use crate::scripts;
 use crate::session::{ClientId, ClientKind, Session};
@@ -69,6 +70,7 @@ pub struct Node {
     pub(crate) memory: Memory,
     /// What was done for clients in this turn; see [`Node::spend`].
     pub(crate) spent_ns: u64,
+    pub(crate) room: Room,
     pub(crate) rate: Rate,
     /// The time of this turn: what `clock` makes of the machine's clocks.
     pub(crate) now: Now,
@@ -236,6 +238,7 @@ impl Node {
             self.report_members();
             self.tend_clock();
             self.tend_quarantine();
+            self.tend_room();
         }
     }
 
@@ -276,6 +279,9 @@ impl Node {
             }
         }
         self.groups.end_turn(self.now);
+        if self.room.is_short() != (self.journal.is_short() || self.values.is_full()) {
+            self.tend_room();
+        }
         if !self.wanted.is_empty() {
             self.end_wanted();
         }
@@ -318,7 +324,7 @@ impl Node {
         }
         let replicas = self.groups.iter().filter_map(|(_, group)| group.replica.as_ref());
         let state_bytes = || replicas.map(|replica| replica.memory_bytes() as u64).sum();
-        let Some(id) = self.journal.checkpoint_due(state_bytes) else { return };
+        let Some(id) = self.journal.checkpoint_due(self.now, state_bytes) else { return };
         let spills = self.keep_spilled(id);
         let group = self.groups.get_mut(id);
         let (begins, description) = match (id, group) {

@@ -22,6 +22,7 @@ use crate::notes;
 use crate::parameters::Parameters;
 use crate::quarantine::{Past, Quarantine};
 use crate::replica::Replica;
+use crate::room::Room;
 use crate::routing::ForwardedBytes;
 use crate::slab::Slab;
 use crate::usage::{Rate, Usage};
@@ -207,6 +208,7 @@ impl Node {
             clock: Clock::new(now, control.map().nodes.len().max(1), configuration.planted),
             started: now,
             groups,
+            room: Room::default(),
             journal: Journal::new(log, configuration.storage.checkpoint_bytes),
             map: Rc::clone(control.map()),
             control,
@@ -275,7 +277,8 @@ fn log_options(configuration: &Configuration) -> Options {
     });
     let identity = Identity { cluster, node: configuration.node, worker: 0, log: configuration.identity };
     let storage = &configuration.storage;
-    Options { segment_bytes: storage.segment_bytes, planted: storage.planted, ..Options::new(identity) }
+    let (segment_bytes, planted) = (storage.segment_bytes, storage.planted);
+    Options { segment_bytes, planted, has_reserve: true, ..Options::new(identity) }
 }
 
 impl Reading<'_, '_> {

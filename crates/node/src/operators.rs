@@ -5,11 +5,11 @@
 
 use crate::command::{ClusterCommand, KeyspaceCommand};
 use crate::configuration::NodeAddress;
-use crate::control::{Change, QuarantineStep, Slots};
-use crate::keyspace::Keyspace;
+use crate::control::{CONTROL_GROUP, Change, QuarantineStep, Slots};
+use crate::keyspace::{Keyspace, Protocol};
 use crate::node::Node;
 use crate::session::ClientId;
-use crate::slots::{SLOTS, slot_of};
+use crate::slots::slot_of;
 use crate::words::word;
 use kv::{Reply, ReplyBuffer};
 use protocol::NodeId;
@@ -31,6 +31,15 @@ struct Range<'a> {
     leader: NodeId,
     members: &'a [NodeId],
     group: u16,
+}
+
+/// Whether a group answers requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Serving {
+    Now,
+    /// Enough of its members can be reached: it will when they have agreed on a leader, say.
+    Soon,
+    Not,
 }
 
 impl Node {
@@ -274,25 +283,64 @@ impl Node {
         id == self.configuration.node || self.peer_is_up(id)
     }
 
+    /// Whether a group answers requests now, as far as this node knows.
+    fn serving(&self, id: u16) -> Serving {
+        let Some(group) = self.groups.get(id).filter(|_| self.quarantined(id).is_none()) else {
+            return Serving::Not;
+        };
+        let is_majority = |members: &[NodeId]| {
+            2 * members.iter().filter(|member| self.is_reached(**member)).count() > members.len()
+        };
+        let status = self.group_status(id);
+        let (serves, may_serve) = match group.keyspace.protocol() {
+            Ok(Protocol::LeaderFollower) => {
+                let entry = self.map.groups.get(&id);
+                let may_lead = entry.is_some_and(|group| group.in_sync.iter().any(|id| self.is_reached(*id)));
+                // Without the control group no leader's lease lasts.
+                let control = self.map.groups.get(&CONTROL_GROUP);
+                let is_led = control.is_some_and(|control| is_majority(&control.members));
+                (is_led && self.is_reached(self.leader_of(id)), is_led && may_lead)
+            }
+            Ok(Protocol::Consensus) => {
+                let leads_in_vain = status.role == "leader" && !status.writable;
+                let is_majority = is_majority(&group.members);
+                (is_majority && !leads_in_vain, is_majority)
+            }
+            _ => {
+                let is_majority = is_majority(&group.members);
+                (is_majority, is_majority)
+            }
+        };
+        match (serves && status.ready, may_serve) {
+            (true, _) => Serving::Now,
+            (false, true) => Serving::Soon,
+            (false, false) => Serving::Not,
+        }
+    }
+
     fn cluster_info(&self) -> String {
-        let ranges = self.ranges();
-        let size = |range: &Range<'_>| u32::from(range.slots.last - range.slots.first) + 1;
-        let is_served =
-            |range: &&Range<'_>| self.is_reached(range.leader) && self.quarantined(range.group).is_none();
-        let served: u32 = ranges.iter().filter(is_served).map(size).sum();
-        let state = if self.is_admitted && served == u32::from(SLOTS) { "ok" } else { "fail" };
-        let mut leaders: Vec<NodeId> = ranges.iter().map(|range| range.leader).collect();
+        let (mut slots, mut leaders) = ([0_u32; 3], Vec::new());
+        for Range { slots: Slots { first, last }, leader, group, .. } in self.ranges() {
+            let serving = self.serving(group);
+            slots[serving as usize] += u32::from(last - first) + 1;
+            if serving == Serving::Now {
+                leaders.push(leader);
+            }
+        }
         leaders.sort_unstable();
         leaders.dedup();
-        let lost = u32::from(SLOTS) - served;
-        let (nodes, version) = (self.map.nodes.len(), self.map.version);
+        // Clients stop asking where it says `fail`: other keyspaces count, too.
+        let serves = self.groups.ids().iter().all(|id| self.serving(*id) == Serving::Now);
+        let state = if self.is_admitted && serves { "ok" } else { "fail" };
+        let [served, waiting, lost] = slots;
+        let (nodes, version, size) = (self.map.nodes.len(), self.map.version, leaders.len());
+        let assigned: u32 = slots.iter().sum();
+        let quarantined = self.map.quarantine.standing.len();
         format!(
-            "cluster_enabled:1\r\ncluster_state:{state}\r\ncluster_slots_assigned:{SLOTS}\r\n\
-             cluster_slots_ok:{served}\r\ncluster_slots_pfail:0\r\ncluster_slots_fail:{lost}\r\n\
-             cluster_known_nodes:{nodes}\r\ncluster_size:{}\r\ncluster_current_epoch:{version}\r\n\
-             cluster_my_epoch:{version}\r\ncluster_quarantined_groups:{}\r\n",
-            leaders.len(),
-            self.map.quarantine.standing.len()
+            "cluster_enabled:1\r\ncluster_state:{state}\r\ncluster_slots_assigned:{assigned}\r\n\
+             cluster_slots_ok:{served}\r\ncluster_slots_pfail:{waiting}\r\ncluster_slots_fail:{lost}\r\n\
+             cluster_known_nodes:{nodes}\r\ncluster_size:{size}\r\ncluster_current_epoch:{version}\r\n\
+             cluster_my_epoch:{version}\r\ncluster_quarantined_groups:{quarantined}\r\n"
         )
     }
 

@@ -39,6 +39,9 @@ pub(crate) struct Peer {
     pub(crate) life: Option<u64>,
     /// It has no memory left for data that grows, as it has said over this link.
     pub(crate) is_full: bool,
+    /// Its disk has no room but the reserve, as it has said over this link; and it stands aside for that.
+    pub(crate) is_short: bool,
+    pub(crate) is_aside: bool,
     /// When it last left a forwarded request unanswered.
     pub(crate) silent_since_us: Option<u64>,
     /// When it was asked for a sign of life last.
@@ -64,15 +67,18 @@ impl Node {
         peer.is_full = false;
         peer.is_reached = up;
         peer.heard_us = self.now.monotonic_us;
+        (peer.is_short, peer.is_aside) = (false, false);
         if up {
             let life = self.lock_waits.life();
             frame::append(&mut peer.output, |out| Envelope::Life(life).encode(out));
             if self.memory.is_full() {
                 frame::append(&mut peer.output, |out| Envelope::Memory { is_full: true }.encode(out));
             }
+            self.tell_room(id);
             self.ask_clock(id);
         }
         self.note_full_peers();
+        self.note_short_peers();
         self.coding.link_changed(id);
         if !up {
             self.check_lock_waits(|_| true);
@@ -108,7 +114,7 @@ impl Node {
         let patience = self.configuration.patience;
         self.alive_due_us = now_us + ALIVE_MS * patience * 1000;
         // Who cannot keep what it must, or may not take part, is none on whom others may rely.
-        let is_of_use = self.is_admitted && !self.is_full();
+        let is_of_use = self.is_admitted && !self.stands_aside(CONTROL_GROUP);
         let mut silent = Vec::new();
         for (id, peer) in (1..).zip(&mut self.peers).filter(|(_, peer)| peer.up) {
             if is_of_use {
@@ -170,10 +176,14 @@ impl Node {
                     self.control(|control, now, effects| read = control.message(now, from, message, effects));
                     return read;
                 }
+                if self.stands_aside(group) {
+                    return Ok(()); // As if it had been lost on its way, which any message may be.
+                }
+                let takes_registers = self.takes_registers(group);
                 // One may know of a group before the other, or still know of it.
                 let known = self.groups.get_mut(group).filter(|group| group.holds.is_none());
                 if let Some(replica) = known.and_then(|group| group.replica.as_mut()) {
-                    replica.set_room(self.journal.has_room());
+                    replica.set_room(takes_registers);
                     replica.step(self.now, Input::Message { from, message }, &mut self.effects)?;
                     self.settle(group);
                 }
@@ -195,6 +205,12 @@ impl Node {
             Envelope::Memory { is_full } => {
                 self.peers[usize::from(from) - 1].is_full = is_full;
                 self.note_full_peers();
+            }
+            Envelope::Room { is_short, is_aside } => {
+                let peer = &mut self.peers[usize::from(from) - 1];
+                (peer.is_short, peer.is_aside) = (is_short, is_aside);
+                self.note_short_peers();
+                self.tend_room();
             }
             Envelope::Published { is_sharded, channel, message } => self.hear(is_sharded, channel, message),
             Envelope::Requests(items) => self.forwarded_requests(from, items)?,

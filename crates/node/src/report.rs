@@ -36,7 +36,7 @@ pub struct Health {
     pub control_leader: NodeId,
     /// Bytes of log that the next start would have to read.
     pub journal_bytes: u64,
-    /// There is no room for the log: writes are refused until there is.
+    /// There is no room on the disk but the reserve: writes are refused, or left to others, until there is.
     pub disk_full: bool,
     /// Each shard of each keyspace.
     pub keyspaces: Vec<KeyspaceHealth>,
@@ -99,7 +99,7 @@ impl Node {
             map_version: self.map.version,
             control_leader: self.control.leader(self.now),
             journal_bytes: self.journal.held_bytes(),
-            disk_full: self.is_full(),
+            disk_full: self.room.is_short(),
             keyspaces,
         }
     }
@@ -285,7 +285,19 @@ impl Node {
             "disk_full",
             "gauge",
             "1 while there is no room for the log, or for values.",
-            self.is_full().into(),
+            self.room.is_short().into(),
+        );
+        single(
+            "disk_ready_bytes",
+            "gauge",
+            "Log that can be written without more room, the reserve included.",
+            self.journal.ready_bytes(),
+        );
+        single(
+            "disk_refused_total",
+            "counter",
+            "Commands refused for lack of room on a disk.",
+            self.room.refused,
         );
         single(
             "lock_waiting_clients",

@@ -230,6 +230,7 @@ impl Node {
             session.wrote(group);
             if self.coding.is_on
                 && !self.refuses_growth(group, command)
+                && !self.is_refused_by_room(group, command)
                 && self.disperse(client, group, wants_version, command, deadline_us)
             {
                 return;
@@ -290,6 +291,9 @@ impl Node {
             self.counters.memory_refused += 1;
             return self.complete_with_error(asked.ticket, group, Outcome::Refused, OUT_OF_MEMORY);
         }
+        if self.is_settled_by_room(group, &asked, &request) {
+            return;
+        }
         if let Some(error) = self.spend_on(group, &request) {
             return self.complete_with_error(asked.ticket, group, Outcome::Refused, &error);
         }
@@ -320,15 +324,6 @@ impl Node {
         }
         let target = &mut self.groups[group];
         let Some(replica) = &mut target.replica else { return };
-        if (self.journal.is_full() || self.values.is_full())
-            && (target.tail.is_durable() || target.keyspace.spills())
-            && (replica.is_leader() || !target.keyspace.has_leader())
-            && matches!(request, Request::Command(command) if command.is_write())
-        {
-            let error =
-                format!("NOSPACE the disk of node {} is full; nothing was done", self.configuration.node);
-            return self.complete_with_error(ticket, group, Outcome::Refused, &error);
-        }
         if self.values.is_on
             && self.values.is_overloaded()
             && target.keyspace.spills()
@@ -364,7 +359,9 @@ impl Node {
     /// Who is asked for a group that has no replica here: its leader; where none is known, a replica whose link is up, the next one in a ring, so that different nodes ask different ones.
     pub(crate) fn coordinator_of(&self, group: u16) -> NodeId {
         let Group { keyspace, members, leader, leader_told, refused_by, .. } = &self.groups[group];
-        if keyspace.protocol() == Ok(Protocol::LeaderFollower) {
+        // What a node leads that stands aside others take over, of which it may not have heard yet.
+        let is_taken_over = *leader == self.configuration.node && self.stands_aside(group);
+        if keyspace.protocol() == Ok(Protocol::LeaderFollower) && !is_taken_over {
             return *leader;
         }
         let told = *leader_told;
@@ -379,11 +376,14 @@ impl Node {
         let serves = |member: &NodeId| self.map.quarantine.stands(group, *member).is_none();
         let mut reached = ring.filter(|member| self.peer_is_up(*member) && serves(member)).peekable();
         let first = reached.peek().copied();
-        // A machine that lost its power leaves its link up for a while.
         let patience = self.configuration.patience;
-        let answering =
-            reached.find(|member| !self.peers[*member as usize - 1].is_silent(self.now, patience));
-        answering.or(first).unwrap_or(members[0])
+        let mut answering = reached
+            .filter(|member| !self.peers[*member as usize - 1].is_silent(self.now, patience))
+            .peekable();
+        let silent = answering.peek().copied();
+        // A machine that lost its power leaves its link up for a while.
+        let with_room = answering.find(|member| !self.peers[*member as usize - 1].is_short);
+        with_room.or(silent).or(first).unwrap_or(members[0])
     }
 
     /// Passes a request on to another node; if there is none that could take it, it waits until there is.
@@ -612,7 +612,7 @@ impl Node {
             let tail = &mut self.groups[group].tail;
             if tail.may_leave(message.after_record) {
                 self.send(group, message.to, parts);
-            } else if !self.is_full() || self.groups[group].keyspace.has_leader() {
+            } else if !self.journal.is_full() || self.groups[group].keyspace.has_leader() {
                 self.groups[group].tail.hold(message.after_record, message.to, parts);
             }
             // Else it would wait for a record that may never be written: registers ask again, and any number of times.
@@ -690,7 +690,7 @@ impl Node {
     /// Sends a replica's message to another one.
     #[inline]
     pub(crate) fn send(&mut self, group: u16, to: NodeId, [message, behind]: [&[u8]; 2]) {
-        if self.is_full() && self.must_keep_what_it_hears(group) {
+        if self.stands_aside(group) {
             return;
         }
         // A group may name a node of which this one's map does not know yet.
@@ -706,17 +706,6 @@ impl Node {
                 out.extend_from_slice(behind);
             });
         }
-    }
-
-    /// A replica that cannot keep what it must is of no use to its group, and as a leader does harm. So a node without room
-    /// falls silent in such groups, and in the control group, as if its links were cut: others take over what it leads.
-    /// Replicas of registers say by themselves what they cannot take, and go on with the rest.
-    #[cold]
-    fn must_keep_what_it_hears(&self, group: u16) -> bool {
-        let must_keep = |group: &Group| {
-            (group.tail.is_durable() || group.keyspace.spills()) && group.keyspace.has_leader()
-        };
-        group == CONTROL_GROUP || self.groups.get(group).is_some_and(must_keep)
     }
 
     #[inline]

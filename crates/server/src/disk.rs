@@ -151,23 +151,36 @@ impl FolderDisk {
         Ok(true)
     }
 
-    fn make(&mut self, name: &str, bytes: u64) -> io::Result<()> {
+    /// Whether the disk has so much room. Asked before it is taken: whoever takes all that there is, and finds that too little,
+    /// leaves none to others meanwhile.
+    fn check_room(&self, bytes: u64) -> io::Result<()> {
+        let disk = rustix::fs::statvfs(&self.folder.path)?;
+        match disk.f_bavail.saturating_mul(disk.f_frsize) < bytes {
+            true => Err(ErrorKind::StorageFull.into()),
+            false => Ok(()),
+        }
+    }
+
+    /// Makes a file of zeros, which are written if it `is_filled`.
+    fn make(&mut self, name: &str, bytes: u64, is_filled: bool) -> io::Result<()> {
+        self.check_room(bytes)?;
         let mut options = OpenOptions::new();
         options.read(true).write(true).create(true).truncate(true);
         let file = open_patiently(&options, &self.path(name))?;
         self.direct_files().remove(name);
         if bytes > 0 {
-            match fallocate(&file, FallocateFlags::empty(), 0, bytes) {
+            let is_allocated = match fallocate(&file, FallocateFlags::empty(), 0, bytes) {
+                Ok(()) => true,
                 // Not every file system can; then the zeros take the space, one after the other.
-                Ok(()) | Err(rustix::io::Errno::OPNOTSUPP) => {}
+                Err(rustix::io::Errno::OPNOTSUPP) => false,
                 Err(error) => return Err(error.into()),
-            }
+            };
             // Where they can go to the disk from.
             let zeros = vec![0; FILL_BYTES + BLOCK_BYTES];
             let start = zeros.as_ptr().align_offset(BLOCK_BYTES).min(BLOCK_BYTES);
             let zeros = &zeros[start..start + FILL_BYTES];
             let mut offset = 0;
-            while offset < bytes {
+            while offset < bytes && (is_filled || !is_allocated) {
                 let written = self.folder.written.load(Ordering::Relaxed);
                 let length = usize::try_from(bytes - offset).unwrap_or(FILL_BYTES).min(FILL_BYTES);
                 if !self.write_direct(name, offset, &zeros[..length])? {
@@ -316,7 +329,11 @@ impl Disk for FolderDisk {
     }
 
     fn create(&mut self, file: &str, bytes: u64) -> Result<(), DiskError> {
-        self.make(file, bytes).map_err(error(Verb::Create, file))
+        self.make(file, bytes, true).map_err(error(Verb::Create, file))
+    }
+
+    fn reserve(&mut self, file: &str, bytes: u64) -> Result<(), DiskError> {
+        self.make(file, bytes, false).map_err(error(Verb::Create, file))
     }
 
     fn write(&mut self, file: &str, offset: u64, bytes: &[u8]) -> Result<(), DiskError> {

@@ -10,7 +10,7 @@
 //! All of it is for the owner alone: files 0600, folders 0700.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
-use std::io::{self, Write as _};
+use std::io::{self, ErrorKind, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
@@ -44,7 +44,7 @@ impl DataFolder {
         let lock = lock_folder(path)?;
         let folder = DataFolder { path: path.to_owned(), _lock: lock };
         folder.close_to_others();
-        replace_file(path, "quorate.pid", &format!("{}\n", std::process::id()))?;
+        folder.write_process()?;
         Ok(folder)
     }
 
@@ -90,6 +90,25 @@ impl DataFolder {
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
+
+    /// Writes down which process this is. On a full disk that goes over what stands there, or is left out: the lock counts.
+    fn write_process(&self) -> Result<()> {
+        let contents = format!("{}\n", std::process::id());
+        let error = match replace_file(&self.path, "quorate.pid", &contents) {
+            Err(error) if is_full(&error) => error,
+            result => return result,
+        };
+        let _ = fs::remove_file(self.path.join("quorate.pid.new"));
+        let mut target = OpenOptions::new().write(true).open(self.path.join("quorate.pid"));
+        let written = target.as_mut().map(|file| {
+            file.write_all(contents.as_bytes())?;
+            file.set_len(contents.len() as u64)
+        });
+        if !matches!(written, Ok(Ok(()))) {
+            tracing::warn!("{error:#}: the folder does not say which process uses it");
+        }
+        Ok(())
+    }
 }
 
 /// Replaces a file in a folder as a whole: a crash leaves the old contents or the new, never a part.
@@ -125,6 +144,11 @@ fn close(path: &Path) -> io::Result<()> {
         fs::set_permissions(path, permissions)?;
     }
     Ok(())
+}
+
+fn is_full(error: &anyhow::Error) -> bool {
+    let kind = error.downcast_ref::<std::io::Error>().map(std::io::Error::kind);
+    matches!(kind, Some(ErrorKind::StorageFull | ErrorKind::QuotaExceeded))
 }
 
 fn lock_folder(path: &Path) -> Result<File> {

@@ -59,7 +59,11 @@ pub(crate) fn open(folder: &DataFolder) -> Result<Past> {
         let mut bytes = [0; NOTE_BYTES];
         let died_of = match options.read_exact_at(&mut bytes, 0) {
             Ok(()) => noted(&bytes),
-            Err(error) if error.kind() == ErrorKind::UnexpectedEof => None,
+            Err(error) if error.kind() == ErrorKind::UnexpectedEof => {
+                // Its room is taken now: the disk may be full when it is needed.
+                let _ = options.write_all_at(&[0; NOTE_BYTES], 0);
+                None
+            }
             Err(error) => return Err(error),
         };
         Ok((options, died_of))

@@ -220,6 +220,7 @@ impl MachineDisk {
             Some(
                 Step::Write { .. }
                 | Step::WriteThrough { .. }
+                | Step::Reserve { .. }
                 | Step::Cut { .. }
                 | Step::Rename { .. }
                 | Step::Remove { .. },

@@ -1,4 +1,4 @@
-//! What the log asks of a disk: ten verbs, one of them in two ways, on the files of one folder.
+//! What the log asks of a disk: ten verbs, two of them in two ways, on the files of one folder.
 
 /// The files of one folder.
 ///
@@ -22,6 +22,15 @@ pub trait Disk {
     /// # Errors
     /// [`Cause::Full`] when there is no room.
     fn create(&mut self, file: &str, bytes: u64) -> Result<(), DiskError>;
+
+    /// As [`create`](Disk::create), of a file that may never be written: the space is allocated, and the zeros need not be
+    /// written.
+    ///
+    /// # Errors
+    /// As with [`create`](Disk::create).
+    fn reserve(&mut self, file: &str, bytes: u64) -> Result<(), DiskError> {
+        self.create(file, bytes)
+    }
 
     /// Writes all of `bytes` at `offset`. The file grows where it must, over a gap of zeros if there is one.
     ///

@@ -45,6 +45,7 @@ pub mod work;
 
 mod floors;
 mod replay;
+mod reserve;
 
 pub use disk::{Cause, Disk, DiskError, Verb};
 pub use error::{Damage, StorageError};

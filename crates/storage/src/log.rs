@@ -19,6 +19,7 @@ use crate::format::sector::{BLOCK_PAYLOAD_BYTES, Sectors, payload_of, place};
 use crate::format::segment::{SEGMENT_HEADER_BYTES, SegmentHeader};
 use crate::format::{Identity, segment_file};
 use crate::planted::{Fault, Planted};
+use crate::reserve::{Kept, Reserve};
 use crate::upkeep::{Outcome, Upkeep};
 use crate::work::{Lane, Step, Work};
 use crate::{Group, Position};
@@ -30,14 +31,16 @@ pub struct Options {
     pub identity: Identity,
     /// Length of a segment's file. A multiple of the sector's.
     pub segment_bytes: u64,
+    /// Whether room is kept for what gives room back when the disk is full: twice as much as a segment takes, and a little.
+    pub has_reserve: bool,
     /// A fault to test the tests with.
     pub planted: Planted,
 }
 
 impl Options {
-    /// Segments of 64 MiB.
+    /// Segments of 64 MiB, and no reserve.
     pub fn new(identity: Identity) -> Options {
-        Options { identity, segment_bytes: 64 << 20, planted: Planted::default() }
+        Options { identity, segment_bytes: 64 << 20, has_reserve: false, planted: Planted::default() }
     }
 }
 
@@ -79,6 +82,9 @@ pub struct Log {
     pub(crate) full: Option<DiskError>,
     /// A full disk may be asked again: [`Log::retry`].
     pub(crate) may_retry: bool,
+    /// Nothing can be written: the last segment is used up.
+    pub(crate) is_used_up: bool,
+    pub(crate) reserve: Reserve,
     pub(crate) gathered: Gathered,
     /// Memory for what is written next.
     spare_bytes: Vec<u8>,
@@ -105,6 +111,7 @@ impl Log {
         segments: VecDeque<Segment>,
         spares: VecDeque<u64>,
         extents: Extents,
+        reserve: Reserve,
         (end, lead): (Position, Vec<u8>),
     ) -> Log {
         Log {
@@ -119,6 +126,8 @@ impl Log {
             full: None,
             refused: None,
             may_retry: false,
+            is_used_up: false,
+            reserve,
             written: end,
             durable: end,
             extents,
@@ -212,6 +221,7 @@ impl Log {
     /// Everything that was handed out is written.
     fn batch_written(&mut self) {
         self.written = self.gathered.start();
+        self.is_used_up = false;
         self.noted = self.noted.max(self.durable);
     }
 
@@ -243,6 +253,7 @@ impl Log {
     /// speed, and nobody waits. When it could not be made, that is told, until it is made.
     fn next_segment(&mut self) -> Result<(), StorageError> {
         let Some(number) = self.spares.pop_front() else {
+            self.is_used_up = self.full.is_some();
             return self.full.clone().map_or(Ok(()), |error| Err(StorageError::Disk(error)));
         };
         let first = self.gathered.start();
@@ -257,11 +268,44 @@ impl Log {
     /// some writes.
     pub fn retry(&mut self) {
         self.may_retry = true;
+        self.upkeep.is_postponed = false;
+        self.note_room();
     }
 
-    /// True when there was no room for something, and is not known to be again.
+    /// True when there was no room for something, and is not known to be again. With a reserve, what is written goes on: into
+    /// the rest of the present segment, and the reserve.
     pub fn is_full(&self) -> bool {
         self.full.is_some()
+    }
+
+    /// There is room again when all is ready that is kept ready, whatever else there was no room for.
+    pub(crate) fn note_room(&mut self) {
+        let is_ready = !self.spares.is_empty() && self.refused.is_none();
+        let is_whole = !self.options.has_reserve || self.reserve.missing().is_none();
+        self.full.take_if(|_| is_ready && is_whole);
+    }
+
+    /// How many bytes of log a segment takes.
+    pub fn segment_bytes(&self) -> u64 {
+        payload_of(self.options.segment_bytes)
+    }
+
+    /// How many bytes can be written for which there is room already.
+    pub fn ready_bytes(&self) -> u64 {
+        let segment_bytes = self.segment_bytes();
+        let files = self.spares.len() as u64 + u64::from(self.reserve.has(Kept::Segment));
+        segment_bytes.saturating_sub(self.offset()) + files * (segment_bytes - SEGMENT_HEADER_BYTES)
+    }
+
+    /// True when the log takes more than one segment: a snapshot of what needs the oldest lets go of something.
+    pub fn can_be_shortened(&self) -> bool {
+        self.segments.len() > 1
+    }
+
+    /// Bytes of all snapshots that a start would read.
+    pub fn snapshot_bytes(&self) -> u64 {
+        let snapshots = self.manifest.floors.values().filter_map(|floor| floor.snapshot);
+        snapshots.map(|snapshot| snapshot.bytes).sum()
     }
 
     /// True while a sync runs that writes what was gathered before it.

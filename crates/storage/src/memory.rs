@@ -9,7 +9,8 @@ use crate::disk::{Cause, Disk, DiskError, Verb};
 #[derive(Clone, Debug, Default)]
 pub struct MemoryDisk {
     files: BTreeMap<String, Vec<u8>>,
-    is_full: bool,
+    /// How many bytes all files together may have.
+    capacity: Option<usize>,
 }
 
 impl MemoryDisk {
@@ -20,11 +21,15 @@ impl MemoryDisk {
 
     /// From now on there is no room for more than the files have, or there is again.
     pub fn set_full(&mut self, is_full: bool) {
-        self.is_full = is_full;
+        self.capacity = is_full.then(|| self.used_bytes());
+    }
+
+    fn used_bytes(&self) -> usize {
+        self.files.values().map(Vec::len).sum()
     }
 
     fn check_room(&self, verb: Verb, file: &str, bytes: usize) -> Result<(), DiskError> {
-        if self.is_full && bytes > 0 {
+        if bytes > 0 && self.capacity.is_some_and(|capacity| self.used_bytes() + bytes > capacity) {
             return Err(DiskError { verb, file: file.to_owned(), cause: Cause::Full });
         }
         Ok(())

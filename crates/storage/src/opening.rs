@@ -13,9 +13,10 @@ use crate::format::{
 };
 use crate::log::{Log, Options};
 use crate::replay::{READ_BYTES, Window, scan};
+use crate::reserve::{Kept, Reserve};
 use crate::snapshot::SnapshotReader;
 use crate::tail::{Torn, settle};
-use crate::upkeep::{replace_manifest, run};
+use crate::upkeep::{replace_manifest, run, write_manifest};
 use crate::work::Step;
 use crate::{Group, Position};
 
@@ -108,7 +109,7 @@ fn create<D: Disk>(disk: &mut D, options: &Options) -> Result<(), DiskError> {
         Step::SyncFolder,
     ];
     let manifest = Manifest { identity: options.identity, next_segment: 1, ..Manifest::default() };
-    steps.extend(replace_manifest(&manifest));
+    steps.extend(replace_manifest(&manifest, None));
     run(disk, options.planted, steps)
 }
 
@@ -167,14 +168,17 @@ impl Opening {
         manifest.durable = found.end;
         manifest.clearing = false;
         // Written anew though little in it has changed: the folder's sync may have failed in an earlier life.
-        run(disk, options.planted, replace_manifest(&manifest).into())?;
-        remove_others(disk, &manifest)?;
+        write_manifest(disk, options.planted, &manifest)?;
+        let reserve = find_reserve(disk, &options)?;
+        remove_others(disk, &manifest, &reserve)?;
         let last = found.segments.back().map_or(manifest.first_segment, |segment| segment.number);
         let spares = (last + 1..manifest.next_segment).collect();
         let end: Position = found.end;
         let replayed = Replayed { entries: found.entries, bytes: end - manifest.start, torn };
         let lead = read_lead(disk, manifest.identity.log, last, found.offset)?;
-        Ok((Log::new(options, manifest, found.segments, spares, found.extents, (end, lead)), replayed))
+        let reserve = Reserve::new(reserve);
+        let log = Log::new(options, manifest, found.segments, spares, found.extents, reserve, (end, lead));
+        Ok((log, replayed))
     }
 }
 
@@ -190,13 +194,27 @@ fn read_lead<D: Disk>(disk: &mut D, salt: u64, number: u64, end: u64) -> Result<
     Ok(lead)
 }
 
+/// The files of the reserve that are there as a whole.
+fn find_reserve<D: Disk>(disk: &mut D, options: &Options) -> Result<Vec<Kept>, DiskError> {
+    let mut found = Vec::new();
+    for kept in Kept::ALL.into_iter().filter(|_| options.has_reserve) {
+        match disk.length(&kept.file()) {
+            Ok(length) if length >= kept.bytes(options.segment_bytes) => found.push(kept),
+            Ok(_) | Err(DiskError { cause: Cause::Missing, .. }) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(found)
+}
+
 /// Removes what an interrupted piece of upkeep left: files that the manifest does not name, not yet or not
 /// any more.
-fn remove_others<D: Disk>(disk: &mut D, manifest: &Manifest) -> Result<(), DiskError> {
+fn remove_others<D: Disk>(disk: &mut D, manifest: &Manifest, reserve: &[Kept]) -> Result<(), DiskError> {
     let segments = (manifest.first_segment..manifest.next_segment).map(segment_file);
     let snapshots = manifest.floors.iter().filter_map(|(group, floor)| Some((*group, floor.snapshot?)));
     let snapshots = snapshots.map(|(group, place)| snapshot_file(group, place.number));
-    let named: BTreeSet<String> = segments.chain(snapshots).chain([MANIFEST_FILE.to_owned()]).collect();
+    let named = segments.chain(snapshots).chain([MANIFEST_FILE.to_owned()]);
+    let named: BTreeSet<String> = named.chain(reserve.iter().map(|kept| kept.file())).collect();
     for file in disk.list()?.iter().filter(|file| is_ours(file) && !named.contains(*file)) {
         match disk.remove(file) {
             Err(DiskError { cause: Cause::Missing, .. }) => {}

@@ -82,7 +82,7 @@ pub(crate) fn settle<D: Disk>(
     if !remains.is_empty() && !planted.has(Fault::TailNotCleared) {
         if !manifest.clearing {
             manifest.clearing = true;
-            upkeep::run(disk, planted, upkeep::replace_manifest(manifest).into())?;
+            upkeep::write_manifest(disk, planted, manifest)?;
         }
         clear(disk, &remains, &mut syncs)?;
     }

@@ -16,6 +16,7 @@ use crate::format::manifest::{Floor, Manifest, SnapshotPlace};
 use crate::format::{MANIFEST_FILE, MANIFEST_NEW_FILE, segment_file, snapshot_file};
 use crate::log::{Log, Segment};
 use crate::planted::{Fault, Planted};
+use crate::reserve::Kept;
 use crate::snapshot::Piece;
 use crate::work::{Lane, Step, Work};
 use crate::{Group, Position};
@@ -67,10 +68,12 @@ pub(crate) struct NewFloor {
 enum Task {
     /// Takes a snapshot, or the end of a group, into account.
     Raise(NewFloor),
-    /// Makes the next segment, of a file that is not needed any more if there is one.
+    /// Makes the next segment, of a file that is not needed any more if there is one, or of the reserve's.
     Spare(u64, Option<String>),
-    /// Writes a part of a snapshot; the first into a file that is not needed any more if there is one.
+    /// Writes a part of a snapshot; the first into a file that is not needed any more if there is one, or the reserve's.
     Write(Piece, Option<String>),
+    /// Makes a file of the reserve, of a segment that is not needed any more if there is one.
+    Reserve(Kept, Option<String>),
     /// Writes a manifest that needs fewer segments, or knows better how far the log is durable.
     Note,
     /// Removes a file that no manifest names.
@@ -94,6 +97,8 @@ pub(crate) struct Upkeep {
     /// Of groups with large snapshots the one before the present one: the next is written over it.
     used_snapshots: BTreeMap<Group, String>,
     note: bool,
+    /// There was no room to write something down: that waits for [`Log::retry`].
+    pub(crate) is_postponed: bool,
     /// What is to be written of snapshots.
     pub(crate) pieces: VecDeque<Piece>,
     /// Snapshots that are not committed yet, and a part of which the disk had no room for.
@@ -171,25 +176,42 @@ impl Log {
     }
 
     fn next_task(&mut self) -> Option<Task> {
-        if self.full.is_some() {
-            let Upkeep { garbage, used, used_snapshots, .. } = &mut self.upkeep;
-            garbage.extend(used.drain(..));
-            garbage.extend(std::mem::take(used_snapshots).into_values());
-        } else if self.spares.is_empty() {
-            // Where the next one is late, the present one grows.
-            return Some(Task::Spare(self.manifest.next_segment, self.upkeep.used.pop()));
+        let is_full = self.full.is_some();
+        let has_reserve = self.options.has_reserve;
+        if is_full && !has_reserve {
+            self.upkeep.garbage.append(&mut self.upkeep.used.drain(..).collect());
         }
-        // What gives room comes first.
+        if is_full && (!has_reserve || self.refused.is_some() || self.is_used_up) {
+            // Nothing goes on without some room: what is kept for later is given up.
+            let Upkeep { garbage, used_snapshots, .. } = &mut self.upkeep;
+            garbage.extend(std::mem::take(used_snapshots).into_values());
+            garbage.extend(self.reserve.take(Kept::Snapshot));
+        }
+        // What gives room comes first; and what was refused goes before another file gets its name.
+        if is_full && !self.upkeep.garbage.is_empty() {
+            return Some(Task::Remove);
+        }
+        if self.spares.is_empty() {
+            let used = self.upkeep.used.pop();
+            let used = used.or_else(|| is_full.then(|| self.reserve.take(Kept::Segment)).flatten());
+            // Where the next one is late, the present one grows.
+            if used.is_some() || !is_full {
+                return Some(Task::Spare(self.manifest.next_segment, used));
+            }
+        }
         if !self.upkeep.garbage.is_empty() {
             return Some(Task::Remove);
         }
-        if self.full.is_some() && !self.may_retry {
+        let waits = is_full && !self.may_retry;
+        if waits && (!has_reserve || self.upkeep.is_postponed) {
             return None;
         }
         // All of a snapshot is written before it takes effect.
         if let Some(piece) = self.upkeep.pieces.pop_front() {
             let is_first = piece.offset == 0;
             let used = is_first.then(|| self.upkeep.used_snapshots.remove(&piece.group)).flatten();
+            let reserve = || (is_first && is_full).then(|| self.reserve.take(Kept::Snapshot)).flatten();
+            let used = used.or_else(reserve);
             return Some(Task::Write(piece, used));
         }
         // A floor above the end that a crash leaves would hide what is appended there later: the log comes
@@ -211,11 +233,16 @@ impl Log {
         if note || self.first_needed(self.extents.oldest()) > 0 {
             return Some(Task::Note);
         }
-        self.spares.is_empty().then_some(Task::Spare(self.manifest.next_segment, None))
+        if self.spares.is_empty() {
+            return (!waits).then_some(Task::Spare(self.manifest.next_segment, None));
+        }
+        let missing = self.reserve.missing().filter(|_| has_reserve)?;
+        let used = if missing == Kept::Manifest { None } else { self.upkeep.used.pop() };
+        (used.is_some() || !waits).then_some(Task::Reserve(missing, used))
     }
 
     /// The steps of a task, and the manifest that holds after them.
-    fn steps(&self, task: &mut Task) -> (Vec<Step>, Manifest) {
+    fn steps(&mut self, task: &mut Task) -> (Vec<Step>, Manifest) {
         let mut steps = Vec::new();
         let mut manifest = self.manifest.clone();
         manifest.durable = self.durable;
@@ -250,6 +277,15 @@ impl Log {
                 manifest.next_segment = *number + 1;
             }
             Task::Note => {}
+            Task::Reserve(kept, used) => {
+                let (file, bytes) = (kept.file(), kept.bytes(self.options.segment_bytes));
+                match used {
+                    Some(used) => steps.push(Step::Rename { from: used.clone(), to: file.clone() }),
+                    None => steps.push(Step::Reserve { file: file.clone(), bytes }),
+                }
+                steps.extend([Step::Sync { file }, Step::SyncFolder]);
+                return (steps, manifest);
+            }
             Task::Write(Piece { file, offset, bytes, .. }, used) => {
                 if *offset == 0 {
                     steps.push(match used {
@@ -270,7 +306,8 @@ impl Log {
         (manifest.first_segment, manifest.start) = (first.number, first.first);
         let start = manifest.start;
         manifest.floors.retain(|_, floor| floor.snapshot.is_some() || floor.position > start);
-        steps.extend(replace_manifest(&manifest));
+        let reserve = self.full.is_some().then(|| self.reserve.take(Kept::Manifest)).flatten();
+        steps.extend(replace_manifest(&manifest, reserve));
         (steps, manifest)
     }
 
@@ -300,6 +337,11 @@ impl Log {
                 return Outcome::Tidied;
             }
             Task::Write(..) => return Outcome::Tidied,
+            Task::Reserve(kept, _) => {
+                self.reserve.add(kept);
+                self.note_room();
+                return Outcome::Tidied;
+            }
             _ => {}
         }
         self.noted = self.noted.max(manifest.durable);
@@ -307,7 +349,13 @@ impl Log {
             self.segments.pop_front_if(|segment| segment.number < manifest.first_segment)
         {
             let file = segment_file(segment.number);
-            match self.upkeep.used.len() < REUSED_MAX && self.full.is_none() {
+            let kept_max = match self.full {
+                None => REUSED_MAX,
+                // The next segment, and the reserve.
+                Some(_) if self.options.has_reserve => 3,
+                Some(_) => 0,
+            };
+            match self.upkeep.used.len() < kept_max {
                 true => self.upkeep.used.push(file),
                 false => self.upkeep.garbage.push_back(file),
             }
@@ -334,9 +382,9 @@ impl Log {
                 self.spares.push_back(number);
                 Outcome::SegmentReady
             }
-            Task::Note | Task::Remove | Task::Write(..) => Outcome::Tidied,
+            Task::Note | Task::Remove | Task::Write(..) | Task::Reserve(..) => Outcome::Tidied,
         };
-        self.full.take_if(|_| !self.spares.is_empty() && self.refused.is_none());
+        self.note_room();
         outcome
     }
 
@@ -361,19 +409,35 @@ impl Log {
                 Outcome::SnapshotRefused(new.group, error)
             }
             Task::Raise(new) => {
+                self.upkeep.is_postponed = true;
                 self.upkeep.floors.push_front(new);
                 Outcome::Postponed(error)
+            }
+            Task::Spare(number, Some(used)) if self.options.has_reserve => {
+                self.upkeep.is_postponed = true;
+                // It may have its new name already, and is not in the manifest.
+                let is_renamed = error.verb != Verb::Rename || error.file != used;
+                self.upkeep.used.push(if is_renamed { segment_file(number) } else { used });
+                Outcome::SegmentRefused(error)
             }
             Task::Spare(number, used) => {
                 self.upkeep.garbage.push_back(segment_file(number));
                 self.upkeep.garbage.extend(used);
                 Outcome::SegmentRefused(error)
             }
+            Task::Reserve(kept, used) => {
+                self.upkeep.garbage.push_back(kept.file());
+                self.upkeep.garbage.extend(used);
+                Outcome::Postponed(error)
+            }
             Task::Write(piece, used) => {
                 self.upkeep.garbage.extend(used);
                 self.snapshot_without_room(piece, error)
             }
-            Task::Note | Task::Remove => Outcome::Postponed(error),
+            Task::Note | Task::Remove => {
+                self.upkeep.is_postponed = true;
+                Outcome::Postponed(error)
+            }
         }
     }
 
@@ -404,16 +468,36 @@ impl Log {
     }
 }
 
-/// The steps by which a manifest takes the place of the one before.
-pub(crate) fn replace_manifest(manifest: &Manifest) -> [Step; 5] {
-    let file = MANIFEST_NEW_FILE.to_owned();
-    [
-        Step::Create { file: file.clone(), bytes: 0 },
-        Step::Write { file: file.clone(), offset: 0, bytes: manifest.encode() },
+/// The steps by which a manifest takes the place of the one before. On a full disk it is written into a file of the reserve.
+pub(crate) fn replace_manifest(manifest: &Manifest, reserve: Option<String>) -> Vec<Step> {
+    let (file, bytes) = (MANIFEST_NEW_FILE.to_owned(), manifest.encode());
+    let cut = Step::Cut { file: file.clone(), bytes: bytes.len() as u64 };
+    let (first, cut) = match reserve {
+        Some(reserve) => (Step::Rename { from: reserve, to: file.clone() }, Some(cut)),
+        None => (Step::Create { file: file.clone(), bytes: 0 }, None),
+    };
+    let mut steps = vec![first, Step::Write { file: file.clone(), offset: 0, bytes }];
+    steps.extend(cut);
+    steps.extend([
         Step::Sync { file: file.clone() },
         Step::Rename { from: file, to: MANIFEST_FILE.to_owned() },
         Step::SyncFolder,
-    ]
+    ]);
+    steps
+}
+
+/// Replaces the manifest here and now, as a start does, by means of the reserve where there is no room.
+pub(crate) fn write_manifest<D: Disk>(
+    disk: &mut D,
+    planted: Planted,
+    manifest: &Manifest,
+) -> Result<(), DiskError> {
+    match run(disk, planted, replace_manifest(manifest, None)) {
+        Err(error) if error.is_only_full() && disk.length(&Kept::Manifest.file()).is_ok() => {
+            run(disk, planted, replace_manifest(manifest, Some(Kept::Manifest.file())))
+        }
+        result => result,
+    }
 }
 
 /// Does steps here and now, as a start does. What could not be synced is told like everything else.

@@ -16,6 +16,13 @@ pub enum Step {
         /// Its length.
         bytes: u64,
     },
+    /// [`Disk::reserve`]
+    Reserve {
+        /// The new file.
+        file: String,
+        /// Its length.
+        bytes: u64,
+    },
     /// [`Disk::write`]
     Write {
         /// The file.
@@ -70,6 +77,7 @@ impl Step {
     pub fn run<D: Disk>(&self, disk: &mut D) -> Result<(), DiskError> {
         match self {
             Step::Create { file, bytes } => disk.create(file, *bytes),
+            Step::Reserve { file, bytes } => disk.reserve(file, *bytes),
             Step::Write { file, offset, bytes } => disk.write(file, *offset, bytes),
             Step::WriteThrough { file, offset, bytes } => disk.write_through(file, *offset, bytes),
             Step::Cut { file, bytes } => disk.cut(file, *bytes),

@@ -29,6 +29,21 @@ impl Command<'_> {
         }
     }
 
+    /// True when all that the command does is to delete.
+    pub fn only_deletes(&self) -> bool {
+        use Command::*;
+        match self {
+            Delete { .. } | GetDelete { .. } | DeleteIf { .. } | Clear | Purge { .. } | Abandon { .. } => {
+                true
+            }
+            Hash(command) => matches!(command, HashCommand::Delete { .. }),
+            Transaction(transaction) => {
+                transaction.commands().all(|command| !command.is_write() || command.only_deletes())
+            }
+            _ => false,
+        }
+    }
+
     /// By how many bytes the data may grow beyond what the command itself carries: a `SETRANGE` far behind the end, a
     /// `COPY`. `bytes_of` says how many bytes a key takes now.
     #[inline]

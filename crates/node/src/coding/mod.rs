@@ -226,7 +226,7 @@ impl Node {
     fn take_fragment_message(&mut self, group: u16, from: NodeId, message: Message<'_>) {
         match message {
             // What cannot be written would wait in memory.
-            Message::Keep(piece) if self.is_full() => {
+            Message::Keep(piece) if self.room.is_short() => {
                 let refused = Message::Refused { id: piece.reference.id, why: Refusal::NoRoom };
                 self.send_fragment_message(group, from, &refused);
             }

@@ -49,6 +49,9 @@ impl Node {
             values: self.value_facts(),
             keyspaces: keyspaces.map(|(group, status)| keyspace_facts(group, status)).collect(),
             commands: self.statistics.clone(),
+            disk_is_full: self.room.is_short(),
+            disk_ready_bytes: self.journal.ready_bytes(),
+            disk_refused: self.room.refused,
             loading: statuses.iter().any(|status| status.role == "recovering"),
         }
     }

@@ -32,6 +32,11 @@ pub(crate) struct Facts {
     pub(crate) commands: CommandStatistics,
     /// True while the node has not got its data together yet.
     pub(crate) loading: bool,
+    /// There is no room on the disk but the reserve; how many bytes of log can be written all the same; and commands that
+    /// were refused for that.
+    pub(crate) disk_is_full: bool,
+    pub(crate) disk_ready_bytes: u64,
+    pub(crate) disk_refused: u64,
 }
 
 /// The process and its machine.

@@ -236,8 +236,11 @@ fn persistence(facts: &Facts, fields: &mut Fields<'_>) {
         ("aof_last_rewrite_time_sec", "-1"),
         ("aof_current_rewrite_time_sec", "-1"),
         ("aof_last_bgrewrite_status", "ok"),
-        ("aof_last_write_status", "ok"),
     ]);
+    fields.put("aof_last_write_status", if facts.disk_is_full { "err" } else { "ok" });
+    fields.put("disk_full", u8::from(facts.disk_is_full));
+    fields.put("disk_ready_bytes", facts.disk_ready_bytes);
+    fields.put("disk_refused", facts.disk_refused);
 }
 
 fn stats(facts: &Facts, fields: &mut Fields<'_>) {

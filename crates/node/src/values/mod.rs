@@ -325,11 +325,6 @@ impl Values {
 }
 
 impl Node {
-    /// True while there is no room on the disk.
-    pub(crate) fn is_full(&self) -> bool {
-        self.journal.is_full() || self.values.is_full()
-    }
-
     /// Takes over what a group's replica here has spilled. False if its keyspace keeps all values in memory.
     pub(crate) fn keep_spilled(&mut self, group: u16) -> bool {
         let Some(target) = self.groups.get_mut(group).filter(|group| group.keyspace.spills()) else {

@@ -13,6 +13,7 @@ mod consensus;
 mod durable_registers;
 mod failover;
 mod forwarding;
+mod full_disks;
 mod keyspaces;
 mod limits;
 mod locks;

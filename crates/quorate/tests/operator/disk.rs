@@ -1,12 +1,15 @@
 //! A disk without room: its node says so and refuses writes, and the others go on.
 
 use std::fs;
+use std::io::Write as _;
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 use super::assert_linearizable;
 use super::bare::Bare;
 use super::recorder::Recorder;
-use super::support::{Client, quorate, until};
+use super::support::{Client, quorate, request, until};
 
 /// Segments are small, so that a small disk is full soon; no checkpoint makes room again.
 const TABLES: &str = r#"
@@ -79,4 +82,255 @@ fn a_node_without_room_says_so_and_the_others_go_on() {
     recorder.wait_for(300);
     assert!(bare.health(3).1.contains("\"disk_full\":true"), "the node lives on, and tries in vain");
     assert_linearizable(&recorder.stop());
+}
+
+/// Small disks in memory that outlive their nodes' processes, for the data of all three nodes.
+struct Disks(Vec<PathBuf>);
+
+impl Disks {
+    /// `None` where this user may not mount them.
+    fn mount(bare: &Bare) -> Option<Disks> {
+        let mut disks = Disks(Vec::new());
+        for node in 1..=3 {
+            let folder = bare.node(node).join("data");
+            fs::create_dir(&folder).unwrap();
+            let mut command = Command::new("mount");
+            command.args(["-t", "tmpfs", "-o", "size=16m", "quorate-test"]).arg(&folder);
+            command.stdout(Stdio::null()).stderr(Stdio::null());
+            if !command.status().is_ok_and(|status| status.success()) {
+                println!("skipped: this user may not mount small disks for the nodes");
+                return None;
+            }
+            disks.0.push(folder);
+        }
+        Some(disks)
+    }
+
+    /// Takes all the room that a node's disk has.
+    fn fill(&self, node: u16) {
+        let mut file = fs::File::create(self.0[usize::from(node) - 1].join("filler")).unwrap();
+        for piece in [1 << 20, 4096] {
+            while file.write_all(&vec![1; piece]).is_ok() {}
+        }
+    }
+
+    fn free(&self, node: u16) {
+        fs::remove_file(self.0[usize::from(node) - 1].join("filler")).unwrap();
+    }
+}
+
+impl Drop for Disks {
+    fn drop(&mut self) {
+        for folder in &self.0 {
+            let _ = Command::new("umount").arg("--lazy").arg(folder).status();
+        }
+    }
+}
+
+/// Each protocol that keeps records, in segments that can be filled soon.
+const KEPT: &str = r#"
+[storage]
+segment_bytes = 524288
+checkpoint_bytes = 1048576
+
+[[keyspace]]
+prefix = "all:"
+replication = "leader-follower"
+acks = "all"
+durability = "fsync"
+leader = 3
+"#;
+
+/// The same with one that keeps records and has no leader.
+const REGISTERS: &str = r#"
+[[keyspace]]
+prefix = "abd:"
+replication = "abd"
+durability = "fsync"
+"#;
+
+fn with_data_folders(tables: &str) -> Bare {
+    Bare::new(tables, |config, _| config.replace("cluster = ", "data = \"data\"\ncluster = "))
+}
+
+fn value(number: usize) -> Vec<u8> {
+    vec![b'a' + (number % 26) as u8; 4000]
+}
+
+fn set(client: &mut Client, prefix: &str, number: usize) -> String {
+    client.send(request(&[b"SET", format!("{prefix}key{number}").as_bytes(), &value(number)]));
+    client.line()
+}
+
+fn holds(client: &mut Client, prefix: &str, number: usize) -> bool {
+    client.send(format!("GET {prefix}key{number}\r\n"));
+    let answer = client.line();
+    let Some(Ok(length)) = answer.strip_prefix('$').map(str::parse) else { return false };
+    let found = client.bytes(length);
+    client.line();
+    found == value(number)
+}
+
+/// Writes until there is no room for more, by all nodes in turns. Tells which keys were acknowledged.
+fn write_until_refused(bare: &Bare, prefix: &str, from: usize) -> Vec<usize> {
+    let mut clients: Vec<Client> = (1..=3).map(|node| Client::connect(bare.client_port(node))).collect();
+    let mut acknowledged = Vec::new();
+    let mut refused = 0;
+    for number in from.. {
+        let begun = Instant::now();
+        match set(&mut clients[number % 3], prefix, number).as_str() {
+            "+OK" => {
+                acknowledged.push(number);
+                refused = 0;
+            }
+            answer if answer.starts_with("-NOSPACE") => {
+                assert!(begun.elapsed() < Duration::from_secs(3), "after {:?}", begun.elapsed());
+                refused += 1;
+            }
+            answer => assert!(answer.starts_with("-UNKNOWN") || answer.starts_with("-TRYAGAIN"), "{answer}"),
+        }
+        if refused == 6 {
+            break;
+        }
+        assert!(number - from < 10_000, "there is room without end");
+    }
+    acknowledged
+}
+
+fn lines_about_room(bare: &Bare, node: u16) -> usize {
+    let about = |line: &&str| line.contains("room") || line.contains("full");
+    bare.log(node).lines().filter(about).count()
+}
+
+#[test]
+fn when_all_disks_are_full_reads_and_deletions_go_on_and_flushall_gives_room() {
+    reads_and_deletions_go_on(KEPT, &["", "all:"], |client, _| {
+        assert_eq!(client.ask("FLUSHALL"), "+OK");
+    });
+}
+
+#[test]
+fn when_all_disks_are_full_registers_are_read_and_deleted_and_that_gives_room() {
+    reads_and_deletions_go_on(&format!("{KEPT}{REGISTERS}"), &["abd:"], |client, kept| {
+        for (prefix, number) in kept {
+            assert!([":0", ":1"].contains(&client.ask(&format!("DEL {prefix}key{number}")).as_str()));
+        }
+    });
+}
+
+/// All disks are full; `frees` deletes everything.
+fn reads_and_deletions_go_on(
+    tables: &str,
+    prefixes: &[&'static str],
+    frees: impl Fn(&mut Client, &[(&str, usize)]),
+) {
+    let mut bare = with_data_folders(tables);
+    let Some(disks) = Disks::mount(&bare) else { return };
+    (1..=3).for_each(|node| bare.start(node));
+    bare.wait_until_ready(&[1, 2, 3]);
+    let mut kept: Vec<(&str, usize)> = Vec::new();
+    for prefix in prefixes {
+        let mut client = Client::connect(bare.client_port(1));
+        for number in 0..150 {
+            until("there is room", || set(&mut client, prefix, number) == "+OK");
+            kept.push((*prefix, number));
+        }
+    }
+    (1..=3).for_each(|node| disks.fill(node));
+    for prefix in prefixes {
+        let more = write_until_refused(&bare, prefix, 1000);
+        kept.extend(more.into_iter().map(|number| (*prefix, number)));
+    }
+    until("all say so", || (1..=3).all(|node| bare.health(node).1.contains("\"disk_full\":true")));
+
+    let all_is_there = |bare: &Bare, step: usize| {
+        for node in 1..=3 {
+            let mut client = Client::connect(bare.client_port(node));
+            for (prefix, number) in kept.iter().skip(usize::from(node)).step_by(step) {
+                until("it is read", || holds(&mut client, prefix, *number));
+            }
+        }
+    };
+    all_is_there(&bare, 7);
+    // A node that dies comes back without any room.
+    bare.kill(2);
+    bare.start(2);
+    bare.wait_until_ready(&[1, 2, 3]);
+    all_is_there(&bare, 1);
+    bare.kill_all();
+    (1..=3).for_each(|node| bare.start(node));
+    bare.wait_until_ready(&[1, 2, 3]);
+    all_is_there(&bare, 5);
+
+    for (node, prefix) in (1..=3).zip(prefixes.iter().cycle()) {
+        let mut client = Client::connect(bare.client_port(node));
+        until("what deletes is taken", || client.ask(&format!("DEL {prefix}key{node}")) == ":1");
+        let begun = Instant::now();
+        assert_eq!(client.ask(&format!("DEL {prefix}key{}", node + 10)), ":1");
+        assert!(begun.elapsed() < Duration::from_secs(3), "after {:?}", begun.elapsed());
+        assert!(client.ask(&format!("SET {prefix}more {}", "v".repeat(100))).starts_with("-NOSPACE"));
+    }
+    let mut client = Client::connect(bare.client_port(2));
+    frees(&mut client, &kept);
+    for node in 1..=3 {
+        let mut client = Client::connect(bare.client_port(node));
+        for prefix in prefixes {
+            until("there is room again", || set(&mut client, prefix, 7) == "+OK");
+            assert!(holds(&mut client, prefix, 7) && !holds(&mut client, prefix, 8));
+        }
+    }
+    (1..=3).for_each(|node| disks.free(node));
+    until("none is full", || (1..=3).all(|node| bare.health(node).1.contains("\"disk_full\":false")));
+    for node in 1..=3 {
+        let lines = lines_about_room(&bare, node);
+        assert!(lines <= 12, "node {node} has {lines} lines about it");
+    }
+}
+
+#[test]
+fn while_one_disk_is_full_writes_through_every_node_go_on() {
+    const PREFIXES: [&str; 3] = ["", "all:", "abd:"];
+    let mut bare = with_data_folders(&format!("{KEPT}{REGISTERS}"));
+    let Some(disks) = Disks::mount(&bare) else { return };
+    (1..=3).for_each(|node| bare.start(node));
+    bare.wait_until_ready(&[1, 2, 3]);
+    disks.fill(3);
+    let mut filler = Client::connect(bare.client_port(1));
+    until("node 3 says so", || {
+        PREFIXES.iter().for_each(|prefix| (0..5).for_each(|number| drop(set(&mut filler, prefix, number))));
+        bare.health(3).1.contains("\"disk_full\":true")
+    });
+    for node in 1..=3 {
+        let mut client = Client::connect(bare.client_port(node));
+        for prefix in PREFIXES {
+            until("another one leads", || set(&mut client, prefix, 1) == "+OK");
+        }
+    }
+    let (mut written, mut slowest) = (0, Duration::ZERO);
+    // For some seconds, and less than the other disks hold.
+    while written < 540 {
+        for node in 1..=3 {
+            let mut client = Client::connect(bare.client_port(node));
+            for prefix in PREFIXES {
+                let begun = Instant::now();
+                assert_eq!(set(&mut client, prefix, written), "+OK", "{prefix} through node {node}");
+                assert!(holds(&mut client, prefix, written));
+                slowest = slowest.max(begun.elapsed());
+                std::thread::sleep(Duration::from_millis(5));
+                written += 1;
+            }
+        }
+    }
+    println!("{written} writes, the slowest with its read {slowest:?}");
+    assert!(slowest < Duration::from_secs(3), "{slowest:?}");
+    let lines = lines_about_room(&bare, 3);
+    assert!(lines <= 4, "{lines} lines about it:\n{}", bare.log(3));
+    disks.free(3);
+    until("it has room", || bare.health(3).1.contains("\"disk_full\":false"));
+    bare.wait_until_ready(&[1, 2, 3]);
+    bare.kill(1);
+    let mut client = Client::connect(bare.client_port(3));
+    for number in 0..written {
+        until("it has caught up", || holds(&mut client, PREFIXES[number % 3], number));
+    }
 }

@@ -31,8 +31,8 @@ pub(crate) enum DiskFault {
     Stuck { node: Place, us: u64 },
     /// The disk refuses one operation of a kind, with an input/output error.
     Refusal { node: Place, verb: Verb },
-    /// There is no room for more than so many bytes.
-    Full { node: Place, room: u64, us: u64 },
+    /// There is no room for more than so many bytes, on some disks.
+    Full { nodes: Mask, room: u64, us: u64 },
     /// A process dies; a bit, or a whole sector, of what is safe on its disk changes meanwhile.
     Rot { node: Place, place: u64, zeroes: bool, down_us: u64, replaced_us: Option<u64> },
     /// A process dies and comes back with an empty disk.
@@ -155,7 +155,13 @@ impl Draw<'_> {
 
     fn full_disk(&mut self) -> DiskFault {
         let (node, room) = (self.node(), self.random.below(100_000));
-        DiskFault::Full { node, room, us: self.random.scaled(100 * MS, 10 * SECOND) }
+        let us = self.random.scaled(100 * MS, 10 * SECOND);
+        let nodes = match self.random.below(4) {
+            0 => ((1u64 << self.nodes) - 1) as Mask,
+            1 => self.some(),
+            _ => 1 << node,
+        };
+        DiskFault::Full { nodes, room, us }
     }
 
     fn rot(&mut self) -> DiskFault {
@@ -229,13 +235,9 @@ impl fmt::Display for DiskFault {
             DiskFault::Refusal { node, verb } => {
                 write!(formatter, "the disk of node {} will fail to {verb} something", node + 1)
             }
-            DiskFault::Full { node, room, us } => {
-                write!(
-                    formatter,
-                    "the disk of node {} has room for {room} bytes, for {} ms",
-                    node + 1,
-                    ms(us)
-                )
+            DiskFault::Full { nodes, room, us } => {
+                let (ids, ms) = (ids(*nodes), ms(us));
+                write!(formatter, "the disks of nodes {ids} have room for {room} bytes each, for {ms} ms")
             }
             DiskFault::Rot { node, zeroes, .. } => {
                 let what = if *zeroes { "a sector" } else { "a bit" };

@@ -142,12 +142,16 @@ impl World {
                 disk.stuck_until = disk.stuck_until.max(now + us);
             }
             (DiskFault::Refusal { node, verb }, _) => happens = self.refuse(node, verb),
-            (DiskFault::Full { node, room, us }, 0) => {
-                self.host(node).disk.fill_up(room);
+            (DiskFault::Full { nodes, room, us }, 0) => {
+                for place in self.places().filter(|place| has(nodes, *place)) {
+                    self.host(place).disk.fill_up(room);
+                }
                 again = Some(us);
             }
-            (DiskFault::Full { node, .. }, _) => {
-                self.host(node).disk.make_room();
+            (DiskFault::Full { nodes, .. }, _) => {
+                for place in self.places().filter(|place| has(nodes, *place)) {
+                    self.host(place).disk.make_room();
+                }
                 happens = false;
             }
             (DiskFault::Rot { node, .. }, 1)

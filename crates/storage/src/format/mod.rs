@@ -83,6 +83,7 @@ pub(crate) fn is_ours(file: &str) -> bool {
     file == MANIFEST_FILE
         || file == MANIFEST_NEW_FILE
         || file.strip_prefix("segment-").is_some_and(numbers)
+        || file.strip_prefix("reserve-").is_some_and(numbers)
         || file.strip_prefix("snapshot-").is_some_and(numbers)
 }
 

@@ -231,7 +231,8 @@ fn long_lives_with_all_kinds_of_trouble() {
     for seed in 0..2000 {
         // Segments of one block, and of three.
         let segment_bytes = SEGMENT_BYTES * [1, 3][seed as usize % 2];
-        let options = Options { segment_bytes, ..options() };
+        let has_reserve = seed % 4 > 1;
+        let options = Options { segment_bytes, has_reserve, ..options() };
         let world = live(options, seed).unwrap_or_else(|violation| panic!("seed {seed}: {violation}"));
         for (what, times) in world.seen {
             *seen.entry(what).or_insert(0) += times;

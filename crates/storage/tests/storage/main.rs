@@ -12,6 +12,7 @@ mod damage;
 mod disks;
 mod failures;
 mod format;
+mod reserve;
 mod snapshots;
 mod support;
 mod tail;

@@ -1,0 +1,337 @@
+//! What a node does while its disk has no room.
+//!
+//! The log keeps a reserve on the disk, see [`storage::Log`]. When the disk refuses what the log wants ready, or has no room
+//! for large values, the node is *short*: what stands in its reserve is for what gives room back, and for what keeps its
+//! groups alive. It tells its peers, and from then on:
+//!
+//! * **Whoever orders** a group's commands refuses those that make data larger, with `NOSPACE`, if the group cannot keep them
+//!   without a member that is short: too few others have room. Reads, deletions, and the records of the groups themselves
+//!   go on, out of the reserve; and as soon as what was deleted lets the log be shortened, that is done.
+//! * **A member that can be spared** stands aside, so that the others go on without any limit and its reserve lasts: what it
+//!   leads is taken over, it takes nothing from the group, and requests of its clients are passed on. In a group of
+//!   consensus it can be spared when a majority of the others has room. With leader-follower the control group takes away
+//!   what a node leads when it is silent there; so a node stands aside in the control group and in all these groups at once,
+//!   when a majority of the other control nodes has room, and in each of these groups somebody else who may lead.
+//!   A replica of registers passes over what others send, and its node's clients' writes go to another member.
+//! * **When nothing can be written at all**, the reserve being used up, the node stands aside whatever the others have.
+//!
+//! It stands aside a moment after it has become short. What it had ordered by then comes to its end meanwhile.
+
+use crate::control::CONTROL_GROUP;
+use crate::groups::Group;
+use crate::keyspace::Protocol;
+use crate::log::{Level, Line};
+use crate::mapping::MAP_GROUP;
+use crate::node::Node;
+use crate::{envelope::Envelope, routing::Asked};
+use kv::Command;
+use protocol::leader_follower::Acks;
+use protocol::{NOBODY, NodeId, Request, Result as Outcome};
+use wire::frame;
+
+/// So long after it has become short a node stands aside.
+const HANDOVER_MS: u64 = 300;
+
+/// Lines about room are at least so far apart.
+const LINE_MS: u64 = 10_000;
+
+/// What a node knows of the room on its disk and on others'.
+#[derive(Debug, Default)]
+pub(crate) struct Room {
+    /// There is none here but the reserve, since then.
+    short_since_us: Option<u64>,
+    /// This node stands aside in the control group and in all groups of leader-follower.
+    is_aside: bool,
+    /// This node or a peer is short.
+    is_any_short: bool,
+    line_after_us: u64,
+    /// That it is short was logged, and not yet that there is room again.
+    is_logged: bool,
+    /// Commands that were refused for lack of room.
+    pub(crate) refused: u64,
+}
+
+impl Room {
+    /// True while there is no room on the disk but the reserve.
+    #[inline]
+    pub(crate) fn is_short(&self) -> bool {
+        self.short_since_us.is_some()
+    }
+}
+
+/// What becomes of a request for which room matters.
+enum Verdict {
+    Goes,
+    Refused(String),
+    /// It waits here until another node leads; why, if that takes too long.
+    Waits(String),
+    /// Another node is to be asked.
+    PassedOn,
+}
+
+impl Node {
+    /// Looks whether there is room, and tells the others what is new.
+    pub(crate) fn tend_room(&mut self) {
+        let is_short = self.journal.is_short() || self.values.is_full();
+        let was_short = self.room.is_short();
+        if !is_short && !was_short {
+            return;
+        }
+        match is_short {
+            true => self.room.short_since_us = self.room.short_since_us.or(Some(self.now.monotonic_us)),
+            false => self.room.short_since_us = None,
+        }
+        let is_aside = is_short && (self.journal.is_full() || self.can_be_spared());
+        let was_aside = std::mem::replace(&mut self.room.is_aside, is_aside);
+        if (is_short, is_aside) != (was_short, was_aside) {
+            for peer in self.peers.iter_mut().filter(|peer| peer.up) {
+                frame::append(&mut peer.output, |out| Envelope::Room { is_short, is_aside }.encode(out));
+            }
+            self.note_short_peers();
+        }
+        self.log_room();
+    }
+
+    fn log_room(&mut self) {
+        let is_short = self.room.is_short();
+        if is_short == self.room.is_logged || is_short && self.now.monotonic_us < self.room.line_after_us {
+            return;
+        }
+        self.room.is_logged = is_short;
+        self.room.line_after_us = self.now.monotonic_us + LINE_MS * 1000;
+        let ready = self.journal.ready_bytes() >> 10;
+        let (level, text) = match is_short {
+            true => (
+                Level::Error,
+                format!(
+                    "the disk is full: writes are refused until there is room again, or are left to nodes that have room; \
+                     reads, and what deletes data, go on out of a reserve, of which {ready} KiB are left for the log"
+                ),
+            ),
+            false => (Level::Info, "the disk has room again".to_owned()),
+        };
+        self.log.push(Line { level, text });
+    }
+
+    /// What a peer that has just connected is to know.
+    pub(crate) fn tell_room(&mut self, id: NodeId) {
+        let (is_short, is_aside) = (self.room.is_short(), self.room.is_aside);
+        if is_short {
+            let output = &mut self.peers[usize::from(id) - 1].output;
+            frame::append(output, |out| Envelope::Room { is_short, is_aside }.encode(out));
+        }
+    }
+
+    /// Notes whether anybody is short.
+    pub(crate) fn note_short_peers(&mut self) {
+        self.room.is_any_short = self.room.is_short() || self.peers.iter().any(|peer| peer.is_short);
+    }
+
+    /// Whether a node can keep more, as far as is known here.
+    fn has_room(&self, id: NodeId) -> bool {
+        if id == self.configuration.node {
+            return !self.room.is_short();
+        }
+        let peer = self.peers.get(usize::from(id).wrapping_sub(1));
+        peer.is_some_and(|peer| peer.up && !peer.is_short)
+    }
+
+    /// How many of these nodes can keep more, and whether they are a majority.
+    fn count_room(&self, members: &[NodeId]) -> (usize, bool) {
+        let count = members.iter().filter(|id| self.has_room(**id)).count();
+        (count, 2 * count > members.len())
+    }
+
+    /// What a leader-follower keyspace waits for beside the in-sync set.
+    fn acks_counted(&self, group: &Group) -> usize {
+        match group.keyspace.leader_follower(self.configuration.planted).map(|options| options.acks) {
+            Ok(Acks::Count(count)) => usize::from(count),
+            Ok(Acks::Majority) => group.members.len() / 2,
+            Ok(Acks::None | Acks::All) | Err(_) => 0,
+        }
+    }
+
+    fn in_sync(&self, id: u16) -> &[NodeId] {
+        self.map.groups.get(&id).map(|group| group.in_sync.as_slice()).unwrap_or_default()
+    }
+
+    /// Whether the control group, and all groups of leader-follower, can do without this node.
+    fn can_be_spared(&self) -> bool {
+        let own = self.configuration.node;
+        if let Some(control) = self.map.groups.get(&CONTROL_GROUP)
+            && control.members.contains(&own)
+            && !self.count_room(&control.members).1
+        {
+            return false;
+        }
+        self.groups.iter().all(|(id, group)| {
+            let is_concerned = group.replica.is_some() && group.needs_room();
+            if !is_concerned || group.keyspace.protocol() != Ok(Protocol::LeaderFollower) {
+                return true;
+            }
+            let may_lead = self.in_sync(id).iter().any(|id| self.has_room(*id));
+            may_lead && self.count_room(&group.members).0 > self.acks_counted(group)
+        })
+    }
+
+    fn is_handed_over(&self) -> bool {
+        let since_us = self.room.short_since_us;
+        self.journal.is_full() || since_us.is_some_and(|since_us| self.now.ms_since(since_us) >= HANDOVER_MS)
+    }
+
+    /// Whether this node takes no part in what a group's leader orders, as if its links were cut: others take over what it
+    /// leads, and it takes nothing that it would have to keep.
+    #[inline]
+    pub(crate) fn stands_aside(&self, group: u16) -> bool {
+        self.room.is_short() && self.is_handed_over() && self.is_spared_in(group)
+    }
+
+    #[cold]
+    fn is_spared_in(&self, id: u16) -> bool {
+        if id == CONTROL_GROUP || id == MAP_GROUP {
+            return self.room.is_aside;
+        }
+        let Some(group) = self.groups.get(id).filter(|group| group.needs_room()) else { return false };
+        match group.keyspace.protocol() {
+            Ok(Protocol::Consensus) => self.journal.is_full() || self.count_room(&group.members).1,
+            Ok(Protocol::LeaderFollower) => self.room.is_aside,
+            _ => false,
+        }
+    }
+
+    /// Whether a replica of registers takes what other members send.
+    #[inline]
+    pub(crate) fn takes_registers(&self, group: u16) -> bool {
+        if self.room.is_short() {
+            let group = self.groups.get(group).filter(|group| group.needs_room());
+            if group.is_some_and(|group| self.journal.is_full() || self.count_room(&group.members).1) {
+                return false;
+            }
+        }
+        !self.journal.is_full() && !self.journal.is_behind()
+    }
+
+    /// Takes a request of which something else must become than what its group would do, for lack of room somewhere. True
+    /// if it did.
+    #[inline]
+    pub(crate) fn is_settled_by_room(&mut self, group: u16, asked: &Asked, request: &Request<'_>) -> bool {
+        if !self.room.is_any_short {
+            return false;
+        }
+        match self.judge_room(group, request) {
+            Verdict::Goes => false,
+            Verdict::Refused(error) => {
+                self.room.refused += 1;
+                self.complete_with_error(asked.ticket, group, Outcome::Refused, &error);
+                true
+            }
+            Verdict::Waits(why) => {
+                self.keep(group, *asked, *request, why);
+                true
+            }
+            Verdict::PassedOn if asked.leadership != 0 => {
+                // Of another leadership, it is a part of something that begins anew.
+                self.complete(asked.ticket, group, Outcome::Redirect { to: NOBODY }, &[]);
+                true
+            }
+            Verdict::PassedOn => {
+                let to = self.coordinator_of(group);
+                self.forward(group, to, *asked, *request);
+                true
+            }
+        }
+    }
+
+    /// Whether a command must be refused for lack of room, before its value is dispersed.
+    #[inline]
+    pub(crate) fn is_refused_by_room(&self, group: u16, command: &Command<'_>) -> bool {
+        self.room.is_any_short && !matches!(self.judge_command(group, command), Verdict::Goes)
+    }
+
+    #[cold]
+    fn judge_room(&self, group: u16, request: &Request<'_>) -> Verdict {
+        if self.stands_aside(group) {
+            return Verdict::PassedOn;
+        }
+        match request {
+            Request::Command(command) if command.is_write() => self.judge_command(group, command),
+            _ => Verdict::Goes,
+        }
+    }
+
+    #[cold]
+    fn judge_command(&self, id: u16, command: &Command<'_>) -> Verdict {
+        let group = &self.groups[id];
+        let has_leader = group.keyspace.has_leader();
+        let Some(replica) = group.replica.as_ref().filter(|_| group.needs_room()) else {
+            return Verdict::Goes;
+        };
+        if has_leader && !replica.is_leader() {
+            return Verdict::Goes; // Whoever leads judges.
+        }
+        let own = self.configuration.node;
+        if self.journal.is_full() || self.room.is_short() && self.journal.reserve_is_low() {
+            return Verdict::Refused(format!(
+                "NOSPACE the disk of node {own} is full, and its reserve is used up; nothing was done"
+            ));
+        }
+        // What registers record of a change is all of the value.
+        let grows = if has_leader { command.may_grow() } else { !command.only_deletes() };
+        if !grows {
+            return Verdict::Goes;
+        }
+        let is_short = self.room.is_short();
+        let (with_room, is_majority) = self.count_room(&group.members);
+        let is_waited_for = |id: NodeId| {
+            let peer = self.peers.get(usize::from(id).wrapping_sub(1));
+            peer.is_some_and(|peer| peer.up && peer.is_short && !peer.is_aside)
+        };
+        match group.keyspace.protocol() {
+            Ok(Protocol::LeaderFollower) => {
+                if is_short && self.room.is_aside {
+                    return hands_over(own);
+                }
+                let is_kept = with_room > self.acks_counted(group);
+                if !is_short && is_kept && !self.in_sync(id).iter().any(|id| is_waited_for(*id)) {
+                    return Verdict::Goes;
+                }
+            }
+            _ if !is_majority => {}
+            Ok(Protocol::Consensus) if is_short => return hands_over(own),
+            _ if is_short => return Verdict::PassedOn,
+            _ => return Verdict::Goes,
+        }
+        let is_known_short = |id: &&NodeId| **id == own && is_short || is_known_short(self, **id);
+        let short: Vec<String> =
+            group.members.iter().filter(is_known_short).map(|id| id.to_string()).collect();
+        // Others may be down as well: the group could go on without one or the other, but not without both.
+        match short.is_empty() {
+            true => Verdict::Goes,
+            false => {
+                let (noun, verb) =
+                    if short.len() == 1 { ("disk of node", "is") } else { ("disks of nodes", "are") };
+                Verdict::Refused(format!(
+                    "NOSPACE the {noun} {} {verb} full; nothing was done. Reads go on, and what deletes data",
+                    short.join(", ")
+                ))
+            }
+        }
+    }
+}
+
+fn is_known_short(node: &Node, id: NodeId) -> bool {
+    node.peers.get(usize::from(id).wrapping_sub(1)).is_some_and(|peer| peer.up && peer.is_short)
+}
+
+fn hands_over(own: NodeId) -> Verdict {
+    Verdict::Waits(format!(
+        "TRYAGAIN NOLEADER node {own} hands over what it leads, since its disk is full; nothing was done"
+    ))
+}
+
+impl Group {
+    /// Whether what the group is given must be kept on the disk.
+    pub(crate) fn needs_room(&self) -> bool {
+        self.tail.is_durable() || self.keyspace.spills()
+    }
+}
