@@ -136,6 +136,12 @@ impl Bridge {
         turn.node.request(id, arguments.as_arguments());
     }
 
+    /// The next call, for whoever answers in the worker's place.
+    #[cfg(any(test, fuzzing))]
+    pub(crate) fn next_call(&mut self) -> Option<Call> {
+        self.calls.try_recv().ok()
+    }
+
     /// Passes on a client's answer, if it is one of this bridge's.
     pub(crate) fn on_ready(&mut self, id: ClientId, turn: &mut Turn<'_>) {
         let Some(slot) = self.waiting.get_mut(id.index()) else { return };

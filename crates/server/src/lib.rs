@@ -34,5 +34,11 @@ mod usage;
 pub mod values;
 mod worker;
 
+/// Bytes of a client of HTTP, for the fuzz target.
+#[cfg(fuzzing)]
+pub fn over_http(data: &[u8]) {
+    http::anything::over_http(data);
+}
+
 pub use config::Config;
 pub use start::run;

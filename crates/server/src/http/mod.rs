@@ -6,6 +6,8 @@
 
 mod access;
 mod answer;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod anything;
 mod fields;
 mod keyspaces;
 mod locks;
@@ -26,6 +28,7 @@ use hyper::service::service_fn;
 use hyper::{Request, Response};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use rustix::net::sockopt::set_tcp_user_timeout;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, oneshot};
 use tokio::task::AbortHandle;
@@ -175,6 +178,15 @@ impl Connections {
 async fn serve(socket: TcpStream, from: IpAddr, routes: Arc<Routes>, stage: StageOf) {
     let _ = socket.set_nodelay(true);
     let _ = set_tcp_user_timeout(&socket, SILENCE_MS_MAX);
+    serve_stream(socket, from, routes, stage).await;
+}
+
+async fn serve_stream(
+    stream: impl AsyncRead + AsyncWrite + Unpin,
+    from: IpAddr,
+    routes: Arc<Routes>,
+    stage: StageOf,
+) {
     let service = service_fn(move |mut request: Request<Incoming>| {
         let (routes, stage) = (Arc::clone(&routes), stage.clone());
         async move {
@@ -187,5 +199,5 @@ async fn serve(socket: TcpStream, from: IpAddr, routes: Arc<Routes>, stage: Stag
     });
     let mut builder = http1::Builder::new();
     builder.timer(TokioTimer::new()).header_read_timeout(HEAD_TIMEOUT);
-    let _ = builder.serve_connection(TokioIo::new(socket), service).await;
+    let _ = builder.serve_connection(TokioIo::new(stream), service).await;
 }
