@@ -243,6 +243,35 @@ impl History {
         self.fences.iter().map(|(id, fence)| (*id, fence))
     }
 
+    /// Takes in another history of the same clock. Its clients are others than this one's: their numbers follow.
+    ///
+    /// # Panics
+    /// The other history is of locks, or of writes behind fences: those are recorded by one recorder.
+    pub fn append(&mut self, other: &History) {
+        let clients = self.operations.iter().map(|operation| operation.client);
+        let first_client = clients.max().map_or(0, |last| last + 1);
+        assert!(other.fences.is_empty() && other.queued.is_empty(), "nothing in it is of locks");
+        for operation in &other.operations {
+            let key = self.key(other.key_bytes(operation.key));
+            let mut value = |value: Value| self.value(other.value_bytes(value));
+            let action = match operation.action {
+                Action::Get | Action::Delete | Action::Increment(_) => operation.action,
+                Action::Set(stored) => Action::Set(value(stored)),
+                Action::SetIfAbsent(stored) => Action::SetIfAbsent(value(stored)),
+                Action::GetAndSet(stored) => Action::GetAndSet(value(stored)),
+                Action::CompareAndSet { expected, value: stored } => {
+                    Action::CompareAndSet { expected: expected.map(&mut value), value: value(stored) }
+                }
+                Action::Lock(_) => unreachable!("nothing in it is of locks"),
+            };
+            let outcome = match operation.outcome {
+                Outcome::Ok(Answer::Value(Some(told))) => Outcome::Ok(Answer::Value(Some(value(told)))),
+                outcome => outcome,
+            };
+            self.push(Operation { client: first_client + operation.client, key, action, outcome, ..*operation });
+        }
+    }
+
     /// The operation with this number.
     pub fn operation(&self, id: OperationId) -> &Operation {
         &self.operations[id.0 as usize]
@@ -272,5 +301,32 @@ impl History {
         clients.sort_unstable();
         clients.dedup();
         clients.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn histories_of_one_clock_become_one() {
+        let mut writing = History::new();
+        let (key, value) = (writing.key(b"k"), writing.value(b"v"));
+        let write = writing.begin(3, key, Action::Set(value), 10);
+        writing.end(write, 20, Outcome::Ok(Answer::Done));
+        let mut reading = History::new();
+        // The same bytes have other numbers here.
+        let (_, other, key) = (reading.key(b"other"), reading.value(b"other"), reading.key(b"k"));
+        let value = reading.value(b"v");
+        let read = reading.begin(0, key, Action::Get, 30);
+        reading.end(read, 40, Outcome::Ok(Answer::Value(Some(value))));
+        let open = reading.begin(1, key, Action::CompareAndSet { expected: Some(value), value: other }, 35);
+        writing.append(&reading);
+        let clients: Vec<u64> = writing.operations().iter().map(|operation| operation.client).collect();
+        assert_eq!(clients, [3, 4, 5]);
+        assert_eq!(writing.operations()[1].outcome, Outcome::Ok(Answer::Value(writing.operations()[0].action.stores())));
+        assert_eq!(writing.operations()[1].key, writing.operations()[0].key);
+        assert_eq!(writing.operations()[2].end, reading.operation(open).end);
+        assert!(matches!(crate::linearizable(&writing), crate::Verdict::Ok { .. }));
     }
 }

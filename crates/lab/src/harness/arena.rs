@@ -25,6 +25,8 @@ pub struct Arena<'a> {
     tell: Tell<'a>,
     usage: Vec<NodeUsage>,
     checked: Option<Checked>,
+    /// What others have done with the keys of the next load, as far as it was recorded.
+    before: Option<History>,
     /// How many loads were run on this start: each has keys of its own.
     loads: u32,
 }
@@ -59,7 +61,7 @@ impl<'a> Arena<'a> {
         verify: bool,
         tell: Tell<'a>,
     ) -> Arena<'a> {
-        Arena { running, folder, repeat, scale, verify, tell, usage: Vec::new(), checked: None, loads: 0 }
+        Arena { running, folder, repeat, scale, verify, tell, usage: Vec::new(), checked: None, before: None, loads: 0 }
     }
 
     /// The system under test.
@@ -105,6 +107,23 @@ impl<'a> Arena<'a> {
     pub fn new_keys(&mut self) -> String {
         self.loads += 1;
         format!("{}-{}:", self.repeat, self.loads)
+    }
+
+    /// Runs a load that is not measured, and that must succeed: it prepares what the next one is measured with, and belongs to
+    /// that one's history.
+    ///
+    /// # Errors
+    /// The load cannot be run, or not all of it was done.
+    pub fn prepare(&mut self, options: &Options) -> Result<()> {
+        let mut report = load::run(&Options { record: self.verify, ..options.clone() }, |_| ())?;
+        ensure!(report.failures() + report.unknown() == 0, "what is to be measured could not be prepared");
+        if let Some(history) = report.take_history() {
+            match &mut self.before {
+                Some(before) => before.append(&history),
+                None => self.before = Some(history),
+            }
+        }
+        Ok(())
     }
 
     /// Runs a load on the system and measures what it costs. With `--verify` every operation is recorded, and the
@@ -183,9 +202,14 @@ impl<'a> Arena<'a> {
         ensure!(wrong == 0, "{wrong} answers were such as no correct server gives");
         let usage = meter.between(report.measured_from(), report.measured_from() + report.elapsed());
         self.usage.clone_from(&usage);
+        let before = self.before.take();
         if self.verify
-            && let Some(history) = report.take_history()
+            && let Some(mut history) = report.take_history()
         {
+            if let Some(mut whole) = before {
+                whole.append(&history);
+                history = whole;
+            }
             self.checked = Some(verify::check(history, self.checked.take()));
         }
         Ok(Driven { report, usage })

@@ -26,6 +26,11 @@ pub(super) fn check(history: History, before: Option<Checked>) -> Checked {
     let operations = history.operations().len() as u64;
     let words = verdict.words(&history);
     let found = match verdict {
+        // A check of nothing says nothing.
+        _ if history.answered() == 0 => {
+            let words = "no operation has an answer, so nothing could be checked".to_owned();
+            Checked { operations: 0, verdict: "unknown", wrong: Some((history, words)) }
+        }
         Verdict::Ok { .. } => Checked { operations, verdict: "ok", wrong: None },
         Verdict::Unknown { .. } => Checked { operations, verdict: "unknown", wrong: Some((history, words)) },
         Verdict::Violation(_) => Checked { operations, verdict: "violation", wrong: Some((history, words)) },
@@ -51,6 +56,16 @@ mod tests {
         let read = history.begin(1, key, Action::Get, 2);
         history.end(read, 3, Outcome::Ok(Answer::Value(is_read.then_some(value))));
         history
+    }
+
+    #[test]
+    fn a_history_without_answers_is_not_ok() {
+        let checked = check(History::new(), None);
+        assert_eq!((checked.operations, checked.verdict), (0, "unknown"));
+        let mut unknown = History::new();
+        let (key, value) = (unknown.key(b"k"), unknown.value(b"v"));
+        unknown.begin(1, key, Action::Set(value), 0);
+        assert_eq!(check(unknown, None).verdict, "unknown");
     }
 
     #[test]

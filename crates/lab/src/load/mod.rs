@@ -48,6 +48,7 @@ mod zookeeper;
 
 use std::net::SocketAddr;
 use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
 pub use command_line::{BenchArgs, bench};
@@ -131,10 +132,13 @@ pub struct Progress {
     pub failures: u64,
 }
 
+/// Times of histories count from here, so that those of several loads can be put together.
+static EPOCH: LazyLock<Instant> = LazyLock::new(Instant::now);
+
 /// Runs what the options say and tells `progress` about it every second.
 pub fn run(options: &Options, mut progress: impl FnMut(&Progress)) -> Result<Report, Error> {
     options.validate()?;
-    let epoch = Instant::now();
+    let epoch = *EPOCH;
     let batch = match options.transport {
         Transport::Etcd => etcd::BATCH_BYTES_MAX / etcd::request_bytes_max(options),
         _ => LOAD_BATCH_BYTES / options.value_bytes.max.max(1),

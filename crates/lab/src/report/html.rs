@@ -112,10 +112,14 @@ fn soundness(contents: &Contents<'_>) -> Markup {
     html! {
         h2 { "Soundness" }
         @if contents.run.settings.verify {
+            @if operations == 0 {
+                p { strong.bad { "Nothing was checked" } ": no history was recorded, though it was asked for." }
+            } @else {
             p {
-                (short(operations as f64)) " operations of " (histories) " histories were recorded in the measured runs themselves and checked for linearizability: "
+                (short(operations as f64)) " operations of " (histories) " histories were recorded in the measured runs themselves and checked: "
                 @if wrong.is_empty() { strong { "all are linearizable" } } @else { strong.bad { (wrong.len()) " are not known to be" } }
                 "."
+            }
             }
         } @else {
             p { "Histories were not recorded: run it with " code { "--verify" } " to have them checked." }

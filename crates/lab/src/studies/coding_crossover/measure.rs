@@ -131,17 +131,10 @@ pub(super) fn read(arm: &Arm, point: &Point, arena: &mut Arena<'_>) -> Result<Fi
     let key_prefix = arena.new_keys();
     let options = scene.options(scene.coordinator(), Operation::Get, scene.operations, arena)?;
     let options = Options { keys: different, key_prefix, ..options };
-    if arena.verifies() {
-        // A history must know what was written: the reader writes it, and may have it in its cache.
-        let driven = arena.drive(&Options { load: true, ..options })?;
-        return figures_of(&scene, &driven);
-    }
     let writing = scene.options(scene.writer(), Operation::Set, different, arena)?;
-    let written = load::run(&Options { key_prefix: options.key_prefix.clone(), ..writing }, |_| ())?;
-    ensure!(written.failures() + written.unknown() == 0, "what is to be read was not written");
+    arena.prepare(&Options { key_prefix: options.key_prefix.clone(), ..writing })?;
     if hits == 100 {
-        let once = Options { stop: Stop::Count(different), ..options.clone() };
-        load::run(&once, |_| ())?;
+        arena.prepare(&Options { stop: Stop::Count(different), ..options.clone() })?;
     }
     let cached = CacheCounts::of(arena, scene.coordinator());
     let shaped = Shaped::by(arena, scene.mbit)?;

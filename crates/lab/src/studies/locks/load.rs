@@ -62,10 +62,12 @@ pub(super) fn addresses(running: &Running<'_>, recipe: &Recipe, number: usize) -
 }
 
 impl Load {
+    /// The lock that a contender takes.
+    pub(super) fn name_of(&self, contender: u64) -> String {
+        if self.is_same_key { self.keys.clone() } else { format!("{}{contender}", self.keys) }
+    }
+
     fn jobs(&self, running: &Running<'_>, recipe: &Recipe, folder: &Path) -> Result<Vec<Job>> {
-        let name = |number: u64| {
-            if self.is_same_key { self.keys.clone() } else { format!("{}{number}", self.keys) }
-        };
         let job = |process: usize| {
             let numbers = (process as u64..self.contenders as u64).step_by(self.processes);
             let nodes = addresses(running, recipe, process)?;
@@ -74,7 +76,7 @@ impl Load {
                 lock_nodes: nodes.clone(),
                 resource_nodes: nodes,
                 ttl_ms: self.ttl_ms,
-                contenders: numbers.map(|number| (number, name(number))).collect(),
+                contenders: numbers.map(|number| (number, self.name_of(number))).collect(),
                 hold_ms: self.hold_ms,
                 think_ms: self.think_ms,
                 seconds: (self.warmup + self.measured).as_secs_f64(),

@@ -222,6 +222,9 @@ fn acquire(load: &Load, arena: &mut Arena<'_>, side: &Side) -> Result<Figures> {
     let folder = arena.folder().to_owned();
     let loaded = load.run(arena.system()?, &side.recipe, &folder, |_| Ok(()))?;
     let mut figures = rows::figures(&loaded.tries, load.contenders, load.is_same_key, loaded.from, loaded.to);
+    if arena.verifies() {
+        arena.check(rows::history(&loaded.tries, |contender| load.name_of(contender), load.ttl_ms));
+    }
     let acquires = figures.get("acquires").copied().unwrap_or(0.0);
     // Contenders that keep each other from the lock are a result; clients that cannot even ask are none.
     if acquires == 0.0 && loaded.tries.iter().any(|row| row.outcome == Outcome::Failed) {

@@ -5,6 +5,8 @@ use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
 
+use check::{Action, Answer, History, Hold, LockAction, Outcome as Ended};
+
 use crate::harness::Figures;
 
 /// Numbers of a row in a file.
@@ -55,6 +57,41 @@ pub(super) fn read(file: &Path) -> Result<Vec<Try>> {
         Try { contender, asked_at, granted_at, release_at, over_at, outcome }
     };
     Ok(bytes.chunks_exact(row_bytes).map(row).collect())
+}
+
+/// What contenders wrote down as a history of locks, to be checked.
+///
+/// Few recipes tell a fencing token, so grants of a lock are numbered in the order in which they were told: if no two
+/// contenders held it at once, that is the order in which they were made, for each was told before its holder released it. Of
+/// a release it is known when it was sent, and not what came of it; nor whether a try that ended otherwise got the lock
+/// for a while. `name_of` says which lock a contender takes.
+pub(super) fn history(tries: &[Try], name_of: impl Fn(u64) -> String, ttl_ms: u64) -> History {
+    let mut history = History::new();
+    let mut sorted: Vec<&Try> = tries.iter().collect();
+    sorted.sort_by_key(|row| (row.granted_at, row.asked_at));
+    let mut tokens = BTreeMap::new();
+    let hold = Hold::Lease(u32::try_from(ttl_ms).unwrap_or(u32::MAX));
+    for row in sorted {
+        let key = history.key(name_of(row.contender).as_bytes());
+        let owner = history.value(format!("{}", row.contender).as_bytes());
+        let acquire = Action::Lock(LockAction::Acquire { owner, hold, waits: true });
+        let acquire = history.begin(row.contender, key, acquire, row.asked_at);
+        if row.outcome != Outcome::Granted {
+            continue;
+        }
+        let token = tokens.entry(key.index()).or_insert(0);
+        *token += 1;
+        history.end(acquire, row.granted_at, Ended::Ok(Answer::Token(Some(*token))));
+        if row.release_at > 0 {
+            history.begin(
+                row.contender,
+                key,
+                Action::Lock(LockAction::Release { token: *token }),
+                row.release_at,
+            );
+        }
+    }
+    history
 }
 
 /// The value below which so many of a thousand lie: the smallest of the sorted values that is no less than those.
@@ -203,6 +240,29 @@ mod tests {
 
     fn failed(contender: u64, asked: u64, over: u64, outcome: Outcome) -> Try {
         Try { granted_at: 0, release_at: 0, over_at: over * MS, outcome, ..granted(contender, asked, 0, 0) }
+    }
+
+    fn is_linearizable(tries: &[Try]) -> bool {
+        let history = history(tries, |_| "lock".to_owned(), 10_000);
+        assert_eq!(history.answered(), tries.iter().filter(|row| row.outcome == Outcome::Granted).count());
+        matches!(check::linearizable(&history), check::Verdict::Ok { .. })
+    }
+
+    #[test]
+    fn a_history_of_locks_is_right_while_no_two_hold_one() {
+        let gave_up = failed(3, 0, 90, Outcome::GaveUp);
+        assert!(is_linearizable(&[granted(1, 0, 5, 10), gave_up, granted(2, 1, 11, 20), granted(1, 12, 21, 30)]));
+        // The release was not answered yet when the next one was granted.
+        assert!(is_linearizable(&[granted(1, 0, 5, 10), granted(2, 1, 10, 20)]));
+        // Two hold it from 9 to 10.
+        assert!(!is_linearizable(&[granted(1, 0, 5, 10), granted(2, 1, 9, 20)]));
+        // A holder that never lets go has it for a lease.
+        let kept = Try { release_at: 0, ..granted(1, 0, 5, 0) };
+        assert!(!is_linearizable(&[kept, granted(2, 1, 9_000, 9_100)]));
+        assert!(is_linearizable(&[kept, granted(2, 1, 10_100, 10_200)]));
+        // Other locks are others' concern.
+        let own = history(&[granted(1, 0, 5, 10), granted(2, 1, 9, 20)], |contender| contender.to_string(), 10_000);
+        assert!(matches!(check::linearizable(&own), check::Verdict::Ok { .. }));
     }
 
     #[test]
