@@ -268,7 +268,13 @@ impl History {
                 Outcome::Ok(Answer::Value(Some(told))) => Outcome::Ok(Answer::Value(Some(value(told)))),
                 outcome => outcome,
             };
-            self.push(Operation { client: first_client + operation.client, key, action, outcome, ..*operation });
+            self.push(Operation {
+                client: first_client + operation.client,
+                key,
+                action,
+                outcome,
+                ..*operation
+            });
         }
     }
 
@@ -324,7 +330,10 @@ mod tests {
         writing.append(&reading);
         let clients: Vec<u64> = writing.operations().iter().map(|operation| operation.client).collect();
         assert_eq!(clients, [3, 4, 5]);
-        assert_eq!(writing.operations()[1].outcome, Outcome::Ok(Answer::Value(writing.operations()[0].action.stores())));
+        assert_eq!(
+            writing.operations()[1].outcome,
+            Outcome::Ok(Answer::Value(writing.operations()[0].action.stores()))
+        );
         assert_eq!(writing.operations()[1].key, writing.operations()[0].key);
         assert_eq!(writing.operations()[2].end, reading.operation(open).end);
         assert!(matches!(crate::linearizable(&writing), crate::Verdict::Ok { .. }));

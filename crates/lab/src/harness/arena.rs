@@ -61,7 +61,18 @@ impl<'a> Arena<'a> {
         verify: bool,
         tell: Tell<'a>,
     ) -> Arena<'a> {
-        Arena { running, folder, repeat, scale, verify, tell, usage: Vec::new(), checked: None, before: None, loads: 0 }
+        Arena {
+            running,
+            folder,
+            repeat,
+            scale,
+            verify,
+            tell,
+            usage: Vec::new(),
+            checked: None,
+            before: None,
+            loads: 0,
+        }
     }
 
     /// The system under test.

@@ -47,8 +47,8 @@ mod workload;
 mod zookeeper;
 
 use std::net::SocketAddr;
-use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::LazyLock;
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
 pub use command_line::{BenchArgs, bench};

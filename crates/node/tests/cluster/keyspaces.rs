@@ -355,3 +355,28 @@ fn a_new_keyspace_serves_when_its_making_is_answered_and_outlives_its_first_lead
         assert_eq!(cluster.ask(client, "GET new:k"), "\"v\"");
     }
 }
+
+/// Clients and operators ask any node how the cluster is: `ok` would keep them waiting for what nobody can answer.
+#[test]
+fn two_survivors_of_five_say_that_the_cluster_does_not_serve() {
+    for replication in ["consensus", "leader-follower acks=majority", "abd"] {
+        let mut cluster = setup(5, &[&format!("prefix= replication={replication}")]).start();
+        let client = cluster.client(1);
+        let state = |cluster: &mut Cluster, client| {
+            let info = cluster.ask(client, "CLUSTER INFO");
+            let field = |name: &str| {
+                let (_, rest) = info.split_once(&format!("{name}:")).expect(name);
+                rest.split(['\r', '\\', '\n']).next().unwrap_or_default().to_owned()
+            };
+            (field("cluster_state"), field("cluster_slots_ok"))
+        };
+        let (ok, fail) = (("ok".to_owned(), "16384".to_owned()), ("fail".to_owned(), "0".to_owned()));
+        cluster.until("all serve", |cluster| state(cluster, client) == ok);
+        [4, 5].into_iter().for_each(|id| cluster.kill(id));
+        cluster.until("three of five serve", |cluster| state(cluster, client) == ok);
+        cluster.kill(3);
+        cluster.until("two of five do not", |cluster| state(cluster, client) == fail);
+        cluster.restart(3);
+        cluster.until("three of five serve again", |cluster| state(cluster, client) == ok);
+    }
+}

@@ -245,7 +245,9 @@ fn soundness_text(verify: bool, outcome: &Outcome) -> String {
     if verify {
         let (operations, wrong) = outcome.results.checked();
         text.push_str(&match wrong.len() {
-            0 if operations == 0 => "checked: nothing; this study has recorded no history, so nothing is known\n".to_owned(),
+            0 if operations == 0 => {
+                "checked: nothing; this study has recorded no history, so nothing is known\n".to_owned()
+            }
             0 => format!("checked: {operations} operations, all linearizable\n"),
             wrong => format!(
                 "checked: {operations} operations; {wrong} histories are not known to be linearizable\n"

@@ -251,7 +251,12 @@ mod tests {
     #[test]
     fn a_history_of_locks_is_right_while_no_two_hold_one() {
         let gave_up = failed(3, 0, 90, Outcome::GaveUp);
-        assert!(is_linearizable(&[granted(1, 0, 5, 10), gave_up, granted(2, 1, 11, 20), granted(1, 12, 21, 30)]));
+        assert!(is_linearizable(&[
+            granted(1, 0, 5, 10),
+            gave_up,
+            granted(2, 1, 11, 20),
+            granted(1, 12, 21, 30)
+        ]));
         // The release was not answered yet when the next one was granted.
         assert!(is_linearizable(&[granted(1, 0, 5, 10), granted(2, 1, 10, 20)]));
         // Two hold it from 9 to 10.
@@ -261,7 +266,8 @@ mod tests {
         assert!(!is_linearizable(&[kept, granted(2, 1, 9_000, 9_100)]));
         assert!(is_linearizable(&[kept, granted(2, 1, 10_100, 10_200)]));
         // Other locks are others' concern.
-        let own = history(&[granted(1, 0, 5, 10), granted(2, 1, 9, 20)], |contender| contender.to_string(), 10_000);
+        let own =
+            history(&[granted(1, 0, 5, 10), granted(2, 1, 9, 20)], |contender| contender.to_string(), 10_000);
         assert!(matches!(check::linearizable(&own), check::Verdict::Ok { .. }));
     }
 
