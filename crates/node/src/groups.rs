@@ -44,7 +44,15 @@ pub(crate) struct Group {
     /// Requests that nobody can be asked now.
     pub(crate) waiting: VecDeque<Kept>,
     /// How many requests other nodes were asked that have no outcome yet, by node.
-    pub(crate) under_way: Vec<(NodeId, u32)>,
+    pub(crate) under_way: Vec<UnderWay>,
+}
+
+/// How many requests of a group were passed on to one node, for one leadership (0: any), and have no outcome yet: at least one.
+#[derive(Debug)]
+pub(crate) struct UnderWay {
+    pub(crate) at: NodeId,
+    pub(crate) leadership: u64,
+    pub(crate) count: u32,
 }
 
 impl Group {
@@ -72,7 +80,7 @@ impl Group {
 
     /// True while a node has requests of this group to answer.
     pub(crate) fn has_under_way(&self, at: NodeId) -> bool {
-        self.under_way.iter().any(|(node, count)| *node == at && *count > 0)
+        self.under_way.iter().any(|under_way| under_way.at == at)
     }
 
     /// Whether turns may pass it by.

@@ -3,7 +3,7 @@
 use crate::control::CONTROL_GROUP;
 use crate::envelope::{Envelope, ForwardedOutcome, ForwardedRequest, NO_DEADLINE_MS, take_request};
 use crate::gather::{Combine, Gather};
-use crate::groups::Group;
+use crate::groups::{Group, UnderWay};
 use crate::keyspace::Protocol;
 use crate::log::{Level, Line};
 use crate::memory::OUT_OF_MEMORY;
@@ -93,7 +93,7 @@ pub(crate) struct Forwarded {
     pub(crate) deadline_us: u64,
     pub(crate) follows: bool,
     pub(crate) seen: Version,
-    /// Where it stands among all that were ever passed on.
+    /// Where it stands among all that were ever passed on; it keeps that when it is asked again.
     pub(crate) number: u64,
     /// The only leadership that may order it, and how far this node's replica had come in that; 0: any.
     pub(crate) leadership: u64,
@@ -407,8 +407,10 @@ impl Node {
         if self.forwarded.bytes.len() >= self.forwarded.collect_at {
             self.forwarded.collect(&mut self.forwards);
         }
-        self.forwarded.count += 1;
-        let number = self.forwarded.count;
+        let number = self.waiting.number_of(ticket).unwrap_or_else(|| {
+            self.forwarded.count += 1;
+            self.forwarded.count
+        });
         let entry = self.forwards.insert(|_| Forwarded {
             ticket,
             group,
@@ -425,9 +427,9 @@ impl Node {
             arrived: Vec::new(),
         });
         let under_way = &mut self.groups[group].under_way;
-        match under_way.iter_mut().find(|(node, _)| *node == to) {
-            Some((_, count)) => *count += 1,
-            None => under_way.push((to, 1)),
+        match under_way.iter_mut().find(|it| (it.at, it.leadership) == (to, leadership)) {
+            Some(it) => it.count += 1,
+            None => under_way.push(UnderWay { at: to, leadership, count: 1 }),
         }
         let remaining_ms = match deadline_us {
             u64::MAX => NO_DEADLINE_MS,
@@ -459,7 +461,7 @@ impl Node {
 
     /// The leadership of a node for which a client's request is meant, and how far this node's replica has come in it.
     #[inline]
-    fn leadership_of(&self, group: u16, to: NodeId, ticket: Ticket) -> (u64, u64) {
+    pub(crate) fn leadership_of(&self, group: u16, to: NodeId, ticket: Ticket) -> (u64, u64) {
         if !matches!(Origin::of(ticket), Origin::Session(_) | Origin::Part(_)) {
             return (0, 0);
         }
@@ -539,10 +541,11 @@ impl Node {
         let entry = self.forwards.remove(handle)?;
         self.waiting.in_doubt -= usize::from(entry.doubt.is_some());
         if let Some(group) = self.groups.get_mut(entry.group)
-            && let Some(place) = group.under_way.iter().position(|(node, _)| *node == entry.to)
+            && let Some(place) =
+                group.under_way.iter().position(|it| (it.at, it.leadership) == (entry.to, entry.leadership))
         {
-            group.under_way[place].1 -= 1;
-            if group.under_way[place].1 == 0 {
+            group.under_way[place].count -= 1;
+            if group.under_way[place].count == 0 {
                 group.under_way.swap_remove(place);
                 if !group.waiting.is_empty() {
                     self.waiting.look_soon(self.now);
@@ -561,12 +564,8 @@ impl Node {
         let bytes = self.forwarded.bytes[entry.request.clone()].to_vec();
         let Ok(request) = take_request(&mut Reader::new(&bytes)) else { return false };
         let Forwarded { ticket, follows, seen, deadline_us, .. } = *entry;
-        self.keep(
-            entry.group,
-            Asked { ticket, follows, seen, deadline_us, hops: 0, leadership: 0 },
-            request,
-            why,
-        );
+        let asked = Asked { ticket, follows, seen, deadline_us, hops: 0, leadership: 0 };
+        self.keep_in_order(entry.group, asked, request, why, entry.number);
         true
     }
 

@@ -5,6 +5,7 @@
 //! has asked one node asks no other before that has answered. A client without anything under way waits behind nobody.
 
 use crate::envelope::{put_request, take_request};
+use crate::groups::Group;
 use crate::keyspace::Protocol;
 use crate::node::Node;
 use crate::peers::Peer;
@@ -33,6 +34,8 @@ pub(crate) struct Kept {
     asked: Asked,
     request: Vec<u8>,
     until_us: u64,
+    /// Its place among all requests that were passed on, if it was: [`Forwarded::number`]. Else it came later than those.
+    number: u64,
     /// What its client is told when its time is over.
     why: String,
 }
@@ -45,10 +48,13 @@ pub(crate) struct Waiting {
     /// How many requests that were passed on are in doubt.
     pub(crate) in_doubt: usize,
     look_at_us: u64,
-    /// The one that is just being tried again, and whether it must wait on.
-    tried: Option<Ticket>,
+    /// The one that is just being tried again, with its number, and whether it must wait on.
+    tried: Option<(Ticket, u64)>,
     waits_on: bool,
 }
+
+/// The number of a request that was not passed on yet.
+const NEVER_PASSED_ON: u64 = u64::MAX;
 
 impl Waiting {
     pub(crate) fn next_due_us(&self) -> u64 {
@@ -58,6 +64,17 @@ impl Waiting {
     /// It is looked at the next turn whether they can go on.
     pub(crate) fn look_soon(&mut self, now: Now) {
         self.look_at_us = now.monotonic_us;
+    }
+
+    fn is_tried(&self, ticket: Ticket) -> bool {
+        self.tried.is_some_and(|(tried, _)| tried == ticket)
+    }
+
+    /// Where a request that is passed on stands among all that were, if it was passed on before: asked again, it keeps its place
+    /// among those of its client.
+    pub(crate) fn number_of(&self, ticket: Ticket) -> Option<u64> {
+        let (_, number) = self.tried.filter(|(tried, _)| *tried == ticket)?;
+        (number != NEVER_PASSED_ON).then_some(number)
     }
 
     /// How many requests wait.
@@ -73,21 +90,41 @@ impl Node {
         if !asked.follows {
             return false;
         }
-        let group = &self.groups[group];
-        let waits = !group.waiting.is_empty() && self.waiting.tried != Some(asked.ticket);
-        waits || group.under_way.iter().any(|(other, count)| *other != to && *count > 0)
+        let Group { waiting, under_way, .. } = &self.groups[group];
+        if !waiting.is_empty() && !self.waiting.is_tried(asked.ticket) {
+            return true;
+        }
+        if under_way.is_empty() {
+            return false;
+        }
+        // Of another leadership, it may be turned away and asked again: what came later must not have gone on by then.
+        let (leadership, _) = self.leadership_of(group, to, asked.ticket);
+        under_way.iter().any(|it| (it.at, it.leadership) != (to, leadership))
     }
 
     /// Keeps a request until there is somebody to ask.
     #[cold]
     pub(crate) fn keep(&mut self, group: u16, asked: Asked, request: Request<'_>, why: String) {
+        let number = self.waiting.number_of(asked.ticket).unwrap_or(NEVER_PASSED_ON);
+        self.keep_in_order(group, asked, request, why, number);
+    }
+
+    /// As [`Node::keep`], a request that was passed on as the one with this number: before all that came later.
+    pub(crate) fn keep_in_order(
+        &mut self,
+        group: u16,
+        asked: Asked,
+        request: Request<'_>,
+        why: String,
+        number: u64,
+    ) {
         let now_us = self.now.monotonic_us;
         let until_us = asked.deadline_us.min(now_us + self.configuration.command_timeout_ms * 1000);
         let bytes_max = match self.memory.bytes_max() {
             0 => BYTES_MAX,
             bytes => BYTES_MAX.min(bytes / 16),
         };
-        let is_tried = self.waiting.tried == Some(asked.ticket);
+        let is_tried = self.waiting.is_tried(asked.ticket);
         if until_us <= now_us {
             return self.complete_with_error(asked.ticket, group, Outcome::Refused, &why);
         }
@@ -103,13 +140,14 @@ impl Node {
         }
         self.waiting.requests += 1;
         self.waiting.bytes += bytes.len() as u64;
-        let kept = Kept { asked: Asked { hops: 0, ..asked }, request: bytes, until_us, why };
+        let kept = Kept { asked: Asked { hops: 0, ..asked }, request: bytes, until_us, number, why };
         let waiting = &mut self.groups[group].waiting;
         if is_tried {
             self.waiting.waits_on = true;
             waiting.push_front(kept);
         } else {
-            waiting.push_back(kept);
+            let place = waiting.iter().position(|other| other.number > number).unwrap_or(waiting.len());
+            waiting.insert(place, kept);
         }
     }
 
@@ -130,7 +168,7 @@ impl Node {
                 node.waiting.bytes -= kept.request.len() as u64;
                 let request =
                     take_request(&mut Reader::new(&kept.request)).expect("this node has encoded it");
-                node.waiting.tried = Some(kept.asked.ticket);
+                node.waiting.tried = Some((kept.asked.ticket, kept.number));
                 node.submit(group, kept.asked, request);
                 node.waiting.tried = None;
                 if std::mem::take(&mut node.waiting.waits_on) {

@@ -204,3 +204,26 @@ fn what_a_deposed_leader_has_not_ordered_the_next_one_is_asked() {
         assert_counted(&mut cluster, client, 1..5);
     }
 }
+
+/// What comes after its leader's link broke waits at once; what was asked before must go on before it when it is asked again.
+#[test]
+fn what_is_asked_again_goes_before_what_came_later() {
+    for keyspace in &KEYSPACES[..2] {
+        for (before, after) in (0..4).flat_map(|before| [0, 1, 3, 30].map(|after| (before, after))) {
+            let (mut cluster, leader, others) = start(3, keyspace);
+            let client = cluster.client(others[0]);
+            cluster.send(client, "SET k 1");
+            cluster.turns(before);
+            cluster.kill(leader);
+            cluster.turns(after);
+            for line in ["GET k", "INCR k", "GET k"] {
+                cluster.send(client, line);
+                cluster.turn();
+            }
+            if cluster.reply(client) == "OK" {
+                let told = [0; 3].map(|_| cluster.reply(client));
+                assert_eq!(told, ["\"1\"", "2", "\"2\""], "{keyspace}: {before}, {after}");
+            }
+        }
+    }
+}
