@@ -126,7 +126,7 @@ impl Study for Tiny {
     }
 
     fn paper(&self) -> Option<Paper> {
-        Some(Paper { title: "On answering", authors: "N. N.", setting: "paper" })
+        Some(Paper { title: "On answering", authors: "N. N.", setting: "paper", code: None })
     }
 
     fn varies(&self) -> &'static str {

@@ -39,8 +39,11 @@ pub enum Verdict {
     Holds,
     /// It does not hold.
     DoesNotHold,
-    /// What the paper saw comes from how it measured.
+    /// What the paper saw comes from how it measured: the same was run here with the fault and without, and the figure moved as
+    /// said.
     RestsOnFault,
+    /// It does not hold here, and there may be a fault in how the paper measured, which was not reproduced.
+    NotReproduced,
     /// What was measured does not tell, as when the repeats differ by as much as what is compared.
     Undecided,
     /// What is needed was not measured in this run.
@@ -54,6 +57,7 @@ impl Verdict {
             Verdict::Holds => "holds",
             Verdict::DoesNotHold => "does not hold",
             Verdict::RestsOnFault => "rests on a fault of the study's measurement",
+            Verdict::NotReproduced => "not reproduced",
             Verdict::Undecided => "not decided",
             Verdict::NotMeasured => "not measured",
         }
@@ -93,6 +97,36 @@ impl Judgement {
         }
     }
 
+    /// It holds, or it is not reproduced; `suspected` is what of the paper's measurement may be the cause. Nobody has seen that
+    /// here, so it is told as what it is. `holds` is `None` when repeats differ by too much to tell.
+    pub fn reproduced(
+        holds: Option<bool>,
+        ours: impl Into<String>,
+        why: impl Into<String>,
+        suspected: &str,
+    ) -> Judgement {
+        match holds {
+            Some(false) => {
+                let why = format!("{} Suspected, and not reproduced here: {suspected}", why.into());
+                Judgement::new(Verdict::NotReproduced, ours, why.trim_start())
+            }
+            holds => Judgement::decided(holds, ours, why),
+        }
+    }
+
+    /// The claim does not hold where it is measured without a fault of the paper's. `moved` says whether it does when it is
+    /// measured with that fault, by this run: `None` if this run does not tell.
+    pub fn of_fault(moved: Option<bool>, ours: impl Into<String>, fault: &str) -> Judgement {
+        let why = match moved {
+            Some(true) => {
+                return Judgement::new(Verdict::RestsOnFault, ours, format!("Reproduced here: {fault}"));
+            }
+            Some(false) => format!("The suspected cause was tried here and does not explain it: {fault}"),
+            None => format!("Suspected, and not reproduced here: {fault}"),
+        };
+        Judgement::new(Verdict::NotReproduced, ours, why)
+    }
+
     /// What is needed is not there.
     pub fn not_measured(why: impl Into<String>) -> Judgement {
         Judgement::new(Verdict::NotMeasured, "", why)
@@ -109,4 +143,22 @@ pub struct Judged {
     /// What was found.
     #[serde(flatten)]
     pub judgement: Judgement,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_fault_is_alleged_only_where_it_was_reproduced() {
+        let verdict = |moved| Judgement::of_fault(moved, "ours", "it counts two as one").verdict;
+        assert_eq!(verdict(Some(true)), Verdict::RestsOnFault);
+        assert_eq!(verdict(Some(false)), Verdict::NotReproduced);
+        assert_eq!(verdict(None), Verdict::NotReproduced);
+        let judged = |holds| Judgement::reproduced(holds, "ours", "why.", "what it counts");
+        assert_eq!(judged(Some(true)).verdict, Verdict::Holds);
+        assert_eq!(judged(None).verdict, Verdict::Undecided);
+        assert_eq!(judged(Some(false)).verdict, Verdict::NotReproduced);
+        assert!(judged(Some(false)).why.contains("Suspected, and not reproduced here: what it counts"));
+    }
 }

@@ -108,6 +108,9 @@ pub struct Paper {
     pub authors: &'static str,
     /// On what it measured, as far as it says.
     pub setting: &'static str,
+    /// Its code, if that is public: the repository and the commit that what is said of it is true of. Files and lines are those
+    /// of this commit.
+    pub code: Option<&'static str>,
 }
 
 /// What tells points apart.

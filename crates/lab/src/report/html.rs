@@ -46,6 +46,7 @@ pub(super) fn page(contents: &Contents<'_>) -> String {
                     @if let Some(paper) = paper {
                         "A reproduction of " cite { (paper.title) } " (" (paper.authors) "), which measured on "
                         (paper.setting) ". "
+                        @if let Some(code) = paper.code { "What is said of its code is of " (code) ". " }
                     }
                     "Varied: " (study.varies()) "."
                 }
@@ -78,6 +79,7 @@ fn claims(claims: &[Judged], is_of_paper: bool) -> Markup {
     let heads = if is_of_paper { ["The study claims", "Its figure"] } else { ["Claim", "Asked"] };
     html! {
         h2 { "Claims" }
+        p { strong { (verdict_counts(claims)) } "." }
         table.claims {
             thead { tr { @for head in heads { th { (head) } } th { "Measured here" } th { "Verdict" } th { "Why" } } }
             tbody {
@@ -96,11 +98,35 @@ fn claims(claims: &[Judged], is_of_paper: bool) -> Markup {
     }
 }
 
+/// How many claims got each verdict, for people.
+pub(super) fn verdict_counts(claims: &[Judged]) -> String {
+    const ALL: [Verdict; 6] = [
+        Verdict::Holds,
+        Verdict::DoesNotHold,
+        Verdict::RestsOnFault,
+        Verdict::NotReproduced,
+        Verdict::Undecided,
+        Verdict::NotMeasured,
+    ];
+    let count = |verdict| claims.iter().filter(|judged| judged.judgement.verdict == verdict).count();
+    let told = ALL.map(|verdict| (count(verdict), verdict));
+    let words = told.iter().filter(|(count, _)| *count > 0).map(|(count, verdict)| match (count, verdict) {
+        (1, Verdict::Holds) => "1 holds".to_owned(),
+        (count, Verdict::Holds) => format!("{count} hold"),
+        (1, verdict) => format!("1 {}", verdict.words()),
+        (count, Verdict::DoesNotHold) => format!("{count} do not hold"),
+        (count, Verdict::RestsOnFault) => format!("{count} rest on a fault of the study's measurement"),
+        (count, verdict) => format!("{count} {}", verdict.words()),
+    });
+    format!("Of {} claims: {}", claims.len(), words.collect::<Vec<_>>().join(", "))
+}
+
 fn class(verdict: Verdict) -> &'static str {
     match verdict {
         Verdict::Holds => "holds",
         Verdict::DoesNotHold => "fails",
         Verdict::RestsOnFault => "fault",
+        Verdict::NotReproduced => "fails",
         Verdict::Undecided | Verdict::NotMeasured => "none",
     }
 }

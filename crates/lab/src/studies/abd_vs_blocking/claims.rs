@@ -95,13 +95,13 @@ fn one_replica(results: &Results) -> Judgement {
     if tally.higher == tally.count() && reading.min(writing) > 0.0 {
         return Judgement::new(Verdict::Holds, ours, "Locks are met, and who meets one has failed.");
     }
-    Judgement::new(
-        Verdict::RestsOnFault,
+    Judgement::of_fault(
+        None,
         ours,
-        "The study's reason is that locks are met. With one replica nobody has to be asked: a node carries out one \
-         operation after the other, and no lock stands while another operation runs. The study's clients reach the one \
-         server several times in each operation, with a new connection and a new thread each time; what it measured is \
-         how long that leaves a lock standing.",
+        "the study's reason is that locks are met. With one replica nobody has to be asked here: a node carries out one \
+         operation after the other, and no lock stands while another operation runs. The study's clients reach the one server \
+         three or four times in each operation, with a new connection and a new thread each time \
+         (blocking/blocking_client.cpp, lines 196 to 214 and 222 to 242; 27 to 32), and the lock stands meanwhile.",
     )
 }
 
@@ -129,11 +129,11 @@ fn abd_saturates(results: &Results) -> Judgement {
         flat,
         peak_words(&peaks),
         if flat {
-            "It saturates when the machine does. At which rate is another matter: the study's count its connections and \
-             threads, one of each per message; a node here puts more operations into a message the more clients there are."
+            "It saturates when the machine does. At which rate is another matter: the study's clients make a connection and a \
+             thread for each message (abd/abd_client.cpp, lines 60 to 66 and 75 to 89); a node here puts more operations into a \
+             message the more clients there are."
         } else {
-            "Not everywhere: see figures 1 to 4. The study's own rates count its connections and threads, one of each per \
-             message."
+            "Not everywhere: see figures 1 to 4."
         },
     )
 }
@@ -252,11 +252,12 @@ fn one_replica_reads(results: &Results) -> Judgement {
             "A lock in the same process costs less than the rest of a read.",
         );
     }
-    Judgement::new(
-        Verdict::RestsOnFault,
+    Judgement::of_fault(
+        None,
         ours,
-        "The write-back that would make ABD slower is the study's own: a read whose majority agrees on the newest tag is \
-         done after one round, and one replica always agrees with itself.",
+        "the write-back that would make ABD slower is one that the study's GET always does (abd/abd_client.cpp, lines 121 to \
+         131). A read whose majority agrees on the newest tag is done after one round here, and one replica always agrees with \
+         itself.",
     )
 }
 
@@ -309,11 +310,13 @@ fn tails_widen(results: &Results) -> Judgement {
             "Among successes alone, too: an operation may have to wait for a third replica's lock.",
         );
     }
-    Judgement::new(
-        Verdict::RestsOnFault,
+    Judgement::of_fault(
+        None,
         ours,
-        "Not everywhere, once only successes are looked at: operations that meet a lock fail at once and are not among \
-         them. The study puts the latencies of failures, which it says contribute nothing, among those of successes, and its locks beyond the quorum are never released and stand for 5 s.",
+        "not everywhere, once only successes are looked at: operations that meet a lock fail at once and are not among them. The \
+         study puts the latencies of failures among those of successes (workload/workload_generator.cpp, lines 58 to 69 and 76 \
+         to 87), and a lock that a server grants after the quorum was full is not among those that are released \
+         (blocking/blocking_client.cpp, lines 45 to 53): it stands for 5 s (common/types.h, line 28).",
     )
 }
 
@@ -337,12 +340,13 @@ fn extra_phases(results: &Results) -> Judgement {
     if blocking.0 < abd.0 - margin || blocking.1 < abd.1 - margin {
         return Judgement::new(Verdict::Holds, ours, "Alone, the lock saves a round.");
     }
-    Judgement::new(
-        Verdict::RestsOnFault,
+    Judgement::of_fault(
+        None,
         ours,
-        "Where a round costs something, rounds can be counted: a GET takes one in both protocols and a PUT two, because a \
-         grant says what the replica holds and ABD writes back only what needs it. The study's ABD has two phases for every \
-         GET by its own making, and its blocking four for a PUT.",
+        "where a round costs something, rounds can be counted: a GET takes one in both protocols and a PUT two, because a grant \
+         says what the replica holds and ABD writes back only what needs it. The study's ABD has two phases for every GET \
+         (abd/abd_client.cpp, lines 121 and 131), and its blocking three for a GET and four for a PUT \
+         (blocking/blocking_client.cpp, lines 196 to 214 and 222 to 242).",
     )
 }
 
@@ -402,8 +406,10 @@ fn majority_is_enough(results: &Results) -> Judgement {
     Judgement::holds_if(
         holds,
         format!("32 clients: {}", words.join("; ")),
-        "All replicas are asked and whichever majority answers is taken. The study's own code takes the first R servers: \
-         one of those gone stops every operation, and its ABD tells that its writes succeeded all the same.",
+        "All replicas are asked and whichever majority answers is taken. The study's ABD asks the first R servers alone \
+         (abd/abd_client.cpp, lines 113 to 119): with one of those gone it goes on with what the others answer, be it a single \
+         one (92 to 109, 126 to 128), which is no majority, and its PUT tells of success whatever was stored (154 and 155). Its \
+         blocking asks all N and goes on with R that have granted (blocking/blocking_client.cpp, lines 27 to 58).",
     )
 }
 
@@ -443,9 +449,9 @@ mod tests {
             one_replica(&results(&rates, failed))
         };
         assert_eq!(judged(50.0, 20.0).verdict, Verdict::Holds);
-        assert_eq!(judged(50.0, 0.0).verdict, Verdict::RestsOnFault, "no lock was met");
+        assert_eq!(judged(50.0, 0.0).verdict, Verdict::NotReproduced, "no lock was met");
         let lower = judged(150.0, 20.0);
-        assert_eq!(lower.verdict, Verdict::RestsOnFault);
+        assert_eq!(lower.verdict, Verdict::NotReproduced);
         assert!(
             lower.ours.contains("higher at 2, lower at 2 of 4 points, and at 0 the repeats"),
             "{}",

@@ -163,6 +163,7 @@ impl Study for AbdVsBlocking {
             title: "Experimental Evaluation of ABD and Blocking Protocols",
             authors: "Yashita Watchpillai and Balaji Udayagiri, Penn State",
             setting: "machines of a computer room, with one TCP connection and one thread for each message",
+            code: Some("github.com/yashita31/PA2_511 at 1298b3b"),
         })
     }
 

@@ -123,6 +123,7 @@ impl Study for CodingCrossover {
             title: "Erasure coding versus replication in distributed key-value store databases",
             authors: "the author of MuhamadAjiW/DistKV-Erasure-Coding",
             setting: "one virtual machine with simulated network conditions",
+            code: None,
         })
     }
 

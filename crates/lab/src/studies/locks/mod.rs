@@ -103,6 +103,7 @@ impl Study for Locks {
             title: "Evaluation of Key-Value Stores for Distributed Locking Purposes",
             authors: "Piotr Grzesik and Dariusz Mrozek, Silesian University of Technology, BDAS 2019",
             setting: "EC2 t2.medium instances in three availability zones, Python 3.7",
+            code: None,
         })
     }
 

@@ -131,6 +131,7 @@ impl Study for ReplicationCost {
             title: "KV Performance Comparison: Baseline vs Replication (Synap 0.3.0-rc1)",
             authors: "hivellm/synap",
             setting: "Criterion loops in one process under WSL, 16 GB",
+            code: None,
         })
     }
 
