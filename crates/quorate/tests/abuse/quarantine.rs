@@ -3,7 +3,7 @@
 
 #![cfg(debug_assertions)]
 
-use std::io::Write as _;
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
@@ -43,11 +43,18 @@ fn ask(client: &mut Client, command: &str) -> String {
     }
 }
 
-/// A node answers, if it runs.
+/// A node answers, if it runs. It may end at any moment.
 fn list(cluster: &Cluster, id: u16) -> Option<String> {
     try_http(cluster.http_port(id), "GET /health HTTP/1.1", "")?;
-    TcpStream::connect(("127.0.0.1", cluster.client_port(id))).ok()?;
-    Some(ask(&mut cluster.client(id), "CLUSTER QUARANTINE LIST"))
+    let mut stream = TcpStream::connect(("127.0.0.1", cluster.client_port(id))).ok()?;
+    stream.set_read_timeout(Some(PATIENCE)).ok()?;
+    stream.write_all(b"CLUSTER QUARANTINE LIST\r\n").ok()?;
+    let (mut reader, mut first) = (BufReader::new(stream), String::new());
+    reader.read_line(&mut first).ok()?;
+    let Some(length) = first.trim_end().strip_prefix('$') else { return Some(first) };
+    let mut text = vec![0; length.parse().ok()?];
+    reader.read_exact(&mut text).ok()?;
+    String::from_utf8(text).ok()
 }
 
 /// As whoever watches over processes: starts each node again that has ended, until all stand before one record. Gives back
