@@ -34,7 +34,7 @@ peer_port = 9001
 "#;
 
 /// So many turns a command may take, in each of which 5 ms pass.
-const TURNS_MAX: usize = 2000;
+const TURNS: usize = 2000;
 
 /// So often the other tasks run before a client sends no more: it has its answers by then.
 const YIELDS: usize = 2000;
@@ -224,7 +224,7 @@ async fn answer_calls(calls: &mut Bridge, host: &mut Host) {
                 Call::Command(arguments, sender) => {
                     let Some(client) = host.node.connect(ClientKind::Internal) else { continue };
                     host.node.request(client, arguments.as_arguments());
-                    let told = (0..TURNS_MAX).find_map(|_| {
+                    let told = (0..TURNS).find_map(|_| {
                         host.turn();
                         host.told(client).filter(|told| !told.is_empty())
                     });
