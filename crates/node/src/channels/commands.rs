@@ -110,12 +110,18 @@ impl Node {
     }
 
     fn subscribe(&mut self, client: ClientId, how: Listening, arguments: Arguments<'_>) {
-        if let Some(name) = arguments.iter().skip(1).find(|name| name.len() > CHANNEL_BYTES_MAX) {
-            return self.refuse_name(client, name);
-        }
-        let too_long = arguments.iter().skip(1).find(|name| name.len() > PATTERN_BYTES_MAX);
-        if let (Listening::Pattern, Some(pattern)) = (how, too_long) {
-            return self.refuse_pattern(client, pattern);
+        let longer_than = |bytes_max| arguments.iter().skip(1).find(move |name| name.len() > bytes_max);
+        match how {
+            Listening::Pattern => {
+                if let Some(pattern) = longer_than(PATTERN_BYTES_MAX) {
+                    return self.refuse_pattern(client, pattern);
+                }
+            }
+            Listening::Channel | Listening::Shard => {
+                if let Some(name) = longer_than(CHANNEL_BYTES_MAX) {
+                    return self.refuse_name(client, name);
+                }
+            }
         }
         if how == Listening::Pattern {
             let bytes: usize = arguments.iter().skip(1).map(<[u8]>::len).sum();

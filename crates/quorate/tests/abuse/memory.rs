@@ -200,11 +200,11 @@ fn listeners_that_do_not_read_are_closed() {
     cluster.assert_serves();
     drop(listeners);
     // Names take memory as well.
-    let name = "c".repeat(4000);
+    let name = "c".repeat(1000);
     let mut listeners = Vec::new();
     for number in 0..rounds(20, 200) {
         let mut stream = attacker(&cluster, number);
-        for index in 0..2500 {
+        for index in 0..10_000 {
             if stream.write_all(&request(&[b"SUBSCRIBE", format!("{name}{index}").as_bytes()])).is_err() {
                 break;
             }
