@@ -35,7 +35,7 @@ const PENDING_BYTES: usize = 8 << 20;
 /// stop writing are slowed down by this: with twice as much, three of them came to what a group lets wait, and were refused.
 const WAITING_BYTES_MAX: usize = 4 << 20;
 
-/// And none while so many nanoseconds of work that takes long wait for their outcomes: others' come between.
+/// Nor are any taken while this much long work of one client waits for its outcomes, in nanoseconds: others are served meanwhile.
 const WAITING_NS_MAX: u64 = 10_000_000;
 
 /// Replies that may be waiting for one client before its next requests are read, in bytes.

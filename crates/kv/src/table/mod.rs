@@ -133,6 +133,7 @@ pub struct Table {
     /// What the scripts of the transaction that is being carried out have cost so far.
     transaction_cost: Option<u64>,
     script_costs: ScriptCosts,
+    /// About how long all scripts have taken that were run here; it never falls.
     scripts_ns: u64,
 }
 

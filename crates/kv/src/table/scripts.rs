@@ -47,8 +47,8 @@ enum Before {
     Was(Entry),
 }
 
-/// What scripts have cost here lately, by hashes of their texts: from this follows how many are let in at a time, and
-/// nothing that replicas must agree on. Of two that share a place the later one has it.
+/// What scripts have cost here lately, by the hash of their text. It decides only how many are let in at a time, so replicas
+/// need not agree on it. When two scripts share a place, the later one takes it.
 #[derive(Debug, Default)]
 pub(super) struct ScriptCosts(Vec<(KeyHash, u64)>);
 
@@ -65,7 +65,7 @@ impl ScriptCosts {
     }
 
     fn note(&mut self, hash: KeyHash, cost: u64) {
-        // What it costs may depend on its arguments: dear runs are forgotten slowly.
+        // The cost may depend on the arguments, so an expensive run is forgotten slowly.
         let before = self.of(hash).unwrap_or(0);
         self.0.resize(Self::PLACES, (KeyHash::END, 0));
         self.0[Self::place(hash)] = (hash, cost.max(before - before / 8));
@@ -202,7 +202,7 @@ impl Known for Table {
     }
 
     fn script_ns(&self, script: &Script<'_>) -> u64 {
-        // So one that was never run here is let in alone.
+        // As much as a turn may take: a script that was never run here is let in alone.
         const UNKNOWN_NS: u64 = 5_000_000;
         let cost = self.script_costs.of(self.index.hash(script.text()));
         cost.map_or(UNKNOWN_NS, |cost| cost * UNIT_NS).min(script.most_ns())

@@ -97,8 +97,8 @@ impl Judgement {
         }
     }
 
-    /// It holds, or it is not reproduced; `suspected` is what of the paper's measurement may be the cause. Nobody has seen that
-    /// here, so it is told as what it is. `holds` is `None` when repeats differ by too much to tell.
+    /// The claim holds, or it is not reproduced. `suspected` says what in the paper's measurement may be the cause; it was not
+    /// observed here, so the report calls it suspected. `holds` is `None` when repeats differ by too much to tell.
     pub fn reproduced(
         holds: Option<bool>,
         ours: impl Into<String>,

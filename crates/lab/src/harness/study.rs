@@ -108,8 +108,7 @@ pub struct Paper {
     pub authors: &'static str,
     /// On what it measured, as far as it says.
     pub setting: &'static str,
-    /// Its code, if that is public: the repository and the commit that what is said of it is true of. Files and lines are those
-    /// of this commit.
+    /// Its public code, if there is any: the repository and the commit to which all files and lines that are cited refer.
     pub code: Option<&'static str>,
 }
 

@@ -46,7 +46,7 @@ pub(super) fn page(contents: &Contents<'_>) -> String {
                     @if let Some(paper) = paper {
                         "A reproduction of " cite { (paper.title) } " (" (paper.authors) "), which measured on "
                         (paper.setting) ". "
-                        @if let Some(code) = paper.code { "What is said of its code is of " (code) ". " }
+                        @if let Some(code) = paper.code { "Files and lines of its code refer to " (code) ". " }
                     }
                     "Varied: " (study.varies()) "."
                 }
