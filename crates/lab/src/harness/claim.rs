@@ -10,9 +10,27 @@ pub struct Claim {
     pub claim: &'static str,
     /// Where in the paper, and the paper's figure.
     pub paper: &'static str,
-    /// Looks at what was measured.
+    /// Looks at what was measured, whatever its repeats are like. [`Claim::judged`] asks it more than once.
     pub judge: Box<dyn Fn(&Results) -> Judgement>,
+    /// The arms that it speaks of: without one of them it is not measured.
+    needs: Vec<&'static str>,
+    decided_by: Decided,
 }
+
+/// What it takes to decide a claim.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Decided {
+    /// The verdict is the same whichever repeat is taken of each point, so that repeats that overlap decide nothing.
+    AnyRepeats,
+    /// The verdict is the same in each round by itself. For figures that are only compared within a round.
+    EachRound,
+    /// This verdict needs one occurrence, such as an answer that is wrong. The opposite needs all rounds.
+    OneOccurrence(Verdict),
+}
+
+/// How often a repeat of each point is drawn. Where two points with three repeats each touch at one end only, one draw in
+/// nine shows it: all miss it once in 10^10.
+const DRAWS: u64 = 200;
 
 impl Claim {
     /// A claim and who judges it.
@@ -21,13 +39,105 @@ impl Claim {
         paper: &'static str,
         judge: impl Fn(&Results) -> Judgement + 'static,
     ) -> Claim {
-        Claim { claim, paper, judge: Box::new(judge) }
+        Claim { claim, paper, judge: Box::new(judge), needs: Vec::new(), decided_by: Decided::AnyRepeats }
     }
 
-    /// Judges it.
+    /// The same about these arms: it is not measured where one of them is absent.
+    pub fn about(mut self, arms: &[&'static str]) -> Claim {
+        self.needs = arms.to_vec();
+        self
+    }
+
+    /// The same with a judge that compares figures within a round only.
+    pub fn within_rounds(mut self) -> Claim {
+        self.decided_by = Decided::EachRound;
+        self
+    }
+
+    /// The same where one occurrence is enough for this verdict, as one stale read is for "does not hold".
+    pub fn decided_by_one(mut self, verdict: Verdict) -> Claim {
+        self.decided_by = Decided::OneOccurrence(verdict);
+        self
+    }
+
+    /// Judges it by the rules that hold for every claim:
+    ///
+    /// * a claim about an arm that is absent is not measured;
+    /// * what was measured while the machine's host took the processors away is left out, but for what one occurrence decides;
+    /// * one repeat decides nothing;
+    /// * repeats that overlap decide nothing: the judge has to come to the same verdict whichever repeats it is given.
+    ///
+    /// It takes 200 times as long as the judge.
     pub fn judged(&self, results: &Results) -> Judged {
-        let judgement = (self.judge)(results);
+        let judgement = self.judge_by_rules(results);
         Judged { claim: self.claim.to_owned(), paper: self.paper.to_owned(), judgement }
+    }
+
+    fn judge_by_rules(&self, results: &Results) -> Judgement {
+        let absent: Vec<&str> =
+            self.needs.iter().copied().filter(|arm| results.arm(arm).is_empty()).collect();
+        if !absent.is_empty() {
+            return Judgement::not_measured(format!("Not in this run: {}.", absent.join(", ")));
+        }
+        let whole = (self.judge)(results);
+        if !whole.verdict.is_decided() || self.decided_by == Decided::OneOccurrence(whole.verdict) {
+            return whole;
+        }
+        if matches!(self.decided_by, Decided::OneOccurrence(_)) {
+            return self.agreed(whole, results);
+        }
+        let calm = results.undisturbed();
+        let left_out = results.rows().len() - calm.rows().len();
+        if left_out == 0 {
+            return self.agreed(whole, results);
+        }
+        let judgement = (self.judge)(&calm);
+        let left = calm.rows().len();
+        let judgement = match judgement.verdict {
+            Verdict::NotMeasured => Judgement { verdict: Verdict::Undecided, ..whole },
+            verdict if verdict.is_decided() => self.agreed(judgement, &calm),
+            _ => judgement,
+        };
+        let why = format!(
+            "{} The machine's host took its processors away at {left_out} of {} points, which were left out.",
+            judgement.why,
+            left + left_out
+        );
+        Judgement { why: why.trim_start().to_owned(), ..judgement }
+    }
+
+    /// The verdict, if the repeats agree on it.
+    fn agreed(&self, whole: Judgement, results: &Results) -> Judgement {
+        let undecided = |why: String| Judgement { verdict: Verdict::Undecided, why, ..whole.clone() };
+        let rounds: Vec<Verdict> = results.rounds().iter().map(|round| (self.judge)(round).verdict).collect();
+        let told: Vec<Verdict> =
+            rounds.into_iter().filter(|verdict| *verdict != Verdict::NotMeasured).collect();
+        if told.len() < 2 {
+            return undecided("One repeat decides nothing.".to_owned());
+        }
+        let same =
+            |verdicts: &[Verdict]| verdicts.iter().filter(|verdict| **verdict == whole.verdict).count();
+        let in_rounds = same(&told);
+        if in_rounds < told.len() {
+            return undecided(format!(
+                "Repeats differ by as much as what is compared: in {in_rounds} of {} rounds it {}, in the others not.",
+                told.len(),
+                whole.verdict.words()
+            ));
+        }
+        if self.decided_by != Decided::AnyRepeats {
+            return whole;
+        }
+        let drawn = |seed| (self.judge)(&results.one_repeat_each(seed)).verdict;
+        let drawn: Vec<Verdict> = (0..DRAWS).map(drawn).collect();
+        let in_draws = same(&drawn);
+        if in_draws < drawn.len() {
+            return undecided(format!(
+                "Repeats differ by as much as what is compared: of {DRAWS} draws of one repeat of each point, it {} in {in_draws}.",
+                whole.verdict.words()
+            ));
+        }
+        whole
     }
 }
 
@@ -51,6 +161,11 @@ pub enum Verdict {
 }
 
 impl Verdict {
+    /// Whether it says something of the claim.
+    pub fn is_decided(self) -> bool {
+        !matches!(self, Verdict::Undecided | Verdict::NotMeasured)
+    }
+
     /// For people.
     pub fn words(self) -> &'static str {
         match self {
@@ -147,7 +262,115 @@ pub struct Judged {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
+    use crate::harness::{Row, STEAL_PERCENT};
+
+    /// Both arms at one point: how long each takes in each round, and what the host took away meanwhile.
+    fn results(ours: &[(f64, f64)], theirs: &[(f64, f64)]) -> Results {
+        let mut results = Results::new(&["clients"], &["ms", STEAL_PERCENT]);
+        for (arm, rounds) in [("ours", ours), ("theirs", theirs)] {
+            for (repeat, (ms, steal)) in (1..).zip(rounds) {
+                let figures = BTreeMap::from([("ms".to_owned(), *ms), (STEAL_PERCENT.to_owned(), *steal)]);
+                let point = vec!["5".to_owned()];
+                results.push(Row { arm: arm.to_owned(), point, repeat, figures, checked: None });
+            }
+        }
+        results
+    }
+
+    fn quiet(ours: &[f64], theirs: &[f64]) -> Results {
+        let rounds = |ms: &[f64]| ms.iter().map(|ms| (*ms, 0.0)).collect::<Vec<_>>();
+        results(&rounds(ours), &rounds(theirs))
+    }
+
+    /// Ours takes less time.
+    fn is_faster() -> Claim {
+        Claim::new("ours is faster", "by half", |results| {
+            let median = |arm| results.arm(arm).median("ms");
+            match (median("ours"), median("theirs")) {
+                (Some(ours), Some(theirs)) => Judgement::holds_if(ours < theirs, "ours", "Because."),
+                _ => Judgement::not_measured("one is missing"),
+            }
+        })
+    }
+
+    fn verdict(claim: &Claim, results: &Results) -> Verdict {
+        claim.judged(results).judgement.verdict
+    }
+
+    #[test]
+    fn repeats_that_agree_decide() {
+        assert_eq!(verdict(&is_faster(), &quiet(&[1.0, 2.0], &[3.0, 4.0])), Verdict::Holds);
+        assert_eq!(verdict(&is_faster(), &quiet(&[3.0, 4.0, 9.0], &[1.0, 2.0, 2.5])), Verdict::DoesNotHold);
+    }
+
+    #[test]
+    fn one_repeat_decides_nothing() {
+        let judged = is_faster().judged(&quiet(&[1.0], &[3.0])).judgement;
+        assert_eq!(
+            (judged.verdict, judged.why.as_str()),
+            (Verdict::Undecided, "One repeat decides nothing.")
+        );
+        // Nor do two of one arm alone.
+        assert_eq!(verdict(&is_faster(), &quiet(&[1.0, 1.0], &[3.0])), Verdict::Undecided);
+    }
+
+    #[test]
+    fn rounds_that_differ_decide_nothing() {
+        let judged = is_faster().judged(&quiet(&[1.0, 5.0, 1.0], &[3.0, 4.0, 3.0])).judgement;
+        assert_eq!(judged.verdict, Verdict::Undecided);
+        assert!(judged.why.contains("in 2 of 3 rounds it holds"), "{}", judged.why);
+    }
+
+    #[test]
+    fn repeats_that_overlap_decide_nothing_though_each_round_agrees() {
+        let touching = quiet(&[1.0, 3.0, 1.0], &[2.0, 4.0, 2.0]);
+        let judged = is_faster().judged(&touching).judgement;
+        assert_eq!(judged.verdict, Verdict::Undecided);
+        assert!(judged.why.contains("of 200 draws"), "{}", judged.why);
+        assert_eq!(verdict(&is_faster().within_rounds(), &touching), Verdict::Holds);
+    }
+
+    #[test]
+    fn a_claim_about_an_absent_arm_is_not_measured() {
+        let claim = is_faster().about(&["ours", "theirs", "nobody's"]);
+        let judged = claim.judged(&quiet(&[1.0, 1.0], &[3.0, 3.0])).judgement;
+        assert_eq!(
+            (judged.verdict, judged.why.as_str()),
+            (Verdict::NotMeasured, "Not in this run: nobody's.")
+        );
+    }
+
+    #[test]
+    fn what_was_measured_while_the_machine_was_disturbed_is_left_out() {
+        // It would hold in two rounds of three, were the third not the host's.
+        let ours = [(1.0, 0.0), (1.0, 2.0), (9.0, 40.0)];
+        let judged = is_faster().judged(&results(&ours, &[(3.0, 0.0); 3])).judgement;
+        assert_eq!(judged.verdict, Verdict::Holds);
+        assert!(judged.why.ends_with("at 1 of 6 points, which were left out."), "{}", judged.why);
+        // What is left is one round, or none.
+        let rest = [(1.0, 0.0), (1.0, 40.0)];
+        assert_eq!(verdict(&is_faster(), &results(&rest, &[(3.0, 0.0); 2])), Verdict::Undecided);
+        assert_eq!(verdict(&is_faster(), &results(&[(1.0, 40.0); 2], &[(3.0, 0.0); 2])), Verdict::Undecided);
+    }
+
+    #[test]
+    fn one_occurrence_is_enough_and_its_absence_needs_more_than_one_repeat() {
+        let never_slow = || {
+            let judge = |results: &Results| {
+                let most = results.arm("ours").spread("ms").map_or(0.0, |ms| ms.max);
+                Judgement::holds_if(most < 8.0, "ours", "")
+            };
+            Claim::new("ours is never slow", "", judge).decided_by_one(Verdict::DoesNotHold)
+        };
+        let disturbed = results(&[(1.0, 0.0), (9.0, 40.0)], &[]);
+        assert_eq!(verdict(&never_slow(), &disturbed), Verdict::DoesNotHold);
+        assert_eq!(verdict(&never_slow(), &quiet(&[9.0], &[])), Verdict::DoesNotHold);
+        assert_eq!(verdict(&never_slow(), &quiet(&[1.0], &[])), Verdict::Undecided);
+        assert_eq!(verdict(&never_slow(), &quiet(&[1.0, 2.0], &[])), Verdict::Holds);
+    }
 
     #[test]
     fn a_fault_is_alleged_only_where_it_was_reproduced() {

@@ -1,10 +1,14 @@
 //! The rows of a sweep: kept in `raw.csv`, and asked by judges, figures and tables.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
 use std::io::{Read, Write};
 
 use anyhow::{Context, Result, bail, ensure};
+
+use super::STEAL_PERCENT;
+use crate::load::random::Random;
+use crate::load::steal::DISTURBED_PERCENT;
 
 /// What a check of a point's history said.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -128,6 +132,37 @@ impl Results {
             }
         }
         arms
+    }
+
+    /// The rounds, each by itself, in their order.
+    pub fn rounds(&self) -> Vec<Results> {
+        let rounds: BTreeSet<u32> = self.rows.iter().map(|row| row.repeat).collect();
+        rounds.into_iter().map(|round| self.keeping(|row| row.repeat == round)).collect()
+    }
+
+    /// What was measured while the machine had the processor time that it wanted, as far as is known.
+    pub fn undisturbed(&self) -> Results {
+        self.keeping(|row| row.figures.get(STEAL_PERCENT).is_none_or(|percent| *percent <= DISTURBED_PERCENT))
+    }
+
+    /// One repeat of each point, drawn by a seed: for each point any, as if it had been the only one.
+    pub fn one_repeat_each(&self, seed: u64) -> Results {
+        let mut repeats: BTreeMap<(&str, &[String]), Vec<usize>> = BTreeMap::new();
+        for (index, row) in self.rows.iter().enumerate() {
+            repeats.entry((&row.arm, &row.point)).or_default().push(index);
+        }
+        let mut random = Random::new(seed);
+        let drawn = repeats.into_values().map(|rows| rows[random.below(rows.len() as u64) as usize]);
+        let drawn: BTreeSet<usize> = drawn.collect();
+        self.with_rows(drawn.into_iter().map(|index| self.rows[index].clone()).collect())
+    }
+
+    fn keeping(&self, keeps: impl Fn(&Row) -> bool) -> Results {
+        self.with_rows(self.rows.iter().filter(|row| keeps(row)).cloned().collect())
+    }
+
+    fn with_rows(&self, rows: Vec<Row>) -> Results {
+        Results { rows, measures: self.measures.clone(), parameters: self.parameters.clone() }
     }
 
     /// Operations checked, and verdicts that are not `ok`.

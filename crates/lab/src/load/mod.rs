@@ -30,7 +30,7 @@ mod language;
 mod live;
 mod options;
 mod outcome;
-mod random;
+pub(crate) mod random;
 mod recorder;
 mod reply;
 mod report;

@@ -194,7 +194,7 @@ mod tests {
                 }
                 let results = invented(*study, seed);
                 left.retain_mut(|(claim, verdicts)| {
-                    verdicts.insert(claim.judged(&results).judgement.verdict.words());
+                    verdicts.insert((claim.judge)(&results).verdict.words());
                     verdicts.len() < 2
                 });
             }
