@@ -350,7 +350,7 @@ fn two_results_are_set_side_by_side() {
     }
     let find = |name: &str| (name == "tiny").then_some(study as &dyn Study);
     let paths = [folders[0].path(), folders[1].path()];
-    let comparison = lab::report::compare(paths, &["per_s".to_owned()], find).unwrap();
+    let comparison = lab::report::compare(paths, &["per_s".to_owned()], false, find).unwrap();
     let json = comparison.to_json();
     let lines = json["lines"].as_array().unwrap();
     assert_eq!(lines.len(), 2, "one measure at two points");
@@ -359,6 +359,23 @@ fn two_results_are_set_side_by_side() {
     assert!(comparison.to_string().contains("Servers, 1"), "{comparison}");
     assert!(comparison.to_html().contains("side by side"));
 
-    let missing = lab::report::compare([paths[0], Path::new("/nowhere")], &[], find).err().unwrap();
+    let missing = lab::report::compare([paths[0], Path::new("/nowhere")], &[], false, find).err().unwrap();
     assert!(format!("{missing:#}").contains("/nowhere is no result of a study"), "{missing:#}");
+}
+
+#[test]
+fn a_run_that_recorded_histories_is_not_compared_with_one_that_did_not_unless_asked_for() {
+    let folders = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+    let study: &'static Tiny = Box::leak(Box::new(tiny(Conduct::Measures)));
+    for (folder, verify) in folders.iter().zip([false, true]) {
+        sweep(study, folder.path(), verify).unwrap();
+    }
+    let find = |name: &str| (name == "tiny").then_some(study as &dyn Study);
+    let compare = |mixed| lab::report::compare([folders[0].path(), folders[1].path()], &[], mixed, find);
+    let refusal = format!("{:#}", compare(false).err().unwrap());
+    assert!(refusal.contains("did not record histories") && refusal.contains("--mixed"), "{refusal}");
+    let comparison = compare(true).unwrap().to_string();
+    assert!(comparison.contains("one side recorded histories"), "{comparison}");
+    // Two repeats on a side support no mark, whatever they are.
+    assert!(comparison.contains("none where a side has fewer than 3 repeats"), "{comparison}");
 }

@@ -165,6 +165,12 @@ impl Results {
         Results { rows, measures: self.measures.clone(), parameters: self.parameters.clone() }
     }
 
+    /// A measure of a point in each repeat that has it.
+    pub fn repeats_of(&self, arm: &str, point: &[String], measure: &str) -> Vec<f64> {
+        let rows = self.rows.iter().filter(|row| row.arm == arm && row.point == point);
+        rows.filter_map(|row| row.figures.get(measure).copied()).collect()
+    }
+
     /// Operations checked, and verdicts that are not `ok`.
     pub fn checked(&self) -> (u64, Vec<(&Row, &Checked)>) {
         let checked: Vec<(&Row, &Checked)> =
@@ -252,10 +258,7 @@ impl Results {
             }
             seen.push(place);
             for measure in &self.measures {
-                let same = |other: &&Row| other.arm == row.arm && other.point == row.point;
-                let values = self.rows.iter().filter(same);
-                let values = values.filter_map(|row| row.figures.get(measure).copied()).collect();
-                if let Some(spread) = Spread::of(values) {
+                if let Some(spread) = Spread::of(self.repeats_of(place.0, place.1, measure)) {
                     lines.push((place.0, place.1, measure.as_str(), spread));
                 }
             }

@@ -11,6 +11,12 @@ use super::html::STYLE;
 use super::short;
 use crate::harness::{Folder, Results, RunFile, Spread, Study};
 
+/// What is asked of the test behind a mark: were the two alike, so large a part of all lines would have one by chance.
+const MARKED_BY_CHANCE: f64 = 0.1;
+
+/// With fewer repeats than these on either side no test supports a mark.
+const REPEATS_MIN: usize = 3;
+
 /// Two results side by side.
 pub struct Comparison {
     names: [String; 2],
@@ -26,28 +32,54 @@ struct Line {
     point: Vec<String>,
     measure: String,
     spreads: [Spread; 2],
+    /// Whether more than chance sets them apart, as far as so few repeats tell.
+    is_apart: bool,
 }
 
 impl Line {
     fn ratio(&self) -> f64 {
         self.spreads[1].median / self.spreads[0].median
     }
+}
 
-    /// Whether the repeats of the two do not even touch.
-    fn is_apart(&self) -> bool {
-        let [a, b] = self.spreads;
-        a.max < b.min || b.max < a.min
+/// How likely it is that two samples of one distribution are as far apart as these: the exact two-sided test of Mann and Whitney
+/// (On a Test of Whether one of Two Random Variables is Stochastically Larger than the Other, 1947). Values that are equal count
+/// as a half each, and what is left over is rounded to the side of chance.
+///
+/// It takes as many steps as the product of both numbers of values, squared.
+fn by_chance(a: &[f64], b: &[f64]) -> f64 {
+    let pairs = a.len() * b.len();
+    // In halves, so that ties are whole numbers.
+    let above = |a: &f64| -> usize { b.iter().map(|b| if a > b { 2 } else { usize::from(a == b) }).sum() };
+    let above: usize = a.iter().map(above).sum();
+    let extreme = above.min(2 * pairs - above).div_ceil(2);
+    // How many orders of the values there are, by how many of a's stand below b's: adding a value of b's to an order of all of
+    // a's and some of b's puts it above any number of a's.
+    let mut orders = vec![0.0; pairs + 1];
+    orders[0] = 1.0;
+    for left in 1..=b.len() {
+        // The Gaussian binomial coefficient, factor by factor: times (1 - q^(|a| + left)), by (1 - q^left).
+        for sum in (a.len() + left..=pairs).rev() {
+            orders[sum] -= orders[sum - a.len() - left];
+        }
+        for sum in left..=pairs {
+            orders[sum] += orders[sum - left];
+        }
     }
+    let all: f64 = orders.iter().sum();
+    let as_extreme: f64 = orders[..=extreme.min(pairs)].iter().sum();
+    (2.0 * as_extreme / all).min(1.0)
 }
 
 /// Reads two folders of one study. `study` finds a study by its name; `measures` are those to be compared, all if there
-/// are none.
+/// are none. `mixed` lets a run that recorded histories stand beside one that did not.
 ///
 /// # Errors
-/// One is no result, or they are of different studies.
+/// One is no result, they are of different studies, or one recorded histories and the other did not.
 pub fn compare<'s>(
     folders: [&Path; 2],
     measures: &[String],
+    mixed: bool,
     study: impl Fn(&str) -> Option<&'s dyn Study>,
 ) -> Result<Comparison> {
     let read = |path: &Path| Folder::read(path, |name| study(name).map(|study| study.parameters().len()));
@@ -59,6 +91,16 @@ pub fn compare<'s>(
         run_b.settings.study
     );
     let names = folders.map(|folder| folder.display().to_string());
+    let how = |run: &RunFile| if run.settings.verify { "recorded and checked" } else { "did not record" };
+    ensure!(
+        mixed || run_a.settings.verify == run_b.settings.verify,
+        "{} {} histories, {} {} them: recording costs the load generator time, so their figures are not alike. Run one of them anew, \
+         or compare them as they are with --mixed",
+        names[0],
+        how(&run_a),
+        names[1],
+        how(&run_b)
+    );
     Ok(Comparison::new(names, [run_a, run_b], [&a, &b], measures))
 }
 
@@ -78,7 +120,11 @@ impl Comparison {
             let same = b.iter().find(|line| line.0 == *arm && line.1 == *point && line.2 == *measure);
             if let Some((.., right)) = same {
                 let (arm, measure) = ((*arm).to_owned(), (*measure).to_owned());
-                lines.push(Line { arm, point: point.to_vec(), measure, spreads: [*left, *right] });
+                let [left_values, right_values] =
+                    results.map(|results| results.repeats_of(&arm, point, &measure));
+                let is_apart = left_values.len().min(right_values.len()) >= REPEATS_MIN
+                    && by_chance(&left_values, &right_values) <= MARKED_BY_CHANCE;
+                lines.push(Line { arm, point: point.to_vec(), measure, spreads: [*left, *right], is_apart });
             }
         }
         let alone = a.len() + b.len() - 2 * lines.len();
@@ -90,6 +136,22 @@ impl Comparison {
         self.lines.is_empty()
     }
 
+    /// What the marks mean, for people.
+    fn legend(&self) -> String {
+        let few = self.lines.iter().flat_map(|line| line.spreads).any(|spread| spread.count < REPEATS_MIN);
+        let mut legend = format!(
+            "a test of Mann and Whitney sets the repeats of the two apart: were all alike, {:.0} % of the lines would be marked",
+            MARKED_BY_CHANCE * 100.0
+        );
+        if few {
+            legend.push_str(&format!(", and none where a side has fewer than {REPEATS_MIN} repeats"));
+        }
+        if self.runs[0].settings.verify != self.runs[1].settings.verify {
+            legend.push_str("; one side recorded histories, which costs it time");
+        }
+        format!("{legend}; {} medians are in one of the two only", self.alone)
+    }
+
     /// Everything as one object.
     pub fn to_json(&self) -> serde_json::Value {
         let line = |line: &Line| {
@@ -99,7 +161,7 @@ impl Comparison {
                 |spread: Spread| json!({"median": spread.median, "min": spread.min, "max": spread.max});
             let [a, b] = line.spreads.map(spread);
             json!({"arm": line.arm, "point": point, "measure": line.measure, "a": a, "b": b,
-                   "ratio": line.ratio(), "apart": line.is_apart()})
+                   "ratio": line.ratio(), "apart": line.is_apart})
         };
         let lines: Vec<serde_json::Value> = self.lines.iter().map(line).collect();
         json!({"a": self.names[0], "b": self.names[1], "study": self.runs[0].settings.study, "lines": lines})
@@ -118,7 +180,7 @@ impl Comparison {
                             tr { th { (side) } td { (name) } td { (run.begun) } td { "Quorate " (run.settings.program) } }
                         }
                     } }
-                    p.hint { "Medians of the repeats. A ratio is bold when the two sides' repeats do not touch: only then it is more than what repeats differ by. " (self.alone) " medians are in one of the two only." }
+                    p.hint { "Medians of the repeats. Bold: " (self.legend()) "." }
                     table.figures {
                         thead { tr {
                             th { "System" }
@@ -130,7 +192,7 @@ impl Comparison {
                             @for value in &line.point { td { (value) } }
                             td { (line.measure) }
                             @for spread in line.spreads { td.number { (short(spread.median)) } }
-                            td.number { @if line.is_apart() { strong { (ratio(line)) } } @else { (ratio(line)) } }
+                            td.number { @if line.is_apart { strong { (ratio(line)) } } @else { (ratio(line)) } }
                         } } }
                     }
                 }
@@ -158,7 +220,7 @@ impl fmt::Display for Comparison {
         writeln!(formatter, "{:width$}  {:measures$} {:>12} {:>12} {:>8}", "", "", "A", "B", "B / A")?;
         for line in &self.lines {
             let [a, b] = line.spreads.map(|spread| short(spread.median));
-            let mark = if line.is_apart() { " *" } else { "" };
+            let mark = if line.is_apart { " *" } else { "" };
             let (name, measure) = (name(line), &line.measure);
             writeln!(
                 formatter,
@@ -166,6 +228,28 @@ impl fmt::Display for Comparison {
                 ratio(line)
             )?;
         }
-        writeln!(formatter, "\n* the repeats of the two do not touch; {} medians are in one only", self.alone)
+        writeln!(formatter, "\n* {}", self.legend())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::by_chance;
+
+    /// Figures of published tables of the exact test.
+    #[test]
+    fn the_test_is_exact() {
+        let close = |a: &[f64], b: &[f64], expected: f64| {
+            let found = by_chance(a, b);
+            assert!((found - expected).abs() < 1e-9, "{found} for {expected}");
+        };
+        close(&[1.0, 2.0, 3.0], &[4.0, 5.0, 6.0], 0.1);
+        close(&[4.0, 5.0, 6.0], &[1.0, 2.0, 3.0], 0.1);
+        close(&[1.0, 2.0], &[3.0, 4.0], 1.0 / 3.0);
+        close(&[1.0, 2.0, 4.0], &[3.0, 5.0, 6.0], 0.2);
+        close(&[1.0, 2.0, 3.0, 4.0, 5.0], &[6.0, 7.0, 8.0, 9.0, 10.0], 2.0 / 252.0);
+        // Nothing but ties, and a tie between the ends.
+        close(&[1.0; 3], &[1.0; 3], 1.0);
+        close(&[1.0, 2.0, 3.0], &[3.0, 4.0, 5.0], 0.2);
     }
 }

@@ -50,7 +50,7 @@ pub(super) fn page(contents: &Contents<'_>) -> String {
                     }
                     "Varied: " (study.varies()) "."
                 }
-                (claims(contents.claims, paper.is_some()))
+                (claims(contents.claims, paper.is_some(), &disturbance(contents)))
                 (soundness(contents))
                 h2 { "Figures" }
                 p.hint { "Lines and bars are medians of " (contents.run.settings.repeats) " repeats; shades and thin lines reach from the least to the greatest." }
@@ -75,11 +75,26 @@ pub(super) fn page(contents: &Contents<'_>) -> String {
     markup.into_string()
 }
 
-fn claims(claims: &[Judged], is_of_paper: bool) -> Markup {
+/// Whether the machine was disturbed, in a sentence.
+fn disturbance(contents: &Contents<'_>) -> String {
+    let steal = Steal::of(contents.results);
+    let disturbed = steal.filter(|steal| steal.disturbed > 0).map(|steal| {
+        format!("its host took its processors away at {} of {} points", steal.disturbed, steal.points)
+    });
+    let busy = contents.machine.is_busy().then(|| "it was busy with other work before".to_owned());
+    let told: Vec<String> = disturbed.into_iter().chain(busy).collect();
+    match (told.is_empty(), steal) {
+        (false, _) => format!("The machine was disturbed: {} (see Soundness)", told.join(", and ")),
+        (true, Some(_)) => "The machine was not disturbed, as far as it tells".to_owned(),
+        (true, None) => "Whether the machine was disturbed is not known".to_owned(),
+    }
+}
+
+fn claims(claims: &[Judged], is_of_paper: bool, disturbance: &str) -> Markup {
     let heads = if is_of_paper { ["The study claims", "Its figure"] } else { ["Claim", "Asked"] };
     html! {
         h2 { "Claims" }
-        p { strong { (verdict_counts(claims)) } "." }
+        p { strong { (verdict_counts(claims)) } ". " (disturbance) "." }
         table.claims {
             thead { tr { @for head in heads { th { (head) } } th { "Measured here" } th { "Verdict" } th { "Why" } } }
             tbody {

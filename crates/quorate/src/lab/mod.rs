@@ -114,6 +114,10 @@ struct CompareArgs {
     #[arg(long = "measure", value_name = "NAME")]
     measures: Vec<String>,
 
+    /// Compare a run with --verify and one without, though recording costs time
+    #[arg(long)]
+    mixed: bool,
+
     /// Write a page, too
     #[arg(long, value_name = "FILE")]
     report: Option<PathBuf>,
@@ -271,9 +275,9 @@ fn compare(args: &CompareArgs) -> Result<()> {
     let usual = USUAL_MEASURES.map(str::to_owned);
     let measures = if args.measures.is_empty() { &usual[..] } else { &args.measures };
     let find = |name: &str| studies::find(name);
-    let mut comparison = ::lab::report::compare([&args.a, &args.b], measures, find)?;
+    let mut comparison = ::lab::report::compare([&args.a, &args.b], measures, args.mixed, find)?;
     if comparison.is_empty() && args.measures.is_empty() {
-        comparison = ::lab::report::compare([&args.a, &args.b], &[], find)?;
+        comparison = ::lab::report::compare([&args.a, &args.b], &[], args.mixed, find)?;
     }
     if let Some(file) = &args.report {
         std::fs::write(file, comparison.to_html())
