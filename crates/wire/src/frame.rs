@@ -1,7 +1,7 @@
 //! How the messages of peers are told apart on a link.
 //!
 //! ```text
-//! length of the payload: u32 | tag of the length: 8 bytes | payload | tag of the payload: 16 bytes
+//! length of the payload: u32 | tag of the length: 5 bytes | payload | tag of the payload: 16 bytes
 //! ```
 //!
 //! The length is little-endian. Whoever makes a frame leaves its tags zero. [`crate::seal`] fills them in on the way
@@ -14,7 +14,7 @@ pub const HEADER_BYTES: usize = LENGTH_BYTES + LENGTH_TAG_BYTES;
 pub const TAG_BYTES: usize = 16;
 
 pub(crate) const LENGTH_BYTES: usize = 4;
-pub(crate) const LENGTH_TAG_BYTES: usize = 8;
+pub(crate) const LENGTH_TAG_BYTES: usize = 5;
 
 /// Appends one frame to `out`, whose payload is what `write` appends. `write` must leave the bytes before
 /// alone.
@@ -160,6 +160,6 @@ mod tests {
 
     #[test]
     fn the_format_is_fixed() {
-        assert_eq!(framed(b"quorate"), [&b"\x07\0\0\0"[..], &[0; 8], b"quorate", &[0; 16]].concat());
+        assert_eq!(framed(b"quorate"), [&b"\x07\0\0\0"[..], &[0; 5], b"quorate", &[0; 16]].concat());
     }
 }

@@ -37,7 +37,7 @@ use sha2::Sha256;
 use crate::seal::{KEY_BYTES, Key, Session};
 
 /// The version of what peers say to each other, this handshake included.
-pub const VERSION: u16 = 3;
+pub const VERSION: u16 = 4;
 
 /// Longest handshake message, in bytes. Limits what a stranger can make a node hold.
 pub const PAYLOAD_BYTES_MAX: usize = 1024;
@@ -171,12 +171,10 @@ impl Identity {
         mac
     }
 
-    /// The key for the frames of one side, after a handshake of these bytes.
+    /// The keys for the frames of one side, after a handshake of these bytes.
     fn key(&self, role: &[u8], transcript: &[u8]) -> Key {
-        let mac = self.mac(role, transcript).finalize().into_bytes();
-        let mut key = [0; KEY_BYTES];
-        key.copy_from_slice(&mac[..KEY_BYTES]);
-        Key::new(key)
+        let keys: [u8; KEY_BYTES] = self.mac(role, transcript).finalize().into_bytes().into();
+        Key::new(keys)
     }
 
     fn check_version(&self, theirs: u16) -> Result<(), HandshakeError> {
