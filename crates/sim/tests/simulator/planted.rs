@@ -53,12 +53,12 @@ fn find_with(fault: &str, settings: Settings, protocol: Protocol, first: u64) ->
 
 #[test]
 fn leader_follower_shows_before_it_commits() {
-    assert_eq!(find(Fault::VisibleBeforeCommitted, Protocol::LeaderFollower, 102), Broken::Safety);
+    assert_eq!(find(Fault::VisibleBeforeCommitted, Protocol::LeaderFollower, 115), Broken::Safety);
 }
 
 #[test]
 fn leader_follower_follows_one_wall_clock() {
-    assert_eq!(find(Fault::ClockUnbounded, Protocol::LeaderFollower, 443), Broken::Safety);
+    assert_eq!(find(Fault::ClockUnbounded, Protocol::LeaderFollower, 530), Broken::Safety);
 }
 
 #[test]
@@ -68,7 +68,7 @@ fn consensus_follows_one_wall_clock() {
 
 #[test]
 fn abd_follows_one_wall_clock() {
-    assert_eq!(find(Fault::ClockUnbounded, Protocol::Abd, 10), Broken::Safety);
+    assert_eq!(find(Fault::ClockUnbounded, Protocol::Abd, 15), Broken::Safety);
 }
 
 #[test]
@@ -83,7 +83,7 @@ fn consensus_leaves_parts_of_long_commands_out_of_snapshots() {
 
 #[test]
 fn leader_follower_waits_for_one_too_few() {
-    find(Fault::OneAcknowledgementTooFew, Protocol::LeaderFollower, 127);
+    find(Fault::OneAcknowledgementTooFew, Protocol::LeaderFollower, 274);
 }
 
 #[test]
@@ -93,7 +93,7 @@ fn leader_follower_overlooks_gaps() {
 
 #[test]
 fn leader_follower_begins_anew_without_asking() {
-    find(Fault::NoRecovery, Protocol::LeaderFollower, 127);
+    find(Fault::NoRecovery, Protocol::LeaderFollower, 135);
 }
 
 #[test]
@@ -118,7 +118,7 @@ fn abd_gives_a_tag_twice() {
 
 #[test]
 fn abd_reads_without_writing_back() {
-    assert_eq!(find(Fault::ReadWithoutWriteBack, Protocol::Abd, 329), Broken::Safety);
+    assert_eq!(find(Fault::ReadWithoutWriteBack, Protocol::Abd, 711), Broken::Safety);
 }
 
 #[test]
@@ -153,7 +153,7 @@ fn blocking_tells_what_is_not_durable() {
 
 #[test]
 fn blocking_writes_without_looking_at_the_lock() {
-    assert_eq!(find(Fault::WriteWithoutLockCheck, Protocol::Blocking, 1121), Broken::Safety);
+    assert_eq!(find(Fault::WriteWithoutLockCheck, Protocol::Blocking, 1397), Broken::Safety);
 }
 
 #[test]
@@ -178,7 +178,7 @@ fn consensus_records_no_promise() {
 
 #[test]
 fn consensus_reads_without_a_quorum() {
-    assert_eq!(find(Fault::ReadWithoutQuorum, Protocol::Consensus, 899), Broken::Safety);
+    assert_eq!(find(Fault::ReadWithoutQuorum, Protocol::Consensus, 981), Broken::Safety);
 }
 
 #[test]
@@ -188,7 +188,7 @@ fn consensus_cuts_its_log_past_what_is_applied() {
 
 #[test]
 fn consensus_lets_a_new_leader_serve_early() {
-    assert_eq!(find(Fault::NewLeaderServesEarly, Protocol::Consensus, 64), Broken::Safety);
+    assert_eq!(find(Fault::NewLeaderServesEarly, Protocol::Consensus, 291), Broken::Safety);
 }
 
 #[test]
@@ -208,12 +208,12 @@ fn consensus_applies_a_retried_command_twice() {
 
 #[test]
 fn consensus_asks_again_what_may_have_taken_effect() {
-    assert_eq!(find(Fault::DoubtTakenForVoid, Protocol::Consensus, 0), Broken::Safety);
+    assert_eq!(find(Fault::DoubtTakenForVoid, Protocol::Consensus, 4), Broken::Safety);
 }
 
 #[test]
 fn consensus_orders_what_was_meant_for_an_earlier_leadership() {
-    assert_eq!(find(Fault::LeadershipNotCompared, Protocol::Consensus, 62), Broken::Safety);
+    assert_eq!(find(Fault::LeadershipNotCompared, Protocol::Consensus, 64), Broken::Safety);
 }
 
 #[test]
@@ -275,7 +275,7 @@ fn a_log_does_not_sync_its_folder() {
 
 #[test]
 fn a_checkpoint_counts_before_its_values_are_durable() {
-    assert_eq!(find_spilled(Fault::CheckpointBeforeValues, Protocol::Consensus, 543), Broken::Storage);
+    assert_eq!(find_spilled(Fault::CheckpointBeforeValues, Protocol::Consensus, 579), Broken::Storage);
 }
 
 #[test]
@@ -285,7 +285,7 @@ fn a_value_is_removed_while_a_start_may_come_back_to_it() {
 
 #[test]
 fn a_leader_follower_checkpoint_counts_before_its_values_are_durable() {
-    assert_eq!(find_spilled(Fault::CheckpointBeforeValues, Protocol::LeaderFollower, 1143), Broken::Storage);
+    assert_eq!(find_spilled(Fault::CheckpointBeforeValues, Protocol::LeaderFollower, 1538), Broken::Storage);
 }
 
 #[test]
