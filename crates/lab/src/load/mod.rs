@@ -160,7 +160,7 @@ pub fn run(options: &Options, mut progress: impl FnMut(&Progress)) -> Result<Rep
         let start = Instant::now();
         let load = |worker: &mut Worker<'_>, thread, tallies: &Sender<Tally>| {
             let (first, count) = share(options.keys, thread);
-            let schedule = Schedule::new(start, Duration::ZERO, Stop::Count(count), load_pipeline);
+            let schedule = Schedule::new(start, Duration::ZERO, Stop::Count(count), load_pipeline, 0);
             worker.load(first, schedule, tallies)
         };
         drive(&mut workers, Stage::Load, load, &mut progress)?;
@@ -170,9 +170,10 @@ pub fn run(options: &Options, mut progress: impl FnMut(&Progress)) -> Result<Rep
     let measure = |worker: &mut Worker<'_>, thread, tallies: &Sender<Tally>| {
         let stop = match options.stop {
             Stop::Count(count) => Stop::Count(share(count, thread).1),
-            duration => duration,
+            other => other,
         };
-        let schedule = Schedule::new(start, options.warmup, stop, options.pipeline);
+        let schedule =
+            Schedule::new(start, options.warmup, stop, options.pipeline, worker.connection_count());
         let schedule = match options.pace {
             Pace::Closed => schedule,
             Pace::Open { per_second, arrivals } => schedule.with_due_times(DueTimes::new(
@@ -190,7 +191,7 @@ pub fn run(options: &Options, mut progress: impl FnMut(&Progress)) -> Result<Rep
 
     let elapsed = match options.stop {
         Stop::Duration(duration) => duration,
-        Stop::Count(_) => {
+        Stop::Count(_) | Stop::CountEach(_) => {
             let last_end = finishes.iter().map(|finish| finish.last_end).max().unwrap_or(start);
             last_end.saturating_duration_since(start + options.warmup)
         }

@@ -250,6 +250,8 @@ impl Transport {
 pub enum Stop {
     /// After so many operations, whatever their outcome.
     Count(u64),
+    /// After so many of each connection, whatever their outcome: who is done first waits for the others. Closed loop only.
+    CountEach(u64),
     /// After so much time.
     Duration(Duration),
 }
@@ -317,7 +319,11 @@ impl Options {
                 self.record && self.value_bytes.min < VALUE_BYTES_MIN_RECORDED,
                 "to tell writes apart in a history, values must have at least 32 bytes",
             ),
-            (self.stop == Stop::Count(0), "count must be at least 1"),
+            (matches!(self.stop, Stop::Count(0) | Stop::CountEach(0)), "count must be at least 1"),
+            (
+                matches!(self.stop, Stop::CountEach(_)) && self.pace != Pace::Closed,
+                "in an open loop no connection has operations of its own to count",
+            ),
             (self.stop == Stop::Duration(Duration::ZERO), "duration must be more than 0"),
             (
                 self.warmup > RUN_MAX || matches!(self.stop, Stop::Duration(duration) if duration > RUN_MAX),
@@ -427,6 +433,10 @@ mod tests {
             options.value_bytes = Sizes { min: 31, max: 64 };
         }));
         assert!(refused(|options| options.stop = Stop::Count(0)));
+        assert!(refused(|options| {
+            options.stop = Stop::CountEach(5);
+            options.pace = rate(10.0);
+        }));
         assert!(refused(|options| options.wait = Some(Wait { replicas: 1, timeout_ms: 10_000 })));
     }
 }

@@ -263,6 +263,7 @@ impl Report {
             .collect();
         let (stop_count, stop_s) = match options.stop {
             Stop::Count(count) => (Some(count), None),
+            Stop::CountEach(count) => (Some(count * options.connections as u64), None),
             Stop::Duration(duration) => (None, Some(duration.as_secs_f64())),
         };
         let (rate, arrivals) = match options.pace {

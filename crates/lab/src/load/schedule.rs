@@ -72,6 +72,8 @@ impl DueTimes {
 enum Until {
     Time(Instant),
     Operations(u64),
+    /// What is left of each connection's operations.
+    OfEach(Vec<u64>),
 }
 
 /// A batch that may be sent now.
@@ -82,11 +84,19 @@ pub(crate) struct Admitted {
 }
 
 impl Schedule {
-    pub(crate) fn new(start: Instant, warmup: Duration, stop: Stop, pipeline: usize) -> Self {
+    /// The schedule of a thread that has so many connections.
+    pub(crate) fn new(
+        start: Instant,
+        warmup: Duration,
+        stop: Stop,
+        pipeline: usize,
+        connections: usize,
+    ) -> Self {
         let measure_from = start + warmup;
         let until = match stop {
             Stop::Duration(duration) => Until::Time(measure_from + duration),
             Stop::Count(operations) => Until::Operations(operations),
+            Stop::CountEach(operations) => Until::OfEach(vec![operations; connections]),
         };
         Self { measure_from, until, pipeline, due: None }
     }
@@ -100,19 +110,21 @@ impl Schedule {
         self.due.is_some()
     }
 
-    /// Closed loop: what a free connection may send now.
-    pub(crate) fn admit(&mut self, now: Instant) -> Option<Admitted> {
+    /// Closed loop: what a free connection, numbered from 0 within its thread, may send now.
+    pub(crate) fn admit(&mut self, now: Instant, connection: usize) -> Option<Admitted> {
         if now < self.measure_from {
             return Some(Admitted { operations: self.pipeline, is_measured: false });
         }
+        let take = |left: &mut u64| {
+            let operations = (*left).min(self.pipeline as u64);
+            *left -= operations;
+            operations as usize
+        };
         let operations = match &mut self.until {
             Until::Time(end) if now < *end => self.pipeline,
             Until::Time(_) => 0,
-            Until::Operations(left) => {
-                let operations = (*left).min(self.pipeline as u64);
-                *left -= operations;
-                operations as usize
-            }
+            Until::Operations(left) => take(left),
+            Until::OfEach(left) => take(&mut left[connection]),
         };
         (operations > 0).then_some(Admitted { operations, is_measured: true })
     }
@@ -138,6 +150,7 @@ impl Schedule {
             let is_over = match self.until {
                 Until::Time(end) => next >= end,
                 Until::Operations(left) => is_measured && left == 0,
+                Until::OfEach(_) => unreachable!("options with such a count are a closed loop's"),
             };
             if next > now || is_over || (next >= self.measure_from) != is_measured {
                 break;
@@ -157,6 +170,7 @@ impl Schedule {
         let is_over = match self.until {
             Until::Time(end) => next >= end,
             Until::Operations(left) => left == 0,
+            Until::OfEach(_) => unreachable!("options with such a count are a closed loop's"),
         };
         (!is_over).then_some(next)
     }
@@ -172,7 +186,7 @@ impl Schedule {
         unsent
     }
 
-    /// An operation has to be done once more.
+    /// An operation of a load has to be done once more.
     pub(crate) fn give_back(&mut self) {
         if let Until::Operations(left) = &mut self.until {
             *left += 1;
@@ -180,9 +194,10 @@ impl Schedule {
     }
 
     pub(crate) fn is_over(&self, now: Instant) -> bool {
-        match self.until {
-            Until::Time(end) => now >= end,
-            Until::Operations(left) => left == 0,
+        match &self.until {
+            Until::Time(end) => now >= *end,
+            Until::Operations(left) => *left == 0,
+            Until::OfEach(left) => left.iter().all(|left| *left == 0),
         }
     }
 
@@ -193,7 +208,7 @@ impl Schedule {
     /// Whether only operations bring the end nearer, so that a server which answers nothing would hold
     /// the run up for ever.
     pub(crate) fn ends_by_count(&self) -> bool {
-        matches!(self.until, Until::Operations(_))
+        matches!(self.until, Until::Operations(_) | Until::OfEach(_))
     }
 }
 
@@ -206,16 +221,27 @@ mod tests {
     #[test]
     fn a_count_is_met_exactly_and_warming_up_does_not_count() {
         let start = Instant::now();
-        let mut schedule = Schedule::new(start, SECOND, Stop::Count(20), 16);
+        let mut schedule = Schedule::new(start, SECOND, Stop::Count(20), 16, 1);
         let warming = Admitted { operations: 16, is_measured: false };
-        assert_eq!(schedule.admit(start), Some(warming));
+        assert_eq!(schedule.admit(start, 0), Some(warming));
         let now = start + SECOND;
         let sizes: Vec<_> =
-            std::iter::from_fn(|| schedule.admit(now)).map(|batch| batch.operations).collect();
+            std::iter::from_fn(|| schedule.admit(now, 0)).map(|batch| batch.operations).collect();
         assert_eq!(sizes, [16, 4]);
         assert!(schedule.is_over(now));
         schedule.give_back();
-        assert_eq!(schedule.admit(now), Some(Admitted { operations: 1, is_measured: true }));
+        assert_eq!(schedule.admit(now, 0), Some(Admitted { operations: 1, is_measured: true }));
+    }
+
+    #[test]
+    fn each_connection_has_a_count_of_its_own() {
+        let start = Instant::now();
+        let mut schedule = Schedule::new(start, Duration::ZERO, Stop::CountEach(2), 1, 2);
+        let sends = |schedule: &mut Schedule, connection| schedule.admit(start, connection).is_some();
+        assert_eq!([0, 0, 0].map(|connection| sends(&mut schedule, connection)), [true, true, false]);
+        assert!(!schedule.is_over(start));
+        assert_eq!([1, 1, 1].map(|connection| sends(&mut schedule, connection)), [true, true, false]);
+        assert!(schedule.is_over(start));
     }
 
     fn open_loop(
@@ -225,7 +251,7 @@ mod tests {
         per_second: f64,
         arrivals: Arrivals,
     ) -> Schedule {
-        Schedule::new(start, warmup, stop, 4)
+        Schedule::new(start, warmup, stop, 4, 1)
             .with_due_times(DueTimes::new(start, per_second, arrivals, 1, 0, 1))
     }
 
@@ -292,10 +318,10 @@ mod tests {
     #[test]
     fn a_duration_starts_after_the_warmup() {
         let start = Instant::now();
-        let mut schedule = Schedule::new(start, SECOND, Stop::Duration(SECOND), 1);
-        assert!(!schedule.admit(start).unwrap().is_measured);
-        assert!(schedule.admit(start + SECOND).unwrap().is_measured);
-        assert_eq!(schedule.admit(start + 2 * SECOND), None);
+        let mut schedule = Schedule::new(start, SECOND, Stop::Duration(SECOND), 1, 1);
+        assert!(!schedule.admit(start, 0).unwrap().is_measured);
+        assert!(schedule.admit(start + SECOND, 0).unwrap().is_measured);
+        assert_eq!(schedule.admit(start + 2 * SECOND, 0), None);
         assert!(schedule.is_over(start + 2 * SECOND));
     }
 }

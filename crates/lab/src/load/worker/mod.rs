@@ -120,6 +120,11 @@ impl<'options> Worker<'options> {
         })
     }
 
+    /// How many connections it has.
+    pub(crate) fn connection_count(&self) -> usize {
+        self.connections.len()
+    }
+
     /// What was written down, if that was asked for.
     pub(crate) fn take_recorder(&mut self) -> Option<Recorder> {
         self.work.recorder.take()
@@ -369,7 +374,7 @@ impl<'options> Worker<'options> {
 
     /// Closed loop: sends a connection's next batch, if the schedule has one.
     fn send(&mut self, index: usize) -> Result<(), Loss> {
-        let admitted = self.work.schedule.as_mut().and_then(|schedule| schedule.admit(self.now));
+        let admitted = self.work.schedule.as_mut().and_then(|schedule| schedule.admit(self.now, index));
         let Some(admitted) = admitted else { return Ok(()) };
         self.connections[index].clear_batch();
         self.send_batch(index, &admitted)
