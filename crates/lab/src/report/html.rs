@@ -209,9 +209,15 @@ fn table_of(contents: &Contents<'_>, table: &Table) -> Markup {
             for (index, value) in row.point.iter().enumerate() {
                 same = same.with(parameters[index].name, value);
             }
-            let figure = |measure: &&'static str| same.median(measure).map_or("–".to_owned(), short);
+            let figures: Vec<Option<f64>> =
+                table.measures.iter().map(|measure| same.median(measure)).collect();
+            // Another table's points.
+            if figures.iter().all(Option::is_none) {
+                continue;
+            }
+            let figure = |figure: Option<f64>| figure.map_or("–".to_owned(), short);
             let point = columns.iter().map(|column| row.point[*column].clone()).collect();
-            rows.push((&arm.name, point, table.measures.iter().map(figure).collect()));
+            rows.push((&arm.name, point, figures.into_iter().map(figure).collect()));
         }
     }
     html! {

@@ -208,8 +208,10 @@ impl Picture {
         let groups: Vec<String> = match figure.shape {
             Shape::Lines => Vec::new(),
             Shape::Bars => {
-                let values = results.all().only(&figure.only).values(figure.x).into_iter();
-                values.map(str::to_owned).collect()
+                let shown = results.all().only(&figure.only);
+                let is_measured =
+                    |group: &&str| shown.clone().with(figure.x, group).spread(figure.y).is_some();
+                shown.values(figure.x).into_iter().filter(is_measured).map(str::to_owned).collect()
             }
             Shape::Quantiles(quantiles) => quantiles.iter().map(|(_, name)| (*name).to_owned()).collect(),
         };

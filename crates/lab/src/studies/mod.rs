@@ -5,6 +5,8 @@ mod abd_vs_blocking;
 mod coding_crossover;
 mod leader_follower;
 mod locks;
+#[cfg(test)]
+mod measured;
 mod replication_cost;
 mod side_by_side;
 

@@ -1,7 +1,7 @@
 //! What claims are judged by: series of one arm, and two set side by side.
 
 use super::{KEYS, NODES, Protocol, WORKLOADS};
-use crate::harness::{Results, Spread};
+use crate::harness::Results;
 use crate::report::short;
 
 /// Which numbers a judgement looks at.
@@ -19,17 +19,11 @@ impl<'r> Place<'r> {
         Place { results, workload, keys: KEYS, down: 0 }
     }
 
-    /// A measure over the number of clients, in its order.
-    fn spreads(&self, arm: &str, measure: &str) -> Vec<(u32, Spread)> {
+    /// The medians of a measure over the number of clients, in its order.
+    pub(super) fn series(&self, arm: &str, measure: &str) -> Vec<(u32, f64)> {
         let rows = self.results.arm(arm).with("workload", self.workload).with("keys", self.keys);
         let series = rows.with("down", self.down).series("clients", measure);
-        series.into_iter().map(|(clients, spread)| (clients as u32, spread)).collect()
-    }
-
-    /// Its medians.
-    pub(super) fn series(&self, arm: &str, measure: &str) -> Vec<(u32, f64)> {
-        let spreads = self.spreads(arm, measure).into_iter();
-        spreads.map(|(clients, spread)| (clients, spread.median)).collect()
+        series.into_iter().map(|(clients, spread)| (clients as u32, spread.median)).collect()
     }
 
     pub(super) fn first(&self, arm: &str, measure: &str) -> Option<f64> {
@@ -45,40 +39,24 @@ pub(super) fn both(results: &Results) -> [Place<'_>; 2] {
     WORKLOADS.map(|(workload, ..)| Place::of(results, workload))
 }
 
-/// At how many points one rate is the higher, and the lower. Where the repeats of the two overlap it is neither.
-#[derive(Default)]
+/// At how many points one rate is the higher, and by how much it is at each.
 pub(super) struct Tally {
     pub(super) higher: usize,
-    overlap: usize,
-    lower: usize,
     ratios: Vec<f64>,
 }
 
 impl Tally {
     /// ABD's and blocking's successful throughput with so many replicas, for both workloads and all numbers of clients.
-    pub(super) fn of(results: &Results, nodes: &[usize]) -> Tally {
-        let mut tally = Tally::default();
+    pub(super) fn of(results: &Results, nodes: usize) -> Tally {
+        let mut ratios = Vec::new();
         for place in both(results) {
-            for nodes in nodes {
-                let rate = |protocol: Protocol| place.spreads(&protocol.arm(*nodes), "per_s");
-                tally.add(&rate(Protocol::Abd), &rate(Protocol::Blocking));
+            let blocking = place.series(&Protocol::Blocking.arm(nodes), "per_s");
+            for (clients, abd) in place.series(&Protocol::Abd.arm(nodes), "per_s") {
+                let other = blocking.iter().find(|(other, _)| *other == clients);
+                ratios.extend(other.map(|(_, blocking)| abd / blocking));
             }
         }
-        tally
-    }
-
-    fn add(&mut self, left: &[(u32, Spread)], right: &[(u32, Spread)]) {
-        for (clients, left) in left {
-            let Some((_, right)) = right.iter().find(|(other, _)| other == clients) else { continue };
-            self.ratios.push(left.median / right.median);
-            if left.min > right.max {
-                self.higher += 1;
-            } else if left.max < right.min {
-                self.lower += 1;
-            } else {
-                self.overlap += 1;
-            }
-        }
+        Tally { higher: ratios.iter().filter(|ratio| **ratio > 1.0).count(), ratios }
     }
 
     pub(super) fn count(&self) -> usize {
@@ -89,12 +67,9 @@ impl Tally {
         let least = self.ratios.iter().copied().fold(f64::INFINITY, f64::min);
         let most = self.ratios.iter().copied().fold(f64::NEG_INFINITY, f64::max);
         format!(
-            "higher at {}, lower at {} of {} points, and at {} the repeats of both overlap; medians are {least:.2} to \
-             {most:.2} times blocking's",
+            "higher at {} of {} points, {least:.2} to {most:.2} times blocking's",
             self.higher,
-            self.lower,
-            self.count(),
-            self.overlap
+            self.count()
         )
     }
 }
@@ -133,19 +108,4 @@ pub(super) fn peak_words(peaks: &[(&str, usize, Peak)]) -> String {
         format!("N={nodes} {workload}: {rate} op/s at {}, {left:.0} % of it with most clients", peak.clients)
     };
     peaks.iter().map(word).collect::<Vec<_>>().join("; ")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn where_repeats_overlap_neither_rate_is_the_higher() {
-        let spread = |values: &[f64]| vec![(1, Spread::of(values.to_vec()).unwrap())];
-        let mut tally = Tally::default();
-        tally.add(&spread(&[10.0, 30.0]), &spread(&[20.0, 21.0]));
-        tally.add(&spread(&[10.0, 30.0]), &spread(&[5.0, 9.0]));
-        tally.add(&spread(&[10.0, 30.0]), &spread(&[31.0, 40.0]));
-        assert_eq!((tally.higher, tally.overlap, tally.lower), (1, 1, 1));
-    }
 }

@@ -23,13 +23,15 @@ fn lines(
 }
 
 /// Measure, file, title, and the paper's figures for 1, 3 and 5 replicas.
-const MEASURES: [(&str, &str, &str, [&str; 3]); 6] = [
+const MEASURES: [(&str, &str, &str, [&str; 3]); 8] = [
     ("per_s", "throughput", "Successful throughput", ["figure 1", "figure 2", "figure 3"]),
     ("get_p50_ms", "get-median", "GET median latency", ["figure 5", "figure 6", "figure 7"]),
     ("get_p95_ms", "get-p95", "GET 95th percentile latency", ["figure 8", "figure 9", "figure 10"]),
     ("put_p50_ms", "put-median", "PUT median latency", ["figure 11", "figure 12", "figure 13"]),
     ("put_p95_ms", "put-p95", "PUT 95th percentile latency", ["figure 14", "figure 15", "figure 16"]),
     ("failed_percent", "failures", "Failed operations", ["", "", ""]),
+    ("failed_p50_ms", "failure-median", "Median latency of failures", ["", "", ""]),
+    ("failed_p95_ms", "failure-p95", "95th percentile of the latency of failures", ["", "", ""]),
 ];
 
 pub(super) fn all() -> Vec<Figure> {
@@ -112,6 +114,10 @@ pub(super) fn tables() -> Vec<Table> {
         "get_p95_ms",
         "put_p50_ms",
         "put_p95_ms",
+        "failed_p50_ms",
+        "failed_p95_ms",
+        "get_all_p95_ms",
+        "put_all_p95_ms",
     ];
     let table = |title: String, paper: &'static str, only, arms| Table {
         title,

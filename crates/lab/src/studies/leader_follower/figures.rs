@@ -1,7 +1,24 @@
 //! The study's figures (latency over concurrency, for each workload) and tables, and those it lacks.
 
-use super::{FOLLOWER_READS, WORKLOADS};
+use super::faults::SLICES;
+use super::tester::Mode;
+use super::{FOLLOWER_READS, LEADER_LOST, SLOW_FOLLOWER_CLIENTS, TESTER_CLIENTS, WORKLOADS};
 use crate::harness::{Figure, Shape, Table};
+
+/// What the study's tester counts, and what it does.
+const COUNTS: [&str; 3] = ["requests_per_s", "operations_per_s", "puts_per_s"];
+
+/// The arms that speak the Redis protocol.
+const OVER_RESP: [&str; 8] = [
+    "Quorate acks=none",
+    "Quorate acks=1",
+    "Quorate acks=all",
+    "Quorate consensus",
+    "Redis",
+    "Redis WAIT 1",
+    "Redis WAIT 2",
+    "Valkey WAIT 2",
+];
 
 pub(super) fn all() -> Vec<Figure> {
     let mut figures = vec![Figure {
@@ -26,15 +43,56 @@ pub(super) fn all() -> Vec<Figure> {
         arms: Vec::new(),
         logarithmic: (false, false),
     });
+    for (y, file, words) in [
+        ("requests_per_s", "tester-requests", "requests, as it counts them"),
+        ("operations_per_s", "tester-operations", "each PUT and each GET counts as one"),
+    ] {
+        figures.push(Figure {
+            file: file.to_owned(),
+            title: format!("The study's own tester at {TESTER_CLIENTS} clients: {words}"),
+            paper: if y == "requests_per_s" { "figure throughput_by_mode.png" } else { "" },
+            shape: Shape::Bars,
+            x: "workload",
+            y,
+            only: vec![("clients", TESTER_CLIENTS.to_string())],
+            arms: Vec::new(),
+            logarithmic: (false, false),
+        });
+    }
+    figures.push(Figure {
+        file: "slow-follower".to_owned(),
+        title: "PUT at 20 clients, and while a follower stands still for 18 of every 20 ms".to_owned(),
+        paper: "",
+        shape: Shape::Bars,
+        x: "workload",
+        y: "put_p95_ms",
+        only: vec![("clients", SLOW_FOLLOWER_CLIENTS.to_string())],
+        // The study's store takes a hundred times as long, slow follower or not: see the table.
+        arms: OVER_RESP.map(str::to_owned).to_vec(),
+        logarithmic: (false, false),
+    });
+    figures.push(Figure {
+        file: "leader-lost".to_owned(),
+        title: "Acknowledged writes over time: the leader is killed at 0 s".to_owned(),
+        paper: "",
+        shape: Shape::Quantiles(&SLICES),
+        x: "workload",
+        y: SLICES[0].0,
+        only: vec![("workload", LEADER_LOST.to_owned())],
+        arms: Vec::new(),
+        logarithmic: (false, false),
+    });
     let measures = [
         ("mean_ms", "mean-latency", "Mean latency"),
+        ("p50_ms", "p50-latency", "Median latency"),
         ("p95_ms", "p95-latency", "95th percentile of latency"),
+        ("p99_ms", "p99-latency", "99th percentile of latency"),
         ("per_s", "throughput", "Throughput"),
     ];
     for (y, file, title) in measures {
         for (workload, get, set) in WORKLOADS {
             let paper = match (y, workload) {
-                ("per_s", _) => "",
+                ("per_s" | "p50_ms" | "p99_ms", _) => "",
                 (_, "mixed") => "figure \u{201c}Latency vs Concurrency (mixed)\u{201d}",
                 (_, "read-heavy") => "figure \u{201c}Latency vs Concurrency (read-heavy)\u{201d}",
                 _ => "figure \u{201c}Latency vs Concurrency (write-heavy)\u{201d}",
@@ -91,9 +149,31 @@ pub(super) fn tables() -> Vec<Table> {
         arms: Vec::new(),
         measures: vec!["stale_pct", "seen_p50_ms", "seen_p95_ms"],
     };
+    let tester = |mode: &'static str| Table {
+        title: format!("The study's own tester, {}", mode.replace("tester: ", "")),
+        paper: "section 6",
+        only: vec![("workload", mode.to_owned()), ("clients", TESTER_CLIENTS.to_string())],
+        arms: Vec::new(),
+        measures: [&COUNTS[..], &["mean_ms", "p50_ms", "p95_ms", "p99_ms"]].concat(),
+    };
+    let slow = Table {
+        title: "While a follower stands still for 18 of every 20 ms, and otherwise, at 20 clients".to_owned(),
+        paper: "",
+        only: vec![("clients", SLOW_FOLLOWER_CLIENTS.to_string())],
+        arms: Vec::new(),
+        measures: vec!["per_s", "put_p50_ms", "put_p95_ms", "p99_ms"],
+    };
+    let lost = Table {
+        title: "When the leader is killed while clients write".to_owned(),
+        paper: "",
+        only: vec![("workload", LEADER_LOST.to_owned())],
+        arms: Vec::new(),
+        measures: vec!["writes_resumed", "writes_gap_ms", "writes_failed", "writes_at_risk", "writes_lost"],
+    };
     [throughput]
         .into_iter()
         .chain(WORKLOADS.iter().map(|(name, ..)| metrics(name)))
-        .chain([cost, followers])
+        .chain(Mode::ALL.iter().map(|(name, _)| tester(name)))
+        .chain([cost, followers, slow, lost])
         .collect()
 }

@@ -27,8 +27,8 @@ pub(super) fn measure(
     prefix: &str,
     times: u32,
 ) -> Result<Figures> {
-    let mut leader = Client::connect(is_http, leader).context("the leader")?;
-    let mut follower = Client::connect(is_http, follower).context("the follower")?;
+    let mut leader = Client::connect(is_http, leader, TIMEOUT).context("the leader")?;
+    let mut follower = Client::connect(is_http, follower, TIMEOUT).context("the follower")?;
     let mut stale = 0;
     let mut lags_ms = Vec::new();
     for number in 0..times {
@@ -58,18 +58,19 @@ pub(super) fn measure(
 }
 
 /// A client of one node, over what the arm is measured over.
-struct Client {
+pub(super) struct Client {
     is_http: bool,
     connection: Connection,
 }
 
 impl Client {
-    fn connect(is_http: bool, address: SocketAddr) -> io::Result<Client> {
-        Ok(Client { is_http, connection: Connection::open(address, TIMEOUT)? })
+    /// An answer is waited for no longer than is said.
+    pub(super) fn connect(is_http: bool, address: SocketAddr, timeout: Duration) -> io::Result<Client> {
+        Ok(Client { is_http, connection: Connection::open(address, timeout)? })
     }
 
     /// Writes, and waits for the acknowledgement.
-    fn put(&mut self, key: &str, value: &str) -> io::Result<()> {
+    pub(super) fn put(&mut self, key: &str, value: &str) -> io::Result<()> {
         let (is_done, answer) = if self.is_http {
             let json = format!("{{\"key\":\"{key}\",\"value\":\"{value}\"}}");
             let (status, body) = self.connection.request("POST", "/put", Some(&json))?;
@@ -94,7 +95,7 @@ impl Client {
     }
 
     /// Whether a key has a value.
-    fn has(&mut self, key: &str, value: &str) -> io::Result<bool> {
+    pub(super) fn has(&mut self, key: &str, value: &str) -> io::Result<bool> {
         if !self.is_http {
             return Ok(self.connection.ask(&["GET", key])? == value);
         }

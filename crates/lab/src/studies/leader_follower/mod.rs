@@ -2,9 +2,10 @@
 //!
 //! The study's store is three Python processes; its claims are about what synchronous replication costs. Here they are
 //! set beside Quorate's leader-follower replication with nobody, one follower and all followers awaited, its consensus,
-//! and Redis with as many replicas awaited. All clients talk to the leader, as the study's do.
+//! and Redis with as many replicas awaited. All clients talk to the leader, but for those of the study's own tester.
 
 mod claims;
+mod faults;
 mod figures;
 mod follower_reads;
 mod tester;
@@ -38,6 +39,11 @@ const WORKLOADS: [(&str, u32, u32); 3] = [("mixed", 50, 50), ("read-heavy", 90, 
 /// A further workload, of one client: reads at a follower right after the write. Each point is so many of them.
 const FOLLOWER_READS: &str = "follower-reads";
 const FOLLOWER_READS_COUNT: u32 = 100;
+
+/// Further workloads: the write-heavy one while a follower is slow, and writes while the leader is killed.
+const SLOW_FOLLOWER: &str = "slow follower";
+const SLOW_FOLLOWER_CLIENTS: u32 = 20;
+const LEADER_LOST: &str = "leader lost";
 
 /// The paper's own tester is run with as many clients as it had at most.
 const TESTER_CLIENTS: u32 = 50;
@@ -104,6 +110,12 @@ impl LeaderFollower {
         sides
     }
 
+    /// Whether the leader of an arm is killed. Redis has a successor only where Sentinel or its cluster mode appoints one, and neither is
+    /// a part of this study.
+    fn loses_leader(arm: &str) -> bool {
+        arm.starts_with("Quorate") || arm == PAPER_STORE
+    }
+
     /// How many replicas a client of an arm awaits by WAIT.
     fn wait(arm: &str) -> Option<Wait> {
         let (_, replicas) = arm.split_once(" WAIT ")?;
@@ -155,8 +167,18 @@ impl Study for LeaderFollower {
                 "1/s",
             ),
             Measure::new("puts_per_s", "PUTs per second in the same run", "1/s"),
+            Measure::new("writes_resumed", "Whether writes succeed again after the leader's death", ""),
+            Measure::new("writes_gap_ms", "From the leader's death until a write succeeds again", "ms"),
+            Measure::new("writes_failed", "Writes that failed meanwhile", ""),
+            Measure::new(
+                "writes_at_risk",
+                "Writes acknowledged by the leader in the half second before its death",
+                "",
+            ),
+            Measure::new("writes_lost", "Those among them that no other node has", ""),
         ];
-        load_measures().into_iter().chain(further).collect()
+        let slices = faults::SLICES.map(|(name, _)| Measure::new(name, "Acknowledged writes", "writes/s"));
+        load_measures().into_iter().chain(further).chain(slices).collect()
     }
 
     fn arms(&self, plan: &Plan) -> Vec<Arm> {
@@ -173,7 +195,11 @@ impl Study for LeaderFollower {
             let is_tested = [PAPER_STORE, claims::SYNCHRONOUS_HTTP].contains(&name);
             let tester = Mode::ALL.into_iter().filter(|_| is_tested);
             let tester = tester.map(|(name, _)| point(name, TESTER_CLIENTS));
-            loads.chain([point(FOLLOWER_READS, 1)]).chain(tester).collect()
+            let slow = point(SLOW_FOLLOWER, SLOW_FOLLOWER_CLIENTS);
+            // The leader is not started again: this is the last point of a start.
+            let lost = point(LEADER_LOST, faults::CLIENTS as u32);
+            let lost = Some(lost).filter(|_| LeaderFollower::loses_leader(name));
+            loads.chain([point(FOLLOWER_READS, 1)]).chain(tester).chain([slow]).chain(lost).collect()
         };
         let arm = |side: Side| Arm {
             points: points(&side.name),
@@ -206,10 +232,16 @@ impl Study for LeaderFollower {
             let (seed, keys) = (u64::from(arena.repeat()), arena.new_keys());
             return tester::measure(&addresses, mode, point.number("clients")?, length, seed, &keys);
         }
-        let workload = WORKLOADS.iter().find(|(name, ..)| *name == point.get("workload"));
+        if point.get("workload") == LEADER_LOST {
+            let keys = arena.new_keys();
+            return faults::lose_leader(arena.system()?, is_http, &addresses, &keys);
+        }
+        let is_slow = point.get("workload") == SLOW_FOLLOWER;
+        let workload = if is_slow { "write-heavy" } else { point.get("workload") };
+        let workload = WORKLOADS.iter().find(|(name, ..)| *name == workload);
         let (_, get, set) = workload.copied().context("there is no such workload")?;
         // A slow store needs longer for figures that mean something.
-        let (warmup, measured) = match (arena.scale(), arm.name == PAPER_STORE) {
+        let (warmup, measured) = match (arena.scale(), arm.name == PAPER_STORE || is_slow) {
             (Scale::Quick, false) => (Duration::from_millis(50), Duration::from_millis(250)),
             (Scale::Quick, true) => (Duration::from_millis(100), Duration::from_millis(700)),
             (Scale::Full, _) => (Duration::from_millis(500), Duration::from_secs(3)),
@@ -228,6 +260,13 @@ impl Study for LeaderFollower {
             wait,
             ..Options::default()
         };
+        if is_slow {
+            // Keys are written beforehand: the times of faults count from the end of the warm-up.
+            arena.prepare(&Options { stop: Stop::Count(1), ..options.clone() })?;
+            let faults = faults::slow(addresses.len() - 1, measured);
+            let options = Options { load: false, ..options };
+            return Ok(arena.drive_with_faults(&options, &faults)?.figures());
+        }
         Ok(arena.drive(&options)?.figures())
     }
 
@@ -253,6 +292,10 @@ impl Study for LeaderFollower {
             "The study's write-heavy workload is of PUTs alone (46 and 47), its mixed one of as many PUTs as GETs (53 to 56), \
              and each of its GETs goes to a node drawn at random (29): the points named \u{201c}tester\u{201d} are these. The \
              others have the shares of reads and writes that the text of the study gives, all at the leader.",
+            "A slow follower stands still (SIGSTOP) for 18 of every 20 ms, while 20 clients write as in the write-heavy workload. The leader \
+             is lost by kill -9, while 8 clients write new keys one after the other; who is refused or loses its connection goes on at the next \
+             node. Redis's master is not killed: a replica takes over only where Sentinel or Redis Cluster makes it, and neither is \
+             a part of this study.",
             "Keys are written before they are read, and every value that is read is checked, but by the tester. The study draws \
              from 1000 keys and reads some that were never written (41); in its own results 88 of the 200 requests of the first \
              run have failed (results/load_results.csv, line 2). Here there are 200 keys, and values have 64 bytes.",

@@ -41,13 +41,15 @@ impl Mode {
 }
 
 /// What clients have counted.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default)]
 struct Counts {
     /// As the tester counts.
     requests: u64,
     /// PUTs and GETs that were answered, each as one.
     operations: u64,
     puts: u64,
+    /// How long each request took.
+    latencies_ms: Vec<f64>,
 }
 
 /// Runs the tester for so long. The first node is the leader.
@@ -75,7 +77,15 @@ pub(super) fn measure(
     let seconds = begun.elapsed().as_secs_f64();
     let sum = |of: fn(&Counts) -> u64| counts.iter().map(of).sum::<u64>() as f64 / seconds;
     ensure!(sum(|counts| counts.operations) > 0.0, "no node has answered");
+    let mut latencies_ms: Vec<f64> = counts.iter().flat_map(|counts| counts.latencies_ms.clone()).collect();
+    latencies_ms.sort_by(f64::total_cmp);
+    // As the tester has them (lines 92 to 95).
+    let at = |share: f64| latencies_ms[(share * latencies_ms.len() as f64) as usize];
     Ok(Figures::from([
+        ("mean_ms", latencies_ms.iter().sum::<f64>() / latencies_ms.len() as f64),
+        ("p50_ms", at(0.5)),
+        ("p95_ms", at(0.95)),
+        ("p99_ms", at(0.99)),
         ("requests_per_s", sum(|counts| counts.requests)),
         ("operations_per_s", sum(|counts| counts.operations)),
         ("puts_per_s", sum(|counts| counts.puts)),
@@ -110,6 +120,7 @@ fn client(
                 (puts, !puts)
             }
         };
+        let sent = Instant::now();
         if puts {
             let json = format!("{{\"key\":\"{key}\",\"value\":\"{value}\"}}");
             let leader = connections.first_mut().context("there is no node")?;
@@ -120,6 +131,7 @@ fn client(
             // That there is no such key is an answer, too.
             connections[node].request("GET", &format!("/get/{key}"), None).context("a GET")?;
         }
+        counts.latencies_ms.push(sent.elapsed().as_secs_f64() * 1000.0);
         counts.requests += 1;
         counts.operations += u64::from(puts) + u64::from(gets);
         counts.puts += u64::from(puts);
