@@ -56,6 +56,8 @@ pub use hgrm::write_hgrm;
 pub use live::Live;
 pub use options::{Arrivals, KeyChoice, Mix, Options, Pace, Sizes, Stop, Transport, Wait};
 pub use outcome::{ErrorWord, Operation, Outcome};
+#[cfg(test)]
+pub(crate) use report::tests::sample as sample_report;
 pub use report::{Delays, Report, Row};
 pub use versus::{Comparison, compare};
 

@@ -8,8 +8,8 @@ use super::{DELAY, KEYS, KEYS_MANY, NODES, Protocol, WORKLOADS};
 use crate::harness::{Claim, Judgement, Results, Verdict};
 use crate::report::short;
 
-/// Below this share of its peak a rate has declined. In the study's own results ABD keeps 80 % and more with most clients, and blocking
-/// half and less.
+/// Below this share of its peak a rate has declined. In the study's own results ABD keeps 80 % or more with most clients, and blocking
+/// about half or less.
 const DECLINED: f64 = 0.75;
 
 /// From this share of the points on, they are almost all.
@@ -159,7 +159,7 @@ fn abd_saturates(results: &Results) -> Judgement {
     Judgement::holds_if(
         peaks.iter().all(|(_, _, peak)| peak.left >= DECLINED && peak.clients > 1),
         peak_words(&peaks),
-        "Flat is what keeps three quarters of its peak; the study's own results keep 80 % and more (results/20251205_013120/results.csv, lines 2 to 55). At which \
+        "Flat is what keeps three quarters of its peak; the study's own results keep 80 % or more (results/20251205_013120/results.csv, lines 2 to 55). At which \
          rate is another matter: its clients make a connection and a thread for each message (abd/abd_client.cpp, lines 60 to 66 \
          and 75 to 89).",
     )

@@ -320,3 +320,32 @@ fn shade(protocol: Protocol, nodes: usize) -> Colour {
         _ => protocol.colour().darker(45),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::load::sample_report;
+
+    #[test]
+    fn failures_have_latencies_of_their_own_and_widen_those_of_all() {
+        // GETs take 0.1 ms and PUTs 0.2; two PUTs more fail after 9 ms.
+        let figures = failure_figures(&sample_report(10, 100));
+        let ms =
+            ["failed_p50_ms", "failed_p95_ms", "get_all_p95_ms", "put_all_p95_ms"].map(|name| figures[name]);
+        assert!(
+            ms.iter().zip([9.0, 9.0, 0.1, 9.0]).all(|(ms, expected)| (ms / expected - 1.0).abs() < 0.01),
+            "{ms:?}"
+        );
+        assert!(failure_figures(&sample_report(1000, 100))["put_all_p95_ms"] < 0.21);
+    }
+
+    #[test]
+    fn each_client_does_as_many_operations_as_in_the_study() {
+        assert_eq!([1, 32].map(|clients| operations(Scale::Full, false, clients)), [2000, 2000]);
+        assert_eq!(
+            [1, 4, 12, 32].map(|clients| operations(Scale::Quick, false, clients)),
+            [2000, 500, 167, 150]
+        );
+        assert_eq!([1, 32].map(|clients| operations(Scale::Quick, true, clients)), [200, 50]);
+    }
+}

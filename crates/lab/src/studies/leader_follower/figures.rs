@@ -154,7 +154,8 @@ pub(super) fn tables() -> Vec<Table> {
         paper: "section 6",
         only: vec![("workload", mode.to_owned()), ("clients", TESTER_CLIENTS.to_string())],
         arms: Vec::new(),
-        measures: [&COUNTS[..], &["mean_ms", "p50_ms", "p95_ms", "p99_ms"]].concat(),
+        measures: [&COUNTS[..], &["request_mean_ms", "request_p50_ms", "request_p95_ms", "request_p99_ms"]]
+            .concat(),
     };
     let slow = Table {
         title: "While a follower stands still for 18 of every 20 ms, and otherwise, at 20 clients".to_owned(),

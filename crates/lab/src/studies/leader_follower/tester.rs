@@ -82,10 +82,10 @@ pub(super) fn measure(
     // As the tester has them (lines 92 to 95).
     let at = |share: f64| latencies_ms[(share * latencies_ms.len() as f64) as usize];
     Ok(Figures::from([
-        ("mean_ms", latencies_ms.iter().sum::<f64>() / latencies_ms.len() as f64),
-        ("p50_ms", at(0.5)),
-        ("p95_ms", at(0.95)),
-        ("p99_ms", at(0.99)),
+        ("request_mean_ms", latencies_ms.iter().sum::<f64>() / latencies_ms.len() as f64),
+        ("request_p50_ms", at(0.5)),
+        ("request_p95_ms", at(0.95)),
+        ("request_p99_ms", at(0.99)),
         ("requests_per_s", sum(|counts| counts.requests)),
         ("operations_per_s", sum(|counts| counts.operations)),
         ("puts_per_s", sum(|counts| counts.puts)),
