@@ -4,6 +4,7 @@
 //! that does what the study says: Quorate with all followers awaited. What it says of its store's figures is judged on its
 //! store where that was measured.
 
+use super::faults::AFTER;
 use super::tester::Mode;
 use super::{
     CLIENTS, CLIENTS_QUICK, FOLLOWER_READS, LEADER_LOST, PAPER_STORE, SLOW_FOLLOWER, SLOW_FOLLOWER_CLIENTS,
@@ -398,7 +399,7 @@ fn loss_of_the_leader_halts(results: &Results) -> Judgement {
     let Some(resumed) = of(PAPER_STORE, "writes_resumed") else { return missing(PAPER_STORE) };
     let gap = |arm| of(arm, "writes_gap_ms").map(|gap| format!("{} ms ({arm})", short(gap.median)));
     let ours = if resumed.max == 0.0 {
-        format!("{PAPER_STORE}: no write succeeds in the 2.5 s after the leader's death")
+        format!("{PAPER_STORE}: no write succeeds in the {} s after the leader's death", AFTER.as_secs_f64())
     } else {
         format!(
             "{PAPER_STORE}: writes succeed again after {}",

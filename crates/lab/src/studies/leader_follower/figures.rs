@@ -30,7 +30,7 @@ pub(super) fn all() -> Vec<Figure> {
         y: "per_s",
         only: vec![("clients", "50".to_owned())],
         arms: Vec::new(),
-        logarithmic: (false, true),
+        logarithmic: (false, false),
     }];
     figures.push(Figure {
         file: "follower-reads".to_owned(),
