@@ -122,7 +122,7 @@ impl Claim {
             return undecided(format!(
                 "Repeats differ by as much as what is compared: in {in_rounds} of {} rounds it {}, in the others not.",
                 told.len(),
-                whole.verdict.words()
+                whole.verdict.clause()
             ));
         }
         if self.decided_by != Decided::AnyRepeats {
@@ -134,7 +134,7 @@ impl Claim {
         if in_draws < drawn.len() {
             return undecided(format!(
                 "Repeats differ by as much as what is compared: of {DRAWS} draws of one repeat of each point, it {} in {in_draws}.",
-                whole.verdict.words()
+                whole.verdict.clause()
             ));
         }
         whole
@@ -175,6 +175,14 @@ impl Verdict {
             Verdict::NotReproduced => "not reproduced",
             Verdict::Undecided => "not decided",
             Verdict::NotMeasured => "not measured",
+        }
+    }
+
+    /// For people, after "it".
+    fn clause(self) -> &'static str {
+        match self {
+            Verdict::NotReproduced => "is not reproduced",
+            other => other.words(),
         }
     }
 }
