@@ -93,11 +93,15 @@ impl Claim {
         }
         let judgement = (self.judge)(&calm);
         let left = calm.rows().len();
+        let is_of_others = judgement == whole;
         let judgement = match judgement.verdict {
             Verdict::NotMeasured => Judgement { verdict: Verdict::Undecided, ..whole },
             verdict if verdict.is_decided() => self.agreed(judgement, &calm),
             _ => judgement,
         };
+        if is_of_others && judgement.verdict.is_decided() {
+            return judgement;
+        }
         let why = format!(
             "{} The machine's host took its processors away at {left_out} of {} points, which were left out.",
             judgement.why,
@@ -298,7 +302,9 @@ mod tests {
         Claim::new("ours is faster", "by half", |results| {
             let median = |arm| results.arm(arm).median("ms");
             match (median("ours"), median("theirs")) {
-                (Some(ours), Some(theirs)) => Judgement::holds_if(ours < theirs, "ours", "Because."),
+                (Some(ours), Some(theirs)) => {
+                    Judgement::holds_if(ours < theirs, format!("{ours} and {theirs} ms"), "Because.")
+                }
                 _ => Judgement::not_measured("one is missing"),
             }
         })
@@ -354,10 +360,15 @@ mod tests {
     #[test]
     fn what_was_measured_while_the_machine_was_disturbed_is_left_out() {
         // It would hold in two rounds of three, were the third not the host's.
-        let ours = [(1.0, 0.0), (1.0, 2.0), (9.0, 40.0)];
+        let ours = [(1.0, 0.0), (2.0, 2.0), (9.0, 40.0)];
         let judged = is_faster().judged(&results(&ours, &[(3.0, 0.0); 3])).judgement;
         assert_eq!(judged.verdict, Verdict::Holds);
         assert!(judged.why.ends_with("at 1 of 6 points, which were left out."), "{}", judged.why);
+        // It is not mentioned where it changes nothing.
+        let claim = is_faster();
+        let mut others = results(&[(1.0, 0.0); 2], &[(3.0, 0.0); 2]);
+        others.push(Row { arm: "another".to_owned(), ..results(&[(9.0, 40.0)], &[]).rows()[0].clone() });
+        assert_eq!(claim.judged(&others).judgement.why, "Because.");
         // What is left is one round, or none.
         let rest = [(1.0, 0.0), (1.0, 40.0)];
         assert_eq!(verdict(&is_faster(), &results(&rest, &[(3.0, 0.0); 2])), Verdict::Undecided);
