@@ -7,6 +7,7 @@
 mod children;
 mod consul;
 mod etcd;
+mod faked_clock;
 mod paper_store;
 mod ports;
 mod probe;
@@ -30,6 +31,7 @@ use crate::network::{Node, Relay, Route};
 pub use children::{Children, hold};
 pub use consul::Consul;
 pub use etcd::Etcd;
+pub use faked_clock::FakedClock;
 pub use paper_store::PaperStore;
 pub use ports::free_ports;
 pub use probe::{Connection, ask, http_get};

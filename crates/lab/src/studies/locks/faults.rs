@@ -14,7 +14,7 @@ use super::sides::Recipe;
 use super::workers::{Job, Worker, now_ns};
 use crate::harness::{Figures, Spread};
 use crate::network::{Gate, Relay, Route};
-use crate::systems::Running;
+use crate::systems::{FakedClock, Running};
 
 /// How long the next one may take to get the lock of a holder that is gone.
 const TAKEOVER_WITHIN: Duration = Duration::from_secs(60);
@@ -27,6 +27,14 @@ const TOLD_WITHIN: Duration = Duration::from_secs(10);
 
 /// How long the next one has waited when the holder is killed.
 const WAITED: Duration = Duration::from_millis(300);
+
+/// The lease of a lock whose nodes are restarted, and how long another one may try to get it then. ZooKeeper grants no more.
+const RESTART_LEASE_MS: u64 = 20_000;
+const RESTART_TRY: Duration = Duration::from_secs(2);
+
+/// How far a clock jumps: ahead by more than a lease lasts, back by so much.
+const AHEAD: i64 = 60;
+const BACK: i64 = -6;
 
 /// The number of the holder among the relay's nodes.
 const HOLDER: u16 = 100;
@@ -289,6 +297,119 @@ pub(super) fn waits_after_contention(
     let mut figures = Figures::from([("never_told", f64::from(never_told))]);
     figures.extend(Spread::of(told_ms).map(|spread| ("told_max_ms", spread.max)));
     Ok(figures)
+}
+
+/// Whether a lock is its holder's still after every node was killed and started again, one after the other, with what is in
+/// its folder: at any moment a majority is there.
+pub(super) fn restart_nodes(
+    running: &mut Running<'_>,
+    recipe: &Recipe,
+    folder: &Path,
+    keys: &str,
+    count: usize,
+) -> Result<Figures> {
+    let mut two_holders = 0;
+    for number in 0..count {
+        let name = format!("{keys}restarted-{number}");
+        let held = Held::take(running, recipe, folder, &name, RESTART_LEASE_MS)?;
+        let nodes = running.nodes().len();
+        for node in 0..nodes {
+            running.kill(node);
+            running.restart(node)?;
+            running.wait_until_ready()?;
+        }
+        two_holders += u32::from(held.is_granted_to_another(running)?);
+    }
+    Ok(Figures::from([("restarts", count as f64), ("two_holders_restarted", f64::from(two_holders))]))
+}
+
+/// Whether a lock is its holder's still after the clocks of a majority of the servers were set ahead; and how long it takes until
+/// the next one has the lock of a holder that is gone, after they were set back.
+pub(super) fn clocks_jump(
+    running: &mut Running<'_>,
+    recipe: &Recipe,
+    folder: &Path,
+    keys: &str,
+    clocks: &str,
+) -> Result<Figures> {
+    let (seconds, lease_ms) = match clocks {
+        "ahead" => (AHEAD, RESTART_LEASE_MS),
+        "back" => (BACK, recipe.ttl_ms_least),
+        other => bail!("clocks cannot jump {other}"),
+    };
+    let name = format!("{keys}{clocks}");
+    let held = Held::take(running, recipe, folder, &name, lease_ms)?;
+    let nodes: Vec<_> = running.nodes().cloned().collect();
+    for node in &nodes[..nodes.len() / 2 + 1] {
+        FakedClock::set(node, seconds)?;
+    }
+    let mut figures = Figures::from([("jumps", 1.0), ("lease_ms", lease_ms as f64)]);
+    if clocks == "ahead" {
+        let is_granted = held.is_granted_to_another(running)?;
+        figures.insert("two_holders_jumped", f64::from(u8::from(is_granted)));
+    } else {
+        let asked_at = held.asked_at;
+        let granted_at = held.granted_to_another_at(running, TAKEOVER_WITHIN)?;
+        let granted_at = granted_at.context("nobody got the lock of a holder that was gone")?;
+        figures.insert("takeover_jumped_ms", granted_at.saturating_sub(asked_at) as f64 / 1e6);
+    }
+    for node in &nodes {
+        FakedClock::set(node, 0)?;
+    }
+    Ok(figures)
+}
+
+/// A lock that one client holds and does not let go.
+struct Held<'t, 'a> {
+    trials: Trials<'t>,
+    job: Job,
+    name: &'t str,
+    asked_at: u64,
+    /// It lives, and renews what its recipe renews.
+    _holder: Worker<'a>,
+}
+
+impl<'t, 'a> Held<'t, 'a> {
+    fn take(
+        running: &Running<'a>,
+        recipe: &'t Recipe,
+        folder: &'t Path,
+        name: &'t str,
+        lease_ms: u64,
+    ) -> Result<Held<'t, 'a>> {
+        let nodes = addresses(running, recipe, 0)?;
+        let trials = Trials { recipe, folder, keys: String::new(), count: 1 };
+        let job = Job { ttl_ms: lease_ms, ..trials.job(nodes.clone(), nodes) };
+        let mut holder = Worker::start(running.children(), folder, "holder", 300, &job)?;
+        holder.wait_until_ready()?;
+        let asked_at = now_ns();
+        let acquire = json!({"do": "acquire", "name": name, "within_s": FIRST_WITHIN.as_secs()});
+        holder.ask(&acquire)?.done().context("the first acquire")?;
+        Ok(Held { trials, job, name, asked_at, _holder: holder })
+    }
+
+    /// When another client got the lock, if it did.
+    fn granted_to_another_at(&self, running: &Running<'a>, within: Duration) -> Result<Option<u64>> {
+        // Connected anew: the node that leads may be another one now.
+        let nodes = addresses(running, self.trials.recipe, 0)?;
+        let job = Job { lock_nodes: nodes.clone(), resource_nodes: nodes, ..self.job.clone() };
+        let mut next = Worker::start(running.children(), self.trials.folder, "holder", 301, &job)?;
+        next.wait_until_ready()?;
+        next.order(&json!({"do": "acquire", "name": self.name, "within_s": within.as_secs()}))?;
+        Ok(next.answer(within)?.done().ok())
+    }
+
+    /// Whether another client gets it while the lease of this one is not over.
+    fn is_granted_to_another(&self, running: &Running<'a>) -> Result<bool> {
+        let granted_at = self.granted_to_another_at(running, RESTART_TRY)?;
+        let lasted_ms = granted_at.unwrap_or_else(now_ns).saturating_sub(self.asked_at) / 1_000_000;
+        ensure!(
+            lasted_ms < self.job.ttl_ms,
+            "the lease of {} ms was over before the trial was ({lasted_ms} ms): the machine is too slow",
+            self.job.ttl_ms
+        );
+        Ok(granted_at.is_some())
+    }
 }
 
 /// A node is killed while contenders acquire, each its own lock, through one node each.

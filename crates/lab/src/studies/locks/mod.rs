@@ -27,7 +27,7 @@ use faults::Trials;
 use load::Load;
 use paper::PROCESSES;
 use rows::Outcome;
-use sides::{Side, WithClients};
+use sides::{Kind, Side, WithClients};
 pub use workers::LockClients;
 
 /// The study.
@@ -38,15 +38,25 @@ const TTL_MS: u64 = 10_000;
 
 /// How many contenders there are beside the paper's processes, and for how long a lock is held.
 const CONTENDERS: [u32; 4] = [1, 10, 100, 1_000];
-const CONTENDERS_QUICK: [u32; 2] = [10, 100];
 const HOLDS_MS: [u32; 2] = [0, 5];
-const HOLDS_MS_QUICK: [u32; 1] = [0];
 
 /// The processes that many contenders share, each on a thread of its own.
 const CONTENDER_PROCESSES: usize = 4;
 
 /// Between acquires where contenders are to meet hardly ever, as they did in the paper.
 const THINK_MS: u32 = 50;
+
+/// What a quick run measures: the paper's recipes, Quorate's, and Redlock's servers whose clocks jump.
+const QUICK: [&str; 8] = [
+    sides::QUORATE,
+    sides::ETCD_PAPER,
+    sides::KAZOO,
+    sides::CONSUL_PAPER,
+    sides::REDIS_PAPER,
+    sides::REDIS_BEST,
+    sides::REDIS_PAPER_UNSYNCED,
+    sides::REDIS_CLOCKS,
+];
 
 impl Locks {
     fn points(scale: Scale, side: &Side) -> Vec<Point> {
@@ -55,6 +65,10 @@ impl Locks {
             point.with("processes", processes).with("think_ms", think_ms)
         };
         let mut points = Vec::new();
+        if side.kind == Kind::Clocks {
+            let jump = |clocks| Point::new().with("part", "clocks jump").with("clocks", clocks);
+            return ["ahead", "back"].map(jump).to_vec();
+        }
         for keys in ["different", "same"] {
             // Three processes lie between one and five.
             for processes in PROCESSES.into_iter().filter(|processes| scale == Scale::Full || *processes != 3)
@@ -65,23 +79,25 @@ impl Locks {
                 }
             }
         }
-        points.push(acquire("same", 5, THINK_MS));
-        if side.is_unsynced {
+        if scale == Scale::Full {
+            points.push(acquire("same", 5, THINK_MS));
+        }
+        points.push(Point::new().with("part", "nodes restarted"));
+        if side.kind == Kind::Unsynced {
             return points;
         }
         points.push(Point::new().with("part", "holder gone"));
-        for contenders in scale.pick(&CONTENDERS_QUICK[..], &CONTENDERS[..]) {
-            for hold_ms in scale.pick(&HOLDS_MS_QUICK[..], &HOLDS_MS[..]) {
+        if scale == Scale::Quick {
+            return points;
+        }
+        for contenders in CONTENDERS {
+            for hold_ms in HOLDS_MS {
                 let point = Point::new().with("part", "contenders").with("contenders", contenders);
                 points.push(point.with("hold_ms", hold_ms));
             }
         }
         points.push(Point::new().with("part", "waits after contention"));
-        let killed: &[&str] = match (side.recipe.asks_all, scale) {
-            (true, _) => &["any"],
-            (false, Scale::Quick) => &["leader"],
-            (false, Scale::Full) => &["leader", "follower"],
-        };
+        let killed: &[&str] = if side.recipe.asks_all { &["any"] } else { &["leader", "follower"] };
         for node in killed {
             points.push(Point::new().with("part", "node killed").with("node", node));
         }
@@ -109,7 +125,7 @@ impl Study for Locks {
 
     fn varies(&self) -> &'static str {
         "1, 3, 5 processes x different keys and the same key; 1 to 1000 contenders; hold times; holders paused, cut off and \
-         killed; a node killed; etcd, ZooKeeper, Consul, Redis with Redlock, each by two recipes; with and without sync"
+         killed; a node killed, all restarted; clocks that jump; etcd, ZooKeeper, Consul, Redis with Redlock, each by two recipes; with and without sync"
     }
 
     fn parameters(&self) -> Vec<Parameter> {
@@ -121,6 +137,7 @@ impl Study for Locks {
             Parameter { name: "contenders", title: "Contenders" },
             Parameter { name: "hold_ms", title: "Hold time (ms)" },
             Parameter { name: "node", title: "Node killed" },
+            Parameter { name: "clocks", title: "Clocks jump" },
         ]
     }
 
@@ -128,9 +145,9 @@ impl Study for Locks {
         figures::measures()
     }
 
-    fn repeats(&self, plan: &Plan) -> u32 {
+    fn repeats(&self, _plan: &Plan) -> u32 {
         // A point of the paper takes two minutes, and there are some sixty.
-        plan.scale.pick(1, 2)
+        2
     }
 
     fn arms(&self, plan: &Plan) -> Vec<Arm> {
@@ -141,7 +158,8 @@ impl Study for Locks {
             differs: side.differs.to_owned(),
             points: Locks::points(plan.scale, side),
         };
-        sides::ALL.iter().map(arm).collect()
+        let is_measured = |side: &&Side| plan.scale == Scale::Full || QUICK.contains(&side.name);
+        sides::ALL.iter().filter(is_measured).map(arm).collect()
     }
 
     fn measure(&self, arm: &Arm, point: &Point, arena: &mut Arena<'_>) -> Result<Figures> {
@@ -159,7 +177,7 @@ impl Study for Locks {
             hold_ms: 0.0,
             think_ms: 0.0,
             warmup: scale.pick(Duration::from_millis(300), Duration::from_secs(5)),
-            measured: scale.pick(Duration::from_secs(1), Duration::from_secs(120)),
+            measured: scale.pick(Duration::from_millis(700), Duration::from_secs(120)),
         };
         let running = arena.system()?;
         match point.get("part") {
@@ -185,16 +203,17 @@ impl Study for Locks {
                     processes: contenders.min(CONTENDER_PROCESSES),
                     is_same_key: true,
                     hold_ms: point.number("hold_ms")?,
-                    measured: scale.pick(Duration::from_millis(1_500), Duration::from_secs(30)),
+                    measured: Duration::from_secs(30),
                     ..load
                 };
                 acquire(&load, arena, side)
             }
             "holder gone" => Trials { recipe, folder: &folder, keys, count: scale.pick(1, 10) }.run(running),
+            "nodes restarted" => faults::restart_nodes(running, recipe, &folder, &keys, scale.pick(1, 3)),
+            "clocks jump" => faults::clocks_jump(running, recipe, &folder, &keys, point.get("clocks")),
             "waits after contention" => faults::waits_after_contention(running, recipe, &folder, &keys),
             "node killed" => {
-                let load =
-                    Load { measured: scale.pick(Duration::from_secs(8), Duration::from_secs(30)), ..load };
+                let load = Load { measured: Duration::from_secs(30), ..load };
                 faults::kill_node(running, recipe, &folder, point.get("node"), &load)
             }
             part => bail!("there is no part '{part}'"),

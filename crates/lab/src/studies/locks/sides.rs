@@ -11,7 +11,7 @@ use super::workers::LockClients;
 use crate::harness::Plan;
 use crate::network::Relay;
 use crate::report::Colour;
-use crate::systems::{Consul, Etcd, Missing, NodePlan, Quorate, Redlock, System, ZooKeeper};
+use crate::systems::{Consul, Etcd, FakedClock, Missing, NodePlan, Quorate, Redlock, System, ZooKeeper};
 
 /// Nodes of each system, as in the paper.
 pub(super) const NODES: usize = 3;
@@ -31,6 +31,17 @@ pub(super) struct Recipe {
     pub(super) ttl_ms_least: u64,
 }
 
+/// What an arm is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// It is measured everywhere, and what it grants is on the disk.
+    Synced,
+    /// Nothing is synced to disk: it is measured without faults, and when its nodes are restarted.
+    Unsynced,
+    /// Its servers' clocks can be set, and that is all that is tried.
+    Clocks,
+}
+
 /// One arm.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Side {
@@ -39,8 +50,8 @@ pub(super) struct Side {
     pub(super) recipe: Recipe,
     /// The paper's figures, where this is what the paper measured.
     pub(super) column: Option<Column>,
-    /// Whether nothing is synced to disk: such arms are measured at a few points only.
-    pub(super) is_unsynced: bool,
+    /// At which points it is measured.
+    pub(super) kind: Kind,
     pub(super) differs: &'static str,
     pub(super) system: fn(&Plan) -> Box<dyn System>,
 }
@@ -56,8 +67,10 @@ pub(super) const CONSUL_BEST: &str = "Consul, session";
 pub(super) const REDIS_PAPER: &str = "Redis, redlock-py";
 pub(super) const REDIS_BEST: &str = "Redis, Redlock with jitter";
 pub(super) const QUORATE_UNSYNCED: &str = "Quorate LOCK, not synced";
+pub(super) const ETCD_PAPER_UNSYNCED: &str = "etcd, python-etcd3, not synced";
 pub(super) const KAZOO_UNSYNCED: &str = "ZooKeeper, kazoo, not synced";
 pub(super) const REDIS_PAPER_UNSYNCED: &str = "Redis, redlock-py, not synced";
+pub(super) const REDIS_CLOCKS: &str = "Redis, redlock-py, clocks that jump";
 pub(super) const REDIS_BEST_UNSYNCED: &str = "Redis, Redlock with jitter, not synced";
 
 const fn recipe(name: &'static str) -> Recipe {
@@ -81,7 +94,7 @@ pub(super) static ALL: &[Side] = &[
         colour: Colour::CONSENSUS,
         recipe: LOCK,
         column: None,
-        is_unsynced: false,
+        kind: Kind::Synced,
         differs: "",
         system: |plan| quorate(plan, "fsync"),
     },
@@ -90,7 +103,7 @@ pub(super) static ALL: &[Side] = &[
         colour: Colour::CONSENSUS.lighter(40).dashed(),
         recipe: recipe("redlock-py-one-node"),
         column: None,
-        is_unsynced: false,
+        kind: Kind::Synced,
         differs: "",
         system: |plan| quorate(plan, "fsync"),
     },
@@ -99,7 +112,7 @@ pub(super) static ALL: &[Side] = &[
         colour: Colour::ETCD.lighter(35).dashed(),
         recipe: recipe("python-etcd3"),
         column: Some(paper::ETCD),
-        is_unsynced: false,
+        kind: Kind::Synced,
         differs: "",
         system: |_| Box::new(Etcd::new(NODES)),
     },
@@ -108,7 +121,7 @@ pub(super) static ALL: &[Side] = &[
         colour: Colour::ETCD,
         recipe: V3LOCK,
         column: None,
-        is_unsynced: false,
+        kind: Kind::Synced,
         differs: "",
         system: |_| Box::new(Etcd::new(NODES)),
     },
@@ -117,7 +130,7 @@ pub(super) static ALL: &[Side] = &[
         colour: Colour::ZOOKEEPER,
         recipe: KAZOO_LOCK,
         column: Some(paper::ZOOKEEPER),
-        is_unsynced: false,
+        kind: Kind::Synced,
         differs: "",
         system: |_| Box::new(ZooKeeper::new(NODES)),
     },
@@ -126,7 +139,7 @@ pub(super) static ALL: &[Side] = &[
         colour: Colour::CONSUL.lighter(35).dashed(),
         recipe: CONSUL_LOCK,
         column: Some(paper::CONSUL),
-        is_unsynced: false,
+        kind: Kind::Synced,
         differs: "",
         system: |_| Box::new(Consul::new(NODES)),
     },
@@ -135,7 +148,7 @@ pub(super) static ALL: &[Side] = &[
         colour: Colour::CONSUL,
         recipe: CONSUL_SESSION,
         column: None,
-        is_unsynced: false,
+        kind: Kind::Synced,
         differs: "",
         system: |_| Box::new(Consul::new(NODES)),
     },
@@ -144,7 +157,7 @@ pub(super) static ALL: &[Side] = &[
         colour: Colour::REDIS.dashed(),
         recipe: REDLOCK_PY,
         column: Some(paper::REDIS),
-        is_unsynced: false,
+        kind: Kind::Synced,
         differs: "its servers agree on nothing: what a restarted one has lost, nobody brings back",
         system: |_| Box::new(Redlock::new(NODES)),
     },
@@ -153,7 +166,7 @@ pub(super) static ALL: &[Side] = &[
         colour: Colour::REDIS_ONE,
         recipe: REDLOCK_JITTER,
         column: None,
-        is_unsynced: false,
+        kind: Kind::Synced,
         differs: "its servers agree on nothing: what a restarted one has lost, nobody brings back",
         system: |_| Box::new(Redlock::new(NODES)),
     },
@@ -162,16 +175,25 @@ pub(super) static ALL: &[Side] = &[
         colour: Colour::CONSENSUS.lighter(20),
         recipe: LOCK,
         column: None,
-        is_unsynced: true,
+        kind: Kind::Unsynced,
         differs: UNSYNCED,
         system: |plan| quorate(plan, "os"),
+    },
+    Side {
+        name: ETCD_PAPER_UNSYNCED,
+        colour: Colour::ETCD.lighter(55).dashed(),
+        recipe: recipe("python-etcd3"),
+        column: Some(paper::ETCD),
+        kind: Kind::Unsynced,
+        differs: UNSYNCED,
+        system: |_| Box::new(Etcd::new(NODES).without_sync()),
     },
     Side {
         name: KAZOO_UNSYNCED,
         colour: Colour::ZOOKEEPER.lighter(30),
         recipe: KAZOO_LOCK,
         column: None,
-        is_unsynced: true,
+        kind: Kind::Unsynced,
         differs: UNSYNCED,
         system: |_| Box::new(ZooKeeper::new(NODES).without_sync()),
     },
@@ -180,7 +202,7 @@ pub(super) static ALL: &[Side] = &[
         colour: Colour::REDIS.lighter(40).dashed(),
         recipe: REDLOCK_PY,
         column: Some(paper::REDIS),
-        is_unsynced: true,
+        kind: Kind::Unsynced,
         differs: IN_MEMORY,
         system: |_| Box::new(Redlock::new(NODES).without_sync()),
     },
@@ -189,9 +211,18 @@ pub(super) static ALL: &[Side] = &[
         colour: Colour::REDIS_ONE.lighter(40),
         recipe: REDLOCK_JITTER,
         column: None,
-        is_unsynced: true,
+        kind: Kind::Unsynced,
         differs: IN_MEMORY,
         system: |_| Box::new(Redlock::new(NODES).without_sync()),
+    },
+    Side {
+        name: REDIS_CLOCKS,
+        colour: Colour::REDIS.lighter(60).dashed(),
+        recipe: REDLOCK_PY,
+        column: None,
+        kind: Kind::Clocks,
+        differs: "its servers read a clock that the lab sets (libfaketime)",
+        system: |_| Box::new(FakedClock::new(Box::new(Redlock::new(NODES)))),
     },
 ];
 

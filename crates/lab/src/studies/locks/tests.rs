@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::faults::Trials;
+use super::faults::{self, Trials};
 use super::load::Load;
 use super::sides::{self, Side, WithClients};
 use super::workers::LockClients;
@@ -15,8 +15,12 @@ const ARMS: [&str; 3] = [sides::REDIS_PAPER, sides::REDIS_BEST, sides::ETCD_BEST
 
 /// Does something on each system that is there, and says which is not.
 fn on_each(act: impl Fn(&Side, &mut Running<'_>, &std::path::Path)) {
+    on(&ARMS, act);
+}
+
+fn on(arms: &[&str], act: impl Fn(&Side, &mut Running<'_>, &std::path::Path)) {
     let plan = Plan { scale: Scale::Quick, verify: false, quorate: "quorate".into() };
-    for arm in ARMS {
+    for arm in arms {
         let side = sides::find(arm).unwrap();
         let system = WithClients { inner: (side.system)(&plan), clients: LockClients::new() };
         if let Err(missing) = system.version() {
@@ -68,5 +72,26 @@ fn a_holder_that_was_paused_or_cut_off_still_writes_where_nothing_guards() {
         let least = figures.get("lease_min_ms").copied().unwrap_or(f64::INFINITY);
         // Redis counts leases in milliseconds.
         assert!(least >= figures["lease_ms"] - 2.0, "{}: the lock went on after {least} ms", side.name);
+    });
+}
+
+#[test]
+fn only_servers_that_forget_grant_a_lock_twice_when_they_are_restarted() {
+    on(&[sides::REDIS_PAPER_UNSYNCED, sides::REDIS_PAPER, sides::ETCD_PAPER], |side, running, folder| {
+        let figures = faults::restart_nodes(running, &side.recipe, folder, "lock-", 1).unwrap();
+        let expected = if side.name == sides::REDIS_PAPER_UNSYNCED { 1.0 } else { 0.0 };
+        assert_eq!(figures["two_holders_restarted"], expected, "{}", side.name);
+    });
+}
+
+#[test]
+fn clocks_that_jump_end_a_lease_early_or_late() {
+    on(&[sides::REDIS_CLOCKS], |side, running, folder| {
+        let jump = |running: &mut Running<'_>, clocks| {
+            faults::clocks_jump(running, &side.recipe, folder, "lock-", clocks).unwrap()
+        };
+        assert_eq!(jump(running, "ahead")["two_holders_jumped"], 1.0);
+        let back = jump(running, "back");
+        assert!(back["takeover_jumped_ms"] > back["lease_ms"] + 5_000.0, "{back:?}");
     });
 }
