@@ -130,12 +130,20 @@ pub struct Measure {
     pub title: &'static str,
     /// The unit, empty for a count.
     pub unit: &'static str,
+    /// Whether a row without it says that what it times never happened, which figures draw.
+    pub is_event: bool,
 }
 
 impl Measure {
     /// A measure.
     pub const fn new(name: &'static str, title: &'static str, unit: &'static str) -> Measure {
-        Measure { name, title, unit }
+        Measure { name, title, unit, is_event: false }
+    }
+
+    /// The same for the time of something that may never happen.
+    pub const fn or_never(mut self) -> Measure {
+        self.is_event = true;
+        self
     }
 
     /// Title and unit.
@@ -233,7 +241,7 @@ impl Point {
 pub enum Shape {
     /// A line for each arm over a parameter that is a number; its spread over the repeats is shaded.
     Lines,
-    /// A bar for each arm, in groups by a parameter; its spread is a line at its end.
+    /// A bar for each arm, in groups by a parameter; its spread is a line at its end. On a logarithmic axis it is a dot.
     Bars,
     /// A line for each arm over several measures of the same unit, each with a short name: a distribution by its quantiles.
     Quantiles(&'static [(&'static str, &'static str)]),

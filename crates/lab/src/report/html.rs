@@ -53,7 +53,7 @@ pub(super) fn page(contents: &Contents<'_>) -> String {
                 (claims(contents.claims, paper.is_some(), &disturbance(contents)))
                 (soundness(contents))
                 h2 { "Figures" }
-                p.hint { "Lines and bars are medians of " (contents.run.settings.repeats) " repeats; shades and thin lines reach from the least to the greatest." }
+                p.hint { "Lines, bars and dots are medians of " (contents.run.settings.repeats) " repeats; shades and thin lines reach from the least to the greatest. A cross at the upper edge: in one repeat at least it did not happen while it was waited for, or the point failed." }
                 @for figure in contents.figures {
                     figure {
                         (PreEscaped(&figure.svg))

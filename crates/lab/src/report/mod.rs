@@ -41,7 +41,7 @@ pub fn write(
         figures.push(html::Shown { title: title.to_owned(), paper, svg: drawn.svg });
     }
     for figure in study.figures() {
-        let Some(drawn) = plot::draw(study, arms, &figure, results)? else { continue };
+        let Some(drawn) = plot::draw(study, arms, &figure, results, run)? else { continue };
         write_figure(folder, &figure.file, &drawn)?;
         figures.push(html::Shown { title: figure.title, paper: figure.paper, svg: drawn.svg });
     }

@@ -1,4 +1,5 @@
-//! Figures: lines over a number, or bars in groups, as SVG and as PNG.
+//! Figures: lines over a number, or bars in groups, as SVG and as PNG. The length of a bar means nothing on a logarithmic axis: there
+//! they are dots. What did not come to pass is a cross at the upper edge.
 //!
 //! The legend stands beside the data and never on it. Its order is that of the lines at their right end.
 
@@ -13,7 +14,7 @@ use plotters::style::text_anchor::{HPos, Pos, VPos};
 use plotters::style::{FontStyle, register_font};
 
 use super::{Colour, short};
-use crate::harness::{Arm, Curves, Figure, Results, Shape, Spread, Study};
+use crate::harness::{Arm, Curves, Figure, Note, Point, Results, RunFile, Shape, Spread, Study};
 
 pub(super) const WIDTH: u32 = 980;
 pub(super) const HEIGHT: u32 = 520;
@@ -29,6 +30,9 @@ const X_TICKS_MAX: usize = 10;
 
 /// So many bars have their numbers above them: one of nothing would not be seen otherwise.
 const NUMBERED_BARS_MAX: usize = 16;
+
+/// What a cross says.
+const NEVER: &str = "did not happen, or failed";
 
 /// About how many numbers an axis has.
 const TICKS: f64 = 7.0;
@@ -50,6 +54,8 @@ struct Series {
     colour: Colour,
     /// Over numbers, or over the numbers of groups.
     points: Vec<(f64, Spread)>,
+    /// Where it did not come to pass what is shown, in one repeat at least: it never happened, or the point has failed.
+    never: Vec<f64>,
     /// Whether a line joins the points.
     is_joined: bool,
     /// Whether each point has a mark: those that were measured have.
@@ -104,8 +110,9 @@ pub(super) fn draw(
     arms: &[Arm],
     figure: &Figure,
     results: &Results,
+    run: &RunFile,
 ) -> Result<Option<Drawn>> {
-    let picture = Picture::new(study, arms, figure, results);
+    let picture = Picture::new(study, arms, figure, results, run);
     if picture.series.is_empty() {
         return Ok(None);
     }
@@ -119,13 +126,14 @@ pub(super) fn draw_curves(curves: &Curves) -> Result<Drawn> {
         name: curve.name.clone(),
         colour: curve.colour,
         points: curve.points.iter().map(|(x, y)| (*x, exact(*y))).collect(),
+        never: Vec::new(),
         is_joined: curve.is_joined,
         is_marked: curve.is_marked,
     });
     let picture = Picture {
         title: curves.title.clone(),
-        x_title: curves.x_title.to_owned(),
-        y_title: curves.y_title.to_owned(),
+        x_title: axis_title(curves.x_title.to_owned(), curves.logarithmic.0),
+        y_title: axis_title(curves.y_title.to_owned(), curves.logarithmic.1),
         shape: Shape::Lines,
         groups: Vec::new(),
         x_is_logarithmic: curves.logarithmic.0,
@@ -199,19 +207,28 @@ impl Draw for Picture {
 }
 
 impl Picture {
-    fn new(study: &dyn Study, arms: &[Arm], figure: &Figure, results: &Results) -> Picture {
+    fn new(study: &dyn Study, arms: &[Arm], figure: &Figure, results: &Results, run: &RunFile) -> Picture {
         let parameters = study.parameters();
         let parameter = parameters.iter().find(|parameter| parameter.name == figure.x);
         let measures = study.measures();
         let measure = measures.iter().find(|measure| measure.name == figure.y);
         let is_shown = |arm: &&Arm| figure.arms.is_empty() || figure.arms.contains(&arm.name);
+        let never_at = |arm: &Arm| never(study, arm, figure, results, run);
         let groups: Vec<String> = match figure.shape {
             Shape::Lines => Vec::new(),
             Shape::Bars => {
                 let shown = results.all().only(&figure.only);
                 let is_measured =
                     |group: &&str| shown.clone().with(figure.x, group).spread(figure.y).is_some();
-                shown.values(figure.x).into_iter().filter(is_measured).map(str::to_owned).collect()
+                let values = shown.values(figure.x).into_iter().filter(is_measured);
+                let failed = arms.iter().filter(is_shown).flat_map(never_at);
+                let mut groups: Vec<String> = Vec::new();
+                for value in values.map(str::to_owned).chain(failed) {
+                    if !groups.contains(&value) {
+                        groups.push(value);
+                    }
+                }
+                groups
             }
             Shape::Quantiles(quantiles) => quantiles.iter().map(|(_, name)| (*name).to_owned()).collect(),
         };
@@ -230,34 +247,48 @@ impl Picture {
                     spreads.filter_map(|(index, spread)| Some((index as f64, spread?))).collect()
                 }
             };
-            if !points.is_empty() {
+            let place = |value: String| match figure.shape {
+                Shape::Lines => value.parse().ok(),
+                Shape::Bars => groups.iter().position(|group| *group == value).map(|index| index as f64),
+                Shape::Quantiles(_) => None,
+            };
+            let never: Vec<f64> = never_at(arm).into_iter().filter_map(place).collect();
+            if !points.is_empty() || !never.is_empty() {
                 series.push(Series {
                     name: arm.name.clone(),
                     colour: arm.colour,
                     points,
+                    never,
                     is_joined: true,
                     is_marked: true,
                 });
             }
         }
         if figure.shape != Shape::Bars {
-            let last = |series: &Series| series.points.last().map_or(0.0, |(_, spread)| spread.median);
+            let last =
+                |series: &Series| series.points.last().map_or(f64::INFINITY, |(_, spread)| spread.median);
             series.sort_by(|left, right| last(right).total_cmp(&last(left)));
         }
         let values = || series.iter().flat_map(|series| &series.points);
         // Zero has no logarithm: a figure that would need it is drawn in proportion.
-        let x_is_logarithmic =
-            figure.logarithmic.0 && figure.shape == Shape::Lines && values().all(|(x, _)| *x > 0.0);
+        let is_positive = series.iter().flat_map(Series::places).all(|x| x > 0.0);
+        let x_is_logarithmic = figure.logarithmic.0 && figure.shape == Shape::Lines && is_positive;
         let y_is_logarithmic = figure.logarithmic.1 && values().all(|(_, spread)| spread.min > 0.0);
         Picture {
             title: figure.title.clone(),
             x_title: match figure.shape {
                 Shape::Quantiles(_) => String::new(),
-                Shape::Lines | Shape::Bars => parameter.map_or("", |parameter| parameter.title).to_owned(),
+                Shape::Lines | Shape::Bars => {
+                    let title = parameter.map_or("", |parameter| parameter.title).to_owned();
+                    axis_title(title, x_is_logarithmic)
+                }
             },
-            y_title: measure.map_or(String::new(), |measure| match figure.shape {
-                Shape::Quantiles(_) => measure.unit.to_owned(),
-                Shape::Lines | Shape::Bars => measure.label(),
+            y_title: measure.map_or(String::new(), |measure| {
+                let title = match figure.shape {
+                    Shape::Quantiles(_) => measure.unit.to_owned(),
+                    Shape::Lines | Shape::Bars => measure.label(),
+                };
+                axis_title(title, y_is_logarithmic)
             }),
             shape: figure.shape,
             groups,
@@ -271,7 +302,7 @@ impl Picture {
         if self.shape != Shape::Lines {
             return -0.5..self.groups.len() as f64 - 0.5;
         }
-        let values = || self.series.iter().flat_map(|series| series.points.iter().map(|(x, _)| *x));
+        let values = || self.series.iter().flat_map(Series::places);
         let (min, max) = (values().fold(f64::INFINITY, f64::min), values().fold(f64::NEG_INFINITY, f64::max));
         match self.x_is_logarithmic {
             true => min / 1.1..max * 1.1,
@@ -287,8 +318,7 @@ impl Picture {
         if self.shape != Shape::Lines {
             return (0..self.groups.len()).map(|group| group as f64).collect();
         }
-        let mut values: Vec<f64> =
-            self.series.iter().flat_map(|series| series.points.iter().map(|(x, _)| *x)).collect();
+        let mut values: Vec<f64> = self.series.iter().flat_map(Series::places).collect();
         values.sort_by(f64::total_cmp);
         values.dedup();
         if values.len() <= X_TICKS_MAX { values } else { ticks(range, self.x_is_logarithmic) }
@@ -298,17 +328,44 @@ impl Picture {
         let spreads = || self.series.iter().flat_map(|series| series.points.iter().map(|(_, spread)| spread));
         let max = spreads().map(|spread| spread.max).fold(f64::NEG_INFINITY, f64::max);
         let min = spreads().map(|spread| spread.min).fold(f64::INFINITY, f64::min);
+        if max < min {
+            return 0.0..1.0; // There is nothing but crosses.
+        }
+        // Crosses have the upper edge for themselves.
+        let room = |high: f64, low: f64| match (self.has_never(), self.y_is_logarithmic) {
+            (false, _) => high,
+            (true, true) => high * (high / low).powf(0.12),
+            (true, false) => high + (high - low) * 0.12,
+        };
         match self.y_is_logarithmic {
-            // The length of a bar means something only from a round number on.
-            true if self.shape == Shape::Bars => 10f64.powf((min / 1.5).log10().floor())..max * 1.5,
             true => {
                 // At least a fivefold, so that an axis has some numbers on it.
                 let (low, high) = (min / 1.25, max * 1.25);
                 let middle = (low * high).sqrt();
-                low.min(middle / 2.25)..high.max(middle * 2.25)
+                let low = low.min(middle / 2.25);
+                low..room(high.max(middle * 2.25), low)
             }
-            false => min.min(0.0) * 1.06..if max > 0.0 { max * 1.06 } else { 1.0 },
+            false => {
+                let low = min.min(0.0) * 1.06;
+                low..room(if max > 0.0 { max * 1.06 } else { 1.0 }, low)
+            }
         }
+    }
+
+    fn has_never(&self) -> bool {
+        self.series.iter().any(|series| !series.never.is_empty())
+    }
+
+    /// How high crosses stand.
+    fn never_at(&self) -> f64 {
+        let Range { start, end } = self.y_range();
+        if self.y_is_logarithmic { end * (start / end).powf(0.04) } else { end - (end - start) * 0.04 }
+    }
+
+    /// Where the bar of a series begins in a group, which takes four fifths of its place, and how wide it is.
+    fn bar(&self, index: usize, group: f64) -> (f64, f64) {
+        let width = 0.8 / self.series.len() as f64;
+        (group - 0.4 + width * index as f64, width)
     }
 
     fn fill<DB: DrawingBackend>(
@@ -340,9 +397,32 @@ impl Picture {
         }
         mesh.draw()?;
         match self.shape {
-            Shape::Lines | Shape::Quantiles(_) => self.draw_lines(chart, scale),
-            Shape::Bars => self.draw_bars(chart, scale),
+            Shape::Lines | Shape::Quantiles(_) => self.draw_lines(chart, scale)?,
+            Shape::Bars => self.draw_bars(chart, scale)?,
         }
+        self.draw_never(chart, scale)
+    }
+
+    fn draw_never<DB: DrawingBackend>(
+        &self,
+        chart: &mut Chart<'_, DB>,
+        scale: u32,
+    ) -> Result<(), DrawingAreaErrorKind<DB::ErrorType>> {
+        let y = self.never_at();
+        for (index, series) in self.series.iter().enumerate() {
+            let style = rgb(series.colour).stroke_width(2 * scale);
+            chart.draw_series(series.never.iter().map(|place| {
+                let x = match self.shape {
+                    Shape::Bars => {
+                        let (left, width) = self.bar(index, *place);
+                        left + width / 2.0
+                    }
+                    Shape::Lines | Shape::Quantiles(_) => *place,
+                };
+                Cross::new((x, y), 5 * scale, style)
+            }))?;
+        }
+        Ok(())
     }
 
     fn draw_lines<DB: DrawingBackend>(
@@ -381,34 +461,42 @@ impl Picture {
         chart: &mut Chart<'_, DB>,
         scale: u32,
     ) -> Result<(), DrawingAreaErrorKind<DB::ErrorType>> {
-        // A group takes four fifths of its place.
-        let width = 0.8 / self.series.len() as f64;
-        let floor = self.y_range().start.max(if self.y_is_logarithmic { f64::MIN_POSITIVE } else { 0.0 });
+        let floor = self.y_range().start.max(0.0);
         let bar_count: usize = self.series.iter().map(|series| series.points.len()).sum();
         let style = ("sans-serif", 13 * scale).into_font().color(&TEXT);
         let style = style.pos(Pos::new(HPos::Center, VPos::Bottom));
         for (index, series) in self.series.iter().enumerate() {
-            let left = |group: f64| group - 0.4 + width * index as f64;
+            let middle = |group: f64| {
+                let (left, width) = self.bar(index, group);
+                left + width / 2.0
+            };
             let colour = rgb(series.colour);
-            let bars = series.points.iter().map(|(group, spread)| {
-                let corners =
-                    [(left(*group) + width * 0.06, floor), (left(*group) + width * 0.94, spread.median)];
-                let style = if series.colour.is_dashed { colour.mix(0.55).filled() } else { colour.filled() };
-                Rectangle::new(corners, style)
-            });
-            chart.draw_series(bars)?;
+            if !self.y_is_logarithmic {
+                let bars = series.points.iter().map(|(group, spread)| {
+                    let (left, width) = self.bar(index, *group);
+                    let corners = [(left + width * 0.06, floor), (left + width * 0.94, spread.median)];
+                    let style =
+                        if series.colour.is_dashed { colour.mix(0.55).filled() } else { colour.filled() };
+                    Rectangle::new(corners, style)
+                });
+                chart.draw_series(bars)?;
+            }
+            let range = if self.y_is_logarithmic { colour } else { TEXT };
             let spreads = series.points.iter().filter(|(_, spread)| spread.max > spread.min);
             chart.draw_series(spreads.map(|(group, spread)| {
-                let middle = left(*group) + width / 2.0;
-                PathElement::new(
-                    vec![(middle, spread.min), (middle, spread.max)],
-                    TEXT.stroke_width(2 * scale),
-                )
+                let ends = vec![(middle(*group), spread.min), (middle(*group), spread.max)];
+                PathElement::new(ends, range.stroke_width(2 * scale))
             }))?;
+            let mut above = 0;
+            if self.y_is_logarithmic {
+                let dots = series.points.iter().map(|(group, spread)| (middle(*group), spread.median));
+                chart.draw_series(dots.flat_map(|dot| mark(dot, series.colour, scale)))?;
+                above = -5 * scale as i32; // The dot of one repeat is as high as its range.
+            }
             if bar_count <= NUMBERED_BARS_MAX {
                 chart.draw_series(series.points.iter().map(|(group, spread)| {
-                    let above = (left(*group) + width / 2.0, spread.max.max(floor));
-                    Text::new(axis_number(spread.median), above, style.clone())
+                    let number = Text::new(axis_number(spread.median), (0, above), style.clone());
+                    EmptyElement::at((middle(*group), spread.max.max(floor))) + number
                 }))?;
             }
         }
@@ -441,6 +529,13 @@ impl Picture {
                         area.draw(&circle)?;
                     }
                 }
+                Shape::Bars if self.y_is_logarithmic => {
+                    let ends = vec![(20 * unit, y - 8 * unit), (20 * unit, y + 8 * unit)];
+                    area.draw(&PathElement::new(ends, colour.stroke_width(2 * scale)))?;
+                    for circle in mark((20 * unit, y), series.colour, scale) {
+                        area.draw(&circle)?;
+                    }
+                }
                 Shape::Bars => {
                     let style =
                         if series.colour.is_dashed { colour.mix(0.55).filled() } else { colour.filled() };
@@ -452,7 +547,58 @@ impl Picture {
             }
             area.draw(&Text::new(series.name.as_str(), (44 * unit, y), style.clone()))?;
         }
+        if self.has_never() {
+            let named = self.series.iter().filter(|series| !series.name.is_empty()).count();
+            let y = (24 + 23 * named as i32) * unit;
+            area.draw(&Cross::new((20 * unit, y), 5 * scale, TEXT.stroke_width(2 * scale)))?;
+            area.draw(&Text::new(NEVER, (44 * unit, y), style))?;
+        }
         Ok(())
+    }
+}
+
+impl Series {
+    /// Where it has something.
+    fn places(&self) -> impl Iterator<Item = f64> {
+        self.points.iter().map(|(x, _)| *x).chain(self.never.iter().copied())
+    }
+}
+
+/// The values of the horizontal parameter at which an arm did not do what the figure shows, in one repeat at least: a row lacks
+/// the time of an event, or the point, or the whole arm, has failed and was not measured later.
+fn never(study: &dyn Study, arm: &Arm, figure: &Figure, results: &Results, run: &RunFile) -> Vec<String> {
+    let parameters = study.parameters();
+    let measures = study.measures();
+    let is_event = measures.iter().any(|measure| measure.name == figure.y && measure.is_event);
+    let rounds = results.rows().iter().map(|row| row.repeat).max().unwrap_or(0) as usize;
+    let has_failed = |point: &Point| {
+        let is_it = |note: &&Note| note.point.is_empty() || note.point == point.words();
+        let notes = run.notes.iter().filter(|note| note.arm == arm.name && note.kind == "failed");
+        notes.filter(is_it).count() > 0
+    };
+    let mut found = Vec::new();
+    for point in arm.points.iter().filter(|point| !point.get(figure.x).is_empty()) {
+        if figure.only.iter().any(|(parameter, value)| point.get(parameter) != value) {
+            continue;
+        }
+        let key = point.key(&parameters);
+        let rows = results.rows().iter().filter(|row| row.arm == arm.name && row.point == key);
+        let (count, without) = rows.fold((0, false), |(count, without), row| {
+            (count + 1, without || !row.figures.contains_key(figure.y))
+        });
+        if (is_event && without) || (count < rounds.max(1) && has_failed(point)) {
+            found.push(point.get(figure.x).to_owned());
+        }
+    }
+    found
+}
+
+/// What an axis says.
+fn axis_title(title: String, is_logarithmic: bool) -> String {
+    match (is_logarithmic, title.is_empty()) {
+        (false, _) => title,
+        (true, true) => "logarithmic".to_owned(),
+        (true, false) => format!("{title}, logarithmic"),
     }
 }
 
@@ -516,6 +662,7 @@ mod tests {
             name: name.to_owned(),
             colour,
             points: (0..3).map(|x| (f64::from(x), spread(factor * f64::from(x + 1)))).collect(),
+            never: Vec::new(),
             is_joined: true,
             is_marked: true,
         };
@@ -545,18 +692,131 @@ mod tests {
             (Shape::Bars, true),
             (quantiles, true),
         ] {
-            let mut svg = String::new();
-            {
-                let area = SVGBackend::with_string(&mut svg, (WIDTH, HEIGHT)).into_drawing_area();
-                picture(shape, is_logarithmic).draw(&area, 1).unwrap();
-                area.present().unwrap();
-            }
+            let svg = svg(&picture(shape, is_logarithmic));
+            assert!(!svg.contains(NEVER));
             for text in ["A title", "Clients", "Latency (ms)", "One system", "Another"] {
                 assert!(svg.contains(text), "{shape:?}: {text} is not in the figure");
             }
             let colour = Colour::ACKS_ALL.css().to_uppercase();
             assert!(svg.to_uppercase().contains(&colour), "{shape:?}: {colour}");
         }
+    }
+
+    fn svg(picture: &Picture) -> String {
+        let mut svg = String::new();
+        {
+            let area = SVGBackend::with_string(&mut svg, (WIDTH, HEIGHT)).into_drawing_area();
+            picture.draw(&area, 1).unwrap();
+            area.present().unwrap();
+        }
+        svg
+    }
+
+    /// How many shapes of a kind are drawn in a colour.
+    fn count(svg: &str, shape: &str, colour: Colour) -> usize {
+        let colour = colour.css().to_uppercase();
+        let elements = svg.split('<').filter(|element| element.starts_with(shape));
+        elements.filter(|element| element.to_uppercase().contains(&colour)).count()
+    }
+
+    #[test]
+    fn bars_on_a_logarithmic_axis_are_dots() {
+        let (bars, dots) = (svg(&picture(Shape::Bars, false)), svg(&picture(Shape::Bars, true)));
+        // Three and the legend's; a dot is drawn as two circles.
+        assert_eq!(
+            (count(&bars, "rect", Colour::ACKS_ALL), count(&bars, "circle", Colour::ACKS_ALL)),
+            (4, 0)
+        );
+        assert_eq!(
+            (count(&dots, "rect", Colour::ACKS_ALL), count(&dots, "circle", Colour::ACKS_ALL)),
+            (0, 8)
+        );
+    }
+
+    #[test]
+    fn logarithmic_axes_are_marked() {
+        assert_eq!(axis_title("Latency (ms)".to_owned(), false), "Latency (ms)");
+        assert_eq!(axis_title("Latency (ms)".to_owned(), true), "Latency (ms), logarithmic");
+    }
+
+    #[test]
+    fn what_did_not_happen_is_a_cross_at_the_upper_edge() {
+        for (shape, is_logarithmic) in [(Shape::Lines, true), (Shape::Bars, false), (Shape::Bars, true)] {
+            let mut picture = picture(shape, is_logarithmic);
+            picture.series[1].points.clear();
+            picture.series[1].never = vec![0.0, 2.0];
+            let svg = svg(&picture);
+            assert!(svg.contains(NEVER), "{shape:?}");
+            assert_eq!(count(&svg, "line ", Colour::REDIS), 4, "{shape:?}: a cross is two lines");
+            let most = picture.series[0].points.iter().map(|(_, spread)| spread.max).fold(0.0, f64::max);
+            assert!(picture.never_at() > most, "{shape:?}: above all that was measured");
+        }
+        let mut nothing = picture(Shape::Lines, false);
+        nothing.series.remove(0);
+        nothing.series[0].points.clear();
+        nothing.series[0].never = vec![1.0];
+        assert!(svg(&nothing).contains(NEVER), "also where there is nothing else");
+    }
+
+    #[test]
+    fn a_time_that_never_came_and_a_point_that_failed_are_told_apart_from_what_was_not_asked() {
+        let study = crate::studies::find("coding-crossover").unwrap();
+        let plan = crate::harness::Plan {
+            scale: crate::harness::Scale::Quick,
+            verify: false,
+            quorate: "quorate".into(),
+        };
+        let arms = study.arms(&plan);
+        let (figures, parameters) = (study.figures(), study.parameters());
+        let figure = figures.iter().find(|figure| figure.file == "rebuild").unwrap();
+        let is_shown = |point: &&Point| {
+            figure.only.iter().all(|(parameter, value)| point.get(parameter) == value)
+                && !point.get(figure.x).is_empty()
+        };
+        let point = arms[0].points.iter().find(is_shown).unwrap();
+        let names: Vec<&str> = parameters.iter().map(|parameter| parameter.name).collect();
+        let row = |repeat, ms: Option<f64>| crate::harness::Row {
+            arm: arms[0].name.clone(),
+            point: point.key(&parameters),
+            repeat,
+            figures: ms.map(|ms| (figure.y.to_owned(), ms)).into_iter().collect(),
+            checked: None,
+        };
+        let found = |rows: &[(u32, Option<f64>)], failed: Option<&str>| {
+            let mut results = Results::new(&names, &[figure.y]);
+            rows.iter().for_each(|(repeat, ms)| results.push(row(*repeat, *ms)));
+            let note = failed.map(|point| Note {
+                arm: arms[0].name.clone(),
+                point: point.to_owned(),
+                kind: "failed".to_owned(),
+                text: String::new(),
+            });
+            let run = RunFile {
+                settings: crate::harness::Settings {
+                    study: study.name().to_owned(),
+                    scale: plan.scale,
+                    verify: false,
+                    repeats: 2,
+                    program: String::new(),
+                },
+                begun: String::new(),
+                command: String::new(),
+                arms: std::collections::BTreeMap::new(),
+                notes: note.into_iter().collect(),
+            };
+            never(study, &arms[0], figure, &results, &run)
+        };
+        let there = vec![point.get(figure.x).to_owned()];
+        assert!(found(&[(1, Some(3.0)), (2, Some(4.0))], None).is_empty());
+        assert_eq!(found(&[(1, Some(3.0)), (2, None)], None), there, "in one repeat it never came");
+        assert!(found(&[], None).is_empty(), "what was not measured yet has not failed");
+        assert_eq!(found(&[], Some(&point.words())), there);
+        assert_eq!(found(&[], Some("")), there, "the arm did not start");
+        assert!(found(&[], Some("another point")).is_empty());
+        assert!(
+            found(&[(1, Some(3.0))], Some(&point.words())).is_empty(),
+            "it was measured when it was run again"
+        );
     }
 
     #[test]

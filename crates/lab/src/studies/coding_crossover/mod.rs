@@ -156,7 +156,8 @@ impl Study for CodingCrossover {
             Measure::new("order_ms", "Ordering, per value", "ms"),
             Measure::new("apply_ms", "Applying, per value", "ms"),
             Measure::new("hit_percent", "Reads that the coordinator's cache answered", "%"),
-            Measure::new("rebuild_ms", "Time until the new node holds its part of all values", "ms"),
+            Measure::new("rebuild_ms", "Time until the new node holds its part of all values", "ms")
+                .or_never(),
             Measure::new("rebuild_per_value", "Bytes between nodes for that per byte of values", ""),
             Measure::new("rebuild_of_link", "Share of the new node's interface that it used", "%"),
             Measure::new("alone_p99_ms", "99th percentile of writes while nothing is rebuilt", "ms"),

@@ -45,15 +45,18 @@ pub(super) fn measures() -> Vec<Measure> {
         Measure::new("guarded_paused", "The same, guarded by the lock", ""),
         Measure::new("stale_cut_off", "Writes accepted from a holder that is cut off", ""),
         Measure::new("guarded_cut_off", "The same, guarded by the lock", ""),
-        Measure::new("takeover_paused_ms", "Median time until the next one has a paused holder's lock", "ms"),
+        Measure::new("takeover_paused_ms", "Median time until the next one has a paused holder's lock", "ms")
+            .or_never(),
         Measure::new("takeover_paused_max_ms", "The greatest", "ms"),
         Measure::new(
             "takeover_cut_off_ms",
             "Median time until the next one has a cut off holder's lock",
             "ms",
-        ),
+        )
+        .or_never(),
         Measure::new("takeover_cut_off_max_ms", "The greatest", "ms"),
-        Measure::new("takeover_killed_ms", "Median time until the next one has a killed holder's lock", "ms"),
+        Measure::new("takeover_killed_ms", "Median time until the next one has a killed holder's lock", "ms")
+            .or_never(),
         Measure::new("takeover_killed_max_ms", "The greatest", "ms"),
         Measure::new("restarts", "Restarts of all nodes, one after the other", ""),
         Measure::new(
@@ -70,7 +73,7 @@ pub(super) fn measures() -> Vec<Measure> {
         ),
         Measure::new("never_told", "Nodes where one who waits is not told of a release", ""),
         Measure::new("told_max_ms", "Greatest time from a release until one who waits is told", "ms"),
-        Measure::new("gap_ms", "Longest time without a grant after a node was killed", "ms"),
+        Measure::new("gap_ms", "Longest time without a grant after a node was killed", "ms").or_never(),
         Measure::new("stuck", "Contenders without a grant in the last quarter", ""),
     ]
 }
