@@ -7,7 +7,8 @@ use std::process::Command;
 
 use anyhow::{Context, Result};
 
-use super::{Missing, NodePlan, System, find_program, free_ports, http_get};
+use super::{Missing, NodePlan, System, find_program, free_ports, http_get, route};
+use crate::network::Relay;
 
 const PROGRAM: &str = "etcd";
 
@@ -101,6 +102,29 @@ impl System for Etcd {
             });
         }
         Ok(plans)
+    }
+
+    /// All reach a node by the one address that it advertises, which is the relay's: an etcd cluster has one list of its members.
+    fn reroute(&self, nodes: &mut [NodePlan], relay: &Relay) -> Result<()> {
+        let others = nodes.len() + 1;
+        let value = |node: &NodePlan, name: &str| {
+            let at = node.arguments.iter().position(|word| word == name);
+            at.map(|at| node.arguments[at + 1].clone()).with_context(|| format!("etcd has no {name}"))
+        };
+        let mut moved = Vec::new();
+        for (index, node) in nodes.iter().enumerate() {
+            let listens = value(node, "--listen-peer-urls")?;
+            let target = listens.trim_start_matches("http://").parse()?;
+            moved.push((listens, format!("http://127.0.0.1:{}", route(relay, others, index + 1, target)?)));
+        }
+        for node in nodes {
+            for name in ["--initial-advertise-peer-urls", "--initial-cluster"] {
+                let text = moved.iter().fold(value(node, name)?, |text, (from, to)| text.replace(from, to));
+                let at = node.arguments.iter().position(|word| word == name);
+                node.arguments[at.unwrap_or(0) + 1] = text;
+            }
+        }
+        Ok(())
     }
 
     fn is_ready(&self, nodes: &[NodePlan]) -> bool {

@@ -7,6 +7,7 @@ use std::path::Path;
 use anyhow::{Context, Result};
 
 use super::{Flavour, Missing, NodePlan, Redis, System, ask, find_program, free_ports};
+use crate::network::Relay;
 
 /// So many standalone servers, of which a client asks each.
 #[derive(Clone, Debug)]
@@ -66,6 +67,11 @@ impl System for Redlock {
             });
         }
         Ok(plans)
+    }
+
+    /// They do not reach each other at all.
+    fn reroute(&self, _nodes: &mut [NodePlan], _relay: &Relay) -> Result<()> {
+        Ok(())
     }
 
     fn is_ready(&self, nodes: &[NodePlan]) -> bool {

@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 
-use super::{Missing, NodePlan, System, find_program, free_ports};
+use super::{Missing, NodePlan, System, find_program, free_ports, route};
+use crate::network::Relay;
 
 /// Where Debian's package puts the server, whose manifest names all that it needs.
 const DEBIAN_JAR: &str = "/usr/share/java/zookeeper.jar";
@@ -152,6 +153,30 @@ impl System for ZooKeeper {
             plans.push(NodePlan { program, arguments, environment, folder: node, resp: None, http: None });
         }
         Ok(plans)
+    }
+
+    fn reroute(&self, nodes: &mut [NodePlan], relay: &Relay) -> Result<()> {
+        for (from, node) in (1..).zip(nodes.iter()) {
+            let file = node.folder.join(CONFIGURATION);
+            let mut lines = Vec::new();
+            for line in fs::read_to_string(&file)?.lines() {
+                let server = line.strip_prefix("server.").and_then(|rest| rest.split_once("=127.0.0.1:"));
+                let Some((to, ports)) = server.filter(|(to, _)| to.parse() != Ok(from)) else {
+                    lines.push(line.to_owned());
+                    continue;
+                };
+                let to: usize = to.parse()?;
+                let through = |port: &str| {
+                    route(relay, from, to, SocketAddr::from((Ipv4Addr::LOCALHOST, port.parse()?)))
+                };
+                let ports: Result<Vec<String>> =
+                    ports.split(':').map(|port| Ok(through(port)?.to_string())).collect();
+                lines.push(format!("server.{to}=127.0.0.1:{}", ports?.join(":")));
+            }
+            fs::write(&file, lines.join("\n") + "\n")
+                .with_context(|| format!("cannot write {}", file.display()))?;
+        }
+        Ok(())
     }
 
     fn is_ready(&self, nodes: &[NodePlan]) -> bool {

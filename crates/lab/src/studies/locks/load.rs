@@ -1,13 +1,15 @@
 //! Contenders in a closed loop, in one or more processes, and what it cost the nodes.
 
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
 use super::rows::{self, Try};
-use super::sides::Recipe;
+use super::sides::{self, Recipe};
 use super::workers::{Job, Worker, now_ns};
+use crate::network::{Node, Route};
 use crate::systems::{Running, Usage};
 
 /// Between the moment when all are told and the moment when all begin.
@@ -15,6 +17,9 @@ const START_AFTER: Duration = Duration::from_millis(100);
 
 /// How long processes may take to end: those that wait for a lock end their wait by themselves.
 const END_WITHIN: Duration = Duration::from_secs(90);
+
+/// The number of the clients among the relay's nodes.
+const CLIENTS: Node = 200;
 
 /// What is to be run.
 #[derive(Clone, Debug)]
@@ -46,13 +51,22 @@ pub(super) struct Loaded {
 }
 
 /// The nodes' addresses, the leader's first, as a process with this number is told them: each process begins with another
-/// node, unless the recipe asks all of them anyway.
+/// node, unless the recipe asks all of them anyway. Where the nodes are in zones, so are the clients.
 pub(super) fn addresses(running: &Running<'_>, recipe: &Recipe, number: usize) -> Result<Vec<String>> {
     let system = running.system();
     let plans: Vec<_> = running.nodes().cloned().collect();
     let addresses: Option<Vec<String>> =
         plans.iter().map(|plan| system.client_address(plan).map(|address| address.to_string())).collect();
     let mut addresses = addresses.context("a node has no address for clients")?;
+    if let Some(relay) = system.relay() {
+        for (number, address) in (1..).zip(&mut addresses) {
+            let target = address.parse().with_context(|| format!("'{address}' is no address"))?;
+            let listen = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+            *address = relay.add_route(Route { from: CLIENTS, to: number, listen, target })?.to_string();
+            relay.set_link(CLIENTS, number, sides::between_zones())?;
+            relay.set_link(number, CLIENTS, sides::between_zones())?;
+        }
+    }
     if !recipe.asks_all {
         let first = system.leader(&plans).unwrap_or(0) + number;
         let nodes = addresses.len().max(1);

@@ -79,6 +79,9 @@ impl Locks {
                 }
             }
         }
+        if side.kind == Kind::Zones {
+            return points;
+        }
         if scale == Scale::Full {
             points.push(acquire("same", 5, THINK_MS));
         }

@@ -3,15 +3,18 @@
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::Result;
 
 use super::paper::{self, Column};
 use super::workers::LockClients;
 use crate::harness::Plan;
-use crate::network::Relay;
+use crate::network::{Link, Relay};
 use crate::report::Colour;
-use crate::systems::{Consul, Etcd, FakedClock, Missing, NodePlan, Quorate, Redlock, System, ZooKeeper};
+use crate::systems::{
+    Consul, Etcd, FakedClock, Missing, NodePlan, Quorate, Redlock, Relayed, System, ZooKeeper,
+};
 
 /// Nodes of each system, as in the paper.
 pub(super) const NODES: usize = 3;
@@ -38,6 +41,8 @@ pub(super) enum Kind {
     Synced,
     /// Nothing is synced to disk: it is measured without faults, and when its nodes are restarted.
     Unsynced,
+    /// Messages between nodes, and between them and clients, take as long as between the paper's zones.
+    Zones,
     /// Its servers' clocks can be set, and that is all that is tried.
     Clocks,
 }
@@ -70,6 +75,10 @@ pub(super) const QUORATE_UNSYNCED: &str = "Quorate LOCK, not synced";
 pub(super) const ETCD_PAPER_UNSYNCED: &str = "etcd, python-etcd3, not synced";
 pub(super) const KAZOO_UNSYNCED: &str = "ZooKeeper, kazoo, not synced";
 pub(super) const REDIS_PAPER_UNSYNCED: &str = "Redis, redlock-py, not synced";
+pub(super) const QUORATE_ZONES: &str = "Quorate LOCK, zones";
+pub(super) const ETCD_ZONES: &str = "etcd, python-etcd3, zones";
+pub(super) const KAZOO_ZONES: &str = "ZooKeeper, kazoo, zones";
+pub(super) const REDIS_ZONES: &str = "Redis, redlock-py, not synced, zones";
 pub(super) const REDIS_CLOCKS: &str = "Redis, redlock-py, clocks that jump";
 pub(super) const REDIS_BEST_UNSYNCED: &str = "Redis, Redlock with jitter, not synced";
 
@@ -224,7 +233,54 @@ pub(super) static ALL: &[Side] = &[
         differs: "its servers read a clock that the lab sets (libfaketime)",
         system: |_| Box::new(FakedClock::new(Box::new(Redlock::new(NODES)))),
     },
+    Side {
+        name: QUORATE_ZONES,
+        colour: Colour::CONSENSUS,
+        recipe: LOCK,
+        column: None,
+        kind: Kind::Zones,
+        differs: ZONES,
+        system: |plan| zones(quorate(plan, "fsync")),
+    },
+    Side {
+        name: ETCD_ZONES,
+        colour: Colour::ETCD,
+        recipe: recipe("python-etcd3"),
+        column: Some(paper::ETCD),
+        kind: Kind::Zones,
+        differs: ZONES,
+        system: |_| zones(Box::new(Etcd::new(NODES))),
+    },
+    Side {
+        name: KAZOO_ZONES,
+        colour: Colour::ZOOKEEPER,
+        recipe: KAZOO_LOCK,
+        column: Some(paper::ZOOKEEPER),
+        kind: Kind::Zones,
+        differs: ZONES,
+        system: |_| zones(Box::new(ZooKeeper::new(NODES))),
+    },
+    Side {
+        name: REDIS_ZONES,
+        colour: Colour::REDIS,
+        recipe: REDLOCK_PY,
+        column: Some(paper::REDIS),
+        kind: Kind::Zones,
+        differs: ZONES,
+        system: |_| zones(Box::new(Redlock::new(NODES).without_sync())),
+    },
 ];
+
+/// How a message goes from one zone to another: the paper has "sub-milliseconds" between its own.
+pub(super) fn between_zones() -> Link {
+    Link { delay: Duration::from_micros(250), ..Link::default() }
+}
+
+const ZONES: &str = "every message takes 0.25 ms more, between nodes and between them and clients";
+
+fn zones(system: Box<dyn System>) -> Box<dyn System> {
+    Box::new(Relayed::new(system, 1).with_link(between_zones()))
+}
 
 const UNSYNCED: &str = "durability: a power failure may take what was granted";
 const IN_MEMORY: &str = "durability: a server that restarts has forgotten every lock";

@@ -85,6 +85,16 @@ fn only_servers_that_forget_grant_a_lock_twice_when_they_are_restarted() {
 }
 
 #[test]
+fn between_zones_no_lock_is_had_sooner_than_its_messages_take() {
+    on(&[sides::REDIS_ZONES, sides::ETCD_ZONES], |side, running, folder| {
+        // From the client to a node and back: three times one after the other with redlock-py.
+        let round_trips = if side.recipe.asks_all { 3.0 } else { 1.0 };
+        let figures = load(running, side, folder, false);
+        assert!(figures["min_ms"] > 0.5 * round_trips, "{}: {figures:?}", side.name);
+    });
+}
+
+#[test]
 fn clocks_that_jump_end_a_lease_early_or_late() {
     on(&[sides::REDIS_CLOCKS], |side, running, folder| {
         let jump = |running: &mut Running<'_>, clocks| {
