@@ -50,6 +50,7 @@ pub struct Driven {
     pub report: Report,
     /// What each node used.
     pub usage: Vec<NodeUsage>,
+    meter: Meter,
 }
 
 impl<'a> Arena<'a> {
@@ -223,7 +224,7 @@ impl<'a> Arena<'a> {
             }
             self.checked = Some(verify::check(history, self.checked.take()));
         }
-        Ok(Driven { report, usage })
+        Ok(Driven { report, usage, meter })
     }
 
     /// Looks whether every node still runs, but those that the study has killed.
@@ -277,6 +278,17 @@ fn make_whole(running: &mut Running<'_>, late: &[(Duration, Fault)]) -> Result<(
 }
 
 impl Driven {
+    /// The processor time of all nodes over the measured time, in so many equal stretches: percent of one processor.
+    pub fn processor_percents(&self, stretches: u32) -> Vec<f64> {
+        let length = self.report.elapsed() / stretches.max(1);
+        let begin = |stretch: u32| self.report.measured_from() + length * stretch;
+        let used = |stretch| self.meter.between(begin(stretch), begin(stretch + 1));
+        let percent = |nodes: Vec<NodeUsage>| {
+            100.0 * nodes.iter().map(|node| node.cpu_s).sum::<f64>() / length.as_secs_f64().max(1e-9)
+        };
+        (0..stretches).map(|stretch| percent(used(stretch))).collect()
+    }
+
     /// The measures of [`super::load_measures`]. Latencies are those of successes.
     pub fn figures(&self) -> Figures {
         let report = &self.report;

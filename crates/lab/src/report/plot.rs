@@ -431,7 +431,7 @@ impl Picture {
         scale: u32,
     ) -> Result<(), DrawingAreaErrorKind<DB::ErrorType>> {
         // All shades first, so that no line is under one.
-        for series in &self.series {
+        for series in self.series.iter().filter(|series| series.is_joined) {
             let lower = series.points.iter().map(|(x, spread)| (*x, spread.min));
             let upper = series.points.iter().rev().map(|(x, spread)| (*x, spread.max));
             let outline: Vec<(f64, f64)> = lower.chain(upper).collect();

@@ -42,7 +42,7 @@ fn is_realistic(sample: &Sample) -> bool {
 pub(super) fn surface(results: &Results, parts: usize, part: &str, at: &str, terms: Terms) -> Option<Fit> {
     let samples = samples(results, parts, part, at);
     let samples: Vec<Sample> = match terms {
-        Terms::Polynomial => samples.into_iter().filter(is_realistic).collect(),
+        Terms::Plane => samples.into_iter().filter(is_realistic).collect(),
         Terms::Physical => samples.into_iter().filter(|sample| sample.mbit < MBIT_FAST as f64).collect(),
     };
     Fit::of(terms, &samples)
@@ -59,6 +59,9 @@ pub(super) fn all(results: &Results) -> Derived {
     }
     drawings.extend(boundaries(results).map(Drawing::Curves));
     drawings.extend(surfaces(results).map(Drawing::Curves));
+    for parts in PARTS {
+        drawings.extend(plane(results, parts).into_iter().flatten().map(Drawing::Curves));
+    }
     drawings.extend(hits(results).map(Drawing::Curves));
     for mbit in [MBIT_FAST, MBITS[4], MBITS[0]] {
         drawings.extend(steps(results, mbit).map(Drawing::Stacks));
@@ -180,6 +183,53 @@ fn surfaces(results: &Results) -> Option<Curves> {
     })
 }
 
+/// The study's surface of an arm in slices, a line for each bandwidth, beside what was measured; and what it leaves over.
+fn plane(results: &Results, parts: usize) -> Option<[Curves; 2]> {
+    let fit = surface(results, parts, part::WRITE, at::LEADER, Terms::Plane)?;
+    let measured = samples(results, parts, part::WRITE, at::LEADER);
+    let (mut slices, mut left) = (Vec::new(), Vec::new());
+    for (mbit, shade) in MBITS.into_iter().zip([0, 15, 30, 45, 60]) {
+        let colour = colour(parts).lighter(shade);
+        let here = || measured.iter().filter(|sample| is_realistic(sample) && sample.mbit == mbit as f64);
+        if here().next().is_none() {
+            continue;
+        }
+        let curve = |name: String, points: Vec<(f64, f64)>, is_joined: bool| Curve {
+            name,
+            colour,
+            points,
+            is_joined,
+            is_marked: !is_joined,
+        };
+        let ends = [SIZES[0], SIZES[4]].map(|bytes| (bytes as f64 / 1e3, fit.ms(mbit as f64, bytes as f64)));
+        slices.push(curve(format!("{mbit} Mbit/s"), ends.to_vec(), true));
+        let points = here().map(|sample| (sample.bytes / 1e3, sample.ms)).collect();
+        slices.push(curve(String::new(), points, false));
+        let residual = |sample: &Sample| (sample.bytes / 1e3, sample.ms - fit.ms(sample.mbit, sample.bytes));
+        left.push(Curve {
+            is_marked: true,
+            ..curve(format!("{mbit} Mbit/s"), here().map(residual).collect(), true)
+        });
+    }
+    let name = arm_name(parts);
+    let curves = |file: &str, title: String, y_title: &'static str, curves: Vec<Curve>| Curves {
+        file: format!("{file}-{parts}"),
+        title,
+        paper: "three-dimensional performance model",
+        x_title: "Value size (KB)",
+        y_title,
+        logarithmic: (false, false),
+        curves,
+    };
+    let title =
+        format!("Writes, {name}: measured (marks), the study's plane (lines), R² {:.3}", fit.r_squared);
+    let rest = format!("Writes, {name}: measured time less that of the study's plane");
+    Some([
+        curves("plane", title, "Median latency (ms)", slices),
+        curves("plane-residuals", rest, "Residual (ms)", left),
+    ])
+}
+
 /// Read time over the share of reads that a cache answered.
 fn hits(results: &Results) -> Option<Curves> {
     let mut curves = Vec::new();
@@ -264,7 +314,7 @@ fn surface_list(results: &Results) -> Option<Listing> {
     for (part, at) in [(part::WRITE, at::LEADER), (part::WRITE, at::FOLLOWER), (part::READ, at::FOLLOWER)] {
         for parts in PARTS {
             for (terms, words) in [
-                (Terms::Polynomial, "ridge, polynomial of degree 2"),
+                (Terms::Plane, "the study's: ridge of bandwidth, size and their product"),
                 (Terms::Physical, "fixed + size + size / bandwidth"),
             ] {
                 let Some(fit) = surface(results, parts, part, at, terms) else { continue };
@@ -444,7 +494,24 @@ mod tests {
     fn what_was_measured_is_drawn_and_what_was_not_is_left_out() {
         let derived = all(&results());
         let files: Vec<&str> = derived.drawings.iter().map(|drawing| drawing.heading().0).collect();
-        assert_eq!(files, ["heat-write-k2-leader", "boundary-write", "surface-write"]);
+        assert_eq!(
+            files,
+            [
+                "heat-write-k2-leader",
+                "boundary-write",
+                "surface-write",
+                "plane-1",
+                "plane-residuals-1",
+                "plane-2",
+                "plane-residuals-2"
+            ]
+        );
+        let Some(Drawing::Curves(left)) = derived.drawings.get(4) else {
+            panic!("what the plane leaves over")
+        };
+        // Five bandwidths; the slowest bends away from a plane most.
+        assert_eq!(left.curves.len(), 5);
+        assert!(left.curves[0].points[4].1 > 500.0, "{:?}", left.curves[0].points);
         let Some(Drawing::HeatMap(map)) = derived.drawings.first() else { panic!("a map comes first") };
         let least = map.ratios[4][0].unwrap();
         assert!((0.5..0.51).contains(&least), "1 MB at 10 Mbit/s: {least}");

@@ -1,7 +1,9 @@
 //! What is drawn straight from the measures, and set in tables. What is computed first is in `derived`.
 
-use super::points::{MBIT_FAST, MBIT_SLOW, MBITS, REBUILD_MBIT};
-use super::{at, part};
+use super::points::{
+    FAR_MBIT, FAR_SIZES, GONE_MBIT, MBIT_FAST, MBIT_SLOW, MBITS, REBUILD_MBIT, WRITERS_MBIT, WRITERS_QUICK,
+};
+use super::{CPU, at, part};
 use crate::harness::{Figure, Shape, Table};
 
 fn only(part: &str, at: &str, mbit: u64) -> Vec<(&'static str, String)> {
@@ -63,6 +65,67 @@ pub(super) fn all() -> Vec<Figure> {
             ..lines(file, title, "storage efficiency", y, only(part::WRITE, at::LEADER, MBITS[4]))
         });
     }
+    for bytes in FAR_SIZES {
+        let mut only = only(part::FAR, at::LEADER, FAR_MBIT);
+        only.push(("bytes", bytes.to_string()));
+        figures.push(Figure {
+            shape: Shape::Bars,
+            x: "delay_ms",
+            logarithmic: (false, false),
+            ..lines(
+                &format!("far-{bytes}"),
+                format!("Write time of {} KB by the delay between nodes, {FAR_MBIT} Mbit/s", bytes / 1000),
+                "discussion: high inter-node latency",
+                "p50_ms",
+                only,
+            )
+        });
+    }
+    for (file, title, y) in [
+        ("writers-throughput", "Writes per second by clients", "per_s"),
+        ("writers-latency", "Write time by clients", "p50_ms"),
+    ] {
+        figures.push(Figure {
+            shape: Shape::Bars,
+            x: "clients",
+            logarithmic: (false, false),
+            ..lines(
+                file,
+                format!("{title}, 100 KB, {WRITERS_MBIT} Mbit/s per node"),
+                "",
+                y,
+                only(part::WRITERS, at::LEADER, WRITERS_MBIT),
+            )
+        });
+    }
+    let mut busy = only(part::WRITERS, at::LEADER, WRITERS_MBIT);
+    busy.push(("clients", WRITERS_QUICK[0].to_string()));
+    figures.push(Figure {
+        shape: Shape::Quantiles(&CPU),
+        logarithmic: (false, false),
+        ..lines(
+            "processor-time",
+            format!(
+                "Processor time of all nodes over the time of a load, {} clients write 100 KB",
+                WRITERS_QUICK[0]
+            ),
+            "CPU usage tracking during system runtime",
+            CPU[0].0,
+            busy,
+        )
+    });
+    figures.push(Figure {
+        shape: Shape::Bars,
+        x: "gone",
+        logarithmic: (false, false),
+        ..lines(
+            "read-degraded",
+            format!("Read time of 1 MB at the leader by nodes that are gone, {GONE_MBIT} Mbit/s"),
+            "",
+            "p50_ms",
+            only(part::DEGRADED, at::LEADER, GONE_MBIT),
+        )
+    });
     figures.push(Figure {
         shape: Shape::Bars,
         logarithmic: (false, false),
@@ -101,6 +164,28 @@ pub(super) fn tables() -> Vec<Table> {
         table("Writes at a follower", "", &[("part", part::WRITE), ("at", at::FOLLOWER)], &writes),
         table("Reads at the leader", "read performance", &[("part", part::READ), ("at", at::LEADER)], &reads),
         table("Reads at a follower", "", &[("part", part::READ), ("at", at::FOLLOWER)], &reads),
+        table(
+            "Writes by nodes that are far from each other",
+            "discussion: high inter-node latency",
+            &[("part", part::FAR)],
+            &["success", "failure", "p50_ms", "mean_ms", "disperse_ms", "order_ms"],
+        ),
+        table(
+            "Many writers, and the processor time of all nodes over the time",
+            "CPU usage tracking during system runtime",
+            &[("part", part::WRITERS)],
+            &[
+                &["success", "failure", "per_s", "p50_ms", "p99_ms", "cpu_us_per_op"][..],
+                &CPU.map(|(name, _)| name),
+            ]
+            .concat(),
+        ),
+        table(
+            "Reads while nodes are gone",
+            "",
+            &[("part", part::DEGRADED)],
+            &["success", "failure", "p50_ms", "mean_ms", "p99_ms"],
+        ),
         table(
             "Where the time of a write goes",
             "operation-level tracing",

@@ -8,7 +8,7 @@ use coding::cost::{self, At, Links, Work};
 
 use super::network::{Ledger, Shaped};
 use super::points::MBIT_FAST;
-use super::{ADAPTIVE, COMMAND_TIMEOUT_MS, NODES, at, part, parts_of, trace};
+use super::{ADAPTIVE, COMMAND_TIMEOUT_MS, CPU, NODES, at, part, parts_of, trace};
 use crate::harness::{Arena, Arm, Driven, Figures, Point, Scale, Spread};
 use crate::load::{self, KeyChoice, Mix, Operation, Options, Sizes, Stop};
 use crate::systems::ask;
@@ -18,6 +18,12 @@ const LEADER: usize = 0;
 const FOLLOWER: usize = 3;
 const THIRD: usize = 2;
 
+/// Nodes that are lost first. None of them writes or is read from.
+const LOST: [usize; 2] = [1, 4];
+
+/// Where replication takes longer than this for a value, the only write of a point finds the network empty.
+const EMPTY_ABOVE_S: (f64, f64) = (2.0, 20.0);
+
 /// One point, read from its parameters.
 struct Scene {
     bytes: usize,
@@ -25,6 +31,8 @@ struct Scene {
     at: At,
     /// How many operations are timed.
     operations: u64,
+    /// Whether a write that is not timed comes before them.
+    has_first: bool,
 }
 
 impl Scene {
@@ -38,11 +46,13 @@ impl Scene {
             parts => parts,
         };
         let expected = match point.get("part") {
-            part::READ => cost::read_seconds(bytes, parts, at, &links, &Work::default()),
+            part::READ | part::DEGRADED => cost::read_seconds(bytes, parts, at, &links, &Work::default()),
             _ => cost::write_seconds(bytes, parts, at, &links, &Work::default()),
         };
         let expected = expected.with_context(|| format!("{NODES} nodes hold no fragments of 1/{parts}"))?;
-        Ok(Scene { bytes, mbit, at, operations: operations(arena.scale(), expected) })
+        let copies = cost::write_seconds(bytes, 1, at, &links, &Work::default());
+        let has_first = copies.is_some_and(|s| s <= arena.scale().pick(EMPTY_ABOVE_S.0, EMPTY_ABOVE_S.1));
+        Ok(Scene { bytes, mbit, at, operations: operations(arena.scale(), expected), has_first })
     }
 
     fn coordinator(&self) -> usize {
@@ -97,15 +107,28 @@ fn operations(scale: Scale, expected_s: f64) -> u64 {
 
 /// Writes values of their own, one after the other.
 pub(super) fn write(arm: &Arm, point: &Point, arena: &mut Arena<'_>) -> Result<Figures> {
+    write_after(arm, point, arena, Duration::ZERO)
+}
+
+/// The same with nodes that are far from each other.
+pub(super) fn write_from_afar(arm: &Arm, point: &Point, arena: &mut Arena<'_>) -> Result<Figures> {
+    let delay = Duration::from_millis(point.number("delay_ms")?);
+    write_after(arm, point, arena, delay)
+}
+
+fn write_after(arm: &Arm, point: &Point, arena: &mut Arena<'_>, delay: Duration) -> Result<Figures> {
     let scene = Scene::of(arm, point, arena)?;
     let options = scene.options(scene.coordinator(), Operation::Set, scene.operations, arena)?;
     let keys = arena.new_keys();
     let shaped = Shaped::by(arena, scene.mbit)?;
+    shaped.delay(delay)?;
     let before = Ledger::look(arena)?;
-    // It finds the network empty, which none after it does.
-    let first =
-        Options { keys: 1, stop: Stop::Count(1), key_prefix: format!("{keys}first:"), ..options.clone() };
-    load::run(&first, |_| ())?;
+    if scene.has_first {
+        // It finds the network empty, which none after it does.
+        let first =
+            Options { keys: 1, stop: Stop::Count(1), key_prefix: format!("{keys}first:"), ..options.clone() };
+        load::run(&first, |_| ())?;
+    }
     let known = trace::look(arena, scene.coordinator())?;
     let driven = arena.drive(&Options { key_prefix: keys, ..options })?;
     let elapsed = shaped.since();
@@ -118,9 +141,54 @@ pub(super) fn write(arm: &Arm, point: &Point, arena: &mut Arena<'_>) -> Result<F
     let moved = after.since(&before).without(&idle, elapsed);
     figures.extend(encode_ms(parts_of(&arm.name), scene.bytes).map(|ms| ("encode_ms", ms)));
     // The first one is among what was moved.
-    moved.tell(&mut figures, (scene.operations + 1) * scene.bytes as u64);
-    tell_sending(&mut figures, &scene, moved.sent_most() / (scene.operations + 1) as f64);
+    let written = scene.operations + u64::from(scene.has_first);
+    moved.tell(&mut figures, written * scene.bytes as u64);
+    tell_sending(&mut figures, &scene, moved.sent_most() / written as f64);
     Ok(figures)
+}
+
+/// Many clients write at once, each one value after the other, and over that time it is looked at what the nodes' processors do.
+pub(super) fn writers(arm: &Arm, point: &Point, arena: &mut Arena<'_>) -> Result<Figures> {
+    let scene = Scene::of(arm, point, arena)?;
+    let clients: u64 = point.number("clients")?;
+    let options = scene.options(scene.coordinator(), Operation::Set, clients, arena)?;
+    let options = Options {
+        connections: usize::try_from(clients)?,
+        stop: Stop::Duration(arena.scale().pick(Duration::from_millis(1600), Duration::from_secs(8))),
+        key_prefix: arena.new_keys(),
+        ..options
+    };
+    let shaped = Shaped::by(arena, scene.mbit)?;
+    let driven = arena.drive(&options)?;
+    drop(shaped);
+    let mut figures = figures_of(&scene, &driven)?;
+    figures.extend(CPU.into_iter().map(|(name, _)| name).zip(driven.processor_percents(CPU.len() as u32)));
+    Ok(figures)
+}
+
+/// Reads values of which some fragments, or copies, are gone with their nodes.
+pub(super) fn read_degraded(arm: &Arm, point: &Point, arena: &mut Arena<'_>) -> Result<Figures> {
+    let scene = Scene::of(arm, point, arena)?;
+    let gone: usize = point.number("gone")?;
+    let lost =
+        LOST.get(..gone).with_context(|| format!("{gone} nodes are not lost: a majority has to stay"))?;
+    let options = scene.options(scene.coordinator(), Operation::Get, scene.operations, arena)?;
+    let options = Options { key_prefix: arena.new_keys(), ..options };
+    let writing = scene.options(scene.writer(), Operation::Set, scene.operations, arena)?;
+    arena.prepare(&Options { key_prefix: options.key_prefix.clone(), ..writing })?;
+    // Whoever is gone has had its part.
+    drop(Shaped::by(arena, scene.mbit)?);
+    for node in lost {
+        arena.system()?.kill(*node);
+    }
+    let shaped = Shaped::by(arena, scene.mbit)?;
+    let driven = arena.drive(&options);
+    drop(shaped);
+    for node in lost {
+        arena.system()?.restart(*node)?;
+    }
+    arena.system()?.wait_until_ready()?;
+    figures_of(&scene, &driven?)
 }
 
 /// Reads what another node has written: as many of them for the first time as the point says.

@@ -8,7 +8,7 @@ use anyhow::{Context, Result, ensure};
 
 use super::NODES;
 use crate::harness::{Arena, Figures};
-use crate::network::{Bandwidth, Interface, Node, Relay};
+use crate::network::{Bandwidth, Interface, Link, Node, Relay};
 use crate::systems::http_get;
 
 /// In so much time each node sends one round of heartbeats and renews its lease once.
@@ -41,6 +41,14 @@ impl Shaped {
         Ok(shaped)
     }
 
+    /// Every message between nodes takes so long, from now on until the limits are taken away.
+    pub(super) fn delay(&self, delay: Duration) -> Result<()> {
+        for (from, to) in pairs() {
+            self.relay.set_link(from, to, Link { delay, ..Link::default() })?;
+        }
+        Ok(())
+    }
+
     /// How long the links have been so.
     pub(super) fn since(&self) -> Duration {
         self.begun.elapsed()
@@ -54,6 +62,9 @@ impl Shaped {
     fn set(&self, bandwidth: Option<Bandwidth>) -> Result<()> {
         for node in 1..=NODES as Node {
             self.relay.set_interface(node, Interface { up: bandwidth, down: bandwidth })?;
+        }
+        if bandwidth.is_none() {
+            self.delay(Duration::ZERO)?;
         }
         Ok(())
     }
@@ -86,6 +97,14 @@ impl Drop for Shaped {
         // A relay that has ended has nothing to be undone.
         let _ = self.set(None);
     }
+}
+
+fn pairs() -> impl Iterator<Item = (Node, Node)> {
+    let nodes = 1..=NODES as Node;
+    nodes
+        .clone()
+        .flat_map(move |from| nodes.clone().map(move |to| (from, to)))
+        .filter(|(from, to)| from != to)
 }
 
 fn carried(relay: &Relay) -> Result<BTreeMap<(Node, Node), u64>> {

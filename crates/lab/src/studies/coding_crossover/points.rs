@@ -16,11 +16,17 @@ pub(super) const SIZE_SMALL: u64 = 1_000;
 const SIZES_BETWEEN: [u64; 3] = [8_000, 32_000, 100_000];
 
 /// A quick run's: bandwidth with the sizes that are written at it. Enough to see the surfaces and where they cross.
-const QUICK: [(u64, &[u64]); 3] = [
-    (MBIT_FAST, &[SIZE_SMALL, SIZES[0], SIZES[4]]),
+const QUICK: [(u64, &[u64]); 5] = [
+    (MBIT_FAST, &[SIZE_SMALL, SIZES[4]]),
     (MBITS[4], &[SIZES_BETWEEN[1], SIZES[0], SIZES[4]]),
+    // With these the plane of the study's regression has six conditions.
+    (MBITS[2], &[SIZES[2]]),
+    (MBITS[1], &[SIZES[1]]),
     (MBITS[0], &[SIZES_BETWEEN[1], SIZES[0], SIZES[4]]),
 ];
+
+/// What is written at 1 Mbit/s in a quick run, but by nodes that choose.
+const QUICK_SLOW: (u64, u64) = (MBIT_SLOW, SIZES[0]);
 
 /// Where a quick run reads, and where it writes at a follower.
 const QUICK_READS: [(u64, u64, &str); 4] = [
@@ -33,13 +39,31 @@ const QUICK_WRITE_APART: (u64, u64) = (MBITS[4], SIZES[4]);
 
 /// Where reads are looked at by how many the cache answers.
 pub(super) const HITS: [u64; 4] = [0, 50, 90, 100];
-const HITS_QUICK: [u64; 2] = [0, 100];
+const HITS_QUICK: [u64; 3] = [0, 50, 100];
 pub(super) const HITS_MBIT: u64 = 40;
 pub(super) const HITS_SIZE: u64 = 600_000;
 
 /// A node is lost with so much on a network of this bandwidth.
 pub(super) const REBUILD_MBIT: u64 = 70;
 pub(super) const REBUILD_SIZE: u64 = 400_000;
+
+/// How far nodes are from each other, each way, and where that is looked at: beside writes of the same sizes without delay.
+pub(super) const DELAYS_MS: [u64; 3] = [5, 25, 100];
+const DELAYS_QUICK_MS: [u64; 1] = [25];
+pub(super) const FAR_MBIT: u64 = MBITS[4];
+pub(super) const FAR_SIZES: [u64; 2] = [SIZES[0], SIZES[4]];
+
+/// How many write at once, what, and where.
+const WRITERS: [u64; 3] = [1, 8, 32];
+pub(super) const WRITERS_QUICK: [u64; 1] = [8];
+pub(super) const WRITERS_MBIT: u64 = MBITS[4];
+pub(super) const WRITERS_SIZE: u64 = SIZES_BETWEEN[2];
+
+/// How many nodes are gone while values of this size are read.
+const GONE: [u64; 2] = [1, 2];
+const GONE_QUICK: [u64; 1] = [2];
+pub(super) const GONE_MBIT: u64 = MBITS[4];
+pub(super) const GONE_SIZE: u64 = SIZES[4];
 
 fn point(part: &str, at: &str, mbit: u64, bytes: u64) -> Point {
     Point::new().with("part", part).with("at", at).with("mbit", mbit).with("bytes", bytes)
@@ -92,6 +116,9 @@ fn reads(scale: Scale) -> Vec<(u64, u64, &'static str)> {
 pub(super) fn all(scale: Scale, parts: usize) -> Vec<Point> {
     let mut points = Vec::new();
     points.extend(grid(scale).into_iter().map(|(mbit, bytes)| point(part::WRITE, at::LEADER, mbit, bytes)));
+    if scale == Scale::Quick && parts != ADAPTIVE {
+        points.push(point(part::WRITE, at::LEADER, QUICK_SLOW.0, QUICK_SLOW.1));
+    }
     points.extend(
         writes_apart(scale).into_iter().map(|(mbit, bytes)| point(part::WRITE, at::FOLLOWER, mbit, bytes)),
     );
@@ -109,7 +136,23 @@ pub(super) fn all(scale: Scale, parts: usize) -> Vec<Point> {
             points.push(point);
         }
     }
-    points.push(point(part::REBUILD, at::LEADER, REBUILD_MBIT, REBUILD_SIZE));
+    for bytes in FAR_SIZES {
+        for delay_ms in scale.pick(&DELAYS_QUICK_MS[..], &DELAYS_MS[..]) {
+            points.push(point(part::FAR, at::LEADER, FAR_MBIT, bytes).with("delay_ms", delay_ms));
+        }
+    }
+    for clients in scale.pick(&WRITERS_QUICK[..], &WRITERS[..]) {
+        points.push(point(part::WRITERS, at::LEADER, WRITERS_MBIT, WRITERS_SIZE).with("clients", clients));
+    }
+    for at in scale.pick(&[at::LEADER][..], &[at::LEADER, at::FOLLOWER]) {
+        for gone in scale.pick(&GONE_QUICK[..], &GONE[..]) {
+            points.push(point(part::DEGRADED, at, GONE_MBIT, GONE_SIZE).with("gone", gone));
+        }
+    }
+    // A node with copies is let in as fast in either run, and nothing is judged by it.
+    if scale == Scale::Full || parts > 1 {
+        points.push(point(part::REBUILD, at::LEADER, REBUILD_MBIT, REBUILD_SIZE));
+    }
     points
 }
 

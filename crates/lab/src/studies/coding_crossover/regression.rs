@@ -1,9 +1,8 @@
 //! Response time as a function of bandwidth and size: ridge regression, and where two such surfaces cross.
 //!
-//! The study fits a surface over bandwidth and size, and does not say of which terms. Two are fitted here: a polynomial
-//! of the second degree, which is what such libraries make of two variables; and the terms of the model that the
-//! paper's own equations describe, a fixed part, a part for each byte, and a part for each byte on the network, which is
-//! size over bandwidth.
+//! The study fits a surface over bandwidth and size. Its text does not say of which terms; its notebook does, and it is fitted
+//! here in the same way. Beside it stand the terms of the model that the paper's own equations describe: a fixed part, a
+//! part for each byte, and a part for each byte on the network, which is size over bandwidth.
 
 /// One measured time.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -16,8 +15,9 @@ pub(crate) struct Sample {
 /// What a surface is made of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Terms {
-    /// Bandwidth, size, their squares and their product.
-    Polynomial,
+    /// The study's: bandwidth, size and their product, as in its benchmark/benchmark_regression.ipynb, lines 440 to 456. Lines of
+    /// equal bandwidth, and of equal size, are straight.
+    Plane,
     /// Size, and size over bandwidth.
     Physical,
 }
@@ -26,16 +26,16 @@ impl Terms {
     fn of(self, mbit: f64, bytes: f64) -> Vec<f64> {
         let megabytes = bytes / 1e6;
         match self {
-            Terms::Polynomial => vec![mbit, megabytes, mbit * mbit, mbit * megabytes, megabytes * megabytes],
+            Terms::Plane => vec![mbit, megabytes, mbit * megabytes],
             Terms::Physical => vec![megabytes, megabytes * 8.0 / mbit],
         }
     }
 
-    /// How strongly coefficients are drawn to nothing. The polynomial's terms hang together, which is what a ridge is
-    /// for: 1 is the customary value. The others need none, but for a grain that keeps the equations solvable.
+    /// How strongly coefficients are drawn to nothing: 1 in the study. The others need none, but for a grain that keeps the
+    /// equations solvable.
     fn ridge(self) -> f64 {
         match self {
-            Terms::Polynomial => 1.0,
+            Terms::Plane => 1.0,
             Terms::Physical => 1e-9,
         }
     }
@@ -43,7 +43,7 @@ impl Terms {
     /// What a sample counts. Times lie powers of ten apart: where all count alike the shortest mean nothing.
     fn weight(self, ms: f64) -> f64 {
         match self {
-            Terms::Polynomial => 1.0,
+            Terms::Plane => 1.0,
             Terms::Physical => 1.0 / (ms * ms).max(1e-6),
         }
     }
@@ -233,20 +233,46 @@ mod tests {
     }
 
     #[test]
-    fn a_polynomial_bends_too_little_for_it_and_says_so() {
-        let fit = Fit::of(Terms::Polynomial, &samples(law(3.0, 20.0, 4.0))).unwrap();
-        assert!((0.7..0.99).contains(&fit.r_squared), "{fit:?}");
+    fn a_plane_bends_too_little_for_it_and_says_so() {
+        let fit = Fit::of(Terms::Plane, &samples(law(3.0, 20.0, 4.0))).unwrap();
+        assert!((0.6..0.9).contains(&fit.r_squared), "{fit:?}");
         assert!(fit.error_max > 0.2, "{fit:?}");
-        let flat = Fit::of(Terms::Polynomial, &samples(|_, bytes| bytes / 1e4)).unwrap();
+        let flat = Fit::of(Terms::Plane, &samples(|_, bytes| bytes / 1e4)).unwrap();
         assert!(
-            flat.r_squared > 0.99,
-            "what is a polynomial is nearly found, the ridge takes its share: {flat:?}"
+            flat.r_squared > 0.98,
+            "what is a plane is nearly found, the ridge takes its share: {flat:?}"
         );
+    }
+
+    /// The mean times of the study's own 25 conditions, in benchmark/results_store/_final, each row a bandwidth, and what its
+    /// notebook found (benchmark/benchmark_regression.ipynb, line 404).
+    #[test]
+    fn the_studys_own_surfaces_are_found_again() {
+        const CODED: [[f64; 5]; 5] = [
+            [701.9, 1349.9, 1992.4, 2640.4, 3282.2],
+            [347.6, 616.7, 879.8, 1145.7, 1401.2],
+            [275.5, 457.9, 636.5, 805.2, 975.9],
+            [253.4, 402.4, 543.6, 669.4, 787.7],
+            [241.7, 374.0, 496.0, 598.6, 702.0],
+        ];
+        const COPIED: [[f64; 5]; 5] = [
+            [1065.7, 2110.2, 3140.5, 5703.4, 6856.5],
+            [427.3, 846.0, 1265.0, 1671.1, 2081.7],
+            [266.7, 526.9, 790.6, 1035.3, 1287.5],
+            [193.3, 381.1, 570.4, 747.6, 932.2],
+            [151.3, 296.5, 445.9, 579.8, 722.9],
+        ];
+        for (times, expected) in [(CODED, 0.780), (COPIED, 0.729)] {
+            let place = |from: f64, step: f64, value: f64| ((value - from) / step) as usize;
+            let law = |mbit: f64, bytes: f64| times[place(10.0, 15.0, mbit)][place(200e3, 200e3, bytes)];
+            let fit = Fit::of(Terms::Plane, &samples(law)).unwrap();
+            assert!((fit.r_squared - expected).abs() < 0.0006, "{fit:?}");
+        }
     }
 
     #[test]
     fn too_few_samples_make_no_surface() {
-        assert_eq!(Fit::of(Terms::Polynomial, &samples(law(1.0, 1.0, 1.0))[..5]), None);
+        assert_eq!(Fit::of(Terms::Plane, &samples(law(1.0, 1.0, 1.0))[..3]), None);
         assert_eq!(Fit::of(Terms::Physical, &[]), None);
     }
 
