@@ -215,9 +215,15 @@ fn table_of(contents: &Contents<'_>, table: &Table) -> Markup {
             if figures.iter().all(Option::is_none) {
                 continue;
             }
-            let figure = |figure: Option<f64>| figure.map_or("–".to_owned(), short);
+            let is_event =
+                |name: &str| measures.iter().any(|measure| measure.name == name && measure.is_event);
+            let words = |(name, figure): (&&str, Option<f64>)| match figure {
+                Some(figure) => short(figure),
+                None if is_event(name) => "never".to_owned(),
+                None => "–".to_owned(),
+            };
             let point = columns.iter().map(|column| row.point[*column].clone()).collect();
-            rows.push((&arm.name, point, figures.into_iter().map(figure).collect()));
+            rows.push((&arm.name, point, table.measures.iter().zip(figures).map(words).collect()));
         }
     }
     html! {

@@ -773,10 +773,11 @@ mod tests {
             figure.only.iter().all(|(parameter, value)| point.get(parameter) == value)
                 && !point.get(figure.x).is_empty()
         };
-        let point = arms[0].points.iter().find(is_shown).unwrap();
+        let arm = arms.iter().find(|arm| arm.points.iter().any(|point| is_shown(&point))).unwrap();
+        let point = arm.points.iter().find(is_shown).unwrap();
         let names: Vec<&str> = parameters.iter().map(|parameter| parameter.name).collect();
         let row = |repeat, ms: Option<f64>| crate::harness::Row {
-            arm: arms[0].name.clone(),
+            arm: arm.name.clone(),
             point: point.key(&parameters),
             repeat,
             figures: ms.map(|ms| (figure.y.to_owned(), ms)).into_iter().collect(),
@@ -786,7 +787,7 @@ mod tests {
             let mut results = Results::new(&names, &[figure.y]);
             rows.iter().for_each(|(repeat, ms)| results.push(row(*repeat, *ms)));
             let note = failed.map(|point| Note {
-                arm: arms[0].name.clone(),
+                arm: arm.name.clone(),
                 point: point.to_owned(),
                 kind: "failed".to_owned(),
                 text: String::new(),
@@ -804,7 +805,7 @@ mod tests {
                 arms: std::collections::BTreeMap::new(),
                 notes: note.into_iter().collect(),
             };
-            never(study, &arms[0], figure, &results, &run)
+            never(study, arm, figure, &results, &run)
         };
         let there = vec![point.get(figure.x).to_owned()];
         assert!(found(&[(1, Some(3.0)), (2, Some(4.0))], None).is_empty());

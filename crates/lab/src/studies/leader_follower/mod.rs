@@ -168,7 +168,8 @@ impl Study for LeaderFollower {
             Measure::new("request_p95_ms", "95th percentile of the latency of such requests", "ms"),
             Measure::new("request_p99_ms", "99th percentile of the latency of such requests", "ms"),
             Measure::new("writes_resumed", "Whether writes succeed again after the leader's death", ""),
-            Measure::new("writes_gap_ms", "From the leader's death until a write succeeds again", "ms"),
+            Measure::new("writes_gap_ms", "From the leader's death until a write succeeds again", "ms")
+                .or_never(),
             Measure::new("writes_failed", "Writes that failed meanwhile", ""),
             Measure::new(
                 "writes_at_risk",
