@@ -198,6 +198,42 @@ fn wait_must_count_enough_replicas() {
 }
 
 #[test]
+fn one_wait_answers_for_all_writes_of_a_batch_and_for_no_read() {
+    let mock = start(Behaviour::Sound);
+    let once = |replicas| Options {
+        wait: Some(Wait { replicas, timeout_ms: 100 }),
+        wait_once: true,
+        pipeline: 10,
+        ..options(mock.address)
+    };
+    let enough = run_quietly(&once(mock::REPLICAS));
+    assert_eq!(enough.operations(), 1000, "{enough}");
+
+    // The keys are there by now.
+    let too_few = run_quietly(&Options { load: false, ..once(mock::REPLICAS + 1) });
+    let missed = too_few.count(Outcome::TooFewReplicas);
+    assert!((400..600).contains(&missed) && too_few.operations() == 1000 - missed, "{too_few}");
+}
+
+#[test]
+fn writes_whose_wait_is_never_answered_are_unknown() {
+    let mock = start(Behaviour::SilentAfter(4));
+    let options = Options {
+        connections: 1,
+        pipeline: 4,
+        mix: Mix::only(Operation::Set),
+        wait: Some(Wait { replicas: 1, timeout_ms: 100 }),
+        wait_once: true,
+        load: false,
+        stop: Stop::Count(4),
+        reply_timeout: Duration::from_millis(200),
+        ..options(mock.address)
+    };
+    let report = run_quietly(&options);
+    assert_eq!((report.operations(), report.count(Outcome::Timeout)), (0, 4), "{report}");
+}
+
+#[test]
 fn a_server_that_is_not_there_is_named() {
     let address = free_address();
     let error = run(&options(address), |_| {}).err().unwrap();
@@ -255,6 +291,8 @@ fn redis_answers_everything() {
     let options =
         Options { wait, mix, load: false, pipeline: 1, stop: Stop::Count(20), ..options(redis.address) };
     assert_eq!(run_quietly(&options).count(Outcome::TooFewReplicas), 20);
+    let once = Options { wait_once: true, pipeline: 10, ..options };
+    assert_eq!(run_quietly(&once).count(Outcome::TooFewReplicas), 20);
 }
 
 /// One node of a system, where it is installed, is driven in its own language; every value comes back as it was written,

@@ -125,6 +125,10 @@ pub struct BenchArgs {
     #[arg(long, value_name = "REPLICAS")]
     wait: Option<u32>,
 
+    /// Send WAIT once behind all requests of a pipeline, for all SETs among them
+    #[arg(long, requires = "wait")]
+    wait_once: bool,
+
     /// How long WAIT waits; then the SET counts as too_few_replicas
     #[arg(long, value_name = "MS", default_value_t = 1000)]
     wait_timeout: u32,
@@ -322,6 +326,7 @@ impl BenchArgs {
             }),
             transport,
             seed: self.seed,
+            wait_once: self.wait_once,
             wait: self.wait.map(|replicas| Wait { replicas, timeout_ms: self.wait_timeout }),
             // Only GET reads what loading writes; the others make what they need, but for ZooKeeper's.
             load: !self.no_load && (mix.get > 0 || mix.set > 0 && transport == Transport::ZooKeeper),
@@ -357,7 +362,7 @@ mod tests {
     #[test]
     fn flags_become_options() {
         let options = options(
-            "--addr 127.0.0.1:1 --addr 127.0.0.1:2 -c 7 -P 8 --get-ratio 0.9 --count 5 --wait 2 --wait-timeout 50 \
+            "--addr 127.0.0.1:1 --addr 127.0.0.1:2 -c 7 -P 8 --get-ratio 0.9 --count 5 --wait 2 --wait-once --wait-timeout 50 \
              --value-size 9 --warmup 250ms --timeout 3",
         );
         assert_eq!(options.addresses.len(), 2);
@@ -365,6 +370,7 @@ mod tests {
         assert_eq!((options.mix.get, options.mix.set), (900_000, 100_000));
         assert_eq!(options.stop, Stop::Count(5));
         assert_eq!(options.wait, Some(Wait { replicas: 2, timeout_ms: 50 }));
+        assert!(options.wait_once);
         assert_eq!(options.warmup, Duration::from_millis(250));
         assert_eq!(options.reply_timeout, Duration::from_secs(3));
         assert!(options.load && options.validate().is_ok());

@@ -9,6 +9,7 @@ use mio::{Interest, Registry, Token};
 
 use super::language::Dialogue;
 use super::outcome::Outcome;
+use super::recorder::Told;
 use super::workload::Expected;
 
 /// A new receive buffer holds the replies to a whole batch, so that one read takes them all, within these limits.
@@ -35,12 +36,20 @@ pub(crate) enum State {
     Ready,
 }
 
+/// What became of a request, from its reply.
+pub(crate) struct Answered {
+    /// Its place in the batch.
+    pub(crate) position: usize,
+    pub(crate) outcome: Outcome,
+    pub(crate) told: Told,
+}
+
 /// The requests that were written together, and how far their replies have come.
 pub(crate) struct Batch {
     pub(crate) expected: Vec<Expected>,
     pub(crate) answered: usize,
-    /// What became of a write whose WAIT is not answered yet.
-    pub(crate) write: Option<Outcome>,
+    /// Writes that are answered and whose WAIT is not.
+    pub(crate) unconfirmed: Vec<Answered>,
     pub(crate) sent_at: Instant,
     /// In the open loop, when each request was due.
     pub(crate) due_times: Vec<Instant>,
@@ -65,7 +74,7 @@ impl Batch {
     }
 
     pub(crate) fn is_in_flight(&self) -> bool {
-        self.answered < self.expected.len()
+        self.answered < self.expected.len() || !self.unconfirmed.is_empty()
     }
 }
 
@@ -146,7 +155,7 @@ impl Connection {
             batch: Batch {
                 expected: Vec::with_capacity(pipeline),
                 answered: 0,
-                write: None,
+                unconfirmed: Vec::new(),
                 sent_at: now,
                 due_times: Vec::new(),
                 is_measured: false,
@@ -220,7 +229,7 @@ impl Connection {
         self.batch.expected.clear();
         self.batch.due_times.clear();
         self.batch.answered = 0;
-        self.batch.write = None;
+        self.batch.unconfirmed.clear();
     }
 
     /// Writes as much as the socket takes; the rest follows when it becomes writable.

@@ -96,6 +96,13 @@ impl Language {
         }
     }
 
+    /// Appends what follows the requests of a batch that has a SET.
+    pub(crate) fn end_batch(&self, out: &mut Vec<u8>) {
+        if let Kind::Resp(requests) = &self.kind {
+            requests.end_batch(out);
+        }
+    }
+
     /// Reads the reply at the front of `input` to one of the requests that were `asked` and are not answered; `None` when
     /// it is not all there, or nothing was asked.
     pub(crate) fn scan<'a>(

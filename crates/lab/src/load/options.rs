@@ -69,6 +69,8 @@ pub struct Options {
     pub transport: Transport,
     /// Whether each SET is followed by WAIT, and both count as one operation.
     pub wait: Option<Wait>,
+    /// Whether WAIT comes once behind each batch that has a SET, instead of behind each SET: it answers for all of them.
+    pub wait_once: bool,
     /// Whether every key is written once before the run, so that reads find something.
     pub load: bool,
     /// Whether every operation is written down, loading included, for [`Report::take_history`](super::Report::take_history).
@@ -284,6 +286,7 @@ impl Default for Options {
             seed: 1,
             transport: Transport::Resp,
             wait: None,
+            wait_once: false,
             load: true,
             record: false,
             threads: 1,
@@ -335,6 +338,7 @@ impl Options {
                 Duration::from_millis(wait_ms) >= self.reply_timeout,
                 "WAIT's timeout must be shorter than the reply timeout",
             ),
+            (self.wait_once && self.wait.is_none(), "there is no WAIT that could come once for each batch"),
         ];
         match refusals.iter().chain(&self.transport.refusals(self)).find(|(is_refused, _)| *is_refused) {
             Some((_, reason)) => Err(Error::Usage((*reason).to_owned())),
@@ -438,5 +442,6 @@ mod tests {
             options.pace = rate(10.0);
         }));
         assert!(refused(|options| options.wait = Some(Wait { replicas: 1, timeout_ms: 10_000 })));
+        assert!(refused(|options| options.wait_once = true));
     }
 }

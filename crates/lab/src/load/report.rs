@@ -299,6 +299,7 @@ impl Report {
                 "stop_s": stop_s,
                 "seed": options.seed,
                 "wait_replicas": options.wait.map(|wait| wait.replicas),
+                "wait_once": options.wait_once,
                 "wait_timeout_ms": options.wait.map(|wait| wait.timeout_ms),
                 "load": options.load,
                 "threads": options.threads,
@@ -436,7 +437,8 @@ pub(crate) fn describe(options: &Options) -> String {
             mix.push(format!("{} {}%", operation.name(), (percent * 100.0).round() / 100.0));
         }
     }
-    let wait = options.wait.map_or(String::new(), |wait| format!(", WAIT {}", wait.replicas));
+    let each = if options.wait_once { " once for each pipeline" } else { "" };
+    let wait = options.wait.map_or(String::new(), |wait| format!(", WAIT {}{each}", wait.replicas));
     let transport = options.transport.words();
     let pace = match options.pace {
         Pace::Closed => String::new(),

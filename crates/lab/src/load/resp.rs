@@ -22,8 +22,10 @@ pub(crate) struct Requests {
     get: Template,
     set: Template,
     incr: Template,
-    /// What follows a SET's value: the line end, and WAIT if it is asked for.
+    /// What follows a SET's value: the line end, and WAIT if one is to follow each.
     set_tail: Vec<u8>,
+    /// What follows a batch with SETs: WAIT if one is to follow them all.
+    batch_tail: Vec<u8>,
 }
 
 impl Requests {
@@ -34,12 +36,22 @@ impl Requests {
             Template::new(&head, digits, "\r\n")
         };
         let prefix = options.key_prefix.as_str();
+        let wait = options.wait.map_or(Vec::new(), |Wait { replicas, timeout_ms }| {
+            command(&["WAIT", &replicas.to_string(), &timeout_ms.to_string()])
+        });
+        let (each, batch_tail) = if options.wait_once { (Vec::new(), wait) } else { (wait, Vec::new()) };
         Self {
             get: template("*2\r\n$3\r\nGET\r\n", prefix),
             set: template("*3\r\n$3\r\nSET\r\n", prefix),
             incr: template("*2\r\n$4\r\nINCR\r\n", &format!("{prefix}counter:")),
-            set_tail: set_tail(options.wait),
+            set_tail: [&b"\r\n"[..], &each].concat(),
+            batch_tail,
         }
+    }
+
+    /// Appends what follows the requests of a batch that has a SET.
+    pub(crate) fn end_batch(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.batch_tail);
     }
 
     /// Appends a request.
@@ -59,15 +71,6 @@ impl Requests {
             Operation::Ping => out.extend_from_slice(PING),
         }
     }
-}
-
-fn set_tail(wait: Option<Wait>) -> Vec<u8> {
-    let mut tail = b"\r\n".to_vec();
-    if let Some(Wait { replicas, timeout_ms }) = wait {
-        let (replicas, timeout_ms) = (replicas.to_string(), timeout_ms.to_string());
-        tail.extend_from_slice(&command(&["WAIT", &replicas, &timeout_ms]));
-    }
-    tail
 }
 
 /// The greeting of a new connection, and how many replies it has.
@@ -188,7 +191,18 @@ mod tests {
         let with_wait = request(Operation::Set, |options| {
             options.wait = Some(Wait { replicas: 2, timeout_ms: 100 });
         });
-        assert!(with_wait.ends_with("7\r\n*3\r\n$4\r\nWAIT\r\n$1\r\n2\r\n$3\r\n100\r\n"), "{with_wait}");
+        let wait = "*3\r\n$4\r\nWAIT\r\n$1\r\n2\r\n$3\r\n100\r\n";
+        assert!(with_wait.ends_with(&format!("7\r\n{wait}")), "{with_wait}");
+
+        let wait_once = |options: &mut Options| {
+            options.wait = Some(Wait { replicas: 2, timeout_ms: 100 });
+            options.wait_once = true;
+        };
+        assert!(request(Operation::Set, wait_once).ends_with("7\r\n"));
+        let (mut options, mut out) = (Options::default(), Vec::new());
+        wait_once(&mut options);
+        Requests::new(&options).end_batch(&mut out);
+        assert_eq!(out, wait.as_bytes());
     }
 
     #[test]

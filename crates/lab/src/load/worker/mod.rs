@@ -16,7 +16,7 @@ use mio::event::Event;
 use mio::{Events, Poll, Token};
 
 use super::Error;
-use super::connection::{Connection, Filled, Input, State};
+use super::connection::{Answered, Connection, Filled, Input, State};
 use super::language::{Dialogue, Language, Scanned};
 use super::options::Options;
 use super::outcome::{Operation, Outcome};
@@ -315,38 +315,65 @@ impl<'options> Worker<'options> {
         let Connection { number, input, batch, dialogue, .. } = &mut self.connections[index];
         let was_in_flight = batch.is_in_flight();
         while batch.is_in_flight() {
-            let position = batch.answered;
+            // A WAIT answers for the write before it, or for all writes of the batch.
+            let is_to_wait = !batch.unconfirmed.is_empty()
+                && (batch.answered == batch.expected.len() || !self.options.wait_once);
+            let position = if is_to_wait { batch.unconfirmed[0].position } else { batch.answered };
             let asked = &batch.expected[position..];
-            let scanned = self.work.language.scan(dialogue, asked, input.unread());
+            let Work { workload, language, recorder, .. } = &mut self.work;
+            let scanned = language.scan(dialogue, asked, input.unread());
             let Some(Scanned { reply, place, bytes, closes }) = scanned.map_err(|_| out_of_step())? else {
                 return Ok(());
             };
-            batch.bring_forward(place);
-            let expected = batch.expected[position];
-            let (outcome, has_ended) = match batch.write.take() {
-                Some(write) => (self.work.workload.judge_wait(write, &reply), true),
-                None => {
-                    let outcome = self.work.workload.judge(expected, &reply);
-                    (outcome, !self.work.workload.has_wait(expected.operation))
+            let mut answered = None;
+            if is_to_wait {
+                for write in &mut batch.unconfirmed {
+                    let outcome = workload.judge_wait(write.outcome, &reply);
+                    if outcome != write.outcome {
+                        // It was done, and nobody knows where.
+                        write.told = Told::Unknown;
+                    }
+                    write.outcome = outcome;
                 }
-            };
-            let told = match &mut self.work.recorder {
-                Some(recorder) => recorder.read(expected, outcome, &reply),
-                None => Told::Unknown,
-            };
+            } else {
+                batch.bring_forward(place);
+                let expected = batch.expected[position];
+                let outcome = workload.judge(expected, &reply);
+                let told = match recorder {
+                    Some(recorder) => recorder.read(expected, outcome, &reply),
+                    None => Told::Unknown,
+                };
+                answered = Some(Answered { position, outcome, told });
+            }
             input.consume(bytes);
-            let is_last = has_ended && position + 1 == batch.expected.len();
-            if outcome == Outcome::Protocol {
+            let answers = answered.iter().chain(&batch.unconfirmed);
+            if answers.clone().any(|answer| answer.outcome == Outcome::Protocol) {
                 return Err(out_of_step());
             }
+            let waits = answered.is_some() && workload.has_wait(batch.expected[position].operation);
+            let is_last = match &answered {
+                Some(_) => position + 1 == batch.expected.len() && !waits && batch.unconfirmed.is_empty(),
+                None => batch.answered == batch.expected.len(),
+            };
             if is_last {
-                settle(&self.work.language, dialogue, input)?;
+                settle(language, dialogue, input)?;
             }
-            if has_ended {
-                batch.answered += 1;
-                self.work.conclude(*number, batch, position, outcome, told, self.now);
-            } else {
-                batch.write = Some(outcome);
+            match answered {
+                Some(answered) => {
+                    batch.answered += 1;
+                    if waits {
+                        batch.unconfirmed.push(answered);
+                    } else {
+                        self.work.conclude(*number, batch, answered, self.now);
+                    }
+                }
+                None => {
+                    let mut writes = std::mem::take(&mut batch.unconfirmed);
+                    for write in writes.drain(..) {
+                        self.work.conclude(*number, batch, write, self.now);
+                    }
+                    batch.unconfirmed = writes;
+                }
             }
             if closes {
                 // Of a batch whose last reply this is nothing is lost.
@@ -389,6 +416,9 @@ impl<'options> Worker<'options> {
             let values = (workload.values(), *is_loading);
             language.append(expected, values, &mut connection.dialogue, &mut connection.output);
             connection.batch.expected.push(expected);
+        }
+        if connection.batch.expected.iter().any(|expected| workload.has_wait(expected.operation)) {
+            language.end_batch(&mut connection.output);
         }
         connection.batch.is_measured = admitted.is_measured;
         self.busy += 1;

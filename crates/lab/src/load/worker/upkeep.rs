@@ -5,7 +5,7 @@ use std::io;
 use mio::Token;
 
 use super::super::Error;
-use super::super::connection::{Connection, State};
+use super::super::connection::{Answered, Connection, State};
 use super::super::outcome::Outcome;
 use super::super::recorder::{Recorder, Told};
 use super::super::schedule::Schedule;
@@ -78,8 +78,11 @@ impl Worker<'_> {
             self.busy -= 1;
         }
         let mut outcome = cause;
-        for position in batch.answered..batch.expected.len() {
-            self.work.conclude(*number, batch, position, outcome, Told::Unknown, self.now);
+        let unconfirmed = std::mem::take(&mut batch.unconfirmed);
+        let unanswered = batch.answered..batch.expected.len();
+        for position in unanswered.chain(unconfirmed.iter().map(|write| write.position)) {
+            let lost = Answered { position, outcome, told: Told::Unknown };
+            self.work.conclude(*number, batch, lost, self.now);
             // One reply was malformed; those behind it were never seen.
             if outcome == Outcome::Protocol {
                 outcome = Outcome::Lost;

@@ -2,10 +2,10 @@
 
 use std::time::Instant;
 
-use super::super::connection::Batch;
+use super::super::connection::{Answered, Batch};
 use super::super::language::Language;
 use super::super::outcome::{Operation, Outcome};
-use super::super::recorder::{Recorder, Told};
+use super::super::recorder::Recorder;
 use super::super::schedule::Schedule;
 use super::super::tally::Tally;
 use super::super::workload::Workload;
@@ -27,16 +27,9 @@ pub(super) struct Work {
 }
 
 impl Work {
-    /// The request at this position of a connection's batch has ended.
-    pub(super) fn conclude(
-        &mut self,
-        connection: usize,
-        batch: &Batch,
-        position: usize,
-        outcome: Outcome,
-        told: Told,
-        now: Instant,
-    ) {
+    /// A request of a connection's batch has ended.
+    pub(super) fn conclude(&mut self, connection: usize, batch: &Batch, ended: Answered, now: Instant) {
+        let Answered { position, outcome, told } = ended;
         let expected = batch.expected[position];
         if batch.is_measured {
             let latency_us = micros_between(batch.start_of(position), now);
