@@ -196,6 +196,7 @@ fn table_of(contents: &Contents<'_>, table: &Table) -> Markup {
     let columns: Vec<usize> =
         (0..parameters.len()).filter(|index| is_free(parameters[*index].name)).collect();
     let is_shown = |arm: &&Arm| table.arms.is_empty() || table.arms.contains(&arm.name);
+    let durability = |arm: &str| contents.run.arms.get(arm).map_or("", |note| note.durability.as_str());
     let mut rows: Vec<(&str, Vec<String>, Vec<String>)> = Vec::new();
     for arm in contents.arms.iter().filter(is_shown) {
         let selection = contents.results.arm(&arm.name).only(&table.only);
@@ -233,11 +234,13 @@ fn table_of(contents: &Contents<'_>, table: &Table) -> Markup {
                 table.figures {
                     thead { tr {
                         th { "System" }
+                        th { "Durability" }
                         @for column in &columns { th { (parameters[*column].title) } }
                         @for measure in &table.measures { th.number { (label(measure)) } }
                     } }
                     tbody { @for (arm, point, figures) in &rows { tr {
                         td { (arm) }
+                        td { (durability(arm)) }
                         @for value in point { td { (value) } }
                         @for figure in figures { td.number { (figure) } }
                     } } }
@@ -266,7 +269,7 @@ fn systems(contents: &Contents<'_>) -> Markup {
     html! {
         h2 { "Systems" }
         table {
-            thead { tr { th { "Arm" } th { "System" } th { "A write is acknowledged when" } th { "It outlives" } th { "Network" } th { "Differs from the others in" } } }
+            thead { tr { th { "Arm" } th { "System" } th { "A write is acknowledged when" } th { "Durability" } th { "Network" } th { "Differs from the others in" } } }
             tbody { @for arm in contents.arms { @if let Some(note) = run.arms.get(&arm.name) { tr {
                 td { span.dot style={ "background:" (arm.colour.css()) } {} (arm.name) }
                 td { (note.system) " " (note.version) }

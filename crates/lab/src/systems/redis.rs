@@ -91,11 +91,13 @@ impl System for Redis {
     }
 
     fn durability(&self) -> String {
-        if self.arguments.iter().any(|argument| argument == "--appendonly") {
-            "append-only file".to_owned()
-        } else {
-            "memory".to_owned()
+        let has = |word: &str| self.arguments.iter().any(|argument| argument == word);
+        match (has("--appendonly"), has("always")) {
+            (true, true) => "on the master's disk (fsync)",
+            (true, false) => "append-only file, synced once a second",
+            (false, _) => "memory",
         }
+        .to_owned()
     }
 
     fn plan(&self, folder: &Path) -> Result<Vec<NodePlan>> {
