@@ -1,5 +1,6 @@
 //! What a study measures a point with: the running system, the load generator, faults, and what it all costs.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
@@ -11,6 +12,13 @@ use super::verify::{self, Checked};
 use super::{Figures, Scale};
 use crate::load::{self, Operation, Options, Outcome, Report};
 use crate::systems::{Meter, NodeUsage, Running};
+
+/// How long a load runs between two looks at whether it still grows.
+const WARM_UP_SLICE: Duration = Duration::from_secs(1);
+
+/// It grows as long as the best of the last slices is so much above the best before.
+const GROWS_BY: f64 = 1.05;
+const LAST_SLICES: usize = 3;
 
 /// Told how a load goes on.
 pub(super) type Tell<'a> = &'a (dyn Fn(&load::Progress) + Sync);
@@ -29,6 +37,8 @@ pub struct Arena<'a> {
     before: Option<History>,
     /// How many loads were run on this start: each has keys of its own.
     loads: u32,
+    /// What this start has been warmed up for.
+    warmed_up: BTreeSet<String>,
 }
 
 /// What happens to a node, numbered from 0, while a load runs.
@@ -73,6 +83,7 @@ impl<'a> Arena<'a> {
             checked: None,
             before: None,
             loads: 0,
+            warmed_up: BTreeSet::new(),
         }
     }
 
@@ -134,6 +145,30 @@ impl<'a> Arena<'a> {
                 Some(before) => before.append(&history),
                 None => self.before = Some(history),
             }
+        }
+        Ok(())
+    }
+
+    /// Warms a system up that is slow at first, as those are that a Java machine compiles while they run: the load runs in
+    /// slices of a second until its throughput grows no longer, or for `at_most`. Once for each `what` on a start.
+    ///
+    /// # Errors
+    /// The load cannot be run, or nothing of it succeeded.
+    pub fn warm_up(&mut self, what: &str, options: &Options, at_most: Duration) -> Result<()> {
+        if !self.warmed_up.insert(what.to_owned()) {
+            return Ok(());
+        }
+        let began = Instant::now();
+        let (warmup, stop) = (Duration::ZERO, load::Stop::Duration(WARM_UP_SLICE));
+        let mut slice =
+            Options { key_prefix: self.new_keys(), record: false, warmup, stop, ..options.clone() };
+        let mut rates = Vec::new();
+        while !has_stopped_growing(&rates) && began.elapsed() < at_most {
+            let report = load::run(&slice, |_| ())?;
+            ensure!(report.operations() > 0, "nothing succeeded of what was to warm it up");
+            rates.push(report.operations_per_second());
+            // Its keys are there now.
+            slice.load = false;
         }
         Ok(())
     }
@@ -244,6 +279,14 @@ impl<'a> Arena<'a> {
     }
 }
 
+fn has_stopped_growing(rates: &[f64]) -> bool {
+    let best = |rates: &[f64]| rates.iter().copied().fold(0.0, f64::max);
+    let Some(before) = rates.len().checked_sub(LAST_SLICES).filter(|before| *before > 0) else {
+        return false;
+    };
+    best(&rates[before..]) <= best(&rates[..before]) * GROWS_BY
+}
+
 fn look(meter: &mut Meter, running: &Running<'_>) {
     let nodes: Vec<_> = running.nodes().collect();
     let peer_bytes = |node: usize| {
@@ -333,5 +376,20 @@ impl Driven {
             }
         }
         figures
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::has_stopped_growing;
+
+    #[test]
+    fn a_system_is_warm_when_no_late_slice_is_faster_than_all_early_ones() {
+        assert!(!has_stopped_growing(&[]) && !has_stopped_growing(&[100.0; 3]), "too few to tell");
+        assert!(has_stopped_growing(&[100.0, 101.0, 99.0, 104.0]));
+        assert!(!has_stopped_growing(&[100.0, 101.0, 99.0, 120.0]));
+        // One slow slice, and it goes on.
+        assert!(!has_stopped_growing(&[100.0, 150.0, 200.0, 90.0, 220.0]));
+        assert!(has_stopped_growing(&[100.0, 200.0, 205.0, 201.0, 208.0]));
     }
 }
