@@ -20,7 +20,20 @@ pub(super) fn all() -> Vec<Figure> {
             shape: Shape::Bars,
             x: "value_bytes",
             y: "ns_per_op",
-            only: only(&[("part", "table"), ("op", "SET"), ("keys", keys)]),
+            only: only(&[("part", "table"), ("op", "SET"), ("keys", keys), ("threads", "1")]),
+            arms: vec![IN_PROCESS.to_owned()],
+            logarithmic: (false, false),
+        });
+    }
+    for (op, file) in [("SET", "in-process-set-threads"), ("GET", "in-process-get-threads")] {
+        figures.push(Figure {
+            file: file.to_owned(),
+            title: format!("{op} of 64 B in process by threads, 200 000 distinct keys each"),
+            paper: "",
+            shape: Shape::Bars,
+            x: "threads",
+            y: "per_s",
+            only: only(&[("part", "table"), ("op", op), ("keys", "distinct"), ("value_bytes", "64")]),
             arms: vec![IN_PROCESS.to_owned()],
             logarithmic: (false, false),
         });
@@ -128,7 +141,18 @@ pub(super) fn tables() -> Vec<Table> {
     let wire =
         ["per_s", "p50_ms", "p99_ms", "get_p50_ms", "put_p50_ms", "cpu_us_per_op", "peer_bytes_per_op"];
     vec![
-        table("SET and GET in process", "section 1", &[("part", "table")], &["ns_per_op", "per_s"]),
+        table(
+            "SET and GET in process",
+            "section 1",
+            &[("part", "table")],
+            &["ns_per_op", "per_s", "gib_per_s"],
+        ),
+        table(
+            "Appending to a circular buffer in process",
+            "section 2",
+            &[("part", "append")],
+            &["batch_us", "ns_per_op", "per_s"],
+        ),
         table(
             "A leader's SET in process, with its followers",
             "sections 2 and 3",

@@ -1,8 +1,10 @@
-//! What the study measures: loops in one process, without a network. The table alone, and a leader with its followers.
+//! What the study measures: loops in one process, without a network. The table alone, by one thread and by several, appending
+//! to a buffer, and a leader with its followers.
 //!
 //! The leader is the very state machine that the server runs. Its followers are, too; they run in the same loop, but only
 //! the leader's steps are timed: taking requests, making the messages, taking acknowledgements.
 
+use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
@@ -23,6 +25,9 @@ const SLICE: Duration = Duration::from_millis(5);
 
 const LEADER: NodeId = 1;
 
+/// How many operations the circular buffer holds.
+const BUFFER_OPERATIONS: usize = 100_000;
+
 /// The value that the log's records carry.
 const RECORD_VALUE_BYTES: usize = 64;
 
@@ -41,13 +46,35 @@ fn keys(count: usize) -> Vec<[u8; 16]> {
     (0..count).map(key).collect()
 }
 
-/// Time per SET or GET on the table, of one key or of many in an order that no cache foresees.
-pub(super) fn table(
-    is_write: bool,
-    value_bytes: usize,
-    is_one_key: bool,
-    duration: Duration,
-) -> Result<Figures> {
+/// What the table is asked.
+#[derive(Clone, Copy)]
+pub(super) struct Asked {
+    pub(super) is_write: bool,
+    pub(super) value_bytes: usize,
+    /// One key, or many in an order that no cache foresees.
+    pub(super) is_one_key: bool,
+}
+
+/// Time per SET or GET on the table, by threads each of which has a table of its own, as shards have.
+pub(super) fn table(asked: Asked, threads: usize, duration: Duration) -> Result<Figures> {
+    let all: Result<Vec<f64>> = std::thread::scope(|scope| {
+        let threads: Vec<_> =
+            (0..threads).map(|_| scope.spawn(|| table_ns_per_op(asked, duration))).collect();
+        let ended =
+            threads.into_iter().map(|it| it.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
+        ended.collect()
+    });
+    let all = all?;
+    let per_s: f64 = all.iter().map(|ns| 1e9 / ns).sum();
+    Ok(Figures::from([
+        ("ns_per_op", all.iter().sum::<f64>() / threads as f64),
+        ("per_s", per_s),
+        ("gib_per_s", per_s * asked.value_bytes as f64 / (1_u64 << 30) as f64),
+    ]))
+}
+
+fn table_ns_per_op(asked: Asked, duration: Duration) -> Result<f64> {
+    let Asked { is_write, value_bytes, is_one_key } = asked;
     let keys = keys(if is_one_key { 1 } else { DISTINCT_KEYS });
     let value = vec![b'v'; value_bytes];
     let (mut table, mut out) = (Table::new(7), ReplyBuffer::new());
@@ -79,8 +106,46 @@ pub(super) fn table(
     let mut expected = ReplyBuffer::new();
     expected.push(if is_write { Reply::Ok } else { Reply::Bulk(&value) });
     ensure!(out.as_bytes() == expected.as_bytes(), "the table did not answer as it should");
+    Ok(slices.ns_per_op())
+}
+
+/// What the document calls its replication log, written anew from its words (section 7): operations are appended to a circular
+/// buffer. Nothing is set, and nobody is sent anything.
+pub(super) fn append(batch: usize, duration: Duration) -> Result<Figures> {
+    struct Operation {
+        offset: u64,
+        key: Vec<u8>,
+        value: Vec<u8>,
+    }
+    let keys = keys(DISTINCT_KEYS);
+    let value = vec![b'v'; RECORD_VALUE_BYTES];
+    let mut buffer: VecDeque<Operation> = VecDeque::with_capacity(BUFFER_OPERATIONS);
+    let (mut at, mut offset) = (0, 0);
+    let mut slices = Slices::default();
+    while slices.timed < duration {
+        let begin = Instant::now();
+        for _ in 0..batch {
+            if buffer.len() == BUFFER_OPERATIONS {
+                buffer.pop_front();
+            }
+            offset += 1;
+            buffer.push_back(Operation { offset, key: keys[at].to_vec(), value: value.clone() });
+            at = (at + 1) % keys.len();
+        }
+        slices.add(batch, begin.elapsed());
+    }
+    let bytes: usize = buffer.iter().map(|it| it.key.len() + it.value.len()).sum();
+    let is_whole = buffer.back().is_some_and(|last| last.offset == offset);
+    ensure!(
+        is_whole && bytes == buffer.len() * (16 + RECORD_VALUE_BYTES),
+        "the buffer lacks what was appended"
+    );
     let ns_per_op = slices.ns_per_op();
-    Ok(Figures::from([("ns_per_op", ns_per_op), ("per_s", 1e9 / ns_per_op)]))
+    Ok(Figures::from([
+        ("ns_per_op", ns_per_op),
+        ("per_s", 1e9 / ns_per_op),
+        ("batch_us", ns_per_op * batch as f64 / 1e3),
+    ]))
 }
 
 /// Time per SET at a leader with so many followers, `batch` of them in each turn.
@@ -280,9 +345,14 @@ mod tests {
     fn the_loops_do_what_they_say() {
         let short = Duration::from_millis(5);
         for is_write in [true, false] {
-            let figures = table(is_write, 64, true, short).unwrap();
-            assert!(figures["ns_per_op"] > 0.0);
+            for threads in [1, 3] {
+                let asked = Asked { is_write, value_bytes: 1 << 10, is_one_key: true };
+                let figures = table(asked, threads, short).unwrap();
+                assert!(figures["ns_per_op"] > 0.0);
+                assert_eq!(figures["gib_per_s"], figures["per_s"] / f64::from(1 << 20));
+            }
         }
+        assert!(append(100, short).unwrap()["ns_per_op"] > 0.0);
         for followers in [0, 1, 3] {
             let figures = leader(100, followers, short).unwrap();
             assert!(figures["ns_per_op"] > 0.0, "{followers}");

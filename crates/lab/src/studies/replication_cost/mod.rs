@@ -10,11 +10,14 @@ mod figures;
 mod in_process;
 mod lag;
 mod resync;
+#[cfg(test)]
+mod tests;
 mod wire;
 
 use std::time::Duration;
 
 use anyhow::{Result, bail};
+use in_process::Asked;
 
 use crate::harness::{
     Arena, Arm, Claim, Figure, Figures, Measure, Paper, Parameter, Plan, Point, Scale, Study, Table,
@@ -31,7 +34,9 @@ pub(super) const IN_PROCESS: &str = "In process";
 pub(super) const ACKS_NONE: &str = "Quorate acks=none";
 pub(super) const ACKS_ALL: &str = "Quorate acks=all";
 pub(super) const REDIS: &str = "Redis";
-pub(super) const REDIS_WAIT: &str = "Redis WAIT all";
+/// Its best use: one WAIT behind each batch, which answers for all its writes.
+pub(super) const REDIS_WAIT: &str = "Redis WAIT all per batch";
+pub(super) const REDIS_WAIT_EACH: &str = "Redis WAIT all per SET";
 /// Resyncs are measured apart: a relay that can cut the links lies between the nodes, which costs processor time.
 pub(super) const QUORATE_RESYNC: &str = "Quorate, resync";
 pub(super) const REDIS_RESYNC: &str = "Redis, resync";
@@ -53,6 +58,11 @@ const ALL_OF_THE_POINT: &str = "the leader and as many replicas as the point has
 pub(super) const WORKLOADS: [(&str, u32, u32); 3] =
     [("write-heavy", 0, 100), ("read-heavy", 90, 10), (READS_EVERYWHERE, 100, 0)];
 pub(super) const READS_EVERYWHERE: &str = "reads of all nodes";
+
+/// How many threads ask a table each in process, beyond one.
+const THREADS: [usize; 3] = [2, 4, 8];
+const THREADS_QUICK: [usize; 1] = [2];
+const THREADS_VALUE_BYTES: usize = 64;
 
 /// Without and with pipelining: what a client that waits sees, and what a server can do.
 const PIPELINES: [usize; 2] = [1, 16];
@@ -76,9 +86,17 @@ impl ReplicationCost {
             for op in ["SET", "GET"] {
                 for bytes in scale.pick(&VALUE_BYTES[..3], &VALUE_BYTES[..]) {
                     let point = Point::new().with("part", "table").with("op", op);
-                    points.push(point.with("value_bytes", bytes).with("keys", keys));
+                    points.push(point.with("value_bytes", bytes).with("keys", keys).with("threads", 1));
+                }
+                for threads in scale.pick(&THREADS_QUICK[..], &THREADS[..]) {
+                    let point = Point::new().with("part", "table").with("op", op);
+                    let point = point.with("value_bytes", THREADS_VALUE_BYTES).with("keys", keys);
+                    points.push(point.with("threads", threads));
                 }
             }
+        }
+        for batch in BATCHES {
+            points.push(Point::new().with("part", "append").with("batch", batch));
         }
         for replicas in REPLICAS {
             for batch in BATCHES {
@@ -96,7 +114,7 @@ impl ReplicationCost {
     }
 
     /// The points of a running system. One that awaits its replicas has none without any, and lag is measured where
-    /// nobody waits: who awaits a replica sees no lag of it.
+    /// nobody waits: who awaits a replica sees no lag of it. A WAIT for each SET is another thing only where several are sent at once.
     fn on_the_wire(scale: Scale, awaits: bool) -> Vec<Point> {
         let mut points = Vec::new();
         if !awaits {
@@ -145,6 +163,7 @@ impl Study for ReplicationCost {
             Parameter { name: "op", title: "Operation" },
             Parameter { name: "value_bytes", title: "Value size (B)" },
             Parameter { name: "keys", title: "Keys" },
+            Parameter { name: "threads", title: "Threads" },
             Parameter { name: "batch", title: "Operations per batch" },
             Parameter { name: "workload", title: "Workload" },
             Parameter { name: "replicas", title: "Replicas besides the leader" },
@@ -158,6 +177,7 @@ impl Study for ReplicationCost {
         let mut measures = vec![
             Measure::new("ns_per_op", "Time per operation in process", "ns"),
             Measure::new("batch_us", "Time per batch in process", "us"),
+            Measure::new("gib_per_s", "Values in process", "GiB/s"),
         ];
         measures.extend(load_measures());
         measures.extend([
@@ -211,6 +231,13 @@ impl Study for ReplicationCost {
             arm(ACKS_ALL, Colour::ACKS_ALL, "", quorate("all"), on_the_wire(true)),
             arm(REDIS, Colour::REDIS, unsafe_words, redis(0), on_the_wire(false)),
             arm(REDIS_WAIT, Colour::REDIS_ALL, "", redis(NODES - 1), on_the_wire(true)),
+            arm(
+                REDIS_WAIT_EACH,
+                Colour::REDIS_ALL.dashed(),
+                "a WAIT behind each SET of a pipeline, which is not its best use",
+                redis(NODES - 1),
+                on_the_wire(true).into_iter().filter(|point| point.get("pipeline") != "1").collect(),
+            ),
             arm(QUORATE_RESYNC, Colour::ACKS_NONE, unsafe_words, relayed(quorate("none")), resyncs()),
             arm(REDIS_RESYNC, Colour::REDIS, unsafe_words, relayed(redis(0)), resyncs()),
         ]
@@ -220,14 +247,14 @@ impl Study for ReplicationCost {
         let in_process = arena.scale().pick(Duration::from_millis(120), Duration::from_secs(2));
         match point.get("part") {
             "table" => {
-                let is_write = point.get("op") == "SET";
-                in_process::table(
-                    is_write,
-                    point.number("value_bytes")?,
-                    point.get("keys") == "same",
-                    in_process,
-                )
+                let asked = Asked {
+                    is_write: point.get("op") == "SET",
+                    value_bytes: point.number("value_bytes")?,
+                    is_one_key: point.get("keys") == "same",
+                };
+                in_process::table(asked, point.number("threads")?, in_process)
             }
+            "append" => in_process::append(point.number("batch")?, in_process),
             "log" => in_process::leader(point.number("batch")?, point.number("replicas")?, in_process),
             "wire" => wire::measure(arm, point, arena),
             "lag" => lag::measure(arm, point, arena),
@@ -252,12 +279,16 @@ impl Study for ReplicationCost {
     fn remarks(&self) -> Vec<String> {
         let remarks = [
             "In process, `same` overwrites or reads one key, which stays in the processor's cache: that is what the study \
-             measured. `distinct` goes through 200 000 keys in an order that no cache foresees.",
+             measured. `distinct` goes through 200 000 keys in an order that no cache foresees. With several threads each has a \
+             table of its own, as shards have; the study tells of one thread.",
+            "The rows `append` are the study's replication log, written anew from its words (a circular buffer to which \
+             operations are appended, section 7): nothing is set, and nobody is sent anything.",
             "A log of its own, apart from the store, does not exist here: the rows `log` are a leader's SET with no, one \
              and three followers, so that the difference is what replication adds to the same command. The followers \
              run in the same loop and are not timed.",
             "Over the wire 50 clients write to the leader, which has no, one or three replicas; `acks=all` and `WAIT` \
-             answer when all have the write. All replicas run on this one machine and share its processors with the \
+             answer when all have the write. With 16 requests at once Redis is measured with one WAIT behind each batch, whose \
+             answer counts for all its writes, and with one behind each SET. All replicas run on this one machine and share its processors with the \
              leader and the load generator: with cores of their own they would take less from it.",
             "A full resync is timed from the start of a process that remembers nothing, until it has all that the leader \
              has; the row with no data is what starting costs. A partial resync is timed from the moment when a cut \

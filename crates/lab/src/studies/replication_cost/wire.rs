@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
-use super::{ACKS_ALL, ACKS_NONE, READS_EVERYWHERE, REDIS_WAIT, WORKLOADS};
+use super::{ACKS_ALL, ACKS_NONE, READS_EVERYWHERE, REDIS_WAIT, REDIS_WAIT_EACH, WORKLOADS};
 use crate::harness::{Arena, Arm, Figures, Point};
 use crate::load::{self, Mix, Options, Sizes, Stop, Wait};
 use crate::systems::{Running, ask};
@@ -27,7 +27,8 @@ pub(super) fn measure(arm: &Arm, point: &Point, arena: &mut Arena<'_>) -> Result
     let workload = WORKLOADS.iter().find(|(name, ..)| *name == point.get("workload"));
     let Some((workload, get, set)) = workload.copied() else { bail!("no such workload") };
     let nodes = arena.system()?.resp();
-    let awaited = if arm.name == REDIS_WAIT { u32::from(replicas) } else { 0 };
+    let awaits = [REDIS_WAIT, REDIS_WAIT_EACH].contains(&arm.name.as_str());
+    let wait = awaits.then_some(Wait { replicas: u32::from(replicas), timeout_ms: WAIT_TIMEOUT_MS });
     let options = Options {
         addresses: vec![nodes[0]],
         connections: CLIENTS,
@@ -39,7 +40,8 @@ pub(super) fn measure(arm: &Arm, point: &Point, arena: &mut Arena<'_>) -> Result
         warmup: arena.scale().pick(Duration::from_millis(50), Duration::from_millis(500)),
         stop: Stop::Duration(arena.scale().pick(Duration::from_millis(400), Duration::from_secs(3))),
         seed: u64::from(arena.repeat()),
-        wait: (awaited > 0).then_some(Wait { replicas: awaited, timeout_ms: WAIT_TIMEOUT_MS }),
+        wait,
+        wait_once: arm.name == REDIS_WAIT,
         ..Options::default()
     };
     if workload != READS_EVERYWHERE {
