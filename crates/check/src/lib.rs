@@ -2,8 +2,10 @@
 //!
 //! Read `history` for what is recorded; `linearizable` for the check, which rests on `model` (what a key does),
 //! `prepare` (what is clear before any search) and `search`; `window`, `words` and `picture` for what is told about a
-//! violation; `locks` for locks, which have a model of their own; and `weaker` for promises that are weaker.
+//! violation; `locks` for locks, which have a model of their own; `weaker` for promises that are weaker; and `export` for
+//! the words in which others' checkers are told a history.
 
+mod export;
 mod history;
 mod interner;
 mod json_lines;
@@ -17,6 +19,7 @@ mod weaker;
 mod window;
 mod words;
 
+pub use export::{Checker, ExportError, Exported, Subject};
 pub use history::{Action, Answer, History, Key, Operation, OperationId, Outcome, Value};
 pub use json_lines::ReadError;
 pub use linearizable::{Limits, Progress, Verdict, linearizable, linearizable_within};

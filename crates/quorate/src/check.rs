@@ -22,7 +22,7 @@ const EXAMPLES: &str = "\
 Examples:
   quorate check history.jsonl
   quorate check history.jsonl --picture window.html
-  gunzip -c history.jsonl.gz | quorate check -
+  quorate check lab-results/locks-quick/history/*.jsonl.gz
 
 A history is one JSON object per line; docs/checking.md shows them:
   {\"client\":1,\"operation\":\"set\",\"key\":\"a\",\"value\":\"v\",\"start\":10,\"end\":20,\"outcome\":\"ok\"}
@@ -34,7 +34,7 @@ file that cannot be read or holds nothing to check.";
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct CheckArgs {
-    /// Histories as JSON lines, each checked by itself; - is standard input
+    /// Histories as JSON lines, compressed or not, each checked by itself; - is standard input
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
 
@@ -114,7 +114,8 @@ fn check_file(args: &CheckArgs, file: &Path) -> Result<u8> {
     Ok(if matches!(verdict, Verdict::Ok { .. }) { 0 } else { EXIT_FAILED })
 }
 
-fn read(file: &Path) -> Result<History> {
+/// Reads a history.
+pub(crate) fn read(file: &Path) -> Result<History> {
     let mut history = History::new();
     if is_standard_input(file) {
         history.read(io::stdin().lock()).with_context(|| name_of(file))?;
@@ -129,8 +130,8 @@ fn is_standard_input(file: &Path) -> bool {
     file == Path::new("-")
 }
 
-/// What errors call it.
-fn name_of(file: &Path) -> String {
+/// What errors call a file.
+pub(crate) fn name_of(file: &Path) -> String {
     if is_standard_input(file) { "standard input".to_owned() } else { file.display().to_string() }
 }
 

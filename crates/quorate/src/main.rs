@@ -7,6 +7,7 @@
 mod advise;
 mod check;
 mod cluster;
+mod export;
 mod join;
 mod lab;
 mod memory;
@@ -54,6 +55,8 @@ enum Command {
     Bench(Box<::lab::load::BenchArgs>),
     /// Check whether recorded histories are linearizable
     Check(check::CheckArgs),
+    /// Write a recorded history for another checker: Porcupine, Knossos or Elle
+    Export(export::ExportArgs),
     /// Reproduce published studies, and compare results
     Lab(lab::LabArgs),
     /// Run whole clusters in a simulated world and check what clients were told
@@ -99,6 +102,7 @@ fn main() -> ExitCode {
         Command::Join(args) => ("join", join::run(&args)),
         Command::Bench(args) => return ::lab::load::bench(*args),
         Command::Check(args) => return check::run(&args),
+        Command::Export(args) => return export::run(&args),
         Command::Lab(args) => return lab::run(args),
         Command::Sim(args) => return sim::run(&args),
         Command::Advise(args) => return advise::run(&args),

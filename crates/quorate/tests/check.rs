@@ -1,4 +1,4 @@
-//! `quorate check`: what it prints, draws and exits with.
+//! `quorate check` and `quorate export`: what they print, draw and exit with.
 
 #![allow(clippy::unwrap_used, missing_docs)]
 
@@ -15,14 +15,22 @@ const FRESH: &str = r#"{"client":3,"operation":"get","key":"a","value":"v2","sta
 const STALE: &str = r#"{"client":3,"operation":"get","key":"a","value":"v1","start":4000000,"end":5000000,"outcome":"ok"}
 "#;
 
-/// Runs the command to its end: exit code, standard output, standard error.
 fn check(arguments: &[&str], input: &str) -> (i32, String, String) {
+    run("check", arguments, input.as_bytes())
+}
+
+fn export(arguments: &[&str], input: &str) -> (i32, String, String) {
+    run("export", arguments, input.as_bytes())
+}
+
+/// Runs a command to its end: exit code, standard output, standard error.
+fn run(name: &str, arguments: &[&str], input: &[u8]) -> (i32, String, String) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_quorate"));
-    command.arg("check").args(arguments);
+    command.arg(name).args(arguments);
     let mut child =
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     // A command that refuses its arguments does not read its input.
-    let _ = child.stdin.take().unwrap().write_all(input.as_bytes());
+    let _ = child.stdin.take().unwrap().write_all(input);
     let output = child.wait_with_output().unwrap();
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
     (output.status.code().unwrap(), text(output.stdout), text(output.stderr))
@@ -153,6 +161,64 @@ fn a_check_of_nothing_is_an_error_and_never_ok() {
     let fenced = r#"{"client":1,"operation":"set","key":"a","lock":"l","token":6,"value":"v","fenced":true,"start":10,"end":20,"outcome":"failed"}"#;
     let (code, out, error) = check(&["-"], fenced);
     assert!(code == 0 || error.is_empty(), "it is an answer about the lock: {code} {out} {error}");
+}
+
+#[test]
+fn compressed_histories_are_read_as_plain_ones() {
+    let mut history = ::check::History::new();
+    history.read(format!("{SET}{STALE}").as_bytes()).unwrap();
+    let mut compressed = Vec::new();
+    history.write_compressed(&mut compressed).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let file = path(folder.path(), "history.jsonl.gz");
+    fs::write(&file, &compressed).unwrap();
+    for (arguments, input) in [(&["-"][..], &compressed[..]), (&[&file], b"")] {
+        let (code, out, error) = run("check", arguments, input);
+        assert!(code == 1 && out.starts_with("violation: key 'a'"), "{code} {out} {error}");
+    }
+    let (code, _, error) = run("check", &["-"], &compressed[..compressed.len() / 2]);
+    assert!(code == 2 && error.starts_with("quorate check: standard input: line "), "{code} {error}");
+}
+
+#[test]
+fn a_history_is_exported_to_a_file_or_to_standard_output() {
+    let history = format!("{SET}{STALE}");
+    for (checker, lines, first) in [
+        ("porcupine", 3, r#"{"client":1,"input":{"operation":"set","key":"a","value":"v1"},"call":0,"#),
+        ("knossos", 8, "{:index 0, :time 0, :process 0, :type :invoke, :f :write, :value :absent}"),
+        ("elle", 6, r#"{:index 0, :time 0, :process 0, :type :invoke, :f :txn, :value [[:w "a" "v1"]]}"#),
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        let file = path(folder.path(), "out");
+        let (code, out, error) = export(&["--to", checker, "-"], &history);
+        assert_eq!((code, out.lines().count(), error.as_str()), (0, lines, "3 operations\n"), "{out}");
+        assert!(out.starts_with(first), "{out}");
+        let (code, nothing, _) = export(&["--to", checker, "-", "--out", &file], &history);
+        assert_eq!((code, nothing.as_str(), fs::read_to_string(&file).unwrap()), (0, "", out));
+    }
+}
+
+#[test]
+fn what_another_checker_has_no_words_for_is_2_and_leaves_no_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = path(folder.path(), "out");
+    let two = format!("{SET}{}", FRESH.replace("\"a\"", "\"b\""));
+    let deleted = r#"{"client":1,"operation":"delete","key":"a","start":0,"end":1,"outcome":"ok"}"#;
+    let cases: [(&[&str], &str, &str); 6] = [
+        (&["--to", "elle", "-"], deleted, "standard input: Elle has no words for a delete"),
+        (&["--to", "knossos", "-"], &two, "these are 2: name one, as by --key 'a'"),
+        (&["--to", "elle", "--key", "c", "-"], &two, "no operation in it is about that"),
+        (&["--to", "elle", "--lock", "a", "-"], &two, "no operation in it is about that"),
+        (&["--to", "porcupine", "-"], "", "there is nothing to check"),
+        (&["--to", "nobody", "-"], SET, "invalid value 'nobody'"),
+    ];
+    for (arguments, history, reason) in cases {
+        let (code, out, error) = export(&[arguments, &["--out", &file]].concat(), history);
+        assert!(code == 2 && out.is_empty() && error.contains(reason), "{arguments:?}: {code} {error}");
+        assert!(!Path::new(&file).exists());
+    }
+    let (code, _, error) = export(&["--to", "knossos", "--key", "b", "-", "--out", &file], &two);
+    assert!(code == 0 && Path::new(&file).exists(), "{error}");
 }
 
 #[test]

@@ -1,14 +1,17 @@
 //! Histories as files: one operation per line, a JSON object. docs/checking.md shows a line of each kind.
 //!
-//! A byte string is a JSON string where it is UTF-8, else an object `{"base64": "..."}`.
+//! A byte string is a JSON string where it is UTF-8, else an object `{"base64": "..."}`. A file may be compressed by gzip.
 
 mod locks;
 
 use std::borrow::Cow;
-use std::io::{self, BufRead, Write};
+use std::io::{self, BufRead, BufReader, BufWriter, Write};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
+use flate2::Compression;
+use flate2::bufread::MultiGzDecoder;
+use flate2::write::GzEncoder;
 use serde::de::{self, Deserializer, MapAccess, Visitor};
 use serde::ser::{SerializeMap as _, Serializer};
 use serde::{Deserialize, Serialize};
@@ -18,6 +21,9 @@ use crate::locks::{Fence, LockAction};
 
 /// A line may have at most this many bytes.
 const LINE_BYTES_MAX: usize = 64 << 20;
+
+/// What a file begins with that gzip has compressed, and no line of JSON.
+const GZIP: u8 = 0x1f;
 
 /// A history has at most this many operations: they are numbered with 32 bits.
 const OPERATIONS_MAX: usize = u32::MAX as usize;
@@ -44,7 +50,7 @@ pub enum ReadError {
 }
 
 /// Bytes in JSON.
-struct Bytes<'a>(Cow<'a, [u8]>);
+pub(crate) struct Bytes<'a>(pub(crate) Cow<'a, [u8]>);
 
 impl<'de: 'a, 'a> Deserialize<'de> for Bytes<'a> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
@@ -161,8 +167,16 @@ fn take<T>(field: &mut Option<T>, name: &str, operation: &str) -> Result<T, Stri
 }
 
 impl History {
-    /// Adds the operations of a file.
+    /// Adds the operations of a file, be it compressed or not.
     pub fn read(&mut self, mut input: impl BufRead) -> Result<(), ReadError> {
+        let begin = input.fill_buf().map_err(|source| ReadError::Io { line: 1, source })?;
+        match begin.first() {
+            Some(&GZIP) => self.read_lines(BufReader::with_capacity(1 << 16, MultiGzDecoder::new(input))),
+            _ => self.read_lines(input),
+        }
+    }
+
+    fn read_lines(&mut self, mut input: impl BufRead) -> Result<(), ReadError> {
         let mut bytes = Vec::new();
         for line in 1.. {
             bytes.clear();
@@ -198,6 +212,14 @@ impl History {
             output.write_all(b"\n")?;
         }
         Ok(())
+    }
+
+    /// Writes all operations, compressed by gzip as they are written: it takes no memory that grows with the history.
+    pub fn write_compressed(&self, output: impl Write) -> io::Result<()> {
+        // The compressor is faster with few large pieces than with many small ones.
+        let mut lines = BufWriter::with_capacity(1 << 16, GzEncoder::new(output, Compression::fast()));
+        self.write(&mut lines)?;
+        lines.into_inner().map_err(io::IntoInnerError::into_error)?.finish()?.flush()
     }
 
     /// One operation as a JSON object.
@@ -395,6 +417,24 @@ mod tests {
         history.write(&mut written).unwrap();
         assert_eq!(String::from_utf8(written).unwrap(), LINES);
         assert_eq!(history.key_bytes(history.operations()[5].key), [0, 255]);
+    }
+
+    #[test]
+    fn a_compressed_history_is_smaller_and_reads_as_the_plain_one() {
+        let mut history = History::new();
+        for _ in 0..100 {
+            history.read(LINES.as_bytes()).unwrap();
+        }
+        let mut compressed = Vec::new();
+        history.write_compressed(&mut compressed).unwrap();
+        assert!(compressed.len() * 10 < LINES.len() * 100, "{} bytes", compressed.len());
+        let (mut again, mut written) = (History::new(), Vec::new());
+        again.read(&compressed[..]).unwrap();
+        again.write(&mut written).unwrap();
+        assert_eq!(String::from_utf8(written).unwrap(), LINES.repeat(100));
+        // What breaks off is an error, and no shorter history.
+        let half = &compressed[..compressed.len() / 2];
+        assert!(matches!(History::new().read(half), Err(ReadError::Io { .. })));
     }
 
     #[test]

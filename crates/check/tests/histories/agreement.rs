@@ -7,7 +7,7 @@ use crate::exhaustive::is_possible;
 use crate::random::Random;
 
 /// A history of one key with answers drawn at random: about half of them are impossible.
-fn any_history(random: &mut Random) -> History {
+pub(crate) fn any_history(random: &mut Random) -> History {
     let mut history = History::new();
     let key = history.key(b"k");
     let kinds = random.pick(&[Kinds::Plain, Kinds::All, Kinds::All]);

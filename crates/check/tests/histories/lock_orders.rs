@@ -42,7 +42,7 @@ fn steps(history: &History) -> Vec<Step> {
     history.ids().map(step).collect()
 }
 
-fn is_possible(history: &History) -> bool {
+pub(crate) fn is_possible(history: &History) -> bool {
     let steps = steps(history);
     let mut tokens: Vec<u64> = steps.iter().filter_map(token_of).collect();
     tokens.sort_unstable();
@@ -143,7 +143,7 @@ fn carry_out(step: Step, state: State, tokens: &[u64]) -> Vec<State> {
 
 /// A history of one lock with answers drawn at random. If it is `plain`, all that the check leaves open is left out: who
 /// asks has an answer that is a token, one owner asks once or knows, and nobody names a token that nobody has yet.
-fn any_history(random: &mut Random, plain: bool) -> History {
+pub(crate) fn any_history(random: &mut Random, plain: bool) -> History {
     let mut history = History::new();
     let lock = history.key(b"l");
     let key = history.key(b"k");

@@ -9,4 +9,5 @@ mod exhaustive;
 mod lock_orders;
 mod lock_service;
 mod mutation;
+mod porcupine;
 mod random;

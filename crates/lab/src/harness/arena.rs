@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Error, Result, bail, ensure};
 use check::History;
 
 use super::verify::{self, Checked};
@@ -33,6 +33,10 @@ pub struct Arena<'a> {
     tell: Tell<'a>,
     usage: Vec<NodeUsage>,
     checked: Option<Checked>,
+    /// Why a history could not be kept.
+    unkept: Option<Error>,
+    /// How many histories were written down on this start.
+    histories: u32,
     /// What others have done with the keys of the next load, as far as it was recorded.
     before: Option<History>,
     /// How many loads were run on this start: each has keys of its own.
@@ -81,6 +85,8 @@ impl<'a> Arena<'a> {
             tell,
             usage: Vec::new(),
             checked: None,
+            unkept: None,
+            histories: 0,
             before: None,
             loads: 0,
             warmed_up: BTreeSet::new(),
@@ -122,7 +128,10 @@ impl<'a> Arena<'a> {
 
     /// Checks a history that a study has recorded by itself at this point, with those before it.
     pub fn check(&mut self, history: History) {
-        self.checked = Some(verify::check(history, self.checked.take()));
+        self.histories += 1;
+        let file = self.folder.join(format!("history-{}.jsonl.gz", self.histories));
+        self.unkept = self.unkept.take().or(verify::keep(&history, &file).err());
+        self.checked = Some(verify::check(&history, file, self.checked.take()));
     }
 
     /// A prefix for keys that nobody has used since the system was started. A history that is to be checked must know
@@ -257,7 +266,7 @@ impl<'a> Arena<'a> {
                 whole.append(&history);
                 history = whole;
             }
-            self.checked = Some(verify::check(history, self.checked.take()));
+            self.check(history);
         }
         Ok(Driven { report, usage, meter })
     }
@@ -268,8 +277,12 @@ impl<'a> Arena<'a> {
     }
 
     /// What the last load cost each node, and what the check of its history said; for the sweep.
-    pub(super) fn take_notes(&mut self) -> (Vec<NodeUsage>, Option<Checked>) {
-        (std::mem::take(&mut self.usage), self.checked.take())
+    ///
+    /// # Errors
+    /// A history could not be written down.
+    pub(super) fn take_notes(&mut self) -> Result<(Vec<NodeUsage>, Option<Checked>)> {
+        self.unkept.take().map_or(Ok(()), Err)?;
+        Ok((std::mem::take(&mut self.usage), self.checked.take()))
     }
 
     pub(super) fn stop(self) {

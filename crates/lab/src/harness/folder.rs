@@ -12,6 +12,12 @@ use super::machine::now_utc;
 use super::{Results, Scale};
 use crate::systems::NodeUsage;
 
+/// The folder, in that of a sweep, for the histories of its points.
+pub(super) const HISTORIES: &str = "history";
+
+/// Histories that are sound are kept as long as all together are no larger than this.
+const HISTORY_BYTES_MAX: u64 = 1 << 30;
+
 /// What a sweep was begun with. Only the same goes on with it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Settings {
@@ -237,6 +243,32 @@ impl Folder {
         })
     }
 
+    /// Takes a history in under a name. False if there is no room for one that is sound: it is removed.
+    ///
+    /// # Errors
+    /// The folder cannot be read or written.
+    pub(super) fn keep_history(&self, file: &Path, name: &str, is_wrong: bool) -> Result<bool> {
+        self.keep_history_within(file, name, if is_wrong { u64::MAX } else { HISTORY_BYTES_MAX })
+    }
+
+    fn keep_history_within(&self, file: &Path, name: &str, bytes_max: u64) -> Result<bool> {
+        let folder = self.file(HISTORIES);
+        let keep = || -> io::Result<bool> {
+            fs::create_dir_all(&folder)?;
+            let mut bytes = fs::metadata(file)?.len();
+            for entry in fs::read_dir(&folder)? {
+                bytes = bytes.saturating_add(entry?.metadata()?.len());
+            }
+            if bytes > bytes_max {
+                fs::remove_file(file)?;
+                return Ok(false);
+            }
+            fs::rename(file, folder.join(name))?;
+            Ok(true)
+        };
+        keep().with_context(|| format!("cannot keep {name} in {}", folder.display()))
+    }
+
     /// Adds to `nodes.csv` what the nodes used at one point.
     ///
     /// # Errors
@@ -289,5 +321,28 @@ fn lock(path: &Path) -> Result<File> {
         Err(TryLockError::Error(error)) => {
             Err(error).with_context(|| format!("cannot lock {}", file.display()))
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn histories_that_are_sound_have_so_much_room_and_wrong_ones_any() {
+        let place = tempfile::tempdir().unwrap();
+        let (study, program) = ("locks".to_owned(), "1".to_owned());
+        let settings = Settings { study, scale: Scale::Quick, verify: true, repeats: 1, program };
+        let (folder, ..) = Folder::open(place.path(), &settings, 0).unwrap();
+        let keep = |name: &str, bytes_max| {
+            let file = folder.file("new");
+            fs::write(&file, [0; 10]).unwrap();
+            let is_kept = folder.keep_history_within(&file, name, bytes_max).unwrap();
+            assert!(!file.exists());
+            assert_eq!(folder.file(HISTORIES).join(name).exists(), is_kept);
+            is_kept
+        };
+        assert_eq!([keep("a", 25), keep("b", 25), keep("c", 25), keep("d", 25)], [true, true, false, false]);
+        assert!(keep("wrong", u64::MAX));
     }
 }

@@ -40,6 +40,8 @@ pub struct Results {
     parameters: Vec<String>,
     measures: Vec<String>,
     rows: Vec<Row>,
+    /// The files of the rows' histories, by arm, point and repeat; with a space between several.
+    histories: BTreeMap<(String, Vec<String>, u32), String>,
 }
 
 /// The median of some repeats, with the least and the greatest.
@@ -85,7 +87,8 @@ impl Results {
     /// No rows yet.
     pub fn new(parameters: &[&str], measures: &[&str]) -> Results {
         let owned = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
-        Results { parameters: owned(parameters), measures: owned(measures), rows: Vec::new() }
+        let (parameters, measures) = (owned(parameters), owned(measures));
+        Results { parameters, measures, ..Results::default() }
     }
 
     /// The parameters' names.
@@ -106,6 +109,11 @@ impl Results {
     /// Adds a row.
     pub fn push(&mut self, row: Row) {
         self.rows.push(row);
+    }
+
+    /// Tells which files hold a row's history.
+    pub(super) fn name_history(&mut self, row: &Row, files: String) {
+        self.histories.insert((row.arm.clone(), row.point.clone(), row.repeat), files);
     }
 
     /// Whether a point has been measured.
@@ -162,7 +170,8 @@ impl Results {
     }
 
     fn with_rows(&self, rows: Vec<Row>) -> Results {
-        Results { rows, measures: self.measures.clone(), parameters: self.parameters.clone() }
+        let (parameters, measures) = (self.parameters.clone(), self.measures.clone());
+        Results { rows, measures, parameters, ..Results::default() }
     }
 
     /// A measure of a point in each repeat that has it.
@@ -188,7 +197,7 @@ impl Results {
         let header = ["arm", "repeat"].into_iter();
         let header = header.chain(self.parameters.iter().map(String::as_str));
         let header = header.chain(self.measures.iter().map(String::as_str));
-        csv.write_record(header.chain(["checked", "verdict"]))?;
+        csv.write_record(header.chain(["checked", "verdict", "history"]))?;
         for row in &self.rows {
             let mut record = vec![row.arm.clone(), row.repeat.to_string()];
             record.extend(row.point.iter().cloned());
@@ -197,6 +206,8 @@ impl Results {
             let checked = row.checked.as_ref();
             record.push(checked.map_or(String::new(), |checked| checked.operations.to_string()));
             record.push(checked.map_or(String::new(), |checked| checked.verdict.clone()));
+            let place = (row.arm.clone(), row.point.clone(), row.repeat);
+            record.push(self.histories.get(&place).cloned().unwrap_or_default());
             csv.write_record(record)?;
         }
         csv.flush()?;
@@ -209,7 +220,9 @@ impl Results {
     /// It is no such file.
     pub fn read_raw(input: impl Read, parameters: usize) -> Result<Results> {
         let mut csv = csv::Reader::from_reader(input);
-        let header: Vec<String> = csv.headers()?.iter().map(str::to_owned).collect();
+        let mut header: Vec<String> = csv.headers()?.iter().map(str::to_owned).collect();
+        // Older files have no such column.
+        header.pop_if(|last| last == "history");
         let measures_from = 2 + parameters;
         let is_ours = header.len() >= measures_from + 2
             && header[..2] == ["arm", "repeat"]
@@ -219,7 +232,7 @@ impl Results {
         let mut results = Results {
             parameters: header[2..measures_from].to_vec(),
             measures: header[measures_from..measures_to].to_vec(),
-            rows: Vec::new(),
+            ..Results::default()
         };
         for (index, record) in csv.records().enumerate() {
             let record = record?;
@@ -242,7 +255,11 @@ impl Results {
             };
             let Ok(repeat) = record[1].parse() else { bail!("line {line}: '{}' is no repeat", &record[1]) };
             let point = record.iter().skip(2).take(parameters).map(str::to_owned).collect();
-            results.rows.push(Row { arm: record[0].to_owned(), point, repeat, figures, checked });
+            let row = Row { arm: record[0].to_owned(), point, repeat, figures, checked };
+            if let Some(files) = record.get(measures_to + 2).filter(|files| !files.is_empty()) {
+                results.name_history(&row, files.to_owned());
+            }
+            results.rows.push(row);
         }
         Ok(results)
     }
@@ -386,9 +403,13 @@ mod tests {
     fn what_is_written_is_read_again() {
         let mut results = results();
         results.rows[0].checked = Some(Checked { operations: 12, verdict: "ok".to_owned() });
+        let row = results.rows[0].clone();
+        results.name_history(&row, "history/one.jsonl.gz".to_owned());
         let mut bytes = Vec::new();
         results.write_raw(&mut bytes).unwrap();
         assert_eq!(Results::read_raw(&bytes[..], 2).unwrap(), results);
+        let text = String::from_utf8(bytes).unwrap();
+        assert!(text.lines().nth(1).unwrap().ends_with(",12,ok,history/one.jsonl.gz"), "{text}");
     }
 
     #[test]

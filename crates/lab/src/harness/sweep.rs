@@ -3,18 +3,17 @@
 //! The sweep goes in rounds, one for each repeat. In a round every arm is started once and measured at all of its
 //! points; the next round begins with the next arm. So what changes on the machine meanwhile meets all arms alike.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
-use check::History;
 
-use super::folder::{ArmNote, Folder, NodeRow, Note, RunFile, Settings};
+use super::folder::{ArmNote, Folder, HISTORIES, NodeRow, Note, RunFile, Settings};
 use super::progress::Line;
 use super::results::Checked;
 use super::steal::STEAL_PERCENT;
-use super::{Arena, Arm, Judged, Machine, Plan, Point, Results, Row, Study};
+use super::{Arena, Arm, Judged, Machine, Plan, Point, Results, Row, Study, verify};
 use crate::load::Progress;
 use crate::load::steal::ProcessorTime;
 use crate::report;
@@ -168,7 +167,7 @@ impl Sweep<'_> {
             // However it was measured: figures of a system that has lost a node by itself are none of the system's.
             match measured.and_then(|figures| arena.check_alive().map(|()| figures)) {
                 Ok(figures) => {
-                    let (nodes, checked) = arena.take_notes();
+                    let (nodes, checked) = arena.take_notes()?;
                     let figures =
                         figures.into_iter().chain(steal_percent.map(|percent| (STEAL_PERCENT, percent)));
                     let figures = figures.map(|(name, value)| (name.to_owned(), value)).collect();
@@ -178,13 +177,16 @@ impl Sweep<'_> {
                         verdict: checked.verdict.to_owned(),
                     });
                     let row = Row { arm: arm.name.clone(), point: key, repeat, figures, checked: verdict };
-                    let wrong = checked.and_then(|checked| checked.wrong);
                     // A signal kills the nodes: what was measured meanwhile must not become a row.
-                    self.children.undisturbed(|| state.keep(row, nodes, wrong))?;
+                    self.children.undisturbed(|| state.keep(row, nodes, checked))?;
                     line.done();
                 }
                 Err(error) => {
-                    arena.take_notes(); // They are of no later point.
+                    let (_, checked) = arena.take_notes()?; // They are of no later point.
+                    for file in checked.into_iter().flat_map(|checked| checked.files) {
+                        fs::remove_file(&file)
+                            .with_context(|| format!("cannot remove {}", file.display()))?;
+                    }
                     line.say(&format!("{}, {}: failed: {error:#}", arm.name, point.words()));
                     state.note(arm, &point.words(), "failed", format!("{error:#}"))?;
                 }
@@ -193,8 +195,7 @@ impl Sweep<'_> {
         arena.stop();
         // What nodes leave behind is of interest only when something went wrong.
         if state.run.notes.iter().any(|note| note.arm == arm.name) {
-            let word = |c: char| if c.is_ascii_alphanumeric() { c } else { '-' };
-            let kept = format!("work-{}-{repeat}", arm.name.chars().map(word).collect::<String>());
+            let kept = format!("work-{}-{repeat}", file_word(&arm.name));
             let _ = std::fs::rename(&work, state.folder.file(&kept));
         } else {
             let _ = std::fs::remove_dir_all(&work);
@@ -204,14 +205,29 @@ impl Sweep<'_> {
 }
 
 impl State {
-    fn keep(&mut self, row: Row, nodes: Vec<NodeUsage>, wrong: Option<(History, String)>) -> Result<()> {
-        if let (Some((history, words)), Some(checked)) = (wrong, &row.checked) {
-            let number = self.run.notes.iter().filter(|note| note.is_verdict()).count() + 1;
-            let file = format!("history-{number}.jsonl");
-            self.folder.write(&file, |output| Ok(history.write(output)?))?;
-            let (arm, point) = (row.arm.clone(), row.point.join(", "));
-            let text = format!("see {file}: {words}");
-            self.run.notes.push(Note { arm, point, kind: checked.verdict.clone(), text });
+    fn keep(&mut self, row: Row, nodes: Vec<NodeUsage>, checked: Option<verify::Checked>) -> Result<()> {
+        if let Some(checked) = checked {
+            let wrong = checked.wrong.as_ref().map(|(file, _)| file);
+            let name = history_name(&row.arm, &row.point, row.repeat);
+            let mut kept = Vec::new();
+            for file in &checked.files {
+                // Where there is one, it has the row's name.
+                let name = match checked.files.len() {
+                    1 => format!("{name}.jsonl.gz"),
+                    _ => format!("{name}-{}.jsonl.gz", kept.len() + 1),
+                };
+                if self.folder.keep_history(file, &name, wrong == Some(file))? {
+                    kept.push((file, format!("{HISTORIES}/{name}")));
+                }
+            }
+            if let Some((file, words)) = &checked.wrong {
+                let name = kept.iter().find(|(kept, _)| *kept == file).map_or("", |(_, name)| name);
+                let (arm, point) = (row.arm.clone(), row.point.join(", "));
+                let text = format!("see {name}: {words}");
+                self.run.notes.push(Note { arm, point, kind: checked.verdict.to_owned(), text });
+            }
+            let names: Vec<&str> = kept.iter().map(|(_, name)| name.as_str()).collect();
+            self.results.name_history(&row, names.join(" "));
         }
         let node_row = NodeRow { arm: row.arm.clone(), point: row.point.clone(), repeat: row.repeat, nodes };
         self.results.push(row);
@@ -230,6 +246,19 @@ impl State {
     }
 }
 
+/// What the file of a row's history is called, without its ending.
+fn history_name(arm: &str, point: &[String], repeat: u32) -> String {
+    let words = [arm].into_iter().chain(point.iter().map(String::as_str)).map(file_word);
+    words.chain([repeat.to_string()]).collect::<Vec<String>>().join("-")
+}
+
+/// Words as a part of a file's name.
+fn file_word(words: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || c == '.';
+    let parts = words.split(|c: char| !is_plain(c)).filter(|part| !part.is_empty());
+    parts.collect::<Vec<&str>>().join("-")
+}
+
 /// This version, and a checksum of the program that is measured.
 fn program_id(program: &Path) -> Result<String> {
     let mut file = File::open(program).with_context(|| format!("cannot read {}", program.display()))?;
@@ -242,4 +271,33 @@ fn program_id(program: &Path) -> Result<String> {
         }
     }
     Ok(format!("{} ({:08x})", env!("CARGO_PKG_VERSION"), hasher.finalize()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+    use crate::harness::Scale;
+
+    #[test]
+    fn a_history_is_named_after_its_row_as_files_are() {
+        let point = ["GET 50/50, \"hot\"".to_owned(), "0.5".to_owned()];
+        assert_eq!(history_name("Redis, WAIT 1", &point, 2), "Redis-WAIT-1-GET-50-50-hot-0.5-2");
+    }
+
+    #[test]
+    fn no_two_rows_of_a_study_have_files_of_one_name() {
+        let plan = Plan { scale: Scale::Full, verify: true, quorate: PathBuf::from("quorate") };
+        for study in crate::studies::ALL {
+            let (parameters, mut names) = (study.parameters(), BTreeSet::new());
+            for arm in study.arms(&plan) {
+                for point in &arm.points {
+                    let name = history_name(&arm.name, &point.key(&parameters), 1);
+                    assert!(name.len() < 200, "{name}");
+                    assert!(names.insert(name.to_ascii_lowercase()), "{}: {name}", study.name());
+                }
+            }
+        }
+    }
 }

@@ -1,7 +1,10 @@
-//! `--verify`: the load generator writes down every operation of the measured run, and each history is checked.
+//! `--verify`: the load generator writes down every operation of the measured run; each history is checked and kept.
 
+use std::fs::File;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use anyhow::{Context as _, Result};
 use check::{History, Limits, Verdict, linearizable_within};
 
 /// How long the check of one history may take. What takes longer is unknown, never ok.
@@ -14,31 +17,42 @@ pub(super) struct Checked {
     pub(super) operations: u64,
     /// The worst of the verdicts: `ok`, `unknown` or `violation`.
     pub(super) verdict: &'static str,
-    /// The first history that is not known to be linearizable, and why.
-    pub(super) wrong: Option<(History, String)>,
+    /// Where the histories are, compressed.
+    pub(super) files: Vec<PathBuf>,
+    /// The first history that is not known to be linearizable: where it is, and why.
+    pub(super) wrong: Option<(PathBuf, String)>,
 }
 
-/// Checks a history and adds what is found to what was found before.
-pub(super) fn check(history: History, before: Option<Checked>) -> Checked {
+/// Checks a history, which is kept in this file, and adds what is found to what was found before.
+pub(super) fn check(history: &History, file: PathBuf, before: Option<Checked>) -> Checked {
     let by = Instant::now() + CHECK_WITHIN;
     // The time alone limits the search.
-    let verdict = linearizable_within(&history, Limits { steps: u64::MAX }, |_| Instant::now() > by);
-    let operations = history.operations().len() as u64;
-    let words = verdict.words(&history);
-    let found = match verdict {
+    let verdict = linearizable_within(history, Limits { steps: u64::MAX }, |_| Instant::now() > by);
+    let words = verdict.words(history);
+    let (operations, verdict, words) = match verdict {
         // A check of nothing says nothing.
         _ if history.answered() == 0 => {
-            let words = "no operation has an answer, so nothing could be checked".to_owned();
-            Checked { operations: 0, verdict: "unknown", wrong: Some((history, words)) }
+            (0, "unknown", Some("no operation has an answer, so nothing could be checked".to_owned()))
         }
-        Verdict::Ok { .. } => Checked { operations, verdict: "ok", wrong: None },
-        Verdict::Unknown { .. } => Checked { operations, verdict: "unknown", wrong: Some((history, words)) },
-        Verdict::Violation(_) => Checked { operations, verdict: "violation", wrong: Some((history, words)) },
+        Verdict::Ok { .. } => (history.operations().len() as u64, "ok", None),
+        Verdict::Unknown { .. } => (history.operations().len() as u64, "unknown", Some(words)),
+        Verdict::Violation(_) => (history.operations().len() as u64, "violation", Some(words)),
     };
-    let Some(before) = before else { return found };
+    let wrong = words.map(|words| (file.clone(), words));
+    let found = Checked { operations, verdict, files: vec![file], wrong };
+    let Some(mut before) = before else { return found };
     let is_worse = found.verdict == "violation" || before.verdict == "ok";
-    let (worse, other) = if is_worse { (found, before) } else { (before, found) };
-    Checked { operations: worse.operations + other.operations, ..worse }
+    let operations = found.operations + before.operations;
+    before.files.extend(found.files);
+    let (verdict, wrong) =
+        if is_worse { (found.verdict, found.wrong) } else { (before.verdict, before.wrong) };
+    Checked { operations, verdict, files: before.files, wrong }
+}
+
+/// Writes a history down, compressed.
+pub(super) fn keep(history: &History, file: &Path) -> Result<()> {
+    let write = || -> std::io::Result<()> { history.write_compressed(File::create(file)?) };
+    write().with_context(|| format!("cannot write {}", file.display()))
 }
 
 #[cfg(test)]
@@ -58,24 +72,30 @@ mod tests {
         history
     }
 
+    fn checked(history: &History, name: &str, before: Option<Checked>) -> Checked {
+        check(history, PathBuf::from(name), before)
+    }
+
     #[test]
     fn a_history_without_answers_is_not_ok() {
-        let checked = check(History::new(), None);
-        assert_eq!((checked.operations, checked.verdict), (0, "unknown"));
+        let nothing = checked(&History::new(), "empty", None);
+        assert_eq!((nothing.operations, nothing.verdict), (0, "unknown"));
         let mut unknown = History::new();
         let (key, value) = (unknown.key(b"k"), unknown.value(b"v"));
         unknown.begin(1, key, Action::Set(value), 0);
-        assert_eq!(check(unknown, None).verdict, "unknown");
+        assert_eq!(checked(&unknown, "unknown", None).verdict, "unknown");
     }
 
     #[test]
     fn a_violation_outweighs_what_is_sound_before_and_after_it() {
-        let checked = check(history(true), None);
-        assert_eq!((checked.operations, checked.verdict), (2, "ok"));
-        let checked = check(history(false), Some(checked));
-        assert_eq!((checked.operations, checked.verdict), (4, "violation"));
-        let checked = check(history(true), Some(checked));
-        assert_eq!((checked.operations, checked.verdict), (6, "violation"));
-        assert!(checked.wrong.is_some_and(|(_, words)| words.contains("\"k\"") || words.contains('k')));
+        let first = checked(&history(true), "first", None);
+        assert_eq!((first.operations, first.verdict), (2, "ok"));
+        let second = checked(&history(false), "second", Some(first));
+        assert_eq!((second.operations, second.verdict), (4, "violation"));
+        let third = checked(&history(true), "third", Some(second));
+        assert_eq!((third.operations, third.verdict), (6, "violation"));
+        assert_eq!(third.files, ["first", "second", "third"].map(PathBuf::from));
+        let (file, words) = third.wrong.unwrap();
+        assert!(file == Path::new("second") && words.contains("key 'k'"), "{words}");
     }
 }

@@ -157,7 +157,7 @@ pub struct BenchArgs {
     #[arg(long, conflicts_with = "vs")]
     verify: bool,
 
-    /// Record every operation to a file that `quorate check` reads
+    /// Record every operation to a file that `quorate check` reads; compressed if its name ends in .gz
     #[arg(long, value_name = "FILE", conflicts_with = "vs")]
     history: Option<PathBuf>,
 
@@ -265,7 +265,11 @@ fn measure_one(args: &BenchArgs, live: &mut Live) -> Result<bool, Error> {
 }
 
 fn write_history(path: &Path, history: &History) -> io::Result<()> {
-    let mut out = BufWriter::new(File::create(path)?);
+    let file = File::create(path)?;
+    if path.extension().is_some_and(|extension| extension == "gz") {
+        return history.write_compressed(file);
+    }
+    let mut out = BufWriter::new(file);
     history.write(&mut out)?;
     out.flush()
 }

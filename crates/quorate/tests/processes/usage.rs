@@ -19,6 +19,7 @@ fn help_is_printed_with_examples() {
         &["cluster", "--help"],
         &["server", "--help"],
         &["bench", "--help"],
+        &["export", "--help"],
         &["lab", "--help"],
         &["lab", "run", "--help"],
         &["lab", "compare", "--help"],

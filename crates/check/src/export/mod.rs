@@ -1,0 +1,153 @@
+//! Histories for checkers of others, so that nobody has to take this one's word: Porcupine, Knossos and Elle.
+//!
+//! What another checker has no words for is refused ([`ExportError::Refused`]) where leaving it out could make a sound
+//! history wrong, or would leave nothing to check. Where it can only hide a fault it is left out, and told
+//! ([`Exported::left_out`]). docs/checking.md has the table.
+
+mod edn;
+mod elle;
+mod knossos;
+mod porcupine;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{self, Write};
+
+use crate::history::{Action, History, Key, OperationId, Outcome};
+use crate::locks::LockAction;
+
+/// Whose words.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Checker {
+    /// Operations as lines of JSON, for the program in `tools/porcupine`.
+    Porcupine,
+    /// A Jepsen history of one key (`cas-register`) or of one lock (`mutex`).
+    Knossos,
+    /// A Jepsen history of transactions of reads and writes (`rw-register`).
+    Elle,
+}
+
+impl Checker {
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Checker::Porcupine => "Porcupine",
+            Checker::Knossos => "Knossos",
+            Checker::Elle => "Elle",
+        }
+    }
+}
+
+/// A key or a lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Subject {
+    /// A key.
+    Key(Key),
+    /// A lock.
+    Lock(Key),
+}
+
+/// What was written.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Exported {
+    /// How many operations.
+    pub operations: usize,
+    /// What the other checker will not look at, and how often it occurs.
+    pub left_out: BTreeMap<&'static str, usize>,
+}
+
+/// Why nothing, or not all, was written.
+#[derive(Debug, thiserror::Error)]
+pub enum ExportError {
+    /// The other checker has no words for something in the history. Nothing was written.
+    #[error("{0}")]
+    Refused(String),
+    /// The output takes no more.
+    #[error(transparent)]
+    Io(#[from] io::Error),
+}
+
+impl History {
+    /// The keys and locks that it is about.
+    pub fn subjects(&self) -> BTreeSet<Subject> {
+        self.ids().filter_map(|id| subject(self, id)).collect()
+    }
+
+    /// Writes the operations for another checker: all of them, or those of one key or lock.
+    ///
+    /// # Errors
+    /// The other checker has no words for them, or the output takes no more.
+    pub fn export(
+        &self,
+        checker: Checker,
+        only: Option<Subject>,
+        output: impl Write,
+    ) -> Result<Exported, ExportError> {
+        let is_asked = |id: &OperationId| only.is_none() || subject(self, *id) == only;
+        let ids: Vec<OperationId> = self.ids().filter(is_asked).collect();
+        if let Some(id) = ids.iter().find(|id| is_of_sessions(self.operation(**id).action)) {
+            let what = "a session, which ties locks together";
+            return Err(refused(self, *id, checker, what));
+        }
+        let exported = match checker {
+            Checker::Porcupine => porcupine::write(self, &ids, output),
+            Checker::Knossos => knossos::write(self, &ids, output),
+            Checker::Elle => elle::write(self, &ids, output),
+        };
+        let mut exported = exported?;
+        for id in ids {
+            exported.note("fences of writes", self.fence(id).is_some());
+            exported.note("places in a lock's queue", self.queued(id).is_some());
+        }
+        Ok(exported)
+    }
+}
+
+impl Exported {
+    fn note(&mut self, what: &'static str, is_left_out: bool) {
+        if is_left_out {
+            *self.left_out.entry(what).or_default() += 1;
+        }
+    }
+}
+
+/// What an operation is about, if it is not about a session.
+fn subject(history: &History, id: OperationId) -> Option<Subject> {
+    let operation = history.operation(id);
+    match operation.action {
+        Action::Lock(LockAction::Acquire { .. } | LockAction::Renew { .. } | LockAction::Release { .. }) => {
+            Some(Subject::Lock(operation.key))
+        }
+        Action::Lock(_) => None,
+        _ => Some(Subject::Key(operation.key)),
+    }
+}
+
+fn is_of_sessions(action: Action) -> bool {
+    match action {
+        Action::Lock(LockAction::Acquire { hold, .. }) => matches!(hold, crate::locks::Hold::Session(_)),
+        Action::Lock(
+            LockAction::OpenSession { .. } | LockAction::RenewSession | LockAction::CloseSession,
+        ) => true,
+        _ => false,
+    }
+}
+
+/// Nobody was told anything, and nothing can have come of it.
+fn says_nothing(history: &History, id: OperationId) -> bool {
+    let operation = history.operation(id);
+    operation.action == Action::Get && !matches!(operation.outcome, Outcome::Ok(_))
+}
+
+fn refused(history: &History, id: OperationId, checker: Checker, what: &str) -> ExportError {
+    let operation = history.operation(id);
+    ExportError::Refused(format!(
+        "{} has no words for {what}: the {} of client {} that began at {} ns",
+        checker.name(),
+        operation.action.name(),
+        operation.client,
+        operation.start
+    ))
+}
+
+#[cfg(test)]
+mod tests;
