@@ -17,7 +17,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use lab::harness::{
     Arena, Arm, Claim, Fault, Figure, Figures, Judgement, Measure, Outcome, Paper, Parameter, Plan, Point,
     Scale, Shape, Study, Sweep, Table, Verdict, load_measures,
@@ -153,6 +153,8 @@ impl Study for Tiny {
     }
 
     fn measure(&self, _arm: &Arm, point: &Point, arena: &mut Arena<'_>) -> Result<Figures> {
+        // Programs that a study starts elsewhere find it, too.
+        ensure!(arena.folder().is_absolute(), "{} is relative", arena.folder().display());
         let addresses = arena.system()?.resp();
         match self.conduct {
             Conduct::FailsAt(clients) if clients == point.get("clients") => bail!("it is not to be"),
@@ -236,6 +238,17 @@ fn is_anybody_left(ports: &[u16]) -> bool {
 
 fn ports_started_since(before: usize) -> Vec<u16> {
     STARTED.lock().unwrap()[before..].iter().map(SocketAddr::port).collect()
+}
+
+#[test]
+fn a_folder_may_be_named_from_here() {
+    let folder = tempfile::tempdir().unwrap();
+    let here = std::env::current_dir().unwrap();
+    let up = "../".repeat(here.components().count() - 1);
+    let relative = Path::new(&up).join(folder.path().strip_prefix("/").unwrap());
+    let outcome = sweep(&tiny(Conduct::Measures), &relative, false).unwrap();
+    assert!(outcome.notes.iter().all(|note| note.kind == "skipped"), "{:?}", outcome.notes);
+    assert!(!outcome.results.rows().is_empty());
 }
 
 #[test]

@@ -134,7 +134,8 @@ impl Sweep<'_> {
             note.durability = system.durability();
         }
         line.arm(&arm.name, left.len());
-        let work = state.folder.path().join("work");
+        // What a study starts may run in a folder of its own.
+        let work = std::path::absolute(state.folder.path().join("work"))?;
         let running = match &arm.system {
             None => None,
             Some(system) => match Running::start(system.as_ref(), &work, &self.children) {

@@ -224,7 +224,7 @@ fn redis_stays(results: &Results) -> Judgement {
     );
     if !holds {
         why.push_str(
-            " Suspected: here servers and clients share the processors of one machine; the paper's had one each (4).",
+            " Suspected: here servers and clients share the processors of one machine; the paper's had machines of their own (4).",
         );
     }
     Judgement::holds_if(holds, ours, why)
