@@ -66,7 +66,7 @@ fn nodes_end_when_the_lab_is_killed() {
     until("they end", || nodes_of(folder.path()).is_empty());
 }
 
-/// The study as far as its second point: values of 200 KB over shaped links between five nodes.
+/// The study as far as its second point: values of 1 MB over shaped links between five nodes.
 #[test]
 fn bytes_between_nodes_are_counted_where_links_are_shaped() {
     let folder = tempfile::tempdir().unwrap();
@@ -79,7 +79,7 @@ fn bytes_between_nodes_are_counted_where_links_are_shaped() {
     let head = lines.next().unwrap();
     let row = lines.nth(1).unwrap();
     let value = |name: &str| row[head.iter().position(|column| *column == name).unwrap()];
-    assert_eq!((value("arm"), value("part"), value("bytes")), ("Replication", "write", "200000"));
+    assert_eq!((value("arm"), value("part"), value("bytes")), ("Replication", "write", "1000000"));
     assert_eq!(value("failure"), "0");
     // Four copies travel; heartbeats and acknowledgements are little beside them.
     let sent: f64 = value("wire_per_value").parse().unwrap();
