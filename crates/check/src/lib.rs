@@ -3,7 +3,7 @@
 //! Read `history` for what is recorded; `linearizable` for the check, which rests on `model` (what a key does),
 //! `prepare` (what is clear before any search) and `search`; `window`, `words` and `picture` for what is told about a
 //! violation; `locks` for locks, which have a model of their own; `weaker` for promises that are weaker; and `export` for
-//! the words in which others' checkers are told a history.
+//! writing histories for other people's checkers.
 
 mod export;
 mod history;

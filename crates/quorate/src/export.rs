@@ -1,4 +1,4 @@
-//! `quorate export`: a recorded history in the words of another checker.
+//! `quorate export`: writes a recorded history for another checker.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write as _};

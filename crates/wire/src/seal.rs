@@ -11,8 +11,8 @@
 //! The numbers count the frames of one direction of one connection from 0 and are not sent. So a frame that was changed,
 //! repeated, left out, put elsewhere, or that comes from another connection, lane or direction has a wrong tag, and so
 //! has each one behind it. The length has a tag of its own: else a changed length could make the receiver wait for
-//! megabytes that never come. Five bytes are enough for that: who guesses has one try in 2^40 for each connection, and gains that
-//! the receiver waits until the link's silence ends it. A block of AES is a function of its input that nobody can tell from a
+//! megabytes that never come. Five bytes are enough for that: a guess is right once in 2^40, a wrong one closes the
+//! connection, and a right one only makes the receiver wait until the link's silence ends it. A block of AES is a function of its input that nobody can tell from a
 //! random one, so it authenticates inputs of one block, and takes little of the time of a second AES-GCM.
 //!
 //! Who reads along sees how long frames are and when they come. Who learns the cluster's secret can read, and forge,

@@ -1,7 +1,7 @@
 //! Histories as Jepsen has them: maps of EDN, two for each operation, when it was invoked and when it ended.
 //!
 //! `:ok` was done, `:fail` did not happen, `:info` may have happened, may at any later time, or never. A process of Jepsen's
-//! does one thing at a time, and none after an `:info`. So a client that has sent several requests at once is as many
+//! does one thing at a time, and nothing after an `:info`. So a client that has sent several requests at once is as many
 //! processes as it had requests on their way, and one whose request ended so goes on as another process.
 
 use std::collections::BTreeMap;
@@ -18,11 +18,11 @@ pub(super) enum Ended {
     Info,
 }
 
-/// An operation in the words of another model.
+/// An operation as another checker's model has it.
 pub(super) struct Words<'h> {
     pub(super) function: &'static str,
     pub(super) ended: Ended,
-    /// The value when it was invoked, and the one when it ended; both without the read's answer if it has none.
+    /// The value when it was invoked, and the one when it ended. They are equal where nothing was answered.
     pub(super) invoked: Edn<'h>,
     pub(super) completed: Edn<'h>,
 }
@@ -119,7 +119,7 @@ pub(super) fn write<'h>(
     let mut events: Vec<(u64, bool, OperationId)> = Vec::with_capacity(2 * ids.len());
     for id in ids {
         let operation = history.operation(*id);
-        // Of what is not known the end means nothing. It stands last, where it is in nobody's way.
+        // The end of an operation whose outcome is unknown means nothing. Put it last, where it constrains nothing.
         let end = operation.end.filter(|_| words_of(*id).ended != Ended::Info);
         events.extend([(operation.start, false, *id), (end.unwrap_or(last), true, *id)]);
     }

@@ -142,7 +142,7 @@ fn check_leases(history: &History, ids: &[OperationId]) -> Result<(), ExportErro
             _ => {}
         }
     }
-    // What is not released in the end is in nobody's way.
+    // Nothing comes after the last grant, so it need not be released.
     grants.pop_last();
     match grants.values().find(|grant| !grant.is_released) {
         Some(grant) => {

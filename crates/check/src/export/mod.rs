@@ -1,4 +1,4 @@
-//! Histories for checkers of others, so that nobody has to take this one's word: Porcupine, Knossos and Elle.
+//! Exports histories to other people's checkers (Porcupine, Knossos and Elle), so that nobody has to trust this one alone.
 //!
 //! What another checker has no words for is refused ([`ExportError::Refused`]) where leaving it out could make a sound
 //! history wrong, or would leave nothing to check. Where it can only hide a fault it is left out, and told
@@ -15,7 +15,7 @@ use std::io::{self, Write};
 use crate::history::{Action, History, Key, OperationId, Outcome};
 use crate::locks::LockAction;
 
-/// Whose words.
+/// Which checker a history is exported for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Checker {
     /// Operations as lines of JSON, for the program in `tools/porcupine`.
@@ -55,7 +55,7 @@ pub struct Exported {
     pub left_out: BTreeMap<&'static str, usize>,
 }
 
-/// Why nothing, or not all, was written.
+/// Why a history was not exported, or not all of it.
 #[derive(Debug, thiserror::Error)]
 pub enum ExportError {
     /// The other checker has no words for something in the history. Nothing was written.
@@ -132,7 +132,7 @@ fn is_of_sessions(action: Action) -> bool {
     }
 }
 
-/// Nobody was told anything, and nothing can have come of it.
+/// Whether an operation tells nothing: a read without an answer, which changes nothing either.
 fn says_nothing(history: &History, id: OperationId) -> bool {
     let operation = history.operation(id);
     operation.action == Action::Get && !matches!(operation.outcome, Outcome::Ok(_))

@@ -1,4 +1,4 @@
-//! The checker against Porcupine, a checker of other people's, by way of what is exported for it. Skipped where there is no
+//! Compares this checker with Porcupine, which reads what is exported for it. Skipped where there is no
 //! Go, or where its modules cannot be had.
 
 #![allow(clippy::disallowed_methods, reason = "a test may write files")]
@@ -73,7 +73,7 @@ fn porcupine_comes_to_the_same_verdicts() {
         let is_possible = matches!(linearizable(&history), Verdict::Ok { .. });
         histories.push((history, is_possible));
     }
-    // Of writes behind fences Porcupine is told no fence.
+    // Porcupine is not told of fences, so it may miss what a fence makes impossible.
     while histories.len() < 1_500 {
         let history = lock_orders::any_history(&mut random, histories.len().is_multiple_of(2));
         if history.ids().all(|id| history.fence(id).is_none()) {

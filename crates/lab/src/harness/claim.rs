@@ -93,13 +93,13 @@ impl Claim {
         }
         let judgement = (self.judge)(&calm);
         let left = calm.rows().len();
-        let is_of_others = judgement == whole;
+        let is_unchanged = judgement == whole;
         let judgement = match judgement.verdict {
             Verdict::NotMeasured => Judgement { verdict: Verdict::Undecided, ..whole },
             verdict if verdict.is_decided() => self.agreed(judgement, &calm),
             _ => judgement,
         };
-        if is_of_others && judgement.verdict.is_decided() {
+        if is_unchanged && judgement.verdict.is_decided() {
             return judgement;
         }
         let why = format!(

@@ -17,6 +17,8 @@ pub struct Checked {
     pub operations: u64,
     /// `ok`, `violation` or `unknown`.
     pub verdict: String,
+    /// The files of the histories, a space between several; empty if none was kept.
+    pub history: String,
 }
 
 /// One point, measured once.
@@ -40,8 +42,6 @@ pub struct Results {
     parameters: Vec<String>,
     measures: Vec<String>,
     rows: Vec<Row>,
-    /// The files of the rows' histories, by arm, point and repeat; with a space between several.
-    histories: BTreeMap<(String, Vec<String>, u32), String>,
 }
 
 /// The median of some repeats, with the least and the greatest.
@@ -87,8 +87,7 @@ impl Results {
     /// No rows yet.
     pub fn new(parameters: &[&str], measures: &[&str]) -> Results {
         let owned = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
-        let (parameters, measures) = (owned(parameters), owned(measures));
-        Results { parameters, measures, ..Results::default() }
+        Results { parameters: owned(parameters), measures: owned(measures), rows: Vec::new() }
     }
 
     /// The parameters' names.
@@ -109,11 +108,6 @@ impl Results {
     /// Adds a row.
     pub fn push(&mut self, row: Row) {
         self.rows.push(row);
-    }
-
-    /// Tells which files hold a row's history.
-    pub(super) fn name_history(&mut self, row: &Row, files: String) {
-        self.histories.insert((row.arm.clone(), row.point.clone(), row.repeat), files);
     }
 
     /// Whether a point has been measured.
@@ -170,8 +164,7 @@ impl Results {
     }
 
     fn with_rows(&self, rows: Vec<Row>) -> Results {
-        let (parameters, measures) = (self.parameters.clone(), self.measures.clone());
-        Results { rows, measures, parameters, ..Results::default() }
+        Results { rows, measures: self.measures.clone(), parameters: self.parameters.clone() }
     }
 
     /// A measure of a point in each repeat that has it.
@@ -206,8 +199,7 @@ impl Results {
             let checked = row.checked.as_ref();
             record.push(checked.map_or(String::new(), |checked| checked.operations.to_string()));
             record.push(checked.map_or(String::new(), |checked| checked.verdict.clone()));
-            let place = (row.arm.clone(), row.point.clone(), row.repeat);
-            record.push(self.histories.get(&place).cloned().unwrap_or_default());
+            record.push(checked.map_or(String::new(), |checked| checked.history.clone()));
             csv.write_record(record)?;
         }
         csv.flush()?;
@@ -232,7 +224,7 @@ impl Results {
         let mut results = Results {
             parameters: header[2..measures_from].to_vec(),
             measures: header[measures_from..measures_to].to_vec(),
-            ..Results::default()
+            rows: Vec::new(),
         };
         for (index, record) in csv.records().enumerate() {
             let record = record?;
@@ -251,15 +243,12 @@ impl Results {
                 (operations, verdict) => Some(Checked {
                     operations: operations.parse().with_context(|| format!("line {line}: checked"))?,
                     verdict: verdict.to_owned(),
+                    history: record.get(measures_to + 2).unwrap_or_default().to_owned(),
                 }),
             };
             let Ok(repeat) = record[1].parse() else { bail!("line {line}: '{}' is no repeat", &record[1]) };
             let point = record.iter().skip(2).take(parameters).map(str::to_owned).collect();
-            let row = Row { arm: record[0].to_owned(), point, repeat, figures, checked };
-            if let Some(files) = record.get(measures_to + 2).filter(|files| !files.is_empty()) {
-                results.name_history(&row, files.to_owned());
-            }
-            results.rows.push(row);
+            results.rows.push(Row { arm: record[0].to_owned(), point, repeat, figures, checked });
         }
         Ok(results)
     }
@@ -402,9 +391,8 @@ mod tests {
     #[test]
     fn what_is_written_is_read_again() {
         let mut results = results();
-        results.rows[0].checked = Some(Checked { operations: 12, verdict: "ok".to_owned() });
-        let row = results.rows[0].clone();
-        results.name_history(&row, "history/one.jsonl.gz".to_owned());
+        let (verdict, history) = ("ok".to_owned(), "history/one.jsonl.gz".to_owned());
+        results.rows[0].checked = Some(Checked { operations: 12, verdict, history });
         let mut bytes = Vec::new();
         results.write_raw(&mut bytes).unwrap();
         assert_eq!(Results::read_raw(&bytes[..], 2).unwrap(), results);

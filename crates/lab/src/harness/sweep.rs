@@ -173,11 +173,7 @@ impl Sweep<'_> {
                         figures.into_iter().chain(steal_percent.map(|percent| (STEAL_PERCENT, percent)));
                     let figures = figures.map(|(name, value)| (name.to_owned(), value)).collect();
                     let key = point.key(&parameters);
-                    let verdict = checked.as_ref().map(|checked| Checked {
-                        operations: checked.operations,
-                        verdict: checked.verdict.to_owned(),
-                    });
-                    let row = Row { arm: arm.name.clone(), point: key, repeat, figures, checked: verdict };
+                    let row = Row { arm: arm.name.clone(), point: key, repeat, figures, checked: None };
                     // A signal kills the nodes: what was measured meanwhile must not become a row.
                     self.children.undisturbed(|| state.keep(row, nodes, checked))?;
                     line.done();
@@ -206,7 +202,8 @@ impl Sweep<'_> {
 }
 
 impl State {
-    fn keep(&mut self, row: Row, nodes: Vec<NodeUsage>, checked: Option<verify::Checked>) -> Result<()> {
+    /// Keeps a row, with what was found of its histories.
+    fn keep(&mut self, mut row: Row, nodes: Vec<NodeUsage>, checked: Option<verify::Checked>) -> Result<()> {
         if let Some(checked) = checked {
             let wrong = checked.wrong.as_ref().map(|(file, _)| file);
             let name = history_name(&row.arm, &row.point, row.repeat);
@@ -228,7 +225,11 @@ impl State {
                 self.run.notes.push(Note { arm, point, kind: checked.verdict.to_owned(), text });
             }
             let names: Vec<&str> = kept.iter().map(|(_, name)| name.as_str()).collect();
-            self.results.name_history(&row, names.join(" "));
+            row.checked = Some(Checked {
+                operations: checked.operations,
+                verdict: checked.verdict.to_owned(),
+                history: names.join(" "),
+            });
         }
         let node_row = NodeRow { arm: row.arm.clone(), point: row.point.clone(), repeat: row.repeat, nodes };
         self.results.push(row);

@@ -46,7 +46,7 @@ impl Line {
 /// (On a Test of Whether one of Two Random Variables is Stochastically Larger than the Other, 1947). Values that are equal count
 /// as a half each, and what is left over is rounded to the side of chance.
 ///
-/// It takes as many steps as the product of both numbers of values, squared.
+/// It takes |a| |b|^2 steps.
 fn by_chance(a: &[f64], b: &[f64]) -> f64 {
     let pairs = a.len() * b.len();
     // In halves, so that ties are whole numbers.

@@ -67,8 +67,11 @@ impl Measured {
                     point: point.clone(),
                     repeat: round as u32 + 1,
                     figures: of_round.collect(),
-                    checked: checked
-                        .map(|verdict| Checked { operations: 10, verdict: (*verdict).to_owned() }),
+                    checked: checked.map(|verdict| Checked {
+                        operations: 10,
+                        verdict: (*verdict).to_owned(),
+                        history: String::new(),
+                    }),
                 });
             }
         }

@@ -155,7 +155,11 @@ mod tests {
                         point: key.clone(),
                         repeat,
                         figures: measures.iter().map(figure).collect::<BTreeMap<_, _>>(),
-                        checked: Some(Checked { operations: 10, verdict: verdict.to_owned() }),
+                        checked: Some(Checked {
+                            operations: 10,
+                            verdict: verdict.to_owned(),
+                            history: String::new(),
+                        }),
                     });
                 }
             }
