@@ -43,6 +43,8 @@ pub struct Arena<'a> {
     loads: u32,
     /// What this start has been warmed up for.
     warmed_up: BTreeSet<String>,
+    /// Why the system was measured before it was warm.
+    cold: Option<String>,
 }
 
 /// What happens to a node, numbered from 0, while a load runs.
@@ -90,6 +92,7 @@ impl<'a> Arena<'a> {
             before: None,
             loads: 0,
             warmed_up: BTreeSet::new(),
+            cold: None,
         }
     }
 
@@ -159,7 +162,8 @@ impl<'a> Arena<'a> {
     }
 
     /// Warms a system up that is slow at first, as those are that a Java machine compiles while they run: the load runs in
-    /// slices of a second until its throughput grows no longer, or for `at_most`. Once for each `what` on a start.
+    /// slices of a second until its throughput grows no longer, or for `at_most`, which is noted. Once for each `what` on a
+    /// start.
     ///
     /// # Errors
     /// The load cannot be run, or nothing of it succeeded.
@@ -178,6 +182,12 @@ impl<'a> Arena<'a> {
             rates.push(report.operations_per_second());
             // Its keys are there now.
             slice.load = false;
+        }
+        if !has_stopped_growing(&rates) {
+            self.cold = Some(format!(
+                "its throughput was still growing when the warm-up ended after {} s",
+                at_most.as_secs()
+            ));
         }
         Ok(())
     }
@@ -283,6 +293,11 @@ impl<'a> Arena<'a> {
     pub(super) fn take_notes(&mut self) -> Result<(Vec<NodeUsage>, Option<Checked>)> {
         self.unkept.take().map_or(Ok(()), Err)?;
         Ok((std::mem::take(&mut self.usage), self.checked.take()))
+    }
+
+    /// Why the last point was measured before its system was warm.
+    pub(super) fn take_cold(&mut self) -> Option<String> {
+        self.cold.take()
     }
 
     pub(super) fn stop(self) {

@@ -70,7 +70,8 @@ impl Claim {
     /// It takes 200 times as long as the judge.
     pub fn judged(&self, results: &Results) -> Judged {
         let judgement = self.judge_by_rules(results);
-        Judged { claim: self.claim.to_owned(), paper: self.paper.to_owned(), judgement }
+        let about = self.needs.iter().map(|arm| (*arm).to_owned()).collect();
+        Judged { claim: self.claim.to_owned(), paper: self.paper.to_owned(), about, judgement }
     }
 
     fn judge_by_rules(&self, results: &Results) -> Judgement {
@@ -267,6 +268,9 @@ pub struct Judged {
     pub claim: String,
     /// The paper's figure.
     pub paper: String,
+    /// The arms that it speaks of.
+    #[serde(default)]
+    pub about: Vec<String>,
     /// What was found.
     #[serde(flatten)]
     pub judgement: Judgement,

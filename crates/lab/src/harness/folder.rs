@@ -78,16 +78,16 @@ pub struct Note {
     pub arm: String,
     /// Which point; empty for the arm as a whole.
     pub point: String,
-    /// `skipped` or `failed`; of a history that is not known to be linearizable the verdict, `violation` or `unknown`.
+    /// `skipped` or `failed`; `cold` of a point that was measured before its system was warm; of a history that is not known to be linearizable the verdict, `violation` or `unknown`.
     pub kind: String,
     /// Why.
     pub text: String,
 }
 
 impl Note {
-    /// Whether it is the verdict about a history, which is of a point that was measured.
-    pub fn is_verdict(&self) -> bool {
-        ["violation", "unknown"].contains(&self.kind.as_str())
+    /// Whether it is about a point that was measured, and so stays true when the sweep goes on.
+    pub fn is_of_measured(&self) -> bool {
+        ["violation", "unknown", "cold"].contains(&self.kind.as_str())
     }
 }
 
@@ -170,7 +170,7 @@ impl Folder {
             differences.join("; ")
         );
         // What was missing may be there now; what was wrong stays so.
-        run.notes.retain(Note::is_verdict);
+        run.notes.retain(Note::is_of_measured);
         run.command = command_line();
         let results = folder.read_results(parameters)?;
         Ok((folder, run, results))

@@ -6,7 +6,7 @@ use std::io::{Read, Write};
 
 use anyhow::{Context, Result, bail, ensure};
 
-use super::STEAL_PERCENT;
+use super::{ArmNote, STEAL_PERCENT};
 use crate::load::random::Random;
 use crate::load::steal::DISTURBED_PERCENT;
 
@@ -272,16 +272,17 @@ impl Results {
         lines
     }
 
-    /// Writes `summary.csv`.
+    /// Writes `summary.csv`. What a write outlives stands beside each figure: figures of different promises look alike.
     ///
     /// # Errors
     /// The output takes no more.
-    pub fn write_summary(&self, output: impl Write) -> Result<()> {
+    pub fn write_summary(&self, arms: &BTreeMap<String, ArmNote>, output: impl Write) -> Result<()> {
         let mut csv = csv::Writer::from_writer(output);
-        let header = ["arm"].into_iter().chain(self.parameters.iter().map(String::as_str));
+        let header = ["arm", "durability"].into_iter().chain(self.parameters.iter().map(String::as_str));
         csv.write_record(header.chain(["measure", "repeats", "median", "min", "max"]))?;
         for (arm, point, measure, spread) in self.summary() {
-            let mut record = vec![arm.to_owned()];
+            let durability = arms.get(arm).map_or("", |note| note.durability.as_str());
+            let mut record = vec![arm.to_owned(), durability.to_owned()];
             record.extend(point.iter().cloned());
             let Spread { median, min, max, count } = spread;
             record.extend([measure.to_owned(), count.to_string()]);
@@ -448,11 +449,13 @@ mod tests {
     #[test]
     fn a_summary_has_a_line_for_each_point_and_measure() {
         let mut bytes = Vec::new();
-        results().write_summary(&mut bytes).unwrap();
+        let note = ArmNote { durability: "memory".to_owned(), ..ArmNote::default() };
+        results().write_summary(&BTreeMap::from([("one".to_owned(), note)]), &mut bytes).unwrap();
         let text = String::from_utf8(bytes).unwrap();
         assert_eq!(text.lines().count(), 1 + 2, "{text}");
+        let first = text.lines().nth(1).unwrap();
         assert!(
-            text.lines().nth(1).is_some_and(|line| line.ends_with(",10,per_s,3,3.5,0.3333333333333333,9")),
+            first.starts_with("one,memory,") && first.ends_with(",10,per_s,3,3.5,0.3333333333333333,9"),
             "{text}"
         );
     }

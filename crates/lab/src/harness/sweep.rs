@@ -47,7 +47,8 @@ pub struct Outcome {
 impl Outcome {
     /// Whether every arm that could be started was measured, and every answer that was checked is known to be right.
     pub fn is_sound(&self) -> bool {
-        !self.has_checked_nothing && self.notes.iter().all(|note| note.kind == "skipped")
+        !self.has_checked_nothing
+            && self.notes.iter().all(|note| ["skipped", "cold"].contains(&note.kind.as_str()))
     }
 }
 
@@ -176,6 +177,10 @@ impl Sweep<'_> {
                     let row = Row { arm: arm.name.clone(), point: key, repeat, figures, checked: None };
                     // A signal kills the nodes: what was measured meanwhile must not become a row.
                     self.children.undisturbed(|| state.keep(row, nodes, checked))?;
+                    if let Some(why) = arena.take_cold() {
+                        line.say(&format!("{}, {}: {why}", arm.name, point.words()));
+                        state.note(arm, &point.words(), "cold", why)?;
+                    }
                     line.done();
                 }
                 Err(error) => {
@@ -191,7 +196,7 @@ impl Sweep<'_> {
         }
         arena.stop();
         // What nodes leave behind is of interest only when something went wrong.
-        if state.run.notes.iter().any(|note| note.arm == arm.name) {
+        if state.run.notes.iter().any(|note| note.arm == arm.name && note.kind != "cold") {
             let kept = format!("work-{}-{repeat}", file_word(&arm.name));
             let _ = std::fs::rename(&work, state.folder.file(&kept));
         } else {

@@ -1,9 +1,13 @@
 //! `report.html`: one page that needs nothing else.
 
+use std::collections::BTreeMap;
+
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 use super::short;
-use crate::harness::{Arm, Judged, Listing, Machine, Results, RunFile, Steal, Study, Table, Verdict};
+use crate::harness::{
+    Arm, ArmNote, Judged, Listing, Machine, Results, RunFile, Steal, Study, Table, Verdict,
+};
 
 /// What the page is made of.
 pub(super) struct Contents<'a> {
@@ -50,7 +54,7 @@ pub(super) fn page(contents: &Contents<'_>) -> String {
                     }
                     "Varied: " (study.varies()) "."
                 }
-                (claims(contents.claims, paper.is_some(), &disturbance(contents)))
+                (claims(contents.claims, paper.is_some(), &disturbance(contents), &contents.run.arms))
                 (soundness(contents))
                 h2 { "Figures" }
                 p.hint { "Lines, bars and dots are medians of " (contents.run.settings.repeats) " repeats; shades and thin lines reach from the least to the greatest. A cross at the upper edge: in one repeat at least it did not happen while it was waited for, or the point failed." }
@@ -90,7 +94,19 @@ fn disturbance(contents: &Contents<'_>) -> String {
     }
 }
 
-fn claims(claims: &[Judged], is_of_paper: bool, disturbance: &str) -> Markup {
+/// Where a write is when it is acknowledged, in each of the systems that a claim speaks of. None if it names none.
+fn durability(about: &[String], arms: &BTreeMap<String, ArmNote>) -> Option<String> {
+    let one = |arm: &String| arms.get(arm).map(|note| format!("{arm}: {}", note.durability));
+    let told: Vec<String> = about.iter().filter_map(one).collect();
+    (!told.is_empty()).then(|| format!("Durability: {}", told.join("; ")))
+}
+
+fn claims(
+    claims: &[Judged],
+    is_of_paper: bool,
+    disturbance: &str,
+    arms: &BTreeMap<String, ArmNote>,
+) -> Markup {
     let heads = if is_of_paper { ["The study claims", "Its figure"] } else { ["Claim", "Asked"] };
     html! {
         h2 { "Claims" }
@@ -101,7 +117,7 @@ fn claims(claims: &[Judged], is_of_paper: bool, disturbance: &str) -> Markup {
                 @for judged in claims {
                     @let verdict = judged.judgement.verdict;
                     tr {
-                        td { (judged.claim) }
+                        td { (judged.claim) @if let Some(durability) = durability(&judged.about, arms) { br; small { (durability) } } }
                         td { (judged.paper) }
                         td { (judged.judgement.ours) }
                         td { span.verdict.(class(verdict)) { (verdict.words()) } }
@@ -177,7 +193,7 @@ fn soundness(contents: &Contents<'_>) -> Markup {
                 thead { tr { th { "Not measured, or wrong" } th { "Where" } th { "What" } th { "Why" } } }
                 tbody {
                     @for note in &contents.run.notes {
-                        tr { td { (note.arm) } td { (note.point) } td { span.verdict.(if note.kind == "skipped" { "none" } else { "fails" }) { (note.kind) } } td { (note.text) } }
+                        tr { td { (note.arm) } td { (note.point) } td { span.verdict.(if ["skipped", "cold"].contains(&note.kind.as_str()) { "none" } else { "fails" }) { (note.kind) } } td { (note.text) } }
                     }
                 }
             }

@@ -26,7 +26,7 @@ pub fn write(
     run: &RunFile,
     machine: &Machine,
 ) -> Result<Vec<Judged>> {
-    folder.write("summary.csv", |output| results.write_summary(output))?;
+    folder.write("summary.csv", |output| results.write_summary(&run.arms, output))?;
     let claims: Vec<Judged> = study.claims().iter().map(|claim| claim.judged(results)).collect();
     let derived = study.derived(results);
     let mut figures = Vec::new();
