@@ -1,23 +1,20 @@
-//! Quorate's command line: one binary for a node, a cluster on this machine, the load generator, the lab, the
-//! simulator and the checker of histories.
+//! Quorate's command line: a node, a cluster on this machine, and a new node for a cluster. What measures, simulates and
+//! checks is a program of its own, `quorate-lab`, to which the commands of these names are handed over.
 //!
 //! This crate parses words and prints lines; what it starts lives in the other crates. Exit codes: 0 done,
 //! 1 failed, 2 wrong usage.
 
-mod advise;
-mod check;
 mod cluster;
-mod export;
 mod join;
-mod lab;
 mod memory;
-mod sim;
 
-use std::io::Write as _;
+use std::ffi::OsString;
+use std::io::{self, Write as _};
+use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
-use std::process::ExitCode;
+use std::process::{self, ExitCode};
 
-use anyhow::Result;
+use anyhow::{Result, anyhow};
 use clap::{Args, Parser, Subcommand};
 
 #[global_allocator]
@@ -52,17 +49,17 @@ enum Command {
     /// Make a new node of a cluster that runs
     Join(join::JoinArgs),
     /// Measure a server that speaks the Redis protocol, HTTP, etcd or ZooKeeper
-    Bench(Box<::lab::load::BenchArgs>),
+    Bench(HandedOver),
     /// Check whether recorded histories are linearizable
-    Check(check::CheckArgs),
+    Check(HandedOver),
     /// Write a recorded history for another checker: Porcupine, Knossos or Elle
-    Export(export::ExportArgs),
+    Export(HandedOver),
     /// Reproduce published studies, and compare results
-    Lab(lab::LabArgs),
+    Lab(HandedOver),
     /// Run whole clusters in a simulated world and check what clients were told
-    Sim(sim::SimArgs),
+    Sim(HandedOver),
     /// Whole copies or fragments? Predict what each costs for a size and a network
-    Advise(advise::AdviseArgs),
+    Advise(HandedOver),
 }
 
 const SERVER_EXAMPLES: &str = "\
@@ -94,18 +91,27 @@ struct ServerArgs {
     stop_with: Option<i32>,
 }
 
+/// What `quorate-lab` is given.
+#[derive(Args)]
+#[command(disable_help_flag = true)]
+struct HandedOver {
+    /// See `quorate-lab --help`
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "ARGUMENTS")]
+    arguments: Vec<OsString>,
+}
+
 fn main() -> ExitCode {
     let command_line = CommandLine::parse();
     let (name, done) = match command_line.command {
         Command::Cluster(args) => ("cluster", cluster::run(&args)),
         Command::Server(args) => ("server", serve(&args)),
         Command::Join(args) => ("join", join::run(&args)),
-        Command::Bench(args) => return ::lab::load::bench(*args),
-        Command::Check(args) => return check::run(&args),
-        Command::Export(args) => return export::run(&args),
-        Command::Lab(args) => return lab::run(args),
-        Command::Sim(args) => return sim::run(&args),
-        Command::Advise(args) => return advise::run(&args),
+        Command::Bench(rest) => ("bench", hand_over(Some("bench"), &rest)),
+        Command::Check(rest) => ("check", hand_over(Some("check"), &rest)),
+        Command::Export(rest) => ("export", hand_over(Some("export"), &rest)),
+        Command::Lab(rest) => ("lab", hand_over(None, &rest)),
+        Command::Sim(rest) => ("sim", hand_over(Some("sim"), &rest)),
+        Command::Advise(rest) => ("advise", hand_over(Some("advise"), &rest)),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
@@ -115,6 +121,22 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// Becomes the lab's program, the one beside this one or else the one on the `PATH`. Returns only when there is none.
+fn hand_over(command: Option<&str>, rest: &HandedOver) -> Result<()> {
+    const PROGRAM: &str = "quorate-lab";
+    let beside = std::env::current_exe()?.with_file_name(PROGRAM);
+    let program = if beside.is_file() { beside.clone() } else { PROGRAM.into() };
+    let error = process::Command::new(program).args(command).args(&rest.arguments).exec();
+    Err(match error.kind() {
+        io::ErrorKind::NotFound => anyhow!(
+            "this is a command of the program {PROGRAM}, which is neither {} nor on the PATH: build it with \
+             `cargo build --release --package {PROGRAM}`",
+            beside.display()
+        ),
+        _ => anyhow!("cannot start {PROGRAM}: {error}"),
+    })
 }
 
 fn serve(args: &ServerArgs) -> Result<()> {

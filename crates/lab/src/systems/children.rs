@@ -36,7 +36,7 @@ impl Children {
             None => Command::new(program),
             Some(holder) => {
                 let mut command = Command::new(holder);
-                command.args(["lab", "hold", &std::process::id().to_string()]).arg(program);
+                command.args(["hold", &std::process::id().to_string()]).arg(program);
                 command
             }
         };

@@ -1,7 +1,6 @@
 //! Much at once: deep pipelines, large and binary values, many keys in one command; and keys that expire.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
 use redis::{Commands, Connection, cmd, pipe};
 

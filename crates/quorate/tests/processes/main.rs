@@ -8,7 +8,6 @@
 mod clients;
 mod cluster;
 mod http;
-mod lab;
 mod logs;
 mod owner;
 mod peers;

@@ -2,6 +2,8 @@
 
 use std::fs;
 use std::net::{Ipv4Addr, TcpListener};
+use std::os::unix::fs::PermissionsExt as _;
+use std::process::Command;
 
 use super::support::{Server, configuration, free_ports, quorate};
 
@@ -14,17 +16,7 @@ fn run(arguments: &[&str]) -> (i32, String, String) {
 
 #[test]
 fn help_is_printed_with_examples() {
-    for command in [
-        &["--help"][..],
-        &["cluster", "--help"],
-        &["server", "--help"],
-        &["bench", "--help"],
-        &["export", "--help"],
-        &["lab", "--help"],
-        &["lab", "run", "--help"],
-        &["lab", "compare", "--help"],
-        &["advise", "--help"],
-    ] {
+    for command in [&["--help"][..], &["cluster", "--help"], &["server", "--help"], &["join", "--help"]] {
         let (code, out, _) = run(command);
         assert_eq!(code, 0);
         assert!(out.contains("Examples:"), "{command:?}: {out}");
@@ -41,8 +33,6 @@ fn wrong_usage_is_2() {
         &["cluster", "--nodes", "10", "--dir", "x"],
         &["cluster", "--dir", "x", "--keyspace", "nonsense"],
         &["cluster", "--dir", "x", "--client-port", "0"],
-        &["advise", "--value", "1KB"],
-        &["advise", "--value", "1KB", "--bandwidth", "fast"],
     ] {
         let (code, _, error) = run(command);
         assert_eq!(code, 2, "{command:?}: {error}");
@@ -118,20 +108,37 @@ fn a_server_that_is_asked_to_stop_does_and_removes_its_process_id() {
     assert!(log.contains("started") && log.contains("stopped"), "{log}");
 }
 
+/// A script stands for the lab's program and prints what it is given.
 #[test]
-fn advice_is_a_table_with_a_recommendation() {
-    let question = ["advise", "--value", "500KB", "--bandwidth", "10mbit", "--reads", "0.9", "--nodes", "5"];
-    let (code, out, error) = run(&question);
-    assert_eq!((code, error.as_str()), (0, ""));
-    for text in ["replication", "coding, k = 2", "coding, k = 3", "recommended: coding = ", "crosses at"] {
-        assert!(out.contains(text), "{text} is not in {out}");
-    }
-    let (code, out, _) = run(&[&question[..], &["--json"]].concat());
-    let advice: serde_json::Value = serde_json::from_str(&out).unwrap();
-    assert_eq!((code, advice["choices"].as_array().map(Vec::len)), (0, Some(3)));
-    let (code, _, error) = run(&[&question[..], &["--from", "nowhere"]].concat());
+fn commands_of_the_lab_are_handed_over_to_its_program() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = folder.path().join("quorate");
+    fs::copy(env!("CARGO_BIN_EXE_quorate"), &program).unwrap();
+    let run = |arguments: &[&str]| {
+        let mut command = Command::new(&program);
+        let output = command.args(arguments).env("PATH", folder.path()).output().unwrap();
+        let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
+        (output.status.code().unwrap(), text(&output.stdout), text(&output.stderr))
+    };
+    let (code, _, error) = run(&["bench", "-P", "16"]);
     assert_eq!(code, 1);
-    assert!(error.contains("nowhere is no result of a study"), "{error}");
+    assert!(error.contains("cargo build --release --package quorate-lab"), "{error}");
+
+    let script = folder.path().join("quorate-lab");
+    fs::write(&script, "#!/bin/sh\necho \"$@\"\nexit 7\n").unwrap();
+    fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).unwrap();
+    for (given, handed) in [
+        (&["bench", "--addr", "127.0.0.1:7000", "-P", "16"][..], "bench --addr 127.0.0.1:7000 -P 16\n"),
+        (&["check", "--help"], "check --help\n"),
+        (&["export", "-"], "export -\n"),
+        (&["sim", "--seed", "1"], "sim --seed 1\n"),
+        (&["advise"], "advise\n"),
+        (&["lab", "run", "locks", "--quick"], "run locks --quick\n"),
+        (&["lab"], "\n"),
+    ] {
+        let (code, out, _) = run(given);
+        assert_eq!((code, out.as_str()), (7, handed), "{given:?}");
+    }
 }
 
 /// Its allocator is told so by the environment, before the process begins: so the node has started itself once more.

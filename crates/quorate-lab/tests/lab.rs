@@ -1,21 +1,58 @@
-//! `quorate lab`: what it starts ends with it, however it ends, and what it measured is kept.
+//! Studies as people run them: what they start ends with them, however they end, and what was measured is kept.
+
+#![allow(clippy::unwrap_used, missing_docs)]
 
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
-use std::process::{Child, Stdio};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
 
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal, kill_process};
 
-use super::support::{quorate, signal, until, wait};
+/// The lab's program, with the server that it measures beside it, built from what is there now.
+fn quorate_lab() -> Command {
+    let program = Path::new(env!("CARGO_BIN_EXE_quorate-lab"));
+    let mut build = Command::new(env!("CARGO"));
+    build.args(["build", "--quiet", "--locked", "--package", "quorate"]);
+    if program.parent().unwrap().ends_with("release") {
+        build.arg("--release");
+    }
+    assert!(build.status().unwrap().success(), "the server cannot be built");
+    let mut command = Command::new(program);
+    command.stdin(Stdio::null());
+    command
+}
+
+fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    let by = Instant::now() + Duration::from_secs(60);
+    while !holds() {
+        assert!(Instant::now() < by, "waited a minute in vain: {what}");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+fn signal(process: u32, signal: Signal) {
+    kill_process(Pid::from_raw(process as i32).unwrap(), signal).unwrap();
+}
+
+/// A process's exit code; -1 where a signal ended it.
+fn wait(child: &mut Child) -> i32 {
+    let mut status = None;
+    until("the process ends", || {
+        status = child.try_wait().unwrap();
+        status.is_some()
+    });
+    status.unwrap().code().unwrap_or(-1)
+}
 
 fn run(folder: &Path) -> Child {
     run_study("leader-follower", folder)
 }
 
 fn run_study(study: &str, folder: &Path) -> Child {
-    let mut command = quorate();
-    command.args(["lab", "run", study, "--quick", "--dir"]).arg(folder);
+    let mut command = quorate_lab();
+    command.args(["run", study, "--quick", "--dir"]).arg(folder);
     command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap()
 }
 
@@ -89,8 +126,21 @@ fn bytes_between_nodes_are_counted_where_links_are_shaped() {
 
 #[test]
 fn a_study_that_is_not_there_is_wrong_usage_and_the_others_are_named() {
-    let output = quorate().args(["lab", "run", "nonsense"]).output().unwrap();
+    let output = Command::new(env!("CARGO_BIN_EXE_quorate-lab")).args(["run", "nonsense"]).output().unwrap();
     let error = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(2));
     assert!(error.contains("there is no study 'nonsense'; there are: leader-follower"), "{error}");
+}
+
+#[test]
+fn a_lab_without_a_server_beside_it_says_how_to_build_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = folder.path().join("quorate-lab");
+    fs::copy(env!("CARGO_BIN_EXE_quorate-lab"), &program).unwrap();
+    let mut command = Command::new(program);
+    let output = command.args(["run", "leader-follower"]).current_dir(folder.path()).output().unwrap();
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{error}");
+    assert!(error.contains("build it with `cargo build --release`"), "{error}");
+    assert!(!folder.path().join("lab-results").exists(), "a run that cannot begin leaves nothing behind");
 }

@@ -25,7 +25,7 @@ fn export(arguments: &[&str], input: &str) -> (i32, String, String) {
 
 /// Runs a command to its end: exit code, standard output, standard error.
 fn run(name: &str, arguments: &[&str], input: &[u8]) -> (i32, String, String) {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_quorate"));
+    let mut command = Command::new(env!("CARGO_BIN_EXE_quorate-lab"));
     command.arg(name).args(arguments);
     let mut child =
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();

@@ -1,4 +1,4 @@
-//! `quorate lab`: reproduces published studies, and sets results side by side.
+//! Studies: reproduces those that were published, and sets results side by side.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -7,20 +7,12 @@ use std::process::ExitCode;
 use ::lab::harness::{Judged, Note, Outcome, Plan, Scale, Steal, Study, Sweep, stop_on_signals};
 use ::lab::studies;
 use ::lab::systems::{Children, PaperStore};
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use clap::{Args, Subcommand};
 use serde_json::json;
 
 const EXIT_FAILED: u8 = 1;
 const EXIT_USAGE: u8 = 2;
-
-const EXAMPLES: &str = "\
-Examples:
-  quorate lab list
-  quorate lab run leader-follower --quick --verify
-  quorate lab run leader-follower --full --dir results/today
-  quorate lab compare results/yesterday results/today
-  quorate lab relay --route '1>2 127.0.0.1:9102 127.0.0.1:9002' --link '1<>2 delay=10ms'";
 
 const RUN_EXAMPLES: &str = "\
 Examples:
@@ -42,15 +34,8 @@ Examples:
 A ratio with a star is more than what repeats differ by: those of one side are all above those of the other.";
 
 /// Reproduce a study, compare two results, or shape a network.
-#[derive(Args, Debug)]
-#[command(after_help = EXAMPLES)]
-pub(crate) struct LabArgs {
-    #[command(subcommand)]
-    command: LabCommand,
-}
-
 #[derive(Debug, Subcommand)]
-enum LabCommand {
+pub(crate) enum LabCommand {
     /// List the studies
     List,
     /// Run a study and write its report
@@ -66,7 +51,7 @@ enum LabCommand {
 
 #[derive(Args, Debug)]
 #[command(after_help = RUN_EXAMPLES)]
-struct RunArgs {
+pub(crate) struct RunArgs {
     /// Which study; `quorate lab list` shows them
     study: String,
 
@@ -101,7 +86,7 @@ struct RunArgs {
 
 #[derive(Args, Debug)]
 #[command(after_help = COMPARE_EXAMPLES)]
-struct CompareArgs {
+pub(crate) struct CompareArgs {
     /// A folder that `quorate lab run` has written
     #[arg(value_name = "A")]
     a: PathBuf,
@@ -128,7 +113,7 @@ struct CompareArgs {
 }
 
 #[derive(Args, Debug)]
-struct HoldArgs {
+pub(crate) struct HoldArgs {
     parent: u32,
     program: OsString,
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
@@ -136,8 +121,8 @@ struct HoldArgs {
 }
 
 /// Runs what the command line asks for.
-pub(crate) fn run(args: LabArgs) -> ExitCode {
-    let done = match args.command {
+pub(crate) fn run(command: LabCommand) -> ExitCode {
+    let done = match command {
         LabCommand::List => list(),
         LabCommand::Run(args) => return run_study(&args),
         LabCommand::Compare(args) => compare(&args),
@@ -187,10 +172,16 @@ fn run_study(args: &RunArgs) -> ExitCode {
 /// Whether everything was measured and every answer was right.
 fn sweep(study: &'static dyn Study, args: &RunArgs) -> Result<bool> {
     let program = std::env::current_exe().context("cannot find this program's own file")?;
+    let quorate = program.with_file_name("quorate");
+    ensure!(
+        quorate.is_file(),
+        "there is no {}, the server that is to be measured: build it with `cargo build --release`",
+        quorate.display()
+    );
     let scale = if args.full { Scale::Full } else { Scale::Quick };
     let default_folder = || format!("lab-results/{}-{}", study.name(), scale.pick("quick", "full")).into();
     let folder: PathBuf = args.dir.clone().unwrap_or_else(default_folder);
-    let children = Children::new(Some(program.clone()));
+    let children = Children::new(Some(program));
     // From here on a signal leaves nothing behind.
     stop_on_signals(children.clone())?;
     if args.with_paper_store {
@@ -199,7 +190,7 @@ fn sweep(study: &'static dyn Study, args: &RunArgs) -> Result<bool> {
     if args.with_lock_clients {
         studies::LockClients::new().install(&mut |step| eprintln!("{step}"))?;
     }
-    let plan = Plan { scale, verify: args.verify, quorate: program };
+    let plan = Plan { scale, verify: args.verify, quorate };
     let outcome = Sweep { study, plan, folder: folder.clone(), children }.run()?;
     if args.json {
         println!("{:#}", to_json(study, &outcome));

@@ -3,7 +3,7 @@
 use std::process::{Command, Output};
 
 fn sim(arguments: &[&str]) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_quorate"));
+    let mut command = Command::new(env!("CARGO_BIN_EXE_quorate-lab"));
     command.arg("sim").args(arguments).output().expect("the program runs")
 }
 
