@@ -55,7 +55,7 @@ pub(crate) struct RunArgs {
     /// Which study; `quorate lab list` shows them
     study: String,
 
-    /// A few points, within two minutes (the default)
+    /// A few points: two to five minutes (the default)
     #[arg(long, conflicts_with = "full")]
     quick: bool,
 
