@@ -19,7 +19,7 @@ Examples:
   quorate export --to knossos --key cart:17 history.jsonl --out history.edn
   quorate export --to elle history.jsonl --out history.edn
 
-docs/checking.md says how to run each of these checkers.
+docs/guide/checking.md says how to run each of these checkers.
 
 Exit code: 0 written; 2 wrong usage, a file that cannot be read, or a history that the other checker has no words for.";
 

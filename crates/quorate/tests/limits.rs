@@ -93,7 +93,7 @@ fn limits(text: &str) -> impl Iterator<Item = &str> {
 
 #[test]
 fn every_limit_is_on_the_page() {
-    let page = fs::read_to_string(folder("docs/limits.md")).expect("the page");
+    let page = fs::read_to_string(folder("docs/reference/limits.md")).expect("the page");
     let is_told = |name: &str| page.contains(&format!("`{name}`"));
     let mut files = Vec::new();
     for name in ["kv", "coding", "wire", "storage", "protocol", "node", "server"] {
@@ -110,18 +110,18 @@ fn every_limit_is_on_the_page() {
         }
     }
     assert!(seen.len() > 100, "{} limits were found", seen.len());
-    assert!(missing.is_empty(), "docs/limits.md does not name {missing:#?}");
+    assert!(missing.is_empty(), "docs/reference/limits.md does not name {missing:#?}");
     let gone: Vec<&&str> = INTERNAL.iter().filter(|name| !seen.iter().any(|it| it == **name)).collect();
     assert!(gone.is_empty(), "these are not there any more: {gone:?}");
 }
 
 #[test]
 fn every_limit_of_the_configuration_is_on_the_page() {
-    let page = fs::read_to_string(folder("docs/limits.md")).expect("the page");
+    let page = fs::read_to_string(folder("docs/reference/limits.md")).expect("the page");
     let text = fs::read_to_string(folder("crates/server/src/config.rs")).expect("a source");
     let (_, limits) = text.split_once("pub struct Limits {").expect("the limits");
     let (limits, _) = limits.split_once("\n}").expect("their end");
     let names = limits.lines().filter_map(|line| line.trim().strip_prefix("pub ")?.split(':').next());
     let missing: Vec<&str> = names.filter(|name| !page.contains(&format!("`{name}`"))).collect();
-    assert!(missing.is_empty(), "docs/limits.md does not name {missing:?}");
+    assert!(missing.is_empty(), "docs/reference/limits.md does not name {missing:?}");
 }

@@ -58,7 +58,7 @@ pub const SECRET_BYTES_MIN: usize = 16;
 
 /// What stands above a file that is written.
 const FILE_HEAD: &str = "\
-# One node's configuration; docs/configuration.md explains every key. Keys of the whole node stand above the first [table].
+# One node's configuration; docs/reference/configuration.md explains every key. Keys of the whole node stand above the first [table].
 # [[keyspace]] and [[nodes]] are those of a new cluster: once it has begun, KEYSPACE and CLUSTER commands change them.
 ";
 

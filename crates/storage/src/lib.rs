@@ -13,7 +13,7 @@
 //! * After the first write or sync that failed the log answers nothing but that error.
 //!
 //! How a torn tail is told from damage is in [`tail`](mod@crate::tail). The whole format is in
-//! `docs/storage.md`.
+//! `docs/design/storage.md`.
 //!
 //! # Positions
 //!

@@ -2,7 +2,7 @@
 //!
 //! What another checker has no words for is refused ([`ExportError::Refused`]) where leaving it out could make a sound
 //! history wrong, or would leave nothing to check. Where it can only hide a fault it is left out, and told
-//! ([`Exported::left_out`]). docs/checking.md has the table.
+//! ([`Exported::left_out`]). docs/guide/checking.md has the table.
 
 mod edn;
 mod elle;

@@ -6,7 +6,7 @@
 //! Everything can be changed while it runs, and everything that chance decides is drawn from a seed.
 //!
 //! What reaches the relay is a stream, so a packet cannot be missing from it. A lost packet is one that arrives later,
-//! by as much as TCP needs to send it again, and what is behind it on its connection waits for it. `docs/network.md`
+//! by as much as TCP needs to send it again, and what is behind it on its connection waits for it. `docs/guide/network.md`
 //! says what is modelled, what is not, and how what was measured compares with what was asked.
 //!
 //! Reading order: `settings` (what can be asked), `draws` (chance), `pace` (a rate), `fabric` (when what is sent

@@ -23,7 +23,7 @@ pub struct Quorate {
 
 impl Quorate {
     /// `nodes` nodes of a program; all keys are in one keyspace with these settings, as
-    /// `replication=leader-follower acks=all`. Settings and values are as in docs/configuration.md.
+    /// `replication=leader-follower acks=all`. Settings and values are as in docs/reference/configuration.md.
     pub fn new(program: &Path, nodes: usize, settings: &str) -> Quorate {
         let pairs = settings.split_whitespace().filter_map(|pair| pair.split_once('='));
         let settings = pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
@@ -36,7 +36,7 @@ impl Quorate {
         Quorate { acknowledges: Some(words.to_owned()), ..self }
     }
 
-    /// The same with limits other than the usual ones, as in docs/configuration.md.
+    /// The same with limits other than the usual ones, as in docs/reference/configuration.md.
     #[must_use]
     pub fn with_limits(mut self, limits: &[(&str, u64)]) -> Quorate {
         self.limits.extend(limits.iter().map(|(name, value)| ((*name).to_owned(), *value)));
@@ -51,7 +51,7 @@ impl Quorate {
         self.setting("replication").unwrap_or("consensus")
     }
 
-    /// The configuration file of one node, as in docs/configuration.md.
+    /// The configuration file of one node, as in docs/reference/configuration.md.
     fn configuration(&self, id: usize, ports: &[[u16; 3]], secret: &str) -> String {
         let mut text = format!(
             "node = {id}\ncluster = \"lab\"\nsecret = \"{secret}\"\ndata = \".\"\nbind = \"127.0.0.1\"\n"

@@ -20,7 +20,7 @@
 //!   started. The very one whose disk is an older one may come to lead, and has nothing about that on its disk.
 //!
 //! What became durable after the last renewal that was heard, 75 ms before the death at most, nobody knows of here. In
-//! `docs/control.md` stands what else is not found.
+//! `docs/design/control.md` stands what else is not found.
 
 use super::map::{ClusterMap, Start};
 use super::message::{put_start, take_start};

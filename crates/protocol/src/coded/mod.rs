@@ -4,7 +4,7 @@
 //! A coordinator, which is whichever node a client is connected to, cuts a large value into fragments and sends each member
 //! of the group its own. When enough of them keep theirs durably it has a small command ordered that refers to the value.
 //! Consensus orders nothing else, and knows nothing of fragments: what is said here goes beside it. See
-//! `docs/protocols/coding.md` for why no decided value can be lost.
+//! `docs/design/protocols/coding.md` for why no decided value can be lost.
 //!
 //! Reading order: `message`, then `store`; the part of a consensus replica that has to do with it is `consensus/fragments.rs`.
 

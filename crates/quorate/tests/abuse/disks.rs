@@ -1,6 +1,6 @@
 //! Bytes and files of a node's folder are changed and removed while it does not run. It starts with everything that it
 //! acknowledged, or it says what is wrong and does not start. It was stopped in an orderly way: after a `kill -9` damage at the
-//! end of the log looks like a write that was cut short (docs/storage.md), and then other nodes have what is missing.
+//! end of the log looks like a write that was cut short (docs/design/storage.md), and then other nodes have what is missing.
 
 use std::fs;
 use std::path::{Path, PathBuf};

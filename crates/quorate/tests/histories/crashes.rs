@@ -104,7 +104,7 @@ fn tear(folder: &Path) {
     panic!("what was written is in no segment of {}", folder.display());
 }
 
-/// Whose log it is: see docs/storage.md for the first bytes of a manifest.
+/// Whose log it is: see docs/design/storage.md for the first bytes of a manifest.
 fn identity(manifest: &[u8]) -> Identity {
     let number = |at: usize| u64::from_le_bytes(manifest[at..at + 8].try_into().unwrap());
     let short = |at: usize| u16::from_le_bytes(manifest[at..at + 2].try_into().unwrap());

@@ -58,7 +58,7 @@ fn the_same_folder_starts_the_same_cluster_again_with_all_that_it_held() {
     }
 }
 
-/// The log's `manifest` says how far it is durable (docs/storage.md): a node that was stopped knows of all that it wrote.
+/// The log's `manifest` says how far it is durable (docs/design/storage.md): a node that was stopped knows of all that it wrote.
 #[test]
 fn nodes_that_are_stopped_have_noted_that_their_logs_are_durable() {
     let folder = tempfile::tempdir().unwrap();

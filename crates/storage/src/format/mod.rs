@@ -1,4 +1,4 @@
-//! What stands in the files. All numbers are little-endian; `docs/storage.md` has the pictures.
+//! What stands in the files. All numbers are little-endian; `docs/design/storage.md` has the pictures.
 //!
 //! Every file begins with the same 40 bytes, the preamble: what kind of file, which version of the format, a
 //! checksum, and whose it is.

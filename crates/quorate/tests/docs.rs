@@ -1,0 +1,171 @@
+//! The documentation holds together: links lead somewhere, every page is in the index and says for whom it is, and the
+//! sources name pages that exist.
+
+#![allow(clippy::unwrap_used, missing_docs)]
+
+use std::fs;
+use std::path::{Component, Path, PathBuf};
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().expect("the repository")
+}
+
+/// All files under a folder whose names end so. Build outputs and hidden folders are left out.
+fn files(folder: &Path, end: &str, found: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display())) {
+        let path = entry.unwrap().path();
+        let name = path.file_name().unwrap().to_string_lossy().into_owned();
+        if path.is_dir() {
+            if name != "target" && !name.starts_with('.') {
+                files(&path, end, found);
+            }
+        } else if name.ends_with(end) {
+            found.push(path);
+        }
+    }
+}
+
+fn pages() -> Vec<PathBuf> {
+    let root = root();
+    let mut pages: Vec<PathBuf> =
+        ["README.md", "ARCHITECTURE.md", "SECURITY.md"].iter().map(|name| root.join(name)).collect();
+    files(&root.join("docs"), ".md", &mut pages);
+    assert!(pages.len() > 20, "{} pages were found", pages.len());
+    pages
+}
+
+/// The lines of a page that are no part of a block of code.
+fn prose(text: &str) -> impl Iterator<Item = &str> {
+    let mut is_code = false;
+    text.lines().filter(move |line| {
+        let is_fence = line.trim_start().starts_with("```");
+        is_code ^= is_fence;
+        !is_code && !is_fence
+    })
+}
+
+/// What the links of a page lead to, but for those to other sites.
+fn links(text: &str) -> Vec<String> {
+    let targets = prose(text).flat_map(|line| line.split("](").skip(1));
+    let targets = targets.filter_map(|rest| rest.split(')').next());
+    targets.filter(|target| !target.starts_with("https://")).map(str::to_owned).collect()
+}
+
+/// The anchor of a heading, as the usual renderers make it: without marks, in small letters, with hyphens for spaces.
+fn anchor(heading: &str) -> String {
+    let mut text = String::new();
+    let mut rest = heading;
+    // Of a link in a heading its text counts.
+    while let Some((before, link)) = rest.split_once("](") {
+        text.push_str(before);
+        rest = link.split_once(')').map_or("", |(_, behind)| behind);
+    }
+    text.push_str(rest);
+    let kept = text.trim().chars().filter(|letter| letter.is_alphanumeric() || " -_".contains(*letter));
+    kept.map(|letter| if letter == ' ' { '-' } else { letter.to_ascii_lowercase() }).collect()
+}
+
+fn anchors(text: &str) -> Vec<String> {
+    let headings = prose(text).filter_map(|line| line.starts_with('#').then(|| line.trim_start_matches('#')));
+    headings.map(anchor).collect()
+}
+
+/// A path without `..`, from the root of the repository where it is in there.
+fn plain(path: &Path) -> PathBuf {
+    let mut plain = PathBuf::new();
+    for part in path.components() {
+        match part {
+            Component::ParentDir => drop(plain.pop()),
+            part => plain.push(part),
+        }
+    }
+    plain
+}
+
+/// What is wrong with the links of one page.
+fn broken(page: &Path, text: &str) -> Vec<String> {
+    let mut broken = Vec::new();
+    for link in links(text) {
+        let (path, fragment) = link.split_once('#').unwrap_or((&link, ""));
+        let target = if path.is_empty() { page.to_owned() } else { plain(&page.with_file_name(path)) };
+        if !target.exists() {
+            broken.push(format!("{}: {link}: there is no such file", page.display()));
+        } else if !fragment.is_empty() {
+            let there = fs::read_to_string(&target).expect("a page");
+            if !anchors(&there).iter().any(|it| it == fragment) {
+                broken.push(format!("{}: {link}: there is no such heading", page.display()));
+            }
+        }
+    }
+    broken
+}
+
+#[test]
+fn every_link_leads_to_a_file_and_a_heading() {
+    let (mut count, mut found) = (0, Vec::new());
+    for page in pages() {
+        let text = fs::read_to_string(&page).expect("a page");
+        count += links(&text).len();
+        found.extend(broken(&page, &text));
+    }
+    assert!(count > 100, "{count} links were found");
+    assert!(found.is_empty(), "{found:#?}");
+}
+
+#[test]
+fn a_broken_link_is_found() {
+    let page = root().join("docs/README.md");
+    let text = "# A page\n\n[here](#a-page), [a file](../README.md), [a heading](reference/limits.md#memory)\n";
+    assert_eq!(broken(&page, text), [""; 0]);
+    for wrong in ["nowhere.md", "#b-page", "../README.md#no-such-heading"] {
+        let found = broken(&page, &format!("# A page\n\nSee [this]({wrong}).\n"));
+        assert_eq!(found.len(), 1, "{wrong}: {found:?}");
+    }
+    assert_eq!(links("```\n[code](nowhere.md)\n```\n"), [""; 0]);
+    assert_eq!(anchor(" What `KEYS` costs, and [why](why.md)"), "what-keys-costs-and-why");
+}
+
+#[test]
+fn the_index_names_every_page_and_every_page_says_for_whom_it_is() {
+    let folder = root().join("docs");
+    let index = fs::read_to_string(folder.join("README.md")).expect("the index");
+    let named: Vec<PathBuf> = links(&index).iter().map(|link| plain(&folder.join(link))).collect();
+    let mut wrong = Vec::new();
+    for page in pages().into_iter().filter(|page| page.starts_with(&folder)) {
+        let text = fs::read_to_string(&page).expect("a page");
+        let name = page.strip_prefix(&folder).unwrap().display().to_string();
+        if name != "README.md" && !named.contains(&page) {
+            wrong.push(format!("{name} is not in the index"));
+        }
+        let first = text.lines().skip(1).find(|line| !line.is_empty()).unwrap_or_default();
+        if !first.starts_with("For ") {
+            wrong.push(format!("{name} does not say for whom it is"));
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+#[test]
+fn sources_name_pages_that_exist() {
+    let root = root();
+    let mut sources = Vec::new();
+    for folder in ["crates", "fuzz", "tools"] {
+        files(&root.join(folder), ".rs", &mut sources);
+    }
+    sources.extend(["Dockerfile", "compose.yaml", "crates/quorate/Cargo.toml"].map(|name| root.join(name)));
+    let (mut count, mut missing) = (0, Vec::new());
+    for source in sources.iter().filter(|source| !source.ends_with("tests/docs.rs")) {
+        let text = fs::read_to_string(source).expect("a source");
+        for rest in text.split("docs/").skip(1) {
+            let is_of_path = |letter: char| letter.is_ascii_alphanumeric() || "/-_.".contains(letter);
+            let path = rest.split(|letter| !is_of_path(letter)).next().unwrap_or_default();
+            let Some((path, _)) = path.rsplit_once(".md") else { continue };
+            count += 1;
+            if !root.join("docs").join(format!("{path}.md")).exists() {
+                missing.push(format!("{}: docs/{path}.md", source.display()));
+            }
+        }
+    }
+    assert!(count > 10, "{count} pages were named");
+    assert!(missing.is_empty(), "{missing:#?}");
+}
