@@ -34,7 +34,7 @@ pub const TRANSACTION_COMMANDS_MAX: usize = 10_000;
 pub const SCRIPT_BYTES_MAX: usize = 1 << 20;
 
 /// What a run of a script may cost unless its keyspace says otherwise (`script_cost_max`), in units: a simple instruction of
-/// its language is one, and everything else counts as many as it takes time. See `docs/reference/scripts.md` for how long they take.
+/// its language is one, and everything else counts as many as it takes time. See `docs/measurements/scripts.md` for how long they take.
 pub const SCRIPT_COST_DEFAULT: u32 = 2_000_000;
 
 /// The least that `script_cost_max` may be: the scripts of lock libraries need some thousands.

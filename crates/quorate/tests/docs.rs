@@ -115,7 +115,8 @@ fn every_link_leads_to_a_file_and_a_heading() {
 #[test]
 fn a_broken_link_is_found() {
     let page = root().join("docs/README.md");
-    let text = "# A page\n\n[here](#a-page), [a file](../README.md), [a heading](reference/limits.md#memory)\n";
+    let text =
+        "# A page\n\n[here](#a-page), [a file](../README.md), [a heading](reference/limits.md#memory)\n";
     assert_eq!(broken(&page, text), [""; 0]);
     for wrong in ["nowhere.md", "#b-page", "../README.md#no-such-heading"] {
         let found = broken(&page, &format!("# A page\n\nSee [this]({wrong}).\n"));

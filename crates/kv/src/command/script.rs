@@ -8,7 +8,7 @@ use super::List;
 use crate::codec::{Malformed, Reader, Writer};
 use crate::limits::SCRIPT_COST_DEFAULT;
 
-/// How long a unit of a script's cost takes, about: see `docs/reference/scripts.md`.
+/// How long a unit of a script's cost takes, about: see `docs/measurements/scripts.md`.
 pub(crate) const UNIT_NS: u64 = 10;
 
 /// A program with the keys that it may use and its arguments.
