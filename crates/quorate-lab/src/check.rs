@@ -24,7 +24,7 @@ Examples:
   quorate check history.jsonl --picture window.html
   quorate check lab-results/locks-quick/history/*.jsonl.gz
 
-A history is one JSON object per line; docs/guide/checking.md shows them:
+A history is one JSON object per line; docs/reference/histories.md shows them:
   {\"client\":1,\"operation\":\"set\",\"key\":\"a\",\"value\":\"v\",\"start\":10,\"end\":20,\"outcome\":\"ok\"}
 
 Exit code: 0 every history is linearizable; 1 one is not, or it could not be decided in time; 2 wrong usage, or a

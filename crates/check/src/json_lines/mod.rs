@@ -1,4 +1,4 @@
-//! Histories as files: one operation per line, a JSON object. docs/guide/checking.md shows a line of each kind.
+//! Histories as files: one operation per line, a JSON object. docs/reference/histories.md shows a line of each kind.
 //!
 //! A byte string is a JSON string where it is UTF-8, else an object `{"base64": "..."}`. A file may be compressed by gzip.
 
