@@ -10,15 +10,11 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-/// The lab's program, with the server that it measures beside it, built from what is there now.
+/// The lab's program. The server that it measures lies beside it where the whole workspace was built.
 fn quorate_lab() -> Command {
     let program = Path::new(env!("CARGO_BIN_EXE_quorate-lab"));
-    let mut build = Command::new(env!("CARGO"));
-    build.args(["build", "--quiet", "--locked", "--package", "quorate"]);
-    if program.parent().unwrap().ends_with("release") {
-        build.arg("--release");
-    }
-    assert!(build.status().unwrap().success(), "the server cannot be built");
+    let server = program.with_file_name("quorate");
+    assert!(server.is_file(), "there is no {}: run the tests with --workspace", server.display());
     let mut command = Command::new(program);
     command.stdin(Stdio::null());
     command
