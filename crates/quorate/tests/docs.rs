@@ -170,3 +170,70 @@ fn sources_name_pages_that_exist() {
     assert!(count > 10, "{count} pages were named");
     assert!(missing.is_empty(), "{missing:#?}");
 }
+
+/// The texts between quotation marks in a source, up to its tests. Comments are left out.
+fn literals(source: &str) -> Vec<&str> {
+    let source = source.split("#[cfg(test)]").next().unwrap_or_default();
+    let lines = source.lines().filter(|line| !line.trim_start().starts_with("//"));
+    lines.flat_map(|line| line.split('"').skip(1).step_by(2)).collect()
+}
+
+#[test]
+fn every_error_code_is_on_the_page() {
+    /// Begin texts as codes do, and never reach a client as one: the coordinator of a coded value takes the first two.
+    const NO_CODES: [&str; 4] = ["ABANDONED", "RECONFIGURED", "LIST", "JSON"];
+    let root = root();
+    let page = fs::read_to_string(root.join("docs/reference/errors.md")).expect("the page");
+    let mut sources = Vec::new();
+    for name in ["kv", "protocol", "node", "server"] {
+        files(&root.join("crates").join(name).join("src"), ".rs", &mut sources);
+    }
+    let (mut seen, mut missing) = (Vec::new(), Vec::new());
+    let is_test = |source: &&PathBuf| {
+        source.ends_with("tests.rs") || source.components().any(|part| part.as_os_str() == "tests")
+    };
+    for source in sources.iter().filter(|source| !is_test(source)) {
+        let text = fs::read_to_string(source).expect("a source");
+        for literal in literals(&text) {
+            let mut words = literal.trim_start_matches('-').split(' ');
+            let code = words.next().unwrap_or_default();
+            let is_code = code.len() > 2 && code.bytes().all(|byte| byte.is_ascii_uppercase());
+            let is_word = |word: &str| word.len() > 2 && word.bytes().all(|byte| byte.is_ascii_lowercase());
+            if is_code && words.filter(|word| is_word(word)).count() > 1 && !NO_CODES.contains(&code) {
+                seen.push(code.to_owned());
+                if !page.contains(&format!("`{code}")) {
+                    missing.push(format!("{code} of {}: {literal}", source.display()));
+                }
+            }
+        }
+    }
+    seen.sort_unstable();
+    seen.dedup();
+    assert!(seen.len() > 15, "{seen:?}");
+    assert!(missing.is_empty(), "docs/reference/errors.md does not name {missing:#?}");
+}
+
+#[test]
+fn every_metric_is_on_the_page() {
+    let root = root();
+    let page = fs::read_to_string(root.join("docs/reference/metrics.md")).expect("the page");
+    let (mut count, mut missing) = (0, Vec::new());
+    for name in
+        ["node/src/report.rs", "node/src/status.rs", "node/src/coding/metrics.rs", "server/src/metrics.rs"]
+    {
+        let text = fs::read_to_string(root.join("crates").join(name)).expect("a source");
+        for literal in literals(&text) {
+            if literal.contains('_') && literal.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_')
+            {
+                count += 1;
+                let is_end =
+                    |rest: &str| !rest.starts_with(|letter: char| letter.is_alphanumeric() || letter == '_');
+                if !page.split(literal).skip(1).any(|rest| !is_whole || !goes_on(rest)) {
+                    missing.push(format!("{literal} of {name}"));
+                }
+            }
+        }
+    }
+    assert!(count > 80, "{count} metrics were found");
+    assert!(missing.is_empty(), "docs/reference/metrics.md does not name {missing:#?}");
+}
