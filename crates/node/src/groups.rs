@@ -176,6 +176,15 @@ impl Groups {
         self.awake.iter().chain(&self.woken).filter_map(|id| self.get(*id))
     }
 
+    /// The node's lease lasts longer. Those that rest hear of it without being woken.
+    pub(crate) fn extend_leases(&mut self, until_us: u64) {
+        for group in self.by_id.iter_mut().flatten().filter(|group| group.rests) {
+            if let Some(replica) = &mut group.replica {
+                replica.extend_lease(until_us);
+            }
+        }
+    }
+
     /// A turn ends: when each wants its next tick, and who rests from now on.
     pub(crate) fn end_turn(&mut self, now: Now) {
         while let Some(id) = self.woken.pop() {

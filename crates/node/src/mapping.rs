@@ -115,7 +115,7 @@ impl Node {
             self.take_map(&map);
         }
         if let Some(until_us) = lease {
-            // Who rests has no use for it.
+            self.groups.extend_leases(until_us);
             self.for_each_awake(|node, id| node.step(id, Input::Lease { until_us }));
         }
         self.end_wanted();

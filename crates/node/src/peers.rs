@@ -209,6 +209,9 @@ impl Node {
             Envelope::Room { is_short, is_aside } => {
                 let peer = &mut self.peers[usize::from(from) - 1];
                 (peer.is_short, peer.is_aside) = (is_short, is_aside);
+                if is_aside {
+                    self.reaches(from, false); // Nobody may rely on it, until it says again that it is there.
+                }
                 self.note_short_peers();
                 self.tend_room();
             }

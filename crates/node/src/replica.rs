@@ -181,14 +181,29 @@ impl Replica {
 
     /// Whether this node reaches another one, as it has found out for all its groups.
     pub(crate) fn set_reached(&mut self, now: Now, peer: NodeId, is_reached: bool) {
-        if let Replica::Consensus(replica) = self {
-            replica.set_reached(now, peer, is_reached);
+        match self {
+            Replica::LeaderFollower(replica) => replica.set_reached(now, peer, is_reached),
+            Replica::Abd(replica) => replica.set_reached(now, peer, is_reached),
+            Replica::Blocking(replica) => replica.set_reached(now, peer, is_reached),
+            Replica::Consensus(replica) => replica.set_reached(now, peer, is_reached),
+        }
+    }
+
+    /// The node's lease lasts longer: for a replica at rest, in which nobody waits for that.
+    pub(crate) fn extend_lease(&mut self, until_us: u64) {
+        if let Replica::LeaderFollower(replica) = self {
+            replica.extend_lease(until_us);
         }
     }
 
     /// True when it wants no tick and no flush before it is given something.
     pub(crate) fn is_resting(&self) -> bool {
-        matches!(self, Replica::Consensus(replica) if replica.is_resting())
+        match self {
+            Replica::LeaderFollower(replica) => replica.is_resting(),
+            Replica::Abd(replica) => replica.is_resting(),
+            Replica::Blocking(replica) => replica.is_resting(),
+            Replica::Consensus(replica) => replica.is_resting(),
+        }
     }
 
     pub(crate) fn wakeup_us(&self, now: Now) -> u64 {

@@ -570,6 +570,13 @@ pub trait Replica {
     /// When, on the monotonic clock, the replica wants its next [`Input::Tick`].
     fn wakeup_us(&self, now: Now) -> u64;
 
+    /// The node watches its peers by itself, and says whether this one is reached: nothing is if it was not said. To be told
+    /// each time that it changes, and each time that a link came up.
+    fn set_reached(&mut self, now: Now, peer: NodeId, is_reached: bool);
+
+    /// True while nothing happens in its group: it wants neither tick nor flush before it is given something.
+    fn is_resting(&self) -> bool;
+
     /// Takes one record that an earlier life made, or that a checkpoint holds. Only before the replica is configured.
     ///
     /// # Errors

@@ -12,6 +12,7 @@ pub mod leader_follower;
 mod loading;
 pub mod planted;
 pub mod registers;
+mod rest;
 mod watching;
 
 pub use contract::{

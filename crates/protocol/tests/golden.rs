@@ -111,6 +111,22 @@ impl Script {
                 let (one, other) = link(ends)?;
                 self.link(one, other, state == "up", hint.unwrap_or(true))?;
             }
+            Verb::Reach { state, ends, at } => {
+                let members = self.which(None)?;
+                let pairs: Vec<(NodeId, NodeId)> = match ends {
+                    Some(ends) => {
+                        let (one, other) = link(ends)?;
+                        vec![(one, other), (other, one)]
+                    }
+                    None => {
+                        members.iter().flat_map(|one| members.iter().map(|other| (*one, *other))).collect()
+                    }
+                };
+                let tells = |one: NodeId, other| one != other && at.is_none_or(|at| at == one);
+                for (one, other) in pairs.into_iter().filter(|(one, other)| tells(*one, *other)) {
+                    self.each(Some(one), |world, id| world.reach(id, other, state == "up"))?;
+                }
+            }
             Verb::Crash { node, kept, silent } => {
                 self.world()?.crash(*node, kept.unwrap_or(0));
                 if !silent {

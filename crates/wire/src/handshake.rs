@@ -37,7 +37,7 @@ use sha2::Sha256;
 use crate::seal::{KEY_BYTES, Key, Session};
 
 /// The version of what peers say to each other, this handshake included.
-pub const VERSION: u16 = 4;
+pub const VERSION: u16 = 5;
 
 /// Longest handshake message, in bytes. Limits what a stranger can make a node hold.
 pub const PAYLOAD_BYTES_MAX: usize = 1024;

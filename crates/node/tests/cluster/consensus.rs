@@ -1,5 +1,6 @@
 //! Keyspaces that go through consensus: every command on every node, leaders that die, and a log that outlives everybody.
 
+use crate::rest::messages;
 use crate::support::{Client, Cluster, setup};
 
 const KEYSPACES: &[&str] = &["prefix= replication=consensus"];
@@ -11,42 +12,6 @@ fn leader(cluster: &Cluster) -> u16 {
 /// Asks again and again, as a client would that wants its write done.
 fn insist(cluster: &mut Cluster, client: Client, request: &str) -> u64 {
     cluster.time(|cluster| cluster.until("it is done", |cluster| cluster.ask(client, request) == "OK"))
-}
-
-/// How many messages replicas send each other in so many turns, those of the control group aside.
-fn messages(cluster: &mut Cluster, turns: u64) -> usize {
-    cluster.record();
-    cluster.turns(turns);
-    let is_of_group = |payload: &[u8]| node::replica_message(payload).is_some_and(|(group, _)| group != 0);
-    cluster.recorded().iter().filter(|(_, _, payload)| is_of_group(payload)).count()
-}
-
-#[test]
-fn groups_in_which_nothing_happens_say_nothing_and_serve_at_once() {
-    let mut cluster = setup(3, &["prefix= replication=consensus shards=8"]).start();
-    let clients = [1, 2, 3].map(|node| cluster.client(node));
-    for number in 0..30 {
-        assert_eq!(cluster.ask(clients[number % 3], &format!("SET {number} v")), "OK");
-    }
-    cluster.turns(3000);
-    assert_eq!(messages(&mut cluster, 2000), 0, "all rest");
-    assert!((1..=3).all(|node| cluster.keyspace(node, "default").ready), "and are ready");
-    for (client, request) in clients.into_iter().zip(["SET k w", "GET k", "INCR n"]) {
-        let took_ms = cluster.time(|cluster| drop(cluster.ask(client, request)));
-        assert!(took_ms < 20, "{request} took {took_ms} ms");
-        let sent = messages(&mut cluster, 500);
-        assert!((1..250).contains(&sent), "one group of eight is awake, or two: {sent} messages");
-        cluster.turns(3000);
-        assert_eq!(messages(&mut cluster, 1000), 0, "they rest again");
-    }
-    // Who has keys that expire is awake until it has none.
-    assert_eq!(cluster.ask(clients[0], "SET e v PX 5000"), "OK");
-    cluster.turns(3000);
-    assert!(messages(&mut cluster, 500) > 0);
-    cluster.turns(5000);
-    assert_eq!(cluster.ask(clients[1], "DBSIZE"), "32");
-    cluster.turns(3000);
-    assert_eq!(messages(&mut cluster, 1000), 0, "they rest again");
 }
 
 #[test]

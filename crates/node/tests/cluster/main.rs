@@ -24,6 +24,7 @@ mod peers;
 mod reading;
 mod recovery;
 mod registers;
+mod rest;
 mod sessions;
 mod stale_reads;
 mod support;

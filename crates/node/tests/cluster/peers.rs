@@ -122,6 +122,7 @@ fn every_message_with_every_extreme_number_is_survived_by_every_role() {
                 commit,
                 leader_offset,
                 acknowledge: true,
+                rest: true,
                 records,
             };
             let mut payloads: Vec<Vec<u8>> = [

@@ -580,9 +580,14 @@ impl Coordinator {
         self.cut_off_us.is_some_and(|since_us| now.ms_since(since_us) >= timing.hold_ms)
     }
 
+    /// True when nothing is under way.
+    pub(super) fn is_idle(&self) -> bool {
+        self.operations.is_empty() && self.requests.is_empty()
+    }
+
     /// When it has something to do next, if nothing is heard before.
     pub(super) fn wakeup_us(&self, timing: &Timing) -> u64 {
-        if self.operations.is_empty() && self.requests.is_empty() {
+        if self.is_idle() {
             return u64::MAX;
         }
         let cut_off_us = self.cut_off_us.map_or(u64::MAX, |since_us| since_us + timing.hold_ms * 1000);

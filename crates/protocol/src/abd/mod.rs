@@ -67,9 +67,7 @@ mod outbox;
 
 use crate::contract::{Configuration, Effects, Input, NodeId, Now, Progress, Request, Ticket, Trace};
 use crate::planted::Fault;
-use crate::registers::{
-    self, Incarnation, LivesView, Loss, MemberSet, Registers, Replacement, Sender, Tag, Upkeep,
-};
+use crate::registers::{self, Incarnation, LivesView, Loss, Registers, Replacement, Sender, Tag, Upkeep};
 pub use coordinator::Counters;
 use coordinator::{Coordinator, Surroundings, answer_to_query};
 use kv::Table;
@@ -171,7 +169,7 @@ impl Replica {
         let peer = |member: usize| PeerStatus {
             id: registers.group.node(member),
             answering: registers.is_heard(member, &self.timing.upkeep, now),
-            silent_ms: now.ms_since(registers.heard_us[member]),
+            silent_ms: registers.silent_ms(member, now),
             incarnation: registers.lives.of(member),
         };
         let peers: Vec<PeerStatus> = registers.group.others().iter().map(peer).collect();
@@ -333,10 +331,7 @@ impl Replica {
     fn link(&mut self, now: Now, peer: NodeId, up: bool, effects: &mut Effects) {
         let Some(upkeep) = &mut self.upkeep else { return };
         let Some(member) = self.registers.group.index_of(peer) else { return };
-        match up {
-            true => self.registers.links.insert(member),
-            false => self.registers.links.remove(MemberSet::only(member)),
-        }
+        self.registers.set_link(member, up);
         self.coordinator.links_changed(&self.registers, now);
         if up {
             upkeep.link_up(&self.registers, member, effects);
@@ -395,7 +390,7 @@ impl Replica {
 
     fn tick(&mut self, now: Now, effects: &mut Effects) {
         let Some(upkeep) = &mut self.upkeep else { return };
-        upkeep.tick(&mut self.registers, &self.timing.upkeep, now, effects);
+        upkeep.tick(&mut self.registers, &self.timing.upkeep, now, true, effects);
         self.notice_new_lives();
         self.go_on_with_held(effects);
         let Replica { timing, registers, coordinator, .. } = self;
@@ -427,10 +422,20 @@ impl crate::contract::Replica for Replica {
     fn wakeup_us(&self, now: Now) -> u64 {
         match &self.upkeep {
             Some(upkeep) => {
-                upkeep.wakeup_us(&self.timing.upkeep).min(self.coordinator.wakeup_us(&self.timing))
+                let upkeep_us = upkeep.wakeup_us(&self.registers, &self.timing.upkeep, true);
+                upkeep_us.min(self.coordinator.wakeup_us(&self.timing))
             }
             None => now.monotonic_us + self.timing.upkeep.retry_ms * 1000,
         }
+    }
+
+    fn set_reached(&mut self, _now: Now, peer: NodeId, is_reached: bool) {
+        self.registers.set_reached(peer, is_reached);
+    }
+
+    fn is_resting(&self) -> bool {
+        let has_rest = |upkeep: &Upkeep| upkeep.is_resting(&self.registers);
+        self.coordinator.is_idle() && self.upkeep.as_ref().is_some_and(has_rest)
     }
 
     fn replay(&mut self, _now: Now, record: &[u8]) -> std::result::Result<(), Malformed> {

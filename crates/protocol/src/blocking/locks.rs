@@ -110,6 +110,11 @@ impl Locks {
         self.held.remove(key).is_some()
     }
 
+    /// True when there are none, with or without a lease that lasts.
+    pub(super) fn is_empty(&self) -> bool {
+        self.held.is_empty()
+    }
+
     /// Forgets locks whose lease has run out, once in a lease.
     pub(super) fn sweep(&mut self, now_us: u64) {
         if now_us < self.next_sweep_us {

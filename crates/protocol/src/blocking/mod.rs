@@ -98,7 +98,7 @@ mod options;
 mod state;
 
 use crate::contract::{Configuration, Effects, Input, NodeId, Now, Progress, Request, Ticket, Trace};
-use crate::registers::{self, Incarnation, LivesView, Loss, MemberSet, Replacement, Sender, Upkeep};
+use crate::registers::{self, Incarnation, LivesView, Loss, Replacement, Sender, Upkeep};
 use coordinator::Coordinator;
 pub use item::{Answer, Ask};
 use kv::codec::Malformed;
@@ -356,11 +356,9 @@ impl Replica {
             return;
         };
         let registers = &mut self.state.registers;
+        registers.set_link(member, up);
         if up {
-            registers.links.insert(member);
             upkeep.link_up(registers, member, effects);
-        } else if member != registers.group.own() {
-            registers.links.remove(MemberSet::only(member));
         }
     }
 
@@ -375,10 +373,16 @@ impl Replica {
         self.state.registers.set_room(has_room);
     }
 
+    /// Whether no lock is held here, nor waits to be freed elsewhere. Those end with time, and need members to be heard.
+    fn has_no_locks(&self) -> bool {
+        self.state.locks.is_empty() && self.coordinator.has_no_locks()
+    }
+
     fn tick(&mut self, now: Now, effects: &mut Effects) {
+        let may_stop = self.has_no_locks();
         let Some(upkeep) = &mut self.upkeep else { return };
         let timing = self.state.timing.upkeep;
-        upkeep.tick(&mut self.state.registers, &timing, now, effects);
+        upkeep.tick(&mut self.state.registers, &timing, now, may_stop, effects);
         self.notice();
         self.go_on_with_held(now, effects);
         self.state.locks.sweep(now.monotonic_us);
@@ -417,10 +421,20 @@ impl crate::contract::Replica for Replica {
         match &self.upkeep {
             None => u64::MAX,
             Some(upkeep) => {
-                let upkeep_us = upkeep.wakeup_us(&self.state.timing.upkeep);
+                let upkeep_us =
+                    upkeep.wakeup_us(&self.state.registers, &self.state.timing.upkeep, self.has_no_locks());
                 upkeep_us.min(self.coordinator.wakeup_us()).max(now.monotonic_us)
             }
         }
+    }
+
+    fn set_reached(&mut self, _now: Now, peer: NodeId, is_reached: bool) {
+        self.state.registers.set_reached(peer, is_reached);
+    }
+
+    fn is_resting(&self) -> bool {
+        let has_rest = |upkeep: &Upkeep| upkeep.is_resting(&self.state.registers);
+        self.coordinator.is_idle() && self.has_no_locks() && self.upkeep.as_ref().is_some_and(has_rest)
     }
 
     fn replay(&mut self, _now: Now, record: &[u8]) -> std::result::Result<(), Malformed> {

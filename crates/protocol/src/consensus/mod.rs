@@ -170,6 +170,7 @@ mod waiting;
 use crate::coded::FragmentStore;
 use crate::contract::{Effects, Input, NodeId, Now, Progress};
 use crate::planted::Fault;
+use crate::rest::Rest;
 use agreement::{Agreement, CrateMessage};
 use entry::EntryBuilder;
 pub use entry::{Entry, Head, Proposer};
@@ -292,7 +293,7 @@ pub struct Replica {
     checkpoint: Option<restoring::Checkpoint>,
     replayed_copy: Option<restoring::Replay>,
 
-    rest: rest::Rest,
+    rest: Rest,
     next_round_us: u64,
     /// What the round's heartbeats were answered with.
     answers: Vec<(NodeId, HeartbeatMsg)>,
@@ -362,7 +363,7 @@ impl Replica {
             installed_transfer: (0, 0),
             checkpoint: None,
             replayed_copy: None,
-            rest: rest::Rest::default(),
+            rest: Rest::default(),
             next_round_us: 0,
             answers: Vec::new(),
             round_promise: Ballot::default(),
@@ -640,6 +641,14 @@ impl crate::contract::Replica for Replica {
         let lease_us = lease_us.filter(|due_us| *due_us > now.monotonic_us);
         let round_us = self.next_round_us.min(self.gathered_is_due_us(now));
         round_us.min(waits_until_us.unwrap_or(u64::MAX)).min(lease_us.unwrap_or(u64::MAX))
+    }
+
+    fn set_reached(&mut self, now: Now, peer: NodeId, is_reached: bool) {
+        self.note_reached(now, peer, is_reached);
+    }
+
+    fn is_resting(&self) -> bool {
+        self.rest.is_resting()
     }
 
     fn replay(&mut self, now: Now, record: &[u8]) -> Result<(), Malformed> {

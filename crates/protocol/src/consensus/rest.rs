@@ -27,35 +27,19 @@
 use super::Replica;
 use super::message::Body;
 use crate::contract::{NodeId, Now};
+use crate::rest;
 use omnipaxos::messages::ballot_leader_election::HeartbeatMsg;
 use omnipaxos::messages::sequence_paxos::PaxosMsg;
-use std::collections::BTreeSet;
-
-/// So many rounds must have been calm before the first is left out.
-const CALM_ROUNDS: u32 = 5;
 
 /// For so many rounds the others may fall asleep later: on a busy machine some of theirs are not calm, as answers come late.
 /// Whoever is in trouble is heard after that.
 const FALLING_ASLEEP_ROUNDS: u64 = 16;
 
-/// Whether a replica rests.
-#[derive(Debug, Default)]
-pub(super) struct Rest {
-    /// The peers whose nodes this node reaches. None: it does not say, and so the replica never rests.
-    reached: Option<BTreeSet<NodeId>>,
-    /// Rounds in a row in which nothing happened.
-    calm_rounds: u32,
-    /// Since when it rests.
-    since_us: Option<u64>,
-}
-
 impl Replica {
-    /// The node watches its peers by itself, and says whether this one is reached: nothing is if it was not said. To be told
-    /// each time that it changes.
-    pub fn set_reached(&mut self, now: Now, peer: NodeId, is_reached: bool) {
-        let reached = self.rest.reached.get_or_insert_default();
-        let changes = if is_reached { reached.insert(peer) } else { reached.remove(&peer) };
-        if changes && self.is_resting() && self.link(peer).is_some() && self.concerns(peer, is_reached) {
+    /// What [`set_reached`](crate::Replica::set_reached) tells.
+    pub(super) fn note_reached(&mut self, now: Now, peer: NodeId, is_reached: bool) {
+        let changes = self.rest.set_reached(peer, is_reached);
+        if changes && self.rest.is_resting() && self.link(peer).is_some() && self.concerns(peer, is_reached) {
             self.wake(now);
         }
     }
@@ -63,44 +47,32 @@ impl Replica {
     /// Whether it matters to a replica at rest that a peer is reached, or not any more. To a follower its leader does. A leader
     /// looks how far one has come that is back, and does not lead without a majority.
     fn concerns(&self, peer: NodeId, is_reached: bool) -> bool {
-        let reached = self.links.iter().filter(|link| self.is_reached(link.peer)).count();
+        let reached = self.links.iter().filter(|link| self.rest.reaches(link.peer)).count();
         match self.is_leader() {
             true => is_reached || reached + 1 < self.majority(),
             false => self.leader() == Some(peer),
         }
     }
 
-    /// True while this replica has no rounds of its own.
-    pub fn is_resting(&self) -> bool {
-        self.rest.since_us.is_some()
-    }
-
-    fn is_reached(&self, peer: NodeId) -> bool {
-        self.rest.reached.as_ref().is_some_and(|reached| reached.contains(&peer))
-    }
-
     /// Whether a peer is live, as far as anybody can say.
     pub(super) fn is_peer_live(&self, now: Now, peer: NodeId) -> bool {
         let link = self.link(peer);
         link.is_some_and(|link| link.is_live(now, self.timing.silence_ms))
-            || self.is_resting() && self.is_reached(peer)
+            || self.rest.is_resting() && self.rest.reaches(peer)
     }
 
     /// Something happens.
     #[inline]
     pub(super) fn wake(&mut self, now: Now) {
-        self.rest.calm_rounds = 0;
-        if self.rest.since_us.is_some() {
+        if self.rest.end() {
             self.wake_up(now);
         }
     }
 
     #[cold]
     fn wake_up(&mut self, now: Now) {
-        self.rest.since_us = None;
         self.next_round_us = now.monotonic_us;
-        let Some(reached) = &self.rest.reached else { return };
-        for link in self.links.iter_mut().filter(|link| reached.contains(&link.peer)) {
+        for link in self.links.iter_mut().filter(|link| self.rest.reaches(link.peer)) {
             link.is_there(now);
         }
     }
@@ -113,7 +85,7 @@ impl Replica {
             // Others who rest later still have their rounds.
             Body::Heartbeat(HeartbeatMsg::Request(_)) => {
                 let asleep_us = FALLING_ASLEEP_ROUNDS * self.timing.heartbeat_ms * 1000;
-                self.rest.since_us.is_some_and(|since_us| now.monotonic_us >= since_us + asleep_us)
+                self.rest.since_us().is_some_and(|since_us| now.monotonic_us >= since_us + asleep_us)
             }
             Body::Position { ballot, end, decided } => {
                 let log = self.log.borrow();
@@ -133,7 +105,6 @@ impl Replica {
     /// A round is over, its answers not looked at yet: whether nothing but heartbeats was in it and all who can be reached
     /// are content, so that the rounds behind it would be the same.
     pub(super) fn is_calm(&self) -> bool {
-        let Some(reached) = &self.rest.reached else { return false };
         let log = self.log.borrow();
         let (promise, end) = (log.promise(), log.end());
         let is_content = |peer: NodeId| {
@@ -144,12 +115,13 @@ impl Replica {
             self.answers.iter().any(said)
         };
         let leader = promise.pid as NodeId;
-        let mut peers = self.links.iter().filter(|link| reached.contains(&link.peer));
+        let mut peers = self.links.iter().filter(|link| self.rest.reaches(link.peer));
         let count = peers.clone().count();
         let leads = self.leadership.is_some_and(|leadership| leadership.ballot == promise);
-        !self.links.is_empty()
+        self.rest.is_told()
+            && !self.links.is_empty()
             && count + 1 >= self.majority()
-            && (leads || leader != self.id && reached.contains(&leader))
+            && (leads || leader != self.id && self.rest.reaches(leader))
             && self.agreement.as_ref().is_some_and(|it| it.is_accepting() && it.leader() == Some(leader))
             && log.decided() == end
             && self.applied == end
@@ -159,7 +131,6 @@ impl Replica {
     }
 
     fn has_nothing_to_do(&self) -> bool {
-        let locks = self.table.locks();
         let is_of_one_mind =
             self.wanted.id == self.group.id && self.excluded.is_none() && self.learners.is_empty();
         let nobody_waits = self.builder_askers.is_empty()
@@ -174,21 +145,17 @@ impl Replica {
         let nothing_is_copied =
             self.senders.is_empty() && self.receiver.is_none() && self.replayed_copy.is_none();
         // What ends at some time the leader has to end.
-        let nothing_ends = self.table.purge_until(kv::UnixMs::MAX, 1).is_none()
-            && (locks.len(), locks.waiters(), locks.sessions()) == (0, 0, 0)
-            && self.fragments.is_empty();
-        is_of_one_mind && nobody_waits && nothing_is_copied && nothing_ends && self.table.is_tidy()
+        is_of_one_mind
+            && nobody_waits
+            && nothing_is_copied
+            && self.fragments.is_empty()
+            && rest::is_still(&self.table)
     }
 
     /// A round is over.
     pub(super) fn rest_after(&mut self, now: Now, was_calm: bool) {
-        if !was_calm {
-            self.rest.calm_rounds = 0;
-            return;
-        }
-        self.rest.calm_rounds += 1;
-        if self.rest.calm_rounds >= CALM_ROUNDS {
-            self.rest.since_us = Some(now.monotonic_us);
+        if self.rest.note_round(was_calm) {
+            self.rest.begin(now.monotonic_us);
             self.next_round_us = u64::MAX;
         }
     }

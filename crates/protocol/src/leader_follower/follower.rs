@@ -39,6 +39,8 @@ pub(super) struct Follower {
     acknowledge: bool,
     acked: Version,
     acked_us: u64,
+    /// Its leader's last word was that nothing happens any more.
+    is_told_to_rest: bool,
     /// The newest snapshot transfer seen in this epoch: one that is older and comes late is of no use.
     transfer: u64,
     /// A snapshot for a leader that lost its memory.
@@ -61,6 +63,7 @@ impl Follower {
             acknowledge: false,
             acked: 0,
             acked_us: 0,
+            is_told_to_rest: false,
             transfer: 0,
             sender: None,
         }
@@ -154,8 +157,9 @@ impl Follower {
         effects: &mut Effects,
     ) {
         match message {
-            Message::Append { previous, count, commit, leader_offset, acknowledge, .. } => {
+            Message::Append { previous, count, commit, leader_offset, acknowledge, rest, .. } => {
                 self.heard_us = now.monotonic_us;
+                self.is_told_to_rest = rest;
                 self.leader_offset = leader_offset;
                 if matches!(self.mode, Mode::Filling(_)) {
                     self.commit = self.commit.max(commit);
@@ -300,6 +304,7 @@ impl Follower {
 
     fn begin_streaming(&mut self, state: &mut State, now: Now, effects: &mut Effects) {
         self.mode = Mode::Streaming;
+        self.is_told_to_rest = false;
         self.acked = 0;
         self.acknowledge = true;
         self.heard_us = now.monotonic_us;
@@ -349,15 +354,16 @@ impl Follower {
         let offset = state.last().offset;
         let lazily = offset > self.acked && now.ms_since(self.acked_us) >= state.timing.lazy_acknowledge_ms;
         if self.acknowledge || lazily {
-            let message = Message::Acknowledge { epoch: state.epoch, join: self.join, offset };
+            self.acknowledge = false;
+            self.acked = offset;
+            self.acked_us = now.monotonic_us;
+            let rests = self.is_resting(state);
+            let message = Message::Acknowledge { epoch: state.epoch, join: self.join, offset, rests };
             let after_record = match state.options.planted.has(Fault::HeldBeforeDurable) {
                 true => 0,
                 false => state.journal.last(),
             };
             effects.send_after(after_record, [state.configuration.leader], |out| message.encode(out));
-            self.acknowledge = false;
-            self.acked = offset;
-            self.acked_us = now.monotonic_us;
         }
     }
 
@@ -370,7 +376,7 @@ impl Follower {
                 self.ask(state, now, effects);
             }
             Mode::Filling(receiver) if receiver.is_stuck(state, now) => self.join(state, now, effects),
-            Mode::Streaming if now.ms_since(self.heard_us) > state.timing.silence_ms => {
+            Mode::Streaming if self.silent_ms(state, now) > state.timing.silence_ms => {
                 self.join(state, now, effects);
             }
             _ => {}
@@ -378,6 +384,9 @@ impl Follower {
     }
 
     pub(super) fn wakeup_us(&self, state: &State, now: Now) -> u64 {
+        if self.is_resting(state) {
+            return u64::MAX;
+        }
         let unacked = matches!(self.mode, Mode::Streaming) && state.last().offset > self.acked;
         let delay_ms = match () {
             () if unacked || self.sender.is_some() => state.timing.lazy_acknowledge_ms,
@@ -387,7 +396,7 @@ impl Follower {
     }
 
     pub(super) fn is_streaming(&self, state: &State, now: Now) -> bool {
-        matches!(self.mode, Mode::Streaming) && now.ms_since(self.heard_us) <= state.timing.silence_ms
+        matches!(self.mode, Mode::Streaming) && self.silent_ms(state, now) <= state.timing.silence_ms
     }
 
     pub(super) fn is_filling(&self) -> bool {
@@ -420,8 +429,29 @@ impl Follower {
         self.sender.as_mut()
     }
 
-    pub(super) fn silent_ms(&self, now: Now) -> u64 {
-        now.ms_since(self.heard_us)
+    pub(super) fn silent_ms(&self, state: &State, now: Now) -> u64 {
+        if self.is_resting(state) { 0 } else { now.ms_since(self.heard_us) }
+    }
+
+    /// Its leader has told it to rest, and it has nothing else to do.
+    pub(super) fn is_resting(&self, state: &State) -> bool {
+        let offset = state.last().offset;
+        self.is_told_to_rest
+            && matches!(self.mode, Mode::Streaming)
+            && self.sender.is_none()
+            && !self.acknowledge
+            && self.acked == offset
+            && [state.applied, self.leader_offset] == [offset; 2]
+            && state.rest.reaches(state.configuration.leader)
+            && state.journal.has_told_commit(offset)
+            && state.table.is_tidy()
+    }
+
+    /// Its leader's node is not reached any more: it has been silent for as long as anybody can say from now on.
+    pub(super) fn wake(&mut self, now: Now) {
+        if std::mem::take(&mut self.is_told_to_rest) {
+            self.heard_us = now.monotonic_us;
+        }
     }
 
     /// How many records of the leader are not applied here, and for how many milliseconds that has been so.

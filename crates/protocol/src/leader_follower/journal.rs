@@ -108,6 +108,11 @@ impl Journal {
         }
     }
 
+    /// Whether nothing is left to tell of what is committed.
+    pub(super) fn has_told_commit(&self, commit: Version) -> bool {
+        !self.is_kept || commit <= self.commit
+    }
+
     /// Records are durable up to this one.
     pub(super) fn durable(&mut self, record: u64) {
         self.durable = self.durable.max(record.min(self.told));

@@ -42,11 +42,11 @@ pub(super) struct Leader {
     purge: Version,
     /// This turn's records.
     builder: Vec<u8>,
-    builder_count: u32,
+    pub(super) builder_count: u32,
     builder_time: u64,
     /// Bytes of sealed records that are not committed.
     uncommitted_bytes: usize,
-    queue: Queue,
+    pub(super) queue: Queue,
     pub(super) held: Held,
     pub(super) waits: Vec<Wait>,
     /// How many followers must hold a write before it is committed.
@@ -61,6 +61,9 @@ pub(super) struct Leader {
     pub(super) transfers: u64,
     /// True when a `WAIT` came in that the next message must ask acknowledgements for.
     pub(super) ask: bool,
+    /// When it last looked whether anything happens, and the last offset then.
+    pub(super) round_us: u64,
+    pub(super) round_head: Version,
 }
 
 impl Leader {
@@ -86,6 +89,8 @@ impl Leader {
             followers: state.peers().map(|id| Follower::new(id, now)).collect(),
             transfers: 0,
             ask: false,
+            round_us: now.monotonic_us,
+            round_head: offset,
         };
         leader.count_needed(state);
         if leader.followers.is_empty() && !state.journal.is_kept() {
@@ -389,7 +394,7 @@ impl Leader {
             Message::Join { last, applied, join, .. } => {
                 self.join(state, now, index, (last, applied, join), effects);
             }
-            Message::Acknowledge { epoch, join, offset } if epoch == state.epoch => {
+            Message::Acknowledge { epoch, join, offset, rests } if epoch == state.epoch => {
                 if offset > self.head {
                     let why = "it acknowledges what was never written";
                     return effects.trace.push(Trace::Rejected { peer: from, why });
@@ -402,6 +407,7 @@ impl Leader {
                 if follower.is_streaming() {
                     follower.confirm(now);
                 }
+                follower.has_said_rest = rests && offset == self.head;
                 if offset > follower.acked && follower.is_streaming() {
                     follower.acknowledge(state, offset);
                     self.commit(state, now, effects);
@@ -460,6 +466,9 @@ impl Leader {
     }
 
     pub(super) fn tick(&mut self, state: &mut State, now: Now, effects: &mut Effects) {
+        if state.rest.is_resting() {
+            return;
+        }
         self.watch_lease(state, now, effects);
         self.end_overdue(state, now, effects);
         self.end_waits(state, now, effects);
@@ -479,6 +488,7 @@ impl Leader {
             }
             self.purge = self.head;
         }
+        self.watch_rest(state, now);
     }
 
     fn end_overdue(&mut self, state: &mut State, now: Now, effects: &mut Effects) {
@@ -532,6 +542,9 @@ impl Leader {
 
     pub(super) fn wakeup_us(&self, state: &State, now: Now) -> u64 {
         const WAITING_MS: u64 = 10;
+        if state.rest.is_resting() {
+            return u64::MAX;
+        }
         let waits = !self.queue.is_empty() || !self.held.is_empty() || !self.waits.is_empty();
         let snapshot = self.followers.iter().any(|follower| matches!(follower.service, Service::Snapshot(_)));
         let untold = |follower: &Follower| {

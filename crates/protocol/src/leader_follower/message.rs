@@ -42,6 +42,8 @@ pub enum Message<'a> {
         leader_offset: Version,
         /// The leader waits for the acknowledgement: it is to be sent at the end of this turn.
         acknowledge: bool,
+        /// Nothing happens any more: no heartbeat follows once the follower has said that it rests.
+        rest: bool,
         /// The records.
         records: &'a [u8],
     },
@@ -53,6 +55,8 @@ pub enum Message<'a> {
         join: u64,
         /// The last offset held.
         offset: Version,
+        /// It was told to rest, and expects no heartbeats.
+        rests: bool,
     },
     /// Follower to leader: this is what I have; send me the rest.
     Join {
@@ -184,6 +188,7 @@ impl<'a> Message<'a> {
                 commit,
                 leader_offset,
                 acknowledge,
+                rest,
                 records,
             } => {
                 out.reserve(80 + records.len());
@@ -196,12 +201,14 @@ impl<'a> Message<'a> {
                 out.put_u64(commit);
                 out.put_u64(leader_offset);
                 out.put_bool(acknowledge);
+                out.put_bool(rest);
                 out.put_bytes(records);
             }
-            Message::Acknowledge { epoch, join, offset } => {
+            Message::Acknowledge { epoch, join, offset, rests } => {
                 put_head(out, ACKNOWLEDGE, epoch);
                 out.put_u64(join);
                 out.put_u64(offset);
+                out.put_bool(rests);
             }
             Message::Join { epoch, last, applied, join } => {
                 put_head(out, JOIN, epoch);
@@ -306,7 +313,7 @@ impl<'a> Message<'a> {
                 let time = reader.u64()?;
                 let commit = reader.u64()?;
                 let leader_offset = reader.u64()?;
-                let acknowledge = reader.bool()?;
+                let (acknowledge, rest) = (reader.bool()?, reader.bool()?);
                 let records = reader.bytes()?;
                 check_records(records, count)?;
                 let ordered = previous.epoch <= batch_epoch && batch_epoch <= epoch;
@@ -322,10 +329,16 @@ impl<'a> Message<'a> {
                     commit,
                     leader_offset,
                     acknowledge,
+                    rest,
                     records,
                 }
             }
-            ACKNOWLEDGE => Message::Acknowledge { epoch, join: reader.u64()?, offset: reader.u64()? },
+            ACKNOWLEDGE => Message::Acknowledge {
+                epoch,
+                join: reader.u64()?,
+                offset: reader.u64()?,
+                rests: reader.bool()?,
+            },
             JOIN => {
                 let last = take_position(reader)?;
                 Message::Join { epoch, last, applied: reader.u64()?, join: reader.u64()? }

@@ -89,6 +89,7 @@ mod options;
 mod queue;
 pub mod record;
 pub mod recovery;
+mod rest;
 mod restoring;
 mod resync;
 mod serving;
@@ -209,6 +210,11 @@ impl Replica {
         self.state.table.read(command, now, out);
     }
 
+    /// The control group's promise holds for longer: for a replica at rest, which nobody waits for.
+    pub fn extend_lease(&mut self, until_us: u64) {
+        self.state.extend_lease(until_us);
+    }
+
     /// True when this replica leads and serves.
     #[inline]
     pub fn is_leader(&self) -> bool {
@@ -270,7 +276,7 @@ impl Replica {
             lag_ms,
             resyncing: matches!(&self.role, Role::Follower(follower) if follower.is_filling()),
             leader_silent_ms: match &self.role {
-                Role::Follower(follower) => follower.silent_ms(now),
+                Role::Follower(follower) => follower.silent_ms(state, now),
                 _ => 0,
             },
             in_sync: state.configuration.in_sync.clone(),
@@ -449,6 +455,7 @@ impl crate::contract::Replica for Replica {
 
     #[inline]
     fn step(&mut self, now: Now, input: Input<'_, Message<'_>>, effects: &mut Effects) {
+        let is_request = matches!(input, Input::Request { .. });
         let state = &mut self.state;
         match input {
             // Whoever has led in an epoch writes nothing of it later: see `resign`. Nobody fences requests here.
@@ -504,6 +511,9 @@ impl crate::contract::Replica for Replica {
                 }
             }
         }
+        if self.state.rest.is_resting() {
+            self.look_up(now, is_request);
+        }
     }
 
     fn wakeup_us(&self, now: Now) -> u64 {
@@ -512,6 +522,18 @@ impl crate::contract::Replica for Replica {
             Role::Follower(follower) => follower.wakeup_us(&self.state, now),
             Role::Recovery(recovery) => recovery.wakeup_us(&self.state, now),
             Role::Idle => now.monotonic_us + self.state.timing.heartbeat_ms * 1000,
+        }
+    }
+
+    fn set_reached(&mut self, now: Now, peer: NodeId, is_reached: bool) {
+        self.note_reached(now, peer, is_reached);
+    }
+
+    fn is_resting(&self) -> bool {
+        match &self.role {
+            Role::Leader(_) => self.state.rest.is_resting(),
+            Role::Follower(follower) => follower.is_resting(&self.state),
+            Role::Recovery(_) | Role::Idle => false,
         }
     }
 

@@ -66,6 +66,10 @@ pub(super) struct Follower {
     is_caught_up: bool,
     /// Whether it was live when last looked at, to tell changes.
     pub(super) was_live: bool,
+    /// It has said that it rests, and was sent nothing since that wakes it.
+    pub(super) has_said_rest: bool,
+    /// The leader rests and this follower with it: it counts as heard.
+    pub(super) is_at_rest: bool,
 }
 
 impl Follower {
@@ -89,6 +93,8 @@ impl Follower {
             mark_us: now.monotonic_us,
             is_caught_up: false,
             was_live: false,
+            has_said_rest: false,
+            is_at_rest: false,
         }
     }
 
@@ -153,7 +159,8 @@ impl Follower {
     }
 
     pub(super) fn is_live(&self, now: Now, silence_ms: u64) -> bool {
-        self.link_up && self.is_streaming() && now.ms_since(self.heard_us) <= silence_ms
+        let is_heard = self.is_at_rest || now.ms_since(self.heard_us) <= silence_ms;
+        self.link_up && self.is_streaming() && is_heard
     }
 }
 
@@ -212,6 +219,7 @@ impl Leader {
         let head = self.head;
         let follower = &mut self.followers[index];
         (follower.join, follower.acked, follower.service) = (join, 0, service);
+        follower.has_said_rest = false;
         (follower.is_confirmed, follower.is_caught_up, follower.mark) = (false, false, head);
         follower.fills_until = if matches!(follower.service, Service::Snapshot(_)) { head } else { 0 };
         follower.sent_us = 0; // It hears from us at the end of this turn, records or not.
@@ -264,6 +272,7 @@ impl Leader {
                     *encoded = Some((*sent, start..effects.bytes.len()));
                 }
             }
+            follower.has_said_rest = false;
             *sent = batch.end();
             *sent_bytes = batch.stream_end;
             sent_any = true;
@@ -278,8 +287,13 @@ impl Leader {
         let due = quiet_ms >= state.timing.heartbeat_ms
             || (follower.sent_commit < state.applied && quiet_ms >= state.timing.commit_notice_ms)
             || (self.ask && follower.acked < self.head);
-        if due && !sent_any {
-            let message = state.append(*sent, None, self.head, true);
+        if due && !sent_any && !state.rest.is_resting() {
+            let mut message = state.append(*sent, None, self.head, true);
+            let is_to_rest = state.rest.is_due() && follower.acked == self.head;
+            if let Message::Append { rest, .. } = &mut message {
+                *rest = is_to_rest;
+            }
+            follower.has_said_rest &= is_to_rest;
             effects.send([follower.id], |out| message.encode(out));
             sent_any = true;
         }

@@ -8,6 +8,7 @@ use super::record::Change;
 use super::restoring::{Checkpoint, Copy};
 use crate::contract::{Configuration, Effects, NodeId, Now, Trace, not_before};
 use crate::planted::Fault;
+use crate::rest::Rest;
 use kv::{Table, UnixMs, Version};
 
 /// Counts of what has happened, for `INFO` and the metrics.
@@ -64,6 +65,8 @@ pub(super) struct State {
     pub(super) led: Option<u64>,
     /// What it must find again after a crash, and how much of it is durable.
     pub(super) journal: Journal,
+    /// Whom its node reaches. A leader rests in it; whether a follower does is its leader's word.
+    pub(super) rest: Rest,
     /// A checkpoint that is being written.
     pub(super) checkpoint: Option<Checkpoint>,
     /// A copy that is being replayed.
@@ -93,6 +96,7 @@ impl State {
             lease_until_us: 0,
             led: None,
             journal: Journal::new(options.durability != Durability::None),
+            rest: Rest::default(),
             checkpoint: None,
             replayed_copy: None,
             question: 0,
@@ -144,6 +148,7 @@ impl State {
             commit: self.applied,
             leader_offset,
             acknowledge,
+            rest: false,
             records: batch.map_or(&[], |batch| &batch.records),
         }
     }

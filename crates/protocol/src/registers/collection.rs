@@ -71,6 +71,11 @@ impl Collector {
         Collector { number: nonce, ..Collector::default() }
     }
 
+    /// True while there is nothing to collect.
+    pub(super) fn is_empty(&self) -> bool {
+        self.round.is_none() && self.candidates.is_empty()
+    }
+
     /// A tombstone that may be collected.
     pub(super) fn candidate(&mut self, key: &[u8], tag: Tag) {
         let has_room = self.candidates.len() < TOMBSTONES_MAX && self.candidate_bytes < TOMBSTONE_BYTES_MAX;

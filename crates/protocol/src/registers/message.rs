@@ -113,8 +113,19 @@ pub enum Body<'a> {
     },
     /// Some of the keys that I hold, with their tags.
     Compare {
+        /// Names the walk through all keys of which this is a part. A later one has a higher number.
+        walk: u64,
+        /// The part's number, from 0.
+        part: u32,
+        /// It is the last part: the receiver is to say [`Body::Same`] if nothing differed in any.
+        asks: bool,
         /// The keys.
         tags: Tags<'a>,
+    },
+    /// The answer to a whole walk in which nothing differed.
+    Same {
+        /// The walk.
+        walk: u64,
     },
     /// The answer, where something differs.
     Differ {
@@ -165,6 +176,7 @@ const DIFFER: u8 = FIRST_KIND + 5;
 const REPAIR: u8 = FIRST_KIND + 6;
 const COLLECT: u8 = FIRST_KIND + 7;
 const COLLECTED: u8 = FIRST_KIND + 8;
+const SAME: u8 = FIRST_KIND + 9;
 
 /// No generation comes near it: one begins with each collection of tombstones.
 const GENERATION_MAX: u64 = 1 << 62;
@@ -250,9 +262,16 @@ impl<'a> Body<'a> {
                 bounds.encode(out);
                 out.put_bytes(entries);
             }
-            Body::Compare { tags } => {
+            Body::Compare { walk, part, asks, tags } => {
                 head(out, COMPARE);
+                out.put_u64(walk);
+                out.put_u32(part);
+                out.put_bool(asks);
                 out.put_bytes(tags.0);
+            }
+            Body::Same { walk } => {
+                head(out, SAME);
+                out.put_u64(walk);
             }
             Body::Differ { generation, wanted, entries } => {
                 head(out, DIFFER);
@@ -303,7 +322,13 @@ impl<'a> Body<'a> {
                 bounds: Bounds::decode(reader)?,
                 entries: reader.bytes()?,
             },
-            COMPARE => Body::Compare { tags: Tags::take(reader)? },
+            COMPARE => Body::Compare {
+                walk: reader.u64()?,
+                part: reader.u32()?,
+                asks: reader.bool()?,
+                tags: Tags::take(reader)?,
+            },
+            SAME => Body::Same { walk: reader.u64()? },
             DIFFER => Body::Differ {
                 generation: take_generation(reader)?,
                 wanted: Tags::take(reader)?,

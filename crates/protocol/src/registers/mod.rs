@@ -65,6 +65,7 @@ pub mod upkeep;
 
 use crate::contract::{Configuration, Effects, NodeId, Now, Trace};
 use crate::planted::{Fault, Planted};
+use crate::rest::Rest;
 use generations::Generations;
 use journal::Journal;
 use kv::{Register, Table};
@@ -149,6 +150,12 @@ pub struct Registers {
     pub links: MemberSet,
     /// When each member was last heard.
     pub heard_us: Vec<u64>,
+    /// Those that were heard over the link that is up.
+    heard: MemberSet,
+    /// Whom the node reaches.
+    rest: Rest,
+    /// How often this replica has come to hold, or to know, something else.
+    changes: u64,
     /// Members that have said that they are without their memory, and nothing since that takes it.
     without_memory: MemberSet,
     /// Those of them that may have acknowledged what nobody else holds.
@@ -180,6 +187,9 @@ impl Registers {
             generations: Generations::default(),
             links: MemberSet::EMPTY,
             heard_us: Vec::new(),
+            heard: MemberSet::EMPTY,
+            rest: Rest::default(),
+            changes: 0,
             without_memory: MemberSet::EMPTY,
             lost: MemberSet::EMPTY,
             standstill: None,
@@ -214,6 +224,7 @@ impl Registers {
     pub fn put(&mut self, key: &[u8], register: Register<'_>) -> bool {
         let is_taken = self.table.put_register(key, register);
         if is_taken {
+            self.changes += 1;
             self.journal.tell_register(key, register);
         }
         is_taken
@@ -262,6 +273,7 @@ impl Registers {
     #[inline]
     fn note_lives(&mut self) {
         if self.lives.take_changed() {
+            self.changes += 1;
             self.journal.tell_lives(self.starts, &self.lives);
         }
     }
@@ -298,12 +310,49 @@ impl Registers {
     #[inline]
     pub fn heard(&mut self, member: usize, now: Now) {
         self.heard_us[member] = now.monotonic_us;
+        self.heard.insert(member);
+    }
+
+    /// The link to a member came up, or broke.
+    pub(crate) fn set_link(&mut self, member: usize, up: bool) {
+        self.changes += 1;
+        self.heard.remove(MemberSet::only(member));
+        match up {
+            true => self.links.insert(member),
+            false if member == self.group.own() => {}
+            false => self.links.remove(MemberSet::only(member)),
+        }
+    }
+
+    /// What [`set_reached`](crate::Replica::set_reached) tells.
+    pub(crate) fn set_reached(&mut self, peer: NodeId, is_reached: bool) {
+        self.changes += u64::from(self.rest.set_reached(peer, is_reached));
+    }
+
+    /// Whether a member's node is reached, and the replica there has been heard since it is.
+    fn is_reached(&self, member: usize) -> bool {
+        self.heard.contains(member) && self.rest.reaches(self.group.node(member))
+    }
+
+    /// For how many milliseconds a member was not heard: none while its node is reached, as it may rest.
+    pub(crate) fn silent_ms(&self, member: usize, now: Now) -> u64 {
+        if self.is_reached(member) { 0 } else { now.ms_since(self.heard_us[member]) }
+    }
+
+    /// Whether nothing ends by itself here, nobody is without memory, and all others are there.
+    fn is_still(&self) -> bool {
+        self.without_memory.is_empty()
+            && self.group.others().iter().all(|member| self.links.contains(member) && self.is_reached(member))
+            && self.table.tombstones() == 0
+            && crate::rest::is_still(&self.table)
+            && self.journal.has_room()
     }
 
     /// A member says what takes its memory.
     #[inline]
     pub fn has_memory(&mut self, member: usize) {
         if self.without_memory.contains(member) {
+            self.changes += 1;
             self.without_memory.remove(MemberSet::only(member));
             self.lost.remove(MemberSet::only(member));
             if self.lost.len() < self.group.majority() {
@@ -372,7 +421,7 @@ impl Registers {
     pub fn is_heard(&self, member: usize, timing: &Timing, now: Now) -> bool {
         self.links.contains(member)
             && self.heard_us[member] > 0
-            && now.ms_since(self.heard_us[member]) <= timing.silence_ms
+            && self.silent_ms(member, now) <= timing.silence_ms
     }
 
     /// True when no link is known to be down.
@@ -386,6 +435,7 @@ impl Registers {
     }
 
     fn clear(&mut self) {
+        self.changes += 1;
         self.table = Table::new(self.table_seed);
     }
 
@@ -400,6 +450,7 @@ impl Registers {
 
     /// How far the group is has changed.
     fn note_bounds(&mut self) {
+        self.changes += 1;
         self.journal.tell_bounds(self.bounds());
     }
 

@@ -39,6 +39,11 @@ impl Transfers {
         Transfers { open: Vec::new(), ended: vec![(0, 0); members] }
     }
 
+    /// True while no copy is on its way.
+    pub(super) fn is_empty(&self) -> bool {
+        self.open.is_empty()
+    }
+
     /// A newcomer that was admitted asks for a copy, or for more of it.
     pub(super) fn fetch(
         &mut self,

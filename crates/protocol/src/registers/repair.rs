@@ -3,7 +3,11 @@
 //! An operation ends when a majority holds its value. The others get it too, if nothing is lost; what is lost comes
 //! with the next sweep, so that replicas become equal after faults, also for keys that nobody reads. To store a newer
 //! value is always safe: it is what a read would write back.
+//!
+//! A replica that has walked through all of its keys, while nothing changed here and with all others saying that they hold the
+//! same, has nothing to repair, and stops until something changes. What only others hold is their own walks' matter.
 
+use super::members::MEMBERS_MAX;
 use super::members::MemberSet;
 use super::message::{Body, Entries, Tags};
 use super::tag::Tag;
@@ -22,9 +26,53 @@ const BURIED_MAX: usize = 1000;
 pub(super) struct Sweep {
     cursor: u64,
     tags: Vec<u8>,
+    /// The present walk, and its next part.
+    walk: u64,
+    part: u32,
+    /// The first walk since this replica has changed last, and how often it had by then.
+    unchanged_since: u64,
+    changes: u64,
+    /// Who has found the same in a whole walk since.
+    same: MemberSet,
+    /// For each member, its walk under way and how many parts of it were the same here, if all were.
+    walks: [(u64, Option<u32>); MEMBERS_MAX],
 }
 
 impl Sweep {
+    /// Walks have higher numbers than in any earlier life that somebody may still answer.
+    pub(super) fn new(nonce: u64) -> Sweep {
+        Sweep { walk: nonce >> 1, ..Sweep::default() }
+    }
+
+    /// Whether all others hold what this replica does, as far as it has keys.
+    pub(super) fn is_done(&self, registers: &Registers) -> bool {
+        self.changes == registers.changes && self.same == registers.group.others() && self.unchanged_since > 0
+    }
+
+    /// A member has found the same in a whole walk.
+    pub(super) fn same(&mut self, registers: &Registers, from: usize, walk: u64) {
+        if self.changes == registers.changes && (self.unchanged_since..=self.walk).contains(&walk) {
+            self.same.insert(from);
+        }
+    }
+
+    /// A member tells a part of its walk, in which something differs or not. True when it is to hear that nothing did.
+    pub(super) fn walked(
+        &mut self,
+        from: usize,
+        (walk, part, asks): (u64, u32, bool),
+        is_same: bool,
+    ) -> bool {
+        let known = &mut self.walks[from];
+        let parts = match part {
+            0 => Some(0),
+            _ if known.0 == walk => known.1.filter(|parts| *parts == part),
+            _ => None,
+        };
+        *known = (walk, parts.filter(|_| is_same).and_then(|parts| parts.checked_add(1)));
+        asks && known.1.is_some()
+    }
+
     /// Compares the next few keys with all others. Tells each tombstone that it meets.
     pub(super) fn step(
         &mut self,
@@ -37,6 +85,13 @@ impl Sweep {
         let long_ago = now.saturating_sub(timing.clock_error_ms);
         registers.table.bury_expired(long_ago, BURIED_MAX, |_, _| {});
         self.tags.clear();
+        if self.cursor == 0 {
+            (self.walk, self.part) = (self.walk + 1, 0);
+            if self.changes != registers.changes || self.unchanged_since == 0 {
+                (self.changes, self.unchanged_since) = (registers.changes, self.walk);
+                self.same = MemberSet::EMPTY;
+            }
+        }
         let tags = &mut self.tags;
         self.cursor = registers.table.walk_registers(self.cursor, timing.sweep_keys, |key, register| {
             let tag = Tag::of_version(register.version);
@@ -46,13 +101,15 @@ impl Sweep {
             }
         });
         // Sent also when there is nothing to compare: it tells the others that this one is there.
-        let compare = Body::Compare { tags: Tags::built(&self.tags) };
+        let (walk, part, asks) = (self.walk, self.part, self.cursor == 0 && registers.rest.is_told());
+        let compare = Body::Compare { walk, part, asks, tags: Tags::built(&self.tags) };
         registers.send(registers.group.others().and(registers.links), compare, effects);
+        self.part += 1;
     }
 }
 
-/// A member tells some of its tags: it gets what is newer here, and is asked for what is newer there.
-pub(super) fn compare(registers: &Registers, from: usize, tags: Tags<'_>, effects: &mut Effects) {
+/// A member tells some of its tags: it gets what is newer here, and is asked for what is newer there. True when nothing is.
+pub(super) fn compare(registers: &Registers, from: usize, tags: Tags<'_>, effects: &mut Effects) -> bool {
     let (mut wanted, mut entries) = (Vec::new(), Vec::new());
     for (key, tag) in tags.iter() {
         let register = registers.table.register(key);
@@ -62,11 +119,13 @@ pub(super) fn compare(registers: &Registers, from: usize, tags: Tags<'_>, effect
             Entries::append(&mut entries, key, register);
         }
     }
-    if !wanted.is_empty() || !entries.is_empty() {
+    let is_same = wanted.is_empty() && entries.is_empty();
+    if !is_same {
         let (wanted, entries) = (Tags::built(&wanted), Entries::built(&entries));
         let differ = Body::Differ { generation: registers.generations.current(), wanted, entries };
         registers.send(MemberSet::only(from), differ, effects);
     }
+    is_same
 }
 
 /// A member wants what this one holds.

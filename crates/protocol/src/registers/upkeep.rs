@@ -54,7 +54,7 @@ impl Upkeep {
             rejoin: Some(rejoin),
             anew: Vec::new(),
             transfers: Transfers::new(registers.group.len()),
-            sweep: Sweep::default(),
+            sweep: Sweep::new(nonce),
             collector: Collector::new(nonce),
             swept_us: now.monotonic_us,
             lost: MemberSet::EMPTY,
@@ -70,7 +70,7 @@ impl Upkeep {
         if registers.planted.has(Fault::AnswerWithoutRefill) {
             upkeep.progress(registers, Progress::Refilled, effects);
         } else if registers.group.others().is_empty() {
-            upkeep.tick(registers, &Timing::default(), now, effects);
+            upkeep.tick(registers, &Timing::default(), now, true, effects);
         } else if let Some(rejoin) = &upkeep.rejoin {
             rejoin.ask(registers, registers.group.others(), effects);
         }
@@ -132,7 +132,13 @@ impl Upkeep {
                     self.transfers.fetch(registers, timing, now, from, (nonce, transfer, next), effects);
                 }
             }
-            Body::Compare { tags } => repair::compare(registers, from, tags, effects),
+            Body::Compare { walk, part, asks, tags } => {
+                let is_same = repair::compare(registers, from, tags, effects);
+                if self.sweep.walked(from, (walk, part, asks), is_same) {
+                    registers.send(MemberSet::only(from), Body::Same { walk }, effects);
+                }
+            }
+            Body::Same { walk } => self.sweep.same(registers, from, walk),
             Body::Differ { generation, wanted, entries } => {
                 repair::take(registers, generation, entries);
                 repair::supply(registers, from, wanted, effects);
@@ -194,15 +200,31 @@ impl Upkeep {
         registers.send(MemberSet::only(from), standing, effects);
     }
 
-    /// Time has passed.
-    pub fn tick(&mut self, registers: &mut Registers, timing: &Timing, now: Now, effects: &mut Effects) {
+    /// True when there is nothing to keep up: all members are there, and hold the same for good.
+    pub fn is_resting(&self, registers: &Registers) -> bool {
+        self.is_ready()
+            && self.sweep.is_done(registers)
+            && registers.is_still()
+            && self.transfers.is_empty()
+            && self.collector.is_empty()
+    }
+
+    /// Time has passed. With `may_stop` nothing is done that [`Upkeep::is_resting`] makes needless.
+    pub fn tick(
+        &mut self,
+        registers: &mut Registers,
+        timing: &Timing,
+        now: Now,
+        may_stop: bool,
+        effects: &mut Effects,
+    ) {
         if let Some(rejoin) = &mut self.rejoin {
             let progress = rejoin.tick(registers, timing, now, effects);
             self.progress(registers, progress, effects);
             return self.look_for_loss(registers, effects);
         }
         self.transfers.tick(registers, timing, now);
-        if now.ms_since(self.swept_us) >= timing.sweep_ms {
+        if now.ms_since(self.swept_us) >= timing.sweep_ms && !(may_stop && self.is_resting(registers)) {
             self.swept_us = now.monotonic_us;
             // Everybody must take part in a collection, so it may as well always be led by the same one.
             let leads = registers.group.own() == 0;
@@ -281,9 +303,10 @@ impl Upkeep {
     }
 
     /// When it wants its next tick.
-    pub fn wakeup_us(&self, timing: &Timing) -> u64 {
+    pub fn wakeup_us(&self, registers: &Registers, timing: &Timing, may_stop: bool) -> u64 {
         match &self.rejoin {
             Some(rejoin) => rejoin.wakeup_us(timing),
+            None if may_stop && self.is_resting(registers) => u64::MAX,
             None => self.swept_us + timing.sweep_ms * 1000,
         }
     }

@@ -66,6 +66,7 @@ fn upkeep_kind(upkeep: &Upkeep<'_>) -> &'static str {
         Body::Fetch { .. } => "Fetch",
         Body::Chunk { .. } => "Chunk",
         Body::Compare { .. } => "Compare",
+        Body::Same { .. } => "Same",
         Body::Differ { .. } => "Differ",
         Body::Repair { .. } => "Repair",
         Body::Collect { .. } => "Collect",
@@ -168,7 +169,8 @@ fn body(body: &Body<'_>) -> String {
         Body::Chunk { transfer, index, last, entries, .. } => {
             format!(" copy {transfer} chunk {index}{}, {} bytes", flag(*last, " last"), entries.len())
         }
-        Body::Compare { tags: told } => format!(" {}", tags(told)),
+        Body::Compare { tags: told, .. } => format!(" {}", tags(told)),
+        Body::Same { walk } => format!(" walk {walk}"),
         Body::Differ { wanted, entries: told, .. } => {
             format!(" wanted {} newer {}", tags(wanted), entries(told))
         }

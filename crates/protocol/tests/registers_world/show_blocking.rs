@@ -116,6 +116,7 @@ fn upkeep(body: &Body<'_>) -> &'static str {
         Body::Fetch { .. } => "Fetch",
         Body::Chunk { .. } => "Chunk",
         Body::Compare { .. } => "Compare",
+        Body::Same { .. } => "Same",
         Body::Differ { .. } => "Differ",
         Body::Repair { .. } => "Repair",
         Body::Collect { .. } => "Collect",

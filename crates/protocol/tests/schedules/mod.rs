@@ -70,6 +70,8 @@ pub struct Schedule {
     plant: Option<Plant>,
     /// With spilled values: when they are read for copies.
     store: Option<Random>,
+    /// Half of the schedules: what nodes say of whom they reach, which need not be true.
+    reach: Option<Random>,
     told: bool,
 }
 
@@ -150,6 +152,7 @@ impl Schedule {
             values: 0,
             plant,
             store: spilled.then(|| Random::new(!seed)),
+            reach: (seed % 2 == 0).then(|| Random::new(seed.rotate_left(32) ^ 0x5eed)),
             told,
         };
         schedule.tell(&format!("{nodes} nodes, {options:?}, {timing:?}"));
@@ -164,6 +167,7 @@ impl Schedule {
         if self.random.percent(80) {
             self.settle(5)?; // Most schedules begin with a group in order, some with one that begins.
         }
+        self.reach_all();
         let steps = 30 + self.random.below(300);
         for _ in 0..steps {
             self.step()?;
@@ -214,6 +218,7 @@ impl Schedule {
     /// A node's turn ends, perhaps after time has passed.
     fn turn(&mut self) -> Check {
         let Some(id) = self.random.pick(&self.world.alive()) else { return Ok(()) };
+        self.reach_or_not(id);
         if self.random.percent(50) {
             let passed = self.random.below(60);
             self.world.advance(passed);
@@ -443,6 +448,7 @@ impl Schedule {
                 self.restart(*id)?;
             }
         }
+        self.reach_all();
         let leader = self.world.configuration.leader;
         for _ in 0..ROUNDS_MAX {
             self.settle(1)?;

@@ -44,6 +44,28 @@ impl Schedule {
 
     // Links and nodes.
 
+    /// All nodes say that they reach all others.
+    pub(super) fn reach_all(&mut self) {
+        for id in self.world.alive().into_iter().filter(|_| self.reach.is_some()) {
+            for peer in self.world.members().filter(|peer| *peer != id) {
+                self.world.reach(id, peer, true);
+            }
+        }
+    }
+
+    /// A node says of a peer that it reaches it, or does not.
+    pub(super) fn reach_or_not(&mut self, id: NodeId) {
+        let Some(reach) = &mut self.reach else { return };
+        let members: Vec<NodeId> = self.world.members().filter(|peer| *peer != id).collect();
+        if reach.percent(30)
+            && let Some(peer) = reach.pick(&members)
+        {
+            let is_reached = reach.percent(80);
+            self.world.reach(id, peer, is_reached);
+            self.tell(&format!("{id} {} {peer}", if is_reached { "reaches" } else { "misses" }));
+        }
+    }
+
     pub(super) fn cut_or_mend(&mut self) -> Check {
         let members: Vec<NodeId> = self.world.members().collect();
         let (Some(one), Some(other)) = (self.random.pick(&members), self.random.pick(&members)) else {

@@ -141,6 +141,14 @@ pub(crate) enum Verb {
         #[arg(key)]
         hint: Option<bool>,
     },
+    /// Nodes say whether they reach each other: all, both ends of a link, or with `at` one of them.
+    Reach {
+        state: String,
+        #[arg(key)]
+        ends: Option<String>,
+        #[arg(key)]
+        at: Option<NodeId>,
+    },
     /// A node stops and forgets all that is not on its disk, but for so many records that were not synced. With
     /// `silent=true` its peers are not told.
     Crash {

@@ -288,6 +288,11 @@ impl World {
         self.step(id, Input::Link { peer, up })
     }
 
+    /// Tells a replica whether its node reaches a peer's.
+    pub fn reach(&mut self, id: NodeId, peer: NodeId, is_reached: bool) -> Consequences {
+        self.act(id, |replica, now, _| replica.set_reached(now, peer, is_reached))
+    }
+
     /// A node stops. What is not on its disk is forgotten; of the records that were not synced it keeps the first few.
     pub fn crash(&mut self, id: NodeId, kept: u64) {
         let node = &mut self.nodes[id as usize - 1];

@@ -61,8 +61,12 @@ pub fn kind(message: &Message<'_>) -> &'static str {
 pub fn message(message: &Message<'_>) -> String {
     let (kind, epoch) = (kind(message), message.epoch());
     let body = match *message {
-        Message::Append { previous, count: 0, commit, leader_offset, acknowledge, .. } => {
-            format!("after {previous} commit {commit} head {leader_offset}{}", flag(acknowledge, " ack"))
+        Message::Append { previous, count: 0, commit, leader_offset, acknowledge, rest, .. } => {
+            format!(
+                "after {previous} commit {commit} head {leader_offset}{}{}",
+                flag(acknowledge, " ack"),
+                flag(rest, " rest")
+            )
         }
         Message::Append {
             previous,
@@ -82,7 +86,9 @@ pub fn message(message: &Message<'_>) -> String {
                 flag(acknowledge, " ack")
             )
         }
-        Message::Acknowledge { join, offset, .. } => format!("#{join} {offset}"),
+        Message::Acknowledge { join, offset, rests, .. } => {
+            format!("#{join} {offset}{}", flag(rests, " rests"))
+        }
         Message::Join { last, applied, join, .. } => format!("#{join} last {last} applied {applied}"),
         Message::Resume { join, after, head, .. } => format!("#{join} after {after} head {head}"),
         Message::SnapshotBegin { join, transfer, position, head, kept, .. } => {

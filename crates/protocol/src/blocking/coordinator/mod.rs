@@ -230,6 +230,16 @@ impl Coordinator {
         }
     }
 
+    /// True when nothing is under way.
+    pub(super) fn is_idle(&self) -> bool {
+        self.operations.is_empty() && self.requests.is_empty()
+    }
+
+    /// True when no lock waits to be freed.
+    pub(super) fn has_no_locks(&self) -> bool {
+        self.releases.is_empty()
+    }
+
     /// Operations under way, for people.
     pub(super) fn open(&self) -> usize {
         self.operations.len()

@@ -127,8 +127,13 @@ impl Releases {
         }
     }
 
+    /// True while nothing is open.
+    pub(super) fn is_empty(&self) -> bool {
+        self.open.iter().all(BTreeMap::is_empty)
+    }
+
     /// When it wants the next tick: never, while nothing is open.
     pub(super) fn wakeup_us(&self) -> u64 {
-        if self.open.iter().all(BTreeMap::is_empty) { u64::MAX } else { self.next_us }
+        if self.is_empty() { u64::MAX } else { self.next_us }
     }
 }

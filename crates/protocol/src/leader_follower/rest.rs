@@ -1,0 +1,130 @@
+//! Rest: a leader to whom nothing happens leaves its heartbeats out, and its followers do not miss them.
+//!
+//! ```text
+//!  leader                          follower
+//!    |-- Heartbeat --------------->|
+//!    |<- Acknowledge --------------|        five rounds in which nothing happens
+//!    |-- Heartbeat, rest --------->|
+//!    |<- Acknowledge, rests -------|  it expects no heartbeats, as long as the leader's node is reached
+//!    | rests, when all have said so: their nodes are reached
+//! ```
+//!
+//! A leader's group is calm when all followers are in the in-sync set, hold what the leader holds, and know that it is
+//! committed; only those may be missing whose nodes are not reached, and which are neither in the set nor served. Nothing
+//! waits, and nothing ends by itself. From then on nodes watch each other instead of replicas
+//! ([`set_reached`](crate::Replica::set_reached)).
+//!
+//! **Who rests is calm.** So a leader at rest looks after each input whether it still is, and wakes if not: for a write, a
+//! follower that joins, another in-sync set, a link that breaks, a node that is reached no more or again. Reads that it
+//! answers at once wake nobody. When it wakes, its followers have been heard at that moment, as far as their nodes are reached:
+//! the clocks of silence begin then. One whose node is not reached has been silent since before the rest.
+//!
+//! **A follower rests by its leader's word only**, which is its last heartbeat: any other message ends that. If it wakes by
+//! itself because the leader's node was out of reach, it expects heartbeats again, and joins anew when none come; that wakes the
+//! leader. So whatever the two believe of each other, and whatever is lost between them, ends after a silence.
+//!
+//! Leases are the control group's, and go on: the node extends them for replicas at rest.
+
+use super::leader::Leader;
+use super::serving::Service;
+use super::state::State;
+use super::{Replica, Role};
+use crate::contract::{NodeId, Now};
+use crate::rest;
+
+impl Leader {
+    /// Whether requests have left things as they were: all that one can change.
+    fn has_nothing_under_way(&self, state: &State) -> bool {
+        self.head == self.round_head
+            && state.applied == self.head
+            && self.builder_count == 0
+            && self.queue.is_empty()
+            && self.held.is_empty()
+            && self.waits.is_empty()
+    }
+
+    /// Whether nothing happens in the group.
+    fn is_calm(&self, state: &State) -> bool {
+        let is_settled = |follower: &super::serving::Follower| {
+            let is_in_set = state.configuration.in_sync.contains(&follower.id);
+            let is_in_step = follower.link_up
+                && follower.is_streaming()
+                && follower.acked == self.head
+                && follower.sent_commit == self.head;
+            let is_gone = matches!(follower.service, Service::Absent);
+            !follower.is_joining_set
+                && match state.rest.reaches(follower.id) {
+                    true => is_in_set && is_in_step,
+                    false => !is_in_set && is_gone,
+                }
+        };
+        self.has_nothing_under_way(state)
+            && self.wish.is_none()
+            && (state.rest.is_told() || self.followers.is_empty())
+            && self.followers.iter().all(is_settled)
+            && state.last().offset == self.head
+            && state.journal.held() >= self.head
+            && state.journal.has_told_commit(self.head)
+            && rest::is_still(&state.table)
+    }
+
+    /// Counts rounds of heartbeats in which nothing happens, and rests when there were enough and all know of it.
+    pub(super) fn watch_rest(&mut self, state: &mut State, now: Now) {
+        if now.ms_since(self.round_us) < state.timing.heartbeat_ms {
+            return;
+        }
+        let is_calm = self.is_calm(state) && state.is_leased(now);
+        (self.round_us, self.round_head) = (now.monotonic_us, self.head);
+        let all_know =
+            |leader: &Leader| leader.followers.iter().all(|it| it.has_said_rest || !it.is_streaming());
+        if state.rest.note_round(is_calm) && all_know(self) {
+            state.rest.begin(now.monotonic_us);
+            self.followers.iter_mut().for_each(|follower| follower.is_at_rest = true);
+        }
+    }
+
+    /// Something happens.
+    #[cold]
+    fn wake(&mut self, state: &mut State, now: Now) {
+        state.rest.end();
+        for follower in &mut self.followers {
+            if state.rest.reaches(follower.id) {
+                (follower.heard_us, follower.in_step_us) = (now.monotonic_us, now.monotonic_us);
+            }
+            (follower.is_at_rest, follower.has_said_rest) = (false, false);
+        }
+    }
+}
+
+impl Replica {
+    /// A replica at rest has been given something.
+    pub(super) fn look_up(&mut self, now: Now, is_request: bool) {
+        let Role::Leader(leader) = &mut self.role else {
+            self.state.rest.end(); // It leads no more.
+            return;
+        };
+        let goes_on = match is_request {
+            true => leader.has_nothing_under_way(&self.state),
+            false => leader.is_calm(&self.state),
+        };
+        if !goes_on {
+            leader.wake(&mut self.state, now);
+        }
+    }
+
+    /// What [`set_reached`](crate::Replica::set_reached) tells.
+    pub(super) fn note_reached(&mut self, now: Now, peer: NodeId, is_reached: bool) {
+        if !self.state.rest.set_reached(peer, is_reached) {
+            return;
+        }
+        if let Role::Follower(follower) = &mut self.role
+            && peer == self.state.configuration.leader
+            && !is_reached
+        {
+            follower.wake(now);
+        }
+        if self.state.rest.is_resting() {
+            self.look_up(now, false);
+        }
+    }
+}
