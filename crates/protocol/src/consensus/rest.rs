@@ -1,14 +1,11 @@
-//! Rest: a group in which nothing happens sends nothing.
+//! Rest in consensus: see [`rest`] for what it is.
 //!
-//! Rounds of heartbeats have one purpose: that a leader who is gone is missed. When nothing else happens in a group, that its
-//! members' *nodes* are there is enough, and nodes tell each other that once for all of their groups. So a replica that has
-//! seen some rounds without anything but heartbeats, in which all who can be reached were content with the same leader and
-//! held the same log, lets its rounds be. It answers the rounds of others as ever (that takes no clock), and goes on with
-//! its own as soon as anything happens: a request, a message that is news, another configuration, a link that breaks or is
-//! made, a leader's node that falls silent.
+//! A replica that has seen some rounds without anything but heartbeats, in which all who can be reached were content with the
+//! same leader and held the same log, lets its rounds be. It answers the rounds of others as ever (that takes no clock), and goes
+//! on with its own as soon as anything happens: a request, a message that is news, another configuration, a link that breaks or
+//! is made, a leader's node that falls silent.
 //!
-//! Nothing of the protocol's safety rests on this. Votes, promises, leases and what is decided know no rounds: a lease is
-//! measured from entries. A replica that rests too long costs time, as one does whose heartbeats are late.
+//! Votes, promises, leases and what is decided know no rounds: a lease is measured from entries.
 //!
 //! # Why a leader that is gone is missed
 //!

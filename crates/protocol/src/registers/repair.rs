@@ -152,3 +152,58 @@ pub(super) fn take(registers: &mut Registers, generation: u64, entries: Entries<
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_walk_counts_when_every_part_of_it_has_come_and_was_the_same() {
+        let mut sweep = Sweep::default();
+        let mut hear = |parts: &[(u64, u32, bool, bool)]| {
+            let hear = |(walk, part, asks, is_same): (u64, u32, bool, bool)| {
+                sweep.walked(1, (walk, part, asks), is_same)
+            };
+            parts.iter().copied().map(hear).collect::<Vec<bool>>()
+        };
+        assert_eq!(hear(&[(1, 0, true, true)]), [true], "of one part");
+        assert_eq!(
+            hear(&[(2, 0, false, true), (2, 1, false, true), (2, 2, true, true)]),
+            [false, false, true]
+        );
+        assert_eq!(hear(&[(3, 0, false, true), (3, 2, true, true)]), [false, false], "one was lost");
+        assert_eq!(hear(&[(4, 0, false, false), (4, 1, true, true)]), [false, false], "one was different");
+        assert_eq!(hear(&[(5, 0, false, true), (6, 1, true, true)]), [false, false], "of two walks");
+        assert_eq!(hear(&[(7, 1, true, true)]), [false], "the first was lost");
+        assert_eq!(hear(&[(8, 0, false, true), (8, 1, true, true), (8, 1, true, true)])[1..], [true, false]);
+    }
+
+    #[test]
+    fn only_answers_to_walks_since_the_last_change_count() {
+        let mut registers = Registers::new(1, 2, false, crate::planted::Planted::default());
+        let members = vec![1, 2, 3];
+        let (leader, in_sync) = (0, Vec::new());
+        let told = crate::contract::Configuration { epoch: 1, leader, members, in_sync, is_given_up: false };
+        registers.join(1, &told).expect("a group");
+        let (mut sweep, mut effects) = (Sweep::new(8), Effects::default());
+        let mut walk = |sweep: &mut Sweep, registers: &mut Registers| {
+            sweep.step(registers, &Timing::default(), 0, |_, _| {}, &mut effects);
+            sweep.walk
+        };
+        let register =
+            Register { version: Tag::new(1, 1, 0).expect("a tag").version(), ..Register::UNWRITTEN };
+        let first = walk(&mut sweep, &mut registers);
+        assert!(registers.put(b"k", register));
+        [1, 2].into_iter().for_each(|from| sweep.same(&registers, from, first));
+        assert!(!sweep.is_done(&registers), "that was before the change");
+        let second = walk(&mut sweep, &mut registers);
+        sweep.same(&registers, 1, first);
+        sweep.same(&registers, 2, second);
+        assert!(!sweep.is_done(&registers), "member 1 has not answered to this walk");
+        walk(&mut sweep, &mut registers);
+        sweep.same(&registers, 1, second);
+        assert!(sweep.is_done(&registers), "an answer may come late");
+        registers.set_link(1, false);
+        assert!(!sweep.is_done(&registers), "something has changed");
+    }
+}

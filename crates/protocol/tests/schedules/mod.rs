@@ -152,7 +152,7 @@ impl Schedule {
             values: 0,
             plant,
             store: spilled.then(|| Random::new(!seed)),
-            reach: (seed % 2 == 0).then(|| Random::new(seed.rotate_left(32) ^ 0x5eed)),
+            reach: seed.is_multiple_of(2).then(|| Random::new(seed.rotate_left(32) ^ 0x5eed)),
             told,
         };
         schedule.tell(&format!("{nodes} nodes, {options:?}, {timing:?}"));
