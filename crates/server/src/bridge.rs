@@ -61,6 +61,8 @@ pub(crate) struct Bridge {
     /// Clients without a call.
     idle: Vec<ClientId>,
     may_hold_more: bool,
+    /// Calls so far.
+    calls_taken: u64,
 }
 
 /// What the bridge leaves to the worker, which knows more.
@@ -78,7 +80,7 @@ pub(crate) fn bridge(waker: Arc<Waker>) -> (Caller, Bridge) {
     let (sender, calls) = sync_channel(CALLS_MAX);
     (
         Caller { calls: sender, waker },
-        Bridge { calls, waiting: Vec::new(), idle: Vec::new(), may_hold_more: false },
+        Bridge { calls, waiting: Vec::new(), idle: Vec::new(), may_hold_more: false, calls_taken: 0 },
     )
 }
 
@@ -88,23 +90,24 @@ impl Bridge {
         self.may_hold_more
     }
 
-    /// Starts the calls that have come. Questions are the worker's to answer.
+    /// Starts the calls that have come. Questions are the worker's to answer, who is told how many calls there were so far.
     pub(crate) fn take_calls(
         &mut self,
         turn: &mut Turn<'_>,
-        mut answer: impl FnMut(Question, &mut Turn<'_>),
+        mut answer: impl FnMut(Question, u64, &mut Turn<'_>),
     ) {
         self.may_hold_more = false;
         for _ in 0..TURN_CALLS_MAX {
             let Ok(call) = self.calls.try_recv() else { return };
-            turn.counters.http_calls += 1;
+            self.calls_taken += 1;
+            let taken = self.calls_taken;
             turn.has_read();
             match call {
                 Call::Command(arguments, sender) => self.start(&arguments, sender, turn),
                 Call::Abandoned => self.drop_abandoned(turn),
-                Call::Health(sender) => answer(Question::Health(sender), turn),
-                Call::Metrics(sender) => answer(Question::Metrics(sender), turn),
-                Call::Keyspaces(sender) => answer(Question::Keyspaces(sender), turn),
+                Call::Health(sender) => answer(Question::Health(sender), taken, turn),
+                Call::Metrics(sender) => answer(Question::Metrics(sender), taken, turn),
+                Call::Keyspaces(sender) => answer(Question::Keyspaces(sender), taken, turn),
             }
         }
         self.may_hold_more = true;

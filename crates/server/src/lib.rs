@@ -1,11 +1,11 @@
 //! The real world around one node: sockets, clock, files, signals, HTTP.
 //!
-//! The node itself ([`node::Node`]) is a state machine without input or output. Here one thread, the
-//! worker, drives it: it reads requests and peers' frames off sockets, steps the node, and writes what the
-//! node has to say. HTTP runs in a thread of its own and hands its calls to the worker.
+//! The node itself ([`node::Node`]) is a state machine without input or output, and what a turn of it is, [`driver`] says.
+//! Here one thread, the worker, has it take its turns, in a world of sockets and files. HTTP runs in a thread of its own and
+//! hands its calls to the worker.
 //!
 //! Reading order: [`config`] (what a node is told), [`files`] (its folder), [`run`] (how it comes up),
-//! `worker` (one turn of the event loop), `clients` and `peers` (the two kinds of connections), `bridge` and
+//! `worker` (the event loop), `clients` and `peers` (the two kinds of connections), `bridge` and
 //! `http` (the way in over HTTP), `metrics` (what is counted).
 
 pub mod config;
@@ -21,7 +21,6 @@ mod http;
 mod listen;
 mod log;
 mod log_writer;
-mod look_ahead;
 pub mod memory;
 mod metrics;
 mod notebook;

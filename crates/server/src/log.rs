@@ -83,36 +83,6 @@ pub(crate) fn line(line: &Line) {
     }
 }
 
-/// Keeps what strangers can cause from filling the log: so many lines in a while, then a count of the rest.
-#[derive(Debug, Default)]
-pub(crate) struct Limiter {
-    window_start_us: u64,
-    lines: u32,
-    left_out: u64,
-}
-
-impl Limiter {
-    const WINDOW_US: u64 = 60_000_000;
-    const LINES_PER_WINDOW: u32 = 5;
-
-    /// Logs a warning unless there have been too many.
-    pub(crate) fn warn(&mut self, now_us: u64, text: impl FnOnce() -> String) {
-        if now_us.saturating_sub(self.window_start_us) >= Self::WINDOW_US {
-            if self.left_out > 0 {
-                tracing::warn!("{} more lines of this kind were left out", self.left_out);
-            }
-            *self = Limiter { window_start_us: now_us, lines: 0, left_out: 0 };
-        }
-        if self.lines < Self::LINES_PER_WINDOW {
-            self.lines += 1;
-            let text = text();
-            tracing::warn!("{text}");
-        } else {
-            self.left_out += 1;
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -166,23 +136,5 @@ mod tests {
         assert_eq!(lines.len(), 2, "{text}");
         assert!(lines[0].ends_with(" WARN one\\n2026 ERROR two\\r\\u{1b}[2J"), "{text}");
         assert!(lines[1].contains("three four\\u{2028}") && !text.contains('\u{1b}'), "{text}");
-    }
-
-    #[test]
-    fn a_flood_of_lines_is_cut_and_goes_on_in_the_next_window() {
-        let mut limiter = Limiter::default();
-        let mut written = 0;
-        for _ in 0..100 {
-            limiter.warn(1, || {
-                written += 1;
-                String::new()
-            });
-        }
-        assert_eq!((written, limiter.left_out), (Limiter::LINES_PER_WINDOW, 95));
-        limiter.warn(1 + Limiter::WINDOW_US, || {
-            written += 1;
-            String::new()
-        });
-        assert_eq!(written, Limiter::LINES_PER_WINDOW + 1);
     }
 }

@@ -7,55 +7,42 @@ use crate::log_writer::lost_lines;
 /// Upper ends of the turn duration's histogram, in microseconds.
 const TURN_BUCKETS_US: [u64; 11] = [10, 25, 50, 100, 250, 500, 1_000, 5_000, 25_000, 100_000, 1_000_000];
 
-/// Counters of one worker. Plain numbers: only the worker's thread touches them.
+/// How long turns took. Only the worker's thread touches it.
 #[derive(Debug, Default)]
-pub(crate) struct Counters {
-    /// Bytes read from clients.
-    pub(crate) client_bytes_in: u64,
-    /// Bytes written to clients.
-    pub(crate) client_bytes_out: u64,
-    /// Clients closed because a request took too long to arrive.
-    pub(crate) clients_too_slow: u64,
-    /// Clients closed because they had nothing to say for too long.
-    pub(crate) clients_idle: u64,
-    /// Clients closed because requests in part took too much memory.
-    pub(crate) clients_too_large: u64,
-    /// Bytes read from peers.
-    pub(crate) peer_bytes_in: u64,
-    /// Bytes written to peers.
-    pub(crate) peer_bytes_out: u64,
+pub(crate) struct Turns {
+    turns: u64,
+    turn_us_sum: u64,
+    turn_us_buckets: [u64; TURN_BUCKETS_US.len()],
+}
+
+/// What else is counted.
+#[derive(Debug, Default)]
+pub(crate) struct Counted {
+    pub(crate) driver: driver::Counters,
     /// Connections on the peer port that did not prove to be a peer's.
     pub(crate) strangers: u64,
     /// Connections of peers that were closed because somebody had tampered with their frames.
     pub(crate) forged_frames: u64,
     /// Calls from HTTP.
     pub(crate) http_calls: u64,
-    /// Turns of the event loop.
-    pub(crate) turns: u64,
-    turn_us_sum: u64,
-    turn_us_buckets: [u64; TURN_BUCKETS_US.len()],
+    /// Bytes of requests that have not been taken yet.
+    pub(crate) input_bytes: usize,
+    /// Links that are up.
+    pub(crate) peer_links: usize,
 }
 
-impl Counters {
-    /// Counts a turn that took so many microseconds, waiting for events left out.
-    pub(crate) fn turn(&mut self, us: u64) {
-        self.turns += 1;
-        self.turn_us_sum += us;
-        if let Some(bucket) = TURN_BUCKETS_US.iter().position(|end| us <= *end) {
-            self.turn_us_buckets[bucket] += 1;
-        }
-    }
-
+impl Counted {
     /// Appends everything as Prometheus text.
-    pub(crate) fn render(&self, input_bytes: usize, links: usize, out: &mut String) {
+    pub(crate) fn render(&self, out: &mut String) {
+        let driver = &self.driver;
         let counters = [
-            ("client_bytes_in_total", "Bytes read from clients.", self.client_bytes_in),
-            ("client_bytes_out_total", "Bytes written to clients.", self.client_bytes_out),
-            ("clients_too_slow_total", "Clients closed by request_timeout_ms.", self.clients_too_slow),
-            ("clients_idle_total", "Clients closed by the idle timeout.", self.clients_idle),
-            ("clients_too_large_total", "Clients closed by input_bytes_max.", self.clients_too_large),
-            ("peer_bytes_in_total", "Bytes read from peers.", self.peer_bytes_in),
-            ("peer_bytes_out_total", "Bytes written to peers.", self.peer_bytes_out),
+            ("client_bytes_in_total", "Bytes read from clients.", driver.client_bytes_in),
+            ("client_bytes_out_total", "Bytes written to clients.", driver.client_bytes_out),
+            ("clients_too_slow_total", "Clients closed by request_timeout_ms.", driver.clients_too_slow),
+            ("clients_idle_total", "Clients closed by the idle timeout.", driver.clients_idle),
+            ("clients_too_large_total", "Clients closed by input_bytes_max.", driver.clients_too_large),
+            ("peer_bytes_in_total", "Bytes read from peers.", driver.peer_bytes_in),
+            ("peer_bytes_out_total", "Bytes written to peers.", driver.peer_bytes_out),
             ("strangers_total", "Connections on the peer port that were turned away.", self.strangers),
             ("peer_frames_forged_total", "Frames of peers that were changed on the way.", self.forged_frames),
             ("http_calls_total", "Calls that HTTP handed to the worker.", self.http_calls),
@@ -68,8 +55,8 @@ impl Counters {
             );
         }
         let gauges = [
-            ("input_bytes", "Bytes of requests that have not been taken yet.", input_bytes),
-            ("peer_links", "Peers with a link that is up.", links),
+            ("input_bytes", "Bytes of requests that have not been taken yet.", self.input_bytes),
+            ("peer_links", "Peers with a link that is up.", self.peer_links),
         ];
         for (name, help, value) in gauges {
             let _ = writeln!(
@@ -77,10 +64,21 @@ impl Counters {
                 "# HELP quorate_{name} {help}\n# TYPE quorate_{name} gauge\nquorate_{name} {value}"
             );
         }
-        self.render_turns(out);
+    }
+}
+
+impl Turns {
+    /// Counts a turn that took so many microseconds, waiting for events left out.
+    pub(crate) fn note(&mut self, us: u64) {
+        self.turns += 1;
+        self.turn_us_sum += us;
+        if let Some(bucket) = TURN_BUCKETS_US.iter().position(|end| us <= *end) {
+            self.turn_us_buckets[bucket] += 1;
+        }
     }
 
-    fn render_turns(&self, out: &mut String) {
+    /// Appends the histogram as Prometheus text.
+    pub(crate) fn render(&self, out: &mut String) {
         let name = "quorate_turn_seconds";
         let _ =
             writeln!(out, "# HELP {name} Time that one turn of the worker took.\n# TYPE {name} histogram");
@@ -100,12 +98,13 @@ mod tests {
 
     #[test]
     fn the_histogram_adds_up() {
-        let mut counters = Counters::default();
+        let mut turns = Turns::default();
         for us in [1, 10, 11, 2_000_000] {
-            counters.turn(us);
+            turns.note(us);
         }
         let mut text = String::new();
-        counters.render(4, 2, &mut text);
+        Counted { input_bytes: 4, ..Counted::default() }.render(&mut text);
+        turns.render(&mut text);
         for line in [
             "quorate_turn_seconds_bucket{le=\"0.00001\"} 2",
             "quorate_turn_seconds_bucket{le=\"0.000025\"} 3",

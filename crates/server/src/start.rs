@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow};
+use driver::{Clients, Clock as _};
 use mio::Poll;
 use node::{Configuration, Node, ProcessFacts, StartError};
 use signal_hook::consts::{SIGINT, SIGTERM};
@@ -14,7 +15,6 @@ use signal_hook::low_level::pipe;
 use wire::handshake::{Identity, table_seed};
 
 use crate::bridge::bridge;
-use crate::clients::Clients;
 use crate::config::Config;
 use crate::descriptors;
 use crate::disk::{FolderDisk, WorkThreads};
@@ -97,7 +97,8 @@ pub fn run(mut config: Config, adopts: bool, log_file: Option<PathBuf>, release:
         peer_listener: listeners.peers,
         signals: mio::net::UnixStream::from_std(signals),
         node,
-        clients: Clients::new(limits.input_bytes_max, limits.request_timeout_ms, sockets),
+        clients: Clients::new(limits.input_bytes_max, limits.request_timeout_ms),
+        sockets,
         peers: Peers::new(identity, config.node, config.dial.clone(), resolver, limits.patience),
         bridge,
         folder,

@@ -2,9 +2,8 @@
 
 use std::fs;
 
+use driver::Counters;
 use node::Usage;
-
-use crate::metrics::Counters;
 
 /// Memory and processor time of this process, with the bytes counted so far. What the system does not tell
 /// (there is no /proc outside Linux) stays zero.

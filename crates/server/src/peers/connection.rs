@@ -3,6 +3,7 @@
 use std::io::{self, Write};
 use std::net::SocketAddr;
 
+use driver::Outlet;
 use mio::event::Event;
 use mio::net::TcpStream;
 use node::NodeId;
@@ -10,8 +11,6 @@ use wire::frame::FrameError;
 use wire::greeting;
 use wire::handshake::{Acceptor, Dialer, HandshakeError, Identity, Lane, Nonce};
 use wire::seal::Session;
-
-use crate::socket::Outlet;
 
 pub(super) struct Connection {
     pub(super) socket: TcpStream,

@@ -24,6 +24,7 @@ mod urgent;
 use std::io::{self, Read};
 use std::net::{IpAddr, SocketAddr};
 
+use driver::Limiter;
 use mio::event::Event;
 use mio::net::{TcpListener, TcpStream};
 use mio::{Interest, Registry, Token};
@@ -33,7 +34,6 @@ use wire::{frame, greeting};
 
 use self::connection::{Connection, Fault, Stage, Standing, nonce};
 use crate::config::Dial;
-use crate::log::Limiter;
 use crate::resolver::Resolver;
 use crate::socket;
 use crate::turn::{PEER_TOKENS, Turn};
@@ -64,9 +64,6 @@ const SILENCE_MS_MAX: u32 = 5_000;
 /// this turn has its place for some more, in which its Hello comes.
 const ACCEPTS_PER_TURN_MAX: usize = 16;
 
-/// Most bytes read from one peer per turn.
-const TURN_BYTES_MAX: usize = 256 << 10;
-
 /// Buffers that have grown larger than this are given back when they are empty.
 const RETAINED_BYTES_MAX: usize = 1 << 20;
 
@@ -83,9 +80,10 @@ pub(crate) struct Peers {
     peers: Vec<Peer>,
     /// Each connection's token is its place here.
     connections: Vec<Option<Connection>>,
-    /// Which connections go on in the next turn without a new event.
-    unfinished: Vec<usize>,
-    serving: Vec<usize>,
+    /// Connections on the peer port that did not prove to be a peer's.
+    pub(crate) strangers: u64,
+    /// Connections of peers that were closed because somebody had tampered with their frames.
+    pub(crate) forged_frames: u64,
     resolver: Resolver,
     limiter: Limiter,
 }
@@ -179,8 +177,8 @@ impl Peers {
             map_version: None,
             peers: Vec::new(),
             connections: Vec::new(),
-            unfinished: Vec::new(),
-            serving: Vec::new(),
+            strangers: 0,
+            forged_frames: 0,
             resolver,
             limiter: Limiter::default(),
         }
@@ -257,11 +255,6 @@ impl Peers {
     /// Number of links that are up.
     pub(crate) fn links(&self) -> usize {
         self.peers.iter().filter(|peer| peer.link.is_some()).count()
-    }
-
-    /// True when the next turn has work that no event will announce.
-    pub(crate) fn is_unfinished(&self, node: &Node) -> bool {
-        !self.unfinished.is_empty() && !node.is_log_behind()
     }
 
     /// When [`Peers::on_time`] has something to do.
@@ -367,36 +360,27 @@ impl Peers {
     }
 
     /// Something happened at a connection's socket.
-    pub(crate) fn on_event(&mut self, index: usize, event: &Event, turn: &mut Turn<'_>) {
-        let Some(connection) = self.connections.get_mut(index).and_then(Option::as_mut) else { return };
-        connection.note(event);
-        self.serve(index, turn);
-    }
-
-    /// Goes on with those whose input was not finished in the last turn.
-    pub(crate) fn serve_unfinished(&mut self, turn: &mut Turn<'_>) {
-        std::mem::swap(&mut self.unfinished, &mut self.serving);
-        for position in 0..self.serving.len() {
-            self.serve(self.serving[position], turn);
-        }
-        self.serving.clear();
-    }
-
-    fn serve(&mut self, index: usize, turn: &mut Turn<'_>) {
-        // A disk that stands still holds the peers back, as it would if every turn waited for it: what they send next
-        // waits with them, and not here.
-        let waits = turn.node.is_log_behind() && self.brings_records(index);
-        match if waits { Ok(true) } else { self.read(index, turn) } {
-            Ok(true) if !self.unfinished.contains(&index) => self.unfinished.push(index),
-            Ok(_) => {}
-            Err(fault) => self.close(index, fault, turn),
+    pub(crate) fn note(&mut self, index: usize, event: &Event) {
+        if let Some(connection) = self.connections.get_mut(index).and_then(Option::as_mut) {
+            connection.note(event);
         }
     }
 
     /// Whether a connection brings what has to be written to the log.
-    fn brings_records(&self, index: usize) -> bool {
+    pub(crate) fn brings_records(&self, index: usize) -> bool {
         let connection = self.connections.get(index).and_then(Option::as_ref);
         connection.is_some_and(|connection| connection.lane != Lane::Urgent && connection.link().is_some())
+    }
+
+    /// Takes what a connection sends, up to a turn's share. True when there may be more.
+    pub(crate) fn serve(&mut self, index: usize, turn: &mut Turn<'_>) -> bool {
+        match self.read(index, turn) {
+            Ok(may_have_more) => may_have_more,
+            Err(fault) => {
+                self.close(index, fault, turn);
+                false
+            }
+        }
     }
 
     /// Reads a turn's share of what a connection sends. True when there may be more.
@@ -404,7 +388,7 @@ impl Peers {
         if let Some(connection) = self.connections.get_mut(index).and_then(Option::as_mut) {
             connection.greet(&self.identity)?;
         }
-        let mut share = TURN_BYTES_MAX;
+        let mut share = turn.sizes.peer_bytes_max;
         while let Some(connection) = self.connections.get_mut(index).and_then(Option::as_mut) {
             if !connection.has_unread {
                 return Ok(false);
@@ -429,7 +413,7 @@ impl Peers {
         Ok(false)
     }
 
-    /// Takes the frames out of what has just been read into the worker's buffer.
+    /// Takes the frames out of what has just been read into the driver's buffer.
     fn take(&mut self, index: usize, count: usize, turn: &mut Turn<'_>) -> Result<(), Fault> {
         let Some(connection) = self.connections.get_mut(index).and_then(Option::as_mut) else {
             return Ok(());
@@ -542,9 +526,9 @@ impl Peers {
         let fault = connection.explained(fault);
         let is_proved = connection.link().is_some();
         if let Fault::Forged(text) = &fault {
-            turn.counters.forged_frames += 1;
+            self.forged_frames += 1;
             let peer = connection.link().map_or(0, |link| link.peer);
-            self.limiter.warn(now_us, || {
+            self.limiter.warn(now_us, turn.lines, || {
                 format!("the connection to node {peer} at {address} is closed and made anew: {text}")
             });
         }
@@ -570,8 +554,9 @@ impl Peers {
         } else if let Some(id) = connection.dialled {
             self.dial_later(id, &fault, now_us);
         } else {
-            turn.counters.strangers += 1;
-            self.limiter.warn(now_us, || format!("{address} at the peer port was turned away: {fault}"));
+            self.strangers += 1;
+            self.limiter
+                .warn(now_us, turn.lines, || format!("{address} at the peer port was turned away: {fault}"));
         }
     }
 

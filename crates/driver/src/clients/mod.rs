@@ -6,46 +6,45 @@
 //! spares the one that would only say so; the end of the input, which such a read can hide, is announced by
 //! its own event.
 //!
-//! All connections read into one buffer of the worker and requests are parsed in it. Only what does not end in
+//! All connections read into one buffer of the driver and requests are parsed in it. Only what does not end in
 //! it, the beginning of a request, is copied to the connection. A large request is thus copied once more than
 //! if it were read in place; that costs what clearing the place for it would have cost.
 
 mod connection;
 
-use std::io::{self, Read, Write};
-use std::net::SocketAddr;
-use std::os::fd::AsRawFd;
+use std::io::{Read, Write};
 
-use mio::event::Event;
-use mio::net::{TcpListener, TcpStream};
-use mio::{Interest, Registry, Token};
-use node::{ClientId, ClientKind};
+use node::ClientId;
 
 use self::connection::{Connection, Standing};
-use crate::descriptors::SocketBound;
-use crate::log::Limiter;
-use crate::socket;
-use crate::turn::{CLIENT_TOKENS, Turn};
-
-/// Most clients that are let in per turn.
-const TURN_ACCEPTS_MAX: usize = 64;
-
-/// When so much has been read from clients in a turn, the others' input is the next turn's: followers are busy with what this
-/// turn ordered meanwhile, instead of waiting for all of it. As much as some hundred small requests.
-const TURN_INPUT_BYTES_MAX: u64 = 96 << 10;
-
-/// Most bytes of large values that are written to one client in a turn, about.
-const TURN_OUTPUT_BYTES_MAX: usize = 512 << 10;
+use crate::limiter::Limiter;
+use crate::turn::{Clock, Turn};
 
 /// Buffers that have grown larger than this are given back when they are not needed.
 const RETAINED_BYTES_MAX: usize = 16 << 10;
 
-const TOO_MANY_CLIENTS: &[u8] = b"-ERR max number of clients reached\r\n";
+/// A client's end of a connection. Neither reading nor writing waits: where nothing is there, or no room, that is the error
+/// [`WouldBlock`](std::io::ErrorKind::WouldBlock), and the world tells when it changes.
+pub trait Socket: Read + Write {
+    /// Who is at the other end, for the log.
+    fn address(&self) -> String;
+}
+
+/// What has changed at a connection since it was last told.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Change {
+    /// There may be something to read.
+    pub is_readable: bool,
+    /// There may be room for output again.
+    pub is_writable: bool,
+    /// The other end has closed its side, or the connection is broken.
+    pub is_over: bool,
+}
 
 /// All clients' connections.
-pub(crate) struct Clients {
+pub struct Clients<S> {
     /// By the index that the node has given the client.
-    connections: Vec<Option<Connection>>,
+    connections: Vec<Option<Connection<S>>>,
     /// What `client_bytes_in` counted when the turn began.
     bytes_in_before: u64,
     /// Who goes on in the next turn without a new event: a turn's share was used up, or input was put off.
@@ -61,13 +60,13 @@ pub(crate) struct Clients {
     input_bytes: usize,
     input_bytes_max: usize,
     request_timeout_ms: u64,
-    sockets: SocketBound,
     limiter: Limiter,
 }
 
-impl Clients {
-    /// No clients yet.
-    pub(crate) fn new(input_bytes_max: usize, request_timeout_ms: u64, sockets: SocketBound) -> Clients {
+impl<S: Socket> Clients<S> {
+    /// No clients yet. Requests that have begun may take `input_bytes_max` of memory, and a small one so many milliseconds to
+    /// arrive.
+    pub fn new(input_bytes_max: usize, request_timeout_ms: u64) -> Clients<S> {
         Clients {
             connections: Vec::new(),
             bytes_in_before: 0,
@@ -79,13 +78,12 @@ impl Clients {
             input_bytes: 0,
             input_bytes_max,
             request_timeout_ms,
-            sockets,
             limiter: Limiter::default(),
         }
     }
 
     /// Bytes that have arrived and are not taken yet.
-    pub(crate) fn input_bytes(&self) -> usize {
+    pub fn input_bytes(&self) -> usize {
         self.input_bytes
     }
 
@@ -94,53 +92,8 @@ impl Clients {
         !self.unfinished.is_empty() || !self.postponed.is_empty()
     }
 
-    /// Lets in who waits at the door. True when more may wait.
-    ///
-    /// # Errors
-    /// The system refuses, as when it has no more file descriptors: try again later.
-    pub(crate) fn accept(
-        &mut self,
-        listener: &TcpListener,
-        registry: &Registry,
-        turn: &mut Turn<'_>,
-    ) -> io::Result<bool> {
-        for _ in 0..TURN_ACCEPTS_MAX {
-            match socket::accept(listener)? {
-                Some((socket, address)) => self.let_in(socket, address, registry, turn),
-                None => return Ok(false),
-            }
-        }
-        Ok(true)
-    }
-
-    fn let_in(
-        &mut self,
-        mut socket: TcpStream,
-        address: SocketAddr,
-        registry: &Registry,
-        turn: &mut Turn<'_>,
-    ) {
-        if self.sockets.is_passed(&socket) {
-            // The next one may find a descriptor.
-            turn.node.close_a_stranger();
-            let _ = socket.write(TOO_MANY_CLIENTS);
-            return;
-        }
-        // A client that is gone already shows when it is read.
-        let _ = socket.set_nodelay(true);
-        let _ = socket::keep_alive(&socket);
-        let local_address = socket.local_addr().map_or(String::new(), |local| local.to_string());
-        let kind = ClientKind::Resp { address: address.to_string(), local_address, fd: socket.as_raw_fd() };
-        let Some(id) = turn.node.connect(kind) else {
-            let _ = socket.write(TOO_MANY_CLIENTS);
-            return;
-        };
-        let token = Token(CLIENT_TOKENS + id.index());
-        if let Err(error) = registry.register(&mut socket, token, Interest::READABLE | Interest::WRITABLE) {
-            tracing::warn!("a client was turned away: its socket cannot be watched: {error}");
-            turn.node.disconnect(id);
-            return;
-        }
+    /// A client is let in whom the node has given this number.
+    pub fn let_in(&mut self, id: ClientId, socket: S, turn: &Turn<'_, impl Clock>) {
         if self.connections.len() <= id.index() {
             self.connections.resize_with(id.index() + 1, || None);
         }
@@ -153,10 +106,10 @@ impl Clients {
 
     /// Something happened at a client's socket. An event may be older than the connection that has its place
     /// now; then this one looks in vain, which does no harm.
-    pub(crate) fn on_event(&mut self, index: usize, event: &Event, turn: &mut Turn<'_>) {
+    pub(crate) fn on_change(&mut self, index: usize, change: Change, turn: &mut Turn<'_, impl Clock>) {
         let Some(connection) = self.connections.get_mut(index).and_then(Option::as_mut) else { return };
         let id = connection.id;
-        if connection.note(event) {
+        if connection.note(change) {
             self.write(id, turn);
         }
         self.serve_or_postpone(id, turn);
@@ -164,7 +117,7 @@ impl Clients {
 
     /// Begins a turn with those whose input waits: first who was not served in the last turn, in the order in which they came,
     /// then who was and has more. So nobody is kept waiting by one who always has more.
-    pub(crate) fn serve_waiting(&mut self, turn: &mut Turn<'_>) {
+    pub(crate) fn serve_waiting(&mut self, turn: &mut Turn<'_, impl Clock>) {
         self.bytes_in_before = turn.counters.client_bytes_in;
         let mut waiting = std::mem::take(&mut self.waiting);
         waiting.append(&mut self.postponed);
@@ -184,8 +137,8 @@ impl Clients {
         self.waiting = waiting;
     }
 
-    fn serve_or_postpone(&mut self, id: ClientId, turn: &mut Turn<'_>) {
-        let is_over = turn.counters.client_bytes_in - self.bytes_in_before >= TURN_INPUT_BYTES_MAX;
+    fn serve_or_postpone(&mut self, id: ClientId, turn: &mut Turn<'_, impl Clock>) {
+        let is_over = turn.counters.client_bytes_in - self.bytes_in_before >= turn.sizes.input_bytes_max;
         if !is_over && !turn.node.is_spent() {
             self.serve(id, turn);
         } else if let Some(connection) = connection_of(&mut self.connections, id)
@@ -196,7 +149,7 @@ impl Clients {
         }
     }
 
-    fn serve(&mut self, id: ClientId, turn: &mut Turn<'_>) {
+    fn serve(&mut self, id: ClientId, turn: &mut Turn<'_, impl Clock>) {
         let Some(connection) = connection_of(&mut self.connections, id) else { return };
         let before = connection.input.len();
         let standing = connection.take_input(turn);
@@ -228,7 +181,7 @@ impl Clients {
     }
 
     /// Writes a turn's replies. Clients of other kinds than these are left in `others`.
-    pub(crate) fn write_replies(&mut self, others: &mut Vec<ClientId>, turn: &mut Turn<'_>) {
+    pub(crate) fn write_replies(&mut self, others: &mut Vec<ClientId>, turn: &mut Turn<'_, impl Clock>) {
         let mut ready = std::mem::take(&mut self.ready);
         turn.node.ready_clients(&mut ready);
         for id in ready.drain(..) {
@@ -242,9 +195,9 @@ impl Clients {
     }
 
     /// Writes what the node has for a client, as far as the socket takes it, and does what comes after.
-    fn write(&mut self, id: ClientId, turn: &mut Turn<'_>) {
+    fn write(&mut self, id: ClientId, turn: &mut Turn<'_, impl Clock>) {
         let Some(connection) = connection_of(&mut self.connections, id) else { return };
-        let mut share = TURN_OUTPUT_BYTES_MAX;
+        let mut share = turn.sizes.output_bytes_max;
         loop {
             let Some(output) = turn.node.output_in_parts(id) else {
                 return self.close(id, turn);
@@ -272,7 +225,7 @@ impl Clients {
     }
 
     /// Forgets a connection, here and in the node.
-    fn close(&mut self, id: ClientId, turn: &mut Turn<'_>) {
+    fn close(&mut self, id: ClientId, turn: &mut Turn<'_, impl Clock>) {
         let Some(slot) = self.connections.get_mut(id.index()) else { return };
         if let Some(mut connection) = slot.take_if(|connection| connection.id == id) {
             // Closing a socket with unread input resets it, and a reset overtakes the last reply.
@@ -283,7 +236,7 @@ impl Clients {
     }
 
     /// Tells a client why, and closes its connection. The text stands behind what it has been answered.
-    fn refuse(&mut self, id: ClientId, error: &[u8], turn: &mut Turn<'_>) {
+    fn refuse(&mut self, id: ClientId, error: &[u8], turn: &mut Turn<'_, impl Clock>) {
         if let Some(output) = turn.node.output_in_parts(id) {
             output.end().extend_from_slice(error);
             if let Some(connection) = connection_of(&mut self.connections, id) {
@@ -293,13 +246,13 @@ impl Clients {
         self.close(id, turn);
     }
 
-    fn close_largest(&mut self, turn: &mut Turn<'_>) {
+    fn close_largest(&mut self, turn: &mut Turn<'_, impl Clock>) {
         let connections = self.connections.iter().flatten();
         let Some(largest) = connections.max_by_key(|connection| connection.input.len()) else { return };
         turn.counters.clients_too_large += 1;
         let (id, bytes, bytes_max) = (largest.id, largest.input.len(), self.input_bytes_max);
-        let address = largest.socket.peer_addr().map_or(String::from("?"), |address| address.to_string());
-        self.limiter.warn(turn.now.monotonic_us, || {
+        let address = largest.socket.address();
+        self.limiter.warn(turn.now.monotonic_us, turn.lines, || {
             format!("client {address} was closed: unfinished requests took more than input_bytes_max = {bytes_max}, its {bytes} most")
         });
         let error = b"-ERR unfinished requests take too much memory on this node, and yours takes most\r\n";
@@ -307,7 +260,7 @@ impl Clients {
     }
 
     /// Once a second: closes who is too slow or idle, gives back buffers that have grown.
-    pub(crate) fn sweep(&mut self, idle_timeout_seconds: u64, turn: &mut Turn<'_>) {
+    pub(crate) fn sweep(&mut self, idle_timeout_seconds: u64, turn: &mut Turn<'_, impl Clock>) {
         let now_us = turn.now.monotonic_us;
         for index in 0..self.connections.len() {
             let Some(connection) = &mut self.connections[index] else { continue };
@@ -332,12 +285,12 @@ impl Clients {
     }
 
     /// True while replies wait for their clients to make room.
-    pub(crate) fn has_unwritten(&self) -> bool {
+    pub fn has_unwritten(&self) -> bool {
         self.connections.iter().flatten().any(Connection::is_blocked)
     }
 }
 
-fn connection_of(connections: &mut [Option<Connection>], id: ClientId) -> Option<&mut Connection> {
+fn connection_of<S>(connections: &mut [Option<Connection<S>>], id: ClientId) -> Option<&mut Connection<S>> {
     connections.get_mut(id.index())?.as_mut().filter(|connection| connection.id == id)
 }
 

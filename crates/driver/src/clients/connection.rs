@@ -1,22 +1,15 @@
 //! One client's connection: its socket, what has arrived of its requests, how far its replies are written.
 
-use std::io::{self, Read};
+use std::io;
 use std::sync::Arc;
 
-use mio::event::Event;
-use mio::net::TcpStream;
 use node::{ClientId, Node, Output};
 use wire::resp::{Progress, RequestParser};
 
+use super::{Change, Socket};
 use crate::look_ahead::LookAhead;
-use crate::socket::Outlet;
-use crate::turn::Turn;
-
-/// Most bytes that one client's input may take of a turn, so that nobody waits long for his own.
-const TURN_BYTES_MAX: usize = 256 << 10;
-
-/// A buffer with so much is lent to the node, which may keep a large value in it.
-const LENT_BYTES_MIN: usize = 1 << 20;
+use crate::outlet::Outlet;
+use crate::turn::{Clock, Turn};
 
 /// So many times as much room is made for a large request as has arrived of it.
 const LARGE_PROPORTION: usize = 64;
@@ -28,9 +21,9 @@ const LAST_REPLIES_US_MAX: u64 = 10_000_000;
 const REQUEST_BYTES_PER_MS: usize = 100;
 
 /// A client's connection.
-pub(super) struct Connection {
+pub(super) struct Connection<S> {
     pub(super) id: ClientId,
-    pub(super) socket: TcpStream,
+    pub(super) socket: S,
     parser: RequestParser,
     /// What has arrived and is not taken yet: the beginning of a request, or requests put off.
     pub(super) input: Vec<u8>,
@@ -64,9 +57,9 @@ pub(super) enum Standing {
     Broken,
 }
 
-impl Connection {
+impl<S: Socket> Connection<S> {
     /// A connection that has just been let in.
-    pub(super) fn new(id: ClientId, socket: TcpStream, now_us: u64) -> Connection {
+    pub(super) fn new(id: ClientId, socket: S, now_us: u64) -> Connection<S> {
         Connection {
             id,
             socket,
@@ -84,12 +77,11 @@ impl Connection {
         }
     }
 
-    /// Notes what an event tells. True when output can go on.
-    pub(super) fn note(&mut self, event: &Event) -> bool {
-        let is_over = event.is_read_closed() || event.is_error();
-        self.has_unread |= event.is_readable() || is_over;
-        self.is_hung_up |= is_over;
-        event.is_writable() && std::mem::take(&mut self.outlet.is_blocked)
+    /// Notes what has changed. True when output can go on.
+    pub(super) fn note(&mut self, change: Change) -> bool {
+        self.has_unread |= change.is_readable || change.is_over;
+        self.is_hung_up |= change.is_over;
+        change.is_writable && std::mem::take(&mut self.outlet.is_blocked)
     }
 
     /// True while replies wait for the client to make room.
@@ -103,11 +95,11 @@ impl Connection {
     }
 
     /// Gives the node what has arrived, up to a turn's share and as far as the node wants it.
-    pub(super) fn take_input(&mut self, turn: &mut Turn<'_>) -> Standing {
+    pub(super) fn take_input(&mut self, turn: &mut Turn<'_, impl Clock>) -> Standing {
         if self.is_put_off {
             self.parse_kept(turn);
         }
-        let mut share = TURN_BYTES_MAX;
+        let mut share = turn.sizes.client_bytes_max;
         while self.has_unread {
             if self.is_put_off || !turn.node.wants_input(self.id) {
                 // Nothing is read from a client that waits for a lock; the system tells when it is gone.
@@ -119,7 +111,7 @@ impl Connection {
             if share == 0 {
                 return Standing::Unfinished;
             }
-            let is_in_place = self.has_room_for(turn.buffer.len());
+            let is_in_place = self.has_room_for(turn);
             let read = match is_in_place {
                 true => self.read_in_place(turn.buffer.len()),
                 false => self.socket.read(turn.buffer),
@@ -150,9 +142,10 @@ impl Connection {
         Standing::Waits
     }
 
-    /// True when a large request has begun, and has room for so many bytes more.
-    fn has_room_for(&self, bytes: usize) -> bool {
-        self.input.len() >= LENT_BYTES_MIN && self.input.capacity() - self.input.len() >= bytes
+    /// True when a large request has begun, and has room for as much as is read at a time.
+    fn has_room_for(&self, turn: &Turn<'_, impl Clock>) -> bool {
+        let room = self.input.capacity() - self.input.len();
+        self.input.len() >= turn.sizes.lent_bytes_min && room >= turn.buffer.len()
     }
 
     /// Reads at most so many bytes to where they will be parsed.
@@ -164,8 +157,8 @@ impl Connection {
         read
     }
 
-    /// Parses what has just been read into the worker's buffer.
-    fn parse_arrived(&mut self, count: usize, turn: &mut Turn<'_>) {
+    /// Parses what has just been read into the driver's buffer.
+    fn parse_arrived(&mut self, count: usize, turn: &mut Turn<'_, impl Clock>) {
         let arrived = &turn.buffer[..count];
         if !self.input.is_empty() {
             self.input.extend_from_slice(arrived);
@@ -181,9 +174,9 @@ impl Connection {
     }
 
     /// Parses what the connection keeps.
-    fn parse_kept(&mut self, turn: &mut Turn<'_>) {
+    fn parse_kept(&mut self, turn: &mut Turn<'_, impl Clock>) {
         let mut input = std::mem::take(&mut self.input);
-        let (taken, needed) = if input.len() >= LENT_BYTES_MIN {
+        let (taken, needed) = if input.len() >= turn.sizes.lent_bytes_min {
             let lent = Arc::new(input);
             turn.node.lend(Some(Arc::clone(&lent)));
             let (taken, needed) = self.parse(&lent, turn.node, turn.ahead);
@@ -203,7 +196,7 @@ impl Connection {
         };
         // Room for what is announced only in proportion to what has arrived. Of a large request that is all of it at once:
         // room that nobody has written to takes no memory, and to move what is there takes longer than others may wait.
-        let proportion = if input.len() >= LENT_BYTES_MIN { LARGE_PROPORTION } else { 1 };
+        let proportion = if input.len() >= turn.sizes.lent_bytes_min { LARGE_PROPORTION } else { 1 };
         if needed / proportion <= input.len() {
             input.reserve_exact(needed);
         }
@@ -212,7 +205,7 @@ impl Connection {
     }
 
     /// A request's time begins when its first bytes are left over, and stops while the node puts it off.
-    fn note_partial(&mut self, taken: usize, turn: &Turn<'_>) {
+    fn note_partial(&mut self, taken: usize, turn: &Turn<'_, impl Clock>) {
         if self.input.is_empty() || self.is_put_off {
             self.partial_since_us = None;
         } else if taken > 0 || self.partial_since_us.is_none() {

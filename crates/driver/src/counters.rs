@@ -1,0 +1,20 @@
+//! What a driver counts. The node counts its own.
+
+/// Plain numbers: only one thread touches them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Bytes read from clients.
+    pub client_bytes_in: u64,
+    /// Bytes written to clients.
+    pub client_bytes_out: u64,
+    /// Clients closed because a request took too long to arrive.
+    pub clients_too_slow: u64,
+    /// Clients closed because they had nothing to say for too long.
+    pub clients_idle: u64,
+    /// Clients closed because requests in part took too much memory.
+    pub clients_too_large: u64,
+    /// Bytes read from peers.
+    pub peer_bytes_in: u64,
+    /// Bytes written to peers.
+    pub peer_bytes_out: u64,
+}

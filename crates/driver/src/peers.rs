@@ -1,0 +1,48 @@
+//! Which connections of peers are read.
+//!
+//! A disk that stands still holds the peers back, as it would if every turn waited for it: what they send next waits with
+//! them, and not here. What brings no records, as what is urgent and every handshake, is always read.
+
+use crate::turn::Turn;
+use crate::world::World;
+use node::Node;
+
+/// Connections of peers, by their numbers in the world.
+#[derive(Debug, Default)]
+pub(crate) struct Peers {
+    /// Which go on in the next turn without a new event.
+    unfinished: Vec<usize>,
+    serving: Vec<usize>,
+}
+
+impl Peers {
+    /// True when the next turn has work that no event will announce.
+    #[inline]
+    pub(crate) fn is_unfinished(&self, node: &Node) -> bool {
+        !self.unfinished.is_empty() && !node.is_log_behind()
+    }
+
+    /// Goes on with those whose input was not finished in the last turn.
+    #[inline]
+    pub(crate) fn serve_unfinished<W: World>(&mut self, world: &mut W, turn: &mut Turn<'_, W::Clock>) {
+        std::mem::swap(&mut self.unfinished, &mut self.serving);
+        for position in 0..self.serving.len() {
+            self.serve(self.serving[position], world, turn);
+        }
+        self.serving.clear();
+    }
+
+    /// Something may have come over a connection.
+    pub(crate) fn serve<W: World>(
+        &mut self,
+        connection: usize,
+        world: &mut W,
+        turn: &mut Turn<'_, W::Clock>,
+    ) {
+        let waits = turn.node.is_log_behind() && world.brings_records(connection);
+        let may_have_more = waits || world.read_peer(connection, turn);
+        if may_have_more && !self.unfinished.contains(&connection) {
+            self.unfinished.push(connection);
+        }
+    }
+}
