@@ -5,13 +5,13 @@
 //! in it blocks, takes a lock or starts a thread, and a request costs one read and one write. Batches come from load, not
 //! from waiting: what arrives during a turn is the next turn's batch.
 
-use crate::clients::Clients;
+use crate::clients::{Clients, Socket};
 use crate::counters::Counters;
 use crate::look_ahead::LookAhead;
 use crate::peers::Peers;
 use crate::sizes::Sizes;
 use crate::turn::{Clock, Turn};
-use crate::world::{Event, Moment, World};
+use crate::world::{Event, World};
 use node::{ClientId, Line, Node};
 use protocol::Now;
 use storage::{ValueWork, Work};
@@ -22,23 +22,29 @@ const RELEASE_US: u64 = 1_000_000;
 /// How often idle connections are looked through.
 const SWEEP_US: u64 = 1_000_000;
 
-/// How a turn has ended.
+/// What comes next in a turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Step {
+    Begin,
+    TakeIn,
+    SendAhead,
+    Write,
+    Give,
+}
+
+/// The disk has failed, and the process must end at once. What is on the disk is not known, so nothing has left that rests
+/// on it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Turned {
-    /// The node goes on.
-    Over,
-    /// The disk has failed, and the process must end at once. What is on the disk is not known, so nothing has left that
-    /// rests on it.
-    Stopped(String),
-    /// The world has ended the process ([`World::lives_on`]).
-    Died,
+pub struct Stopped {
+    /// Why, in words.
+    pub why: String,
 }
 
 /// A node, its clients' connections, and all that its turns are made of.
-pub struct Driver<W: World> {
+pub struct Driver<S> {
     /// The node.
     pub node: Node,
-    clients: Clients<W::Socket>,
+    clients: Clients<S>,
     peers: Peers,
     sizes: Sizes,
     counters: Counters,
@@ -48,6 +54,7 @@ pub struct Driver<W: World> {
     work: Vec<Work>,
     value_work: Vec<ValueWork>,
     others: Vec<ClientId>,
+    next: Step,
     /// When the turn began.
     now: Now,
     sweep_at_us: u64,
@@ -56,16 +63,16 @@ pub struct Driver<W: World> {
 }
 
 /// A driver, apart: its clients, its peers, and what all parts of a turn share.
-struct Parts<'a, W: World> {
-    clients: &'a mut Clients<W::Socket>,
+struct Parts<'a, S, C> {
+    clients: &'a mut Clients<S>,
     peers: &'a mut Peers,
     others: &'a mut Vec<ClientId>,
-    turn: Turn<'a, W::Clock>,
+    turn: Turn<'a, C>,
 }
 
-impl<W: World> Driver<W> {
+impl<S: Socket> Driver<S> {
     /// A node that has taken no turn yet.
-    pub fn new(node: Node, clients: Clients<W::Socket>, sizes: Sizes) -> Driver<W> {
+    pub fn new(node: Node, clients: Clients<S>, sizes: Sizes) -> Driver<S> {
         Driver {
             node,
             clients,
@@ -78,6 +85,7 @@ impl<W: World> Driver<W> {
             work: Vec::new(),
             value_work: Vec::new(),
             others: Vec::new(),
+            next: Step::Begin,
             now: Now::default(),
             sweep_at_us: 0,
             released_us: 0,
@@ -85,7 +93,7 @@ impl<W: World> Driver<W> {
     }
 
     /// The clients' connections.
-    pub fn clients(&self) -> &Clients<W::Socket> {
+    pub fn clients(&self) -> &Clients<S> {
         &self.clients
     }
 
@@ -96,7 +104,7 @@ impl<W: World> Driver<W> {
 
     /// When the next turn has to begin if nothing happens, on the monotonic clock; 0: at once.
     #[inline]
-    pub fn next_turn_us(&self, world: &W) -> u64 {
+    pub fn next_turn_us<W: World<Socket = S>>(&self, world: &W) -> u64 {
         if self.clients.is_unfinished() || self.peers.is_unfinished(&self.node) {
             return 0;
         }
@@ -104,53 +112,84 @@ impl<W: World> Driver<W> {
     }
 
     /// Takes a turn.
+    ///
+    /// # Errors
+    /// The node has stopped.
     #[inline]
-    pub fn turn(&mut self, world: &mut W) -> Turned {
-        self.begin_turn(world);
-        self.go_on(world)
+    pub fn turn<W: World<Socket = S>>(&mut self, world: &mut W) -> Result<(), Stopped> {
+        self.begin(world);
+        self.take_in(world);
+        self.send_ahead(world);
+        self.write(world)?;
+        self.give(world);
+        Ok(())
     }
 
-    /// The first half of a turn: the node learns what time it is.
-    pub fn begin_turn(&mut self, world: &W) {
+    // The steps of a turn. They come in this order and in no other. A process may stand still between two of them, while more
+    // arrives, or die there: a world in which that happens takes the steps one by one.
+
+    /// A turn begins: the node learns what time it is.
+    #[inline]
+    pub fn begin<W: World<Socket = S>>(&mut self, world: &W) {
+        self.enter(Step::Begin, Step::TakeIn);
         self.now = world.clock().now();
         self.node.begin_turn(self.now);
     }
 
-    /// The second half, which is all the rest. A process may stand still between the two, while more arrives.
-    pub fn go_on(&mut self, world: &mut W) -> Turned {
+    /// What has arrived goes in, and what is finished. The node makes its batch of it.
+    pub fn take_in<W: World<Socket = S>>(&mut self, world: &mut W) {
+        self.enter(Step::TakeIn, Step::SendAhead);
         self.take_input(world);
         self.take_finished(world);
         self.code_values(world);
         self.node.flush();
-        // What rests on no write leaves before one: peers work on it meanwhile.
+    }
+
+    /// Where the turn is about to write to the disk, what rests on no write leaves before: peers work on it meanwhile.
+    #[inline]
+    pub fn send_ahead<W: World<Socket = S>>(&mut self, world: &mut W) {
+        self.enter(Step::SendAhead, Step::Write);
         if self.node.is_about_to_write() {
-            let lives = world.lives_on(Moment::BeforeTheWrite, &mut self.node);
             world.write_to_peers(&mut self.parts(world.clock()).turn);
-            if !lives {
-                return Turned::Died;
-            }
         }
+    }
+
+    /// The turn's records are written, and what is to be done beside the node begins.
+    ///
+    /// # Errors
+    /// The node has stopped.
+    #[inline]
+    pub fn write<W: World<Socket = S>>(&mut self, world: &mut W) -> Result<(), Stopped> {
+        self.enter(Step::Write, Step::Give);
         self.node.end_turn(world.disk());
         if let Some(why) = self.node.stopped() {
-            let why = why.to_string();
+            let why = why.to_owned();
             self.log_lines(world);
-            return Turned::Stopped(why);
+            return Err(Stopped { why });
         }
         self.begin_work(world);
-        if !world.lives_on(Moment::BehindTheWrite, &mut self.node) {
-            return Turned::Died;
-        }
+        Ok(())
+    }
+
+    /// What the turn has for peers and clients leaves.
+    pub fn give<W: World<Socket = S>>(&mut self, world: &mut W) {
+        self.enter(Step::Give, Step::Begin);
         self.give_output(world);
         self.measure_memory(world);
         self.keep_house(world);
-        Turned::Over
+    }
+
+    #[inline]
+    fn enter(&mut self, step: Step, next: Step) {
+        assert_eq!(self.next, step, "a turn's steps have one order");
+        self.next = next;
     }
 
     /// A process that ends in an orderly way, and takes no more turns, makes durable what nobody waits for, too, and notes that
     /// in the log: so the next start can tell damage from a write that was cut short. True when there is nothing left to wait
     /// for; until then this is to be called whenever work is finished. Nothing comes in and goes out any more, else there would
     /// be ever more to write.
-    pub fn settle_log(&mut self, world: &mut W) -> bool {
+    pub fn settle_log<W: World<Socket = S>>(&mut self, world: &mut W) -> bool {
         while let Some((work, result)) = world.next_finished() {
             self.node.work_finished(work, result);
         }
@@ -162,14 +201,14 @@ impl<W: World> Driver<W> {
 
     /// The driver, apart.
     #[inline]
-    fn parts(&mut self, clock: W::Clock) -> Parts<'_, W> {
+    fn parts<C: Clock>(&mut self, clock: C) -> Parts<'_, S, C> {
         let Driver { node, clients, peers, sizes, counters, buffer, ahead, lines, others, now, .. } = self;
         let turn = Turn { node, counters, lines, buffer, sizes, now: *now, clock, ahead };
         Parts { clients, peers, others, turn }
     }
 
     #[inline]
-    fn take_input(&mut self, world: &mut W) {
+    fn take_input<W: World<Socket = S>>(&mut self, world: &mut W) {
         let Parts { clients, peers, turn, .. } = &mut self.parts(world.clock());
         // Who was interrupted in the last turn goes first.
         clients.serve_waiting(turn);
@@ -184,7 +223,7 @@ impl<W: World> Driver<W> {
     }
 
     #[inline]
-    fn take_finished(&mut self, world: &mut W) {
+    fn take_finished<W: World<Socket = S>>(&mut self, world: &mut W) {
         while let Some((work, result)) = world.next_finished() {
             self.node.work_finished(work, result);
         }
@@ -195,7 +234,7 @@ impl<W: World> Driver<W> {
 
     /// Cuts values, and tells the node how long that takes.
     #[inline]
-    fn code_values(&mut self, world: &W) {
+    fn code_values<W: World<Socket = S>>(&mut self, world: &W) {
         if self.node.has_values_to_code() {
             let clock = world.clock();
             let begun_us = clock.monotonic_us();
@@ -205,7 +244,7 @@ impl<W: World> Driver<W> {
     }
 
     #[inline]
-    fn begin_work(&mut self, world: &mut W) {
+    fn begin_work<W: World<Socket = S>>(&mut self, world: &mut W) {
         self.node.take_work(&mut self.work);
         self.work.drain(..).for_each(|work| world.begin_work(work));
         self.node.take_value_work(&mut self.value_work);
@@ -213,21 +252,21 @@ impl<W: World> Driver<W> {
     }
 
     #[inline]
-    fn give_output(&mut self, world: &mut W) {
+    fn give_output<W: World<Socket = S>>(&mut self, world: &mut W) {
         let Parts { clients, others, turn, .. } = &mut self.parts(world.clock());
         world.write_to_peers(turn);
         clients.write_replies(others, turn);
         others.drain(..).for_each(|id| world.tell(id, turn));
     }
 
-    fn log_lines(&mut self, world: &mut W) {
+    fn log_lines<W: World<Socket = S>>(&mut self, world: &mut W) {
         self.node.take_log(&mut self.lines);
         self.lines.drain(..).for_each(|line| world.log(&line));
     }
 
     /// Tells the node how much memory the process takes, when it wants to know.
     #[inline]
-    fn measure_memory(&mut self, world: &mut W) {
+    fn measure_memory<W: World<Socket = S>>(&mut self, world: &mut W) {
         let Counters { client_bytes_in, client_bytes_out, peer_bytes_in, .. } = self.counters;
         let traffic = client_bytes_in + client_bytes_out + peer_bytes_in;
         if !self.node.wants_measurement(traffic) {
@@ -244,7 +283,7 @@ impl<W: World> Driver<W> {
 
     /// What has to be done now and then.
     #[inline]
-    fn keep_house(&mut self, world: &mut W) {
+    fn keep_house<W: World<Socket = S>>(&mut self, world: &mut W) {
         self.log_lines(world);
         world.keep_house(&mut self.parts(world.clock()).turn);
         if self.now.monotonic_us >= self.sweep_at_us {

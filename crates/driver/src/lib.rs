@@ -24,9 +24,9 @@ pub mod world;
 
 pub use clients::{Change, Clients, Socket};
 pub use counters::Counters;
-pub use driver::{Driver, Turned};
+pub use driver::{Driver, Stopped};
 pub use limiter::Limiter;
 pub use outlet::Outlet;
 pub use sizes::Sizes;
 pub use turn::{Clock, Turn};
-pub use world::{Event, Moment, World};
+pub use world::{Event, World};

@@ -3,7 +3,7 @@
 use crate::clients::{Change, Clients, Socket};
 use crate::counters::Counters;
 use crate::turn::{Clock, Turn};
-use node::{ClientId, Line, Node, Usage};
+use node::{ClientId, Line, Usage};
 use storage::{Disk, DiskError, ValueWork, Work};
 
 /// Something has happened at a connection.
@@ -16,19 +16,10 @@ pub enum Event {
     Peer(usize),
 }
 
-/// When a process may die within a turn.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Moment {
-    /// The node is about to write to its disk. What may leave before is written to the peers all the same.
-    BeforeTheWrite,
-    /// All is written to the disk, and nothing of what rests on that has left.
-    BehindTheWrite,
-}
-
 /// What came of a piece of work with large values.
 pub type ValueResult = Result<Option<Vec<u8>>, DiskError>;
 
-/// The world around one node. Each function is asked at its place in the turn and in the order in which they stand here.
+/// The world around one node. The functions stand in the order in which a turn asks for them.
 pub trait World {
     /// Where the time comes from.
     type Clock: Clock;
@@ -61,11 +52,6 @@ pub trait World {
 
     /// The same of work with large values.
     fn next_finished_value(&mut self) -> Option<(ValueWork, ValueResult)>;
-
-    /// Whether the process lives on. One that ends does so at once, and nothing of the turn that comes behind happens.
-    fn lives_on(&mut self, _moment: Moment, _node: &mut Node) -> bool {
-        true
-    }
 
     /// Writes what the node has for its peers, as far as there is room.
     fn write_to_peers(&mut self, turn: &mut Turn<'_, Self::Clock>);

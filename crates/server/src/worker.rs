@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, Result, bail};
-use driver::{Change, Clients, Counters, Driver, Event, Limiter, Sizes, Turned, World};
+use driver::{Change, Clients, Counters, Driver, Event, Limiter, Sizes, Stopped, World};
 use mio::net::{TcpListener, UnixStream};
 use mio::{Events, Interest, Poll, Token, Waker};
 use node::{ClientId, Line, Node, Usage};
@@ -61,7 +61,7 @@ const MONOTONIC: ClockId = ClockId::Monotonic;
 
 /// Everything that the worker's thread owns.
 pub(crate) struct Worker {
-    driver: Driver<Outside>,
+    driver: Driver<ClientSocket>,
     outside: Outside,
     folder: DataFolder,
     events: Events,
@@ -227,7 +227,7 @@ impl Worker {
         }
         events.iter().for_each(|event| outside.note(event));
         outside.happened.reverse();
-        if let Turned::Stopped(why) = driver.turn(outside) {
+        if let Err(Stopped { why }) = driver.turn(outside) {
             bail!("the node stops, as its disk has failed: {why}");
         }
         outside.is_stopping |= driver.node.is_removed();
