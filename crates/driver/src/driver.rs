@@ -14,6 +14,7 @@ use crate::turn::{Clock, Turn};
 use crate::world::{Event, World};
 use node::{ClientId, Line, Node};
 use protocol::Now;
+use protocol::planted::Fault;
 use storage::{ValueWork, Work};
 
 /// Free memory is given back to the system at most this often.
@@ -202,8 +203,9 @@ impl<S: Socket> Driver<S> {
     /// The driver, apart.
     #[inline]
     fn parts<C: Clock>(&mut self, clock: C) -> Parts<'_, S, C> {
+        let planted = self.node.configuration().planted;
         let Driver { node, clients, peers, sizes, counters, buffer, ahead, lines, others, now, .. } = self;
-        let turn = Turn { node, counters, lines, buffer, sizes, now: *now, clock, ahead };
+        let turn = Turn { node, counters, lines, buffer, sizes, now: *now, clock, ahead, planted };
         Parts { clients, peers, others, turn }
     }
 
@@ -224,7 +226,11 @@ impl<S: Socket> Driver<S> {
 
     #[inline]
     fn take_finished<W: World<Socket = S>>(&mut self, world: &mut W) {
+        let is_taken_twice = self.node.configuration().planted.has(Fault::FinishedTakenTwice);
         while let Some((work, result)) = world.next_finished() {
+            if is_taken_twice {
+                self.node.work_finished(work.clone(), result.clone());
+            }
             self.node.work_finished(work, result);
         }
         while let Some((work, result)) = world.next_finished_value() {

@@ -6,6 +6,7 @@
 use crate::turn::Turn;
 use crate::world::World;
 use node::Node;
+use protocol::planted::Fault;
 
 /// Connections of peers, by their numbers in the world.
 #[derive(Debug, Default)]
@@ -39,7 +40,9 @@ impl Peers {
         world: &mut W,
         turn: &mut Turn<'_, W::Clock>,
     ) {
-        let waits = turn.node.is_log_behind() && world.brings_records(connection);
+        let waits = turn.node.is_log_behind()
+            && world.brings_records(connection)
+            && !turn.planted.has(Fault::PeerReadWhileBehind);
         let may_have_more = waits || world.read_peer(connection, turn);
         if may_have_more && !self.unfinished.contains(&connection) {
             self.unfinished.push(connection);

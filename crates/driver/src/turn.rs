@@ -5,6 +5,7 @@ use crate::look_ahead::LookAhead;
 use crate::sizes::Sizes;
 use node::{Line, Node};
 use protocol::Now;
+use protocol::planted::Planted;
 
 /// Where the time comes from.
 pub trait Clock: Copy {
@@ -35,6 +36,8 @@ pub struct Turn<'a, C> {
     pub clock: C,
     /// Requests parsed ahead.
     pub(crate) ahead: &'a mut LookAhead,
+    /// A fault to be found, in tests.
+    pub(crate) planted: Planted,
 }
 
 impl<C: Clock> Turn<'_, C> {

@@ -48,6 +48,9 @@ pub struct StorageSettings {
     pub checkpoint_bytes: u64,
     /// Memory for values of keyspaces that keep theirs on the disk, in bytes.
     pub cache_bytes: usize,
+    /// While more than so much waits to be written, nothing is taken from peers: the disk stands still, or is full.
+    #[serde(skip)]
+    pub behind_bytes: u64,
     /// A fault to be found, in tests.
     #[serde(skip)]
     pub planted: storage::planted::Planted,
@@ -59,6 +62,7 @@ impl Default for StorageSettings {
             segment_bytes: 64 << 20,
             checkpoint_bytes: 256 << 20,
             cache_bytes: 64 << 20,
+            behind_bytes: 64 << 20,
             planted: Default::default(),
         }
     }

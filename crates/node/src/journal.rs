@@ -9,6 +9,7 @@
 //! Checkpoints bound the log: when it has grown enough, the group that needs its oldest part writes its state as a
 //! snapshot, a chunk per turn, which is written beside the loop, too, and the log before it is let go.
 
+use crate::configuration::StorageSettings;
 use crate::keyspace::{Durability, Keyspace};
 use crate::log::{Level, Line};
 use protocol::{NodeId, Now, Progress};
@@ -24,9 +25,6 @@ const CHECKPOINT_RETRY_MS: u64 = 2000;
 
 /// Lines about lack of room are at least so far apart.
 const LINE_MS: u64 = 10_000;
-
-/// When so much waits to be written, nothing more is taken from peers: the disk stands still, or is full.
-const BEHIND_BYTES_MAX: u64 = 64 << 20;
 
 /// One chunk of a checkpoint, made within one turn.
 const CHUNK_BYTES: usize = 256 << 10;
@@ -164,6 +162,8 @@ pub(crate) struct Journal {
     is_settling: bool,
     /// A checkpoint is due when a start would have to read so many bytes.
     checkpoint_bytes: u64,
+    /// More than so many bytes that wait to be written are too many.
+    behind_bytes: u64,
     /// The disk is full, as was told then.
     full_since_us: Option<u64>,
     retry_at_us: u64,
@@ -182,7 +182,10 @@ pub(crate) struct Journal {
 }
 
 impl Journal {
-    pub(crate) fn new(log: Log, checkpoint_bytes: u64) -> Journal {
+    pub(crate) fn new(
+        log: Log,
+        StorageSettings { checkpoint_bytes, behind_bytes, .. }: StorageSettings,
+    ) -> Journal {
         Journal {
             written: log.written(),
             log,
@@ -191,6 +194,7 @@ impl Journal {
             chunk: Vec::new(),
             is_settling: false,
             checkpoint_bytes,
+            behind_bytes,
             full_since_us: None,
             retry_at_us: 0,
             line_after_us: 0,
@@ -238,7 +242,7 @@ impl Journal {
 
     /// True while more waits to be written than should wait in memory.
     pub(crate) fn is_behind(&self) -> bool {
-        self.stopped.is_none() && self.unwritten_bytes() > BEHIND_BYTES_MAX
+        self.stopped.is_none() && self.unwritten_bytes() > self.behind_bytes
     }
 
     /// Everything below is there after every crash, whatever its group is promised.

@@ -116,6 +116,18 @@ pub enum Fault {
     UnknownToldAsRefused,
     /// control: a node whose log ends before what it was known to have made durable is let in.
     OlderDiskLetIn,
+    /// driver: a buffer that was lent to the node is given back while the beginning of the next request is in it.
+    BufferGivenBackEarly,
+    /// driver: a peer is read though the log is behind.
+    PeerReadWhileBehind,
+    /// driver: work that is finished is taken twice.
+    FinishedTakenTwice,
+}
+
+impl Fault {
+    /// Those that are planted in what drives a node.
+    pub const OF_DRIVERS: [Fault; 3] =
+        [Fault::BufferGivenBackEarly, Fault::PeerReadWhileBehind, Fault::FinishedTakenTwice];
 }
 
 /// The fault that is planted, if any.

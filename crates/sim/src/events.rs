@@ -10,13 +10,17 @@ pub(crate) type Place = u8;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Event {
     /// A frame arrives over a connection's generation.
-    Frame { from: Place, to: Place, generation: u32, buffer: u32 },
+    Frame { from: Place, to: Place, is_urgent: bool, generation: u32, buffer: u32 },
     /// Two nodes try to connect.
     Connect { one: Place, other: Place, attempt: u32 },
     /// One end of a connection finds it up, or broken.
     End { at: Place, peer: Place, generation: u32, up: bool },
     /// One end of a connection finds the second one beside it up, or broken.
     Urgent { at: Place, peer: Place, generation: u32, up: bool },
+    /// A node may have room for more on its way to a peer.
+    PeerRoom { node: Place },
+    /// A client has read so many bytes that a node wrote.
+    Room { node: Place, client: u8, connection: u32, bytes: u32 },
     /// What a client sent next arrives.
     Upstream { client: u8 },
     /// What a node sent to a client next arrives.

@@ -5,65 +5,80 @@ use crate::conversation::Talk;
 use crate::disk::{MachineDisk, ValueResult};
 use crate::events::Place;
 use crate::faults::Within;
-use crate::operation::Operation;
+use crate::pipe::{ClientSocket, Pipe};
 use crate::random::Random;
+use driver::{Change, Driver, Event};
 use node::{ClientId, Node};
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::rc::Rc;
 use storage::simulated::Survivors;
 use storage::{DiskError, ValueWork, Work};
+use wire::resp::Arguments;
 
 /// Most nodes of a simulated cluster.
 pub(crate) const NODES_MAX: usize = 8;
 
-/// What has arrived at a node and waits for its next turn.
+/// A node with its clients' connections.
+pub(crate) type Process = Driver<ClientSocket>;
+
+/// What comes over a connection of a peer.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Arrival {
-    Frame {
-        from: Place,
-        buffer: u32,
-    },
-    /// The connection to a peer is up, with a number, or broken.
-    Link {
-        peer: Place,
-        generation: Option<u32>,
-    },
-    /// The second connection to a peer, beside the one with this number, is up or broken.
-    Urgent {
-        peer: Place,
-        generation: u32,
-        up: bool,
-    },
-    Hello {
-        client: u8,
-        connection: u32,
-    },
-    Request {
-        client: u8,
-        connection: u32,
-        operation: Operation,
-    },
-    /// A client's transaction goes on.
-    Continue {
-        client: u8,
-        connection: u32,
-    },
-    Goodbye {
-        client: u8,
-        connection: u32,
-    },
-    /// A command of the operator.
-    Order {
-        index: u16,
-    },
+pub(crate) enum Item {
+    /// A frame, with the number of the connection over which it was sent.
+    Frame { buffer: u32, generation: u32 },
+    /// The connection with this number is up.
+    Up(u32),
+    /// It is broken.
+    Down(u32),
+}
+
+/// What has come over a connection of a peer, and is not read.
+#[derive(Debug, Default)]
+pub(crate) struct Lane {
+    pub(crate) items: VecDeque<Item>,
+    /// The process will be told.
+    pub(crate) is_listed: bool,
+}
+
+/// What the process knows of the connections to a peer, and what has come over them.
+#[derive(Debug, Default)]
+pub(crate) struct Way {
+    /// The connection that is up, as far as the process knows.
+    pub(crate) link: Option<u32>,
+    /// What has come over it, and over the second one, which is for what is urgent.
+    pub(crate) lanes: [Lane; 2],
+}
+
+/// The number of a peer's connection, as its driver knows it.
+pub(crate) fn connection_of(peer: Place, is_urgent: bool) -> usize {
+    2 * usize::from(peer) + usize::from(is_urgent)
 }
 
 /// A client's connection at its node.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub(crate) struct Session {
     pub(crate) client: u8,
     pub(crate) connection: u32,
-    pub(crate) id: ClientId,
+    /// What the node calls it, once it is let in.
+    pub(crate) id: Option<ClientId>,
+    pub(crate) pipe: Rc<RefCell<Pipe>>,
     /// Single requests without an answer.
     pub(crate) owed: u32,
+    /// It is in the middle of a transaction.
+    pub(crate) talk: Option<Talk>,
+}
+
+impl Session {
+    /// One that the node is yet to let in.
+    pub(crate) fn new(client: u8, connection: u32, room: usize) -> Session {
+        Session { client, connection, id: None, pipe: Pipe::new(room), owed: 0, talk: None }
+    }
+
+    /// The node has closed the connection.
+    pub(crate) fn is_over(&self) -> bool {
+        self.id.is_some() && Rc::strong_count(&self.pipe) == 1
+    }
 }
 
 /// A process that is to die within a turn.
@@ -82,12 +97,12 @@ pub(crate) struct Doom {
 pub(crate) struct Host {
     pub(crate) place: Place,
     /// The process. What it keeps in memory dies with it.
-    pub(crate) node: Option<Node>,
+    pub(crate) process: Option<Box<Process>>,
     /// What it has written is here.
     pub(crate) disk: MachineDisk,
     /// Work that is done, of which the process does not know yet.
-    pub(crate) finished: Vec<(Work, Result<(), DiskError>)>,
-    pub(crate) finished_values: Vec<(ValueWork, ValueResult)>,
+    pub(crate) finished: VecDeque<(Work, Result<(), DiskError>)>,
+    pub(crate) finished_values: VecDeque<(ValueWork, ValueResult)>,
     /// What has changed on the disk since it was synced.
     pub(crate) rotten: Option<String>,
     /// The disk, or what the node had promised on it, is gone: it does not count any more.
@@ -108,7 +123,8 @@ pub(crate) struct Host {
     pub(crate) epoch: u64,
     pub(crate) clock: Clock,
     pub(crate) random: Random,
-    pub(crate) inbox: Vec<Arrival>,
+    /// What has happened at connections since the turn before.
+    pub(crate) happened: VecDeque<Event>,
     /// When the next turn begins, unless something arrives before.
     pub(crate) turn_at: u64,
     /// The process is busy, or stands still, until then.
@@ -122,11 +138,12 @@ pub(crate) struct Host {
     /// The turn has begun already.
     pub(crate) has_begun: bool,
     pub(crate) doom: Option<Doom>,
-    /// The connections that the process knows of, by peer.
-    pub(crate) links: [Option<u32>; NODES_MAX],
+    /// Connections of peers.
+    pub(crate) ways: [Way; NODES_MAX],
+    /// Connections of clients.
     pub(crate) sessions: Vec<Session>,
-    /// Those that are in the middle of a transaction.
-    pub(crate) talks: Vec<(ClientId, Talk)>,
+    /// Some of these are yet to be let in.
+    pub(crate) has_visitors: bool,
     /// It lost its memory, and it is not known to have got back what the group holds.
     pub(crate) is_damaged: bool,
     /// It is not to start again yet.
@@ -139,10 +156,10 @@ impl Host {
     pub(crate) fn new(place: Place, clock: Clock, disk: MachineDisk, random: Random) -> Host {
         Host {
             place,
-            node: None,
+            process: None,
             disk,
-            finished: Vec::new(),
-            finished_values: Vec::new(),
+            finished: VecDeque::new(),
+            finished_values: VecDeque::new(),
             rotten: None,
             is_lost: false,
             was_durable: None,
@@ -154,7 +171,7 @@ impl Host {
             epoch: 0,
             clock,
             random,
-            inbox: Vec::new(),
+            happened: VecDeque::new(),
             turn_at: u64::MAX,
             free_at: 0,
             slow_us: 0,
@@ -162,9 +179,9 @@ impl Host {
             stall_first_us: None,
             has_begun: false,
             doom: None,
-            links: [None; NODES_MAX],
+            ways: Default::default(),
             sessions: Vec::new(),
-            talks: Vec::new(),
+            has_visitors: false,
             is_damaged: false,
             is_kept_down: false,
             is_absent: false,
@@ -176,33 +193,64 @@ impl Host {
         self.is_lost || self.is_absent
     }
 
-    /// A client's connection is closed.
-    pub(crate) fn forget_session(&mut self, id: ClientId) {
-        self.sessions.retain(|session| session.id != id);
-        self.talks.retain(|(session, _)| *session != id);
-    }
-
     pub(crate) fn is_alive(&self) -> bool {
-        self.node.is_some()
+        self.process.is_some()
     }
 
-    /// Something arrives: there is a turn as soon as the process is free. Lost if there is none.
+    /// The node of the process, if there is one.
     #[inline]
-    pub(crate) fn arrive(&mut self, now: u64, arrival: Arrival) {
-        self.inbox.push(arrival);
+    pub(crate) fn node(&self) -> Option<&Node> {
+        self.process.as_ref().map(|process| &process.node)
+    }
+
+    /// There is a turn as soon as the process is free. Nothing happens if there is none.
+    #[inline]
+    pub(crate) fn wake(&mut self, now: u64) {
         self.turn_at = self.turn_at.min(now.max(self.free_at));
+    }
+
+    /// Something comes over a connection of a peer.
+    #[inline]
+    pub(crate) fn arrive(&mut self, now: u64, (peer, is_urgent): (Place, bool), item: Item) {
+        let lane = &mut self.ways[usize::from(peer)].lanes[usize::from(is_urgent)];
+        lane.items.push_back(item);
+        if !std::mem::replace(&mut lane.is_listed, true) {
+            self.happened.push_back(Event::Peer(connection_of(peer, is_urgent)));
+        }
+        self.wake(now);
+    }
+
+    /// Something has changed at a client's connection. If it is yet to be let in, the process sees then.
+    #[inline]
+    pub(crate) fn note_client(&mut self, now: u64, index: usize, change: Change) {
+        if let Some(id) = self.sessions[index].id {
+            self.happened.push_back(Event::Client(id.index(), change));
+        }
+        self.wake(now);
+    }
+
+    /// A client's request arrives.
+    #[inline]
+    pub(crate) fn put_request(&mut self, now: u64, index: usize, request: Arguments<'_>) {
+        self.sessions[index].pipe.borrow_mut().push(request);
+        self.note_client(now, index, Change { is_readable: true, ..Change::default() });
+    }
+
+    pub(crate) fn session(&self, client: u8, connection: u32) -> Option<usize> {
+        let mut sessions = self.sessions.iter();
+        sessions.position(|session| (session.client, session.connection) == (client, connection))
     }
 
     /// Work is done: the process learns of it in its next turn.
     pub(crate) fn finish(&mut self, now: u64, work: Work, result: Result<(), DiskError>) {
-        self.finished.push((work, result));
-        self.turn_at = self.turn_at.min(now.max(self.free_at));
+        self.finished.push_back((work, result));
+        self.wake(now);
     }
 
     /// The same for work with large values.
     pub(crate) fn finish_values(&mut self, now: u64, work: ValueWork, result: ValueResult) {
-        self.finished_values.push((work, result));
-        self.turn_at = self.turn_at.min(now.max(self.free_at));
+        self.finished_values.push_back((work, result));
+        self.wake(now);
     }
 
     /// The process stands still.

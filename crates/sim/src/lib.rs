@@ -21,6 +21,7 @@ mod locking;
 mod message;
 mod network;
 mod operation;
+mod pipe;
 mod promise;
 mod random;
 mod record;

@@ -26,6 +26,11 @@ pub(crate) struct Link {
     /// How many faults block this way.
     blocked: u16,
     slow_us: u64,
+    /// Bytes that were sent over the newest first connection, which has this number, and are not read.
+    unread: usize,
+    generation: u32,
+    /// Who sends has more, for which there was no room.
+    is_starved: bool,
 }
 
 /// A connection between two nodes.
@@ -51,6 +56,8 @@ pub(crate) struct Network {
     delay_us: u64,
     hold_ups: u32,
     hold_up_us: u64,
+    /// A way takes more as long as fewer bytes than this are on it and not read.
+    pub(crate) room: usize,
     /// Messages may come when their connection is no more.
     pub(crate) ghosts: bool,
     /// How many storms there are.
@@ -83,6 +90,9 @@ impl Network {
             stalled: Vec::new(),
             blocked: 0,
             slow_us: 0,
+            unread: 0,
+            generation: 0,
+            is_starved: false,
         };
         Network {
             nodes: scenario.nodes,
@@ -94,6 +104,7 @@ impl Network {
             delay_us: scenario.delay_us,
             hold_ups: scenario.hold_ups,
             hold_up_us: scenario.hold_up_us,
+            room: scenario.peer_room,
             ghosts: scenario.ghosts,
             storms: 0,
         }
@@ -134,11 +145,43 @@ impl Network {
         latency_us + link.slow_us + link.random.below(jitter_us + 1)
     }
 
+    #[inline]
+    pub(crate) fn is_bounded(&self) -> bool {
+        self.room < usize::MAX
+    }
+
+    /// Whether the first connection takes more.
+    #[inline]
+    pub(crate) fn has_room(&mut self, from: Place, to: Place) -> bool {
+        let room = self.room;
+        let link = self.link(from, to);
+        link.is_starved = link.unread >= room;
+        !link.is_starved
+    }
+
+    /// So many bytes that were sent over a connection are read, or lost. True if that is what the sender waits for.
+    pub(crate) fn read(&mut self, from: Place, to: Place, generation: u32, bytes: usize) -> bool {
+        let room = self.room;
+        let link = self.link(from, to);
+        if link.generation != generation {
+            return false;
+        }
+        link.unread = link.unread.saturating_sub(bytes);
+        link.unread < room && std::mem::take(&mut link.is_starved)
+    }
+
+    /// A new connection is up, and nothing is on it.
+    pub(crate) fn empty(&mut self, from: Place, to: Place, generation: u32) {
+        let link = self.link(from, to);
+        (link.unread, link.is_starved, link.generation) = (0, false, generation);
+    }
+
     /// No fault is left, and none comes back.
     pub(crate) fn heal(&mut self) {
         self.weather = Weather::default();
         self.hold_ups = 0;
         self.storms = 0;
+        self.room = usize::MAX;
         for link in &mut self.links {
             (link.blocked, link.slow_us) = (0, 0);
         }
@@ -155,6 +198,8 @@ impl Network {
         counts: &mut Counts,
     ) -> bool {
         let Outgoing { from, to, buffer, is_urgent, .. } = frame;
+        let bytes = if is_urgent { 0 } else { buffers.get(buffer).len() };
+        self.link(from, to).unread += bytes;
         if !is_urgent && self.is_held_up(from, to, at) {
             counts.add(Class::HoldUp);
         }
@@ -167,6 +212,7 @@ impl Network {
         let link = self.link(from, to);
         if link.blocked > 0 || link.random.per_million(weather.loss) {
             counts.add(Class::Loss);
+            link.unread = link.unread.saturating_sub(bytes);
             buffers.release(buffer);
             return false;
         }
@@ -256,8 +302,8 @@ impl Network {
 }
 
 fn push(queue: &mut Queue, time: u64, frame: Outgoing) {
-    let Outgoing { from, to, generation, buffer, .. } = frame;
-    queue.push(time, Event::Frame { from, to, generation, buffer });
+    let Outgoing { from, to, generation, buffer, is_urgent, .. } = frame;
+    queue.push(time, Event::Frame { from, to, is_urgent, generation, buffer });
 }
 
 impl Link {

@@ -363,6 +363,24 @@ impl Reply {
         Some(reply)
     }
 
+    /// The length of the first reply in `bytes`, whatever it is. `None`: it is not whole.
+    pub(crate) fn length(bytes: &[u8]) -> Option<usize> {
+        let end = bytes.iter().position(|byte| *byte == b'\n')?;
+        let count =
+            || read_decimal(bytes[1..end].strip_suffix(b"\r")?).and_then(|count| usize::try_from(count).ok());
+        let mut length = end + 1;
+        match bytes[0] {
+            b'$' => length += count().map_or(0, |count| count + 2),
+            b'*' => {
+                for _ in 0..count().unwrap_or(0) {
+                    length += Reply::length(bytes.get(length..)?)?;
+                }
+            }
+            _ => {}
+        }
+        (length <= bytes.len()).then_some(length)
+    }
+
     fn error(text: &[u8]) -> Reply {
         let code = text.split(|byte| *byte == b' ').next().unwrap_or_default();
         if code == UNKNOWN.as_bytes() {

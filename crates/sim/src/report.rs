@@ -19,6 +19,8 @@ pub enum Broken {
     Language,
     /// A node did not start, or stopped, though its disk had done nothing wrong.
     Storage,
+    /// A node took in what it had no room for.
+    Backpressure,
     /// A node's own check of an invariant failed.
     Panic,
     /// The checker ran out of its budget: nothing is known.
@@ -34,6 +36,7 @@ impl Broken {
             Broken::Convergence => "convergence",
             Broken::Language => "language",
             Broken::Storage => "storage",
+            Broken::Backpressure => "backpressure",
             Broken::Panic => "panic",
             Broken::Undecided => "undecided",
         }

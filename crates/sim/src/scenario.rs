@@ -5,6 +5,7 @@ use crate::faults::{Class, Draw, Fault, Kind as FaultKind, MS, Mask, SECOND};
 use crate::operation::Kind;
 use crate::promise::{Durability, Protocol, Space};
 use crate::random::Random;
+use driver::Sizes;
 use protocol::planted::{Fault as PlantedFault, Planted};
 use std::collections::BTreeSet;
 use std::fmt;
@@ -30,6 +31,7 @@ pub(crate) mod stream {
     pub(crate) const LONG: u64 = 22;
     pub(crate) const UNWRITTEN: u64 = 23;
     pub(crate) const CLOCKS: u64 = 24;
+    pub(crate) const BUFFERS: u64 = 25;
     pub(crate) const NODES: u64 = 100;
     pub(crate) const CLIENTS: u64 = 200;
     pub(crate) const DISKS: u64 = 500;
@@ -148,6 +150,7 @@ pub(crate) struct Weather {
 const USUAL_TIMEOUT_MS: u64 = 5_000;
 const USUAL_SWEEP_MS: u64 = 100;
 const USUAL_SEGMENT_BYTES: u64 = 256 << 10;
+const USUAL_BEHIND_BYTES: u64 = 64 << 20;
 const USUAL_CHECKPOINT_BYTES: u64 = 1 << 20;
 
 /// Everything that a seed has decided before the run begins.
@@ -181,6 +184,15 @@ pub(crate) struct Scenario {
     pub(crate) checkpoint_bytes: u64,
     /// Memory for values that are on the disk.
     pub(crate) cache_bytes: usize,
+    /// While logs have more than so much to write, nothing is taken from peers.
+    pub(crate) behind_bytes: u64,
+    /// How much nodes read and write at a time.
+    pub(crate) sizes: Sizes,
+    /// Bytes that find room on the way to a client, and how long it may take to read some.
+    pub(crate) client_room: usize,
+    pub(crate) reading_us: u64,
+    /// A way between two nodes takes more while fewer bytes than this are on it.
+    pub(crate) peer_room: usize,
     pub(crate) latency_us: u64,
     pub(crate) jitter_us: u64,
     pub(crate) weather: Weather,
@@ -239,6 +251,11 @@ impl Scenario {
             segment_bytes: USUAL_SEGMENT_BYTES,
             checkpoint_bytes: USUAL_CHECKPOINT_BYTES,
             cache_bytes: 0,
+            behind_bytes: USUAL_BEHIND_BYTES,
+            sizes: Sizes::default(),
+            client_room: usize::MAX,
+            reading_us: 0,
+            peer_room: usize::MAX,
             latency_us: random.scaled(20, 20_000),
             jitter_us: random.scaled(1, 20_000),
             weather: Weather {
@@ -287,6 +304,7 @@ impl Scenario {
         scenario.draw_long(settings);
         scenario.draw_unwritten();
         scenario.draw_clocks();
+        scenario.draw_buffers();
         scenario.restrict(settings);
         scenario
     }
@@ -378,6 +396,38 @@ impl Scenario {
             for (at, by_ms) in [(at, by_ms), (back_at, -by_ms)] {
                 self.faults.push(Some(Fault { at, kind: FaultKind::ClockJump { node, by_ms } }));
             }
+        }
+    }
+
+    /// In half of the clusters nodes read and write little at a time; in some there is little room on the way to clients, which
+    /// read late, or to other nodes; in some a log that has little to write is behind already.
+    fn draw_buffers(&mut self) {
+        // The seeds that are known to find other planted faults were found without.
+        let storage_planted = self.planted_in_storage != storage::planted::Planted::default();
+        let is_of_drivers = PlantedFault::OF_DRIVERS.into_iter().any(|fault| self.planted.has(fault));
+        if storage_planted || self.planted != Planted::default() && !is_of_drivers {
+            return;
+        }
+        let mut random = Random::new(self.seed, stream::BUFFERS);
+        if random.percent(50) {
+            self.sizes = Sizes {
+                buffer_bytes: random.scaled(16, 4_000) as usize,
+                client_bytes_max: random.scaled(50, 20_000) as usize,
+                input_bytes_max: random.scaled(50, 20_000),
+                output_bytes_max: random.scaled(50, 20_000) as usize,
+                peer_bytes_max: random.scaled(500, 50_000) as usize,
+                lent_bytes_min: random.scaled(50, 3_000) as usize,
+            };
+        }
+        if random.percent(40) {
+            self.client_room = random.scaled(10, 10_000) as usize;
+            self.reading_us = random.scaled(MS, SECOND);
+        }
+        if random.percent(40) {
+            self.peer_room = random.scaled(2_000, 200_000) as usize;
+        }
+        if random.percent(40) {
+            self.behind_bytes = random.scaled(200, 50_000);
         }
     }
 
@@ -546,6 +596,9 @@ impl Scenario {
                 Part::Background(Class::HoldUp) => self.hold_ups = 0,
                 Part::Background(Class::Overtaking) => self.has_urgent_links = false,
                 Part::Background(Class::Ghost) => self.ghosts = false,
+                Part::Background(Class::FullOutput) => self.peer_room = usize::MAX,
+                Part::Background(Class::SlowReader) => self.client_room = usize::MAX,
+                Part::Background(Class::HeldBack) => self.behind_bytes = USUAL_BEHIND_BYTES,
                 Part::Background(Class::ClockDrift) => {
                     self.drift_ppm.fill(0);
                     self.unix_ahead_ms.fill(0);

@@ -100,7 +100,7 @@ pub enum Lane {
 
 /// Steps to be done in order, up to the first that fails. The log must be told what came of them
 /// ([`Log::finished`](crate::Log::finished)).
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 #[must_use = "the log waits to be told what came of it"]
 pub struct Work {
     pub(crate) lane: Lane,

@@ -4,6 +4,7 @@ use std::io;
 use std::sync::Arc;
 
 use node::{ClientId, Node, Output};
+use protocol::planted::Fault;
 use wire::resp::{Progress, RequestParser};
 
 use super::{Change, Socket};
@@ -182,6 +183,7 @@ impl<S: Socket> Connection<S> {
             let (taken, needed) = self.parse(&lent, turn.node, turn.ahead);
             turn.node.lend(None);
             match Arc::try_unwrap(lent) {
+                _ if turn.planted.has(Fault::BufferGivenBackEarly) => input = Vec::new(),
                 Ok(whole) => {
                     input = whole;
                     input.drain(..taken);

@@ -25,6 +25,7 @@ mod sweep;
 mod tests;
 
 use crate::cache::Cache;
+use crate::configuration::StorageSettings;
 use crate::groups::Group;
 use crate::journal::News;
 use crate::log::{Level, Line};
@@ -47,9 +48,6 @@ const PUT_VALUES: usize = 4096;
 
 /// Values that are removed at once.
 const REMOVED_VALUES: usize = 4096;
-
-/// While more than so much is not in the store yet, nothing is taken from peers.
-const BEHIND_BYTES_MAX: usize = 64 << 20;
 
 /// From here on clients' writes are refused.
 const PENDING_BYTES_MAX: usize = 128 << 20;
@@ -97,6 +95,8 @@ pub(crate) struct Values {
     pub(crate) is_on: bool,
     /// What is to be done beside the loop.
     work: Vec<ValueWork>,
+    /// So many bytes of values that the store is not known to have are too many.
+    behind_bytes: u64,
     /// Values that the store is not known to have.
     pending: BTreeMap<ValueName, Value>,
     pending_bytes: usize,
@@ -153,13 +153,14 @@ fn reference_of(name: &ValueName) -> Reference {
 }
 
 impl Values {
-    pub(crate) fn new(cache_bytes: usize, planted: Planted, sweep: Sweep) -> Values {
+    pub(crate) fn new(settings: StorageSettings, planted: Planted, sweep: Sweep) -> Values {
         let Sweep { is_on, released, leftovers, .. } = sweep;
         Values {
             is_on,
             work: Vec::new(),
             pending: BTreeMap::new(),
             pending_bytes: 0,
+            behind_bytes: settings.behind_bytes,
             queue: VecDeque::new(),
             queued: 0,
             put: 0,
@@ -171,7 +172,7 @@ impl Values {
             checkpoints: BTreeMap::new(),
             doomed: BTreeMap::new(),
             removals: leftovers.into(),
-            cache: Cache::new(cache_bytes),
+            cache: Cache::new(settings.cache_bytes),
             lookups: BTreeMap::new(),
             resolving: Slab::default(),
             stopped: None,
@@ -187,7 +188,7 @@ impl Values {
 
     /// True while nothing more should be taken from peers.
     pub(crate) fn is_behind(&self) -> bool {
-        self.pending_bytes > BEHIND_BYTES_MAX
+        self.pending_bytes as u64 > self.behind_bytes
     }
 
     /// True while nothing more is taken from clients.

@@ -12,7 +12,11 @@ fn a_name_says_which_value_it_is_and_later_ones_come_behind() {
 }
 
 fn values() -> Values {
-    Values::new(1000, Planted::default(), Sweep::default())
+    Values::new(
+        StorageSettings { cache_bytes: 1000, ..StorageSettings::default() },
+        Planted::default(),
+        Sweep::default(),
+    )
 }
 
 fn references(numbers: impl IntoIterator<Item = u64>) -> BTreeSet<Reference> {

@@ -52,6 +52,12 @@ pub enum Class {
     Overtaking,
     /// Messages that came when their connection was no more.
     Ghost,
+    /// Turns that had more for a peer than found room on the way to it.
+    FullOutput,
+    /// Clients that made room for what their nodes had waited to write.
+    SlowReader,
+    /// Turns that left peers unread since the log was behind.
+    HeldBack,
     /// Clients that gave up waiting.
     ImpatientClient,
     /// Times when a minority was kept away and everybody else had to be served.
@@ -104,7 +110,7 @@ pub enum Class {
 
 impl Class {
     /// Every class.
-    pub const ALL: [Class; 48] = [
+    pub const ALL: [Class; 51] = [
         Class::Crash,
         Class::CrashWithinTurn,
         Class::CrashBeforeWrite,
@@ -129,6 +135,9 @@ impl Class {
         Class::HoldUp,
         Class::Overtaking,
         Class::Ghost,
+        Class::FullOutput,
+        Class::SlowReader,
+        Class::HeldBack,
         Class::ImpatientClient,
         Class::MissingMinority,
         Class::PowerLoss,
@@ -156,7 +165,7 @@ impl Class {
     ];
 
     /// Classes that are no scheduled faults and can only be left out as a whole.
-    pub const BACKGROUND: [Class; 10] = [
+    pub const BACKGROUND: [Class; 13] = [
         Class::ClockDrift,
         Class::Loss,
         Class::Duplication,
@@ -165,6 +174,9 @@ impl Class {
         Class::HoldUp,
         Class::Overtaking,
         Class::Ghost,
+        Class::FullOutput,
+        Class::SlowReader,
+        Class::HeldBack,
         Class::ImpatientClient,
         Class::MissingMinority,
     ];
@@ -196,6 +208,9 @@ impl Class {
             Class::HoldUp => "hold-up",
             Class::Overtaking => "overtaking",
             Class::Ghost => "ghost",
+            Class::FullOutput => "full-output",
+            Class::SlowReader => "slow-reader",
+            Class::HeldBack => "held-back",
             Class::ImpatientClient => "impatient-client",
             Class::MissingMinority => "missing-minority",
             Class::PowerLoss => "power-loss",

@@ -6,7 +6,6 @@ use super::operator::{OPERATOR, Presence};
 use crate::clients::{Client, Upstream};
 use crate::events::{Event, Place};
 use crate::faults::{Class, MS};
-use crate::host::Arrival;
 use crate::operation::{Key, Kind, Operation, Reply, Value};
 use crate::report::Broken;
 use crate::trace::id;
@@ -149,18 +148,14 @@ impl World {
         let Some((node, connection, what)) = self.clients[usize::from(client)].upstream.pop_front() else {
             return;
         };
-        let host = &mut self.hosts[usize::from(node)];
-        if !host.is_alive() {
+        if !self.hosts[usize::from(node)].is_alive() {
             return self.tell_closed(client, connection, self.now);
         }
-        host.arrive(
-            self.now,
-            match what {
-                Upstream::Hello => Arrival::Hello { client, connection },
-                Upstream::Request(operation) => Arrival::Request { client, connection, operation },
-                Upstream::Goodbye => Arrival::Goodbye { client, connection },
-            },
-        );
+        match what {
+            Upstream::Hello => self.hello(node, client, connection),
+            Upstream::Request(operation) => self.request(node, client, connection, operation),
+            Upstream::Goodbye => self.goodbye(node, client, connection),
+        }
     }
 
     #[inline]

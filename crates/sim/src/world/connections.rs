@@ -5,7 +5,7 @@ use super::healing::Phase;
 use super::turns::knows;
 use crate::events::{Event, Place};
 use crate::faults::{Class, MS, SECOND};
-use crate::host::Arrival;
+use crate::host::Item;
 use crate::trace::id;
 
 /// After how long a second connection that broke is dialled again.
@@ -13,7 +13,12 @@ const URGENT_PAUSE_US: u64 = 250 * MS;
 
 impl World {
     #[inline]
-    pub(super) fn frame_arrives(&mut self, (from, to): (Place, Place), generation: u32, buffer: u32) {
+    pub(super) fn frame_arrives(
+        &mut self,
+        (from, to, is_urgent): (Place, Place, bool),
+        generation: u32,
+        buffer: u32,
+    ) {
         let stands = *self.network.end(to, from) == Some(generation);
         let arrives = self.hosts[usize::from(to)].is_alive()
             && (stands || self.network.ghosts && crate::message::stands_for_itself(self.buffers.get(buffer)));
@@ -24,10 +29,37 @@ impl World {
             self.counts.add(Class::Ghost);
         }
         self.hosts[usize::from(to)].heard[usize::from(from)] += 1;
-        self.hosts[usize::from(to)].arrive(self.now, Arrival::Frame { from, buffer });
+        self.hosts[usize::from(to)].arrive(self.now, (from, is_urgent), Item::Frame { buffer, generation });
         if self.trace.is_told() {
             let what = crate::message::describe(self.buffers.get(buffer), &self.scenario.spaces, &self.map);
             self.trace.tell(self.now, format_args!("  {}=>{} {what}", id(from), id(to)));
+        }
+    }
+
+    /// What has come over a connection and was not read is gone with it, but for what may come even so.
+    pub(super) fn drop_unread(&mut self, at: Place, peer: Place, is_urgent: bool) {
+        let (buffers, ghosts) = (&mut self.buffers, self.network.ghosts);
+        let way = &mut self.hosts[usize::from(at)].ways[usize::from(peer)];
+        way.lanes[usize::from(is_urgent)].items.retain(|item| match item {
+            Item::Frame { buffer, .. }
+                if ghosts && crate::message::stands_for_itself(buffers.get(*buffer)) =>
+            {
+                true
+            }
+            Item::Frame { buffer, .. } => {
+                buffers.release(*buffer);
+                false
+            }
+            Item::Up(_) | Item::Down(_) => false,
+        });
+    }
+
+    /// A node has read a frame off its first connection to another one, which may have waited for the room.
+    #[inline]
+    pub(super) fn note_read(&mut self, (from, to): (Place, Place), generation: u32, bytes: usize) {
+        if self.network.is_bounded() && self.network.read(from, to, generation, bytes) {
+            let at = self.now + self.network.latency(to, from);
+            self.queue.push(at, Event::PeerRoom { node: from });
         }
     }
 
@@ -51,9 +83,9 @@ impl World {
 
     pub(super) fn connect(&mut self, one: Place, other: Place, attempt: u32) {
         let alive = [one, other].into_iter().all(|place| self.hosts[usize::from(place)].is_alive());
-        let know = [(one, other), (other, one)].into_iter().all(|(at, peer)| {
-            self.hosts[usize::from(at)].node.as_ref().is_some_and(|node| knows(node, peer))
-        });
+        let know = [(one, other), (other, one)]
+            .into_iter()
+            .all(|(at, peer)| self.hosts[usize::from(at)].node().is_some_and(|node| knows(node, peer)));
         if alive && !know && self.network.pair(one, other).attempt == attempt {
             // The map has yet to tell one of them about the other.
             return self.queue.push(self.now + 100 * MS, Event::Connect { one, other, attempt });
@@ -84,7 +116,11 @@ impl World {
             return;
         }
         *self.network.end(at, peer) = Some(generation);
-        self.hosts[usize::from(at)].arrive(self.now, Arrival::Link { peer, generation: Some(generation) });
+        self.network.empty(at, peer, generation);
+        // What came over an older one and was not read is lost with it.
+        self.drop_unread(at, peer, false);
+        self.drop_unread(at, peer, true);
+        self.hosts[usize::from(at)].arrive(self.now, (peer, false), Item::Up(generation));
         if self.scenario.has_urgent_links {
             let after_us = self.random.below(200 * MS);
             self.queue.push(self.now + after_us, Event::Urgent { at, peer, generation, up: true });
@@ -98,7 +134,8 @@ impl World {
         if *self.network.end(at, peer) != Some(generation) || !host.is_alive() || !breaks {
             return;
         }
-        host.arrive(self.now, Arrival::Urgent { peer, generation, up });
+        let item = if up { Item::Up(generation) } else { Item::Down(generation) };
+        host.arrive(self.now, (peer, true), item);
         let after_us = if up { self.random.scaled(100 * MS, 100 * SECOND) } else { URGENT_PAUSE_US };
         self.queue.push(self.now + after_us, Event::Urgent { at, peer, generation, up: !up });
     }
@@ -111,7 +148,7 @@ impl World {
         *self.network.end(at, peer) = None;
         self.network.drop_stalled(at, peer, &mut self.buffers);
         if self.hosts[usize::from(at)].is_alive() {
-            self.hosts[usize::from(at)].arrive(self.now, Arrival::Link { peer, generation: None });
+            self.hosts[usize::from(at)].arrive(self.now, (peer, false), Item::Down(generation));
         }
         self.tell_end(peer, at, generation);
         self.reconsider(at.min(peer), at.max(peer));

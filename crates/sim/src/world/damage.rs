@@ -56,7 +56,7 @@ impl World {
     }
 
     pub(super) fn health_of(&self, member: NodeId, group: GroupId) -> Option<KeyspaceHealth> {
-        self.hosts.get(usize::from(place_of(member)))?.node.as_ref()?.group_health(group)
+        self.hosts.get(usize::from(place_of(member)))?.node()?.group_health(group)
     }
 
     // Memory.
@@ -96,8 +96,7 @@ impl World {
                 return false;
             }
             // The leader may not know yet that others are in sync than it waits for.
-            let told =
-                self.hosts.get(usize::from(place_of(group.leader))).and_then(|host| host.node.as_ref());
+            let told = self.hosts.get(usize::from(place_of(group.leader))).and_then(|host| host.node());
             let told = told.and_then(|leader| leader.cluster_map().groups.get(&id));
             space.survives(group, is_damaged) && told.is_none_or(|told| space.survives(told, is_damaged))
         })
@@ -117,7 +116,7 @@ impl World {
     }
 
     fn is_whole(&self, host: &Host) -> bool {
-        let Some(node) = &host.node else { return false };
+        let Some(node) = host.node() else { return false };
         let member = id(host.place);
         node.is_admitted()
             && self.promised().filter(|(_, group, _)| group.members.contains(&member)).all(

@@ -11,32 +11,27 @@ use crate::trace::id;
 use node::Node;
 use node::control::CONTROL_GROUP;
 use storage::simulated::{SimulatedDisk, Survivors};
-use storage::{Cause, Verb};
+use storage::{Cause, ValueWork, Verb, Work};
 
 impl World {
     // Work beside the node.
 
     /// Begins what a node leaves to be done beside it.
-    pub(super) fn begin_work(&mut self, place: Place, node: &mut Node) {
+    pub(super) fn begin_work(&mut self, place: Place, work: Work) {
         let now = self.now;
-        let mut begun = std::mem::take(&mut self.begun);
-        node.take_work(&mut begun);
-        for work in begun.drain(..) {
-            let host = self.host(place);
-            let (lane, life) = (host.disk.begin(work, now), host.life);
-            if let (lane, Some(at)) = lane {
-                self.queue.push(at, Event::DiskStep { node: place, lane, life });
-            }
+        let host = self.host(place);
+        let (begun, life) = (host.disk.begin(work, now), host.life);
+        if let (lane, Some(at)) = begun {
+            self.queue.push(at, Event::DiskStep { node: place, lane, life });
         }
-        self.begun = begun;
-        let mut begun = Vec::new();
-        node.take_value_work(&mut begun);
-        for work in begun {
-            let host = self.host(place);
-            let (lane, life) = (host.disk.begin_value_work(work, now), host.life);
-            if let (lane, Some(at)) = lane {
-                self.queue.push(at, Event::DiskStep { node: place, lane, life });
-            }
+    }
+
+    pub(super) fn begin_value_work(&mut self, place: Place, work: ValueWork) {
+        let now = self.now;
+        let host = self.host(place);
+        let (begun, life) = (host.disk.begin_value_work(work, now), host.life);
+        if let (lane, Some(at)) = begun {
+            self.queue.push(at, Event::DiskStep { node: place, lane, life });
         }
     }
 
@@ -214,8 +209,8 @@ impl World {
     fn known_durable(&self, place: Place) -> Option<u64> {
         let control = self.map.groups.get(&CONTROL_GROUP)?;
         let others = control.members.iter().filter(|member| **member != id(place));
-        let known = others
-            .map(|member| self.hosts[usize::from(place_of(*member))].node.as_ref()?.known_durable(id(place)));
+        let known =
+            others.map(|member| self.hosts[usize::from(place_of(*member))].node()?.known_durable(id(place)));
         known.min().flatten()
     }
 

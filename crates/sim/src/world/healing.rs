@@ -168,6 +168,7 @@ impl World {
         let waits_us = if has_locks { self.scenario.pipeline * WAIT_MS_MAX * MS } else { 0 };
         self.enter(Phase::Answering { by: self.now + ANSWER_US + waits_us + self.parts_us() });
         self.network.heal();
+        self.scenario.reading_us = 0;
         for place in self.places() {
             let (now, after_us) = (self.now, self.random.below(SECOND));
             let host = self.host(place);
@@ -188,7 +189,7 @@ impl World {
     /// Every node that lives is let in and can serve, and the control group has nothing left to settle.
     fn are_all_ready(&self) -> bool {
         let is_ready = |host: &Host| {
-            let node = host.node.as_ref();
+            let node = host.node();
             host.is_gone() || node.is_some_and(|node| node.is_admitted() && node.health().ready)
         };
         self.hosts.iter().all(is_ready) && self.unsettled().is_none() && self.open_order().is_none()
@@ -217,7 +218,7 @@ impl World {
                 let why = if host.is_lost { "has lost its disk" } else { "is not in the cluster" };
                 return format!("node {} {why}", id(host.place));
             }
-            let Some(node) = &host.node else { return format!("node {} is down", id(host.place)) };
+            let Some(node) = host.node() else { return format!("node {} is down", id(host.place)) };
             let keyspaces = node.health().keyspaces;
             let of = |keyspace: &node::KeyspaceHealth| {
                 let name = if keyspace.prefix.is_empty() { "default" } else { &keyspace.prefix };
@@ -423,7 +424,7 @@ impl World {
     fn first_difference(&self) -> Option<String> {
         let hosts = self.hosts.iter().filter(|host| !host.is_gone());
         let digests: Vec<(NodeId, Vec<(GroupId, u64)>)> =
-            hosts.filter_map(|host| Some((id(host.place), host.node.as_ref()?.digests()))).collect();
+            hosts.filter_map(|host| Some((id(host.place), host.node()?.digests()))).collect();
         for (group, ..) in self.promised() {
             let of = |held: &[(GroupId, u64)]| held.iter().find(|(id, _)| *id == group).map(|(_, it)| *it);
             let mut held = digests.iter().filter_map(|(node, held)| Some((node, of(held)?)));
@@ -432,7 +433,7 @@ impl World {
                 let name = self.map.name_of(group);
                 return Some(format!("nodes {first} and {other} hold different contents of {name}"));
             }
-            let amiss = |host: &Host| Some((id(host.place), host.node.as_ref()?.fragments_amiss(group)?));
+            let amiss = |host: &Host| Some((id(host.place), host.node()?.fragments_amiss(group)?));
             if let Some((node, what)) = self.hosts.iter().filter(|host| !host.is_gone()).find_map(amiss) {
                 return Some(format!("node {node}, {}: {what}", self.map.name_of(group)));
             }
@@ -444,7 +445,7 @@ impl World {
     fn first_held_lock(&self) -> Option<String> {
         for (group, ..) in self.promised() {
             for host in self.hosts.iter().filter(|host| !host.is_gone()) {
-                let left = host.node.as_ref().and_then(|node| node.locks_left(group)).unwrap_or_default();
+                let left = host.node().and_then(|node| node.locks_left(group)).unwrap_or_default();
                 if left != (0, 0, 0) {
                     let (name, (held, waiters, sessions)) = (self.map.name_of(group), left);
                     return Some(format!(
@@ -460,7 +461,7 @@ impl World {
 
     /// The first node that holds what is left of a long reply, which nobody waits for any more.
     fn first_held_reply(&self) -> Option<String> {
-        let left = |host: &Host| Some((host.place, host.node.as_ref()?.long_reply_bytes()));
+        let left = |host: &Host| Some((host.place, host.node()?.long_reply_bytes()));
         let mut left = self.hosts.iter().filter(|host| !host.is_gone()).filter_map(left);
         let (place, (sent, arrived)) = left.find(|(_, bytes)| *bytes != (0, 0))?;
         Some(format!(
@@ -473,7 +474,7 @@ impl World {
 
     /// Remembers what a process has counted that is about to be gone.
     pub(super) fn note_lost_writes(&mut self, place: Place) {
-        let Some(node) = &self.hosts[usize::from(place)].node else { return };
+        let Some(node) = self.hosts[usize::from(place)].node() else { return };
         for (index, space) in self.scenario.spaces.iter().enumerate() {
             let groups = self.map.groups.iter().filter(|(_, it)| it.keyspace == space.keyspace.prefix);
             let counted = groups.filter(|(id, _)| **id != CONTROL_GROUP);

@@ -1,7 +1,7 @@
 //! The simulated world: machines, the network between them, clients, and the time.
 //!
 //! Everything happens in [`World::run`]: the next event, or the next turn of a node, whichever is first. Read
-//! `turns` (a node's turn, and what it leaves), `connections` (links between nodes), `asking` (clients), `trouble`
+//! `turns` (a node's turn, and what it leaves), `machine` (what the driver asks for), `connections` (links between nodes), `asking` (clients), `trouble`
 //! (faults), `disks` (those of disks, and what is done on them), `damage` (how much may be lost), `operator` (the cluster changes) and `healing` (what must
 //! hold once faults are over).
 
@@ -10,6 +10,7 @@ mod connections;
 mod damage;
 mod disks;
 mod healing;
+mod machine;
 mod operator;
 mod trouble;
 mod turns;
@@ -20,7 +21,7 @@ use crate::clock::{Agreed, Clock};
 use crate::disk::MachineDisk;
 use crate::events::{Event, Place, Queue};
 use crate::faults::{Class, Counts, SECOND};
-use crate::host::{Arrival, Host};
+use crate::host::Host;
 use crate::network::Network;
 use crate::random::Random;
 use crate::record::Record;
@@ -28,8 +29,8 @@ use crate::report::{Broken, Failure};
 use crate::scenario::{Scenario, stream};
 use crate::trace::{Line, Trace, id};
 use healing::Phase;
+use node::NodeAddress;
 use node::control::ClusterMap;
-use node::{ClientId, NodeAddress};
 use operator::{Given, Presence};
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -68,12 +69,8 @@ pub(crate) struct World {
     pub(crate) clocks: Agreed,
     failure: Option<Failure>,
     trace: Trace,
-    /// Rooms that are used again in every turn.
-    arrivals: Vec<Arrival>,
-    ready: Vec<ClientId>,
+    /// Room that is used again for every request.
     arguments: ArgumentsBuffer,
-    begun: Vec<storage::Work>,
-    log: Vec<node::Line>,
     addresses: Vec<NodeAddress>,
 }
 
@@ -125,11 +122,7 @@ impl World {
             clocks: Agreed::default(),
             failure: None,
             trace: Trace::new(told),
-            arrivals: Vec::new(),
-            ready: Vec::new(),
             arguments: ArgumentsBuffer::new(),
-            begun: Vec::new(),
-            log: Vec::new(),
             addresses,
             map: Rc::new(ClusterMap { version: 0, ..map }),
             lost_writes: vec![0; scenario.spaces.len()],
@@ -177,8 +170,12 @@ impl World {
     #[inline]
     fn happen(&mut self, event: Event) {
         match event {
-            Event::Frame { from, to, generation, buffer } => {
-                self.frame_arrives((from, to), generation, buffer)
+            Event::Frame { from, to, is_urgent, generation, buffer } => {
+                self.frame_arrives((from, to, is_urgent), generation, buffer)
+            }
+            Event::PeerRoom { node } => self.hosts[usize::from(node)].wake(self.now),
+            Event::Room { node, client, connection, bytes } => {
+                self.client_has_read(node, client, connection, bytes)
             }
             Event::Connect { one, other, attempt } => self.connect(one, other, attempt),
             Event::End { at, peer, generation, up: true } => self.end_comes_up(at, peer, generation),

@@ -4,12 +4,12 @@ use super::World;
 use super::healing::Phase;
 use crate::events::{Event, Place};
 use crate::faults::{Leaders, MS, Mask, Order, SECOND};
-use crate::host::Arrival;
+use crate::host::Session;
 use crate::operation::Reply;
 use crate::promise::Space;
 use crate::trace::id;
+use node::Node;
 use node::control::CONTROL_GROUP;
-use node::{ClientId, ClientKind, Node};
 use std::rc::Rc;
 use wire::resp::ArgumentsBuffer;
 
@@ -83,12 +83,11 @@ impl World {
         }
         // Once everything has healed, only what is begun is brought to an end.
         let place = self.random.below(self.scenario.nodes.into()) as Place;
-        let now = self.now;
         if self.hosts[usize::from(place)].is_alive() {
-            self.host(place).arrive(now, Arrival::Order { index });
+            self.put_order(place, index);
         }
         let again_us = 100 * MS + self.random.below(SECOND);
-        self.queue.push(now + again_us, Event::Order { index });
+        self.queue.push(self.now + again_us, Event::Order { index });
     }
 
     fn is_carried_out(&self, order: Order) -> bool {
@@ -102,7 +101,7 @@ impl World {
             Order::Add { node } => self.map.nodes.contains_key(&id(node)),
             Order::Remove { node } => !self.map.nodes.contains_key(&id(node)),
             Order::Replace { node } => {
-                let process = self.hosts[usize::from(node)].node.as_ref();
+                let process = self.hosts[usize::from(node)].node();
                 process.is_some_and(Node::is_admitted)
             }
             Order::Change { .. } => false,
@@ -157,31 +156,21 @@ impl World {
         }
     }
 
-    /// A command arrives at a node.
-    pub(super) fn put_order(&mut self, node: &mut Node, place: Place, index: u16) {
-        let kind = ClientKind::Resp {
-            address: "127.0.0.1:49999".into(),
-            local_address: format!("127.0.0.1:{}", 7000 + id(place)),
-            fd: 99,
-        };
-        let Some(session) = node.connect(kind) else { return };
+    /// A command arrives at a node, over a connection of its own.
+    fn put_order(&mut self, place: Place, index: u16) {
         let mut arguments = ArgumentsBuffer::new();
         let words = self.words(self.given[usize::from(index)].order);
         words.iter().for_each(|word| arguments.push(word.as_bytes()));
         self.trace.tell(self.now, format_args!("the operator at node {}: {}", id(place), words.join(" ")));
-        let connection = u32::from(index);
-        self.host(place).sessions.push(crate::host::Session {
-            client: OPERATOR,
-            connection,
-            id: session,
-            owed: 0,
-        });
-        node.request(session, arguments.as_arguments());
+        let now = self.now;
+        let host = self.host(place);
+        host.sessions.push(Session::new(OPERATOR, index.into(), usize::MAX));
+        host.has_visitors = true;
+        host.put_request(now, host.sessions.len() - 1, arguments.as_arguments());
     }
 
     /// A node answers a command.
-    pub(super) fn order_answered(&mut self, place: Place, session: ClientId, index: u32, reply: Reply) {
-        self.host(place).forget_session(session);
+    pub(super) fn order_answered(&mut self, index: u32, reply: Reply) {
         let index = index as u16;
         let given = &mut self.given[usize::from(index)];
         if given.is_over {
@@ -209,7 +198,7 @@ impl World {
         for index in 0..self.scenario.spaces.len() {
             let prefix = &self.scenario.spaces[index].keyspace.prefix;
             let knows = |node: &Node| node.cluster_map().keyspaces.contains_key(prefix);
-            let is_known = self.hosts.iter().all(|host| match &host.node {
+            let is_known = self.hosts.iter().all(|host| match host.node() {
                 Some(node) => knows(node),
                 None => host.is_gone(),
             });
@@ -243,7 +232,7 @@ impl World {
     pub(super) fn leaders(&self, leaders: Leaders) -> Mask {
         let mut mask = 0;
         for host in &self.hosts {
-            let Some(node) = &host.node else { continue };
+            let Some(node) = host.node() else { continue };
             if leaders.control && node.leads_control() {
                 mask |= 1 << host.place;
             }

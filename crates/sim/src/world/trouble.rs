@@ -4,11 +4,16 @@ use super::World;
 use super::healing::Phase;
 use crate::events::{Event, Place};
 use crate::faults::{Class, Cut, Fault, Kind, Mask, Order, Within, has};
-use crate::host::{Arrival, Doom, Host};
+use crate::host::{Doom, Host, Item, Process};
 use crate::scenario::Scenario;
 use crate::trace::id;
+use driver::Clients;
 use node::{Configuration, Node, NodeAddress};
 use storage::simulated::{Survivors, Trouble};
+
+/// Of a process, as a configuration file has them: more than simulated clients need.
+const INPUT_BYTES_MAX: usize = 64 << 20;
+const REQUEST_TIMEOUT_MS: u64 = 60_000;
 
 /// How processes die.
 #[derive(Clone, Copy, Debug)]
@@ -235,18 +240,17 @@ impl World {
         self.note_lost_writes(place);
         self.forget_durable(place);
         let host = self.host(place);
-        (host.node, host.turn_at, host.free_at, host.doom) = (None, u64::MAX, 0, None);
+        (host.process, host.turn_at, host.free_at, host.doom) = (None, u64::MAX, 0, None);
         (host.stall_us, host.stall_first_us, host.has_begun) = (None, None, false);
-        host.links = Default::default();
+        host.happened.clear();
         host.is_damaged = true;
         host.disk.stop();
         host.finished.clear();
         host.finished_values.clear();
         let life = host.life;
-        host.talks.clear();
-        let (sessions, inbox) = (std::mem::take(&mut host.sessions), std::mem::take(&mut host.inbox));
-        for arrival in inbox {
-            if let Arrival::Frame { buffer, .. } = arrival {
+        let (sessions, ways) = (std::mem::take(&mut host.sessions), std::mem::take(&mut host.ways));
+        for item in ways.into_iter().flat_map(|way| way.lanes).flat_map(|lane| lane.items) {
+            if let Item::Frame { buffer, .. } = item {
                 self.buffers.release(buffer);
             }
         }
@@ -268,11 +272,12 @@ impl World {
     pub(super) fn restart(&mut self, place: Place, life: u32) {
         let now = self.now;
         let seed = self.random.draw();
-        let Scenario { planted, command_timeout_ms, sweep_ms, long_command_bytes, .. } = self.scenario;
+        let Scenario { planted, command_timeout_ms, sweep_ms, long_command_bytes, sizes, .. } = self.scenario;
         let storage = node::StorageSettings {
             segment_bytes: self.scenario.segment_bytes,
             checkpoint_bytes: self.scenario.checkpoint_bytes,
             cache_bytes: self.scenario.cache_bytes,
+            behind_bytes: self.scenario.behind_bytes,
             planted: self.scenario.planted_in_storage,
         };
         // Those that the cluster began with, and itself.
@@ -319,7 +324,10 @@ impl World {
         }
         let opened = Node::open_with(configuration, files, Some(values), host.clock.read(now));
         match opened {
-            Ok(node) => host.node = Some(node),
+            Ok(node) => {
+                let clients = Clients::new(INPUT_BYTES_MAX, REQUEST_TIMEOUT_MS);
+                host.process = Some(Box::new(Process::new(node, clients, sizes)));
+            }
             Err(why) => return self.does_not_start(place, &why.to_string()),
         }
         files.trouble.clear();
