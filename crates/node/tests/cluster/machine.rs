@@ -6,7 +6,7 @@
 use crate::support::{Client, Inbox};
 use driver::world::ValueResult;
 use driver::{Clients, Event, Socket, World};
-use node::{ClientId, Line, Node, NodeId};
+use node::{ClientId, Line, NodeId};
 use protocol::Now;
 use std::collections::{BTreeMap, VecDeque};
 use std::io::{self, Read, Write};
@@ -125,8 +125,9 @@ impl World for Machine<'_> {
 
     fn write_to_peers(&mut self, turn: &mut Turn<'_>) {
         for to in self.peers {
-            let bytes = [turn.node.peer_output(*to), turn.node.peer_urgent_output(*to)].map(std::mem::take);
-            self.written.push((*to, bytes));
+            let usual = std::mem::take(turn.node.peer_output(*to));
+            let urgent = std::mem::take(turn.node.peer_urgent_output(*to));
+            self.written.push((*to, [usual, urgent]));
         }
     }
 

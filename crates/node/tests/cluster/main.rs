@@ -19,6 +19,7 @@ mod limits;
 mod locks;
 mod long;
 mod long_replies;
+mod machine;
 mod membership;
 mod peers;
 mod reading;

@@ -1,22 +1,21 @@
 //! A cluster in memory: its nodes, what is on its way between them, and a clock that only turns move.
 
+use crate::machine::{Beside, Machine, Process};
 use crate::reading::Reply;
+use driver::{Clients, Sizes};
 use node::{
     ClientId, ClientKind, Configuration, Health, Keyspace, KeyspaceHealth, Node, NodeAddress, NodeId,
     StartError, StorageSettings,
 };
 use protocol::Now;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use storage::Disk;
 use storage::simulated_values::SimulatedValues;
-use storage::{Disk, DiskError, MemoryDisk, ValueWork};
 use wire::frame::{self, Next};
 use wire::resp::ArgumentsBuffer;
 
 /// What takes longer than this many milliseconds does not happen.
 const PATIENCE_MS: u64 = 20_000;
-
-/// What came of a piece of work with large values.
-type ValueResult = Result<Option<Vec<u8>>, DiskError>;
 
 const START_UNIX_MS: u64 = 1_700_000_000_000;
 
@@ -29,11 +28,32 @@ pub(crate) struct Client {
 
 /// What a client has received.
 #[derive(Debug, Default)]
-struct Inbox {
+pub(crate) struct Inbox {
     bytes: Vec<u8>,
     is_closed: bool,
     /// Leaves what the node has for it where it is.
     does_not_read: bool,
+}
+
+impl Inbox {
+    /// Takes what the node has for the client. A long reply comes in several parts.
+    pub(crate) fn take(&mut self, node: &mut Node, client: ClientId) {
+        loop {
+            let Some(output) = node.output(client) else {
+                self.is_closed = true;
+                return;
+            };
+            if self.does_not_read {
+                return;
+            }
+            self.bytes.append(&mut output.bytes);
+            if output.is_over() {
+                node.disconnect(client);
+            } else if output.is_written() {
+                return;
+            }
+        }
+    }
 }
 
 /// What a cluster is to be.
@@ -100,13 +120,14 @@ impl Setup {
         id: NodeId,
         run: u64,
         now: Now,
-        (disk, values): (&mut MemoryDisk, &mut SimulatedValues),
-    ) -> Result<Node, StartError> {
+        Beside { disk, values, .. }: &mut Beside,
+    ) -> Result<Process, StartError> {
         let mut configuration = self.configuration.clone();
         configuration.node = id;
         configuration.seed += u64::from(id) + 100 * run;
         configuration.identity += u64::from(id) + 100 * run;
-        Node::open_with(configuration, disk, Some(values), now)
+        let node = Node::open_with(configuration, disk, Some(values), now)?;
+        Ok(Process::new(node, Clients::new(0, 0), Sizes::default()))
     }
 
     /// Starts the cluster and waits until it serves everywhere.
@@ -120,18 +141,13 @@ impl Setup {
     pub(crate) fn start_cold(self) -> Cluster {
         let now = Now { monotonic_us: 1_000_000, unix_ms: START_UNIX_MS };
         let ids = 1..=self.configuration.nodes.len() as NodeId;
-        let mut disks: BTreeMap<NodeId, MemoryDisk> = ids.clone().map(|id| (id, MemoryDisk::new())).collect();
-        let mut values: BTreeMap<NodeId, SimulatedValues> =
-            ids.clone().map(|id| (id, SimulatedValues::default())).collect();
-        let stores = disks.iter_mut().zip(values.values_mut());
-        let open = |((id, disk), values): ((&NodeId, &mut MemoryDisk), &mut SimulatedValues)| {
-            (*id, self.open(*id, 1, now, (disk, values)).expect("a configuration that can be kept"))
+        let mut beside: BTreeMap<NodeId, Beside> = ids.clone().map(|id| (id, Beside::default())).collect();
+        let open = |(id, beside): (&NodeId, &mut Beside)| {
+            (*id, self.open(*id, 1, now, beside).expect("a configuration that can be kept"))
         };
         let mut cluster = Cluster {
-            nodes: stores.map(open).collect(),
-            disks,
-            values,
-            values_read: BTreeMap::new(),
+            nodes: beside.iter_mut().map(open).collect(),
+            beside,
             epochs: ids.clone().map(|id| (id, 1)).collect(),
             setup: self,
             now,
@@ -156,11 +172,9 @@ impl Setup {
 pub(crate) struct Cluster {
     setup: Setup,
     /// Those that run.
-    nodes: BTreeMap<NodeId, Node>,
-    disks: BTreeMap<NodeId, MemoryDisk>,
-    values: BTreeMap<NodeId, SimulatedValues>,
-    /// What was done with large values, of which the nodes do not know yet.
-    values_read: BTreeMap<NodeId, Vec<(ValueWork, ValueResult)>>,
+    nodes: BTreeMap<NodeId, Process>,
+    /// Their disks, and what was done there.
+    beside: BTreeMap<NodeId, Beside>,
     /// The epoch of each node's last start.
     epochs: BTreeMap<NodeId, u64>,
     pub(crate) now: Now,
@@ -195,61 +209,79 @@ impl Cluster {
         self.now.unix_ms += 1;
         let running: Vec<NodeId> =
             self.nodes.keys().copied().filter(|id| !self.paused.contains(id)).collect();
-        for id in &running {
-            let node = self.nodes.get_mut(id).expect("it runs");
-            let ahead_ms = self.clocks_ahead_ms.get(id).copied().unwrap_or(0);
+        let mut written = Vec::new();
+        for id in running {
+            let peers = self.peers_of(id);
+            let arrived: BTreeMap<_, _> =
+                peers.iter().map(|from| (*from, self.arriving(*from, id))).collect();
+            let ahead_ms = self.clocks_ahead_ms.get(&id).copied().unwrap_or(0);
             let unix_ms = self.now.unix_ms.saturating_add_signed(ahead_ms);
-            node.begin_turn(Now { unix_ms, ..self.now });
-            for (work, result) in self.values_read.remove(id).unwrap_or_default() {
-                node.value_work_finished(work, result);
+            let events = arrived.iter().filter(|(_, frames)| !frames.is_empty()).map(|(from, _)| *from);
+            let mut machine = Machine {
+                own: id,
+                now: Now { unix_ms, ..self.now },
+                beside: self.beside.get_mut(&id).expect("every node has a disk"),
+                events: events.collect(),
+                arrived,
+                read: Vec::new(),
+                peers: &peers,
+                written: Vec::new(),
+                inboxes: &mut self.inboxes,
+            };
+            self.nodes.get_mut(&id).expect("it runs").turn(&mut machine).expect("a disk that does not fail");
+            let Machine { read, written: sent, arrived, .. } = machine;
+            for (from, mut unread) in arrived {
+                let way = self.on_the_way.entry((from, id)).or_default();
+                unread.append(way);
+                *way = unread;
             }
-            for from in self.setup.configuration.nodes.iter().map(|address| address.id) {
-                let way = self.on_the_way.entry((from, *id)).or_default();
-                let arriving = match self.slow.get_mut(&(from, *id)) {
-                    None => std::mem::take(way),
-                    Some((bytes_per_turn, arrived)) => {
-                        *arrived += *bytes_per_turn;
-                        let mut whole = VecDeque::new();
-                        while let Some(frame) = way.pop_front_if(|frame| frame.len() <= *arrived) {
-                            *arrived -= frame.len();
-                            whole.push_back(frame);
+            if let Some(recorded) = &mut self.recorded {
+                recorded.extend(read.into_iter().map(|(from, payload)| (from, id, payload)));
+            }
+            written.extend(sent.into_iter().map(|(to, bytes)| (id, to, bytes)));
+        }
+        for (from, to, [usual, urgent]) in written {
+            let bytes_max = self.node(from).peer_payload_bytes_max();
+            for (bytes, ways) in [(usual, &mut self.on_the_way), (urgent, &mut self.urgent)] {
+                let way = ways.entry((from, to)).or_default();
+                let mut rest = bytes.as_slice();
+                while !rest.is_empty() {
+                    match frame::next(rest, bytes_max) {
+                        Ok(Next::Frame { payload, consumed }) => {
+                            way.push_back(payload.to_vec());
+                            rest = &rest[consumed..];
                         }
-                        // What nothing was sent in is not saved up.
-                        if way.is_empty() {
-                            *arrived = 0;
-                        }
-                        whole
-                    }
-                };
-                let urgent = self.urgent.get_mut(&(from, *id)).map(std::mem::take).unwrap_or_default();
-                for mut payload in urgent.into_iter().chain(arriving) {
-                    if self.damaging.contains(&from) && payload.len() >= LONG_FRAME_BYTES {
-                        *payload.last_mut().expect("it is long") ^= 1;
-                    }
-                    node.peer_frame(from, &payload).expect("nodes speak one language");
-                    if let Some(recorded) = &mut self.recorded {
-                        recorded.push((from, *id, payload));
+                        other => panic!("node {from} sends no whole frame: {other:?}"),
                     }
                 }
             }
-            let disk = self.disks.get_mut(id).expect("every node has a disk");
-            node.flush();
-            node.end_turn(disk);
-            let mut work = Vec::new();
-            node.take_work(&mut work);
-            for work in work {
-                let result = work.run(disk);
-                node.work_finished(work, result);
-            }
-            let mut work = Vec::new();
-            node.take_value_work(&mut work);
-            let store = self.values.get_mut(id).expect("every node has a store");
-            for work in work {
-                let result = work.run(store);
-                self.values_read.entry(*id).or_default().push((work, result));
+        }
+    }
+
+    /// Takes what arrives in this turn off the way between two nodes.
+    fn arriving(&mut self, from: NodeId, to: NodeId) -> VecDeque<Vec<u8>> {
+        let way = self.on_the_way.entry((from, to)).or_default();
+        let mut arriving = self.urgent.get_mut(&(from, to)).map(std::mem::take).unwrap_or_default();
+        match self.slow.get_mut(&(from, to)) {
+            None => arriving.append(way),
+            Some((bytes_per_turn, arrived)) => {
+                *arrived += *bytes_per_turn;
+                while let Some(frame) = way.pop_front_if(|frame| frame.len() <= *arrived) {
+                    *arrived -= frame.len();
+                    arriving.push_back(frame);
+                }
+                // What nothing was sent in is not saved up.
+                if way.is_empty() {
+                    *arrived = 0;
+                }
             }
         }
-        running.into_iter().for_each(|id| self.collect(id));
+        if self.damaging.contains(&from) {
+            for payload in arriving.iter_mut().filter(|payload| payload.len() >= LONG_FRAME_BYTES) {
+                *payload.last_mut().expect("it is long") ^= 1;
+            }
+        }
+        arriving
     }
 
     /// From now on a bit is wrong in every long frame of a node: its memory is bad, and what it sends has the right checksum.
@@ -257,45 +289,13 @@ impl Cluster {
         self.damaging.insert(id);
     }
 
-    /// Takes what a node has for others off it.
-    fn collect(&mut self, id: NodeId) {
-        for to in self.peers_of(id) {
-            let Some(node) = self.nodes.get_mut(&id) else { return };
-            let usual = (std::mem::take(node.peer_output(to)), &mut self.on_the_way);
-            let urgent = (std::mem::take(node.peer_urgent_output(to)), &mut self.urgent);
-            for (bytes, ways) in [usual, urgent] {
-                let way = ways.entry((id, to)).or_default();
-                let mut rest = bytes.as_slice();
-                while !rest.is_empty() {
-                    match frame::next(rest, node.peer_payload_bytes_max()) {
-                        Ok(Next::Frame { payload, consumed }) => {
-                            way.push_back(payload.to_vec());
-                            rest = &rest[consumed..];
-                        }
-                        other => panic!("node {id} sends no whole frame: {other:?}"),
-                    }
-                }
-            }
-        }
-        self.collect_replies(id);
-    }
-
+    /// Takes what a node has for its clients between turns.
     fn collect_replies(&mut self, id: NodeId) {
-        let Some(node) = self.nodes.get_mut(&id) else { return };
+        let Some(Process { node, .. }) = self.nodes.get_mut(&id) else { return };
         let mut ready = Vec::new();
         node.ready_clients(&mut ready);
         for (client, inbox) in self.inboxes.iter_mut().filter(|(client, _)| client.node == id) {
-            let Some(output) = node.output(client.id) else {
-                inbox.is_closed = true;
-                continue;
-            };
-            if !inbox.does_not_read {
-                inbox.bytes.append(&mut output.bytes);
-                if output.close {
-                    node.disconnect(client.id);
-                    inbox.is_closed = true;
-                }
-            }
+            inbox.take(node, client.id);
         }
     }
 
@@ -322,7 +322,7 @@ impl Cluster {
         let mut restless = 0;
         for _ in 0..count {
             self.turn();
-            restless += u64::from(self.nodes[&id].next_wakeup_us() <= self.now.monotonic_us);
+            restless += u64::from(self.nodes[&id].node.next_wakeup_us() <= self.now.monotonic_us);
         }
         restless
     }
@@ -356,11 +356,11 @@ impl Cluster {
     // Nodes and links.
 
     pub(crate) fn node(&mut self, id: NodeId) -> &mut Node {
-        self.nodes.get_mut(&id).expect("the node runs")
+        &mut self.nodes.get_mut(&id).expect("the node runs").node
     }
 
     pub(crate) fn health(&self, id: NodeId) -> Health {
-        self.nodes[&id].health()
+        self.nodes[&id].node.health()
     }
 
     /// How a keyspace stands on a node. `default` is the one without a prefix.
@@ -380,7 +380,7 @@ impl Cluster {
             for (from, to) in [(a, b), (b, a)] {
                 self.on_the_way.remove(&(from, to));
                 self.urgent.remove(&(from, to));
-                if let Some(node) = self.nodes.get_mut(&from) {
+                if let Some(Process { node, .. }) = self.nodes.get_mut(&from) {
                     node.peer_link(to, false);
                 }
                 self.collect_replies(from);
@@ -391,7 +391,7 @@ impl Cluster {
     pub(crate) fn mend_link(&mut self, a: NodeId, b: NodeId) {
         if self.links.insert((a.min(b), a.max(b))) {
             for (from, to) in [(a, b), (b, a)] {
-                if let Some(node) = self.nodes.get_mut(&from) {
+                if let Some(Process { node, .. }) = self.nodes.get_mut(&from) {
                     node.peer_link(to, true);
                 }
             }
@@ -439,7 +439,7 @@ impl Cluster {
     /// A node's process dies, and its memory and its clients' connections with it.
     pub(crate) fn kill(&mut self, id: NodeId) {
         self.nodes.remove(&id);
-        self.values_read.remove(&id);
+        self.beside.get_mut(&id).expect("every node has a disk").forget();
         self.cut_off(id);
         self.paused.remove(&id);
         for (_, inbox) in self.inboxes.iter_mut().filter(|(client, _)| client.node == id) {
@@ -455,20 +455,19 @@ impl Cluster {
 
     /// Bytes of the files on a node's disk.
     pub(crate) fn log_bytes(&mut self, id: NodeId) -> u64 {
-        let disk = self.disks.get_mut(&id).expect("every node has a disk");
+        let disk = &mut self.beside.get_mut(&id).expect("every node has a disk").disk;
         let files = disk.list().expect("a disk in memory");
         files.iter().map(|file| disk.length(file).expect("it is there")).sum()
     }
 
     /// A node that died has a new, empty disk.
     pub(crate) fn wipe(&mut self, id: NodeId) {
-        self.disks.insert(id, MemoryDisk::new());
-        self.values.insert(id, SimulatedValues::default());
+        self.beside.insert(id, Beside::default());
     }
 
     /// A node's disk has no room from now on, or has room again.
     pub(crate) fn set_disk_full(&mut self, id: NodeId, is_full: bool) {
-        self.disks.get_mut(&id).expect("every node has a disk").set_full(is_full);
+        self.beside.get_mut(&id).expect("every node has a disk").disk.set_full(is_full);
     }
 
     pub(crate) fn restart_in_epoch(&mut self, id: NodeId, epoch: u64) {
@@ -483,15 +482,14 @@ impl Cluster {
 
     /// A node that died tries to start again.
     pub(crate) fn try_restart(&mut self, id: NodeId) -> Result<(), StartError> {
-        let disk = self.disks.get_mut(&id).expect("every node has a disk");
-        let values = self.values.get_mut(&id).expect("every node has a store");
-        self.nodes.insert(id, self.setup.open(id, self.epochs[&id], self.now, (disk, values))?);
+        let beside = self.beside.get_mut(&id).expect("every node has a disk");
+        self.nodes.insert(id, self.setup.open(id, self.epochs[&id], self.now, beside)?);
         Ok(())
     }
 
     /// Where a node keeps its large values.
     pub(crate) fn values(&mut self, id: NodeId) -> &mut SimulatedValues {
-        self.values.get_mut(&id).expect("every node has a store")
+        &mut self.beside.get_mut(&id).expect("every node has a store").values
     }
 
     /// Notes every frame that arrives from now on.
