@@ -38,6 +38,9 @@ pub struct ProcessFacts {
     pub multiplexing_api: &'static str,
 }
 
+/// When so much waits to be written, nothing more is taken from peers: the disk stands still, or is full.
+const BEHIND_BYTES_MAX: u64 = 64 << 20;
+
 /// How the log is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -62,7 +65,7 @@ impl Default for StorageSettings {
             segment_bytes: 64 << 20,
             checkpoint_bytes: 256 << 20,
             cache_bytes: 64 << 20,
-            behind_bytes: 64 << 20,
+            behind_bytes: BEHIND_BYTES_MAX,
             planted: Default::default(),
         }
     }
