@@ -61,7 +61,7 @@ impl Pipe {
 
     /// So much of what was written has been taken by the client. True if the node waits for room.
     pub(crate) fn make_room(&mut self, bytes: usize) -> bool {
-        self.room += bytes;
+        self.room = self.room.saturating_add(bytes);
         std::mem::take(&mut self.is_starved)
     }
 }

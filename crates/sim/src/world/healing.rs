@@ -15,6 +15,7 @@ use crate::random::Random;
 use crate::report::Broken;
 use crate::scenario::{Scenario, stream};
 use crate::trace::id;
+use driver::Change;
 use node::NodeId;
 use node::control::{CONTROL_GROUP, Group, GroupId};
 use std::collections::VecDeque;
@@ -168,11 +169,17 @@ impl World {
         let waits_us = if has_locks { self.scenario.pipeline * WAIT_MS_MAX * MS } else { 0 };
         self.enter(Phase::Answering { by: self.now + ANSWER_US + waits_us + self.parts_us() });
         self.network.heal();
-        self.scenario.reading_us = 0;
+        (self.scenario.reading_us, self.scenario.client_room) = (0, usize::MAX);
         for place in self.places() {
             let (now, after_us) = (self.now, self.random.below(SECOND));
             let host = self.host(place);
             host.go_on(now);
+            // Clients read all there is: a long reply in parts of a few bytes takes seconds.
+            for index in 0..host.sessions.len() {
+                if host.sessions[index].pipe.borrow_mut().make_room(usize::MAX) {
+                    host.note_client(now, index, Change { is_writable: true, ..Change::default() });
+                }
+            }
             host.doom = None;
             (host.power_goes_at, host.is_refused) = (None, false);
             let life = host.life;
