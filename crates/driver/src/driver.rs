@@ -146,7 +146,8 @@ impl<S: Socket> Driver<S> {
         self.node.flush();
     }
 
-    /// Where the turn is about to write to the disk, what rests on no write leaves before: peers work on it meanwhile.
+    /// If the turn is about to write to the disk, sends first what does not depend on that write, so that peers work on it
+    /// meanwhile.
     #[inline]
     pub fn send_ahead<W: World<Socket = S>>(&mut self, world: &mut W) {
         self.enter(Step::SendAhead, Step::Write);
@@ -177,7 +178,7 @@ impl<S: Socket> Driver<S> {
         self.enter(Step::Give, Step::Begin);
         self.give_output(world);
         self.measure_memory(world);
-        self.keep_house(world);
+        self.run_periodic_tasks(world);
     }
 
     #[inline]
@@ -186,10 +187,9 @@ impl<S: Socket> Driver<S> {
         self.next = next;
     }
 
-    /// A process that ends in an orderly way, and takes no more turns, makes durable what nobody waits for, too, and notes that
-    /// in the log: so the next start can tell damage from a write that was cut short. True when there is nothing left to wait
-    /// for; until then this is to be called whenever work is finished. Nothing comes in and goes out any more, else there would
-    /// be ever more to write.
+    /// Makes the rest of the log durable before an orderly exit, and notes in the log that it is: the next start can then tell
+    /// damage from a write that was cut short. Returns true when nothing is left to wait for; until then, call it again
+    /// whenever work has finished. Take no more turns after the first call: input would only add more to write.
     pub fn settle_log<W: World<Socket = S>>(&mut self, world: &mut W) -> bool {
         while let Some((work, result)) = world.next_finished() {
             self.node.work_finished(work, result);
@@ -287,11 +287,11 @@ impl<S: Socket> Driver<S> {
         }
     }
 
-    /// What has to be done now and then.
+    /// Runs what is due once in a while.
     #[inline]
-    fn keep_house<W: World<Socket = S>>(&mut self, world: &mut W) {
+    fn run_periodic_tasks<W: World<Socket = S>>(&mut self, world: &mut W) {
         self.log_lines(world);
-        world.keep_house(&mut self.parts(world.clock()).turn);
+        world.run_periodic_tasks(&mut self.parts(world.clock()).turn);
         if self.now.monotonic_us >= self.sweep_at_us {
             self.sweep_at_us = self.now.monotonic_us + SWEEP_US;
             self.node.set_usage(world.usage(&self.counters));

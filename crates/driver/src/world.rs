@@ -42,7 +42,7 @@ pub trait World {
     /// Gives the node what has come over a connection of a peer, up to a turn's share. True when there may be more.
     fn read_peer(&mut self, connection: usize, turn: &mut Turn<'_, Self::Clock>) -> bool;
 
-    /// Does what the world has to do when all events were seen: it lets in who waits at the door, dials, takes calls.
+    /// Does what the world has to do when all events were seen: it accepts connections, dials peers, takes calls.
     fn attend(&mut self, clients: &mut Clients<Self::Socket>, turn: &mut Turn<'_, Self::Clock>);
 
     // Work beside the node.
@@ -86,8 +86,8 @@ pub trait World {
     /// Takes a line of the log.
     fn log(&mut self, line: &Line);
 
-    /// The turn is over: what the world has to do now and then.
-    fn keep_house(&mut self, _turn: &mut Turn<'_, Self::Clock>) {}
+    /// The turn is over: runs what is due once in a while.
+    fn run_periodic_tasks(&mut self, _turn: &mut Turn<'_, Self::Clock>) {}
 
     // Between turns.
 

@@ -101,5 +101,5 @@ fn let_in(
         turn.node.disconnect(id);
         return;
     }
-    clients.let_in(id, ClientSocket(socket), turn);
+    clients.add(id, ClientSocket(socket), turn);
 }

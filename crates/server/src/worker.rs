@@ -363,7 +363,7 @@ impl World for Outside {
     }
 
     #[inline]
-    fn keep_house(&mut self, turn: &mut Turn<'_>) {
+    fn run_periodic_tasks(&mut self, turn: &mut Turn<'_>) {
         self.peers.follow(turn.node, turn.now.monotonic_us);
     }
 

@@ -92,8 +92,8 @@ impl<S: Socket> Clients<S> {
         !self.unfinished.is_empty() || !self.postponed.is_empty()
     }
 
-    /// A client is let in whom the node has given this number.
-    pub fn let_in(&mut self, id: ClientId, socket: S, turn: &Turn<'_, impl Clock>) {
+    /// Adds the connection of a client, under the number that the node has given it.
+    pub fn add(&mut self, id: ClientId, socket: S, turn: &Turn<'_, impl Clock>) {
         if self.connections.len() <= id.index() {
             self.connections.resize_with(id.index() + 1, || None);
         }

@@ -153,7 +153,7 @@ impl driver::World for Machine<'_> {
                 return self.world.fail(Broken::Liveness, "a node has no room for a client".into());
             };
             session.id = Some(id);
-            clients.let_in(id, ClientSocket::new(&session.pipe), turn);
+            clients.add(id, ClientSocket::new(&session.pipe), turn);
             let pipe = session.pipe.borrow();
             if pipe.is_readable() {
                 let change = Change { is_readable: true, is_writable: false, is_over: pipe.is_closed };
