@@ -3,7 +3,7 @@
 use crate::coding::CodingSettings;
 use crate::control::FatalRecord;
 use crate::journal::Tail;
-use crate::keyspace::{Durability, Keyspace};
+use crate::keyspace::Keyspace;
 use crate::replica::Replica;
 use crate::waiting::Kept;
 use protocol::{Configuration, NodeId, Now};
@@ -58,7 +58,7 @@ pub(crate) struct UnderWay {
 impl Group {
     pub(crate) fn new(keyspace: Keyspace, shard: u16) -> Group {
         Group {
-            tail: Tail::new(keyspace.durability().unwrap_or(Durability::Fsync)),
+            tail: Tail::new(keyspace.durability()),
             keyspace,
             shard,
             members: Vec::new(),
@@ -85,7 +85,7 @@ impl Group {
 
     /// Whether turns may pass it by.
     fn may_rest(&self) -> bool {
-        self.tail.is_settled() && self.replica.as_ref().is_none_or(Replica::is_resting)
+        self.tail.is_settled() && self.replica.as_ref().is_none_or(|replica| replica.is_resting())
     }
 
     /// What people call it.

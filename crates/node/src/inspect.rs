@@ -39,8 +39,9 @@ impl Node {
     /// What is not in order with the fragments that a replica here keeps of large values, if anything: what it lacks, and
     /// what nothing refers to.
     pub fn fragments_amiss(&self, group: GroupId) -> Option<String> {
-        let replica = self.groups.get(group)?.replica.as_ref()?.consensus()?;
-        let (lacking, (kept, _)) = (replica.fragments_lacking(), replica.fragments_kept());
+        let replica = self.groups.get(group)?.replica.as_ref()?;
+        let fragments = replica.fragments()?;
+        let (lacking, (kept, _)) = (fragments.fragments_lacking(), fragments.fragments_kept());
         let wanted = replica.table().references().count();
         let what = format!("{lacking} of {wanted} fragments are missing and {kept} are kept");
         (lacking > 0 || kept != wanted).then_some(what)
@@ -91,7 +92,7 @@ impl Node {
     /// What a replica here has counted under a name, as in the metrics.
     pub fn counted(&self, group: GroupId, name: &str) -> u64 {
         let replica = self.groups.get(group).and_then(|group| group.replica.as_ref());
-        let counters = replica.map(|replica| replica.status(self.now).counters).unwrap_or_default();
+        let counters = replica.map(|replica| replica.summary(self.now).counters).unwrap_or_default();
         counters.iter().find(|counter| counter.name == name).map_or(0, |counter| counter.value)
     }
 

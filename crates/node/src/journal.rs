@@ -10,9 +10,10 @@
 //! snapshot, a chunk per turn, which is written beside the loop, too, and the log before it is let go.
 
 use crate::configuration::StorageSettings;
-use crate::keyspace::{Durability, Keyspace};
+use crate::keyspace::Keyspace;
 use crate::log::{Level, Line};
-use protocol::{NodeId, Now, Progress};
+use protocol::leader_follower::Durability;
+use protocol::{NodeId, Now, Progress, Recipient};
 use std::collections::VecDeque;
 use storage::{Disk, Log, Outcome, Position, SnapshotWriter, StorageError, Work};
 
@@ -47,8 +48,7 @@ struct Held {
     after_record: u64,
     to: NodeId,
     bytes: Vec<u8>,
-    /// It is for whoever coordinates a large value there, and not for a replica.
-    is_about_fragments: bool,
+    recipient: Recipient,
 }
 
 /// A message whose record is durable.
@@ -56,7 +56,7 @@ struct Held {
 pub(crate) struct Released {
     pub(crate) to: NodeId,
     pub(crate) bytes: Vec<u8>,
-    pub(crate) is_about_fragments: bool,
+    pub(crate) recipient: Recipient,
 }
 
 /// What a group has in the log.
@@ -94,23 +94,16 @@ impl Tail {
     }
 
     /// Keeps a message until a record is durable.
-    pub(crate) fn hold(&mut self, after_record: u64, to: NodeId, message: [&[u8]; 2]) {
-        let bytes = message.concat();
-        self.held.push_back(Held { after_record, to, bytes, is_about_fragments: false });
-    }
-
-    /// Keeps a message about fragments until a record is durable.
-    pub(crate) fn hold_about_fragments(&mut self, after_record: u64, to: NodeId, message: [&[u8]; 2]) {
-        let bytes = message.concat();
-        self.held.push_back(Held { after_record, to, bytes, is_about_fragments: true });
+    pub(crate) fn hold(&mut self, after_record: u64, to: NodeId, recipient: Recipient, message: [&[u8]; 2]) {
+        self.held.push_back(Held { after_record, to, recipient, bytes: message.concat() });
     }
 
     /// The next message whose record is durable by now, in the order in which they were sent.
     pub(crate) fn release(&mut self) -> Option<Released> {
         let durable = self.durable;
         let place = self.held.iter().position(|held| held.after_record <= durable)?;
-        let Held { to, bytes, is_about_fragments, .. } = self.held.remove(place)?;
-        Some(Released { to, bytes, is_about_fragments })
+        let Held { to, recipient, bytes, .. } = self.held.remove(place)?;
+        Some(Released { to, recipient, bytes })
     }
 
     /// True when anything is recorded.

@@ -2,6 +2,7 @@
 
 use crate::coding::{CodingSettings, Parts};
 use crate::control::SHARDS_MAX;
+use crate::setting::{self, Protocol, Reads, Setting, Storage};
 use crate::slots::{SLOTS, slot_of};
 use crate::words::{is_word, one_line};
 use coding::data_fragments_max;
@@ -9,8 +10,7 @@ use kv::limits::{SCRIPT_COST_DEFAULT, SCRIPT_COST_LEAST, SCRIPT_COST_MOST};
 use protocol::NodeId;
 use protocol::blocking::{self, Retry};
 use protocol::consensus::{self, Lease};
-pub(crate) use protocol::leader_follower::Durability;
-use protocol::leader_follower::{self, Acks};
+use protocol::leader_follower::{self, Acks, Durability};
 use protocol::planted::Planted;
 use serde::{Deserialize, Serialize};
 
@@ -32,27 +32,6 @@ const STORAGE_THRESHOLD_MIN: usize = 64;
 /// Most replicas of a keyspace without a leader: their numbers are a part of each version.
 const MEMBERS_MAX: usize = 15;
 
-/// How the replicas of a keyspace agree.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Protocol {
-    LeaderFollower,
-    Abd,
-    Blocking,
-    Consensus,
-}
-
-impl Protocol {
-    /// True when one replica leads. Else any replica coordinates.
-    pub(crate) fn has_leader(self) -> bool {
-        matches!(self, Protocol::LeaderFollower | Protocol::Consensus)
-    }
-
-    /// True for registers: values that are written whole, and never read and written in one step.
-    pub(crate) fn has_registers(self) -> bool {
-        matches!(self, Protocol::Abd | Protocol::Blocking)
-    }
-}
-
 /// One `[[keyspace]]` of the configuration.
 ///
 /// Every field of the design is known here, so that a configuration for a later version is refused by name
@@ -63,34 +42,42 @@ pub struct Keyspace {
     /// The keys that it holds; the longest matching prefix wins. Empty: the default keyspace.
     pub prefix: String,
     /// The protocol: `consensus`, `leader-follower`, `abd` or `blocking`.
-    pub replication: String,
+    #[serde(serialize_with = "setting::serialize", deserialize_with = "setting::deserialize")]
+    pub replication: Protocol,
     /// leader-follower: how many followers hold a write before it is acknowledged: `none`, a number, `majority`
     /// or `all`.
-    pub acks: String,
+    #[serde(serialize_with = "setting::serialize", deserialize_with = "setting::deserialize")]
+    pub acks: Acks,
     /// Replicas, the leader among them. 0: one on each node.
     pub replicas: u16,
     /// Parts that the keys are split into, by Redis's hash slots.
     pub shards: u16,
     /// What a write outlives: `none` (memory only), `os` (the death of all processes) or `fsync` (of all machines).
     /// Empty: `fsync` for consensus, else `none`.
-    pub durability: String,
+    #[serde(serialize_with = "setting::serialize", deserialize_with = "setting::deserialize")]
+    pub durability: Option<Durability>,
     /// `linearizable`, or `any` (any replica, may be stale).
-    pub reads: String,
+    #[serde(serialize_with = "setting::serialize", deserialize_with = "setting::deserialize")]
+    pub reads: Reads,
     /// consensus and leader-follower: where values are kept, `memory` or `disk` (those of `storage_threshold` bytes and
     /// more, with a cache in front of them).
-    pub storage: String,
+    #[serde(serialize_with = "setting::serialize", deserialize_with = "setting::deserialize")]
+    pub storage: Storage,
     /// The shortest value that `storage = "disk"` keeps on the disk, in bytes. By default four times what a key takes in
     /// memory beside its value.
     pub storage_threshold: usize,
     /// blocking: what happens when a key is locked, `none` (the operation fails) or `backoff` (it tries again).
-    pub retry: String,
+    #[serde(serialize_with = "setting::serialize", deserialize_with = "setting::deserialize")]
+    pub retry: Retry,
     /// consensus: how a leader makes sure that it still leads before it answers a read: `log` (by what it committed a
     /// moment ago) or `off` (it asks a majority each time).
-    pub lease: String,
+    #[serde(serialize_with = "setting::serialize", deserialize_with = "setting::deserialize")]
+    pub lease: Lease,
     /// consensus: whether large values are kept as fragments instead of copies: `none`, or into how many parts a value is
     /// cut, each replica keeping a fragment of that part of its size. Fewer parts where too few nodes answer. `adaptive`:
     /// each value as is predicted to be the fastest.
-    pub coding: String,
+    #[serde(serialize_with = "setting::serialize", deserialize_with = "setting::deserialize")]
+    pub coding: Option<Parts>,
     /// The shortest value that is kept as fragments, in bytes. The default is where, on a gigabit link within a data
     /// centre, the bytes that are not sent begin to outweigh the additional round trip.
     pub coding_threshold: usize,
@@ -107,17 +94,17 @@ impl Default for Keyspace {
     fn default() -> Self {
         Keyspace {
             prefix: String::new(),
-            replication: "consensus".into(),
-            acks: "majority".into(),
+            replication: Protocol::Consensus,
+            acks: Acks::Majority,
             replicas: 0,
             shards: 1,
-            durability: String::new(),
-            reads: "linearizable".into(),
-            storage: "memory".into(),
+            durability: None,
+            reads: Reads::Linearizable,
+            storage: Storage::Memory,
             storage_threshold: 256,
-            retry: "backoff".into(),
-            lease: "log".into(),
-            coding: "none".into(),
+            retry: Retry::Backoff,
+            lease: Lease::Log,
+            coding: None,
             coding_threshold: 16 << 10,
             leader: 1,
             backlog_bytes: BACKLOG_BYTES_DEFAULT,
@@ -195,25 +182,23 @@ impl Keyspace {
     pub fn check(&self, nodes: usize) -> Result<(), String> {
         self.check_prefix()?;
         let refuse = |why: String| Err(format!("keyspace '{}': {why}", self.name()));
-        let protocol = self.protocol()?;
-        if (protocol, self.durability()?) == (Protocol::Consensus, Durability::None) {
+        let protocol = self.replication;
+        let name = protocol.text();
+        if (protocol, self.durability()) == (Protocol::Consensus, Durability::None) {
             return refuse(
                 "durability = \"none\" is not for consensus: a voter that forgets its promises breaks it; use \"os\" or \
                  \"fsync\", or another protocol"
                     .into(),
             );
         }
-        if !matches!(self.storage.as_str(), "memory" | "disk") {
-            return refuse(format!("unknown storage \"{}\"; use \"memory\" or \"disk\"", self.storage));
-        }
         if self.spills() {
-            let (name, threshold) = (&self.replication, self.storage_threshold);
+            let threshold = self.storage_threshold;
             if protocol.has_registers() {
                 return refuse(format!(
                     "storage = \"disk\" is for consensus and leader-follower; {name} keeps its values in memory"
                 ));
             }
-            if self.coding != "none" {
+            if self.coding.is_some() {
                 return refuse(
                     "storage = \"disk\" and coding do not go together yet: fragments are kept in memory; use one of \
                      them"
@@ -229,9 +214,6 @@ impl Keyspace {
         if self.shards == 0 || self.shards > SHARDS_MAX {
             return refuse(format!("shards = {} is not between 1 and {SHARDS_MAX}", self.shards));
         }
-        if !matches!(self.reads.as_str(), "linearizable" | "any") {
-            return refuse(format!("unknown reads \"{}\"; use \"linearizable\" or \"any\"", self.reads));
-        }
         if self.replicas as usize > nodes {
             return refuse(format!(
                 "replicas = {} needs more than the {nodes} nodes there are",
@@ -244,15 +226,14 @@ impl Keyspace {
                 self.script_cost_max
             ));
         }
-        let name = &self.replication;
-        if protocol != Protocol::LeaderFollower && self.acks != "majority" {
-            let acks = &self.acks;
+        if protocol != Protocol::LeaderFollower && self.acks != Acks::Majority {
+            let acks = self.acks.text();
             return refuse(format!(
                 "acks = \"{acks}\" is for leader-follower; {name} always waits for a majority"
             ));
         }
         if protocol.has_registers() {
-            if self.reads != "linearizable" {
+            if self.reads != Reads::Linearizable {
                 return refuse(format!(
                     "reads = \"any\" is for consensus and leader-follower; {name} has no stale reads"
                 ));
@@ -261,21 +242,21 @@ impl Keyspace {
                 return refuse(format!("{name} can have {MEMBERS_MAX} replicas at most: set replicas"));
             }
         }
-        if let (Protocol::LeaderFollower, Acks::Count(count)) = (protocol, self.acks()?) {
+        if let (Protocol::LeaderFollower, Acks::Count(count)) = (protocol, self.acks) {
             let followers = self.replicas_on(nodes).saturating_sub(1);
             if count as usize > followers {
                 return refuse(format!("acks = {count} can never be: there are {followers} followers"));
             }
         }
-        if self.retry()? == Retry::None && protocol != Protocol::Blocking {
+        if self.retry == Retry::None && protocol != Protocol::Blocking {
             return refuse(format!("retry = \"none\" is for blocking; {name} takes no locks"));
         }
-        if self.lease()? == Lease::Off && protocol != Protocol::Consensus {
+        if self.lease == Lease::Off && protocol != Protocol::Consensus {
             return refuse(format!("lease = \"off\" is for consensus; {name} has no lease of that kind"));
         }
-        if let Some(CodingSettings { parts, threshold }) = self.coding()? {
+        if let Some(CodingSettings { parts, threshold }) = self.coding() {
             if protocol != Protocol::Consensus {
-                let coding = &self.coding;
+                let coding = self.coding.text();
                 return refuse(format!("coding = \"{coding}\" is for consensus; {name} keeps whole values"));
             }
             let (replicas, parts_max) =
@@ -321,11 +302,7 @@ impl Keyspace {
     /// As [`Keyspace::check`].
     pub(crate) fn resolved(mut self, nodes: usize) -> Result<Keyspace, String> {
         self.check(nodes)?;
-        self.durability = match self.durability()? {
-            Durability::None => "none".into(),
-            Durability::Os => "os".into(),
-            Durability::Fsync => "fsync".into(),
-        };
+        self.durability = Some(self.durability());
         Ok(self)
     }
 
@@ -342,51 +319,22 @@ impl Keyspace {
         serde_json::from_slice(bytes).map_err(|error| error.to_string())
     }
 
-    /// How its replicas agree.
-    ///
-    /// # Errors
-    /// A sentence that names the protocols that there are.
-    pub(crate) fn protocol(&self) -> Result<Protocol, String> {
-        let name = self.name();
-        match self.replication.as_str() {
-            "leader-follower" => Ok(Protocol::LeaderFollower),
-            "abd" => Ok(Protocol::Abd),
-            "blocking" => Ok(Protocol::Blocking),
-            "consensus" => Ok(Protocol::Consensus),
-            other => Err(format!(
-                "keyspace '{name}': unknown replication \"{other}\"; use consensus, leader-follower, abd or blocking"
-            )),
-        }
-    }
-
     /// What a write outlives.
-    ///
-    /// # Errors
-    /// A sentence that says what it may be.
-    pub(crate) fn durability(&self) -> Result<Durability, String> {
-        match self.durability.as_str() {
-            "" if self.protocol()? == Protocol::Consensus => Ok(Durability::Fsync),
-            "" | "none" => Ok(Durability::None),
-            "os" => Ok(Durability::Os),
-            "fsync" => Ok(Durability::Fsync),
-            other => {
-                let name = self.name();
-                Err(format!(
-                    "keyspace '{name}': unknown durability \"{other}\"; use \"none\", \"os\" or \"fsync\""
-                ))
-            }
-        }
+    pub(crate) fn durability(&self) -> Durability {
+        let usual =
+            if self.replication == Protocol::Consensus { Durability::Fsync } else { Durability::None };
+        self.durability.unwrap_or(usual)
     }
 
     /// True when one replica leads. Else any replica coordinates.
     pub(crate) fn has_leader(&self) -> bool {
-        self.protocol().is_ok_and(Protocol::has_leader)
+        self.replication.has_leader()
     }
 
     /// Why not all keys can be deleted at once, where they cannot.
     pub(crate) fn refuses_clear(&self) -> Option<String> {
-        let (name, protocol) = (self.name(), &self.replication);
-        self.protocol().is_ok_and(Protocol::has_registers).then(|| {
+        let (name, protocol) = (self.name(), self.replication.text());
+        self.replication.has_registers().then(|| {
             format!(
                 "ERR keyspace '{name}' uses {protocol} registers, which cannot all be deleted at once; nothing was \
                  done: DEL its keys"
@@ -394,51 +342,43 @@ impl Keyspace {
         })
     }
 
-    fn acks(&self) -> Result<Acks, String> {
-        Ok(match self.acks.as_str() {
-            "none" | "0" => Acks::None,
-            "majority" => Acks::Majority,
-            "all" => Acks::All,
-            number => Acks::Count(number.parse().map_err(|_| {
-                let name = self.name();
-                format!("keyspace '{name}': unknown acks \"{number}\"; use none, a number, majority or all")
-            })?),
-        })
-    }
-
     /// What leader-follower needs to know.
-    ///
-    /// # Errors
-    /// As [`Keyspace::check`].
-    pub(crate) fn leader_follower(&self, planted: Planted) -> Result<leader_follower::Options, String> {
-        Ok(leader_follower::Options {
-            acks: self.acks()?,
-            reads_any: self.reads == "any",
+    pub(crate) fn leader_follower(&self, planted: Planted) -> leader_follower::Options {
+        leader_follower::Options {
+            acks: self.acks,
+            reads_any: self.reads == Reads::Any,
             backlog_bytes: self.backlog_bytes,
             spill_bytes_min: self.spill_bytes_min(),
-            durability: self.durability()?,
+            durability: self.durability(),
             planted,
-        })
+        }
     }
 
     /// What consensus needs to know.
-    ///
-    /// # Errors
-    /// As [`Keyspace::check`].
-    pub(crate) fn consensus(&self, planted: Planted) -> Result<consensus::Options, String> {
-        Ok(consensus::Options {
-            lease: self.lease()?,
-            reads_any: self.reads == "any",
+    pub(crate) fn consensus(&self, planted: Planted) -> consensus::Options {
+        consensus::Options {
+            lease: self.lease,
+            reads_any: self.reads == Reads::Any,
             log_bytes: self.backlog_bytes,
             spill_bytes_min: self.spill_bytes_min(),
             planted,
-        })
+        }
+    }
+
+    /// What blocking needs to know.
+    pub(crate) fn blocking(&self, planted: Planted) -> blocking::Options {
+        blocking::Options { retry: self.retry, keeps_records: self.keeps_records(), planted }
+    }
+
+    /// Whether replicas find again after a crash what they held.
+    pub(crate) fn keeps_records(&self) -> bool {
+        self.durability() != Durability::None
     }
 
     /// Whether its longer values are on the disk, and not in memory.
     #[inline]
     pub(crate) fn spills(&self) -> bool {
-        self.storage == "disk"
+        self.storage == Storage::Disk
     }
 
     /// The shortest value that is not kept in memory.
@@ -447,63 +387,8 @@ impl Keyspace {
     }
 
     /// What is done with large values.
-    ///
-    /// # Errors
-    /// A sentence that says what it may be.
-    pub(crate) fn coding(&self) -> Result<Option<CodingSettings>, String> {
-        let (name, threshold) = (self.name(), self.coding_threshold);
-        match self.coding.as_str() {
-            "none" => Ok(None),
-            "adaptive" => Ok(Some(CodingSettings { parts: Parts::Adaptive, threshold })),
-            number => match number.parse() {
-                Ok(parts) if parts > 0 => Ok(Some(CodingSettings { parts: Parts::Fixed(parts), threshold })),
-                _ => Err(format!(
-                    "keyspace '{name}': unknown coding \"{number}\"; use \"none\", \"adaptive\" or a number of parts"
-                )),
-            },
-        }
-    }
-
-    fn lease(&self) -> Result<Lease, String> {
-        match self.lease.as_str() {
-            "log" => Ok(Lease::Log),
-            "off" => Ok(Lease::Off),
-            other => {
-                let name = self.name();
-                Err(format!("keyspace '{name}': unknown lease \"{other}\"; use \"log\" or \"off\""))
-            }
-        }
-    }
-
-    /// Whether replicas find again after a crash what they held.
-    ///
-    /// # Errors
-    /// As [`Keyspace::check`].
-    pub(crate) fn keeps_records(&self) -> Result<bool, String> {
-        Ok(self.durability()? != Durability::None)
-    }
-
-    /// What blocking needs to know.
-    ///
-    /// # Errors
-    /// As [`Keyspace::check`].
-    pub(crate) fn blocking(&self, planted: Planted) -> Result<blocking::Options, String> {
-        Ok(blocking::Options { retry: self.retry()?, keeps_records: self.keeps_records()?, planted })
-    }
-
-    /// What becomes of an operation whose key is locked (blocking).
-    ///
-    /// # Errors
-    /// As [`Keyspace::check`].
-    pub(crate) fn retry(&self) -> Result<Retry, String> {
-        match self.retry.as_str() {
-            "none" => Ok(Retry::None),
-            "backoff" => Ok(Retry::Backoff),
-            other => {
-                let name = self.name();
-                Err(format!("keyspace '{name}': unknown retry \"{other}\"; use \"none\" or \"backoff\""))
-            }
-        }
+    pub(crate) fn coding(&self) -> Option<CodingSettings> {
+        self.coding.map(|parts| CodingSettings { parts, threshold: self.coding_threshold })
     }
 
     /// How many replicas it has on so many nodes.
@@ -560,12 +445,12 @@ mod tests {
     #[test]
     fn a_keyspace_is_read_from_a_command_line() {
         let keyspace = Keyspace::parse("prefix=cache: replication=leader-follower acks=none").unwrap();
-        assert_eq!((keyspace.name(), keyspace.acks().unwrap()), ("cache:", Acks::None));
-        assert_eq!(keyspace.reads, "linearizable", "what is left out has its default");
+        assert_eq!((keyspace.name(), keyspace.acks), ("cache:", Acks::None));
+        assert_eq!(keyspace.reads, Reads::Linearizable, "what is left out has its default");
         let numbered = Keyspace::parse("prefix=c: replication=leader-follower acks=2").unwrap();
-        assert_eq!(numbered.acks().unwrap(), Acks::Count(2));
+        assert_eq!(numbered.acks, Acks::Count(2));
         let safe = Keyspace::parse("prefix=").unwrap();
-        assert_eq!((safe.protocol(), safe.durability()), (Ok(Protocol::Consensus), Ok(Durability::Fsync)));
+        assert_eq!((safe.replication, safe.durability()), (Protocol::Consensus, Durability::Fsync));
     }
 
     #[test]

@@ -21,11 +21,12 @@
 //! answered is the command's answer; whatever fails before has done nothing.
 
 use crate::node::Node;
-use crate::routing::{Asked, ORIGIN_LONG_PART, Origin};
+use crate::origin::Origin;
+use crate::routing::Asked;
 use crate::slab::{Handle, Slab};
 use kv::SharedBytes;
 use kv::{Command, Coordinator, Reply, ValueId};
-use protocol::{Request, Result as Outcome, Ticket};
+use protocol::{Request, Result as Outcome};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -272,7 +273,7 @@ impl Node {
         self.long.wake_at(deadline_us);
         let bytes = command.part(begin, end);
         let part = Command::LongPart { id, offset: begin as u32, length: length as u32, bytes: &bytes };
-        let ticket = Ticket { client: ORIGIN_LONG_PART, sequence: self.long.parts_sent };
+        let ticket = Origin::LongPart.ticket(self.long.parts_sent);
         let deadline_us = deadline_us.min(now_us + PART_TIMEOUT_US * self.configuration.patience);
         let asked = Asked { ticket, follows: true, seen: u64::MAX, deadline_us, hops: 0, leadership: 0 };
         self.submit(group, asked, Request::Command(part));

@@ -25,7 +25,7 @@
 use crate::envelope::{Envelope, OutcomePart};
 use crate::long::PARTS_UNDER_WAY;
 use crate::node::Node;
-use crate::routing::Origin;
+use crate::origin::Origin;
 use crate::session::{ClientId, SessionReply};
 use crate::slab::Handle;
 use kv::ReplyBuffer;
@@ -271,7 +271,7 @@ impl Node {
         }
         // A read that is not answered has not happened. Of what a write has to tell nothing may be left out.
         if matches!(result, Outcome::Done { offset: 0, .. }) && peer.long_replies.are_far_too_many() {
-            let ticket = Ticket { client: Origin::peer(to, link), sequence: id };
+            let ticket = Origin::Peer(to, link).ticket(id);
             return self.complete_with_error(ticket, 0, Outcome::Refused, TOO_MANY_REPLIES);
         }
         self.counters.long_replies += 1;
@@ -331,7 +331,9 @@ impl Node {
                 let peer = &self.peers[usize::from(id) - 1];
                 peer.up && peer.link == link
             }
-            Origin::Part(_) | Origin::LockWait(_) | Origin::LongPart(_) | Origin::Coding => true,
+            Origin::Part(_) | Origin::LockWait | Origin::LongPart | Origin::Coding(_) | Origin::Nobody => {
+                true
+            }
         }
     }
 

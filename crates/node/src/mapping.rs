@@ -1,16 +1,17 @@
 //! What a node does with the cluster map: which groups it takes part in, who its peers are, and the way to the control
 //! group and back.
 
-use crate::control::{self, CONTROL_GROUP, Change, ClusterMap, Effects, Event, Rejoin};
+use crate::control::{self, CONTROL_GROUP, Change, ChangeError, ClusterMap, Effects, Event, Rejoin};
 use crate::groups::Group;
 use crate::journal::Tail;
-use crate::keyspace::{Durability, Router};
+use crate::keyspace::Router;
 use crate::log::{Level, Line};
 use crate::node::Node;
 use crate::peers::Peer;
 use crate::replica::Replica;
 use crate::session::ClientId;
-use protocol::{Input, NodeId, Result as Outcome, Ticket, Wish};
+use crate::setting::Protocol;
+use protocol::{Input, NodeId, Recipient, Result as Outcome, Ticket, Wish};
 use std::rc::Rc;
 
 /// The map's own records in the node's log.
@@ -79,9 +80,9 @@ impl Node {
         for message in effects.messages.drain(..) {
             let parts = message.bytes.parts(&effects.bytes);
             if self.control_tail.may_leave(message.after_record) {
-                self.send(CONTROL_GROUP, message.to, parts);
+                self.send(CONTROL_GROUP, message.to, Recipient::Replica, parts);
             } else {
-                self.control_tail.hold(message.after_record, message.to, parts);
+                self.control_tail.hold(message.after_record, message.to, Recipient::Replica, parts);
             }
         }
         if let Some(record) = effects.map_record.take() {
@@ -149,17 +150,15 @@ impl Node {
             group.shard = entry.shard;
             group.members.clone_from(&entry.members);
             group.leader = entry.leader;
-            group.coding = keyspace.coding().unwrap_or_default();
+            group.coding = keyspace.coding();
             is_coding |= group.coding.is_some();
             self.values.is_on |= keyspace.spills();
             if group.keyspace != *keyspace {
                 group.keyspace = keyspace.clone();
-                let durability = keyspace.durability().unwrap_or(Durability::Fsync);
-                self.journal.set_durability(&mut group.tail, durability);
+                self.journal.set_durability(&mut group.tail, keyspace.durability());
                 let planted = self.configuration.planted;
                 if let Some(replica) = &mut group.replica {
-                    let changed = replica.set_keyspace(keyspace, planted);
-                    debug_assert_eq!(changed, Ok(()), "the map holds what was checked");
+                    replica.set_keyspace(keyspace, planted);
                 }
             }
         }
@@ -186,8 +185,8 @@ impl Node {
             // Who is to leave a consensus group may lead it, and its vote may be needed, until the others do without it: it
             // has to know what is wanted of it. Not so who lost its storage.
             let has_lost = map.nodes.get(&own).is_some_and(|node| node.rejoins.contains_key(id));
-            let is_leaving =
-                !entry.settled && !has_lost && matches!(group.replica, Some(Replica::Consensus(_)));
+            let is_elected = group.replica.is_some() && group.keyspace.replication == Protocol::Consensus;
+            let is_leaving = !entry.settled && !has_lost && is_elected;
             if !takes_part && !is_leaving {
                 // What a member that has to come in anew holds is of no use. Who is no member any more may still have to
                 // tell the new ones what they lack.
@@ -201,20 +200,13 @@ impl Node {
                 continue;
             }
             if group.replica.is_none() {
-                match Replica::new(&group.keyspace, *id, &self.configuration) {
-                    Ok(mut replica) => {
-                        // A member that starts again changes its groups in the map first.
-                        if entry.revision == 0 {
-                            replica.begin_with_group();
-                        }
-                        self.quarantine.attach(*id, &mut replica);
-                        group.replica = Some(replica);
-                    }
-                    Err(why) => {
-                        self.log.push(Line { level: Level::Error, text: why });
-                        continue;
-                    }
+                let mut replica = Replica::new(&group.keyspace, *id, &self.configuration);
+                // A member that starts again changes its groups in the map first.
+                if entry.revision == 0 {
+                    replica.begin_with_group();
                 }
+                self.quarantine.attach(*id, &mut replica);
+                group.replica = Some(replica);
                 group.is_recorded = self.journal.describe(*id, &mut group.tail, &group.keyspace);
                 self.let_go_on(*id, map);
             }
@@ -244,28 +236,19 @@ impl Node {
         }
     }
 
-    /// Lets go of a replica. Whoever waits for it has waited for the last time: it lives to see the end of all deadlines,
-    /// and only the outcomes of that count.
+    /// Lets go of a replica: all that it was asked has an outcome with that.
     fn retire(&mut self, id: u16) {
         let group = &mut self.groups[id];
         group.told = None;
         let Some(mut replica) = group.replica.take() else { return };
-        if group.keyspace.spills() {
-            self.values.let_go(id, replica.spilled(), group.tail.is_durable());
+        if let Some(values) = replica.spilled_values().filter(|_| group.keyspace.spills()) {
+            self.values.let_go(id, values.spilled(), group.tail.is_durable());
         }
         // One that comes in its place later numbers its records from the beginning.
-        group.tail = Tail::new(group.keyspace.durability().unwrap_or(Durability::Fsync));
-        const DAY_US: u64 = 24 * 3600 * 1_000_000;
-        let late = protocol::Now { monotonic_us: self.now.monotonic_us + DAY_US, ..self.now };
-        for input in [Input::Tick, Input::Flush] {
-            let stepped = replica.step(late, input, &mut self.effects);
-            debug_assert_eq!(stepped, Ok(()), "only a message can be malformed");
-        }
-        self.effects.messages.clear();
-        self.effects.about_fragments.clear();
-        self.effects.records.clear();
-        self.effects.wishes.clear();
-        self.effects.notices.clear();
+        group.tail = Tail::new(group.keyspace.durability());
+        let stepped = replica.step(self.now, Input::Retire, &mut self.effects);
+        assert_eq!(stepped, Ok(()), "only a message can be malformed");
+        self.effects.keep_ends();
         self.settle(id);
     }
 
@@ -333,14 +316,13 @@ impl Node {
         self.control(|control, now, effects| control.change(now, request, change, effects));
     }
 
-    fn answered(&mut self, request: u64, result: Result<u64, String>) {
+    fn answered(&mut self, request: u64, result: Result<u64, ChangeError>) {
         let Some(at) = self.wanted.iter().position(|wanted| wanted.request == request) else { return };
         match result {
             Ok(version) => self.wanted[at].version = Some(version),
-            Err(why) => {
+            Err(error) => {
                 let Wanted { ticket, .. } = self.wanted.remove(at);
-                let code = if why.starts_with("UNKNOWN") { "" } else { "ERR " };
-                self.complete_with_error(ticket, 0, Outcome::Refused, &format!("{code}{why}"));
+                self.complete_with_error(ticket, 0, error.outcome(), &error.to_string());
             }
         }
     }

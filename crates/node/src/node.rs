@@ -30,7 +30,7 @@ use crate::usage::{Rate, Usage};
 use crate::values::Values;
 use crate::waiting::Waiting;
 use kv::ReplyBuffer;
-use protocol::{Effects, Input, NodeId, Now, Progress, Result as Outcome, Trace};
+use protocol::{Effects, Input, NodeId, Now, Progress, Recipient, Result as Outcome, Trace};
 use std::rc::Rc;
 use std::sync::Arc;
 use storage::{Disk, DiskError, Work};
@@ -292,13 +292,8 @@ impl Node {
     fn tell_durable(&mut self, flushes: bool) {
         self.for_each_awake(|node, id| {
             let Some(record) = node.journal.news(&mut node.groups[id].tail) else { return };
-            while let Some(Released { to, bytes, is_about_fragments }) = node.groups[id].tail.release() {
-                match is_about_fragments {
-                    true => {
-                        node.send_fragment_bytes(id, to, &bytes);
-                    }
-                    false => node.send(id, to, [&bytes, &[]]),
-                }
+            while let Some(Released { to, recipient, bytes }) = node.groups[id].tail.release() {
+                node.send(id, to, recipient, [&bytes, &[]]);
             }
             node.step(id, Input::Durable { record });
             if flushes {
@@ -307,7 +302,7 @@ impl Node {
         });
         if let Some(record) = self.journal.news(&mut self.control_tail) {
             while let Some(Released { to, bytes, .. }) = self.control_tail.release() {
-                self.send(CONTROL_GROUP, to, [&bytes, &[]]);
+                self.send(CONTROL_GROUP, to, Recipient::Replica, [&bytes, &[]]);
             }
             self.control(|control, now, effects| control.durable(now, record, effects));
         }

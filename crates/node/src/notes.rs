@@ -2,10 +2,11 @@
 //! configuration file that the cluster's map does not have.
 
 use crate::control::{CONTROL_GROUP, ClusterMap};
-use crate::keyspace::{Durability, Keyspace};
+use crate::keyspace::Keyspace;
 use crate::log::{Level, Line};
 use crate::node::Node;
 use protocol::NodeId;
+use protocol::leader_follower::Durability;
 use std::collections::BTreeMap;
 
 /// What to say at a start of a node that has lived before, with the map of its log.
@@ -36,7 +37,7 @@ pub(crate) fn at_start(own: NodeId, configured: &[Keyspace], map: &ClusterMap) -
             }
         }
     }
-    let in_memory = |keyspace: &&Keyspace| keyspace.durability() == Ok(Durability::None);
+    let in_memory = |keyspace: &&Keyspace| keyspace.durability() == Durability::None;
     for keyspace in map.keyspaces.values().map(|entry| &entry.keyspace).filter(in_memory) {
         if map.groups_of(own).any(|(_, group)| group.keyspace == keyspace.prefix) {
             lines.push(Line {
@@ -70,7 +71,7 @@ impl Node {
         let mut held: BTreeMap<String, (usize, bool)> = BTreeMap::new();
         for (id, group) in self.groups.iter().filter(|(id, _)| *id != CONTROL_GROUP) {
             let keys = group.replica.as_ref().map_or(0, |replica| replica.table().len());
-            if keys == 0 || group.keyspace.durability() != Ok(Durability::None) {
+            if keys == 0 || group.keyspace.durability() != Durability::None {
                 continue;
             }
             let own = self.configuration.node;

@@ -11,7 +11,7 @@ use crate::delays::Delays;
 use crate::groups::{Group, Groups};
 use crate::guard::AuthGuard;
 use crate::journal::{Journal, Tail, kind};
-use crate::keyspace::{Durability, Keyspace, Router};
+use crate::keyspace::{Keyspace, Router};
 use crate::locks::Waits;
 use crate::log::{Level, Line};
 use crate::long::LongCommands;
@@ -29,7 +29,8 @@ use crate::usage::{Rate, Usage};
 use crate::values::{Sweep, Values};
 use crate::waiting::Waiting;
 use kv::{Coordinator, ReplyBuffer};
-use protocol::{Effects, Now};
+use protocol::leader_follower::Durability;
+use protocol::{Effects, Now, SpilledValues};
 use std::rc::Rc;
 use storage::{Disk, Identity, Options, StorageError, ValueStore};
 
@@ -297,7 +298,8 @@ impl Reading<'_, '_> {
             _ => match self.groups.get_mut(id).and_then(|group| group.replica.as_mut()) {
                 Some(replica) => {
                     let taken = replica.replay(self.now, bytes).map_err(|why| why.to_string());
-                    if let Some(spilled) = replica.take_spilled() {
+                    if let Some(spilled) = replica.spilled_values_mut().and_then(SpilledValues::take_spilled)
+                    {
                         let no_place = || StartError::Values("there is no place for large values".into());
                         let values = self.values.as_deref_mut().ok_or_else(no_place)?;
                         self.sweep.follow(id, spilled, values)?;
@@ -313,7 +315,7 @@ impl Reading<'_, '_> {
     /// A replica begins here.
     fn begin(&mut self, id: u16, bytes: &[u8]) -> Result<(), String> {
         let keyspace = Keyspace::decode(bytes)?;
-        let mut replica = Replica::new(&keyspace, id, self.configuration)?;
+        let mut replica = Replica::new(&keyspace, id, self.configuration);
         self.quarantine.attach(id, &mut replica);
         let group = self.groups.entry(id, || Group::new(keyspace, 0));
         group.replica.get_or_insert(replica);

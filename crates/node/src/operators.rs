@@ -6,9 +6,10 @@
 use crate::command::{ClusterCommand, KeyspaceCommand};
 use crate::configuration::NodeAddress;
 use crate::control::{CONTROL_GROUP, Change, QuarantineStep, Slots};
-use crate::keyspace::{Keyspace, Protocol};
+use crate::keyspace::Keyspace;
 use crate::node::Node;
 use crate::session::ClientId;
+use crate::setting::Protocol;
 use crate::slots::slot_of;
 use crate::words::word;
 use kv::{Reply, ReplyBuffer};
@@ -156,7 +157,7 @@ impl Node {
             lost.insert(*id, loss.lost.iter().filter_map(life).collect());
         }
         if lost.is_empty() {
-            let why = here.iter().map(|(_, _, replica)| replica.status(self.now).explanation);
+            let why = here.iter().map(|(_, _, replica)| replica.summary(self.now).explanation);
             let why = why.into_iter().find(|why| !why.is_empty()).unwrap_or("it is served".into());
             return Err(format!("keyspace '{name}' has lost nothing that must be given up: {why}"));
         }
@@ -263,7 +264,7 @@ impl Node {
     /// Who serves a group, as far as this node knows.
     pub(crate) fn leader_of(&self, id: u16) -> NodeId {
         let Some(group) = self.groups.get(id) else { return 0 };
-        let known = group.replica.as_ref().map_or(0, |replica| replica.status(self.now).leader);
+        let known = group.replica.as_ref().map_or(0, |replica| replica.summary(self.now).leader);
         let candidates = [known, group.leader_told, group.leader];
         let first = group.members.first().copied().unwrap_or(0);
         candidates.into_iter().find(|leader| *leader != 0).unwrap_or(first)
@@ -292,8 +293,8 @@ impl Node {
             2 * members.iter().filter(|member| self.is_reached(**member)).count() > members.len()
         };
         let status = self.group_status(id);
-        let (serves, may_serve) = match group.keyspace.protocol() {
-            Ok(Protocol::LeaderFollower) => {
+        let (serves, may_serve) = match group.keyspace.replication {
+            Protocol::LeaderFollower => {
                 let entry = self.map.groups.get(&id);
                 let may_lead = entry.is_some_and(|group| group.in_sync.iter().any(|id| self.is_reached(*id)));
                 // Without the control group no leader's lease lasts.
@@ -301,7 +302,7 @@ impl Node {
                 let is_led = control.is_some_and(|control| is_majority(&control.members));
                 (is_led && self.is_reached(self.leader_of(id)), is_led && may_lead)
             }
-            Ok(Protocol::Consensus) => {
+            Protocol::Consensus => {
                 let leads_in_vain = status.role == "leader" && !status.writable;
                 let is_majority = is_majority(&group.members);
                 (is_majority && !leads_in_vain, is_majority)

@@ -4,12 +4,13 @@ use crate::control::CONTROL_GROUP;
 use crate::envelope::{Envelope, ForwardedOutcome, ForwardedRequest, NO_DEADLINE_MS};
 use crate::long_replies::LongReplies;
 use crate::node::{Node, request_bytes_max};
-use crate::routing::{Asked, Forwarded, Origin};
+use crate::origin::Origin;
+use crate::routing::{Asked, Forwarded};
 use crate::slab::Handle;
 use kv::Reply;
 use kv::codec::{Malformed, Reader};
 use protocol::planted::Fault;
-use protocol::{Input, NodeId, Now, Request, Result as Outcome, Ticket};
+use protocol::{Input, NodeId, Now, Request, Result as Outcome};
 use wire::frame;
 
 /// Another node, as this one sees it.
@@ -343,7 +344,7 @@ impl Node {
         if self.configuration.planted.has(Fault::DoubtTakenForVoid) {
             return Some(true);
         }
-        let replica = self.groups.get(entry.group).and_then(|group| group.replica.as_ref()?.consensus());
+        let replica = self.groups.get(entry.group).and_then(|group| group.replica.as_ref());
         let Some(replica) = replica.filter(|_| entry.leadership != 0) else { return Some(false) };
         let is_over = self.now.ms_since(since_us) >= DOUBT_MS * self.configuration.patience;
         replica.is_void(entry.to, entry.position).or(is_over.then_some(false))
@@ -403,7 +404,7 @@ impl Node {
                 remaining_ms => self.now.monotonic_us + remaining_ms as u64 * 1000,
             };
             let link = self.peers[from as usize - 1].link;
-            let ticket = Ticket { client: Origin::peer(from, link), sequence: asked.id };
+            let ticket = Origin::Peer(from, link).ticket(asked.id);
             let ForwardedRequest { follows, seen, hops, leadership, .. } = asked;
             // A node with another map may think that the key belongs elsewhere: nobody would find it there later.
             let belongs = match &asked.request {

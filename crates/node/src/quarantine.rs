@@ -244,7 +244,7 @@ impl Node {
             let is_over = |doubt: &Doubt| {
                 let group = groups.get(doubt.group).filter(|group| group.told.is_some());
                 let replica = group.and_then(|group| group.replica.as_ref());
-                replica.is_some_and(|replica| replica.status(now).applied >= doubt.offset)
+                replica.is_some_and(|replica| replica.summary(now).applied >= doubt.offset)
             };
             // What this node holds again later begins anew.
             let takes_part = map.groups_of(own).any(|(group, _)| group == doubt.group);
@@ -297,7 +297,7 @@ impl Node {
             let Some(record) = map.stands_still(*id) else { continue };
             let offset = record.offset;
             let replica = self.groups.get(*id).and_then(|group| group.replica.as_ref());
-            let is_before = replica.is_some_and(|replica| replica.status(self.now).applied < offset);
+            let is_before = replica.is_some_and(|replica| replica.summary(self.now).applied < offset);
             if !is_before || standing.contains_key(&self.configuration.node) {
                 continue;
             }

@@ -2,9 +2,10 @@
 
 use crate::groups::Group;
 use crate::node::Node;
-use crate::status::{Counter, Status};
+use crate::setting::Setting;
 use crate::words::label as label_text;
 use protocol::NodeId;
+use protocol::status::{Counter, Status};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -116,10 +117,10 @@ impl Node {
         KeyspaceHealth {
             prefix: group.keyspace.prefix.clone(),
             shard: group.shard,
-            replication: group.keyspace.replication.clone(),
-            acks: group.keyspace.acks.clone(),
-            durability: group.keyspace.durability.clone(),
-            reads: group.keyspace.reads.clone(),
+            replication: group.keyspace.replication.text().to_string(),
+            acks: group.keyspace.acks.text().to_string(),
+            durability: group.keyspace.durability().text().to_string(),
+            reads: group.keyspace.reads.text().to_string(),
             ready: status.ready,
             writable: status.writable,
             role: status.role,
@@ -138,11 +139,11 @@ impl Node {
     pub(crate) fn group_status(&self, id: u16) -> Status {
         let group = &self.groups[id];
         if let Some(explanation) = self.quarantined(id) {
-            let status = group.replica.as_ref().map(|replica| replica.status(self.now)).unwrap_or_default();
+            let status = group.replica.as_ref().map(|replica| replica.summary(self.now)).unwrap_or_default();
             return Status { role: "quarantined", ready: false, writable: false, explanation, ..status };
         }
         if let Some(replica) = &group.replica {
-            return replica.status(self.now);
+            return replica.summary(self.now);
         }
         if group.members.contains(&self.configuration.node) {
             let explanation = match self.control.refusal() {

@@ -19,10 +19,10 @@
 
 use crate::control::CONTROL_GROUP;
 use crate::groups::Group;
-use crate::keyspace::Protocol;
 use crate::log::{Level, Line};
 use crate::mapping::MAP_GROUP;
 use crate::node::Node;
+use crate::setting::Protocol;
 use crate::{envelope::Envelope, routing::Asked};
 use kv::Command;
 use protocol::leader_follower::Acks;
@@ -144,10 +144,10 @@ impl Node {
 
     /// What a leader-follower keyspace waits for beside the in-sync set.
     fn acks_counted(&self, group: &Group) -> usize {
-        match group.keyspace.leader_follower(self.configuration.planted).map(|options| options.acks) {
-            Ok(Acks::Count(count)) => usize::from(count),
-            Ok(Acks::Majority) => group.members.len() / 2,
-            Ok(Acks::None | Acks::All) | Err(_) => 0,
+        match group.keyspace.acks {
+            Acks::Count(count) => usize::from(count),
+            Acks::Majority => group.members.len() / 2,
+            Acks::None | Acks::All => 0,
         }
     }
 
@@ -166,7 +166,7 @@ impl Node {
         }
         self.groups.iter().all(|(id, group)| {
             let is_concerned = group.replica.is_some() && group.needs_room();
-            if !is_concerned || group.keyspace.protocol() != Ok(Protocol::LeaderFollower) {
+            if !is_concerned || group.keyspace.replication != Protocol::LeaderFollower {
                 return true;
             }
             let may_lead = self.in_sync(id).iter().any(|id| self.has_room(*id));
@@ -192,9 +192,9 @@ impl Node {
             return self.room.is_aside;
         }
         let Some(group) = self.groups.get(id).filter(|group| group.needs_room()) else { return false };
-        match group.keyspace.protocol() {
-            Ok(Protocol::Consensus) => self.journal.is_full() || self.count_room(&group.members).1,
-            Ok(Protocol::LeaderFollower) => self.room.is_aside,
+        match group.keyspace.replication {
+            Protocol::Consensus => self.journal.is_full() || self.count_room(&group.members).1,
+            Protocol::LeaderFollower => self.room.is_aside,
             _ => false,
         }
     }
@@ -286,8 +286,8 @@ impl Node {
             let peer = self.peers.get(usize::from(id).wrapping_sub(1));
             peer.is_some_and(|peer| peer.up && peer.is_short && !peer.is_aside)
         };
-        match group.keyspace.protocol() {
-            Ok(Protocol::LeaderFollower) => {
+        match group.keyspace.replication {
+            Protocol::LeaderFollower => {
                 if is_short && self.room.is_aside {
                     return hands_over(own);
                 }
@@ -297,7 +297,7 @@ impl Node {
                 }
             }
             _ if !is_majority => {}
-            Ok(Protocol::Consensus) if is_short => return hands_over(own),
+            Protocol::Consensus if is_short => return hands_over(own),
             _ if is_short => return Verdict::PassedOn,
             _ => return Verdict::Goes,
         }

@@ -4,65 +4,24 @@ use crate::control::CONTROL_GROUP;
 use crate::envelope::{Envelope, ForwardedOutcome, ForwardedRequest, NO_DEADLINE_MS, take_request};
 use crate::gather::{Combine, Gather};
 use crate::groups::{Group, UnderWay};
-use crate::keyspace::Protocol;
 use crate::log::{Level, Line};
 use crate::memory::OUT_OF_MEMORY;
 use crate::node::Node;
+use crate::origin::Origin;
+use crate::replica::Replica;
 use crate::session::{ClientId, Session, SessionReply};
+use crate::setting::Protocol;
 use crate::slab::{Handle, Slab};
 use kv::SharedBytes;
 use kv::codec::{Malformed, Reader};
 use kv::table::WARMED_KEYS_MAX;
 use kv::{Command, Reply, ReplyBuffer, Version};
+use protocol::contract::Outgoing;
 use protocol::planted::Fault;
-use protocol::{Effects, HandedOn, Input, NOBODY, NodeId, Request, Result as Outcome, Ticket};
+use protocol::{Effects, HandedOn, Input, NOBODY, NodeId, Recipient, Request, Result as Outcome, Ticket};
 use std::ops::Range;
 use wire::frame;
 use wire::resp::Arguments;
-
-/// Whose request a ticket names: told by the two highest bits of its client.
-pub(crate) enum Origin {
-    /// A client of this node.
-    Session(ClientId),
-    /// A client of that node, whose request came over its link of that number.
-    Peer(NodeId, u32),
-    /// A part of a request to several groups.
-    Part(Handle),
-    /// A request that waits for a lock, or its withdrawal.
-    LockWait(u64),
-    /// A part of a long command, by its number.
-    LongPart(u64),
-    /// A step of what this node does about large values.
-    Coding,
-}
-
-pub(crate) const ORIGIN_PEER: u64 = 1 << 62;
-const ORIGIN_PART: u64 = 2 << 62;
-pub(crate) const ORIGIN_CODING: u64 = 3 << 62;
-/// No operation about large values has this name. The sequence is the wait's number.
-pub(crate) const ORIGIN_LOCK_WAIT: u64 = u64::MAX;
-/// Nor this one. The sequence is the part's number.
-pub(crate) const ORIGIN_LONG_PART: u64 = u64::MAX - 1;
-
-impl Origin {
-    /// The client of a ticket for what a peer asks over its link of this number.
-    #[inline]
-    pub(crate) fn peer(id: NodeId, link: u32) -> u64 {
-        ORIGIN_PEER | u64::from(link) << 16 | u64::from(id)
-    }
-
-    #[inline]
-    pub(crate) fn of(ticket: Ticket) -> Origin {
-        match ticket.client & (3 << 62) {
-            ORIGIN_PEER => Origin::Peer(ticket.client as NodeId, (ticket.client >> 16) as u32),
-            ORIGIN_PART => Origin::Part(Handle::from_bits(ticket.client & !(3 << 62))),
-            ORIGIN_CODING if ticket.client == ORIGIN_LOCK_WAIT => Origin::LockWait(ticket.sequence),
-            ORIGIN_CODING if ticket.client == ORIGIN_LONG_PART => Origin::LongPart(ticket.sequence),
-            ORIGIN_CODING => Origin::Coding,
-            _ => Origin::Session(Handle::from_bits(ticket.client)),
-        }
-    }
-}
 
 /// A request on its way to a group.
 #[derive(Clone, Copy, Debug)]
@@ -267,7 +226,7 @@ impl Node {
         let bytes_max = self.memory.reply_max();
         let gather = self.gathers.insert(|_| Gather::new(ticket, combine, groups.len(), bytes_max));
         for (part, (group, request, seen)) in asked.into_iter().enumerate() {
-            let ticket = Ticket { client: ORIGIN_PART | gather.to_bits(), sequence: part as u64 };
+            let ticket = Origin::Part(gather).ticket(part as u64);
             self.submit(group, Asked { ticket, follows, seen, deadline_us, hops: 0, leadership: 0 }, request);
         }
     }
@@ -361,7 +320,7 @@ impl Node {
         let Group { keyspace, members, leader, leader_told, refused_by, .. } = &self.groups[group];
         // What a node leads that stands aside others take over, of which it may not have heard yet.
         let is_taken_over = *leader == self.configuration.node && self.stands_aside(group);
-        if keyspace.protocol() == Ok(Protocol::LeaderFollower) && !is_taken_over {
+        if keyspace.replication == Protocol::LeaderFollower && !is_taken_over {
             return *leader;
         }
         let told = *leader_told;
@@ -465,8 +424,7 @@ impl Node {
         if !matches!(Origin::of(ticket), Origin::Session(_) | Origin::Part(_)) {
             return (0, 0);
         }
-        let replica = self.groups[group].replica.as_ref().and_then(|replica| replica.consensus());
-        match replica.and_then(|replica| replica.follows_in()) {
+        match self.groups[group].replica.as_ref().and_then(Replica::follows_in) {
             Some((leader, leadership, position)) if leader == to => (leadership, position),
             _ => (0, 0),
         }
@@ -606,25 +564,14 @@ impl Node {
             let parts = record.parts(&effects.bytes);
             self.journal.append(group, &mut self.groups[group].tail, parts);
         }
-        for message in &effects.messages {
-            let parts = message.bytes.parts(&effects.bytes);
-            let tail = &mut self.groups[group].tail;
-            if tail.may_leave(message.after_record) {
-                self.send(group, message.to, parts);
+        for Outgoing { to, bytes, after_record, recipient } in &effects.messages {
+            let parts = bytes.parts(&effects.bytes);
+            if self.groups[group].tail.may_leave(*after_record) {
+                self.send(group, *to, *recipient, parts);
             } else if !self.journal.is_full() || self.groups[group].keyspace.has_leader() {
-                self.groups[group].tail.hold(message.after_record, message.to, parts);
+                self.groups[group].tail.hold(*after_record, *to, *recipient, parts);
             }
             // Else it would wait for a record that may never be written: registers ask again, and any number of times.
-        }
-        for message in &effects.about_fragments {
-            let parts = message.bytes.parts(&effects.bytes);
-            debug_assert!(parts[1].is_empty(), "a piece of a fragment is no entry, whose bytes are shared");
-            let tail = &mut self.groups[group].tail;
-            if tail.may_leave(message.after_record) {
-                self.send_fragment_bytes(group, message.to, parts[0]);
-            } else {
-                tail.hold_about_fragments(message.after_record, message.to, parts);
-            }
         }
         for event in effects.trace.drain(..) {
             self.tell(group, event);
@@ -686,9 +633,20 @@ impl Node {
         self.complete(outcome.ticket, group, outcome.result, reply);
     }
 
-    /// Sends a replica's message to another one.
+    /// Sends a replica's message.
     #[inline]
-    pub(crate) fn send(&mut self, group: u16, to: NodeId, [message, behind]: [&[u8]; 2]) {
+    pub(crate) fn send(
+        &mut self,
+        group: u16,
+        to: NodeId,
+        recipient: Recipient,
+        [message, behind]: [&[u8]; 2],
+    ) {
+        if recipient == Recipient::Coordinator {
+            assert!(behind.is_empty(), "a piece of a fragment is no entry, whose bytes are shared");
+            self.send_fragment_bytes(group, to, message);
+            return;
+        }
         if self.stands_aside(group) {
             return;
         }
@@ -726,7 +684,7 @@ impl Node {
                 }
                 self.complete_session(client, ticket.sequence, group, result, SessionReply::Encoded(reply));
             }
-            Origin::Coding => self.operation_answered(ticket, result, reply),
+            Origin::Coding(operation) => self.operation_answered(operation, ticket.sequence, result, reply),
             Origin::Peer(from, link) => {
                 if reply.len() > self.configuration.long_command_bytes {
                     let reply = SharedBytes::from(reply.to_vec());
@@ -739,8 +697,9 @@ impl Node {
                     peer.flush_if_large();
                 }
             }
-            Origin::LockWait(number) => self.lock_outcome(number, result, reply),
-            Origin::LongPart(number) => self.long_part_answered(number, result, reply),
+            Origin::LockWait => self.lock_outcome(ticket.sequence, result, reply),
+            Origin::LongPart => self.long_part_answered(ticket.sequence, result, reply),
+            Origin::Nobody => {}
             Origin::Part(handle) => {
                 let Some(gather) = self.gathers.get_mut(handle) else { return };
                 if let (Outcome::Done { offset, .. }, Origin::Session(client)) =

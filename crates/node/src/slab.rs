@@ -13,7 +13,10 @@ impl Handle {
         self.index as usize
     }
 
-    /// As one number that fits in 62 bits for the first 2^30 tenants of a place.
+    /// How many bits a handle has as a number.
+    pub const BITS: u32 = 32 + GENERATION_BITS;
+
+    /// As one number of [`Handle::BITS`] bits.
     pub fn to_bits(self) -> u64 {
         (self.generation as u64) << 32 | self.index as u64
     }
@@ -31,7 +34,8 @@ pub(crate) struct Slab<T> {
     free: Vec<u32>,
 }
 
-const GENERATIONS: u32 = 1 << 30;
+const GENERATION_BITS: u32 = 29;
+const GENERATIONS: u32 = 1 << GENERATION_BITS;
 
 impl<T> Default for Slab<T> {
     fn default() -> Self {

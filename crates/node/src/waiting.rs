@@ -6,10 +6,10 @@
 
 use crate::envelope::{put_request, take_request};
 use crate::groups::Group;
-use crate::keyspace::Protocol;
 use crate::node::Node;
 use crate::peers::Peer;
 use crate::routing::{Asked, Forwarded};
+use crate::setting::Protocol;
 use kv::codec::Reader;
 use protocol::{NodeId, Now, Request, Result as Outcome, Ticket};
 use std::collections::VecDeque;
@@ -251,10 +251,11 @@ impl Node {
     /// Who leads a group, as far as that is settled and this node knows.
     fn settled_leader(&self, group: u16) -> Option<NodeId> {
         let group = &self.groups[group];
-        match &group.replica {
-            Some(replica) if replica.consensus().is_some() => replica.consensus()?.led_by(self.now),
-            _ if group.keyspace.protocol() == Ok(Protocol::LeaderFollower) => Some(group.leader),
-            _ => None,
+        match group.keyspace.replication {
+            Protocol::LeaderFollower => Some(group.leader),
+            Protocol::Consensus | Protocol::Abd | Protocol::Blocking => {
+                group.replica.as_ref()?.led_by(self.now)
+            }
         }
     }
 }

@@ -5,9 +5,13 @@
 //! byte. What a peer, a client or a clock does is an operating error and becomes an outcome or a trace
 //! event; a broken invariant is a bug and panics.
 
+use crate::coded::Fragments;
+use crate::registers::{Loss, Replacement};
+use crate::status::Status;
 use kv::codec::Malformed;
 use kv::locks::Word;
-use kv::{Command, Reply, ReplyBuffer, UnixMs, Version, WaiterId};
+use kv::table::Spilled;
+use kv::{Command, RecordName, Reference, Reply, ReplyBuffer, Table, UnixMs, Version, WaiterId, Watch};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -128,6 +132,9 @@ pub enum Input<'a, Message> {
     },
     /// The turn ends: everything gathered leaves as one batch.
     Flush,
+    /// This replica is taken away: whatever was asked of it ends now, as unknown where it may have taken effect or still may,
+    /// else refused or handed on. The last input. Only outcomes and what is handed on count of what it leaves.
+    Retire,
 }
 
 impl<'a, M> Input<'a, M> {
@@ -151,6 +158,7 @@ impl<'a, M> Input<'a, M> {
             Input::Configure(configuration) => Input::Configure(configuration),
             Input::Lease { until_us } => Input::Lease { until_us },
             Input::Flush => Input::Flush,
+            Input::Retire => Input::Retire,
         })
     }
 }
@@ -247,6 +255,18 @@ pub struct Outgoing {
     pub bytes: Encoded,
     /// It must not leave before this record is durable. 0: it leaves at once.
     pub after_record: u64,
+    /// Whom it is for there.
+    pub recipient: Recipient,
+}
+
+/// Whom a message is for at its node.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Recipient {
+    /// The group's replica.
+    #[default]
+    Replica,
+    /// Whoever coordinates an erasure-coded value: see [`crate::coded`]. It may be this node.
+    Coordinator,
 }
 
 /// A change worth telling: golden scripts, the log and the simulator share these.
@@ -417,6 +437,9 @@ pub enum Notice {
 pub(crate) const TOO_MUCH_AT_ONCE: &str =
     "TRYAGAIN OVERLOADED too many bytes are to be read behind one write; nothing was done, ask again";
 
+/// Why a replica that was taken away refuses what it had not done.
+pub(crate) const RETIRED: &str = "TRYAGAIN this node's replica was taken away; nothing was done, ask again";
+
 /// What comes out of a replica, in order, in buffers that are reused.
 #[derive(Debug, Default)]
 pub struct Effects {
@@ -426,9 +449,6 @@ pub struct Effects {
     pub replies: ReplyBuffer,
     /// Messages to peers.
     pub messages: Vec<Outgoing>,
-    /// Messages about fragments of values, which go to whoever coordinates them and not to a replica: see
-    /// [`crate::coded`].
-    pub about_fragments: Vec<Outgoing>,
     /// Records for the node's log: numbered in order through the replica's life. A replica that starts again is given all
     /// of them first.
     pub records: Vec<Encoded>,
@@ -450,7 +470,6 @@ impl Effects {
         self.outcomes.clear();
         self.replies.clear();
         self.messages.clear();
-        self.about_fragments.clear();
         self.records.clear();
         self.bytes.clear();
         const RETAINED_BYTES_MAX: usize = 4 << 20;
@@ -461,6 +480,14 @@ impl Effects {
         self.wishes.clear();
         self.notices.clear();
         self.trace.clear();
+    }
+
+    /// Forgets all but the ends of requests, and what is handed on.
+    pub fn keep_ends(&mut self) {
+        self.messages.clear();
+        self.records.clear();
+        self.wishes.clear();
+        self.notices.clear();
     }
 
     /// Ends a request whose reply has just been written behind position `start` of the replies.
@@ -522,7 +549,9 @@ impl Effects {
             encode(out);
             None
         });
-        self.messages.extend(to.into_iter().map(|to| Outgoing { to, bytes: bytes.clone(), after_record }));
+        let recipient = Recipient::Replica;
+        let message = |to| Outgoing { to, bytes: bytes.clone(), after_record, recipient };
+        self.messages.extend(to.into_iter().map(message));
     }
 
     /// Encodes a record for the node's log.
@@ -553,7 +582,11 @@ pub enum Progress {
     Abandoned,
 }
 
-/// One group's state machine on one node.
+/// One group's state machine on one node: all that a node may ask of a replica, whatever its protocol.
+///
+/// Beside [`Replica::step`] there are questions about its state, and things that its node tells it outside of steps. What
+/// only some protocols have is a question with an answer for the others ([`Replica::fragments`] and
+/// [`Replica::spilled_values`] are whole capabilities).
 ///
 /// A replica whose keyspace outlives crashes tells records ([`Effects::records`]). A node keeps, for each replica, its
 /// newest whole checkpoint and the records made after it began. When it starts, it gives the replica all of these, in
@@ -562,10 +595,24 @@ pub enum Progress {
 /// that is durable, the records that were made before, and the checkpoint before, are of no use any more.
 pub trait Replica {
     /// What this protocol's replicas say to each other.
-    type Message<'a>;
+    type Message<'a>
+    where
+        Self: Sized;
+
+    /// Parses and checks a peer's message. O(its bytes).
+    ///
+    /// # Errors
+    /// [`Malformed`] when it is none of this protocol.
+    fn decode(message: &[u8]) -> std::result::Result<Self::Message<'_>, Malformed>
+    where
+        Self: Sized;
 
     /// Takes one input and appends what follows from it to `effects`.
-    fn step(&mut self, now: Now, input: Input<'_, Self::Message<'_>>, effects: &mut Effects);
+    fn step(&mut self, now: Now, input: Input<'_, Self::Message<'_>>, effects: &mut Effects)
+    where
+        Self: Sized;
+
+    // Time.
 
     /// When, on the monotonic clock, the replica wants its next [`Input::Tick`].
     fn wakeup_us(&self, now: Now) -> u64;
@@ -576,6 +623,120 @@ pub trait Replica {
 
     /// True while nothing happens in its group: it wants neither tick nor flush before it is given something.
     fn is_resting(&self) -> bool;
+
+    /// As [`Input::Lease`], for a replica at rest, in which nobody waits for that.
+    fn extend_lease(&mut self, _until_us: u64) {}
+
+    // State.
+
+    /// The keys and values that are applied here. What a group's promise is of those, its protocol says.
+    fn table(&self) -> &Table;
+
+    /// Bytes of all that it keeps: an estimate.
+    fn memory_bytes(&self) -> usize {
+        self.table().memory_bytes()
+    }
+
+    /// How it stands, in words that all protocols share. O(members), with registers O(members and locks).
+    fn summary(&self, now: Now) -> Status;
+
+    // Leadership. Nobody leads registers.
+
+    /// True when this replica leads its group, as far as it knows.
+    fn is_leader(&self) -> bool {
+        false
+    }
+
+    /// Who leads, where the members elect one: as far as that is settled, and this replica knows.
+    fn led_by(&self, _now: Now) -> Option<NodeId> {
+        None
+    }
+
+    /// Which leadership this replica has, as a number that no other leadership of this replica has: if it has one that
+    /// requests can be meant for.
+    fn leads_in(&self) -> Option<u64> {
+        None
+    }
+
+    /// Whom this replica follows, in which leadership, and how far its log has come in that: what that leader is asked now it
+    /// orders there or behind, if at all.
+    fn follows_in(&self) -> Option<(NodeId, u64, u64)> {
+        None
+    }
+
+    /// Whether nothing that a leader was asked takes effect any more: in the leadership in which this replica followed it,
+    /// when its log had come so far. `None`: that is not known yet.
+    fn is_void(&self, _leader: NodeId, _position: u64) -> Option<bool> {
+        Some(false)
+    }
+
+    /// At a leader of members that vote, in the membership of that number: who takes part in it and holds all that is
+    /// committed, in ascending order.
+    fn voters_of(&self, _now: Now, _membership: u64) -> Option<Vec<NodeId>> {
+        None
+    }
+
+    /// Why it does not lead yet, though it was appointed: it gets together what was written before.
+    fn recovers(&self, _now: Now) -> Option<String> {
+        None
+    }
+
+    /// Whether one of its messages must not wait behind longer ones, and may leave before them.
+    fn is_urgent(&self, _message: &[u8]) -> bool {
+        false
+    }
+
+    // What its node tells it.
+
+    /// This replica is made together with its group, and none of the group was ever started before: empty as it is, it
+    /// holds all that it ever acknowledged. To be told before the first configuration.
+    fn begin_with_group(&mut self) {}
+
+    /// Its node was replaced: what it recorded before that does not count. To be told before it is told who its group is.
+    /// Only registers keep their place in the group then; others leave it and enter it again.
+    fn replaced(&mut self, _replacement: &Replacement) {}
+
+    /// Whether the log has room for what other members send. Registers pass over what it has no room for; what a leader
+    /// orders cannot be passed over.
+    fn set_room(&mut self, _has_room: bool) {}
+
+    /// What its group has lost, if it stands still for it: registers only.
+    fn loss(&self, _now: Now) -> Option<Loss> {
+        None
+    }
+
+    /// See [`Table::set_watch`]. To be told before anything else. Registers hold values and carry nothing out.
+    fn set_watch(&mut self, _group: u16, _watch: &'static dyn Watch) {}
+
+    /// See [`Table::skip`]. To be told on all replicas before any of them comes to one of these.
+    fn skip(&mut self, _records: &[RecordName]) {}
+
+    /// Applies what comes before this record, and nothing else until it is told otherwise.
+    fn stand_before(&mut self, _record: Option<Version>) {}
+
+    // Values that are not in the table.
+
+    /// The fragments that it keeps, where it can keep any.
+    fn fragments(&self) -> Option<&dyn Fragments> {
+        None
+    }
+
+    /// As [`Replica::fragments`], to change them.
+    fn fragments_mut(&mut self) -> Option<&mut dyn Fragments> {
+        None
+    }
+
+    /// What it has to do with values on the disk, where it can have any.
+    fn spilled_values(&self) -> Option<&dyn SpilledValues> {
+        None
+    }
+
+    /// As [`Replica::spilled_values`], to change it.
+    fn spilled_values_mut(&mut self) -> Option<&mut dyn SpilledValues> {
+        None
+    }
+
+    // Records.
 
     /// Takes one record that an earlier life made, or that a checkpoint holds. Only before the replica is configured.
     ///
@@ -598,4 +759,26 @@ pub trait Replica {
 
     /// Gives up the checkpoint under way, if there is one.
     fn abandon_checkpoint(&mut self) {}
+}
+
+/// What a replica has to do with values that its node keeps on the disk (`storage = "disk"`).
+pub trait SpilledValues {
+    /// What has happened to spilled values, here and in a copy that is being received, since this was asked last.
+    fn take_spilled(&mut self) -> Option<Spilled>;
+
+    /// Whether this replica, or a copy that it receives, refers to a spilled value.
+    fn refers_to(&self, reference: &Reference) -> bool;
+
+    /// Every spilled value to which this replica, or a copy that it receives, refers. O(values).
+    fn spilled(&self) -> Vec<Reference>;
+
+    /// Whether it sends copies: they may refer to values that the table has released.
+    fn sends_copies(&self) -> bool;
+
+    /// Values that copies wait for, and that were not asked for: [`SpilledValues::take_value`] is to be told what comes of
+    /// it.
+    fn wanted_values(&mut self) -> Vec<Reference>;
+
+    /// A value that was asked for is here, or cannot be had.
+    fn take_value(&mut self, now: Now, reference: Reference, value: Option<&[u8]>, effects: &mut Effects);
 }

@@ -13,9 +13,10 @@ mod loading;
 pub mod planted;
 pub mod registers;
 mod rest;
+pub mod status;
 mod watching;
 
 pub use contract::{
     CLOCK_BOUND_MS, Configuration, Effects, Encoded, HandedOn, Input, NOBODY, NodeId, Notice, Now, Outcome,
-    Progress, Replica, Request, Result, Ticket, Trace, Wish, not_before,
+    Progress, Recipient, Replica, Request, Result, SpilledValues, Ticket, Trace, Wish, not_before,
 };

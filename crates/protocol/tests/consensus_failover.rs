@@ -7,6 +7,7 @@ mod random;
 
 use consensus_world::{Asked, Consequences, Letter, World};
 use kv::{Command, Condition, Expiry, SetAnswer};
+use protocol::Replica as _;
 use protocol::consensus::{Lease, Options, Timing};
 use protocol::contract::{NodeId, Result as Outcome};
 use protocol::{Request, Ticket, Trace};

@@ -8,6 +8,7 @@ use kv::table::Access;
 use kv::{
     Command, Condition, Expiry, HashCommand, Interpreter, List, ReplyBuffer, Script, ScriptLimits, SetAnswer,
 };
+use protocol::Replica as _;
 use protocol::consensus::{Lease, Options, Timing};
 use protocol::{Request, Ticket};
 

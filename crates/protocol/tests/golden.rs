@@ -17,6 +17,7 @@ mod world;
 use golden_script::{Clients, Done, Fits, Shown, link, microseconds, question, set, told};
 use kv::codec::Reader;
 use kv::{Command, Reply};
+use protocol::Replica as _;
 use protocol::contract::NodeId;
 use protocol::leader_follower::{Acks, Durability, Options, Timing};
 use protocol::{Progress, Request};

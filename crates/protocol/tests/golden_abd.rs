@@ -21,6 +21,7 @@ use abd_verbs::Verb;
 use golden_script::{Clients, Done, Fits, Shown, link, microseconds, question, set, told};
 use kv::command::ExpiryUnit;
 use kv::{Command, List};
+use protocol::Replica as _;
 use protocol::abd::{self as subject, Options, Timing};
 use protocol::contract::NodeId;
 use protocol::planted::{Fault, Planted};

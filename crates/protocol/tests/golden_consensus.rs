@@ -18,6 +18,7 @@ use consensus_verbs::Verb;
 use consensus_world::{Asked, Consequences, Letter, World, show};
 use golden_script::{Clients, Done, Fits, Shown, link, microseconds, question, set, told};
 use kv::{Command, Condition, Expiry, Hold, LockCommand, SetAnswer, WaiterId};
+use protocol::Replica as _;
 use protocol::Request;
 use protocol::consensus::{Lease, Options, Timing};
 use protocol::contract::{Configuration, NodeId};

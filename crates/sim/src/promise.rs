@@ -274,12 +274,12 @@ impl Space {
 
     /// True when its large values are on the disk.
     pub(crate) fn is_spilled(&self) -> bool {
-        self.keyspace.storage == "disk"
+        self.keyspace.storage == node::Storage::Disk
     }
 
     /// True when its large values are kept as fragments.
     pub(crate) fn is_coded(&self) -> bool {
-        self.keyspace.coding != "none"
+        self.keyspace.coding.is_some()
     }
 
     /// True when the number that `DEL` answers is part of the promise.
@@ -346,7 +346,7 @@ impl Space {
     /// True when a request is refused, and not put off, where others ask for the same key: those who go on asking
     /// may then be in each other's way for ever.
     pub(crate) fn refuses_contenders(&self) -> bool {
-        self.protocol == Protocol::Blocking && self.keyspace.retry == "none"
+        self.protocol == Protocol::Blocking && self.keyspace.retry == protocol::blocking::Retry::None
     }
 
     /// How long replicas may take to become equal once nothing disturbs them, in milliseconds, if they compare their

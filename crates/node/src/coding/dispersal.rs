@@ -20,8 +20,9 @@
 
 use super::choice::Way;
 use super::traces::Trace;
-use super::{IN_TRANSIT_BYTES_MAX, Operation, PEER_OUTPUT_BYTES, Parts, UNDER_WAY_BYTES, ticket};
+use super::{IN_TRANSIT_BYTES_MAX, Operation, PEER_OUTPUT_BYTES, Parts, UNDER_WAY_BYTES};
 use crate::node::Node;
+use crate::origin::Origin;
 use crate::routing::Asked;
 use crate::slab::Handle;
 use coding::{Layout, data_fragments_max, failures_tolerated};
@@ -411,7 +412,7 @@ impl Node {
         let (key, reference) = (dispersal.key.clone(), dispersal.attempt.reference.encoded());
         let command =
             Command::SetCoded { key: &key, reference: &reference, membership, expiry, condition, answer };
-        let ticket = ticket(handle, 0);
+        let ticket = Origin::Coding(handle).ticket(0);
         if self.groups.get(group).is_none() {
             return self.dispersal_answered(handle, Outcome::Refused, &no_keyspace());
         }

@@ -185,7 +185,7 @@ impl Node {
         let Some(fetch) = coding.fetches.get_mut(&id) else { return };
         let replica = groups.get(fetch.group).and_then(|group| group.replica.as_ref());
         let fragment =
-            replica.and_then(|replica| replica.consensus()).and_then(|replica| replica.fragment(id));
+            replica.and_then(|replica| replica.fragments()).and_then(|fragments| fragments.fragment(id));
         let Some(fragment) = fragment else { return };
         for stripe in fetch.stripe..fetch.asked_until.min(fetch.layout.stripes()) {
             if let Some(kept) = fragment.kept_piece(stripe as u32).filter(|kept| fetch.admits(&kept.piece()))
@@ -264,8 +264,8 @@ impl Node {
     /// Another node asks for pieces of this one's fragment.
     pub(super) fn send_pieces(&mut self, group: u16, to: NodeId, id: ValueId, (stripe, count): (u32, u32)) {
         let replica = self.groups.get(group).and_then(|group| group.replica.as_ref());
-        let replica = replica.and_then(|replica| replica.consensus());
-        let pieces = replica.map(|replica| replica.pieces(id, stripe, count)).unwrap_or_default();
+        let fragments = replica.and_then(|replica| replica.fragments());
+        let pieces = fragments.map(|fragments| fragments.pieces(id, stripe, count)).unwrap_or_default();
         if pieces.is_empty() {
             self.send_fragment_message(group, to, &Message::Missing { id });
         }

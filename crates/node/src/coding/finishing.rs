@@ -7,9 +7,10 @@
 //! A write that needs bytes has done nothing. The values are fetched and put into the table, as far as they are still
 //! what the keys hold, and the write is asked again. Nothing else of its client is taken up meanwhile.
 
-use super::{Operation, ticket};
+use super::Operation;
 use crate::node::Node;
-use crate::routing::{Asked, Origin};
+use crate::origin::Origin;
+use crate::routing::Asked;
 use crate::session::ClientId;
 use crate::slab::Handle;
 use crate::unfinished::{put_in, take_apart};
@@ -238,7 +239,7 @@ impl Node {
                     let Some(Some(value)) = values.get(&reference.id) else { continue };
                     let encoded = reference.encoded();
                     let command = Command::Inline { key: &key, reference: &encoded, value };
-                    let ticket = ticket(handle, INLINE);
+                    let ticket = Origin::Coding(handle).ticket(INLINE);
                     let asked =
                         Asked { ticket, follows: true, seen: u64::MAX, deadline_us, hops: 0, leadership: 0 };
                     self.submit(group, asked, Request::Command(command));
@@ -294,7 +295,7 @@ impl Node {
         let Ok(command) = Command::decode(&mut Reader::new(&command)) else {
             return self.end_finishing(handle, UNFIT);
         };
-        let ticket = ticket(handle, ASK_AGAIN);
+        let ticket = Origin::Coding(handle).ticket(ASK_AGAIN);
         let asked = Asked { ticket, follows: true, seen: u64::MAX, deadline_us, hops: 0, leadership: 0 };
         self.submit(group, asked, Request::Command(command));
     }

@@ -3,8 +3,9 @@
 //! Nothing is measured of the network by such a write. But one that takes much longer than it should says that what is known
 //! does not hold any more, and then the next value is dispersed to see what does.
 
-use super::{Operation, ticket};
+use super::Operation;
 use crate::node::Node;
+use crate::origin::Origin;
 use crate::routing::Asked;
 use crate::session::ClientId;
 use crate::slab::Handle;
@@ -43,8 +44,14 @@ impl Node {
         let client = session.begin(wants_version);
         let logged = Logged { client, group, begun_us: self.now.monotonic_us, predicted_us };
         let handle = self.coding.operations.insert(|_| Operation::Log(logged));
-        let asked =
-            Asked { ticket: ticket(handle, 0), follows, seen: u64::MAX, deadline_us, hops: 0, leadership: 0 };
+        let asked = Asked {
+            ticket: Origin::Coding(handle).ticket(0),
+            follows,
+            seen: u64::MAX,
+            deadline_us,
+            hops: 0,
+            leadership: 0,
+        };
         self.submit(group, asked, Request::Command(*command));
     }
 

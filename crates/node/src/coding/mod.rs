@@ -22,7 +22,6 @@ mod upkeep;
 use crate::cache::Cache;
 use crate::envelope::Envelope;
 use crate::node::Node;
-use crate::routing::ORIGIN_CODING;
 use crate::slab::{Handle, Slab};
 use choice::Choice;
 pub(crate) use choice::ChoiceTold;
@@ -35,7 +34,7 @@ use kv::ValueId;
 use kv::codec::Malformed;
 use logged::Logged;
 use protocol::coded::{Message, Refusal};
-use protocol::{NodeId, Result as Outcome, Ticket};
+use protocol::{NodeId, Result as Outcome};
 use rebuilding::{Rebuilding, Window};
 use std::collections::BTreeMap;
 pub(crate) use traces::Trace;
@@ -69,7 +68,7 @@ pub(crate) struct CodingSettings {
 
 /// Into how many parts a keyspace wants its large values cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Parts {
+pub enum Parts {
     /// Always so many.
     Fixed(u8),
     /// As is predicted to be the fastest, for each value.
@@ -201,11 +200,6 @@ impl Coding {
     }
 }
 
-/// A ticket for a step of an operation.
-fn ticket(operation: Handle, step: u64) -> Ticket {
-    Ticket { client: ORIGIN_CODING | operation.to_bits(), sequence: step }
-}
-
 impl Node {
     // What others say.
 
@@ -235,8 +229,8 @@ impl Node {
                     self.coding.window.others_sent(from, self.now.monotonic_us);
                 }
                 let replica = self.groups.get_mut(group).and_then(|group| group.replica.as_mut());
-                if let Some(replica) = replica.and_then(|replica| replica.consensus_mut()) {
-                    replica.about_fragments(self.now, from, message, &mut self.effects);
+                if let Some(fragments) = replica.and_then(|replica| replica.fragments_mut()) {
+                    fragments.about_fragments(self.now, from, message, &mut self.effects);
                     self.settle(group);
                 } else if let Message::Keep(piece) = message {
                     // The coordinator need not wait for it.
@@ -297,12 +291,11 @@ impl Node {
     // What a group answers.
 
     /// A group has answered a step of an operation.
-    pub(crate) fn operation_answered(&mut self, ticket: Ticket, result: Outcome, reply: &[u8]) {
-        let handle = Handle::from_bits(ticket.client & !ORIGIN_CODING);
+    pub(crate) fn operation_answered(&mut self, handle: Handle, step: u64, result: Outcome, reply: &[u8]) {
         match self.coding.operations.get(handle) {
             Some(Operation::Disperse(_)) => self.dispersal_answered(handle, result, reply),
             Some(Operation::Log(_)) => self.logged_answered(handle, result, reply),
-            Some(Operation::Finish(_)) => self.finishing_answered(handle, ticket.sequence, result, reply),
+            Some(Operation::Finish(_)) => self.finishing_answered(handle, step, result, reply),
             // Nobody waits for the outcome of upkeep.
             Some(Operation::Rebuild(_)) | None => {}
         }

@@ -183,13 +183,13 @@ impl Node {
     /// Begins to rebuild fragments of a group, while there is room.
     fn rebuild_more(&mut self, id: u16) {
         let replica = self.groups.get(id).and_then(|group| group.replica.as_ref());
-        let Some(replica) = replica.and_then(|replica| replica.consensus()) else { return };
-        if replica.fragments_lacking() == 0 || self.coding.window.under_way.len() >= REBUILDS_MAX {
+        let Some(fragments) = replica.and_then(|replica| replica.fragments()) else { return };
+        if fragments.fragments_lacking() == 0 || self.coding.window.under_way.len() >= REBUILDS_MAX {
             return;
         }
         let Window { failed, under_way, .. } = &self.coding.window;
         let is_free = |value| !failed.contains_key(&value) && !under_way.contains_key(&(id, value));
-        let lacking = replica.to_be_rebuilt(self.now, REBUILD_AFTER_MS, REBUILDS_MAX, is_free);
+        let lacking = fragments.to_be_rebuilt(self.now, REBUILD_AFTER_MS, REBUILDS_MAX, &is_free);
         for reference in lacking {
             if self.coding.window.under_way.len() >= REBUILDS_MAX || !self.has_room_in_background() {
                 return;
@@ -246,12 +246,13 @@ impl Node {
         };
         let layout = Layout::new(reference.length as usize, reference.parts);
         let replica = groups.get_mut(*group).and_then(|group| group.replica.as_mut());
-        let replica = replica.and_then(|replica| replica.consensus_mut());
-        if let (Some(layout), Some(replica), Some(number)) = (layout, replica, number_of(configuration.node))
+        let fragments = replica.and_then(|replica| replica.fragments_mut());
+        if let (Some(layout), Some(fragments), Some(number)) =
+            (layout, fragments, number_of(configuration.node))
             && *next_stripe < layout.stripes()
         {
             let bytes = layout.piece(value, number, *next_stripe, &mut coding.piece);
-            replica.take_rebuilt(*now, *reference, *next_stripe as u32, bytes);
+            fragments.take_rebuilt(*now, *reference, *next_stripe as u32, bytes);
             *next_stripe += 1;
             *budget = budget.saturating_sub(bytes.len().max(1));
             coding.counters.rebuilt_bytes += bytes.len() as u64;

@@ -4,10 +4,9 @@
 //! A fragment to which nothing refers belongs to a value that is about to be stored, or to one that never will be. After a
 //! while that is certain enough to have a record say so; should its coordinator come late, the record wins.
 
-use super::ticket;
 use crate::node::Node;
+use crate::origin::Origin;
 use crate::routing::Asked;
-use crate::slab::Handle;
 use kv::{Command, ValueId};
 use protocol::{NodeId, Request};
 
@@ -23,22 +22,23 @@ impl Node {
     /// with. True where none are kept.
     pub(crate) fn has_its_fragments(&self, group: u16, member: NodeId, membership: u64) -> bool {
         let Some(group) = self.groups.get(group) else { return false };
-        let replica = group.replica.as_ref().and_then(|replica| replica.consensus());
-        if group.coding.is_none() && !replica.is_some_and(|replica| replica.has_fragments()) {
+        let fragments = group.replica.as_ref().and_then(|replica| replica.fragments());
+        if group.coding.is_none() && !fragments.is_some_and(|fragments| fragments.has_fragments()) {
             return true;
         }
         if member == self.configuration.node {
-            return replica.is_some_and(|replica| replica.fragments_lacking() == 0);
+            return fragments.is_some_and(|fragments| fragments.fragments_lacking() == 0);
         }
         group.lacking.get(&member).is_some_and(|(of, has_all)| u64::from(*of) == membership && *has_all)
     }
 
     /// Replicas here may keep fragments though no keyspace wants its values coded any more.
     pub(crate) fn look_for_fragments(&mut self) {
-        let consensus = |group: &'_ crate::groups::Group| {
-            group.replica.as_ref()?.consensus().map(|replica| replica.has_fragments())
+        let has_fragments = |group: &crate::groups::Group| {
+            let replica = group.replica.as_ref();
+            replica.and_then(|it| it.fragments()).is_some_and(|fragments| fragments.has_fragments())
         };
-        if !self.coding.is_on && self.groups.iter().any(|(_, group)| consensus(group) == Some(true)) {
+        if !self.coding.is_on && self.groups.iter().any(|(_, group)| has_fragments(group)) {
             self.coding.begin(self.now.monotonic_us);
         }
     }
@@ -46,11 +46,11 @@ impl Node {
     /// Tells the other members how a replica here stands.
     fn tell_lacks(&mut self, id: u16) {
         let Some(group) = self.groups.get(id) else { return };
-        let Some(replica) = group.replica.as_ref().and_then(|replica| replica.consensus()) else { return };
-        if group.coding.is_none() && !replica.has_fragments() {
+        let Some(fragments) = group.replica.as_ref().and_then(|it| it.fragments()) else { return };
+        if group.coding.is_none() && !fragments.has_fragments() {
             return;
         }
-        let (lacks, own) = (replica.lacking_report(), self.configuration.node);
+        let (lacks, own) = (fragments.lacking_report(), self.configuration.node);
         let others: Vec<NodeId> = group.members.iter().copied().filter(|member| *member != own).collect();
         for member in others {
             self.send_fragment_message(id, member, &lacks);
@@ -71,14 +71,13 @@ impl Node {
         self.for_each_group(|node, id| {
             node.tell_lacks(id);
             let replica = node.groups.get(id).and_then(|group| group.replica.as_ref());
-            let Some(replica) = replica.and_then(|replica| replica.consensus()) else { return };
+            let Some(fragments) = replica.and_then(|replica| replica.fragments()) else { return };
             let abandon_after_ms = ABANDON_TIMEOUTS * node.configuration.command_timeout_ms;
-            let abandoned = replica.to_be_abandoned(node.now, abandon_after_ms);
+            let abandoned = fragments.to_be_abandoned(node.now, abandon_after_ms);
             for ValueId { coordinator, counter } in abandoned {
                 let deadline_us = node.now.monotonic_us + node.configuration.command_timeout_ms * 1000;
-                let nobody = ticket(Handle::from_bits(u64::from(u32::MAX)), 0);
                 let asked = Asked {
-                    ticket: nobody,
+                    ticket: Origin::Nobody.ticket(0),
                     follows: false,
                     seen: u64::MAX,
                     deadline_us,

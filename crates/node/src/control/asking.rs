@@ -2,7 +2,7 @@
 
 use super::change::Change;
 use super::message::Message;
-use super::{Answer, Effects, Timing};
+use super::{Answer, ChangeError, Effects, Timing};
 use protocol::{NodeId, Now};
 use std::collections::BTreeMap;
 
@@ -37,12 +37,15 @@ impl Asking {
         const OPEN_MAX: usize = 10_000;
         if self.open.len() >= OPEN_MAX {
             let why = "too many changes wait for the control group; nothing was done, try again".to_string();
-            return out.answers.push(Answer { request, result: Err(why) });
+            return out.answers.push(Answer { request, result: Err(ChangeError::Refused(why)) });
         }
         let change =
             serde_json::to_vec(change).expect("a change is made of numbers, strings, lists and maps");
         if change.len() > super::message::CHANGE_BYTES_MAX {
-            return out.answers.push(Answer { request, result: Err("this change is too long".into()) });
+            return out.answers.push(Answer {
+                request,
+                result: Err(ChangeError::Refused("this change is too long".into())),
+            });
         }
         self.last += 1;
         let deadline_us = now.monotonic_us + timing.answer_ms * 1000;
@@ -63,11 +66,8 @@ impl Asking {
         let mut here = Vec::new();
         self.open.retain(|id, open| {
             if now.monotonic_us >= open.deadline_us {
-                let seconds = timing.answer_ms / 1000;
-                let why = format!(
-                    "UNKNOWN the control group did not answer within {seconds} s; the change may have been made or may still be"
-                );
-                out.answers.push(Answer { request: open.request, result: Err(why) });
+                let error = ChangeError::Unknown { seconds: timing.answer_ms / 1000 };
+                out.answers.push(Answer { request: open.request, result: Err(error) });
                 return false;
             }
             if now.monotonic_us >= open.send_at_us {
@@ -90,6 +90,7 @@ impl Asking {
             true => format!("{why} (it was asked for more than once: an earlier try may have succeeded)"),
             false => why,
         });
+        let result = result.map_err(ChangeError::Refused);
         out.answers.push(Answer { request: open.request, result });
     }
 

@@ -169,7 +169,7 @@ impl ClusterMap {
         let refuse = |why: String| Err(format!("keyspace '{name}': {why}"));
         let nodes = self.staying();
         let keyspace = keyspace.resolved(nodes.len())?;
-        let kind = Kind::of(&keyspace)?;
+        let kind = Kind::of(&keyspace);
         if self.keyspaces.contains_key(&keyspace.prefix) {
             return refuse("it is there already; KEYSPACE SET changes it".into());
         }
@@ -253,7 +253,7 @@ impl ClusterMap {
         // A node that was removed by force left it with fewer replicas than it is to have.
         let nodes = nodes.max(usize::from(entry.keyspace.replicas));
         let changed = with_settings(&entry.keyspace, settings)?.resolved(nodes)?;
-        let (before, after) = (Kind::of(&entry.keyspace)?, Kind::of(&changed)?);
+        let (before, after) = (Kind::of(&entry.keyspace), Kind::of(&changed));
         let groups = entry.groups.clone();
         entry.keyspace = changed;
         // Under `all` the in-sync set is a promise, under other acks a preference: what it was kept as before the change
@@ -395,11 +395,13 @@ impl ClusterMap {
         let mut keyspaces = self.keyspaces.values().filter_map(|entry| {
             let keyspace = &entry.keyspace;
             let [had, left] = [before, after].map(|nodes| replicas(keyspace, nodes));
+            let others = left.saturating_sub(1);
             let survives = match Kind::of(keyspace) {
-                Ok(Kind::LeaderFollower { acks: Acks::Majority, .. } | Kind::Consensus) => {
-                    left.saturating_sub(1) / 2
-                }
-                _ => left.saturating_sub(1),
+                Kind::LeaderFollower { acks: Acks::None | Acks::All, .. } => others,
+                Kind::LeaderFollower { acks: Acks::Count(count), .. } => others.min(usize::from(count)),
+                Kind::LeaderFollower { acks: Acks::Majority, .. }
+                | Kind::Registers { .. }
+                | Kind::Consensus => others / 2,
             };
             let name = format!("keyspace '{}'", keyspace.name());
             is_loss(usize::from(keyspace.replicas), had, left).then(|| loss(&name, had, left, survives))
@@ -674,7 +676,7 @@ fn ring(nodes: &[NodeId], first: NodeId, count: usize) -> Vec<NodeId> {
 }
 
 fn check_acks(keyspace: &Keyspace, replicas: usize) -> Result<(), String> {
-    match Kind::of(keyspace)? {
+    match Kind::of(keyspace) {
         Kind::LeaderFollower { acks: Acks::Count(count), .. } if usize::from(count) + 1 > replicas => {
             let (name, followers) = (keyspace.name(), replicas.saturating_sub(1));
             Err(format!("keyspace '{name}': acks = {count} can never be with {followers} followers"))
@@ -685,7 +687,7 @@ fn check_acks(keyspace: &Keyspace, replicas: usize) -> Result<(), String> {
 
 /// Values that are cut into as many parts as the keyspace wants must outlive the failures that so many replicas bear.
 fn check_coding(keyspace: &Keyspace, before: usize, replicas: usize) -> Result<(), String> {
-    let Some(coding) = keyspace.coding()? else { return Ok(()) };
+    let Some(coding) = keyspace.coding() else { return Ok(()) };
     let parts = match coding.parts {
         Parts::Fixed(parts) => parts.into(),
         // Any number that was possible so far may have been chosen.

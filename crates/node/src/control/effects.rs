@@ -4,7 +4,7 @@ use super::map::{ClusterMap, GroupId};
 use super::message::Message;
 use super::record::put_replica;
 use protocol::contract::Outgoing;
-use protocol::{NodeId, Trace};
+use protocol::{NodeId, Recipient, Result as Outcome, Trace};
 use std::ops::Range;
 use std::rc::Rc;
 
@@ -13,8 +13,34 @@ use std::rc::Rc;
 pub struct Answer {
     /// Which request.
     pub request: u64,
-    /// The version of the map that has it, or a sentence that says why not.
-    pub result: Result<u64, String>,
+    /// The version of the map that has it, or why not.
+    pub result: Result<u64, ChangeError>,
+}
+
+/// Why a change was not made, as far as is known.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ChangeError {
+    /// It cannot be made; the sentence says why.
+    #[error("ERR {0}")]
+    Refused(String),
+    /// Nobody has answered.
+    #[error(
+        "UNKNOWN the control group did not answer within {seconds} s; the change may have been made or may still be"
+    )]
+    Unknown {
+        /// For how long.
+        seconds: u64,
+    },
+}
+
+impl ChangeError {
+    /// What its client is told came of it.
+    pub(crate) fn outcome(&self) -> Outcome {
+        match self {
+            ChangeError::Refused(_) => Outcome::Refused,
+            ChangeError::Unknown { .. } => Outcome::Unknown,
+        }
+    }
 }
 
 /// Something worth telling.
@@ -119,7 +145,8 @@ impl Effects {
         let start = self.bytes.len();
         message.encode(&mut self.bytes);
         let bytes = start..self.bytes.len();
-        let message = |to| Outgoing { to, bytes: bytes.clone().into(), after_record };
+        let message =
+            |to| Outgoing { to, bytes: bytes.clone().into(), after_record, recipient: Recipient::Replica };
         self.messages.extend(to.into_iter().map(message));
     }
 

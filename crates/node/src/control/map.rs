@@ -4,9 +4,9 @@ use super::change::no_node;
 use super::quarantine::Quarantine;
 use crate::configuration::NodeAddress;
 use crate::keyspace::Keyspace;
+use crate::setting::Protocol;
 use crate::slots::SLOTS;
 use protocol::leader_follower::Acks;
-use protocol::planted::Planted;
 use protocol::registers::Replacement;
 use protocol::{Configuration, NodeId};
 use serde::{Deserialize, Serialize};
@@ -211,18 +211,12 @@ pub enum Kind {
 
 impl Kind {
     /// Of a keyspace.
-    ///
-    /// # Errors
-    /// A sentence when it has a setting that nobody knows.
-    pub fn of(keyspace: &Keyspace) -> Result<Kind, String> {
-        match keyspace.replication.as_str() {
-            "leader-follower" => Ok(Kind::LeaderFollower {
-                acks: keyspace.leader_follower(Planted::default())?.acks,
-                durable: keyspace.durability != "none",
-            }),
-            "consensus" => Ok(Kind::Consensus),
-            "abd" | "blocking" => Ok(Kind::Registers { durable: keyspace.durability != "none" }),
-            other => Err(format!("keyspace '{}': unknown replication \"{other}\"", keyspace.name())),
+    pub fn of(keyspace: &Keyspace) -> Kind {
+        let durable = keyspace.keeps_records();
+        match keyspace.replication {
+            Protocol::LeaderFollower => Kind::LeaderFollower { acks: keyspace.acks, durable },
+            Protocol::Consensus => Kind::Consensus,
+            Protocol::Abd | Protocol::Blocking => Kind::Registers { durable },
         }
     }
 
@@ -289,9 +283,7 @@ impl ClusterMap {
             return Kind::Consensus;
         }
         let keyspace = self.groups.get(&group).and_then(|group| self.keyspaces.get(&group.keyspace));
-        keyspace
-            .and_then(|entry| Kind::of(&entry.keyspace).ok())
-            .unwrap_or(Kind::Registers { durable: false })
+        keyspace.map(|entry| Kind::of(&entry.keyspace)).unwrap_or(Kind::Registers { durable: false })
     }
 
     /// What people call a group.
@@ -429,7 +421,6 @@ impl ClusterMap {
             if next != SLOTS || entry.keyspace.prefix != *prefix {
                 return wrong(format!("keyspace '{prefix}' ends at slot {next}"));
             }
-            Kind::of(&entry.keyspace)?;
         }
         for (id, node) in &self.nodes {
             if *id == 0 || node.address.id != *id {

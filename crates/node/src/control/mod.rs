@@ -101,7 +101,7 @@ mod record;
 use asking::Asking;
 use beginning::Beginning;
 pub use change::{Change, GROUPS_MAX, NODES_MAX, SHARDS_MAX, Step};
-pub use effects::{Answer, Effects, Event};
+pub use effects::{Answer, ChangeError, Effects, Event};
 use keeper::Keeper;
 use kv::codec::Malformed;
 use leading::{Leading, Turn};

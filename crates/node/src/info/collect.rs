@@ -7,11 +7,12 @@ use super::{
 use crate::groups::Group;
 use crate::node::Node;
 use crate::session::ClientId;
-use crate::status::Status;
+use crate::setting::Setting;
 use crate::usage::Usage;
 use kv::{Reply, Table};
 use protocol::NodeId;
 use protocol::leader_follower::FollowerStatus;
+use protocol::status::Status;
 use wire::resp::Arguments;
 
 impl Node {
@@ -57,7 +58,7 @@ impl Node {
     }
 
     fn coding_facts(&self) -> CodingFacts {
-        let replicas = self.groups.iter().filter_map(|(_, group)| group.replica.as_ref()?.consensus());
+        let replicas = self.groups.iter().filter_map(|(_, group)| group.replica.as_ref()?.fragments());
         let (cached_values, cached_bytes) = self.coding.cached();
         let mut facts = CodingFacts {
             cached_values: cached_values as u64,
@@ -228,10 +229,10 @@ fn keyspace_facts(group: &Group, status: &Status) -> KeyspaceFacts {
     let table = group.replica.as_ref().map(|replica| replica.table());
     KeyspaceFacts {
         prefix: group.keyspace.prefix.clone(),
-        replication: group.keyspace.replication.clone(),
-        acks: group.keyspace.acks.clone(),
-        durability: group.keyspace.durability.clone(),
-        reads: group.keyspace.reads.clone(),
+        replication: group.keyspace.replication.text().to_string(),
+        acks: group.keyspace.acks.text().to_string(),
+        durability: group.keyspace.durability().text().to_string(),
+        reads: group.keyspace.reads.text().to_string(),
         role: status.role.into(),
         leader: status.leader as u64,
         epoch: status.epoch,

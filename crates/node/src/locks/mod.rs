@@ -42,10 +42,11 @@ use crate::command::locks::{LockRequest, parse};
 use crate::command::{LockVerb, named};
 use crate::envelope::{Envelope, Told};
 use crate::groups::Groups;
-use crate::keyspace::Protocol;
 use crate::node::Node;
-use crate::routing::{Asked, ORIGIN_LOCK_WAIT};
+use crate::origin::Origin;
+use crate::routing::Asked;
 use crate::session::ClientId;
+use crate::setting::{Protocol, Setting};
 use kv::locks::{QUEUED, Word};
 use kv::{Command, Hold, LockCommand, Reply, ReplyBuffer, Version};
 use protocol::{NodeId, Notice, Request, Result as Outcome, Ticket};
@@ -159,7 +160,7 @@ impl Node {
             Question::Check => LockCommand::Check { name, waiter },
             Question::Withdraw => LockCommand::Withdraw { name, waiter },
         };
-        let ticket = Ticket { client: ORIGIN_LOCK_WAIT, sequence: number };
+        let ticket = Origin::LockWait.ticket(number);
         let deadline_us = self.now.monotonic_us + self.configuration.command_timeout_ms * 1000;
         // A check must not be answered by what is not the newest.
         let asked = Asked { ticket, follows, seen: Version::MAX, deadline_us, hops: 0, leadership: 0 };
@@ -440,7 +441,7 @@ impl Node {
             for (id, life) in lives.iter().filter(is_over).copied().collect::<Vec<_>>() {
                 let command = Command::Lock(LockCommand::Forsake { node: id, spared: Some(life) });
                 // Nobody waits for the outcome: what is not done is tried again.
-                let ticket = Ticket { client: ORIGIN_LOCK_WAIT, sequence: 0 };
+                let ticket = Origin::Nobody.ticket(0);
                 let deadline_us = node.now.monotonic_us + node.configuration.command_timeout_ms * 1000;
                 let asked = Asked { ticket, follows: false, seen: 0, deadline_us, hops: 0, leadership: 0 };
                 node.submit(group, asked, Request::Command(command));
@@ -468,8 +469,8 @@ impl Node {
 /// Why a group has no locks, if it has none.
 pub(crate) fn refusal(groups: &Groups, what: &str, group: u16) -> Option<String> {
     let keyspace = &groups.get(group)?.keyspace;
-    let (name, protocol) = (keyspace.name(), &keyspace.replication);
-    (keyspace.protocol() != Ok(Protocol::Consensus)).then(|| {
+    let (name, protocol) = (keyspace.name(), keyspace.replication.text());
+    (keyspace.replication != Protocol::Consensus).then(|| {
         format!(
             "ERR {what} needs records that are never lost; keyspace '{name}' uses {protocol}: use one with \
                  replication=consensus"

@@ -30,10 +30,10 @@ use crate::groups::Group;
 use crate::journal::News;
 use crate::log::{Level, Line};
 use crate::node::Node;
-use crate::replica::Replica;
 use crate::slab::{Handle, Slab};
 use kv::Reference;
 use kv::table::Spilled;
+use protocol::SpilledValues;
 use protocol::planted::{Fault, Planted};
 use resolving::Resolving;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -332,7 +332,9 @@ impl Node {
             return false;
         };
         let Some(replica) = &mut target.replica else { return true };
-        if let Some(Spilled { kept, released }) = replica.take_spilled() {
+        if let Some(Spilled { kept, released }) =
+            replica.spilled_values_mut().and_then(SpilledValues::take_spilled)
+        {
             for (reference, value) in kept {
                 self.values.keep(group, &reference, value);
             }
@@ -346,7 +348,10 @@ impl Node {
 
     fn next_removal(&mut self) -> Option<ValueWork> {
         // A copy shows the table as it was: it may refer to what the table has released since.
-        let sends_copies = |group: &Group| group.replica.as_ref().is_some_and(Replica::sends_copies);
+        let sends_copies = |group: &Group| {
+            let replica = group.replica.as_ref();
+            replica.and_then(|it| it.spilled_values()).is_some_and(SpilledValues::sends_copies)
+        };
         if self.values.removals.is_empty() || self.groups.iter().any(|(_, group)| sends_copies(group)) {
             return None;
         }
@@ -354,7 +359,8 @@ impl Node {
         for _ in 0..self.values.removals.len().min(REMOVED_VALUES) {
             let Some((group, reference)) = self.values.removals.pop_front() else { break };
             let replica = self.groups.get(group).and_then(|group| group.replica.as_ref());
-            if replica.is_some_and(|replica| replica.refers_to(&reference)) {
+            let values = replica.and_then(|replica| replica.spilled_values());
+            if values.is_some_and(|values| values.refers_to(&reference)) {
                 continue; // It was spilled again: a copy has come, say.
             }
             let name = name_of(group, &reference);
@@ -510,16 +516,18 @@ impl Node {
 
     fn give_to_copies(&mut self, group: u16, reference: Reference, value: Option<&[u8]>) {
         let Node { groups, effects, now, .. } = self;
-        if let Some(replica) = groups.get_mut(group).and_then(|group| group.replica.as_mut()) {
-            replica.take_value(*now, reference, value, effects);
+        let replica = groups.get_mut(group).and_then(|group| group.replica.as_mut());
+        if let Some(values) = replica.and_then(|replica| replica.spilled_values_mut()) {
+            values.take_value(*now, reference, value, effects);
         }
     }
 
     /// Looks values up for which copies to other replicas wait.
     pub(crate) fn look_up_for_copies(&mut self, group: u16) {
         let replica = self.groups.get_mut(group).and_then(|group| group.replica.as_mut());
+        let values = replica.and_then(|replica| replica.spilled_values_mut());
         let mut has_come = false;
-        for reference in replica.map(Replica::wanted_values).unwrap_or_default() {
+        for reference in values.map(SpilledValues::wanted_values).unwrap_or_default() {
             if let Some(value) = self.look_up(group, &reference, Waiter::Copy(group)) {
                 has_come = true;
                 self.give_to_copies(group, reference, Some(&value));

@@ -1,7 +1,8 @@
 //! What the clusters of the tests are made of.
 
-use node::{Keyspace, NodeAddress};
+use node::{Keyspace, NodeAddress, Protocol};
 use protocol::NodeId;
+use protocol::leader_follower::{Acks, Durability};
 
 pub(crate) fn address(id: NodeId) -> NodeAddress {
     NodeAddress {
@@ -15,7 +16,7 @@ pub(crate) fn address(id: NodeId) -> NodeAddress {
 
 pub(crate) fn keyspace(prefix: &str, set: impl FnOnce(&mut Keyspace)) -> Keyspace {
     let mut keyspace = Keyspace { prefix: prefix.into(), leader: 0, ..Keyspace::default() };
-    keyspace.replication = "leader-follower".into();
+    keyspace.replication = Protocol::LeaderFollower;
     set(&mut keyspace);
     keyspace
 }
@@ -24,10 +25,12 @@ pub(crate) fn keyspace(prefix: &str, set: impl FnOnce(&mut Keyspace)) -> Keyspac
 pub(crate) fn keyspaces() -> Vec<Keyspace> {
     vec![
         keyspace("", |it| it.shards = 3),
-        keyspace("all:", |it| it.acks = "all".into()),
-        keyspace("cache:", |it| it.acks = "none".into()),
-        keyspace("count:", |it| (it.acks, it.durability) = ("1".into(), "fsync".into())),
-        keyspace("abd:", |it| it.replication = "abd".into()),
-        keyspace("lock:", |it| (it.replication, it.durability) = ("consensus".into(), "fsync".into())),
+        keyspace("all:", |it| it.acks = Acks::All),
+        keyspace("cache:", |it| it.acks = Acks::None),
+        keyspace("count:", |it| (it.acks, it.durability) = (Acks::Count(1), Some(Durability::Fsync))),
+        keyspace("abd:", |it| it.replication = Protocol::Abd),
+        keyspace("lock:", |it| {
+            (it.replication, it.durability) = (Protocol::Consensus, Some(Durability::Fsync))
+        }),
     ]
 }

@@ -3,13 +3,14 @@
 use crate::cluster::keyspace;
 use crate::world::World;
 use node::control::{Change, Group};
+use protocol::leader_follower::Acks;
 
 /// A cluster of five with a keyspace of two replicas, on nodes 4 and 5, led by 4.
-fn cluster(acks: &str) -> (World, u16) {
+fn cluster(acks: Acks) -> (World, u16) {
     let mut world = World::new(5, 5, 1000);
     (1..=5).for_each(|id| world.start(id));
     world.become_whole();
-    let two = keyspace("two:", |it| (it.leader, it.replicas, it.acks) = (4, 2, acks.into()));
+    let two = keyspace("two:", |it| (it.leader, it.replicas, it.acks) = (4, 2, acks));
     world.make(1, &Change::CreateKeyspace(two)).expect("a keyspace");
     world.become_whole();
     let map = world.maps.values().last().expect("a map");
@@ -23,7 +24,7 @@ fn newest(world: &World, group: u16) -> &Group {
 
 #[test]
 fn a_leader_that_is_cut_off_stops_before_another_one_begins() {
-    let (mut world, group) = cluster("all");
+    let (mut world, group) = cluster(Acks::All);
     assert!(world.leads(4, group));
     world.cut_off(4, true);
     let cut_us = world.now_us;
@@ -45,7 +46,7 @@ fn a_leader_that_is_cut_off_stops_before_another_one_begins() {
 
 #[test]
 fn under_all_only_one_that_holds_everything_leads() {
-    let (mut world, group) = cluster("all");
+    let (mut world, group) = cluster(Acks::All);
     world.kill(5, 0);
     world.run_for(1_000_000);
     assert_eq!(newest(&world, group).in_sync, [4], "4 goes on alone");
@@ -61,7 +62,7 @@ fn under_all_only_one_that_holds_everything_leads() {
 
 #[test]
 fn under_other_acks_any_member_that_lives_leads() {
-    let (mut world, group) = cluster("none");
+    let (mut world, group) = cluster(Acks::None);
     world.kill(5, 0);
     world.run_for(1_000_000);
     world.kill(4, 0);
@@ -72,7 +73,7 @@ fn under_other_acks_any_member_that_lives_leads() {
 
 #[test]
 fn a_pause_of_the_control_leader_costs_leases_but_nobody_leads_twice() {
-    let (mut world, group) = cluster("majority");
+    let (mut world, group) = cluster(Acks::Majority);
     let control = world.control_leader().expect("it leads");
     world.pause(control, 2_000_000);
     world.run_for(1_000_000);

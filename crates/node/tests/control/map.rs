@@ -1,11 +1,11 @@
 //! The map as plain data: what changes do, what is refused, and what no sequence of changes can break.
 
 use crate::cluster::{address, keyspace, keyspaces};
-use node::Keyspace;
 use node::control::{CONTROL_GROUP, Change, ClusterMap, Group, Kind, NodeState, Rejoin, Start, Step};
+use node::{Keyspace, Protocol};
 use proptest::prelude::*;
 use protocol::NodeId;
-use protocol::leader_follower::Acks;
+use protocol::leader_follower::{Acks, Durability};
 use std::collections::{BTreeMap, BTreeSet};
 
 fn cluster(nodes: NodeId, keyspaces: &[Keyspace]) -> ClusterMap {
@@ -174,7 +174,7 @@ fn the_only_one_in_sync_stays_leader_in_a_new_epoch() {
 
 #[test]
 fn a_durable_leader_that_starts_again_stays_but_never_in_the_same_epoch() {
-    let durable = keyspace("", |it| (it.leader, it.durability) = (1, "fsync".into()));
+    let durable = keyspace("", |it| (it.leader, it.durability) = (1, Some(Durability::Fsync)));
     let map = started(cluster(3, &[durable]));
     let after = map.apply(&start(1, 2)).expect("a later start");
     let (_, group) = group(&after, "");
@@ -185,7 +185,7 @@ fn a_durable_leader_that_starts_again_stays_but_never_in_the_same_epoch() {
 
 #[test]
 fn what_an_older_leader_wishes_does_not_count() {
-    let map = started(cluster(3, &[keyspace("", |it| (it.leader, it.acks) = (1, "all".into()))]));
+    let map = started(cluster(3, &[keyspace("", |it| (it.leader, it.acks) = (1, Acks::All))]));
     let (id, _) = group(&map, "");
     let wish =
         Change::InSync { group: id, epoch: 1, revision: map.groups[&id].revision, in_sync: vec![1, 2] };
@@ -272,7 +272,7 @@ fn with_other_acks_the_in_sync_set_begins_with_the_leader_alone() {
 fn a_node_cannot_leave_when_a_keyspace_would_get_less_than_it_promises() {
     let remove = |map: &ClusterMap, force| map.apply(&Change::RemoveNode { id: 3, force });
     let refused = |map: &ClusterMap, force| remove(map, force).expect_err("it promises more");
-    let acks = cluster(3, &[keyspace("", |it| it.acks = "2".into())]);
+    let acks = cluster(3, &[keyspace("", |it| it.acks = Acks::Count(2))]);
     assert!(refused(&acks, true).contains("acks = 2 can never be"));
     let alone = cluster(1, &[]).apply(&Change::RemoveNode { id: 1, force: true }).expect_err("the last");
     assert!(alone.contains("the last one"), "{alone}");
@@ -281,7 +281,7 @@ fn a_node_cannot_leave_when_a_keyspace_would_get_less_than_it_promises() {
 #[test]
 fn a_node_whose_replicas_nobody_takes_over_leaves_by_force_only() {
     let consensus = |prefix: &str, replicas: u16| {
-        keyspace(prefix, |it| (it.replication, it.replicas) = ("consensus".into(), replicas))
+        keyspace(prefix, |it| (it.replication, it.replicas) = (Protocol::Consensus, replicas))
     };
     let remove = |map: &ClusterMap, id, force| map.apply(&Change::RemoveNode { id, force });
     let map = cluster(3, &[consensus("", 3), consensus("b:", 0), consensus("c:", 1)]);
@@ -360,7 +360,7 @@ fn a_node_is_removed_when_others_hold_what_it_held() {
 
 #[test]
 fn a_consensus_group_is_settled_for_the_first_time_when_all_of_its_members_have_begun() {
-    let map = started(cluster(3, &[keyspace("", |it| it.replication = "consensus".into())]));
+    let map = started(cluster(3, &[keyspace("", |it| it.replication = Protocol::Consensus)]));
     let (id, _) = group(&map, "");
     let begun = |map: &ClusterMap, in_sync: Vec<NodeId>| {
         let Group { epoch, revision, .. } = map.groups[&id];
@@ -378,7 +378,7 @@ fn a_consensus_group_is_settled_for_the_first_time_when_all_of_its_members_have_
 
 #[test]
 fn a_node_is_not_gone_before_the_groups_that_it_left_do_without_it() {
-    let map = settle(started(cluster(2, &[keyspace("", |it| it.replication = "consensus".into())])), true);
+    let map = settle(started(cluster(2, &[keyspace("", |it| it.replication = Protocol::Consensus)])), true);
     let (id, _) = group(&map, "");
     let map = map.apply(&Change::RemoveNode { id: 1, force: true }).expect("another one stays");
     let map = map.apply(&Change::MoveMember { group: id, step: Step::Remove(1) }).expect("it is settled");
@@ -434,7 +434,7 @@ fn a_node_that_is_replaced_leaves_each_group_and_enters_it_again() {
 /// A group that waits for a dead node would go on with one replica too few, and could change no more.
 #[test]
 fn only_who_is_alive_comes_into_a_group() {
-    let space = keyspace("", |it| (it.replication, it.replicas) = ("consensus".into(), 3));
+    let space = keyspace("", |it| (it.replication, it.replicas) = (Protocol::Consensus, 3));
     let map = settle(started(cluster(5, &[space])), true);
     let (id, before) = group(&map, "");
     assert_eq!(before.members, [1, 2, 3]);
@@ -451,7 +451,7 @@ fn only_who_is_alive_comes_into_a_group() {
 
 #[test]
 fn a_newcomer_that_loses_its_storage_before_it_is_one_holds_nobody_up() {
-    let map = started(cluster(3, &[keyspace("", |it| it.replication = "consensus".into())]));
+    let map = started(cluster(3, &[keyspace("", |it| it.replication = Protocol::Consensus)]));
     let (id, _) = group(&map, "");
     let replace = Change::ReplaceNode { id: 3, accept_loss: false };
     let map = settle(map.apply(&replace).expect("others hold everything"), true);
@@ -484,15 +484,21 @@ fn the_only_one_that_holds_everything_is_not_replaced_by_accident() {
 
 fn any_keyspace() -> impl Strategy<Value = Keyspace> {
     let prefix = prop::sample::select(vec!["a:", "b:", "c:"]);
-    let replication = prop::sample::select(vec!["leader-follower", "abd", "blocking", "consensus"]);
-    let acks = prop::sample::select(vec!["none", "1", "2", "majority", "all"]);
-    let durability = prop::sample::select(vec!["none", "fsync"]);
+    let replication = prop::sample::select(vec![
+        Protocol::LeaderFollower,
+        Protocol::Abd,
+        Protocol::Blocking,
+        Protocol::Consensus,
+    ]);
+    let acks = [Acks::None, Acks::Count(1), Acks::Count(2), Acks::Majority, Acks::All];
+    let acks = prop::sample::select(acks.to_vec());
+    let durability = prop::sample::select(vec![Durability::None, Durability::Fsync]);
     (prefix, replication, acks, durability, 0..5u16, 1..9u16, 0..6u16).prop_map(
         |(prefix, replication, acks, durability, replicas, shards, leader)| Keyspace {
             prefix: prefix.into(),
-            replication: replication.into(),
-            acks: acks.into(),
-            durability: durability.into(),
+            replication,
+            acks,
+            durability: Some(durability),
             replicas,
             shards,
             leader,

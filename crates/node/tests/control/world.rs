@@ -5,9 +5,11 @@ use crate::cluster::{address, keyspaces};
 use crate::random::Random;
 use kv::codec::Malformed;
 use node::control::{
-    Answer, CONTROL_GROUP, Change, ClusterMap, Control, Effects, Event as Told, Kind, Options, Start, Timing,
+    Answer, CONTROL_GROUP, Change, ChangeError, ClusterMap, Control, Effects, Event as Told, Kind, Options,
+    Start, Timing,
 };
 use node::{Keyspace, NodeAddress};
+use protocol::leader_follower::Acks;
 use protocol::{NodeId, Now};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -84,7 +86,7 @@ pub(crate) struct World {
 
 impl World {
     pub(crate) fn new(seed: u64, nodes: NodeId, drift_ppm_max: u64) -> World {
-        let is_kept = |it: &Keyspace| nodes > 1 || it.acks != "1";
+        let is_kept = |it: &Keyspace| nodes > 1 || it.acks != Acks::Count(1);
         let addresses: Vec<NodeAddress> = (1..=nodes).map(address).collect();
         let keyspaces: Vec<Keyspace> = keyspaces().into_iter().filter(is_kept).collect();
         let mut world = World {
@@ -307,7 +309,7 @@ impl World {
     }
 
     /// Asks, and waits for the answer.
-    pub(crate) fn make(&mut self, id: NodeId, change: &Change) -> Result<u64, String> {
+    pub(crate) fn make(&mut self, id: NodeId, change: &Change) -> Result<u64, ChangeError> {
         let request = self.change(id, change);
         let end_us = self.now_us + 10_000_000;
         while self.now_us < end_us {

@@ -11,7 +11,7 @@ use super::message::{Item, OperationId};
 use super::operation::{Kind, Operations, Phase, Place};
 use super::options::Timing;
 use super::outbox::Outbox;
-use crate::contract::{Effects, Now, Request, Ticket};
+use crate::contract::{Effects, Now, RETIRED, Request, Ticket};
 use crate::planted::Fault;
 use crate::registers::{Errors, Keys, MemberSet, Plan, Question, Registers, RequestId, Requests, Tag};
 use kv::{Command, List, Register, UnixMs, Version};
@@ -517,6 +517,14 @@ impl Coordinator {
                 }
             }
         }
+    }
+
+    /// The replica is taken away: everything that was asked of it ends.
+    pub(super) fn end_requests(&mut self, registers: &Registers, effects: &mut Effects) {
+        let errors = Errors { refused: RETIRED, unknown: UNKNOWN, planted: registers.planted };
+        let (refused, unknown) = self.requests.end_overdue(u64::MAX, |_| true, errors, effects);
+        self.counters.refused += refused;
+        self.counters.unknown += unknown;
     }
 
     /// The operations of requests that have ended before them.

@@ -147,11 +147,6 @@ impl Replica {
         }
     }
 
-    /// The keys and values that this replica holds: of each key, the newest that it was told.
-    pub fn table(&self) -> &Table {
-        &self.registers.table
-    }
-
     /// True when it has its memory.
     #[inline]
     pub fn is_ready(&self) -> bool {
@@ -315,11 +310,6 @@ impl Replica {
         }
     }
 
-    /// What the group has lost, if it stands still for it.
-    pub fn loss(&self, now: Now) -> Option<Loss> {
-        self.upkeep.as_ref()?.loss(&self.registers, &self.timing.upkeep, now)
-    }
-
     #[inline]
     fn notice_new_lives(&mut self) {
         let renewed = self.registers.lives.take_renewed();
@@ -361,17 +351,6 @@ impl Replica {
         }
     }
 
-    /// The node was replaced: what it recorded before that does not count. To be told at each start from then on, behind
-    /// [`replay`](crate::Replica::replay) and before the first configuration.
-    pub fn replaced(&mut self, replacement: &Replacement) {
-        self.registers.replaced(replacement);
-    }
-
-    /// Whether there is room for records: to be told when that changes. See [`crate::registers::Registers::set_room`].
-    pub fn set_room(&mut self, has_room: bool) {
-        self.registers.set_room(has_room);
-    }
-
     /// The turn ends: its records leave, and its messages.
     #[inline]
     fn flush(&mut self, effects: &mut Effects) {
@@ -403,6 +382,10 @@ impl Replica {
 impl crate::contract::Replica for Replica {
     type Message<'a> = Message<'a>;
 
+    fn decode(message: &[u8]) -> std::result::Result<Message<'_>, Malformed> {
+        Message::decode(message)
+    }
+
     #[inline]
     fn step(&mut self, now: Now, input: Input<'_, Message<'_>>, effects: &mut Effects) {
         match input {
@@ -416,6 +399,7 @@ impl crate::contract::Replica for Replica {
             Input::Configure(configuration) => self.configure(now, configuration, effects),
             Input::Durable { record } => self.durable(now, record, effects),
             Input::Lease { .. } => {} // Nobody leads.
+            Input::Retire => self.coordinator.end_requests(&self.registers, effects),
         }
     }
 
@@ -452,5 +436,25 @@ impl crate::contract::Replica for Replica {
 
     fn abandon_checkpoint(&mut self) {
         self.registers.abandon_checkpoint();
+    }
+
+    fn table(&self) -> &Table {
+        &self.registers.table
+    }
+
+    fn replaced(&mut self, replacement: &Replacement) {
+        self.registers.replaced(replacement);
+    }
+
+    fn set_room(&mut self, has_room: bool) {
+        self.registers.set_room(has_room);
+    }
+
+    fn loss(&self, now: Now) -> Option<Loss> {
+        self.upkeep.as_ref()?.loss(&self.registers, &self.timing.upkeep, now)
+    }
+
+    fn summary(&self, now: Now) -> crate::status::Status {
+        self.status(now).into()
     }
 }

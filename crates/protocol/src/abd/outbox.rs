@@ -5,7 +5,7 @@
 
 use super::message::{Item, Message};
 use super::options::Timing;
-use crate::contract::{Effects, Outgoing};
+use crate::contract::{Effects, Outgoing, Recipient};
 use crate::registers::{MemberSet, Registers};
 use std::ops::Range;
 
@@ -145,7 +145,8 @@ impl Outbox {
                 effects.bytes.append(waiting);
                 let (bytes, after_record) = (start..effects.bytes.len(), after_record.max(*after_waiting));
                 self.unheard[member] += bytes.len();
-                effects.messages.push(Outgoing { to, bytes: bytes.into(), after_record });
+                let (bytes, recipient) = (bytes.into(), Recipient::Replica);
+                effects.messages.push(Outgoing { to, bytes, after_record, recipient });
                 *after_waiting = 0;
                 waiting.shrink_to(KEPT_BYTES);
                 if own.is_empty() && !takes_common {
@@ -171,7 +172,8 @@ impl Outbox {
             own.clear();
             own.shrink_to(KEPT_BYTES);
             self.unheard[member] += bytes.len();
-            effects.messages.push(Outgoing { to, bytes: bytes.into(), after_record });
+            let (bytes, recipient) = (bytes.into(), Recipient::Replica);
+            effects.messages.push(Outgoing { to, bytes, after_record, recipient });
         }
         self.common.clear();
         self.common.shrink_to(KEPT_BYTES);

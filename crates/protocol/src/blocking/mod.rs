@@ -184,11 +184,6 @@ impl Replica {
         self.state.options = options;
     }
 
-    /// The keys and values that this replica holds. What a majority holds may be newer.
-    pub fn table(&self) -> &Table {
-        self.state.table()
-    }
-
     /// Answers a read from what this replica holds: for people and tests that look at one replica.
     pub fn peek(&mut self, command: &Command<'_>, now: UnixMs, out: &mut ReplyBuffer) {
         self.state.registers.table.read(command, now, out);
@@ -278,11 +273,6 @@ impl Replica {
         }
     }
 
-    /// What the group has lost, if it stands still for it.
-    pub fn loss(&self, now: Now) -> Option<Loss> {
-        self.upkeep.as_ref()?.loss(&self.state.registers, &self.state.timing.upkeep, now)
-    }
-
     fn message(&mut self, now: Now, from: NodeId, message: Message<'_>, effects: &mut Effects) {
         let (Some(from), Some(upkeep)) = (self.state.group().index_of(from), &mut self.upkeep) else {
             return;
@@ -362,17 +352,6 @@ impl Replica {
         }
     }
 
-    /// The node was replaced: what it recorded before that does not count. To be told at each start from then on, behind
-    /// [`replay`](crate::Replica::replay) and before the first configuration.
-    pub fn replaced(&mut self, replacement: &Replacement) {
-        self.state.registers.replaced(replacement);
-    }
-
-    /// Whether there is room for records: to be told when that changes. See [`crate::registers::Registers::set_room`].
-    pub fn set_room(&mut self, has_room: bool) {
-        self.state.registers.set_room(has_room);
-    }
-
     /// Whether no lock is held here, nor waits to be freed elsewhere. Those end with time, and need members to be heard.
     fn has_no_locks(&self) -> bool {
         self.state.locks.is_empty() && self.coordinator.has_no_locks()
@@ -394,6 +373,10 @@ impl Replica {
 impl crate::contract::Replica for Replica {
     type Message<'a> = Message<'a>;
 
+    fn decode(message: &[u8]) -> std::result::Result<Message<'_>, Malformed> {
+        Message::decode(message)
+    }
+
     fn step(&mut self, now: Now, input: Input<'_, Message<'_>>, effects: &mut Effects) {
         match input {
             Input::Request { ticket, request, follows, deadline_us, .. } => {
@@ -414,6 +397,7 @@ impl crate::contract::Replica for Replica {
                 self.state.send(self.state.timing.batch_bytes, effects);
             }
             Input::Lease { .. } => {} // Nobody leads.
+            Input::Retire => self.coordinator.end_requests(&mut self.state, now, effects),
         }
     }
 
@@ -451,5 +435,25 @@ impl crate::contract::Replica for Replica {
 
     fn abandon_checkpoint(&mut self) {
         self.state.registers.abandon_checkpoint();
+    }
+
+    fn table(&self) -> &Table {
+        self.state.table()
+    }
+
+    fn replaced(&mut self, replacement: &Replacement) {
+        self.state.registers.replaced(replacement);
+    }
+
+    fn set_room(&mut self, has_room: bool) {
+        self.state.registers.set_room(has_room);
+    }
+
+    fn loss(&self, now: Now) -> Option<Loss> {
+        self.upkeep.as_ref()?.loss(&self.state.registers, &self.state.timing.upkeep, now)
+    }
+
+    fn summary(&self, now: Now) -> crate::status::Status {
+        self.status(now).into()
     }
 }

@@ -5,8 +5,8 @@
 
 use super::Replica;
 use super::record::{Change, put_fragment};
-use crate::coded::{Fragment, Kept, KeptPiece, Message, Piece, Refusal, number_of};
-use crate::contract::{Effects, NodeId, Now};
+use crate::coded::{Fragment, Fragments, Kept, KeptPiece, Message, Piece, Refusal, number_of};
+use crate::contract::{Effects, NodeId, Now, Outgoing, Recipient};
 use crate::planted::Fault;
 use kv::table::CodedChanges;
 use kv::{Command, Reference, ValueId};
@@ -14,9 +14,8 @@ use kv::{Command, Reference, ValueId};
 /// Pieces that one question brings, at most.
 const FETCHED_MAX: u32 = 16;
 
-impl Replica {
-    /// A coordinator has something to say about fragments.
-    pub fn about_fragments(&mut self, now: Now, from: NodeId, message: Message<'_>, effects: &mut Effects) {
+impl Fragments for Replica {
+    fn about_fragments(&mut self, now: Now, from: NodeId, message: Message<'_>, effects: &mut Effects) {
         if !self.is_started {
             if let Message::Keep(piece) = message {
                 // It is to be a member, and does not know yet of what group.
@@ -33,6 +32,70 @@ impl Replica {
         }
     }
 
+    fn take_rebuilt(&mut self, now: Now, reference: Reference, stripe: u32, bytes: &[u8]) {
+        let Some(number) = number_of(self.id) else { return };
+        if self.table.reference(reference.id) != Some(reference) {
+            return; // It was overwritten meanwhile.
+        }
+        let piece = Piece::new(reference, number, stripe, bytes);
+        if self.fragments.keep(&piece, &self.table, now.monotonic_us) == Kept::New {
+            self.record_piece(&piece);
+        }
+    }
+
+    fn pieces(&self, id: ValueId, stripe: u32, count: u32) -> Vec<KeptPiece> {
+        let mixed = self.options.planted.has(Fault::FragmentsMixed);
+        let held = match self.fragments.get(id).filter(|fragment| fragment.is_whole()) {
+            None if mixed => self.fragments.any_whole(),
+            held => held,
+        };
+        let Some(fragment) = held else { return Vec::new() };
+        let stripes = stripe..stripe.saturating_add(count.min(FETCHED_MAX));
+        let kept = stripes.map_while(|stripe| fragment.kept_piece(stripe));
+        kept.map(|kept| if mixed { kept.of_another(id) } else { kept }).collect()
+    }
+
+    fn fragment(&self, id: ValueId) -> Option<&Fragment> {
+        self.fragments.get(id)
+    }
+
+    fn fragments_kept(&self) -> (usize, usize) {
+        (self.fragments.len(), self.fragments.bytes())
+    }
+
+    fn fragments_lacking(&self) -> usize {
+        self.fragments.lacking_len()
+    }
+
+    fn lacking_report(&self) -> Message<'static> {
+        let holds_beginning = self.applied as u64 >= self.group.begins;
+        let values = self.fragments.lacking_len() as u32;
+        Message::Lacks { membership: self.group.id, holds_beginning, values }
+    }
+
+    fn has_fragments(&self) -> bool {
+        !self.fragments.is_empty() || self.fragments.lacking_len() > 0
+    }
+
+    fn to_be_rebuilt(
+        &self,
+        now: Now,
+        age_ms: u64,
+        values_max: usize,
+        is_wanted: &dyn Fn(ValueId) -> bool,
+    ) -> Vec<Reference> {
+        let Some(before_us) = now.monotonic_us.checked_sub(age_ms * 1000) else { return Vec::new() };
+        let ids = self.fragments.lacking_since(before_us).filter(|id| is_wanted(*id)).take(values_max);
+        ids.filter_map(|id| self.table.reference(id)).collect()
+    }
+
+    fn to_be_abandoned(&self, now: Now, age_ms: u64) -> Vec<ValueId> {
+        let Some(before_us) = now.monotonic_us.checked_sub(age_ms * 1000) else { return Vec::new() };
+        self.fragments.loose_since(before_us).collect()
+    }
+}
+
+impl Replica {
     fn keep(&mut self, now: Now, from: NodeId, piece: &Piece<'_>, effects: &mut Effects) {
         let id = piece.reference.id;
         let refuse = |why: Refusal, effects: &mut Effects| {
@@ -72,84 +135,6 @@ impl Replica {
         let record = self.log.borrow_mut().record(vec![Change::Fragment(kept)]);
         self.fragments.recorded(id, record);
         record
-    }
-
-    /// Takes a piece of this replica's own fragment that was made of others.
-    pub fn take_rebuilt(&mut self, now: Now, reference: Reference, stripe: u32, bytes: &[u8]) {
-        let Some(number) = number_of(self.id) else { return };
-        if self.table.reference(reference.id) != Some(reference) {
-            return; // It was overwritten meanwhile.
-        }
-        let piece = Piece::new(reference, number, stripe, bytes);
-        if self.fragments.keep(&piece, &self.table, now.monotonic_us) == Kept::New {
-            self.record_piece(&piece);
-        }
-    }
-
-    /// So many pieces of a value's fragment, as far as one question brings them; none if the fragment is not whole.
-    pub fn pieces(&self, id: ValueId, stripe: u32, count: u32) -> Vec<KeptPiece> {
-        let mixed = self.options.planted.has(Fault::FragmentsMixed);
-        let held = match self.fragments.get(id).filter(|fragment| fragment.is_whole()) {
-            None if mixed => self.fragments.any_whole(),
-            held => held,
-        };
-        let Some(fragment) = held else { return Vec::new() };
-        let stripes = stripe..stripe.saturating_add(count.min(FETCHED_MAX));
-        let kept = stripes.map_while(|stripe| fragment.kept_piece(stripe));
-        kept.map(|kept| if mixed { kept.of_another(id) } else { kept }).collect()
-    }
-
-    /// The fragment of a value, or what has come of it here.
-    pub fn fragment(&self, id: ValueId) -> Option<&Fragment> {
-        self.fragments.get(id)
-    }
-
-    /// Bytes of the table and of all fragments: an estimate.
-    pub fn memory_bytes(&self) -> usize {
-        self.table.memory_bytes() + self.fragments.bytes()
-    }
-
-    /// How many fragments are kept here, and how many bytes they have.
-    pub fn fragments_kept(&self) -> (usize, usize) {
-        (self.fragments.len(), self.fragments.bytes())
-    }
-
-    /// How many values this replica has no fragment of: for each of them it counts as one that has failed.
-    pub fn fragments_lacking(&self) -> usize {
-        self.fragments.lacking_len()
-    }
-
-    /// How this replica stands: in which membership, and whether it holds all that was decided before that began; how many
-    /// values it has no fragment of.
-    pub fn lacking_report(&self) -> Message<'static> {
-        let holds_beginning = self.applied as u64 >= self.group.begins;
-        let values = self.fragments.lacking_len() as u32;
-        Message::Lacks { membership: self.group.id, holds_beginning, values }
-    }
-
-    /// True when it refers to values that are kept as fragments, or keeps fragments.
-    pub fn has_fragments(&self) -> bool {
-        !self.fragments.is_empty() || self.fragments.lacking_len() > 0
-    }
-
-    /// Some values whose fragment has been lacking for so long: it is to be rebuilt, where that is wanted.
-    pub fn to_be_rebuilt(
-        &self,
-        now: Now,
-        age_ms: u64,
-        values_max: usize,
-        is_wanted: impl Fn(ValueId) -> bool,
-    ) -> Vec<Reference> {
-        let Some(before_us) = now.monotonic_us.checked_sub(age_ms * 1000) else { return Vec::new() };
-        let ids = self.fragments.lacking_since(before_us).filter(|id| is_wanted(*id)).take(values_max);
-        ids.filter_map(|id| self.table.reference(id)).collect()
-    }
-
-    /// Values that are to be given up: their fragments came here so long ago, and nothing has referred to them since. Of
-    /// each coordinator the newest.
-    pub fn to_be_abandoned(&self, now: Now, age_ms: u64) -> Vec<ValueId> {
-        let Some(before_us) = now.monotonic_us.checked_sub(age_ms * 1000) else { return Vec::new() };
-        self.fragments.loose_since(before_us).collect()
     }
 
     /// Follows what was applied.
@@ -230,5 +215,5 @@ fn tell(to: NodeId, after_record: u64, message: Message<'_>, effects: &mut Effec
         message.encode(out);
         None
     });
-    effects.about_fragments.push(crate::contract::Outgoing { to, bytes, after_record });
+    effects.messages.push(Outgoing { to, bytes, after_record, recipient: Recipient::Coordinator });
 }

@@ -16,7 +16,7 @@
 
 use super::group::{Identity, Voter};
 use super::message::{Body, Envelope, Message, Stream};
-use crate::contract::{Effects, NodeId, Now, Outgoing};
+use crate::contract::{Effects, NodeId, Now, Outgoing, Recipient};
 use crate::planted::{Fault, Planted};
 use omnipaxos::ballot_leader_election::Ballot;
 
@@ -173,6 +173,7 @@ impl Link {
         envelope.number = self.sent[stream as usize];
         let message = Message { envelope, body };
         let bytes = effects.encode(|out| message.encode_parts(out));
-        effects.messages.push(Outgoing { to: self.peer, bytes, after_record });
+        let recipient = Recipient::Replica;
+        effects.messages.push(Outgoing { to: self.peer, bytes, after_record, recipient });
     }
 }

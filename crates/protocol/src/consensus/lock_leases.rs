@@ -11,7 +11,7 @@
 
 use super::Replica;
 use super::options::Timing;
-use crate::contract::{Effects, NodeId, Notice, Now};
+use crate::contract::{Effects, NodeId, Notice, Now, Replica as _};
 use kv::locks::{Lease, LockEvent, Subject, Word};
 use kv::{Command, LockCommand, Reply, ReplyBuffer, WaiterId};
 use omnipaxos::ballot_leader_election::Ballot;

@@ -167,8 +167,8 @@ mod spilled;
 mod status;
 mod waiting;
 
-use crate::coded::FragmentStore;
-use crate::contract::{Effects, Input, NodeId, Now, Progress};
+use crate::coded::{FragmentStore, Fragments};
+use crate::contract::{Effects, Input, NodeId, Now, Progress, SpilledValues};
 use crate::planted::Fault;
 use crate::rest::Rest;
 use agreement::{Agreement, CrateMessage};
@@ -189,7 +189,7 @@ use omnipaxos::storage::{Storage, StorageOp};
 pub use options::{Lease, Options, Timing};
 use record::put_changes;
 pub use record::{Change, Moment};
-use requests::Asked;
+use requests::{Asked, number_of};
 pub use status::{Counters, FollowerStatus, Status};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
@@ -380,40 +380,14 @@ impl Replica {
         self.table.set_interpreter(interpreter);
     }
 
-    /// Which record ends the process is told, as [`Table::set_watch`] says. To be told before anything else.
-    pub fn set_watch(&mut self, group: u16, watch: &'static dyn Watch) {
-        self.table.set_watch(group, watch);
-    }
-
-    /// See [`Table::skip`]. To be told on all replicas before any of them comes to one of these.
-    pub fn skip(&mut self, records: &[RecordName]) {
-        self.table.skip(records);
-    }
-
-    /// Applies what comes before this record, and nothing else until it is told otherwise.
-    pub fn stand_before(&mut self, record: Option<Version>) {
-        self.stands_before = record;
-    }
-
     /// The keyspace promises something else from now on.
     pub fn set_options(&mut self, options: Options) {
         self.options = options;
     }
 
-    /// The keys and values: exactly what is decided and applied here.
-    pub fn table(&self) -> &Table {
-        &self.table
-    }
-
     /// The node that it is on.
     pub fn id(&self) -> NodeId {
         self.id
-    }
-
-    /// True when this replica leads, as far as it knows.
-    #[inline]
-    pub fn is_leader(&self) -> bool {
-        self.leadership.is_some()
     }
 
     fn majority(&self) -> usize {
@@ -596,6 +570,10 @@ fn is_decide(message: &CrateMessage) -> bool {
 impl crate::contract::Replica for Replica {
     type Message<'a> = Message<'a>;
 
+    fn decode(message: &[u8]) -> Result<Message<'_>, Malformed> {
+        Message::decode(message)
+    }
+
     #[inline]
     fn step(&mut self, now: Now, input: Input<'_, Message<'_>>, effects: &mut Effects) {
         match input {
@@ -624,6 +602,7 @@ impl crate::contract::Replica for Replica {
             // Its lease is its log.
             Input::Lease { .. } => {}
             Input::Tick => self.tick(now, effects),
+            Input::Retire => self.end_requests(now, effects),
             Input::Flush => {
                 self.log.borrow_mut().now_us = now.monotonic_us;
                 self.flush(now, effects);
@@ -665,5 +644,103 @@ impl crate::contract::Replica for Replica {
 
     fn abandon_checkpoint(&mut self) {
         self.give_up_checkpoint();
+    }
+
+    fn set_watch(&mut self, group: u16, watch: &'static dyn Watch) {
+        self.table.set_watch(group, watch);
+    }
+
+    fn skip(&mut self, records: &[RecordName]) {
+        self.table.skip(records);
+    }
+
+    fn stand_before(&mut self, record: Option<Version>) {
+        self.stands_before = record;
+    }
+
+    fn table(&self) -> &Table {
+        &self.table
+    }
+
+    #[inline]
+    fn is_leader(&self) -> bool {
+        self.leadership.is_some()
+    }
+
+    fn led_by(&self, now: Now) -> Option<NodeId> {
+        match self.leader() {
+            Some(leader) if leader == self.id => self.leadership.is_some().then_some(leader),
+            Some(leader) if self.is_peer_live(now, leader) => Some(leader),
+            _ => None,
+        }
+    }
+
+    #[inline]
+    fn leads_in(&self) -> Option<u64> {
+        self.leadership.map(|leadership| number_of(leadership.ballot))
+    }
+
+    #[inline]
+    fn follows_in(&self) -> Option<(NodeId, u64, u64)> {
+        let log = self.log.borrow();
+        let ballot = log.promise();
+        let has_its_log = log.accepted_round() == ballot && ballot.pid != 0 && self.leadership.is_none();
+        has_its_log.then(|| (ballot.pid as NodeId, number_of(ballot), log.end() as u64))
+    }
+
+    fn is_void(&self, leader: NodeId, index: u64) -> Option<bool> {
+        let log = self.log.borrow();
+        let index = index as usize;
+        if index < log.base() {
+            return Some(false); // A copy stands for it.
+        }
+        for index in index..self.applied {
+            let Head { proposer, count, .. } = log.entry(index)?.head();
+            if proposer.node != leader || count > 0 {
+                return Some(proposer.node != leader);
+            }
+        }
+        None
+    }
+
+    fn voters_of(&self, now: Now, membership: u64) -> Option<Vec<NodeId>> {
+        let status = self.status(now);
+        if !self.is_leader() || !status.writable || u64::from(status.configuration) != membership {
+            return None;
+        }
+        let holds_all =
+            |follower: &&FollowerStatus| follower.live && follower.accepted >= status.applied_entries;
+        let followers = status.followers.iter().filter(holds_all).map(|follower| follower.id);
+        let mut voters: Vec<NodeId> = followers.chain([self.id]).collect();
+        voters.sort_unstable();
+        Some(voters)
+    }
+
+    fn memory_bytes(&self) -> usize {
+        self.table.memory_bytes() + self.fragments.bytes()
+    }
+
+    fn summary(&self, now: Now) -> crate::status::Status {
+        self.status(now).into()
+    }
+
+    fn is_urgent(&self, message: &[u8]) -> bool {
+        message::is_urgent(message)
+    }
+
+    fn fragments(&self) -> Option<&dyn Fragments> {
+        Some(self)
+    }
+
+    fn fragments_mut(&mut self) -> Option<&mut dyn Fragments> {
+        Some(self)
+    }
+
+    fn spilled_values(&self) -> Option<&dyn SpilledValues> {
+        Some(self)
+    }
+
+    fn spilled_values_mut(&mut self) -> Option<&mut dyn SpilledValues> {
+        Some(self)
     }
 }

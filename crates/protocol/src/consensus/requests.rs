@@ -1,7 +1,6 @@
 //! What clients ask: answered here, proposed, held back for a while, or sent on to the leader.
 
 use super::Replica;
-use super::entry::Head;
 use super::links::Link;
 use super::options::Lease;
 use super::waiting::{Held, HeldRequest, Read, Reads, Standing, Wait};
@@ -56,52 +55,6 @@ impl Replica {
     /// Whom this replica follows, itself included.
     pub(super) fn leader(&self) -> Option<NodeId> {
         self.agreement.as_ref().and_then(|agreement| agreement.leader())
-    }
-
-    /// Who leads the group: this replica, or one that it follows and hears. None: that is not settled, or not known here.
-    pub fn led_by(&self, now: Now) -> Option<NodeId> {
-        match self.leader() {
-            Some(leader) if leader == self.id => self.leadership.is_some().then_some(leader),
-            Some(leader) if self.is_peer_live(now, leader) => Some(leader),
-            _ => None,
-        }
-    }
-
-    /// Which leadership this replica has, as a number that no other leadership of this replica has.
-    #[inline]
-    pub fn leads_in(&self) -> Option<u64> {
-        self.leadership.map(|leadership| number_of(leadership.ballot))
-    }
-
-    /// Whom this replica follows, in which leadership, and how far its log has come in that: what that leader is asked now it
-    /// orders there or behind, if at all. Only once this replica has taken over the leader's log.
-    #[inline]
-    pub fn follows_in(&self) -> Option<(NodeId, u64, u64)> {
-        let log = self.log.borrow();
-        let ballot = log.promise();
-        let has_its_log = log.accepted_round() == ballot && ballot.pid != 0 && self.leadership.is_none();
-        has_its_log.then(|| (ballot.pid as NodeId, number_of(ballot), log.end() as u64))
-    }
-
-    /// Whether nothing that a leader was asked takes effect any more: in the leadership in which this replica followed it, when
-    /// its log had come to an index, as [`Replica::follows_in`] has told. None: that is not known yet.
-    ///
-    /// What it was asked could stand in an entry of its own in that ballot, at the index or behind. All that stands there in that
-    /// ballot is its own. So when an entry of another node is decided there, it was chosen in a later ballot; nothing behind
-    /// it that the earlier one has is ever decided, and what was decided before it can be looked at.
-    pub fn is_void(&self, leader: NodeId, index: u64) -> Option<bool> {
-        let log = self.log.borrow();
-        let index = index as usize;
-        if index < log.base() {
-            return Some(false); // A copy stands for it.
-        }
-        for index in index..self.applied {
-            let Head { proposer, count, .. } = log.entry(index)?.head();
-            if proposer.node != leader || count > 0 {
-                return Some(proposer.node != leader);
-            }
-        }
-        None
     }
 
     #[inline]
@@ -457,6 +410,13 @@ impl Replica {
         });
     }
 
+    /// The replica is taken away: everything that was asked of it ends.
+    pub(super) fn end_requests(&mut self, now: Now, effects: &mut Effects) {
+        self.keep_requests(effects);
+        self.end_overdue(Now { monotonic_us: u64::MAX, ..now }, effects);
+        assert!(self.held.is_empty() && self.waits.is_empty(), "no request is left without an outcome");
+    }
+
     /// A planted fault: the whole batch, once more.
     fn propose_again(&mut self, index: usize) {
         if let Some(entry) = self.log.borrow().entry(index) {
@@ -519,7 +479,7 @@ fn held_read(reads: &Reads, read: &Read) -> Held {
 }
 
 /// Ballots of one node differ in these.
-fn number_of(ballot: Ballot) -> u64 {
+pub(super) fn number_of(ballot: Ballot) -> u64 {
     u64::from(ballot.config_id) << 32 | u64::from(ballot.n)
 }
 

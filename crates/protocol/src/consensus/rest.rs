@@ -23,7 +23,7 @@
 
 use super::Replica;
 use super::message::Body;
-use crate::contract::{NodeId, Now};
+use crate::contract::{NodeId, Now, Replica as _};
 use crate::rest;
 use omnipaxos::messages::ballot_leader_election::HeartbeatMsg;
 use omnipaxos::messages::sequence_paxos::PaxosMsg;

@@ -4,14 +4,13 @@
 //! another replica holds the values themselves, behind the entries that refer to them: a chunk waits until they are there.
 
 use super::Replica;
-use crate::contract::{Effects, Now};
+use crate::contract::{Effects, Now, SpilledValues};
 use kv::table::Spilled;
 use kv::{Reference, Table};
 
-impl Replica {
-    /// What has happened to spilled values, here and in copies that are being received, since this was asked last.
+impl SpilledValues for Replica {
     #[inline]
-    pub fn take_spilled(&mut self) -> Option<Spilled> {
+    fn take_spilled(&mut self) -> Option<Spilled> {
         let mut news = self.table.take_spilled();
         if self.receiver.is_some() || self.replayed_copy.is_some() {
             let receiver = self.receiver.as_mut().map(|receiver| &mut receiver.table);
@@ -25,29 +24,19 @@ impl Replica {
         news
     }
 
-    /// Whether this replica, or a copy that it receives, refers to a spilled value.
-    pub fn refers_to(&self, reference: &Reference) -> bool {
+    fn refers_to(&self, reference: &Reference) -> bool {
         self.tables().any(|table| table.refers_to(reference))
     }
 
-    /// Every spilled value to which this replica, or a copy that it receives, refers.
-    pub fn spilled(&self) -> impl Iterator<Item = Reference> {
-        self.tables().flat_map(Table::spilled)
+    fn spilled(&self) -> Vec<Reference> {
+        self.tables().flat_map(Table::spilled).collect()
     }
 
-    fn tables(&self) -> impl Iterator<Item = &Table> {
-        let receiver = self.receiver.as_ref().map(|receiver| &receiver.table);
-        let replayed = self.replayed_copy.as_ref().map(|copy| &copy.table);
-        [Some(&self.table), receiver, replayed].into_iter().flatten()
-    }
-
-    /// Whether it sends copies: they may refer to values that the table has released.
-    pub fn sends_copies(&self) -> bool {
+    fn sends_copies(&self) -> bool {
         self.senders.iter().any(|sender| !sender.is_delivered)
     }
 
-    /// Values that copies wait for, and that were not asked for: [`Replica::take_value`] is to be told what comes of it.
-    pub fn wanted_values(&mut self) -> Vec<Reference> {
+    fn wanted_values(&mut self) -> Vec<Reference> {
         let mut wanted = Vec::new();
         for loading in self.senders.iter_mut().filter_map(|sender| sender.loading.as_mut()) {
             loading.take_wanted(&mut wanted);
@@ -55,14 +44,7 @@ impl Replica {
         wanted
     }
 
-    /// A value that was asked for is here, or cannot be had.
-    pub fn take_value(
-        &mut self,
-        now: Now,
-        reference: Reference,
-        value: Option<&[u8]>,
-        effects: &mut Effects,
-    ) {
+    fn take_value(&mut self, now: Now, reference: Reference, value: Option<&[u8]>, effects: &mut Effects) {
         let mut is_lost = false;
         for sender in &mut self.senders {
             let Some(loading) = &mut sender.loading else { continue };
@@ -78,5 +60,13 @@ impl Replica {
             self.abandon_copies(waits, effects);
         }
         self.advance_copies(now, effects);
+    }
+}
+
+impl Replica {
+    fn tables(&self) -> impl Iterator<Item = &Table> {
+        let receiver = self.receiver.as_ref().map(|receiver| &receiver.table);
+        let replayed = self.replayed_copy.as_ref().map(|copy| &copy.table);
+        [Some(&self.table), receiver, replayed].into_iter().flatten()
     }
 }

@@ -97,7 +97,9 @@ mod spilled;
 mod state;
 mod waits;
 
-use crate::contract::{Configuration, Effects, Input, NOBODY, NodeId, Now, Progress, Request, Ticket, Trace};
+use crate::contract::{
+    Configuration, Effects, Input, NOBODY, NodeId, Now, Progress, Request, SpilledValues, Ticket, Trace,
+};
 use crate::planted::Fault;
 use follower::Follower;
 use kv::codec::Malformed;
@@ -179,52 +181,15 @@ impl Replica {
         self.state.table.set_interpreter(interpreter);
     }
 
-    /// Which record ends the process is told, as [`kv::Table::set_watch`] says. To be told before anything else.
-    pub fn set_watch(&mut self, group: u16, watch: &'static dyn Watch) {
-        self.state.table.set_watch(group, watch);
-    }
-
-    /// See [`kv::Table::skip`]. To be told on all replicas before any of them comes to one of these.
-    pub fn skip(&mut self, records: &[RecordName]) {
-        self.state.table.skip(records);
-    }
-
-    /// Applies what comes before this record, and nothing else until it is told otherwise.
-    pub fn stand_before(&mut self, record: Option<Version>) {
-        self.state.stands_before = record;
-    }
-
     /// The keyspace promises something else from now on.
     pub fn set_options(&mut self, options: Options) {
         self.state.options = options;
-    }
-
-    /// The keys and values: exactly what is committed and applied here.
-    pub fn table(&self) -> &Table {
-        &self.state.table
     }
 
     /// Answers a read from what is applied here, whatever the role: for people and tests that look at one
     /// replica. It promises nothing about other replicas.
     pub fn peek(&mut self, command: &Command<'_>, now: UnixMs, out: &mut ReplyBuffer) {
         self.state.table.read(command, now, out);
-    }
-
-    /// The control group's promise holds for longer: for a replica at rest, which nobody waits for.
-    pub fn extend_lease(&mut self, until_us: u64) {
-        self.state.extend_lease(until_us);
-    }
-
-    /// True when this replica leads and serves.
-    #[inline]
-    pub fn is_leader(&self) -> bool {
-        matches!(self.role, Role::Leader(_))
-    }
-
-    /// This replica is made together with its group, and none of the group was ever started before: empty as it is, it
-    /// holds all that it ever acknowledged. To be told before the first configuration.
-    pub fn begin_with_group(&mut self) {
-        self.state.is_new = true;
     }
 
     /// What was recorded may have been lost in part: this replica does not vouch for anything before it has caught up with a
@@ -453,6 +418,10 @@ impl Replica {
 impl crate::contract::Replica for Replica {
     type Message<'a> = Message<'a>;
 
+    fn decode(message: &[u8]) -> Result<Message<'_>, Malformed> {
+        Message::decode(message)
+    }
+
     #[inline]
     fn step(&mut self, now: Now, input: Input<'_, Message<'_>>, effects: &mut Effects) {
         let is_request = matches!(input, Input::Request { .. });
@@ -470,6 +439,7 @@ impl crate::contract::Replica for Replica {
                 Role::Recovery(recovery) => recovery.link(state, peer, up, effects),
                 Role::Idle => {}
             },
+            Input::Retire => self.leave_role(now, effects),
             Input::Flush => match &mut self.role {
                 Role::Leader(leader) => leader.flush(state, now, effects),
                 Role::Follower(follower) => follower.flush(state, now, effects),
@@ -558,5 +528,51 @@ impl crate::contract::Replica for Replica {
 
     fn abandon_checkpoint(&mut self) {
         self.state.abandon_checkpoint();
+    }
+
+    fn set_watch(&mut self, group: u16, watch: &'static dyn Watch) {
+        self.state.table.set_watch(group, watch);
+    }
+
+    fn skip(&mut self, records: &[RecordName]) {
+        self.state.table.skip(records);
+    }
+
+    fn stand_before(&mut self, record: Option<Version>) {
+        self.state.stands_before = record;
+    }
+
+    fn table(&self) -> &Table {
+        &self.state.table
+    }
+
+    fn extend_lease(&mut self, until_us: u64) {
+        self.state.extend_lease(until_us);
+    }
+
+    #[inline]
+    fn is_leader(&self) -> bool {
+        matches!(self.role, Role::Leader(_))
+    }
+
+    fn begin_with_group(&mut self) {
+        self.state.is_new = true;
+    }
+
+    fn summary(&self, now: Now) -> crate::status::Status {
+        self.status(now).into()
+    }
+
+    fn recovers(&self, now: Now) -> Option<String> {
+        let status = self.status(now);
+        (status.role == "recovering").then_some(status.explanation)
+    }
+
+    fn spilled_values(&self) -> Option<&dyn SpilledValues> {
+        Some(self)
+    }
+
+    fn spilled_values_mut(&mut self) -> Option<&mut dyn SpilledValues> {
+        Some(self)
     }
 }

@@ -4,7 +4,7 @@ use super::leader::Leader;
 use super::message::{Message, Position};
 use super::resync::Sender;
 use super::state::State;
-use crate::contract::{Effects, NodeId, Now, Outgoing, Trace};
+use crate::contract::{Effects, NodeId, Now, Outgoing, Recipient, Trace};
 use kv::Version;
 use std::ops::Range;
 
@@ -263,7 +263,8 @@ impl Leader {
             match encoded {
                 Some((previous, bytes)) if previous == sent => {
                     let (to, bytes) = (follower.id, bytes.clone().into());
-                    effects.messages.push(Outgoing { to, bytes, after_record: 0 });
+                    let recipient = Recipient::Replica;
+                    effects.messages.push(Outgoing { to, bytes, after_record: 0, recipient });
                 }
                 _ => {
                     let message = state.append(*sent, Some(batch), self.head, acknowledge);

@@ -13,17 +13,16 @@ use super::resync::{Receiver, Sender};
 use super::serving::Service;
 use super::state::State;
 use super::{Replica, Role};
-use crate::contract::{Effects, Now};
+use crate::contract::{Effects, Now, SpilledValues};
 use kv::table::Spilled;
 use kv::{Reference, Table};
 
 /// Why a copy is given up.
 const LOST: &str = "a value that belongs to it cannot be read";
 
-impl Replica {
-    /// What has happened to spilled values, here and in a copy that is being received, since this was asked last.
+impl SpilledValues for Replica {
     #[inline]
-    pub fn take_spilled(&mut self) -> Option<Spilled> {
+    fn take_spilled(&mut self) -> Option<Spilled> {
         let mut news = self.state.table.take_spilled();
         let replayed = self.state.replayed_copy.as_mut().map(|copy| &mut copy.table);
         let received = match &mut self.role {
@@ -39,28 +38,15 @@ impl Replica {
         news
     }
 
-    /// Whether this replica, or a copy that it receives, refers to a spilled value.
-    pub fn refers_to(&self, reference: &Reference) -> bool {
+    fn refers_to(&self, reference: &Reference) -> bool {
         self.tables().any(|table| table.refers_to(reference))
     }
 
-    /// Every spilled value to which this replica, or a copy that it receives, refers.
-    pub fn spilled(&self) -> impl Iterator<Item = Reference> {
-        self.tables().flat_map(Table::spilled)
+    fn spilled(&self) -> Vec<Reference> {
+        self.tables().flat_map(Table::spilled).collect()
     }
 
-    fn tables(&self) -> impl Iterator<Item = &Table> {
-        let replayed = self.state.replayed_copy.as_ref().map(|copy| &copy.table);
-        let received = match &self.role {
-            Role::Follower(follower) => follower.receiver().and_then(Receiver::table),
-            Role::Recovery(recovery) => recovery.receiver().and_then(Receiver::table),
-            Role::Leader(_) | Role::Idle => None,
-        };
-        [Some(&self.state.table), replayed, received].into_iter().flatten()
-    }
-
-    /// Whether it sends copies: they may refer to values that the table has released.
-    pub fn sends_copies(&self) -> bool {
+    fn sends_copies(&self) -> bool {
         match &self.role {
             Role::Leader(leader) => leader.senders().next().is_some(),
             Role::Follower(follower) => follower.sender().is_some(),
@@ -68,8 +54,7 @@ impl Replica {
         }
     }
 
-    /// Values that copies wait for, and that were not asked for: [`Replica::take_value`] is to be told what comes of it.
-    pub fn wanted_values(&mut self) -> Vec<Reference> {
+    fn wanted_values(&mut self) -> Vec<Reference> {
         let mut wanted = Vec::new();
         match &mut self.role {
             Role::Leader(leader) => {
@@ -83,20 +68,25 @@ impl Replica {
         wanted
     }
 
-    /// A value that was asked for is here, or cannot be had.
-    pub fn take_value(
-        &mut self,
-        now: Now,
-        reference: Reference,
-        value: Option<&[u8]>,
-        effects: &mut Effects,
-    ) {
+    fn take_value(&mut self, now: Now, reference: Reference, value: Option<&[u8]>, effects: &mut Effects) {
         let state = &mut self.state;
         match &mut self.role {
             Role::Leader(leader) => leader.take_value(state, now, reference, value, effects),
             Role::Follower(follower) => follower.take_value(state, now, reference, value, effects),
             Role::Recovery(_) | Role::Idle => {}
         }
+    }
+}
+
+impl Replica {
+    fn tables(&self) -> impl Iterator<Item = &Table> {
+        let replayed = self.state.replayed_copy.as_ref().map(|copy| &copy.table);
+        let received = match &self.role {
+            Role::Follower(follower) => follower.receiver().and_then(Receiver::table),
+            Role::Recovery(recovery) => recovery.receiver().and_then(Receiver::table),
+            Role::Leader(_) | Role::Idle => None,
+        };
+        [Some(&self.state.table), replayed, received].into_iter().flatten()
     }
 }
 

@@ -9,6 +9,7 @@ use crate::random::Random;
 use crate::registers_world::{Clock, Consequences, World};
 use crate::show;
 use clients::Clients;
+use protocol::Replica as _;
 use protocol::abd::{Options, Timing};
 use protocol::contract::{NodeId, Result as Outcome};
 use protocol::planted::Planted;

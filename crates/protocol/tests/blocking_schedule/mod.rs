@@ -9,6 +9,7 @@ use crate::registers_world::{Asked, Clock, Consequences, Letter, World};
 use crate::show;
 use kv::{Command, Condition, Expiry, List, SetAnswer};
 use oracle::{Check, Oracle, Question};
+use protocol::Replica as _;
 use protocol::blocking::{Options, Retry, Timing};
 use protocol::contract::{NodeId, Result as Outcome};
 use protocol::planted::Planted;

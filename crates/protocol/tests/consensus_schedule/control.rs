@@ -3,6 +3,7 @@
 
 use super::oracle::Check;
 use super::{Event, Schedule};
+use protocol::Replica as _;
 use protocol::contract::{Configuration, NodeId};
 
 impl Schedule {

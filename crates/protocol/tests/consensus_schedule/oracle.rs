@@ -3,6 +3,7 @@
 use crate::consensus_world::World;
 use check::{Action, Answer, History, OperationId, Outcome as End, Verdict};
 use kv::Reply;
+use protocol::Replica as _;
 use protocol::contract::{NodeId, Result as Outcome};
 use protocol::{Ticket, Trace};
 use std::collections::BTreeMap;

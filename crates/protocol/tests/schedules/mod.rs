@@ -13,6 +13,7 @@ use control::Control;
 use kv::{Command, Condition, Deadline, Expiry, SetAnswer};
 use oracle::{COUNTER, Check, FLEETING, KEYS, Oracle, Question};
 use plant::Plant;
+use protocol::Replica as _;
 use protocol::contract::{NodeId, Result as Outcome};
 use protocol::leader_follower::{Acks, Durability, Options, Timing};
 use protocol::{Request, Ticket};

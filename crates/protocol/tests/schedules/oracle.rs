@@ -2,6 +2,7 @@
 
 use crate::world::World;
 use kv::{Command, Reply};
+use protocol::Replica as _;
 use protocol::Ticket;
 use protocol::contract::{NodeId, Result as Outcome, Trace};
 use protocol::leader_follower::Acks;

@@ -13,6 +13,7 @@ mod values;
 use disk::Disk;
 use kv::{Command, ReplyBuffer};
 pub use letters::Letter;
+use protocol::SpilledValues as _;
 use protocol::contract::{Configuration, Effects, Input, NodeId, Now, Outcome, Progress, Trace, Wish};
 use protocol::leader_follower::{Durability, Message, Options, Replica, Status, Timing};
 use protocol::{Replica as _, Request, Ticket};

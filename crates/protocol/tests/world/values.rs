@@ -6,6 +6,8 @@
 use kv::codec::Reader;
 use kv::table::Spilled;
 use kv::{Reference, Reply, ReplyBuffer, ValueRef};
+use protocol::Replica as _;
+use protocol::SpilledValues as _;
 use protocol::leader_follower::Replica;
 use protocol::planted::{Fault, Planted};
 use std::collections::{BTreeMap, BTreeSet};

@@ -12,7 +12,7 @@ use super::item::Answer;
 use super::locks::COUNT_BITS;
 use super::options::Retry;
 use super::state::State;
-use crate::contract::{Effects, NodeId, Now, Request, Ticket};
+use crate::contract::{Effects, NodeId, Now, RETIRED, Request, Ticket};
 use crate::planted::Fault;
 use crate::registers::{Errors, Incarnation, Keys, MemberSet, Plan, Question, RequestId, Requests, Tag};
 use kv::Register;
@@ -432,12 +432,23 @@ impl Coordinator {
         now.ms_since(since_us) >= state.timing.hold_ms
     }
 
+    /// The replica is taken away: everything that was asked of it ends.
+    pub(super) fn end_requests(&mut self, state: &mut State, now: Now, effects: &mut Effects) {
+        // First what may take effect: of a request with several keys that decides.
+        let stored = self.operations.iter().filter(|(_, operation)| operation.may_take_effect());
+        let stored: Vec<u64> = stored.map(|(id, _)| *id).collect();
+        stored.into_iter().for_each(|id| self.unknown(state, now, id, effects));
+        self.refuse_cut_off(state, now, RETIRED, effects);
+        assert!(self.operations.is_empty(), "an operation has stored something or it has not");
+        let errors = Errors { refused: RETIRED, unknown: UNKNOWN, planted: state.options.planted };
+        let (refused, unknown) = self.requests.end_overdue(u64::MAX, |_| true, errors, effects);
+        state.counters.refused += refused;
+        state.counters.unknown += unknown;
+    }
+
     /// Refuses whatever has stored nothing yet.
     fn refuse_cut_off(&mut self, state: &mut State, now: Now, why: &str, effects: &mut Effects) {
-        let waits = |operation: &Operation| {
-            operation.is_read() || !matches!(operation.phase, Phase::Storing(_) | Phase::Withdrawing(_))
-        };
-        let waiting = self.operations.iter().filter(|(_, operation)| waits(operation));
+        let waiting = self.operations.iter().filter(|(_, operation)| !operation.may_take_effect());
         let waiting: Vec<u64> = waiting.map(|(id, _)| *id).collect();
         waiting.into_iter().for_each(|id| self.refuse(state, now, id, why, effects));
     }

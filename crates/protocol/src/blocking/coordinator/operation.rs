@@ -138,6 +138,11 @@ impl Operation {
         matches!(self.goal, Goal::Read)
     }
 
+    /// Whether a replica may hold its write, or may take it still.
+    pub(super) fn may_take_effect(&self) -> bool {
+        !self.is_read() && matches!(self.phase, Phase::Storing(_) | Phase::Withdrawing(_))
+    }
+
     /// When a write is called back if no majority holds it yet: shortly before its deadline, and not before most of
     /// its time has passed.
     pub(super) fn withdraw_us(&self, timing: &Timing) -> u64 {

@@ -1,41 +1,55 @@
-//! How a group stands on this node, in words that all protocols share.
+//! How a replica stands, in words that all protocols share.
 
-use protocol::NodeId;
-use protocol::leader_follower::{self, FollowerStatus};
-use protocol::{abd, blocking, consensus, registers};
+use crate::contract::NodeId;
+use crate::leader_follower::FollowerStatus;
+use crate::{abd, blocking, consensus, leader_follower, registers};
 
 /// Something that a replica counts.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Counter {
+pub struct Counter {
     /// As in the metrics, without `_total`.
-    pub(crate) name: &'static str,
+    pub name: &'static str,
     /// What it counts, for people.
-    pub(crate) help: &'static str,
-    pub(crate) value: u64,
+    pub help: &'static str,
+    /// Since the replica was made.
+    pub value: u64,
 }
 
 /// How a group stands here. What a protocol does not have is zero or empty.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Status {
+pub struct Status {
     /// `leader`, `follower`, `replica`, `recovering`, `refilling`, `idle`; `none` without a replica here.
-    pub(crate) role: &'static str,
+    pub role: &'static str,
     /// The highest epoch seen; without a leader, which of its lives the replica is in.
-    pub(crate) epoch: u64,
+    pub epoch: u64,
     /// 0: the protocol has none.
-    pub(crate) leader: NodeId,
-    pub(crate) offset: u64,
-    pub(crate) applied: u64,
-    pub(crate) ready: bool,
-    pub(crate) writable: bool,
-    pub(crate) lag: u64,
-    pub(crate) lag_ms: u64,
-    pub(crate) backlog_start: u64,
-    pub(crate) backlog_bytes: usize,
-    pub(crate) resyncing: bool,
-    pub(crate) leader_silent_ms: u64,
-    pub(crate) followers: Vec<FollowerStatus>,
-    pub(crate) counters: Vec<Counter>,
-    pub(crate) explanation: String,
+    pub leader: NodeId,
+    /// The last record, or the end of the log, that it holds.
+    pub offset: u64,
+    /// Up to where its table is.
+    pub applied: u64,
+    /// It does its part now; else `explanation` says why not.
+    pub ready: bool,
+    /// It takes writes now.
+    pub writable: bool,
+    /// By how many records a follower is behind its leader, or what is applied behind what is held.
+    pub lag: u64,
+    /// By how many milliseconds a follower is behind, as far as is measured.
+    pub lag_ms: u64,
+    /// Behind which offset history is in memory.
+    pub backlog_start: u64,
+    /// How much history that is.
+    pub backlog_bytes: usize,
+    /// A snapshot is on its way to it.
+    pub resyncing: bool,
+    /// For how long a follower has not heard its leader.
+    pub leader_silent_ms: u64,
+    /// At a leader: how each follower stands.
+    pub followers: Vec<FollowerStatus>,
+    /// What the protocol counts.
+    pub counters: Vec<Counter>,
+    /// Why it is not ready, for people; else empty.
+    pub explanation: String,
 }
 
 fn counter(name: &'static str, help: &'static str, value: u64) -> Counter {
@@ -51,8 +65,8 @@ fn upkeep(counted: registers::Counters) -> [Counter; 3] {
     ]
 }
 
-impl Status {
-    pub(crate) fn of_leader_follower(status: leader_follower::Status) -> Status {
+impl From<leader_follower::Status> for Status {
+    fn from(status: leader_follower::Status) -> Status {
         let counted = status.counters;
         Status {
             role: status.role,
@@ -84,8 +98,10 @@ impl Status {
             explanation: status.explanation,
         }
     }
+}
 
-    pub(crate) fn of_abd(status: abd::Status) -> Status {
+impl From<abd::Status> for Status {
+    fn from(status: abd::Status) -> Status {
         let abd::Status { role, incarnation, ready, explanation, counters: counted, .. } = status;
         let mut counters = vec![
             counter("one_round_reads", "Reads done in one round.", counted.one_round_reads),
@@ -99,8 +115,10 @@ impl Status {
         let epoch = incarnation.into();
         Status { role, epoch, ready, writable: ready, explanation, counters, ..Status::default() }
     }
+}
 
-    pub(crate) fn of_blocking(status: blocking::Status) -> Status {
+impl From<blocking::Status> for Status {
+    fn from(status: blocking::Status) -> Status {
         let blocking::Status { role, incarnation, ready, explanation, counters: counted, .. } = status;
         let mut counters = vec![
             counter("locks_granted", "Locks that this replica granted.", counted.granted),
@@ -120,8 +138,10 @@ impl Status {
         let epoch = incarnation.into();
         Status { role, epoch, ready, writable: ready, explanation, counters, ..Status::default() }
     }
+}
 
-    pub(crate) fn of_consensus(status: consensus::Status) -> Status {
+impl From<consensus::Status> for Status {
+    fn from(status: consensus::Status) -> Status {
         let counted = status.counters;
         let follower = |follower: consensus::FollowerStatus| FollowerStatus {
             id: follower.id,
@@ -160,9 +180,11 @@ impl Status {
             ..Status::default()
         }
     }
+}
 
+impl Status {
     /// What was counted under a name; 0 when the protocol does not count it.
-    pub(crate) fn counted(&self, name: &str) -> u64 {
+    pub fn counted(&self, name: &str) -> u64 {
         self.counters.iter().find(|counter| counter.name == name).map_or(0, |counter| counter.value)
     }
 }

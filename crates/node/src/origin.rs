@@ -1,0 +1,88 @@
+//! Whose request a ticket names.
+
+use crate::session::ClientId;
+use crate::slab::Handle;
+use protocol::{NodeId, Ticket};
+
+/// Whose request a ticket names: its client begins with the kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Origin {
+    /// A client of this node.
+    Session(ClientId),
+    /// A client of that node, whose request came over its link of that number.
+    Peer(NodeId, u32),
+    /// A part of a request to several groups.
+    Part(Handle),
+    /// A step of what this node does about large values.
+    Coding(Handle),
+    /// A request that waits for a lock, or its withdrawal: the sequence is the wait's number.
+    LockWait,
+    /// A part of a long command: the sequence is the part's number.
+    LongPart,
+    /// What this node asks by itself, and tries again if it has to: nobody waits for the outcome.
+    Nobody,
+}
+
+/// What stands below the kind has as many bits as a handle may need.
+const KIND_SHIFT: u32 = Handle::BITS;
+
+const SESSION: u64 = 0;
+const PEER: u64 = 1;
+const PART: u64 = 2;
+const CODING: u64 = 3;
+const LOCK_WAIT: u64 = 4;
+const LONG_PART: u64 = 5;
+const NOBODY: u64 = 6;
+
+impl Origin {
+    #[inline]
+    pub(crate) fn of(ticket: Ticket) -> Origin {
+        let rest = ticket.client & ((1 << KIND_SHIFT) - 1);
+        match ticket.client >> KIND_SHIFT {
+            SESSION => Origin::Session(Handle::from_bits(rest)),
+            PEER => Origin::Peer(rest as NodeId, (rest >> NodeId::BITS) as u32),
+            PART => Origin::Part(Handle::from_bits(rest)),
+            CODING => Origin::Coding(Handle::from_bits(rest)),
+            LOCK_WAIT => Origin::LockWait,
+            LONG_PART => Origin::LongPart,
+            _ => Origin::Nobody,
+        }
+    }
+
+    /// The ticket of its request with this number.
+    #[inline]
+    pub(crate) fn ticket(self, sequence: u64) -> Ticket {
+        let (kind, rest) = match self {
+            Origin::Session(client) => (SESSION, client.to_bits()),
+            Origin::Peer(id, link) => (PEER, u64::from(link) << NodeId::BITS | u64::from(id)),
+            Origin::Part(gather) => (PART, gather.to_bits()),
+            Origin::Coding(operation) => (CODING, operation.to_bits()),
+            Origin::LockWait => (LOCK_WAIT, 0),
+            Origin::LongPart => (LONG_PART, 0),
+            Origin::Nobody => (NOBODY, 0),
+        };
+        Ticket { client: kind << KIND_SHIFT | rest, sequence }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_ticket_names_its_origin() {
+        let last = Handle::from_bits((1 << Handle::BITS) - 1);
+        for origin in [
+            Origin::Session(last),
+            Origin::Session(Handle::from_bits(0)),
+            Origin::Peer(NodeId::MAX, u32::MAX),
+            Origin::Part(last),
+            Origin::Coding(last),
+            Origin::LockWait,
+            Origin::LongPart,
+            Origin::Nobody,
+        ] {
+            assert_eq!(Origin::of(origin.ticket(7)), origin);
+        }
+    }
+}

@@ -1,0 +1,238 @@
+//! The values that a keyspace's settings may have, and how each is written: in configuration files, in commands, in the
+//! cluster map and in reports alike. Text becomes a value here and nowhere else.
+
+use crate::coding::Parts;
+use protocol::blocking::Retry;
+use protocol::consensus::Lease;
+use protocol::leader_follower::{Acks, Durability};
+use serde::de::Error;
+use serde::{Deserialize, Deserializer, Serializer};
+use std::fmt::Display;
+
+/// How the replicas of a keyspace agree.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Protocol {
+    /// One replica leads, whom the control group has appointed.
+    LeaderFollower,
+    /// Registers, read and written at majorities (Attiya, Bar-Noy, Dolev).
+    Abd,
+    /// Registers, locked at a majority for each operation.
+    Blocking,
+    /// The replicas elect their leader.
+    Consensus,
+}
+
+impl Protocol {
+    /// True when one replica leads. Else any replica coordinates.
+    pub(crate) fn has_leader(self) -> bool {
+        matches!(self, Protocol::LeaderFollower | Protocol::Consensus)
+    }
+
+    /// True for registers: values that are written whole, and never read and written in one step.
+    pub(crate) fn has_registers(self) -> bool {
+        matches!(self, Protocol::Abd | Protocol::Blocking)
+    }
+}
+
+/// Who answers reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reads {
+    /// Nobody who does not know that it is current.
+    Linearizable,
+    /// Any replica; the answer may be stale.
+    Any,
+}
+
+/// Where values are kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Storage {
+    /// In memory.
+    Memory,
+    /// Long ones on the disk, with a cache in front of them.
+    Disk,
+}
+
+/// The value of one setting.
+pub trait Setting: Sized {
+    /// What the setting is called.
+    const NAME: &'static str;
+
+    /// What it may be, for people: `"memory" or "disk"`.
+    const CHOICES: &'static str;
+
+    /// What stands for it. `None` when nothing does.
+    fn parse(text: &str) -> Option<Self>;
+
+    /// As it is parsed.
+    fn text(&self) -> impl Display;
+}
+
+/// A setting each of whose values has one word.
+macro_rules! words {
+    ($setting:ty, $name:literal, $choices:literal, $($word:literal => $value:path),+) => {
+        impl Setting for $setting {
+            const NAME: &'static str = $name;
+            const CHOICES: &'static str = $choices;
+
+            fn parse(text: &str) -> Option<Self> {
+                match text {
+                    $($word => Some($value),)+
+                    _ => None,
+                }
+            }
+
+            fn text(&self) -> impl Display {
+                match self {
+                    $($value => $word,)+
+                }
+            }
+        }
+    };
+}
+
+words!(
+    Protocol, "replication", "consensus, leader-follower, abd or blocking",
+    "consensus" => Protocol::Consensus,
+    "leader-follower" => Protocol::LeaderFollower,
+    "abd" => Protocol::Abd,
+    "blocking" => Protocol::Blocking
+);
+words!(
+    Reads, "reads", r#""linearizable" or "any""#,
+    "linearizable" => Reads::Linearizable,
+    "any" => Reads::Any
+);
+words!(
+    Storage, "storage", r#""memory" or "disk""#,
+    "memory" => Storage::Memory,
+    "disk" => Storage::Disk
+);
+words!(
+    Durability, "durability", r#""none", "os" or "fsync""#,
+    "none" => Durability::None,
+    "os" => Durability::Os,
+    "fsync" => Durability::Fsync
+);
+words!(
+    Retry, "retry", r#""none" or "backoff""#,
+    "none" => Retry::None,
+    "backoff" => Retry::Backoff
+);
+words!(
+    Lease, "lease", r#""log" or "off""#,
+    "log" => Lease::Log,
+    "off" => Lease::Off
+);
+
+/// Nothing: the protocol's default.
+impl Setting for Option<Durability> {
+    const NAME: &'static str = Durability::NAME;
+    const CHOICES: &'static str = Durability::CHOICES;
+
+    fn parse(text: &str) -> Option<Self> {
+        if text.is_empty() { Some(None) } else { Durability::parse(text).map(Some) }
+    }
+
+    fn text(&self) -> impl Display {
+        self.map_or_else(String::new, |durability| durability.text().to_string())
+    }
+}
+
+impl Setting for Acks {
+    const NAME: &'static str = "acks";
+    const CHOICES: &'static str = "none, a number, majority or all";
+
+    fn parse(text: &str) -> Option<Self> {
+        match text {
+            "none" | "0" => Some(Acks::None),
+            "majority" => Some(Acks::Majority),
+            "all" => Some(Acks::All),
+            number => number.parse().ok().map(Acks::Count),
+        }
+    }
+
+    fn text(&self) -> impl Display {
+        match self {
+            Acks::None => "none".to_string(),
+            Acks::Majority => "majority".to_string(),
+            Acks::All => "all".to_string(),
+            Acks::Count(count) => count.to_string(),
+        }
+    }
+}
+
+/// Nothing: values are copied whole.
+impl Setting for Option<Parts> {
+    const NAME: &'static str = "coding";
+    const CHOICES: &'static str = r#""none", "adaptive" or a number of parts"#;
+
+    fn parse(text: &str) -> Option<Self> {
+        match text {
+            "none" => Some(None),
+            "adaptive" => Some(Some(Parts::Adaptive)),
+            number => number.parse().ok().filter(|parts| *parts > 0).map(|parts| Some(Parts::Fixed(parts))),
+        }
+    }
+
+    fn text(&self) -> impl Display {
+        match self {
+            None => "none".to_string(),
+            Some(Parts::Adaptive) => "adaptive".to_string(),
+            Some(Parts::Fixed(parts)) => parts.to_string(),
+        }
+    }
+}
+
+/// For `#[serde(serialize_with)]`.
+pub(crate) fn serialize<T: Setting, S: Serializer>(value: &T, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(&value.text())
+}
+
+/// For `#[serde(deserialize_with)]`. A number may stand without quotation marks.
+pub(crate) fn deserialize<'de, T: Setting, D: Deserializer<'de>>(deserializer: D) -> Result<T, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged, expecting = "a text or a number")]
+    enum Given {
+        Text(String),
+        Number(u64),
+    }
+    let text = match Given::deserialize(deserializer)? {
+        Given::Text(text) => text,
+        Given::Number(number) => number.to_string(),
+    };
+    T::parse(&text)
+        .ok_or_else(|| D::Error::custom(format_args!("unknown {} \"{text}\"; use {}", T::NAME, T::CHOICES)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fmt::Debug;
+
+    fn every_text_is_parsed_again<T: Setting + PartialEq + Debug>(values: &[T]) {
+        for value in values {
+            let text = value.text().to_string();
+            assert_eq!(T::parse(&text).as_ref(), Some(value), "{} = {text}", T::NAME);
+        }
+        assert_eq!(T::parse("?"), None, "{}", T::NAME);
+    }
+
+    #[test]
+    fn a_value_is_parsed_as_it_is_written() {
+        use Protocol::{Abd, Blocking, Consensus, LeaderFollower};
+        every_text_is_parsed_again(&[Consensus, LeaderFollower, Abd, Blocking]);
+        every_text_is_parsed_again(&[Reads::Linearizable, Reads::Any]);
+        every_text_is_parsed_again(&[Storage::Memory, Storage::Disk]);
+        every_text_is_parsed_again(&[
+            None,
+            Some(Durability::None),
+            Some(Durability::Os),
+            Some(Durability::Fsync),
+        ]);
+        every_text_is_parsed_again(&[Retry::None, Retry::Backoff]);
+        every_text_is_parsed_again(&[Lease::Log, Lease::Off]);
+        every_text_is_parsed_again(&[Acks::None, Acks::Count(2), Acks::Majority, Acks::All]);
+        every_text_is_parsed_again(&[None, Some(Parts::Adaptive), Some(Parts::Fixed(3))]);
+        assert_eq!(Option::<Parts>::parse("0"), None, "a value cannot be cut into no parts");
+    }
+}
